@@ -1,0 +1,107 @@
+"""drrej: classification with rejection on saved logits.
+
+A rejector is a small document that flows through the pipeline; the data are parquet dumps::
+
+    import drrej
+
+    val, test = drrej.Source(["val.parquet"]), drrej.Source(["test.parquet"])
+    rejector = drrej.calibrate(val)
+    rejector = drrej.fit(val, rejector)
+    rejector = drrej.threshold(val, rejector, drrej.Rule("coverage", 0.8))
+    report = drrej.evaluate(test, rejector)
+
+On arrays: `expected_losses`, `fit_ratio`, `RiskCoverage`. Names are imported when first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from drrej._version import __version__
+
+if TYPE_CHECKING:
+    from drrej.dumps.dump import DumpOptions
+    from drrej.errors import DrrejError, DumpError, GateError, Infeasible, OptionError, OutputError, RejectorError
+    from drrej.gates import Gate
+    from drrej.losses import expected_losses
+    from drrej.metrics import RiskCoverage
+    from drrej.output import OutputFile
+    from drrej.ratio import DensityRatio, fit_ratio
+    from drrej.rejector import Rejector
+    from drrej.steps.calibrate import calibrate
+    from drrej.steps.common import Source
+    from drrej.steps.evaluate import evaluate, failed_gates
+    from drrej.steps.fit import RatioOptions, fit
+    from drrej.steps.reject import MaskOptions, reject
+    from drrej.steps.threshold import threshold
+    from drrej.stream import Engine
+    from drrej.thresholds import Rule
+
+_HOMES = {
+    "drrej.dumps.dump": ["DumpOptions"],
+    "drrej.errors": [
+        "DrrejError",
+        "DumpError",
+        "GateError",
+        "Infeasible",
+        "OptionError",
+        "OutputError",
+        "RejectorError",
+    ],
+    "drrej.gates": ["Gate"],
+    "drrej.losses": ["expected_losses"],
+    "drrej.metrics": ["RiskCoverage"],
+    "drrej.output": ["OutputFile"],
+    "drrej.ratio": ["DensityRatio", "fit_ratio"],
+    "drrej.rejector": ["Rejector"],
+    "drrej.steps.calibrate": ["calibrate"],
+    "drrej.steps.common": ["Source"],
+    "drrej.steps.evaluate": ["evaluate", "failed_gates"],
+    "drrej.steps.fit": ["RatioOptions", "fit"],
+    "drrej.steps.reject": ["MaskOptions", "reject"],
+    "drrej.steps.threshold": ["threshold"],
+    "drrej.stream": ["Engine"],
+    "drrej.thresholds": ["Rule"],
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "DensityRatio",
+    "DrrejError",
+    "DumpError",
+    "DumpOptions",
+    "Engine",
+    "Gate",
+    "GateError",
+    "Infeasible",
+    "MaskOptions",
+    "OptionError",
+    "OutputError",
+    "OutputFile",
+    "RatioOptions",
+    "Rejector",
+    "RejectorError",
+    "RiskCoverage",
+    "Rule",
+    "Source",
+    "__version__",
+    "calibrate",
+    "evaluate",
+    "expected_losses",
+    "failed_gates",
+    "fit",
+    "fit_ratio",
+    "reject",
+    "threshold",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME_OF:
+        return getattr(importlib.import_module(_HOME_OF[name]), name)
+    raise AttributeError(f"module 'drrej' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return __all__

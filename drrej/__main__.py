@@ -1,0 +1,5 @@
+"""`python -m drrej`."""
+
+from drrej.cli import main
+
+main()

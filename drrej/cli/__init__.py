@@ -1,0 +1,5 @@
+"""The command line: options in, library called, exit code out."""
+
+from drrej.cli.main import main
+
+__all__ = ["main"]

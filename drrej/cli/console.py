@@ -1,0 +1,80 @@
+"""Messages and progress, on standard error."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from drrej.steps.common import Source
+    from drrej.stream import Progress
+
+_PATIENCE = 1.0
+"""Seconds before a progress bar appears."""
+
+
+def complain(message: str, kind: str = "error") -> None:
+    """One line on standard error."""
+    print(f"drrej: {kind}: {message}", file=sys.stderr)
+
+
+def say_notes(source: Source, quiet: bool) -> None:
+    """Tell what a pass noticed."""
+    notes = source.notes
+    if notes.zeros and not quiet:
+        complain(f"{notes.zeros} probabilities of 0 were raised to the smallest positive number", "note")
+
+
+def progress(quiet: bool) -> Progress:
+    """A progress bar on a terminal, nothing elsewhere."""
+    from drrej.stream import Silent
+
+    return Silent() if quiet or not sys.stderr.isatty() else Bar()
+
+
+class Bar:
+    """Rows, rows per second and time left, for passes that take more than a second."""
+
+    def __init__(self) -> None:
+        self._bar: Any = None
+        self._what = ""
+        self._rows = 0
+        self._done = 0
+        self._started = 0.0
+
+    def start(self, what: str, rows: int) -> None:
+        """A pass over so many rows begins."""
+        self._what, self._rows, self._done, self._started = what, rows, 0, time.monotonic()
+
+    def advance(self, rows: int) -> None:
+        """So many rows more are done."""
+        self._done += rows
+        if self._bar is None and time.monotonic() - self._started > _PATIENCE and self._done < self._rows:
+            self._show()
+        if self._bar is not None:
+            rate = self._done / max(time.monotonic() - self._started, 1e-9)
+            self._bar.update(self._task, completed=self._done, rate=f"{rate:,.0f} rows/s")
+
+    def _show(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+        from rich.progress import Progress as RichProgress
+
+        self._bar = RichProgress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[rate]}"),
+            TimeRemainingColumn(),
+            console=Console(stderr=True),
+            transient=True,
+        )
+        self._bar.start()
+        self._task = self._bar.add_task(self._what, total=self._rows, rate="")
+
+    def stop(self) -> None:
+        """The pass is over."""
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None

@@ -1,0 +1,25 @@
+"""drrej inspect."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from drrej.cli.main import app
+from drrej.cli.options import Reading, grouped
+
+
+@app.command()
+@grouped
+def inspect(
+    files: Annotated[list[str], typer.Argument(metavar="FILE...", help="Dumps or rejectors.")],
+    reading: Reading = Reading(),
+) -> None:
+    """Tell what a dump holds and how to go on, or what a rejector does."""
+    from drrej.steps.inspect import describe
+
+    for number, path in enumerate(files):
+        if number:
+            typer.echo("")
+        typer.echo(describe(path, reading.source([path])))

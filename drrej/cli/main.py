@@ -1,0 +1,112 @@
+"""The application and its exit codes: 0 done, 1 the data say no, 2 anything else that is wrong."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+from types import FrameType
+from typing import Annotated, Never
+
+import typer
+
+from drrej._version import __version__
+from drrej.cli.console import complain
+from drrej.errors import DrrejError
+
+WRONG = 2
+INTERRUPTED = 128 + signal.SIGINT
+TERMINATED = 128 + signal.SIGTERM
+BROKEN_PIPE = 128 + signal.SIGPIPE
+
+app = typer.Typer(
+    name="drrej",
+    help="Let a classifier say 'I don't know': rejection by density ratios on saved logits.",
+    epilog="calibrate | fit | threshold make a rejector; evaluate and reject apply it; run does all of it.",
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"drrej {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _top(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> Never:
+    """Run the command line and exit with its code."""
+    from drrej.cli import commands  # noqa: F401 - registers the commands
+
+    signal.signal(signal.SIGTERM, _terminate)
+    code = _run()
+    with contextlib.suppress(ValueError):
+        code = _flush(code)
+    sys.exit(code)
+
+
+def _run() -> int:
+    try:
+        result = app(standalone_mode=False)
+        return result if isinstance(result, int) else 0
+    except typer.Exit as exit_:
+        return int(exit_.exit_code)
+    except (KeyboardInterrupt, typer.Abort):
+        return INTERRUPTED
+    except BrokenPipeError:
+        return _silence(BROKEN_PIPE)
+    except Exception as error:
+        if os.environ.get("DRREJ_DEBUG"):
+            raise
+        return _explain(error)
+
+
+def _explain(error: Exception) -> int:
+    if isinstance(error, DrrejError):
+        complain(str(error))
+        return error.exit_code
+    usage = getattr(error, "format_message", None)  # typer's own errors about the command line
+    if usage is not None:
+        context = getattr(error, "ctx", None)
+        command = context.command_path if context is not None else "drrej"
+        complain(f"{' '.join(usage().split())} (see '{command} --help')")
+    elif isinstance(error, MemoryError):
+        complain("not enough memory")
+    else:
+        reason = " ".join(str(error).split()) or "no message"
+        complain(f"unexpected {type(error).__name__}: {reason} (DRREJ_DEBUG=1 shows where)")
+    return WRONG
+
+
+def _flush(code: int) -> int:
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        return _silence(BROKEN_PIPE)
+    except OSError as error:
+        complain(f"standard output: cannot be written ({error.strerror})")
+        return _silence(WRONG)
+    return code
+
+
+def _silence(code: int) -> int:
+    """Let the interpreter's own flush at exit go nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return code
+
+
+def _terminate(_number: int, _frame: FrameType | None) -> Never:
+    raise SystemExit(TERMINATED)

@@ -1,0 +1,273 @@
+"""Options that commands share, in groups.
+
+A command takes a group as one parameter: `grouped` shows typer the fields of the dataclass as options and hands the
+command an instance.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+import typing
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Optional
+
+import typer
+
+from drrej.errors import OptionError
+
+if TYPE_CHECKING:
+    from drrej.output import OutputFile
+    from drrej.rejector import Rejector
+    from drrej.steps.common import Source
+
+Dumps = Annotated[
+    list[str],
+    typer.Argument(metavar="DUMP...", help="Parquet files, directories, globs or URIs; - is standard input."),
+]
+RejectorIn = Annotated[
+    str, typer.Option("-r", "--rejector", metavar="FILE", help="The rejector so far; - is standard input.")
+]
+
+
+def grouped(command: Callable[..., None]) -> Callable[..., None]:
+    """Spread parameters that are dataclasses into one option per field."""
+    hints = typing.get_type_hints(command, include_extras=True)
+    groups: dict[str, Any] = {name: hint for name, hint in hints.items() if dataclasses.is_dataclass(hint)}
+    parameters = []
+    for name, parameter in inspect.signature(command).parameters.items():
+        if name not in groups:
+            parameters.append(parameter.replace(annotation=hints[name], kind=inspect.Parameter.KEYWORD_ONLY))
+            continue
+        types = typing.get_type_hints(groups[name], include_extras=True)
+        for field in dataclasses.fields(groups[name]):
+            parameters.append(
+                inspect.Parameter(
+                    field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=types[field.name]
+                )
+            )
+
+    @functools.wraps(command)
+    def spread(**values: Any) -> None:
+        arguments = {
+            name: group(**{field.name: values.pop(field.name) for field in dataclasses.fields(group)})
+            for name, group in groups.items()
+        }
+        command(**arguments, **values)
+
+    spread.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # read by inspect
+    del spread.__wrapped__  # typer would look through it
+    spread.__annotations__ = {p.name: p.annotation for p in parameters}
+    return spread
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How dumps are read."""
+
+    logits: Annotated[
+        Optional[str], typer.Option("--logits", metavar="COL", help="Logit column, or a glob such as 'logit_*'.")
+    ] = None
+    label: Annotated[Optional[str], typer.Option("--label", metavar="COL", help="Label column [label].")] = None
+    labels_from: Annotated[
+        Optional[str], typer.Option("--labels-from", metavar="FILE", help="Labels kept in another parquet file.")
+    ] = None
+    join_on: Annotated[
+        Optional[str], typer.Option("--join-on", metavar="COL", help="Key column shared with --labels-from.")
+    ] = None
+    on_missing_label: Annotated[
+        Literal["error", "skip"], typer.Option("--on-missing-label", help="Rows that the label file lacks.")
+    ] = "error"
+    input: Annotated[
+        Optional[Literal["logits", "probs"]],
+        typer.Option("--input", help="What the scores are (log-probabilities are logits) [logits]."),
+    ] = None
+    binary: Annotated[
+        Optional[bool], typer.Option("--binary", help="One score per row: that of class 1.", show_default=False)
+    ] = None
+    classes: Annotated[
+        Optional[str],
+        typer.Option("--classes", metavar="NAMES", help="Class names in logit order: a file or a comma list."),
+    ] = None
+    jobs: Annotated[int, typer.Option("--jobs", metavar="N", min=0, help="Worker threads; 0 is all cores.")] = 0
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="No progress, no warnings.")] = False
+
+    def source(self, dumps: list[str]) -> Source:
+        """The dump to read."""
+        from drrej.cli.console import progress
+        from drrej.dumps import DumpOptions
+        from drrej.steps.common import Source
+        from drrej.stream import Engine
+
+        options = DumpOptions(
+            logits=self.logits,
+            label=self.label,
+            input=self.input,
+            binary=self.binary,
+            classes=_class_names(self.classes),
+            labels_from=self.labels_from,
+            join_on=self.join_on,
+            on_missing_label=self.on_missing_label,
+        )
+        return Source(dumps, options, Engine(self.jobs, progress(self.quiet)))
+
+
+@dataclass(frozen=True)
+class Output:
+    """Where the result goes."""
+
+    output: Annotated[
+        str, typer.Option("-o", "--output", metavar="FILE", help="Where to write; - is standard output.")
+    ] = "-"
+    force: Annotated[bool, typer.Option("-f", "--force", help="Overwrite what exists.")] = False
+
+    def open(self, same_as: str | None = None) -> OutputFile:
+        """The file to be written; `-r R -o R` needs no --force."""
+        from drrej.output import OutputFile
+
+        return OutputFile(self.output, self.force or self.output == same_as)
+
+
+@dataclass(frozen=True)
+class Precision:
+    """How sums over classes are computed."""
+
+    precision: Annotated[
+        Literal["auto", "float64"],
+        typer.Option("--precision", help="auto: float32 sums for float16 and float32 logits."),
+    ] = "auto"
+    memory: Annotated[
+        Optional[str],
+        typer.Option(
+            "--memory", metavar="SIZE", help="Keep rows in memory up to this size, e.g. 4G [a quarter of it]."
+        ),
+    ] = None
+
+    def memory_bytes(self) -> int | None:
+        """--memory in bytes."""
+        if self.memory is None:
+            return None
+        text = self.memory.strip().upper().removesuffix("IB").removesuffix("B")
+        number, unit = (text[:-1], text[-1]) if text[-1:] in "KMGT" and text else (text, "")
+        if not number.replace(".", "", 1).isdigit():
+            raise OptionError(f"--memory {self.memory}: write a size such as 500M or 4G")
+        return int(float(number) * 1024 ** (" KMGT".index(unit or " ")))
+
+
+@dataclass(frozen=True)
+class RatioChoice:
+    """Divergence, lambda and loss."""
+
+    divergence: Annotated[
+        Optional[Literal["kl", "chi2"]], typer.Option("--divergence", help="Divergence of the objective [kl].")
+    ] = None
+    alpha: Annotated[
+        Optional[float], typer.Option("--alpha", metavar="A", help="Any alpha-divergence (1 is kl, 3 is chi2).")
+    ] = None
+    lam: Annotated[float, typer.Option("--lambda", metavar="L", help="Weight of the divergence against the loss.")] = (
+        1.0
+    )
+    loss: Annotated[str, typer.Option("--loss", metavar="NAME", help="log, zero-one or brier.")] = "log"
+
+    def options(self) -> Any:
+        """As the library takes them."""
+        from drrej.steps.fit import DIVERGENCES, RatioOptions
+
+        alpha = DIVERGENCES[self.divergence or "kl"] if self.alpha is None else self.alpha
+        if self.divergence is not None and alpha != DIVERGENCES[self.divergence]:
+            raise OptionError(
+                f"--divergence {self.divergence} is --alpha {DIVERGENCES[self.divergence]:g}, "
+                f"which contradicts --alpha {alpha:g}; give one of them"
+            )
+        return RatioOptions(alpha, self.lam, self.loss)
+
+
+@dataclass(frozen=True)
+class RuleChoice:
+    """How the cutoff is chosen."""
+
+    tau: Annotated[Optional[float], typer.Option("--tau", metavar="T", help="Reject where the ratio is at most T.")] = (
+        None
+    )
+    coverage: Annotated[
+        Optional[float], typer.Option("--coverage", metavar="C", help="Accept at least this share of the rows.")
+    ] = None
+    risk: Annotated[
+        Optional[float],
+        typer.Option("--risk", metavar="R", help="Accept as many rows as keep their error rate at or below R."),
+    ] = None
+    max_loss: Annotated[
+        Optional[float], typer.Option("--max-loss", metavar="L", help="Reject where the expected loss is L or more.")
+    ] = None
+
+    def rule(self) -> Any:
+        """The one rule that was given."""
+        from drrej.thresholds import Rule
+
+        given = {
+            kind: target
+            for kind, target in (
+                ("tau", self.tau),
+                ("coverage", self.coverage),
+                ("risk", self.risk),
+                ("max-loss", self.max_loss),
+            )
+            if target is not None
+        }
+        if len(given) != 1:
+            found = " and ".join(f"--{kind}" for kind in given) or "none"
+            raise OptionError(f"give exactly one rule: --tau, --coverage, --risk or --max-loss (found: {found})")
+        ((kind, target),) = given.items()
+        return Rule(kind, target)
+
+
+def read_rejector(path: str, dumps: list[str]) -> Rejector:
+    """The rejector document behind `-r`."""
+    import sys
+
+    from drrej.errors import RejectorError
+    from drrej.rejector import Rejector
+
+    if path == "-":
+        if "-" in dumps:
+            raise OptionError("standard input cannot be both the dump and the rejector; give one of them as a file")
+        where, raw = "standard input", sys.stdin.buffer.read()
+    else:
+        where = path
+        try:
+            with open(path, "rb") as stream:
+                raw = stream.read()
+        except OSError as error:
+            raise RejectorError(f"{path}: cannot be read ({error.strerror})") from None
+    if not raw.strip():
+        reason = "; the step before it in the pipe failed" if path == "-" else ""
+        raise RejectorError(f"{where}: no rejector: it is empty{reason}")
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError:
+        raise RejectorError(f"{where}: not a JSON document; is it a rejector?") from None
+    return Rejector.from_json(text, where)
+
+
+def _class_names(text: str | None) -> tuple[str, ...] | None:
+    import os
+
+    if text is None:
+        return None
+    if os.path.isfile(text):
+        try:
+            with open(text, encoding="utf-8") as stream:
+                names = [line.rstrip("\r\n") for line in stream if line.strip()]
+        except (OSError, UnicodeDecodeError):
+            raise OptionError(f"--classes {text}: the file cannot be read as lines of text") from None
+    else:
+        names = [name.strip() for name in text.split(",")]
+    if len(set(names)) < len(names):
+        repeated = next(name for name in names if names.count(name) > 1)
+        raise OptionError(f"--classes: the name '{repeated}' occurs twice")
+    if len(names) < 2 or "" in names:
+        hint = "" if "," in text else " (or is it a file that does not exist?)"
+        raise OptionError(f"--classes {text}: name at least two classes, none of them empty{hint}")
+    return tuple(names)

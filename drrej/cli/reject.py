@@ -1,0 +1,47 @@
+"""drrej reject."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Optional
+
+import typer
+
+from drrej.cli.console import complain, say_notes
+from drrej.cli.main import app
+from drrej.cli.options import Dumps, Reading, RejectorIn, grouped, read_rejector
+
+
+@app.command()
+@grouped
+def reject(
+    dumps: Dumps,
+    rejector: RejectorIn,
+    output: Annotated[
+        str,
+        typer.Option(
+            "-o", "--output", metavar="OUT", help="The mask: a parquet file, - or DIR/ (one file per input file)."
+        ),
+    ],
+    keep: Annotated[
+        Optional[str],
+        typer.Option("--keep", metavar="COLS", help="Comma list of columns to copy [all but the logits]."),
+    ] = None,
+    on_bad_row: Annotated[
+        Literal["error", "reject"], typer.Option("--on-bad-row", help="A row without usable scores.")
+    ] = "error",
+    force: Annotated[bool, typer.Option("-f", "--force", help="Overwrite what exists.")] = False,
+    reading: Reading = Reading(),
+) -> None:
+    """Write the rejection mask, row for row."""
+    from drrej.output import OutputFile
+    from drrej.steps.reject import MaskOptions
+    from drrej.steps.reject import reject as step
+
+    names = None if keep is None else [name.strip() for name in keep.split(",") if name.strip()]
+    source = reading.source(dumps)
+    with OutputFile(output, force) as file:
+        counts = step(source, read_rejector(rejector, dumps), file, MaskOptions(names, on_bad_row))
+        file.commit()
+    say_notes(source, reading.quiet)
+    if counts.bad:
+        complain(f"{counts.bad} of {counts.rows} rows have no usable scores and were rejected", "warning")

@@ -1,0 +1,57 @@
+"""Bad rows: counted over a whole dump, reported once with their first place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from drrej.errors import DumpError
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One kind of bad row: what is wrong, how often, where first, and what to do."""
+
+    what: str
+    column: str
+    remedy: str
+    file: str
+    row: int
+    count: int
+
+    def message(self) -> str:
+        """One line for the user."""
+        rows = "1 row has" if self.count == 1 else f"{self.count} rows have"
+        where = (
+            f"row {self.row} (counted from 0)" if self.count == 1 else f"the first is row {self.row} (counted from 0)"
+        )
+        return f"{self.file}: column '{self.column}': {rows} {self.what}; {where}; {self.remedy}"
+
+
+class Problems:
+    """The problems of a dump, merged in the order of its blocks."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[str, str], Problem] = {}
+
+    def add(self, problems: Iterable[Problem]) -> None:
+        """Merge those of the next block."""
+        for problem in problems:
+            key = (problem.what, problem.column)
+            known = self._found.get(key)
+            self._found[key] = problem if known is None else replace(known, count=known.count + problem.count)
+
+    def __bool__(self) -> bool:
+        return bool(self._found)
+
+    def all(self) -> list[Problem]:
+        """One problem per kind."""
+        return list(self._found.values())
+
+    def raise_first(self) -> None:
+        """Raise the problem that was met first, mentioning how many other kinds there are."""
+        if not self._found:
+            return
+        first, *others = self._found.values()
+        more = "".join(f"; also {other.count} with {other.what}" for other in others[:3])
+        raise DumpError(first.message() + more)

@@ -1,0 +1,46 @@
+"""What can go wrong, as a tree.
+
+DrrejError                 exit 2: something is wrong and can be mended by the user
+├── OptionError            options that contradict each other or are out of range
+├── DumpError              a parquet dump that cannot be read as logits and labels
+├── RejectorError          a rejector document that is missing, damaged or not ready
+├── GateError              a gate that cannot be parsed or has nothing to compare
+├── OutputError            a place that cannot be written
+└── Infeasible             exit 1: the data say no (a target that no threshold reaches)
+
+A message is one line: what is wrong, where, what to do.
+"""
+
+from __future__ import annotations
+
+
+class DrrejError(Exception):
+    """Base of every error that drrej raises on purpose."""
+
+    exit_code = 2
+
+
+class OptionError(DrrejError):
+    """Options that contradict each other or are out of range."""
+
+
+class DumpError(DrrejError):
+    """A dump that cannot be read as logits and labels."""
+
+
+class RejectorError(DrrejError):
+    """A rejector document that is missing, damaged, or lacks a step."""
+
+
+class GateError(DrrejError):
+    """A gate that cannot be parsed, names no metric, or meets an undefined value."""
+
+
+class OutputError(DrrejError):
+    """An output that exists already or cannot be written."""
+
+
+class Infeasible(DrrejError):  # noqa: N818 - a verdict, not an error
+    """A verdict of the data: no threshold meets the target."""
+
+    exit_code = 1

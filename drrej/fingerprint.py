@@ -1,0 +1,77 @@
+"""What identifies a set of rows by content, whatever their order, layout, blocks or floating-point width.
+
+A guarantee needs rows that the fit has not seen. Each row is hashed from its largest logit, its place, and a few
+others; the sum of the hashes tells whether two sets are the same, and the smallest hashes whether they share rows: the
+smallest of a union are a random sample of it.
+"""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from drrej.losses import AnyFloats, BlockSums
+
+KEPT = 16
+_PROBES = 4
+
+
+@dataclass(frozen=True)
+class RowHashes:
+    """Partial fingerprint of some rows; adds up over blocks."""
+
+    rows: int
+    total: int
+    smallest: NDArray[np.uint64]
+
+    @classmethod
+    def of(cls, logits: AnyFloats, sums: BlockSums) -> RowHashes:
+        """Of a block."""
+        classes = logits.shape[1]
+        state = _mix(_bits(sums.largest) + sums.prediction.astype(np.uint64))
+        for probe in range(_PROBES):
+            column = logits[:, (probe * classes) // _PROBES]
+            state = _mix(state ^ _bits(column.astype(np.float64)))
+        count = min(KEPT, state.size)
+        smallest = np.sort(np.partition(state, count - 1)[:count]) if count else state
+        return cls(int(state.size), int(state.sum(dtype=np.uint64)), smallest)
+
+    def __add__(self, other: RowHashes) -> RowHashes:
+        smallest = np.sort(np.concatenate([self.smallest, other.smallest]))[:KEPT]
+        return RowHashes(self.rows + other.rows, (self.total + other.total) % (1 << 64), smallest)
+
+    def fingerprint(self) -> str:
+        """As the rejector stores it: the sum, a dot, and the smallest hashes."""
+        shortened = b"".join((int(h) >> 16).to_bytes(6, "big") for h in self.smallest)
+        return f"{self.total:016x}.{base64.b64encode(shortened).decode('ascii')}"
+
+
+def shared_share(fingerprint: str, other: str) -> float:
+    """Estimated share of the rows of the smaller set that both sets hold; 1 for the same set."""
+    (content, smallest), (other_content, other_smallest) = _parts(fingerprint), _parts(other)
+    if content == other_content:
+        return 1.0
+    union = sorted(smallest | other_smallest)[:KEPT]
+    common = smallest & other_smallest
+    return sum(h in common for h in union) / max(len(union), 1)
+
+
+def _parts(fingerprint: str) -> tuple[str, set[bytes]]:
+    content, _, packed = fingerprint.partition(".")
+    raw = base64.b64decode(packed)
+    return content, {raw[i : i + 6] for i in range(0, len(raw), 6)}
+
+
+def _bits(values: NDArray[np.float64]) -> NDArray[np.uint64]:
+    return (values + 0.0).view(np.uint64)  # + 0.0: one bit pattern for both zeros
+
+
+def _mix(state: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """The finaliser of splitmix64: every input bit reaches every output bit."""
+    state = state + np.uint64(0x9E3779B97F4A7C15)
+    state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return state ^ (state >> np.uint64(31))

@@ -1,0 +1,263 @@
+"""The model's own expected loss L'(x) from logits (numerics: gaps to the largest logit).
+
+With m the first largest logit of a row, d_j = z_j - z_m and u_j = beta * d_j, every loss is a function of
+
+    s = sum e^{u_j},   v = sum u_j e^{u_j},   q = sum e^{2 u_j}      over j != m
+
+(and w = sum u_j^2 e^{u_j}, which the curvature of the log-likelihood in beta needs).
+
+Leaving m out keeps the relative error near |u| * eps however sure the model is: `1 - p.max()` would round to 0.
+
+The result of a row depends on that row alone, to the bit: each row goes through the same operations in the same
+order whatever its neighbours, the block size, the layout or the thread. Two fixed forms exist, chosen by the
+number of classes K: below `ROW_MAJOR` the classes are summed one after the other across a chunk of rows, from there
+on each row is reduced along its own contiguous memory in pieces of `_PIECE` classes (a longer BLAS dot may be split
+between threads). Sums over classes are float32 for rows whose logits are all float32 numbers, float64 otherwise or
+when asked for; all that is computed from the sums is float64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+AnyFloats = NDArray[np.floating[Any]]
+Precision = Literal["auto", "float64"]
+InputKind = Literal["logits", "probs"]
+
+ROW_MAJOR = 32
+"""From this many classes on, rows are reduced one by one (numpy's fast argmax needs 32 values in a row)."""
+
+_CHUNK_BYTES = 1 << 18
+_PIECE = 4096
+
+
+@dataclass(frozen=True)
+class GapSums:
+    """s, v, q and w of each row at one beta; all but `s` are None unless they were asked for."""
+
+    s: Floats
+    v: Floats | None
+    q: Floats | None
+    w: Floats | None
+
+
+@dataclass(frozen=True)
+class BlockSums:
+    """What the losses and scores of a block are computed from.
+
+    `largest` is z_m: it is finite exactly when the row has no NaN, no +inf and a logit above -inf.
+    """
+
+    prediction: NDArray[np.int64]
+    largest: Floats
+    at: tuple[GapSums, ...]
+
+
+def log_loss(sums: GapSums) -> Floats:
+    """Entropy of the calibrated probabilities, the paper's choice."""
+    assert sums.v is not None
+    loss: Floats = np.log1p(sums.s) - sums.v / (1.0 + sums.s)
+    return loss
+
+
+def zero_one_loss(sums: GapSums) -> Floats:
+    """1 - max p (Chow)."""
+    loss: Floats = sums.s / (1.0 + sums.s)
+    return loss
+
+
+def brier_loss(sums: GapSums) -> Floats:
+    """1 - sum p^2."""
+    assert sums.q is not None
+    s = sums.s
+    loss: Floats = (s * (2.0 + s) - sums.q) / np.square(1.0 + s)
+    return loss
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A loss: its formula, the sums it needs, and its largest possible value for K classes."""
+
+    expected: Callable[[GapSums], Floats]
+    needs: str
+    bound: Callable[[int], float]
+
+
+LOSSES: dict[str, Loss] = {
+    "log": Loss(log_loss, "v", lambda k: float(np.log(k))),
+    "zero-one": Loss(zero_one_loss, "", lambda k: 1.0 - 1.0 / k),
+    "brier": Loss(brier_loss, "q", lambda k: 1.0 - 1.0 / k),
+}
+
+
+def expected_losses(
+    logits: AnyFloats, loss: str = "log", temperature: float = 1.0, precision: Precision = "auto"
+) -> Floats:
+    """L'(x) of each row of `logits` (rows x classes)."""
+    kind = LOSSES[loss]
+    sums = block_sums(logits, [1.0 / temperature], needs=kind.needs, precision=precision)
+    return kind.expected(sums.at[0])
+
+
+def block_sums(logits: AnyFloats, betas: Sequence[float], needs: str = "v", precision: Precision = "auto") -> BlockSums:
+    """Predictions and gap sums of each row of `logits` (rows x classes, any strides) at each beta.
+
+    `needs` holds the letters of the optional sums, such as "v", "vq" or ""; "w" needs "v".
+    """
+    rows = logits.shape[0]
+    out = BlockSums(
+        prediction=np.empty(rows, np.int64),
+        largest=np.empty(rows),
+        at=tuple(
+            GapSums(
+                s=np.empty(rows),
+                v=np.empty(rows) if "v" in needs else None,
+                q=np.empty(rows) if "q" in needs else None,
+                w=np.empty(rows) if "w" in needs else None,
+            )
+            for _ in betas
+        ),
+    )
+    for selected, exact in by_precision(logits, precision):
+        _fill(out, selected, exact, betas)
+    return out
+
+
+def by_precision(logits: AnyFloats, precision: Precision) -> Iterator[tuple[slice | NDArray[np.intp], AnyFloats]]:
+    """The rows of a block with the array they are computed in: float32 where that holds every logit of the row."""
+    everything = slice(None)
+    if precision == "float64":
+        yield everything, logits.astype(np.float64, copy=False)
+    elif logits.dtype != np.float64:
+        yield everything, logits.astype(np.float32, copy=False)
+    else:
+        with np.errstate(over="ignore"):
+            single = logits.astype(np.float32)
+        fits = (single == logits).all(axis=1)
+        if fits.all():
+            yield everything, single
+        elif not fits.any():
+            yield everything, logits
+        else:
+            for rows, source in ((np.flatnonzero(fits), single), (np.flatnonzero(~fits), logits)):
+                yield rows, source[rows]
+
+
+def _fill(out: BlockSums, selected: slice | NDArray[np.intp], logits: AnyFloats, betas: Sequence[float]) -> None:
+    rows, classes = logits.shape
+    fill_chunk = _row_major if classes >= ROW_MAJOR else _class_major
+    step = max(1, _CHUNK_BYTES // (classes * logits.dtype.itemsize))
+    scratch = np.empty((3, step * classes), logits.dtype)
+    where = np.arange(out.largest.size)[selected]
+    with np.errstate(invalid="ignore", over="ignore", under="ignore"):
+        for start in range(0, rows, step):
+            chunk = logits[start : start + step]
+            target = where[start : start + step]
+            span = slice(int(target[0]), int(target[-1]) + 1)
+            if span.stop - span.start == target.size:
+                fill_chunk(out, span, chunk, betas, scratch)
+            else:
+                fill_chunk(out, target, chunk, betas, scratch)
+
+
+def _row_major(
+    out: BlockSums,
+    rows: slice | NDArray[np.intp],
+    logits: AnyFloats,
+    betas: Sequence[float],
+    scratch: AnyFloats,
+) -> None:
+    count, classes = logits.shape
+    gaps, powers, spare = (a[: count * classes].reshape(count, classes) for a in scratch)
+    if not logits.flags.c_contiguous:
+        np.copyto(spare, logits)
+        logits = spare
+    first = logits.argmax(axis=1)
+    index = np.arange(count)
+    largest = logits[index, first]
+    np.subtract(logits, largest[:, None], out=gaps)
+    out.prediction[rows] = first
+    out.largest[rows] = largest
+    for sums, beta in zip(out.at, betas, strict=True):
+        scaled = np.multiply(gaps, gaps.dtype.type(beta), out=spare)
+        np.exp(scaled, out=powers)
+        powers[index, first] = 0
+        sums.s[rows] = _dots(powers, None)
+        if sums.q is not None:
+            sums.q[rows] = _dots(powers, powers)
+        if sums.v is not None:
+            v = _dots(powers, scaled)
+            undefined = np.isnan(v)
+            if undefined.any():  # 0 * -inf: those classes have probability 0 and add nothing
+                scaled[scaled == -np.inf] = 0
+                v[undefined] = _dots(powers[undefined], scaled[undefined])
+            sums.v[rows] = v
+        if sums.w is not None:
+            sums.w[rows] = _dots(np.multiply(powers, scaled, out=powers), scaled)
+
+
+def _dots(a: AnyFloats, b: AnyFloats | None) -> Floats:
+    """Row by row sums of a * b (b None: of a), in pieces of fixed length."""
+    classes = a.shape[1]
+    if b is None:
+        b = np.ones((1, classes), a.dtype)
+    if classes <= _PIECE:
+        dots: Floats = np.vecdot(a, b).astype(np.float64)
+        return dots
+    total = np.zeros(a.shape[0])
+    for start in range(0, classes, _PIECE):
+        piece = slice(start, start + _PIECE)
+        total += np.vecdot(a[:, piece], b[:, piece])
+    return total
+
+
+def _class_major(
+    out: BlockSums,
+    rows: slice | NDArray[np.intp],
+    logits: AnyFloats,
+    betas: Sequence[float],
+    scratch: AnyFloats,
+) -> None:
+    count, classes = logits.shape
+    gaps, powers, spare = (a[: count * classes].reshape(classes, count) for a in scratch)
+    np.copyto(gaps, logits.T)
+    largest = gaps[0].copy()
+    for z in gaps[1:]:
+        np.maximum(largest, z, out=largest)
+    first = np.zeros(count, np.int64)
+    for j in range(classes - 1, -1, -1):
+        first[gaps[j] == largest] = j
+    index = np.arange(count)
+    np.subtract(gaps, largest, out=gaps)
+    out.prediction[rows] = first
+    out.largest[rows] = largest
+    for sums, beta in zip(out.at, betas, strict=True):
+        scaled = np.multiply(gaps, gaps.dtype.type(beta), out=spare)
+        np.exp(scaled, out=powers)
+        powers[first, index] = 0
+        sums.s[rows] = _add_up(powers)
+        if sums.q is not None:
+            sums.q[rows] = _add_up(np.square(powers))
+        if sums.v is not None:
+            v = _add_up(np.multiply(powers, scaled, out=powers))
+            if np.isnan(v).any():  # 0 * -inf: those classes have probability 0 and add nothing
+                scaled[scaled == -np.inf] = 0
+                powers[scaled == 0] = 0
+                v = _add_up(powers)
+            sums.v[rows] = v
+        if sums.w is not None:
+            sums.w[rows] = _add_up(np.multiply(powers, scaled, out=powers))
+
+
+def _add_up(terms: AnyFloats) -> AnyFloats:
+    """Sum over the classes, one after the other (`terms.sum(0)` would change its order for a single row)."""
+    total: AnyFloats = terms[0].copy()
+    for term in terms[1:]:
+        total += term
+    return total

@@ -1,0 +1,166 @@
+"""The density ratio rho between the idealized and the real distribution, one formula for every alpha.
+
+With c = (alpha - 1) / 2 the optimum of the paper's objective is a q-exponential of the loss,
+
+    rho = exp_c(k - L'/lambda),   exp_c(w) = (1 + c w)_+^{1/c},   exp_0(w) = e^w,   mean rho = 1.
+
+It is stored and solved by g, the logarithm of the largest ratio on the fitted rows, with y = (L' - L'_min)/lambda:
+
+    ln rho = log1p(expm1(c g) - c y) / c          (c = 0: g - y)
+
+because 0 <= g <= ln n brackets the root and nothing cancels, neither near alpha = 1 nor for huge lambda.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from drrej.losses import Floats
+
+_SAMPLE = 4096
+_MAX_STEPS = 200
+
+
+@dataclass(frozen=True)
+class DensityRatio:
+    """A fitted ratio: alpha, lambda, and the two numbers that normalise it."""
+
+    alpha: float
+    lam: float
+    log_max_ratio: float
+    min_loss: float
+
+    @property
+    def c(self) -> float:
+        """(alpha - 1) / 2: 0 for KL, 1 for chi squared."""
+        return (self.alpha - 1.0) / 2.0
+
+    def log_ratio(self, losses: Floats) -> Floats:
+        """Ln rho of each loss: -inf on the flat part (c > 0), +inf where c < 0 and the row is too easy."""
+        return _log_ratio(self.c, self.log_max_ratio, (losses - self.min_loss) / self.lam)
+
+    def ratio(self, losses: Floats) -> Floats:
+        """Rho of each loss."""
+        with np.errstate(over="ignore", under="ignore"):
+            rho: Floats = np.exp(self.log_ratio(losses))
+        return rho
+
+    @property
+    def flat_start(self) -> float | None:
+        """The loss from which on the ratio is exactly 0, None where it never is (alpha <= 1)."""
+        if self.c <= 0:
+            return None
+        return self.min_loss + self.lam * (math.exp(self.c * self.log_max_ratio) / self.c)
+
+    def cutoff(self, tau: float) -> float | None:
+        """The loss at or above which rho <= tau; None when no loss is large enough."""
+        if tau <= 0:
+            return self.flat_start
+        c, g, log_tau = self.c, self.log_max_ratio, math.log(tau)
+        if c == 0:
+            y = g - log_tau
+        else:
+            try:
+                y = (math.expm1(c * g) - math.expm1(c * log_tau)) / c
+            except OverflowError:  # tau beyond every ratio (c > 0) or below every one (c < 0)
+                y = -math.inf if c > 0 else math.inf
+        cutoff = self.min_loss + self.lam * y
+        if cutoff == math.inf:
+            return None
+        return max(cutoff, -1.0)  # losses are never negative: any negative cutoff rejects every row
+
+    def tau(self, cutoff: float | None) -> float | None:
+        """The ratio at a cutoff: what tau the cutoff stands for. None when it is infinite."""
+        if cutoff is None:
+            return 0.0
+        tau = float(self.ratio(np.array([cutoff]))[0])
+        return tau if math.isfinite(tau) else None
+
+    def normalizer(self) -> dict[str, float | None]:
+        """Z (KL) or b (other alpha) of the paper, for display: g and L'_min are what is computed with."""
+        shift = self.min_loss / self.lam
+        if self.c == 0:
+            return {"Z": _finite_exp(-(self.log_max_ratio + shift))}
+        top = _finite_exp(self.c * self.log_max_ratio)
+        return {"b": None if top is None else top / self.c + shift}
+
+
+def fit_ratio(losses: Floats, alpha: float = 1.0, lam: float = 1.0) -> DensityRatio:
+    """The ratio whose mean over `losses` is 1; the result does not depend on their order."""
+    ordered = np.sort(losses)
+    smallest = float(ordered[0])
+    y = (ordered - smallest) / lam
+    c = (alpha - 1.0) / 2.0
+    g = _kl_root(y)
+    if c != 0 and g > 0:
+        if y.size > 4 * _SAMPLE:  # a good start from evenly spaced quantiles spares passes over all rows
+            stride = y.size // _SAMPLE
+            g = _root(c, y[stride // 2 :: stride], g)
+        g = _root(c, y, g)
+    return DensityRatio(alpha, lam, g, smallest)
+
+
+def _kl_root(y: Floats) -> float:
+    """G for alpha = 1 in closed form: -ln mean e^{-y}."""
+    below_one = float(np.mean(np.expm1(-y)))
+    if below_one > -0.5:
+        return -math.log1p(below_one)
+    with np.errstate(under="ignore"):
+        return -math.log(float(np.mean(np.exp(-y))))
+
+
+def _root(c: float, y: Floats, start: float) -> float:
+    """G with mean expm1(ln rho) = 0: Newton's method inside the bracket [0, ln n].
+
+    d ln rho / dg = e^{c g} / rho^c where rho > 0, so the slope is the mean of e^{c g + (1 - c) ln rho} there.
+    """
+    low, high = 0.0, math.log(y.size)
+    g = min(max(start, low), high)
+    for _ in range(_MAX_STEPS):
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            log_rho = _log_ratio(c, g, y)
+            excess = float(np.mean(np.expm1(log_rho)))
+            positive = log_rho[log_rho > -np.inf]
+            slope = float(np.sum(np.exp(c * g + (1.0 - c) * positive)) / y.size)
+        if excess == 0:
+            return g
+        if excess > 0:
+            high = g
+        else:
+            low = g
+        target = g - excess / slope if slope > 0 else math.nan
+        if not low < target < high:
+            target = math.sqrt(low * high) if low > 0 else high / 2 if high > 1e-300 else 0.0
+            target = target if high > 2 * low else (low + high) / 2
+        if abs(target - g) <= 2e-16 * g or not low < target < high:
+            return target
+        g = target
+    return g
+
+
+def _log_ratio(c: float, g: float, y: Floats) -> Floats:
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        if c == 0:
+            result: Floats = g - y
+        elif c < 0 and math.exp(c * g) < 0.5:
+            result = np.log(np.maximum(math.exp(c * g) - c * y, 0.0)) / c
+        else:
+            result = np.log1p(np.maximum(_expm1(c * g) - c * y, -1.0)) / c
+    return result
+
+
+def _expm1(x: float) -> float:
+    try:
+        return math.expm1(x)
+    except OverflowError:
+        return math.inf
+
+
+def _finite_exp(x: float) -> float | None:
+    try:
+        return math.exp(x)
+    except OverflowError:
+        return None

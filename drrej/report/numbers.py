@@ -1,0 +1,30 @@
+"""How figures are written for people."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def figure(value: Any, digits: int = 4) -> str:
+    """A figure with a fixed number of decimals, or significant digits where it is small; a dash for none."""
+    if value is None:
+        return "-"
+    if isinstance(value, int):
+        return str(value)
+    if value != 0 and abs(value) < 10.0 ** (2 - digits):
+        return f"{value:.{digits - 1}e}"
+    return f"{value:.{digits}f}"
+
+
+def against(value: float, limit: float) -> str:
+    """A value with enough digits to tell it from a limit."""
+    for digits in range(4, 17):
+        text = f"{value:.{digits}g}"
+        if value == limit or (float(text) != limit and (float(text) > limit) == (value > limit)):
+            return text
+    return repr(value)
+
+
+def interval(group: dict[str, Any], digits: int = 4) -> str:
+    """Lower - upper."""
+    return f"{figure(group['lower'], digits)} - {figure(group['upper'], digits)}"

@@ -1,0 +1,176 @@
+"""Step 1: the temperature, from labelled rows."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from drrej.dumps import Block, Dump
+from drrej.errors import DumpError
+from drrej.fingerprint import RowHashes
+from drrej.losses import AnyFloats, Precision, block_sums
+from drrej.metrics import CalibrationTally, LabelledRows
+from drrej.rejector import BeforeAfter, Calibration, Columns, Rejector
+from drrej.steps.common import Source
+from drrej.stream import Engine, Pass, map_blocks
+from drrej.temperature import NllSums, label_gaps, minimise, nll_sums
+
+T = TypeVar("T")
+
+SAMPLE_LOGITS = 1 << 21
+"""Logits in the sample from which the search starts; a dump no larger than that is solved in one go."""
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """Logits and labels of some rows."""
+
+    logits: AnyFloats
+    labels: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class _First:
+    """What the first pass takes from a block: figures at T = 1, row hashes, some rows, all rows if there is room."""
+
+    tally: CalibrationTally
+    hashes: RowHashes
+    sample: Labelled
+    kept: Labelled | None
+
+
+def calibrate(source: Source, precision: Precision = "auto", memory: int | None = None) -> Rejector:
+    """Start a rejector: fit the temperature that minimises the NLL.
+
+    The search starts from a sample; full passes follow until it has converged. Blocks are kept while they fit in
+    `memory` bytes (default: a quarter of what there is) and read again otherwise.
+    """
+    dump = source.open(None, labelled=True)
+    budget = available_memory() // 4 if memory is None else memory
+    keep = dump.rows * dump.classes * 4 <= budget
+    every = max(1, -(-dump.rows * dump.classes // SAMPLE_LOGITS))
+
+    def first(block: Block) -> _First:
+        assert block.labels is not None
+        tally, hashes = _look(block, precision)
+        rows = Labelled(block.logits, block.labels)
+        sample = Labelled(np.ascontiguousarray(rows.logits[::every]), rows.labels[::every])
+        return _First(tally, hashes, sample, rows if keep else None)
+
+    blocks = list(map_blocks(dump, first, Pass("reading", labelled=True), source.engine, source.notes))
+    if not blocks:
+        raise DumpError(f"{dump.parts[0].name}: no row has a label")
+    before, hashes = blocks[0].tally, blocks[0].hashes
+    for block in blocks[1:]:
+        before, hashes = before + block.tally, hashes + block.hashes
+    kept = [block.kept for block in blocks if block.kept is not None]
+    sample = [block.sample for block in blocks]
+    rows = _Rows(dump, kept, source.engine, precision)
+
+    fit = minimise(lambda beta: _sum_nll(_sums_of(rows, beta, "float64") for rows in sample))
+    if every > 1:
+        fit = minimise(rows.nll_sums, start=1.0 / fit.temperature)
+    after = rows.tally(1.0 / fit.temperature)
+    return Rejector(
+        classes=dump.classes,
+        input=dump.input,
+        columns=Columns(dump.columns.pattern, source.options.label or dump.label),
+        class_names=dump.names,
+        binary=dump.binary,
+        precision=precision,
+    ).with_calibration(
+        Calibration(
+            method="temperature",
+            temperature=fit.temperature,
+            converged=fit.converged,
+            rows=before.rows,
+            fingerprint=hashes.fingerprint(),
+            nll=BeforeAfter(before.mean_nll, after.mean_nll),
+            ece=BeforeAfter(before.ece, after.ece),
+        )
+    )
+
+
+def _look(block: Block, precision: Precision) -> tuple[CalibrationTally, RowHashes]:
+    """Figures at T = 1; reports rows that no temperature can explain."""
+    assert block.labels is not None
+    sums = block_sums(block.logits, [1.0], needs="q", precision=precision)
+    block.check_largest(sums.largest)
+    gaps = label_gaps(block.logits, block.labels, sums.largest)
+    impossible = np.flatnonzero(np.isneginf(gaps) & ~block.bad)
+    block.report(impossible, "-inf at the label's class", "the NLL is infinite for every temperature; drop or fix them")
+    rows = LabelledRows(sums.at[0], gaps, sums.prediction == block.labels)
+    return rows.tally(1.0)[0], RowHashes.of(block.logits, sums)
+
+
+class _Rows:
+    """All rows of the dump, kept in memory or read again for each pass."""
+
+    def __init__(self, dump: Dump, kept: list[Labelled], engine: Engine, precision: Precision) -> None:
+        self.dump = dump
+        self.kept = kept
+        self.engine = engine
+        self.precision = precision
+        self.passes = 0
+
+    def nll_sums(self, beta: float) -> NllSums:
+        """A pass of the search. The first only has to come near, so it may run in float32."""
+        precision: Precision = "float64" if self.passes else self.precision
+        self.passes += 1
+        return _sum_nll(self._each(lambda rows: _sums_of(rows, beta, precision)))
+
+    def tally(self, beta: float) -> CalibrationTally:
+        """Calibration figures at a temperature."""
+
+        def of_rows(rows: Labelled) -> CalibrationTally:
+            sums = block_sums(rows.logits, [beta], needs="q", precision=self.precision)
+            gaps = label_gaps(rows.logits, rows.labels, sums.largest)
+            return LabelledRows(sums.at[0], gaps, sums.prediction == rows.labels).tally(beta)[0]
+
+        first, *others = self._each(of_rows)
+        for other in others:
+            first = first + other
+        return first
+
+    def _each(self, function: Callable[[Labelled], T]) -> Iterator[T]:
+        if self.kept:
+            with ThreadPoolExecutor(self.engine.workers) as pool:
+                yield from pool.map(function, self.kept)
+            return
+
+        def of_block(block: Block) -> T:
+            assert block.labels is not None
+            return function(Labelled(block.logits, block.labels))
+
+        yield from map_blocks(self.dump, of_block, Pass("calibrating", labelled=True), self.engine)
+
+
+def _sums_of(rows: Labelled, beta: float, precision: Precision) -> NllSums:
+    return nll_sums(rows.logits, rows.labels, beta, precision)
+
+
+def _sum_nll(sums: Iterator[NllSums]) -> NllSums:
+    total = next(sums)
+    for block in sums:
+        total = total + block
+    return total
+
+
+def available_memory() -> int:
+    """Bytes of memory: the machine's, or the control group's limit where that is lower."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            with open(path, encoding="ascii") as file:
+                text = file.read().strip()
+        except OSError:
+            continue
+        if text.isdigit():
+            memory = min(memory, int(text))
+    return memory

@@ -1,0 +1,112 @@
+"""Step 5: the rejection mask, row for row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from drrej.dumps import Block, Dump
+from drrej.dumps.labels import LabelKind
+from drrej.dumps.masks import MaskWriter, check_names
+from drrej.losses import LOSSES, block_sums
+from drrej.output import OutputFile
+from drrej.rejector import Rejector
+from drrej.steps.common import Source
+from drrej.stream import Pass, map_blocks
+
+
+@dataclass(frozen=True)
+class MaskOptions:
+    """Which columns the mask keeps (None: all but the logits) and what becomes of bad rows."""
+
+    keep: Sequence[str] | None = None
+    on_bad_row: Literal["error", "reject"] = "error"
+
+
+@dataclass(frozen=True)
+class MaskCounts:
+    """What was written."""
+
+    rows: int
+    rejected: int
+    bad: int
+
+
+class Scorer:
+    """Applies a rejector to blocks: a mask's rows from a block's."""
+
+    def __init__(self, rejector: Rejector, dump: Dump, keep: Sequence[str]) -> None:
+        self.rejector = rejector
+        self.keep = tuple(keep)
+        self.kind = _prediction_kind(rejector, dump)
+        self.schema = pa.schema(
+            [
+                *(dump.schema.field(name) for name in keep),
+                pa.field("prediction", self.kind.type),
+                pa.field("loss", pa.float64()),
+                pa.field("ratio", pa.float64()),
+                pa.field("rejected", pa.bool_()),
+            ]
+        )
+
+    def __call__(self, block: Block) -> pa.RecordBatch:
+        """Score the rows of a block."""
+        ratio, threshold = self.rejector.need_ratio(), self.rejector.need_threshold()
+        kind = LOSSES[ratio.loss]
+        sums = block_sums(block.logits, [self.rejector.beta], kind.needs, self.rejector.precision)
+        block.check_largest(sums.largest)
+        losses = kind.expected(sums.at[0])
+        rejected = ~threshold.accepts(losses)
+        bad = block.bad if block.bad.any() else None
+        if bad is not None:
+            rejected = rejected | bad
+        columns = [block.columns.column(name) for name in self.keep]
+        columns += [
+            _nulls_where(self.kind.decode(sums.prediction), bad),
+            pa.array(losses, mask=bad),
+            pa.array(ratio.density.ratio(losses), mask=bad),
+            pa.array(rejected),
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+
+def reject(source: Source, rejector: Rejector, output: OutputFile, options: MaskOptions | None = None) -> MaskCounts:
+    """Write the mask of a dump to one file."""
+    options = options or MaskOptions()
+    rejector.need_threshold()
+    dump = source.open(rejector, labelled=False)
+    scorer = Scorer(rejector, dump, kept_columns(dump, options))
+    allowed = options.on_bad_row == "reject"
+    run = Pass("scoring", labelled=False, keep=scorer.keep, bad_rows_allowed=allowed)
+    rejected = rows = 0
+    with MaskWriter(output.path, output.target, scorer.schema) as writer:
+        for batch in map_blocks(dump, scorer, run, source.engine, source.notes):
+            writer.write(batch)
+            rows += batch.num_rows
+            rejected += batch.column("rejected").true_count
+    return MaskCounts(rows, rejected, source.notes.bad_rows)
+
+
+def kept_columns(dump: Dump, options: MaskOptions) -> Sequence[str]:
+    """The columns of the dump that go into the mask."""
+    keep = dump.other_columns if options.keep is None else options.keep
+    check_names(keep, dump.schema.names, dump.parts[0].name)
+    return keep
+
+
+def _prediction_kind(rejector: Rejector, dump: Dump) -> LabelKind:
+    """Predictions are in the label's own type: the dump's, else that of the class names, else numbers."""
+    if dump.label_kind is not None:
+        return dump.label_kind
+    if rejector.class_names is not None:
+        return LabelKind(pa.string(), rejector.class_names)
+    return LabelKind(pa.int64())
+
+
+def _nulls_where(array: pa.Array, bad: np.ndarray[tuple[int], np.dtype[np.bool_]] | None) -> pa.Array:
+    return array if bad is None else pc.if_else(pa.array(~bad), array, None)

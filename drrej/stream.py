@@ -1,0 +1,323 @@
+"""Map a function over the blocks of a dump, on all cores, and hand the results over in order.
+
+Decoding a row group is sequential, so a row group has one reader at a time; a worker takes the next block of the
+earliest row group whose reader is free, and computes on it while others read on. That keeps every core busy with many
+small row groups as well as with a single huge one. The work in flight is bounded, so memory does not grow.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from drrej.dumps.dump import Block, Dump, RowGroup
+from drrej.dumps.problems import Problem, Problems
+from drrej.errors import DumpError
+
+T = TypeVar("T")
+
+_AHEAD = 3
+"""Blocks per worker that may wait for their turn."""
+
+
+class Progress(Protocol):
+    """Told how many rows are done; see `cli.progress`."""
+
+    def start(self, what: str, rows: int) -> None:
+        """A pass over so many rows begins."""
+
+    def advance(self, rows: int) -> None:
+        """So many rows more are done."""
+
+    def stop(self) -> None:
+        """The pass is over."""
+
+
+class Silent:
+    """No progress shown."""
+
+    def start(self, what: str, rows: int) -> None:
+        """Nothing."""
+
+    def advance(self, rows: int) -> None:
+        """Nothing."""
+
+    def stop(self) -> None:
+        """Nothing."""
+
+
+@dataclass(frozen=True)
+class Engine:
+    """How passes are run: the number of worker threads and who is told of the progress."""
+
+    jobs: int = 0
+    progress: Progress = field(default_factory=Silent)
+
+    @property
+    def workers(self) -> int:
+        """Number of threads: `jobs`, or every core that this process may use."""
+        return self.jobs or len(os.sched_getaffinity(0))
+
+
+@dataclass(frozen=True)
+class Pass:
+    """What one pass over a dump reads, and what it is called on the progress bar."""
+
+    what: str
+    labelled: bool
+    keep: Sequence[str] = ()
+    bad_rows_allowed: bool = False
+
+
+@dataclass
+class Notes:
+    """What a pass noticed besides its results."""
+
+    zeros: int = 0
+    bad_rows: int = 0
+
+
+@dataclass(frozen=True)
+class _Done(Generic[T]):
+    result: T | None
+    rows: int
+    problems: list[Problem]
+    bad_rows: int
+    zeros: int
+    all_probabilities: bool
+    joined: NDArray[np.int64] | None
+
+
+def map_blocks(
+    dump: Dump, function: Callable[[Block], T], run: Pass, engine: Engine, notes: Notes | None = None
+) -> Iterator[T]:
+    """The results of `function` on every block, in order; bad rows raise at the end, counted over the whole dump."""
+    notes = notes if notes is not None else Notes()
+    problems = Problems()
+    suspicious = True
+    seen = _Seen(dump)
+
+    def work(block: Block) -> _Done[T]:
+        structural = bool(block.problems) and not run.bad_rows_allowed
+        result = None if structural else function(block)
+        return _Done(
+            result,
+            block.rows,
+            block.problems,
+            int(np.count_nonzero(block.bad)),
+            block.zeros,
+            block.all_probabilities,
+            block.joined,
+        )
+
+    def read(group: RowGroup) -> Iterator[Block]:
+        return dump.read(group, run.labelled, run.keep)
+
+    engine.progress.start(run.what, dump.rows)
+    try:
+        with closing(_ordered(dump.row_groups, read, work, engine.workers)) as results:
+            for group, done in results:
+                engine.progress.advance(done.rows)
+                notes.zeros += done.zeros
+                notes.bad_rows += done.bad_rows
+                suspicious = suspicious and done.all_probabilities
+                seen.mark(group, done.joined)
+                if not run.bad_rows_allowed:
+                    problems.add(done.problems)
+                if done.result is not None and not problems:
+                    yield done.result
+    finally:
+        engine.progress.stop()
+    seen.raise_repeated()
+    if suspicious and dump.input == "logits" and not dump.binary:
+        raise DumpError(
+            f"{dump.parts[0].name}: column '{dump.columns.pattern}': every row lies in [0, 1] and sums to 1, so these "
+            "are probabilities, not logits; add --input probs"
+        )
+    problems.raise_first()
+
+
+class _Seen:
+    """Keys of a label join that the dump has used: using one twice is an error."""
+
+    def __init__(self, dump: Dump) -> None:
+        self.dump = dump
+        self.used = np.zeros(dump.join.keys.size, bool) if dump.join is not None else None
+        self.repeated = 0
+        self.first = ""
+
+    def mark(self, group: RowGroup, joined: NDArray[np.int64] | None) -> None:
+        if joined is None or self.used is None or self.dump.join is None:
+            return
+        found = joined[joined >= 0]
+        unique, counts = np.unique(found, return_counts=True)
+        again = unique[(counts > 1) | self.used[unique]]
+        if again.size and not self.repeated:
+            self.first = f"{self.dump.parts[group.part].name}: key {self.dump.join.keys[again[0]]}"
+        self.repeated += int(again.size)
+        self.used[unique] = True
+
+    def raise_repeated(self) -> None:
+        if self.repeated and self.dump.join is not None:
+            raise DumpError(
+                f"{self.first} in column '{self.dump.join.on}' occurs more than once ({self.repeated} repeated keys "
+                "in all); keys must be unique to join labels"
+            )
+
+
+class _Reader:
+    """The blocks of one row group: read by one worker at a time, handed out with their numbers."""
+
+    def __init__(self, group: RowGroup, blocks: Iterator[Block]) -> None:
+        self.group = group
+        self.blocks = blocks
+        self.busy = False
+        self.started = 0
+        self.consumed = 0
+        self.finished: dict[int, object] = {}
+        self.exhausted = False
+
+
+def _ordered(
+    groups: Sequence[RowGroup],
+    read: Callable[[RowGroup], Iterator[Block]],
+    work: Callable[[Block], T],
+    workers: int,
+) -> Generator[tuple[RowGroup, T]]:
+    """Results in the order of row groups and blocks. A worker's exception is raised in its block's place."""
+    if workers == 1:
+        for group in groups:
+            for block in read(group):
+                yield group, work(block)
+        return
+    pool = _Pool(groups, read, work, workers)
+    threads = [threading.Thread(target=pool.run, daemon=True) for _ in range(workers)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield from pool.results()
+    finally:
+        pool.stop()
+        for thread in threads:
+            thread.join()
+
+
+class _Pool(Generic[T]):
+    def __init__(
+        self,
+        groups: Sequence[RowGroup],
+        read: Callable[[RowGroup], Iterator[Block]],
+        work: Callable[[Block], T],
+        workers: int,
+    ) -> None:
+        self.waiting = iter(groups)
+        self.read = read
+        self.work = work
+        self.workers = workers
+        self.readers: list[_Reader] = []  # open row groups, earliest first
+        self.in_flight = 0
+        self.none_left = False
+        self.stopped = False
+        self.changed = threading.Condition()
+
+    def run(self) -> None:
+        """A worker: take a reader, read one block, give the reader back, compute."""
+        while (reader := self._take()) is not None:
+            number = reader.started
+            outcome: object
+            try:
+                block = next(reader.blocks, None)
+            except BaseException as error:
+                self._finish(reader, number, error)  # before the reader counts as exhausted, or it would be lost
+                self._give_back(reader, exhausted=True)
+                continue
+            self._give_back(reader, exhausted=block is None)
+            if block is None:
+                continue
+            try:
+                outcome = (self.work(block),)
+            except BaseException as error:
+                outcome = error
+            self._finish(reader, number, outcome)
+
+    def _take(self) -> _Reader | None:
+        with self.changed:
+            while not self.stopped:
+                room = self.in_flight < _AHEAD * self.workers
+                for position, reader in enumerate(self.readers):
+                    # The block that everyone waits for may always be read, or a full house would never empty.
+                    awaited = position == 0 and reader.started == reader.consumed
+                    if not reader.busy and not reader.exhausted and (room or awaited):
+                        reader.busy = True
+                        self.in_flight += 1
+                        return reader
+                if room and len(self.readers) <= self.workers and not self.none_left:
+                    group = next(self.waiting, None)
+                    if group is None:
+                        self.none_left = True
+                        self.changed.notify_all()
+                        continue
+                    reader = _Reader(group, self.read(group))
+                    reader.busy = True
+                    self.in_flight += 1
+                    self.readers.append(reader)
+                    return reader
+                if self.none_left and all(reader.exhausted for reader in self.readers):
+                    return None
+                self.changed.wait()
+        return None
+
+    def _give_back(self, reader: _Reader, exhausted: bool) -> None:
+        with self.changed:
+            reader.busy = False
+            reader.exhausted = exhausted
+            if exhausted:
+                self.in_flight -= 1
+            else:
+                reader.started += 1
+            self.changed.notify_all()
+
+    def _finish(self, reader: _Reader, number: int, outcome: object) -> None:
+        with self.changed:
+            reader.finished[number] = outcome
+            self.changed.notify_all()
+
+    def results(self) -> Iterator[tuple[RowGroup, T]]:
+        """Wait for block after block."""
+        while (found := self._next_result()) is not None:
+            group, outcome = found
+            if isinstance(outcome, BaseException):
+                raise outcome
+            assert isinstance(outcome, tuple)
+            yield group, outcome[0]
+
+    def _next_result(self) -> tuple[RowGroup, object] | None:
+        with self.changed:
+            while True:
+                if self.readers:
+                    first = self.readers[0]
+                    if first.consumed in first.finished:
+                        outcome = first.finished.pop(first.consumed)
+                        first.consumed += 1
+                        self.in_flight -= 1
+                        self.changed.notify_all()
+                        return first.group, outcome
+                    if first.exhausted and first.consumed == first.started:
+                        self.readers.pop(0)
+                        self.changed.notify_all()
+                        continue
+                elif self.none_left:
+                    return None
+                self.changed.wait()
+
+    def stop(self) -> None:
+        with self.changed:
+            self.stopped = True
+            self.changed.notify_all()

@@ -1,0 +1,108 @@
+"""The temperature: one-dimensional convex minimisation of the NLL in beta = 1 / T.
+
+NLL(beta) = mean[log1p(s) - u_y]. With d_j = z_j - z_m its gradient is mean[E_p d - d_y] and its curvature
+mean[Var_p d], both from the sums of `losses`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from drrej.exact import Total
+from drrej.losses import AnyFloats, Floats, Precision, block_sums
+
+MIN_TEMPERATURE = 1e-3
+MAX_TEMPERATURE = 1e3
+TOLERANCE = 1e-8
+"""Relative tolerance on beta; a Newton step squares the error, so the last step may be about its root."""
+
+
+@dataclass(frozen=True)
+class NllSums:
+    """Sums over rows of the NLL and its first two derivatives in beta."""
+
+    rows: int
+    gradient: Total
+    curvature: Total
+
+    def __add__(self, other: NllSums) -> NllSums:
+        return NllSums(
+            self.rows + other.rows,
+            self.gradient + other.gradient,
+            self.curvature + other.curvature,
+        )
+
+
+@dataclass(frozen=True)
+class TemperatureFit:
+    """Outcome of the search: `converged` is False when the NLL has no minimum inside the bracket."""
+
+    temperature: float
+    converged: bool
+    passes: int
+
+
+def label_gaps(logits: AnyFloats, labels: NDArray[np.int64], largest: Floats) -> Floats:
+    """d_y = z_y - z_m of each row, at most 0."""
+    gaps: Floats = logits[np.arange(labels.size), labels].astype(np.float64) - largest
+    return gaps
+
+
+def nll_sums(logits: AnyFloats, labels: NDArray[np.int64], beta: float, precision: Precision) -> NllSums:
+    """Gradient and curvature of the NLL of one block at one beta."""
+    sums = block_sums(logits, [beta], needs="vw", precision=precision)
+    (at,) = sums.at
+    assert at.v is not None
+    assert at.w is not None
+    weight = 1.0 + at.s
+    mean_gap = at.v / (beta * weight)
+    return NllSums(
+        rows=labels.size,
+        gradient=Total.of(mean_gap - label_gaps(logits, labels, sums.largest)),
+        curvature=Total.of(at.w / (beta * beta * weight) - np.square(mean_gap)),
+    )
+
+
+def minimise(evaluate: Callable[[float], NllSums], start: float = 1.0, known: NllSums | None = None) -> TemperatureFit:
+    """The minimum of the NLL by Newton's method inside a bracket; `evaluate` is one pass over the rows.
+
+    `known` spares the first pass where the sums at `start` are at hand. The NLL is convex, so the sign of the
+    gradient says on which side of the minimum a point lies; a Newton step that leaves the bracket is replaced by
+    its geometric middle, and the ends are tried only when everything points there.
+    """
+    low, high = 1.0 / MAX_TEMPERATURE, 1.0 / MIN_TEMPERATURE
+    beta = min(max(start, low), high)
+    passes = 0
+    while True:
+        sums = known if known is not None else evaluate(beta)
+        passes += known is None
+        known = None
+        gradient = sums.gradient.mean(sums.rows) or 0.0
+        curvature = sums.curvature.mean(sums.rows) or 0.0
+        if gradient < 0:
+            low = beta
+        elif gradient > 0:
+            high = beta
+        if gradient == 0:
+            if curvature > 0:
+                return TemperatureFit(1.0 / beta, converged=True, passes=passes)
+            # Every e^u has underflown, or every gap is 0: no minimum, only the direction it was sought in.
+            beta = high if low > 1.0 / MAX_TEMPERATURE else beta
+            return TemperatureFit(1.0 / beta, converged=False, passes=passes)
+        step = -gradient / curvature if curvature > 0 else math.copysign(math.inf, -gradient)
+        target = beta + step
+        if abs(step) <= math.sqrt(TOLERANCE) * beta and low <= target <= high:
+            return TemperatureFit(1.0 / target, converged=True, passes=passes)
+        if high <= low * (1 + TOLERANCE):
+            edge = beta in (1.0 / MAX_TEMPERATURE, 1.0 / MIN_TEMPERATURE)
+            return TemperatureFit(1.0 / beta, converged=not edge, passes=passes)
+        if not low < target < high:
+            # Steps outwards grow by squaring, so an end of the bracket is reached in a few passes.
+            target = high if target >= high else low
+            target = math.sqrt(beta * target) if abs(math.log(target / beta)) > 1.0 else target
+        beta = target
