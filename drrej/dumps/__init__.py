@@ -1,6 +1,6 @@
 """Parquet in and out: finding files and columns, reading blocks, writing masks."""
 
 from drrej.dumps.columns import LABEL, LOGITS
-from drrej.dumps.dump import Block, Dump, DumpOptions, InputKind, RowGroup, open_dump
+from drrej.dumps.dump import Block, Dump, DumpOptions, RowGroup, open_dump
 
-__all__ = ["LABEL", "LOGITS", "Block", "Dump", "DumpOptions", "InputKind", "RowGroup", "open_dump"]
+__all__ = ["LABEL", "LOGITS", "Block", "Dump", "DumpOptions", "RowGroup", "open_dump"]
