@@ -18,7 +18,7 @@ when asked for; all that is computed from the sums is float64.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -33,7 +33,7 @@ InputKind = Literal["logits", "probs"]
 ROW_MAJOR = 32
 """From this many classes on, rows are reduced one by one (numpy's fast argmax needs 32 values in a row)."""
 
-_CHUNK_BYTES = 1 << 18
+_CHUNK_BYTES = 1 << 19
 _PIECE = 4096
 
 
@@ -110,84 +110,78 @@ def block_sums(logits: AnyFloats, betas: Sequence[float], needs: str = "v", prec
 
     `needs` holds the letters of the optional sums, such as "v", "vq" or ""; "w" needs "v".
     """
-    rows = logits.shape[0]
-    out = BlockSums(
-        prediction=np.empty(rows, np.int64),
-        largest=np.empty(rows),
-        at=tuple(
-            GapSums(
-                s=np.empty(rows),
-                v=np.empty(rows) if "v" in needs else None,
-                q=np.empty(rows) if "q" in needs else None,
-                w=np.empty(rows) if "w" in needs else None,
-            )
-            for _ in betas
-        ),
-    )
-    for selected, exact in by_precision(logits, precision):
-        _fill(out, selected, exact, betas)
+    groups = by_precision(logits, precision)
+    if len(groups) == 1:
+        return _uniform_sums(groups[0][1], betas, needs)
+    out = _empty_sums(logits.shape[0], len(betas), needs)
+    for rows, scores in groups:
+        part = _uniform_sums(scores, betas, needs)
+        out.prediction[rows] = part.prediction
+        out.largest[rows] = part.largest
+        for whole, piece in zip(out.at, part.at, strict=True):
+            for letter in ("s", *needs):
+                getattr(whole, letter)[rows] = getattr(piece, letter)
     return out
 
 
-def by_precision(logits: AnyFloats, precision: Precision) -> Iterator[tuple[slice | NDArray[np.intp], AnyFloats]]:
+def by_precision(logits: AnyFloats, precision: Precision) -> list[tuple[NDArray[np.intp] | slice, AnyFloats]]:
     """The rows of a block with the array they are computed in: float32 where that holds every logit of the row."""
     everything = slice(None)
     if precision == "float64":
-        yield everything, logits.astype(np.float64, copy=False)
-    elif logits.dtype != np.float64:
-        yield everything, logits.astype(np.float32, copy=False)
-    else:
-        with np.errstate(over="ignore"):
-            single = logits.astype(np.float32)
-        fits = (single == logits).all(axis=1)
-        if fits.all():
-            yield everything, single
-        elif not fits.any():
-            yield everything, logits
-        else:
-            for rows, source in ((np.flatnonzero(fits), single), (np.flatnonzero(~fits), logits)):
-                yield rows, source[rows]
+        return [(everything, logits.astype(np.float64, copy=False))]
+    if logits.dtype != np.float64:
+        return [(everything, logits.astype(np.float32, copy=False))]
+    with np.errstate(over="ignore"):
+        single = logits.astype(np.float32)
+    fits = (single == logits).all(axis=1)
+    if fits.all():
+        return [(everything, single)]
+    if not fits.any():
+        return [(everything, logits)]
+    narrow, wide = np.flatnonzero(fits), np.flatnonzero(~fits)
+    return [(narrow, single[narrow]), (wide, logits[wide])]
 
 
-def _fill(out: BlockSums, selected: slice | NDArray[np.intp], logits: AnyFloats, betas: Sequence[float]) -> None:
+def _empty_sums(rows: int, betas: int, needs: str) -> BlockSums:
+    def column(letter: str) -> Floats | None:
+        return np.empty(rows) if letter in needs else None
+
+    return BlockSums(
+        prediction=np.empty(rows, np.int64),
+        largest=np.empty(rows),
+        at=tuple(GapSums(np.empty(rows), column("v"), column("q"), column("w")) for _ in range(betas)),
+    )
+
+
+def _uniform_sums(logits: AnyFloats, betas: Sequence[float], needs: str) -> BlockSums:
+    """The sums of rows of one precision, in chunks that stay in the cache."""
     rows, classes = logits.shape
-    fill_chunk = _row_major if classes >= ROW_MAJOR else _class_major
-    step = max(1, _CHUNK_BYTES // (classes * logits.dtype.itemsize))
+    out = _empty_sums(rows, len(betas), needs)
+    fill = _row_major if classes >= ROW_MAJOR else _class_major
+    step = max(1, min(rows, _CHUNK_BYTES // (classes * logits.dtype.itemsize)))
     scratch = np.empty((3, step * classes), logits.dtype)
-    where = np.arange(out.largest.size)[selected]
     with np.errstate(invalid="ignore", over="ignore", under="ignore"):
         for start in range(0, rows, step):
-            chunk = logits[start : start + step]
-            target = where[start : start + step]
-            span = slice(int(target[0]), int(target[-1]) + 1)
-            if span.stop - span.start == target.size:
-                fill_chunk(out, span, chunk, betas, scratch)
-            else:
-                fill_chunk(out, target, chunk, betas, scratch)
+            fill(out, slice(start, start + step), logits[start : start + step], betas, scratch)
+    return out
 
 
-def _row_major(
-    out: BlockSums,
-    rows: slice | NDArray[np.intp],
-    logits: AnyFloats,
-    betas: Sequence[float],
-    scratch: AnyFloats,
-) -> None:
+def _row_major(out: BlockSums, rows: slice, logits: AnyFloats, betas: Sequence[float], scratch: AnyFloats) -> None:
     count, classes = logits.shape
     gaps, powers, spare = (a[: count * classes].reshape(count, classes) for a in scratch)
     if not logits.flags.c_contiguous:
         np.copyto(spare, logits)
         logits = spare
     first = logits.argmax(axis=1)
-    index = np.arange(count)
-    largest = logits[index, first]
+    place = first + np.arange(0, count * classes, classes)
+    largest = logits.reshape(-1)[place]
     np.subtract(logits, largest[:, None], out=gaps)
     out.prediction[rows] = first
     out.largest[rows] = largest
     for sums, beta in zip(out.at, betas, strict=True):
-        scaled = np.multiply(gaps, gaps.dtype.type(beta), out=spare)
+        scaled = gaps if beta == 1.0 else np.multiply(gaps, gaps.dtype.type(beta), out=spare)
         np.exp(scaled, out=powers)
-        powers[index, first] = 0
+        powers.reshape(-1)[place] = 0
         sums.s[rows] = _dots(powers, None)
         if sums.q is not None:
             sums.q[rows] = _dots(powers, powers)
@@ -195,20 +189,20 @@ def _row_major(
             v = _dots(powers, scaled)
             undefined = np.isnan(v)
             if undefined.any():  # 0 * -inf: those classes have probability 0 and add nothing
-                scaled[scaled == -np.inf] = 0
+                scaled = np.where(scaled == -np.inf, 0, scaled)
                 v[undefined] = _dots(powers[undefined], scaled[undefined])
             sums.v[rows] = v
         if sums.w is not None:
             sums.w[rows] = _dots(np.multiply(powers, scaled, out=powers), scaled)
 
 
-def _dots(a: AnyFloats, b: AnyFloats | None) -> Floats:
+def _dots(a: AnyFloats, b: AnyFloats | None) -> AnyFloats:
     """Row by row sums of a * b (b None: of a), in pieces of fixed length."""
     classes = a.shape[1]
     if b is None:
         b = np.ones((1, classes), a.dtype)
     if classes <= _PIECE:
-        dots: Floats = np.vecdot(a, b).astype(np.float64)
+        dots: AnyFloats = np.vecdot(a, b)
         return dots
     total = np.zeros(a.shape[0])
     for start in range(0, classes, _PIECE):
@@ -217,42 +211,47 @@ def _dots(a: AnyFloats, b: AnyFloats | None) -> Floats:
     return total
 
 
-def _class_major(
-    out: BlockSums,
-    rows: slice | NDArray[np.intp],
-    logits: AnyFloats,
-    betas: Sequence[float],
-    scratch: AnyFloats,
-) -> None:
+def _class_major(out: BlockSums, rows: slice, logits: AnyFloats, betas: Sequence[float], scratch: AnyFloats) -> None:
     count, classes = logits.shape
     gaps, powers, spare = (a[: count * classes].reshape(classes, count) for a in scratch)
     np.copyto(gaps, logits.T)
     largest = gaps[0].copy()
     for z in gaps[1:]:
         np.maximum(largest, z, out=largest)
-    first = np.zeros(count, np.int64)
-    for j in range(classes - 1, -1, -1):
-        first[gaps[j] == largest] = j
-    index = np.arange(count)
     np.subtract(gaps, largest, out=gaps)
+    first = _first_zero(gaps)
+    place = first * count + np.arange(count)
     out.prediction[rows] = first
     out.largest[rows] = largest
     for sums, beta in zip(out.at, betas, strict=True):
-        scaled = np.multiply(gaps, gaps.dtype.type(beta), out=spare)
+        scaled = gaps if beta == 1.0 else np.multiply(gaps, gaps.dtype.type(beta), out=spare)
         np.exp(scaled, out=powers)
-        powers[first, index] = 0
+        powers.reshape(-1)[place] = 0
         sums.s[rows] = _add_up(powers)
         if sums.q is not None:
             sums.q[rows] = _add_up(np.square(powers))
         if sums.v is not None:
             v = _add_up(np.multiply(powers, scaled, out=powers))
             if np.isnan(v).any():  # 0 * -inf: those classes have probability 0 and add nothing
-                scaled[scaled == -np.inf] = 0
-                powers[scaled == 0] = 0
+                powers[scaled == -np.inf] = 0
+                scaled = np.where(scaled == -np.inf, 0, scaled)
                 v = _add_up(powers)
             sums.v[rows] = v
         if sums.w is not None:
             sums.w[rows] = _add_up(np.multiply(powers, scaled, out=powers))
+
+
+def _first_zero(gaps: AnyFloats) -> NDArray[np.int64]:
+    """The first class of each column whose gap is 0 (fewer than 256 classes; class 0 if there is none)."""
+    classes, count = gaps.shape
+    best = np.zeros(count, np.uint8)
+    rank = np.empty(count, np.uint8)
+    for j, gap in enumerate(gaps):
+        np.multiply((gap == 0).view(np.uint8), np.uint8(classes - j), out=rank)
+        np.maximum(best, rank, out=best)
+    best[best == 0] = classes
+    first: NDArray[np.int64] = classes - best.astype(np.int64)
+    return first
 
 
 def _add_up(terms: AnyFloats) -> AnyFloats:
