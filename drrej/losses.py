@@ -18,6 +18,7 @@ when asked for; all that is computed from the sums is float64.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -159,11 +160,23 @@ def _uniform_sums(logits: AnyFloats, betas: Sequence[float], needs: str) -> Bloc
     out = _empty_sums(rows, len(betas), needs)
     fill = _row_major if classes >= ROW_MAJOR else _class_major
     step = max(1, min(rows, _CHUNK_BYTES // (classes * logits.dtype.itemsize)))
-    scratch = np.empty((3, step * classes), logits.dtype)
+    scratch = _scratch(step * classes, logits.dtype)
     with np.errstate(invalid="ignore", over="ignore", under="ignore"):
         for start in range(0, rows, step):
             fill(out, slice(start, start + step), logits[start : start + step], betas, scratch)
     return out
+
+
+_kept = threading.local()
+
+
+def _scratch(size: int, dtype: np.dtype[Any]) -> AnyFloats:
+    """Three work arrays, kept by each thread: fresh memory would be cleared page by page for every block."""
+    bytes_needed = 3 * size * dtype.itemsize
+    raw: NDArray[np.uint8] | None = getattr(_kept, "raw", None)
+    if raw is None or raw.size < bytes_needed:
+        raw = _kept.raw = np.empty(bytes_needed, np.uint8)
+    return raw[:bytes_needed].view(dtype).reshape(3, size)
 
 
 def _row_major(out: BlockSums, rows: slice, logits: AnyFloats, betas: Sequence[float], scratch: AnyFloats) -> None:

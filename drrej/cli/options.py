@@ -98,9 +98,11 @@ class Reading:
         """The dump to read."""
         from drrej.cli.console import progress
         from drrej.dumps import DumpOptions
+        from drrej.dumps.dump import prefer_jemalloc
         from drrej.steps.common import Source
         from drrej.stream import Engine
 
+        prefer_jemalloc()
         options = DumpOptions(
             logits=self.logits,
             label=self.label,

@@ -127,6 +127,18 @@ def are_probabilities(scores: AnyFloats) -> bool:
     return True
 
 
+def plain_array(values: NDArray[Any]) -> pa.Array:
+    """A numpy array without nulls as an Arrow array, not copied (`pa.array` and casts load heavy modules first)."""
+    values = np.ascontiguousarray(values)
+    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), values.size, [None, pa.py_buffer(values)])
+
+
+def boolean_array(values: NDArray[np.bool_]) -> pa.Array:
+    """The same for booleans, which Arrow packs into bits."""
+    packed = np.packbits(values, bitorder="little")
+    return pa.Array.from_buffers(pa.bool_(), values.size, [None, pa.py_buffer(packed)])
+
+
 def _null_rows(array: pa.Array) -> NDArray[np.intp]:
     return np.flatnonzero(np.asarray(array.is_null())) if array.null_count else np.empty(0, np.intp)
 

@@ -1,11 +1,12 @@
 """A dump: parquet files of logits and labels, read in blocks.
 
-A block is at most about 8 MB of logits inside one row group, so memory does not grow with the file. A `RowGroup`
+A block is at most about 4 MB of logits inside one row group, so memory does not grow with the file. A `RowGroup`
 addresses its blocks by file and number, so that any worker can open its own.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -24,7 +25,7 @@ from drrej.dumps.sources import Part, find_parts, one_line
 from drrej.errors import DumpError
 from drrej.losses import AnyFloats, Floats, InputKind
 
-BLOCK_BYTES = 8 << 20
+BLOCK_BYTES = 4 << 20
 MAX_BLOCK_ROWS = 1 << 20
 
 
@@ -208,6 +209,12 @@ class Dump:
         block.labels = self.label_kind.encode(block.columns.column(name), self.classes, report)
 
 
+def prefer_jemalloc() -> None:
+    """Let Arrow reuse memory between blocks: the other allocators give it back and have it cleared again."""
+    with contextlib.suppress(NotImplementedError):
+        pa.set_memory_pool(pa.jemalloc_memory_pool())
+
+
 def open_parquet(part: Part) -> pq.ParquetFile:
     """Open a part with settings that keep its buffers small; missing, foreign and damaged files are DumpErrors."""
     try:
@@ -311,9 +318,9 @@ def _class_count(file: pq.ParquetFile, columns: LogitColumns, part: Part) -> int
 def _first_length(file: pq.ParquetFile, name: str, part: Part) -> int:
     try:
         for batch in file.iter_batches(batch_size=256, columns=[name], use_threads=False):
-            lengths = batch.column(0).value_lengths().drop_null()
-            if len(lengths):
-                return int(lengths[0].as_py())
+            for row in batch.column(0):
+                if row.is_valid:
+                    return len(row)
     except (OSError, pa.ArrowException) as error:
         raise DumpError(f"{part.name}: cannot be read ({one_line(error)}); is it complete?") from None
     raise DumpError(f"{part.name}: column '{name}' is null in every row")

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
@@ -103,7 +102,7 @@ def _keys(column: pa.Array | pa.ChunkedArray) -> tuple[NDArray[np.generic], NDAr
             column = column.fill_null(0)
         return column.to_numpy(zero_copy_only=False).astype(np.int64), nulls
     if nulls.size:
-        column = pc.cast(column, pa.string()).fill_null("")
-    values: list[str] = pc.cast(column, pa.string()).to_pylist()
+        column = column.cast(pa.string()).fill_null("")
+    values: list[str] = column.cast(pa.string()).to_pylist()
     text: NDArray[np.generic] = np.array(values, dtype=np.dtypes.StringDType())
     return text, nulls

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from drrej.dumps.arrays import Report
+from drrej.dumps.arrays import Report, boolean_array, plain_array
 from drrej.errors import DumpError
 
 
@@ -34,6 +33,8 @@ class LabelKind:
         return _without_bad(array, classes, report)
 
     def _from_names(self, array: pa.Array, report: Report) -> NDArray[np.int64]:
+        import pyarrow.compute as pc  # a tenth of a second that numeric labels need not pay
+
         assert self.names is not None
         codes = pc.index_in(array, value_set=pa.array(self.names, array.type))
         unknown = np.flatnonzero(np.asarray(codes.is_null()) & ~np.asarray(array.is_null()))
@@ -49,8 +50,8 @@ class LabelKind:
             assert self.names is not None
             return pa.array(self.names, self.type).take(pa.array(classes))
         if pa.types.is_boolean(self.type):
-            return pa.array(classes.astype(bool))
-        return pa.array(classes).cast(self.type, safe=False)
+            return boolean_array(classes.astype(bool))
+        return plain_array(classes.astype(self.type.to_pandas_dtype(), copy=False))
 
 
 def label_kind(data_type: pa.DataType, names: Sequence[str] | None, classes: int, where: str) -> LabelKind:

@@ -29,6 +29,10 @@ def check_names(keep: Sequence[str], names: Sequence[str], where: str) -> None:
         raise DumpError("--keep names a column twice")
 
 
+def _repeats(field: pa.Field) -> bool:
+    return field.name == "prediction" or not pa.types.is_primitive(field.type)
+
+
 class MaskWriter:
     """Writes batches to a parquet file in row groups of a fixed size, whatever the size of the batches."""
 
@@ -37,14 +41,13 @@ class MaskWriter:
         self._schema = schema
         self._pending: list[pa.RecordBatch] = []
         self._rows = 0
-        kept = [name for name in schema.names if name not in ("loss", "ratio")]
         try:
             self._writer = pq.ParquetWriter(
                 path,
                 schema,
-                # Losses and ratios hardly repeat: a dictionary or a codec would cost time and save nothing.
-                use_dictionary=kept,
-                compression={name: "snappy" if name in kept else "none" for name in schema.names},
+                # Numbers hardly repeat, losses and ratios look random: a dictionary or a codec would only cost time.
+                use_dictionary=[field.name for field in schema if _repeats(field)],
+                compression={name: "none" if name in ("loss", "ratio") else "snappy" for name in schema.names},
             )
         except OSError as error:
             raise cannot_write(target, error) from None

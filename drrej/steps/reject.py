@@ -8,9 +8,9 @@ from typing import Literal
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from drrej.dumps import Block, Dump
+from drrej.dumps.arrays import boolean_array, plain_array
 from drrej.dumps.labels import LabelKind
 from drrej.dumps.masks import MaskWriter, check_names
 from drrej.losses import LOSSES, block_sums
@@ -68,9 +68,9 @@ class Scorer:
         columns = [block.columns.column(name) for name in self.keep]
         columns += [
             _nulls_where(self.kind.decode(sums.prediction), bad),
-            pa.array(losses, mask=bad),
-            pa.array(ratio.density.ratio(losses), mask=bad),
-            pa.array(rejected),
+            _nulls_where(plain_array(losses), bad),
+            _nulls_where(plain_array(ratio.density.ratio(losses)), bad),
+            boolean_array(rejected),
         ]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
@@ -109,4 +109,8 @@ def _prediction_kind(rejector: Rejector, dump: Dump) -> LabelKind:
 
 
 def _nulls_where(array: pa.Array, bad: np.ndarray[tuple[int], np.dtype[np.bool_]] | None) -> pa.Array:
-    return array if bad is None else pc.if_else(pa.array(~bad), array, None)
+    if bad is None:
+        return array
+    import pyarrow.compute as pc
+
+    return pc.if_else(pa.array(~bad), array, None)
