@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from drrej.gates import Gate
     from drrej.losses import expected_losses
     from drrej.metrics import RiskCoverage
-    from drrej.output import OutputFile
+    from drrej.output import OutputDirectory, OutputFile
     from drrej.ratio import DensityRatio, fit_ratio
     from drrej.rejector import Rejector
     from drrej.steps.calibrate import calibrate
@@ -52,7 +52,7 @@ _HOMES = {
     "drrej.gates": ["Gate"],
     "drrej.losses": ["expected_losses"],
     "drrej.metrics": ["RiskCoverage"],
-    "drrej.output": ["OutputFile"],
+    "drrej.output": ["OutputDirectory", "OutputFile"],
     "drrej.ratio": ["DensityRatio", "fit_ratio"],
     "drrej.rejector": ["Rejector"],
     "drrej.steps.calibrate": ["calibrate"],
@@ -77,6 +77,7 @@ __all__ = [
     "Infeasible",
     "MaskOptions",
     "OptionError",
+    "OutputDirectory",
     "OutputError",
     "OutputFile",
     "RatioOptions",

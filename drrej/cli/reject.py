@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Annotated, Literal, Optional
 
 import typer
@@ -33,15 +34,16 @@ def reject(
     reading: Reading = Reading(),
 ) -> None:
     """Write the rejection mask, row for row."""
-    from drrej.output import OutputFile
+    from drrej.output import OutputDirectory, OutputFile
     from drrej.steps.reject import MaskOptions
     from drrej.steps.reject import reject as step
 
     names = None if keep is None else [name.strip() for name in keep.split(",") if name.strip()]
     source = reading.source(dumps)
-    with OutputFile(output, force) as file:
-        counts = step(source, read_rejector(rejector, dumps), file, MaskOptions(names, on_bad_row))
-        file.commit()
+    whole_directory = output.endswith("/") or os.path.isdir(output)
+    with OutputDirectory(output, force) if whole_directory else OutputFile(output, force) as place:
+        counts = step(source, read_rejector(rejector, dumps), place, MaskOptions(names, on_bad_row))
+        place.commit()
     say_notes(source, reading.quiet)
     if counts.bad:
         complain(f"{counts.bad} of {counts.rows} rows have no usable scores and were rejected", "warning")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from types import TracebackType
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from drrej.dumps.sources import Part
 from drrej.errors import DumpError
 from drrej.output import cannot_write
 
@@ -33,7 +35,7 @@ def _repeats(field: pa.Field) -> bool:
     return field.name == "prediction" or not pa.types.is_primitive(field.type)
 
 
-class MaskWriter:
+class _ParquetMask:
     """Writes batches to a parquet file in row groups of a fixed size, whatever the size of the batches."""
 
     def __init__(self, path: str, target: str, schema: pa.Schema) -> None:
@@ -71,16 +73,73 @@ class MaskWriter:
             except OSError as error:
                 raise cannot_write(self._target, error) from None
 
-    def __enter__(self) -> MaskWriter:
+    def close(self, complete: bool) -> None:
+        """Finish the file; one that is not complete will be thrown away."""
+        if complete:
+            self._flush()
+        try:
+            self._writer.close()
+        except OSError as error:
+            if complete:
+                raise cannot_write(self._target, error) from None
+
+
+class OneMask:
+    """The mask of all parts in one file."""
+
+    def __init__(self, path: str, target: str, schema: pa.Schema) -> None:
+        self._file = _ParquetMask(path, target, schema)
+
+    def write(self, _part: Part, batch: pa.RecordBatch) -> None:
+        """Add rows."""
+        self._file.write(batch)
+
+    def __enter__(self) -> OneMask:
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is None:
-            self._flush()
-        try:
-            self._writer.close()
-        except OSError as failure:
-            if kind is None:
-                raise cannot_write(self._target, failure) from None
+        self._file.close(complete=kind is None)
+
+
+class MaskPerPart:
+    """One mask per part, under the same relative path; parts without rows get a mask without rows."""
+
+    def __init__(self, folder: str, target: str, parts: Sequence[Part], schema: pa.Schema) -> None:
+        names = [part.relative for part in parts]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise DumpError(f"{target}: two input files would both be written to {twice}; give them one by one")
+        self._folder = folder
+        self._target = target
+        self._schema = schema
+        self._waiting = list(parts)
+        self._current: Part | None = None
+        self._file: _ParquetMask | None = None
+
+    def write(self, part: Part, batch: pa.RecordBatch) -> None:
+        """Add rows of a part; parts come in order."""
+        while self._current != part:
+            self._next_part()
+        assert self._file is not None
+        self._file.write(batch)
+
+    def _next_part(self) -> None:
+        if self._file is not None:
+            self._file.close(complete=True)
+        self._current = self._waiting.pop(0)
+        path = os.path.join(self._folder, self._current.relative)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        self._file = _ParquetMask(path, os.path.join(self._target, self._current.relative), self._schema)
+
+    def __enter__(self) -> MaskPerPart:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        while kind is None and self._waiting:
+            self._next_part()
+        if self._file is not None:
+            self._file.close(complete=kind is None)

@@ -12,9 +12,10 @@ import pyarrow as pa
 from drrej.dumps import Block, Dump
 from drrej.dumps.arrays import boolean_array, plain_array
 from drrej.dumps.labels import LabelKind
-from drrej.dumps.masks import MaskWriter, check_names
+from drrej.dumps.masks import MaskPerPart, OneMask, check_names
+from drrej.dumps.sources import Part
 from drrej.losses import LOSSES, block_sums
-from drrej.output import OutputFile
+from drrej.output import OutputDirectory, OutputFile
 from drrej.rejector import Rejector
 from drrej.steps.common import Source
 from drrej.stream import Pass, map_blocks
@@ -54,6 +55,10 @@ class Scorer:
             ]
         )
 
+    def with_part(self, block: Block) -> tuple[Part, pa.RecordBatch]:
+        """Score the rows of a block; tell which file they are of."""
+        return block.part, self(block)
+
     def __call__(self, block: Block) -> pa.RecordBatch:
         """Score the rows of a block."""
         ratio, threshold = self.rejector.need_ratio(), self.rejector.need_threshold()
@@ -75,26 +80,35 @@ class Scorer:
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
 
-def reject(source: Source, rejector: Rejector, output: OutputFile, options: MaskOptions | None = None) -> MaskCounts:
-    """Write the mask of a dump to one file."""
+def reject(
+    source: Source, rejector: Rejector, output: OutputFile | OutputDirectory, options: MaskOptions | None = None
+) -> MaskCounts:
+    """Write the mask of a dump: to one file, or to a directory with one file per input file."""
     options = options or MaskOptions()
     rejector.need_threshold()
     dump = source.open(rejector, labelled=False)
-    scorer = Scorer(rejector, dump, kept_columns(dump, options))
+    scorer = Scorer(rejector, dump, kept_columns(dump, options, in_paths=isinstance(output, OutputDirectory)))
     allowed = options.on_bad_row == "reject"
     run = Pass("scoring", labelled=False, keep=scorer.keep, bad_rows_allowed=allowed)
     rejected = rows = 0
-    with MaskWriter(output.path, output.target, scorer.schema) as writer:
-        for batch in map_blocks(dump, scorer, run, source.engine, source.notes):
-            writer.write(batch)
+    with _writer(output, dump, scorer.schema) as writer:
+        for part, batch in map_blocks(dump, scorer.with_part, run, source.engine, source.notes):
+            writer.write(part, batch)
             rows += batch.num_rows
             rejected += batch.column("rejected").true_count
     return MaskCounts(rows, rejected, source.notes.bad_rows)
 
 
-def kept_columns(dump: Dump, options: MaskOptions) -> Sequence[str]:
-    """The columns of the dump that go into the mask."""
-    keep = dump.other_columns if options.keep is None else options.keep
+def _writer(output: OutputFile | OutputDirectory, dump: Dump, schema: pa.Schema) -> OneMask | MaskPerPart:
+    if isinstance(output, OutputFile):
+        return OneMask(output.path, output.target, schema)
+    return MaskPerPart(str(output.path), output.target, dump.parts, schema)
+
+
+def kept_columns(dump: Dump, options: MaskOptions, in_paths: bool = False) -> Sequence[str]:
+    """The columns of the dump that go into the mask; hive columns stay in the paths where the output has these too."""
+    hive = {key for key, _ in dump.parts[0].hive} if in_paths else set()
+    keep = [n for n in dump.other_columns if n not in hive] if options.keep is None else options.keep
     check_names(keep, dump.schema.names, dump.parts[0].name)
     return keep
 
