@@ -1,0 +1,1 @@
+"""Benchmarks: drrej and its peers in the same run, on the same generated data. `python -m benchmarks --help`."""

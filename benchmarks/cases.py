@@ -1,0 +1,226 @@
+"""The cases: each runs our command and its peers on the same dump and returns rows of a table."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.data import Shape
+from benchmarks.measure import Cost, drrej, has_module, interleaved, peer, run
+
+Row = dict[str, Any]
+
+MAIN = Shape(1_000_000, 100)
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Where dumps are kept and how often things are run."""
+
+    work: Path
+    repeat: int
+
+    def dump(self, shape: Shape) -> str:
+        """The path of a dump, made if need be."""
+        return str(shape.make(self.work))
+
+    def rejector(self, shape: Shape) -> str:
+        """A rejector made on a dump."""
+        path = self.work / (shape.path(self.work).stem + ".json")
+        if not path.exists():
+            dump = self.dump(shape)
+            run(drrej("fit", dump, "--temperature", "1.7", "-o", str(path)))
+            run(drrej("threshold", dump, "-r", str(path), "-o", str(path), "--coverage", "0.8"))
+        return str(path)
+
+    def reject(self, shape: Shape, *options: str) -> list[str]:
+        """Our reject command on a dump."""
+        mask = str(self.work / "mask.parquet")
+        return drrej("reject", self.dump(shape), "-r", self.rejector(shape), "-o", mask, "-f", *options)
+
+
+def _columns(shape: Shape) -> str:
+    return "logits" if shape.layout == "list" else ",".join(f"logit_{k}" for k in range(shape.classes))
+
+
+def reject(bench: Bench) -> list[Row]:
+    """`drrej reject` (whole process) against a streamed two-thread decode of the logits and against torch in memory."""
+    shapes = [
+        MAIN,
+        Shape(1_000_000, 100, "wide"),
+        Shape(1_000_000, 100, "list", 0),
+        Shape(1_000_000, 10),
+        Shape(10_000_000, 10),
+        Shape(10_000_000, 10, "wide"),
+        Shape(50_000, 1000),
+        Shape(20_000, 32_000, "list", 2048),
+    ]
+    rows = []
+    for shape in shapes:
+        path = bench.dump(shape)
+        commands: dict[str, Sequence[str]] = {
+            "ours": bench.reject(shape),
+            "decode": peer("decode", path, _columns(shape), "2"),
+        }
+        if shape.layout == "list" and has_module("torch"):
+            commands["torch"] = peer("torch-entropy", path)
+        costs = interleaved(commands, bench.repeat)
+        ours, limit, torch = costs["ours"], costs["decode"], costs.get("torch")
+        rows.append(
+            {
+                "dump": shape.name,
+                "wall s": ours.wall,
+                "cpu s": ours.cpu,
+                "wall / decode": ours.wall / limit.wall,
+                "cpu / decode": ours.cpu / limit.cpu,
+                "torch wall / ours": torch.figures["wall"] / ours.wall if torch else None,
+                "peak MB": ours.peak_mb,
+                "torch peak MB": torch.peak_mb if torch else None,
+            }
+        )
+    return rows
+
+
+def calibrate(bench: Bench) -> list[Row]:
+    """`drrej calibrate` (whole process, reading included) against peers with the logits already in memory."""
+    rows = []
+    for shape in (Shape(50_000, 1000), Shape(1_000_000, 10)):
+        path = bench.dump(shape)
+        rejector = str(bench.work / "calibrated.json")
+        commands: dict[str, Sequence[str]] = {"ours": drrej("calibrate", path, "-o", rejector, "-f")}
+        peers = {"sklearn": "sklearn", "authors": "torch", "probmetrics": "probmetrics"}
+        commands |= {name: peer(name, path) for name, module in peers.items() if has_module(module)}
+        costs = interleaved(commands, bench.repeat)
+        ours = costs.pop("ours")
+        temperature, nll = _our_nll(rejector, path)
+        rows.append(
+            {
+                "dump": shape.name,
+                "who": "drrej",
+                "wall s": ours.wall,
+                "wall / ours": 1.0,
+                "T": temperature,
+                "NLL - ours": 0.0,
+            }
+        )
+        for name, cost in costs.items():
+            rows.append(
+                {
+                    "dump": shape.name,
+                    "who": name,
+                    "wall s": cost.figures["wall"],
+                    "wall / ours": cost.figures["wall"] / ours.wall,
+                    "T": cost.figures["temperature"],
+                    "NLL - ours": cost.figures["nll"] - nll,
+                }
+            )
+    return rows
+
+
+def _our_nll(rejector: str, path: str) -> tuple[float, float]:
+    import json
+
+    from benchmarks.peers import load, mean_nll
+
+    temperature = json.loads(Path(rejector).read_text())["calibration"]["temperature"]
+    return temperature, mean_nll(*load(path), temperature)
+
+
+def evaluate(bench: Bench) -> list[Row]:
+    """`drrej evaluate` (whole process) against a streamed two-thread decode of logits and labels."""
+    rows = []
+    for shape in (Shape(10_000_000, 10), MAIN):
+        path = bench.dump(shape)
+        costs = interleaved(
+            {
+                "ours": drrej("evaluate", path, "-r", bench.rejector(shape), "--format", "json"),
+                "decode": peer("decode", path, "logits,label", "2"),
+            },
+            bench.repeat,
+        )
+        ours, limit = costs["ours"], costs["decode"]
+        rows.append(
+            {
+                "dump": shape.name,
+                "wall s": ours.wall,
+                "cpu s": ours.cpu,
+                "wall / decode": ours.wall / limit.wall,
+                "cpu / decode": ours.cpu / limit.cpu,
+                "peak MB": ours.peak_mb,
+            }
+        )
+    return rows
+
+
+def aurc(bench: Bench) -> list[Row]:
+    """AURC of 10M losses in memory: tie blocks kept whole (ours) against argsort (fd-shifts style)."""
+    path = bench.dump(Shape(10_000_000, 10))
+    costs = interleaved({name: peer(name, path) for name in ("our-aurc", "fd-shifts-aurc")}, min(bench.repeat, 3))
+    ours = costs["our-aurc"].figures["wall"]
+    return [
+        {
+            "who": name,
+            "wall s": cost.figures["wall"],
+            "wall / ours": cost.figures["wall"] / ours,
+            "AURC": cost.figures["aurc"],
+        }
+        for name, cost in costs.items()
+    ]
+
+
+def memory(bench: Bench) -> list[Row]:
+    """Peak memory of `drrej reject`: ten times the rows, a single row group, one and two jobs."""
+    shapes = [Shape(200_000, 100), Shape(2_000_000, 100), Shape(2_000_000, 100, "list", 0)]
+    return [
+        {"dump": shape.name, "jobs": jobs, "peak MB": run(bench.reject(shape, "--jobs", str(jobs))).peak_mb}
+        for jobs in (1, 2)
+        for shape in shapes
+    ]
+
+
+def growth(bench: Bench) -> list[Row]:
+    """Processor time per logit of `drrej reject`, start-up subtracted, over rows and over classes."""
+    by_rows = [Shape(100_000, 10), Shape(500_000, 10), Shape(2_000_000, 10), Shape(10_000_000, 10)]
+    by_classes = [Shape(1_000_000, 10), Shape(100_000, 100), Shape(10_000, 1000), Shape(1_000, 10_000, "list", 1000)]
+    empty = interleaved({"start-up": bench.reject(Shape(10, 10))}, bench.repeat)["start-up"]
+    costs = interleaved({shape.name: bench.reject(shape) for shape in by_rows + by_classes}, bench.repeat)
+    return [
+        {
+            "dump": shape.name,
+            "ns cpu per logit": 1e9 * (costs[shape.name].cpu - empty.cpu) / (shape.rows * shape.classes),
+        }
+        for shape in by_rows + by_classes
+    ]
+
+
+def startup(bench: Bench) -> list[Row]:
+    """Wall time of `drrej --help`, of importing drrej, and of importing typer."""
+    python = sys.executable
+    costs = interleaved(
+        {
+            "import typer": [python, "-c", "import typer"],
+            "drrej --help": drrej("--help"),
+            "import drrej": [python, "-c", "import drrej"],
+            "python": [python, "-c", "pass"],
+        },
+        bench.repeat,
+    )
+    base: Cost = costs["import typer"]
+    return [
+        {"what": name, "wall s": cost.wall, "wall / import typer": cost.wall / base.wall}
+        for name, cost in costs.items()
+    ]
+
+
+CASES: dict[str, Callable[[Bench], list[Row]]] = {
+    "startup": startup,
+    "reject": reject,
+    "calibrate": calibrate,
+    "evaluate": evaluate,
+    "aurc": aurc,
+    "memory": memory,
+    "growth": growth,
+}

@@ -1,0 +1,188 @@
+"""What people use today, each as a process of its own: `python -m benchmarks.peers NAME FILE ...`.
+
+Each prints the wall and processor time of its work as JSON, imports not counted.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+
+
+def decode(path: str, columns: str, threads: str) -> dict[str, float]:
+    """The limit: a streamed, threaded decode of the columns, thrown away."""
+    names = columns.split(",")
+    first = pq.ParquetFile(path).metadata
+    groups = iter(range(first.num_row_groups))
+    lock = threading.Lock()
+    batch = max(1, (8 << 20) * first.row_group(0).num_rows // first.row_group(0).total_byte_size)
+
+    def work() -> None:
+        file = pq.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20)
+        while True:
+            with lock:
+                group = next(groups, None)
+            if group is None:
+                return
+            for _ in file.iter_batches(batch_size=batch, row_groups=[group], columns=names, use_threads=False):
+                pass
+
+    workers = [threading.Thread(target=work) for _ in range(int(threads))]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    return {}
+
+
+def load(path: str) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Logits (rows x classes) and labels in memory."""
+    table = pq.read_table(path, columns=["logits", "label"])
+    logits = table.column("logits").combine_chunks()
+    values = logits.values.to_numpy()
+    return values.reshape(table.num_rows, -1), table.column("label").to_numpy()
+
+
+def mean_nll(logits: np.ndarray[Any, Any], labels: np.ndarray[Any, Any], temperature: float) -> float:
+    """In float64, in pieces."""
+    total = 0.0
+    for start in range(0, len(labels), 4096):
+        z = logits[start : start + 4096].astype(np.float64) / temperature
+        z -= z.max(axis=1, keepdims=True)
+        y = labels[start : start + 4096]
+        total += float((np.log(np.exp(z).sum(axis=1)) - z[np.arange(len(y)), y]).sum())
+    return total / len(labels)
+
+
+def torch_entropy(path: str) -> dict[str, float]:
+    """Load everything, softmax, entropy, in memory."""
+    import torch
+
+    def work() -> dict[str, float]:
+        logits, _ = load(path)
+        p = torch.softmax(torch.from_numpy(logits), dim=1)
+        entropy = -(p * torch.log(p)).nansum(dim=1)
+        return {"mean": float(entropy.mean())}
+
+    return timed(work)
+
+
+def authors(path: str) -> dict[str, float]:
+    """The authors' recipe: LBFGS on T, learning rate 0.1, 50 iterations, |T|, start 1.5; loading not counted."""
+    import torch
+
+    logits, labels = load(path)
+
+    def work() -> dict[str, float]:
+        z, y = torch.from_numpy(logits), torch.from_numpy(labels)
+        temperature = torch.nn.Parameter(torch.ones(1) * 1.5)
+        optimizer = torch.optim.LBFGS([temperature], lr=0.1, max_iter=50)
+        criterion = torch.nn.CrossEntropyLoss()
+
+        def closure() -> torch.Tensor:
+            optimizer.zero_grad()
+            loss: torch.Tensor = criterion(z / temperature.abs(), y)
+            loss.backward()  # type: ignore[no-untyped-call]
+            return loss
+
+        optimizer.step(closure)
+        return {"temperature": float(temperature.abs())}
+
+    return with_nll(timed(work), logits, labels)
+
+
+def sklearn_temperature(path: str) -> dict[str, float]:
+    """scikit-learn's temperature scaling; loading not counted."""
+    from sklearn.calibration import _TemperatureScaling
+
+    logits, labels = load(path)
+
+    def work() -> dict[str, float]:
+        model = _TemperatureScaling().fit(logits, labels)
+        return {"temperature": float(1.0 / model.beta_)}
+
+    return with_nll(timed(work), logits, labels)
+
+
+def probmetrics_temperature(path: str) -> dict[str, float]:
+    """Temperature scaling of probmetrics (bisection with numba); loading not counted, one warm-up for the compiler."""
+    import torch
+    from probmetrics.calibrators import TemperatureScalingCalibrator
+    from probmetrics.distributions import CategoricalLogits
+
+    logits, labels = load(path)
+
+    def fit(rows: int) -> Any:
+        calibrator = TemperatureScalingCalibrator()
+        return calibrator.fit_torch(CategoricalLogits(torch.from_numpy(logits[:rows])), torch.from_numpy(labels[:rows]))
+
+    fit(1000)
+
+    def work() -> dict[str, float]:
+        return {"temperature": float(1.0 / fit(len(labels)).invtemp_)}
+
+    return with_nll(timed(work), logits, labels)
+
+
+def fd_shifts_aurc(path: str) -> dict[str, float]:
+    """AURC the way fd-shifts does it: losses in memory, argsort, cumulative errors; loading not counted."""
+    logits, labels = load(path)
+    p = np.exp(logits - logits.max(axis=1, keepdims=True))
+    confidence = p.max(axis=1) / p.sum(axis=1)
+    wrong = logits.argmax(axis=1) != labels
+
+    def work() -> dict[str, float]:
+        order = np.argsort(-confidence)
+        errors = np.cumsum(wrong[order])
+        risks = errors / np.arange(1, len(errors) + 1)
+        return {"aurc": float(np.trapezoid(risks) / len(risks))}
+
+    return timed(work)
+
+
+def our_aurc(path: str) -> dict[str, float]:
+    """The same figure with tie blocks kept whole, by drrej."""
+    import drrej
+
+    logits, labels = load(path)
+    losses = drrej.expected_losses(logits, "zero-one")
+    wrong = logits.argmax(axis=1) != labels
+
+    def work() -> dict[str, float]:
+        return {"aurc": drrej.RiskCoverage.of(losses[~wrong], losses[wrong]).aurc()}
+
+    return timed(work)
+
+
+def timed(work: Callable[[], dict[str, float]]) -> dict[str, float]:
+    """The figures of `work` with its wall and processor time."""
+    wall, cpu = time.perf_counter(), time.process_time()
+    figures = work()
+    return {"wall": time.perf_counter() - wall, "cpu": time.process_time() - cpu, **figures}
+
+
+def with_nll(figures: dict[str, float], logits: np.ndarray[Any, Any], labels: np.ndarray[Any, Any]) -> dict[str, float]:
+    """Add the NLL that a temperature reaches."""
+    return {**figures, "nll": mean_nll(logits, labels, figures["temperature"])}
+
+
+PEERS: dict[str, Callable[..., dict[str, float]]] = {
+    "decode": decode,
+    "torch-entropy": torch_entropy,
+    "authors": authors,
+    "sklearn": sklearn_temperature,
+    "probmetrics": probmetrics_temperature,
+    "fd-shifts-aurc": fd_shifts_aurc,
+    "our-aurc": our_aurc,
+}
+
+if __name__ == "__main__":
+    result = PEERS[sys.argv[1]](*sys.argv[2:])
+    sys.stdout.write(json.dumps(result))
