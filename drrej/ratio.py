@@ -14,6 +14,7 @@ because 0 <= g <= ln n brackets the root and nothing cancels, neither near alpha
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,6 +23,8 @@ from drrej.losses import Floats
 
 _SAMPLE = 4096
 _MAX_STEPS = 200
+_ROUNDING = 2e-16
+_PIECE = 1 << 14
 
 
 @dataclass(frozen=True)
@@ -104,28 +107,24 @@ def fit_ratio(losses: Floats, alpha: float = 1.0, lam: float = 1.0) -> DensityRa
 
 
 def _kl_root(y: Floats) -> float:
-    """G for alpha = 1 in closed form: -ln mean e^{-y}."""
-    below_one = float(np.mean(np.expm1(-y)))
+    """The root for alpha = 1 in closed form: -ln mean e^{-y}."""
+    below_one = _mean(lambda part: np.expm1(-part), y)
     if below_one > -0.5:
         return -math.log1p(below_one)
     with np.errstate(under="ignore"):
-        return -math.log(float(np.mean(np.exp(-y))))
+        return -math.log(_mean(lambda part: np.exp(-part), y))
 
 
 def _root(c: float, y: Floats, start: float) -> float:
-    """G with mean expm1(ln rho) = 0: Newton's method inside the bracket [0, ln n].
+    """The g with mean expm1(ln rho) = 0: Newton's method inside the bracket [0, ln n].
 
     d ln rho / dg = e^{c g} / rho^c where rho > 0, so the slope is the mean of e^{c g + (1 - c) ln rho} there.
     """
     low, high = 0.0, math.log(y.size)
     g = min(max(start, low), high)
     for _ in range(_MAX_STEPS):
-        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-            log_rho = _log_ratio(c, g, y)
-            excess = float(np.mean(np.expm1(log_rho)))
-            positive = log_rho[log_rho > -np.inf]
-            slope = float(np.sum(np.exp(c * g + (1.0 - c) * positive)) / y.size)
-        if excess == 0:
+        excess, slope = _excess_and_slope(c, g, y)
+        if abs(excess) <= _ROUNDING * g * slope:  # the step would be lost in rounding
             return g
         if excess > 0:
             high = g
@@ -133,12 +132,36 @@ def _root(c: float, y: Floats, start: float) -> float:
             low = g
         target = g - excess / slope if slope > 0 else math.nan
         if not low < target < high:
-            target = math.sqrt(low * high) if low > 0 else high / 2 if high > 1e-300 else 0.0
-            target = target if high > 2 * low else (low + high) / 2
-        if abs(target - g) <= 2e-16 * g or not low < target < high:
+            target = math.sqrt(low * high) if high > 2 * low > 0 else (low + high) / 2
+        if not low < target < high:
             return target
         g = target
     return g
+
+
+def _excess_and_slope(c: float, g: float, y: Floats) -> tuple[float, float]:
+    excess, slope = [], []
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        for start in range(0, y.size, _PIECE):
+            log_rho = _log_ratio(c, g, y[start : start + _PIECE])
+            excess.append(float(np.sum(np.expm1(log_rho))))
+            positive = log_rho[log_rho > -np.inf]
+            slope.append(float(np.sum(np.exp(c * g + (1.0 - c) * positive))))
+    return _total(excess) / y.size, _total(slope) / y.size
+
+
+def _mean(function: Callable[[Floats], Floats], y: Floats) -> float:
+    """The mean of a function, in pieces that stay in the cache."""
+    pieces = range(0, y.size, _PIECE)
+    return _total([float(np.sum(function(y[start : start + _PIECE]))) for start in pieces]) / y.size
+
+
+def _total(parts: list[float]) -> float:
+    """The sum of the pieces; infinite when one of them is (`fsum` would raise)."""
+    try:
+        return math.fsum(parts)
+    except OverflowError:
+        return math.inf
 
 
 def _log_ratio(c: float, g: float, y: Floats) -> Floats:
