@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 UNIT_BITS = 1074
 """Every finite float64 is a whole number of units of 2**-1074."""
 
-_MAX_ROWS = 1 << 20
+_PIECE = 1 << 14
 _MAX_VALUE = float(1 << 20)
 _FIRST_GRID = -13
 _STEP = 33
@@ -35,8 +35,10 @@ class Total:
     def of(cls, values: NDArray[np.float64]) -> Total:
         """The exact sum of an array."""
         total = cls()
-        for start in range(0, values.size, _MAX_ROWS):
-            total.units += _block_units(values[start : start + _MAX_ROWS], total)
+        scratch = np.empty((2, min(values.size, _PIECE)))
+        for start in range(0, values.size, _PIECE):
+            piece = values[start : start + _PIECE]
+            total.units += _piece_units(piece, scratch[:, : piece.size], total)
         return total
 
     def __add__(self, other: Total) -> Total:
@@ -52,16 +54,14 @@ class Total:
             return None
 
 
-def _block_units(values: NDArray[np.float64], total: Total) -> int:
-    """Units of at most 2**20 values.
+def _piece_units(values: NDArray[np.float64], scratch: NDArray[np.float64], total: Total) -> int:
+    """Units of a few thousand values.
 
     Adding and subtracting c = 1.5 * 2**52 * grid rounds each value to a multiple of the grid without error. With
-    2**20 values of at most 2**33 grid steps every partial sum fits the 53 bits of a float64, so `sum` is exact.
-    What is left is at most half a grid step and goes through the next, 2**33 times finer grid.
+    fewer than 2**20 values of at most 2**33 grid steps every partial sum fits the 53 bits of a float64, so `sum` is
+    exact. What is left is at most half a grid step and goes through the next, 2**33 times finer grid.
     """
-    if not values.size:
-        return 0
-    largest = float(np.abs(values).max())
+    largest = max(float(values.max()), -float(values.min()))
     if not math.isfinite(largest):
         total.finite = False
         return 0
@@ -70,12 +70,14 @@ def _block_units(values: NDArray[np.float64], total: Total) -> int:
         high = np.abs(values) > _MAX_VALUE
         units += sum(int(Fraction(float(x)) * (1 << UNIT_BITS)) for x in values[high])
         values = np.where(high, 0.0, values)
+    rounded, rest = scratch
     grid = _FIRST_GRID
-    while values.any():
+    while largest:
         shift = math.ldexp(1.5, 52 + grid)
-        rounded = (values + shift) - shift
-        steps = int(math.ldexp(float(rounded.sum()), -grid))
-        units += steps << (UNIT_BITS + grid)
-        values = values - rounded
+        np.add(values, shift, out=rounded)
+        np.subtract(rounded, shift, out=rounded)
+        units += int(math.ldexp(float(rounded.sum()), -grid)) << (UNIT_BITS + grid)
+        values = np.subtract(values, rounded, out=rest)
+        largest = float(values.any())
         grid = max(grid - _STEP, -UNIT_BITS)
     return units

@@ -106,21 +106,24 @@ def expected_losses(
     return kind.expected(sums.at[0])
 
 
-def block_sums(logits: AnyFloats, betas: Sequence[float], needs: str = "v", precision: Precision = "auto") -> BlockSums:
+def block_sums(
+    logits: AnyFloats, betas: Sequence[float], needs: str | Sequence[str] = "v", precision: Precision = "auto"
+) -> BlockSums:
     """Predictions and gap sums of each row of `logits` (rows x classes, any strides) at each beta.
 
-    `needs` holds the letters of the optional sums, such as "v", "vq" or ""; "w" needs "v".
+    `needs` holds the letters of the optional sums, such as "v", "vq" or "", for all betas or one by one; "w" needs "v".
     """
+    letters = [needs] * len(betas) if isinstance(needs, str) else list(needs)
     groups = by_precision(logits, precision)
     if len(groups) == 1:
-        return _uniform_sums(groups[0][1], betas, needs)
-    out = _empty_sums(logits.shape[0], len(betas), needs)
+        return _uniform_sums(groups[0][1], betas, letters)
+    out = _empty_sums(logits.shape[0], letters)
     for rows, scores in groups:
-        part = _uniform_sums(scores, betas, needs)
+        part = _uniform_sums(scores, betas, letters)
         out.prediction[rows] = part.prediction
         out.largest[rows] = part.largest
-        for whole, piece in zip(out.at, part.at, strict=True):
-            for letter in ("s", *needs):
+        for whole, piece, optional in zip(out.at, part.at, letters, strict=True):
+            for letter in ("s", *optional):
                 getattr(whole, letter)[rows] = getattr(piece, letter)
     return out
 
@@ -143,21 +146,21 @@ def by_precision(logits: AnyFloats, precision: Precision) -> list[tuple[NDArray[
     return [(narrow, single[narrow]), (wide, logits[wide])]
 
 
-def _empty_sums(rows: int, betas: int, needs: str) -> BlockSums:
-    def column(letter: str) -> Floats | None:
-        return np.empty(rows) if letter in needs else None
+def _empty_sums(rows: int, letters: Sequence[str]) -> BlockSums:
+    def column(letter: str, wanted: str) -> Floats | None:
+        return np.empty(rows) if letter in wanted else None
 
     return BlockSums(
         prediction=np.empty(rows, np.int64),
         largest=np.empty(rows),
-        at=tuple(GapSums(np.empty(rows), column("v"), column("q"), column("w")) for _ in range(betas)),
+        at=tuple(GapSums(np.empty(rows), column("v", x), column("q", x), column("w", x)) for x in letters),
     )
 
 
-def _uniform_sums(logits: AnyFloats, betas: Sequence[float], needs: str) -> BlockSums:
+def _uniform_sums(logits: AnyFloats, betas: Sequence[float], letters: Sequence[str]) -> BlockSums:
     """The sums of rows of one precision, in chunks that stay in the cache."""
     rows, classes = logits.shape
-    out = _empty_sums(rows, len(betas), needs)
+    out = _empty_sums(rows, letters)
     fill = _row_major if classes >= ROW_MAJOR else _class_major
     step = max(1, min(rows, _CHUNK_BYTES // (classes * logits.dtype.itemsize)))
     scratch = _scratch(step * classes, logits.dtype)
@@ -171,17 +174,17 @@ _kept = threading.local()
 
 
 def _scratch(size: int, dtype: np.dtype[Any]) -> AnyFloats:
-    """Three work arrays, kept by each thread: fresh memory would be cleared page by page for every block."""
-    bytes_needed = 3 * size * dtype.itemsize
+    """Four work arrays, kept by each thread: fresh memory would be cleared page by page for every block."""
+    bytes_needed = 4 * size * dtype.itemsize
     raw: NDArray[np.uint8] | None = getattr(_kept, "raw", None)
     if raw is None or raw.size < bytes_needed:
         raw = _kept.raw = np.empty(bytes_needed, np.uint8)
-    return raw[:bytes_needed].view(dtype).reshape(3, size)
+    return raw[:bytes_needed].view(dtype).reshape(4, size)
 
 
 def _row_major(out: BlockSums, rows: slice, logits: AnyFloats, betas: Sequence[float], scratch: AnyFloats) -> None:
     count, classes = logits.shape
-    gaps, powers, spare = (a[: count * classes].reshape(count, classes) for a in scratch)
+    gaps, powers, spare, _ = (a[: count * classes].reshape(count, classes) for a in scratch)
     if not logits.flags.c_contiguous:
         np.copyto(spare, logits)
         logits = spare
@@ -226,7 +229,7 @@ def _dots(a: AnyFloats, b: AnyFloats | None) -> AnyFloats:
 
 def _class_major(out: BlockSums, rows: slice, logits: AnyFloats, betas: Sequence[float], scratch: AnyFloats) -> None:
     count, classes = logits.shape
-    gaps, powers, spare = (a[: count * classes].reshape(classes, count) for a in scratch)
+    gaps, powers, spare, squares = (a[: count * classes].reshape(classes, count) for a in scratch)
     np.copyto(gaps, logits.T)
     largest = gaps[0].copy()
     for z in gaps[1:]:
@@ -242,7 +245,7 @@ def _class_major(out: BlockSums, rows: slice, logits: AnyFloats, betas: Sequence
         powers.reshape(-1)[place] = 0
         sums.s[rows] = _add_up(powers)
         if sums.q is not None:
-            sums.q[rows] = _add_up(np.square(powers))
+            sums.q[rows] = _add_up(np.square(powers, out=squares))
         if sums.v is not None:
             v = _add_up(np.multiply(powers, scaled, out=powers))
             if np.isnan(v).any():  # 0 * -inf: those classes have probability 0 and add nothing

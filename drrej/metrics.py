@@ -5,6 +5,8 @@ Rows are ordered by L' and rows that tie stay together, so every figure is the s
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -19,6 +21,8 @@ ECE_BINS = 15
 CONFIDENCE = 0.95
 _CONFIDENCE_UNITS = 1 << 33
 """Confidences are summed as whole multiples of 2**-33: exact, so the order of the rows does not matter."""
+
+_PIECE = 1 << 14
 
 AURC_CONVENTION = "trapezoid over distinct losses, first risk extended to coverage 0"
 E_AURC_CONVENTION = "aurc minus that of all right rows before all wrong ones in two tie blocks"
@@ -78,7 +82,7 @@ class LabelledRows:
         s, q = self.sums.s, self.sums.q
         assert q is not None
         with np.errstate(invalid="ignore", over="ignore", under="ignore"):
-            label_log_odds = np.where(self.label_gap == 0, 0.0, beta * self.label_gap)
+            label_log_odds = beta * self.label_gap
             nll = np.log1p(s) - label_log_odds
             weight = np.square(1.0 + s)
             # (1 - p_y)^2 + the other p^2; for a right row 1 - p_y is s / (1 + s), which does not cancel
@@ -126,14 +130,17 @@ class RiskCoverage:
     @classmethod
     def of(cls, right: Floats, wrong: Floats) -> RiskCoverage:
         """From the losses of the right and of the wrong rows."""
-        wrong = np.sort(wrong)
-        merged = np.concatenate([np.sort(right), wrong])
+        merged = np.concatenate([right, wrong])
+        merged[: right.size].sort()
+        merged[right.size :].sort()
+        wrong = merged[right.size :].copy()
         merged.sort(kind="stable")  # two sorted runs: merged in linear time
         last_of_tie = np.flatnonzero(np.append(merged[1:] != merged[:-1], True))
-        losses = merged[last_of_tie]
-        block_of_wrong = np.searchsorted(losses, wrong)
-        errors = np.cumsum(np.bincount(block_of_wrong, minlength=losses.size))
-        return cls(losses, last_of_tie + 1, errors)
+        losses = merged if last_of_tie.size == merged.size else merged[last_of_tie]
+        errors = np.bincount(np.searchsorted(losses, wrong), minlength=losses.size)
+        np.cumsum(errors, out=errors)
+        last_of_tie += 1
+        return cls(losses, last_of_tie, errors)
 
     @property
     def rows(self) -> int:
@@ -152,10 +159,12 @@ class RiskCoverage:
 
     def aurc(self) -> float:
         """Area under risk against coverage."""
-        risk = self.errors / self.accepted
-        width = np.diff(self.accepted, prepend=0)
-        previous = np.concatenate([risk[:1], risk[:-1]])
-        return float(np.sum(width * (risk + previous)) / (2 * self.rows))
+        parts = []
+        for width, accepted, errors, before in self._pieces():
+            risk = errors / accepted
+            previous = np.concatenate([[before[1] / before[0] if before[0] else risk[0]], risk[:-1]])
+            parts.append(float(np.sum(width * (risk + previous))))
+        return math.fsum(parts) / (2 * self.rows)
 
     def e_aurc(self) -> float:
         """AURC above the best order of the same predictions."""
@@ -165,22 +174,22 @@ class RiskCoverage:
 
     def augrc(self) -> float:
         """Area under generalised risk (accepted errors / rows) against coverage, exact up to one division."""
-        width = np.diff(self.accepted, prepend=0)
-        previous = np.concatenate([[0], self.errors[:-1]])
-        twice = sum(
-            _exact_dot(width[i : i + _DOT], (self.errors + previous)[i : i + _DOT]) for i in range(0, width.size, _DOT)
-        )
+        twice = 0
+        for width, _, errors, before in self._pieces():
+            both = errors + np.concatenate([[before[1]], errors[:-1]])
+            if int(width.sum()) * int(both[-1]) < 1 << 62:
+                twice += int(width @ both)
+            else:
+                twice += sum(int(w) * int(e) for w, e in zip(width, both, strict=True))
         return twice / (2 * self.rows * self.rows)
 
-
-_DOT = 1 << 20
-
-
-def _exact_dot(a: NDArray[np.int64], b: NDArray[np.int64]) -> int:
-    """Integer dot product; Python integers where 64 bits might not hold it."""
-    if int(a.sum()) * int(b.max(initial=0)) < 1 << 62:
-        return int(a @ b)
-    return sum(int(x) * int(y) for x, y in zip(a, b, strict=True))
+    def _pieces(self) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], tuple[int, int]]]:
+        """Widths, accepted rows and errors of stretches of points that fit the cache, and the counts before them."""
+        before = (0, 0)
+        for start in range(0, self.losses.size, _PIECE):
+            accepted, errors = self.accepted[start : start + _PIECE], self.errors[start : start + _PIECE]
+            yield np.diff(accepted, prepend=before[0]), accepted, errors, before
+            before = (int(accepted[-1]), int(errors[-1]))
 
 
 def proportion(hits: int, rows: int) -> dict[str, float | None]:

@@ -26,7 +26,7 @@ from drrej.errors import DumpError
 from drrej.losses import AnyFloats, Floats, InputKind
 
 BLOCK_BYTES = 4 << 20
-MAX_BLOCK_ROWS = 1 << 20
+MAX_BLOCK_ROWS = 1 << 16
 
 
 @dataclass(frozen=True)

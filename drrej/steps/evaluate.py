@@ -83,7 +83,7 @@ class _Evaluator:
         kind = LOSSES[ratio.loss]
         needs = kind.needs if "q" in kind.needs else kind.needs + "q"
         betas = [rejector.beta, 1.0]
-        sums = block_sums(block.logits, betas, needs, rejector.precision)
+        sums = block_sums(block.logits, betas, [needs, "q"], rejector.precision)
         block.check_largest(sums.largest)
         losses = kind.expected(sums.at[0])
         accepted = rejector.need_threshold().accepts(losses)
