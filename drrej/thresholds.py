@@ -56,7 +56,7 @@ def choose_cutoff(rule: Rule, ratio: DensityRatio, points: RiskCoverage) -> floa
 
 def exact_decimal(number: float) -> Fraction:
     """The decimal that a user wrote: 0.07 is 7/100, not the binary number next to it."""
-    return Fraction(repr(number))
+    return Fraction(repr(float(number)))  # numpy's floats have another repr
 
 
 def _cutoff_for_coverage(target: float, ratio: DensityRatio, points: RiskCoverage) -> float | None:
