@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import mpmath as mp
 import numpy as np
@@ -65,7 +65,7 @@ def ece(logits: np.ndarray, labels: np.ndarray, temperature: float) -> float:
     confidence, right = p.max(axis=1), p.argmax(axis=1) == labels
     edges = np.linspace(0, 1, 16)
     total = 0.0
-    for low, high in zip(edges[:-1], edges[1:], strict=True):
+    for low, high in itertools.pairwise(edges):
         inside = (confidence > low) & (confidence <= high)
         if inside.any():
             total += inside.mean() * abs(right[inside].mean() - confidence[inside].mean())
@@ -137,10 +137,10 @@ def aurc(losses: np.ndarray, wrong: np.ndarray) -> float:
     """Trapezoid over the points, first risk extended to coverage 0."""
     points = [(n / len(losses), e / n) for n, e in curve(losses, wrong)]
     points = [(0.0, points[0][1]), *points]
-    return sum((b[0] - a[0]) * (a[1] + b[1]) / 2 for a, b in zip(points, points[1:], strict=False))
+    return sum((b[0] - a[0]) * (a[1] + b[1]) / 2 for a, b in itertools.pairwise(points))
 
 
 def augrc(losses: np.ndarray, wrong: np.ndarray) -> float:
     """Trapezoid of errors / n from (0, 0)."""
     points = [(0.0, 0.0), *((n / len(losses), e / len(losses)) for n, e in curve(losses, wrong))]
-    return sum((b[0] - a[0]) * (a[1] + b[1]) / 2 for a, b in zip(points, points[1:], strict=False))
+    return sum((b[0] - a[0]) * (a[1] + b[1]) / 2 for a, b in itertools.pairwise(points))

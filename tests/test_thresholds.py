@@ -50,7 +50,7 @@ def test_risk_is_the_largest_coverage_within_the_target(pairs: list[tuple[int, b
     counts = [(int((losses <= x).sum()), int(wrong[losses <= x].sum())) for x in sorted(set(losses))]
     good = [n for n, e in counts if Fraction(e, n) <= Fraction(repr(target))]
     if not good:
-        with pytest.raises(Infeasible, match="--risk .* cannot be reached: the lowest error rate"):
+        with pytest.raises(Infeasible, match=r"--risk .* cannot be reached: the lowest error rate"):
             choose("risk", target, losses, wrong)
         return
     cutoff = choose("risk", target, losses, wrong)
