@@ -23,7 +23,7 @@ def against(value: float, limit: float) -> str:
     """A value with enough digits to tell it from a limit."""
     for digits in range(4, 17):
         text = f"{value:.{digits}g}"
-        if value == limit or (float(text) != limit and (float(text) > limit) == (value > limit)):
+        if (float(text) > limit, float(text) < limit) == (value > limit, value < limit):
             return text
     return repr(value)
 
