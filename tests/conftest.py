@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import drrej
+from drrej.cli import main
 
 ROOT = Path(__file__).resolve().parents[1]
 SAMPLE = ROOT / "sample_data"
@@ -118,7 +120,28 @@ def succeed(*args: str | Path, cwd: Path | None = None, stdin: bytes | None = No
 
 def fail(*args: str | Path, code: int = 2, cwd: Path | None = None, stdin: bytes | None = None) -> str:
     """Run a command that must fail with a code, one line of message and nothing on standard output; the line."""
-    done = run_drrej(*args, cwd=cwd, stdin=stdin)
+    return only_line(run_drrej(*args, cwd=cwd, stdin=stdin), code)
+
+
+@pytest.fixture
+def refuse(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """`fail` without a new process, for long tables of cases: the message of a command that must exit with 2."""
+
+    def run(*args: str | Path) -> str:
+        monkeypatch.setattr(sys, "argv", ["drrej", *map(str, args)])
+        handler = signal.getsignal(signal.SIGTERM)
+        try:
+            with pytest.raises(SystemExit) as caught:
+                main()
+        finally:
+            signal.signal(signal.SIGTERM, handler)
+        return only_line(subprocess.CompletedProcess(args, caught.value.code, *map(str.encode, capfd.readouterr())), 2)
+
+    return run
+
+
+def only_line(done: subprocess.CompletedProcess[bytes], code: int) -> str:
+    """The one line of message of a command that failed as it should."""
     message = done.stderr.decode()
     assert (done.returncode, done.stdout) == (code, b""), message
     assert message.startswith("drrej: error: ")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from conftest import fail, load_json, read_columns, run_drrej, source, succeed, write_mask
@@ -49,17 +50,15 @@ def test_a_failed_gate_still_writes(tmp_path: Path, val: str, test: str) -> None
 
 
 def test_an_infeasible_target_writes_nothing(tmp_path: Path, val: str, test: str) -> None:
-    message = fail(
-        "run", "--val", val, "--test", test, "--coverage", "0.999", "--alpha", "9", "--lambda", "0.1", "-o", tmp_path / "o",
-        code=1,
-    )  # fmt: skip
+    options = ["--coverage", "0.999", "--alpha", "9", "--lambda", "0.1"]
+    message = fail("run", "--val", val, "--test", test, *options, "-o", tmp_path / "o", code=1)
     assert "--coverage 0.999 cannot be reached: the ratio is 0 on" in message
     assert os.listdir(tmp_path) == []
 
 
-def test_what_is_wrong_is_said_before_any_work(tmp_path: Path) -> None:
+def test_what_is_wrong_is_said_before_any_work(refuse: Callable[..., str], tmp_path: Path) -> None:
     files = ["--val", "missing", "--test", "missing", "-o", tmp_path / "o"]
-    assert "give exactly one rule" in fail("run", *files)
-    assert "no metric 'nonsense'" in fail("run", *files, "--tau", "1", "--gate", "nonsense > 1")
-    assert "missing: no such file" in fail("run", *files, "--tau", "1")
+    assert "give exactly one rule" in refuse("run", *files)
+    assert "no metric 'nonsense'" in refuse("run", *files, "--tau", "1", "--gate", "nonsense > 1")
+    assert "missing: no such file" in refuse("run", *files, "--tau", "1")
     assert os.listdir(tmp_path) == []
