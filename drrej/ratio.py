@@ -25,6 +25,7 @@ _SAMPLE = 4096
 _MAX_STEPS = 200
 _ROUNDING = 2e-16
 _PIECE = 1 << 14
+_TINY = 1e-290
 
 
 @dataclass(frozen=True)
@@ -169,7 +170,10 @@ def _log_ratio(c: float, g: float, y: Floats) -> Floats:
         if c == 0:
             result: Floats = g - y
         elif c < 0 and math.exp(c * g) < 0.5:
-            result = np.log(np.maximum(math.exp(c * g) - c * y, 0.0)) / c
+            top = math.exp(c * g)
+            result = np.log(np.maximum(top - c * y, 0.0)) / c
+            if top < _TINY:  # far below every c y but that of the easiest rows, whose ln rho is g
+                result = np.where(y == 0, g, result)
         else:
             result = np.log1p(np.maximum(_expm1(c * g) - c * y, -1.0)) / c
     return result

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
+import sys
 import types
 import typing
 from dataclasses import dataclass
@@ -268,8 +268,13 @@ def _read(hint: Any, value: Any, where: str, place: str) -> Any:
     return value
 
 
+_LARGEST = sys.float_info.max
+
+
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return False
+    return abs(value) <= _LARGEST
 
 
 def _named(kind: Any) -> str:

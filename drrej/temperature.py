@@ -91,9 +91,10 @@ def minimise(evaluate: Callable[[float], NllSums], start: float = 1.0, known: Nl
         if gradient == 0:
             if curvature > 0:
                 return TemperatureFit(1.0 / beta, converged=True, passes=passes)
-            # Every e^u has underflown, or every gap is 0: no minimum, only the direction it was sought in.
-            beta = high if low > 1.0 / MAX_TEMPERATURE else beta
-            return TemperatureFit(1.0 / beta, converged=False, passes=passes)
+            # Every e^u has underflown (every label has the largest logit: the best beta is infinite), or every gap is
+            # 0 and no beta is better than another. The hottest end, where e^u is largest, tells them apart.
+            hottest = evaluate(1.0 / MAX_TEMPERATURE).gradient.mean(sums.rows) or 0.0
+            return TemperatureFit(MIN_TEMPERATURE if hottest < 0 else 1.0 / beta, converged=False, passes=passes + 1)
         step = -gradient / curvature if curvature > 0 else math.copysign(math.inf, -gradient)
         target = beta + step
         if abs(step) <= math.sqrt(TOLERANCE) * beta and low <= target <= high:

@@ -56,7 +56,7 @@ def choose_cutoff(rule: Rule, ratio: DensityRatio, points: RiskCoverage) -> floa
 
 def exact_decimal(number: float) -> Fraction:
     """The decimal that a user wrote: 0.07 is 7/100, not the binary number next to it."""
-    return Fraction(repr(number))
+    return Fraction(repr(float(number)))  # numpy's floats have another repr
 
 
 def _cutoff_for_coverage(target: float, ratio: DensityRatio, points: RiskCoverage) -> float | None:
@@ -77,7 +77,9 @@ def _cutoff_for_risk(target: float, ratio: DensityRatio, points: RiskCoverage) -
     held = rate_at_most(points.errors, points.accepted, limit)
     candidates = np.flatnonzero(held & (points.accepted <= reachable))
     if not candidates.size:
-        lowest = int(np.argmin(points.errors / points.accepted))
+        if not reachable:
+            raise Infeasible(f"--risk {target:g} cannot be reached: the ratio is 0 on every row")
+        lowest = int(np.argmin((points.errors / points.accepted)[points.accepted <= reachable]))
         raise Infeasible(
             f"--risk {target:g} cannot be reached: the lowest error rate among accepted rows is "
             f"{points.errors[lowest] / points.accepted[lowest]:.6g}, at coverage "

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from drrej.cli.console import complain, say_notes
 from drrej.cli.main import app
-from drrej.cli.options import Dumps, Output, Precision, Reading, grouped
+from drrej.cli.options import Dumps, Memory, Output, Precision, Reading, grouped
 
 
 @app.command()
 @grouped
 def calibrate(
-    dumps: Dumps, output: Output = Output(), reading: Reading = Reading(), how: Precision = Precision()
+    dumps: Dumps,
+    output: Output = Output(),
+    reading: Reading = Reading(),
+    precision: Precision = Precision(),
+    memory: Memory = Memory(),
 ) -> None:
     """Start a rejector: fit the temperature on labelled rows."""
     from drrej.steps.calibrate import calibrate as step
 
     source = reading.source(dumps)
     with output.open() as file:
-        rejector = step(source, how.precision, how.memory_bytes())
+        rejector = step(source, precision.chosen, memory.bytes())
         say_notes(source, reading.quiet)
         warn_unconverged(rejector.need_calibration().converged, reading.quiet)
         file.write_text(rejector.to_json())

@@ -1,11 +1,6 @@
-"""The commands in the order of the pipeline; importing this module registers them."""
+"""Importing this module registers the commands, in the order of the pipeline: that of `drrej --help`."""
 
-from drrej.cli import (
-    calibrate,  # noqa: F401 - this order is that of `drrej --help`
-    evaluate,  # noqa: F401
-    fit,  # noqa: F401
-    inspect,  # noqa: F401
-    reject,  # noqa: F401
-    run,  # noqa: F401
-    threshold,  # noqa: F401
-)
+from importlib import import_module
+
+for _name in ("calibrate", "fit", "threshold", "evaluate", "reject", "run", "inspect"):
+    import_module(f"drrej.cli.{_name}")

@@ -15,8 +15,8 @@ _PATIENCE = 1.0
 
 
 def complain(message: str, kind: str = "error") -> None:
-    """One line on standard error."""
-    print(f"drrej: {kind}: {message}", file=sys.stderr)
+    """One line on standard error, whatever a file's name or a gate contains."""
+    print(f"drrej: {kind}: {' '.join(message.splitlines())}", file=sys.stderr)
 
 
 def say_notes(source: Source, quiet: bool) -> None:

@@ -47,7 +47,7 @@ def evaluate(
     from drrej.steps.evaluate import evaluate as step
 
     gates = parse_gates(gate)
-    outputs = [(path, format_of(path)) for path in output or []]
+    outputs = [(path, format if path == "-" else format_of(path)) for path in output or []]
     source = reading.source(dumps)
     with ExitStack() as stack:
         files = [(stack.enter_context(OutputFile(path, force)), kind) for path, kind in outputs]
@@ -78,7 +78,7 @@ def format_of(path: str) -> str:
     from drrej.report import ENDINGS
 
     ending = os.path.splitext(path)[1].lower()
-    if ending not in ENDINGS and path != "-" and os.path.isfile(path) | (not os.path.exists(path)):
+    if ending not in ENDINGS and (os.path.isfile(path) or not os.path.exists(path)):
         raise OptionError(f"-o {path}: the ending says the format; use one of {', '.join(ENDINGS)}")
     return ENDINGS.get(ending, "json")
 

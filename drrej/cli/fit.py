@@ -26,7 +26,7 @@ def fit(
     ratio: RatioChoice = RatioChoice(),
     output: Output = Output(),
     reading: Reading = Reading(),
-    how: Precision = Precision(),
+    precision: Precision = Precision(),
 ) -> None:
     """Add the density ratio (labels are not needed)."""
     from drrej.steps.fit import fit as step
@@ -35,13 +35,15 @@ def fit(
     options = ratio.options()
     if (rejector is None) == (temperature is None):
         raise OptionError("give either -r REJECTOR (from 'drrej calibrate') or --temperature T (1 for none)")
+    if rejector is not None and precision.precision is not None:
+        raise OptionError("--precision is remembered in the rejector of -r; give it to 'drrej calibrate'")
     source = reading.source(dumps)
     with output.open(same_as=rejector) as file:
         if rejector is not None:
             start = read_rejector(rejector, dumps)
         else:
             assert temperature is not None
-            start = uncalibrated(source, temperature, how.precision)
+            start = uncalibrated(source, temperature, precision.chosen)
         fitted = step(source, start, options)
         say_notes(source, reading.quiet)
         file.write_text(fitted.to_json())

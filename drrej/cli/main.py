@@ -27,7 +27,6 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     add_completion=False,
-    no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
@@ -66,8 +65,8 @@ def _run() -> int:
         return int(exit_.exit_code)
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
-    except BrokenPipeError:
-        return _silence(BROKEN_PIPE)
+    except SystemExit as exit_:  # typer turns a broken pipe into an exit with 1, which nothing else uses
+        return _silence(BROKEN_PIPE) if exit_.code == 1 else int(exit_.code or 0)
     except Exception as error:
         if os.environ.get("DRREJ_DEBUG"):
             raise
@@ -83,6 +82,9 @@ def _explain(error: Exception) -> int:
         context = getattr(error, "ctx", None)
         command = context.command_path if context is not None else "drrej"
         complain(f"{' '.join(usage().split())} (see '{command} --help')")
+    elif isinstance(error, OSError):
+        complain(f"{error.filename or 'standard output'}: {error.strerror or error} (DRREJ_DEBUG=1 shows where)")
+        return _silence(WRONG)
     elif isinstance(error, MemoryError):
         complain("not enough memory")
     else:

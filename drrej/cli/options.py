@@ -9,6 +9,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import os
+import re
 import typing
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -129,7 +131,8 @@ class Output:
         """The file to be written; `-r R -o R` needs no --force."""
         from drrej.output import OutputFile
 
-        return OutputFile(self.output, self.force or self.output == same_as)
+        same = same_as not in (None, "-") and os.path.realpath(self.output) == os.path.realpath(str(same_as))
+        return OutputFile(self.output, self.force or same)
 
 
 @dataclass(frozen=True)
@@ -137,9 +140,20 @@ class Precision:
     """How sums over classes are computed."""
 
     precision: Annotated[
-        Literal["auto", "float64"],
-        typer.Option("--precision", help="auto: float32 sums for float16 and float32 logits."),
-    ] = "auto"
+        Optional[Literal["auto", "float64"]],
+        typer.Option("--precision", help="auto: float32 sums for float16 and float32 logits [auto]."),
+    ] = None
+
+    @property
+    def chosen(self) -> Literal["auto", "float64"]:
+        """The one that was given, or the default."""
+        return self.precision or "auto"
+
+
+@dataclass(frozen=True)
+class Memory:
+    """How much is kept between passes."""
+
     memory: Annotated[
         Optional[str],
         typer.Option(
@@ -147,15 +161,14 @@ class Precision:
         ),
     ] = None
 
-    def memory_bytes(self) -> int | None:
+    def bytes(self) -> int | None:
         """--memory in bytes."""
         if self.memory is None:
             return None
-        text = self.memory.strip().upper().removesuffix("IB").removesuffix("B")
-        number, unit = (text[:-1], text[-1]) if text[-1:] in "KMGT" and text else (text, "")
-        if not number.replace(".", "", 1).isdigit():
-            raise OptionError(f"--memory {self.memory}: write a size such as 500M or 4G")
-        return int(float(number) * 1024 ** (" KMGT".index(unit or " ")))
+        match = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([KMGT]?)(?:I?B)?\s*", self.memory.upper(), re.ASCII)
+        if match is None:
+            raise OptionError(f"--memory '{self.memory}': write a size such as 500M or 4G")
+        return int(float(match[1]) * 1024 ** " KMGT".index(match[2] or " "))
 
 
 @dataclass(frozen=True)
@@ -254,8 +267,6 @@ def read_rejector(path: str, dumps: list[str]) -> Rejector:
 
 
 def _class_names(text: str | None) -> tuple[str, ...] | None:
-    import os
-
     if text is None:
         return None
     if os.path.isfile(text):

@@ -12,7 +12,7 @@ from drrej.cli.calibrate import warn_unconverged
 from drrej.cli.console import say_notes
 from drrej.cli.evaluate import Gates, exit_by_gates, parse_gates
 from drrej.cli.main import app
-from drrej.cli.options import Precision, RatioChoice, Reading, RuleChoice, grouped
+from drrej.cli.options import Memory, Precision, RatioChoice, Reading, RuleChoice, grouped
 
 
 @app.command()
@@ -31,7 +31,8 @@ def run(
     format: Annotated[Literal["text", "json"], typer.Option("--format", help="What goes to standard output.")] = "text",
     force: Annotated[bool, typer.Option("-f", "--force", help="Overwrite what exists.")] = False,
     reading: Reading = Reading(),
-    how: Precision = Precision(),
+    precision: Precision = Precision(),
+    memory: Memory = Memory(),
 ) -> None:
     """Do all of it: calibrate, fit and threshold on --val; evaluate and reject on --test."""
     from drrej.output import OutputFile, prepare_directory
@@ -50,7 +51,7 @@ def run(
             stack.enter_context(OutputFile(os.path.join(output, name), force))
             for name in ("rejector.json", "report.json", "report.txt", "mask.parquet")
         )
-        rejector = calibrate(source, how.precision, how.memory_bytes())
+        rejector = calibrate(source, precision.chosen, memory.bytes())
         warn_unconverged(rejector.need_calibration().converged, reading.quiet)
         rejector = threshold(source, fit(source, rejector, options), chosen)
         report = evaluate(target, rejector, gates)
@@ -61,5 +62,6 @@ def run(
         for file in (mask, document, as_json, as_text):
             file.commit()
     say_notes(source, reading.quiet)
+    say_notes(target, reading.quiet)
     typer.echo(RENDERERS[format](report), nl=False)
     exit_by_gates(report)

@@ -6,7 +6,10 @@ from typing import Any
 
 
 def figure(value: Any, digits: int = 4) -> str:
-    """A figure with a fixed number of decimals, or significant digits where it is small; a dash for none."""
+    """A figure with `digits` decimals, or in scientific notation where those would show too little of it.
+
+    Whole numbers are counts and are written out; None is a dash.
+    """
     if value is None:
         return "-"
     if isinstance(value, int):
@@ -20,7 +23,7 @@ def against(value: float, limit: float) -> str:
     """A value with enough digits to tell it from a limit."""
     for digits in range(4, 17):
         text = f"{value:.{digits}g}"
-        if value == limit or (float(text) != limit and (float(text) > limit) == (value > limit)):
+        if (float(text) > limit, float(text) < limit) == (value > limit, value < limit):
             return text
     return repr(value)
 

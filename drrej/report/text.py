@@ -84,10 +84,10 @@ def _areas(report: dict[str, Any]) -> list[str]:
 
 def _curve(curve: Sequence[dict[str, Any]]) -> list[str]:
     rows = [
-        [figure(point["tau"], 2), figure(point["coverage"]), figure(point["accuracy"])]
+        [f"{point['tau']:.2f}", figure(point["coverage"]), figure(point["accuracy"])]
         for point in curve[_CURVE_EVERY - 1 :: _CURVE_EVERY]
     ]
-    return table(["tau ", "coverage", "accuracy"], rows)
+    return table(["tau", "coverage", "accuracy"], rows)
 
 
 def _per_class(classes: Sequence[dict[str, Any]]) -> list[str]:

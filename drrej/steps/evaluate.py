@@ -172,7 +172,7 @@ def _curve_point(cutoff: float | None, step: int, points: RiskCoverage) -> Repor
     return {
         "tau": step / CURVE_STEPS,
         "coverage": accepted / points.rows,
-        "accuracy": 1.0 - errors / accepted if accepted else None,
+        "accuracy": (accepted - errors) / accepted if accepted else None,
     }
 
 

@@ -30,6 +30,6 @@ def threshold(source: Source, rejector: Rejector, rule: Rule) -> Rejector:
             rows=points.rows,
             accepted=accepted,
             coverage=accepted / points.rows,
-            accuracy=1.0 - errors / accepted if labelled and accepted else None,
+            accuracy=(accepted - errors) / accepted if labelled and accepted else None,
         )
     )

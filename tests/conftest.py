@@ -1,0 +1,212 @@
+"""Helpers: generated models, dumps in any layout, the command line as a subprocess."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, settings
+
+import drrej
+from drrej.cli import main
+
+ROOT = Path(__file__).resolve().parents[1]
+SAMPLE = ROOT / "sample_data"
+LAYOUTS = ("fixed", "list", "large", "wide")
+
+# Time limits per example would fail on a busy machine; the examples are the same in every run.
+settings.register_profile(
+    "drrej",
+    deadline=None,
+    derandomize=True,
+    database=None,
+    max_examples=40,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+settings.load_profile("drrej")
+
+
+def make_model(
+    rows: int, classes: int, seed: int, temperature: float = 2.0, dtype: Any = np.float32
+) -> tuple[np.ndarray, np.ndarray]:
+    """(logits, labels) of a model that is too sure of itself: labels follow softmax(logits / temperature)."""
+    rng = np.random.default_rng(seed)
+    logits = rng.normal(size=(rows, classes)) * rng.gamma(2.0, 3.0, size=(rows, 1))
+    logits = logits.astype(dtype)
+    scaled = logits.astype(np.float64) / temperature
+    p = np.exp(scaled - scaled.max(axis=1, keepdims=True))
+    p /= p.sum(axis=1, keepdims=True)
+    labels = (p.cumsum(axis=1) < rng.random((rows, 1))).sum(axis=1).clip(max=classes - 1)
+    return logits, labels.astype(np.int64)
+
+
+def logit_columns(logits: np.ndarray, layout: str) -> dict[str, pa.Array]:
+    """The logits as arrow columns of a layout."""
+    rows, classes = logits.shape
+    if layout == "wide":
+        return {f"logit_{j}": pa.array(np.ascontiguousarray(logits[:, j])) for j in range(classes)}
+    values = pa.array(np.ascontiguousarray(logits).ravel())
+    if layout == "fixed":
+        return {"logits": pa.FixedSizeListArray.from_arrays(values, classes)}
+    offsets = np.arange(rows + 1) * classes
+    if layout == "list":
+        return {"logits": pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values)}
+    assert layout == "large"
+    return {"logits": pa.LargeListArray.from_arrays(pa.array(offsets, pa.int64()), values)}
+
+
+def write_dump(
+    path: str | Path,
+    logits: np.ndarray,
+    labels: np.ndarray | None = None,
+    layout: str = "fixed",
+    row_group: int | None = None,
+    extra: Mapping[str, Any] | None = None,
+) -> str:
+    """Write a dump and return its path."""
+    columns: dict[str, Any] = {"id": pa.array(np.arange(len(logits)))}
+    columns |= dict(extra or {})
+    columns |= logit_columns(logits, layout)
+    if labels is not None:
+        columns["label"] = pa.array(labels)
+    pq.write_table(pa.table(columns), path, row_group_size=row_group or max(len(logits), 1))
+    return str(path)
+
+
+def read_columns(path: str | Path) -> dict[str, np.ndarray]:
+    """The columns of a parquet file as numpy arrays."""
+    table = pq.ParquetFile(path).read()
+    return {name: table.column(name).to_numpy() for name in table.column_names}
+
+
+def environment() -> dict[str, str]:
+    """The environment of a subprocess that imports the drrej under test."""
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("DRREJ_", "PYTEST_"))}
+    env["PYTHONPATH"] = str(Path(drrej.__file__).resolve().parents[1])
+    env["PYTHONWARNINGS"] = "error::RuntimeWarning"
+    return env
+
+
+def run_drrej(
+    *args: str | Path, cwd: Path | None = None, stdin: bytes | None = None, env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[bytes]:
+    """Run the command line; output is bytes."""
+    return subprocess.run(
+        [sys.executable, "-m", "drrej", *map(str, args)],
+        cwd=cwd,
+        input=stdin if stdin is not None else b"",
+        capture_output=True,
+        env=environment() | dict(env or {}),
+        timeout=120,
+    )
+
+
+def succeed(*args: str | Path, cwd: Path | None = None, stdin: bytes | None = None) -> bytes:
+    """Run a command that must end well and say nothing on standard error; its standard output."""
+    done = run_drrej(*args, cwd=cwd, stdin=stdin)
+    assert (done.returncode, done.stderr) == (0, b""), done.stderr.decode()
+    return done.stdout
+
+
+def fail(*args: str | Path, code: int = 2, cwd: Path | None = None, stdin: bytes | None = None) -> str:
+    """Run a command that must fail with a code, one line of message and nothing on standard output; the line."""
+    return only_line(run_drrej(*args, cwd=cwd, stdin=stdin), code)
+
+
+@pytest.fixture
+def refuse(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """`fail` without a new process, for long tables of cases: the message of a command that must exit with 2."""
+
+    def run(*args: str | Path) -> str:
+        monkeypatch.setattr(sys, "argv", ["drrej", *map(str, args)])
+        handler = signal.getsignal(signal.SIGTERM)
+        try:
+            with pytest.raises(SystemExit) as caught:
+                main()
+        finally:
+            signal.signal(signal.SIGTERM, handler)
+        return only_line(subprocess.CompletedProcess(args, caught.value.code, *map(str.encode, capfd.readouterr())), 2)
+
+    return run
+
+
+def only_line(done: subprocess.CompletedProcess[bytes], code: int) -> str:
+    """The one line of message of a command that failed as it should."""
+    message = done.stderr.decode()
+    assert (done.returncode, done.stdout) == (code, b""), message
+    assert message.startswith("drrej: error: ")
+    assert message.count("\n") == 1, message
+    assert "Traceback" not in message
+    assert "unexpected" not in message
+    return message.removeprefix("drrej: error: ").rstrip("\n")
+
+
+def source(*paths: str | Path, jobs: int = 1, **options: Any) -> drrej.Source:
+    """A dump as the library reads it."""
+    return drrej.Source([str(p) for p in paths], drrej.DumpOptions(**options), drrej.Engine(jobs))
+
+
+def make_rejector(
+    val: drrej.Source, rule: tuple[str, float] = ("coverage", 0.8), ratio: drrej.RatioOptions | None = None
+) -> drrej.Rejector:
+    """calibrate, fit, threshold on one dump."""
+    rejector = drrej.fit(val, drrej.calibrate(val), ratio)
+    return drrej.threshold(val, rejector, drrej.Rule(*rule))
+
+
+def write_mask(
+    dump: drrej.Source, rejector: drrej.Rejector, path: Path, keep: Sequence[str] | None = None
+) -> dict[str, np.ndarray]:
+    """The mask of a dump, written and read back."""
+    with drrej.OutputFile(str(path), force=True) as file:
+        drrej.reject(dump, rejector, file, drrej.MaskOptions(keep))
+        file.commit()
+    return read_columns(path)
+
+
+def load_json(path: str | Path) -> dict[str, Any]:
+    """A document."""
+    with open(path, encoding="utf-8") as stream:
+        tree: dict[str, Any] = json.load(stream)
+    return tree
+
+
+@pytest.fixture(scope="session")
+def val() -> str:
+    """Labelled rows to fit on."""
+    return str(SAMPLE / "val.parquet")
+
+
+@pytest.fixture(scope="session")
+def test() -> str:
+    """Labelled rows to report on."""
+    return str(SAMPLE / "test.parquet")
+
+
+@pytest.fixture(scope="session")
+def documents(tmp_path_factory: pytest.TempPathFactory, val: str) -> Path:
+    """A directory with calibrated.json, fitted.json and rejector.json, made on the sample data."""
+    folder = tmp_path_factory.mktemp("documents")
+    rejector = drrej.calibrate(source(val))
+    (folder / "calibrated.json").write_text(rejector.to_json())
+    rejector = drrej.fit(source(val), rejector)
+    (folder / "fitted.json").write_text(rejector.to_json())
+    rejector = drrej.threshold(source(val), rejector, drrej.Rule("coverage", 0.8))
+    (folder / "rejector.json").write_text(rejector.to_json())
+    return folder
+
+
+@pytest.fixture(scope="session")
+def rejector_file(documents: Path) -> str:
+    """A finished rejector."""
+    return str(documents / "rejector.json")

@@ -1,0 +1,88 @@
+"""drrej evaluate."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import fail, load_json, run_drrej, succeed
+
+from drrej.report import RENDERERS
+
+
+def test_text_on_standard_output_and_files_by_their_ending(tmp_path: Path, test: str, rejector_file: str) -> None:
+    as_json, as_text = tmp_path / "report.json", tmp_path / "report.txt"
+    text = succeed("evaluate", test, "-r", rejector_file, "-o", as_json, "-o", as_text)
+    report = load_json(as_json)
+    assert text.decode() == as_text.read_text() == RENDERERS["text"](report)
+    assert as_json.read_text() == RENDERERS["json"](report)
+    assert "it exists already" in fail("evaluate", test, "-r", rejector_file, "-o", as_json)
+    again = succeed("evaluate", test, "-r", rejector_file, "-f", "-o", as_json, "--format", "json", "--jobs", "1")
+    assert again == as_json.read_bytes()
+
+
+def test_a_dash_is_standard_output_in_the_chosen_format(test: str, rejector_file: str) -> None:
+    text = succeed("evaluate", test, "-r", "-", "-o", "-", stdin=Path(rejector_file).read_bytes())
+    assert text.decode().startswith("2060 rows, 6 classes; rejects a loss of")
+
+
+def test_failed_gates_exit_1_and_still_write(tmp_path: Path, test: str, rejector_file: str) -> None:
+    target = tmp_path / "report.json"
+    gates = ["--gate", "coverage >= 0.99", "--gate", "base_accuracy > 0.9", "--gate", "rows<10"]
+    done = run_drrej("evaluate", test, "-r", rejector_file, *gates, "-o", target)
+    assert done.returncode == 1
+    report = load_json(target)
+    assert [gate["passed"] for gate in report["gates"]] == [False, True, False]
+    assert done.stdout.decode() == RENDERERS["text"](report)
+    coverage, rows = done.stderr.decode().splitlines()
+    assert coverage.startswith("drrej: gate failed: coverage >= 0.99: the value is 0.78")
+    assert rows == "drrej: gate failed: rows < 10: the value is 2060"
+
+
+def test_a_gate_is_not_rounded(test: str, rejector_file: str) -> None:
+    report = json.loads(succeed("evaluate", test, "-r", rejector_file, "--format", "json"))
+    value = report["base_accuracy"]["value"]
+    assert run_drrej("evaluate", test, "-r", rejector_file, "--gate", f"base_accuracy >= {value!r}").returncode == 0
+    done = run_drrej("evaluate", test, "-r", rejector_file, "--gate", f"base_accuracy > {value!r}")
+    assert done.returncode == 1
+    assert done.stderr.decode() == f"drrej: gate failed: base_accuracy > {value!r}: the value is {value!r}\n"
+
+
+@pytest.mark.parametrize(
+    ("gate", "message"),
+    [
+        ("acuracy > 0.9", "there is no metric 'acuracy'"),
+        ("accuracy", "quote the gate"),
+        ("accuracy.convention > 1", "there is no metric 'accuracy.convention'"),
+        ("curve > 1", "there is no metric 'curve'"),
+    ],
+)
+def test_gates_that_can_say_nothing_are_refused_before_any_work(
+    refuse: Callable[..., str], tmp_path: Path, gate: str, message: str
+) -> None:
+    assert message in refuse(
+        "evaluate", "missing.parquet", "-r", "missing.json", "--gate", gate, "-o", tmp_path / "r.json"
+    )
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_gate_on_an_undefined_figure_is_exit_2(tmp_path: Path, val: str, test: str, documents: Path) -> None:
+    strict = tmp_path / "strict.json"
+    succeed("threshold", val, "-r", documents / "fitted.json", "--tau", "1000", "-o", strict)
+    message = fail("evaluate", test, "-r", strict, "--gate", "accuracy >= 0.5")
+    assert message.startswith("gate 'accuracy >= 0.5': accuracy is undefined on these rows")
+    assert run_drrej("evaluate", test, "-r", strict, "--gate", "coverage <= 0").returncode == 0
+
+
+def test_an_ending_without_a_format_is_an_error(
+    refuse: Callable[..., str], test: str, rejector_file: str, tmp_path: Path
+) -> None:
+    message = refuse("evaluate", test, "-r", rejector_file, "-o", tmp_path / "report.docx")
+    assert "the ending says the format; use one of .txt, .json" in message
+
+
+def test_a_missing_section_names_the_command_to_run(refuse: Callable[..., str], test: str, documents: Path) -> None:
+    assert "run 'drrej threshold' first" in refuse("evaluate", test, "-r", documents / "fitted.json")

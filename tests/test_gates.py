@@ -1,0 +1,154 @@
+"""Gates: the grammar as a table of cases, and what they say about a report."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from drrej import Gate, GateError
+from drrej.gates import lookup, metrics_of
+from drrej.report.numbers import against
+from drrej.steps.evaluate import KNOWN_METRICS
+
+REPORT = {
+    "rows": 10,
+    "tau": None,
+    "accuracy": {"value": 0.97, "lower": 0.5, "errors": 3},
+    "nll": {"all": 0.25, "accepted": None},
+    "aurc": {"value": 0.01, "convention": "text"},
+    "flag": True,
+    "curve": [{"tau": 0.02}],
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "metric", "op", "limit"),
+    [
+        ("accuracy >= 0.97", "accuracy", ">=", 0.97),
+        ("accuracy>=0.97", "accuracy", ">=", 0.97),
+        ("  accuracy.value  <  1  ", "accuracy.value", "<", 1.0),
+        ("nll.all <= 1e-3", "nll.all", "<=", 1e-3),
+        ("nll.all > -.5E+2", "nll.all", ">", -50.0),
+        ("e_aurc < +2.", "e_aurc", "<", 2.0),
+        ("tau<1", "tau", "<", 1.0),
+        ("ratio.mean\t>\t0", "ratio.mean", ">", 0.0),
+    ],
+)
+def test_gates_that_can_be_read(text: str, metric: str, op: str, limit: float) -> None:
+    gate = Gate.parse(text)
+    assert (gate.metric, gate.op, gate.limit) == (metric, op, limit)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "accuracy",
+        "accuracy >= ",
+        ">= 0.9",
+        "accuracy = 0.9",
+        "accuracy == 0.9",
+        "accuracy != 0.9",
+        "accuracy => 0.9",
+        "accuracy >= 0.9 0.8",
+        "accuracy >= 90%",
+        "accuracy >= 0,9",
+        "accuracy >= nan",
+        "accuracy >= inf",
+        "accuracy >= 1e999",
+        "accuracy >= 0x1",
+        "accuracy >= 1_0",
+        "accuracy >= e3",
+        "accuracy >= .",
+        "accuracy >= 0.9 and coverage >= 0.1",
+        "0.9 <= accuracy",
+        "accuracy >= __import__('os').getpid()",
+        "accuracy >= 0.9; rows > 1",
+        "accuracy >= ٣",
+        "9lives > 1",
+        "accuracy >= 0.9\nrows > 1",
+    ],
+)
+def test_gates_that_cannot_be_read(text: str) -> None:
+    with pytest.raises(GateError, match="quote the gate"):
+        Gate.parse(text)
+
+
+@given(st.text(max_size=30))
+def test_any_text_is_a_gate_or_a_gate_error(text: str) -> None:
+    try:
+        gate = Gate.parse(text)
+    except GateError:
+        return
+    assert math.isfinite(gate.limit)
+    assert gate.op in (">=", "<=", ">", "<")
+
+
+@pytest.mark.parametrize(
+    ("text", "passed"),
+    [
+        ("accuracy >= 0.97", True),
+        ("accuracy <= 0.97", True),
+        ("accuracy > 0.97", False),
+        ("accuracy < 0.97", False),
+        ("accuracy > 0.9699999999999999", True),
+        ("accuracy >= 0.9700000000000001", False),
+        ("accuracy.lower >= 0.5", True),
+        ("accuracy.errors < 3", False),
+        ("rows >= 10", True),
+        ("nll.all < 0.3", True),
+    ],
+)
+def test_a_gate_is_judged_without_rounding(text: str, passed: bool) -> None:
+    row = Gate.parse(text).judge(REPORT)
+    assert row["passed"] is passed
+    assert row["gate"] == text
+    assert row["value"] == lookup(REPORT, Gate.parse(text).metric)
+
+
+@pytest.mark.parametrize("metric", ["tau", "nll.accepted"])
+def test_a_gate_on_an_undefined_figure_says_so(metric: str) -> None:
+    with pytest.raises(GateError, match=f"{metric} is undefined on these rows"):
+        Gate.parse(f"{metric} > 0").judge(REPORT)
+
+
+def test_metrics_are_the_numeric_paths_of_a_report() -> None:
+    assert metrics_of(REPORT) == [
+        "rows",
+        "tau",
+        "accuracy",
+        "accuracy.value",
+        "accuracy.lower",
+        "accuracy.errors",
+        "nll.all",
+        "nll.accepted",
+        "aurc",
+        "aurc.value",
+    ]
+    assert lookup(REPORT, "flag") is None
+    assert lookup(REPORT, "aurc.convention") is None
+    assert lookup(REPORT, "rows.value") is None
+
+
+@pytest.mark.parametrize(
+    ("metric", "hint"),
+    [("acuracy", "accuracy"), ("accuracy.mean", "accuracy.lower"), ("nll", "nll.accepted"), ("curve", "coverage")],
+)
+def test_an_unknown_metric_is_named_with_those_near_it(metric: str, hint: str) -> None:
+    with pytest.raises(GateError, match=rf"there is no metric '{metric}'; known: .*{hint}"):
+        Gate.parse(f"{metric} > 0").check_known(KNOWN_METRICS)
+
+
+@given(st.floats(-1, 2), st.floats(-1, 2))
+def test_a_value_is_shown_with_enough_digits_to_tell_it_from_the_limit(value: float, limit: float) -> None:
+    shown = float(against(value, limit))
+    assert (shown > limit, shown < limit) == (value > limit, value < limit)
+
+
+def test_a_value_next_to_the_limit() -> None:
+    assert against(0.96999, 0.97) == "0.96999"
+    assert against(math.nextafter(0.97, 0), 0.97) == repr(math.nextafter(0.97, 0))
+    assert against(0.5, 0.97) == "0.5"

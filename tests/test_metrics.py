@@ -1,0 +1,194 @@
+"""Figures against brute force, published values and naive float64."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+import reference
+from conftest import make_model, make_rejector, source, write_dump
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import binom, binomtest
+
+import drrej
+from drrej.metrics import RiskCoverage, _exact_dot, lower_bound, proportion, rate_at_most, upper_bound
+
+graded = st.lists(st.tuples(st.integers(0, 6), st.booleans()), min_size=1, max_size=40)
+
+
+def points_of(losses: np.ndarray, wrong: np.ndarray) -> RiskCoverage:
+    return RiskCoverage.of(losses[~wrong], losses[wrong])
+
+
+def from_pairs(pairs: list[tuple[int, bool]]) -> tuple[np.ndarray, np.ndarray]:
+    return np.array([x / 6 for x, _ in pairs]), np.array([w for _, w in pairs])
+
+
+def test_published_curve_with_ties() -> None:
+    confidence = np.array([0.9, 0.7, 0.95, 0.8, 0.6, 0.7, 0.85, 0.8])
+    points = points_of(1 - confidence, np.array([0, 1, 0, 1, 0, 0, 0, 0], bool))
+    assert (points.accepted / 8).tolist() == [0.125, 0.25, 0.375, 0.625, 0.875, 1]
+    np.testing.assert_allclose(points.errors / points.accepted, [0, 0, 0, 0.2, 2 / 7, 0.25])
+    assert points.aurc() == pytest.approx(0.1191964, abs=5e-8)
+    assert points.augrc() == 0.09375
+
+
+def test_published_areas() -> None:
+    points = points_of(-np.array([0.9, 0.8, 0.7, 0.6, 0.8]), np.array([0, 0, 1, 1, 0], bool))
+    assert points.aurc() == pytest.approx(0.09, rel=1e-14)
+    assert points.augrc() == pytest.approx(0.08, rel=1e-14)
+    everything_ties = points_of(np.full(100, 0.3), np.arange(100) % 2 == 0)
+    assert (everything_ties.aurc(), everything_ties.augrc()) == (0.5, 0.25)
+    all_wrong = points_of(np.linspace(0, 1, 100), np.ones(100, bool))
+    assert (all_wrong.aurc(), all_wrong.augrc(), all_wrong.e_aurc()) == (pytest.approx(1, rel=1e-14), 0.5, 0)
+    all_right = points_of(np.linspace(0, 1, 100), np.zeros(100, bool))
+    assert (all_right.aurc(), all_right.augrc(), all_right.e_aurc()) == (0, 0, 0)
+
+
+def test_e_aurc_is_not_negative_where_a_row_by_row_oracle_is_beaten() -> None:
+    points = points_of(np.array([0.0, 1.0, 1.0]), np.array([False, True, True]))
+    assert points.e_aurc() == pytest.approx(0, abs=1e-15)
+    oracle = points_of(np.array([0.0, 1.0, 2.0]), np.array([False, True, True])).aurc()
+    assert points.aurc() - oracle == pytest.approx(-1 / 18)
+
+
+@given(graded)
+def test_areas_agree_with_brute_force(pairs: list[tuple[int, bool]]) -> None:
+    losses, wrong = from_pairs(pairs)
+    points = points_of(losses, wrong)
+    assert list(zip(points.accepted.tolist(), points.errors.tolist(), strict=True)) == reference.curve(losses, wrong)
+    assert points.aurc() == pytest.approx(reference.aurc(losses, wrong), rel=1e-12, abs=1e-15)
+    assert points.augrc() == pytest.approx(reference.augrc(losses, wrong), rel=1e-12, abs=1e-15)
+    ideal = 1.0 if wrong.all() else wrong.mean() ** 2 / 2
+    assert points.e_aurc() == pytest.approx(points.aurc() - ideal, abs=1e-12)
+    assert points.e_aurc() >= 0
+
+
+@given(graded)
+def test_augrc_follows_from_the_auroc_of_failure_detection(pairs: list[tuple[int, bool]]) -> None:
+    losses, wrong = from_pairs(pairs)
+    if wrong.all() or not wrong.any():
+        return
+    differences = losses[wrong][:, None] - losses[~wrong][None, :]
+    auroc = np.mean((differences > 0) + 0.5 * (differences == 0))
+    accuracy = 1 - wrong.mean()
+    expected = (1 - auroc) * accuracy * (1 - accuracy) + (1 - accuracy) ** 2 / 2
+    assert points_of(losses, wrong).augrc() == pytest.approx(expected, rel=1e-12)
+
+
+@given(graded, st.randoms(use_true_random=False))
+def test_areas_have_the_same_bits_in_any_order(pairs: list[tuple[int, bool]], random: object) -> None:
+    before = points_of(*from_pairs(pairs))
+    random.shuffle(pairs)  # type: ignore[attr-defined]
+    after = points_of(*from_pairs(pairs))
+    assert (before.aurc(), before.augrc(), before.e_aurc()) == (after.aurc(), after.augrc(), after.e_aurc())
+
+
+@given(graded, st.integers(-1, 7) | st.none())
+def test_counts_below_a_cutoff(pairs: list[tuple[int, bool]], cutoff: int | None) -> None:
+    losses, wrong = from_pairs(pairs)
+    limit = None if cutoff is None else cutoff / 6
+    accepted = np.ones(losses.size, bool) if limit is None else losses < limit
+    assert points_of(losses, wrong).below(limit) == (accepted.sum(), wrong[accepted].sum())
+
+
+@pytest.mark.parametrize(
+    ("errors", "rows", "delta", "bound"),
+    [
+        (0, 100, 0.05, 0.0295130496),
+        (5, 100, 0.05, 0.1022533776),
+        (10, 1000, 0.05, 0.0169031751),
+        (20, 1000, 0.001, 0.0376991128),
+        (7, 7, 0.05, 1.0),
+    ],
+)
+def test_published_clopper_pearson_bounds(errors: int, rows: int, delta: float, bound: float) -> None:
+    assert upper_bound(errors, rows, delta) == pytest.approx(bound, abs=5e-11)
+    assert lower_bound(rows - errors, rows, delta) == pytest.approx(1 - bound, abs=5e-11)
+
+
+@pytest.mark.parametrize(("hits", "rows"), [(0, 10), (3, 10), (10, 10), (977, 1000), (123_456, 1_000_000)])
+def test_intervals_are_exact(hits: int, rows: int) -> None:
+    interval = proportion(hits, rows)
+    exact = binomtest(hits, rows).proportion_ci(0.95, method="exact")
+    assert interval["value"] == hits / rows
+    assert interval["lower"] == pytest.approx(exact.low, rel=1e-9)
+    assert interval["upper"] == pytest.approx(exact.high, rel=1e-9)
+    if hits < rows:
+        assert binom.cdf(hits, rows, interval["upper"]) == pytest.approx(0.025, rel=1e-6)
+    if hits > 0:
+        assert binom.sf(hits - 1, rows, interval["lower"]) == pytest.approx(0.025, rel=1e-6)
+
+
+def test_a_proportion_of_nothing_is_undefined() -> None:
+    assert proportion(0, 0) == {"value": None, "lower": None, "upper": None}
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 10**6), st.integers(1, 10**6)), min_size=1),
+    st.decimals(0, 1, places=4) | st.floats(0, 1),
+)
+def test_rates_are_compared_exactly(counts: list[tuple[int, int]], limit: object) -> None:
+    exact = Fraction(str(limit))
+    hits, rows = (np.array(column, np.int64) for column in zip(*counts, strict=True))
+    expected = [Fraction(h, r) <= exact for h, r in counts]
+    assert rate_at_most(hits, rows, exact).tolist() == expected
+
+
+def test_rates_on_the_edge_are_compared_exactly() -> None:
+    limit = Fraction("0.1000000000000000055511151231257827")  # 64 bits do not hold the products
+    hits, rows = np.array([1, 10**6, 10**6 + 1]), np.array([10, 10**7, 10**7])
+    assert rate_at_most(hits, rows, limit).tolist() == [True, True, False]
+    assert rate_at_most(hits, rows, Fraction("0.1")).tolist() == [True, True, False]
+    assert rate_at_most(hits, rows, Fraction("0.0999999999999999999999999999999")).tolist() == [False, False, False]
+
+
+def test_integer_dot_products_do_not_overflow() -> None:
+    a = np.array([2**40, 3, 2**41])
+    b = np.array([2**30, 5, 2**31])
+    assert _exact_dot(a, b) == 2**70 + 15 + 2**72
+
+
+# Calibration figures of a report
+
+
+@pytest.mark.parametrize(("classes", "dtype"), [(2, np.float32), (10, np.float64), (50, np.float32), (10, np.float16)])
+def test_calibration_figures_agree_with_naive_float64(tmp_path: Path, classes: int, dtype: type) -> None:
+    logits, labels = make_model(1500, classes, seed=classes, dtype=dtype)
+    path = write_dump(tmp_path / "d.parquet", logits, labels)
+    rejector = make_rejector(source(path), ("coverage", 0.7))
+    report = drrej.evaluate(source(path), rejector)
+    temperature = rejector.need_calibration().temperature
+    mask = drrej.expected_losses(logits, "log", temperature) < rejector.need_threshold().cutoff
+    tolerance = 1e-11 if dtype is np.float64 else 2e-6
+    for name, route in {"nll": reference.nll, "brier": reference.brier, "ece": reference.ece}.items():
+        for part, rows, t in (
+            ("uncalibrated", slice(None), 1.0),
+            ("all", slice(None), temperature),
+            ("accepted", mask, temperature),
+        ):
+            expected = route(logits[rows], labels[rows], t)
+            assert report[name][part] == pytest.approx(expected, rel=tolerance, abs=1e-9), (name, part)
+
+
+def test_ece_bins_are_closed_on_the_right(tmp_path: Path) -> None:
+    """Three equal logits: a confidence of 1/3 = 5/15 belongs to the bin (4/15, 5/15]."""
+    logits = np.zeros((30, 3), np.float32)
+    logits[15:] = np.log([0.34, 0.33, 0.33])  # in (5/15, 6/15]
+    labels = np.repeat([0, 1], 15)
+    path = write_dump(tmp_path / "d.parquet", logits, labels)
+    report = drrej.evaluate(source(path), make_rejector(source(path), ("coverage", 1.0)))
+    # one bin: |mean right - mean confidence|; two bins: both gaps count
+    assert report["ece"]["uncalibrated"] == pytest.approx(0.5 * (1 - 1 / 3) + 0.5 * 0.34, rel=1e-6)
+
+
+def test_figures_of_sure_and_wrong_rows_do_not_cancel(tmp_path: Path) -> None:
+    logits = np.array([[50.0, 0, 0], [0, 60.0, 0], [0, 0, 70.0], [80.0, 0, 0]], np.float32)
+    path = write_dump(tmp_path / "d.parquet", logits, np.array([0, 1, 2, 1]))
+    report = drrej.evaluate(source(path), make_rejector(source(path), ("coverage", 1.0)))
+    assert report["nll"]["uncalibrated"] == pytest.approx(80 / 4, rel=1e-12)
+    assert report["brier"]["uncalibrated"] == pytest.approx(2 / 4, rel=1e-12)
+    assert report["ece"]["uncalibrated"] == pytest.approx(0.25, rel=1e-9)

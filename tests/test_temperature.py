@@ -1,0 +1,176 @@
+"""The temperature against a float64 minimisation by scipy."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import reference
+from conftest import make_model, source, write_dump
+from scipy.special import expit
+
+import drrej
+from drrej.dumps import dump as dump_module
+from drrej.steps import calibrate as step
+from drrej.temperature import MAX_TEMPERATURE, MIN_TEMPERATURE, TemperatureFit, minimise, nll_sums
+
+
+def fit_arrays(logits: np.ndarray, labels: np.ndarray) -> TemperatureFit:
+    return minimise(lambda beta: nll_sums(logits, labels, beta, "float64"))
+
+
+@pytest.mark.parametrize(
+    ("rows", "classes", "true_temperature"),
+    [(12, 3, 2.0), (300, 2, 0.2), (2000, 10, 2.9), (3000, 40, 25.0), (400, 200, 1.3)],
+)
+def test_the_temperature_is_that_of_scipy(rows: int, classes: int, true_temperature: float) -> None:
+    logits, labels = make_model(rows, classes, seed=rows, temperature=true_temperature)
+    fit = fit_arrays(logits, labels)
+    assert fit.converged
+    assert fit.temperature == pytest.approx(reference.temperature(logits, labels), rel=1e-7)
+    assert fit.passes <= 12
+
+
+def test_impossible_classes_count_as_probability_zero() -> None:
+    logits, labels = make_model(500, 5, seed=1)
+    logits[labels != 4, 4] = -np.inf
+    assert fit_arrays(logits, labels).temperature == pytest.approx(reference.temperature(logits, labels), rel=1e-7)
+
+
+def test_two_classes_in_closed_form() -> None:
+    """One gap d for every row, a share p of the rows right: the best beta has expit(beta d) = p."""
+    logits = np.tile([0.0, 3.0], (10, 1))
+    labels = np.array([1] * 8 + [0] * 2)
+    beta = 1 / fit_arrays(logits, labels).temperature
+    assert expit(3 * beta) == pytest.approx(0.8, rel=1e-8)
+
+
+def test_a_model_that_is_always_right_goes_to_the_cold_end() -> None:
+    for gap in (1e-5, 1.0, 1e4):
+        logits = np.zeros((20, 4))
+        labels = np.arange(20) % 4
+        logits[np.arange(20), labels] = gap
+        fit = fit_arrays(logits, labels)
+        assert (fit.temperature, fit.converged) == (MIN_TEMPERATURE, False)
+
+
+def test_a_model_that_is_worse_than_chance_goes_to_the_hot_end() -> None:
+    logits, labels = make_model(500, 4, seed=2)
+    assert fit_arrays(-logits, labels).temperature == pytest.approx(MAX_TEMPERATURE)
+    assert not fit_arrays(-logits, labels).converged
+
+
+def test_poor_accuracy_alone_does_not_go_to_the_hot_end() -> None:
+    """What counts is the label's logit against the row's average, not the accuracy."""
+    logits = np.tile([3.0, 2.0, -40.0, -40.0], (50, 1))
+    fit = fit_arrays(logits, np.full(50, 1))
+    assert fit.converged
+    assert fit.temperature == pytest.approx(reference.temperature(logits, np.full(50, 1)), rel=1e-7)
+
+
+def test_equal_logits_have_no_best_temperature() -> None:
+    fit = fit_arrays(np.full((10, 3), 7.5), np.arange(10) % 3)
+    assert not fit.converged
+    assert fit.temperature == 1.0
+
+
+def test_the_minimum_just_inside_the_bracket_is_found() -> None:
+    for true_temperature in (2e-3, 900.0):
+        logits, labels = make_model(4000, 3, seed=3, temperature=1.0, dtype=np.float64)
+        logits *= true_temperature
+        fit = fit_arrays(logits, labels)
+        assert fit.converged
+        assert fit.temperature == pytest.approx(reference.temperature(logits, labels), rel=1e-7)
+
+
+# The step on dumps
+
+
+@pytest.fixture
+def dump(tmp_path: Path) -> str:
+    logits, labels = make_model(6000, 7, seed=11)
+    return write_dump(tmp_path / "val.parquet", logits, labels, row_group=1000)
+
+
+def reference_of(path: str) -> tuple[np.ndarray, np.ndarray, float]:
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(path)
+    logits = np.stack(table.column("logits").to_pylist())
+    labels = table.column("label").to_numpy()
+    return logits, labels, reference.temperature(logits, labels)
+
+
+def test_calibration_section(dump: str) -> None:
+    logits, labels, temperature = reference_of(dump)
+    calibration = drrej.calibrate(source(dump)).need_calibration()
+    assert calibration.temperature == pytest.approx(temperature, rel=1e-6)
+    assert calibration.rows == 6000
+    assert calibration.converged
+    for figure, route in ((calibration.nll, reference.nll), (calibration.ece, reference.ece)):
+        assert figure.before == pytest.approx(route(logits, labels, 1.0), rel=1e-6)
+        assert figure.after == pytest.approx(route(logits, labels, temperature), rel=1e-5)
+    assert calibration.nll.after <= reference.nll(logits, labels, temperature) * (1 + 1e-6)
+    assert reference.nll(logits, labels, calibration.temperature) <= reference.nll(logits, labels, temperature) + 1e-12
+
+
+@pytest.mark.parametrize("sample", [500, 7000, 20_000])
+def test_a_search_that_starts_from_a_sample_ends_at_the_same_temperature(
+    dump: str, monkeypatch: pytest.MonkeyPatch, sample: int
+) -> None:
+    whole = drrej.calibrate(source(dump)).need_calibration()
+    monkeypatch.setattr(step, "SAMPLE_LOGITS", sample)
+    sampled = drrej.calibrate(source(dump)).need_calibration()
+    assert sampled.temperature == pytest.approx(whole.temperature, rel=1e-7)
+    assert sampled.temperature == pytest.approx(reference_of(dump)[2], rel=1e-6)
+    assert sampled.converged
+
+
+def test_a_sample_that_is_always_right_does_not_mislead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    logits, labels = make_model(2000, 3, seed=4)
+    labels[::50] = logits[::50].argmax(axis=1)
+    path = write_dump(tmp_path / "d.parquet", logits, labels)
+    monkeypatch.setattr(step, "SAMPLE_LOGITS", 2000 * 3 // 50)
+    fitted = drrej.calibrate(source(path)).need_calibration()
+    assert fitted.converged
+    assert fitted.temperature == pytest.approx(reference.temperature(logits, labels), rel=1e-6)
+
+
+@pytest.mark.parametrize("sample", [500, 1 << 21])
+def test_reading_again_gives_the_same_bytes_as_keeping_rows(
+    dump: str, monkeypatch: pytest.MonkeyPatch, sample: int
+) -> None:
+    monkeypatch.setattr(step, "SAMPLE_LOGITS", sample)
+    kept = drrej.calibrate(source(dump)).to_json()
+    assert drrej.calibrate(source(dump), memory=0).to_json() == kept
+    assert drrej.calibrate(source(dump, jobs=3), memory=0).to_json() == kept
+    assert drrej.calibrate(source(dump, jobs=3)).to_json() == kept
+
+
+def test_the_document_does_not_depend_on_blocks(dump: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = drrej.calibrate(source(dump)).to_json()
+    monkeypatch.setattr(dump_module, "BLOCK_BYTES", 5000)
+    assert drrej.calibrate(source(dump)).to_json() == whole
+
+
+def test_precision_float64_is_used_and_remembered(tmp_path: Path) -> None:
+    logits, labels = make_model(500, 10, seed=8)
+    path = write_dump(tmp_path / "d.parquet", logits, labels)
+    rejector = drrej.calibrate(source(path), precision="float64")
+    assert rejector.precision == "float64"
+    calibration = rejector.need_calibration()
+    assert calibration.nll.before == pytest.approx(reference.nll(logits, labels, 1.0), rel=1e-13)
+    assert calibration.temperature == pytest.approx(reference.temperature(logits, labels), rel=1e-9)
+
+
+def test_an_impossible_label_is_an_error(tmp_path: Path) -> None:
+    logits, labels = make_model(50, 3, seed=9)
+    logits[7, labels[7]] = -math.inf
+    logits[7, (labels[7] + 1) % 3] = 5.0
+    path = write_dump(tmp_path / "d.parquet", logits, labels)
+    with pytest.raises(
+        drrej.DumpError, match=r"d\.parquet: column 'logits': 1 row has -inf at the label's class; row 7"
+    ):
+        drrej.calibrate(source(path))

@@ -1,0 +1,159 @@
+"""Choosing the cutoff: counts by brute force, ties, the flat part, what is infeasible."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from drrej import DensityRatio, Infeasible, OptionError, RiskCoverage, Rule, fit_ratio
+from drrej.thresholds import choose_cutoff
+
+graded = st.lists(st.tuples(st.integers(0, 8), st.booleans()), min_size=1, max_size=40)
+
+
+def choose(kind: str, target: float, losses: np.ndarray, wrong: np.ndarray | None = None, **fit: float) -> float | None:
+    wrong = np.zeros(losses.size, bool) if wrong is None else wrong
+    ratio = fit_ratio(losses, fit.get("alpha", 1.0), fit.get("lam", 1.0))
+    return choose_cutoff(Rule(kind, target), ratio, RiskCoverage.of(losses[~wrong], losses[wrong]))
+
+
+def accepts(cutoff: float | None, losses: np.ndarray) -> np.ndarray:
+    return np.ones(losses.size, bool) if cutoff is None else losses < cutoff
+
+
+def test_seven_percent_of_a_hundred_rows_are_seven_rows() -> None:
+    """ceil(.07 * 100) is 8."""
+    losses = np.arange(100) / 100
+    for percent in range(1, 101):
+        cutoff = choose("coverage", percent / 100, losses)
+        assert accepts(cutoff, losses).sum() == percent
+
+
+@given(graded, st.sampled_from([0.01, 0.07, 0.1, 1 / 3, 0.5, 0.8, 0.999, 1.0]) | st.floats(0.001, 1))
+def test_coverage_is_the_smallest_that_the_data_can_give(pairs: list[tuple[int, bool]], target: float) -> None:
+    losses = np.array([x / 8 for x, _ in pairs])
+    cutoff = choose("coverage", target, losses)
+    possible = [int((losses <= x).sum()) for x in sorted(set(losses))]
+    wanted = min(n for n in possible if Fraction(n, losses.size) >= Fraction(repr(target)))
+    assert accepts(cutoff, losses).sum() == wanted
+    assert cutoff is None or cutoff in losses  # the smallest rejected loss
+
+
+@given(graded, st.sampled_from([0.0, 0.05, 0.1, 0.2, 1 / 3, 0.5, 0.999]))
+def test_risk_is_the_largest_coverage_within_the_target(pairs: list[tuple[int, bool]], target: float) -> None:
+    losses, wrong = np.array([x / 8 for x, _ in pairs]), np.array([w for _, w in pairs])
+    counts = [(int((losses <= x).sum()), int(wrong[losses <= x].sum())) for x in sorted(set(losses))]
+    good = [n for n, e in counts if Fraction(e, n) <= Fraction(repr(target))]
+    if not good:
+        with pytest.raises(Infeasible, match=r"--risk .* cannot be reached: the lowest error rate"):
+            choose("risk", target, losses, wrong)
+        return
+    cutoff = choose("risk", target, losses, wrong)
+    assert accepts(cutoff, losses).sum() == max(good)
+    assert cutoff is None or cutoff in losses
+
+
+def test_an_infeasible_risk_says_how_near_it_came() -> None:
+    losses, wrong = np.array([0.1, 0.1, 0.2, 0.3]), np.array([True, False, False, False])
+    with pytest.raises(Infeasible, match=r"lowest error rate among accepted rows is 0\.25, at coverage 1") as caught:
+        choose("risk", 0.1, losses, wrong)
+    assert caught.value.exit_code == 1
+
+
+def test_full_coverage_rejects_nothing() -> None:
+    losses = np.array([0.1, 0.2, 0.3])
+    assert choose("coverage", 1.0, losses) is None
+    assert choose("risk", 0.0, losses) is None
+
+
+def test_tied_rows_stay_together() -> None:
+    losses = np.array([0.1, 0.2, 0.2, 0.2, 0.3])
+    for target in (0.3, 0.4, 0.6, 0.8):
+        assert choose("coverage", target, losses) == 0.3
+    assert choose("coverage", 0.2, losses) == 0.2
+
+
+@pytest.mark.parametrize("alpha", [3.0, 5.0])
+def test_the_flat_part_is_rejected_by_every_rule(alpha: float) -> None:
+    losses = np.linspace(0, 3, 100)
+    fit = {"alpha": alpha, "lam": 0.2}
+    ratio = fit_ratio(losses, **fit)
+    flat = losses >= ratio.flat_start
+    assert (flat == (ratio.ratio(losses) == 0)).all()
+    assert 0 < flat.sum() < 90
+    reachable = (~flat).mean()
+    with pytest.raises(
+        Infeasible,
+        match=rf"the ratio is 0 on {flat.sum()} of 100 rows, so coverage ends at {reachable:.6g}; lower alpha",
+    ):
+        choose("coverage", 0.99, losses, **fit)
+    at_the_end = choose("coverage", reachable, losses, **fit)
+    assert (accepts(at_the_end, losses) == ~flat).all()
+    assert (accepts(choose("risk", 0.5, losses, **fit), losses) == ~flat).all()
+    assert (accepts(choose("max-loss", 100.0, losses, **fit), losses) == ~flat).all()
+    assert (accepts(choose("tau", 0.0, losses, **fit), losses) == ~flat).all()
+
+
+def test_max_loss_is_the_cutoff() -> None:
+    losses = np.array([0.1, 0.2, 0.3])
+    assert choose("max-loss", 0.25, losses) == 0.25
+    assert choose("max-loss", 0.2, losses) == 0.2
+
+
+def test_a_tau_above_1_goes_below_the_share_of_good_rows() -> None:
+    losses = np.random.default_rng(0).gamma(0.3, 0.5, 500)
+    rho = fit_ratio(losses, 1.0, 1.0).ratio(losses)
+    tau = float(np.quantile(rho, 0.95))
+    assert tau > 1
+    assert accepts(choose("tau", tau, losses), losses).sum() == (rho > tau).sum() < (rho > 1).sum()
+
+
+@given(graded, st.floats(-3, 3), st.sampled_from([0.5, 1.0, 3.0]))
+def test_alpha_and_lambda_never_change_which_rows_a_coverage_accepts(
+    pairs: list[tuple[int, bool]], log_lambda: float, alpha: float
+) -> None:
+    losses = np.array([x / 8 for x, _ in pairs])
+    expected = accepts(choose("coverage", 0.6, losses), losses)
+    try:
+        cutoff = choose("coverage", 0.6, losses, alpha=alpha, lam=10.0**log_lambda)
+    except Infeasible:
+        assert alpha == 3.0
+    else:
+        assert (accepts(cutoff, losses) == expected).all()
+
+
+@pytest.mark.parametrize(
+    ("kind", "target", "allowed"),
+    [
+        ("tau", -0.1, "0 or more"),
+        ("tau", math.inf, "0 or more"),
+        ("coverage", 0.0, "above 0 and at most 1"),
+        ("coverage", 1.1, "above 0 and at most 1"),
+        ("coverage", math.nan, "above 0 and at most 1"),
+        ("risk", 1.0, "at least 0 and below 1"),
+        ("risk", -0.1, "at least 0 and below 1"),
+        ("max-loss", 0.0, "above 0"),
+        ("max-loss", math.inf, "above 0"),
+    ],
+)
+def test_targets_out_of_range(kind: str, target: float, allowed: str) -> None:
+    with pytest.raises(OptionError, match=rf"--{kind} {target:g}: it must be {allowed}"):
+        Rule(kind, target)
+
+
+def test_an_unknown_rule() -> None:
+    with pytest.raises(OptionError, match="unknown rule 'accuracy'"):
+        Rule("accuracy", 0.9)
+
+
+def test_a_cutoff_that_no_row_is_below_accepts_nothing() -> None:
+    losses = np.array([0.5, 0.6])
+    ratio = DensityRatio(1.0, 1.0, 0.05, 0.5)
+    points = RiskCoverage.of(losses, losses[:0])
+    cutoff = choose_cutoff(Rule("tau", 5.0), ratio, points)
+    assert points.below(cutoff) == (0, 0)
