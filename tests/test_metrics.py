@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy.stats import binom, binomtest
 
 import drrej
-from drrej.metrics import RiskCoverage, _exact_dot, lower_bound, proportion, rate_at_most, upper_bound
+from drrej.metrics import RiskCoverage, lower_bound, proportion, rate_at_most, upper_bound
 
 graded = st.lists(st.tuples(st.integers(0, 6), st.booleans()), min_size=1, max_size=40)
 
@@ -146,10 +146,12 @@ def test_rates_on_the_edge_are_compared_exactly() -> None:
     assert rate_at_most(hits, rows, Fraction("0.0999999999999999999999999999999")).tolist() == [False, False, False]
 
 
-def test_integer_dot_products_do_not_overflow() -> None:
-    a = np.array([2**40, 3, 2**41])
-    b = np.array([2**30, 5, 2**31])
-    assert _exact_dot(a, b) == 2**70 + 15 + 2**72
+def test_areas_of_more_rows_than_64_bits_can_square() -> None:
+    accepted = np.array([2**33, 2**34, 2**35 + 1])
+    errors = np.array([2**30, 2**31 + 1, 2**33])
+    twice = 2**33 * 2**30 + (2**34 - 2**33) * (2**30 + 2**31 + 1) + (2**35 + 1 - 2**34) * (2**31 + 1 + 2**33)
+    expected = Fraction(twice, 2 * (2**35 + 1) ** 2)
+    assert RiskCoverage(np.array([0.1, 0.2, 0.3]), accepted, errors).augrc() == float(expected)
 
 
 # Calibration figures of a report
