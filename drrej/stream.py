@@ -23,7 +23,7 @@ from drrej.errors import DumpError
 
 T = TypeVar("T")
 
-_AHEAD = 3
+_AHEAD = 2
 """Blocks per worker that may wait for their turn."""
 
 

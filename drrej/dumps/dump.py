@@ -1,6 +1,6 @@
 """A dump: parquet files of logits and labels, read in blocks.
 
-A block is at most about 4 MB of logits inside one row group, so memory does not grow with the file. A `RowGroup`
+A block is at most about 6 MB of logits inside one row group, so memory does not grow with the file. A `RowGroup`
 addresses its blocks by file and number, so that any worker can open its own.
 """
 
@@ -25,7 +25,7 @@ from drrej.dumps.sources import Part, find_parts, one_line
 from drrej.errors import DumpError
 from drrej.losses import AnyFloats, Floats, InputKind
 
-BLOCK_BYTES = 4 << 20
+BLOCK_BYTES = 6 << 20
 MAX_BLOCK_ROWS = 1 << 16
 
 
