@@ -140,8 +140,15 @@ class _Rows:
 
     def _each(self, function: Callable[[Labelled], T]) -> Iterator[T]:
         if self.kept:
-            with ThreadPoolExecutor(self.engine.workers) as pool:
-                yield from pool.map(function, self.kept)
+            progress = self.engine.progress
+            progress.start("calibrating", sum(rows.labels.size for rows in self.kept))
+            try:
+                with ThreadPoolExecutor(self.engine.workers) as pool:
+                    for rows, result in zip(self.kept, pool.map(function, self.kept), strict=True):
+                        progress.advance(rows.labels.size)
+                        yield result
+            finally:
+                progress.stop()
             return
 
         def of_block(block: Block) -> T:
