@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import sys
 import types
 import typing
@@ -146,12 +147,14 @@ class Rejector:
 
     def need_ratio(self) -> Ratio:
         """The ratio, or an error that names the command to run."""
+        self.need_calibration()
         if self.ratio is None:
             raise RejectorError("the rejector has no ratio yet; run 'drrej fit' first")
         return self.ratio
 
     def need_threshold(self) -> Threshold:
         """The threshold, or an error that names the command to run."""
+        self.need_ratio()
         if self.threshold is None:
             raise RejectorError("the rejector has no threshold yet; run 'drrej threshold' first")
         return self.threshold
@@ -194,7 +197,7 @@ def _check_values(rejector: Rejector, where: str) -> None:
         for key, good in {
             "classes": rejector.classes >= 2,
             "class_names": names is None or len(names) == rejector.classes,
-            "calibration.temperature": calibration is None or calibration.temperature > 0,
+            "calibration.temperature": calibration is None or is_temperature(calibration.temperature),
             "ratio.lambda": ratio is None or ratio.lam > 0,
             "ratio.loss": ratio is None or ratio.loss in LOSSES,
         }.items()
@@ -204,6 +207,11 @@ def _check_values(rejector: Rejector, where: str) -> None:
         raise RejectorError(f"{where}: the value of '{wrong[0]}' is out of range")
     if (ratio is not None and calibration is None) or (rejector.threshold is not None and ratio is None):
         raise RejectorError(f"{where}: a section is missing: calibration, ratio and threshold build on each other")
+
+
+def is_temperature(value: float) -> bool:
+    """Whether it is a positive number whose inverse is a number too."""
+    return math.isfinite(value) and value >= sys.float_info.min
 
 
 def _no_constant(name: str) -> float:
@@ -252,7 +260,7 @@ def _read(hint: Any, value: Any, where: str, place: str) -> Any:
     if origin is typing.Literal:
         good = value in typing.get_args(kind)
     elif origin is tuple:
-        good = isinstance(value, list) and all(isinstance(item, str) for item in value)
+        good = isinstance(value, list) and all(isinstance(item, str) and not _is_broken(item) for item in value)
         value = tuple(value) if good else value
     elif origin is dict:
         good = isinstance(value, dict) and all(v is None or _is_number(v) for v in value.values())
@@ -262,7 +270,7 @@ def _read(hint: Any, value: Any, where: str, place: str) -> Any:
     elif kind is int:
         good = isinstance(value, int) and not isinstance(value, bool)
     else:
-        good = isinstance(value, kind)
+        good = isinstance(value, kind) and not (kind is str and _is_broken(value))
     if not good:
         raise RejectorError(f"{where}: the value of '{place}' should be {_named(kind)}, not {json.dumps(value)[:40]}")
     return value
@@ -275,6 +283,11 @@ def _is_number(value: Any) -> bool:
     if not isinstance(value, int | float) or isinstance(value, bool):
         return False
     return abs(value) <= _LARGEST
+
+
+def _is_broken(text: str) -> bool:
+    """Whether text holds half of a surrogate pair, which no file can."""
+    return any("\ud800" <= ch <= "\udfff" for ch in text)
 
 
 def _named(kind: Any) -> str:

@@ -78,10 +78,17 @@ class Pass:
 
 @dataclass
 class Notes:
-    """What a pass noticed besides its results."""
+    """What passes over a dump noticed besides their results."""
 
     zeros: int = 0
     bad_rows: int = 0
+    left_out: int = 0
+
+    def merge(self, other: Notes) -> None:
+        """Add what another pass over the same rows noticed: the same things, if it looked for them."""
+        self.zeros = max(self.zeros, other.zeros)
+        self.bad_rows = max(self.bad_rows, other.bad_rows)
+        self.left_out = max(self.left_out, other.left_out)
 
 
 @dataclass(frozen=True)
@@ -93,20 +100,22 @@ class _Done(Generic[T]):
     zeros: int
     all_probabilities: bool
     joined: NDArray[np.int64] | None
+    left_out: int
+    part: str
+    row_numbers: NDArray[np.int64] | None  # of joined rows
 
 
 def map_blocks(
     dump: Dump, function: Callable[[Block], T], run: Pass, engine: Engine, notes: Notes | None = None
 ) -> Iterator[T]:
     """The results of `function` on every block, in order; bad rows raise at the end, counted over the whole dump."""
-    notes = notes if notes is not None else Notes()
+    counts = Notes()
     problems = Problems()
-    suspicious = True
+    suspicious, any_rows = True, False
     seen = _Seen(dump)
 
     def work(block: Block) -> _Done[T]:
-        structural = bool(block.problems) and not run.bad_rows_allowed
-        result = None if structural else function(block)
+        result = function(block) if block.rows else None  # also beside bad rows: it may find more of them
         return _Done(
             result,
             block.rows,
@@ -115,6 +124,9 @@ def map_blocks(
             block.zeros,
             block.all_probabilities,
             block.joined,
+            block.left_out,
+            block.part.name,
+            None if block.joined is None else block.row_numbers(),
         )
 
     def read(group: RowGroup) -> Iterator[Block]:
@@ -123,20 +135,23 @@ def map_blocks(
     engine.progress.start(run.what, dump.rows)
     try:
         with closing(_ordered(dump.row_groups, read, work, engine.workers)) as results:
-            for group, done in results:
-                engine.progress.advance(done.rows)
-                notes.zeros += done.zeros
-                notes.bad_rows += done.bad_rows
-                suspicious = suspicious and done.all_probabilities
-                seen.mark(group, done.joined)
+            for _, done in results:
+                engine.progress.advance(done.rows + done.left_out)
+                counts.zeros += done.zeros
+                counts.bad_rows += done.bad_rows
+                counts.left_out += done.left_out
+                suspicious = suspicious and (done.all_probabilities or not done.rows)
+                any_rows = any_rows or done.rows > 0
                 if not run.bad_rows_allowed:
                     problems.add(done.problems)
+                    problems.add(seen.again(done))
                 if done.result is not None and not problems:
                     yield done.result
     finally:
         engine.progress.stop()
-    seen.raise_repeated()
-    if suspicious and dump.input == "logits" and not dump.binary:
+    if notes is not None:
+        notes.merge(counts)
+    if suspicious and any_rows and dump.input == "logits" and not dump.binary:
         raise DumpError(
             f"{dump.parts[0].name}: column '{dump.columns.pattern}': every row lies in [0, 1] and sums to 1, so these "
             "are probabilities, not logits; add --input probs"
@@ -148,28 +163,24 @@ class _Seen:
     """Keys of a label join that the dump has used: using one twice is an error."""
 
     def __init__(self, dump: Dump) -> None:
-        self.dump = dump
+        self.join = dump.join
         self.used = np.zeros(dump.join.keys.size, bool) if dump.join is not None else None
-        self.repeated = 0
-        self.first = ""
 
-    def mark(self, group: RowGroup, joined: NDArray[np.int64] | None) -> None:
-        if joined is None or self.used is None or self.dump.join is None:
-            return
-        found = joined[joined >= 0]
-        unique, counts = np.unique(found, return_counts=True)
-        again = unique[(counts > 1) | self.used[unique]]
-        if again.size and not self.repeated:
-            self.first = f"{self.dump.parts[group.part].name}: key {self.dump.join.keys[again[0]]}"
-        self.repeated += int(again.size)
-        self.used[unique] = True
-
-    def raise_repeated(self) -> None:
-        if self.repeated and self.dump.join is not None:
-            raise DumpError(
-                f"{self.first} in column '{self.dump.join.on}' occurs more than once ({self.repeated} repeated keys "
-                "in all); keys must be unique to join labels"
-            )
+    def again(self, block: _Done[T]) -> list[Problem]:
+        """The rows of a block whose key occurred before."""
+        if block.joined is None or block.row_numbers is None or self.used is None or self.join is None:
+            return []
+        rows = np.flatnonzero(block.joined >= 0)
+        positions = block.joined[rows]
+        first = np.zeros(positions.size, bool)
+        first[np.unique(positions, return_index=True)[1]] = True
+        repeated = rows[self.used[positions] | ~first]
+        self.used[positions] = True
+        if not repeated.size:
+            return []
+        key = f"key {self.join.keys[block.joined[repeated[0]]]}"
+        place = (block.part, int(block.row_numbers[repeated[0]]), int(repeated.size))
+        return [Problem("a key that occurred before", self.join.on, "a row must have its own key", *place, key)]
 
 
 class _Reader:

@@ -22,8 +22,12 @@ def complain(message: str, kind: str = "error") -> None:
 def say_notes(source: Source, quiet: bool) -> None:
     """Tell what a pass noticed."""
     notes = source.notes
-    if notes.zeros and not quiet:
+    if quiet:
+        return
+    if notes.zeros:
         complain(f"{notes.zeros} probabilities of 0 were raised to the smallest positive number", "note")
+    if notes.left_out:
+        complain(f"{notes.left_out} rows without a label in {source.options.labels_from} were left out", "note")
 
 
 def progress(quiet: bool) -> Progress:

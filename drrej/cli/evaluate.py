@@ -51,7 +51,7 @@ def evaluate(
     source = reading.source(dumps)
     with ExitStack() as stack:
         files = [(stack.enter_context(OutputFile(path, force)), kind) for path, kind in outputs]
-        report = step(source, read_rejector(rejector, dumps), gates)
+        report = step(source, read_rejector(rejector, source, "threshold"), gates)
         say_notes(source, reading.quiet)
         for file, kind in files:
             file.write_text(RENDERERS[kind](report))

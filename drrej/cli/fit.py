@@ -40,7 +40,7 @@ def fit(
     source = reading.source(dumps)
     with output.open(same_as=rejector) as file:
         if rejector is not None:
-            start = read_rejector(rejector, dumps)
+            start = read_rejector(rejector, source, "calibration")
         else:
             assert temperature is not None
             start = uncalibrated(source, temperature, precision.chosen)

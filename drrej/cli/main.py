@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import sys
+from collections.abc import Sequence
 from types import FrameType
 from typing import Annotated, Never
 
@@ -17,7 +18,6 @@ from drrej.errors import DrrejError
 
 WRONG = 2
 INTERRUPTED = 128 + signal.SIGINT
-TERMINATED = 128 + signal.SIGTERM
 BROKEN_PIPE = 128 + signal.SIGPIPE
 
 app = typer.Typer(
@@ -48,18 +48,25 @@ def _top(
 
 def main() -> Never:
     """Run the command line and exit with its code."""
-    from drrej.cli import commands  # noqa: F401 - registers the commands
-
     signal.signal(signal.SIGTERM, _terminate)
-    code = _run()
-    with contextlib.suppress(ValueError):
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:  # nohup has it ignored
+        signal.signal(signal.SIGHUP, _terminate)
+    sys.exit(execute())
+
+
+def execute(arguments: Sequence[str] | None = None) -> int:
+    """Run a command line (by default the process's own) and return its exit code."""
+    code = _run(list(sys.argv[1:] if arguments is None else arguments))
+    with contextlib.suppress(ValueError, AttributeError):  # closed or missing
         code = _flush(code)
-    sys.exit(code)
+    return code
 
 
-def _run() -> int:
+def _run(arguments: list[str]) -> int:
     try:
-        result = app(standalone_mode=False)
+        from drrej.cli import commands  # noqa: F401 - registers the commands
+
+        result = app(arguments, standalone_mode=False, prog_name="drrej")
         return result if isinstance(result, int) else 0
     except typer.Exit as exit_:
         return int(exit_.exit_code)
@@ -70,10 +77,10 @@ def _run() -> int:
     except Exception as error:
         if os.environ.get("DRREJ_DEBUG"):
             raise
-        return _explain(error)
+        return _explain(error, arguments)
 
 
-def _explain(error: Exception) -> int:
+def _explain(error: Exception, arguments: list[str]) -> int:
     if isinstance(error, DrrejError):
         complain(str(error))
         return error.exit_code
@@ -81,7 +88,7 @@ def _explain(error: Exception) -> int:
     if usage is not None:
         context = getattr(error, "ctx", None)
         command = context.command_path if context is not None else "drrej"
-        complain(f"{' '.join(usage().split())} (see '{command} --help')")
+        complain(f"{_given(error, arguments)}{' '.join(usage().split())} (see '{command} --help')")
     elif isinstance(error, OSError):
         complain(f"{error.filename or 'standard output'}: {error.strerror or error} (DRREJ_DEBUG=1 shows where)")
         return _silence(WRONG)
@@ -91,6 +98,16 @@ def _explain(error: Exception) -> int:
         reason = " ".join(str(error).split()) or "no message"
         complain(f"unexpected {type(error).__name__}: {reason} (DRREJ_DEBUG=1 shows where)")
     return WRONG
+
+
+def _given(error: Exception, arguments: list[str]) -> str:
+    """The option and value that an error of typer is about: its message has only the option's name."""
+    names = getattr(getattr(error, "param", None), "opts", ())
+    for word, following in zip(arguments, [*arguments[1:], ""], strict=True):
+        name, equals, value = word.partition("=")
+        if name.startswith("-") and name in names:
+            return f"{name} {value if equals else following}: "
+    return ""
 
 
 def _flush(code: int) -> int:
@@ -110,5 +127,5 @@ def _silence(code: int) -> int:
     return code
 
 
-def _terminate(_number: int, _frame: FrameType | None) -> Never:
-    raise SystemExit(TERMINATED)
+def _terminate(number: int, _frame: FrameType | None) -> Never:
+    raise SystemExit(128 + number)

@@ -12,7 +12,7 @@ import inspect
 import os
 import re
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Optional
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from drrej.output import OutputFile
     from drrej.rejector import Rejector
     from drrej.steps.common import Source
+
+Section = Literal["calibration", "ratio", "threshold"]
 
 Dumps = Annotated[
     list[str],
@@ -115,7 +117,9 @@ class Reading:
             join_on=self.join_on,
             on_missing_label=self.on_missing_label,
         )
-        return Source(dumps, options, Engine(self.jobs, progress(self.quiet)))
+        source = Source(dumps, options, Engine(self.jobs, progress(self.quiet)))
+        check_one_stdin([], source)
+        return source
 
 
 @dataclass(frozen=True)
@@ -238,16 +242,17 @@ class RuleChoice:
         return Rule(kind, target)
 
 
-def read_rejector(path: str, dumps: list[str]) -> Rejector:
-    """The rejector document behind `-r`."""
+def read_rejector(path: str, source: Source, needs: Section) -> Rejector:
+    """The rejector document behind `-r`, checked to have a section (and those before it)."""
     import sys
 
     from drrej.errors import RejectorError
     from drrej.rejector import Rejector
 
     if path == "-":
-        if "-" in dumps:
-            raise OptionError("standard input cannot be both the dump and the rejector; give one of them as a file")
+        check_one_stdin([path], source)
+        if sys.stdin is None:
+            raise RejectorError("standard input: it is closed; name a file with -r")
         where, raw = "standard input", sys.stdin.buffer.read()
     else:
         where = path
@@ -263,7 +268,21 @@ def read_rejector(path: str, dumps: list[str]) -> Rejector:
         text = raw.decode("utf-8")
     except UnicodeDecodeError:
         raise RejectorError(f"{where}: not a JSON document; is it a rejector?") from None
-    return Rejector.from_json(text, where)
+    rejector = Rejector.from_json(text, where)
+    try:
+        getattr(rejector, f"need_{needs}")()
+    except RejectorError as error:
+        raise RejectorError(f"{where}: {error}") from None
+    return rejector
+
+
+def check_one_stdin(others: Sequence[str], *sources: Source) -> None:
+    """Standard input can be read for one thing only."""
+    named = [*others]
+    for source in sources:
+        named += [*source.paths, source.options.labels_from or ""]
+    if named.count("-") > 1:
+        raise OptionError("standard input cannot be both of two inputs; give all but one of them as files")
 
 
 def _class_names(text: str | None) -> tuple[str, ...] | None:

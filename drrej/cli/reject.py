@@ -42,7 +42,7 @@ def reject(
     source = reading.source(dumps)
     whole_directory = output.endswith("/") or os.path.isdir(output)
     with OutputDirectory(output, force) if whole_directory else OutputFile(output, force) as place:
-        counts = step(source, read_rejector(rejector, dumps), place, MaskOptions(names, on_bad_row))
+        counts = step(source, read_rejector(rejector, source, "threshold"), place, MaskOptions(names, on_bad_row))
         place.commit()
     say_notes(source, reading.quiet)
     if counts.bad:

@@ -12,7 +12,7 @@ from drrej.cli.calibrate import warn_unconverged
 from drrej.cli.console import say_notes
 from drrej.cli.evaluate import Gates, exit_by_gates, parse_gates
 from drrej.cli.main import app
-from drrej.cli.options import Memory, Precision, RatioChoice, Reading, RuleChoice, grouped
+from drrej.cli.options import Memory, Precision, RatioChoice, Reading, RuleChoice, check_one_stdin, grouped
 
 
 @app.command()
@@ -45,6 +45,7 @@ def run(
 
     chosen, options, gates = rule.rule(), ratio.options(), parse_gates(gate)
     source, target = reading.source(val), reading.source(test)
+    check_one_stdin([], source, target)
     with ExitStack() as stack:
         stack.enter_context(prepare_directory(output))
         document, as_json, as_text, mask = (

@@ -34,7 +34,7 @@ def threshold(
     with ExitStack() as files:
         document = files.enter_context(output.open(same_as=rejector))
         mask_file = None if mask is None else files.enter_context(OutputFile(mask, output.force))
-        finished = step(source, read_rejector(rejector, dumps), chosen)
+        finished = step(source, read_rejector(rejector, source, "ratio"), chosen)
         say_notes(source, reading.quiet)
         document.write_text(finished.to_json())
         if mask_file is not None:

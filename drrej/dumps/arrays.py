@@ -6,8 +6,8 @@ without an error, so the plain path is taken only when every row is there and ha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -15,10 +15,16 @@ from numpy.typing import NDArray
 
 from drrej.losses import AnyFloats
 
-Report = Callable[[NDArray[np.intp], str, str], None]
-"""Called with bad rows of the block, what they have, and the remedy."""
+
+class Report(Protocol):
+    """Called with bad rows of a block, what they have, the remedy, and what the first of them holds."""
+
+    def __call__(self, rows: NDArray[np.intp], what: str, remedy: str, example: str = "") -> None:
+        """Note bad rows; nothing happens when there are none."""
+
 
 _DROP = "drop or fix these rows"
+_LOGITS = "rescale them; or are these logits? then leave out --input probs"
 _SUM_TOLERANCE = {2: 5e-3, 4: 1e-4, 8: 1e-6}
 _FEW = 64
 
@@ -48,8 +54,8 @@ def scores_from_list(array: pa.Array, classes: int, report: Report) -> AnyFloats
     ragged = np.flatnonzero(~whole)
     ragged = ragged[~np.isin(ragged, missing)]
     if ragged.size:
-        seen = int(lengths[ragged[0]])
-        report(ragged, f"{seen} scores where {classes} are expected", "every row needs one score per class")
+        example = f"it has {int(lengths[ragged[0]])}"
+        report(ragged, f"not {classes} scores", "every row needs one score per class", example)
     scores = np.zeros((rows, classes), _numpy_type(values.type))
     good = np.flatnonzero(whole)
     if good.size:
@@ -82,12 +88,20 @@ def scores_from_score(array: pa.Array, probabilities: bool, report: Report) -> A
     report(missing, "no value (null)", _DROP)
     score = _to_numpy(array).copy()
     score[missing] = 0
-    scores = np.zeros((2, score.size), score.dtype)
-    scores[1] = score
-    if probabilities:
-        report(np.flatnonzero((score < 0) | (score > 1)), "a probability outside [0, 1]", "is it a logit?")
-        np.subtract(1, score, out=scores[0])
-    return scores.T
+    if not probabilities:
+        scores = np.zeros((2, score.size), score.dtype)
+        scores[1] = score
+        return scores.T
+    outside = np.flatnonzero((score < 0) | (score > 1))
+    if outside.size:
+        remedy = "a probability of class 1 is needed; are these logits? then leave out --input probs"
+        report(outside, "a score outside [0, 1]", remedy, f"{score[outside[0]]:g}")
+        score[outside] = 0
+    # 1 - p in float64, so that it does not depend on the type p is stored in.
+    pair = np.empty((2, score.size), np.float64)
+    pair[1] = score
+    np.subtract(1.0, pair[1], out=pair[0])
+    return pair.T
 
 
 def log_probabilities(scores: AnyFloats, report: Report) -> tuple[AnyFloats, int]:
@@ -99,12 +113,12 @@ def log_probabilities(scores: AnyFloats, report: Report) -> tuple[AnyFloats, int
     else:
         floor = float(np.finfo(scores.dtype).smallest_subnormal)
     negative = (scores < 0).any(axis=1)
-    report(np.flatnonzero(negative), "a negative probability", "are these logits? then leave out --input probs")
+    report(np.flatnonzero(negative), "a negative probability", _LOGITS)
     sums = scores.sum(axis=1, dtype=np.float64)
     off = np.flatnonzero(~negative & ~(np.abs(sums - 1.0) <= tolerance) & np.isfinite(sums))
     if off.size:
-        what = f"probabilities that do not sum to 1 (sum {sums[off[0]]:.6g}, allowed error {tolerance:g})"
-        report(off, what, "are these logits? then leave out --input probs")
+        what = f"probabilities that do not sum to 1 within {tolerance:g}"
+        report(off, what, _LOGITS, f"its sum is {sums[off[0]]:.8g}")
     zeros = int(np.count_nonzero(scores == 0))
     with np.errstate(invalid="ignore", divide="ignore"):
         logs: AnyFloats = np.log(np.maximum(scores, scores.dtype.type(floor)))

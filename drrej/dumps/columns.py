@@ -10,6 +10,7 @@ from typing import Literal
 
 import pyarrow as pa
 
+from drrej.dumps.problems import shown
 from drrej.errors import DumpError
 
 Layout = Literal["list", "wide", "score"]
@@ -45,7 +46,9 @@ def is_float_list(data_type: pa.DataType) -> bool:
     return bool(is_list and pa.types.is_floating(data_type.value_type))
 
 
-def find_logits(schema: pa.Schema, wanted: str | None, binary: bool, where: str) -> LogitColumns:
+def find_logits(
+    schema: pa.Schema, wanted: str | None, binary: bool, where: str, label: str | None = None
+) -> LogitColumns:
     """The logit columns of a schema: as asked for, or the only ones that can be meant."""
     repeated = sorted({name for name in schema.names if schema.names.count(name) > 1})
     if repeated:
@@ -53,7 +56,7 @@ def find_logits(schema: pa.Schema, wanted: str | None, binary: bool, where: str)
     if wanted is not None:
         return _asked_for(schema, wanted, binary, where)
     if binary:
-        return _only_score(schema, where)
+        return _only_score(schema, where, label or LABEL)
     if LOGITS in schema.names:
         return _asked_for(schema, LOGITS, binary, where)
     lists = [field.name for field in schema if is_float_list(field.type)]
@@ -65,11 +68,12 @@ def find_logits(schema: pa.Schema, wanted: str | None, binary: bool, where: str)
         return LogitColumns(names, "wide", prefix + "*")
     candidates = lists or [f"{prefix}*" for prefix in families]
     if candidates:
-        shown = ", ".join(f"'{c}'" for c in candidates)
-        raise DumpError(f"{where}: several columns may hold the logits ({shown}); choose with --logits")
+        raise DumpError(f"{where}: several columns may hold the logits ({shown(candidates)}); choose with --logits")
+    one = any(pa.types.is_floating(field.type) for field in schema)
+    hint = " (add --binary if it is one score per row, that of class 1)" if one else ""
     raise DumpError(
         f"{where}: no logit columns found (no 'logits', no list of floats, no columns like logit_0, logit_1, ...); "
-        f"choose with --logits among: {_shown(schema.names)}"
+        f"choose with --logits among: {shown(schema.names)}{hint}"
     )
 
 
@@ -90,23 +94,33 @@ def _asked_for(schema: pa.Schema, wanted: str, binary: bool, where: str) -> Logi
                 "or name the columns of all classes with --logits 'PREFIX*'"
             )
         raise DumpError(
-            f"{where}: column '{wanted}' is {data_type}; logits must be a list of floating-point numbers "
-            "(or one floating-point column per class)"
+            f"{where}: column '{wanted}' is {data_type}; logits must be a list of floating-point numbers per row "
+            "(or one floating-point column per class): cast it to float32"
         )
     if any(ch in wanted for ch in "*?["):
+        if binary:
+            raise DumpError(
+                f"{where}: --binary means one score per row; name that column with --logits, not '{wanted}'"
+            )
         return _glob(schema, wanted, where)
-    raise DumpError(f"{where}: there is no column '{wanted}'; columns: {_shown(schema.names)}")
+    raise DumpError(f"{where}: there is no column '{wanted}'; choose with --logits among: {shown(schema.names)}")
 
 
 def _glob(schema: pa.Schema, pattern: str, where: str) -> LogitColumns:
     names = [name for name in schema.names if fnmatch.fnmatchcase(name, pattern)]
+    if pattern.endswith("*"):  # PREFIX* means the numbered columns: logit_max is not a class
+        prefix = pattern[:-1]
+        names = [name for name in schema.names if _is_member(name, prefix)] or names
     if not names:
-        raise DumpError(f"{where}: no column matches --logits '{pattern}'; columns: {_shown(schema.names)}")
+        raise DumpError(f"{where}: no column matches --logits '{pattern}'; columns: {shown(schema.names)}")
+    if len(names) == 1 and is_float_list(schema.field(names[0]).type):
+        return LogitColumns((names[0],), "list", names[0])
     not_float = [name for name in names if not pa.types.is_floating(schema.field(name).type)]
     if not_float:
         kind = schema.field(not_float[0]).type
         raise DumpError(
-            f"{where}: column '{not_float[0]}' matches --logits '{pattern}' but is {kind}, not a floating-point number"
+            f"{where}: column '{not_float[0]}' matches --logits '{pattern}' but is {kind}; "
+            "logits must be floating-point numbers: cast it to float32"
         )
     numbered: dict[int, str] = {}
     prefixes = set()
@@ -120,8 +134,8 @@ def _glob(schema: pa.Schema, pattern: str, where: str) -> LogitColumns:
         prefixes.add(match[1])
         numbered[int(match[2])] = name
     if len(prefixes) > 1:
-        shown = ", ".join(f"'{p}*'" for p in sorted(prefixes))
-        raise DumpError(f"{where}: --logits '{pattern}' matches several families of columns: {shown}")
+        families = shown([f"{prefix}*" for prefix in sorted(prefixes)])
+        raise DumpError(f"{where}: --logits '{pattern}' matches several families of columns ({families}); choose one")
     if sorted(numbered) != list(range(len(numbered))) or len(names) < 2:
         missing = next(i for i in range(len(numbered) + 1) if i not in numbered)
         prefix = prefixes.pop()
@@ -132,13 +146,18 @@ def _glob(schema: pa.Schema, pattern: str, where: str) -> LogitColumns:
     return LogitColumns(tuple(numbered[i] for i in range(len(numbered))), "wide", pattern)
 
 
-def _only_score(schema: pa.Schema, where: str) -> LogitColumns:
-    scores = [field.name for field in schema if pa.types.is_floating(field.type)]
+def _is_member(name: str, prefix: str) -> bool:
+    match = _FAMILY.fullmatch(name)
+    return match is not None and match[1] == prefix
+
+
+def _only_score(schema: pa.Schema, where: str, label: str) -> LogitColumns:
+    scores = [field.name for field in schema if pa.types.is_floating(field.type) and field.name != label]
     if LOGITS in scores:
         return LogitColumns((LOGITS,), "score", LOGITS)
     if len(scores) == 1:
         return LogitColumns((scores[0],), "score", scores[0])
-    what = f"several floating-point columns ({_shown(scores)})" if scores else "no floating-point column"
+    what = f"several floating-point columns ({shown(scores)})" if scores else "no floating-point column (only lists?)"
     raise DumpError(f"{where}: --binary needs one score per row but there is {what}; choose with --logits")
 
 
@@ -163,12 +182,7 @@ def find_label(names: Sequence[str], wanted: str | None, where: str) -> str:
         return label
     if wanted is None:
         raise DumpError(
-            f"{where}: there is no column 'label'; choose one with --label (columns: {_shown(names)}) "
+            f"{where}: there is no column 'label'; choose one with --label (columns: {shown(names)}) "
             "or bring labels with --labels-from FILE --join-on COL"
         )
-    raise DumpError(f"{where}: there is no column '{label}'; columns: {_shown(names)}")
-
-
-def _shown(names: Sequence[str], most: int = 12) -> str:
-    shown = ", ".join(f"'{name}'" for name in names[:most])
-    return shown + (f", ... ({len(names)} in all)" if len(names) > most else "") if names else "none"
+    raise DumpError(f"{where}: there is no label column '{label}'; choose one with --label among: {shown(names)}")

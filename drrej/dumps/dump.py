@@ -7,6 +7,7 @@ addresses its blocks by file and number, so that any worker can open its own.
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -20,10 +21,16 @@ from drrej.dumps import arrays
 from drrej.dumps.columns import LABEL, LogitColumns, find_label, find_logits, storage_type
 from drrej.dumps.join import LabelJoin
 from drrej.dumps.labels import LabelKind, label_kind
-from drrej.dumps.problems import Problem
-from drrej.dumps.sources import Part, find_parts, one_line
-from drrej.errors import DumpError
-from drrej.losses import AnyFloats, Floats, InputKind
+from drrej.dumps.problems import Problem, shown
+from drrej.dumps.sources import Part, Spools, find_parts, one_line
+from drrej.errors import DumpError, OptionError
+from drrej.losses import AnyFloats, BlockSums, Floats, InputKind, Precision, block_sums
+
+READ_ERRORS = (OSError, pa.ArrowException, ValueError, OverflowError, TypeError)
+"""What pyarrow raises on damaged files."""
+
+_INTEGER = re.compile(r"0|-?[1-9][0-9]{0,17}")
+"""Numbers that are written as int64 would be: 007 stays text."""
 
 BLOCK_BYTES = 6 << 20
 MAX_BLOCK_ROWS = 1 << 16
@@ -68,24 +75,38 @@ class Block:
     zeros: int = 0
     all_probabilities: bool = False
     joined: NDArray[np.int64] | None = None
-    row_numbers: NDArray[np.intp] | None = None
+    left_out: int = 0
+    kept: NDArray[np.intp] | None = None  # rows of the batch, where some were left out
 
     @property
     def rows(self) -> int:
         """Number of rows."""
         return int(self.logits.shape[0])
 
-    def report(self, rows: NDArray[np.intp], what: str, remedy: str, column: str | None = None) -> None:
+    def report(
+        self, rows: NDArray[np.intp], what: str, remedy: str, example: str = "", column: str | None = None
+    ) -> None:
         """Note bad rows."""
         if rows.size:
             self.bad[rows] = True
-            first = rows[0] if self.row_numbers is None else self.row_numbers[rows[0]]
-            place = self.first_row + int(first)
-            self.problems.append(
-                Problem(what, column or self.logit_name, remedy, self.part.name, place, int(rows.size))
-            )
+            place = (self.part.name, int(self.row_numbers()[rows[0]]), int(rows.size))
+            self.problems.append(Problem(what, column or self.logit_name, remedy, *place, example))
 
-    def check_largest(self, largest: Floats) -> None:
+    def row_numbers(self) -> NDArray[np.int64]:
+        """Where the rows of the block stand in their file."""
+        rows = np.arange(self.bad.size) if self.kept is None else self.kept
+        return rows + self.first_row
+
+    def sums(self, betas: Sequence[float], needs: str | Sequence[str], precision: Precision = "auto") -> BlockSums:
+        """`block_sums` of the logits; rows without usable scores are reported and get placeholders."""
+        sums = block_sums(self.logits, betas, needs, precision)
+        if self.check_largest(sums.largest):
+            return sums
+        self.logits = self.logits.copy()
+        self.logits[self.bad] = 0
+        return block_sums(self.logits, betas, needs, precision)
+
+    def check_largest(self, largest: Floats) -> bool:
         """Report rows whose largest logit is not finite: the cheapest way to see NaN, +inf and all -inf."""
         suspects = np.flatnonzero(~np.isfinite(largest))
         if suspects.size:
@@ -97,14 +118,7 @@ class Block:
             self.report(suspects[has_nan], "NaN among the scores", drop)
             self.report(suspects[has_inf], "+inf among the scores", drop)
             self.report(suspects[~has_nan & ~has_inf], "-inf for every class", "one class must be possible")
-
-    def leave_out(self, missing: NDArray[np.bool_]) -> None:
-        """Drop rows for good (those without a label, where the user said so)."""
-        kept = np.flatnonzero(~missing)
-        self.row_numbers = kept
-        self.logits = self.logits[kept]
-        self.columns = self.columns.take(pa.array(kept))
-        self.bad = self.bad[kept]
+        return not suspects.size
 
 
 @dataclass(frozen=True)
@@ -143,26 +157,64 @@ class Dump:
     def read(self, group: RowGroup, labelled: bool, keep: Sequence[str] = ()) -> Iterator[Block]:
         """The blocks of a row group: logits, labels if asked for, and the columns to keep."""
         part = self.parts[group.part]
-        hive = dict(part.hive)
         wanted = list(self.columns.names)
         extra = [*keep]
         if labelled:
             extra.append(self.join.on if self.join is not None else self.label or LABEL)
-        wanted += [name for name in dict.fromkeys(extra) if name not in hive and name not in wanted]
-        first_row = group.first_row
+        wanted += [name for name in dict.fromkeys(extra) if name not in wanted]
+        row = group.first_row
+        for batch in self._batches(group, wanted, as_stored=self.label if labelled else None):
+            if row + batch.num_rows > group.first_row + group.rows:
+                break
+            yield self._block(part, row, batch, labelled)
+            row += batch.num_rows
+        if row != group.first_row + group.rows:
+            raise DumpError(
+                f"{part.name}: row group {group.row_group} does not hold the {group.rows} rows that the file's footer "
+                "promises; the file is damaged: write it again"
+            )
+
+    def _batches(self, group: RowGroup, wanted: Sequence[str], as_stored: str | None) -> Iterator[pa.RecordBatch]:
+        """Batches of the columns `wanted`, hive columns included; all but logits and labels in the schema's types."""
+        part = self.parts[group.part]
         try:
             with open_parquet(part) as file:
+                stored = [name for name in wanted if name in file.schema_arrow.names]
                 batches = file.iter_batches(
-                    batch_size=self.block_rows,
-                    row_groups=[group.row_group],
-                    columns=wanted,
-                    use_threads=False,
+                    batch_size=self.block_rows, row_groups=[group.row_group], columns=stored, use_threads=False
                 )
                 for batch in batches:
-                    yield self._block(part, first_row, _with_hive(batch, self.schema, hive), labelled)
-                    first_row += batch.num_rows
-        except (OSError, pa.ArrowException) as error:
-            raise DumpError(f"{part.name}: cannot be read to the end ({one_line(error)}); is it complete?") from None
+                    columns = [
+                        batch.column(name)
+                        if name in self.columns.names or (name == as_stored and name in stored)
+                        else self._column(batch, name, stored, part)
+                        for name in wanted
+                    ]
+                    yield pa.RecordBatch.from_arrays(columns, names=list(wanted))
+        except READ_ERRORS as error:
+            raise DumpError(
+                f"{part.name}: cannot be read to the end ({one_line(error)}); is it complete? write it again"
+            ) from None
+
+    def _column(self, batch: pa.RecordBatch, name: str, stored: Sequence[str], part: Part) -> pa.Array:
+        data_type = self.schema.field(name).type
+        if name not in stored:
+            hive = dict(part.hive)
+            if name not in hive:
+                raise DumpError(f"{part.name}: there is no column '{name}', which {self.parts[0].name} has")
+            value = hive[name]
+            scalar: Any = int(value) if pa.types.is_integer(data_type) and value is not None else value
+            return pa.repeat(pa.scalar(scalar, data_type), batch.num_rows)
+        column = batch.column(name)
+        if column.type == data_type:
+            return column
+        try:
+            return column.cast(data_type)
+        except pa.ArrowException:
+            raise DumpError(
+                f"{part.name}: column '{name}' is {column.type} but {data_type} in {self.parts[0].name}; "
+                "write it in one type, or leave it out with --keep"
+            ) from None
 
     def _block(self, part: Part, first_row: int, batch: pa.RecordBatch, labelled: bool) -> Block:
         block = Block(
@@ -174,7 +226,9 @@ class Dump:
             logit_name=self.columns.pattern,
             bad=np.zeros(batch.num_rows, bool),
         )
-        chosen = [batch.column(name) for name in self.columns.names]
+        if labelled:
+            self._add_labels(block)
+        chosen = [block.columns.column(name) for name in self.columns.names]
         if self.columns.layout == "list":
             scores = arrays.scores_from_list(chosen[0], self.classes, block.report)
         elif self.columns.layout == "wide":
@@ -186,27 +240,34 @@ class Dump:
         else:
             block.logits = scores
             block.all_probabilities = not self.binary and arrays.are_probabilities(scores)
-        if labelled:
-            self._add_labels(block)
         return block
 
     def _add_labels(self, block: Block) -> None:
         assert self.label_kind is not None
         if self.join is not None:
-            found = self.join.positions(block.columns.column(self.join.on), block)
-            if self.join.skip_missing and found.size and found.min() < 0:
-                block.leave_out(found < 0)
-                found = found[found >= 0]
-            block.joined = found
-            block.labels = self.join.labels[found]
+            self._join_labels(block, self.join)
             return
         assert self.label is not None
         name = self.label
 
-        def report(rows: NDArray[np.intp], what: str, remedy: str) -> None:
-            block.report(rows, what, remedy, column=name)
+        def report(rows: NDArray[np.intp], what: str, remedy: str, example: str = "") -> None:
+            block.report(rows, what, remedy, example, column=name)
 
         block.labels = self.label_kind.encode(block.columns.column(name), self.classes, report)
+
+    def _join_labels(self, block: Block, join: LabelJoin) -> None:
+        """Labels by key; rows without one are left out for good where the user said so."""
+        found = join.positions(block.columns.column(join.on), block)
+        if join.skip_missing:
+            kept = np.flatnonzero(found >= 0)
+            block.left_out = found.size - kept.size
+            if block.left_out:
+                found = found[kept]
+                block.kept = kept
+                block.columns = block.columns.take(pa.array(kept))
+                block.bad = block.bad[kept]
+        block.joined = found
+        block.labels = join.labels[np.maximum(found, 0)]
 
 
 def prefer_jemalloc() -> None:
@@ -219,41 +280,44 @@ def open_parquet(part: Part) -> pq.ParquetFile:
     """Open a part with settings that keep its buffers small; missing, foreign and damaged files are DumpErrors."""
     try:
         if part.uri is None:
-            return pq.ParquetFile(part.path, pre_buffer=False, buffer_size=1 << 20)
-        return pq.ParquetFile(part.path, pre_buffer=True, filesystem=part.filesystem())
-    except (OSError, pa.ArrowException) as error:
-        raise DumpError(f"{part.name}: not a readable parquet file ({one_line(error)})") from None
+            return pq.ParquetFile(part.path, pre_buffer=False, buffer_size=1 << 20, page_checksum_verification=True)
+        return pq.ParquetFile(part.path, pre_buffer=True, filesystem=part.filesystem(), page_checksum_verification=True)
+    except READ_ERRORS as error:
+        raise DumpError(
+            f"{part.name}: not a readable parquet file ({one_line(error)}); is it complete, and is it parquet?"
+        ) from None
 
 
-def open_dump(arguments: Sequence[str], options: DumpOptions, labelled: bool) -> Dump:
+def open_dump(arguments: Sequence[str], options: DumpOptions, labelled: bool, spools: Spools | None = None) -> Dump:
     """Open a dump: list its parts, find its columns, check that the parts agree."""
-    parts = find_parts(arguments)
+    parts = find_parts(arguments, spools)
+    hive = _hive_fields(parts)
     groups: list[RowGroup] = []
-    chosen: list[pa.Schema] = []
+    schemas: dict[int, pa.Schema] = {}
     shape = _Shape(options)
     for number, part in enumerate(parts):
         with open_parquet(part) as file:
-            schema, metadata = _with_hive_fields(file.schema_arrow, parts), file.metadata
-            first_row = 0
-            for i in range(metadata.num_row_groups):
-                rows = metadata.row_group(i).num_rows
-                if rows:
-                    groups.append(RowGroup(number, i, first_row, rows))
-                first_row += rows
-            if first_row:
+            found = _row_groups(file, number, part)
+            if found:
+                schema = read_schema(file, part)
                 shape.check(part, file, schema)
-                chosen.append(schema)
+                schemas[number] = _with_fields(schema, hive)
+                groups += found
     if not groups:
-        raise DumpError(f"{', '.join(dict.fromkeys(p.name for p in parts))}: zero rows; there is nothing to work on")
+        raise DumpError(
+            f"{shown([part.name for part in parts], 3)}: zero rows; there is nothing to work on: "
+            "did the job that wrote it fail?"
+        )
     assert shape.columns is not None
-    schema, first = chosen[0], parts[groups[0].part]
-    label, kind, join = _find_labels(schema, options, shape.classes, first, labelled)
-    for part, other in zip((parts[n] for n in dict.fromkeys(g.part for g in groups)), chosen, strict=True):
-        if label is not None and label not in other.names and labelled:
-            raise DumpError(f"{part.name}: there is no column '{label}', which {first.name} has")
+    first = groups[0].part
+    label, kind, join = _find_labels(schemas[first], options, shape.classes, parts[first], labelled, spools)
+    if labelled and join is None:
+        for number, schema in schemas.items():
+            _check_label(schema, label, options, shape.classes, parts[number], parts[first])
     if options.classes is not None and len(options.classes) != shape.classes:
         raise DumpError(
-            f"{first.name}: --classes names {len(options.classes)} classes but rows have {shape.classes} scores"
+            f"{parts[first].name}: column '{shape.columns.pattern}' has {shape.classes} scores per row but --classes "
+            f"names {len(options.classes)} classes; name each class once, in the order of the logits"
         )
     return Dump(
         parts=tuple(parts),
@@ -265,7 +329,7 @@ def open_dump(arguments: Sequence[str], options: DumpOptions, labelled: bool) ->
         label_kind=kind,
         input=options.input or "logits",
         names=options.classes,
-        schema=schema,
+        schema=schemas[first],
         join=join,
     )
 
@@ -280,15 +344,20 @@ class _Shape:
         self.first = ""
 
     def check(self, part: Part, file: pq.ParquetFile, schema: pa.Schema) -> None:
-        columns = find_logits(schema, self.options.logits, bool(self.options.binary), part.name)
+        options = self.options
+        columns = find_logits(schema, options.logits, bool(options.binary), part.name, options.label)
         classes = _class_count(file, columns, part)
         if self.columns is None:
             self.columns, self.classes, self.first = columns, classes, part.name
         elif columns != self.columns or classes != self.classes:
             if classes != self.classes:
-                raise DumpError(f"{part.name}: {classes} scores per row, but {self.first} has {self.classes}")
+                raise DumpError(
+                    f"{part.name}: column '{columns.pattern}' has {classes} scores per row, but {self.first} has "
+                    f"{self.classes}; all files of a dump must come from one model"
+                )
             raise DumpError(
-                f"{part.name}: logits are in '{columns.pattern}', but in {self.first} in '{self.columns.pattern}'"
+                f"{part.name}: logits are in '{columns.pattern}', but in {self.first} in '{self.columns.pattern}'; "
+                "all files of a dump must have the same columns"
             )
 
 
@@ -311,67 +380,101 @@ def _class_count(file: pq.ParquetFile, columns: LogitColumns, part: Part) -> int
             "store it as a plain floating-point column and add --binary if it is the score of class 1"
         )
     if classes == 0:
-        raise DumpError(f"{part.name}: column '{name}' has no scores in its first row")
+        raise DumpError(f"{part.name}: column '{name}' has no scores: its lists are empty")
     return int(classes)
 
 
 def _first_length(file: pq.ParquetFile, name: str, part: Part) -> int:
+    """The length that most of the first lists have."""
     try:
         for batch in file.iter_batches(batch_size=256, columns=[name], use_threads=False):
-            for row in batch.column(0):
-                if row.is_valid:
-                    return len(row)
-    except (OSError, pa.ArrowException) as error:
-        raise DumpError(f"{part.name}: cannot be read ({one_line(error)}); is it complete?") from None
-    raise DumpError(f"{part.name}: column '{name}' is null in every row")
+            lengths = [len(row) for row in batch.column(0) if row.is_valid]
+            if lengths:
+                values, counts = np.unique(lengths, return_counts=True)
+                return int(values[counts.argmax()])
+    except READ_ERRORS as error:
+        raise DumpError(f"{part.name}: cannot be read ({one_line(error)}); is it complete? write it again") from None
+    raise DumpError(f"{part.name}: column '{name}' is null in every row; is it the right column? (see --logits)")
 
 
-def _find_labels(
-    schema: pa.Schema, options: DumpOptions, classes: int, first: Part, labelled: bool
-) -> tuple[str | None, LabelKind | None, LabelJoin | None]:
-    if options.labels_from is not None:
-        if options.join_on is None:
-            raise DumpError("--labels-from needs --join-on COL: the key column that both files share")
-        if options.join_on not in schema.names:
-            raise DumpError(f"{first.name}: there is no column '{options.join_on}' to join on")
-        join = LabelJoin.load(options.labels_from, options.join_on, options, classes) if labelled else None
-        label = options.label or LABEL
-        return (label if label in schema.names else None), (join.kind if join else None), join
-    if options.join_on is not None and labelled:
-        raise DumpError("--join-on goes with --labels-from FILE")
-    if not labelled:
-        label = options.label or LABEL
-        if label not in schema.names:
-            return None, None, None
-        try:
-            kind = label_kind(schema.field(label).type, options.classes, classes, first.name)
-        except DumpError:  # not needed: without names, predictions are class numbers
-            return label, None, None
-        return label, kind, None
-    label = find_label(schema.names, options.label, first.name)
-    return (
-        label,
-        label_kind(schema.field(label).type, options.classes, classes, f"{first.name}: column '{label}'"),
-        None,
-    )
+def _row_groups(file: pq.ParquetFile, number: int, part: Part) -> list[RowGroup]:
+    """The row groups of a part that have rows."""
+    groups, first_row = [], 0
+    try:
+        for i in range(file.metadata.num_row_groups):
+            rows = file.metadata.row_group(i).num_rows
+            if rows:
+                groups.append(RowGroup(number, i, first_row, rows))
+            first_row += rows
+    except READ_ERRORS as error:
+        raise DumpError(f"{part.name}: its footer cannot be read ({one_line(error)}); write it again") from None
+    if any(group.rows < 0 for group in groups) or first_row != file.metadata.num_rows:
+        raise DumpError(f"{part.name}: its footer contradicts itself about the number of rows; write it again")
+    return groups
 
 
-def _with_hive_fields(schema: pa.Schema, parts: Sequence[Part]) -> pa.Schema:
-    """The schema with the hive columns that every part spells, integers where all values are."""
-    schema = schema.remove_metadata()
-    keys = [key for key, _ in parts[0].hive]
-    for key in dict.fromkeys(keys):
-        values = [dict(part.hive).get(key) for part in parts]
-        if key not in schema.names and None not in values:
-            whole = all(value is not None and value.lstrip("-").isdigit() for value in values)
-            schema = schema.append(pa.field(key, pa.int64() if whole else pa.string()))
+def read_schema(file: pq.ParquetFile, part: Part) -> pa.Schema:
+    """The columns of a part."""
+    try:
+        schema = file.schema_arrow.remove_metadata()
+        for name in schema.names:
+            name.encode()
+    except READ_ERRORS as error:
+        raise DumpError(f"{part.name}: its schema cannot be read ({one_line(error)}); write it again") from None
     return schema
 
 
-def _with_hive(batch: pa.RecordBatch, schema: pa.Schema, hive: dict[str, str]) -> pa.RecordBatch:
-    for key, value in hive.items():
-        if key in schema.names and key not in batch.schema.names:
-            data_type = schema.field(key).type
-            scalar: Any = int(value) if pa.types.is_integer(data_type) else value
-            batch = batch.append_column(key, pa.array([scalar] * batch.num_rows, data_type))
-    return batch
+def _find_labels(
+    schema: pa.Schema, options: DumpOptions, classes: int, first: Part, labelled: bool, spools: Spools | None
+) -> tuple[str | None, LabelKind | None, LabelJoin | None]:
+    if (options.labels_from is None) != (options.join_on is None):
+        raise OptionError(
+            "--labels-from FILE and --join-on COL go together: COL is the key column that both files have"
+        )
+    label = options.label or LABEL
+    known = label if label in schema.names else None
+    if labelled and options.labels_from is not None:
+        assert options.join_on is not None
+        if options.join_on not in schema.names:
+            raise DumpError(
+                f"{first.name}: there is no column '{options.join_on}' to join on; columns: {shown(schema.names)}"
+            )
+        join = LabelJoin.load(options.labels_from, options.join_on, options, classes, spools)
+        return known, join.kind, join
+    if labelled:
+        label = find_label(schema.names, options.label, first.name)
+        where = f"{first.name}: column '{label}'"
+        return label, label_kind(schema.field(label).type, options.classes, classes, where), None
+    if known is None:
+        return None, None, None
+    try:
+        return known, label_kind(schema.field(known).type, options.classes, classes, first.name), None
+    except DumpError:  # not needed: without names, predictions are class numbers
+        return known, None, None
+
+
+def _check_label(
+    schema: pa.Schema, label: str | None, options: DumpOptions, classes: int, part: Part, first: Part
+) -> None:
+    if label not in schema.names:
+        raise DumpError(f"{part.name}: there is no label column '{label}', which {first.name} has")
+    label_kind(schema.field(label).type, options.classes, classes, f"{part.name}: column '{label}'")
+
+
+def _hive_fields(parts: Sequence[Part]) -> list[pa.Field]:
+    """The columns that the folders of every part spell, integers where all values are."""
+    spelled = [dict(part.hive) for part in parts]
+    keys = [key for key in spelled[0] if all(key in other for other in spelled)]
+    fields = []
+    for key in keys:
+        values = {other[key] for other in spelled} - {None}
+        whole = all(_INTEGER.fullmatch(value or "") for value in values) and bool(values)
+        fields.append(pa.field(key, pa.int64() if whole else pa.string()))
+    return fields
+
+
+def _with_fields(schema: pa.Schema, fields: Sequence[pa.Field]) -> pa.Schema:
+    for field_ in fields:
+        if field_.name not in schema.names:
+            schema = schema.append(field_)
+    return schema

@@ -9,6 +9,7 @@ from types import TracebackType
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from drrej.dumps.problems import shown
 from drrej.dumps.sources import Part
 from drrej.errors import DumpError
 from drrej.output import cannot_write
@@ -21,14 +22,14 @@ def check_names(keep: Sequence[str], names: Sequence[str], where: str) -> None:
     """Raise when a kept column is missing or its name is one of the mask's own."""
     for name in keep:
         if name not in names:
-            raise DumpError(f"{where}: there is no column '{name}' to keep")
+            raise DumpError(f"{where}: there is no column '{name}' to keep; columns: {shown(names)}")
         if name in MASK_COLUMNS:
             raise DumpError(
                 f"{where}: the dump has a column '{name}', which the mask uses itself; rename it or list the columns "
                 "to keep with --keep"
             )
-    if len(set(keep)) < len(keep):
-        raise DumpError("--keep names a column twice")
+        if list(keep).count(name) > 1:
+            raise DumpError(f"--keep names the column '{name}' twice; once is enough")
 
 
 def _repeats(field: pa.Field) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from drrej.errors import DumpError
@@ -10,7 +10,10 @@ from drrej.errors import DumpError
 
 @dataclass(frozen=True)
 class Problem:
-    """One kind of bad row: what is wrong, how often, where first, and what to do."""
+    """One kind of bad row: what is wrong, how often, where first, and what to do.
+
+    `example` is what the first of them holds; it does not make another kind.
+    """
 
     what: str
     column: str
@@ -18,14 +21,14 @@ class Problem:
     file: str
     row: int
     count: int
+    example: str = ""
 
     def message(self) -> str:
         """One line for the user."""
         rows = "1 row has" if self.count == 1 else f"{self.count} rows have"
-        where = (
-            f"row {self.row} (counted from 0)" if self.count == 1 else f"the first is row {self.row} (counted from 0)"
-        )
-        return f"{self.file}: column '{self.column}': {rows} {self.what}; {where}; {self.remedy}"
+        where = f"row {self.row}, counted from 0" if self.count == 1 else f"the first is row {self.row}, counted from 0"
+        example = f" ({self.example})" if self.example else ""
+        return f"{self.file}: column '{self.column}': {rows} {self.what}; {where}{example}; {self.remedy}"
 
 
 class Problems:
@@ -55,3 +58,9 @@ class Problems:
         first, *others = self._found.values()
         more = "".join(f"; also {other.count} with {other.what}" for other in others[:3])
         raise DumpError(first.message() + more)
+
+
+def shown(names: Sequence[str], most: int = 12) -> str:
+    """Names for a message, the first few of many."""
+    listed = ", ".join(f"'{name}'" for name in names[:most])
+    return listed + (f", ... ({len(names)} in all)" if len(names) > most else "") if names else "none"

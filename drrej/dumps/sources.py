@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import glob
 import os
 import shutil
@@ -12,6 +13,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
+from typing import IO
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -20,6 +22,7 @@ import pyarrow.fs as pafs
 from drrej.errors import DumpError
 
 STDIN = "-"
+_HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,7 @@ class Part:
     path: str
     name: str
     relative: str
-    hive: tuple[tuple[str, str], ...] = ()
+    hive: tuple[tuple[str, str | None], ...] = ()
     uri: str | None = None
 
     def filesystem(self) -> pafs.FileSystem:
@@ -44,37 +47,53 @@ class Part:
         return filesystem
 
 
-def find_parts(arguments: Sequence[str]) -> list[Part]:
+Spools = dict[str, Part]
+"""What could not seek and was copied, by argument: it can be read only once, but a command may open it twice."""
+
+
+def find_parts(arguments: Sequence[str], spools: Spools | None = None) -> list[Part]:
     """The parts of a dump: arguments in the order given, directories and globs sorted by path."""
     if not arguments:
         raise DumpError("no dump given; name a parquet file or a directory of them")
+    spools = {} if spools is None else spools
     parts: list[Part] = []
     for argument in arguments:
-        parts += _find(argument)
+        parts += _find(argument, spools)
     return parts
 
 
-def _find(argument: str) -> list[Part]:
+def _find(argument: str, spools: Spools) -> list[Part]:
+    if argument in spools:
+        return [spools[argument]]
     if argument == STDIN:
-        return [_spooled(sys.stdin.buffer.fileno(), "standard input")]
+        spools[argument] = _spooled_stdin()
+        return [spools[argument]]
     if "://" in argument:
         return _find_uri(argument)
     if os.path.isdir(argument):
         return _find_in_directory(argument)
-    if not os.path.exists(argument):
-        matches = sorted(glob.glob(argument, recursive=True)) if glob.has_magic(argument) else []
-        if not matches:
-            kind = "the pattern matches no file" if glob.has_magic(argument) else "no such file or directory"
-            raise DumpError(f"{argument}: {kind}")
-        return [part for match in matches for part in _find(match)]
+    if not os.path.lexists(argument):
+        return [part for match in _matches(argument) for part in _find(match, spools)]
     try:
-        regular = stat.S_ISREG(os.stat(argument).st_mode)
-        if not regular:  # a FIFO or <(...): parquet needs to seek
+        if not stat.S_ISREG(os.stat(argument).st_mode):  # a FIFO or <(...): parquet needs to seek
             with open(argument, "rb") as stream:
-                return [_spooled(stream.fileno(), argument)]
+                spools[argument] = _spooled(stream, argument)
+            return [spools[argument]]
     except OSError as error:
         raise DumpError(f"{argument}: cannot be read ({error.strerror})") from None
     return [Part(argument, argument, os.path.basename(argument), _hive(argument))]
+
+
+def _matches(pattern: str) -> list[str]:
+    """The files that a glob names; hidden ones only if the pattern spells the underscore or dot."""
+    if not glob.has_magic(pattern):
+        raise DumpError(f"{pattern}: no such file or directory")
+    matches = sorted(glob.glob(pattern, recursive=True))
+    if not _hidden(os.path.basename(pattern)):
+        matches = [match for match in matches if not _hidden(os.path.basename(match))]
+    if not matches:
+        raise DumpError(f"{pattern}: the pattern matches no file")
+    return matches
 
 
 def _find_in_directory(directory: str) -> list[Part]:
@@ -122,27 +141,46 @@ def _hidden(name: str) -> bool:
     return name.startswith(("_", "."))
 
 
-def _hive(path: str) -> tuple[tuple[str, str], ...]:
+def _hive(path: str) -> tuple[tuple[str, str | None], ...]:
     """key=value folders of a path."""
     folders = path.replace(os.sep, "/").split("/")[:-1]
     pairs = (folder.split("=", 1) for folder in folders if "=" in folder)
-    return tuple((unquote(key), unquote(value)) for key, value in pairs)
+    return tuple((unquote(key), None if value == _HIVE_NULL else unquote(value)) for key, value in pairs)
 
 
-def _spooled(descriptor: int, name: str) -> Part:
+def _spooled_stdin() -> Part:
+    if sys.stdin is None:
+        raise DumpError("standard input: it is closed; name a parquet file instead of -")
+    return _spooled(sys.stdin.buffer, "standard input")
+
+
+def _spooled(stream: IO[bytes], name: str) -> Part:
     """Copy what cannot seek to a temporary file that ends with the process."""
-    handle, path = tempfile.mkstemp(prefix="drrej-", suffix=".parquet")
-    atexit.register(_remove, path)
-    with open(handle, "wb") as spool, open(descriptor, "rb", closefd=False) as stream:
-        shutil.copyfileobj(stream, spool, 1 << 20)
-        if not spool.tell():
-            raise DumpError(f"{name}: it is empty; did the command before the pipe fail?")
-    return Part(path, name, "stdin.parquet")
+    try:
+        handle, path = tempfile.mkstemp(prefix="drrej-", suffix=".parquet")
+        _spooled_paths.append(path)
+        with open(handle, "wb") as spool:
+            shutil.copyfileobj(stream, spool, 1 << 20)
+            size = spool.tell()
+    except OSError as error:
+        folder = tempfile.gettempdir()
+        raise DumpError(
+            f"{name}: cannot be copied to {folder} ({error.strerror}); set TMPDIR to a directory with room for it"
+        ) from None
+    if not size:
+        raise DumpError(f"{name}: it is empty; did the command before the pipe fail?")
+    return Part(path, name, "stdin.parquet" if name == "standard input" else f"{os.path.basename(name)}.parquet")
 
 
-def _remove(path: str) -> None:
-    if os.path.exists(path):
-        os.unlink(path)
+_spooled_paths: list[str] = []
+
+
+@atexit.register
+def remove_spools() -> None:
+    """Remove the temporary copies that this process made."""
+    while _spooled_paths:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(_spooled_paths.pop())
 
 
 def one_line(error: BaseException) -> str:

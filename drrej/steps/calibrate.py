@@ -100,8 +100,7 @@ def calibrate(source: Source, precision: Precision = "auto", memory: int | None 
 def _look(block: Block, precision: Precision) -> tuple[CalibrationTally, RowHashes]:
     """Figures at T = 1; reports rows that no temperature can explain."""
     assert block.labels is not None
-    sums = block_sums(block.logits, [1.0], needs="q", precision=precision)
-    block.check_largest(sums.largest)
+    sums = block.sums([1.0], needs="q", precision=precision)
     gaps = label_gaps(block.logits, block.labels, sums.largest)
     impossible = np.flatnonzero(np.isneginf(gaps) & ~block.bad)
     block.report(impossible, "-inf at the label's class", "the NLL is infinite for every temperature; drop or fix them")

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from drrej.dumps import Block, Dump, DumpOptions, open_dump
+from drrej.dumps.sources import Spools
 from drrej.errors import DumpError
 from drrej.fingerprint import RowHashes
-from drrej.losses import LOSSES, Floats, block_sums
+from drrej.losses import LOSSES, Floats
 from drrej.rejector import Rejector
 from drrej.stream import Engine, Notes, Pass, map_blocks
 
@@ -23,6 +24,7 @@ class Source:
     options: DumpOptions = field(default_factory=DumpOptions)
     engine: Engine = field(default_factory=Engine)
     notes: Notes = field(default_factory=Notes)
+    spools: Spools = field(default_factory=dict)
 
     def open(self, rejector: Rejector | None, labelled: bool) -> Dump:
         """Open it; what the options leave open is taken from the rejector."""
@@ -36,11 +38,11 @@ class Source:
                 binary=rejector.binary if options.binary is None else options.binary,
                 classes=options.classes or rejector.class_names,
             )
-        dump = open_dump(self.paths, options, labelled)
+        dump = open_dump(self.paths, options, labelled, self.spools)
         if rejector is not None and dump.classes != rejector.classes:
             raise DumpError(
-                f"{dump.parts[0].name}: rows have {dump.classes} scores but the rejector was made for "
-                f"{rejector.classes} classes"
+                f"{dump.parts[0].name}: column '{dump.columns.pattern}' has {dump.classes} scores per row but the "
+                f"rejector was made for {rejector.classes} classes; is it the same model?"
             )
         return dump
 
@@ -59,8 +61,7 @@ def collect_losses(source: Source, dump: Dump, rejector: Rejector, loss: str, ru
     kind, beta = LOSSES[loss], rejector.beta
 
     def of_block(block: Block) -> Losses:
-        sums = block_sums(block.logits, [beta], needs=kind.needs, precision=rejector.precision)
-        block.check_largest(sums.largest)
+        sums = block.sums([beta], needs=kind.needs, precision=rejector.precision)
         wrong = None if block.labels is None else sums.prediction != block.labels
         return Losses(kind.expected(sums.at[0]), wrong, RowHashes.of(block.logits, sums))
 

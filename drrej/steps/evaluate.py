@@ -14,7 +14,7 @@ from drrej.dumps import Block, Dump
 from drrej.errors import DumpError
 from drrej.exact import Total
 from drrej.gates import Gate, metrics_of
-from drrej.losses import LOSSES, Floats, block_sums
+from drrej.losses import LOSSES, Floats
 from drrej.metrics import (
     AUGRC_CONVENTION,
     AURC_CONVENTION,
@@ -83,8 +83,7 @@ class _Evaluator:
         kind = LOSSES[ratio.loss]
         needs = kind.needs if "q" in kind.needs else kind.needs + "q"
         betas = [rejector.beta, 1.0]
-        sums = block_sums(block.logits, betas, [needs, "q"], rejector.precision)
-        block.check_largest(sums.largest)
+        sums = block.sums(betas, [needs, "q"], rejector.precision)
         losses = kind.expected(sums.at[0])
         accepted = rejector.need_threshold().accepts(losses)
         right = sums.prediction == block.labels

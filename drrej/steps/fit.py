@@ -12,7 +12,7 @@ from drrej.exact import Total
 from drrej.losses import LOSSES, Precision
 from drrej.metrics import json_number
 from drrej.ratio import fit_ratio
-from drrej.rejector import Calibration, Columns, Ratio, Rejector
+from drrej.rejector import Calibration, Columns, Ratio, Rejector, is_temperature
 from drrej.steps.common import Source, collect_losses
 from drrej.stream import Pass
 
@@ -39,7 +39,7 @@ class RatioOptions:
 
 def uncalibrated(source: Source, temperature: float, precision: Precision = "auto") -> Rejector:
     """A rejector whose temperature is given instead of fitted."""
-    if not (math.isfinite(temperature) and temperature > 0):
+    if not is_temperature(temperature):
         raise OptionError(f"--temperature {temperature:g}: it must be a finite number above 0")
     dump = source.open(None, labelled=False)
     return Rejector(

@@ -4,31 +4,47 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from drrej.dumps import LABEL, Block, Dump, DumpOptions
-from drrej.dumps.dump import open_parquet
-from drrej.dumps.problems import Problem, Problems
-from drrej.dumps.sources import find_parts
-from drrej.errors import DumpError
-from drrej.losses import block_sums
+from drrej.dumps import Block, Dump, DumpOptions
+from drrej.dumps.dump import open_parquet, read_schema
+from drrej.dumps.labels import is_text, value_type
+from drrej.dumps.problems import Problem, Problems, shown
+from drrej.dumps.sources import STDIN, Part, find_parts
+from drrej.errors import DumpError, OptionError, RejectorError
 from drrej.rejector import Calibration, Ratio, Rejector, Threshold
 from drrej.steps.common import Source
 from drrej.stream import Pass, map_blocks
 
 _MOST = 12
+_ENOUGH = 20
+"""Rows from which on a pattern that all of them share is no accident."""
 
 
 def describe(path: str, source: Source) -> str:
     """Several lines about a dump or a rejector."""
-    if _looks_like_json(path):
-        with open(path, encoding="utf-8", errors="replace") as stream:
-            return describe_rejector(path, Rejector.from_json(stream.read(), path))
+    if _is_stream(path):
+        (part,) = find_parts([path], source.spools)
+        stored = part.path
+    else:
+        stored = path
+    if _looks_like_json(stored):
+        try:
+            with open(stored, encoding="utf-8", errors="replace") as stream:
+                text = stream.read()
+        except OSError as error:
+            raise RejectorError(f"{path}: cannot be read ({error.strerror})") from None
+        return describe_rejector(path, Rejector.from_json(text, path))
     return describe_dump(path, source)
+
+
+def _is_stream(path: str) -> bool:
+    return path == STDIN or (os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path))
 
 
 def _looks_like_json(path: str) -> bool:
@@ -47,37 +63,51 @@ class _Look:
     """What inspection takes from a block."""
 
     problems: list[Problem]
+    rows: int
+    bad: int
+    first: int  # rows whose prediction is class 0
     labelled: int
     right: int
 
 
 def describe_dump(path: str, source: Source) -> str:
     """Layout, classes, rows, bad rows, labels, and the command to go on with."""
-    parts = find_parts([path])
-    with open_parquet(parts[0]) as file:
-        schema = file.schema_arrow
-    lines = [f"{path}: a dump of {_files(len(parts))}"]
-    lines += ["columns:", *_column_lines(schema)]
-    paths = [part.path for part in parts] if path == "-" else [path]
-    source = replace(source, paths=paths)
+    parts = find_parts([path], source.spools)
+    schema = _first_schema(parts)
+    lines = [f"{path}: a dump of {_files(len(parts))}", "columns:", *_column_lines(schema)]
     try:
         dump = source.open(None, labelled=False)
     except DumpError as error:
         return "\n".join([*lines, f"cannot be used as it is: {error}"])
-    lines[0] += f", {dump.rows} rows in {len(dump.row_groups)} row groups"
+    groups = len(dump.row_groups)
+    lines[0] += f", {dump.rows} rows in {groups} row group{'s' if groups > 1 else ''}"
     flags = _flags(source.options)
-    if source.options.input is None and _first_block(dump).all_probabilities:
+    lines += _hive_lines(dump)
+    if source.options.input is None and not dump.binary and _all_probabilities(dump, source):
         source = replace(source, options=replace(source.options, input="probs"))
         dump = source.open(None, labelled=False)
         flags += ["--input", "probs"]
         lines.append("scores:  probabilities: every row lies in [0, 1] and sums to 1")
     lines.append(f"{dump.input}:  {_layout(dump)}, {dump.classes} classes")
-    labels, labelled = _label_line(dump, flags)
-    looks = _pass(source, labelled)
+    labels, labelled = _label_line(dump, source, flags)
+    looks = list(_pass(source, labelled))
     lines += _problem_lines(looks)
-    lines.append(labels + _accuracy(looks))
-    lines += _advice(path, flags, labelled)
-    return "\n".join(lines)
+    lines.append(labels + (_accuracy(looks) if labelled else ""))
+    lines += _order_lines(looks)
+    return "\n".join([*lines, *_advice(path, flags, labelled, any(look.bad for look in looks))])
+
+
+def _first_schema(parts: Sequence[Part]) -> pa.Schema:
+    """The schema of the first part with rows, or of the first part."""
+    first: pa.Schema | None = None
+    for part in parts:
+        with open_parquet(part) as file:
+            schema = read_schema(file, part)
+            if file.metadata.num_rows:
+                return schema
+            first = schema if first is None else first
+    assert first is not None
+    return first
 
 
 def _files(count: int) -> str:
@@ -91,11 +121,19 @@ def _column_lines(schema: pa.Schema) -> list[str]:
     return lines + ([f"  ... ({len(fields)} in all)"] if len(fields) > _MOST else [])
 
 
+def _hive_lines(dump: Dump) -> list[str]:
+    names = [key for key, _ in dump.parts[0].hive if key in dump.schema.names]
+    return [f"  {name}  {dump.schema.field(name).type} (from the directory names)" for name in names]
+
+
 def _flags(options: DumpOptions) -> list[str]:
     """The reading flags that were given, to be repeated in the advice."""
     given: list[tuple[str, Any]] = [
         ("--logits", options.logits),
         ("--label", options.label),
+        ("--labels-from", options.labels_from),
+        ("--join-on", options.join_on),
+        ("--on-missing-label", "skip" if options.on_missing_label == "skip" else None),
         ("--input", options.input),
         ("--classes", ",".join(options.classes) if options.classes else None),
     ]
@@ -103,8 +141,15 @@ def _flags(options: DumpOptions) -> list[str]:
     return flags + (["--binary"] if options.binary else [])
 
 
-def _first_block(dump: Dump) -> Block:
-    return next(dump.read(dump.row_groups[0], labelled=False))
+def _all_probabilities(dump: Dump, source: Source) -> bool:
+    """Whether every row is a row of probabilities: as a rule the first block says no."""
+    if not next(dump.read(dump.row_groups[0], labelled=False)).all_probabilities:
+        return False
+    return all(map_blocks(replace(dump, input="probs"), _sums_to_one, Pass("looking", False, (), True), source.engine))
+
+
+def _sums_to_one(block: Block) -> bool:
+    return not block.problems
 
 
 def _layout(dump: Dump) -> str:
@@ -116,39 +161,59 @@ def _layout(dump: Dump) -> str:
     return f"columns '{dump.columns.names[0]}' to '{dump.columns.names[-1]}' ({kind})"
 
 
-def _label_line(dump: Dump, flags: list[str]) -> tuple[str, bool]:
+def _label_line(dump: Dump, source: Source, flags: list[str]) -> tuple[str, bool]:
     """About the labels, and whether they can be read."""
-    if dump.label is None:
-        return f"labels:  none (no column '{LABEL}'); choose a column with --label, or join with --labels-from", False
-    if dump.label_kind is None:
-        flags += ["--classes", "NAMES"]
-        return (
-            f"labels:  column '{dump.label}' is text; name the classes in the order of the logits with --classes",
-            False,
-        )
-    return f"labels:  column '{dump.label}' ({dump.schema.field(dump.label).type})", True
+    try:
+        labelled = source.open(None, labelled=True)
+    except (DumpError, OptionError) as error:
+        if dump.label is not None and is_text(value_type(dump.schema.field(dump.label).type)):
+            flags += ["--classes", "NAMES"]
+            return f"labels:  {_text_labels(dump)}", False
+        return f"labels:  {error}", False
+    if labelled.join is not None:
+        return f"labels:  in {labelled.join.file}, joined on '{labelled.join.on}'", True
+    assert labelled.label is not None
+    return f"labels:  column '{labelled.label}' ({labelled.schema.field(labelled.label).type})", True
 
 
-def _pass(source: Source, labelled: bool) -> list[_Look]:
+def _text_labels(dump: Dump) -> str:
+    assert dump.label is not None
+    found: set[str] = set()
+    for group in dump.row_groups:
+        for block in dump.read(group, labelled=False, keep=[dump.label]):
+            found.update(name for name in block.columns.column(dump.label).unique().to_pylist() if name is not None)
+    return (
+        f"column '{dump.label}' is text ({shown(sorted(found))}); name all {dump.classes} classes, in the order of "
+        "the logits, with --classes"
+    )
+
+
+def _pass(source: Source, labelled: bool) -> Iterator[_Look]:
     dump = source.open(None, labelled)
 
     def look(block: Block) -> _Look:
-        sums = block_sums(block.logits, [1.0], needs="")
-        block.check_largest(sums.largest)
-        if block.labels is None:
-            return _Look(list(block.problems), 0, 0)
-        right = (sums.prediction == block.labels) & ~block.bad
-        return _Look(list(block.problems), int(np.count_nonzero(~block.bad)), int(np.count_nonzero(right)))
+        sums = block.sums([1.0], needs="")
+        good = ~block.bad
+        right = 0 if block.labels is None else int(np.count_nonzero((sums.prediction == block.labels) & good))
+        usable = int(np.count_nonzero(good))
+        first = int(np.count_nonzero((sums.prediction == 0) & good))
+        return _Look(list(block.problems), block.rows, block.rows - usable, first, usable if labelled else 0, right)
 
-    run = Pass("looking", labelled, bad_rows_allowed=True)
-    return list(map_blocks(dump, look, run, source.engine))
+    return map_blocks(dump, look, Pass("looking", labelled, bad_rows_allowed=True), source.engine)
 
 
 def _problem_lines(looks: list[_Look]) -> list[str]:
     problems = Problems()
     for look in looks:
         problems.add(look.problems)
-    return [f"bad rows: {problem.message()}" for problem in problems.all()]
+    return [f"bad rows: {problem.message()}" for problem in problems.all()] or ["bad rows: none"]
+
+
+def _order_lines(looks: list[_Look]) -> list[str]:
+    usable = sum(look.rows - look.bad for look in looks)
+    if usable < _ENOUGH or sum(look.first for look in looks) < usable:
+        return []
+    return ["caution: the first score is the largest in every row: sorted scores (top-k) are not in class order"]
 
 
 def _accuracy(looks: list[_Look]) -> str:
@@ -160,13 +225,16 @@ def _accuracy(looks: list[_Look]) -> str:
     return f"; the prediction is right in {100 * right / labelled:.2f} % of the rows"
 
 
-def _advice(path: str, flags: list[str], labelled: bool) -> list[str]:
+def _advice(path: str, flags: list[str], labelled: bool, bad: bool) -> list[str]:
     words = shlex.join([path, *flags])
-    if labelled:
+    if labelled and not bad:
         return ["go on with:", f"  drrej calibrate {words} -o rejector.json"]
+    if labelled:
+        return ["drop or fix the bad rows, then go on with:", f"  drrej calibrate {words} -o rejector.json"]
+    skip = " --on-bad-row reject" if bad else ""
     return [
         "go on with (labels are needed to calibrate; a rejector made elsewhere needs none):",
-        f"  drrej reject {words} -r rejector.json -o mask.parquet",
+        f"  drrej reject {words} -r rejector.json -o mask.parquet{skip}",
     ]
 
 
@@ -192,8 +260,7 @@ def describe_rejector(path: str, rejector: Rejector) -> str:
 
 
 def _calibration_line(calibration: Calibration) -> str:
-    effect = "less" if calibration.temperature > 1 else "more"
-    line = f"temperature: {calibration.temperature:.6g}, so probabilities are {effect} sure than the raw scores say"
+    line = f"temperature: {calibration.temperature:.6g}, so probabilities are {_effect(calibration.temperature)}"
     if calibration.method == "given":
         return line + "; given, not fitted"
     line += f"; fitted on {calibration.rows} labelled rows"
@@ -201,6 +268,12 @@ def _calibration_line(calibration: Calibration) -> str:
         line += f" (NLL {_g(calibration.nll.before)} -> {_g(calibration.nll.after)}"
         line += f", ECE {_g(calibration.ece.before)} -> {_g(calibration.ece.after)})"
     return line if calibration.converged else line + "; the search ended at the edge of [0.001, 1000]"
+
+
+def _effect(temperature: float) -> str:
+    if temperature == 1:
+        return "those of the raw scores"
+    return f"{'less' if temperature > 1 else 'more'} sure than the raw scores say"
 
 
 _LOSS_WORDS = {

@@ -14,7 +14,7 @@ from drrej.dumps.arrays import boolean_array, plain_array
 from drrej.dumps.labels import LabelKind
 from drrej.dumps.masks import MaskPerPart, OneMask, check_names
 from drrej.dumps.sources import Part
-from drrej.losses import LOSSES, block_sums
+from drrej.losses import LOSSES
 from drrej.output import OutputDirectory, OutputFile
 from drrej.rejector import Rejector
 from drrej.steps.common import Source
@@ -63,8 +63,7 @@ class Scorer:
         """Score the rows of a block."""
         ratio, threshold = self.rejector.need_ratio(), self.rejector.need_threshold()
         kind = LOSSES[ratio.loss]
-        sums = block_sums(block.logits, [self.rejector.beta], kind.needs, self.rejector.precision)
-        block.check_largest(sums.largest)
+        sums = block.sums([self.rejector.beta], kind.needs, self.rejector.precision)
         losses = kind.expected(sums.at[0])
         rejected = ~threshold.accepts(losses)
         bad = block.bad if block.bad.any() else None
@@ -102,6 +101,7 @@ def reject(
 def _writer(output: OutputFile | OutputDirectory, dump: Dump, schema: pa.Schema) -> OneMask | MaskPerPart:
     if isinstance(output, OutputFile):
         return OneMask(output.path, output.target, schema)
+    output.check_apart(part.path for part in dump.parts)
     return MaskPerPart(str(output.path), output.target, dump.parts, schema)
 
 
