@@ -75,12 +75,15 @@ class Block:
         """Number of rows."""
         return int(self.logits.shape[0])
 
+    def row_number(self, row: int) -> int:
+        """Where a row of the block is in its file, counted from 0."""
+        return self.first_row + (row if self.row_numbers is None else int(self.row_numbers[row]))
+
     def report(self, rows: NDArray[np.intp], what: str, remedy: str, column: str | None = None) -> None:
         """Note bad rows."""
         if rows.size:
             self.bad[rows] = True
-            first = rows[0] if self.row_numbers is None else self.row_numbers[rows[0]]
-            place = self.first_row + int(first)
+            place = self.row_number(int(rows[0]))
             self.problems.append(
                 Problem(what, column or self.logit_name, remedy, self.part.name, place, int(rows.size))
             )

@@ -59,7 +59,7 @@ class LabelJoin:
 
         column = pa.concat_arrays(table.column(name).chunks) if table.num_rows else pa.array([], kind.type)
         labels = kind.encode(column, classes, report)
-        keys, missing = _keys(table.column(on))
+        keys, missing = sortable_keys(table.column(on))
         report(missing, "no key (null)", "every label needs its key", on)
         order = np.argsort(keys, kind="stable")
         keys = keys[order]
@@ -73,7 +73,7 @@ class LabelJoin:
 
     def positions(self, column: pa.Array, block: Block) -> NDArray[np.int64]:
         """Where each row's label is, -1 where there is none: reported as bad unless those rows are left out."""
-        keys, nulls = _keys(column)
+        keys, nulls = sortable_keys(column)
         block.report(nulls, "no key (null)", "every row needs its key", column=self.on)
         if keys.dtype.kind != self.keys.dtype.kind:
             raise DumpError(
@@ -90,7 +90,7 @@ class LabelJoin:
         return found
 
 
-def _keys(column: pa.Array | pa.ChunkedArray) -> tuple[NDArray[np.generic], NDArray[np.intp]]:
+def sortable_keys(column: pa.Array | pa.ChunkedArray) -> tuple[NDArray[np.generic], NDArray[np.intp]]:
     """Keys as a numpy array that sorts (integers or text) and the rows without one."""
     if isinstance(column, pa.ChunkedArray):
         column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
