@@ -11,7 +11,8 @@ from conftest import source
 import drrej
 from drrej.report import ENDINGS, RENDERERS
 from drrej.report.numbers import figure
-from drrej.report.text import MOST_CLASSES, render_text
+from drrej.report.tables import MOST_CLASSES
+from drrej.report.text import render_text
 
 
 @pytest.fixture(scope="module")
