@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from drrej import OutputDirectory, OutputError, OutputFile
+from drrej import OutputDirectory, OutputError, OutputFile, output
 
 
 def write(target: Path, text: str, force: bool = False) -> None:
@@ -113,7 +113,7 @@ def test_what_a_killed_run_left_is_cleared_and_what_is_in_use_is_not(tmp_path: P
     other.write_text("half")
     with OutputFile(str(target)) as first:
         assert not leftover.exists()
-        clear_leftovers(tmp_path, "out.json")
+        output.clear_leftovers(tmp_path, "out.json")
         assert Path(first.path).exists()
         with pytest.raises(OutputError, match="named for two outputs"):
             OutputFile(str(target))

@@ -64,7 +64,7 @@ def test_bad_rows_are_counted_over_the_whole_dump(tmp_path: Path, jobs: int) -> 
     dump = source(path).open(None, labelled=True)
     with pytest.raises(
         DumpError,
-        match=r"column 'label': 3 rows have a label outside 0 to 2; the first is row 17, counted from 0 \(7\)",
+        match=r"column 'label': 3 rows have a label outside 0 to 2; the first is row 17, .* \(7\)",
     ):
         list(map_blocks(dump, lambda block: block.rows, PASS, Engine(jobs)))
 
