@@ -20,7 +20,7 @@ def look(path: str | Path, **options: object) -> str:
 
 def test_a_dump(val: str) -> None:
     lines = succeed("inspect", val).decode().splitlines()
-    assert lines[0] == f"{val}: a dump of 1 file, 1648 rows in 1 row groups"
+    assert lines[0] == f"{val}: a dump of 1 file, 1648 rows in 1 row group"
     assert "logits:  column 'logits' (fixed_size_list<element: float>[6]), 6 classes" in lines
     assert lines[-1] == f"  drrej calibrate {val} -o rejector.json"
     assert any(line.startswith("labels:  column 'label' (int64); the prediction is right in 97.88 %") for line in lines)
@@ -68,7 +68,7 @@ def test_bad_rows_are_listed(tmp_path: Path) -> None:
     text = look(write_dump(tmp_path / "d.parquet", logits, labels))
     assert "bad rows: " in text
     assert "1 row has NaN among the scores; row 7" in text
-    assert "2 rows have a label outside 0 to 2 (5); the first is row 9" in text
+    assert "2 rows have a label outside 0 to 2; the first is row 9, counted from 0 (5)" in text
 
 
 def test_a_dump_that_cannot_be_used_says_why(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from drrej import OutputDirectory, OutputError, OutputFile
+from drrej import OutputDirectory, OutputError, OutputFile, output
 
 
 def write(target: Path, text: str, force: bool = False) -> None:
@@ -98,7 +98,7 @@ def test_what_is_not_a_regular_file_is_written_directly(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("target", "message"), [("", "it is a directory"), ("missing/out.json", "the directory missing does not exist")]
+    ("target", "message"), [("", "it is a directory"), ("missing/out.json", "missing does not exist; create it first")]
 )
 def test_places_that_cannot_be_written_are_known_before_any_work(tmp_path: Path, target: str, message: str) -> None:
     with pytest.raises(OutputError, match=message):
@@ -111,28 +111,30 @@ def test_what_a_killed_run_left_is_cleared_and_what_is_in_use_is_not(tmp_path: P
     leftover.write_text("half")
     other = tmp_path / ".other.json.drrej-tmp-deadbeef"
     other.write_text("half")
-    with OutputFile(str(target)) as first, OutputFile(str(target)) as second:
+    with OutputFile(str(target)) as first:
         assert not leftover.exists()
+        output.clear_leftovers(tmp_path, "out.json")
         assert Path(first.path).exists()
-        assert Path(second.path).exists()
+        with pytest.raises(OutputError, match="named for two outputs"):
+            OutputFile(str(target))
     assert os.listdir(tmp_path) == [other.name]
 
 
 def test_a_directory_appears_whole(tmp_path: Path) -> None:
     target = tmp_path / "out"
     with OutputDirectory(f"{target}/") as folder:
-        (Path(folder.path) / "a").write_text("a")
+        (Path(folder.path) / "a.parquet").write_text("a.parquet")
         assert not target.exists()
         folder.commit()
     assert os.listdir(tmp_path) == ["out"]
-    assert os.listdir(target) == ["a"]
+    assert os.listdir(target) == ["a.parquet"]
     with pytest.raises(OutputError, match="not empty; use --force"):
         OutputDirectory(str(target))
     with OutputDirectory(str(target), force=True) as folder:
-        (Path(folder.path) / "b").write_text("b")
-    assert os.listdir(target) == ["a"]
+        (Path(folder.path) / "b.parquet").write_text("b.parquet")
+    assert os.listdir(target) == ["a.parquet"]
     with OutputDirectory(str(target), force=True) as folder:
-        (Path(folder.path) / "b").write_text("b")
+        (Path(folder.path) / "b.parquet").write_text("b.parquet")
         folder.commit()
-    assert os.listdir(target) == ["b"]
+    assert os.listdir(target) == ["b.parquet"]
     assert os.listdir(tmp_path) == ["out"]

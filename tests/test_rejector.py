@@ -141,10 +141,12 @@ def test_a_step_drops_the_sections_after_it(tree: dict[str, Any]) -> None:
 
 def test_a_missing_section_names_the_command_to_run() -> None:
     empty = Rejector(2, "logits", Columns("logits"))
+    calibrated = empty.with_calibration(Calibration("given", 1.0))
     for need, command in (
         (empty.need_calibration, "calibrate"),
-        (empty.need_ratio, "fit"),
-        (empty.need_threshold, "threshold"),
+        (empty.need_threshold, "calibrate"),  # the first that is missing
+        (calibrated.need_ratio, "fit"),
+        (calibrated.need_threshold, "fit"),
     ):
         with pytest.raises(RejectorError, match=f"run 'drrej {command}' first"):
             need()

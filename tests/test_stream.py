@@ -63,7 +63,8 @@ def test_bad_rows_are_counted_over_the_whole_dump(tmp_path: Path, jobs: int) -> 
     path = write_dump(tmp_path / "d.parquet", logits, labels, row_group=50)
     dump = source(path).open(None, labelled=True)
     with pytest.raises(
-        DumpError, match=r"column 'label': 3 rows have a label outside 0 to 2 \(7\); the first is row 17"
+        DumpError,
+        match=r"column 'label': 3 rows have a label outside 0 to 2; the first is row 17, .* \(7\)",
     ):
         list(map_blocks(dump, lambda block: block.rows, PASS, Engine(jobs)))
 

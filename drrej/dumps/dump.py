@@ -166,7 +166,11 @@ class Dump:
         for batch in self._batches(group, wanted, as_stored=self.label if labelled else None):
             if row + batch.num_rows > group.first_row + group.rows:
                 break
-            yield self._block(part, row, batch, labelled)
+            try:
+                block = self._block(part, row, batch, labelled)
+            except (pa.ArrowException, UnicodeDecodeError) as error:  # such as codes beyond their dictionary
+                raise _damaged(part, error) from None
+            yield block
             row += batch.num_rows
         if row != group.first_row + group.rows:
             raise DumpError(
@@ -192,9 +196,7 @@ class Dump:
                     ]
                     yield pa.RecordBatch.from_arrays(columns, names=list(wanted))
         except READ_ERRORS as error:
-            raise DumpError(
-                f"{part.name}: cannot be read to the end ({one_line(error)}); is it complete? write it again"
-            ) from None
+            raise _damaged(part, error) from None
 
     def _column(self, batch: pa.RecordBatch, name: str, stored: Sequence[str], part: Part) -> pa.Array:
         data_type = self.schema.field(name).type
@@ -268,6 +270,10 @@ class Dump:
                 block.bad = block.bad[kept]
         block.joined = found
         block.labels = join.labels[np.maximum(found, 0)]
+
+
+def _damaged(part: Part, error: Exception) -> DumpError:
+    return DumpError(f"{part.name}: cannot be read to the end ({one_line(error)}); is it complete? write it again")
 
 
 def prefer_jemalloc() -> None:
