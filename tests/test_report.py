@@ -93,7 +93,7 @@ def test_undefined_figures_are_dashes(report: dict[str, Any]) -> None:
     text = render_text(report | {"accuracy": empty, "tau": None, "cutoff": None})
     assert "rejects nothing\n" in text
     (line,) = (line for line in text.splitlines() if line.startswith("accuracy"))
-    assert line.split() == ["accuracy", "-", "-", "-", "-", "0", "errors"]
+    assert line.split() == ["accuracy", "-", "-", "0", "errors"]
 
 
 def test_many_classes_show_those_with_the_lowest_accuracy(report: dict[str, Any]) -> None:
