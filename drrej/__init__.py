@@ -27,14 +27,16 @@ if TYPE_CHECKING:
     from drrej.losses import expected_losses
     from drrej.metrics import RiskCoverage
     from drrej.output import OutputDirectory, OutputFile
+    from drrej.points import Point
     from drrej.ratio import DensityRatio, fit_ratio
     from drrej.rejector import Rejector
     from drrej.steps.calibrate import calibrate
     from drrej.steps.common import Source
-    from drrej.steps.evaluate import evaluate, failed_gates
+    from drrej.steps.compare import Rivals, Score
+    from drrej.steps.evaluate import BaselineDump, EvaluateOptions, evaluate, failed_gates
     from drrej.steps.fit import RatioOptions, fit
     from drrej.steps.reject import MaskOptions, reject
-    from drrej.steps.threshold import threshold
+    from drrej.steps.threshold import ThresholdOptions, threshold
     from drrej.stream import Engine
     from drrej.thresholds import Rule
 
@@ -53,25 +55,29 @@ _HOMES = {
     "drrej.losses": ["expected_losses"],
     "drrej.metrics": ["RiskCoverage"],
     "drrej.output": ["OutputDirectory", "OutputFile"],
+    "drrej.points": ["Point"],
     "drrej.ratio": ["DensityRatio", "fit_ratio"],
     "drrej.rejector": ["Rejector"],
     "drrej.steps.calibrate": ["calibrate"],
     "drrej.steps.common": ["Source"],
-    "drrej.steps.evaluate": ["evaluate", "failed_gates"],
+    "drrej.steps.compare": ["Rivals", "Score"],
+    "drrej.steps.evaluate": ["BaselineDump", "EvaluateOptions", "evaluate", "failed_gates"],
     "drrej.steps.fit": ["RatioOptions", "fit"],
     "drrej.steps.reject": ["MaskOptions", "reject"],
-    "drrej.steps.threshold": ["threshold"],
+    "drrej.steps.threshold": ["ThresholdOptions", "threshold"],
     "drrej.stream": ["Engine"],
     "drrej.thresholds": ["Rule"],
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
+    "BaselineDump",
     "DensityRatio",
     "DrrejError",
     "DumpError",
     "DumpOptions",
     "Engine",
+    "EvaluateOptions",
     "Gate",
     "GateError",
     "Infeasible",
@@ -80,12 +86,16 @@ __all__ = [
     "OutputDirectory",
     "OutputError",
     "OutputFile",
+    "Point",
     "RatioOptions",
     "Rejector",
     "RejectorError",
     "RiskCoverage",
+    "Rivals",
     "Rule",
+    "Score",
     "Source",
+    "ThresholdOptions",
     "__version__",
     "calibrate",
     "evaluate",

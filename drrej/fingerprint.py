@@ -16,6 +16,9 @@ from numpy.typing import NDArray
 from drrej.losses import AnyFloats, BlockSums
 
 KEPT = 16
+CLEAR_SHARE = 1 / 8
+"""A share of common rows from which on two sets count as overlapping."""
+
 _PROBES = 4
 
 
@@ -57,6 +60,17 @@ def shared_share(fingerprint: str, other: str) -> float:
     union = sorted(smallest | other_smallest)[:KEPT]
     common = smallest & other_smallest
     return sum(h in common for h in union) / max(len(union), 1)
+
+
+def overlaps(fingerprint: str, other: str) -> bool:
+    """Whether two sets are the same or clearly share rows.
+
+    Rows that repeat within a set say nothing: two independent sets of them would share their hashes as well.
+    """
+    if fingerprint.partition(".")[0] == other.partition(".")[0]:
+        return True
+    repeats = any(len(base64.b64decode(f.partition(".")[2])) > 6 * len(_parts(f)[1]) for f in (fingerprint, other))
+    return not repeats and shared_share(fingerprint, other) >= CLEAR_SHARE
 
 
 def _parts(fingerprint: str) -> tuple[str, set[bytes]]:

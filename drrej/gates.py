@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from drrej.errors import GateError
+from drrej.points import Point
 
 _COMPARE: dict[str, Callable[[float, float], bool]] = {
     ">=": operator.ge,
@@ -43,8 +44,15 @@ class Gate:
             raise GateError(f"gate '{text}': the limit is not a finite number; {_HINT}")
         return cls(f"{metric} {op} {number}", metric, op, limit)
 
+    @property
+    def point(self) -> Point | None:
+        """The point of the curve that the metric names, if it names one."""
+        return Point.parse(self.metric)[0] if "@" in self.metric else None
+
     def check_known(self, metrics: Iterable[str]) -> None:
         """Raise unless the metric is one that a report has."""
+        if self.point is not None:
+            return
         known = sorted(metrics)
         if self.metric not in known:
             near = [m for m in known if m.startswith(self.metric.split(".")[0] + ".") or m in self.metric]
@@ -65,7 +73,11 @@ class Gate:
 def lookup(report: dict[str, Any], metric: str) -> float | None:
     """The number at a dotted path of a report; a group of figures stands for its `value`."""
     node: Any = report
-    for key in metric.split("."):
+    keys = metric.split(".")
+    if "@" in metric:
+        point, part = Point.parse(metric)
+        keys = ["points", point.name, part]
+    for key in keys:
         node = node.get(key) if isinstance(node, dict) else None
     if isinstance(node, dict):
         node = node.get("value")

@@ -61,6 +61,11 @@ class CalibrationTally:
         return self.brier.mean(self.rows)
 
     @property
+    def mean_confidence(self) -> float | None:
+        """Mean of max p: the accuracy that the probabilities promise."""
+        return int(self.bin_confidence.sum()) / (self.rows * _CONFIDENCE_UNITS) if self.rows else None
+
+    @property
     def ece(self) -> float | None:
         """Expected calibration error over 15 equal-width bins (a, b] of max p."""
         if not self.rows:
@@ -220,6 +225,21 @@ def upper_bound(errors: int, rows: int, delta: float) -> float:
     if errors >= rows:
         return 1.0
     return float(betaincinv(errors + 1, rows - errors, 1.0 - delta))
+
+
+def upper_bounds(errors: NDArray[np.int64], rows: NDArray[np.int64], deltas: Floats) -> Floats:
+    """`upper_bound` of many counts, each at its own delta; 1 where delta is 0."""
+    from scipy.special import betaincinv
+
+    inside = (errors < rows) & (deltas > 0)
+    bounds = np.ones(errors.size)
+    bounds[inside] = betaincinv(errors[inside] + 1, rows[inside] - errors[inside], 1.0 - deltas[inside])
+    return bounds
+
+
+def exact_decimal(number: float) -> Fraction:
+    """The decimal that a user wrote: 0.07 is 7/100, not the binary number next to it."""
+    return Fraction(repr(float(number)))  # numpy's floats have another repr
 
 
 def rate_at_most(hits: NDArray[np.int64], rows: NDArray[np.int64], limit: Fraction) -> NDArray[np.bool_]:

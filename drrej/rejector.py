@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import re
 import sys
 import types
 import typing
@@ -26,6 +27,8 @@ FORMAT = "drrej-rejector/1"
 """1: the first format."""
 
 _FAMILY, _NUMBER = FORMAT.split("/")
+_NUMBERS = re.compile(r"\[\n[-+.,eE\d\s]+\]")
+"""A list of numbers in indented JSON: it goes on one line."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,10 @@ class Calibration:
 
 @dataclass(frozen=True)
 class Ratio:
-    """The fitted density ratio, see `drrej.ratio`. `variance` is that of the ratio on the fitted rows."""
+    """The fitted density ratio, see `drrej.ratio`.
+
+    `variance` is that of the ratio on the fitted rows, `loss_quantiles` what `drrej.drift` keeps of their losses.
+    """
 
     alpha: float
     lam: float
@@ -72,6 +78,7 @@ class Ratio:
     variance: float | None
     rows: int
     fingerprint: str
+    loss_quantiles: tuple[float, ...]
 
     @property
     def density(self) -> DensityRatio:
@@ -81,15 +88,52 @@ class Ratio:
 
 @dataclass(frozen=True)
 class RuleRecord:
-    """The rule that chose the threshold."""
+    """The rule that chose the threshold; with `confidence`, how that is a guarantee.
+
+    `reused` is true when rows that calibrate or fit have seen were allowed: then it is none.
+    """
 
     kind: str
     target: float
+    confidence: float | None = None
+    method: str | None = None
+    reused: bool | None = None
+
+
+@dataclass(frozen=True)
+class Bound:
+    """What is guaranteed: the risk is at most, or the coverage at least, `value`, each but with chance `delta`.
+
+    From `errors` among `accepted` of `rows` rows.
+    """
+
+    value: float
+    delta: float
+    rows: int
+    accepted: int
+    errors: int | None = None
+
+
+@dataclass(frozen=True)
+class GroupThreshold:
+    """The decision for the rows of one group. A negative cutoff rejects all of them."""
+
+    group: str
+    tau: float | None
+    cutoff: float | None
+    rows: int
+    accepted: int
+    coverage: float
+    accuracy: float | None = None
+    bound: Bound | None = None
 
 
 @dataclass(frozen=True)
 class Threshold:
-    """The decision: reject iff L' >= cutoff. `cutoff` None rejects nothing; tau is its translation."""
+    """The decision: reject iff L' >= cutoff. `cutoff` None rejects nothing; tau is its translation.
+
+    With `by`, a column or "prediction", each group has a cutoff of its own and `tau` and `cutoff` are None.
+    """
 
     tau: float | None
     cutoff: float | None
@@ -98,6 +142,9 @@ class Threshold:
     accepted: int
     coverage: float
     accuracy: float | None = None
+    bound: Bound | None = None
+    by: str | None = None
+    groups: tuple[GroupThreshold, ...] | None = None
 
     def accepts(self, losses: Floats) -> NDArray[np.bool_]:
         """Which rows are accepted."""
@@ -162,7 +209,8 @@ class Rejector:
     def to_json(self) -> str:
         """The document as text; numbers read back to the same float."""
         tree = {"format": FORMAT, **_to_tree(self)}
-        return json.dumps(tree, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+        text = json.dumps(tree, indent=2, allow_nan=False, ensure_ascii=False)
+        return _NUMBERS.sub(lambda numbers: " ".join(numbers[0].split()), text) + "\n"
 
     @classmethod
     def from_json(cls, text: str, where: str = "rejector") -> Rejector:
@@ -199,6 +247,8 @@ def _check_values(rejector: Rejector, where: str) -> None:
             "class_names": names is None or len(names) == rejector.classes,
             "calibration.temperature": calibration is None or is_temperature(calibration.temperature),
             "ratio.lambda": ratio is None or ratio.lam > 0,
+            "threshold.groups": rejector.threshold is None
+            or (rejector.threshold.by is None) == (rejector.threshold.groups is None),
             "ratio.loss": ratio is None or ratio.loss in LOSSES,
         }.items()
         if not good
@@ -218,16 +268,16 @@ def _no_constant(name: str) -> float:
     raise ValueError(f"{name} is not a JSON number")
 
 
-_RENAMED = {"lam": "lambda"}
+RENAMED = {"lam": "lambda"}
 T = TypeVar("T")
 
 
 def _to_tree(node: Any) -> Any:
     """Dataclasses to dicts; fields that are None and have that as their default are left out."""
     if not dataclasses.is_dataclass(node):
-        return list(node) if isinstance(node, tuple) else node
+        return [_to_tree(item) for item in node] if isinstance(node, tuple) else node
     return {
-        _RENAMED.get(field.name, field.name): _to_tree(value)
+        RENAMED.get(field.name, field.name): _to_tree(value)
         for field in dataclasses.fields(node)
         if (value := getattr(node, field.name)) is not None or field.default is dataclasses.MISSING
     }
@@ -239,7 +289,7 @@ def _from_tree(cls: type[T], tree: Any, where: str, path: str) -> T:
     hints = typing.get_type_hints(cls)
     values: dict[str, Any] = {}
     for field in dataclasses.fields(cls):  # type: ignore[arg-type]  # only called with dataclasses
-        key = _RENAMED.get(field.name, field.name)
+        key = RENAMED.get(field.name, field.name)
         place = f"{path}{key}"
         if key in tree:
             values[field.name] = _read(hints[field.name], tree[key], where, place)
@@ -260,8 +310,10 @@ def _read(hint: Any, value: Any, where: str, place: str) -> Any:
     if origin is typing.Literal:
         good = value in typing.get_args(kind)
     elif origin is tuple:
-        good = isinstance(value, list) and all(isinstance(item, str) and not _is_broken(item) for item in value)
-        value = tuple(value) if good else value
+        if not isinstance(value, list):
+            raise RejectorError(f"{where}: the value of '{place}' should be a list")
+        item = typing.get_args(kind)[0]
+        return tuple(_read(item, each, where, f"{place}[{number}]") for number, each in enumerate(value))
     elif origin is dict:
         good = isinstance(value, dict) and all(v is None or _is_number(v) for v in value.values())
     elif kind is float:

@@ -7,23 +7,29 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from fractions import Fraction
 
 import numpy as np
 
 from drrej.errors import Infeasible, OptionError
-from drrej.metrics import RiskCoverage, rate_at_most
+from drrej.metrics import RiskCoverage, exact_decimal, rate_at_most
 from drrej.ratio import DensityRatio
 
 RULES = ("tau", "coverage", "risk", "max-loss")
+METHODS = ("fixed-sequence", "sgr")
+"""How a risk is certified; the first is the default."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """How the cutoff is chosen: one of `RULES` and its target."""
+    """How the cutoff is chosen: one of `RULES` and its target.
+
+    `confidence` makes a risk or a coverage a guarantee, see `drrej.guarantees`; `method` says how a risk is certified.
+    """
 
     kind: str
     target: float
+    confidence: float | None = None
+    method: str | None = None
 
     def __post_init__(self) -> None:
         if self.kind not in RULES:
@@ -36,6 +42,14 @@ class Rule:
         }[self.kind]
         if not (inside and math.isfinite(self.target)):
             raise OptionError(f"--{self.kind} {self.target:g}: it must be {allowed}")
+        if self.confidence is not None and self.kind not in ("risk", "coverage"):
+            raise OptionError(f"--confidence goes with --risk or --coverage, not with --{self.kind}")
+        if self.confidence is not None and not 0 < self.confidence < 1:
+            raise OptionError(f"--confidence {self.confidence:g}: it must be above 0 and below 1, e.g. 0.95")
+        if self.method is not None and (self.kind != "risk" or self.confidence is None):
+            raise OptionError("--method goes with --risk R --confidence P")
+        if self.method not in (None, *METHODS):
+            raise OptionError(f"--method {self.method}: it must be one of {', '.join(METHODS)}")
 
     @property
     def needs_labels(self) -> bool:
@@ -48,15 +62,10 @@ def choose_cutoff(rule: Rule, ratio: DensityRatio, points: RiskCoverage) -> floa
     if rule.kind == "tau":
         return ratio.cutoff(rule.target)
     if rule.kind == "max-loss":
-        return _capped(rule.target, ratio)
+        return capped(rule.target, ratio)
     if rule.kind == "coverage":
         return _cutoff_for_coverage(rule.target, ratio, points)
     return _cutoff_for_risk(rule.target, ratio, points)
-
-
-def exact_decimal(number: float) -> Fraction:
-    """The decimal that a user wrote: 0.07 is 7/100, not the binary number next to it."""
-    return Fraction(repr(float(number)))  # numpy's floats have another repr
 
 
 def _cutoff_for_coverage(target: float, ratio: DensityRatio, points: RiskCoverage) -> float | None:
@@ -68,7 +77,7 @@ def _cutoff_for_coverage(target: float, ratio: DensityRatio, points: RiskCoverag
             f"{points.rows} rows, so coverage ends at {reachable / points.rows:.6g}; "
             "lower alpha or raise lambda in 'drrej fit'"
         )
-    return _cutoff_after(int(np.searchsorted(points.accepted, wanted)), ratio, points)
+    return cutoff_after(int(np.searchsorted(points.accepted, wanted)), ratio, points)
 
 
 def _cutoff_for_risk(target: float, ratio: DensityRatio, points: RiskCoverage) -> float | None:
@@ -85,17 +94,17 @@ def _cutoff_for_risk(target: float, ratio: DensityRatio, points: RiskCoverage) -
             f"{points.errors[lowest] / points.accepted[lowest]:.6g}, at coverage "
             f"{points.accepted[lowest] / points.rows:.6g}"
         )
-    return _cutoff_after(int(candidates[-1]), ratio, points)
+    return cutoff_after(int(candidates[-1]), ratio, points)
 
 
-def _cutoff_after(point: int, ratio: DensityRatio, points: RiskCoverage) -> float | None:
+def cutoff_after(point: int, ratio: DensityRatio, points: RiskCoverage) -> float | None:
     """The smallest loss that is rejected when everything up to a point is accepted."""
     following = point + 1
     cutoff = None if following == points.losses.size else float(points.losses[following])
-    return _capped(cutoff, ratio)
+    return capped(cutoff, ratio)
 
 
-def _capped(cutoff: float | None, ratio: DensityRatio) -> float | None:
+def capped(cutoff: float | None, ratio: DensityRatio) -> float | None:
     """Never above the flat part, which is rejected at every tau >= 0."""
     flat = ratio.flat_start
     if flat is None or (cutoff is not None and cutoff <= flat):

@@ -2,5 +2,5 @@
 
 from importlib import import_module
 
-for _name in ("calibrate", "fit", "threshold", "evaluate", "reject", "run", "inspect"):
+for _name in ("calibrate", "fit", "threshold", "evaluate", "reject", "run", "inspect", "schema"):
     import_module(f"drrej.cli.{_name}")

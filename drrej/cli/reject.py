@@ -30,6 +30,10 @@ def reject(
     on_bad_row: Annotated[
         Literal["error", "reject"], typer.Option("--on-bad-row", help="A row without usable scores.")
     ] = "error",
+    on_unseen_group: Annotated[
+        Literal["error", "reject"],
+        typer.Option("--on-unseen-group", help="A row of a group that the threshold does not know."),
+    ] = "error",
     force: Annotated[bool, typer.Option("-f", "--force", help="Overwrite what exists.")] = False,
     reading: Reading = Reading(),
 ) -> None:
@@ -41,8 +45,9 @@ def reject(
     names = None if keep is None else [name.strip() for name in keep.split(",") if name.strip()]
     source = reading.source(dumps)
     whole_directory = output.endswith("/") or os.path.isdir(output)
+    options = MaskOptions(names, on_bad_row, on_unseen_group)
     with OutputDirectory(output, force) if whole_directory else OutputFile(output, force) as place:
-        counts = step(source, read_rejector(rejector, source, "threshold"), place, MaskOptions(names, on_bad_row))
+        counts = step(source, read_rejector(rejector, source, "threshold"), place, options)
         place.commit()
     say_notes(source, reading.quiet)
     if counts.bad:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 from contextlib import ExitStack
-from typing import Annotated, Literal
+from typing import Annotated, Optional
 
 import typer
 
 from drrej.cli.calibrate import warn_unconverged
 from drrej.cli.console import say_notes
-from drrej.cli.evaluate import Gates, exit_by_gates, parse_gates
+from drrej.cli.judging import Format, Judging, exit_by_gates
 from drrej.cli.main import app
 from drrej.cli.options import Memory, Precision, RatioChoice, Reading, RuleChoice, check_one_stdin, grouped
+from drrej.cli.threshold import Guarantee, warn_uncertified
 
 
 @app.command()
@@ -25,10 +26,21 @@ def run(
         list[str], typer.Option("--test", metavar="DUMP", help="Rows to report on and to mask. Repeatable.")
     ],
     output: Annotated[str, typer.Option("-o", "--output", metavar="DIR", help="Directory for the four results.")],
+    choose: Annotated[
+        Optional[list[str]],
+        typer.Option(
+            "--choose", metavar="DUMP", help="Rows to choose the threshold on [--val]; --confidence needs fresh ones."
+        ),
+    ] = None,
     rule: RuleChoice = RuleChoice(),
+    guarantee: Guarantee = Guarantee(),
     ratio: RatioChoice = RatioChoice(),
-    gate: Gates = None,
-    format: Annotated[Literal["text", "json"], typer.Option("--format", help="What goes to standard output.")] = "text",
+    judging: Judging = Judging(),
+    report_by: Annotated[
+        Optional[str],
+        typer.Option("--report-by", metavar="COL", help="Also report by a column, or by 'prediction' [--by]."),
+    ] = None,
+    format: Annotated[Format, typer.Option("--format", help="What goes to standard output.")] = "text",
     force: Annotated[bool, typer.Option("-f", "--force", help="Overwrite what exists.")] = False,
     reading: Reading = Reading(),
     precision: Precision = Precision(),
@@ -40,12 +52,14 @@ def run(
     from drrej.steps.calibrate import calibrate
     from drrej.steps.evaluate import evaluate
     from drrej.steps.fit import fit
-    from drrej.steps.reject import reject
+    from drrej.steps.reject import MaskOptions, reject
     from drrej.steps.threshold import threshold
 
-    chosen, options, gates = rule.rule(), ratio.options(), parse_gates(gate)
-    source, target = reading.source(val), reading.source(test)
-    check_one_stdin([], source, target)
+    chosen, options, gates = guarantee.rule(rule), ratio.options(), judging.gates()
+    wanted, plain = judging.options(reading, report_by or guarantee.by), judging.reading(reading)
+    source, target = plain.source(val), plain.source(test)
+    chosen_on = plain.source(choose) if choose else source
+    check_one_stdin([], source, target, *([chosen_on] if choose else []))
     with ExitStack() as stack:
         stack.enter_context(prepare_directory(output))
         document, as_json, as_text, mask = (
@@ -54,9 +68,10 @@ def run(
         )
         rejector = calibrate(source, precision.chosen, memory.bytes())
         warn_unconverged(rejector.need_calibration().converged, reading.quiet)
-        rejector = threshold(source, fit(source, rejector, options), chosen)
-        report = evaluate(target, rejector, gates)
-        reject(target, rejector, mask)
+        rejector = threshold(chosen_on, fit(source, rejector, options), chosen, guarantee.options())
+        warn_uncertified(rejector, reading.quiet)
+        report = evaluate(target, rejector, gates, judging.with_baseline_dump(wanted, reading, rejector))
+        reject(target, rejector, mask, MaskOptions(on_unseen_group=judging.on_unseen_group))
         document.write_text(rejector.to_json())
         as_json.write_text(RENDERERS["json"](report))
         as_text.write_text(RENDERERS["text"](report))

@@ -144,3 +144,16 @@ class MaskPerPart:
             self._next_part()
         if self._file is not None:
             self._file.close(complete=kind is None)
+
+
+def write_table(table: pa.Table, path: str, target: str) -> None:
+    """Write a whole table, as csv or parquet by the ending of its target."""
+    try:
+        if target.lower().endswith(".csv"):
+            import pyarrow.csv as pacsv
+
+            pacsv.write_csv(table, path)
+        else:
+            pq.write_table(table, path)
+    except OSError as error:
+        raise cannot_write(target, error) from None

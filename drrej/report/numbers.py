@@ -29,5 +29,7 @@ def against(value: float, limit: float) -> str:
 
 
 def interval(group: dict[str, Any], digits: int = 4) -> str:
-    """Lower - upper."""
+    """Lower - upper; a dash for none."""
+    if group["lower"] is None:
+        return "-"
     return f"{figure(group['lower'], digits)} - {figure(group['upper'], digits)}"

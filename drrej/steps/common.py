@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from drrej.dumps import Block, Dump, DumpOptions, open_dump
 from drrej.dumps.sources import Spools
@@ -13,6 +14,7 @@ from drrej.errors import DumpError
 from drrej.fingerprint import RowHashes
 from drrej.losses import LOSSES, Floats
 from drrej.rejector import Rejector
+from drrej.steps.groups import Grouping
 from drrej.stream import Engine, Notes, Pass, map_blocks
 
 
@@ -49,21 +51,26 @@ class Source:
 
 @dataclass(frozen=True)
 class Losses:
-    """L' of every row in order and, with labels, whether its prediction is right."""
+    """L' of every row in order; with labels, whether its prediction is wrong; with a grouping, its group's number."""
 
     values: Floats
-    wrong: np.ndarray[tuple[int], np.dtype[np.bool_]] | None
+    wrong: NDArray[np.bool_] | None
     hashes: RowHashes
+    groups: NDArray[np.int64] | None = None
+    names: Sequence[str] = ()
 
 
-def collect_losses(source: Source, dump: Dump, rejector: Rejector, loss: str, run: Pass) -> Losses:
-    """One pass that keeps L' of each row (8 bytes, 9 with labels)."""
+def collect_losses(
+    source: Source, dump: Dump, rejector: Rejector, loss: str, run: Pass, grouping: Grouping | None = None
+) -> Losses:
+    """One pass that keeps L' of each row (8 bytes, 9 with labels, 8 more with groups)."""
     kind, beta = LOSSES[loss], rejector.beta
 
     def of_block(block: Block) -> Losses:
         sums = block.sums([beta], needs=kind.needs, precision=rejector.precision)
         wrong = None if block.labels is None else sums.prediction != block.labels
-        return Losses(kind.expected(sums.at[0]), wrong, RowHashes.of(block.logits, sums))
+        groups, names = (None, []) if grouping is None else grouping.of(block, sums.prediction)
+        return Losses(kind.expected(sums.at[0]), wrong, RowHashes.of(block.logits, sums), groups, names)
 
     blocks = list(map_blocks(dump, of_block, run, source.engine, source.notes))
     if not blocks:
@@ -76,4 +83,16 @@ def collect_losses(source: Source, dump: Dump, rejector: Rejector, loss: str, ru
         np.concatenate([block.values for block in blocks]),
         np.concatenate(wrong) if wrong else None,
         hashes,
+        *_merged_groups(blocks),
     )
+
+
+def _merged_groups(blocks: Sequence[Losses]) -> tuple[NDArray[np.int64] | None, list[str]]:
+    """Group numbers that mean the same in every block, and the names of the groups that have rows, sorted."""
+    used = {block.names[number] for block in blocks if block.groups is not None for number in np.unique(block.groups)}
+    names = sorted(used)
+    if not names:
+        return None, []
+    place = {name: number for number, name in enumerate(names)}
+    tables = [np.array([place.get(name, -1) for name in block.names], np.int64) for block in blocks]
+    return np.concatenate([table[block.groups] for table, block in zip(tables, blocks, strict=True)]), names

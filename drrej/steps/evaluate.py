@@ -3,66 +3,95 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from drrej._version import __version__
-from drrej.dumps import Block, Dump
-from drrej.errors import DumpError
-from drrej.exact import Total
-from drrej.gates import Gate, metrics_of
-from drrej.losses import LOSSES, Floats
-from drrej.metrics import (
-    AUGRC_CONVENTION,
-    AURC_CONVENTION,
-    E_AURC_CONVENTION,
-    CalibrationTally,
-    LabelledRows,
-    RiskCoverage,
-    json_number,
-    proportion,
-)
+from drrej.bootstrap import Bootstrap
+from drrej.drift import loss_shift, mean_ratio
+from drrej.dumps import Dump
+from drrej.errors import DumpError, OptionError
+from drrej.gates import Gate, lookup, metrics_of
+from drrej.metrics import RiskCoverage
+from drrej.points import DEFAULT_POINTS, Point
 from drrej.rejector import Rejector
+from drrej.steps import figures
+from drrej.steps.baseline import FIGURES, keyed_rows, paired_differences, report_differences
 from drrej.steps.common import Source
+from drrej.steps.compare import Rivals, accuracy_near, area_rows, score_row
+from drrej.steps.groups import Decision, Grouping, OnUnseen, check_columns
+from drrej.steps.tally import Evaluator, KeyedRows, Split, Tally
+from drrej.steps.unlabelled import unlabelled_figures
 from drrej.stream import Pass, map_blocks
-from drrej.temperature import label_gaps
 
 FORMAT = "drrej-report/1"
 """1: the first format."""
 
-CURVE_STEPS = 50
+PAIRED_RESAMPLES = 1000
+"""Draws for paired differences when no number is given."""
 
 Report = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class _Partial:
-    """What evaluation takes from a block."""
+class BaselineDump:
+    """The same rows, scored by the model to compare with; `key` is the column that pairs them."""
 
-    right: Floats
-    wrong: Floats
-    uncalibrated: CalibrationTally
-    all: CalibrationTally
-    accepted: CalibrationTally
-    by_class: NDArray[np.int64]  # class x (wrong rejected, right rejected, wrong accepted, right accepted)
-    ratio: Total
-    ratio_squared: Total
+    source: Source
+    rejector: Rejector
+    key: str
 
 
-def evaluate(source: Source, rejector: Rejector, gates: Sequence[Gate] = ()) -> Report:
-    """The report of labelled rows as a plain tree of numbers; gates are judged last, see `failed_gates`."""
-    rejector.need_threshold()
-    for gate in gates:
-        gate.check_known(KNOWN_METRICS)
-    dump = source.open(rejector, labelled=True)
-    evaluator = _Evaluator(rejector, dump.classes)
-    partials = list(map_blocks(dump, evaluator, Pass("evaluating", labelled=True), source.engine, source.notes))
-    if not partials:
-        raise DumpError(f"{dump.parts[0].name}: no row has a label")
-    report = _report(rejector, dump, partials)
+@dataclass(frozen=True)
+class EvaluateOptions:
+    """What the report holds besides the figures that every report has."""
+
+    points: Sequence[Point] = ()
+    bootstrap: int = 0
+    seed: int = 0
+    by: str | None = None
+    rivals: Rivals = field(default_factory=Rivals)
+    labels: bool = True
+    on_unseen_group: OnUnseen = "error"
+    baseline: Report | None = None
+    baseline_dump: BaselineDump | None = None
+
+    def __post_init__(self) -> None:
+        if self.bootstrap < 0:
+            raise OptionError(f"--bootstrap {self.bootstrap}: it must be 0 or more")
+        if self.baseline is not None and self.baseline_dump is not None:
+            raise OptionError("give either --baseline or --baseline-dump")
+        needs_labels = {
+            "--bootstrap": self.bootstrap > 0,
+            "--by": self.by is not None,
+            "--compare": self.rivals.usual,
+            "--score": bool(self.rivals.scores),
+            "--rejected": bool(self.rivals.masks),
+            "--metric": bool(self.points),
+            "--baseline": self.baseline is not None,
+            "--baseline-dump": self.baseline_dump is not None,
+        }
+        given = [option for option, asked in needs_labels.items() if asked]
+        if not self.labels and given:
+            raise OptionError(f"{given[0]} needs labels; it does not go with --no-labels")
+
+
+def evaluate(
+    source: Source, rejector: Rejector, gates: Sequence[Gate] = (), options: EvaluateOptions | None = None
+) -> Report:
+    """The report as a plain tree of numbers; gates are judged last, see `failed_gates`."""
+    options = options or EvaluateOptions()
+    threshold = rejector.need_threshold()
+    check_gates(gates, options)
+    head = {"format": FORMAT, "drrej_version": __version__}
+    decision = {"classes": rejector.classes, "tau": threshold.tau, "cutoff": threshold.cutoff}
+    if options.labels:
+        body = _labelled(source, rejector, gates, options)
+    else:
+        body = unlabelled_figures(source, rejector, options.on_unseen_group)
+    report = {**head, "rows": body.pop("rows"), **decision, **body}
     report["gates"] = [gate.judge(report) for gate in gates]
     return report
 
@@ -72,144 +101,161 @@ def failed_gates(report: Report) -> list[dict[str, Any]]:
     return [gate for gate in report["gates"] if not gate["passed"]]
 
 
-class _Evaluator:
-    def __init__(self, rejector: Rejector, classes: int) -> None:
-        self.rejector = rejector
-        self.classes = classes
-
-    def __call__(self, block: Block) -> _Partial:
-        assert block.labels is not None
-        rejector, ratio = self.rejector, self.rejector.need_ratio()
-        kind = LOSSES[ratio.loss]
-        needs = kind.needs if "q" in kind.needs else kind.needs + "q"
-        betas = [rejector.beta, 1.0]
-        sums = block.sums(betas, [needs, "q"], rejector.precision)
-        losses = kind.expected(sums.at[0])
-        accepted = rejector.need_threshold().accepts(losses)
-        right = sums.prediction == block.labels
-        gaps = label_gaps(block.logits, block.labels, sums.largest)
-        everything, kept = LabelledRows(sums.at[0], gaps, right).tally(betas[0], accepted)
-        (raw,) = LabelledRows(sums.at[1], gaps, right).tally(1.0)
-        cell = block.labels * 4 + accepted * 2 + right
-        with np.errstate(over="ignore"):
-            rho = ratio.density.ratio(losses)
-            squared = np.square(rho)
-        return _Partial(
-            right=losses[right],
-            wrong=losses[~right],
-            uncalibrated=raw,
-            all=everything,
-            accepted=kept,
-            by_class=np.bincount(cell, minlength=4 * self.classes).reshape(self.classes, 4),
-            ratio=Total.of(rho),
-            ratio_squared=Total.of(squared),
-        )
+def check_gates(gates: Sequence[Gate], options: EvaluateOptions) -> None:
+    """Raise when a gate names what this report will not have."""
+    known = known_metrics(options)
+    for gate in gates:
+        if gate.point is not None and not options.labels:
+            raise OptionError(f"gate '{gate.text}' needs labels; it does not go with --no-labels")
+        gate.check_known(known)
 
 
-def _merge(partials: list[_Partial]) -> _Partial:
-    first, *others = partials
-    merged = first
-    for other in others:
-        merged = _Partial(
-            right=first.right,
-            wrong=first.wrong,
-            uncalibrated=merged.uncalibrated + other.uncalibrated,
-            all=merged.all + other.all,
-            accepted=merged.accepted + other.accepted,
-            by_class=merged.by_class + other.by_class,
-            ratio=merged.ratio + other.ratio,
-            ratio_squared=merged.ratio_squared + other.ratio_squared,
-        )
-    return merged
+def _labelled(source: Source, rejector: Rejector, gates: Sequence[Gate], options: EvaluateOptions) -> Report:
+    dump = source.open(rejector, labelled=True)
+    evaluator = _evaluator(rejector, dump, options)
+    run = Pass("evaluating", labelled=True, keep=evaluator.columns)
+    tallies = list(map_blocks(dump, evaluator, run, source.engine, source.notes))
+    if not tallies:
+        raise DumpError(f"{dump.parts[0].name}: no row has a label")
+    merged = tallies[0]
+    for tally in tallies[1:]:
+        merged = merged + tally
+    named = [Point.parse(text)[0] for text in DEFAULT_POINTS]
+    asked = [gate.point for gate in gates if gate.point is not None]
+    wanted = list(dict.fromkeys([*named, *options.points, *asked]))
+    bootstrap = Bootstrap(options.bootstrap, options.seed, source.engine.workers) if options.bootstrap else None
+    scores = {name: _curve_of([tally.scores[name] for tally in tallies]) for name in tallies[0].scores}
+    keyed = KeyedRows.joined(tally.keyed for tally in tallies if tally.keyed is not None) if evaluator.key else None
+    losses = [tally.losses for tally in tallies]
+    tallies.clear()
+    points = _curve_of(losses)
+    losses.clear()
+    report = _report(rejector, merged, points, wanted, bootstrap)
+    if options.by is not None:
+        groups = figures.per_group(merged.by_group)
+        report |= {"by": options.by, "per_group": groups, "worst_group": figures.worst_group(groups)}
+    report |= _rivals(scores, merged, points, wanted, bootstrap, options.rivals)
+    if options.baseline is not None:
+        report["difference"] = report_differences(report, options.baseline)
+    if options.baseline_dump is not None:
+        assert keyed is not None
+        other = options.baseline_dump
+        then = keyed_rows(other.source, other.rejector, other.key, options.on_unseen_group)
+        draws = Bootstrap(options.bootstrap or PAIRED_RESAMPLES, options.seed, source.engine.workers)
+        report["difference"] = paired_differences(keyed, then, other.key, draws)
+        report["bootstrap"] = {"resamples": draws.resamples, "seed": draws.seed}
+    return report
 
 
-def _report(rejector: Rejector, dump: Dump, partials: list[_Partial]) -> Report:
-    threshold, ratio = rejector.need_threshold(), rejector.need_ratio()
-    merged = _merge(partials)
-    right = np.concatenate([partial.right for partial in partials])
-    wrong = np.concatenate([partial.wrong for partial in partials])
-    partials.clear()
-    points = RiskCoverage.of(right, wrong)
-    rows = points.rows
-    accepted, errors = points.below(threshold.cutoff)
+def _evaluator(rejector: Rejector, dump: Dump, options: EvaluateOptions) -> Evaluator:
+    grouping = None if options.by is None else Grouping(options.by, rejector.class_names, rejector.classes)
+    key = None if options.baseline_dump is None else options.baseline_dump.key
+    options.rivals.check(dump)
+    check_columns(dump, [] if grouping is None else grouping.columns, "--by")
+    check_columns(dump, [key] if key else [], "--join-on")
+    return Evaluator(rejector, Decision(rejector, dump, options.on_unseen_group), options.rivals, grouping, key)
+
+
+def _curve_of(splits: Sequence[Split]) -> RiskCoverage:
+    return RiskCoverage.of(
+        np.concatenate([right for right, _ in splits]), np.concatenate([wrong for _, wrong in splits])
+    )
+
+
+def _report(
+    rejector: Rejector, merged: Tally, points: RiskCoverage, wanted: Sequence[Point], bootstrap: Bootstrap | None
+) -> Report:
+    ratio = rejector.need_ratio()
+    rows, accepted, errors = merged.counts
     tallies = {"uncalibrated": merged.uncalibrated, "all": merged.all, "accepted": merged.accepted}
-    return {
-        "format": FORMAT,
-        "drrej_version": __version__,
+    areas = area_rows(points, wanted, bootstrap)
+    named = areas.pop("points")
+    report: Report = {
         "rows": rows,
-        "classes": dump.classes,
-        "tau": threshold.tau,
-        "cutoff": threshold.cutoff,
-        "coverage": {**proportion(accepted, rows), "accepted": accepted},
-        "accuracy": {**proportion(accepted - errors, accepted), "errors": errors},
-        "base_accuracy": {**proportion(rows - points.total_errors, rows), "errors": points.total_errors},
+        "coverage": figures.coverage_figure(accepted, rows),
+        "accuracy": figures.accuracy_figure(errors, accepted),
+        "base_accuracy": figures.accuracy_figure(points.total_errors, rows),
+        "expected_accuracy": {"value": merged.accepted.mean_confidence, "all": merged.all.mean_confidence},
         "nll": {name: tally.mean_nll for name, tally in tallies.items()},
         "ece": {name: tally.ece for name, tally in tallies.items()},
         "brier": {name: tally.mean_brier for name, tally in tallies.items()},
-        "aurc": {"value": points.aurc(), "convention": AURC_CONVENTION},
-        "e_aurc": {"value": points.e_aurc(), "convention": E_AURC_CONVENTION},
-        "augrc": {"value": points.augrc(), "convention": AUGRC_CONVENTION},
-        "ratio": _drift(merged, rows, ratio.variance, ratio.rows),
-        "curve": [
-            _curve_point(ratio.density.cutoff(step / CURVE_STEPS), step, points) for step in range(1, CURVE_STEPS + 1)
-        ],
-        "per_class": _per_class(merged.by_class, rejector.class_names),
+        **{name: {**area, "convention": figures.CONVENTIONS[name]} for name, area in areas.items()},
+        "points": named,
+        "ratio": mean_ratio(merged.ratio, merged.ratio_squared, rows, ratio.variance, ratio.rows),
+        "drift": loss_shift(points, ratio.loss_quantiles, ratio.rows),
+        "curve": figures.tau_curve(ratio.density, points),
+        "coverage_curve": figures.coverage_curve(points),
+        "per_class": figures.per_class(merged.by_class, rejector.class_names),
     }
+    if bootstrap is not None:
+        report["bootstrap"] = {"resamples": bootstrap.resamples, "seed": bootstrap.seed}
+    return report
 
 
-def _drift(merged: _Partial, rows: int, fit_variance: float | None, fit_rows: int) -> Report:
-    """The mean ratio, 1 in expectation without drift; its standard error includes that of the fit."""
-    mean, square = merged.ratio.mean(rows), merged.ratio_squared.mean(rows)
-    if mean is None or square is None or fit_variance is None:
-        return {"mean": mean, "std_error": None}
-    variance = max(square - mean * mean, 0.0)
-    return {"mean": mean, "std_error": json_number(np.sqrt(variance / rows + fit_variance / fit_rows))}
-
-
-def _curve_point(cutoff: float | None, step: int, points: RiskCoverage) -> Report:
-    accepted, errors = points.below(cutoff)
-    return {
-        "tau": step / CURVE_STEPS,
-        "coverage": accepted / points.rows,
-        "accuracy": (accepted - errors) / accepted if accepted else None,
-    }
-
-
-def _per_class(counts: NDArray[np.int64], names: Sequence[str] | None) -> list[Report]:
-    """By true label; classes without rows are left out."""
-    table = []
-    for number in map(int, np.flatnonzero(counts.sum(axis=1))):
-        wrong_rejected, right_rejected, wrong_accepted, right_accepted = map(int, counts[number])
-        accepted = wrong_accepted + right_accepted
-        rows = accepted + wrong_rejected + right_rejected
-        table.append(
+def _rivals(
+    scores: dict[str, RiskCoverage],
+    merged: Tally,
+    points: RiskCoverage,
+    wanted: Sequence[Point],
+    bootstrap: Bootstrap | None,
+    rivals: Rivals,
+) -> Report:
+    """Rows for other scores and masks; the rejector's own loss comes first."""
+    report: Report = {}
+    _, accepted, _ = merged.counts
+    if scores:
+        report["scores"] = [
             {
-                "class": number if names is None else names[number],
-                "rows": rows,
-                "coverage": accepted / rows,
-                "accuracy": right_accepted / accepted if accepted else None,
+                **score_row(name, curve, accepted, wanted, bootstrap),
+                "coverage_curve": figures.coverage_curve(curve),
             }
-        )
-    return table
+            for name, curve in {"loss": points, **scores}.items()
+        ]
+    if rivals.masks:
+        report["masks"] = [figures.mask_row(name, merged.masks) for name in rivals.masks]
+        for row in report["masks"]:
+            row["loss_accuracy"] = accuracy_near(points, row["coverage"]["accepted"])
+    return report
 
 
 _CALIBRATION: Report = {"uncalibrated": None, "all": None, "accepted": None}
 _PROPORTION: Report = {"value": None, "lower": None, "upper": None}
-_SKELETON: Report = {
+_UNLABELLED: Report = {
     "rows": None,
     "classes": None,
     "tau": None,
     "cutoff": None,
     "coverage": {**_PROPORTION, "accepted": None},
+    "expected_accuracy": {"value": None, "all": None},
+    "ratio": {"mean": None, "std_error": None, "p_value": None},
+    "drift": {"distance": None, "p_value": None},
+}
+_LABELLED: Report = {
+    **_UNLABELLED,
     "accuracy": {**_PROPORTION, "errors": None},
     "base_accuracy": {**_PROPORTION, "errors": None},
     "nll": _CALIBRATION,
     "ece": _CALIBRATION,
     "brier": _CALIBRATION,
-    "aurc": {"value": None},
-    "e_aurc": {"value": None},
-    "augrc": {"value": None},
-    "ratio": {"mean": None, "std_error": None},
 }
-KNOWN_METRICS = frozenset(metrics_of(_SKELETON))
-"""Every metric that a gate may name, known before any work."""
+
+
+def known_metrics(options: EvaluateOptions) -> frozenset[str]:
+    """Every metric that a gate may name, known before any work."""
+    if not options.labels:
+        return frozenset(metrics_of(_UNLABELLED))
+    area = _PROPORTION if options.bootstrap else {"value": None}
+    tree: Report = {**_LABELLED, **dict.fromkeys(figures.CONVENTIONS, area)}
+    if options.by is not None:
+        tree["worst_group"] = dict.fromkeys(("coverage", "accuracy", "base_accuracy"), _PROPORTION)
+    if options.baseline_dump is not None:
+        tree["difference"] = dict.fromkeys(FIGURES, _PROPORTION)
+    if options.baseline is not None:
+        then = options.baseline
+        tree["difference"] = {
+            name: _PROPORTION
+            if name not in figures.CONVENTIONS or (options.bootstrap and lookup(then, f"{name}.lower") is not None)
+            else {"value": None}
+            for name in FIGURES
+        }
+    return frozenset(metrics_of(tree))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from drrej.drift import loss_quantiles
 from drrej.errors import OptionError
 from drrej.exact import Total
 from drrej.losses import LOSSES, Precision
@@ -60,8 +61,9 @@ def fit(source: Source, rejector: Rejector, options: RatioOptions | None = None)
     losses = collect_losses(source, dump, rejector, options.loss, Pass("fitting", labelled=False))
     values = losses.values
     density = fit_ratio(values, options.alpha, options.lam)
+    ordered = np.sort(values)
     with np.errstate(over="ignore", invalid="ignore"):
-        variance = float(np.var(density.ratio(np.sort(values))))
+        variance = float(np.var(density.ratio(ordered)))
     return rejector.with_ratio(
         Ratio(
             alpha=options.alpha,
@@ -75,5 +77,6 @@ def fit(source: Source, rejector: Rejector, options: RatioOptions | None = None)
             variance=json_number(variance),
             rows=values.size,
             fingerprint=losses.hashes.fingerprint(),
+            loss_quantiles=loss_quantiles(ordered),
         )
     )

@@ -17,7 +17,7 @@ from drrej.dumps.labels import is_text, value_type
 from drrej.dumps.problems import Problem, Problems, shown
 from drrej.dumps.sources import STDIN, Part, find_parts
 from drrej.errors import DumpError, OptionError, RejectorError
-from drrej.rejector import Calibration, Ratio, Rejector, Threshold
+from drrej.rejector import Calibration, GroupThreshold, Ratio, Rejector, Threshold
 from drrej.steps.common import Source
 from drrej.stream import Pass, map_blocks
 
@@ -306,21 +306,46 @@ def _ratio_lines(ratio: Ratio) -> list[str]:
 def _threshold_lines(threshold: Threshold, ratio: Ratio) -> list[str]:
     rule = f"--{threshold.rule.kind} {threshold.rule.target:g}"
     share = f"{threshold.accepted} of {threshold.rows} rows ({100 * threshold.coverage:.2f} %)"
-    if threshold.cutoff is None:
-        decision = "rejects nothing"
+    if threshold.groups is None:
+        lines = [f"decision: {_decision(threshold, ratio)}"]
     else:
-        decision = f"rejects a row when its expected loss is {_g(threshold.cutoff)} or more"
-        if ratio.loss == "zero-one":
-            decision += f" (largest probability {_g(1 - threshold.cutoff)} or less)"
-        if threshold.tau is not None:
-            decision += f", that is when its ratio is {_g(threshold.tau)} or less (tau)"
-    lines = [
-        f"decision: {decision}",
-        f"chosen by {rule}: accepts {share} of those it was chosen on; expect the same of rows like them",
-    ]
+        by = "the prediction" if threshold.by == "prediction" else f"column '{threshold.by}'"
+        lines = [f"decision: by {by}, {len(threshold.groups)} groups with a cutoff of their own"]
+        lines += [f"  {group.group}: {_decision(group, ratio)}" for group in threshold.groups[:_MOST_GROUPS]]
+        lines += ["  ..."] if len(threshold.groups) > _MOST_GROUPS else []
+    expectation = "" if threshold.rule.confidence is not None else "; expect the same of rows like them"
+    lines.append(f"chosen by {rule}: accepts {share} of those it was chosen on{expectation}")
     if threshold.accuracy is not None:
         lines.append(f"accuracy there: {_g(threshold.accuracy)}")
+    if threshold.rule.confidence is not None:
+        lines.append(_guarantee_line(threshold))
     return lines
+
+
+def _decision(threshold: Threshold | GroupThreshold, ratio: Ratio) -> str:
+    if threshold.cutoff is None:
+        return "rejects nothing"
+    if threshold.cutoff < 0:
+        return "rejects every row"
+    decision = f"rejects a row when its expected loss is {_g(threshold.cutoff)} or more"
+    if ratio.loss == "zero-one":
+        decision += f" (largest probability {_g(1 - threshold.cutoff)} or less)"
+    if threshold.tau is not None:
+        decision += f", that is when its ratio is {_g(threshold.tau)} or less (tau)"
+    return decision
+
+
+def _guarantee_line(threshold: Threshold) -> str:
+    rule = threshold.rule
+    what = "error rate among accepted rows is at most" if rule.kind == "risk" else "share of accepted rows is at least"
+    whose = "" if threshold.groups is None else " of each group"
+    line = f"guarantee: on new rows like these the {what} {rule.target:g}{whose}, with confidence {rule.confidence:g}"
+    if rule.method == "sgr":
+        line += " if the risk grows with the coverage"
+    return line + f" ({rule.method})" + ("; void: rows that the fit has seen were allowed" if rule.reused else "")
+
+
+_MOST_GROUPS = 20
 
 
 def _g(value: float | None) -> str:

@@ -18,15 +18,17 @@ from drrej.losses import LOSSES
 from drrej.output import OutputDirectory, OutputFile
 from drrej.rejector import Rejector
 from drrej.steps.common import Source
+from drrej.steps.groups import Decision, OnUnseen
 from drrej.stream import Pass, map_blocks
 
 
 @dataclass(frozen=True)
 class MaskOptions:
-    """Which columns the mask keeps (None: all but the logits) and what becomes of bad rows."""
+    """Which columns the mask keeps (None: all but the logits); what becomes of bad rows and of unknown groups."""
 
     keep: Sequence[str] | None = None
     on_bad_row: Literal["error", "reject"] = "error"
+    on_unseen_group: OnUnseen = "error"
 
 
 @dataclass(frozen=True)
@@ -41,8 +43,9 @@ class MaskCounts:
 class Scorer:
     """Applies a rejector to blocks: a mask's rows from a block's."""
 
-    def __init__(self, rejector: Rejector, dump: Dump, keep: Sequence[str]) -> None:
+    def __init__(self, rejector: Rejector, dump: Dump, keep: Sequence[str], on_unseen: OnUnseen = "error") -> None:
         self.rejector = rejector
+        self.decision = Decision(rejector, dump, on_unseen)
         self.keep = tuple(keep)
         self.kind = _prediction_kind(rejector, dump)
         self.schema = pa.schema(
@@ -61,11 +64,11 @@ class Scorer:
 
     def __call__(self, block: Block) -> pa.RecordBatch:
         """Score the rows of a block."""
-        ratio, threshold = self.rejector.need_ratio(), self.rejector.need_threshold()
+        ratio = self.rejector.need_ratio()
         kind = LOSSES[ratio.loss]
         sums = block.sums([self.rejector.beta], kind.needs, self.rejector.precision)
         losses = kind.expected(sums.at[0])
-        rejected = ~threshold.accepts(losses)
+        rejected = ~self.decision.accepts(block, losses, sums.prediction)
         bad = block.bad if block.bad.any() else None
         if bad is not None:
             rejected = rejected | bad
@@ -86,9 +89,10 @@ def reject(
     options = options or MaskOptions()
     rejector.need_threshold()
     dump = source.open(rejector, labelled=False)
-    scorer = Scorer(rejector, dump, kept_columns(dump, options, in_paths=isinstance(output, OutputDirectory)))
+    keep = kept_columns(dump, options, in_paths=isinstance(output, OutputDirectory))
+    scorer = Scorer(rejector, dump, keep, options.on_unseen_group)
     allowed = options.on_bad_row == "reject"
-    run = Pass("scoring", labelled=False, keep=scorer.keep, bad_rows_allowed=allowed)
+    run = Pass("scoring", labelled=False, keep=(*scorer.keep, *scorer.decision.columns), bad_rows_allowed=allowed)
     rejected = rows = 0
     with _writer(output, dump, scorer.schema) as writer:
         for part, batch in map_blocks(dump, scorer.with_part, run, source.engine, source.notes):

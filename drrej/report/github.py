@@ -1,0 +1,35 @@
+"""The gates as GitHub Actions annotations: workflow commands on standard output, one per gate."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from drrej.report.numbers import against, figure
+
+
+def render_github(report: dict[str, Any]) -> str:
+    """`::error` for a failed gate, `::notice` for one that passed; a notice with the coverage when there is no gate."""
+    if not report["gates"]:
+        accuracy = report["accuracy"]["value"] if "accuracy" in report else None
+        text = f"coverage {figure(report['coverage']['value'])}, accuracy {figure(accuracy)}, {report['rows']} rows"
+        return _command("notice", "drrej", text)
+    return "".join(
+        _command(
+            "notice" if gate["passed"] else "error",
+            f"drrej gate {'passed' if gate['passed'] else 'failed'}",
+            f"{gate['gate']}: the value is {against(gate['value'], gate['limit'])}",
+        )
+        for gate in report["gates"]
+    )
+
+
+def _command(kind: str, title: str, message: str) -> str:
+    return f"::{kind} title={_property(title)}::{_data(message)}\n"
+
+
+def _data(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _data(text).replace(":", "%3A").replace(",", "%2C")

@@ -1,0 +1,87 @@
+"""What can be said without labels: coverage, the accuracy that the probabilities promise, and drift."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from drrej.drift import loss_shift, mean_ratio
+from drrej.dumps import Block
+from drrej.exact import Total
+from drrej.losses import LOSSES, Floats, zero_one_loss
+from drrej.metrics import RiskCoverage
+from drrej.rejector import Rejector
+from drrej.steps.common import Source
+from drrej.steps.figures import coverage_figure
+from drrej.steps.groups import Decision, OnUnseen
+from drrej.stream import Pass, map_blocks
+
+
+@dataclass(frozen=True)
+class _Look:
+    losses: Floats
+    accepted: int
+    doubt: Total
+    doubt_accepted: Total
+    ratio: Total
+    ratio_squared: Total
+
+    def __add__(self, other: _Look) -> _Look:
+        """Sums; losses stay with the blocks."""
+        return _Look(
+            self.losses,
+            self.accepted + other.accepted,
+            self.doubt + other.doubt,
+            self.doubt_accepted + other.doubt_accepted,
+            self.ratio + other.ratio,
+            self.ratio_squared + other.ratio_squared,
+        )
+
+
+def unlabelled_figures(source: Source, rejector: Rejector, on_unseen: OnUnseen) -> dict[str, Any]:
+    """The figures of a report on rows without labels."""
+    dump = source.open(rejector, labelled=False)
+    ratio = rejector.need_ratio()
+    kind, density = LOSSES[ratio.loss], ratio.density
+    decision = Decision(rejector, dump, on_unseen)
+
+    def look(block: Block) -> _Look:
+        sums = block.sums([rejector.beta], kind.needs, rejector.precision)
+        losses = kind.expected(sums.at[0])
+        accepted = decision.accepts(block, losses, sums.prediction)
+        doubt = zero_one_loss(sums.at[0])
+        with np.errstate(over="ignore"):
+            rho = density.ratio(losses)
+            squared = np.square(rho)
+        return _Look(
+            losses,
+            int(np.count_nonzero(accepted)),
+            Total.of(doubt),
+            Total.of(doubt[accepted]),
+            Total.of(rho),
+            Total.of(squared),
+        )
+
+    run = Pass("evaluating", labelled=False, keep=decision.columns)
+    blocks = list(map_blocks(dump, look, run, source.engine, source.notes))
+    points = RiskCoverage.of(np.concatenate([block.losses for block in blocks]), np.empty(0))
+    merged = blocks[0]
+    for block in blocks[1:]:
+        merged = merged + block
+    rows, accepted = points.rows, merged.accepted
+    return {
+        "rows": rows,
+        "coverage": coverage_figure(accepted, rows),
+        "expected_accuracy": {
+            "value": _complement(merged.doubt_accepted.mean(accepted)),
+            "all": _complement(merged.doubt.mean(rows)),
+        },
+        "ratio": mean_ratio(merged.ratio, merged.ratio_squared, rows, ratio.variance, ratio.rows),
+        "drift": loss_shift(points, ratio.loss_quantiles, ratio.rows),
+    }
+
+
+def _complement(share: float | None) -> float | None:
+    return None if share is None else 1.0 - share
