@@ -245,7 +245,7 @@ def exact_decimal(number: float) -> Fraction:
 def rate_at_most(hits: NDArray[np.int64], rows: NDArray[np.int64], limit: Fraction) -> NDArray[np.bool_]:
     """Hits / rows <= limit, decided exactly."""
     numerator, denominator = limit.as_integer_ratio()
-    if max(numerator, denominator) * int(rows.max()) < 1 << 62:
+    if max(numerator, denominator) * max(int(rows.max()), int(hits.max())) < 1 << 62:
         return hits * denominator <= rows * numerator
     excess = hits - float(limit) * rows
     held: NDArray[np.bool_] = excess <= 0

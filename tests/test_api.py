@@ -24,7 +24,8 @@ ROOMS = [
     {"stream"},
     {"dumps"},
     {"rejector"},
-    {"losses", "temperature", "ratio", "thresholds", "metrics", "gates", "exact", "fingerprint"},
+    {"losses", "temperature", "ratio", "thresholds", "metrics", "gates", "exact", "fingerprint"}
+    | {"points", "bootstrap", "drift", "guarantees"},
     {"output"},
     {"errors", "_version"},
 ]

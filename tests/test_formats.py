@@ -12,7 +12,7 @@ from worlds import SAMPLE, cli, fitted, source, too_sure, write
 
 import drrej
 from drrej.report import RENDERERS
-from drrej.schemas import rejector_schema, report_schema
+from drrej.steps.schemas import rejector_schema, report_schema
 
 VAL, TEST = str(SAMPLE / "val.parquet"), str(SAMPLE / "test.parquet")
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from drrej import Gate, GateError
 from drrej.gates import lookup, metrics_of
 from drrej.report.numbers import against
-from drrej.steps.evaluate import KNOWN_METRICS
+from drrej.steps.evaluate import EvaluateOptions, known_metrics
 
 REPORT = {
     "rows": 10,
@@ -139,7 +139,7 @@ def test_metrics_are_the_numeric_paths_of_a_report() -> None:
 )
 def test_an_unknown_metric_is_named_with_those_near_it(metric: str, hint: str) -> None:
     with pytest.raises(GateError, match=rf"there is no metric '{metric}'; known: .*{hint}"):
-        Gate.parse(f"{metric} > 0").check_known(KNOWN_METRICS)
+        Gate.parse(f"{metric} > 0").check_known(known_metrics(EvaluateOptions()))
 
 
 @given(st.floats(-1, 2), st.floats(-1, 2))

@@ -19,7 +19,7 @@ import drrej
 from drrej.guarantees import candidate_cutoffs, fixed_sequence, needed_rows, sgr, shares, split_delta
 from drrej.metrics import RiskCoverage, upper_bound
 from drrej.rejector import Rejector
-from drrej.schemas import rejector_schema
+from drrej.steps.schemas import rejector_schema
 from drrej.steps.threshold import choose_threshold
 
 VAL, TEST = str(SAMPLE / "val.parquet"), str(SAMPLE / "test.parquet")

@@ -261,7 +261,7 @@ def test_a_mean_of_infinite_ratios_is_null(folder: Path) -> None:
     easy = source(write_dump(folder / "easy.parquet", logits, labels))
     rejector = drrej.fit(hard, uncalibrated(hard, 1.0), drrej.RatioOptions(-3.0, 0.1))
     report = drrej.evaluate(easy, drrej.threshold(hard, rejector, drrej.Rule("coverage", 0.8)))
-    assert report["ratio"] == {"mean": None, "std_error": None}
+    assert report["ratio"] == {"mean": None, "std_error": None, "p_value": None}
     assert report["coverage"]["value"] > 0.8
     json.dumps(report, allow_nan=False)
 

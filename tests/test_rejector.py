@@ -34,7 +34,9 @@ def rejectors(draw: st.DrawFn) -> Rejector:
         numbers = [draw(finite) for _ in range(4)]
         loss = draw(st.sampled_from(["log", "zero-one", "brier"]))
         rejector = rejector.with_ratio(
-            Ratio(draw(finite), draw(positive), loss, *numbers, normalizer, draw(maybe), 10, "ab.cd")
+            Ratio(
+                draw(finite), draw(positive), loss, *numbers, normalizer, draw(maybe), 10, "ab.cd", (0.5, draw(finite))
+            )
         )
         if draw(st.booleans()):
             rule = RuleRecord("tau", draw(finite))

@@ -28,10 +28,12 @@ class Table:
 def heading(report: Report) -> str:
     """The rows and the decision in one line."""
     start = f"{report['rows']} rows, {report['classes']} classes; "
+    if "cutoff_by" in report:
+        return f"{start}each group by {report['cutoff_by']} has a cutoff of its own"
     if report["cutoff"] is not None:
         tau = "" if report["tau"] is None else f" (ratio of {figure(report['tau'], 6)} or less)"
         return f"{start}rejects a loss of {figure(report['cutoff'], 6)} or more{tau}"
-    return start + ("rejects nothing" if report["tau"] is not None else "each group has its own cutoff")
+    return start + "rejects nothing"
 
 
 def tables(report: Report) -> list[Table]:

@@ -86,7 +86,9 @@ def evaluate(
     threshold = rejector.need_threshold()
     check_gates(gates, options)
     head = {"format": FORMAT, "drrej_version": __version__}
-    decision = {"classes": rejector.classes, "tau": threshold.tau, "cutoff": threshold.cutoff}
+    decision: Report = {"classes": rejector.classes, "tau": threshold.tau, "cutoff": threshold.cutoff}
+    if threshold.by is not None:
+        decision["cutoff_by"] = threshold.by
     if options.labels:
         body = _labelled(source, rejector, gates, options)
     else:

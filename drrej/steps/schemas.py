@@ -95,7 +95,7 @@ def report_schema() -> Schema:
             )
         ),
     }
-    body = _object(required, _labelled_sections())
+    body = _object(required, _optional_sections())
     return {"$schema": _DIALECT, "title": "drrej report", **body}
 
 
@@ -107,7 +107,7 @@ _POINTS: Schema = {"type": "object", "additionalProperties": _POINT}
 _CURVE = {"coverage": _SHARE, "accuracy": _SHARE, "lower": _SHARE, "upper": _SHARE}
 
 
-def _labelled_sections() -> Schema:
+def _optional_sections() -> Schema:
     calibration = _object({"uncalibrated": _NUMBER, "all": _NUMBER, "accepted": _NUMBER})
     areas = dict.fromkeys(("aurc", "e_aurc", "augrc"), _object(_INTERVAL))
     worst = _object({"group": {"type": ["string", "null"]}, **_INTERVAL}, {"accepted": _COUNT, "errors": _COUNT})
@@ -128,6 +128,7 @@ def _labelled_sections() -> Schema:
         "coverage_curve": _list(_object(_CURVE)),
         "per_class": _list(_object(per_class)),
         "by": _TEXT,
+        "cutoff_by": _TEXT,
         "per_group": _list(_object(group)),
         "worst_group": _object(dict.fromkeys(("coverage", "accuracy", "base_accuracy"), worst)),
         "scores": _list(
