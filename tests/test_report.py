@@ -92,7 +92,7 @@ def test_undefined_figures_are_dashes(report: dict[str, Any]) -> None:
     empty = {"value": None, "lower": None, "upper": None, "errors": 0}
     text = render_text(report | {"accuracy": empty, "tau": None, "cutoff": None})
     assert "rejects nothing\n" in text
-    (line,) = (line for line in text.splitlines() if line.startswith("accuracy"))
+    (line,) = (line for line in text.splitlines() if line.startswith("accuracy "))
     assert line.split() == ["accuracy", "-", "-", "0", "errors"]
 
 
