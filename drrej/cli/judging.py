@@ -132,8 +132,9 @@ class Judging:
             return options
         assert reading.join_on is not None
         source = self.reading(reading).source(self.baseline_dump)
-        path = self.baseline_rejector
-        other = rejector if path is None else read_rejector(path, source, "threshold")
+        other = rejector
+        if self.baseline_rejector is not None:
+            other = read_rejector(self.baseline_rejector, source, "threshold")
         dump: BaselineDump = BaselineDump(source, other, reading.join_on)
         return dataclasses.replace(options, baseline_dump=dump)
 

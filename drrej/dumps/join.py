@@ -69,7 +69,7 @@ class LabelJoin:
 
     def positions(self, column: pa.Array, block: Block) -> NDArray[np.int64]:
         """Where each row's label is, -1 where there is none: reported as bad unless those rows are left out."""
-        keys, nulls = row_keys(column, f"{block.part.name}: column '{self.on}'")
+        keys, nulls = sortable_keys(column, f"{block.part.name}: column '{self.on}'")
         if keys.dtype != self.keys.dtype:
             raise DumpError(
                 f"{block.part.name}: column '{self.on}' is {column.type} but {self.file} has "
@@ -134,7 +134,7 @@ class _Labels:
         where = f"{part.name}: column '{name}'"
         kind = label_kind(table.schema.field(name).type, options.classes, classes, where)
         labels = kind.encode(_whole(table.column(name)), classes, report)
-        keys, nulls = row_keys(_whole(table.column(on)), f"{part.name}: column '{on}'")
+        keys, nulls = sortable_keys(_whole(table.column(on)), f"{part.name}: column '{on}'")
         report(nulls, "no key (null)", "every label needs its key", column=on)
         return cls(part.name, keys, labels, kind, problems)
 
@@ -163,7 +163,7 @@ def _whole(column: pa.ChunkedArray) -> pa.Array:
     return pa.concat_arrays(chunks) if chunks else pa.array([], value_type)
 
 
-def row_keys(column: pa.Array, where: str) -> tuple[Keys, NDArray[np.intp]]:
+def sortable_keys(column: pa.Array, where: str) -> tuple[Keys, NDArray[np.intp]]:
     """Keys as whole numbers or text, and the rows without one."""
     while isinstance(column, pa.ExtensionArray):
         column = column.storage

@@ -99,13 +99,13 @@ def usual_scores(logits: AnyFloats, sums: BlockSums, beta: float) -> dict[str, F
 def _numbers(block: Block, name: str) -> Floats:
     column = block.columns.column(name)
     if column.null_count:
-        block.report(np.flatnonzero(np.asarray(column.is_null())), "no value (null)", "fill it in", name)
+        block.report(np.flatnonzero(np.asarray(column.is_null())), "no value (null)", "fill it in", column=name)
     if pa.types.is_boolean(column.type):
         column = column.cast(pa.int8())
     if column.null_count:
         column = column.fill_null(0)
     values: Floats = column.to_numpy(zero_copy_only=False).astype(np.float64)
-    block.report(np.flatnonzero(np.isnan(values)), "NaN", "drop or fix these rows", name)
+    block.report(np.flatnonzero(np.isnan(values)), "NaN", "drop or fix these rows", column=name)
     return values
 
 

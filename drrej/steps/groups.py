@@ -34,7 +34,7 @@ class Grouping:
             return prediction, self._classes
         column = block.columns.column(self.by)
         if column.null_count:
-            block.report(np.flatnonzero(np.asarray(column.is_null())), "no group (null)", "fill it in", self.by)
+            block.report(np.flatnonzero(np.asarray(column.is_null())), "no group (null)", "fill it in", column=self.by)
         if not isinstance(column, pa.DictionaryArray):
             column = column.dictionary_encode()
         numbers: NDArray[np.int64] = column.indices.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)

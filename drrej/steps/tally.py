@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from drrej.dumps import Block
-from drrej.dumps.join import row_keys
+from drrej.dumps.join import sortable_keys
 from drrej.exact import Total
 from drrej.losses import LOSSES, Floats
 from drrej.metrics import CalibrationTally, LabelledRows
@@ -152,6 +152,6 @@ def _counted(cells: Iterable[tuple[str, int, int]]) -> Counter[tuple[str, int]]:
 
 def block_keys(block: Block, name: str) -> NDArray[np.generic]:
     """The keys of a block's rows; missing ones are reported."""
-    keys, missing = row_keys(block.columns.column(name), f"{block.part.name}: column '{name}'")
+    keys, missing = sortable_keys(block.columns.column(name), f"{block.part.name}: column '{name}'")
     block.report(missing, "no key (null)", "every row needs its key", column=name)
     return keys
