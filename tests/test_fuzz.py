@@ -281,7 +281,7 @@ class Case:
         """The contract; the outcome's name is for the count."""
         errors = [line for line in outcome.lines if line.startswith("drrej: error: ")]
         assert all(line.startswith("drrej: ") for line in outcome.lines), outcome.err
-        assert "unexpected" not in outcome.err, outcome.err
+        assert "error: unexpected" not in outcome.err, outcome.err
         leftovers = [path for path in self.folder.rglob("*") if "drrej-tmp" in path.name]
         assert not leftovers
         if outcome.code == 0:

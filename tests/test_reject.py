@@ -57,7 +57,7 @@ def test_standard_output_keep_and_no_labels(tmp_path: Path, test: str, rejector_
 
 @pytest.mark.parametrize(
     ("keep", "message"),
-    [("nothing", "there is no column 'nothing' to keep"), ("id,id", "--keep names a column twice")],
+    [("nothing", "there is no column 'nothing' to keep"), ("id,id", "--keep names the column 'id' twice")],
 )
 def test_columns_that_cannot_be_kept(
     refuse: Callable[..., str], tmp_path: Path, test: str, rejector_file: str, keep: str, message: str

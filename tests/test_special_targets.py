@@ -152,7 +152,7 @@ def test_leftovers_of_a_killed_run_go_away(place: Place, tmp_path: Path) -> None
 
 def test_a_closed_pipe(place: Place) -> None:
     """`| head -c 1`: silent, 141, nothing left behind."""
-    arguments = " ".join(["reject", *["dump.parquet"] * 8, "-r rejector.json -o -"])
+    arguments = " ".join(["reject", *["dump.parquet"] * 60, "-r rejector.json -o -"])
     command = f'"{sys.executable}" -m drrej {arguments} | head -c 1; echo " ${{PIPESTATUS[0]}}"'
     scratch = place.folder / "scratch"
     scratch.mkdir()

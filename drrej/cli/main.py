@@ -103,7 +103,7 @@ def _explain(error: Exception, arguments: list[str]) -> int:
 def _given(error: Exception, arguments: list[str]) -> str:
     """The option and value that an error of typer is about: its message has only the option's name."""
     names = getattr(getattr(error, "param", None), "opts", ())
-    for word, following in zip(arguments, [*arguments[1:], ""], strict=True):
+    for word, following in zip(arguments, [*arguments[1:], ""], strict=False):
         name, equals, value = word.partition("=")
         if name.startswith("-") and name in names:
             return f"{name} {value if equals else following}: "
