@@ -109,7 +109,7 @@ def test_an_error_writes_nothing(tmp_path: Path) -> None:
     labels[33] = 4
     path = write_dump(tmp_path / "d.parquet", logits, labels)
     message = fail("calibrate", path, "-o", tmp_path / "r.json")
-    assert message.startswith(f"{path}: column 'label': 1 row has a label outside 0 to 3 (4); row 33 (counted from 0)")
+    assert message.startswith(f"{path}: column 'label': 1 row has a label outside 0 to 3; row 33, counted from 0 (4); ")
     assert os.listdir(tmp_path) == ["d.parquet"]
 
 
