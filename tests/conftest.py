@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import signal
@@ -210,3 +211,35 @@ def documents(tmp_path_factory: pytest.TempPathFactory, val: str) -> Path:
 def rejector_file(documents: Path) -> str:
     """A finished rejector."""
     return str(documents / "rejector.json")
+
+
+@functools.cache
+def _validator(document: str) -> Any:
+    import jsonschema
+
+    from drrej.steps import schemas
+
+    return jsonschema.Draft202012Validator(getattr(schemas, f"{document}_schema")())
+
+
+@pytest.fixture(autouse=True)
+def _documents_validate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every document that a test makes in this process is checked against its schema."""
+    from drrej.steps import evaluate
+
+    to_json, report = drrej.Rejector.to_json, evaluate.evaluate
+
+    @functools.wraps(to_json)
+    def checked_text(rejector: drrej.Rejector) -> str:
+        text = to_json(rejector)
+        _validator("rejector").validate(json.loads(text))
+        return text
+
+    @functools.wraps(report)
+    def checked_report(*arguments: Any, **options: Any) -> dict[str, Any]:
+        tree = report(*arguments, **options)
+        _validator("report").validate(tree)
+        return tree
+
+    monkeypatch.setattr(drrej.Rejector, "to_json", checked_text)
+    monkeypatch.setattr(evaluate, "evaluate", checked_report)
