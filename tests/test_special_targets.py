@@ -194,6 +194,7 @@ def test_signals(place: Place, tmp_path: Path, number: signal.Signals, code: int
         stream.flush()
         while not list(scratch.iterdir()):
             time.sleep(0.01)
+        time.sleep(0.5)  # let it come to wait for more: a signal just before that is noticed with the next byte only
         process.send_signal(number)
         output, error = process.communicate(timeout=100)
     assert (process.returncode, output, error) == (code, b"", b"")
