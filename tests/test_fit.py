@@ -81,7 +81,7 @@ def test_options_that_make_no_sense(refuse: Callable[..., str], val: str, option
 
 def test_another_number_of_classes_is_an_error(tmp_path: Path, documents: Path) -> None:
     path = write_dump(tmp_path / "d.parquet", make_model(10, 5, seed=0)[0])
-    assert "rows have 5 scores but the rejector was made for 6 classes" in fail(
+    assert "5 scores per row but the rejector was made for 6 classes" in fail(
         "fit", path, "-r", documents / "calibrated.json"
     )
 
