@@ -57,7 +57,11 @@ class DensityRatio:
         """The loss from which on the ratio is exactly 0, None where it never is (alpha <= 1)."""
         if self.c <= 0:
             return None
-        return self.min_loss + self.lam * (math.exp(self.c * self.log_max_ratio) / self.c)
+        try:
+            start = self.min_loss + self.lam * (math.exp(self.c * self.log_max_ratio) / self.c)
+        except OverflowError:  # beyond every loss
+            return None
+        return start if math.isfinite(start) else None
 
     def cutoff(self, tau: float) -> float | None:
         """The loss at or above which rho <= tau; None when no loss is large enough."""

@@ -67,7 +67,6 @@ def run(
             for name in ("rejector.json", "report.json", "report.txt", "mask.parquet")
         )
         rejector = calibrate(source, precision.chosen, memory.bytes())
-        warn_unconverged(rejector.need_calibration().converged, reading.quiet)
         rejector = threshold(chosen_on, fit(source, rejector, options), chosen, guarantee.options())
         warn_uncertified(rejector, reading.quiet)
         report = evaluate(target, rejector, gates, judging.with_baseline_dump(wanted, reading, rejector))
@@ -77,6 +76,7 @@ def run(
         as_text.write_text(RENDERERS["text"](report))
         for file in (mask, document, as_json, as_text):
             file.commit()
+    warn_unconverged(rejector.need_calibration().converged, reading.quiet)
     say_notes(source, reading.quiet)
     say_notes(target, reading.quiet)
     typer.echo(RENDERERS[format](report), nl=False)

@@ -291,7 +291,7 @@ def _ratio_lines(ratio: Ratio) -> list[str]:
         f"loss: '{ratio.loss}', {_LOSS_WORDS[ratio.loss]}; on the {ratio.rows} fitted rows from "
         f"{_g(ratio.min_loss)} to {_g(ratio.max_loss)}, mean {_g(ratio.mean_loss)}",
         f"ratio: {name} (alpha {ratio.alpha:g}), lambda {ratio.lam:g}; it falls as the loss grows, is 1 on average and "
-        f"at most {_g(np.exp(ratio.log_max_ratio))}",
+        f"at most {_g(density.ratio(np.array([ratio.min_loss]))[0])}",
     ]
     if flat is None:
         lines.append("flat part: none, the ratio is never 0")
