@@ -20,7 +20,9 @@ from drrej.steps.common import Source
 from drrej.steps.scoring import column_values, score
 from drrej.stream import Pass, map_blocks
 
-FORMAT = "drrej-report/1"
+FORMAT = "drrej-regression-report/1"
+"""1: the first format."""
+
 CURVE_STEPS = 50
 AUGRC_CONVENTION = "trapezoid of (sum of accepted errors) / rows over distinct losses, from (0, 0)"
 
