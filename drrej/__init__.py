@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, Any
 from drrej._version import __version__
 
 if TYPE_CHECKING:
+    from drrej.costs import CostMatrix
+    from drrej.dro import worst_case, worst_case_in_ball
     from drrej.dumps.dump import DumpOptions
     from drrej.errors import DrrejError, DumpError, GateError, Infeasible, OptionError, OutputError, RejectorError
     from drrej.gates import Gate
@@ -35,12 +37,17 @@ if TYPE_CHECKING:
     from drrej.steps.compare import Rivals, Score
     from drrej.steps.evaluate import BaselineDump, EvaluateOptions, evaluate, failed_gates
     from drrej.steps.fit import RatioOptions, fit
+    from drrej.steps.regression import evaluate_regression
     from drrej.steps.reject import MaskOptions, reject
+    from drrej.steps.sweep import Grid, sweep
     from drrej.steps.threshold import ThresholdOptions, threshold
+    from drrej.steps.weights import weights
     from drrej.stream import Engine
     from drrej.thresholds import Rule
 
 _HOMES = {
+    "drrej.costs": ["CostMatrix"],
+    "drrej.dro": ["worst_case", "worst_case_in_ball"],
     "drrej.dumps.dump": ["DumpOptions"],
     "drrej.errors": [
         "DrrejError",
@@ -63,8 +70,11 @@ _HOMES = {
     "drrej.steps.compare": ["Rivals", "Score"],
     "drrej.steps.evaluate": ["BaselineDump", "EvaluateOptions", "evaluate", "failed_gates"],
     "drrej.steps.fit": ["RatioOptions", "fit"],
+    "drrej.steps.regression": ["evaluate_regression"],
     "drrej.steps.reject": ["MaskOptions", "reject"],
+    "drrej.steps.sweep": ["Grid", "sweep"],
     "drrej.steps.threshold": ["ThresholdOptions", "threshold"],
+    "drrej.steps.weights": ["weights"],
     "drrej.stream": ["Engine"],
     "drrej.thresholds": ["Rule"],
 }
@@ -72,6 +82,7 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "BaselineDump",
+    "CostMatrix",
     "DensityRatio",
     "DrrejError",
     "DumpError",
@@ -80,6 +91,7 @@ __all__ = [
     "EvaluateOptions",
     "Gate",
     "GateError",
+    "Grid",
     "Infeasible",
     "MaskOptions",
     "OptionError",
@@ -99,12 +111,17 @@ __all__ = [
     "__version__",
     "calibrate",
     "evaluate",
+    "evaluate_regression",
     "expected_losses",
     "failed_gates",
     "fit",
     "fit_ratio",
     "reject",
+    "sweep",
     "threshold",
+    "weights",
+    "worst_case",
+    "worst_case_in_ball",
 ]
 
 

@@ -33,11 +33,7 @@ class RowHashes:
     @classmethod
     def of(cls, logits: AnyFloats, sums: BlockSums) -> RowHashes:
         """Of a block."""
-        classes = logits.shape[1]
-        state = _mix(_bits(sums.largest) + sums.prediction.astype(np.uint64))
-        for probe in range(_PROBES):
-            column = logits[:, (probe * classes) // _PROBES]
-            state = _mix(state ^ _bits(column.astype(np.float64)))
+        state = row_keys(logits, sums)
         count = min(KEPT, state.size)
         smallest = np.sort(np.partition(state, count - 1)[:count]) if count else state
         return cls(int(state.size), int(state.sum(dtype=np.uint64)), smallest)
@@ -50,6 +46,16 @@ class RowHashes:
         """As the rejector stores it: the sum, a dot, and the smallest hashes."""
         shortened = b"".join((int(h) >> 16).to_bytes(6, "big") for h in self.smallest)
         return f"{self.total:016x}.{base64.b64encode(shortened).decode('ascii')}"
+
+
+def row_keys(logits: AnyFloats, sums: BlockSums) -> NDArray[np.uint64]:
+    """A number for each row that depends on its content alone, evenly spread over 64 bits."""
+    classes = logits.shape[1]
+    state = _mix(_bits(sums.largest) + sums.prediction.astype(np.uint64))
+    for probe in range(_PROBES):
+        column = logits[:, (probe * classes) // _PROBES]
+        state = _mix(state ^ _bits(column.astype(np.float64)))
+    return state
 
 
 def shared_share(fingerprint: str, other: str) -> float:

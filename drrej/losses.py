@@ -4,7 +4,8 @@ With m the first largest logit of a row, d_j = z_j - z_m and u_j = beta * d_j, e
 
     s = sum e^{u_j},   v = sum u_j e^{u_j},   q = sum e^{2 u_j}      over j != m
 
-(and w = sum u_j^2 e^{u_j}, which the curvature of the log-likelihood in beta needs).
+(w = sum u_j^2 e^{u_j}, which the curvature of the log-likelihood in beta needs, and t = sum u_j, which the learned
+loss needs).
 
 Leaving m out keeps the relative error near |u| * eps however sure the model is: `1 - p.max()` would round to 0.
 
@@ -40,12 +41,13 @@ _PIECE = 4096
 
 @dataclass(frozen=True)
 class GapSums:
-    """s, v, q and w of each row at one beta; all but `s` are None unless they were asked for."""
+    """s, v, q, w and t of each row at one beta; all but `s` are None unless they were asked for."""
 
     s: Floats
-    v: Floats | None
-    q: Floats | None
-    w: Floats | None
+    v: Floats | None = None
+    q: Floats | None = None
+    w: Floats | None = None
+    t: Floats | None = None
 
 
 @dataclass(frozen=True)
@@ -153,7 +155,7 @@ def _empty_sums(rows: int, letters: Sequence[str]) -> BlockSums:
     return BlockSums(
         prediction=np.empty(rows, np.int64),
         largest=np.empty(rows),
-        at=tuple(GapSums(np.empty(rows), column("v", x), column("q", x), column("w", x)) for x in letters),
+        at=tuple(GapSums(np.empty(rows), *(column(letter, x) for letter in "vqwt")) for x in letters),
     )
 
 
@@ -196,23 +198,25 @@ def _row_major(out: BlockSums, rows: slice, logits: AnyFloats, betas: Sequence[f
     out.largest[rows] = largest
     for sums, beta in zip(out.at, betas, strict=True):
         scaled = gaps if beta == 1.0 else np.multiply(gaps, gaps.dtype.type(beta), out=spare)
+        if sums.t is not None:
+            sums.t[rows] = row_dots(scaled, None)
         np.exp(scaled, out=powers)
         powers.reshape(-1)[place] = 0
-        sums.s[rows] = _dots(powers, None)
+        sums.s[rows] = row_dots(powers, None)
         if sums.q is not None:
-            sums.q[rows] = _dots(powers, powers)
+            sums.q[rows] = row_dots(powers, powers)
         if sums.v is not None:
-            v = _dots(powers, scaled)
+            v = row_dots(powers, scaled)
             undefined = np.isnan(v)
             if undefined.any():  # 0 * -inf: those classes have probability 0 and add nothing
                 scaled = np.where(scaled == -np.inf, 0, scaled)
-                v[undefined] = _dots(powers[undefined], scaled[undefined])
+                v[undefined] = row_dots(powers[undefined], scaled[undefined])
             sums.v[rows] = v
         if sums.w is not None:
-            sums.w[rows] = _dots(np.multiply(powers, scaled, out=powers), scaled)
+            sums.w[rows] = row_dots(np.multiply(powers, scaled, out=powers), scaled)
 
 
-def _dots(a: AnyFloats, b: AnyFloats | None) -> AnyFloats:
+def row_dots(a: AnyFloats, b: AnyFloats | None) -> AnyFloats:
     """Row by row sums of a * b (b None: of a), in pieces of fixed length."""
     classes = a.shape[1]
     if b is None:
@@ -241,6 +245,8 @@ def _class_major(out: BlockSums, rows: slice, logits: AnyFloats, betas: Sequence
     out.largest[rows] = largest
     for sums, beta in zip(out.at, betas, strict=True):
         scaled = gaps if beta == 1.0 else np.multiply(gaps, gaps.dtype.type(beta), out=spare)
+        if sums.t is not None:
+            sums.t[rows] = _add_up(scaled)
         np.exp(scaled, out=powers)
         powers.reshape(-1)[place] = 0
         sums.s[rows] = _add_up(powers)

@@ -13,15 +13,21 @@ import sys
 import types
 import typing
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from drrej._version import __version__
+from drrej.bounds import RatioBound
+from drrej.choice import Candidate
+from drrej.costs import CostMatrix
 from drrej.errors import RejectorError
+from drrej.learned import FEATURES, LearnedLoss
 from drrej.losses import LOSSES, Floats, InputKind, Precision
 from drrej.ratio import DensityRatio
+from drrej.rowloss import RowLoss
 
 FORMAT = "drrej-rejector/1"
 """1: the first format."""
@@ -49,7 +55,7 @@ class Columns:
 
 @dataclass(frozen=True)
 class Calibration:
-    """The fitted temperature; `method` is "given" when it was set by hand."""
+    """The fitted temperature; `method` is "given" when it was set by hand, "none" without logits."""
 
     method: str
     temperature: float
@@ -65,6 +71,8 @@ class Ratio:
     """The fitted density ratio, see `drrej.ratio`.
 
     `variance` is that of the ratio on the fitted rows, `loss_quantiles` what `drrej.drift` keeps of their losses.
+    `learned`, `costs` and `loss_column` go with the losses of these names; `choice` is the table from which `auto`
+    chose the loss.
     """
 
     alpha: float
@@ -79,6 +87,17 @@ class Ratio:
     rows: int
     fingerprint: str
     loss_quantiles: tuple[float, ...]
+    learned: LearnedLoss | None = None
+    costs: tuple[tuple[float, ...], ...] | None = None
+    loss_column: str | None = None
+    choice: tuple[Candidate, ...] | None = None
+    bounds: tuple[RatioBound, ...] | None = None
+
+    @cached_property
+    def row_loss(self) -> RowLoss:
+        """The loss as a function of rows."""
+        costs = None if self.costs is None else CostMatrix(self.costs)
+        return RowLoss(self.loss, self.learned, costs, self.loss_column)
 
     @property
     def density(self) -> DensityRatio:
@@ -192,6 +211,11 @@ class Rejector:
             raise RejectorError("the rejector has no calibration yet; run 'drrej calibrate' first")
         return self.calibration
 
+    @property
+    def has_classes(self) -> bool:
+        """Whether rows have logits; if not, they only bring a loss of their own (`--loss column` without -r)."""
+        return self.calibration is None or self.calibration.method != "none"
+
     def need_ratio(self) -> Ratio:
         """The ratio, or an error that names the command to run."""
         self.need_calibration()
@@ -249,7 +273,7 @@ def _check_values(rejector: Rejector, where: str) -> None:
             "ratio.lambda": ratio is None or ratio.lam > 0,
             "threshold.groups": rejector.threshold is None
             or (rejector.threshold.by is None) == (rejector.threshold.groups is None),
-            "ratio.loss": ratio is None or ratio.loss in LOSSES,
+            "ratio.loss": ratio is None or _loss_complete(ratio, rejector.classes),
         }.items()
         if not good
     ]
@@ -264,6 +288,21 @@ def is_temperature(value: float) -> bool:
     return math.isfinite(value) and value >= sys.float_info.min
 
 
+def _loss_complete(ratio: Ratio, classes: int) -> bool:
+    """Whether the loss is a known one and comes with what it needs."""
+    learned, costs = ratio.learned, ratio.costs
+    if ratio.loss == "learned":
+        return (
+            learned is not None
+            and learned.base in LOSSES
+            and set(learned.features) <= set(FEATURES)
+            and len(learned.class_intercepts) in (0, classes)
+        )
+    if ratio.loss == "cost":
+        return costs is not None and len(costs) == classes and all(len(row) == classes for row in costs)
+    return ratio.loss in LOSSES or (ratio.loss == "column" and ratio.loss_column is not None)
+
+
 def _no_constant(name: str) -> float:
     raise ValueError(f"{name} is not a JSON number")
 
@@ -274,8 +313,12 @@ T = TypeVar("T")
 
 def _to_tree(node: Any) -> Any:
     """Dataclasses to dicts; fields that are None and have that as their default are left out."""
+    if isinstance(node, tuple):
+        return [_to_tree(item) for item in node]
+    if isinstance(node, dict):
+        return {key: _to_tree(item) for key, item in node.items()}
     if not dataclasses.is_dataclass(node):
-        return [_to_tree(item) for item in node] if isinstance(node, tuple) else node
+        return node
     return {
         RENAMED.get(field.name, field.name): _to_tree(value)
         for field in dataclasses.fields(node)
@@ -315,7 +358,10 @@ def _read(hint: Any, value: Any, where: str, place: str) -> Any:
         item = typing.get_args(kind)[0]
         return tuple(_read(item, each, where, f"{place}[{number}]") for number, each in enumerate(value))
     elif origin is dict:
-        good = isinstance(value, dict) and all(v is None or _is_number(v) for v in value.values())
+        good = isinstance(value, dict)
+        if good:
+            of = typing.get_args(kind)[1]
+            value = {key: _read(of, item, where, f"{place}.{key}") for key, item in value.items()}
     elif kind is float:
         good = _is_number(value)
         value = float(value) if good else value

@@ -25,7 +25,8 @@ ROOMS = [
     {"dumps"},
     {"rejector"},
     {"losses", "temperature", "ratio", "thresholds", "metrics", "gates", "exact", "fingerprint"}
-    | {"points", "bootstrap", "drift", "guarantees"},
+    | {"points", "bootstrap", "drift", "guarantees"}
+    | {"learned", "choice", "costs", "rowloss", "dro", "bounds", "selective"},
     {"output"},
     {"errors", "_version"},
 ]

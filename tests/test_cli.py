@@ -15,7 +15,10 @@ from conftest import environment, load_json, run_drrej, succeed
 
 import drrej
 
-COMMANDS = ["calibrate", "fit", "threshold", "evaluate", "reject", "run", "inspect", "schema"]
+COMMANDS = [
+    *("calibrate", "fit", "threshold", "evaluate", "reject", "run"),
+    *("sweep", "weights", "inspect", "schema"),
+]
 
 
 def test_help_lists_the_commands_in_the_order_of_the_pipeline() -> None:

@@ -103,7 +103,7 @@ def change(tree: dict[str, Any], path: str, value: Any) -> str:
         ("ratio", KeyError, "a section is missing"),
         ("ratio.lambda", -1, "the value of 'ratio.lambda' is out of range"),
         ("ratio.loss", "hinge", "the value of 'ratio.loss' is out of range"),
-        ("ratio.normalizer", {"Z": "x"}, "the value of 'ratio.normalizer' should be"),
+        ("ratio.normalizer", {"Z": "x"}, "the value of 'ratio.normalizer.Z' should be"),
         ("threshold.cutoff", KeyError, "the key 'threshold.cutoff' is missing"),
         ("threshold.rule", None, "'threshold.rule' should be an object|'threshold.rule.' should be an object"),
         ("class_names", ["a", "b"], "the value of 'class_names' is out of range"),

@@ -2,5 +2,8 @@
 
 from importlib import import_module
 
-for _name in ("calibrate", "fit", "threshold", "evaluate", "reject", "run", "inspect", "schema"):
+for _name in (
+    *("calibrate", "fit", "threshold", "evaluate", "reject", "run"),
+    *("sweep", "weights", "inspect", "schema"),
+):
     import_module(f"drrej.cli.{_name}")

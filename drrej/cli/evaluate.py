@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import ExitStack
-from typing import Annotated, Optional
+from typing import Annotated, Literal, Optional
 
 import typer
 
@@ -12,6 +12,7 @@ from drrej.cli.console import say_notes
 from drrej.cli.judging import Format, Judging, exit_by_gates
 from drrej.cli.main import app
 from drrej.cli.options import Dumps, Reading, RejectorIn, grouped, read_rejector
+from drrej.cli.regression import report_regression
 from drrej.errors import OptionError
 
 
@@ -36,6 +37,15 @@ def evaluate(
         ),
     ] = None,
     force: Annotated[bool, typer.Option("-f", "--force", help="Overwrite what exists.")] = False,
+    task: Annotated[
+        Literal["classification", "regression"], typer.Option("--task", help="What the rows are about.")
+    ] = "classification",
+    prediction: Annotated[
+        Optional[str], typer.Option("--prediction", metavar="COL", help="Regression: the predicted value.")
+    ] = None,
+    target: Annotated[
+        Optional[str], typer.Option("--target", metavar="COL", help="Regression: the true value.")
+    ] = None,
     reading: Reading = Reading(),
 ) -> None:
     """Report coverage and accuracy; judge gates."""
@@ -43,8 +53,19 @@ def evaluate(
     from drrej.report import RENDERERS
     from drrej.steps.evaluate import evaluate as step
 
-    gates, options = judging.gates(), judging.options(reading, by, labels=not no_labels)
     outputs = [(path, format if path == "-" else format_of(path)) for path in output or []]
+    if task == "regression":
+        source = reading.source(dumps)
+        document = read_rejector(rejector, source, "threshold")
+        exit_by_gates(
+            report_regression(
+                source, document, (prediction, target), judging.gates(), outputs, format, force, reading.quiet
+            )
+        )
+        return
+    if prediction is not None or target is not None:
+        raise OptionError("--prediction and --target go with --task regression")
+    gates, options = judging.gates(), judging.options(reading, by, labels=not no_labels)
     source = judging.reading(reading).source(dumps)
     with ExitStack() as stack:
         files = [(stack.enter_context(OutputFile(path, force)), kind) for path, kind in outputs]

@@ -176,6 +176,33 @@ class Memory:
 
 
 @dataclass(frozen=True)
+class Start:
+    """The rejector to start from, or a temperature in its place."""
+
+    rejector: Annotated[
+        Optional[str],
+        typer.Option("-r", "--rejector", metavar="FILE", help="The rejector so far; - is standard input."),
+    ] = None
+    temperature: Annotated[
+        Optional[float], typer.Option("--temperature", metavar="T", help="Instead of -r: use this temperature.")
+    ] = None
+
+    def rejector_for(self, source: Source, loss_column: str | None, precision: Precision) -> Rejector:
+        """A calibrated rejector. Rows that bring their own loss need neither -r nor --temperature."""
+        from drrej.steps.fit import uncalibrated, without_logits
+
+        if self.rejector is not None and self.temperature is None:
+            if precision.precision is not None:
+                raise OptionError("--precision is remembered in the rejector of -r; give it to 'drrej calibrate'")
+            return read_rejector(self.rejector, source, "calibration")
+        if self.temperature is not None and self.rejector is None:
+            return uncalibrated(source, self.temperature, precision.chosen)
+        if loss_column is not None and self.rejector is None:
+            return without_logits(loss_column, precision.chosen)
+        raise OptionError("give either -r REJECTOR (from 'drrej calibrate') or --temperature T (1 for none)")
+
+
+@dataclass(frozen=True)
 class RatioChoice:
     """Divergence, lambda and loss."""
 
@@ -185,13 +212,27 @@ class RatioChoice:
     alpha: Annotated[
         Optional[float], typer.Option("--alpha", metavar="A", help="Any alpha-divergence (1 is kl, 3 is chi2).")
     ] = None
-    lam: Annotated[float, typer.Option("--lambda", metavar="L", help="Weight of the divergence against the loss.")] = (
-        1.0
-    )
-    loss: Annotated[str, typer.Option("--loss", metavar="NAME", help="log, zero-one or brier.")] = "log"
+    lam: Annotated[
+        Optional[float],
+        typer.Option("--lambda", metavar="L", help="Weight of the divergence against the loss [1]."),
+    ] = None
+    loss: Annotated[
+        str,
+        typer.Option(
+            "--loss", metavar="NAME", help="log, zero-one, brier, learned, auto (these use labels), cost, column."
+        ),
+    ] = "log"
+    cost_matrix: Annotated[
+        Optional[str],
+        typer.Option("--cost-matrix", metavar="FILE", help="For --loss cost: true class x action; csv, json, parquet."),
+    ] = None
+    loss_column: Annotated[
+        Optional[str], typer.Option("--loss-column", metavar="COL", help="For --loss column: each row's own loss.")
+    ] = None
 
-    def options(self) -> Any:
-        """As the library takes them."""
+    def options(self, class_names: Sequence[str] | None = None) -> Any:
+        """As the library takes them; a cost matrix that has names is put in the order of `class_names`."""
+        from drrej.dumps.matrix import read_cost_matrix
         from drrej.steps.fit import DIVERGENCES, RatioOptions
 
         alpha = DIVERGENCES[self.divergence or "kl"] if self.alpha is None else self.alpha
@@ -200,7 +241,8 @@ class RatioChoice:
                 f"--divergence {self.divergence} is --alpha {DIVERGENCES[self.divergence]:g}, "
                 f"which contradicts --alpha {alpha:g}; give one of them"
             )
-        return RatioOptions(alpha, self.lam, self.loss)
+        costs = None if self.cost_matrix is None else read_cost_matrix(self.cost_matrix, class_names)
+        return RatioOptions(alpha, 1.0 if self.lam is None else self.lam, self.loss, costs, self.loss_column)
 
 
 @dataclass(frozen=True)

@@ -55,9 +55,10 @@ def run(
     from drrej.steps.reject import MaskOptions, reject
     from drrej.steps.threshold import threshold
 
-    chosen, options, gates = guarantee.rule(rule), ratio.options(), judging.gates()
+    chosen, gates = guarantee.rule(rule), judging.gates()
     wanted, plain = judging.options(reading, report_by or guarantee.by), judging.reading(reading)
     source, target = plain.source(val), plain.source(test)
+    options = ratio.options(source.options.classes)
     chosen_on = plain.source(choose) if choose else source
     check_one_stdin([], source, target, *([chosen_on] if choose else []))
     with ExitStack() as stack:

@@ -18,15 +18,16 @@ MASK_COLUMNS = ("prediction", "loss", "ratio", "rejected")
 _GROUP_ROWS = 1 << 17
 
 
-def check_names(keep: Sequence[str], names: Sequence[str], where: str) -> None:
-    """Raise when a kept column is missing or its name is one of the mask's own."""
+def check_names(keep: Sequence[str], names: Sequence[str], where: str, own: Sequence[str] = MASK_COLUMNS) -> None:
+    """Raise when a kept column is missing or its name is one of the mask's (or another output's) own."""
     for name in keep:
         if name not in names:
             raise DumpError(f"{where}: there is no column '{name}' to keep; columns: {shown(names)}")
-        if name in MASK_COLUMNS:
+        if name in own:
+            output = "mask" if "rejected" in own else "output"
             raise DumpError(
-                f"{where}: the dump has a column '{name}', which the mask uses itself; rename it or list the columns "
-                "to keep with --keep"
+                f"{where}: the dump has a column '{name}', which the {output} uses itself; rename it or list the "
+                "columns to keep with --keep"
             )
         if list(keep).count(name) > 1:
             raise DumpError(f"--keep names the column '{name}' twice; once is enough")

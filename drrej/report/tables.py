@@ -10,6 +10,7 @@ from drrej.report.numbers import figure, interval
 
 MOST_CLASSES = 20
 _CURVE_EVERY = 5
+_COSTS = {"realised": "value", "expected": "expected"}
 _AREAS = {"AURC": "aurc", "E-AURC": "e_aurc", "AUGRC": "augrc"}
 
 Report = dict[str, Any]
@@ -47,6 +48,7 @@ def tables(report: Report) -> list[Table]:
         _points(report),
         _calibration(report),
         _areas(report),
+        _costs(report),
         _drift(report),
         _curve(report),
         _per_class(report),
@@ -137,6 +139,14 @@ def _calibration(report: Report) -> Table | None:
         for name, key in {"NLL": "nll", "ECE": "ece", "Brier": "brier"}.items()
     ]
     return Table("Calibration", ["", "uncalibrated", "all", "accepted"], rows)
+
+
+def _costs(report: Report) -> Table | None:
+    if "cost" not in report:
+        return None
+    cost = report["cost"]
+    rows = [[name, figure(cost[key], 6), figure(cost["all"][key], 6)] for name, key in _COSTS.items()]
+    return Table("Cost per row", ["cost", "accepted", "all"], rows)
 
 
 def _areas(report: Report) -> Table | None:

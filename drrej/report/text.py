@@ -11,7 +11,7 @@ from drrej.report.tables import Table, heading, tables
 
 def render_text(report: dict[str, Any]) -> str:
     """Sections separated by empty lines; no line is wider than about 80 columns."""
-    sections = [[heading(report)], *(_aligned(table) for table in tables(report)), gate_lines(report["gates"])]
+    sections = [[heading(report)], *(aligned(table) for table in tables(report)), gate_lines(report["gates"])]
     return "\n\n".join("\n".join(lines) for lines in sections if lines) + "\n"
 
 
@@ -23,14 +23,14 @@ def gate_lines(gates: Sequence[dict[str, Any]]) -> list[str]:
     ]
 
 
-def _aligned(table: Table) -> list[str]:
+def aligned(table: Table) -> list[str]:
     """Aligned columns: the first to the left, the others to the right."""
     lines = [table.header, *table.rows]
     widths = [max(len(line[i]) for line in lines) for i in range(len(table.header))]
-    aligned = [
+    lines_of = [
         "  ".join(
             cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(line, widths, strict=True))
         ).rstrip()
         for line in lines
     ]
-    return [*aligned, f"({table.remark})"] if table.remark else aligned
+    return [*lines_of, f"({table.remark})"] if table.remark else lines_of

@@ -13,11 +13,12 @@ from drrej.bootstrap import Bootstrap, Counts, OrderedRows
 from drrej.dumps import Block
 from drrej.errors import DumpError, OptionError
 from drrej.gates import lookup
-from drrej.losses import LOSSES, Floats
+from drrej.losses import Floats
 from drrej.metrics import RiskCoverage
 from drrej.rejector import Rejector
 from drrej.steps.common import Source
 from drrej.steps.groups import Decision, OnUnseen, check_columns
+from drrej.steps.scoring import score
 from drrej.steps.tally import KeyedRows, block_keys
 from drrej.stream import Pass, map_blocks
 
@@ -71,15 +72,15 @@ def keyed_rows(source: Source, rejector: Rejector, key: str, on_unseen: OnUnseen
     dump = source.open(rejector, labelled=True)
     check_columns(dump, [key], "--join-on")
     decision = Decision(rejector, dump, on_unseen)
-    kind = LOSSES[rejector.need_ratio().loss]
+    loss = rejector.need_ratio().row_loss
+    loss.check(dump.schema.names, dump.parts[0].name)
 
     def of_block(block: Block) -> KeyedRows:
-        sums = block.sums([rejector.beta], kind.needs, rejector.precision)
-        losses = kind.expected(sums.at[0])
-        accepted = decision.accepts(block, losses, sums.prediction)
-        return KeyedRows(block_keys(block, key), losses, sums.prediction != block.labels, accepted)
+        scores = score(block, rejector, loss)
+        accepted = decision.accepts(block, scores.losses, scores.prediction)
+        return KeyedRows(block_keys(block, key), scores.losses, scores.prediction != block.labels, accepted)
 
-    run = Pass("baseline", labelled=True, keep=(key, *decision.columns))
+    run = Pass("baseline", labelled=True, keep=(key, *decision.columns, *loss.columns))
     return KeyedRows.joined(map_blocks(dump, of_block, run, source.engine, source.notes))
 
 

@@ -12,9 +12,11 @@ from drrej.dumps import Block, Dump, DumpOptions, open_dump
 from drrej.dumps.sources import Spools
 from drrej.errors import DumpError
 from drrej.fingerprint import RowHashes
-from drrej.losses import LOSSES, Floats
+from drrej.losses import Floats
 from drrej.rejector import Rejector
+from drrej.rowloss import RowLoss
 from drrej.steps.groups import Grouping
+from drrej.steps.scoring import score
 from drrej.stream import Engine, Notes, Pass, map_blocks
 
 
@@ -61,16 +63,17 @@ class Losses:
 
 
 def collect_losses(
-    source: Source, dump: Dump, rejector: Rejector, loss: str, run: Pass, grouping: Grouping | None = None
+    source: Source, dump: Dump, rejector: Rejector, loss: RowLoss, run: Pass, grouping: Grouping | None = None
 ) -> Losses:
     """One pass that keeps L' of each row (8 bytes, 9 with labels, 8 more with groups)."""
-    kind, beta = LOSSES[loss], rejector.beta
+    run = replace(run, keep=(*run.keep, *loss.columns))
+    loss.check(dump.schema.names, dump.parts[0].name)
 
     def of_block(block: Block) -> Losses:
-        sums = block.sums([beta], needs=kind.needs, precision=rejector.precision)
-        wrong = None if block.labels is None else sums.prediction != block.labels
-        groups, names = (None, []) if grouping is None else grouping.of(block, sums.prediction)
-        return Losses(kind.expected(sums.at[0]), wrong, RowHashes.of(block.logits, sums), groups, names)
+        scores = score(block, rejector, loss)
+        wrong = None if block.labels is None else scores.prediction != block.labels
+        groups, names = (None, []) if grouping is None else grouping.of(block, scores.prediction)
+        return Losses(scores.losses, wrong, RowHashes.of(block.logits, scores.sums), groups, names)
 
     blocks = list(map_blocks(dump, of_block, run, source.engine, source.notes))
     if not blocks:

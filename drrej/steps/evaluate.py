@@ -12,7 +12,7 @@ from drrej._version import __version__
 from drrej.bootstrap import Bootstrap
 from drrej.drift import loss_shift, mean_ratio
 from drrej.dumps import Dump
-from drrej.errors import DumpError, OptionError
+from drrej.errors import DumpError, GateError, OptionError
 from drrej.gates import Gate, lookup, metrics_of
 from drrej.metrics import RiskCoverage
 from drrej.points import DEFAULT_POINTS, Point
@@ -21,6 +21,7 @@ from drrej.steps import figures
 from drrej.steps.baseline import FIGURES, keyed_rows, paired_differences, report_differences
 from drrej.steps.common import Source
 from drrej.steps.compare import Rivals, accuracy_near, area_rows, score_row
+from drrej.steps.cost_figures import COST_SKELETON
 from drrej.steps.groups import Decision, Grouping, OnUnseen, check_columns
 from drrej.steps.tally import Evaluator, KeyedRows, Split, Tally
 from drrej.steps.unlabelled import unlabelled_figures
@@ -84,7 +85,10 @@ def evaluate(
     """The report as a plain tree of numbers; gates are judged last, see `failed_gates`."""
     options = options or EvaluateOptions()
     threshold = rejector.need_threshold()
+    if not rejector.has_classes:
+        raise OptionError("the rejector was made for rows without logits; evaluate it with --task regression")
     check_gates(gates, options)
+    check_cost_gates(gates, rejector)
     head = {"format": FORMAT, "drrej_version": __version__}
     decision: Report = {"classes": rejector.classes, "tau": threshold.tau, "cutoff": threshold.cutoff}
     if threshold.by is not None:
@@ -153,6 +157,7 @@ def _evaluator(rejector: Rejector, dump: Dump, options: EvaluateOptions) -> Eval
     grouping = None if options.by is None else Grouping(options.by, rejector.class_names, rejector.classes)
     key = None if options.baseline_dump is None else options.baseline_dump.key
     options.rivals.check(dump)
+    rejector.need_ratio().row_loss.check(dump.schema.names, dump.parts[0].name)
     check_columns(dump, [] if grouping is None else grouping.columns, "--by")
     check_columns(dump, [key] if key else [], "--join-on")
     return Evaluator(rejector, Decision(rejector, dump, options.on_unseen_group), options.rivals, grouping, key)
@@ -189,6 +194,8 @@ def _report(
         "coverage_curve": figures.coverage_curve(points),
         "per_class": figures.per_class(merged.by_class, rejector.class_names),
     }
+    if merged.cost is not None:
+        report["cost"] = merged.cost.figures()
     if bootstrap is not None:
         report["bootstrap"] = {"resamples": bootstrap.resamples, "seed": bootstrap.seed}
     return report
@@ -239,7 +246,17 @@ _LABELLED: Report = {
     "nll": _CALIBRATION,
     "ece": _CALIBRATION,
     "brier": _CALIBRATION,
+    **COST_SKELETON,
 }
+
+
+def check_cost_gates(gates: Sequence[Gate], rejector: Rejector) -> None:
+    """Raise when a gate asks for costs of a rejector that has none."""
+    for gate in gates:
+        if gate.metric.split(".")[0] in COST_SKELETON and rejector.need_ratio().costs is None:
+            raise GateError(
+                f"gate '{gate.text}': there is no metric '{gate.metric}' without --loss cost in 'drrej fit'"
+            )
 
 
 def known_metrics(options: EvaluateOptions) -> frozenset[str]:

@@ -246,10 +246,14 @@ def describe_rejector(path: str, rejector: Rejector) -> str:
     columns = f"{rejector.input} in '{rejector.columns.logits}'"
     if rejector.columns.label:
         columns += f", labels in '{rejector.columns.label}'"
-    lines = [f"{path}: a rejector for {rejector.classes} classes ({columns}), made by drrej {rejector.drrej_version}"]
+    kind = f"for {rejector.classes} classes ({columns})"
+    if not rejector.has_classes:
+        kind = f"for rows without logits (a loss in '{rejector.columns.logits}')"
+    lines = [f"{path}: a rejector {kind}, made by drrej {rejector.drrej_version}"]
     if rejector.calibration is None:
         return "\n".join([*lines, "nothing fitted yet; go on with: drrej calibrate"])
-    lines.append(_calibration_line(rejector.calibration))
+    if rejector.has_classes:
+        lines.append(_calibration_line(rejector.calibration))
     if rejector.ratio is None:
         return "\n".join([*lines, f"go on with:\n  drrej fit DUMP -r {shlex.quote(path)}"])
     lines += _ratio_lines(rejector.ratio)
@@ -280,6 +284,9 @@ _LOSS_WORDS = {
     "log": "the entropy of the calibrated probabilities, in nats",
     "zero-one": "1 - the largest calibrated probability",
     "brier": "1 - the sum of the squared calibrated probabilities",
+    "learned": "the probability of an error, learned from labelled rows",
+    "cost": "the expected cost of the least costly action, which is the prediction",
+    "column": "read from each row's own column",
 }
 
 
@@ -287,9 +294,12 @@ def _ratio_lines(ratio: Ratio) -> list[str]:
     name = {1.0: "KL divergence", 3.0: "chi-squared divergence"}.get(ratio.alpha, "alpha-divergence")
     density = ratio.density
     flat = density.flat_start
+    words = _LOSS_WORDS[ratio.loss] + (f" '{ratio.loss_column}'" if ratio.loss_column else "")
     lines = [
-        f"loss: '{ratio.loss}', {_LOSS_WORDS[ratio.loss]}; on the {ratio.rows} fitted rows from "
+        f"loss: '{ratio.loss}', {words}; on the {ratio.rows} fitted rows from "
         f"{_g(ratio.min_loss)} to {_g(ratio.max_loss)}, mean {_g(ratio.mean_loss)}",
+        *_learned_lines(ratio),
+        *_choice_lines(ratio),
         f"ratio: {name} (alpha {ratio.alpha:g}), lambda {ratio.lam:g}; it falls as the loss grows, is 1 on average and "
         f"at most {_g(density.ratio(np.array([ratio.min_loss]))[0])}",
     ]
@@ -300,6 +310,50 @@ def _ratio_lines(ratio: Ratio) -> list[str]:
         lines.append(
             f"flat part: from a loss of {_g(flat)}{beyond} on the ratio is 0 and rows are rejected at every tau"
         )
+    return lines + _bound_lines(ratio)
+
+
+def _learned_lines(ratio: Ratio) -> list[str]:
+    model = ratio.learned
+    if model is None:
+        return []
+    if model.strength is None:
+        return [f"learned: cross-validation left the order of '{model.base}'; only the probabilities were fitted"]
+    weights = ", ".join(f"{name} {feature.weight:+.3g}" for name, feature in model.features.items())
+    low, high = min(model.class_intercepts), max(model.class_intercepts)
+    return [
+        f"learned: log-odds of an error = {model.intercept:.3g} {model.slope:+.3g} x '{model.base}', {weights}; "
+        f"predicted classes from {low:+.3g} to {high:+.3g}; penalty {model.strength:g}, by cross-validation"
+    ]
+
+
+def _choice_lines(ratio: Ratio) -> list[str]:
+    if not ratio.choice:
+        return []
+    lines = ["chosen by --loss auto: the simplest within one standard error of the lowest cross-validated AUGRC"]
+    for row in ratio.choice:
+        mark = "*" if row.loss == ratio.loss else " "
+        lines.append(
+            f" {mark} {row.loss:<9} AUGRC {row.augrc:.6g}, {row.above_best:.3g} +- {row.std_error:.2g} above the best"
+        )
+    return lines
+
+
+def _bound_lines(ratio: Ratio) -> list[str]:
+    if ratio.bounds is None:
+        return []
+    if not ratio.bounds:
+        return ["bounds: none; the paper's cover alpha 1 and 3 only"]
+    lines = []
+    for bound in ratio.bounds:
+        what = "total variation of Q" if bound.theorem == "total variation" else "error of the ratio"
+        if not bound.holds:
+            said = f"does not apply: it needs {bound.condition}"
+        else:
+            verdict = ", vacuous" if bound.vacuous else ""
+            said = f"at most {_g(bound.value) if bound.value is not None else 'infinity'}{verdict}"
+            said += f" (confidence {bound.confidence:g}, {bound.points} points; needs {bound.condition})"
+        lines.append(f"bound, {bound.theorem}: {what} {said}")
     return lines
 
 

@@ -12,13 +12,13 @@ import pyarrow as pa
 from drrej.dumps import Block, Dump
 from drrej.dumps.arrays import boolean_array, plain_array
 from drrej.dumps.labels import LabelKind
-from drrej.dumps.masks import MaskPerPart, OneMask, check_names
+from drrej.dumps.masks import MASK_COLUMNS, MaskPerPart, OneMask, check_names
 from drrej.dumps.sources import Part
-from drrej.losses import LOSSES
 from drrej.output import OutputDirectory, OutputFile
 from drrej.rejector import Rejector
 from drrej.steps.common import Source
 from drrej.steps.groups import Decision, OnUnseen
+from drrej.steps.scoring import score
 from drrej.stream import Pass, map_blocks
 
 
@@ -48,10 +48,13 @@ class Scorer:
         self.decision = Decision(rejector, dump, on_unseen)
         self.keep = tuple(keep)
         self.kind = _prediction_kind(rejector, dump)
+        self.loss = rejector.need_ratio().row_loss
+        self.loss.check(dump.schema.names, dump.parts[0].name)
+        prediction = [pa.field("prediction", self.kind.type)] if rejector.has_classes else []
         self.schema = pa.schema(
             [
                 *(dump.schema.field(name) for name in keep),
-                pa.field("prediction", self.kind.type),
+                *prediction,
                 pa.field("loss", pa.float64()),
                 pa.field("ratio", pa.float64()),
                 pa.field("rejected", pa.bool_()),
@@ -65,16 +68,16 @@ class Scorer:
     def __call__(self, block: Block) -> pa.RecordBatch:
         """Score the rows of a block."""
         ratio = self.rejector.need_ratio()
-        kind = LOSSES[ratio.loss]
-        sums = block.sums([self.rejector.beta], kind.needs, self.rejector.precision)
-        losses = kind.expected(sums.at[0])
-        rejected = ~self.decision.accepts(block, losses, sums.prediction)
+        scores = score(block, self.rejector, self.loss)
+        losses = scores.losses
+        rejected = ~self.decision.accepts(block, losses, scores.prediction)
         bad = block.bad if block.bad.any() else None
         if bad is not None:
             rejected = rejected | bad
         columns = [block.columns.column(name) for name in self.keep]
+        if self.rejector.has_classes:
+            columns.append(_nulls_where(self.kind.decode(scores.prediction), bad))
         columns += [
-            _nulls_where(self.kind.decode(sums.prediction), bad),
             _nulls_where(plain_array(losses), bad),
             _nulls_where(plain_array(ratio.density.ratio(losses)), bad),
             boolean_array(rejected),
@@ -89,10 +92,11 @@ def reject(
     options = options or MaskOptions()
     rejector.need_threshold()
     dump = source.open(rejector, labelled=False)
-    keep = kept_columns(dump, options, in_paths=isinstance(output, OutputDirectory))
+    keep = kept_columns(rejector, dump, options, in_paths=isinstance(output, OutputDirectory))
     scorer = Scorer(rejector, dump, keep, options.on_unseen_group)
     allowed = options.on_bad_row == "reject"
-    run = Pass("scoring", labelled=False, keep=(*scorer.keep, *scorer.decision.columns), bad_rows_allowed=allowed)
+    wanted = (*scorer.keep, *scorer.decision.columns, *scorer.loss.columns)
+    run = Pass("scoring", labelled=False, keep=wanted, bad_rows_allowed=allowed)
     rejected = rows = 0
     with _writer(output, dump, scorer.schema) as writer:
         for part, batch in map_blocks(dump, scorer.with_part, run, source.engine, source.notes):
@@ -109,11 +113,13 @@ def _writer(output: OutputFile | OutputDirectory, dump: Dump, schema: pa.Schema)
     return MaskPerPart(str(output.path), output.target, dump.parts, schema)
 
 
-def kept_columns(dump: Dump, options: MaskOptions, in_paths: bool = False) -> Sequence[str]:
+def kept_columns(rejector: Rejector, dump: Dump, options: MaskOptions, in_paths: bool = False) -> Sequence[str]:
     """The columns of the dump that go into the mask; hive columns stay in the paths where the output has these too."""
-    hive = {key for key, _ in dump.parts[0].hive} if in_paths else set()
-    keep = [n for n in dump.other_columns if n not in hive] if options.keep is None else options.keep
-    check_names(keep, dump.schema.names, dump.parts[0].name)
+    left_out = {key for key, _ in dump.parts[0].hive} if in_paths else set()
+    own = MASK_COLUMNS if rejector.has_classes else MASK_COLUMNS[1:]
+    left_out |= {"loss"} & set(rejector.need_ratio().row_loss.columns)  # the mask has it under the same name
+    keep = [n for n in dump.other_columns if n not in left_out] if options.keep is None else options.keep
+    check_names(keep, dump.schema.names, dump.parts[0].name, own)
     return keep
 
 

@@ -110,6 +110,7 @@ _CURVE = {"coverage": _SHARE, "accuracy": _SHARE, "lower": _SHARE, "upper": _SHA
 def _optional_sections() -> Schema:
     calibration = _object({"uncalibrated": _NUMBER, "all": _NUMBER, "accepted": _NUMBER})
     areas = dict.fromkeys(("aurc", "e_aurc", "augrc"), _object(_INTERVAL))
+    cost = _object({"value": _NUMBER, "expected": _NUMBER})
     worst = _object({"group": {"type": ["string", "null"]}, **_INTERVAL}, {"accepted": _COUNT, "errors": _COUNT})
     difference = _object({"value": _NUMBER, "lower": _NUMBER, "upper": _NUMBER})
     differences = dict.fromkeys(("coverage", "accuracy", "base_accuracy", "aurc", "e_aurc", "augrc"), difference)
@@ -122,6 +123,7 @@ def _optional_sections() -> Schema:
         "ece": calibration,
         "brier": calibration,
         **dict.fromkeys(areas, _object({**_INTERVAL, "convention": _TEXT})),
+        "cost": _object({"value": _NUMBER, "expected": _NUMBER, "all": cost}),
         "points": _POINTS,
         "bootstrap": _object({"resamples": _COUNT, "seed": _COUNT}),
         "curve": _list(_object({"tau": _SHARE, **_CURVE})),

@@ -12,11 +12,13 @@ from numpy.typing import NDArray
 from drrej.dumps import Block
 from drrej.dumps.join import sortable_keys
 from drrej.exact import Total
-from drrej.losses import LOSSES, Floats
+from drrej.losses import Floats
 from drrej.metrics import CalibrationTally, LabelledRows
 from drrej.rejector import Rejector
 from drrej.steps.compare import Rivals
+from drrej.steps.cost_figures import CostTally
 from drrej.steps.groups import Decision, Grouping
+from drrej.steps.scoring import score
 from drrej.temperature import label_gaps
 
 Split = tuple[Floats, Floats]
@@ -59,6 +61,7 @@ class Tally:
     scores: dict[str, Split] = field(default_factory=dict)
     masks: Counter[tuple[str, int]] = field(default_factory=Counter)
     keyed: KeyedRows | None = None
+    cost: CostTally | None = None
 
     def __add__(self, other: Tally) -> Tally:
         """Sums and counts; what is kept per row stays with the blocks."""
@@ -72,6 +75,7 @@ class Tally:
             ratio_squared=self.ratio_squared + other.ratio_squared,
             by_group=self.by_group + other.by_group,
             masks=self.masks + other.masks,
+            cost=None if self.cost is None or other.cost is None else self.cost + other.cost,
         )
 
     @property
@@ -95,22 +99,28 @@ class Evaluator:
     def columns(self) -> list[str]:
         """Columns to read besides logits and labels."""
         grouped = () if self.grouping is None else self.grouping.columns
-        return [*self.decision.columns, *grouped, *self.rivals.columns, *([self.key] if self.key else [])]
+        loss = self.rejector.need_ratio().row_loss
+        return [
+            *loss.columns,
+            *self.decision.columns,
+            *grouped,
+            *self.rivals.columns,
+            *([self.key] if self.key else []),
+        ]
 
     def __call__(self, block: Block) -> Tally:
         """The tally."""
         assert block.labels is not None
         rejector, ratio = self.rejector, self.rejector.need_ratio()
-        kind = LOSSES[ratio.loss]
-        betas = [rejector.beta, 1.0]
-        needs = "".join(sorted({*kind.needs, *self.rivals.needs, "q"}))
-        sums = block.sums(betas, [needs, "q"], rejector.precision)
-        losses = kind.expected(sums.at[0])
-        accepted = self.decision.accepts(block, losses, sums.prediction)
-        right = sums.prediction == block.labels
+        scores = score(block, rejector, ratio.row_loss, [1.0], "".join(sorted({*self.rivals.needs, "q"})))
+        sums, losses, prediction = scores.sums, scores.losses, scores.prediction
+        accepted = self.decision.accepts(block, losses, prediction)
         gaps = label_gaps(block.logits, block.labels, sums.largest)
-        everything, kept = LabelledRows(sums.at[0], gaps, right).tally(betas[0], accepted)
-        (raw,) = LabelledRows(sums.at[1], gaps, right).tally(1.0)
+        likeliest = sums.prediction == block.labels  # calibration is about the likeliest class, whatever the action
+        everything, kept = LabelledRows(sums.at[0], gaps, likeliest).tally(rejector.beta, accepted)
+        (raw,) = LabelledRows(sums.at[1], gaps, likeliest).tally(1.0)
+        right = prediction == block.labels
+        costs = ratio.row_loss.costs
         cell = accepted * 2 + right
         with np.errstate(over="ignore"):
             rho = ratio.density.ratio(losses)
@@ -123,10 +133,10 @@ class Evaluator:
             by_class=np.bincount(block.labels * 4 + cell, minlength=4 * rejector.classes).reshape(-1, 4),
             ratio=Total.of(rho),
             ratio_squared=Total.of(squared),
-            by_group=self._by_group(block, sums.prediction, cell),
+            by_group=self._by_group(block, prediction, cell),
             scores={
                 name: (values[right], values[~right])
-                for name, values in self.rivals.rank(block, sums, betas[0]).items()
+                for name, values in self.rivals.rank(block, sums, rejector.beta).items()
             },
             masks=_counted(
                 (name, int(number), int(count))
@@ -134,6 +144,7 @@ class Evaluator:
                 for number, count in enumerate(np.bincount(~rejected * 2 + right, minlength=4))
             ),
             keyed=None if self.key is None else KeyedRows(block_keys(block, self.key), losses, ~right, accepted),
+            cost=None if costs is None else CostTally.of(costs, block.labels, prediction, losses, accepted),
         )
 
     def _by_group(

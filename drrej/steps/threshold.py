@@ -49,6 +49,8 @@ def choose_threshold(
     """Add the threshold that a rule picks on these rows; list the candidates if a `table` is wanted."""
     options = options or ThresholdOptions()
     ratio = rejector.need_ratio()
+    if rule.needs_labels and not rejector.has_classes:
+        raise OptionError(f"--{rule.kind} counts wrong predictions, but this rejector is for rows without logits")
     if options.by is not None and rule.kind not in ("risk", "coverage"):
         raise OptionError(f"--by goes with --risk or --coverage: --{rule.kind} is the same cutoff for every group")
     dump = source.open(rejector, rule.needs_labels)
@@ -92,7 +94,7 @@ def _collect(source: Source, dump: Dump, rejector: Rejector, labelled: bool, opt
     columns = () if grouping is None else grouping.columns
     check_columns(dump, columns, "--by")
     run = Pass("choosing", labelled, keep=columns)
-    return collect_losses(source, dump, rejector, rejector.need_ratio().loss, run, grouping)
+    return collect_losses(source, dump, rejector, rejector.need_ratio().row_loss, run, grouping)
 
 
 def _check_fresh(rejector: Rejector, losses: Losses, rule: Rule, options: ThresholdOptions) -> bool | None:

@@ -10,12 +10,13 @@ import numpy as np
 from drrej.drift import loss_shift, mean_ratio
 from drrej.dumps import Block
 from drrej.exact import Total
-from drrej.losses import LOSSES, Floats, zero_one_loss
+from drrej.losses import Floats, zero_one_loss
 from drrej.metrics import RiskCoverage
 from drrej.rejector import Rejector
 from drrej.steps.common import Source
 from drrej.steps.figures import coverage_figure
 from drrej.steps.groups import Decision, OnUnseen
+from drrej.steps.scoring import score
 from drrej.stream import Pass, map_blocks
 
 
@@ -44,14 +45,15 @@ def unlabelled_figures(source: Source, rejector: Rejector, on_unseen: OnUnseen) 
     """The figures of a report on rows without labels."""
     dump = source.open(rejector, labelled=False)
     ratio = rejector.need_ratio()
-    kind, density = LOSSES[ratio.loss], ratio.density
+    loss, density = ratio.row_loss, ratio.density
+    loss.check(dump.schema.names, dump.parts[0].name)
     decision = Decision(rejector, dump, on_unseen)
 
     def look(block: Block) -> _Look:
-        sums = block.sums([rejector.beta], kind.needs, rejector.precision)
-        losses = kind.expected(sums.at[0])
-        accepted = decision.accepts(block, losses, sums.prediction)
-        doubt = zero_one_loss(sums.at[0])
+        scores = score(block, rejector, loss)
+        losses = scores.losses
+        accepted = decision.accepts(block, losses, scores.prediction)
+        doubt = zero_one_loss(scores.sums.at[0])
         with np.errstate(over="ignore"):
             rho = density.ratio(losses)
             squared = np.square(rho)
@@ -64,7 +66,7 @@ def unlabelled_figures(source: Source, rejector: Rejector, on_unseen: OnUnseen) 
             Total.of(squared),
         )
 
-    run = Pass("evaluating", labelled=False, keep=decision.columns)
+    run = Pass("evaluating", labelled=False, keep=(*decision.columns, *loss.columns))
     blocks = list(map_blocks(dump, look, run, source.engine, source.notes))
     points = RiskCoverage.of(np.concatenate([block.losses for block in blocks]), np.empty(0))
     merged = blocks[0]

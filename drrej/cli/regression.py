@@ -1,0 +1,53 @@
+"""`drrej evaluate --task regression`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from drrej.cli.console import say_notes
+from drrej.errors import OptionError
+
+if TYPE_CHECKING:
+    from drrej.gates import Gate
+    from drrej.rejector import Rejector
+    from drrej.steps.common import Source
+
+
+def report_regression(
+    source: Source,
+    rejector: Rejector,
+    columns: tuple[str | None, str | None],
+    gates: Sequence[Gate],
+    outputs: Sequence[tuple[str, str]],
+    format: str,
+    force: bool,
+    quiet: bool,
+) -> dict[str, Any]:
+    """Evaluate, write the outputs and print; the caller turns failed gates into the exit code."""
+    from drrej.output import OutputFile
+    from drrej.report.json import render_json
+    from drrej.report.regression import render_regression
+    from drrej.steps.regression import evaluate_regression
+
+    prediction, target = columns
+    if prediction is None or target is None:
+        raise OptionError("--task regression needs --prediction COL and --target COL")
+    renderers = {"text": render_regression, "json": render_json}
+    other = next((kind for kind in [format, *(kind for _, kind in outputs)] if kind not in renderers), None)
+    if other is not None:
+        raise OptionError(f"--task regression is reported as text or json, not as {other}")
+    with ExitStack() as stack:
+        files = [(stack.enter_context(OutputFile(path, force)), kind) for path, kind in outputs]
+        report = evaluate_regression(source, rejector, prediction, target, gates)
+        say_notes(source, quiet)
+        for file, kind in files:
+            file.write_text(renderers[kind](report))
+        for file, _ in files:
+            file.commit()
+    if "-" not in [path for path, _ in outputs]:
+        typer.echo(renderers[format](report), nl=False)
+    return report

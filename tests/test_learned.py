@@ -1,0 +1,264 @@
+"""The learned loss and the choice of a loss."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import fail, load_json, make_model, make_rejector, source, succeed, write_dump, write_mask
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+
+import drrej
+from drrej.choice import FOLDS, Trial, augrc_trial, difference_error, folds_of, simplest_of_the_best
+from drrej.learned import FEATURES, NEEDS, LearnedLoss, Learner, LearningRows, error_probability, predict
+from drrej.losses import LOSSES, block_sums
+from drrej.metrics import RiskCoverage
+
+
+def biased_model(rows: int, classes: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """A model whose errors hide in one predicted class, which no plain loss can see."""
+    logits, labels = make_model(rows, classes, seed)
+    rng = np.random.default_rng(seed + 1)
+    fooled = (logits.argmax(axis=1) == 0) & (rng.random(rows) < 0.4)
+    labels[fooled] = rng.integers(1, classes, fooled.sum())
+    return logits, labels
+
+
+def learning_rows(logits: np.ndarray, labels: np.ndarray, temperature: float = 2.0) -> LearningRows:
+    sums = block_sums(logits, [1 / temperature], "qtv", "float64")
+    return LearningRows.of(sums.at[0], sums.prediction, sums.prediction != labels, logits.shape[1])
+
+
+def augrc(losses: np.ndarray, wrong: np.ndarray) -> float:
+    return RiskCoverage.of(losses[~wrong], losses[wrong]).augrc()
+
+
+def test_features_are_what_their_names_say() -> None:
+    logits, labels = make_model(50, 5, 3)
+    rows = learning_rows(logits, labels)
+    z = logits.astype(np.float64) / 2
+    p = np.exp(z - z.max(axis=1, keepdims=True))
+    p /= p.sum(axis=1, keepdims=True)
+    top = p.max(axis=1)
+    rest = np.sort(p, axis=1)[:, :-1] / (1 - top)[:, None]
+    distance = (z.max(axis=1, keepdims=True) - z).sum(axis=1) / 4
+    expected = {
+        "bend": np.log(1 + 20 * (1 - top) / top),
+        "rivals": -(rest * np.log(rest)).sum(axis=1),
+        "distance": distance,
+        "log_distance": np.log(distance),
+    }
+    sure = 1 - top < 1e-9  # here the comparison itself cancels
+    for i, name in enumerate(FEATURES):
+        np.testing.assert_allclose(rows.features[i][~sure], expected[name][~sure], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(rows.base["zero-one"][~sure], np.log((1 - top) / top)[~sure], rtol=1e-6)
+
+
+@pytest.mark.parametrize("strength", [None, 300.0, 10.0, 1.0])
+def test_the_fit_is_the_minimum_that_a_general_optimiser_finds(strength: float | None) -> None:
+    rows = learning_rows(*biased_model(400, 4, 5))
+    model = Learner(rows, "zero-one").fit(strength)
+    inputs = rows.features if strength is not None else rows.features[:0]
+    inputs = (inputs - inputs.mean(axis=1, keepdims=True)) / inputs.std(axis=1, keepdims=True)
+    classes = 4 if strength is not None else 0
+    one_hot = np.eye(4)[:, rows.prediction][:classes]
+    design = np.concatenate([np.ones((1, rows.rows)), rows.base["zero-one"][None], inputs, one_hot])
+    penalty = np.array([0.01, 0.01] + [strength or 0.0] * (len(inputs) + classes))
+    center = np.array([0.0, 1.0] + [0.0] * (len(inputs) + classes))
+
+    def objective(theta: np.ndarray) -> float:
+        eta = theta @ design
+        return float(np.sum(np.logaddexp(0, eta) - rows.wrong * eta) + 0.5 * np.sum(penalty * (theta - center) ** 2))
+
+    found = minimize(objective, center, method="BFGS", options={"gtol": 1e-6, "maxiter": 2000})
+    np.testing.assert_allclose(predict(model, rows), found.x @ design, atol=2e-3)
+
+
+def test_an_infinite_penalty_keeps_the_order_of_the_plain_loss() -> None:
+    rows = learning_rows(*biased_model(500, 4, 6))
+    for base in LOSSES:
+        model = Learner(rows, base).fit(None)
+        assert model.slope > 0
+        assert (model.features, model.class_intercepts) == ({}, ())
+        order = np.argsort(rows.base[base], kind="stable")
+        assert np.all(np.diff(predict(model, rows)[order]) >= 0)
+
+
+def test_tiny_losses_keep_their_precision_and_order() -> None:
+    eta = np.array([-700.0, -300.0, -299.0, -40.0, 0.0, 40.0])
+    exact = np.exp(eta) / (1 + np.exp(eta))
+    np.testing.assert_allclose(error_probability(eta), exact, rtol=1e-14)
+    model = LearnedLoss("zero-one", None, 0.0, 1.0, {}, ())
+    logits = np.array([[0.0, -200.0, -300.0], [0.0, -200.5, -300.0], [0.0, -90.0, -np.inf]])
+    sums = block_sums(logits, [1.0], NEEDS, "float64")
+    losses = model.losses(sums.at[0], sums.prediction, 3)
+    np.testing.assert_allclose(losses, np.exp([-200.0, -200.5, -90.0]), rtol=1e-12)
+
+
+def test_rows_without_rivals_and_impossible_classes_are_no_trouble(tmp_path: Path) -> None:
+    logits, labels = biased_model(600, 4, 8)
+    logits[:40, 3] = -np.inf
+    logits[40:60, 1:] = -np.inf
+    labels[40:60] = 0
+    labels[:40] = np.where(labels[:40] == 3, 0, labels[:40])
+    dump = source(write_dump(tmp_path / "d.parquet", logits, labels))
+    rejector = make_rejector(dump, ratio=drrej.RatioOptions(loss="learned"))
+    mask = write_mask(dump, rejector, tmp_path / "m.parquet")
+    assert np.all((mask["loss"] >= 0) & (mask["loss"] < 1))
+    assert np.all(mask["loss"][40:60] == 0)
+
+
+def test_augrc_of_a_trial_is_that_of_the_metrics_and_its_error_is_that_of_resampling() -> None:
+    rng = np.random.default_rng(0)
+    losses = rng.random(400).round(2)
+    wrong = rng.random(400) < losses
+    one_fold = np.zeros(400, np.int64)
+    trial = augrc_trial(losses, wrong, one_fold)
+    assert trial.augrc == pytest.approx(augrc(losses, wrong), rel=1e-12)
+    assert trial.influence.mean() == pytest.approx(0.0, abs=1e-12)
+    other = (losses + rng.normal(0, 0.2, 400)).round(2)
+    draws = [rng.integers(0, 400, 400) for _ in range(400)]
+    differences = [augrc(losses[d], wrong[d]) - augrc(other[d], wrong[d]) for d in draws]
+    estimate = difference_error(trial, augrc_trial(other, wrong, one_fold))
+    assert estimate == pytest.approx(np.std(differences), rel=0.15)
+
+
+def test_the_simplest_within_one_standard_error_wins() -> None:
+    noise = np.array([1.0, -1.0] * 50)
+    simple, better = Trial(0.100, noise), Trial(0.095, np.zeros(100))
+    assert difference_error(simple, better) == pytest.approx(0.1)
+    assert simplest_of_the_best([simple, better]) == 0
+    assert simplest_of_the_best([Trial(0.3, noise), better]) == 1
+    assert simplest_of_the_best([Trial(0.1, 1e-3 * noise), better]) == 1
+
+
+def test_folds_follow_content_and_spread_the_errors() -> None:
+    rows = learning_rows(*biased_model(300, 4, 1))
+    keys = np.random.default_rng(0).permutation(300).astype(np.uint64)
+    keys[1::2] = keys[::2]
+    fold = folds_of(rows, keys)
+    same = rows.wrong[1::2] == rows.wrong[::2]
+    assert np.all((fold[1::2] == fold[::2])[same])
+    errors = np.bincount(fold[rows.wrong], minlength=FOLDS)
+    assert errors.max() - errors.min() <= 4
+
+
+def test_learning_finds_errors_that_plain_losses_cannot_see(tmp_path: Path) -> None:
+    val, test = biased_model(3000, 5, 1), biased_model(3000, 5, 11)
+    dump = source(write_dump(tmp_path / "v.parquet", *val))
+    target = source(write_dump(tmp_path / "t.parquet", *test))
+    wrong = test[0].argmax(axis=1) != test[1]
+    found = {}
+    for loss in ("log", "zero-one", "brier", "learned", "auto"):
+        rejector = make_rejector(dump, ratio=drrej.RatioOptions(loss=loss))
+        found[loss] = augrc(write_mask(target, rejector, tmp_path / "m.parquet")["loss"], wrong)
+        if loss == "learned":
+            learned = rejector.need_ratio()
+            assert learned.learned is not None
+            assert np.argmax(learned.learned.class_intercepts) == 0
+    assert found["learned"] < 0.97 * min(found["log"], found["zero-one"], found["brier"])
+    assert found["auto"] == found["learned"]
+
+
+def test_auto_keeps_a_plain_loss_where_there_is_nothing_to_learn(tmp_path: Path) -> None:
+    """Labels drawn from softmax(logits / T): the zero-one loss is the truth."""
+    dump = source(write_dump(tmp_path / "v.parquet", *make_model(4000, 5, 2)))
+    auto = make_rejector(dump, ratio=drrej.RatioOptions(loss="auto"))
+    ratio = auto.need_ratio()
+    assert ratio.choice is not None
+    assert [row.loss for row in ratio.choice] == ["zero-one", "brier", "log", "learned"]
+    assert ratio.loss == "zero-one"
+    plain = make_rejector(dump, ratio=drrej.RatioOptions(loss="zero-one")).need_ratio()
+    assert (ratio.log_max_ratio, ratio.min_loss, ratio.fingerprint) == (
+        plain.log_max_ratio,
+        plain.min_loss,
+        plain.fingerprint,
+    )
+    assert drrej.Rejector.from_json(auto.to_json()) == auto
+
+
+@pytest.mark.parametrize("loss", ["learned", "auto"])
+def test_the_document_does_not_depend_on_order_blocks_or_layout(tmp_path: Path, loss: str) -> None:
+    logits, labels = biased_model(1500, 4, 4)
+    order = np.random.default_rng(0).permutation(1500)
+    plain = write_dump(tmp_path / "a.parquet", logits, labels)
+    shuffled = write_dump(tmp_path / "b.parquet", logits[order], labels[order], layout="fixed", row_group=170)
+    texts = set()
+    for path, jobs in ((plain, 1), (shuffled, 2)):
+        dump = source(path, jobs=jobs)
+        texts.add(drrej.fit(dump, drrej.calibrate(dump), drrej.RatioOptions(loss=loss)).to_json())
+    assert len(texts) == 1
+    wide = source(write_dump(tmp_path / "c.parquet", logits.astype(np.float64), labels, layout="wide"))
+    rejector = drrej.threshold(source(plain), drrej.Rejector.from_json(texts.pop()), drrej.Rule("coverage", 0.8))
+    tree = rejector.to_json().replace('"logits": "logits"', '"logits": "logit_*"')
+    other = drrej.Rejector.from_json(tree)
+    mask = write_mask(source(plain), rejector, tmp_path / "m.parquet")
+    assert np.array_equal(mask["loss"], write_mask(wide, other, tmp_path / "n.parquet")["loss"])
+
+
+def test_more_rows_than_are_learned_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("drrej.steps.learning.MOST_ROWS", 1000)
+    logits, labels = biased_model(4000, 4, 9)
+    dump = source(write_dump(tmp_path / "d.parquet", logits, labels, row_group=900))
+    ratio = drrej.fit(dump, drrej.calibrate(dump), drrej.RatioOptions(loss="learned")).need_ratio()
+    assert ratio.rows == 4000
+    assert ratio.mean_loss == pytest.approx(np.mean(logits.argmax(axis=1) != labels), abs=0.03)
+
+
+def test_values_of_the_fit_come_from_models_that_had_not_seen_the_row(tmp_path: Path) -> None:
+    """On few rows a model flatters itself: its own losses are lower than those the ratio is fitted on."""
+    logits, labels = biased_model(200, 10, 12)
+    dump = source(write_dump(tmp_path / "d.parquet", logits, labels))
+    rejector = make_rejector(dump, ratio=drrej.RatioOptions(loss="learned"))
+    own = write_mask(dump, rejector, tmp_path / "m.parquet")["loss"]
+    assert float(own.max()) != rejector.need_ratio().max_loss
+
+
+def test_a_model_that_is_always_right_can_be_learned_from(tmp_path: Path) -> None:
+    logits, _ = make_model(100, 3, 1)
+    dump = source(write_dump(tmp_path / "d.parquet", logits, logits.argmax(axis=1)))
+    start = drrej.fit(dump, drrej.calibrate(dump), drrej.RatioOptions(loss="learned"))
+    assert 0 <= start.need_ratio().max_loss < 0.2
+
+
+def test_labels_are_needed_and_inspect_shows_what_was_learned(tmp_path: Path) -> None:
+    logits, labels = biased_model(1200, 4, 3)
+    dump = write_dump(tmp_path / "d.parquet", logits, labels)
+    bare = write_dump(tmp_path / "bare.parquet", logits)
+    assert "no column 'label'" in fail("fit", bare, "--temperature", "2", "--loss", "learned")
+    succeed("fit", dump, "--temperature", "2", "--loss", "auto", "-o", tmp_path / "r.json")
+    text = succeed("inspect", tmp_path / "r.json").decode()
+    assert "* learned   AUGRC" in text
+    assert "log-odds of an error" in text
+    tree = load_json(tmp_path / "r.json")["ratio"]
+    assert len(tree["learned"]["class_intercepts"]) == 4
+    assert set(tree["learned"]["features"]) <= set(FEATURES)
+
+
+@given(st.integers(0, 2**32 - 1), st.floats(0.01, 0.6), st.integers(2, 6))
+def test_max_loss_with_the_zero_one_loss_is_chows_rule(seed: int, cost: float, classes: int) -> None:
+    """Rejected exactly where max p <= 1 - c, p in 50 digits; the row at the cutoff itself is rejected."""
+    import mpmath
+
+    rng = np.random.default_rng(seed)
+    logits = rng.normal(0, 3, (12, classes)).round(3)
+    losses = drrej.expected_losses(logits, "zero-one", precision="float64")
+    density = drrej.fit_ratio(losses)
+    points = RiskCoverage.of(losses, losses[:0])
+    from drrej.thresholds import choose_cutoff
+
+    cutoff = choose_cutoff(drrej.Rule("max-loss", cost), density, points)
+    assert cutoff == cost
+    with mpmath.workdps(50):
+        for row, loss in zip(logits, losses, strict=True):
+            powers = [mpmath.exp(mpmath.mpf(float(z))) for z in row]
+            top = max(powers) / sum(powers)
+            margin = 1 - mpmath.mpf(cost) - top
+            if abs(margin) > 1e-14:
+                assert (loss >= cutoff) == (margin >= 0)
+    at = float(losses[0])
+    assert choose_cutoff(drrej.Rule("max-loss", at), density, points) == at
+    assert not losses[0] < at
