@@ -7,13 +7,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.paper.data import FOLDS, READERS, DataMissing, load
+from benchmarks.paper.data import FOLDS, READERS, DataMissingError, load
 
 if TYPE_CHECKING:
     from benchmarks.paper.networks import Settings
     from benchmarks.paper.train import Task
 
 METHODS = ("predrej", "css", "defer", "gce")
+VARIANTS = ("kl", "alpha3", "zero_one", "auto")
+RESULTS = Path(__file__).parent / "results"
 
 
 def train(args: argparse.Namespace) -> None:
@@ -36,6 +38,20 @@ def baselines(args: argparse.Namespace) -> None:
             for record in train_baseline(task, name, costs(args.costs), settings, args.work):
                 folder = baseline_folder(task, name, record["cost"], args.work)
                 print(f"{folder}: coverage {record['coverage']:.4f}; {record['seconds']} s", flush=True)
+
+
+def table(args: argparse.Namespace) -> None:
+    """Judge every trained fold with drrej and write the paper's tables, ours beside the paper's."""
+    from benchmarks.paper import results
+
+    results.write_tables(args.work, args.cifar10, args.variants, args.out)
+
+
+def figures(args: argparse.Namespace) -> None:
+    """Draw accuracy against coverage from the table's figures, and the sweeps over alpha and lambda."""
+    from benchmarks.paper import results
+
+    results.write_figures(args.work, args.cifar10, args.out)
 
 
 def _work_of(args: argparse.Namespace) -> "list[tuple[Task, Settings]]":
@@ -66,7 +82,24 @@ def parser() -> argparse.ArgumentParser:
     rivals.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     rivals.add_argument("--costs", type=int, default=5, metavar="N", help="equidistant costs; the paper has 49")
     _add_training(rivals)
+
+    tables = commands.add_parser("table", help=table.__doc__)
+    tables.set_defaults(command=table)
+    tables.add_argument("--variants", nargs="+", choices=VARIANTS, default=list(VARIANTS))
+    _add_judging(tables)
+
+    pictures = commands.add_parser("figures", help=figures.__doc__)
+    pictures.set_defaults(command=figures)
+    _add_judging(pictures)
     return main
+
+
+def _add_judging(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--work", type=Path, required=True, help="directory that the training commands filled")
+    command.add_argument(
+        "--cifar10", type=Path, help="directory with val.parquet and test.parquet of any CIFAR-10 network"
+    )
+    command.add_argument("--out", type=Path, default=RESULTS, help="where results go [beside this script]")
 
 
 def _add_training(command: argparse.ArgumentParser) -> None:
@@ -89,7 +122,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = parser().parse_args(arguments)
     try:
         args.command(args)
-    except DataMissing as error:
+    except DataMissingError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     return 0

@@ -61,7 +61,7 @@ def gce_loss(outputs: torch.Tensor, labels: torch.Tensor, cost: torch.Tensor) ->
 
 
 def css_loss(outputs: torch.Tensor, labels: torch.Tensor, cost: torch.Tensor) -> torch.Tensor:
-    """c s(g_y) + (1 - c) sum over the other classes of s(-g), with the sigmoid loss s(m) = 1 / (1 + e^m)."""
+    """Of a row, c s(g_y) + (1 - c) sum of s(-g) over the other classes, with the sigmoid loss s(m) = 1 / (1 + e^m)."""
     positive = torch.sigmoid(outputs)  # s(-g)
     own = _of_label(positive, labels)
     return cost * (1 - own) + (1 - cost) * (positive.sum(dim=-1) - own)

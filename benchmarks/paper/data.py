@@ -20,7 +20,7 @@ NOISE_RATE = 0.25
 SPLIT_SEED, NOISE_SEED = 0, 1
 
 
-class DataMissing(Exception):
+class DataMissingError(Exception):
     """A dataset is not where it was looked for."""
 
 
@@ -84,7 +84,7 @@ def load(name: str, data: Path) -> Dataset:
     features, labels = _arrays(data, name, read)
     names, codes = np.unique(labels, return_inverse=True)  # UCI counts classes from 1
     if len(names) != classes:
-        raise DataMissing(f"{data}: {name} has labels of {len(names)} classes, expected {classes}")
+        raise DataMissingError(f"{data}: {name} has labels of {len(names)} classes, expected {classes}")
     return Dataset(name, features, codes.astype(np.int64), classes)
 
 
@@ -103,7 +103,7 @@ def _arrays(data: Path, name: str, read: Callable[[Path], Arrays]) -> Arrays:
             return read(folder)
         except FileNotFoundError:
             continue
-    raise DataMissing(f"data not available: no {name}.npz and no {name} files in {data}")
+    raise DataMissingError(f"data not available: no {name}.npz and no {name} files in {data}")
 
 
 def _medmnist(arrays: dict[str, npt.NDArray[np.generic]]) -> Arrays:

@@ -150,9 +150,7 @@ class Residual(nn.Module):
         )
         self.shortcut: nn.Module = nn.Identity()
         if stride > 1 or inputs != outputs:
-            self.shortcut = nn.Sequential(
-                nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs)
-            )
+            self.shortcut = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """Images in, images out."""

@@ -74,7 +74,7 @@ def train_base(task: Task, settings: Settings, work: Path) -> dict[str, Any]:
     Labels in the dumps are clean; the record says what the network was shown.
     """
     folder, rows, inputs = task.folder(work), task.rows(), task.inputs()
-    trained = fit_base(task, settings, work, inputs)
+    trained = fit_base(task, settings, inputs, work)
     accuracies = {}
     for name, part in rows.parts().items():
         logits, labels = outputs_of(trained.model, inputs[part]), task.dataset.labels[part]
@@ -95,8 +95,8 @@ def train_base(task: Task, settings: Settings, work: Path) -> dict[str, Any]:
     return record
 
 
-def fit_base(task: Task, settings: Settings, work: Path, inputs: torch.Tensor) -> Trained:
-    """The base network; a checkpoint with enough epochs is not trained again."""
+def fit_base(task: Task, settings: Settings, inputs: torch.Tensor, work: Path | None = None) -> Trained:
+    """The base network; one with a checkpoint of enough epochs is not trained again."""
     return train(
         partial(task.network, inputs, task.dataset.classes),
         inputs[task.rows().train],
@@ -104,7 +104,7 @@ def fit_base(task: Task, settings: Settings, work: Path, inputs: torch.Tensor) -
         settings,
         nn.CrossEntropyLoss(),
         fold_seed(TRAINING_SEED, task.fold),
-        task.folder(work) / "checkpoint.pt",
+        None if work is None else task.folder(work) / "checkpoint.pt",
     )
 
 
@@ -118,7 +118,7 @@ def train_baseline(
     method, rows, inputs = BASELINES[name], task.rows(), task.inputs()
     labels, base = torch.from_numpy(task.training_labels()), None
     if method.two_stage:
-        base = fit_base(task, settings, work, inputs).model
+        base = fit_base(task, settings, inputs, work).model
         predicted = torch.from_numpy(outputs_of(base, inputs[rows.train]).argmax(axis=1))
         labels = (predicted != labels).float()
     outputs = method.more_outputs + (0 if base else task.dataset.classes)
@@ -138,7 +138,9 @@ def train_baseline(
             logits = own[:, : task.dataset.classes] if base_logits is None else base_logits
             rejected = method.rejects(own)
             folder = baseline_folder(task, name, cost, work)
-            write_dump(folder / "test.parquet", rows.test, logits, task.dataset.labels[rows.test], {"rejected": rejected})
+            write_dump(
+                folder / "test.parquet", rows.test, logits, task.dataset.labels[rows.test], {"rejected": rejected}
+            )
             record = {
                 "method": name,
                 "cost": cost,
