@@ -70,15 +70,17 @@ def _of_variant(reports: dict[int, Report | None]) -> Figures:
         str(target): None if report is None else point(report["coverage"], report["accuracy"]) | {"tau": report["tau"]}
         for target, report in reports.items()
     }
-    return {"validation": validation, "grid": grid(known[0]) if known else []}
+    return {"validation": validation, "grid": grid(known[0]) if known else None}
 
 
-def grid(report: Report) -> list[Figures]:
-    """The paper's grid of τ on the test rows."""
-    return [
-        {"tau": step["tau"], "coverage": percent(step["coverage"]), "accuracy": percent(step["accuracy"])}
-        for step in report["curve"]
-    ]
+def grid(report: Report) -> Figures:
+    """The paper's grid of τ on the test rows, as columns."""
+    steps = report["curve"]
+    return {
+        "tau": [step["tau"] for step in steps],
+        "coverage": [percent(step["coverage"]) for step in steps],
+        "accuracy": [percent(step["accuracy"]) for step in steps],
+    }
 
 
 def _of_method(shell: Shell, folder: Path) -> list[Figures]:

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from benchmarks.paper.collect import METHODS, NOISES, Figures
 from benchmarks.paper.pipeline import VARIANTS
-from benchmarks.paper.table import METHOD_TITLES, TITLES, Cell, of_method, on_grid
+from benchmarks.paper.table import METHOD_TITLES, TITLES, Cell, mean_curve, of_method, on_grid
 
 STYLE = {
     "figure.dpi": 100,
@@ -84,7 +84,7 @@ def sweeps(rows: Sequence[Figures], parameter: str) -> Figure:
             for rank, value in enumerate(values):
                 own = [r["grid"] for r in chosen if (r["dataset"], r["noise"], r["value"]) == (dataset, noise, value)]
                 count = len(own)
-                cells = [cell for cell in (Cell.of(steps) for steps in zip(*own, strict=True)) if cell is not None]
+                cells = [cell for cell in mean_curve(own) if cell is not None] if own else []
                 if cells:
                     _sweep_line(axes, cells, rank, SWEEP_COLOURS[rank], f"{symbol} = {value:g}")
             _label(axes, dataset, noise, count)
@@ -117,8 +117,10 @@ def _panels(datasets: Sequence[str]) -> tuple[Figure, list[list[Axes]]]:
 def _label(axes: Axes, dataset: str, noise: str, folds: int) -> None:
     plural = "fold" if folds == 1 else "folds"
     if not folds:
-        axes.text(0.5, 0.5, "no data", ha="center", transform=axes.transAxes)
-    axes.set_title(f"{TITLES[dataset]}, {noise}" + (f" ({folds} {plural})" if folds else ""), fontsize=9)
+        axes.set_axis_off()
+        axes.text(0.5, 0.5, f"{TITLES[dataset]}, {noise}: not available", ha="center", transform=axes.transAxes)
+        return
+    axes.set_title(f"{TITLES[dataset]}, {noise} ({folds} {plural})", fontsize=9)
     axes.set_xlabel("coverage, %")
     axes.set_ylabel("accuracy, %")
 

@@ -71,10 +71,18 @@ def nearest(cells: Sequence[Cell | None], target: int) -> Cell | None:
     return min(known, key=lambda cell: abs(cell.coverage - target), default=None)
 
 
+def mean_curve(grids: Sequence[Figures]) -> list[Cell | None]:
+    """Cells of the paper's 50 τ, each a mean over folds."""
+    cells = []
+    for number, tau in enumerate(grids[0]["tau"]):
+        points = [{name: grid[name][number] for name in ("coverage", "accuracy")} for grid in grids]
+        cells.append(Cell.of(points, tau))
+    return cells
+
+
 def on_grid(folds: Sequence[Figures], variant: str) -> list[Cell | None]:
     """Cells of the paper's 50 τ, judged on the test rows as the paper does."""
-    grids = [fold["variants"][variant]["grid"] for fold in folds]
-    return [Cell.of(steps, steps[0]["tau"]) for steps in zip(*grids, strict=True)]
+    return mean_curve([fold["variants"][variant]["grid"] for fold in folds])
 
 
 def of_method(folds: Sequence[Figures], method: str) -> list[Cell | None]:
