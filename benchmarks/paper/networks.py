@@ -67,7 +67,8 @@ class Stacked(nn.Module):
         assert isinstance(network, nn.Sequential)
         first, _, second, _, _, last, *normalisation = network
         self.copies = copies
-        self.first = nn.Linear(first.in_features, copies * HIDDEN)
+        # Not initialised: that would draw random numbers, and the batches would differ from those of one network.
+        self.first = nn.utils.skip_init(nn.Linear, first.in_features, copies * HIDDEN)
         self.norm = nn.BatchNorm1d(copies * HIDDEN)
         with torch.no_grad():
             self.first.weight.copy_(first.weight.repeat(copies, 1))
