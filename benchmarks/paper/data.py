@@ -43,8 +43,8 @@ class Fold:
     test: Ints
 
     def parts(self) -> dict[str, Ints]:
-        """The three parts by the name of their dump."""
-        return {"train": self.train, "val": self.val, "test": self.test}
+        """The three parts by the name of their dump, the largest last."""
+        return {"val": self.val, "test": self.test, "train": self.train}
 
 
 def split(rows: int, fold: int) -> Fold:

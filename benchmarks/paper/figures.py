@@ -3,6 +3,7 @@
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
@@ -12,7 +13,7 @@ from benchmarks.paper.collect import METHODS, NOISES, Figures
 from benchmarks.paper.pipeline import VARIANTS
 from benchmarks.paper.table import METHOD_TITLES, TITLES, Cell, mean_curve, of_method, on_grid
 
-STYLE = {
+STYLE: dict[Any, Any] = {
     "figure.dpi": 100,
     "font.size": 9,
     "axes.grid": True,

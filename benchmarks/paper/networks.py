@@ -65,17 +65,17 @@ class Stacked(nn.Module):
     def __init__(self, network: nn.Module, copies: int) -> None:
         super().__init__()
         assert isinstance(network, nn.Sequential)
-        first, _, second, _, _, last, *normalisation = network
+        first, second, last = (layer for layer in network if isinstance(layer, nn.Linear))
         self.copies = copies
         # Not initialised: that would draw random numbers, and the batches would differ from those of one network.
-        self.first = nn.utils.skip_init(nn.Linear, first.in_features, copies * HIDDEN)
+        self.first: nn.Linear = nn.utils.skip_init(nn.Linear, first.in_features, copies * HIDDEN)
         self.norm = nn.BatchNorm1d(copies * HIDDEN)
         with torch.no_grad():
             self.first.weight.copy_(first.weight.repeat(copies, 1))
             self.first.bias.copy_(first.bias.repeat(copies))
         self.second, self.second_bias = self._repeated(second)
         self.last, self.last_bias = self._repeated(last)
-        self.outer = nn.BatchNorm1d(copies * last.out_features) if normalisation else nn.Identity()
+        self.outer: nn.Module = nn.BatchNorm1d(copies * last.out_features) if network[-1] is not last else nn.Identity()
 
     def _repeated(self, layer: nn.Linear) -> tuple[nn.Parameter, nn.Parameter]:
         weight = layer.weight.detach().T.repeat(self.copies, 1, 1)
@@ -134,7 +134,8 @@ def convolutional(inputs: int, outputs: int, normalised: bool = False) -> nn.Mod
         nn.Linear(CONVOLUTION_HIDDEN, outputs),
         *_normalisation(outputs, normalised),
     )
-    return network.to(memory_format=torch.channels_last)  # a third quicker on a CPU
+    network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # a third quicker on a CPU
+    return network
 
 
 class Residual(nn.Module):
@@ -183,7 +184,8 @@ def pixels(images: npt.NDArray[np.generic], train: Ints) -> Floats:
     channels = images[:, None] if images.ndim == 3 else np.moveaxis(images, 3, 1)
     values = channels.astype(np.float32) / 255
     mean, std = values[train].mean(dtype=np.float64), values[train].std(dtype=np.float64)
-    return (values - np.float32(mean)) / np.float32(std)
+    scaled: Floats = (values - np.float32(mean)) / np.float32(std)
+    return scaled
 
 
 EXPERIMENTS = {

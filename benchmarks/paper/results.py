@@ -16,6 +16,8 @@ from benchmarks.paper.collect import Figures, collect, collect_sweeps
 from benchmarks.paper.pipeline import Shell
 from benchmarks.paper.table import RULE, build, markdown, read_published
 
+TABLE_START, TABLE_END = "<!-- tables: written by the command -->", "<!-- end of tables -->"
+
 
 def write_tables(work: Path, cifar10: Path | None, variants: Sequence[str], out: Path) -> None:
     """`folds.json`, `table.json` and `table.md`."""
@@ -30,6 +32,16 @@ def write_tables(work: Path, cifar10: Path | None, variants: Sequence[str], out:
     _write_rows(out / "folds.json", made, "folds", folds)
     _write_rows(out / "table.json", made | {"rule": RULE}, "rows", rows)
     (out / "table.md").write_text(markdown(rows))
+    _show(out.parent / "README.md", markdown(rows))
+
+
+def _show(readme: Path, text: str) -> None:
+    """Put the tables between the two marks of a README, if it has them."""
+    whole = readme.read_text() if readme.is_file() else ""
+    before, start, rest = whole.partition(TABLE_START)
+    _, end, after = rest.partition(TABLE_END)
+    if start and end:
+        readme.write_text(f"{before}{start}\n\n{text}\n{end}{after}")
 
 
 def write_figures(work: Path, cifar10: Path | None, out: Path) -> None:

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -62,7 +63,7 @@ def train(
         model.train()
         for batch in torch.split(torch.randperm(len(labels)), settings.batch):
             optimizer.zero_grad()
-            loss(model(inputs[batch]), labels[batch]).backward()
+            loss(model(inputs[batch]), labels[batch]).backward()  # type: ignore[no-untyped-call]
             optimizer.step()
         state.epoch_done(time.monotonic() - start)
     return Trained(model.eval(), state.epochs, state.seconds)
@@ -88,7 +89,7 @@ class _Checkpoint:
             return
         self.path.parent.mkdir(parents=True, exist_ok=True)
         part = self.path.with_suffix(".part")
-        state = {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
+        state: dict[str, Any] = {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
         state |= {"random": torch.get_rng_state(), "epochs": self.epochs, "seconds": self.seconds}
         torch.save(state, part)
         part.replace(self.path)
