@@ -36,13 +36,14 @@ class Variant:
 
     title: str
     options: tuple[str, ...]
+    optional: bool = False  # older versions of drrej lack it
 
 
 VARIANTS: Mapping[str, Variant] = {
     "kl": Variant("KL", ()),
     "alpha3": Variant("α = 3", ("--alpha", "3")),
     "zero_one": Variant("KL, zero-one loss", ("--loss", "zero-one")),
-    "auto": Variant("KL, `auto`", ("--loss", "auto")),
+    "auto": Variant("KL, `auto`", ("--loss", "auto"), optional=True),
 }
 
 
@@ -94,8 +95,13 @@ def judge_base(shell: Shell, dumps: Path, out: Path, variants: Sequence[str]) ->
 def _judge_variant(shell: Shell, out: Path, name: str, files: tuple[str, str, str]) -> dict[int, Report | None]:
     val, test, start = files
     fitted = shell.path(out / f"{name}.json")
-    shell.drrej("fit", val, "-r", start, *VARIANTS[name].options, "-o", fitted, "-f")
     reports: dict[int, Report | None] = {}
+    try:
+        shell.drrej("fit", val, "-r", start, *VARIANTS[name].options, "-o", fitted, "-f")
+    except CommandError:
+        if not VARIANTS[name].optional:
+            raise
+        return dict.fromkeys(TARGETS)
     for target in TARGETS:
         finished = shell.path(out / f"{name}-{target}.json")
         try:

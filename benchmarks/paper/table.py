@@ -82,7 +82,8 @@ def mean_curve(grids: Sequence[Figures]) -> list[Cell | None]:
 
 def on_grid(folds: Sequence[Figures], variant: str) -> list[Cell | None]:
     """Cells of the paper's 50 τ, judged on the test rows as the paper does."""
-    return mean_curve([fold["variants"][variant]["grid"] for fold in folds])
+    grids = [fold["variants"][variant]["grid"] for fold in folds]
+    return [] if None in grids else mean_curve(grids)
 
 
 def of_method(folds: Sequence[Figures], method: str) -> list[Cell | None]:
