@@ -1,0 +1,132 @@
+"""The command line: `python -m benchmarks.paper train har --data DIR --work DIR`."""
+
+import argparse
+import dataclasses
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarks.paper.data import FOLDS, READERS, DataMissingError, load
+
+if TYPE_CHECKING:
+    from benchmarks.paper.networks import Settings
+    from benchmarks.paper.train import Task
+
+METHODS = ("predrej", "css", "defer", "gce")
+VARIANTS = ("kl", "alpha3", "zero_one", "auto")
+RESULTS = Path(__file__).parent / "results"
+
+
+def train(args: argparse.Namespace) -> None:
+    """Train base networks and write their dumps."""
+    from benchmarks.paper.train import train_base
+
+    for task, settings in _work_of(args):
+        record = train_base(task, settings, args.work)
+        shown = ", ".join(f"{name} {value:.4f}" for name, value in record["accuracy"].items())
+        print(f"{task.folder(args.work)}: accuracy {shown}; {record['seconds']} s", flush=True)
+
+
+def baselines(args: argparse.Namespace) -> None:
+    """Train the baselines, one network per cost, and write their dumps."""
+    from benchmarks.paper.baselines import costs
+    from benchmarks.paper.train import baseline_folder, train_baseline
+
+    for task, settings in _work_of(args):
+        for name in args.methods:
+            for record in train_baseline(task, name, costs(args.costs), settings, args.work):
+                folder = baseline_folder(task, name, record["cost"], args.work)
+                print(f"{folder}: coverage {record['coverage']:.4f}; {record['seconds']} s", flush=True)
+
+
+def table(args: argparse.Namespace) -> None:
+    """Judge every trained fold with drrej and write the paper's tables, ours beside the paper's."""
+    from benchmarks.paper import results
+
+    results.write_tables(args.work, args.cifar10, args.variants, args.out)
+
+
+def figures(args: argparse.Namespace) -> None:
+    """Draw accuracy against coverage from the table's figures, and the sweeps over alpha and lambda."""
+    from benchmarks.paper import results
+
+    results.write_figures(args.work, args.cifar10, args.out)
+
+
+def _work_of(args: argparse.Namespace) -> "list[tuple[Task, Settings]]":
+    from benchmarks.paper.networks import EXPERIMENTS
+    from benchmarks.paper.train import tasks
+    from benchmarks.paper.training import be_reproducible
+
+    be_reproducible()
+    dataset = load(args.dataset, args.data)
+    given = {"epochs": args.epochs, "learning_rate": args.learning_rate}
+    settings = dataclasses.replace(
+        EXPERIMENTS[args.dataset].settings, **{name: value for name, value in given.items() if value is not None}
+    )
+    return [(task, settings) for task in tasks(dataset, args.noise, args.folds, args.rows)]
+
+
+def parser() -> argparse.ArgumentParser:
+    """All commands and their options."""
+    main = argparse.ArgumentParser(prog="python -m benchmarks.paper", description=__doc__)
+    commands = main.add_subparsers(required=True)
+
+    training = commands.add_parser("train", help=train.__doc__)
+    training.set_defaults(command=train)
+    _add_training(training)
+
+    rivals = commands.add_parser("baselines", help=baselines.__doc__)
+    rivals.set_defaults(command=baselines)
+    rivals.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
+    rivals.add_argument("--costs", type=int, default=5, metavar="N", help="equidistant costs; the paper has 49")
+    _add_training(rivals)
+
+    tables = commands.add_parser("table", help=table.__doc__)
+    tables.set_defaults(command=table)
+    tables.add_argument("--variants", nargs="+", choices=VARIANTS, default=list(VARIANTS))
+    _add_judging(tables)
+
+    pictures = commands.add_parser("figures", help=figures.__doc__)
+    pictures.set_defaults(command=figures)
+    _add_judging(pictures)
+    return main
+
+
+def _add_judging(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--work", type=Path, required=True, help="directory that the training commands filled")
+    command.add_argument(
+        "--cifar10", type=Path, help="directory with val.parquet and test.parquet of any CIFAR-10 network"
+    )
+    command.add_argument("--out", type=Path, default=RESULTS, help="where results go [beside this script]")
+
+
+def _add_training(command: argparse.ArgumentParser) -> None:
+    command.add_argument("dataset", choices=READERS)
+    command.add_argument("--data", type=Path, required=True, help="directory with DATASET.npz or the original files")
+    command.add_argument("--epochs", type=int, help="instead of the paper's 40")
+    command.add_argument("--learning-rate", type=float)
+    _add_selection(command)
+
+
+def _add_selection(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--work", type=Path, required=True, help="directory for dumps, outside the repository")
+    command.add_argument("--noise", nargs="+", choices=("clean", "noisy"), default=["clean", "noisy"])
+    command.add_argument("--folds", nargs="+", type=int, default=list(range(1, FOLDS + 1)), metavar="N")
+    command.add_argument("--rows", type=int, help="only the first rows, for a quick look")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command."""
+    args = parser().parse_args(arguments)
+    try:
+        args.command(args)
+    except DataMissingError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,79 @@
+"""The files in `results/`: figures of each fold, the tables, the sweeps, and how they were made."""
+
+import json
+import platform
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+import drrej
+from benchmarks.paper.collect import Figures, collect, collect_sweeps
+from benchmarks.paper.pipeline import Shell
+from benchmarks.paper.table import RULE, build, markdown, read_published
+
+TABLE_START, TABLE_END = "<!-- tables: written by the command -->", "<!-- end of tables -->"
+
+
+def write_tables(work: Path, cifar10: Path | None, variants: Sequence[str], out: Path) -> None:
+    """`folds.json`, `table.json` and `table.md`."""
+    start, shell = time.monotonic(), Shell(work)
+    try:
+        folds = collect(shell, cifar10, variants)
+    finally:
+        shell.save_log("commands-table.log")
+    rows = build(folds, read_published())
+    made = _made(start) | {"commands": len(shell.log)}
+    out.mkdir(parents=True, exist_ok=True)
+    _write_rows(out / "folds.json", made, "folds", folds)
+    _write_rows(out / "table.json", made | {"rule": RULE}, "rows", rows)
+    (out / "table.md").write_text(markdown(rows))
+    _show(out.parent / "README.md", markdown(rows))
+
+
+def _show(readme: Path, text: str) -> None:
+    """Put the tables between the two marks of a README, if it has them."""
+    whole = readme.read_text() if readme.is_file() else ""
+    before, start, rest = whole.partition(TABLE_START)
+    _, end, after = rest.partition(TABLE_END)
+    if start and end:
+        readme.write_text(f"{before}{start}\n\n{text}\n{end}{after}")
+
+
+def write_figures(work: Path, cifar10: Path | None, out: Path) -> None:
+    """`sweeps.json` and the pictures; needs `folds.json`."""
+    from benchmarks.paper.figures import write_all
+
+    start, shell = time.monotonic(), Shell(work)
+    folds = json.loads((out / "folds.json").read_text())["folds"]
+    try:
+        rows = collect_sweeps(shell, cifar10)
+    finally:
+        shell.save_log("commands-figures.log")
+    _write_rows(out / "sweeps.json", _made(start) | {"commands": len(shell.log)}, "sweeps", rows)
+    write_all(folds, rows, out)
+
+
+def _write_rows(path: Path, made: dict[str, Any], name: str, rows: Sequence[Figures]) -> None:
+    """A JSON document with one line per row, so that a change shows where it is."""
+    lines = ",\n".join("  " + json.dumps(row, ensure_ascii=False) for row in rows)
+    path.write_text(f'{{\n "made": {json.dumps(made, ensure_ascii=False)},\n "{name}": [\n{lines}\n ]\n}}\n')
+
+
+def _made(start: float) -> dict[str, Any]:
+    """How a result was made; paths are left out, as they mean nothing elsewhere."""
+    arguments = [Path(word).name if "/" in word else word for word in sys.argv[1:]]
+    return {
+        "command": "python -m benchmarks.paper " + " ".join(arguments),
+        "seconds": round(time.monotonic() - start, 1),
+        "versions": {
+            "drrej": drrej.__version__,
+            "python": platform.python_version(),
+            "numpy": np.__version__,
+            "pyarrow": pa.__version__,
+        },
+    }

@@ -1,0 +1,154 @@
+"""The paper's experiments from training to figures, on a small slice, and their losses against plain arithmetic."""
+
+import json
+import math
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+torch = pytest.importorskip("torch", reason="the paper's experiments train networks: pip install 'drrej[paper]'")
+pytest.importorskip("matplotlib", reason="the paper's experiments draw figures: pip install 'drrej[paper]'")
+
+from benchmarks.paper.__main__ import main  # noqa: E402 - after the check that torch is there
+from benchmarks.paper.baselines import BASELINES, costs  # noqa: E402
+from benchmarks.paper.networks import EXPERIMENTS, Settings, Stacked, tabular  # noqa: E402
+from benchmarks.paper.training import train  # noqa: E402
+
+
+def write_clusters(path, classes=6, rows=3000, features=20):
+    """Points around one centre per class, near enough that some are wrong."""
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, classes, rows)
+    centres = rng.normal(size=(classes, features))
+    np.savez(path, X=(centres[labels] + rng.normal(size=(rows, features))).astype(np.float32), y=labels)
+
+
+@pytest.fixture(scope="module")
+def chain(tmp_path_factory):
+    """One fold, one epoch, small slice: every command once."""
+    folder = tmp_path_factory.mktemp("paper")
+    data, work, out = folder / "data", folder / "work", folder / "results"
+    data.mkdir()
+    write_clusters(data / "har.npz")
+    common = ["har", "--data", str(data), "--work", str(work), "--folds", "1", "--epochs", "1", "--rows", "2500"]
+    judging = ["--work", str(work), "--out", str(out)]
+    assert main(["train", *common, "--learning-rate", "0.05"]) == 0
+    assert main(["baselines", *common, "--costs", "2", "--learning-rate", "0.05"]) == 0
+    assert main(["table", *judging]) == 0
+    assert main(["figures", *judging]) == 0
+    return work, out
+
+
+def test_dumps_hold_the_parts_of_the_fold_with_clean_labels(chain):
+    work, _ = chain
+    for noise in ("clean", "noisy"):
+        parts = [pq.read_table(work / "har" / noise / "fold1" / f"{p}.parquet") for p in ("train", "val", "test")]
+        assert [part.num_rows for part in parts] == [1600, 400, 500]
+        assert parts[0]["label"].equals(pq.read_table(work / "har" / "clean" / "fold1" / "train.parquet")["label"])
+    record = json.loads((work / "har" / "noisy" / "fold1" / "training.json").read_text())
+    assert (record["noise"], record["settings"]["epochs"]) == (0.25, 1)
+
+
+def test_the_table_says_what_the_dumps_say(chain):
+    """Each baseline's coverage and accuracy, recomputed from its dump."""
+    work, out = chain
+    folds = json.loads((out / "folds.json").read_text())["folds"]
+    assert [(fold["dataset"], fold["noise"]) for fold in folds] == [("har", "clean"), ("har", "noisy")]
+    for fold in folds:
+        folder = work / "har" / fold["noise"] / "fold1"
+        for method in BASELINES:
+            for point, cost in zip(fold["baselines"][method], costs(2), strict=True):
+                dump = pq.read_table(folder / method / f"cost-{cost:.4f}" / "test.parquet")
+                accepted = ~dump["rejected"].to_numpy()
+                right = np.array(dump["logits"].to_pylist()).argmax(axis=1) == dump["label"].to_numpy()
+                assert point["coverage"] == pytest.approx(100 * accepted.mean(), abs=1e-4)
+                if accepted.any():
+                    assert point["accuracy"] == pytest.approx(100 * right[accepted].mean(), abs=1e-4)
+                else:
+                    assert point["accuracy"] is None
+
+
+def test_results_name_their_command_and_figures_are_drawn(chain):
+    _, out = chain
+    made = json.loads((out / "table.json").read_text())["made"]
+    assert made["command"].startswith("python -m benchmarks.paper")
+    assert "HAR, noisy" in (out / "table.md").read_text()
+    for name in ("accuracy_coverage", "alpha_sweep", "lambda_sweep"):
+        assert (out / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+        assert "<svg" in (out / f"{name}.svg").read_text()
+
+
+def test_training_that_was_interrupted_ends_with_the_same_network(tmp_path):
+    inputs, labels = torch.randn(40, 5, generator=torch.manual_seed(0)), torch.arange(40) % 3
+
+    def run(epochs, checkpoint=None):
+        settings = Settings(batch=16, learning_rate=0.01, epochs=epochs)
+        loss = torch.nn.CrossEntropyLoss()
+        return train(lambda: tabular(5, 3), inputs, labels, settings, loss, checkpoint=checkpoint).model(inputs)
+
+    whole = run(4)
+    run(2, tmp_path / "checkpoint.pt")
+    assert torch.equal(run(4, tmp_path / "checkpoint.pt"), whole)
+
+
+def test_a_network_in_a_stack_learns_what_it_learns_alone():
+    inputs, labels = torch.randn(64, 20, generator=torch.manual_seed(0)), torch.arange(64) % 6
+    settings = Settings(batch=16, learning_rate=0.01, epochs=3)
+    method = BASELINES["gce"]
+    stack = train(lambda: Stacked(tabular(20, 7), 3), inputs, labels, settings, method.training_loss([0.1, 0.3, 0.4]))
+    alone_loss = method.training_loss([0.3])
+    alone = train(lambda: tabular(20, 7), inputs, labels, settings, lambda out, y: alone_loss(out[None], y))
+    together, single = stack.model(inputs), alone.model(inputs)
+    torch.testing.assert_close(together[1], single, rtol=1e-3, atol=1e-3)
+    assert (together[0] - single).abs().max() > 0.01
+
+
+def softmax(values):
+    powers = [math.exp(value) for value in values]
+    return [power / sum(powers) for power in powers]
+
+
+def sigmoid_loss(margin):
+    return 1 / (1 + math.exp(margin))
+
+
+def test_losses_follow_their_formulas():
+    """One row of three classes at c = 0.3, by plain arithmetic."""
+    cost, label = 0.3, 1
+    outputs = [0.4, -0.2, 1.1, 0.7]
+    p = softmax(outputs)
+    expected = {
+        "defer": -math.log(p[label]) - (1 - cost) * math.log(p[3]),
+        "gce": (1 - p[label] ** 0.7) / 0.7 + (1 - cost) * (1 - p[3] ** 0.7) / 0.7,
+        "css": cost * sigmoid_loss(-0.2) + (1 - cost) * sum(sigmoid_loss(-g) for g in (0.4, 1.1, 0.7)),
+        "predrej": math.exp(0.4) * label + cost * math.exp(-0.4),
+    }
+    for name, value in expected.items():
+        loss = BASELINES[name].training_loss([cost])
+        assert loss(torch.tensor([[outputs]]), torch.tensor([label])).item() == pytest.approx(value, rel=1e-5)
+
+
+def test_rejection_follows_the_rule_of_each_method():
+    outputs = np.array([[1.0, 2.0, 3.0], [3.0, 2.0, 3.0], [-1.0, -2.0, -0.5], [0.0, 0.5, -1.0], [2.0, 0.5, -1.0]])
+    assert BASELINES["defer"].rejects(outputs).tolist() == [True, False, True, False, False]
+    assert BASELINES["css"].rejects(outputs).tolist() == [True, True, True, False, True]
+    assert BASELINES["predrej"].rejects(outputs).tolist() == [False, False, True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("dataset", "inputs", "parameters"),
+    [("har", (2, 561), 40_646), ("gas_drift", (2, 128), 12_934), ("mnist", (2, 1, 28, 28), 1_199_882)],
+)
+def test_base_networks_have_as_many_parameters_as_the_paper_says(dataset, inputs, parameters):
+    """The paper's counts are one higher: the temperature."""
+    classes = 10 if dataset == "mnist" else 6
+    network = EXPERIMENTS[dataset].network(inputs[1], classes, False)
+    assert sum(parameter.numel() for parameter in network.parameters()) == parameters
+    assert network(torch.zeros(inputs)).shape == (2, classes)
+
+
+def test_the_residual_network_takes_medmnist_images():
+    network = EXPERIMENTS["octmnist"].network(1, 4, False)
+    assert sum(parameter.numel() for parameter in network.parameters()) == 11_169_732
+    assert network(torch.zeros(2, 1, 28, 28)).shape == (2, 4)
