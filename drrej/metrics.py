@@ -6,7 +6,7 @@ Rows are ordered by L' and rows that tie stay together, so every figure is the s
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -135,14 +135,20 @@ class RiskCoverage:
     @classmethod
     def of(cls, right: Floats, wrong: Floats) -> RiskCoverage:
         """From the losses of the right and of the wrong rows."""
-        merged = np.concatenate([right, wrong])
-        merged[: right.size].sort()
-        merged[right.size :].sort()
-        wrong = merged[right.size :].copy()
+        return cls.of_parts([right], [wrong])
+
+    @classmethod
+    def of_parts(cls, right: Sequence[Floats], wrong: Sequence[Floats]) -> RiskCoverage:
+        """The same from losses in pieces, such as those of the blocks of a dump."""
+        merged = np.concatenate([*right, *wrong])
+        middle = sum(part.size for part in right)
+        merged[:middle].sort()
+        merged[middle:].sort()
+        errors_at = merged[middle:].copy()
         merged.sort(kind="stable")  # two sorted runs: merged in linear time
         last_of_tie = np.flatnonzero(np.append(merged[1:] != merged[:-1], True))
         losses = merged if last_of_tie.size == merged.size else merged[last_of_tie]
-        errors = np.bincount(np.searchsorted(losses, wrong), minlength=losses.size)
+        errors = np.bincount(np.searchsorted(losses, errors_at), minlength=losses.size)
         np.cumsum(errors, out=errors)
         last_of_tie += 1
         return cls(losses, last_of_tie, errors)
@@ -161,6 +167,15 @@ class RiskCoverage:
         """(accepted, errors) at a cutoff: rows with L' < cutoff."""
         points = self.losses.size if cutoff is None else int(np.searchsorted(self.losses, cutoff))
         return (int(self.accepted[points - 1]), int(self.errors[points - 1])) if points else (0, 0)
+
+    def last_at_risk(self, limit: Fraction) -> int | None:
+        """The last point whose error rate is at most a limit."""
+        for start in range((self.losses.size - 1) // _PIECE * _PIECE, -1, -_PIECE):
+            piece = slice(start, start + _PIECE)
+            held = np.flatnonzero(rate_at_most(self.errors[piece], self.accepted[piece], limit))
+            if held.size:
+                return start + int(held[-1])
+        return None
 
     def aurc(self) -> float:
         """Area under risk against coverage."""

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from drrej.errors import GateError
-from drrej.metrics import RiskCoverage, exact_decimal, proportion, rate_at_most
+from drrej.metrics import RiskCoverage, exact_decimal, proportion
 
 DEFAULT_POINTS = (
     "accuracy@coverage=0.5",
@@ -65,10 +65,10 @@ class Point:
             wanted = math.ceil(exact_decimal(self.at) * points.rows)
             index = int(np.searchsorted(points.accepted, wanted))
         else:
-            held = np.flatnonzero(rate_at_most(points.errors, points.accepted, exact_decimal(self.at)))
-            if not held.size:
+            last = points.last_at_risk(exact_decimal(self.at))
+            if last is None:
                 return 0, 0
-            index = int(held[-1])
+            index = last
         return int(points.accepted[index]), int(points.errors[index])
 
     def value(self, points: RiskCoverage) -> float:

@@ -1,9 +1,14 @@
-"""Importing this module registers the commands, in the order of the pipeline: that of `drrej --help`."""
+"""The commands, in the order of the pipeline: that of `drrej --help`."""
+
+from __future__ import annotations
 
 from importlib import import_module
 
-for _name in (
-    *("calibrate", "fit", "threshold", "evaluate", "reject", "run"),
-    *("sweep", "weights", "inspect", "schema"),
-):
-    import_module(f"drrej.cli.{_name}")
+COMMANDS = ("calibrate", "fit", "threshold", "evaluate", "reject", "run", "sweep", "weights", "inspect", "schema")
+
+
+def register(arguments: list[str]) -> None:
+    """Import the module of the command that is called, which registers it; all of them for help and for errors."""
+    called = arguments[0] if arguments else ""
+    for name in (called,) if called in COMMANDS else COMMANDS:
+        import_module(f"drrej.cli.{name}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import signal
 import sys
@@ -51,7 +52,9 @@ def main() -> Never:
     signal.signal(signal.SIGTERM, _terminate)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:  # nohup has it ignored
         signal.signal(signal.SIGHUP, _terminate)
-    sys.exit(execute())
+    code = execute()
+    gc.freeze()  # what is left is not worth looking through on the way out
+    sys.exit(code)
 
 
 def execute(arguments: Sequence[str] | None = None) -> int:
@@ -64,8 +67,9 @@ def execute(arguments: Sequence[str] | None = None) -> int:
 
 def _run(arguments: list[str]) -> int:
     try:
-        from drrej.cli import commands  # noqa: F401 - registers the commands
+        from drrej.cli.commands import register
 
+        register(arguments)
         result = app(arguments, standalone_mode=False, prog_name="drrej")
         return result if isinstance(result, int) else 0
     except typer.Exit as exit_:

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from drrej._version import __version__
 from drrej.bootstrap import Bootstrap
 from drrej.drift import loss_shift, mean_ratio
@@ -164,9 +162,7 @@ def _evaluator(rejector: Rejector, dump: Dump, options: EvaluateOptions) -> Eval
 
 
 def _curve_of(splits: Sequence[Split]) -> RiskCoverage:
-    return RiskCoverage.of(
-        np.concatenate([right for right, _ in splits]), np.concatenate([wrong for _, wrong in splits])
-    )
+    return RiskCoverage.of_parts([right for right, _ in splits], [wrong for _, wrong in splits])
 
 
 def _report(

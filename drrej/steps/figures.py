@@ -50,7 +50,8 @@ def coverage_curve(points: RiskCoverage) -> list[Report]:
     """Accuracy at 50 steps of coverage in (0, 1], each the smallest coverage that is reached there."""
     curve = []
     for step in range(1, CURVE_STEPS + 1):
-        index = int(np.searchsorted(points.accepted * CURVE_STEPS, step * points.rows))
+        wanted = -(-step * points.rows // CURVE_STEPS)
+        index = int(np.searchsorted(points.accepted, wanted))
         accepted, errors = int(points.accepted[index]), int(points.errors[index])
         accuracy = proportion(accepted - errors, accepted)
         curve.append(
