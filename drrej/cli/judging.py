@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Optional
 
@@ -143,6 +145,17 @@ class Judging:
         if self.baseline_dump and reading.labels_from is None:
             return dataclasses.replace(reading, join_on=None)
         return reading
+
+
+def show_report(report: dict[str, Any], format: Format) -> None:
+    """The report on standard output; on a terminal the text comes with its curve."""
+    from drrej.report import RENDERERS
+
+    typer.echo(RENDERERS[format](report), nl=False)
+    if format == "text" and sys.stdout.isatty():
+        from drrej.report.terminal import terminal_curve
+
+        typer.echo(terminal_curve(report, shutil.get_terminal_size().columns, sys.stdout.encoding), nl=False)
 
 
 def exit_by_gates(report: dict[str, Any]) -> None:
