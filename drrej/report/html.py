@@ -85,7 +85,7 @@ def _short(report: Report) -> str:
 
 def _header(report: Report) -> str:
     return (
-        f'<header>\n<p class="kicker">drrej report</p>\n<h1>{_text(verdict(report))}</h1>\n'
+        f'<header>\n<p class="kicker">drrej report</p>\n<h1>{_text(verdict(report)).replace(" %", "&nbsp;%")}</h1>\n'
         f'<p class="lead">{_text(_decision(report))}</p>\n{_gates(report["gates"])}</header>'
     )
 
@@ -118,7 +118,9 @@ def _cards(report: Report) -> str:
             _card("Without rejection", report["base_accuracy"], counted(report["base_accuracy"]["errors"], "error")),
         ]
     expected = percent(report["expected_accuracy"]["value"])
-    cards.append(f"<div><dt>Expected accuracy</dt><dd><b>{expected}</b><small>what the probabilities say</small></dd></div>")
+    cards.append(
+        f"<div><dt>Expected accuracy</dt><dd><b>{expected}</b><small>what the probabilities say</small></dd></div>"
+    )
     return '<dl class="cards">\n' + "\n".join(cards) + "\n</dl>"
 
 
@@ -183,7 +185,10 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[str]], caption: str = 
     """A table of cells that are HTML already; the first cell of a row is its header."""
     top = "".join(f'<th scope="col">{cell or "<span class=hidden>figure</span>"}</th>' for cell in header)
     body = "".join(
-        f'<tr><th scope="row"{_LONG if len(row[0]) > _LONGEST else ""}>{row[0]}</th>' + "".join(f"<td>{cell}</td>" for cell in row[1:]) + "</tr>\n" for row in rows
+        f'<tr><th scope="row"{_LONG if len(row[0]) > _LONGEST else ""}>{row[0]}</th>'
+        + "".join(f"<td>{cell}</td>" for cell in row[1:])
+        + "</tr>\n"
+        for row in rows
     )
     note = f"<p class=note>{caption}</p>" if caption else ""
     return f'<div class="wide" tabindex="0"><table>\n<thead><tr>{top}</tr></thead>\n<tbody>\n{body}</tbody>\n</table></div>\n{note}'
@@ -194,12 +199,16 @@ def _section(title: str, body: str) -> str:
 
 
 def _side_by_side(*sections: str) -> str:
-    return '<div class="plots">\n' + "\n".join(section for section in sections if section) + "\n</div>"
+    return '<div class="tables">\n' + "\n".join(section for section in sections if section) + "\n</div>"
 
 
 def _plain(table: Table) -> str:
-    cells = [[_text(cell) for cell in row] for row in table.rows]
+    cells = [[_text(row[0]), *(_text(_typeset(cell)) for cell in row[1:])] for row in table.rows]
     return _section(table.title, _table([_text(cell) for cell in table.header], cells, _text(table.remark)))
+
+
+def _typeset(cell: str) -> str:
+    return cell.replace(" - ", "\N{EN DASH}").replace("+-", "\N{PLUS-MINUS SIGN}")
 
 
 def _bar(share: float, kind: str) -> str:

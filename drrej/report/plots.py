@@ -39,7 +39,7 @@ VARIABLES = {
 """The palette (told apart by the colour-blind, dashes help) and the names of its CSS variables."""
 
 _DASHES = ((0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)), (0, (3, 1.5)), (0, (8, 3)), (0, (1, 3)))
-_WIDTH, _HEIGHT = 440, 320
+_WIDTH, _HEIGHT = 400, 310
 _SETTINGS: dict[str, Any] = {
     "svg.fonttype": "none",  # text stays text: it can be read, searched and takes the page's font
     "svg.hashsalt": "drrej",  # the same report gives the same bytes

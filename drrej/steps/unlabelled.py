@@ -42,7 +42,9 @@ class _Look:
         )
 
 
-def unlabelled_figures(source: Source, rejector: Rejector, on_unseen: OnUnseen, pictures: bool = False) -> dict[str, Any]:
+def unlabelled_figures(
+    source: Source, rejector: Rejector, on_unseen: OnUnseen, pictures: bool = False
+) -> dict[str, Any]:
     """The figures of a report on rows without labels."""
     dump = source.open(rejector, labelled=False)
     ratio = rejector.need_ratio()
