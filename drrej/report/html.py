@@ -163,8 +163,9 @@ def _plot_captions(report: Report) -> dict[str, str]:
     if "ece" in report:
         ece = report["ece"]
         captions["reliability"] = (
-            f"On the diagonal, confidence is what it says. Calibration error (ECE) {percent(ece['uncalibrated'])} before "
-            f"the temperature, {percent(ece['all'])} after. Below: where the rows are."
+            "On the diagonal, confidence is what it says. Calibration error (ECE) "
+            f"{percent(ece['uncalibrated'])} before the temperature, {percent(ece['all'])} after. "
+            "Below: where the rows are."
         )
     return captions
 
@@ -191,7 +192,8 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[str]], caption: str = 
         for row in rows
     )
     note = f"<p class=note>{caption}</p>" if caption else ""
-    return f'<div class="wide" tabindex="0"><table>\n<thead><tr>{top}</tr></thead>\n<tbody>\n{body}</tbody>\n</table></div>\n{note}'
+    table = f"<table>\n<thead><tr>{top}</tr></thead>\n<tbody>\n{body}</tbody>\n</table>"
+    return f'<div class="wide" tabindex="0">{table}</div>\n{note}'
 
 
 def _section(title: str, body: str) -> str:

@@ -40,7 +40,7 @@ VARIABLES = {
 
 _DASHES = ((0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)), (0, (3, 1.5)), (0, (8, 3)), (0, (1, 3)))
 _WIDTH, _HEIGHT = 400, 310
-_SETTINGS: dict[str, Any] = {
+_SETTINGS: dict[Any, Any] = {
     "svg.fonttype": "none",  # text stays text: it can be read, searched and takes the page's font
     "svg.hashsalt": "drrej",  # the same report gives the same bytes
     "text.parse_math": False,
@@ -100,7 +100,10 @@ def page_plots(report: Report, texts: dict[str, str]) -> dict[str, str]:
 def _settings() -> Iterator[None]:
     import matplotlib as mpl
 
-    with mpl.rc_context({**mpl.rcParamsDefault, **_SETTINGS}):
+    with mpl.rc_context():
+        mpl.rcdefaults()  # the user's own style would change what the page's colours stand for
+        for name, value in _SETTINGS.items():
+            mpl.rcParams[name] = value
         yield
 
 
@@ -161,7 +164,6 @@ def _percent_axes(axes: Axes, which: str) -> None:
 def _curve(report: Report, width: float, height: float) -> Figure:
     plot = _figure(width, height)
     axes = plot.subplots()
-    assert not isinstance(axes, dict)
     pictures, curve = report.get("pictures", {}), report["coverage_curve"]
     x = [point["coverage"] for point in curve]
     axes.fill_between(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 from drrej.report.numbers import percent
@@ -21,7 +22,7 @@ def terminal_curve(report: dict[str, Any], columns: int, encoding: str | None = 
     if not curve or width < _NARROWEST or not (encoding or "").lower().replace("-", "").startswith("utf"):
         return ""
     base, chosen = report["base_accuracy"]["value"], report["accuracy"]["value"]
-    heights = [point["accuracy"] for point in curve] + [base]
+    heights: list[float] = [point["accuracy"] for point in curve] + [base]
     low, high = min(heights), max(heights)
     span = (high - low) or 1.0
     canvas = _Canvas(width, _LINES)
@@ -31,7 +32,7 @@ def terminal_curve(report: dict[str, Any], columns: int, encoding: str | None = 
 
     for across in range(0, 2 * width, 4):
         canvas.dot(across / (2 * width - 1), row(base))
-    for start, end in zip(curve, curve[1:], strict=False):
+    for start, end in pairwise(curve):
         canvas.line(start["coverage"], row(start["accuracy"]), end["coverage"], row(end["accuracy"]))
     lines = canvas.lines()
     if chosen is not None:

@@ -77,7 +77,7 @@ def confusions(codes: NDArray[np.int64], classes: int, names: Sequence[str] | No
     """The commonest errors among the accepted rows, each coded as label * classes + prediction."""
     pairs, rows = np.unique(codes, return_counts=True)
     order = np.argsort(-rows, kind="stable")[:MOST_CONFUSIONS]
-    top = [
+    top: list[Report] = [
         {
             "label": _name(int(pairs[i]) // classes, names),
             "prediction": _name(int(pairs[i]) % classes, names),
