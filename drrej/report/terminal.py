@@ -8,7 +8,7 @@ from typing import Any
 from drrej.report.numbers import percent
 
 _LINES = 9
-_WIDEST, _NARROWEST = 72, 24
+_WIDEST, _NARROWEST = 72, 36
 _DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 """The bits of a braille sign's dots, four rows of two."""
 
