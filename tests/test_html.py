@@ -233,34 +233,27 @@ def test_intervals_of_percentages_show_both_ends() -> None:
 # The terminal
 
 
-def curve(*accuracies: float | None) -> dict[str, object]:
-    points = [
+def curve(*accuracies: float) -> list[dict[str, float]]:
+    return [
         {"coverage": (number + 1) / len(accuracies), "accuracy": accuracy} for number, accuracy in enumerate(accuracies)
     ]
-    return {
-        "coverage_curve": points,
-        "base_accuracy": {"value": accuracies[-1]},
-        "accuracy": {"value": accuracies[0]},
-        "coverage": {"value": 1 / len(accuracies)},
-    }
 
 
 @pytest.mark.parametrize("columns", [48, 80, 300])
 def test_the_curve_on_a_terminal_fits_and_falls(columns: int) -> None:
-    drawn = terminal_curve(curve(1.0, 0.9, 0.8, 0.5), columns)
-    lines = drawn.splitlines()
+    lines = terminal_curve(curve(1.0, 0.9, 0.8, 0.5), columns, chosen=(0.25, 1.0)).splitlines()
     assert all(len(line) <= columns for line in lines)
     body = [line.split("│")[1] for line in lines if "│" in line]
-    assert "●" in body[0]
-    assert body[0].index("●") < len(body[0]) / 2
+    assert body[0].index("●") == pytest.approx(len(body[0]) / 4, abs=1)
+    assert not any("●" in line for line in body[1:])
+    assert len(body[-1].rstrip()) > len(body[1].rstrip()) - 2 > len(body[0].rstrip()) - 2
     assert lines[2].strip().startswith("100.0 %")
     assert any(line.strip().startswith("50.0 %") for line in lines)
 
 
-def test_no_curve_without_room_or_braille_or_labels() -> None:
+def test_no_curve_without_room_or_braille() -> None:
     assert terminal_curve(curve(1.0, 0.5), 20) == ""
-    assert terminal_curve(curve(1.0, 0.5), 80, "ascii") == ""
-    assert terminal_curve({}, 80) == ""
+    assert terminal_curve(curve(1.0, 0.5), 80, encoding="ascii") == ""
 
 
 def test_a_flat_curve_can_be_drawn() -> None:
@@ -272,6 +265,9 @@ def test_the_curve_is_for_terminals_only(rejector_file: str, test: str) -> None:
     for arguments, seen in (((), True), (("--format", "json"), False)):
         shown = on_a_terminal("evaluate", test, "-r", rejector_file, *arguments)
         assert ("●" in shown) == seen
+    shown = on_a_terminal("sweep", test, "-r", rejector_file, "--loss", "log,brier")
+    assert "accuracy by the loss 'log'" in shown
+    assert shown.count("no rejection") == 2
 
 
 def on_a_terminal(*arguments: str) -> str:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import shutil
-import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Optional
 
 import typer
 
-from drrej.cli.console import complain
+from drrej.cli.console import complain, show_curve
 from drrej.cli.options import Reading, read_rejector
 from drrej.errors import OptionError
 
@@ -152,10 +150,9 @@ def show_report(report: dict[str, Any], format: Format) -> None:
     from drrej.report import RENDERERS
 
     typer.echo(RENDERERS[format](report), nl=False)
-    if format == "text" and sys.stdout.isatty():
-        from drrej.report.terminal import terminal_curve
-
-        typer.echo(terminal_curve(report, shutil.get_terminal_size().columns, sys.stdout.encoding), nl=False)
+    if format == "text" and "coverage_curve" in report:
+        chosen = (report["coverage"]["value"], report["accuracy"]["value"])
+        show_curve(report["coverage_curve"], None if chosen[1] is None else chosen)
 
 
 def exit_by_gates(report: dict[str, Any]) -> None:

@@ -14,8 +14,9 @@ from drrej.report.tables import Table, tables
 Report = dict[str, Any]
 
 _COMPARISONS = ("Difference to the baseline", "Scores", "Masks")
-_NUMBERS = ("Calibration", "Areas", "Drift since the fit")
-"""Tables that are shown as the text report shows them; the others have a form of their own here."""
+_POINTS = "Points of the curve"
+_OWN_FORM = ("Coverage and accuracy", "Curve", "By class")
+"""Titles of the text report's tables: what is neither of these, nor by group, goes beside the plots as it is."""
 
 _TAU_EVERY = 5
 _LONGEST, _LONG = 32, ' class="long"'
@@ -25,6 +26,7 @@ _SAFE = "default-src 'none'; style-src 'unsafe-inline'"
 def render_html(report: Report) -> str:
     """The page; what a report without labels lacks is left out."""
     plain = {table.title: table for table in tables(report)}
+    beside = [title for title in plain if title not in (*_COMPARISONS, _POINTS, *_OWN_FORM, f"By {report.get('by')}")]
     plots = page_plots(report, _plot_texts(report))
 
     def shown(*titles: str) -> str:
@@ -33,11 +35,11 @@ def render_html(report: Report) -> str:
     sections = [
         _header(report),
         _cards(report),
-        _plots(report, plots, shown(*_NUMBERS)),
+        _plots(report, plots, shown(*beside)),
         shown(*_COMPARISONS),
         _members(report),
         _confusions(report),
-        _side_by_side(_taus(report), shown("Points of the curve")),
+        _side_by_side(_taus(report), shown(_POINTS)),
         _made(report),
     ]
     style = files("drrej.report").joinpath("page.css").read_text(encoding="utf-8")
@@ -300,5 +302,6 @@ def _made(report: Report) -> str:
         "How it was made",
         f'<ul class="facts">\n{words}</ul>\n<h3>The commands to repeat it</h3>\n'
         f'<pre tabindex="0"><code>{commands}</code></pre>\n'
-        "<p class=note>VAL stands for the dump that the rejector was made on.</p>",
+        "<p class=note>VAL stands for the dump that the rejector was made on; a guarantee needs fresh rows for its "
+        "threshold.</p>",
     )

@@ -128,7 +128,7 @@ def _counted(name: str, counts: Sequence[int]) -> Report:
 
 
 def made_by(rejector: Rejector, command: str) -> Report:
-    """How the rejector came to be: in words, and as commands; VAL stands for the dumps it was made on."""
+    """How the rejector came to be: in words, and as commands; capitals stand for files that it does not name."""
     return {"words": describe_sections(rejector), "commands": [*_commands(rejector), *([command] if command else [])]}
 
 
@@ -148,7 +148,9 @@ def _commands(rejector: Rejector) -> list[str]:
     reading += ["--classes", _classes(rejector.class_names)] if rejector.class_names else []
     options = ["--alpha", f"{ratio.alpha:g}"] if ratio.alpha != 1.0 else []
     options += ["--lambda", f"{ratio.lam:g}"] if ratio.lam != 1.0 else []
-    options += ["--loss", ratio.loss] if ratio.loss != "log" else []
+    options += ["--loss", "auto" if ratio.choice else ratio.loss] if ratio.loss != "log" or ratio.choice else []
+    options += ["--cost-matrix", "COSTS"] if ratio.costs else []
+    options += ["--loss-column", ratio.loss_column] if ratio.loss_column else []
     if calibration.method == "given":
         start = [["fit", "VAL", "--temperature", repr(calibration.temperature), *options, *reading]]
     else:
@@ -157,6 +159,8 @@ def _commands(rejector: Rejector) -> list[str]:
     rule = threshold.rule
     last = ["threshold", "VAL", "-r", "-", f"--{rule.kind}", repr(rule.target)]
     last += ["--confidence", repr(rule.confidence)] if rule.confidence is not None else []
+    last += ["--method", rule.method] if rule.method and rule.kind == "risk" else []
     last += ["--by", threshold.by] if threshold.by else []
+    last += ["--allow-reuse"] if rule.reused else []
     steps = [shlex.join(["drrej", *words]) for words in [*start, [*last, "-o", "rejector.json"]]]
     return [" |\n  ".join(steps)]
