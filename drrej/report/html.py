@@ -212,7 +212,7 @@ def _plain(table: Table) -> str:
 
 
 def _typeset(cell: str) -> str:
-    return cell.replace(" - ", "\N{EN DASH}").replace("+-", "\N{PLUS-MINUS SIGN}")
+    return cell.replace(" - ", " to ").replace("+-", "\N{PLUS-MINUS SIGN}")
 
 
 def _bar(share: float, kind: str) -> str:
