@@ -65,6 +65,11 @@ class CalibrationTally:
         """Mean of max p: the accuracy that the probabilities promise."""
         return int(self.bin_confidence.sum()) / (self.rows * _CONFIDENCE_UNITS) if self.rows else None
 
+    def bin(self, number: int) -> tuple[float, float]:
+        """(mean confidence, accuracy) in a bin that has rows."""
+        rows = int(self.bin_rows[number])
+        return int(self.bin_confidence[number]) / (rows * _CONFIDENCE_UNITS), int(self.bin_right[number]) / rows
+
     @property
     def ece(self) -> float | None:
         """Expected calibration error over 15 equal-width bins (a, b] of max p."""

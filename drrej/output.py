@@ -38,7 +38,7 @@ class OutputFile:
         self.final = Path(os.path.realpath(target))
         self._force = force
         self._path: str | None = None
-        self._text: str | None = None
+        self._content: bytes | None = None
         self._lock: IO[bytes] | None = None
         self._committed = False
         self._piped = self.target == STDOUT or _is_pipe(target)
@@ -77,12 +77,16 @@ class OutputFile:
 
     def write_text(self, text: str) -> None:
         """Write the whole content as text."""
+        self.write_bytes(text.encode())
+
+    def write_bytes(self, content: bytes) -> None:
+        """Write the whole content."""
         if self._piped:
-            self._text = text
+            self._content = content
             return
         try:
-            with open(self.path, "w", encoding="utf-8") as stream:
-                stream.write(text)
+            with open(self.path, "wb") as stream:
+                stream.write(content)
         except OSError as error:
             raise cannot_write(self.name, error) from None
 
@@ -102,7 +106,7 @@ class OutputFile:
     def _copy_out(self) -> None:
         with contextlib.ExitStack() as files:
             content: IO[bytes]
-            content = io.BytesIO(self._text.encode()) if self._text is not None else open(self.path, "rb")  # noqa: SIM115
+            content = io.BytesIO(self._content) if self._content is not None else open(self.path, "rb")  # noqa: SIM115
             files.enter_context(content)
             if self.target != STDOUT:
                 shutil.copyfileobj(content, files.enter_context(open(self.target, "wb")), 1 << 20)

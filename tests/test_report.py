@@ -9,7 +9,7 @@ import pytest
 from conftest import source
 
 import drrej
-from drrej.report import ENDINGS, RENDERERS
+from drrej.report import ENDINGS, PLOTS, RENDERERS
 from drrej.report.numbers import figure
 from drrej.report.tables import MOST_CLASSES
 from drrej.report.text import render_text
@@ -67,7 +67,7 @@ def test_json_is_the_document_itself(report: dict[str, Any]) -> None:
 
 
 def test_every_ending_has_a_renderer() -> None:
-    assert set(ENDINGS.values()) <= set(RENDERERS)
+    assert set(ENDINGS.values()) == {*RENDERERS, *PLOTS} - {"github"}
 
 
 def test_text_has_the_figures_and_no_wide_lines(report: dict[str, Any]) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -28,6 +30,17 @@ def say_notes(source: Source, quiet: bool) -> None:
         complain(f"{notes.zeros} probabilities of 0 were raised to the smallest positive number", "note")
     if notes.left_out:
         complain(f"{notes.left_out} rows without a label in {source.options.labels_from} were left out", "note")
+
+
+def show_curve(
+    curve: Sequence[dict[str, Any]], chosen: tuple[float, float] | None = None, title: str = "accuracy"
+) -> None:
+    """The accuracy-coverage curve on standard output, if that is a terminal."""
+    if sys.stdout.isatty():
+        from drrej.report.terminal import terminal_curve
+
+        columns = shutil.get_terminal_size().columns
+        print(terminal_curve(curve, columns, chosen, title, sys.stdout.encoding), end="")
 
 
 def progress(quiet: bool) -> Progress:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
+import shlex
+import sys
 from contextlib import ExitStack
-from typing import Annotated, Literal, Optional
+from typing import TYPE_CHECKING, Annotated, Literal, Optional
 
 import typer
 
 from drrej.cli.console import say_notes
-from drrej.cli.judging import Format, Judging, exit_by_gates
+from drrej.cli.judging import Format, Judging, exit_by_gates, show_report
 from drrej.cli.main import app
 from drrej.cli.options import Dumps, Reading, RejectorIn, grouped, read_rejector
 from drrej.cli.regression import report_regression
 from drrej.errors import OptionError
+
+if TYPE_CHECKING:
+    from drrej.steps.evaluate import EvaluateOptions
 
 
 @app.command()
@@ -50,7 +56,7 @@ def evaluate(
 ) -> None:
     """Report coverage and accuracy; judge gates."""
     from drrej.output import OutputFile
-    from drrej.report import RENDERERS
+    from drrej.report import render
     from drrej.steps.evaluate import evaluate as step
 
     outputs = [(path, format if path == "-" else format_of(path)) for path in output or []]
@@ -66,6 +72,7 @@ def evaluate(
     if prediction is not None or target is not None:
         raise OptionError("--prediction and --target go with --task regression")
     gates, options = judging.gates(), judging.options(reading, by, labels=not no_labels)
+    options = with_pictures(options, outputs)
     source = judging.reading(reading).source(dumps)
     with ExitStack() as stack:
         files = [(stack.enter_context(OutputFile(path, force)), kind) for path, kind in outputs]
@@ -73,11 +80,11 @@ def evaluate(
         report = step(source, document, gates, judging.with_baseline_dump(options, reading, document))
         say_notes(source, reading.quiet)
         for file, kind in files:
-            file.write_text(RENDERERS[kind](report))
+            file.write_bytes(render(report, kind))
         for file, _ in files:
             file.commit()
     if "-" not in (output or []):
-        typer.echo(RENDERERS[format](report), nl=False)
+        show_report(report, format)
     exit_by_gates(report)
 
 
@@ -89,3 +96,18 @@ def format_of(path: str) -> str:
     if ending not in ENDINGS and (os.path.isfile(path) or not os.path.exists(path)):
         raise OptionError(f"-o {path}: the ending says the format; use one of {', '.join(ENDINGS)}")
     return ENDINGS.get(ending, "json")
+
+
+def with_pictures(options: EvaluateOptions, outputs: list[tuple[str, str]]) -> EvaluateOptions:
+    """The options with what pages and plots need, if one of them is wanted; raises when it cannot be drawn."""
+    from drrej.report import PLOTS
+    from drrej.report.plots import need_matplotlib
+
+    drawn = [(path, kind) for path, kind in outputs if kind in (*PLOTS, "html")]
+    if not drawn:
+        return options
+    need_matplotlib(f"-o {drawn[0][0]}")
+    for path, kind in drawn:
+        if kind in PLOTS and not options.labels:
+            raise OptionError(f"-o {path}: the curve needs labels; it does not go with --no-labels")
+    return dataclasses.replace(options, pictures=True, command=shlex.join(["drrej", *sys.argv[1:]]))

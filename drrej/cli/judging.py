@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Optional
 
 import typer
 
-from drrej.cli.console import complain
+from drrej.cli.console import complain, show_curve
 from drrej.cli.options import Reading, read_rejector
 from drrej.errors import OptionError
 
@@ -143,6 +143,16 @@ class Judging:
         if self.baseline_dump and reading.labels_from is None:
             return dataclasses.replace(reading, join_on=None)
         return reading
+
+
+def show_report(report: dict[str, Any], format: Format) -> None:
+    """The report on standard output; on a terminal the text comes with its curve."""
+    from drrej.report import RENDERERS
+
+    typer.echo(RENDERERS[format](report), nl=False)
+    if format == "text" and "coverage_curve" in report:
+        chosen = (report["coverage"]["value"], report["accuracy"]["value"])
+        show_curve(report["coverage_curve"], None if chosen[1] is None else chosen)
 
 
 def exit_by_gates(report: dict[str, Any]) -> None:

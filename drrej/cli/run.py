@@ -10,7 +10,7 @@ import typer
 
 from drrej.cli.calibrate import warn_unconverged
 from drrej.cli.console import say_notes
-from drrej.cli.judging import Format, Judging, exit_by_gates
+from drrej.cli.judging import Format, Judging, exit_by_gates, show_report
 from drrej.cli.main import app
 from drrej.cli.options import Memory, Precision, RatioChoice, Reading, RuleChoice, check_one_stdin, grouped
 from drrej.cli.threshold import Guarantee, warn_uncertified
@@ -80,5 +80,5 @@ def run(
     warn_unconverged(rejector.need_calibration().converged, reading.quiet)
     say_notes(source, reading.quiet)
     say_notes(target, reading.quiet)
-    typer.echo(RENDERERS[format](report), nl=False)
+    show_report(report, format)
     exit_by_gates(report)

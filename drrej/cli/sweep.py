@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from drrej.cli.console import say_notes
+from drrej.cli.console import say_notes, show_curve
 from drrej.cli.main import app
 from drrej.cli.options import Dumps, Output, Precision, Reading, Start, grouped
 from drrej.errors import OptionError
@@ -48,6 +48,9 @@ def sweep(
         say_notes(source, reading.quiet)
         file.write_text(render[format](table))
         file.commit()
+    if format == "text" and output.output == "-":
+        for name, curve in table.get("curves", {}).items():
+            show_curve(curve, title=f"accuracy by the loss '{name}'")
 
 
 def _numbers(option: str, text: str) -> list[float]:

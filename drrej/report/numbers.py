@@ -33,3 +33,29 @@ def interval(group: dict[str, Any], digits: int = 4) -> str:
     if group["lower"] is None:
         return "-"
     return f"{figure(group['lower'], digits)} - {figure(group['upper'], digits)}"
+
+
+def percent(value: float | None, least: int = 1) -> str:
+    """A share as a percentage with `least` decimals, or as many more as keep it from looking like 0 or 100 %."""
+    if value is None:
+        return "-"
+    for digits in range(least, 7):
+        text = f"{100 * value:.{digits}f}"
+        whole = float(text)
+        if (whole == 100) == (value == 1) and (whole == 0) == (value == 0):
+            break
+    return f"{text} %"
+
+
+def percents(lower: float, upper: float) -> str:
+    """An interval of shares as percentages."""
+    for digits in range(1, 7):
+        low, high = f"{100 * lower:.{digits}f}", f"{100 * upper:.{digits}f}"
+        if low != high or lower == upper:
+            break
+    return f"{low}\N{EN DASH}{high} %"
+
+
+def counted(number: int, what: str) -> str:
+    """`1 error`, `2 errors`."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"

@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from drrej._version import __version__
 from drrej.bootstrap import Bootstrap
 from drrej.drift import loss_shift, mean_ratio
@@ -15,7 +18,7 @@ from drrej.gates import Gate, lookup, metrics_of
 from drrej.metrics import RiskCoverage
 from drrej.points import DEFAULT_POINTS, Point
 from drrej.rejector import Rejector
-from drrej.steps import figures
+from drrej.steps import figures, pictures
 from drrej.steps.baseline import FIGURES, keyed_rows, paired_differences, report_differences
 from drrej.steps.common import Source
 from drrej.steps.compare import Rivals, accuracy_near, area_rows, score_row
@@ -45,7 +48,10 @@ class BaselineDump:
 
 @dataclass(frozen=True)
 class EvaluateOptions:
-    """What the report holds besides the figures that every report has."""
+    """What the report holds besides the figures that every report has.
+
+    `pictures` adds what a page or a plot shows; `command` is how to make the report again, for that page.
+    """
 
     points: Sequence[Point] = ()
     bootstrap: int = 0
@@ -56,6 +62,8 @@ class EvaluateOptions:
     on_unseen_group: OnUnseen = "error"
     baseline: Report | None = None
     baseline_dump: BaselineDump | None = None
+    pictures: bool = False
+    command: str = ""
 
     def __post_init__(self) -> None:
         if self.bootstrap < 0:
@@ -94,7 +102,9 @@ def evaluate(
     if options.labels:
         body = _labelled(source, rejector, gates, options)
     else:
-        body = unlabelled_figures(source, rejector, options.on_unseen_group)
+        body = unlabelled_figures(source, rejector, options.on_unseen_group, options.pictures)
+    if options.pictures:
+        body["pictures"]["made"] = pictures.made_by(rejector, options.command)
     report = {**head, "rows": body.pop("rows"), **decision, **body}
     report["gates"] = [gate.judge(report) for gate in gates]
     return report
@@ -131,6 +141,7 @@ def _labelled(source: Source, rejector: Rejector, gates: Sequence[Gate], options
     scores = {name: _curve_of([tally.scores[name] for tally in tallies]) for name in tallies[0].scores}
     keyed = KeyedRows.joined(tally.keyed for tally in tallies if tally.keyed is not None) if evaluator.key else None
     losses = [tally.losses for tally in tallies]
+    confused = [tally.confused for tally in tallies if tally.confused is not None]
     tallies.clear()
     points = _curve_of(losses)
     losses.clear()
@@ -139,6 +150,8 @@ def _labelled(source: Source, rejector: Rejector, gates: Sequence[Gate], options
         groups = figures.per_group(merged.by_group)
         report |= {"by": options.by, "per_group": groups, "worst_group": figures.worst_group(groups)}
     report |= _rivals(scores, merged, points, wanted, bootstrap, options.rivals)
+    if options.pictures:
+        report["pictures"] = _pictures(rejector, merged, points, np.concatenate(confused), options)
     if options.baseline is not None:
         report["difference"] = report_differences(report, options.baseline)
     if options.baseline_dump is not None:
@@ -147,6 +160,8 @@ def _labelled(source: Source, rejector: Rejector, gates: Sequence[Gate], options
         then = keyed_rows(other.source, other.rejector, other.key, options.on_unseen_group)
         draws = Bootstrap(options.bootstrap or PAIRED_RESAMPLES, options.seed, source.engine.workers)
         report["difference"] = paired_differences(keyed, then, other.key, draws)
+        if options.pictures:
+            report["pictures"]["baseline"] = _baseline_picture(then)
         report["bootstrap"] = {"resamples": draws.resamples, "seed": draws.seed}
     return report
 
@@ -158,7 +173,8 @@ def _evaluator(rejector: Rejector, dump: Dump, options: EvaluateOptions) -> Eval
     rejector.need_ratio().row_loss.check(dump.schema.names, dump.parts[0].name)
     check_columns(dump, [] if grouping is None else grouping.columns, "--by")
     check_columns(dump, [key] if key else [], "--join-on")
-    return Evaluator(rejector, Decision(rejector, dump, options.on_unseen_group), options.rivals, grouping, key)
+    decision = Decision(rejector, dump, options.on_unseen_group)
+    return Evaluator(rejector, decision, options.rivals, grouping, key, options.pictures)
 
 
 def _curve_of(splits: Sequence[Split]) -> RiskCoverage:
@@ -195,6 +211,41 @@ def _report(
     if bootstrap is not None:
         report["bootstrap"] = {"resamples": bootstrap.resamples, "seed": bootstrap.seed}
     return report
+
+
+def _pictures(
+    rejector: Rejector, merged: Tally, points: RiskCoverage, confused: NDArray[np.int64], options: EvaluateOptions
+) -> Report:
+    names = rejector.class_names
+    classes = [(str(k) if names is None else names[k], merged.by_class[k]) for k in range(rejector.classes)]
+    drawn: Report = {
+        "ideal": pictures.ideal_curve(points.total_errors, points.rows),
+        "reliability": {
+            "uncalibrated": pictures.reliability(merged.uncalibrated),
+            "calibrated": pictures.reliability(merged.all),
+        },
+        "losses": pictures.loss_histogram(points),
+        "classes": pictures.worst_rows([(name, counts) for name, counts in classes if counts.any()]),
+        "confusions": pictures.confusions(confused, rejector.classes, names),
+    }
+    if options.by is not None:
+        groups = sorted({group for group, _ in merged.by_group})
+        cells = [(group, [merged.by_group[group, cell] for cell in range(4)]) for group in groups]
+        drawn["groups"] = pictures.worst_rows(cells)
+    if options.baseline is not None and "coverage_curve" in options.baseline:
+        drawn["baseline"] = {key: options.baseline[key] for key in ("coverage_curve", "coverage", "accuracy")}
+    return drawn
+
+
+def _baseline_picture(then: KeyedRows) -> Report:
+    """The curve and the decision of the baseline's dump."""
+    points = RiskCoverage.of(then.losses[~then.wrong], then.losses[then.wrong])
+    accepted = int(np.count_nonzero(then.accepted))
+    return {
+        "coverage_curve": figures.coverage_curve(points),
+        "coverage": figures.coverage_figure(accepted, points.rows),
+        "accuracy": figures.accuracy_figure(int(np.count_nonzero(then.accepted & then.wrong)), accepted),
+    }
 
 
 def _rivals(

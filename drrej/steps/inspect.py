@@ -263,6 +263,16 @@ def describe_rejector(path: str, rejector: Rejector) -> str:
     return "\n".join([*lines, "go on with:", f"  drrej reject DUMP -r {shlex.quote(path)} -o mask.parquet"])
 
 
+def describe_sections(rejector: Rejector) -> list[str]:
+    """What a finished rejector does, a line for each fact."""
+    ratio, threshold = rejector.need_ratio(), rejector.need_threshold()
+    return [
+        _calibration_line(rejector.need_calibration()),
+        *_ratio_lines(ratio),
+        *_threshold_lines(threshold, ratio),
+    ]
+
+
 def _calibration_line(calibration: Calibration) -> str:
     line = f"temperature: {calibration.temperature:.6g}, so probabilities are {_effect(calibration.temperature)}"
     if calibration.method == "given":

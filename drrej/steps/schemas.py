@@ -95,7 +95,7 @@ def report_schema() -> Schema:
             )
         ),
     }
-    body = _object(required, _optional_sections())
+    body = _object(required, {**_optional_sections(), "pictures": _pictures()})
     return {"$schema": _DIALECT, "title": "drrej report", **body}
 
 
@@ -105,6 +105,33 @@ _ACCURACY = _object({**_INTERVAL, "errors": _COUNT})
 _POINT = _object({**_INTERVAL, "accepted": _COUNT, "errors": _COUNT})
 _POINTS: Schema = {"type": "object", "additionalProperties": _POINT}
 _CURVE = {"coverage": _SHARE, "accuracy": _SHARE, "lower": _SHARE, "upper": _SHARE}
+
+
+def _pictures() -> Schema:
+    """What a page or a plot shows besides."""
+    bins = _object({**dict.fromkeys(("lower", "upper", "share", "confidence", "accuracy"), _SHARE), "rows": _COUNT})
+    counts = _list(_COUNT)
+    histogram = _object(
+        {"scale": {"enum": ["linear", "log"]}, "edges": _list({"type": "number"})},
+        {"right": counts, "wrong": counts, "rows": counts},
+    )
+    shares = ("coverage", "accuracy", "error_rate", "base_accuracy", "of_highest")
+    member = {"name": _TEXT, **dict.fromkeys(("rows", "accepted", "errors"), _COUNT), **dict.fromkeys(shares, _SHARE)}
+    rest = {"anyOf": [{"type": "null"}, _object({**member, "members": _COUNT})]}
+    members = _object({"shown": _list(_object(member)), "rest": rest})
+    pair = _object({"label": _TEXT, "prediction": _TEXT, "rows": _COUNT, "share": _SHARE})
+    baseline = {"coverage_curve": _list(_object(_CURVE)), "coverage": _COVERAGE, "accuracy": _ACCURACY}
+    return _object(
+        {"losses": histogram, "made": _object({"words": _list(_TEXT), "commands": _list(_TEXT)})},
+        {
+            "ideal": _list(_object({"coverage": _SHARE, "accuracy": _SHARE})),
+            "reliability": _object({"uncalibrated": _list(bins), "calibrated": _list(bins)}),
+            "classes": members,
+            "groups": members,
+            "confusions": _object({"errors": _COUNT, "top": _list(pair), "other_pairs": _COUNT, "other_rows": _COUNT}),
+            "baseline": _object(baseline),
+        },
+    )
 
 
 def _optional_sections() -> Schema:

@@ -21,6 +21,7 @@ from drrej.ratio import fit_ratio
 from drrej.rejector import Rejector
 from drrej.rowloss import RowLoss
 from drrej.steps.common import Source
+from drrej.steps.figures import coverage_curve
 from drrej.steps.fit import RatioOptions
 from drrej.steps.scoring import score
 from drrej.stream import Pass, map_blocks
@@ -57,7 +58,7 @@ class _Taken:
 
 
 def sweep(source: Source, rejector: Rejector, grid: Grid | None = None, labelled: bool = True) -> dict[str, Any]:
-    """The table; figures that need labels are None without them."""
+    """The table, and the accuracy-coverage curve of each loss; without labels there is neither accuracy nor curve."""
     grid = grid or Grid()
     rejector.need_calibration()
     dump = source.open(rejector, labelled)
@@ -73,10 +74,13 @@ def sweep(source: Source, rejector: Rejector, grid: Grid | None = None, labelled
         raise DumpError(f"{dump.parts[0].name}: no row has a label")
     outcomes = [part.wrong for part in taken if part.wrong is not None]
     table: list[dict[str, Any]] = []
+    curves: dict[str, Any] = {}
     for number, name in enumerate(grid.losses):
         values = np.concatenate([part.losses[number] for part in taken])
         wrong = np.concatenate(outcomes) if outcomes else None
         points = RiskCoverage.of(*((values[~wrong], values[wrong]) if wrong is not None else (values, values[:0])))
+        if labelled:
+            curves[name] = coverage_curve(points)
         table += [_row(name, alpha, lam, points, values, labelled) for alpha in grid.alphas for lam in grid.lambdas]
     rows = sum(part.losses[0].size for part in taken)
     return {
@@ -86,6 +90,7 @@ def sweep(source: Source, rejector: Rejector, grid: Grid | None = None, labelled
         "classes": dump.classes,
         "temperature": rejector.need_calibration().temperature,
         "table": table,
+        **({"curves": curves} if labelled else {}),
     }
 
 

@@ -62,6 +62,8 @@ class Tally:
     masks: Counter[tuple[str, int]] = field(default_factory=Counter)
     keyed: KeyedRows | None = None
     cost: CostTally | None = None
+    confused: NDArray[np.int64] | None = None
+    """label * classes + prediction of each error among the accepted rows."""
 
     def __add__(self, other: Tally) -> Tally:
         """Sums and counts; what is kept per row stays with the blocks."""
@@ -94,6 +96,7 @@ class Evaluator:
     rivals: Rivals
     grouping: Grouping | None
     key: str | None
+    pictures: bool = False
 
     @property
     def columns(self) -> list[str]:
@@ -143,9 +146,16 @@ class Evaluator:
                 for name, rejected in self.rivals.rejected(block).items()
                 for number, count in enumerate(np.bincount(~rejected * 2 + right, minlength=4))
             ),
+            confused=self._confused(block.labels, prediction, accepted & ~right) if self.pictures else None,
             keyed=None if self.key is None else KeyedRows(block_keys(block, self.key), losses, ~right, accepted),
             cost=None if costs is None else CostTally.of(costs, block.labels, prediction, losses, accepted),
         )
+
+    def _confused(
+        self, labels: NDArray[np.int64], prediction: NDArray[np.int64], wrong: NDArray[np.bool_]
+    ) -> NDArray[np.int64]:
+        codes: NDArray[np.int64] = labels[wrong].astype(np.int64) * self.rejector.classes + prediction[wrong]
+        return codes
 
     def _by_group(
         self, block: Block, prediction: NDArray[np.int64], cell: NDArray[np.int64]

@@ -16,6 +16,7 @@ from drrej.rejector import Rejector
 from drrej.steps.common import Source
 from drrej.steps.figures import coverage_figure
 from drrej.steps.groups import Decision, OnUnseen
+from drrej.steps.pictures import loss_histogram
 from drrej.steps.scoring import score
 from drrej.stream import Pass, map_blocks
 
@@ -41,7 +42,9 @@ class _Look:
         )
 
 
-def unlabelled_figures(source: Source, rejector: Rejector, on_unseen: OnUnseen) -> dict[str, Any]:
+def unlabelled_figures(
+    source: Source, rejector: Rejector, on_unseen: OnUnseen, pictures: bool = False
+) -> dict[str, Any]:
     """The figures of a report on rows without labels."""
     dump = source.open(rejector, labelled=False)
     ratio = rejector.need_ratio()
@@ -74,6 +77,7 @@ def unlabelled_figures(source: Source, rejector: Rejector, on_unseen: OnUnseen) 
         merged = merged + block
     rows, accepted = points.rows, merged.accepted
     return {
+        **({"pictures": {"losses": loss_histogram(points, labelled=False)}} if pictures else {}),
         "rows": rows,
         "coverage": coverage_figure(accepted, rows),
         "expected_accuracy": {

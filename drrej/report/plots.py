@@ -1,0 +1,296 @@
+"""The report's plots, drawn with matplotlib (imported inside the functions: it is an optional extra).
+
+Every colour is one of the palette: in a page it becomes a CSS variable, so that a plot follows light, dark and print.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import re
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from drrej.errors import OptionError
+from drrej.report.numbers import figure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Report = dict[str, Any]
+
+INK, MUTED, GRID, SHADE = "#1b1f24", "#59626e", "#dfe3e8", "#8b95a1"
+MAIN, WRONG, OLD = "#0072b2", "#c64f00", "#7a3e9d"
+RIVALS = ("#00795a", "#b0487f", "#9a6a00", "#6b5b4b", "#3a6fd8", "#5f7f1a")
+VARIABLES = {
+    INK: "ink",
+    MUTED: "muted",
+    GRID: "grid",
+    SHADE: "shade",
+    MAIN: "main",
+    WRONG: "wrong",
+    OLD: "old",
+    **{color: f"rival{number}" for number, color in enumerate(RIVALS, 1)},
+}
+"""The palette (told apart by the colour-blind, dashes help) and the names of its CSS variables."""
+
+_DASHES = ((0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)), (0, (3, 1.5)), (0, (8, 3)), (0, (1, 3)))
+_WIDTH, _HEIGHT = 400, 310
+_SETTINGS: dict[Any, Any] = {
+    "svg.fonttype": "none",  # text stays text: it can be read, searched and takes the page's font
+    "svg.hashsalt": "drrej",  # the same report gives the same bytes
+    "text.parse_math": False,
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans"],
+    "font.size": 11,
+    "axes.titlesize": 11,
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "axes.edgecolor": MUTED,
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "axes.linewidth": 0.8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": GRID,
+    "grid.linewidth": 0.8,
+    "legend.frameon": False,
+    "legend.fontsize": 10,
+    "lines.linewidth": 1.8,
+}
+
+
+def need_matplotlib(wanted: str) -> None:
+    """Raise unless plots can be drawn."""
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        raise OptionError(f"{wanted}: plots need matplotlib; install it with: pip install 'drrej[plot]'") from None
+
+
+def render_curve(report: Report, kind: str) -> bytes:
+    """The accuracy-coverage curve alone, as png, svg or pdf."""
+    with _settings(), _quiet():
+        return _saved(_curve(report, 620, 440), kind)
+
+
+def page_plots(report: Report, texts: dict[str, str]) -> dict[str, str]:
+    """Every plot that this report has, as SVG to be put into a page; `texts` say what each shows."""
+    pictures = report["pictures"]
+    with _settings(), _quiet():
+        drawn = {}
+        if "coverage_curve" in report:
+            drawn["curve"] = _curve(report, _WIDTH, _HEIGHT)
+        drawn["losses"] = _losses(report, pictures["losses"])
+        if "reliability" in pictures:
+            drawn["reliability"] = _reliability(pictures["reliability"])
+        return {name: _inline(_saved(plot, "svg").decode(), name, texts[name]) for name, plot in drawn.items()}
+
+
+@contextmanager
+def _settings() -> Iterator[None]:
+    import matplotlib as mpl
+
+    with mpl.rc_context():
+        mpl.rcdefaults()  # the user's own style would change what the page's colours stand for
+        for name, value in _SETTINGS.items():
+            mpl.rcParams[name] = value
+        yield
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """A sign that the font lacks is no reason for a warning: browsers have other fonts."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*[Gg]lyph.*")
+        yield
+
+
+def _saved(plot: Figure, kind: str) -> bytes:
+    metadata = {
+        "png": {"Software": None},
+        "svg": {"Date": None, "Creator": None, "Format": None, "Type": None},
+        "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+    }[kind]
+    stream = io.BytesIO()
+    plot.savefig(stream, format=kind, metadata=metadata, dpi=160, transparent=kind == "svg")
+    return stream.getvalue()
+
+
+def _inline(svg: str, name: str, text: str) -> str:
+    """An SVG for a page: no prolog, ids of its own, palette colours as CSS variables."""
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg, flags=re.DOTALL)
+    svg = re.sub(r'\bid="', f'id="{name}-', svg)
+    svg = re.sub(r'(url\(#|href="#)', rf"\g<1>{name}-", svg)
+    for color, variable in VARIABLES.items():
+        svg = svg.replace(color, f"var(--{variable})")
+    opening = svg[: svg.index(">") + 1]
+    box = re.search(r'viewBox="[^"]*"', opening)
+    assert box is not None
+    start = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" {box[0]} role="img" '
+        f'aria-label="{escape(text)}">'
+    )
+    return start + re.sub(r"\s*\n\s*", "\n", svg[len(opening) :]).strip()
+
+
+def _figure(width: float, height: float) -> Figure:
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width / 72, height / 72), layout="constrained")
+
+
+def _percent_axes(axes: Axes, which: str) -> None:
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+    for axis in (axes.xaxis if letter == "x" else axes.yaxis for letter in which):
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.6g} %"))
+        axis.set_major_locator(MaxNLocator(6 if axis is axes.yaxis else 5, steps=[1, 2, 2.5, 5, 10]))
+
+
+# Accuracy against coverage
+
+
+def _curve(report: Report, width: float, height: float) -> Figure:
+    plot = _figure(width, height)
+    axes = plot.subplots()
+    pictures, curve = report.get("pictures", {}), report["coverage_curve"]
+    x = [point["coverage"] for point in curve]
+    axes.fill_between(
+        x, [p["lower"] for p in curve], [p["upper"] for p in curve], color=MAIN, alpha=0.16, lw=0, label="95 % interval"
+    )
+    base = report["base_accuracy"]["value"]
+    axes.axhline(base, color=MUTED, lw=1.2, ls=(0, (4, 3)), label="no rejection")
+    if "ideal" in pictures:
+        _line(axes, [{"coverage": 0.0, "accuracy": 1.0}, *pictures["ideal"]], MUTED, "ideal order", ls=":", lw=1.4)
+    others = [row for row in report.get("scores", []) if row["score"] != "loss"]
+    for number, row in enumerate(others):
+        color, dashes = RIVALS[number % len(RIVALS)], _DASHES[number % len(_DASHES)]
+        _line(axes, row["coverage_curve"], color, _legend(row["score"]), ls=dashes, lw=1.4)
+    if "baseline" in pictures:
+        _line(axes, pictures["baseline"]["coverage_curve"], OLD, "baseline", ls=(0, (6, 2)), lw=1.6)
+        _mark(axes, pictures["baseline"], OLD, "baseline's choice", "s")
+    _line(axes, curve, MAIN, "this rejector", zorder=4)
+    _mark(axes, report, MAIN, _chosen(report), "o")
+    drawn = [curve, *(row["coverage_curve"] for row in others)]
+    drawn += [pictures["baseline"]["coverage_curve"]] if "baseline" in pictures else []
+    lowest = min(base, *(p["accuracy"] for points in drawn for p in points if p["accuracy"] is not None))
+    room = max(1.0 - lowest, 1e-3)
+    axes.set(xlim=(0, 1), ylim=(max(lowest - 0.25 * room, 0.0), 1 + 0.04 * room))
+    axes.set(xlabel="coverage: share of the rows that are accepted", ylabel="accuracy of the accepted rows")
+    _percent_axes(axes, "xy")
+    handles, labels = axes.get_legend_handles_labels()
+    handles, labels = handles[-2:] + handles[:-2], labels[-2:] + labels[:-2]
+    plot.legend(handles, labels, loc="outside lower center", ncols=3, columnspacing=1.2, handlelength=2.2)
+    return plot
+
+
+def _line(axes: Axes, curve: list[Report], color: str, label: str, **style: Any) -> None:
+    defined = [point for point in curve if point["accuracy"] is not None]
+    axes.plot(
+        [point["coverage"] for point in defined],
+        [point["accuracy"] for point in defined],
+        color=color,
+        label=label,
+        **style,
+    )
+
+
+def _mark(axes: Axes, report: Report, color: str, label: str, shape: str) -> None:
+    """The point that a rejector chose."""
+    accuracy = report["accuracy"]["value"]
+    if accuracy is not None:
+        coverage = report["coverage"]["value"]
+        axes.plot([coverage], [accuracy], shape, color=color, ms=8, mec=GRID, mew=1.2, zorder=5, label=label)
+        axes.axvline(coverage, color=color, lw=0.9, ls=(0, (2, 3)), zorder=1)
+
+
+def _chosen(report: Report) -> str:
+    return "chosen" if report["tau"] is None else f"chosen: τ = {figure(report['tau'])}"
+
+
+def _legend(name: str) -> str:
+    """A label that matplotlib does not hide."""
+    return f" {name}" if name.startswith("_") else name
+
+
+# Expected losses
+
+_RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+def _power(value: float) -> str:
+    """A power of ten."""
+    exponent = int(f"{value:.0e}".split("e")[1])
+    return f"{value:.0f}" if 0 <= exponent <= 1 else "10" + str(exponent).translate(_RAISED)
+
+
+def _losses(report: Report, histogram: Report) -> Figure:
+    from matplotlib.ticker import FuncFormatter
+
+    plot = _figure(_WIDTH, _HEIGHT)
+    kinds = (
+        {"right": ("right predictions", MAIN), "wrong": ("wrong predictions", WRONG)}
+        if "right" in histogram
+        else {"rows": ("all rows", MAIN)}
+    )
+    panels = plot.subplots(len(kinds), sharex=True, squeeze=False)[:, 0]
+    edges, cutoff = histogram["edges"], report["cutoff"]
+    for axes, (kind, (title, color)) in zip(panels, kinds.items(), strict=True):
+        axes.stairs(histogram[kind], edges, fill=True, color=color)
+        axes.set_xscale(histogram["scale"])
+        if histogram["scale"] == "log":
+            axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _power(value)))
+        axes.set(xlim=(edges[0], edges[-1]), ylabel="rows")
+        axes.set_title(title, loc="left", color=color)
+        axes.yaxis.get_major_locator().set_params(nbins=4, integer=True)
+        axes.grid(axis="x", visible=False)
+        if cutoff is not None and cutoff < edges[-1]:
+            axes.axvspan(max(cutoff, edges[0]), edges[-1], color=SHADE, alpha=0.22, lw=0, zorder=0)
+            axes.axvline(max(cutoff, edges[0]), color=INK, lw=1.2)
+    if cutoff is not None and cutoff < edges[-1]:
+        panels[0].set_title("rejected", loc="right", color=MUTED)
+    panels[-1].set_xlabel("expected loss L'" + (", logarithmic" if histogram["scale"] == "log" else ""))
+    return plot
+
+
+# Reliability
+
+
+def _reliability(bins: Report) -> Figure:
+    plot = _figure(_WIDTH, _HEIGHT)
+    upper, lower = plot.subplots(2, sharex=True, gridspec_kw={"height_ratios": [3.2, 1]})
+    upper.plot([0, 1], [0, 1], color=MUTED, lw=1.2, ls=(0, (4, 3)), label="perfectly calibrated")
+    for kind, color, shape, label in (
+        ("uncalibrated", WRONG, "s", "before temperature"),
+        ("calibrated", MAIN, "o", "after temperature"),
+    ):
+        rows = bins[kind]
+        x = [row["confidence"] for row in rows]
+        upper.plot(x, [row["accuracy"] for row in rows], shape + "-", color=color, lw=1.4, ms=4.5, label=label)
+        _shares(lower, rows, color, kind == "calibrated")
+    upper.set(xlim=(0, 1), ylim=(0, 1.02), ylabel="accuracy")
+    lower.set(xlabel="confidence: the largest probability", ylabel="rows", ylim=(0, 1))
+    _percent_axes(upper, "xy")
+    _percent_axes(lower, "xy")
+    lower.set_yticks([0, 1])
+    plot.legend(loc="outside lower center", ncols=2, columnspacing=1.2)
+    return plot
+
+
+def _shares(axes: Axes, rows: list[Report], color: str, filled: bool) -> None:
+    """The share of the rows in each bin."""
+    left = [row["lower"] for row in rows]
+    width = [row["upper"] - row["lower"] for row in rows]
+    style: dict[str, Any] = {"color": color, "alpha": 0.45, "lw": 0} if filled else {"fc": "none", "ec": color, "lw": 1}
+    axes.bar(left, [row["share"] for row in rows], width, align="edge", **style)

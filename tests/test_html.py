@@ -1,0 +1,290 @@
+"""The report as a page and the curve as a figure: what is in them, without a browser."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from itertools import pairwise
+from pathlib import Path
+
+import jsonschema
+import pytest
+from conftest import ROOT, environment, fail, load_json, make_model, run_drrej, succeed, write_dump
+from pages import NAMES, SCRIPT, make_page
+
+from drrej.report import PLOTS
+from drrej.report.html import render_html, verdict
+from drrej.report.numbers import percent, percents
+from drrej.report.terminal import terminal_curve
+from drrej.steps.schemas import report_schema
+
+pytest.importorskip("matplotlib", reason="pages are drawn with matplotlib: pip install 'drrej[plot]'")
+
+_VOID = {"meta", "br", "img", "link"}
+
+
+class Page(HTMLParser):
+    """The elements and the visible text of a page; complains of tags that do not match."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in _VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if "style" not in self.open:
+            self.text += data
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_page(tmp_path_factory.mktemp("page"))
+
+
+@pytest.fixture(scope="module")
+def page(path: Path) -> Page:
+    return Page(path.read_text(encoding="utf-8"))
+
+
+def test_names_are_shown_as_they_are(page: Page) -> None:
+    kinds = {tag for tag, _ in page.tags}
+    assert not kinds & {"script", "img", "link", "iframe", "object"}
+    assert SCRIPT in page.text
+    assert sum(name in page.text for name in NAMES[:5]) >= 3
+    assert "site 0 <img src=x onerror=alert(2)>" in page.text
+
+
+def test_the_page_needs_nothing_from_elsewhere(page: Page) -> None:
+    addresses = [
+        value
+        for _, attributes in page.tags
+        for name, value in attributes.items()
+        if name in ("src", "href", "xlink:href", "srcset", "action") and value is not None
+    ]
+    assert all(address.startswith("#") for address in addresses)
+    policy = next(a["content"] for tag, a in page.tags if tag == "meta" and a.get("http-equiv"))
+    assert "default-src 'none'" in (policy or "")
+    assert not any(name.startswith("on") for _, attributes in page.tags for name in attributes)
+
+
+def test_ids_are_unique_and_references_lead_somewhere(path: Path, page: Page) -> None:
+    ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    text = path.read_text(encoding="utf-8")
+    assert set(re.findall(r'(?:url\(#|href="#)([^)"]+)', text)) <= set(ids)
+
+
+def test_plots_and_tables_can_be_read_aloud(page: Page) -> None:
+    plots = [attributes for tag, attributes in page.tags if tag == "svg"]
+    assert len(plots) == 3
+    assert all(plot["role"] == "img" and len(plot["aria-label"] or "") > 40 for plot in plots)
+    headers = [attributes for tag, attributes in page.tags if tag == "th"]
+    assert headers
+    assert all(header.get("scope") in ("col", "row") for header in headers)
+    levels = [int(tag[1]) for tag, _ in page.tags if re.fullmatch("h[1-6]", tag)]
+    assert levels[0] == 1
+    assert all(after - before <= 1 for before, after in pairwise(levels))
+
+
+def test_the_page_opens_with_the_verdict_and_has_every_part(page: Page) -> None:
+    text = page.text.replace("\N{NO-BREAK SPACE}", " ")
+    assert re.search(
+        r"Accepts 70\.0 % of rows at [\d.]+ % accuracy \(95 % interval [\d.]+.[\d.]+ %\); without rejection [\d.]+ %\.",
+        text,
+    )
+    places = [
+        text.index(part)
+        for part in (
+            "Accepts",
+            "✓ passed",
+            "Accuracy against coverage",
+            "Expected losses",
+            "Can the confidence be trusted?",
+            "Difference to the baseline",
+            "Scores",
+            "Masks",
+            "By group <i>",
+            "By class",
+            "10 other classes",
+            "Errors that remain among the accepted rows",
+            "What other τ would do",
+            "How it was made",
+            "drrej calibrate VAL",
+            "drrej evaluate",
+        )
+    ]
+    assert places == sorted(places)
+
+
+def test_plots_take_their_colours_from_the_page(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    plots = "".join(re.findall(r"<svg.*?</svg>", text, flags=re.DOTALL))
+    used = set(re.findall(r"var\(--(\w+)\)", text))
+    assert {"ink", "main", "old", "rival1", "wrong"} <= used
+    assert all(f"--{name}:" in text for name in used)
+    assert set(re.findall(r"#[0-9a-f]{6}\b", plots)) <= {"#ffffff", "#000000"}
+
+
+def test_the_report_with_pictures_follows_the_schema(path: Path) -> None:
+    report = load_json(path.with_suffix(".json"))
+    jsonschema.validate(report, report_schema())
+    assert render_html(report) == path.read_text(encoding="utf-8")
+
+
+def test_a_report_without_labels_is_a_page_too(tmp_path: Path, rejector_file: str, test: str) -> None:
+    succeed("evaluate", test, "-r", rejector_file, "--no-labels", "-o", tmp_path / "r.html", "-o", tmp_path / "r.json")
+    page = Page((tmp_path / "r.html").read_text(encoding="utf-8"))
+    assert "the probabilities promise" in page.text
+    assert sum(tag == "svg" for tag, _ in page.tags) == 1
+    jsonschema.validate(load_json(tmp_path / "r.json"), report_schema())
+    assert "needs labels" in fail("evaluate", test, "-r", rejector_file, "--no-labels", "-o", tmp_path / "curve.png")
+
+
+@pytest.mark.parametrize("rule", [("--tau", "0"), ("--max-loss", "1e-300")])
+def test_all_or_nothing_accepted(tmp_path: Path, documents: Path, test: str, val: str, rule: tuple[str, str]) -> None:
+    succeed("threshold", val, "-r", documents / "fitted.json", *rule, "-o", tmp_path / "r.json")
+    succeed("evaluate", test, "-r", tmp_path / "r.json", "-o", tmp_path / "r.html", "-o", tmp_path / "c.svg")
+    page = Page((tmp_path / "r.html").read_text(encoding="utf-8"))
+    assert ("Accepts none of" if rule[0] == "--max-loss" else "Accepts 100.0") in page.text
+
+
+def test_a_model_without_errors_and_one_without_right_rows(tmp_path: Path, documents: Path) -> None:
+    logits, _ = make_model(50, 6, 3)
+    for name, labels in (("right", logits.argmax(axis=1)), ("wrong", logits.argmin(axis=1))):
+        dump = write_dump(tmp_path / f"{name}.parquet", logits, labels)
+        succeed("evaluate", dump, "-r", documents / "rejector.json", "-o", tmp_path / f"{name}.html")
+        text = Page((tmp_path / f"{name}.html").read_text(encoding="utf-8")).text
+        assert ("every accepted row is right" in text) == (name == "right")
+
+
+def test_the_curve_alone(tmp_path: Path, rejector_file: str, test: str) -> None:
+    for name in ("a", "b"):
+        outputs = [word for kind in PLOTS for word in ("-o", tmp_path / f"{name}.{kind}")]
+        succeed("evaluate", test, "-r", rejector_file, *outputs)
+    for kind, start in zip(PLOTS, (b"\x89PNG", b"<?xml", b"%PDF"), strict=True):
+        drawn = (tmp_path / f"a.{kind}").read_bytes()
+        assert drawn.startswith(start)
+        assert drawn == (tmp_path / f"b.{kind}").read_bytes()
+    assert b"accuracy of the accepted rows" in (tmp_path / "a.svg").read_bytes()
+
+
+def test_without_matplotlib_it_says_so_before_any_work(tmp_path: Path) -> None:
+    (tmp_path / "matplotlib.py").write_text("raise ImportError('not here')")
+    path = f"{tmp_path}:{environment()['PYTHONPATH']}"
+    for name in ("r.html", "curve.png"):
+        done = run_drrej("evaluate", "no.parquet", "-r", "no.json", "-o", name, cwd=tmp_path, env={"PYTHONPATH": path})
+        assert done.returncode == 2
+        assert done.stderr == (
+            f"drrej: error: -o {name}: plots need matplotlib; install it with: pip install 'drrej[plot]'\n".encode()
+        )
+    assert not (tmp_path / "r.html").exists()
+
+
+def test_without_a_page_matplotlib_is_not_loaded(tmp_path: Path, rejector_file: str, test: str) -> None:
+    code = (
+        "import sys, drrej.cli.commands; from drrej.cli.main import app; "
+        f"app(['evaluate', {test!r}, '-r', {rejector_file!r}], standalone_mode=False); "
+        "sys.exit('matplotlib' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True).returncode == 0
+
+
+def test_the_example_is_what_the_code_makes(tmp_path: Path, documents: Path, val: str, test: str) -> None:
+    """Its verdict and pictures; docs/make_example.py makes it again."""
+    example = (ROOT / "docs" / "example-report.html").read_text(encoding="utf-8")
+    succeed("threshold", val, "-r", documents / "fitted.json", "--coverage", "0.95", "-o", tmp_path / "r.json")
+    succeed("evaluate", test, "-r", tmp_path / "r.json", "-o", tmp_path / "r.json.json")
+    report = load_json(tmp_path / "r.json.json")
+    assert verdict(report) in Page(example).text.replace("\N{NO-BREAK SPACE}", " ")
+    assert len(example) < 200_000
+    assert (ROOT / "docs" / "example-report.png").stat().st_size < 300_000
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(None, "-"), (0.5, "50.0 %"), (1.0, "100.0 %"), (0.99996, "99.996 %"), (0.0, "0.0 %"), (0.0004, "0.04 %")],
+)
+def test_percentages_do_not_round_to_all_or_nothing(value: float | None, text: str) -> None:
+    assert percent(value) == text
+
+
+def test_intervals_of_percentages_show_both_ends() -> None:
+    assert percents(0.984, 0.9931) == "98.4\N{EN DASH}99.3 %"
+    assert percents(0.98401, 0.98403) == "98.401\N{EN DASH}98.403 %"
+    assert percents(1.0, 1.0) == "100.0\N{EN DASH}100.0 %"
+
+
+# The terminal
+
+
+def curve(*accuracies: float) -> list[dict[str, float]]:
+    return [
+        {"coverage": (number + 1) / len(accuracies), "accuracy": accuracy} for number, accuracy in enumerate(accuracies)
+    ]
+
+
+@pytest.mark.parametrize("columns", [48, 80, 300])
+def test_the_curve_on_a_terminal_fits_and_falls(columns: int) -> None:
+    lines = terminal_curve(curve(1.0, 0.9, 0.8, 0.5), columns, chosen=(0.25, 1.0)).splitlines()
+    assert all(len(line) <= columns for line in lines)
+    body = [line.split("│")[1] for line in lines if "│" in line]
+    assert body[0].index("●") == pytest.approx(len(body[0]) / 4, abs=1)
+    assert not any("●" in line for line in body[1:])
+    assert len(body[-1].rstrip()) > len(body[1].rstrip()) - 2 > len(body[0].rstrip()) - 2
+    assert lines[2].strip().startswith("100.0 %")
+    assert any(line.strip().startswith("50.0 %") for line in lines)
+
+
+def test_no_curve_without_room_or_braille() -> None:
+    assert terminal_curve(curve(1.0, 0.5), 20) == ""
+    assert terminal_curve(curve(1.0, 0.5), 80, encoding="ascii") == ""
+
+
+def test_a_flat_curve_can_be_drawn() -> None:
+    assert "100.0 %" in terminal_curve(curve(1.0, 1.0), 80)
+
+
+def test_the_curve_is_for_terminals_only(rejector_file: str, test: str) -> None:
+    assert "●".encode() not in succeed("evaluate", test, "-r", rejector_file)
+    for arguments, seen in (((), True), (("--format", "json"), False)):
+        shown = on_a_terminal("evaluate", test, "-r", rejector_file, *arguments)
+        assert ("●" in shown) == seen
+    shown = on_a_terminal("sweep", test, "-r", rejector_file, "--loss", "log,brier")
+    assert "accuracy by the loss 'log'" in shown
+    assert shown.count("no rejection") == 2
+
+
+def on_a_terminal(*arguments: str) -> str:
+    """What a command shows on a terminal."""
+    import os
+    import pty
+
+    main, end = pty.openpty()
+    env = environment() | {"PYTHONIOENCODING": "utf-8", "COLUMNS": "90"}
+    running = subprocess.Popen([sys.executable, "-m", "drrej", *arguments], stdout=end, stderr=end, env=env)
+    os.close(end)
+    shown = b""
+    try:
+        while piece := os.read(main, 4096):
+            shown += piece
+    except OSError:  # the other end is closed
+        pass
+    os.close(main)
+    assert running.wait(60) == 0
+    return shown.decode()

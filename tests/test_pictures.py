@@ -1,0 +1,144 @@
+"""The numbers behind the report's pictures, against brute force."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from conftest import make_model, read_columns, succeed, write_dump
+
+import drrej
+from drrej.metrics import RiskCoverage
+from drrej.steps.evaluate import EvaluateOptions
+from drrej.steps.pictures import MOST_CONFUSIONS, MOST_ROWS, ideal_curve, loss_histogram, worst_rows
+
+CLASSES = 40
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """A dump, its rejector, its mask, and the report with pictures."""
+    folder = tmp_path_factory.mktemp("pictures")
+    logits, labels = make_model(3000, CLASSES, 5)
+    site = pa.array([f"site {number % 3}" for number in range(3000)])
+    dump = write_dump(folder / "dump.parquet", logits, labels, row_group=500, extra={"site": site})
+    source = drrej.Source([dump], engine=drrej.Engine(2))
+    rejector = drrej.fit(source, drrej.calibrate(source))
+    rejector = drrej.threshold(source, rejector, drrej.Rule("coverage", 0.7))
+    (folder / "r.json").write_text(rejector.to_json())
+    succeed("reject", dump, "-r", folder / "r.json", "-o", folder / "mask.parquet")
+    report = drrej.evaluate(source, rejector, [], EvaluateOptions(pictures=True, by="site"))
+    mask = read_columns(folder / "mask.parquet")
+    return {"logits": logits, "mask": mask, "rejector": rejector, "report": report, "dump": dump}
+
+
+def test_the_ideal_order_accepts_right_rows_first() -> None:
+    wrong = np.array([0] * 7 + [1] * 3)
+    for point in ideal_curve(3, 10):
+        kept = round(point["coverage"] * 10)
+        assert point["accuracy"] == pytest.approx(1 - wrong[:kept].mean())
+    assert ideal_curve(3, 10)[0] == {"coverage": 0.7, "accuracy": 1.0}
+    assert ideal_curve(10, 10)[-1] == {"coverage": 1.0, "accuracy": 0.0}
+
+
+def test_reliability_is_accuracy_and_confidence_in_each_bin(world: dict[str, Any]) -> None:
+    logits = world["logits"].astype(np.float64)
+    mask = world["mask"]
+    right = mask["prediction"] == mask["label"]
+    temperature = world["rejector"].need_calibration().temperature
+    for kind, t in (("uncalibrated", 1.0), ("calibrated", temperature)):
+        p = np.exp((logits - logits.max(axis=1, keepdims=True)) / t)
+        confidence = (p / p.sum(axis=1, keepdims=True)).max(axis=1)
+        bins = world["report"]["pictures"]["reliability"][kind]
+        assert sum(row["rows"] for row in bins) == 3000
+        for row in bins:
+            inside = (confidence > row["lower"]) & (confidence <= row["upper"])
+            assert abs(row["rows"] - inside.sum()) <= 1  # float32 sums may move a row over an edge
+            assert row["confidence"] == pytest.approx(confidence[inside].mean(), abs=1e-3)
+            assert row["accuracy"] == pytest.approx(right[inside].mean(), abs=2e-2)
+            assert row["share"] == row["rows"] / 3000
+
+
+def test_the_histogram_counts_every_row_once(world: dict[str, Any]) -> None:
+    mask, drawn = world["mask"], world["report"]["pictures"]["losses"]
+    edges = np.array(drawn["edges"])
+    right = mask["prediction"] == mask["label"]
+    for kind, rows in (("right", right), ("wrong", ~right)):
+        losses = np.maximum(mask["loss"][rows], edges[0])
+        assert drawn[kind] == np.histogram(losses, edges)[0].tolist()
+        assert sum(drawn[kind]) == rows.sum()
+
+
+@pytest.mark.parametrize(
+    ("losses", "scale"),
+    [([0.5, 0.6, 0.7], "linear"), ([-3.0, 0.0, 1e6], "linear"), ([0.0], "linear"), ([1e-9, 1e-3, 1.0], "log")],
+)
+def test_losses_of_any_range_have_a_scale(losses: list[float], scale: str) -> None:
+    drawn = loss_histogram(RiskCoverage.of(np.array(losses), np.empty(0)), labelled=False)
+    assert drawn["scale"] == scale
+    assert sum(drawn["rows"]) == len(losses)
+    assert np.all(np.diff(drawn["edges"]) > 0)
+
+
+def test_confusions_are_the_commonest_accepted_errors(world: dict[str, Any]) -> None:
+    mask, found = world["mask"], world["report"]["pictures"]["confusions"]
+    wrong = (mask["prediction"] != mask["label"]) & ~mask["rejected"].astype(bool)
+    pairs = zip(mask["label"][wrong].tolist(), mask["prediction"][wrong].tolist(), strict=True)
+    counts = Counter((str(label), str(prediction)) for label, prediction in pairs)
+    assert len(found["top"]) == MOST_CONFUSIONS
+    assert [row["rows"] for row in found["top"]] == [n for _, n in counts.most_common(MOST_CONFUSIONS)]
+    assert all(counts[row["label"], row["prediction"]] == row["rows"] for row in found["top"])
+    assert found["errors"] == wrong.sum()
+    assert found["other_pairs"] == len(counts) - MOST_CONFUSIONS
+    assert found["other_rows"] == wrong.sum() - sum(row["rows"] for row in found["top"])
+
+
+def test_classes_beyond_thirty_share_a_row_and_the_worst_come_first(world: dict[str, Any]) -> None:
+    mask, classes = world["mask"], world["report"]["pictures"]["classes"]
+    accepted = ~mask["rejected"].astype(bool)
+    accuracy = [row["accuracy"] for row in classes["shown"]]
+    assert len(accuracy) == MOST_ROWS
+    assert accuracy == sorted(accuracy)
+    for row in classes["shown"]:
+        rows = mask["label"] == int(row["name"])
+        right = (mask["prediction"] == mask["label"])[rows & accepted]
+        assert (row["rows"], row["accepted"]) == (rows.sum(), (rows & accepted).sum())
+        assert row["accuracy"] == right.mean()
+    shown = [int(row["name"]) for row in classes["shown"]]
+    others = ~np.isin(mask["label"], shown)
+    rest = classes["rest"]
+    assert (rest["members"], rest["rows"]) == (CLASSES - MOST_ROWS, others.sum())
+    assert rest["accepted"] == (others & accepted).sum()
+    assert rest["accuracy"] >= accuracy[0]
+
+
+def test_groups_get_a_table_too(world: dict[str, Any]) -> None:
+    groups = world["report"]["pictures"]["groups"]["shown"]
+    assert sorted(row["name"] for row in groups) == ["site 0", "site 1", "site 2"]
+    assert {row["rows"] for row in groups} == {1000}
+
+
+def test_a_class_that_is_never_accepted_comes_first() -> None:
+    table = worst_rows([("fine", [0, 0, 1, 9]), ("never", [2, 3, 0, 0]), ("worse", [0, 0, 5, 5])])
+    assert [row["name"] for row in table["shown"]] == ["never", "worse", "fine"]
+    assert [row["accuracy"] for row in table["shown"]] == [None, 0.5, 0.9]
+    assert [row["of_highest"] for row in table["shown"]] == [0.0, 1.0, 0.2]
+    assert table["rest"] is None
+
+
+def test_pictures_do_not_depend_on_threads(world: dict[str, Any]) -> None:
+    source = drrej.Source([world["dump"]], engine=drrej.Engine(1))
+    again = drrej.evaluate(source, world["rejector"], [], EvaluateOptions(pictures=True, by="site"))
+    assert json.dumps(again) == json.dumps(world["report"])
+
+
+def test_the_report_without_pictures_has_none(world: dict[str, Any]) -> None:
+    source = drrej.Source([world["dump"]], engine=drrej.Engine(1))
+    plain = drrej.evaluate(source, world["rejector"], [], EvaluateOptions(by="site"))
+    with_pictures = dict(world["report"])
+    with_pictures.pop("pictures")
+    assert plain == with_pictures
