@@ -6,6 +6,8 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
+from drrej.remote import redacted
+
 if TYPE_CHECKING:
     from drrej.steps.common import Source
     from drrej.stream import Progress
@@ -15,8 +17,8 @@ _PATIENCE = 1.0
 
 
 def complain(message: str, kind: str = "error") -> None:
-    """One line on standard error, whatever a file's name or a gate contains."""
-    print(f"drrej: {kind}: {' '.join(message.splitlines())}", file=sys.stderr)
+    """One line on standard error, whatever a file's name or a gate contains; never credentials."""
+    print(f"drrej: {kind}: {redacted(' '.join(message.splitlines()))}", file=sys.stderr)
 
 
 def say_notes(source: Source, quiet: bool) -> None:
