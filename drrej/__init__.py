@@ -21,10 +21,20 @@ from typing import TYPE_CHECKING, Any
 from drrej._version import __version__
 
 if TYPE_CHECKING:
+    from drrej.cluster import Cluster, ClusterEngine
     from drrej.costs import CostMatrix
     from drrej.dro import worst_case, worst_case_in_ball
     from drrej.dumps.dump import DumpOptions
-    from drrej.errors import DrrejError, DumpError, GateError, Infeasible, OptionError, OutputError, RejectorError
+    from drrej.errors import (
+        ClusterError,
+        DrrejError,
+        DumpError,
+        GateError,
+        Infeasible,
+        OptionError,
+        OutputError,
+        RejectorError,
+    )
     from drrej.gates import Gate
     from drrej.losses import expected_losses
     from drrej.metrics import RiskCoverage
@@ -32,6 +42,7 @@ if TYPE_CHECKING:
     from drrej.points import Point
     from drrej.ratio import DensityRatio, fit_ratio
     from drrej.rejector import Rejector
+    from drrej.steps.batch import score_batch
     from drrej.steps.calibrate import calibrate
     from drrej.steps.common import Source
     from drrej.steps.compare import Rivals, Score
@@ -49,7 +60,9 @@ _HOMES = {
     "drrej.costs": ["CostMatrix"],
     "drrej.dro": ["worst_case", "worst_case_in_ball"],
     "drrej.dumps.dump": ["DumpOptions"],
+    "drrej.cluster": ["Cluster", "ClusterEngine"],
     "drrej.errors": [
+        "ClusterError",
         "DrrejError",
         "DumpError",
         "GateError",
@@ -65,6 +78,7 @@ _HOMES = {
     "drrej.points": ["Point"],
     "drrej.ratio": ["DensityRatio", "fit_ratio"],
     "drrej.rejector": ["Rejector"],
+    "drrej.steps.batch": ["score_batch"],
     "drrej.steps.calibrate": ["calibrate"],
     "drrej.steps.common": ["Source"],
     "drrej.steps.compare": ["Rivals", "Score"],
@@ -82,6 +96,9 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "BaselineDump",
+    "Cluster",
+    "ClusterEngine",
+    "ClusterError",
     "CostMatrix",
     "DensityRatio",
     "DrrejError",
@@ -117,6 +134,7 @@ __all__ = [
     "fit",
     "fit_ratio",
     "reject",
+    "score_batch",
     "sweep",
     "threshold",
     "weights",

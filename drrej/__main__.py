@@ -13,13 +13,13 @@ def main() -> Never:
     """Run the command line."""
     gc.set_threshold(100_000, 20, 20)  # imports make many objects and no garbage
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # the work is split by block, not inside a dot product
-    _keep_freed_memory()
+    keep_freed_memory()
     from drrej.cli import main as run
 
     run()
 
 
-def _keep_freed_memory() -> None:
+def keep_freed_memory() -> None:
     """Let malloc reuse the arrays of one block for the next instead of giving them back to be cleared again."""
     trim_threshold, mmap_threshold = -1, -3
     with contextlib.suppress(OSError, AttributeError):

@@ -6,6 +6,7 @@ DrrejError                 exit 2: something is wrong and can be mended by the u
 ├── RejectorError          a rejector document that is missing, damaged or not ready
 ├── GateError              a gate that cannot be parsed or has nothing to compare
 ├── OutputError            a place that cannot be written
+├── ClusterError           a Dask cluster that cannot be reached, or cannot do the work
 └── Infeasible             exit 1: the data say no (a target that no threshold reaches)
 
 A message is one line: what is wrong, where, what to do.
@@ -38,6 +39,10 @@ class GateError(DrrejError):
 
 class OutputError(DrrejError):
     """An output that exists already or cannot be written."""
+
+
+class ClusterError(DrrejError):
+    """A cluster that cannot be reached, runs other versions, or loses its workers."""
 
 
 class Infeasible(DrrejError):  # noqa: N818 - a verdict, not an error

@@ -19,7 +19,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO
 
+from drrej import remote
 from drrej.errors import OutputError
+from drrej.remote import is_uri, redacted
 
 STDOUT = "-"
 _MARK = ".drrej-tmp-"
@@ -28,31 +30,34 @@ _MARK = ".drrej-tmp-"
 class OutputFile:
     """A file to be written whole: `path` takes the content, `commit` puts it in place.
 
-    Made before any work, so that an output that cannot be written is known at once. Standard output (`-`) and FIFOs
-    get their content at the end, from a scratch file; other devices (`/dev/null`) are written directly.
+    Made before any work, so that an output that cannot be written is known at once. Standard output (`-`), FIFOs and
+    object storage get their content at the end, from a scratch file; other devices (`/dev/null`) are written directly.
     """
 
     def __init__(self, target: str, force: bool = False) -> None:
         self.target = STDOUT if target in _STDOUT_NAMES else target
-        self.name = "standard output" if self.target == STDOUT else target
+        self.name = "standard output" if self.target == STDOUT else redacted(target)
         self.final = Path(os.path.realpath(target))
         self._force = force
         self._path: str | None = None
         self._content: bytes | None = None
         self._lock: IO[bytes] | None = None
         self._committed = False
-        self._piped = self.target == STDOUT or _is_pipe(target)
+        self._remote = is_uri(target)
+        self._piped = self.target == STDOUT or self._remote or _is_pipe(target)
         if not self._piped and _is_device(target):
             self._path = target
             return
         _claim(self.target if self._piped else str(self.final), self.name)
-        if not self._piped:
-            try:
+        try:
+            if self._remote:
+                remote.check_free(target, force)
+            elif not self._piped:
                 check_free(target, force)
                 self._open_beside(self.final.parent, self.final.name)
-            except OutputError:
-                self._unclaim()
-                raise
+        except OutputError:
+            self._unclaim()
+            raise
 
     @property
     def path(self) -> str:
@@ -108,7 +113,10 @@ class OutputFile:
             content: IO[bytes]
             content = io.BytesIO(self._content) if self._content is not None else open(self.path, "rb")  # noqa: SIM115
             files.enter_context(content)
-            if self.target != STDOUT:
+            if self._remote:
+                remote.check_free(self.target, self._force)
+                remote.upload(content, self.target)
+            elif self.target != STDOUT:
                 shutil.copyfileobj(content, files.enter_context(open(self.target, "wb")), 1 << 20)
             elif sys.stdout is None:
                 raise OutputError("standard output: it is closed; name a file with -o")
@@ -255,6 +263,14 @@ class OutputDirectory:
         except OSError as error:
             raise cannot_write(target, error) from None
 
+    @property
+    def root(self) -> str:
+        """Where workers write the files."""
+        return str(self.path)
+
+    def expect(self, relative: Iterable[str]) -> None:
+        """Be told the files of the finished dataset; here whatever has been written belongs to it."""
+
     def check_apart(self, inputs: Iterable[str]) -> None:
         """Raise when an input lies in the directory that is to be replaced."""
         for path in inputs:
@@ -303,6 +319,9 @@ def _check_replaceable(target: str, folder: Path) -> None:
 @contextlib.contextmanager
 def prepare_directory(target: str) -> Iterator[None]:
     """Make a directory for outputs if it is missing; gone again if nothing came to be in it."""
+    if is_uri(target):  # object storage has no directories
+        yield
+        return
     final = Path(target)
     made = not final.exists()
     try:

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from drrej.dumps.dump import Block, Dump, RowGroup
+from drrej.dumps.partwise import PartSink
 from drrej.dumps.problems import Problem, Problems
 from drrej.errors import DumpError
 
@@ -65,6 +66,19 @@ class Engine:
         """Number of threads: `jobs`, or every core that this process may use."""
         return self.jobs or len(os.sched_getaffinity(0))
 
+    @property
+    def in_process(self) -> bool:
+        """Whether blocks and results stay in this process, so that handing over rows costs nothing."""
+        return True
+
+    def results(self, dump: Dump, run: Pass, work: Callable[[Block], T]) -> Generator[T]:
+        """What `work` makes of each block, in order. Closing the generator ends the work."""
+
+        def read(group: RowGroup) -> Iterator[Block]:
+            return dump.read(group, run.labelled, run.keep)
+
+        yield from _ordered(dump.row_groups, read, work, self.workers)
+
 
 @dataclass(frozen=True)
 class Pass:
@@ -74,6 +88,12 @@ class Pass:
     labelled: bool
     keep: Sequence[str] = ()
     bad_rows_allowed: bool = False
+    read_again: bool = False
+    """Whether more passes over the same rows follow: a worker elsewhere may keep its blocks."""
+    memory: int | None = None
+    """Bytes that each such worker may keep (default: a quarter of its memory)."""
+    sink: PartSink | None = None
+    """Where workers elsewhere write the batches that are the results; `PartCounts` come back in their place."""
 
 
 @dataclass
@@ -92,7 +112,9 @@ class Notes:
 
 
 @dataclass(frozen=True)
-class _Done(Generic[T]):
+class Done(Generic[T]):
+    """The result of a block and what the pass has to know besides."""
+
     result: T | None
     rows: int
     problems: list[Problem]
@@ -105,18 +127,15 @@ class _Done(Generic[T]):
     row_numbers: NDArray[np.int64] | None  # of joined rows
 
 
-def map_blocks(
-    dump: Dump, function: Callable[[Block], T], run: Pass, engine: Engine, notes: Notes | None = None
-) -> Iterator[T]:
-    """The results of `function` on every block, in order; bad rows raise at the end, counted over the whole dump."""
-    counts = Notes()
-    problems = Problems()
-    suspicious, any_rows = True, False
-    seen = _Seen(dump)
+@dataclass(frozen=True)
+class _Work(Generic[T]):
+    """A function of blocks with what the pass has to know of each block besides."""
 
-    def work(block: Block) -> _Done[T]:
-        result = function(block) if block.rows else None  # also beside bad rows: it may find more of them
-        return _Done(
+    function: Callable[[Block], T]
+
+    def __call__(self, block: Block) -> Done[T]:
+        result = self.function(block) if block.rows else None  # also beside bad rows: it may find more of them
+        return Done(
             result,
             block.rows,
             block.problems,
@@ -129,13 +148,20 @@ def map_blocks(
             None if block.joined is None else block.row_numbers(),
         )
 
-    def read(group: RowGroup) -> Iterator[Block]:
-        return dump.read(group, run.labelled, run.keep)
+
+def map_blocks(
+    dump: Dump, function: Callable[[Block], T], run: Pass, engine: Engine, notes: Notes | None = None
+) -> Iterator[T]:
+    """The results of `function` on every block, in order; bad rows raise at the end, counted over the whole dump."""
+    counts = Notes()
+    problems = Problems()
+    suspicious, any_rows = True, False
+    seen = _Seen(dump)
 
     engine.progress.start(run.what, dump.rows)
     try:
-        with closing(_ordered(dump.row_groups, read, work, engine.workers)) as results:
-            for _, done in results:
+        with closing(engine.results(dump, run, _Work(function))) as results:
+            for done in results:
                 engine.progress.advance(done.rows + done.left_out)
                 counts.zeros += done.zeros
                 counts.bad_rows += done.bad_rows
@@ -166,7 +192,7 @@ class _Seen:
         self.join = dump.join
         self.used = np.zeros(dump.join.keys.size, bool) if dump.join is not None else None
 
-    def again(self, block: _Done[T]) -> list[Problem]:
+    def again(self, block: Done[T]) -> list[Problem]:
         """The rows of a block whose key occurred before."""
         if block.joined is None or block.row_numbers is None or self.used is None or self.join is None:
             return []
@@ -186,8 +212,7 @@ class _Seen:
 class _Reader:
     """The blocks of one row group: read by one worker at a time, handed out with their numbers."""
 
-    def __init__(self, group: RowGroup, blocks: Iterator[Block]) -> None:
-        self.group = group
+    def __init__(self, blocks: Iterator[Block]) -> None:
         self.blocks = blocks
         self.busy = False
         self.started = 0
@@ -201,12 +226,12 @@ def _ordered(
     read: Callable[[RowGroup], Iterator[Block]],
     work: Callable[[Block], T],
     workers: int,
-) -> Generator[tuple[RowGroup, T]]:
+) -> Generator[T]:
     """Results in the order of row groups and blocks. A worker's exception is raised in its block's place."""
     if workers == 1:
         for group in groups:
             for block in read(group):
-                yield group, work(block)
+                yield work(block)
         return
     pool = _Pool(groups, read, work, workers)
     threads = [threading.Thread(target=pool.run, daemon=True) for _ in range(workers)]
@@ -275,7 +300,7 @@ class _Pool(Generic[T]):
                         self.none_left = True
                         self.changed.notify_all()
                         continue
-                    reader = _Reader(group, self.read(group))
+                    reader = _Reader(self.read(group))
                     reader.busy = True
                     self.in_flight += 1
                     self.readers.append(reader)
@@ -300,16 +325,15 @@ class _Pool(Generic[T]):
             reader.finished[number] = outcome
             self.changed.notify_all()
 
-    def results(self) -> Iterator[tuple[RowGroup, T]]:
+    def results(self) -> Iterator[T]:
         """Wait for block after block."""
-        while (found := self._next_result()) is not None:
-            group, outcome = found
+        while (outcome := self._next_result()) is not None:
             if isinstance(outcome, BaseException):
                 raise outcome
             assert isinstance(outcome, tuple)
-            yield group, outcome[0]
+            yield outcome[0]
 
-    def _next_result(self) -> tuple[RowGroup, object] | None:
+    def _next_result(self) -> object | None:
         with self.changed:
             while True:
                 if self.readers:
@@ -319,7 +343,7 @@ class _Pool(Generic[T]):
                         first.consumed += 1
                         self.in_flight -= 1
                         self.changed.notify_all()
-                        return first.group, outcome
+                        return outcome
                     if first.exhausted and first.consumed == first.started:
                         self.readers.pop(0)
                         self.changed.notify_all()

@@ -8,6 +8,8 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from drrej.remote import redacted
+
 if TYPE_CHECKING:
     from drrej.steps.common import Source
     from drrej.stream import Progress
@@ -17,8 +19,8 @@ _PATIENCE = 1.0
 
 
 def complain(message: str, kind: str = "error") -> None:
-    """One line on standard error, whatever a file's name or a gate contains."""
-    print(f"drrej: {kind}: {' '.join(message.splitlines())}", file=sys.stderr)
+    """One line on standard error, whatever a file's name or a gate contains; never credentials."""
+    print(f"drrej: {kind}: {redacted(' '.join(message.splitlines()))}", file=sys.stderr)
 
 
 def say_notes(source: Source, quiet: bool) -> None:

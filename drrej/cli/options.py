@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from drrej.output import OutputFile
     from drrej.rejector import Rejector
     from drrej.steps.common import Source
+    from drrej.stream import Engine
 
 Section = Literal["calibration", "ratio", "threshold"]
 
@@ -96,15 +97,23 @@ class Reading:
         typer.Option("--classes", metavar="NAMES", help="Class names in logit order: a file or a comma list."),
     ] = None
     jobs: Annotated[int, typer.Option("--jobs", metavar="N", min=0, help="Worker threads; 0 is all cores.")] = 0
+    cluster: Annotated[
+        Optional[str],
+        typer.Option(
+            "--cluster",
+            metavar="ADDRESS",
+            envvar="DASK_SCHEDULER_ADDRESS",
+            show_envvar=False,
+            help="Work on a Dask cluster: tcp://HOST:8786, or local:N processes [DASK_SCHEDULER_ADDRESS].",
+        ),
+    ] = None
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="No progress, no warnings.")] = False
 
     def source(self, dumps: list[str]) -> Source:
         """The dump to read."""
-        from drrej.cli.console import progress
         from drrej.dumps import DumpOptions
         from drrej.dumps.dump import prefer_jemalloc
         from drrej.steps.common import Source
-        from drrej.stream import Engine
 
         prefer_jemalloc()
         options = DumpOptions(
@@ -117,9 +126,19 @@ class Reading:
             join_on=self.join_on,
             on_missing_label=self.on_missing_label,
         )
-        source = Source(dumps, options, Engine(self.jobs, progress(self.quiet)))
+        source = Source(dumps, options, self._engine())
         check_one_stdin([], source)
         return source
+
+    def _engine(self) -> Engine:
+        from drrej.cli.console import progress
+        from drrej.stream import Engine
+
+        if self.cluster is None:
+            return Engine(self.jobs, progress(self.quiet))
+        from drrej.cluster import ClusterEngine, connection
+
+        return ClusterEngine(self.jobs, progress(self.quiet), cluster=connection(self.cluster))
 
 
 @dataclass(frozen=True)
@@ -299,10 +318,10 @@ def read_rejector(path: str, source: Source, needs: Section) -> Rejector:
     else:
         where = path
         try:
-            with open(path, "rb") as stream:
-                raw = stream.read()
+            raw = _content(path)
         except OSError as error:
-            raise RejectorError(f"{path}: cannot be read ({error.strerror})") from None
+            reason = error.strerror or " ".join(str(error).split())[:300]
+            raise RejectorError(f"{path}: cannot be read ({reason})") from None
     if not raw.strip():
         reason = "; the step before it in the pipe failed" if path == "-" else ""
         raise RejectorError(f"{where}: no rejector: it is empty{reason}")
@@ -316,6 +335,18 @@ def read_rejector(path: str, source: Source, needs: Section) -> Rejector:
     except RejectorError as error:
         raise RejectorError(f"{where}: {error}") from None
     return rejector
+
+
+def _content(path: str) -> bytes:
+    if "://" not in path:
+        with open(path, "rb") as stream:
+            return stream.read()
+    import pyarrow.fs as pafs
+
+    filesystem, key = pafs.FileSystem.from_uri(path)
+    with filesystem.open_input_stream(key) as remote:
+        content: bytes = remote.read()
+    return content
 
 
 def check_one_stdin(others: Sequence[str], *sources: Source) -> None:

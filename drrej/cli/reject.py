@@ -38,7 +38,8 @@ def reject(
     reading: Reading = Reading(),
 ) -> None:
     """Write the rejection mask, row for row."""
-    from drrej.output import OutputDirectory, OutputFile
+    from drrej.output import OutputFile
+    from drrej.staging import output_directory
     from drrej.steps.reject import MaskOptions
     from drrej.steps.reject import reject as step
 
@@ -46,9 +47,12 @@ def reject(
     source = reading.source(dumps)
     whole_directory = output.endswith("/") or os.path.isdir(output)
     options = MaskOptions(names, on_bad_row, on_unseen_group)
-    with OutputDirectory(output, force) if whole_directory else OutputFile(output, force) as place:
+    by_workers = not source.engine.in_process
+    with output_directory(output, force, by_workers) if whole_directory else OutputFile(output, force) as place:
         counts = step(source, read_rejector(rejector, source, "threshold"), place, options)
         place.commit()
     say_notes(source, reading.quiet)
+    if counts.taken_up and not reading.quiet:
+        complain(f"{counts.taken_up} files were finished by an earlier run and taken up", "note")
     if counts.bad:
         complain(f"{counts.bad} of {counts.rows} rows have no usable scores and were rejected", "warning")

@@ -167,7 +167,7 @@ class Dump:
             if row + batch.num_rows > group.first_row + group.rows:
                 break
             try:
-                block = self._block(part, row, batch, labelled)
+                block = self.block(part, row, batch, labelled)
             except (pa.ArrowException, UnicodeDecodeError) as error:  # such as codes beyond their dictionary
                 raise _damaged(part, error) from None
             yield block
@@ -218,7 +218,8 @@ class Dump:
                 "write it in one type, or leave it out with --keep"
             ) from None
 
-    def _block(self, part: Part, first_row: int, batch: pa.RecordBatch, labelled: bool) -> Block:
+    def block(self, part: Part, first_row: int, batch: pa.RecordBatch, labelled: bool) -> Block:
+        """Rows as they were read, with scores and labels taken from them."""
         block = Block(
             part=part,
             first_row=first_row,

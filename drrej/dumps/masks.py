@@ -37,7 +37,7 @@ def _repeats(field: pa.Field) -> bool:
     return field.name == "prediction" or not pa.types.is_primitive(field.type)
 
 
-class _ParquetMask:
+class ParquetMask:
     """Writes batches to a parquet file in row groups of a fixed size, whatever the size of the batches."""
 
     def __init__(self, path: str, target: str, schema: pa.Schema) -> None:
@@ -90,7 +90,7 @@ class OneMask:
     """The mask of all parts in one file."""
 
     def __init__(self, path: str, target: str, schema: pa.Schema) -> None:
-        self._file = _ParquetMask(path, target, schema)
+        self._file = ParquetMask(path, target, schema)
 
     def write(self, _part: Part, batch: pa.RecordBatch) -> None:
         """Add rows."""
@@ -105,20 +105,26 @@ class OneMask:
         self._file.close(complete=kind is None)
 
 
+def check_distinct(parts: Sequence[Part], target: str) -> None:
+    """Raise when two parts would have their masks in one place."""
+    seen: set[str] = set()
+    for part in parts:
+        if part.relative in seen:
+            raise DumpError(f"{target}: two input files would both be written to {part.relative}; give them one by one")
+        seen.add(part.relative)
+
+
 class MaskPerPart:
     """One mask per part, under the same relative path; parts without rows get a mask without rows."""
 
     def __init__(self, folder: str, target: str, parts: Sequence[Part], schema: pa.Schema) -> None:
-        names = [part.relative for part in parts]
-        twice = next((name for name in names if names.count(name) > 1), None)
-        if twice is not None:
-            raise DumpError(f"{target}: two input files would both be written to {twice}; give them one by one")
+        check_distinct(parts, target)
         self._folder = folder
         self._target = target
         self._schema = schema
         self._waiting = list(parts)
         self._current: Part | None = None
-        self._file: _ParquetMask | None = None
+        self._file: ParquetMask | None = None
 
     def write(self, part: Part, batch: pa.RecordBatch) -> None:
         """Add rows of a part; parts come in order."""
@@ -133,7 +139,7 @@ class MaskPerPart:
         self._current = self._waiting.pop(0)
         path = os.path.join(self._folder, self._current.relative)
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        self._file = _ParquetMask(path, os.path.join(self._target, self._current.relative), self._schema)
+        self._file = ParquetMask(path, os.path.join(self._target, self._current.relative), self._schema)
 
     def __enter__(self) -> MaskPerPart:
         return self

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from drrej.errors import DumpError
+from drrej.remote import below, redacted
 
 STDIN = "-"
 _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
@@ -81,7 +82,7 @@ def _find(argument: str, spools: Spools) -> list[Part]:
             return [spools[argument]]
     except OSError as error:
         raise DumpError(f"{argument}: cannot be read ({error.strerror})") from None
-    return [Part(argument, argument, os.path.basename(argument), _hive(argument))]
+    return [Part(_from_root(argument), argument, os.path.basename(argument), _hive(argument))]
 
 
 def _matches(pattern: str) -> list[str]:
@@ -108,33 +109,39 @@ def _find_in_directory(directory: str) -> list[Part]:
             if not _hidden(file) and file.endswith(".parquet"):
                 path = os.path.join(folder, file)
                 relative = PurePosixPath(os.path.relpath(path, directory).replace(os.sep, "/"))
-                found.append(Part(path, path, str(relative), _hive(str(relative.parent) + "/")))
+                found.append(Part(_from_root(path), path, str(relative), _hive(str(relative.parent) + "/")))
     if not found:
         raise DumpError(f"{directory}: no .parquet file in this directory")
     return sorted(found, key=lambda part: part.relative)
 
 
 def _find_uri(uri: str) -> list[Part]:
+    name = redacted(uri)
     try:
         filesystem, path = pafs.FileSystem.from_uri(uri)
         info = filesystem.get_file_info(path)
         if info.type == pafs.FileType.NotFound:
-            raise DumpError(f"{uri}: no such file or directory")
+            raise DumpError(f"{name}: no such file or directory")
         if info.type != pafs.FileType.Directory:
-            return [Part(path, uri, PurePosixPath(path).name, _hive(path), uri=uri)]
-        below = filesystem.get_file_info(pafs.FileSelector(path, recursive=True))
+            return [Part(path, name, PurePosixPath(path).name, _hive(path), uri=uri)]
+        entries = filesystem.get_file_info(pafs.FileSelector(path, recursive=True))
     except (OSError, pa.ArrowException, ValueError) as error:
-        raise DumpError(f"{uri}: cannot be opened ({one_line(error)})") from None
+        raise DumpError(f"{name}: cannot be opened ({one_line(error)})") from None
     found = []
-    for entry in below:
+    for entry in entries:
         relative = PurePosixPath(entry.path).relative_to(path)
         visible = not any(_hidden(piece) for piece in relative.parts)
         if entry.type == pafs.FileType.File and visible and relative.suffix == ".parquet":
-            name = f"{uri.rstrip('/')}/{relative}"
-            found.append(Part(entry.path, name, str(relative), _hive(str(relative.parent) + "/"), uri=uri))
+            hive = _hive(str(relative.parent) + "/")
+            found.append(Part(entry.path, below(name, str(relative)), str(relative), hive, uri=uri))
     if not found:
-        raise DumpError(f"{uri}: no .parquet file in this directory")
+        raise DumpError(f"{name}: no .parquet file in this directory")
     return sorted(found, key=lambda part: part.relative)
+
+
+def _from_root(path: str) -> str:
+    """The path as a worker with another current directory can open it."""
+    return os.path.join(os.getcwd(), path)
 
 
 def _hidden(name: str) -> bool:
@@ -185,4 +192,4 @@ def remove_spools() -> None:
 
 def one_line(error: BaseException) -> str:
     """The message of someone else's exception on one line."""
-    return " ".join(str(error).split())[:300] or type(error).__name__
+    return redacted(" ".join(str(error).split()))[:300] or type(error).__name__

@@ -49,11 +49,12 @@ def calibrate(source: Source, precision: Precision = "auto", memory: int | None 
     """Start a rejector: fit the temperature that minimises the NLL.
 
     The search starts from a sample; full passes follow until it has converged. Blocks are kept while they fit in
-    `memory` bytes (default: a quarter of what there is) and read again otherwise.
+    `memory` bytes (default: a quarter of what there is) and read again otherwise. On a cluster each worker keeps what
+    fits in that much of its own memory.
     """
     dump = source.open(None, labelled=True)
     budget = available_memory() // 4 if memory is None else memory
-    keep = dump.rows * dump.classes * 4 <= budget
+    keep = source.engine.in_process and dump.rows * dump.classes * 4 <= budget
     every = max(1, -(-dump.rows * dump.classes // SAMPLE_LOGITS))
 
     def first(block: Block) -> _First:
@@ -63,7 +64,11 @@ def calibrate(source: Source, precision: Precision = "auto", memory: int | None 
         sample = Labelled(np.ascontiguousarray(rows.logits[::every]), rows.labels[::every])
         return _First(tally, hashes, sample, rows if keep else None)
 
-    blocks = list(map_blocks(dump, first, Pass("reading", labelled=True), source.engine, source.notes))
+    blocks = list(
+        map_blocks(
+            dump, first, Pass("reading", labelled=True, read_again=True, memory=memory), source.engine, source.notes
+        )
+    )
     if not blocks:
         raise DumpError(f"{dump.parts[0].name}: no row has a label")
     before, hashes = blocks[0].tally, blocks[0].hashes
@@ -71,7 +76,7 @@ def calibrate(source: Source, precision: Precision = "auto", memory: int | None 
         before, hashes = before + block.tally, hashes + block.hashes
     kept = [block.kept for block in blocks if block.kept is not None]
     sample = [block.sample for block in blocks]
-    rows = _Rows(dump, kept, source.engine, precision)
+    rows = _Rows(dump, kept, source.engine, precision, memory)
 
     fit = minimise(lambda beta: _sum_nll(_sums_of(rows, beta, "float64") for rows in sample))
     if every > 1:
@@ -111,11 +116,14 @@ def _look(block: Block, precision: Precision) -> tuple[CalibrationTally, RowHash
 class _Rows:
     """All rows of the dump, kept in memory or read again for each pass."""
 
-    def __init__(self, dump: Dump, kept: list[Labelled], engine: Engine, precision: Precision) -> None:
+    def __init__(
+        self, dump: Dump, kept: list[Labelled], engine: Engine, precision: Precision, memory: int | None
+    ) -> None:
         self.dump = dump
         self.kept = kept
         self.engine = engine
         self.precision = precision
+        self.memory = memory
         self.passes = 0
 
     def nll_sums(self, beta: float) -> NllSums:
@@ -126,9 +134,10 @@ class _Rows:
 
     def tally(self, beta: float) -> CalibrationTally:
         """Calibration figures at a temperature."""
+        precision = self.precision
 
         def of_rows(rows: Labelled) -> CalibrationTally:
-            sums = block_sums(rows.logits, [beta], needs="q", precision=self.precision)
+            sums = block_sums(rows.logits, [beta], needs="q", precision=precision)
             gaps = label_gaps(rows.logits, rows.labels, sums.largest)
             return LabelledRows(sums.at[0], gaps, sums.prediction == rows.labels).tally(beta)[0]
 
@@ -154,7 +163,8 @@ class _Rows:
             assert block.labels is not None
             return function(Labelled(block.logits, block.labels))
 
-        yield from map_blocks(self.dump, of_block, Pass("calibrating", labelled=True), self.engine)
+        run = Pass("calibrating", labelled=True, read_again=True, memory=self.memory)
+        yield from map_blocks(self.dump, of_block, run, self.engine)
 
 
 def _sums_of(rows: Labelled, beta: float, precision: Precision) -> NllSums:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 import pyarrow as pa
 
+from drrej._version import __version__
 from drrej.dumps import Block, Dump
 from drrej.dumps.arrays import boolean_array, plain_array
 from drrej.dumps.labels import LabelKind
-from drrej.dumps.masks import MASK_COLUMNS, MaskPerPart, OneMask, check_names
+from drrej.dumps.masks import MASK_COLUMNS, MaskPerPart, OneMask, check_distinct, check_names
+from drrej.dumps.partwise import PartCounts, PartSink
 from drrej.dumps.sources import Part
 from drrej.output import OutputDirectory, OutputFile
 from drrej.rejector import Rejector
@@ -38,6 +40,8 @@ class MaskCounts:
     rows: int
     rejected: int
     bad: int
+    taken_up: int = 0
+    """Files that an earlier, interrupted run had finished."""
 
 
 class Scorer:
@@ -97,6 +101,8 @@ def reject(
     allowed = options.on_bad_row == "reject"
     wanted = (*scorer.keep, *scorer.decision.columns, *scorer.loss.columns)
     run = Pass("scoring", labelled=False, keep=wanted, bad_rows_allowed=allowed)
+    if isinstance(output, OutputDirectory) and not source.engine.in_process:
+        return _by_workers(source, dump, scorer, output, replace(run, sink=_sink(dump, scorer, output, options)))
     rejected = rows = 0
     with _writer(output, dump, scorer.schema) as writer:
         for part, batch in map_blocks(dump, scorer.with_part, run, source.engine, source.notes):
@@ -104,6 +110,28 @@ def reject(
             rows += batch.num_rows
             rejected += batch.column("rejected").true_count
     return MaskCounts(rows, rejected, source.notes.bad_rows)
+
+
+def _sink(dump: Dump, scorer: Scorer, output: OutputDirectory, options: MaskOptions) -> PartSink:
+    """Where workers write; the recipe names all that a mask depends on besides its input file."""
+    read_as = (dump.columns, dump.label_kind, dump.input, dump.names)
+    recipe = repr((scorer.rejector.to_json(), scorer.keep, options, read_as, __version__))
+    return PartSink(output.root, output.target, scorer.schema, recipe)
+
+
+def _by_workers(source: Source, dump: Dump, scorer: Scorer, output: OutputDirectory, run: Pass) -> MaskCounts:
+    """One file per input file, each written by the worker that scores it."""
+    output.check_apart(part.path for part in dump.parts)
+    check_distinct(dump.parts, output.target)
+    output.expect(part.relative for part in dump.parts)
+    results = list(map_blocks(dump, scorer, run, source.engine, source.notes))
+    written = [counts for counts in results if isinstance(counts, PartCounts)]
+    return MaskCounts(
+        rows=sum(counts.rows for counts in written),
+        rejected=sum(counts.rejected for counts in written),
+        bad=source.notes.bad_rows,
+        taken_up=sum(counts.taken_up for counts in written),
+    )
 
 
 def _writer(output: OutputFile | OutputDirectory, dump: Dump, schema: pa.Schema) -> OneMask | MaskPerPart:

@@ -1,0 +1,79 @@
+"""Writing to object storage by URI, through pyarrow's filesystems.
+
+An object appears whole: it is uploaded from complete content, and a multipart upload that is not completed leaves no
+object. There is no rename and no lock: whether a target is free is looked at before the work and before the upload.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shutil
+from collections.abc import Iterator
+from typing import IO, Any
+
+from drrej.errors import OutputError
+
+_CHUNK = 8 << 20
+_CREDENTIALS = re.compile(r"((?:s3|gs|gcs)://)[^/@\s]*:[^@\s]*@|(\w+://)[^/@\s]*:[^/@\s]*@", re.ASCII)
+
+
+def is_uri(target: str) -> bool:
+    """Whether a target is on a filesystem that pyarrow opens by URI."""
+    return "://" in target
+
+
+def below(uri: str, relative: str) -> str:
+    """The URI of a file in a folder; options such as ?endpoint_override=... stay at the end."""
+    folder, mark, options = uri.partition("?")
+    return f"{folder.rstrip('/')}/{relative}{mark}{options}"
+
+
+def redacted(text: str) -> str:
+    """A message without the credentials of URIs (s3://key:secret@bucket/...), also of such that do not parse."""
+    return _CREDENTIALS.sub(lambda found: found[1] or found[2], text)
+
+
+def check_free(target: str, force: bool) -> None:
+    """Raise unless an object may be written here."""
+    import pyarrow.fs as pafs
+
+    with told(target):
+        filesystem, key = open_uri(target)
+        kind = filesystem.get_file_info(key).type
+    if kind == pafs.FileType.Directory:
+        raise OutputError(f"{redacted(target)}: it is a directory; name a file in it")
+    if kind == pafs.FileType.File and not force:
+        raise OutputError(f"{redacted(target)}: it exists already; use --force to overwrite")
+
+
+def open_uri(target: str) -> tuple[Any, str]:
+    """The filesystem and the key. A missing bucket is an error: pyarrow would try to make it."""
+    import pyarrow.fs as pafs
+
+    filesystem, key = pafs.FileSystem.from_uri(target)
+    if filesystem.type_name in ("s3", "gcs"):
+        bucket = key.split("/", 1)[0]
+        if filesystem.get_file_info(bucket).type == pafs.FileType.NotFound:
+            raise OutputError(f"{redacted(target)}: there is no bucket '{bucket}'; create it first")
+    return filesystem, key
+
+
+def upload(content: IO[bytes], target: str) -> None:
+    """Copy complete content to a URI."""
+    with told(target):
+        filesystem, key = open_uri(target)
+        with filesystem.open_output_stream(key) as stream:
+            shutil.copyfileobj(content, stream, _CHUNK)
+
+
+@contextlib.contextmanager
+def told(target: str) -> Iterator[None]:
+    """What goes wrong with object storage as one line."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except (OSError, pa.ArrowException, ValueError) as error:
+        reason = " ".join(str(error).split())[:300]
+        raise OutputError(redacted(f"{target}: cannot be written ({reason})")) from None

@@ -1,0 +1,72 @@
+"""A Dask cluster of real processes on loopback."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from conftest import environment
+
+_OWN = ["--no-dashboard"]
+
+
+class DaskProcesses:
+    """A scheduler and its workers; workers can be killed and added."""
+
+    def __init__(self, folder: Path, env: Mapping[str, str] | None = None) -> None:
+        self.folder = folder
+        self.file = folder / "scheduler.json"
+        self.env = environment() | dict(env or {})
+        self.workers: list[subprocess.Popen[bytes]] = []
+        self.scheduler = self._start("dask_scheduler", "--host", "127.0.0.1", "--port", "0")
+        while not self.file.exists() or not self.file.read_text().strip():
+            assert self.scheduler.poll() is None
+            time.sleep(0.05)
+
+    def _start(self, module: str, *args: str, env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", f"distributed.cli.{module}", "--scheduler-file", str(self.file), *_OWN, *args]
+        return subprocess.Popen(
+            command,
+            cwd=self.folder,
+            env=self.env | dict(env or {}),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+
+    @property
+    def address(self) -> str:
+        """Of the scheduler."""
+        import json
+
+        address: str = json.loads(self.file.read_text())["address"]
+        return address
+
+    def add_worker(self, env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
+        """One more worker with one thread."""
+        worker = self._start(
+            "dask_worker", "--nthreads", "1", "--no-nanny", "--local-directory", str(self.folder), env=env
+        )
+        self.workers.append(worker)
+        return worker
+
+    def close(self) -> None:
+        """End every process."""
+        for process in [*self.workers, self.scheduler]:
+            process.kill()
+            process.wait()
+
+
+@contextmanager
+def dask_processes(folder: Path, workers: int, env: Mapping[str, str] | None = None) -> Iterator[DaskProcesses]:
+    """A cluster that ends with the block."""
+    cluster = DaskProcesses(folder, env)
+    try:
+        for _ in range(workers):
+            cluster.add_worker()
+        yield cluster
+    finally:
+        cluster.close()

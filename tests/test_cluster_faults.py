@@ -1,0 +1,201 @@
+"""What goes wrong on a cluster: whole results or one line, never a hang or half a dataset."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from conftest import environment, make_model, only_line, run_drrej, write_dump
+from dask_processes import DaskProcesses, dask_processes
+
+import drrej
+from drrej import cluster as cluster_module
+
+
+def test_without_the_extra_the_message_names_it(tmp_path: Path) -> None:
+    (tmp_path / "distributed.py").write_text("raise ImportError('not here')")
+    env = {"PYTHONPATH": f"{tmp_path}:{environment()['PYTHONPATH']}"}
+    done = run_drrej("inspect", "x.parquet", "--cluster", "local:2", env=env)
+    assert only_line(done, 2) == "--cluster needs the package distributed: pip install 'drrej[cluster]'"
+
+
+needs_dask = pytest.mark.skipif(
+    importlib.util.find_spec("distributed") is None,
+    reason="the extra 'cluster' is not installed: pip install 'drrej[cluster]'",
+)
+
+
+@needs_dask
+@pytest.mark.parametrize("address", ["local:0", "local:x", "localhost", "2"])
+def test_addresses_that_are_none(refuse: Callable[..., str], address: str) -> None:
+    assert "write local:N" in refuse("inspect", "x.parquet", "--cluster", address)
+
+
+@pytest.fixture(scope="module")
+def dump(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("dump")
+    for number in range(4):
+        logits, labels = make_model(6000, 100, seed=number)
+        write_dump(folder / f"{number}.parquet", logits, labels, row_group=2000)
+    return folder
+
+
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Short waits, and a connection of the test's own."""
+    monkeypatch.setattr(cluster_module, "CONNECT_SECONDS", 1)
+    monkeypatch.setattr(cluster_module, "LONELY_SECONDS", 1)
+    monkeypatch.setattr(cluster_module, "connection", cluster_module.Cluster)
+
+
+@needs_dask
+@pytest.mark.filterwarnings("default")
+@pytest.mark.usefixtures("hasty")
+def test_no_scheduler(refuse: Callable[..., str], dump: Path) -> None:
+    message = refuse("calibrate", dump, "--cluster", "tcp://127.0.0.1:9")
+    assert message.startswith("tcp://127.0.0.1:9: no Dask scheduler answers (")
+
+
+@pytest.fixture(scope="module")
+def dask(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaskProcesses]:
+    with dask_processes(tmp_path_factory.mktemp("dask"), workers=0) as cluster:
+        yield cluster
+
+
+@needs_dask
+@pytest.mark.filterwarnings("default")
+@pytest.mark.usefixtures("hasty")
+def test_a_scheduler_without_workers(refuse: Callable[..., str], dask: DaskProcesses, dump: Path) -> None:
+    message = refuse("calibrate", dump, "--cluster", dask.address)
+    assert f"the scheduler has no workers; start some with 'dask worker {dask.address}'" in message
+
+
+@needs_dask
+def test_workers_of_another_version(dask: DaskProcesses, dump: Path, tmp_path: Path) -> None:
+    shutil.copytree(Path(drrej.__file__).parent, tmp_path / "drrej")
+    (tmp_path / "drrej" / "_version.py").write_text('__version__ = "9.9.9"\n')
+    worker = dask.add_worker({"PYTHONPATH": str(tmp_path)})
+    try:
+        message = only_line(run_drrej("calibrate", dump, "--cluster", dask.address), 2)
+    finally:
+        worker.kill()
+        worker.wait()
+    expected = rf"tcp://.*: the worker has drrej 9\.9\.9 but this client has {re.escape(drrej.__version__)}; .*"
+    assert re.fullmatch(expected, message), message
+
+
+def start(*args: str | Path, group: bool = False) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "drrej", *map(str, args)],
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=group,
+    )
+
+
+def contents(path: Path) -> dict[str, bytes]:
+    if path.is_file():
+        return {"": path.read_bytes()}
+    return {str(f.relative_to(path)): f.read_bytes() for f in sorted(path.rglob("*")) if f.is_file()}
+
+
+COMMANDS = {
+    "calibrate": ["-o", "{out}/r.json"],
+    "fit": ["-r", "{rejector}", "-o", "{out}/r.json"],
+    "threshold": ["-r", "{rejector}", "--coverage", "0.7", "-o", "{out}/r.json"],
+    "evaluate": ["-r", "{rejector}", "-o", "{out}/r.json"],
+    "reject": ["-r", "{rejector}", "-o", "{out}/masks/"],
+}
+
+
+@pytest.fixture(scope="module")
+def rejector(dump: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("rejector") / "r.json"
+    fitted = run_drrej("fit", dump, "--temperature", "2").stdout
+    path.write_bytes(run_drrej("threshold", dump, "-r", "-", "--coverage", "0.8", stdin=fitted).stdout)
+    return path
+
+
+@needs_dask
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_worker_killed_at_a_random_moment(
+    dask: DaskProcesses, dump: Path, rejector: Path, tmp_path: Path, command: str
+) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir()
+    there.mkdir()
+    workers = [dask.add_worker(), dask.add_worker()]
+    options = [[word.format(out=out, rejector=rejector) for word in COMMANDS[command]] for out in (here, there)]
+    assert run_drrej(command, dump, *options[0]).returncode == 0
+    process = start(command, dump, *options[1], "--cluster", dask.address)
+    time.sleep(random.Random(command).uniform(1.0, 2.5))
+    workers[0].kill()
+    try:
+        _, errors = process.communicate(timeout=100)
+    finally:
+        process.kill()
+        for worker in workers:
+            worker.kill()
+            worker.wait()
+    assert (process.returncode, errors) == (0, b"")
+    assert contents(there) == contents(here)
+
+
+@needs_dask
+def test_a_scheduler_that_goes_away(dump: Path, rejector: Path, tmp_path: Path) -> None:
+    with dask_processes(tmp_path, workers=1) as cluster:
+        process = start("reject", dump, "-r", rejector, "-o", f"{tmp_path}/masks/", "--cluster", cluster.address)
+        time.sleep(1.0)
+        cluster.close()
+        output, errors = process.communicate(timeout=100)
+    if process.returncode != 0:  # else it was done before
+        message = only_line(subprocess.CompletedProcess([], process.returncode, output, errors), 2)
+        assert cluster.address in message
+        assert not (tmp_path / "masks").exists()
+
+
+@needs_dask
+def test_ctrl_c_ends_the_command_and_its_workers(dump: Path, rejector: Path, tmp_path: Path) -> None:
+    many = [dump / "0.parquet"] * 60
+    arguments = ["reject", *many, "-r", rejector, "-o", tmp_path / "mask.parquet", "--cluster", "local:2"]
+    process = start(*arguments, group=True)
+    while not _children(process.pid):
+        assert process.poll() is None
+        time.sleep(0.05)
+    time.sleep(1.5)
+    os.killpg(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors) == (130, b"")
+    assert list(tmp_path.iterdir()) == []
+    deadline = time.monotonic() + 20
+    while (left := _in_group(process.pid)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert left == []
+
+
+def _in_group(group: int) -> list[int]:
+    """Processes of a process group that are still running."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if fields[0] != "Z" and int(fields[2]) == group:
+            found.append(int(stat.parent.name))
+    return found
+
+
+def _children(process: int) -> list[int]:
+    return [pid for pid in _in_group(process) if pid != process]
