@@ -19,7 +19,7 @@ _OWN_FORM = ("Coverage and accuracy", "Curve", "By class")
 """Titles of the text report's tables: what is neither of these, nor by group, goes beside the plots as it is."""
 
 _TAU_EVERY = 5
-_LONGEST, _LONG = 32, ' class="long"'
+_LONGEST = 32
 _SAFE = "default-src 'none'; style-src 'unsafe-inline'"
 
 
@@ -59,6 +59,11 @@ def _text(value: Any) -> str:
     """Text of the user's, made harmless."""
     seen = "".join(sign if sign.isprintable() or sign == "\n" else "\N{REPLACEMENT CHARACTER}" for sign in str(value))
     return escape(seen)
+
+
+def _name(text: str) -> str:
+    """A name in a table; a long one is wrapped."""
+    return f'<span class="long">{_text(text)}</span>' if len(text) > _LONGEST else _text(text)
 
 
 # The verdict
@@ -188,9 +193,7 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[str]], caption: str = 
     """A table of cells that are HTML already; the first cell of a row is its header."""
     top = "".join(f'<th scope="col">{cell or "<span class=hidden>figure</span>"}</th>' for cell in header)
     body = "".join(
-        f'<tr><th scope="row"{_LONG if len(row[0]) > _LONGEST else ""}>{row[0]}</th>'
-        + "".join(f"<td>{cell}</td>" for cell in row[1:])
-        + "</tr>\n"
+        f'<tr><th scope="row">{row[0]}</th>' + "".join(f"<td>{cell}</td>" for cell in row[1:]) + "</tr>\n"
         for row in rows
     )
     note = f"<p class=note>{caption}</p>" if caption else ""
@@ -207,7 +210,7 @@ def _side_by_side(*sections: str) -> str:
 
 
 def _plain(table: Table) -> str:
-    cells = [[_text(row[0]), *(_text(_typeset(cell)) for cell in row[1:])] for row in table.rows]
+    cells = [[_name(row[0]), *(_text(_typeset(cell)) for cell in row[1:])] for row in table.rows]
     return _section(table.title, _table([_text(cell) for cell in table.header], cells, _text(table.remark)))
 
 
@@ -231,7 +234,7 @@ def _members(report: Report) -> str:
 
 def _worst_first(title: str, name: str, members: Report, plural: str) -> str:
     rest = members["rest"]
-    rows = [_member(_text(row["name"]), row) for row in members["shown"]]
+    rows = [_member(_name(row["name"]), row) for row in members["shown"]]
     note = "The lowest accuracy first. The bar of the error rate is relative to the highest of them."
     if rest is not None:
         rows.append(_member(f"<em>{rest['members']:,} other {plural}</em>", rest))
@@ -261,8 +264,8 @@ def _confusions(report: Report) -> str:
         return _section(title, "<p>None: every accepted row is right.</p>")
     rows = [
         [
-            _text(row["label"]),
-            _text(row["prediction"]),
+            _name(row["label"]),
+            _name(row["prediction"]),
             f"{row['rows']:,}",
             f"{_bar(row['share'], 'errors')} {percent(row['share'])}",
         ]
@@ -271,7 +274,8 @@ def _confusions(report: Report) -> str:
     note = f"{counted(found['errors'], 'error')} in all."
     if found["other_pairs"]:
         note += f" {found['other_pairs']:,} rarer pairs make up {found['other_rows']:,} of them."
-    return _section(title, _table(["true class", "predicted", "rows", "share of these errors"], rows, note))
+    body = _table(["true class", "predicted", "rows", "share of these errors"], rows, note)
+    return _section(title, f'<div class="pairs">{body}</div>')
 
 
 def _taus(report: Report) -> str:

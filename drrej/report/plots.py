@@ -280,10 +280,10 @@ def _reliability(bins: Report) -> Figure:
         upper.plot(x, [row["accuracy"] for row in rows], shape + "-", color=color, lw=1.4, ms=4.5, label=label)
         _shares(lower, rows, color, kind == "calibrated")
     upper.set(xlim=(0, 1), ylim=(0, 1.02), ylabel="accuracy")
-    lower.set(xlabel="confidence: the largest probability", ylabel="rows", ylim=(0, 1))
+    lower.set(xlabel="confidence: the largest probability", ylabel="rows")
     _percent_axes(upper, "xy")
     _percent_axes(lower, "xy")
-    lower.set_yticks([0, 1])
+    lower.yaxis.get_major_locator().set_params(nbins=2)
     plot.legend(loc="outside lower center", ncols=2, columnspacing=1.2)
     return plot
 

@@ -102,14 +102,12 @@ def worst_rows(cells: Sequence[tuple[str, Sequence[int]]]) -> Report:
     made = [_counted(name, counts) for name, counts in cells]
     made.sort(key=lambda row: (row["accuracy"] is not None, row["accuracy"], row["coverage"]))
     highest = max((row["error_rate"] or 0.0 for row in made), default=0.0)
-    for row in made:
-        row["of_highest"] = row["error_rate"] / highest if row["error_rate"] and highest else 0.0
-    rest = made[MOST_ROWS:]
-    if not rest:
-        return {"shown": made, "rest": None}
     by_name = dict(cells)
-    summed = np.sum([by_name[row["name"]] for row in rest], axis=0).tolist()
-    return {"shown": made[:MOST_ROWS], "rest": {**_counted("", summed), "members": len(rest), "of_highest": 0.0}}
+    others = [by_name[row["name"]] for row in made[MOST_ROWS:]]
+    rest = {**_counted("", np.sum(others, axis=0).tolist()), "members": len(others)} if others else None
+    for row in [*made, *([rest] if rest else [])]:
+        row["of_highest"] = row["error_rate"] / highest if row["error_rate"] else 0.0
+    return {"shown": made[:MOST_ROWS], "rest": rest}
 
 
 def _counted(name: str, counts: Sequence[int]) -> Report:
