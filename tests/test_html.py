@@ -11,13 +11,26 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-from conftest import ROOT, environment, fail, load_json, make_model, run_drrej, succeed, write_dump
+from conftest import (
+    ROOT,
+    environment,
+    fail,
+    load_json,
+    make_model,
+    make_rejector,
+    run_drrej,
+    source,
+    succeed,
+    write_dump,
+)
 from pages import NAMES, SCRIPT, make_page
 
+import drrej
 from drrej.report import PLOTS
 from drrej.report.html import render_html, verdict
 from drrej.report.numbers import percent, percents
 from drrej.report.terminal import terminal_curve
+from drrej.steps.evaluate import EvaluateOptions
 from drrej.steps.schemas import report_schema
 
 pytest.importorskip("matplotlib", reason="pages are drawn with matplotlib: pip install 'drrej[plot]'")
@@ -156,21 +169,24 @@ def test_a_report_without_labels_is_a_page_too(tmp_path: Path, rejector_file: st
     assert "needs labels" in fail("evaluate", test, "-r", rejector_file, "--no-labels", "-o", tmp_path / "curve.png")
 
 
-@pytest.mark.parametrize("rule", [("--tau", "0"), ("--max-loss", "1e-300")])
-def test_all_or_nothing_accepted(tmp_path: Path, documents: Path, test: str, val: str, rule: tuple[str, str]) -> None:
-    succeed("threshold", val, "-r", documents / "fitted.json", *rule, "-o", tmp_path / "r.json")
-    succeed("evaluate", test, "-r", tmp_path / "r.json", "-o", tmp_path / "r.html", "-o", tmp_path / "c.svg")
-    page = Page((tmp_path / "r.html").read_text(encoding="utf-8"))
-    assert ("Accepts none of" if rule[0] == "--max-loss" else "Accepts 100.0") in page.text
+def page_of(dump: str, rejector: drrej.Rejector) -> Page:
+    """The page of a report made without the command line."""
+    return Page(render_html(drrej.evaluate(source(dump), rejector, [], EvaluateOptions(pictures=True))))
 
 
-def test_a_model_without_errors_and_one_without_right_rows(tmp_path: Path, documents: Path) -> None:
+@pytest.mark.parametrize(
+    ("rule", "words"), [(("tau", 0.0), "Accepts 100.0"), (("max-loss", 1e-300), "Accepts none of")]
+)
+def test_all_or_nothing_accepted(val: str, test: str, rule: tuple[str, float], words: str) -> None:
+    assert words in page_of(test, make_rejector(source(val), rule)).text
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_a_model_without_errors_and_one_without_right_rows(tmp_path: Path, val: str, right: bool) -> None:
     logits, _ = make_model(50, 6, 3)
-    for name, labels in (("right", logits.argmax(axis=1)), ("wrong", logits.argmin(axis=1))):
-        dump = write_dump(tmp_path / f"{name}.parquet", logits, labels)
-        succeed("evaluate", dump, "-r", documents / "rejector.json", "-o", tmp_path / f"{name}.html")
-        text = Page((tmp_path / f"{name}.html").read_text(encoding="utf-8")).text
-        assert ("every accepted row is right" in text) == (name == "right")
+    dump = write_dump(tmp_path / "d.parquet", logits, logits.argmax(axis=1) if right else logits.argmin(axis=1))
+    page = page_of(dump, make_rejector(source(val), ("tau", 0.0)))
+    assert ("every accepted row is right" in page.text) == right
 
 
 def test_the_curve_alone(tmp_path: Path, rejector_file: str, test: str) -> None:
