@@ -142,7 +142,7 @@ class _Denying(http.server.BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(body)
 
-    do_HEAD = do_PUT = do_POST = do_GET
+    do_HEAD = do_PUT = do_POST = do_GET  # noqa: N815 - as the class asks for them
 
     def log_message(self, *_: object) -> None:
         """Nothing."""
