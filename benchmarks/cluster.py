@@ -100,7 +100,7 @@ def kills(engine: Any, folder: Path) -> None:
     source = drrej.Source([str(dataset)], engine=drrej.Engine(2))
     rejector = drrej.threshold(source, drrej.fit(source, drrej.calibrate(source)), drrej.Rule("coverage", 0.8))
     seconds = scored(source, rejector, folder / "expected")
-    random_ = random.Random(0)
+    random_ = random.Random(0)  # noqa: S311 - moments of kills
     same = 0
     for run in range(KILLS):
         pids = list(engine.cluster.client.run(os.getpid).values())
