@@ -66,8 +66,13 @@ def pipeline(dump: Callable[[], drrej.Source], folder: Path) -> list[str]:
     documents = [rejector.to_json()]
     rejector = drrej.fit(dump(), rejector)
     documents.append(rejector.to_json())
+    documents.append(drrej.fit(dump(), rejector, drrej.RatioOptions(loss="auto")).to_json())
+    documents.append(json.dumps(drrej.sweep(dump(), rejector)))
+    documents.append(json.dumps(drrej.weights(dump(), rejector, drrej.RatioOptions(loss="brier"))))
     rejector = drrej.threshold(dump(), rejector, drrej.Rule("risk", 0.2))
     documents += [rejector.to_json(), json.dumps(drrej.evaluate(dump(), rejector))]
+    figures = drrej.EvaluateOptions(by="day", bootstrap=20), drrej.EvaluateOptions(labels=False)
+    documents += [json.dumps(drrej.evaluate(dump(), rejector, options=options)) for options in figures]
     folder.mkdir()
     with drrej.OutputFile(str(folder / "mask.parquet")) as file:
         drrej.reject(dump(), rejector, file)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import http.server
 import os
 import socket
 import socketserver
@@ -11,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from conftest import fail, make_model, run_drrej, succeed, write_dump
+from conftest import fail, make_model, only_line, run_drrej, succeed, write_dump
 
 boto3 = pytest.importorskip("boto3", reason="moto[server] and boto3 are not installed: pip install 'drrej[test]'")
 moto_server = pytest.importorskip(
@@ -128,6 +129,38 @@ def test_credentials_are_never_shown(s3: str, uri: str) -> None:
         done = run_drrej(*arguments)
         assert done.returncode == 2
         assert SECRET.encode() not in done.stdout + done.stderr, done.stderr
+
+
+class _Denying(http.server.BaseHTTPRequestHandler):
+    """Access denied, whatever is asked for."""
+
+    def do_GET(self) -> None:
+        body = b"<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>"
+        self.send_response(403)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    do_HEAD = do_PUT = do_POST = do_GET  # noqa: N815 - as the class asks for them
+
+    def log_message(self, *_: object) -> None:
+        """Nothing."""
+
+
+def test_access_denied(s3: str, dataset: Path) -> None:
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Denying) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        env = {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{server.server_port}"}
+        read = run_drrej("calibrate", "s3://data/in", env=env)
+        written = run_drrej("calibrate", dataset, "-o", "s3://data/new.json", env=env)
+        server.shutdown()
+    for done, where in (
+        (read, "s3://data/in: cannot be opened ("),
+        (written, "s3://data/new.json: cannot be written ("),
+    ):
+        assert where in only_line(done, 2)
+        assert "ACCESS_DENIED" in only_line(done, 2)
 
 
 class _Dropping(socketserver.ThreadingTCPServer):

@@ -1,0 +1,140 @@
+"""One machine against a local cluster: `python -m benchmarks.cluster FOLDER`; prints a table and checks the bytes.
+
+Times are after start-up: connected, modules loaded. Runs of the engines are interleaved, the best of three counts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import filecmp
+import json
+import os
+import random
+import resource
+import shutil
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import drrej
+from benchmarks.data import Shape
+from drrej.staging import output_directory
+
+ROUNDS = 3
+KILLS = 20
+
+
+def main(folder: Path) -> None:
+    """Measure and print."""
+    started = time.monotonic()
+    engines: dict[str, Any] = {"--jobs 2": drrej.Engine(2)}
+    for workers in (1, 2):
+        cluster = drrej.Cluster(f"local:{workers}")
+        assert cluster.client
+        engines[f"local:{workers}"] = drrej.ClusterEngine(2, cluster=cluster)
+        say(f"start-up of local:{workers}: {time.monotonic() - started:.1f} s")
+        started = time.monotonic()
+    for shape in (Shape(50_000, 1000), Shape(1_000_000, 100)):
+        compare(shape, str(shape.make(folder)), engines, folder)
+    memory(engines)
+    kills(engines["local:2"], folder)
+    for engine in list(engines.values())[1:]:
+        engine.cluster.close()
+
+
+def compare(shape: Shape, path: str, engines: dict[str, Any], folder: Path) -> None:
+    """Seconds of each step on each engine, and whether all made the same."""
+    steps: dict[str, Callable[[drrej.Source], str]] = {"calibrate": lambda dump: drrej.calibrate(dump).to_json()}
+    calibrated = drrej.calibrate(drrej.Source([path]))
+    fitted = drrej.fit(drrej.Source([path]), calibrated)
+    rejector = drrej.threshold(drrej.Source([path]), fitted, drrej.Rule("coverage", 0.8))
+    steps["fit"] = lambda dump: drrej.fit(dump, calibrated).to_json()
+    steps["threshold"] = lambda dump: drrej.threshold(dump, fitted, drrej.Rule("risk", 0.1)).to_json()
+    steps["evaluate"] = lambda dump: json.dumps(drrej.evaluate(dump, rejector))
+    steps["reject"] = lambda dump: mask(dump, rejector, folder / "mask.parquet")
+    say(shape.name)
+    for step, function in steps.items():
+        best = dict.fromkeys(engines, float("inf"))
+        made = set()
+        for _ in range(ROUNDS):
+            for name, engine in engines.items():
+                started = time.monotonic()
+                made.add(function(drrej.Source([path], engine=engine)))
+                best[name] = min(best[name], time.monotonic() - started)
+        times = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in best.items())
+        say(f"  {step}: {times}; {'the same bytes' if len(made) == 1 else 'DIFFERENT BYTES'}")
+
+
+def mask(dump: drrej.Source, rejector: drrej.Rejector, target: Path) -> str:
+    """Write a mask; its content."""
+    with drrej.OutputFile(str(target), force=True) as file:
+        drrej.reject(dump, rejector, file)
+        file.commit()
+    return target.read_bytes().hex()
+
+
+def memory(engines: dict[str, Any]) -> None:
+    """The peak of each worker process."""
+    for name, engine in list(engines.items())[1:]:
+        peaks = engine.cluster.client.run(peak).values()
+        say(f"peak memory per worker of {name}: {', '.join(f'{peak >> 20} MB' for peak in peaks)}")
+
+
+def peak() -> int:
+    """Largest resident size of this process so far."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+
+
+def kills(engine: Any, folder: Path) -> None:
+    """Reject a dataset again and again while a worker is killed at a random moment."""
+    dataset = folder / "dataset"
+    dataset.mkdir(exist_ok=True)
+    for number in range(8):
+        made = Shape(125_000 + number, 100).make(folder / "parts")
+        if not (dataset / f"{number}.parquet").exists():
+            os.link(made, dataset / f"{number}.parquet")
+    source = drrej.Source([str(dataset)], engine=drrej.Engine(2))
+    rejector = drrej.threshold(source, drrej.fit(source, drrej.calibrate(source)), drrej.Rule("coverage", 0.8))
+    seconds = scored(source, rejector, folder / "expected")
+    random_ = random.Random(0)  # noqa: S311 - moments of kills
+    same = 0
+    for run in range(KILLS):
+        pids = list(engine.cluster.client.run(os.getpid).values())
+        timer = threading.Timer(random_.uniform(0, seconds), _kill, [random_.choice(pids)])
+        timer.start()
+        scored(drrej.Source([str(dataset)], engine=engine), rejector, folder / f"killed-{run}")
+        timer.join()
+        names = [f"{number}.parquet" for number in range(8)]
+        equal, _, _ = filecmp.cmpfiles(folder / "expected", folder / f"killed-{run}", names, shallow=False)
+        same += len(equal) == len(names)
+        shutil.rmtree(folder / f"killed-{run}")
+        engine.cluster.client.wait_for_workers(2, timeout=60)
+    say(f"{KILLS} runs of reject with a worker killed at a random moment: {same} complete and identical")
+
+
+def scored(source: drrej.Source, rejector: drrej.Rejector, target: Path) -> float:
+    """Write the masks of a dataset; seconds."""
+    started = time.monotonic()
+    with output_directory(str(target), force=True, by_workers=not source.engine.in_process) as place:
+        drrej.reject(source, rejector, place)
+        place.commit()
+    return time.monotonic() - started
+
+
+def _kill(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def say(line: str) -> None:
+    """One line of the result."""
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
