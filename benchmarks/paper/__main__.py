@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from benchmarks.paper.train import Task
 
 METHODS = ("predrej", "css", "defer", "gce")
+PARTS = ("val", "test", "train")
 VARIANTS = ("kl", "alpha3", "zero_one", "auto")
 RESULTS = Path(__file__).parent / "results"
 
@@ -23,7 +24,7 @@ def train(args: argparse.Namespace) -> None:
     from benchmarks.paper.train import train_base
 
     for task, settings in _work_of(args):
-        record = train_base(task, settings, args.work)
+        record = train_base(task, settings, args.work, args.parts)
         shown = ", ".join(f"{name} {value:.4f}" for name, value in record["accuracy"].items())
         print(f"{task.folder(args.work)}: accuracy {shown}; {record['seconds']} s", flush=True)
 
@@ -75,6 +76,7 @@ def parser() -> argparse.ArgumentParser:
 
     training = commands.add_parser("train", help=train.__doc__)
     training.set_defaults(command=train)
+    training.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="dumps to write [all]")
     _add_training(training)
 
     rivals = commands.add_parser("baselines", help=baselines.__doc__)

@@ -19,6 +19,7 @@ TITLES = {
     "octmnist": "OctMNIST",
 }
 METHOD_TITLES = {"predrej": "PredRej", "css": "CSS", "defer": "DEFER", "gce": "GCE"}
+PAPER_EPOCHS = 40
 REACH = 10
 """Points of coverage above its target within which a setting still serves it."""
 
@@ -110,9 +111,14 @@ def build(folds: Sequence[Figures], published: dict[str, Any]) -> list[Figures]:
             for dataset in DATASETS:
                 own = [fold for fold in folds if (fold["dataset"], fold["noise"]) == (dataset, noise)]
                 paper = published["targets"][str(target)][noise][dataset]
-                row = {"target": target, "noise": noise, "dataset": dataset, "folds": len(own)}
+                row = {"target": target, "noise": noise, "dataset": dataset, "folds": len(own), "epochs": _epochs(own)}
                 rows.append(row | {"cells": _cells(own, target, paper)})
     return rows
+
+
+def _epochs(folds: Sequence[Figures]) -> int | None:
+    """Epochs of the base networks, the fewest if they differ; None where others trained them."""
+    return min((fold["training"]["settings"]["epochs"] for fold in folds if fold["training"]), default=None)
 
 
 def _cells(folds: Sequence[Figures], target: int, paper: Figures) -> Figures:
@@ -184,7 +190,10 @@ def _missing(row: Figures) -> str:
 
 
 def _name(row: Figures) -> str:
-    return f"{TITLES[row['dataset']]}, {row['noise']}"
+    name = f"{TITLES[row['dataset']]}, {row['noise']}"
+    if row["epochs"] is None or row["epochs"] >= PAPER_EPOCHS:
+        return name
+    return f"{name}, {row['epochs']} of {PAPER_EPOCHS} epochs"
 
 
 def _ours(entry: Figures) -> str:

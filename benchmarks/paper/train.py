@@ -3,7 +3,7 @@
 import dataclasses
 import json
 import platform
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,6 +19,7 @@ from benchmarks.paper.networks import EXPERIMENTS, Experiment, Settings, Single,
 from benchmarks.paper.training import TRAINING_SEED, Trained, accuracy, outputs_of, train, write_dump
 
 NOISES = ("clean", "noisy")
+PARTS = ("val", "test", "train")
 
 
 @dataclass(frozen=True)
@@ -68,15 +69,16 @@ class Task:
         return {"split": SPLIT_SEED, "training": training} | ({"noise": noise} if self.noise != "clean" else {})
 
 
-def train_base(task: Task, settings: Settings, work: Path) -> dict[str, Any]:
-    """Train the base network of a fold; write `train`, `val`, `test` dumps and a record of how they were made.
+def train_base(task: Task, settings: Settings, work: Path, parts: Collection[str] = PARTS) -> dict[str, Any]:
+    """Train the base network of a fold; write the dumps of its parts and a record of how they were made.
 
     Labels in the dumps are clean; the record says what the network was shown.
     """
     folder, rows, inputs = task.folder(work), task.rows(), task.inputs()
     trained = fit_base(task, settings, inputs, work)
     accuracies = {}
-    for name, part in rows.parts().items():
+    for name in parts:
+        part = rows.parts()[name]
         logits, labels = outputs_of(trained.model, inputs[part]), task.dataset.labels[part]
         write_dump(folder / f"{name}.parquet", part, logits, labels)
         accuracies[name] = accuracy(logits, labels)
