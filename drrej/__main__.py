@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import gc
 import os
 from typing import Never
@@ -13,19 +11,12 @@ def main() -> Never:
     """Run the command line."""
     gc.set_threshold(100_000, 20, 20)  # imports make many objects and no garbage
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # the work is split by block, not inside a dot product
+    from drrej.memory import keep_freed_memory
+
     keep_freed_memory()
     from drrej.cli import main as run
 
     run()
-
-
-def keep_freed_memory() -> None:
-    """Let malloc reuse the arrays of one block for the next instead of giving them back to be cleared again."""
-    trim_threshold, mmap_threshold = -1, -3
-    with contextlib.suppress(OSError, AttributeError):
-        libc = ctypes.CDLL(None)
-        libc.mallopt(trim_threshold, 1 << 28)
-        libc.mallopt(mmap_threshold, 1 << 25)
 
 
 if __name__ == "__main__":

@@ -264,7 +264,7 @@ def worker_memory() -> int:
     """Bytes that this worker may use."""
     from distributed import get_worker
 
-    from drrej.steps.calibrate import available_memory
+    from drrej.memory import available_memory
 
     limit = get_worker().memory_manager.memory_limit
     return int(limit) if limit else available_memory()
@@ -276,8 +276,7 @@ _prepared = threading.Event()
 def prepare_worker() -> None:
     """Memory settings as in a drrej process of its own."""
     if not _prepared.is_set():
-        from drrej.__main__ import keep_freed_memory
-        from drrej.dumps.dump import prefer_jemalloc
+        from drrej.memory import keep_freed_memory, prefer_jemalloc
 
         keep_freed_memory()
         prefer_jemalloc()

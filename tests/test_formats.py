@@ -52,8 +52,9 @@ def test_documents_validate_and_every_renderer_takes_them(rejector):
         again = json.loads(RENDERERS["json"](tree))
         validator.validate(again)
         assert again == tree
-        for render in RENDERERS.values():
-            assert render(tree).endswith("\n")
+        for name, render in RENDERERS.items():
+            if name != "html":  # needs the report's pictures: see test_html
+                assert render(tree).endswith("\n")
     jsonschema.validate(json.loads(rejector.to_json()), rejector_schema())
 
 

@@ -214,8 +214,8 @@ def test_without_matplotlib_it_says_so_before_any_work(tmp_path: Path) -> None:
 
 def test_without_a_page_matplotlib_is_not_loaded(tmp_path: Path, rejector_file: str, test: str) -> None:
     code = (
-        "import sys, drrej.cli.commands; from drrej.cli.main import app; "
-        f"app(['evaluate', {test!r}, '-r', {rejector_file!r}], standalone_mode=False); "
+        "import sys; from drrej.cli.main import execute; "
+        f"assert execute(['evaluate', {test!r}, '-r', {rejector_file!r}]) == 0; "
         "sys.exit('matplotlib' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True).returncode == 0

@@ -112,7 +112,7 @@ class Reading:
     def source(self, dumps: list[str]) -> Source:
         """The dump to read."""
         from drrej.dumps import DumpOptions
-        from drrej.dumps.dump import prefer_jemalloc
+        from drrej.memory import prefer_jemalloc
         from drrej.steps.common import Source
 
         prefer_jemalloc()

@@ -6,7 +6,6 @@ addresses its blocks by file and number, so that any worker can open its own.
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -275,12 +274,6 @@ class Dump:
 
 def _damaged(part: Part, error: Exception) -> DumpError:
     return DumpError(f"{part.name}: cannot be read to the end ({one_line(error)}); is it complete? write it again")
-
-
-def prefer_jemalloc() -> None:
-    """Let Arrow reuse memory between blocks: the other allocators give it back and have it cleared again."""
-    with contextlib.suppress(NotImplementedError):
-        pa.set_memory_pool(pa.jemalloc_memory_pool())
 
 
 def open_parquet(part: Part) -> pq.ParquetFile:

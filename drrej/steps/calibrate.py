@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from drrej.dumps import Block, Dump
 from drrej.errors import DumpError
 from drrej.fingerprint import RowHashes
 from drrej.losses import AnyFloats, Precision, block_sums
+from drrej.memory import available_memory
 from drrej.metrics import CalibrationTally, LabelledRows
 from drrej.rejector import BeforeAfter, Calibration, Columns, Rejector
 from drrej.steps.common import Source
@@ -176,17 +176,3 @@ def _sum_nll(sums: Iterator[NllSums]) -> NllSums:
     for block in sums:
         total = total + block
     return total
-
-
-def available_memory() -> int:
-    """Bytes of memory: the machine's, or the control group's limit where that is lower."""
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        try:
-            with open(path, encoding="ascii") as file:
-                text = file.read().strip()
-        except OSError:
-            continue
-        if text.isdigit():
-            memory = min(memory, int(text))
-    return memory
