@@ -39,7 +39,10 @@ def evaluate(
     output: Annotated[
         Optional[list[str]],
         typer.Option(
-            "-o", "--output", metavar="FILE", help="Also write the report here, format by its ending. Repeatable."
+            "-o",
+            "--output",
+            metavar="FILE",
+            help="Also write .html .json .md .txt .xml by its ending, or the curve as .png .svg .pdf. Repeatable.",
         ),
     ] = None,
     force: Annotated[bool, typer.Option("-f", "--force", help="Overwrite what exists.")] = False,
