@@ -41,7 +41,7 @@ def main(folder: Path) -> None:
     for shape in (Shape(50_000, 1000), Shape(1_000_000, 100)):
         compare(shape, str(shape.make(folder)), engines, folder)
     memory(engines)
-    kills(engines["local:2"], folder)
+    kills(folder)
     for engine in list(engines.values())[1:]:
         engine.cluster.close()
 
@@ -89,7 +89,7 @@ def peak() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
 
 
-def kills(engine: Any, folder: Path) -> None:
+def kills(folder: Path) -> None:
     """Reject a dataset again and again while a worker is killed at a random moment."""
     dataset = folder / "dataset"
     dataset.mkdir(exist_ok=True)
@@ -103,16 +103,21 @@ def kills(engine: Any, folder: Path) -> None:
     random_ = random.Random(0)  # noqa: S311 - moments of kills
     same = 0
     for run in range(KILLS):
-        pids = list(engine.cluster.client.run(os.getpid).values())
+        cluster = drrej.Cluster("local:2")
+        pids = list(cluster.client.run(os.getpid).values())
         timer = threading.Timer(random_.uniform(0, seconds), _kill, [random_.choice(pids)])
         timer.start()
-        scored(drrej.Source([str(dataset)], engine=engine), rejector, folder / f"killed-{run}")
+        scored(
+            drrej.Source([str(dataset)], engine=drrej.ClusterEngine(2, cluster=cluster)),
+            rejector,
+            folder / f"killed-{run}",
+        )
         timer.join()
         names = [f"{number}.parquet" for number in range(8)]
         equal, _, _ = filecmp.cmpfiles(folder / "expected", folder / f"killed-{run}", names, shallow=False)
         same += len(equal) == len(names)
         shutil.rmtree(folder / f"killed-{run}")
-        engine.cluster.client.wait_for_workers(2, timeout=60)
+        cluster.close()
     say(f"{KILLS} runs of reject with a worker killed at a random moment: {same} complete and identical")
 
 

@@ -78,7 +78,8 @@ def calibrate(source: Source, precision: Precision = "auto", memory: int | None 
     sample = [block.sample for block in blocks]
     rows = _Rows(dump, kept, source.engine, precision, memory)
 
-    fit = minimise(lambda beta: _sum_nll(_sums_of(rows, beta, "float64") for rows in sample))
+    with ThreadPoolExecutor(source.engine.workers) as pool:
+        fit = minimise(lambda beta: _sum_nll(pool.map(lambda rows: _sums_of(rows, beta, "float64"), sample)))
     if every > 1:
         fit = minimise(rows.nll_sums, start=1.0 / fit.temperature)
     after = rows.tally(1.0 / fit.temperature)
