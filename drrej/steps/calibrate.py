@@ -16,7 +16,7 @@ from drrej.fingerprint import RowHashes
 from drrej.losses import AnyFloats, Precision, block_sums
 from drrej.memory import available_memory
 from drrej.metrics import CalibrationTally, LabelledRows
-from drrej.rejector import BeforeAfter, Calibration, Columns, Rejector
+from drrej.rejector import BeforeAfter, Calibration, Rejector
 from drrej.steps.common import Source
 from drrej.stream import Engine, Pass, map_blocks
 from drrej.temperature import NllSums, label_gaps, minimise, nll_sums
@@ -83,14 +83,7 @@ def calibrate(source: Source, precision: Precision = "auto", memory: int | None 
     if every > 1:
         fit = minimise(rows.nll_sums, start=1.0 / fit.temperature)
     after = rows.tally(1.0 / fit.temperature)
-    return Rejector(
-        classes=dump.classes,
-        input=dump.input,
-        columns=Columns(dump.columns.pattern, source.options.label or dump.label),
-        class_names=dump.names,
-        binary=dump.binary,
-        precision=precision,
-    ).with_calibration(
+    return source.start(dump, precision).with_calibration(
         Calibration(
             method="temperature",
             temperature=fit.temperature,

@@ -12,8 +12,8 @@ from drrej.dumps import Block, Dump, DumpOptions, open_dump
 from drrej.dumps.sources import Spools
 from drrej.errors import DumpError
 from drrej.fingerprint import RowHashes
-from drrej.losses import Floats
-from drrej.rejector import Rejector
+from drrej.losses import Floats, Precision
+from drrej.rejector import Columns, Rejector
 from drrej.rowloss import RowLoss
 from drrej.steps.groups import Grouping
 from drrej.steps.scoring import score
@@ -49,6 +49,17 @@ class Source:
                 f"rejector was made for {rejector.classes} classes; is it the same model?"
             )
         return dump
+
+    def start(self, dump: Dump, precision: Precision) -> Rejector:
+        """A rejector that has nothing yet but remembers how this dump is read."""
+        return Rejector(
+            classes=dump.classes,
+            input=dump.input,
+            columns=Columns(dump.columns.pattern, self.options.label or dump.label),
+            class_names=dump.names,
+            binary=dump.binary,
+            precision=precision,
+        )
 
 
 @dataclass(frozen=True)

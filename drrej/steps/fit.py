@@ -56,14 +56,7 @@ def uncalibrated(source: Source, temperature: float, precision: Precision = "aut
     if not is_temperature(temperature):
         raise OptionError(f"--temperature {temperature:g}: it must be a finite number above 0")
     dump = source.open(None, labelled=False)
-    return Rejector(
-        classes=dump.classes,
-        input=dump.input,
-        columns=Columns(dump.columns.pattern, source.options.label or dump.label),
-        class_names=dump.names,
-        binary=dump.binary,
-        precision=precision,
-    ).with_calibration(Calibration("given", temperature))
+    return source.start(dump, precision).with_calibration(Calibration("given", temperature))
 
 
 def without_logits(column: str, precision: Precision = "auto") -> Rejector:
