@@ -55,6 +55,7 @@ WORLDS = {
     "ties": World(lambda x: 0.3 * x**3, levels=12),
     "few ties": World(lambda x: 0.02 + 0.2 * x**2, levels=4),
     "confidently wrong": World(lambda x: np.where(x < 0.04, 0.6, 0.25 * x**3), monotone=False),
+    "sure but wrong": World(lambda x: np.where(x < 0.02, 0.6, 0.1 * x**3), monotone=False),
     "waves": World(lambda x: 0.08 + 0.08 * np.sin(25 * x), monotone=False),
     "just too risky": World(lambda x: np.full(x.shape, 0.0505)),
 }
