@@ -24,8 +24,13 @@ class Bench:
     repeat: int
 
     def dump(self, shape: Shape) -> str:
-        """The path of a dump, made if need be."""
-        return str(shape.make(self.work))
+        """The path of a dump, made if need be: in a process of its own, as children inherit our peak memory."""
+        if not shape.path(self.work).exists():
+            code = (
+                f"from pathlib import Path; from benchmarks.data import Shape; {shape!r}.make(Path({str(self.work)!r}))"
+            )
+            run([sys.executable, "-c", code])
+        return str(shape.path(self.work))
 
     def rejector(self, shape: Shape) -> str:
         """A rejector made on a dump."""
@@ -123,10 +128,8 @@ def calibrate(bench: Bench) -> list[Row]:
 def _our_nll(rejector: str, path: str) -> tuple[float, float]:
     import json
 
-    from benchmarks.peers import load, mean_nll
-
     temperature = json.loads(Path(rejector).read_text())["calibration"]["temperature"]
-    return temperature, mean_nll(*load(path), temperature)
+    return temperature, run(peer("nll", path, repr(temperature))).figures["nll"]
 
 
 def evaluate(bench: Bench) -> list[Row]:

@@ -168,6 +168,12 @@ def timed(work: Callable[[], dict[str, float]]) -> dict[str, float]:
     return {"wall": time.perf_counter() - wall, "cpu": time.process_time() - cpu, **figures}
 
 
+def nll(path: str, temperature: str) -> dict[str, float]:
+    """The NLL of a given temperature."""
+    logits, labels = load(path)
+    return timed(lambda: {"nll": mean_nll(logits, labels, float(temperature))})
+
+
 def with_nll(figures: dict[str, float], logits: np.ndarray[Any, Any], labels: np.ndarray[Any, Any]) -> dict[str, float]:
     """Add the NLL that a temperature reaches."""
     return {**figures, "nll": mean_nll(logits, labels, figures["temperature"])}
@@ -181,6 +187,7 @@ PEERS: dict[str, Callable[..., dict[str, float]]] = {
     "probmetrics": probmetrics_temperature,
     "fd-shifts-aurc": fd_shifts_aurc,
     "our-aurc": our_aurc,
+    "nll": nll,
 }
 
 if __name__ == "__main__":
