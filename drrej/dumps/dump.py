@@ -6,6 +6,7 @@ addresses its blocks by file and number, so that any worker can open its own.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -278,14 +279,34 @@ def _damaged(part: Part, error: Exception) -> DumpError:
 
 def open_parquet(part: Part) -> pq.ParquetFile:
     """Open a part with settings that keep its buffers small; missing, foreign and damaged files are DumpErrors."""
+    where: dict[str, Any] = {"pre_buffer": False, "buffer_size": 1 << 20}
+    if part.uri is not None:
+        where = {"pre_buffer": True, "filesystem": part.filesystem()}
     try:
-        if part.uri is None:
-            return pq.ParquetFile(part.path, pre_buffer=False, buffer_size=1 << 20, page_checksum_verification=True)
-        return pq.ParquetFile(part.path, pre_buffer=True, filesystem=part.filesystem(), page_checksum_verification=True)
+        state = None if part.uri is not None else _state(part.path)
+        known, footer = _footers.get(part.path, (None, None))
+        footer = footer if known == state else None
+        file = pq.ParquetFile(part.path, metadata=footer, page_checksum_verification=True, **where)
+        if footer is None:
+            if len(_footers) >= _MOST_FOOTERS:
+                _footers.clear()
+            _footers[part.path] = (state, file.metadata)
+        return file
     except READ_ERRORS as error:
         raise DumpError(
             f"{part.name}: not a readable parquet file ({one_line(error)}); is it complete, and is it parquet?"
         ) from None
+
+
+_MOST_FOOTERS = 256
+_footers: dict[str, tuple[tuple[int, int] | None, pq.FileMetaData]] = {}
+"""Footers already parsed: a file is opened for each of its row groups, and the footer grows with their number."""
+
+
+def _state(path: str) -> tuple[int, int]:
+    """What tells whether a file is still the one whose footer is known."""
+    status = os.stat(path)
+    return status.st_mtime_ns, status.st_size
 
 
 def open_dump(arguments: Sequence[str], options: DumpOptions, labelled: bool, spools: Spools | None = None) -> Dump:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
@@ -27,12 +27,33 @@ SAMPLE_LOGITS = 1 << 21
 """Logits in the sample from which the search starts; a dump no larger than that is solved in one go."""
 
 
+GATHERED_LOGITS = 1 << 17
+
+
 @dataclass(frozen=True)
 class Labelled:
     """Logits and labels of some rows."""
 
     logits: AnyFloats
     labels: NDArray[np.int64]
+
+
+def gathered(blocks: Iterable[Labelled]) -> list[Labelled]:
+    """The same rows in fewer pieces: a pass over thousands of tiny row groups would be all overhead."""
+    pieces: list[Labelled] = []
+    run: list[Labelled] = []
+    for block in blocks:
+        run.append(block)
+        if sum(rows.logits.size for rows in run) >= GATHERED_LOGITS:
+            pieces.append(_joined(run))
+            run = []
+    return [*pieces, _joined(run)] if run else pieces
+
+
+def _joined(run: list[Labelled]) -> Labelled:
+    if len(run) == 1:
+        return run[0]
+    return Labelled(np.concatenate([rows.logits for rows in run]), np.concatenate([rows.labels for rows in run]))
 
 
 @dataclass(frozen=True)
@@ -74,8 +95,8 @@ def calibrate(source: Source, precision: Precision = "auto", memory: int | None 
     before, hashes = blocks[0].tally, blocks[0].hashes
     for block in blocks[1:]:
         before, hashes = before + block.tally, hashes + block.hashes
-    kept = [block.kept for block in blocks if block.kept is not None]
-    sample = [block.sample for block in blocks]
+    kept = gathered(block.kept for block in blocks if block.kept is not None)
+    sample = gathered(block.sample for block in blocks)
     rows = _Rows(dump, kept, source.engine, precision, memory)
 
     with ThreadPoolExecutor(source.engine.workers) as pool:
