@@ -23,6 +23,7 @@ from drrej._version import __version__
 if TYPE_CHECKING:
     from drrej.cluster import Cluster, ClusterEngine
     from drrej.costs import CostMatrix
+    from drrej.curves import RiskCoverage
     from drrej.dro import worst_case, worst_case_in_ball
     from drrej.dumps.dump import DumpOptions
     from drrej.errors import (
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     )
     from drrej.gates import Gate
     from drrej.losses import expected_losses
-    from drrej.metrics import RiskCoverage
     from drrej.output import OutputDirectory, OutputFile
     from drrej.points import Point
     from drrej.ratio import DensityRatio, fit_ratio
@@ -73,7 +73,7 @@ _HOMES = {
     ],
     "drrej.gates": ["Gate"],
     "drrej.losses": ["expected_losses"],
-    "drrej.metrics": ["RiskCoverage"],
+    "drrej.curves": ["RiskCoverage"],
     "drrej.output": ["OutputDirectory", "OutputFile"],
     "drrej.points": ["Point"],
     "drrej.ratio": ["DensityRatio", "fit_ratio"],

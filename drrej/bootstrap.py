@@ -13,13 +13,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from drrej.curves import Curve, RiskCoverage
 from drrej.losses import Floats
-from drrej.metrics import CONFIDENCE, RiskCoverage
+from drrej.metrics import CONFIDENCE
 
 _BATCH = 20
 
 Interval = tuple[float, float]
-Figures = Mapping[str, Callable[[RiskCoverage], float]]
+Figures = Mapping[str, Callable[[Curve], float]]
 Counts = NDArray[np.int64]
 
 
@@ -31,9 +32,9 @@ class Bootstrap:
     seed: int = 0
     workers: int = 1
 
-    def intervals(self, points: RiskCoverage, figures: Figures) -> dict[str, Interval]:
+    def intervals(self, points: Curve, figures: Figures) -> dict[str, Interval]:
         """The 95 % percentile interval of each figure of a labelled set."""
-        rows = OrderedRows.of(points)
+        rows = OrderedRows.of(points.points())
 
         def measure(drawn: Counts) -> list[float]:
             resampled = rows.resampled(drawn)

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from drrej.curves import Curve
 from drrej.exact import Total
 from drrej.losses import Floats
-from drrej.metrics import RiskCoverage
 
 STEPS = 200
 """Intervals between the order statistics that are kept."""
@@ -33,7 +33,7 @@ def loss_quantiles(ordered: Floats) -> tuple[float, ...]:
     return tuple(float(loss) for loss in ordered[ranks(kept, ordered.size)])
 
 
-def loss_shift(points: RiskCoverage, quantiles: Sequence[float], fit_rows: int) -> dict[str, Any]:
+def loss_shift(points: Curve, quantiles: Sequence[float], fit_rows: int) -> dict[str, Any]:
     """Distance of new losses from the fitted ones, and the chance of one as large without drift.
 
     Quantile number i is the fitted loss of rank k_i, so at least k_i + 1 fitted rows are at or below it and at most
@@ -41,9 +41,8 @@ def loss_shift(points: RiskCoverage, quantiles: Sequence[float], fit_rows: int) 
     """
     known = np.asarray(quantiles, np.float64)
     rank = ranks(known.size, fit_rows)
-    counts = np.concatenate([[0], points.accepted])
-    below = counts[np.searchsorted(points.losses, known, side="left")] / points.rows
-    up_to = counts[np.searchsorted(points.losses, known, side="right")] / points.rows
+    below = points.ranks(known, "left") / points.rows
+    up_to = points.ranks(known, "right") / points.rows
     distance = float(max(np.max((rank + 1) / fit_rows - up_to), np.max(below - rank / fit_rows), 0.0))
     return {"distance": distance, "p_value": _kolmogorov(distance, points.rows, fit_rows)}
 

@@ -16,10 +16,9 @@ from numpy.typing import NDArray
 UNIT_BITS = 1074
 """Every finite float64 is a whole number of units of 2**-1074."""
 
-_PIECE = 1 << 14
+_PIECE = 1 << 16
 _MAX_VALUE = float(1 << 20)
-_FIRST_GRID = -13
-_STEP = 33
+_STEP = 36
 
 
 class Total:
@@ -58,8 +57,8 @@ def _piece_units(values: NDArray[np.float64], scratch: NDArray[np.float64], tota
     """Units of a few thousand values.
 
     Adding and subtracting c = 1.5 * 2**52 * grid rounds each value to a multiple of the grid without error. With
-    fewer than 2**20 values of at most 2**33 grid steps every partial sum fits the 53 bits of a float64, so `sum` is
-    exact. What is left is at most half a grid step and goes through the next, 2**33 times finer grid.
+    at most 2**16 values of at most 2**36 grid steps every partial sum fits the 53 bits of a float64, so `sum` is
+    exact. What is left is at most half a grid step and goes through the next, 2**36 times finer grid.
     """
     largest = max(float(values.max()), -float(values.min()))
     if not math.isfinite(largest):
@@ -71,13 +70,13 @@ def _piece_units(values: NDArray[np.float64], scratch: NDArray[np.float64], tota
         units += sum(int(Fraction(float(x)) * (1 << UNIT_BITS)) for x in values[high])
         values = np.where(high, 0.0, values)
     rounded, rest = scratch
-    grid = _FIRST_GRID
+    grid = max(math.frexp(min(largest, _MAX_VALUE))[1] - _STEP, -UNIT_BITS)
     while largest:
         shift = math.ldexp(1.5, 52 + grid)
         np.add(values, shift, out=rounded)
         np.subtract(rounded, shift, out=rounded)
         units += int(math.ldexp(float(rounded.sum()), -grid)) << (UNIT_BITS + grid)
         values = np.subtract(values, rounded, out=rest)
-        largest = float(values.any())
+        largest = max(float(values.max()), -float(values.min()))  # quicker than `any`
         grid = max(grid - _STEP, -UNIT_BITS)
     return units

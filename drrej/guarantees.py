@@ -45,10 +45,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from drrej.curves import RiskCoverage
 from drrej.drift import ranks
 from drrej.errors import Infeasible
 from drrej.losses import Floats
-from drrej.metrics import RiskCoverage, lower_bound, upper_bounds
+from drrej.metrics import lower_bound, upper_bounds
 from drrej.ratio import DensityRatio
 from drrej.thresholds import cutoff_after
 

@@ -22,6 +22,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -49,6 +50,12 @@ class GapSums:
     w: Floats | None = None
     t: Floats | None = None
 
+    @cached_property
+    def log_weight(self) -> Floats:
+        """log(1 + s), which the log loss and the NLL share."""
+        log_weight: Floats = np.log1p(self.s)
+        return log_weight
+
 
 @dataclass(frozen=True)
 class BlockSums:
@@ -65,7 +72,7 @@ class BlockSums:
 def log_loss(sums: GapSums) -> Floats:
     """Entropy of the calibrated probabilities, the paper's choice."""
     assert sums.v is not None
-    loss: Floats = np.log1p(sums.s) - sums.v / (1.0 + sums.s)
+    loss: Floats = sums.log_weight - sums.v / (1.0 + sums.s)
     return loss
 
 
@@ -235,11 +242,9 @@ def _class_major(out: BlockSums, rows: slice, logits: AnyFloats, betas: Sequence
     count, classes = logits.shape
     gaps, powers, spare, squares = (a[: count * classes].reshape(classes, count) for a in scratch)
     np.copyto(gaps, logits.T)
-    largest = gaps[0].copy()
-    for z in gaps[1:]:
-        np.maximum(largest, z, out=largest)
+    largest = np.maximum.reduce(gaps, axis=0)
     np.subtract(gaps, largest, out=gaps)
-    first = _first_zero(gaps)
+    first = _first_zero(gaps, powers)
     place = first * count + np.arange(count)
     out.prediction[rows] = first
     out.largest[rows] = largest
@@ -263,22 +268,20 @@ def _class_major(out: BlockSums, rows: slice, logits: AnyFloats, betas: Sequence
             sums.w[rows] = _add_up(np.multiply(powers, scaled, out=powers))
 
 
-def _first_zero(gaps: AnyFloats) -> NDArray[np.int64]:
+def _first_zero(gaps: AnyFloats, scratch: AnyFloats) -> NDArray[np.int64]:
     """The first class of each column whose gap is 0 (fewer than 256 classes; class 0 if there is none)."""
-    classes, count = gaps.shape
-    best = np.zeros(count, np.uint8)
-    rank = np.empty(count, np.uint8)
-    for j, gap in enumerate(gaps):
-        np.multiply((gap == 0).view(np.uint8), np.uint8(classes - j), out=rank)
-        np.maximum(best, rank, out=best)
+    classes = gaps.shape[0]
+    is_zero = scratch.reshape(-1).view(np.bool_)[: gaps.size].reshape(gaps.shape)
+    ranks = np.equal(gaps, 0, out=is_zero).view(np.uint8)
+    np.multiply(ranks, np.arange(classes, 0, -1, dtype=np.uint8)[:, None], out=ranks)
+    best = np.maximum.reduce(ranks, axis=0)
     best[best == 0] = classes
     first: NDArray[np.int64] = classes - best.astype(np.int64)
     return first
 
 
 def _add_up(terms: AnyFloats) -> AnyFloats:
-    """Sum over the classes, one after the other (`terms.sum(0)` would change its order for a single row)."""
-    total: AnyFloats = terms[0].copy()
-    for term in terms[1:]:
-        total += term
+    """Sum over the classes, one after the other; of a single row `add.reduce` would change the order."""
+    single = terms.shape[1] == 1
+    total: AnyFloats = np.add.accumulate(terms, axis=0)[-1] if single else np.add.reduce(terms, axis=0)
     return total

@@ -11,10 +11,9 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
+from drrej.curves import Curve
 from drrej.errors import GateError
-from drrej.metrics import RiskCoverage, exact_decimal, proportion
+from drrej.metrics import exact_decimal, proportion
 
 DEFAULT_POINTS = (
     "accuracy@coverage=0.5",
@@ -59,26 +58,20 @@ class Point:
         """As the report calls it."""
         return f"{self.figure}@{self.given}={repr(self.at).removesuffix('.0')}"
 
-    def counts(self, points: RiskCoverage) -> tuple[int, int]:
+    def counts(self, points: Curve) -> tuple[int, int]:
         """(accepted, errors) where the point lies."""
         if self.given == "coverage":
-            wanted = math.ceil(exact_decimal(self.at) * points.rows)
-            index = int(np.searchsorted(points.accepted, wanted))
-        else:
-            last = points.last_at_risk(exact_decimal(self.at))
-            if last is None:
-                return 0, 0
-            index = last
-        return int(points.accepted[index]), int(points.errors[index])
+            return points.reaching(math.ceil(exact_decimal(self.at) * points.rows))
+        return points.largest_at_risk(exact_decimal(self.at))
 
-    def value(self, points: RiskCoverage) -> float:
+    def value(self, points: Curve) -> float:
         """The figure itself."""
         accepted, errors = self.counts(points)
         if self.figure == "coverage":
             return accepted / points.rows
         return (errors if self.figure == "risk" else accepted - errors) / accepted
 
-    def row(self, points: RiskCoverage) -> dict[str, Any]:
+    def row(self, points: Curve) -> dict[str, Any]:
         """The figure with its counts.
 
         Given the smallest rejected loss, the accepted rows are independent draws below it, so their errors are

@@ -49,7 +49,12 @@ class TemperatureFit:
 
 def label_gaps(logits: AnyFloats, labels: NDArray[np.int64], largest: Floats) -> Floats:
     """d_y = z_y - z_m of each row, at most 0."""
-    gaps: Floats = logits[np.arange(labels.size), labels].astype(np.float64) - largest
+    if logits.flags.c_contiguous:  # twice as quick
+        rows, classes = logits.shape
+        of_labels = logits.reshape(-1).take(np.arange(0, rows * classes, classes) + labels)
+    else:
+        of_labels = logits[np.arange(labels.size), labels]
+    gaps: Floats = of_labels.astype(np.float64) - largest
     return gaps
 
 

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from drrej.curves import RiskCoverage
 from drrej.errors import Infeasible, OptionError
-from drrej.metrics import RiskCoverage, exact_decimal, rate_at_most
+from drrej.metrics import exact_decimal, rate_at_most
 from drrej.ratio import DensityRatio
 
 RULES = ("tau", "coverage", "risk", "max-loss")

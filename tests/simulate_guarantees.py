@@ -9,12 +9,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from drrej.curves import RiskCoverage
 from drrej.drift import loss_quantiles, loss_shift, mean_ratio
 from drrej.errors import Infeasible
 from drrej.exact import Total
 from drrej.guarantees import Looks, best_look, certified_coverage, fixed_sequence, sgr, split_delta
 from drrej.losses import expected_losses
-from drrej.metrics import RiskCoverage
 from drrej.ratio import DensityRatio, fit_ratio
 from drrej.temperature import minimise, nll_sums
 

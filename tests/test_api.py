@@ -26,7 +26,7 @@ ROOMS = [
     {"dumps"},
     {"staging"},
     {"rejector"},
-    {"losses", "temperature", "ratio", "thresholds", "metrics", "gates", "exact", "fingerprint"}
+    {"losses", "temperature", "ratio", "thresholds", "metrics", "gates", "exact", "fingerprint", "curves"}
     | {"points", "bootstrap", "drift", "guarantees"}
     | {"learned", "choice", "costs", "rowloss", "dro", "bounds", "selective"},
     {"output"},

@@ -14,7 +14,7 @@ from worlds import SAMPLE, fitted, source, too_sure, write
 
 import drrej
 from drrej.bootstrap import Bootstrap, OrderedRows
-from drrej.metrics import RiskCoverage
+from drrej.curves import RiskCoverage
 
 
 def curve(confidence, errors) -> RiskCoverage:

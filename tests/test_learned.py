@@ -13,9 +13,9 @@ from scipy.optimize import minimize
 
 import drrej
 from drrej.choice import FOLDS, Trial, augrc_trial, difference_error, folds_of, simplest_of_the_best
+from drrej.curves import RiskCoverage
 from drrej.learned import FEATURES, NEEDS, LearnedLoss, Learner, LearningRows, error_probability, predict
 from drrej.losses import LOSSES, block_sums
-from drrej.metrics import RiskCoverage
 
 
 def biased_model(rows: int, classes: int, seed: int) -> tuple[np.ndarray, np.ndarray]:

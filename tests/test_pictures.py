@@ -12,7 +12,7 @@ import pytest
 from conftest import make_model, read_columns, succeed, write_dump
 
 import drrej
-from drrej.metrics import RiskCoverage
+from drrej.curves import RiskCoverage
 from drrej.steps.evaluate import EvaluateOptions
 from drrej.steps.pictures import MOST_CONFUSIONS, MOST_ROWS, ideal_curve, loss_histogram, worst_rows
 

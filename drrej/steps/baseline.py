@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from drrej.bootstrap import Bootstrap, Counts, OrderedRows
+from drrej.curves import RiskCoverage
 from drrej.dumps import Block
 from drrej.errors import DumpError, OptionError
 from drrej.gates import lookup
 from drrej.losses import Floats
-from drrej.metrics import RiskCoverage
 from drrej.rejector import Rejector
 from drrej.steps.common import Source
 from drrej.steps.groups import Decision, OnUnseen, check_columns

@@ -15,10 +15,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from drrej.bootstrap import Bootstrap
+from drrej.curves import Curve
 from drrej.dumps import Block, Dump
 from drrej.errors import DumpError
 from drrej.losses import AnyFloats, BlockSums, Floats, log_loss, zero_one_loss
-from drrej.metrics import RiskCoverage, proportion
+from drrej.metrics import proportion
 from drrej.points import Point
 from drrej.steps.groups import check_columns
 
@@ -110,7 +111,7 @@ def _numbers(block: Block, name: str) -> Floats:
 
 
 def score_row(
-    name: str, points: RiskCoverage, accepted: int, wanted: Sequence[Point], bootstrap: Bootstrap | None
+    name: str, points: Curve, accepted: int, wanted: Sequence[Point], bootstrap: Bootstrap | None
 ) -> dict[str, Any]:
     """The figures of one score; `accuracy` is that at the coverage of the rejector."""
     return {
@@ -120,9 +121,9 @@ def score_row(
     }
 
 
-def area_rows(points: RiskCoverage, wanted: Sequence[Point], bootstrap: Bootstrap | None) -> dict[str, Any]:
+def area_rows(points: Curve, wanted: Sequence[Point], bootstrap: Bootstrap | None) -> dict[str, Any]:
     """The areas and the points of a curve, with bootstrap intervals if asked for."""
-    figures = {"aurc": RiskCoverage.aurc, "e_aurc": RiskCoverage.e_aurc, "augrc": RiskCoverage.augrc}
+    figures = {"aurc": Curve.aurc, "e_aurc": Curve.e_aurc, "augrc": Curve.augrc}
     drawn = figures | {point.name: point.value for point in wanted if point.figure == "coverage"}
     intervals = {} if bootstrap is None else bootstrap.intervals(points, drawn)
 
@@ -135,10 +136,9 @@ def area_rows(points: RiskCoverage, wanted: Sequence[Point], bootstrap: Bootstra
     return rows
 
 
-def accuracy_near(points: RiskCoverage, accepted: int) -> dict[str, Any]:
+def accuracy_near(points: Curve, accepted: int) -> dict[str, Any]:
     """Accuracy at the smallest coverage that accepts at least so many rows."""
     if not accepted:
         return {**proportion(0, 0), "accepted": 0, "errors": 0}
-    index = int(np.searchsorted(points.accepted, accepted))
-    kept, errors = int(points.accepted[index]), int(points.errors[index])
+    kept, errors = points.reaching(accepted)
     return {**proportion(kept - errors, kept), "accepted": kept, "errors": errors}

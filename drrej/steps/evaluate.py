@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from drrej._version import __version__
 from drrej.bootstrap import Bootstrap
+from drrej.curves import Curve, LossStore, RankedLosses
 from drrej.drift import loss_shift, mean_ratio
 from drrej.dumps import Dump
 from drrej.errors import DumpError, GateError, OptionError
 from drrej.gates import Gate, lookup, metrics_of
-from drrej.metrics import RiskCoverage
 from drrej.points import DEFAULT_POINTS, Point
 from drrej.rejector import Rejector
 from drrej.steps import figures, pictures
@@ -24,7 +24,7 @@ from drrej.steps.common import Source
 from drrej.steps.compare import Rivals, accuracy_near, area_rows, score_row
 from drrej.steps.cost_figures import COST_SKELETON
 from drrej.steps.groups import Decision, Grouping, OnUnseen, check_columns
-from drrej.steps.tally import Evaluator, KeyedRows, Split, Tally
+from drrej.steps.tally import Evaluator, KeyedRows, Tally
 from drrej.steps.unlabelled import unlabelled_figures
 from drrej.stream import Pass, map_blocks
 
@@ -128,38 +128,40 @@ def _labelled(source: Source, rejector: Rejector, gates: Sequence[Gate], options
     dump = source.open(rejector, labelled=True)
     evaluator = _evaluator(rejector, dump, options)
     run = Pass("evaluating", labelled=True, keep=evaluator.columns)
-    tallies = list(map_blocks(dump, evaluator, run, source.engine, source.notes))
-    if not tallies:
+    merged: Tally | None = None
+    losses = LossStore(dump.rows)
+    rivals: dict[str, LossStore] = {}
+    keyed: list[KeyedRows] = []
+    confused: list[NDArray[np.int64]] = []
+    for tally in map_blocks(dump, evaluator, run, source.engine, source.notes):
+        merged = tally if merged is None else merged + tally
+        losses.add(*tally.losses)
+        for name, values in tally.scores.items():
+            rivals.setdefault(name, LossStore(dump.rows)).add(*values)
+        keyed += [] if tally.keyed is None else [tally.keyed]
+        confused += [] if tally.confused is None else [tally.confused]
+    if merged is None:
         raise DumpError(f"{dump.parts[0].name}: no row has a label")
-    merged = tallies[0]
-    for tally in tallies[1:]:
-        merged = merged + tally
     named = [Point.parse(text)[0] for text in DEFAULT_POINTS]
     asked = [gate.point for gate in gates if gate.point is not None]
     wanted = list(dict.fromkeys([*named, *options.points, *asked]))
     bootstrap = Bootstrap(options.bootstrap, options.seed, source.engine.workers) if options.bootstrap else None
-    scores = {name: _curve_of([tally.scores[name] for tally in tallies]) for name in tallies[0].scores}
-    keyed = KeyedRows.joined(tally.keyed for tally in tallies if tally.keyed is not None) if evaluator.key else None
-    losses = [tally.losses for tally in tallies]
-    confused = [tally.confused for tally in tallies if tally.confused is not None]
-    tallies.clear()
-    points = _curve_of(losses)
-    losses.clear()
+    points = losses.ranked()
     report = _report(rejector, merged, points, wanted, bootstrap)
     if options.by is not None:
         groups = figures.per_group(merged.by_group)
         report |= {"by": options.by, "per_group": groups, "worst_group": figures.worst_group(groups)}
+    scores = {name: store.ranked() for name, store in rivals.items()}
     report |= _rivals(scores, merged, points, wanted, bootstrap, options.rivals)
     if options.pictures:
         report["pictures"] = _pictures(rejector, merged, points, np.concatenate(confused), options)
     if options.baseline is not None:
         report["difference"] = report_differences(report, options.baseline)
     if options.baseline_dump is not None:
-        assert keyed is not None
         other = options.baseline_dump
         then = keyed_rows(other.source, other.rejector, other.key, options.on_unseen_group)
         draws = Bootstrap(options.bootstrap or PAIRED_RESAMPLES, options.seed, source.engine.workers)
-        report["difference"] = paired_differences(keyed, then, other.key, draws)
+        report["difference"] = paired_differences(KeyedRows.joined(keyed), then, other.key, draws)
         if options.pictures:
             report["pictures"]["baseline"] = _baseline_picture(then)
         report["bootstrap"] = {"resamples": draws.resamples, "seed": draws.seed}
@@ -177,12 +179,8 @@ def _evaluator(rejector: Rejector, dump: Dump, options: EvaluateOptions) -> Eval
     return Evaluator(rejector, decision, options.rivals, grouping, key, options.pictures)
 
 
-def _curve_of(splits: Sequence[Split]) -> RiskCoverage:
-    return RiskCoverage.of_parts([right for right, _ in splits], [wrong for _, wrong in splits])
-
-
 def _report(
-    rejector: Rejector, merged: Tally, points: RiskCoverage, wanted: Sequence[Point], bootstrap: Bootstrap | None
+    rejector: Rejector, merged: Tally, points: Curve, wanted: Sequence[Point], bootstrap: Bootstrap | None
 ) -> Report:
     ratio = rejector.need_ratio()
     rows, accepted, errors = merged.counts
@@ -214,7 +212,7 @@ def _report(
 
 
 def _pictures(
-    rejector: Rejector, merged: Tally, points: RiskCoverage, confused: NDArray[np.int64], options: EvaluateOptions
+    rejector: Rejector, merged: Tally, points: Curve, confused: NDArray[np.int64], options: EvaluateOptions
 ) -> Report:
     names = rejector.class_names
     classes = [(str(k) if names is None else names[k], merged.by_class[k]) for k in range(rejector.classes)]
@@ -239,7 +237,7 @@ def _pictures(
 
 def _baseline_picture(then: KeyedRows) -> Report:
     """The curve and the decision of the baseline's dump."""
-    points = RiskCoverage.of(then.losses[~then.wrong], then.losses[then.wrong])
+    points = RankedLosses.of(then.losses[~then.wrong], then.losses[then.wrong])
     accepted = int(np.count_nonzero(then.accepted))
     return {
         "coverage_curve": figures.coverage_curve(points),
@@ -249,9 +247,9 @@ def _baseline_picture(then: KeyedRows) -> Report:
 
 
 def _rivals(
-    scores: dict[str, RiskCoverage],
+    scores: Mapping[str, Curve],
     merged: Tally,
-    points: RiskCoverage,
+    points: Curve,
     wanted: Sequence[Point],
     bootstrap: Bootstrap | None,
     rivals: Rivals,

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from drrej.metrics import AUGRC_CONVENTION, AURC_CONVENTION, E_AURC_CONVENTION, RiskCoverage, proportion
+from drrej.curves import AUGRC_CONVENTION, AURC_CONVENTION, E_AURC_CONVENTION, Curve
+from drrej.metrics import proportion
 from drrej.ratio import DensityRatio
 
 Report = dict[str, Any]
@@ -28,7 +29,7 @@ def accuracy_figure(errors: int, rows: int) -> Report:
     return {**proportion(rows - errors, rows), "errors": errors}
 
 
-def tau_curve(density: DensityRatio, points: RiskCoverage) -> list[Report]:
+def tau_curve(density: DensityRatio, points: Curve) -> list[Report]:
     """Coverage and accuracy at the paper's 50 steps of tau in (0, 1]."""
     curve = []
     for step in range(1, CURVE_STEPS + 1):
@@ -46,13 +47,12 @@ def tau_curve(density: DensityRatio, points: RiskCoverage) -> list[Report]:
     return curve
 
 
-def coverage_curve(points: RiskCoverage) -> list[Report]:
+def coverage_curve(points: Curve) -> list[Report]:
     """Accuracy at 50 steps of coverage in (0, 1], each the smallest coverage that is reached there."""
     curve = []
     for step in range(1, CURVE_STEPS + 1):
         wanted = -(-step * points.rows // CURVE_STEPS)
-        index = int(np.searchsorted(points.accepted, wanted))
-        accepted, errors = int(points.accepted[index]), int(points.errors[index])
+        accepted, errors = points.reaching(wanted)
         accuracy = proportion(accepted - errors, accepted)
         curve.append(
             {

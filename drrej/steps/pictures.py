@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from drrej.metrics import ECE_BINS, CalibrationTally, RiskCoverage
+from drrej.curves import Curve
+from drrej.metrics import ECE_BINS, CalibrationTally
 from drrej.rejector import Rejector
 from drrej.steps.inspect import describe_sections
 
@@ -55,9 +56,9 @@ def reliability(tally: CalibrationTally) -> list[Report]:
     return bins
 
 
-def loss_histogram(points: RiskCoverage, labelled: bool = True) -> Report:
+def loss_histogram(points: Curve, labelled: bool = True) -> Report:
     """Rows by expected loss, right and wrong ones apart; the last bin holds its upper edge."""
-    smallest, largest = float(points.losses[0]), float(points.losses[-1])
+    smallest, largest = points.range
     linear = smallest < 0 or largest <= _LINEAR_RANGE * smallest or largest == 0
     if linear:
         edges = np.linspace(min(smallest, 0.0), largest or 1.0, LOSS_BINS + 1)

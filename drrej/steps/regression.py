@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from drrej._version import __version__
+from drrej.curves import AURC_CONVENTION
 from drrej.dumps import Block
 from drrej.errors import DumpError
 from drrej.gates import Gate, metrics_of
 from drrej.losses import Floats
-from drrej.metrics import AURC_CONVENTION, json_number, proportion
+from drrej.metrics import json_number, proportion
 from drrej.rejector import Rejector
 from drrej.selective import SelectiveRisk
 from drrej.steps.common import Source

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from drrej._version import __version__
+from drrej.curves import Curve, RankedLosses
 from drrej.dumps import Block
 from drrej.errors import DumpError, OptionError
 from drrej.losses import LOSSES, Floats
-from drrej.metrics import RiskCoverage
 from drrej.ratio import fit_ratio
 from drrej.rejector import Rejector
 from drrej.rowloss import RowLoss
@@ -78,7 +78,7 @@ def sweep(source: Source, rejector: Rejector, grid: Grid | None = None, labelled
     for number, name in enumerate(grid.losses):
         values = np.concatenate([part.losses[number] for part in taken])
         wrong = np.concatenate(outcomes) if outcomes else None
-        points = RiskCoverage.of(*((values[~wrong], values[wrong]) if wrong is not None else (values, values[:0])))
+        points = RankedLosses.of(*((values[~wrong], values[wrong]) if wrong is not None else (values, values[:0])))
         if labelled:
             curves[name] = coverage_curve(points)
         table += [_row(name, alpha, lam, points, values, labelled) for alpha in grid.alphas for lam in grid.lambdas]
@@ -94,7 +94,7 @@ def sweep(source: Source, rejector: Rejector, grid: Grid | None = None, labelled
     }
 
 
-def _row(loss: str, alpha: float, lam: float, points: RiskCoverage, values: Floats, labelled: bool) -> dict[str, Any]:
+def _row(loss: str, alpha: float, lam: float, points: Curve, values: Floats, labelled: bool) -> dict[str, Any]:
     density = fit_ratio(values, alpha, lam)
     lowest, _ = points.below(density.cutoff(1.0))
     highest, _ = points.below(density.flat_start)
@@ -111,9 +111,8 @@ def _row(loss: str, alpha: float, lam: float, points: RiskCoverage, values: Floa
     return {**row, "augrc": points.augrc() if labelled else None}
 
 
-def _accuracy_at(percent: int, points: RiskCoverage, reachable: int) -> float | None:
+def _accuracy_at(percent: int, points: Curve, reachable: int) -> float | None:
     """Accuracy at the smallest coverage of at least so many per cent; None where the flat part forbids it."""
     wanted = -(-percent * points.rows // 100)
-    point = int(np.searchsorted(points.accepted, wanted))
-    accepted, errors = int(points.accepted[point]), int(points.errors[point])
+    accepted, errors = points.reaching(wanted)
     return (accepted - errors) / accepted if accepted <= reachable else None

@@ -129,7 +129,7 @@ class Evaluator:
             rho = ratio.density.ratio(losses)
             squared = np.square(rho)
         return Tally(
-            losses=(losses[right], losses[~right]),
+            losses=(losses[np.flatnonzero(right)], losses[np.flatnonzero(~right)]),
             uncalibrated=raw,
             all=everything,
             accepted=kept,

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from drrej.curves import RiskCoverage
 from drrej.dumps import Dump
 from drrej.errors import Infeasible, OptionError
 from drrej.fingerprint import overlaps
 from drrej.guarantees import Certified, Looks, best_look, certified_coverage, fixed_sequence, sgr, split_delta
-from drrej.metrics import CONFIDENCE, RiskCoverage, exact_decimal
+from drrej.metrics import CONFIDENCE, exact_decimal
 from drrej.rejector import Bound, GroupThreshold, Ratio, Rejector, RuleRecord, Threshold
 from drrej.steps.common import Losses, Source, collect_losses
 from drrej.steps.groups import Grouping, check_columns

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from drrej.curves import RankedLosses
 from drrej.drift import loss_shift, mean_ratio
 from drrej.dumps import Block
 from drrej.exact import Total
 from drrej.losses import Floats, zero_one_loss
-from drrej.metrics import RiskCoverage
 from drrej.rejector import Rejector
 from drrej.steps.common import Source
 from drrej.steps.figures import coverage_figure
@@ -71,7 +71,7 @@ def unlabelled_figures(
 
     run = Pass("evaluating", labelled=False, keep=(*decision.columns, *loss.columns))
     blocks = list(map_blocks(dump, look, run, source.engine, source.notes))
-    points = RiskCoverage.of(np.concatenate([block.losses for block in blocks]), np.empty(0))
+    points = RankedLosses.of(np.concatenate([block.losses for block in blocks]), np.empty(0))
     merged = blocks[0]
     for block in blocks[1:]:
         merged = merged + block
