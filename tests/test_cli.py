@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import typer.core
 from conftest import environment, load_json, run_drrej, succeed
 
 import drrej
@@ -149,3 +150,23 @@ def test_a_traceback_only_when_asked_for(tmp_path: Path) -> None:
     done = run_drrej("calibrate", tmp_path / "x.parquet", env={"DRREJ_DEBUG": "1"})
     assert b"Traceback" in done.stderr
     assert done.returncode != 0
+
+
+@pytest.mark.parametrize(
+    ("jobs", "accepted"), [("1", True), ("02", True), (" 2", True), ("-1", False), ("1.5", False), ("two", False)]
+)
+def test_numbers_mean_what_typer_says(jobs: str, accepted: bool, val: str) -> None:
+    """Plain values skip typer's converters; the others go through them."""
+    done = run_drrej("calibrate", val, "--jobs", jobs)
+    assert done.returncode == (0 if accepted else 2)
+    assert accepted or b"--jobs" in done.stderr
+
+
+@pytest.mark.skipif(not hasattr(typer.core.TyperOption, "get_runtime_param"), reason="this typer has other converters")
+def test_plain_values_do_not_load_pydantic(val: str) -> None:
+    code = (
+        f"import sys\nfrom drrej.cli.main import execute\nassert execute(['calibrate', {val!r}, '--jobs', '2']) == 0\n"
+    )
+    code += "assert 'numpy' in sys.modules\nassert 'pydantic' not in sys.modules"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment(), timeout=60)
+    assert done.returncode == 0, done.stderr

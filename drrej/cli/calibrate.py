@@ -5,9 +5,10 @@ from __future__ import annotations
 from drrej.cli.console import complain, say_notes
 from drrej.cli.main import app
 from drrej.cli.options import Dumps, Memory, Output, Precision, Reading, grouped
+from drrej.cli.parameters import Command
 
 
-@app.command()
+@app.command(cls=Command)
 @grouped
 def calibrate(
     dumps: Dumps,

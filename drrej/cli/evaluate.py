@@ -15,6 +15,7 @@ from drrej.cli.console import say_notes
 from drrej.cli.judging import Format, Judging, exit_by_gates, show_report
 from drrej.cli.main import app
 from drrej.cli.options import Dumps, Reading, RejectorIn, grouped, read_rejector
+from drrej.cli.parameters import Command
 from drrej.cli.regression import report_regression
 from drrej.errors import OptionError
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from drrej.steps.evaluate import EvaluateOptions
 
 
-@app.command()
+@app.command(cls=Command)
 @grouped
 def evaluate(
     dumps: Dumps,

@@ -5,9 +5,10 @@ from __future__ import annotations
 from drrej.cli.console import say_notes
 from drrej.cli.main import app
 from drrej.cli.options import Dumps, Output, Precision, RatioChoice, Reading, Start, grouped
+from drrej.cli.parameters import Command
 
 
-@app.command()
+@app.command(cls=Command)
 @grouped
 def fit(
     dumps: Dumps,

@@ -8,9 +8,10 @@ import typer
 
 from drrej.cli.main import app
 from drrej.cli.options import Reading, grouped
+from drrej.cli.parameters import Command
 
 
-@app.command()
+@app.command(cls=Command)
 @grouped
 def inspect(
     files: Annotated[list[str], typer.Argument(metavar="FILE...", help="Dumps or rejectors.")],

@@ -15,6 +15,7 @@ import typer
 
 from drrej._version import __version__
 from drrej.cli.console import complain
+from drrej.cli.parameters import Group
 from drrej.errors import DrrejError
 
 WRONG = 2
@@ -23,6 +24,7 @@ BROKEN_PIPE = 128 + signal.SIGPIPE
 
 app = typer.Typer(
     name="drrej",
+    cls=Group,
     help="Let a classifier say 'I don't know': rejection by density ratios on saved logits.",
     epilog="calibrate | fit | threshold make a rejector; evaluate and reject apply it; run does all of it.",
     rich_markup_mode=None,

@@ -10,9 +10,10 @@ import typer
 from drrej.cli.console import complain, say_notes
 from drrej.cli.main import app
 from drrej.cli.options import Dumps, Reading, RejectorIn, grouped, read_rejector
+from drrej.cli.parameters import Command
 
 
-@app.command()
+@app.command(cls=Command)
 @grouped
 def reject(
     dumps: Dumps,

@@ -13,10 +13,11 @@ from drrej.cli.console import say_notes
 from drrej.cli.judging import Format, Judging, exit_by_gates, show_report
 from drrej.cli.main import app
 from drrej.cli.options import Memory, Precision, RatioChoice, Reading, RuleChoice, check_one_stdin, grouped
+from drrej.cli.parameters import Command
 from drrej.cli.threshold import Guarantee, warn_uncertified
 
 
-@app.command()
+@app.command(cls=Command)
 @grouped
 def run(
     val: Annotated[

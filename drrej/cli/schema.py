@@ -7,9 +7,10 @@ from typing import Annotated, Literal
 import typer
 
 from drrej.cli.main import app
+from drrej.cli.parameters import Command
 
 
-@app.command()
+@app.command(cls=Command)
 def schema(
     document: Annotated[Literal["rejector", "report"], typer.Argument(help="Which document.")],
 ) -> None:

@@ -10,10 +10,11 @@ import typer
 from drrej.cli.console import say_notes, show_curve
 from drrej.cli.main import app
 from drrej.cli.options import Dumps, Output, Precision, Reading, Start, grouped
+from drrej.cli.parameters import Command
 from drrej.errors import OptionError
 
 
-@app.command()
+@app.command(cls=Command)
 @grouped
 def sweep(
     dumps: Dumps,

@@ -11,6 +11,7 @@ import typer
 from drrej.cli.console import complain, say_notes
 from drrej.cli.main import app
 from drrej.cli.options import Dumps, Output, Reading, RejectorIn, RuleChoice, grouped, read_rejector
+from drrej.cli.parameters import Command
 from drrej.errors import OptionError
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ class Guarantee:
         return ThresholdOptions(self.by, self.allow_reuse)
 
 
-@app.command()
+@app.command(cls=Command)
 @grouped
 def threshold(
     dumps: Dumps,

@@ -9,10 +9,11 @@ import typer
 from drrej.cli.console import say_notes
 from drrej.cli.main import app
 from drrej.cli.options import Dumps, Precision, RatioChoice, Reading, Start, grouped
+from drrej.cli.parameters import Command
 from drrej.errors import OptionError
 
 
-@app.command()
+@app.command(cls=Command)
 @grouped
 def weights(
     dumps: Dumps,
