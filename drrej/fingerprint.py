@@ -31,12 +31,11 @@ class RowHashes:
     smallest: NDArray[np.uint64]
 
     @classmethod
-    def of(cls, logits: AnyFloats, sums: BlockSums) -> RowHashes:
-        """Of a block."""
-        state = row_keys(logits, sums)
-        count = min(KEPT, state.size)
-        smallest = np.sort(np.partition(state, count - 1)[:count]) if count else state
-        return cls(int(state.size), int(state.sum(dtype=np.uint64)), smallest)
+    def of(cls, keys: NDArray[np.uint64]) -> RowHashes:
+        """From the keys of some rows, see `row_keys`."""
+        count = min(KEPT, keys.size)
+        smallest = np.sort(np.partition(keys, count - 1)[:count]) if count else keys
+        return cls(int(keys.size), int(keys.sum(dtype=np.uint64)), smallest)
 
     def __add__(self, other: RowHashes) -> RowHashes:
         smallest = np.sort(np.concatenate([self.smallest, other.smallest]))[:KEPT]
@@ -56,6 +55,11 @@ def row_keys(logits: AnyFloats, sums: BlockSums) -> NDArray[np.uint64]:
         column = logits[:, (probe * classes) // _PROBES]
         state = _mix(state ^ _bits(column.astype(np.float64)))
     return state
+
+
+def key_limit(share: float) -> np.uint64:
+    """The largest key of such a share of the rows: a sample that no order of the rows and no size of blocks changes."""
+    return np.uint64(0xFFFFFFFFFFFFFFFF) if share >= 1.0 else np.uint64(int(share * 2.0**64))
 
 
 def shared_share(fingerprint: str, other: str) -> float:

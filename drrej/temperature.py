@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,14 +21,17 @@ MAX_TEMPERATURE = 1e3
 TOLERANCE = 1e-8
 """Relative tolerance on beta; a Newton step squares the error, so the last step may be about its root."""
 
+_APART = 1e-6
+"""Logarithms of beta that differ by less tell nothing of how the curvature bends."""
+
 
 @dataclass(frozen=True)
 class NllSums:
     """Sums over rows of the NLL and its first two derivatives in beta."""
 
-    rows: int
-    gradient: Total
-    curvature: Total
+    rows: int = 0
+    gradient: Total = field(default_factory=Total)
+    curvature: Total = field(default_factory=Total)
 
     def __add__(self, other: NllSums) -> NllSums:
         return NllSums(
@@ -40,11 +43,15 @@ class NllSums:
 
 @dataclass(frozen=True)
 class TemperatureFit:
-    """Outcome of the search: `converged` is False when the NLL has no minimum inside the bracket."""
+    """Outcome of the search: `converged` is False when the NLL has no minimum inside the bracket.
+
+    `bend` is the last known d log(curvature) / d log(beta); a search among more such rows may start with it.
+    """
 
     temperature: float
     converged: bool
     passes: int
+    bend: float = 0.0
 
 
 def label_gaps(logits: AnyFloats, labels: NDArray[np.int64], largest: Floats) -> Floats:
@@ -73,20 +80,21 @@ def nll_sums(logits: AnyFloats, labels: NDArray[np.int64], beta: float, precisio
     )
 
 
-def minimise(evaluate: Callable[[float], NllSums], start: float = 1.0, known: NllSums | None = None) -> TemperatureFit:
+def minimise(evaluate: Callable[[float], NllSums], start: float = 1.0, bend: float = 0.0) -> TemperatureFit:
     """The minimum of the NLL by Newton's method inside a bracket; `evaluate` is one pass over the rows.
 
-    `known` spares the first pass where the sums at `start` are at hand. The NLL is convex, so the sign of the
-    gradient says on which side of the minimum a point lies; a Newton step that leaves the bracket is replaced by
-    its geometric middle, and the ends are tried only when everything points there.
+    The curvature goes roughly with a power of beta, `bend`, which two passes tell: a Newton step for such a function
+    comes nearer than one for a parabola (bend 0). The NLL is convex, so the sign of the gradient says on which side of
+    the minimum a point lies; a step that leaves the bracket is replaced by its geometric middle, and the ends are
+    tried only when everything points there.
     """
     low, high = 1.0 / MAX_TEMPERATURE, 1.0 / MIN_TEMPERATURE
-    beta = min(max(start, low), high)
+    beta = _trial(min(max(start, low), high))
     passes = 0
+    earlier: tuple[float, float] | None = None
     while True:
-        sums = known if known is not None else evaluate(beta)
-        passes += known is None
-        known = None
+        sums = evaluate(beta)
+        passes += 1
         gradient = sums.gradient.mean(sums.rows) or 0.0
         curvature = sums.curvature.mean(sums.rows) or 0.0
         if gradient < 0:
@@ -95,20 +103,35 @@ def minimise(evaluate: Callable[[float], NllSums], start: float = 1.0, known: Nl
             high = beta
         if gradient == 0:
             if curvature > 0:
-                return TemperatureFit(1.0 / beta, converged=True, passes=passes)
+                return TemperatureFit(1.0 / beta, converged=True, passes=passes, bend=bend)
             # Every e^u has underflown (every label has the largest logit: the best beta is infinite), or every gap is
             # 0 and no beta is better than another. The hottest end, where e^u is largest, tells them apart.
             hottest = evaluate(1.0 / MAX_TEMPERATURE).gradient.mean(sums.rows) or 0.0
             return TemperatureFit(MIN_TEMPERATURE if hottest < 0 else 1.0 / beta, converged=False, passes=passes + 1)
-        step = -gradient / curvature if curvature > 0 else math.copysign(math.inf, -gradient)
-        target = beta + step
-        if abs(step) <= math.sqrt(TOLERANCE) * beta and low <= target <= high:
-            return TemperatureFit(1.0 / target, converged=True, passes=passes)
+        if earlier is not None and curvature > 0 and abs(math.log(beta / earlier[0])) > _APART:
+            bend = math.log(curvature / earlier[1]) / math.log(beta / earlier[0])
+        earlier = (beta, curvature) if curvature > 0 else None
+        target = beta * _stretch(-gradient / (curvature * beta), bend) if curvature > 0 else -math.inf * gradient
+        if abs(target - beta) <= math.sqrt(TOLERANCE) * beta and low <= target <= high:
+            return TemperatureFit(1.0 / target, converged=True, passes=passes, bend=bend)
         if high <= low * (1 + TOLERANCE):
             edge = beta in (1.0 / MAX_TEMPERATURE, 1.0 / MIN_TEMPERATURE)
-            return TemperatureFit(1.0 / beta, converged=not edge, passes=passes)
+            return TemperatureFit(1.0 / beta, converged=not edge, passes=passes, bend=bend)
         if not low < target < high:
             # Steps outwards grow by squaring, so an end of the bracket is reached in a few passes.
             target = high if target >= high else low
             target = math.sqrt(beta * target) if abs(math.log(target / beta)) > 1.0 else target
-        beta = target
+        beta = _trial(target)
+
+
+def _stretch(step: float, bend: float) -> float:
+    """Where a gradient vanishes that is -step at x = 1 and has the slope x^bend."""
+    power = bend + 1.0
+    if abs(power * step) < 0.5:
+        return math.exp(math.log1p(power * step) / power) if power else math.exp(step)
+    return 1.0 + step
+
+
+def _trial(beta: float) -> float:
+    """A beta that float32 holds, since the sums may be computed with that; the ends of the bracket stay as they are."""
+    return beta if beta in (1.0 / MAX_TEMPERATURE, 1.0 / MIN_TEMPERATURE) else float(np.float32(beta))

@@ -13,8 +13,9 @@ from scipy.special import expit
 
 import drrej
 from drrej.dumps import dump as dump_module
+from drrej.exact import Total
 from drrej.steps import calibrate as step
-from drrej.temperature import MAX_TEMPERATURE, MIN_TEMPERATURE, TemperatureFit, minimise, nll_sums
+from drrej.temperature import MAX_TEMPERATURE, MIN_TEMPERATURE, NllSums, TemperatureFit, minimise, nll_sums
 
 
 def fit_arrays(logits: np.ndarray, labels: np.ndarray) -> TemperatureFit:
@@ -174,3 +175,40 @@ def test_an_impossible_label_is_an_error(tmp_path: Path) -> None:
         drrej.DumpError, match=r"d\.parquet: column 'logits': 1 row has -inf at the label's class; row 7"
     ):
         drrej.calibrate(source(path))
+
+
+def test_a_search_does_not_depend_on_the_order_of_the_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor on blocks and row groups, though it starts from a sample."""
+    monkeypatch.setattr(step, "SAMPLE_LOGITS", 4000)
+    logits, labels = make_model(5000, 9, seed=21)
+    first = write_dump(tmp_path / "a.parquet", logits, labels, row_group=700)
+    order = np.random.default_rng(0).permutation(5000)
+    second = write_dump(tmp_path / "b.parquet", logits[order], labels[order])
+    assert drrej.calibrate(source(first)).to_json() == drrej.calibrate(source(second)).to_json()
+
+
+def test_equal_rows_need_no_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows are sampled by content, so of equal rows all are taken or none."""
+    for gap in (1.5, 2.0, 3.0, 4.0):
+        monkeypatch.setattr(step, "SAMPLE_LOGITS", 100)
+        path = write_dump(tmp_path / f"{gap}.parquet", np.tile([0.0, gap], (300, 1)), np.array([1, 1, 0] * 100))
+        fitted = drrej.calibrate(source(path)).need_calibration()
+        assert fitted.converged
+        assert expit(gap / fitted.temperature) == pytest.approx(2 / 3, rel=1e-7)
+
+
+@pytest.mark.parametrize("power", [-2.5, -1.0, 0.0, 3.0])
+def test_a_curvature_that_is_a_power_of_beta_is_solved_in_few_passes(power: float) -> None:
+    """With the power known, the first step ends at the root, here 2."""
+
+    def sums(beta: float) -> NllSums:
+        gradient = math.log(beta / 2) if power == -1 else (beta ** (power + 1) - 2 ** (power + 1)) / (power + 1)
+        return NllSums(1, Total.of(np.array([gradient])), Total.of(np.array([beta**power])))
+
+    known = minimise(sums, 1.9, power)
+    assert known.temperature == pytest.approx(0.5, rel=1e-9)
+    assert known.passes == 2
+    unknown = minimise(sums, 1.9)
+    assert unknown.temperature == pytest.approx(0.5, rel=1e-8)
+    assert unknown.passes <= 3
+    assert unknown.bend == pytest.approx(power, abs=0.2)

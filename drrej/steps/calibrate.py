@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from drrej.dumps import Block, Dump
 from drrej.errors import DumpError
-from drrej.fingerprint import RowHashes
+from drrej.fingerprint import RowHashes, key_limit, row_keys
 from drrej.losses import AnyFloats, Precision, block_sums
 from drrej.memory import available_memory
 from drrej.metrics import CalibrationTally, LabelledRows
@@ -76,14 +76,16 @@ def calibrate(source: Source, precision: Precision = "auto", memory: int | None 
     dump = source.open(None, labelled=True)
     budget = available_memory() // 4 if memory is None else memory
     keep = source.engine.in_process and dump.rows * dump.classes * 4 <= budget
-    every = max(1, -(-dump.rows * dump.classes // SAMPLE_LOGITS))
+    share = SAMPLE_LOGITS / (dump.rows * dump.classes)
+    limit = key_limit(share)
 
     def first(block: Block) -> _First:
         assert block.labels is not None
-        tally, hashes = _look(block, precision)
+        tally, keys = _look(block, precision)
         rows = Labelled(block.logits, block.labels)
-        sample = Labelled(np.ascontiguousarray(rows.logits[::every]), rows.labels[::every])
-        return _First(tally, hashes, sample, rows if keep else None)
+        chosen = np.flatnonzero(keys <= limit)
+        sample = Labelled(rows.logits[chosen], rows.labels[chosen])
+        return _First(tally, RowHashes.of(keys), sample, rows if keep else None)
 
     blocks = list(
         map_blocks(
@@ -99,10 +101,9 @@ def calibrate(source: Source, precision: Precision = "auto", memory: int | None 
     sample = gathered(block.sample for block in blocks)
     rows = _Rows(dump, kept, source.engine, precision, memory)
 
-    with ThreadPoolExecutor(source.engine.workers) as pool:
-        fit = minimise(lambda beta: _sum_nll(pool.map(lambda rows: _sums_of(rows, beta, "float64"), sample)))
-    if every > 1:
-        fit = minimise(rows.nll_sums, start=1.0 / fit.temperature)
+    fit = minimise(lambda beta: _sums_of_sample(sample, beta, source.engine, "float64" if share >= 1 else precision))
+    if share < 1:
+        fit = minimise(rows.nll_sums, 1.0 / fit.temperature, fit.bend)
     after = rows.tally(1.0 / fit.temperature)
     return source.start(dump, precision).with_calibration(
         Calibration(
@@ -117,15 +118,15 @@ def calibrate(source: Source, precision: Precision = "auto", memory: int | None 
     )
 
 
-def _look(block: Block, precision: Precision) -> tuple[CalibrationTally, RowHashes]:
-    """Figures at T = 1; reports rows that no temperature can explain."""
+def _look(block: Block, precision: Precision) -> tuple[CalibrationTally, NDArray[np.uint64]]:
+    """Figures at T = 1 and the keys of the rows; reports rows that no temperature can explain."""
     assert block.labels is not None
     sums = block.sums([1.0], needs="q", precision=precision)
     gaps = label_gaps(block.logits, block.labels, sums.largest)
     impossible = np.flatnonzero(np.isneginf(gaps) & ~block.bad)
     block.report(impossible, "-inf at the label's class", "the NLL is infinite for every temperature; drop or fix them")
     rows = LabelledRows(sums.at[0], gaps, sums.prediction == block.labels)
-    return rows.tally(1.0)[0], RowHashes.of(block.logits, sums)
+    return rows.tally(1.0)[0], row_keys(block.logits, sums)
 
 
 class _Rows:
@@ -139,13 +140,10 @@ class _Rows:
         self.engine = engine
         self.precision = precision
         self.memory = memory
-        self.passes = 0
 
     def nll_sums(self, beta: float) -> NllSums:
-        """A pass of the search. The first only has to come near, so it may run in float32."""
-        precision: Precision = "float64" if self.passes else self.precision
-        self.passes += 1
-        return _sum_nll(self._each(lambda rows: _sums_of(rows, beta, precision)))
+        """A pass of the search."""
+        return sum((self._each(lambda rows: _sums_of(rows, beta, self.precision))), NllSums())
 
     def tally(self, beta: float) -> CalibrationTally:
         """Calibration figures at a temperature."""
@@ -186,8 +184,6 @@ def _sums_of(rows: Labelled, beta: float, precision: Precision) -> NllSums:
     return nll_sums(rows.logits, rows.labels, beta, precision)
 
 
-def _sum_nll(sums: Iterator[NllSums]) -> NllSums:
-    total = next(sums)
-    for block in sums:
-        total = total + block
-    return total
+def _sums_of_sample(sample: list[Labelled], beta: float, engine: Engine, precision: Precision) -> NllSums:
+    with ThreadPoolExecutor(engine.workers) as pool:
+        return sum(pool.map(lambda rows: _sums_of(rows, beta, precision), sample), NllSums())

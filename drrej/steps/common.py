@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from drrej.dumps import Block, Dump, DumpOptions, open_dump
 from drrej.dumps.sources import Spools
 from drrej.errors import DumpError
-from drrej.fingerprint import RowHashes
+from drrej.fingerprint import RowHashes, row_keys
 from drrej.losses import Floats, Precision
 from drrej.rejector import Columns, Rejector
 from drrej.rowloss import RowLoss
@@ -84,7 +84,7 @@ def collect_losses(
         scores = score(block, rejector, loss)
         wrong = None if block.labels is None else scores.prediction != block.labels
         groups, names = (None, []) if grouping is None else grouping.of(block, scores.prediction)
-        return Losses(scores.losses, wrong, RowHashes.of(block.logits, scores.sums), groups, names)
+        return Losses(scores.losses, wrong, RowHashes.of(row_keys(block.logits, scores.sums)), groups, names)
 
     blocks = list(map_blocks(dump, of_block, run, source.engine, source.notes))
     if not blocks:

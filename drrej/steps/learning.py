@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from drrej.choice import Candidate, folds_of, learn, plain_trials, table_of
 from drrej.dumps import Block, Dump
 from drrej.errors import DumpError
-from drrej.fingerprint import RowHashes, row_keys
+from drrej.fingerprint import RowHashes, key_limit, row_keys
 from drrej.learned import NEEDS, LearningRows
 from drrej.losses import LOSSES, Floats
 from drrej.rejector import Rejector
@@ -49,7 +49,7 @@ def learn_loss(source: Source, dump: Dump, rejector: Rejector, auto: bool) -> Le
 
     The values of rows that were learned from come from models that had not seen them (the other folds').
     """
-    limit = _key_limit(dump.rows)
+    limit = key_limit(MOST_ROWS / dump.rows)
 
     def of_block(block: Block) -> _Taken:
         scores = score(block, rejector, RowLoss("zero-one"), needs=_ALL_NEEDS)
@@ -59,7 +59,7 @@ def learn_loss(source: Source, dump: Dump, rejector: Rejector, auto: bool) -> Le
         rows = LearningRows.of(
             scores.sums.at[0], scores.prediction, scores.prediction != block.labels, block.logits.shape[1]
         )
-        return _Taken(rows.take(chosen), keys[chosen], RowHashes.of(block.logits, scores.sums))
+        return _Taken(rows.take(chosen), keys[chosen], RowHashes.of(keys))
 
     taken = list(map_blocks(dump, of_block, Pass("learning", labelled=True), source.engine, source.notes))
     if not taken:
@@ -82,11 +82,6 @@ def learn_loss(source: Source, dump: Dump, rejector: Rejector, auto: bool) -> Le
     loss = RowLoss("learned", learning.model)
     others = _others(source, dump, rejector, loss, limit) if hashes.rows > rows.rows else []
     return LearnedFit(loss, np.concatenate([learning.losses, *others]), hashes, choice)
-
-
-def _key_limit(rows: int) -> np.uint64:
-    share = min(1.0, MOST_ROWS / rows)
-    return np.uint64(0xFFFFFFFFFFFFFFFF) if share == 1.0 else np.uint64(int(share * 2.0**64))
 
 
 def _ordered(parts: list[LearningRows], keys: NDArray[np.uint64]) -> tuple[LearningRows, NDArray[np.uint64]]:
