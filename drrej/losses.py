@@ -166,17 +166,29 @@ def _empty_sums(rows: int, letters: Sequence[str]) -> BlockSums:
     )
 
 
+Columns = dict[str, AnyFloats]
+"""Sums by their letters, in the precision they are computed in."""
+
+
 def _uniform_sums(logits: AnyFloats, betas: Sequence[float], letters: Sequence[str]) -> BlockSums:
-    """The sums of rows of one precision, in chunks that stay in the cache."""
+    """The sums of rows of one precision, in chunks that stay in the cache.
+
+    Calls of numpy are few and large: each lets another thread run Python and may have to wait for it.
+    """
     rows, classes = logits.shape
-    out = _empty_sums(rows, letters)
+    summed = np.float64 if classes > _PIECE else logits.dtype.type
+    columns = [{letter: np.empty(rows, summed) for letter in ("s", *wanted)} for wanted in letters]
     fill = _row_major if classes >= ROW_MAJOR else _class_major
-    step = max(1, min(rows, _CHUNK_BYTES // (classes * logits.dtype.itemsize)))
-    scratch = _scratch(step * classes, logits.dtype)
     with np.errstate(invalid="ignore", over="ignore", under="ignore"):
-        for start in range(0, rows, step):
-            fill(out, slice(start, start + step), logits[start : start + step], betas, scratch)
-    return out
+        first, largest = fill(logits, betas, columns)
+    at = ({letter: values.astype(np.float64, copy=False) for letter, values in sums.items()} for sums in columns)
+    return BlockSums(first, largest.astype(np.float64, copy=False), tuple(GapSums(**sums) for sums in at))
+
+
+def _chunks(rows: int, row_bytes: int) -> tuple[int, list[slice]]:
+    """The rows of a chunk, and the chunks."""
+    step = max(1, min(rows, _CHUNK_BYTES // row_bytes))
+    return step, [slice(start, min(start + step, rows)) for start in range(0, rows, step)]
 
 
 _kept = threading.local()
@@ -191,97 +203,116 @@ def _scratch(size: int, dtype: np.dtype[Any]) -> AnyFloats:
     return raw[:bytes_needed].view(dtype).reshape(4, size)
 
 
-def _row_major(out: BlockSums, rows: slice, logits: AnyFloats, betas: Sequence[float], scratch: AnyFloats) -> None:
-    count, classes = logits.shape
-    gaps, powers, spare, _ = (a[: count * classes].reshape(count, classes) for a in scratch)
-    if not logits.flags.c_contiguous:
-        np.copyto(spare, logits)
-        logits = spare
-    first = logits.argmax(axis=1)
-    place = first + np.arange(0, count * classes, classes)
-    largest = logits.reshape(-1)[place]
-    np.subtract(logits, largest[:, None], out=gaps)
-    out.prediction[rows] = first
-    out.largest[rows] = largest
-    for sums, beta in zip(out.at, betas, strict=True):
-        scaled = gaps if beta == 1.0 else np.multiply(gaps, gaps.dtype.type(beta), out=spare)
-        if sums.t is not None:
-            sums.t[rows] = row_dots(scaled, None)
-        np.exp(scaled, out=powers)
-        powers.reshape(-1)[place] = 0
-        sums.s[rows] = row_dots(powers, None)
-        if sums.q is not None:
-            sums.q[rows] = row_dots(powers, powers)
-        if sums.v is not None:
-            v = row_dots(powers, scaled)
-            undefined = np.isnan(v)
-            if undefined.any():  # 0 * -inf: those classes have probability 0 and add nothing
-                scaled = np.where(scaled == -np.inf, 0, scaled)
-                v[undefined] = row_dots(powers[undefined], scaled[undefined])
-            sums.v[rows] = v
-        if sums.w is not None:
-            sums.w[rows] = row_dots(np.multiply(powers, scaled, out=powers), scaled)
+def _row_major(
+    logits: AnyFloats, betas: Sequence[float], columns: Sequence[Columns]
+) -> tuple[NDArray[np.int64], AnyFloats]:
+    rows, classes = logits.shape
+    first, largest = np.empty(rows, np.int64), np.empty(rows, logits.dtype)
+    step, chunks = _chunks(rows, classes * logits.dtype.itemsize)
+    scratch = _scratch(step * classes, logits.dtype)
+    starts = np.arange(0, step * classes, classes)
+    ones = np.ones((1, classes), logits.dtype)
+    for chunk in chunks:
+        count = chunk.stop - chunk.start
+        gaps, powers, spare, _ = (a[: count * classes].reshape(count, classes) for a in scratch)
+        scores = logits[chunk]
+        if not scores.flags.c_contiguous:
+            np.copyto(spare, scores)
+            scores = spare
+        scores.argmax(axis=1, out=first[chunk])
+        place = first[chunk] + starts[:count]
+        largest[chunk] = scores.reshape(-1)[place]
+        np.subtract(scores, largest[chunk, None], out=gaps)
+        for sums, beta in zip(columns, betas, strict=True):
+            scaled = gaps if beta == 1.0 else np.multiply(gaps, gaps.dtype.type(beta), out=spare)
+            if "t" in sums:
+                _dots(scaled, ones, sums["t"][chunk])
+            np.exp(scaled, out=powers)
+            powers.reshape(-1)[place] = 0
+            _dots(powers, ones, sums["s"][chunk])
+            if "q" in sums:
+                _dots(powers, powers, sums["q"][chunk])
+            if "v" in sums:
+                v = sums["v"][chunk]
+                _dots(powers, scaled, v)
+                if np.isnan(v.sum()):  # 0 * -inf: those classes have probability 0 and add nothing
+                    scaled = np.where(scaled == -np.inf, 0, scaled)
+                    _dots(powers, scaled, v)
+            if "w" in sums:
+                _dots(np.multiply(powers, scaled, out=powers), scaled, sums["w"][chunk])
+    return first, largest
 
 
 def row_dots(a: AnyFloats, b: AnyFloats | None) -> AnyFloats:
     """Row by row sums of a * b (b None: of a), in pieces of fixed length."""
+    rows, classes = a.shape
+    dots = np.empty(rows, np.float64 if classes > _PIECE else a.dtype)
+    _dots(a, np.ones((1, classes), a.dtype) if b is None else b, dots)
+    return dots
+
+
+def _dots(a: AnyFloats, b: AnyFloats, out: AnyFloats) -> None:
     classes = a.shape[1]
-    if b is None:
-        b = np.ones((1, classes), a.dtype)
     if classes <= _PIECE:
-        dots: AnyFloats = np.vecdot(a, b)
-        return dots
-    total = np.zeros(a.shape[0])
+        np.vecdot(a, b, out=out)
+        return
+    out[:] = 0
     for start in range(0, classes, _PIECE):
         piece = slice(start, start + _PIECE)
-        total += np.vecdot(a[:, piece], b[:, piece])
-    return total
+        out += np.vecdot(a[:, piece], b[:, piece])
 
 
-def _class_major(out: BlockSums, rows: slice, logits: AnyFloats, betas: Sequence[float], scratch: AnyFloats) -> None:
-    count, classes = logits.shape
-    gaps, powers, spare, squares = (a[: count * classes].reshape(classes, count) for a in scratch)
-    np.copyto(gaps, logits.T)
-    largest = np.maximum.reduce(gaps, axis=0)
-    np.subtract(gaps, largest, out=gaps)
-    first = _first_zero(gaps, powers)
-    place = first * count + np.arange(count)
-    out.prediction[rows] = first
-    out.largest[rows] = largest
-    for sums, beta in zip(out.at, betas, strict=True):
-        scaled = gaps if beta == 1.0 else np.multiply(gaps, gaps.dtype.type(beta), out=spare)
-        if sums.t is not None:
-            sums.t[rows] = _add_up(scaled)
-        np.exp(scaled, out=powers)
-        powers.reshape(-1)[place] = 0
-        sums.s[rows] = _add_up(powers)
-        if sums.q is not None:
-            sums.q[rows] = _add_up(np.square(powers, out=squares))
-        if sums.v is not None:
-            v = _add_up(np.multiply(powers, scaled, out=powers))
-            if np.isnan(v).any():  # 0 * -inf: those classes have probability 0 and add nothing
-                powers[scaled == -np.inf] = 0
-                scaled = np.where(scaled == -np.inf, 0, scaled)
-                v = _add_up(powers)
-            sums.v[rows] = v
-        if sums.w is not None:
-            sums.w[rows] = _add_up(np.multiply(powers, scaled, out=powers))
+def _class_major(
+    logits: AnyFloats, betas: Sequence[float], columns: Sequence[Columns]
+) -> tuple[NDArray[np.int64], AnyFloats]:
+    rows, classes = logits.shape
+    first, largest = np.empty(rows, np.int64), np.empty(rows, logits.dtype)
+    step, chunks = _chunks(rows, classes * logits.dtype.itemsize)
+    scratch = _scratch(step * classes, logits.dtype)
+    numbers = np.arange(step)
+    for chunk in chunks:
+        count = chunk.stop - chunk.start
+        gaps, powers, spare, squares = (a[: count * classes].reshape(classes, count) for a in scratch)
+        np.copyto(gaps, logits[chunk].T)
+        np.maximum.reduce(gaps, axis=0, out=largest[chunk])
+        np.subtract(gaps, largest[chunk], out=gaps)
+        first[chunk] = _first_zero(gaps, powers)
+        place = first[chunk] * count + numbers[:count]
+        for sums, beta in zip(columns, betas, strict=True):
+            scaled = gaps if beta == 1.0 else np.multiply(gaps, gaps.dtype.type(beta), out=spare)
+            if "t" in sums:
+                _add_up(scaled, sums["t"][chunk])
+            np.exp(scaled, out=powers)
+            powers.reshape(-1)[place] = 0
+            _add_up(powers, sums["s"][chunk])
+            if "q" in sums:
+                _add_up(np.square(powers, out=squares), sums["q"][chunk])
+            if "v" in sums:
+                v = sums["v"][chunk]
+                _add_up(np.multiply(powers, scaled, out=powers), v)
+                if np.isnan(v.sum()):  # 0 * -inf: those classes have probability 0 and add nothing
+                    powers[scaled == -np.inf] = 0
+                    scaled = np.where(scaled == -np.inf, 0, scaled)
+                    _add_up(powers, v)
+            if "w" in sums:
+                _add_up(np.multiply(powers, scaled, out=powers), sums["w"][chunk])
+    return first, largest
 
 
-def _first_zero(gaps: AnyFloats, scratch: AnyFloats) -> NDArray[np.int64]:
+def _first_zero(gaps: AnyFloats, scratch: AnyFloats) -> NDArray[np.uint8]:
     """The first class of each column whose gap is 0 (fewer than 256 classes; class 0 if there is none)."""
     classes = gaps.shape[0]
     is_zero = scratch.reshape(-1).view(np.bool_)[: gaps.size].reshape(gaps.shape)
     ranks = np.equal(gaps, 0, out=is_zero).view(np.uint8)
     np.multiply(ranks, np.arange(classes, 0, -1, dtype=np.uint8)[:, None], out=ranks)
-    best = np.maximum.reduce(ranks, axis=0)
-    best[best == 0] = classes
-    first: NDArray[np.int64] = classes - best.astype(np.int64)
+    best: NDArray[np.uint8] = np.maximum.reduce(ranks, axis=0)
+    first: NDArray[np.uint8] = (np.uint8(classes) - best) % np.uint8(classes)
     return first
 
 
-def _add_up(terms: AnyFloats) -> AnyFloats:
+def _add_up(terms: AnyFloats, out: AnyFloats) -> None:
     """Sum over the classes, one after the other; of a single row `add.reduce` would change the order."""
-    single = terms.shape[1] == 1
-    total: AnyFloats = np.add.accumulate(terms, axis=0)[-1] if single else np.add.reduce(terms, axis=0)
-    return total
+    if terms.shape[1] > 1:
+        np.add.reduce(terms, axis=0, out=out)
+    else:
+        out[:] = np.add.accumulate(terms, axis=0)[-1]

@@ -24,8 +24,8 @@ from drrej.errors import DumpError
 
 T = TypeVar("T")
 
-_AHEAD = 2
-"""Blocks per worker that may wait for their turn."""
+_AHEAD = 8
+"""Blocks per worker that may be under way or wait for their turn: enough to go on while a row group is written."""
 
 
 class Progress(Protocol):

@@ -1,6 +1,6 @@
 """A dump: parquet files of logits and labels, read in blocks.
 
-A block is at most about 6 MB of logits inside one row group, so memory does not grow with the file. A `RowGroup`
+A block is at most about 4 MB of logits inside one row group, so memory does not grow with the file. A `RowGroup`
 addresses its blocks by file and number, so that any worker can open its own.
 """
 
@@ -32,7 +32,7 @@ READ_ERRORS = (OSError, pa.ArrowException, ValueError, OverflowError, TypeError)
 _INTEGER = re.compile(r"0|-?[1-9][0-9]{0,17}")
 """Numbers that are written as int64 would be: 007 stays text."""
 
-BLOCK_BYTES = 6 << 20
+BLOCK_BYTES = 4 << 20
 MAX_BLOCK_ROWS = 1 << 16
 
 
