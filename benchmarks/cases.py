@@ -176,7 +176,7 @@ def aurc(bench: Bench) -> list[Row]:
 
 def memory(bench: Bench) -> list[Row]:
     """Peak memory of `drrej reject`: ten times the rows, a single row group, one and two jobs."""
-    shapes = [Shape(200_000, 100), Shape(2_000_000, 100), Shape(2_000_000, 100, "list", 0)]
+    shapes = [MAIN, Shape(10_000_000, 100), Shape(1_000_000, 100, "list", 0)]
     return [
         {"dump": shape.name, "jobs": jobs, "peak MB": run(bench.reject(shape, "--jobs", str(jobs))).peak_mb}
         for jobs in (1, 2)

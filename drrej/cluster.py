@@ -382,8 +382,15 @@ class Cluster:
         return max(1, sum(int(worker["nthreads"]) for worker in self._workers().values()))
 
     def _workers(self) -> dict[str, Any]:
-        workers: dict[str, Any] = self.client.scheduler_info(n_workers=-1)["workers"]
+        workers: dict[str, Any] | None = self.client.scheduler_info(n_workers=-1).get("workers")
+        if workers is None:  # the client has given the scheduler up
+            raise self._lost("no answer")
         return workers
+
+    def _lost(self, reason: str) -> ClusterError:
+        return ClusterError(
+            f"{self.address}: the connection to the scheduler was lost ({reason}); run the command again"
+        )
 
     def in_order(
         self, function: Callable[..., R], shared: Any, tasks: Iterable[tuple[Any, str | None]]
@@ -437,10 +444,7 @@ class Cluster:
             except (distributed.CancelledError, OSError) as error:
                 if future.status == "error":  # raised by the task
                     raise
-                raise ClusterError(
-                    f"{self.address}: the connection to the scheduler was lost ({_one_line(error)}); "
-                    "run the command again"
-                ) from None
+                raise self._lost(_one_line(error)) from None
 
     def close(self) -> None:
         """Leave the cluster as it was; a local one ends."""
@@ -535,8 +539,9 @@ def _ctrl_c_held() -> Iterator[None]:
 
 def _quiet() -> None:
     """What Dask logs is for its operators; drrej says in one line what went wrong."""
-    for name in ("distributed", "tornado", "asyncio"):
-        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+    for name in ("distributed", "tornado", "asyncio", *logging.root.manager.loggerDict):
+        if name.partition(".")[0] in ("distributed", "tornado", "asyncio"):
+            logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     warnings.filterwarnings("ignore", module="distributed|dask|tornado")
 
 

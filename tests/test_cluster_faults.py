@@ -152,17 +152,41 @@ def test_a_worker_killed_at_a_random_moment(
     assert contents(there) == contents(here)
 
 
+@pytest.fixture
+def at_the_first_result(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], None]]:
+    """What happens when the command waits for its first task."""
+    events: list[Callable[[], None]] = []
+    result = cluster_module.Cluster._result
+
+    def after_events(self: cluster_module.Cluster, future: object) -> object:
+        while events:
+            events.pop()()
+        return result(self, future)
+
+    monkeypatch.setattr(cluster_module.Cluster, "_result", after_events)
+    return events
+
+
 @needs_dask
-def test_a_scheduler_that_goes_away(dump: Path, rejector: Path, tmp_path: Path) -> None:
+@pytest.mark.filterwarnings("default")
+@pytest.mark.usefixtures("hasty")
+@pytest.mark.parametrize("scheduler", [True, False])
+def test_a_cluster_that_goes_away(
+    refuse: Callable[..., str],
+    at_the_first_result: list[Callable[[], None]],
+    dump: Path,
+    rejector: Path,
+    tmp_path: Path,
+    scheduler: bool,
+) -> None:
+    """The scheduler with its workers, or the last worker alone."""
     with dask_processes(tmp_path, workers=1) as cluster:
-        process = start("reject", dump, "-r", rejector, "-o", f"{tmp_path}/masks/", "--cluster", cluster.address)
-        time.sleep(1.0)
-        cluster.close()
-        output, errors = process.communicate(timeout=100)
-    if process.returncode != 0:  # else it was done before
-        message = only_line(subprocess.CompletedProcess([], process.returncode, output, errors), 2)
-        assert cluster.address in message
-        assert not (tmp_path / "masks").exists()
+        at_the_first_result.append(cluster.close if scheduler else cluster.workers[0].kill)
+        arguments = ["reject", dump, "-r", rejector, "-o", f"{tmp_path}/masks/"]
+        message = refuse(*arguments, "--cluster", cluster.address)
+    reason = "the connection to the scheduler was lost" if scheduler else "no worker has been left for 1 seconds"
+    assert message.startswith(f"{cluster.address}: {reason}")
+    assert not (tmp_path / "masks").exists()
 
 
 @needs_dask

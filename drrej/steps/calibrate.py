@@ -143,7 +143,8 @@ class _Rows:
 
     def nll_sums(self, beta: float) -> NllSums:
         """A pass of the search."""
-        return sum((self._each(lambda rows: _sums_of(rows, beta, self.precision))), NllSums())
+        precision = self.precision  # not self: the function goes to workers elsewhere
+        return sum(self._each(lambda rows: _sums_of(rows, beta, precision)), NllSums())
 
     def tally(self, beta: float) -> CalibrationTally:
         """Calibration figures at a temperature."""
