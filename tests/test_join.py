@@ -191,7 +191,7 @@ def test_duplicates_among_the_rows(rows: Rows, tmp_path: Path) -> None:
         ({"key": pa.array(np.arange(ROWS) + 0.5)}, ["labels.parquet: column 'key' is double", "whole numbers"]),
         ({"key": pa.array([[i] for i in range(ROWS)])}, ["labels.parquet: column 'key' is list", "whole numbers"]),
     ],
-    ids=str,
+    ids=lambda given: "-".join(given) if isinstance(given, dict) else given[-1],
 )
 def test_wrong_label_files(rows: Rows, tmp_path: Path, labels: dict[str, object], says: list[str]) -> None:
     dump = _dump(rows, tmp_path, np.arange(ROWS))

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 from conftest import fail, make_model, only_line, run_drrej, succeed, write_dump
 
-boto3 = pytest.importorskip("boto3", reason="moto[server] and boto3 are not installed: pip install 'drrej[scale]'")
+boto3 = pytest.importorskip("boto3", reason="moto[server] and boto3 are not installed: pip install 'drrej[test]'")
 moto_server = pytest.importorskip(
-    "moto.server", reason="moto[server] and boto3 are not installed: pip install 'drrej[scale]'"
+    "moto.server", reason="moto[server] and boto3 are not installed: pip install 'drrej[test]'"
 )
 
 pytestmark = pytest.mark.filterwarnings("default")  # moto's own warnings are not ours to mend
