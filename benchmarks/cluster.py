@@ -38,7 +38,7 @@ def main(folder: Path) -> None:
         engines[f"local:{workers}"] = drrej.ClusterEngine(2, cluster=cluster)
         say(f"start-up of local:{workers}: {time.monotonic() - started:.1f} s")
         started = time.monotonic()
-    for shape in (Shape(50_000, 1000), Shape(1_000_000, 100)):
+    for shape in (Shape(50_000, 1000), Shape(50_000, 1000, "list", 4096), Shape(1_000_000, 100)):
         compare(shape, str(shape.make(folder)), engines, folder)
     memory(engines)
     kills(folder)

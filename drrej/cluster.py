@@ -27,7 +27,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice, pairwise
 from multiprocessing import resource_tracker
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -104,6 +104,14 @@ def _stretches(group: RowGroup, blocks: int, pieces: int) -> Iterator[tuple[Stre
         yield Stretch(group, first, None if last == blocks else last - first), last - first
 
 
+class _Token(NamedTuple):
+    """Whose blocks they are: a client's, of one opening of a dump, with these columns."""
+
+    session: str
+    opened: str
+    columns: str
+
+
 @dataclass(frozen=True)
 class _Context:
     """What all tasks of a pass share."""
@@ -111,7 +119,7 @@ class _Context:
     dump: Dump
     run: Pass
     work: Callable[[Block], Any]
-    token: str
+    token: _Token
     versions: dict[str, str]
 
 
@@ -208,7 +216,7 @@ class _Keeper:
     """Blocks that a worker keeps between the passes of one command, as far as they fit; the others are read again."""
 
     def __init__(self) -> None:
-        self.kept: dict[tuple[str, Stretch], list[Block]] = {}
+        self.kept: dict[tuple[_Token, Stretch], list[Block]] = {}
         self.bytes = 0
         self.lock = threading.Lock()
 
@@ -219,6 +227,7 @@ class _Keeper:
         if found is not None:
             yield from found
             return
+        self.forget(context.token.session, but=context.token.opened)
         budget = context.run.memory if context.run.memory is not None else worker_memory() // 4
         keep, size = [], 0
         for block in stretch.blocks(context.dump, context.run):
@@ -235,10 +244,10 @@ class _Keeper:
                     self.kept[key] = keep
                     self.bytes += size
 
-    def forget(self, session: str) -> None:
-        """Drop what one client made the worker keep."""
+    def forget(self, session: str, but: str | None = None) -> None:
+        """Drop what one client made the worker keep, but for one opening of a dump."""
         with self.lock:
-            for key in [key for key in self.kept if key[0].startswith(session)]:
+            for key in [key for key in self.kept if key[0].session == session and key[0].opened != but]:
                 self.bytes -= sum(block.columns.nbytes for block in self.kept.pop(key))
 
 
@@ -465,7 +474,7 @@ class ClusterEngine(Engine):
     """Passes on the workers of a cluster; `jobs` is for what this process computes itself."""
 
     cluster: Cluster = field(kw_only=True)
-    _places: dict[tuple[str, tuple[Stretch, ...]], str] = field(default_factory=dict, kw_only=True)
+    _places: dict[tuple[_Token, tuple[Stretch, ...]], str] = field(default_factory=dict, kw_only=True)
 
     @property
     def in_process(self) -> bool:
@@ -474,7 +483,8 @@ class ClusterEngine(Engine):
 
     def results(self, dump: Dump, run: Pass, work: Callable[[Block], T]) -> Generator[T]:
         """What `work` makes of each block, in order."""
-        token = self.cluster.session + hashlib.sha256(pickle.dumps((dump.parts, run.labelled, run.keep))).hexdigest()
+        columns = hashlib.sha256(pickle.dumps((run.labelled, run.keep))).hexdigest()
+        token = _Token(self.cluster.session, dump.opened, columns)
         if run.sink is not None:
             yield from self._parts(_Context(dump, run, work, token, versions()))
             return

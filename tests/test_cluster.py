@@ -105,6 +105,13 @@ def test_small_tasks_and_rows_that_are_not_kept_change_nothing(
     assert drrej.calibrate(elsewhere(source(dataset), engine), memory=3_000_000).to_json() == expected
 
 
+def test_a_file_that_changes_between_commands_is_read_again(tmp_path: Path, engine: ClusterEngine) -> None:
+    """Workers keep blocks for the passes of one command only."""
+    for seed in (1, 2):
+        path = write_dump(tmp_path / "d.parquet", *make_model(500, 5, seed=seed))
+        assert drrej.calibrate(elsewhere(source(path), engine)).to_json() == drrej.calibrate(source(path)).to_json()
+
+
 def test_one_row_group_is_shared_by_the_workers(tmp_path: Path, engine: ClusterEngine) -> None:
     logits, labels = make_model(9000, 1000, seed=9)
     path = write_dump(tmp_path / "d.parquet", logits, labels)

@@ -136,6 +136,8 @@ class Dump:
     names: tuple[str, ...] | None
     schema: pa.Schema
     join: LabelJoin | None
+    opened: str = field(default_factory=lambda: os.urandom(8).hex())
+    """Tells one opening from another: files may change between them."""
 
     @property
     def binary(self) -> bool:
