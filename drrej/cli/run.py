@@ -70,7 +70,6 @@ def run(
         )
         rejector = calibrate(source, precision.chosen, memory.bytes())
         rejector = threshold(chosen_on, fit(source, rejector, options), chosen, guarantee.options())
-        warn_uncertified(rejector, reading.quiet)
         report = evaluate(target, rejector, gates, judging.with_baseline_dump(wanted, reading, rejector))
         reject(target, rejector, mask, MaskOptions(on_unseen_group=judging.on_unseen_group))
         document.write_text(rejector.to_json())
@@ -79,6 +78,7 @@ def run(
         for file in (mask, document, as_json, as_text):
             file.commit()
     warn_unconverged(rejector.need_calibration().converged, reading.quiet)
+    warn_uncertified(rejector, reading.quiet)
     say_notes(source, reading.quiet)
     say_notes(target, reading.quiet)
     show_report(report, format)

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from drrej.dumps import Block, Dump, DumpOptions
-from drrej.dumps.dump import open_parquet, read_schema
+from drrej.dumps.footers import open_parquet, read_schema
 from drrej.dumps.labels import is_text, value_type
 from drrej.dumps.problems import Problem, Problems, shown
 from drrej.dumps.sources import STDIN, Part, find_parts
