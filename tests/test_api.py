@@ -22,6 +22,7 @@ ROOMS = [
     {"cli"},
     {"report", "steps"},
     {"cluster"},
+    {"tasks"},
     {"stream"},
     {"dumps"},
     {"staging"},

@@ -24,8 +24,9 @@ from drrej.stream import Pass, Silent, map_blocks
 pytest.importorskip("distributed", reason="the extra 'cluster' is not installed: pip install 'drrej[cluster]'")
 
 from drrej import cluster as cluster_module
-from drrej.cluster import Cluster, ClusterEngine, cut
+from drrej.cluster import Cluster, ClusterEngine
 from drrej.staging import StagedDirectory, output_directory
+from drrej.tasks import TASK_BYTES, cut
 
 pytestmark = pytest.mark.filterwarnings("default")  # Dask's own warnings are not ours to mend
 
@@ -116,7 +117,7 @@ def test_one_row_group_is_shared_by_the_workers(tmp_path: Path, engine: ClusterE
     logits, labels = make_model(9000, 1000, seed=9)
     path = write_dump(tmp_path / "d.parquet", logits, labels)
     dump = source(path).open(None, labelled=True)
-    tasks = cut(dump, threads=2)
+    tasks = cut(dump, 2, TASK_BYTES)
     assert len(tasks) == 2
     expected = drrej.calibrate(source(path)).to_json()
     assert drrej.calibrate(elsewhere(source(path), engine)).to_json() == expected

@@ -178,8 +178,10 @@ def test_a_cluster_that_goes_away(
     rejector: Path,
     tmp_path: Path,
     scheduler: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The scheduler with its workers, or the last worker alone."""
+    monkeypatch.setattr(cluster_module, "CONNECT_SECONDS", 60)  # the worker may be slow to start
     with dask_processes(tmp_path, workers=1) as cluster:
         at_the_first_result.append(cluster.close if scheduler else cluster.workers[0].kill)
         arguments = ["reject", dump, "-r", rejector, "-o", f"{tmp_path}/masks/"]
@@ -223,3 +225,30 @@ def _in_group(group: int) -> list[int]:
 
 def _children(process: int) -> list[int]:
     return [pid for pid in _in_group(process) if pid != process]
+
+
+@needs_dask
+@pytest.mark.filterwarnings("default")
+def test_a_worker_lost_while_versions_are_asked_for(
+    dask: DaskProcesses, dump: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from distributed import Client
+
+    workers = [dask.add_worker(), dask.add_worker()]
+    cluster = cluster_module.Cluster(dask.address)
+    real = Client.run
+
+    def killing(self: Client, *args: object, **options: object) -> object:
+        monkeypatch.setattr(Client, "run", real)
+        self.wait_for_workers(2, timeout=20)
+        workers[0].kill()
+        return real(self, *args, **options)
+
+    monkeypatch.setattr(Client, "run", killing)
+    try:
+        assert len(drrej.calibrate(drrej.Source([str(dump)], engine=drrej.ClusterEngine(cluster=cluster))).to_json())
+    finally:
+        cluster.close()
+        for worker in workers:
+            worker.kill()
+            worker.wait()
