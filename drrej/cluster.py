@@ -107,7 +107,7 @@ class Cluster:
             raise ClusterError(f"--cluster {self.address}: the workers do not start ({_one_line(error)})") from None
 
     def _check_workers(self) -> None:
-        """Raise unless there are workers and all of them run what this client runs; one that is lost does not matter."""
+        """Raise unless there are workers and all of them run what this client runs; a lost one does not matter."""
         distributed = import_distributed()
         answers: dict[str, Any] = {}
         try:
