@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -19,8 +22,21 @@ from drrej.dumps.problems import shown
 from drrej.dumps.sources import Part, Spools, find_parts, one_line
 from drrej.errors import DumpError, OptionError
 
+_REMOTE_LOOKS = 32
+"""Files on object storage that are opened at a time: each is a few requests, and most of that is waiting."""
+
 _INTEGER = re.compile(r"0|-?[1-9][0-9]{0,17}")
 """Numbers that are written as int64 would be: 007 stays text."""
+
+
+@dataclass(frozen=True)
+class _Look:
+    """What opening one part tells; no row groups: it has no rows, and the rest does not matter."""
+
+    groups: list[RowGroup]
+    schema: pa.Schema | None = None
+    columns: LogitColumns | None = None
+    classes: int = 0
 
 
 def open_dump(arguments: Sequence[str], options: DumpOptions, labelled: bool, spools: Spools | None = None) -> Dump:
@@ -30,15 +46,12 @@ def open_dump(arguments: Sequence[str], options: DumpOptions, labelled: bool, sp
     hive = _hive_fields(parts)
     groups: list[RowGroup] = []
     schemas: dict[int, pa.Schema] = {}
-    shape = _Shape(options)
-    for number, part in enumerate(parts):
-        with open_parquet(part, opened) as file:
-            found = _row_groups(file, number, part)
-            if found:
-                schema = read_schema(file, part)
-                shape.check(part, file, schema)
-                schemas[number] = _with_fields(schema, hive)
-                groups += found
+    shape = _Shape()
+    for number, (part, look) in enumerate(zip(parts, _looks(parts, options, opened), strict=True)):
+        if look.schema is not None:
+            shape.check(part, look)
+            schemas[number] = _with_fields(look.schema, hive)
+            groups += look.groups
     if not groups:
         raise DumpError(
             f"{shown([part.name for part in parts], 3)}: zero rows; there is nothing to work on: "
@@ -71,30 +84,50 @@ def open_dump(arguments: Sequence[str], options: DumpOptions, labelled: bool, sp
     )
 
 
+def _looks(parts: Sequence[Part], options: DumpOptions, opened: str) -> Iterator[_Look]:
+    """A look at each part, in order; at several at once where each waits for the network."""
+    tasks = [(number, part, options, opened) for number, part in enumerate(parts)]
+    if len(parts) == 1 or all(part.uri is None for part in parts):
+        yield from itertools.starmap(_look, tasks)
+        return
+    with ThreadPoolExecutor(_REMOTE_LOOKS) as pool:
+        try:
+            yield from pool.map(lambda task: _look(*task), tasks)
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _look(number: int, part: Part, options: DumpOptions, opened: str) -> _Look:
+    with open_parquet(part, opened) as file:
+        groups = _row_groups(file, number, part)
+        if not groups:
+            return _Look([])
+        schema = read_schema(file, part)
+        columns = find_logits(schema, options.logits, bool(options.binary), part.name, options.label)
+        return _Look(groups, schema, columns, _class_count(file, columns, part))
+
+
 class _Shape:
     """Logit columns and number of classes: found in the first part with rows, required of the others."""
 
-    def __init__(self, options: DumpOptions) -> None:
-        self.options = options
+    def __init__(self) -> None:
         self.columns: LogitColumns | None = None
         self.classes = 0
         self.first = ""
 
-    def check(self, part: Part, file: pq.ParquetFile, schema: pa.Schema) -> None:
-        options = self.options
-        columns = find_logits(schema, options.logits, bool(options.binary), part.name, options.label)
-        classes = _class_count(file, columns, part)
+    def check(self, part: Part, look: _Look) -> None:
+        assert look.columns is not None
         if self.columns is None:
-            self.columns, self.classes, self.first = columns, classes, part.name
-        elif columns != self.columns or classes != self.classes:
-            if classes != self.classes:
-                raise DumpError(
-                    f"{part.name}: column '{columns.pattern}' has {classes} scores per row, but {self.first} has "
-                    f"{self.classes}; all files of a dump must come from one model"
-                )
+            self.columns, self.classes, self.first = look.columns, look.classes, part.name
+        elif look.classes != self.classes:
             raise DumpError(
-                f"{part.name}: logits are in '{columns.pattern}', but in {self.first} in '{self.columns.pattern}'; "
-                "all files of a dump must have the same columns"
+                f"{part.name}: column '{look.columns.pattern}' has {look.classes} scores per row, but {self.first} has "
+                f"{self.classes}; all files of a dump must come from one model"
+            )
+        elif look.columns != self.columns:
+            raise DumpError(
+                f"{part.name}: logits are in '{look.columns.pattern}', but in {self.first} in "
+                f"'{self.columns.pattern}'; all files of a dump must have the same columns"
             )
 
 
