@@ -7,7 +7,7 @@ addresses its blocks by file and number, so that any worker can open its own.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -140,7 +140,8 @@ class Dump:
     @property
     def other_columns(self) -> list[str]:
         """Every column that is not a logit column, in the file's order, hive columns last."""
-        return [name for name in self.schema.names if name not in self.columns.names]
+        scores = set(self.columns.names)
+        return [name for name in self.schema.names if name not in scores]
 
     @property
     def block_rows(self) -> int:
@@ -176,24 +177,26 @@ class Dump:
     def _batches(self, group: RowGroup, wanted: Sequence[str], as_stored: str | None) -> Iterator[pa.RecordBatch]:
         """Batches of the columns `wanted`, hive columns included; all but logits and labels in the schema's types."""
         part = self.parts[group.part]
+        scores = set(self.columns.names)
         try:
-            with open_parquet(part, self.opened) as file:
-                stored = [name for name in wanted if name in file.schema_arrow.names]
+            with open_parquet(part, self.opened, len(wanted)) as file:
+                in_file = set(file.schema_arrow.names)
+                stored = [name for name in wanted if name in in_file]
                 batches = file.iter_batches(
                     batch_size=self.block_rows, row_groups=[group.row_group], columns=stored, use_threads=False
                 )
                 for batch in batches:
                     columns = [
                         batch.column(name)
-                        if name in self.columns.names or (name == as_stored and name in stored)
-                        else self._column(batch, name, stored, part)
+                        if name in scores or (name == as_stored and name in in_file)
+                        else self._column(batch, name, in_file, part)
                         for name in wanted
                     ]
                     yield pa.RecordBatch.from_arrays(columns, names=list(wanted))
         except READ_ERRORS as error:
             raise _damaged(part, error) from None
 
-    def _column(self, batch: pa.RecordBatch, name: str, stored: Sequence[str], part: Part) -> pa.Array:
+    def _column(self, batch: pa.RecordBatch, name: str, stored: Container[str], part: Part) -> pa.Array:
         data_type = self.schema.field(name).type
         if name not in stored:
             hive = dict(part.hive)

@@ -14,18 +14,22 @@ from drrej.errors import DumpError
 READ_ERRORS = (OSError, pa.ArrowException, ValueError, OverflowError, TypeError)
 """What pyarrow raises on damaged files."""
 
+_ALL_BUFFERS = 4 << 20
+_LEAST_BUFFER = 1 << 14
 _MOST_FOOTERS = 256
 _State = tuple[str, int, int]
 _footers: dict[str, tuple[_State, pq.FileMetaData]] = {}
 """Footers already parsed: a file is opened for each of its row groups, and the footer grows with their number."""
 
 
-def open_parquet(part: Part, opened: str = "") -> pq.ParquetFile:
+def open_parquet(part: Part, opened: str = "", columns: int = 1) -> pq.ParquetFile:
     """Open a part with settings that keep its buffers small; missing, foreign and damaged files are DumpErrors.
 
     The footer is parsed once for each opening of a dump, which `opened` names: the file may have changed since another.
+    Each of the `columns` to be read has a buffer of its own.
     """
-    where: dict[str, Any] = {"pre_buffer": False, "buffer_size": 1 << 20}
+    buffer = min(1 << 20, max(_LEAST_BUFFER, _ALL_BUFFERS // columns))
+    where: dict[str, Any] = {"pre_buffer": False, "buffer_size": buffer}
     if part.uri is not None:
         where = {"pre_buffer": True, "filesystem": part.filesystem()}
     try:
