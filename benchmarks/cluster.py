@@ -1,4 +1,4 @@
-"""One machine against a local cluster: `python -m benchmarks.cluster FOLDER`; prints a table and checks the bytes.
+"""One machine against a local cluster: `python -m benchmarks.cluster FOLDER [KILLS]`; prints times, checks the bytes.
 
 Times are after start-up: connected, modules loaded. Runs of the engines are interleaved, the best of three counts.
 """
@@ -28,7 +28,7 @@ ROUNDS = 3
 KILLS = 20
 
 
-def main(folder: Path) -> None:
+def main(folder: Path, kills: int) -> None:
     """Measure and print."""
     started = time.monotonic()
     engines: dict[str, Any] = {"--jobs 2": drrej.Engine(2)}
@@ -41,7 +41,8 @@ def main(folder: Path) -> None:
     for shape in (Shape(50_000, 1000), Shape(50_000, 1000, "list", 4096), Shape(1_000_000, 100)):
         compare(shape, str(shape.make(folder)), engines, folder)
     memory(engines)
-    kills(folder)
+    if kills:
+        survive(folder, kills)
     for engine in list(engines.values())[1:]:
         engine.cluster.close()
 
@@ -89,7 +90,7 @@ def peak() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
 
 
-def kills(folder: Path) -> None:
+def survive(folder: Path, kills: int) -> None:
     """Reject a dataset again and again while a worker is killed at a random moment."""
     dataset = folder / "dataset"
     dataset.mkdir(exist_ok=True)
@@ -102,7 +103,7 @@ def kills(folder: Path) -> None:
     seconds = scored(source, rejector, folder / "expected")
     random_ = random.Random(0)  # noqa: S311 - moments of kills
     same = 0
-    for run in range(KILLS):
+    for run in range(kills):
         cluster = drrej.Cluster("local:2")
         pids = list(cluster.client.run(os.getpid).values())
         timer = threading.Timer(random_.uniform(0, seconds), _kill, [random_.choice(pids)])
@@ -118,7 +119,7 @@ def kills(folder: Path) -> None:
         same += len(equal) == len(names)
         shutil.rmtree(folder / f"killed-{run}")
         cluster.close()
-    say(f"{KILLS} runs of reject with a worker killed at a random moment: {same} complete and identical")
+    say(f"{kills} runs of reject with a worker killed at a random moment: {same} complete and identical")
 
 
 def scored(source: drrej.Source, rejector: drrej.Rejector, target: Path) -> float:
@@ -142,4 +143,4 @@ def say(line: str) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else KILLS)
