@@ -21,6 +21,10 @@ from hypothesis import HealthCheck, settings
 import drrej
 from drrej.cli import main
 
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a shell's background job; commands would inherit it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 ROOT = Path(__file__).resolve().parents[1]
 SAMPLE = ROOT / "sample_data"
 LAYOUTS = ("fixed", "list", "large", "wide")
