@@ -101,27 +101,19 @@ def calibrate(bench: Bench) -> list[Row]:
         costs = interleaved(commands, bench.repeat)
         ours = costs.pop("ours")
         temperature, nll = _our_nll(rejector, path)
-        rows.append(
+        found = {"drrej": {"wall": ours.wall, "temperature": temperature, "nll": nll}}
+        found |= {name: cost.figures for name, cost in costs.items()}
+        rows += [
             {
                 "dump": shape.name,
-                "who": "drrej",
-                "wall s": ours.wall,
-                "wall / ours": 1.0,
-                "T": temperature,
-                "NLL - ours": 0.0,
+                "who": who,
+                "wall s": figures["wall"],
+                "wall / ours": figures["wall"] / ours.wall,
+                "T": figures["temperature"],
+                "NLL - ours": figures["nll"] - nll,
             }
-        )
-        for name, cost in costs.items():
-            rows.append(
-                {
-                    "dump": shape.name,
-                    "who": name,
-                    "wall s": cost.figures["wall"],
-                    "wall / ours": cost.figures["wall"] / ours.wall,
-                    "T": cost.figures["temperature"],
-                    "NLL - ours": cost.figures["nll"] - nll,
-                }
-            )
+            for who, figures in found.items()
+        ]
     return rows
 
 

@@ -22,7 +22,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Literal
 
 import numpy as np
@@ -212,6 +212,10 @@ def _row_major(
     scratch = _scratch(step * classes, logits.dtype)
     starts = np.arange(0, step * classes, classes)
     ones = np.ones((1, classes), logits.dtype)
+
+    def total(a: AnyFloats, b: AnyFloats | None, out: AnyFloats) -> None:
+        _dots(a, ones if b is None else b, out)
+
     for chunk in chunks:
         count = chunk.stop - chunk.start
         gaps, powers, spare, _ = (a[: count * classes].reshape(count, classes) for a in scratch)
@@ -224,22 +228,9 @@ def _row_major(
         largest[chunk] = scores.reshape(-1)[place]
         np.subtract(scores, largest[chunk, None], out=gaps)
         for sums, beta in zip(columns, betas, strict=True):
-            scaled = gaps if beta == 1.0 else np.multiply(gaps, gaps.dtype.type(beta), out=spare)
-            if "t" in sums:
-                _dots(scaled, ones, sums["t"][chunk])
-            np.exp(scaled, out=powers)
-            powers.reshape(-1)[place] = 0
-            _dots(powers, ones, sums["s"][chunk])
-            if "q" in sums:
-                _dots(powers, powers, sums["q"][chunk])
-            if "v" in sums:
-                v = sums["v"][chunk]
-                _dots(powers, scaled, v)
-                if np.isnan(v.sum()):  # 0 * -inf: those classes have probability 0 and add nothing
-                    scaled = np.where(scaled == -np.inf, 0, scaled)
-                    _dots(powers, scaled, v)
-            if "w" in sums:
-                _dots(np.multiply(powers, scaled, out=powers), scaled, sums["w"][chunk])
+            _sum_up(
+                {letter: values[chunk] for letter, values in sums.items()}, beta, (gaps, powers, spare), place, total
+            )
     return first, largest
 
 
@@ -272,31 +263,44 @@ def _class_major(
     numbers = np.arange(step)
     for chunk in chunks:
         count = chunk.stop - chunk.start
-        gaps, powers, spare, squares = (a[: count * classes].reshape(classes, count) for a in scratch)
+        gaps, powers, spare, products = (a[: count * classes].reshape(classes, count) for a in scratch)
         np.copyto(gaps, logits[chunk].T)
         np.maximum.reduce(gaps, axis=0, out=largest[chunk])
         np.subtract(gaps, largest[chunk], out=gaps)
         first[chunk] = _first_zero(gaps, powers)
         place = first[chunk] * count + numbers[:count]
+        total = partial(_add_up, products=products)
         for sums, beta in zip(columns, betas, strict=True):
-            scaled = gaps if beta == 1.0 else np.multiply(gaps, gaps.dtype.type(beta), out=spare)
-            if "t" in sums:
-                _add_up(scaled, sums["t"][chunk])
-            np.exp(scaled, out=powers)
-            powers.reshape(-1)[place] = 0
-            _add_up(powers, sums["s"][chunk])
-            if "q" in sums:
-                _add_up(np.square(powers, out=squares), sums["q"][chunk])
-            if "v" in sums:
-                v = sums["v"][chunk]
-                _add_up(np.multiply(powers, scaled, out=powers), v)
-                if np.isnan(v.sum()):  # 0 * -inf: those classes have probability 0 and add nothing
-                    powers[scaled == -np.inf] = 0
-                    scaled = np.where(scaled == -np.inf, 0, scaled)
-                    _add_up(powers, v)
-            if "w" in sums:
-                _add_up(np.multiply(powers, scaled, out=powers), sums["w"][chunk])
+            _sum_up(
+                {letter: values[chunk] for letter, values in sums.items()}, beta, (gaps, powers, spare), place, total
+            )
     return first, largest
+
+
+def _sum_up(
+    sums: Columns,
+    beta: float,
+    work: tuple[AnyFloats, AnyFloats, AnyFloats],
+    place: NDArray[np.int64],
+    total: Callable[[AnyFloats, AnyFloats | None, AnyFloats], None],
+) -> None:
+    """The sums of a chunk at one beta. `place` is where the largest logits are, `total` sums a * b over the classes."""
+    gaps, powers, spare = work
+    scaled = gaps if beta == 1.0 else np.multiply(gaps, gaps.dtype.type(beta), out=spare)
+    if "t" in sums:
+        total(scaled, None, sums["t"])
+    np.exp(scaled, out=powers)
+    powers.reshape(-1)[place] = 0
+    total(powers, None, sums["s"])
+    if "q" in sums:
+        total(powers, powers, sums["q"])
+    if "v" in sums:
+        total(powers, scaled, sums["v"])
+        if np.isnan(sums["v"].sum()):  # 0 * -inf: those classes have probability 0 and add nothing
+            scaled = np.where(scaled == -np.inf, 0, scaled)
+            total(powers, scaled, sums["v"])
+    if "w" in sums:
+        total(np.multiply(powers, scaled, out=powers), scaled, sums["w"])
 
 
 def _first_zero(gaps: AnyFloats, scratch: AnyFloats) -> NDArray[np.uint8]:
@@ -310,8 +314,9 @@ def _first_zero(gaps: AnyFloats, scratch: AnyFloats) -> NDArray[np.uint8]:
     return first
 
 
-def _add_up(terms: AnyFloats, out: AnyFloats) -> None:
-    """Sum over the classes, one after the other; of a single row `add.reduce` would change the order."""
+def _add_up(a: AnyFloats, b: AnyFloats | None, out: AnyFloats, products: AnyFloats) -> None:
+    """Sum a * b (b None: a) over the classes, one after the other; of one row `add.reduce` would change the order."""
+    terms = a if b is None else np.multiply(a, b, out=products)
     if terms.shape[1] > 1:
         np.add.reduce(terms, axis=0, out=out)
     else:

@@ -34,5 +34,5 @@ def prefer_jemalloc() -> None:
     """Let Arrow reuse memory between blocks: the other allocators give it back and have it cleared again."""
     import pyarrow as pa
 
-    with contextlib.suppress(NotImplementedError):
+    with contextlib.suppress(NotImplementedError):  # a pyarrow built without it: slower, not wrong
         pa.set_memory_pool(pa.jemalloc_memory_pool())
