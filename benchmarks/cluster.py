@@ -22,7 +22,7 @@ from typing import Any
 
 import drrej
 from benchmarks.data import Shape
-from drrej.staging import output_directory
+from drrej.outputs.datasets import output_directory
 
 ROUNDS = 3
 KILLS = 20

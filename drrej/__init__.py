@@ -21,11 +21,18 @@ from typing import TYPE_CHECKING, Any
 from drrej._version import __version__
 
 if TYPE_CHECKING:
-    from drrej.cluster import Cluster, ClusterEngine
-    from drrej.costs import CostMatrix
-    from drrej.curves import RiskCoverage
-    from drrej.dro import worst_case, worst_case_in_ball
-    from drrej.dumps.dump import DumpOptions
+    from drrej.core.curves import RiskCoverage
+    from drrej.core.dro import worst_case, worst_case_in_ball
+    from drrej.core.kernels import expected_losses
+    from drrej.core.losses.cost import CostMatrix
+    from drrej.core.ratio import DensityRatio, fit_ratio
+    from drrej.core.thresholds import Rule
+    from drrej.data.dump import DumpOptions
+    from drrej.documents.gates import Gate
+    from drrej.documents.points import Point
+    from drrej.documents.rejector import Rejector
+    from drrej.engines.dask import Cluster, ClusterEngine
+    from drrej.engines.threads import Engine
     from drrej.errors import (
         ClusterError,
         DrrejError,
@@ -36,31 +43,24 @@ if TYPE_CHECKING:
         OutputError,
         RejectorError,
     )
-    from drrej.gates import Gate
-    from drrej.losses import expected_losses
-    from drrej.output import OutputDirectory, OutputFile
-    from drrej.points import Point
-    from drrej.ratio import DensityRatio, fit_ratio
-    from drrej.rejector import Rejector
-    from drrej.steps.batch import score_batch
-    from drrej.steps.calibrate import calibrate
-    from drrej.steps.common import Source
-    from drrej.steps.compare import Rivals, Score
-    from drrej.steps.evaluate import BaselineDump, EvaluateOptions, evaluate, failed_gates
-    from drrej.steps.fit import RatioOptions, fit
-    from drrej.steps.regression import evaluate_regression
-    from drrej.steps.reject import MaskOptions, reject
-    from drrej.steps.sweep import Grid, sweep
-    from drrej.steps.threshold import ThresholdOptions, threshold
-    from drrej.steps.weights import weights
-    from drrej.stream import Engine
-    from drrej.thresholds import Rule
+    from drrej.outputs.files import OutputDirectory, OutputFile
+    from drrej.pipeline.batch import score_batch
+    from drrej.pipeline.calibrate import calibrate
+    from drrej.pipeline.common import Source
+    from drrej.pipeline.compare import Rivals, Score
+    from drrej.pipeline.evaluate import BaselineDump, EvaluateOptions, evaluate, failed_gates
+    from drrej.pipeline.fit import RatioOptions, fit
+    from drrej.pipeline.regression import evaluate_regression
+    from drrej.pipeline.reject import MaskOptions, reject
+    from drrej.pipeline.sweep import Grid, sweep
+    from drrej.pipeline.threshold import ThresholdOptions, threshold
+    from drrej.pipeline.weights import weights
 
 _HOMES = {
-    "drrej.costs": ["CostMatrix"],
-    "drrej.dro": ["worst_case", "worst_case_in_ball"],
-    "drrej.dumps.dump": ["DumpOptions"],
-    "drrej.cluster": ["Cluster", "ClusterEngine"],
+    "drrej.core.losses.cost": ["CostMatrix"],
+    "drrej.core.dro": ["worst_case", "worst_case_in_ball"],
+    "drrej.data.dump": ["DumpOptions"],
+    "drrej.engines.dask": ["Cluster", "ClusterEngine"],
     "drrej.errors": [
         "ClusterError",
         "DrrejError",
@@ -71,26 +71,26 @@ _HOMES = {
         "OutputError",
         "RejectorError",
     ],
-    "drrej.gates": ["Gate"],
-    "drrej.losses": ["expected_losses"],
-    "drrej.curves": ["RiskCoverage"],
-    "drrej.output": ["OutputDirectory", "OutputFile"],
-    "drrej.points": ["Point"],
-    "drrej.ratio": ["DensityRatio", "fit_ratio"],
-    "drrej.rejector": ["Rejector"],
-    "drrej.steps.batch": ["score_batch"],
-    "drrej.steps.calibrate": ["calibrate"],
-    "drrej.steps.common": ["Source"],
-    "drrej.steps.compare": ["Rivals", "Score"],
-    "drrej.steps.evaluate": ["BaselineDump", "EvaluateOptions", "evaluate", "failed_gates"],
-    "drrej.steps.fit": ["RatioOptions", "fit"],
-    "drrej.steps.regression": ["evaluate_regression"],
-    "drrej.steps.reject": ["MaskOptions", "reject"],
-    "drrej.steps.sweep": ["Grid", "sweep"],
-    "drrej.steps.threshold": ["ThresholdOptions", "threshold"],
-    "drrej.steps.weights": ["weights"],
-    "drrej.stream": ["Engine"],
-    "drrej.thresholds": ["Rule"],
+    "drrej.documents.gates": ["Gate"],
+    "drrej.core.kernels": ["expected_losses"],
+    "drrej.core.curves": ["RiskCoverage"],
+    "drrej.outputs.files": ["OutputDirectory", "OutputFile"],
+    "drrej.documents.points": ["Point"],
+    "drrej.core.ratio": ["DensityRatio", "fit_ratio"],
+    "drrej.documents.rejector": ["Rejector"],
+    "drrej.pipeline.batch": ["score_batch"],
+    "drrej.pipeline.calibrate": ["calibrate"],
+    "drrej.pipeline.common": ["Source"],
+    "drrej.pipeline.compare": ["Rivals", "Score"],
+    "drrej.pipeline.evaluate": ["BaselineDump", "EvaluateOptions", "evaluate", "failed_gates"],
+    "drrej.pipeline.fit": ["RatioOptions", "fit"],
+    "drrej.pipeline.regression": ["evaluate_regression"],
+    "drrej.pipeline.reject": ["MaskOptions", "reject"],
+    "drrej.pipeline.sweep": ["Grid", "sweep"],
+    "drrej.pipeline.threshold": ["ThresholdOptions", "threshold"],
+    "drrej.pipeline.weights": ["weights"],
+    "drrej.engines.threads": ["Engine"],
+    "drrej.core.thresholds": ["Rule"],
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -11,7 +11,7 @@ def main() -> Never:
     """Run the command line."""
     gc.set_threshold(100_000, 20, 20)  # imports make many objects and no garbage
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # the work is split by block, not inside a dot product
-    from drrej.memory import keep_freed_memory
+    from drrej.engines.memory import keep_freed_memory
 
     keep_freed_memory()
     from drrej.cli import main as run

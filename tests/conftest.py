@@ -221,7 +221,7 @@ def rejector_file(documents: Path) -> str:
 def _validator(document: str) -> Any:
     import jsonschema
 
-    from drrej.steps import schemas
+    from drrej.documents import schemas
 
     return jsonschema.Draft202012Validator(getattr(schemas, f"{document}_schema")())
 
@@ -229,7 +229,7 @@ def _validator(document: str) -> Any:
 @pytest.fixture(autouse=True)
 def _documents_validate(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every document that a test makes in this process is checked against its schema."""
-    from drrej.steps import evaluate
+    from drrej.pipeline import evaluate
 
     to_json, report = drrej.Rejector.to_json, evaluate.evaluate
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from drrej.cli.main import execute
-from drrej.dumps.sources import remove_spools
+from drrej.data.sources import remove_spools
 
 ROWS = 5000
 

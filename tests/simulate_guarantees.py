@@ -9,14 +9,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from drrej.curves import RiskCoverage
-from drrej.drift import loss_quantiles, loss_shift, mean_ratio
+from drrej.core.curves import RiskCoverage
+from drrej.core.drift import loss_quantiles, loss_shift, mean_ratio
+from drrej.core.exact import Total
+from drrej.core.guarantees import Looks, best_look, certified_coverage, fixed_sequence, sgr, split_delta
+from drrej.core.kernels import expected_losses
+from drrej.core.ratio import DensityRatio, fit_ratio
+from drrej.core.temperature import minimise, nll_sums
 from drrej.errors import Infeasible
-from drrej.exact import Total
-from drrej.guarantees import Looks, best_look, certified_coverage, fixed_sequence, sgr, split_delta
-from drrej.losses import expected_losses
-from drrej.ratio import DensityRatio, fit_ratio
-from drrej.temperature import minimise, nll_sums
 
 GRID = 20000
 FITS = 20

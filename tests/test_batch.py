@@ -12,7 +12,7 @@ import pytest
 from conftest import LAYOUTS, make_model, make_rejector, source, write_dump
 
 import drrej
-from drrej.dumps import dump as dump_module
+from drrej.data import dump as dump_module
 
 
 @pytest.fixture(scope="module")

@@ -18,15 +18,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import drrej
-from drrej.dumps import RowGroup
-from drrej.stream import Pass, Silent, map_blocks
+from drrej.data import RowGroup
+from drrej.engines.threads import Pass, Silent, map_blocks
 
 pytest.importorskip("distributed", reason="the extra 'cluster' is not installed: pip install 'drrej[cluster]'")
 
-from drrej import cluster as cluster_module
-from drrej.cluster import Cluster, ClusterEngine
-from drrej.staging import StagedDirectory, output_directory
-from drrej.tasks import TASK_BYTES, cut
+from drrej.engines import dask as cluster_module
+from drrej.engines.dask import Cluster, ClusterEngine
+from drrej.engines.worker import TASK_BYTES, cut
+from drrej.outputs.datasets import StagedDirectory, output_directory
 
 pytestmark = pytest.mark.filterwarnings("default")  # Dask's own warnings are not ours to mend
 

@@ -19,7 +19,7 @@ from conftest import environment, make_model, only_line, run_drrej, write_dump
 from dask_processes import DaskProcesses, dask_processes
 
 import drrej
-from drrej import cluster as cluster_module
+from drrej.engines import dask as cluster_module
 
 
 def test_without_the_extra_the_message_names_it(tmp_path: Path) -> None:

@@ -13,10 +13,10 @@ from conftest import fail, load_json, make_model, read_columns, run_drrej, succe
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drrej.costs import CostMatrix
-from drrej.dumps.matrix import read_cost_matrix
+from drrej.core.kernels import expected_losses
+from drrej.core.losses.cost import CostMatrix
+from drrej.data.matrix import read_cost_matrix
 from drrej.errors import OptionError
-from drrej.losses import expected_losses
 
 COSTS = np.array([[0.0, 1.0, 4.0], [2.0, 0.0, 1.0], [9.0, 3.0, 0.0]])
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drrej import curves
-from drrej.curves import LossStore, RankedLosses, RiskCoverage
+from drrej.core import curves
+from drrej.core.curves import LossStore, RankedLosses, RiskCoverage
 
 ROWS = st.lists(st.tuples(st.integers(0, 12), st.booleans()), min_size=1, max_size=60)
 

@@ -13,8 +13,8 @@ from scipy.special import logsumexp, softmax
 from worlds import SAMPLE, fitted, source, too_sure, write
 
 import drrej
-from drrej.bootstrap import Bootstrap, OrderedRows
-from drrej.curves import RiskCoverage
+from drrej.core.bootstrap import Bootstrap, OrderedRows
+from drrej.core.curves import RiskCoverage
 
 
 def curve(confidence, errors) -> RiskCoverage:
@@ -309,7 +309,7 @@ def test_without_labels(world, tmp_path):
 
 
 def test_loss_shift_is_the_two_sample_distance_where_all_losses_are_kept():
-    from drrej.drift import loss_quantiles, loss_shift
+    from drrej.core.drift import loss_quantiles, loss_shift
 
     rng = np.random.default_rng(0)
     fit, new = np.sort(rng.random(150)), rng.random(400) ** 1.2
@@ -319,7 +319,7 @@ def test_loss_shift_is_the_two_sample_distance_where_all_losses_are_kept():
 
 
 def test_quantiles_of_many_losses_see_nearly_the_whole_distance():
-    from drrej.drift import loss_quantiles, loss_shift
+    from drrej.core.drift import loss_quantiles, loss_shift
 
     rng = np.random.default_rng(1)
     fit, new = np.sort(rng.random(5000)), rng.random(5000) ** 1.1

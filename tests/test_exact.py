@@ -9,8 +9,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drrej import exact
-from drrej.exact import Total
+from drrej.core import exact
+from drrej.core.exact import Total
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
 

@@ -95,7 +95,7 @@ def test_a_model_that_is_always_sure_fits_for_every_alpha(tmp_path: Path) -> Non
     start = drrej.Rejector(5, "logits", drrej.calibrate(source(path)).columns)
     for alpha in (1, 1 + 1e-7, 1 - 1e-7, 1.5, 2, 3, 5, 11, 0, -1, -3, -21):
         for lam in (1e-4, 1.0, 1e6):
-            from drrej.rejector import Calibration
+            from drrej.documents.rejector import Calibration
 
             given = start.with_calibration(Calibration("given", 1.0))
             ratio = drrej.fit(source(path), given, drrej.RatioOptions(alpha, lam)).need_ratio()

@@ -11,8 +11,8 @@ import pytest
 from worlds import SAMPLE, cli, fitted, source, too_sure, write
 
 import drrej
+from drrej.documents.schemas import rejector_schema, report_schema
 from drrej.report import RENDERERS
-from drrej.steps.schemas import rejector_schema, report_schema
 
 VAL, TEST = str(SAMPLE / "val.parquet"), str(SAMPLE / "test.parquet")
 

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drrej import Gate, GateError
-from drrej.gates import lookup, metrics_of
+from drrej.documents.gates import lookup, metrics_of
+from drrej.pipeline.evaluate import EvaluateOptions, known_metrics
 from drrej.report.numbers import against
-from drrej.steps.evaluate import EvaluateOptions, known_metrics
 
 REPORT = {
     "rows": 10,

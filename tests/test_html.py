@@ -26,12 +26,12 @@ from conftest import (
 from pages import NAMES, SCRIPT, make_page
 
 import drrej
+from drrej.documents.schemas import report_schema
+from drrej.pipeline.evaluate import EvaluateOptions
 from drrej.report import PLOTS
 from drrej.report.html import render_html, verdict
 from drrej.report.numbers import percent, percents
 from drrej.report.terminal import terminal_curve
-from drrej.steps.evaluate import EvaluateOptions
-from drrej.steps.schemas import report_schema
 
 pytest.importorskip("matplotlib", reason="pages are drawn with matplotlib: pip install 'drrej[plot]'")
 

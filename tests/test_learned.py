@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 import drrej
-from drrej.choice import FOLDS, Trial, augrc_trial, difference_error, folds_of, simplest_of_the_best
-from drrej.curves import RiskCoverage
-from drrej.learned import FEATURES, NEEDS, LearnedLoss, Learner, LearningRows, error_probability, predict
-from drrej.losses import LOSSES, block_sums
+from drrej.core.choice import FOLDS, Trial, augrc_trial, difference_error, folds_of, simplest_of_the_best
+from drrej.core.curves import RiskCoverage
+from drrej.core.kernels import LOSSES, block_sums
+from drrej.core.losses.learned import FEATURES, NEEDS, LearnedLoss, Learner, LearningRows, error_probability, predict
 
 
 def biased_model(rows: int, classes: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -200,7 +200,7 @@ def test_the_document_does_not_depend_on_order_blocks_or_layout(tmp_path: Path, 
 
 
 def test_more_rows_than_are_learned_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("drrej.steps.learning.MOST_ROWS", 1000)
+    monkeypatch.setattr("drrej.pipeline.learning.MOST_ROWS", 1000)
     logits, labels = biased_model(4000, 4, 9)
     dump = source(write_dump(tmp_path / "d.parquet", logits, labels, row_group=900))
     ratio = drrej.fit(dump, drrej.calibrate(dump), drrej.RatioOptions(loss="learned")).need_ratio()
@@ -248,7 +248,7 @@ def test_max_loss_with_the_zero_one_loss_is_chows_rule(seed: int, cost: float, c
     losses = drrej.expected_losses(logits, "zero-one", precision="float64")
     density = drrej.fit_ratio(losses)
     points = RiskCoverage.of(losses, losses[:0])
-    from drrej.thresholds import choose_cutoff
+    from drrej.core.thresholds import choose_cutoff
 
     cutoff = choose_cutoff(drrej.Rule("max-loss", cost), density, points)
     assert cutoff == cost

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reference import mp_losses
 
-from drrej import expected_losses, losses
-from drrej.losses import LOSSES, block_sums
+from drrej import expected_losses
+from drrej.core import kernels as losses
+from drrej.core.kernels import LOSSES, block_sums
 
 CLASSES = [2, 3, 10, 31, 32, 33, 100, 1000, 5000]
 

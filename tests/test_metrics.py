@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from scipy.stats import binom, binomtest
 
 import drrej
-from drrej.curves import RiskCoverage
-from drrej.metrics import lower_bound, proportion, rate_at_most, upper_bound
+from drrej.core.calibration import lower_bound, proportion, rate_at_most, upper_bound
+from drrej.core.curves import RiskCoverage
 
 graded = st.lists(st.tuples(st.integers(0, 6), st.booleans()), min_size=1, max_size=40)
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from drrej import OutputDirectory, OutputError, OutputFile, output
+from drrej import OutputDirectory, OutputError, OutputFile
+from drrej.outputs import files as output
 
 
 def write(target: Path, text: str, force: bool = False) -> None:

@@ -12,9 +12,9 @@ import pytest
 from conftest import make_model, read_columns, succeed, write_dump
 
 import drrej
-from drrej.curves import RiskCoverage
-from drrej.steps.evaluate import EvaluateOptions
-from drrej.steps.pictures import MOST_CONFUSIONS, MOST_ROWS, ideal_curve, loss_histogram, worst_rows
+from drrej.core.curves import RiskCoverage
+from drrej.pipeline.evaluate import EvaluateOptions
+from drrej.pipeline.pictures import MOST_CONFUSIONS, MOST_ROWS, ideal_curve, loss_histogram, worst_rows
 
 CLASSES = 40
 

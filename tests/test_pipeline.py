@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import drrej
-from drrej.dumps import dump as dump_module
-from drrej.steps.fit import uncalibrated
+from drrej.data import dump as dump_module
+from drrej.pipeline.fit import uncalibrated
 
 RULES = [("coverage", 0.8), ("risk", 0.1), ("tau", 0.9), ("max-loss", 0.4)]
 RATIOS = [

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drrej import Rejector, RejectorError
-from drrej.rejector import BeforeAfter, Calibration, Columns, Ratio, RuleRecord, Threshold
+from drrej.documents.rejector import BeforeAfter, Calibration, Columns, Ratio, RuleRecord, Threshold
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
 positive = st.floats(1e-300, 1e300)

@@ -10,9 +10,9 @@ import pytest
 from conftest import make_model, source, write_dump
 
 from drrej import DumpError, Engine
-from drrej.dumps import Block
-from drrej.dumps import dump as dump_module
-from drrej.stream import Pass, map_blocks
+from drrej.data import Block
+from drrej.data import dump as dump_module
+from drrej.engines.threads import Pass, map_blocks
 
 PASS = Pass("testing", labelled=True)
 

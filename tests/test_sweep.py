@@ -11,8 +11,8 @@ import pytest
 from conftest import make_model, source, succeed, write_dump
 
 import drrej
-from drrej.dumps import Block
-from drrej.steps.sweep import Grid, sweep
+from drrej.data import Block
+from drrej.pipeline.sweep import Grid, sweep
 
 
 @pytest.fixture(scope="module")

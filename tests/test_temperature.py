@@ -12,10 +12,10 @@ from conftest import make_model, source, write_dump
 from scipy.special import expit
 
 import drrej
-from drrej.dumps import dump as dump_module
-from drrej.exact import Total
-from drrej.steps import calibrate as step
-from drrej.temperature import MAX_TEMPERATURE, MIN_TEMPERATURE, NllSums, TemperatureFit, minimise, nll_sums
+from drrej.core.exact import Total
+from drrej.core.temperature import MAX_TEMPERATURE, MIN_TEMPERATURE, NllSums, TemperatureFit, minimise, nll_sums
+from drrej.data import dump as dump_module
+from drrej.pipeline import calibrate as step
 
 
 def fit_arrays(logits: np.ndarray, labels: np.ndarray) -> TemperatureFit:

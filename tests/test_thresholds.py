@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drrej import DensityRatio, Infeasible, OptionError, RiskCoverage, Rule, fit_ratio
-from drrej.thresholds import choose_cutoff
+from drrej.core.thresholds import choose_cutoff
 
 graded = st.lists(st.tuples(st.integers(0, 8), st.booleans()), min_size=1, max_size=40)
 

@@ -18,7 +18,7 @@ def calibrate(
     memory: Memory = Memory(),
 ) -> None:
     """Start a rejector: fit the temperature on labelled rows."""
-    from drrej.steps.calibrate import calibrate as step
+    from drrej.pipeline.calibrate import calibrate as step
 
     source = reading.source(dumps)
     with output.open() as file:

@@ -8,11 +8,11 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from drrej.remote import redacted
+from drrej.outputs.uris import redacted
 
 if TYPE_CHECKING:
-    from drrej.steps.common import Source
-    from drrej.stream import Progress
+    from drrej.engines.threads import Progress
+    from drrej.pipeline.common import Source
 
 _PATIENCE = 1.0
 """Seconds before a progress bar appears."""
@@ -47,7 +47,7 @@ def show_curve(
 
 def progress(quiet: bool) -> Progress:
     """A progress bar on a terminal, nothing elsewhere."""
-    from drrej.stream import Silent
+    from drrej.engines.threads import Silent
 
     return Silent() if quiet or not sys.stderr.isatty() else Bar()
 

@@ -20,7 +20,7 @@ from drrej.cli.regression import report_regression
 from drrej.errors import OptionError
 
 if TYPE_CHECKING:
-    from drrej.steps.evaluate import EvaluateOptions
+    from drrej.pipeline.evaluate import EvaluateOptions
 
 
 @app.command(cls=Command)
@@ -59,9 +59,9 @@ def evaluate(
     reading: Reading = Reading(),
 ) -> None:
     """Report coverage and accuracy; judge gates."""
-    from drrej.output import OutputFile
+    from drrej.outputs.files import OutputFile
+    from drrej.pipeline.evaluate import evaluate as step
     from drrej.report import render
-    from drrej.steps.evaluate import evaluate as step
 
     outputs = [(path, format if path == "-" else format_of(path)) for path in output or []]
     if task == "regression":

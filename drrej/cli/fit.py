@@ -19,7 +19,7 @@ def fit(
     precision: Precision = Precision(),
 ) -> None:
     """Add the density ratio (labels are needed for --loss learned and auto only)."""
-    from drrej.steps.fit import fit as step
+    from drrej.pipeline.fit import fit as step
 
     source = reading.source(dumps)
     with output.open(same_as=start.rejector) as file:

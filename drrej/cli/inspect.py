@@ -18,7 +18,7 @@ def inspect(
     reading: Reading = Reading(),
 ) -> None:
     """Tell what a dump holds and how to go on, or what a rejector does."""
-    from drrej.steps.inspect import describe
+    from drrej.pipeline.inspect import describe
 
     for number, path in enumerate(files):
         if number:

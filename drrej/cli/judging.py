@@ -13,10 +13,10 @@ from drrej.cli.options import Reading, read_rejector
 from drrej.errors import OptionError
 
 if TYPE_CHECKING:
-    from drrej.gates import Gate
-    from drrej.rejector import Rejector
-    from drrej.steps.compare import Rivals
-    from drrej.steps.evaluate import BaselineDump, EvaluateOptions
+    from drrej.documents.gates import Gate
+    from drrej.documents.rejector import Rejector
+    from drrej.pipeline.compare import Rivals
+    from drrej.pipeline.evaluate import BaselineDump, EvaluateOptions
 
 Format = Literal["text", "json", "markdown", "github", "junit"]
 
@@ -80,15 +80,15 @@ class Judging:
 
     def gates(self) -> list[Gate]:
         """Gates, read before any work."""
-        from drrej.gates import Gate
+        from drrej.documents.gates import Gate
 
         return [Gate.parse(text) for text in self.gate or []]
 
     def options(self, reading: Reading, by: str | None = None, labels: bool = True) -> EvaluateOptions:
         """As the library takes them, all but the baseline's dump; gates are checked against them."""
-        from drrej.points import Point
-        from drrej.steps.baseline import read_baseline
-        from drrej.steps.evaluate import EvaluateOptions, check_gates
+        from drrej.documents.points import Point
+        from drrej.pipeline.baseline import read_baseline
+        from drrej.pipeline.evaluate import EvaluateOptions, check_gates
 
         if self.baseline_dump and reading.join_on is None:
             raise OptionError("--baseline-dump needs --join-on COL: the key column that pairs the rows")
@@ -109,7 +109,7 @@ class Judging:
         return options
 
     def _rivals(self) -> Rivals:
-        from drrej.steps.compare import Rivals, Score
+        from drrej.pipeline.compare import Rivals, Score
 
         scores, orders = self.score or [], self.score_order or ["high"]
         if not set(orders) <= {"high", "low"}:
@@ -126,7 +126,7 @@ class Judging:
 
     def with_baseline_dump(self, options: EvaluateOptions, reading: Reading, rejector: Rejector) -> EvaluateOptions:
         """The options with the dump to compare with."""
-        from drrej.steps.evaluate import BaselineDump
+        from drrej.pipeline.evaluate import BaselineDump
 
         if not self.baseline_dump:
             return options
@@ -157,8 +157,8 @@ def show_report(report: dict[str, Any], format: Format) -> None:
 
 def exit_by_gates(report: dict[str, Any]) -> None:
     """A line per failed gate, and exit 1 if there is one."""
+    from drrej.pipeline.evaluate import failed_gates
     from drrej.report.numbers import against
-    from drrej.steps.evaluate import failed_gates
 
     failed = failed_gates(report)
     for gate in failed:

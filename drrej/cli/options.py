@@ -21,10 +21,10 @@ import typer
 from drrej.errors import OptionError
 
 if TYPE_CHECKING:
-    from drrej.output import OutputFile
-    from drrej.rejector import Rejector
-    from drrej.steps.common import Source
-    from drrej.stream import Engine
+    from drrej.documents.rejector import Rejector
+    from drrej.engines.threads import Engine
+    from drrej.outputs.files import OutputFile
+    from drrej.pipeline.common import Source
 
 Section = Literal["calibration", "ratio", "threshold"]
 
@@ -111,9 +111,9 @@ class Reading:
 
     def source(self, dumps: list[str]) -> Source:
         """The dump to read."""
-        from drrej.dumps import DumpOptions
-        from drrej.memory import prefer_jemalloc
-        from drrej.steps.common import Source
+        from drrej.data import DumpOptions
+        from drrej.engines.memory import prefer_jemalloc
+        from drrej.pipeline.common import Source
 
         prefer_jemalloc()
         options = DumpOptions(
@@ -132,11 +132,11 @@ class Reading:
 
     def _engine(self) -> Engine:
         from drrej.cli.console import progress
-        from drrej.stream import Engine
+        from drrej.engines.threads import Engine
 
         if self.cluster is None:
             return Engine(self.jobs, progress(self.quiet))
-        from drrej.cluster import ClusterEngine, connection
+        from drrej.engines.dask import ClusterEngine, connection
 
         return ClusterEngine(self.jobs, progress(self.quiet), cluster=connection(self.cluster))
 
@@ -152,7 +152,7 @@ class Output:
 
     def open(self, same_as: str | None = None) -> OutputFile:
         """The file to be written; `-r R -o R` needs no --force."""
-        from drrej.output import OutputFile
+        from drrej.outputs.files import OutputFile
 
         same = same_as not in (None, "-") and os.path.realpath(self.output) == os.path.realpath(str(same_as))
         return OutputFile(self.output, self.force or same)
@@ -208,7 +208,7 @@ class Start:
 
     def rejector_for(self, source: Source, loss_column: str | None, precision: Precision) -> Rejector:
         """A calibrated rejector. Rows that bring their own loss need neither -r nor --temperature."""
-        from drrej.steps.fit import uncalibrated, without_logits
+        from drrej.pipeline.fit import uncalibrated, without_logits
 
         if self.rejector is not None and self.temperature is None:
             if precision.precision is not None:
@@ -251,8 +251,8 @@ class RatioChoice:
 
     def options(self, class_names: Sequence[str] | None = None) -> Any:
         """As the library takes them; a cost matrix that has names is put in the order of `class_names`."""
-        from drrej.dumps.matrix import read_cost_matrix
-        from drrej.steps.fit import DIVERGENCES, RatioOptions
+        from drrej.data.matrix import read_cost_matrix
+        from drrej.pipeline.fit import DIVERGENCES, RatioOptions
 
         alpha = DIVERGENCES[self.divergence or "kl"] if self.alpha is None else self.alpha
         if self.divergence is not None and alpha != DIVERGENCES[self.divergence]:
@@ -284,7 +284,7 @@ class RuleChoice:
 
     def rule(self) -> Any:
         """The one rule that was given."""
-        from drrej.thresholds import Rule
+        from drrej.core.thresholds import Rule
 
         given = {
             kind: target
@@ -307,8 +307,8 @@ def read_rejector(path: str, source: Source, needs: Section) -> Rejector:
     """The rejector document behind `-r`, checked to have a section (and those before it)."""
     import sys
 
+    from drrej.documents.rejector import Rejector
     from drrej.errors import RejectorError
-    from drrej.rejector import Rejector
 
     if path == "-":
         check_one_stdin([path], source)

@@ -12,9 +12,9 @@ from drrej.cli.console import say_notes
 from drrej.errors import OptionError
 
 if TYPE_CHECKING:
-    from drrej.gates import Gate
-    from drrej.rejector import Rejector
-    from drrej.steps.common import Source
+    from drrej.documents.gates import Gate
+    from drrej.documents.rejector import Rejector
+    from drrej.pipeline.common import Source
 
 
 def report_regression(
@@ -28,10 +28,10 @@ def report_regression(
     quiet: bool,
 ) -> dict[str, Any]:
     """Evaluate, write the outputs and print; the caller turns failed gates into the exit code."""
-    from drrej.output import OutputFile
+    from drrej.outputs.files import OutputFile
+    from drrej.pipeline.regression import evaluate_regression
     from drrej.report.json import render_json
     from drrej.report.regression import render_regression
-    from drrej.steps.regression import evaluate_regression
 
     prediction, target = columns
     if prediction is None or target is None:

@@ -39,10 +39,10 @@ def reject(
     reading: Reading = Reading(),
 ) -> None:
     """Write the rejection mask, row for row."""
-    from drrej.output import OutputFile
-    from drrej.staging import output_directory
-    from drrej.steps.reject import MaskOptions
-    from drrej.steps.reject import reject as step
+    from drrej.outputs.datasets import output_directory
+    from drrej.outputs.files import OutputFile
+    from drrej.pipeline.reject import MaskOptions
+    from drrej.pipeline.reject import reject as step
 
     names = None if keep is None else [name.strip() for name in keep.split(",") if name.strip()]
     source = reading.source(dumps)

@@ -48,13 +48,13 @@ def run(
     memory: Memory = Memory(),
 ) -> None:
     """Do all of it: calibrate, fit and threshold on --val; evaluate and reject on --test."""
-    from drrej.output import OutputFile, prepare_directory
+    from drrej.outputs.files import OutputFile, prepare_directory
+    from drrej.pipeline.calibrate import calibrate
+    from drrej.pipeline.evaluate import evaluate
+    from drrej.pipeline.fit import fit
+    from drrej.pipeline.reject import MaskOptions, reject
+    from drrej.pipeline.threshold import threshold
     from drrej.report import RENDERERS
-    from drrej.steps.calibrate import calibrate
-    from drrej.steps.evaluate import evaluate
-    from drrej.steps.fit import fit
-    from drrej.steps.reject import MaskOptions, reject
-    from drrej.steps.threshold import threshold
 
     chosen, gates = guarantee.rule(rule), judging.gates()
     wanted, plain = judging.options(reading, report_by or guarantee.by), judging.reading(reading)

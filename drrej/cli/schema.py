@@ -17,7 +17,7 @@ def schema(
     """Print the JSON Schema of a document."""
     import json
 
-    from drrej.steps.schemas import rejector_schema, report_schema
+    from drrej.documents.schemas import rejector_schema, report_schema
 
     tree = rejector_schema() if document == "rejector" else report_schema()
     typer.echo(json.dumps(tree, indent=2))

@@ -31,10 +31,10 @@ def sweep(
     precision: Precision = Precision(),
 ) -> None:
     """Compare alphas, lambdas and losses: the coverage that tau reaches, the flat part, accuracy."""
+    from drrej.pipeline.sweep import Grid
+    from drrej.pipeline.sweep import sweep as step
     from drrej.report.json import render_json
     from drrej.report.sweep import render_sweep, render_sweep_csv
-    from drrej.steps.sweep import Grid
-    from drrej.steps.sweep import sweep as step
 
     grid = Grid(_numbers("--alpha", alpha), _numbers("--lambda", lam), [part.strip() for part in loss.split(",")])
     render: dict[str, Callable[[dict[str, Any]], str]] = {

@@ -15,9 +15,9 @@ from drrej.cli.parameters import Command
 from drrej.errors import OptionError
 
 if TYPE_CHECKING:
-    from drrej.rejector import Rejector
-    from drrej.steps.threshold import ThresholdOptions
-    from drrej.thresholds import Rule
+    from drrej.core.thresholds import Rule
+    from drrej.documents.rejector import Rejector
+    from drrej.pipeline.threshold import ThresholdOptions
 
 
 @dataclass(frozen=True)
@@ -47,14 +47,14 @@ class Guarantee:
 
     def rule(self, choice: RuleChoice) -> Rule:
         """The rule that was given, with its guarantee."""
-        from drrej.thresholds import Rule
+        from drrej.core.thresholds import Rule
 
         plain = choice.rule()
         return Rule(plain.kind, plain.target, self.confidence, self.method)
 
     def options(self) -> ThresholdOptions:
         """As the library takes them."""
-        from drrej.steps.threshold import ThresholdOptions
+        from drrej.pipeline.threshold import ThresholdOptions
 
         return ThresholdOptions(self.by, self.allow_reuse)
 
@@ -77,10 +77,10 @@ def threshold(
     reading: Reading = Reading(),
 ) -> None:
     """Add the threshold: exactly one of --tau, --coverage, --risk, --max-loss."""
-    from drrej.dumps.masks import write_table
-    from drrej.output import OutputFile
-    from drrej.steps.reject import reject
-    from drrej.steps.threshold import choose_threshold
+    from drrej.outputs.files import OutputFile
+    from drrej.outputs.masks import write_table
+    from drrej.pipeline.reject import reject
+    from drrej.pipeline.threshold import choose_threshold
 
     chosen = guarantee.rule(rule)
     if table is not None and not table.lower().endswith((".parquet", ".csv")):
@@ -106,7 +106,7 @@ def threshold(
 
 def warn_uncertified(rejector: Rejector, quiet: bool) -> None:
     """Tell of groups that are rejected as a whole."""
-    from drrej.steps.threshold import uncertified_groups
+    from drrej.pipeline.threshold import uncertified_groups
 
     groups = uncertified_groups(rejector)
     if groups and not quiet:

@@ -38,10 +38,10 @@ def weights(
     """Give the worst-case weights of a divergence ball around the data (DRO)."""
     from contextlib import nullcontext
 
-    from drrej.output import OutputFile
+    from drrej.outputs.files import OutputFile
+    from drrej.pipeline.weights import weights as step
     from drrej.report.json import render_json
     from drrej.report.weights import render_weights
-    from drrej.steps.weights import weights as step
 
     if radius is not None and ratio.lam is not None:
         raise OptionError("give --radius or --lambda, not both: the radius fixes lambda")

@@ -1,0 +1,187 @@
+"""Figures of a labelled set: calibration (NLL, ECE, Brier), proportions and their intervals."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from drrej.core.exact import Total
+from drrej.core.kernels import Floats, GapSums
+
+ECE_BINS = 15
+CONFIDENCE = 0.95
+_CONFIDENCE_UNITS = 1 << 33
+"""Confidences are summed as whole multiples of 2**-33: exact, so the order of the rows does not matter."""
+
+
+@dataclass(frozen=True)
+class _RowFigures:
+    """What a tally takes from each row: bins count from 1, confidences are in units."""
+
+    nll: Floats
+    brier: Floats
+    bins: NDArray[np.int64]
+    confidence: Floats
+    right: NDArray[np.bool_]
+
+    def take(self, rows: NDArray[np.intp]) -> _RowFigures:
+        return _RowFigures(self.nll[rows], self.brier[rows], self.bins[rows], self.confidence[rows], self.right[rows])
+
+
+@dataclass(frozen=True)
+class CalibrationTally:
+    """Sums from which NLL, Brier score and ECE of a set of rows follow; adds up over blocks exactly."""
+
+    rows: int
+    nll: Total
+    brier: Total
+    bin_rows: NDArray[np.int64]
+    bin_right: NDArray[np.int64]
+    bin_confidence: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, rows: _RowFigures) -> CalibrationTally:
+        """From the figures of some rows."""
+
+        def counted(bins: NDArray[np.int64], weights: Floats | None = None) -> NDArray[np.int64]:
+            return np.bincount(bins, weights, ECE_BINS + 1)[1:].astype(np.int64, copy=False)
+
+        bin_rows = counted(rows.bins)
+        bin_right = bin_rows - counted(rows.bins[~rows.right])
+        bin_confidence = counted(rows.bins, rows.confidence)
+        return cls(rows.nll.size, Total.of(rows.nll), Total.of(rows.brier), bin_rows, bin_right, bin_confidence)
+
+    def __add__(self, other: CalibrationTally) -> CalibrationTally:
+        return CalibrationTally(
+            self.rows + other.rows,
+            self.nll + other.nll,
+            self.brier + other.brier,
+            self.bin_rows + other.bin_rows,
+            self.bin_right + other.bin_right,
+            self.bin_confidence + other.bin_confidence,
+        )
+
+    @property
+    def mean_nll(self) -> float | None:
+        """Mean negative log-likelihood; None when infinite or without rows."""
+        return self.nll.mean(self.rows)
+
+    @property
+    def mean_brier(self) -> float | None:
+        """Mean Brier score, summed over classes."""
+        return self.brier.mean(self.rows)
+
+    @property
+    def mean_confidence(self) -> float | None:
+        """Mean of max p: the accuracy that the probabilities promise."""
+        return int(self.bin_confidence.sum()) / (self.rows * _CONFIDENCE_UNITS) if self.rows else None
+
+    def bin(self, number: int) -> tuple[float, float]:
+        """(mean confidence, accuracy) in a bin that has rows."""
+        rows = int(self.bin_rows[number])
+        return int(self.bin_confidence[number]) / (rows * _CONFIDENCE_UNITS), int(self.bin_right[number]) / rows
+
+    @property
+    def ece(self) -> float | None:
+        """Expected calibration error over 15 equal-width bins (a, b] of max p."""
+        if not self.rows:
+            return None
+        gaps = (int(r) * _CONFIDENCE_UNITS - int(c) for r, c in zip(self.bin_right, self.bin_confidence, strict=True))
+        return sum(abs(gap) for gap in gaps) / (self.rows * _CONFIDENCE_UNITS)
+
+
+@dataclass(frozen=True)
+class LabelledRows:
+    """What calibration figures need of each row: gap sums, d_y, and whether the prediction is right."""
+
+    sums: GapSums
+    label_gap: Floats
+    right: NDArray[np.bool_]
+
+    def tally(self, beta: float, accepted: NDArray[np.bool_] | None = None) -> list[CalibrationTally]:
+        """Tallies of all rows and, if asked for, of the accepted ones."""
+        s, q = self.sums.s, self.sums.q
+        assert q is not None
+        confidence = 1.0 / (1.0 + s)
+        with np.errstate(invalid="ignore", over="ignore", under="ignore"):
+            label_log_odds = beta * self.label_gap
+            nll = self.sums.log_weight - label_log_odds
+            # (1 - p_y)^2 + the other p^2; for a right row 1 - p_y is s / (1 + s), which does not cancel
+            squared = np.square(confidence)
+            brier = (np.square(s) + q) * squared
+            wrong = np.flatnonzero(~self.right)
+            p_label = np.exp(label_log_odds[wrong]) * confidence[wrong]
+            brier[wrong] = 1.0 + (1.0 + q[wrong]) * squared[wrong] - 2.0 * p_label
+        bins = np.ceil(confidence * ECE_BINS).astype(np.int64)  # from 1
+        rows = _RowFigures(nll, brier, bins, np.rint(confidence * _CONFIDENCE_UNITS), self.right)
+        if accepted is None:
+            return [CalibrationTally.of(rows)]
+        kept = CalibrationTally.of(rows.take(np.flatnonzero(accepted)))
+        return [kept + CalibrationTally.of(rows.take(np.flatnonzero(~accepted))), kept]
+
+
+def proportion(hits: int, rows: int) -> dict[str, float | None]:
+    """A proportion with its exact two-sided 95 % (Clopper-Pearson) interval; None without rows."""
+    if rows == 0:
+        return {"value": None, "lower": None, "upper": None}
+    tail = (1.0 - CONFIDENCE) / 2
+    return {
+        "value": hits / rows,
+        "lower": lower_bound(hits, rows, tail),
+        "upper": upper_bound(hits, rows, tail),
+    }
+
+
+def lower_bound(hits: int, rows: int, delta: float) -> float:
+    """Exact Clopper-Pearson lower bound on a rate at confidence 1 - delta."""
+    from scipy.special import betaincinv
+
+    if hits <= 0:
+        return 0.0
+    return float(betaincinv(hits, rows - hits + 1, delta))
+
+
+def upper_bound(errors: int, rows: int, delta: float) -> float:
+    """Exact Clopper-Pearson upper bound on a rate at confidence 1 - delta."""
+    from scipy.special import betaincinv
+
+    if errors >= rows:
+        return 1.0
+    return float(betaincinv(errors + 1, rows - errors, 1.0 - delta))
+
+
+def upper_bounds(errors: NDArray[np.int64], rows: NDArray[np.int64], deltas: Floats) -> Floats:
+    """`upper_bound` of many counts, each at its own delta; 1 where delta is 0."""
+    from scipy.special import betaincinv
+
+    inside = (errors < rows) & (deltas > 0)
+    bounds = np.ones(errors.size)
+    bounds[inside] = betaincinv(errors[inside] + 1, rows[inside] - errors[inside], 1.0 - deltas[inside])
+    return bounds
+
+
+def exact_decimal(number: float) -> Fraction:
+    """The decimal that a user wrote: 0.07 is 7/100, not the binary number next to it."""
+    return Fraction(repr(float(number)))  # numpy's floats have another repr
+
+
+def rate_at_most(hits: NDArray[np.int64], rows: NDArray[np.int64], limit: Fraction) -> NDArray[np.bool_]:
+    """Hits / rows <= limit, decided exactly."""
+    numerator, denominator = limit.as_integer_ratio()
+    if max(numerator, denominator) * max(int(rows.max()), int(hits.max())) < 1 << 62:
+        return hits * denominator <= rows * numerator
+    excess = hits - float(limit) * rows
+    held: NDArray[np.bool_] = excess <= 0
+    for i in np.flatnonzero(np.abs(excess) <= 1e-9 * rows):
+        held[i] = int(hits[i]) * denominator <= int(rows[i]) * numerator
+    return held
+
+
+def json_number(value: Any) -> float | None:
+    """A figure as JSON holds it: None for NaN and infinities."""
+    number = float(value)
+    return number if np.isfinite(number) else None

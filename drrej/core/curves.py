@@ -1,0 +1,283 @@
+"""Risk-coverage curves: how many rows are accepted up to each loss, and how many errors are among them.
+
+Rows are ordered by L' and rows that tie stay together, so every figure is the same under any shuffle.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from itertools import pairwise
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from drrej.core.calibration import rate_at_most
+from drrej.core.kernels import Floats
+
+AURC_CONVENTION = "trapezoid over distinct losses, first risk extended to coverage 0"
+E_AURC_CONVENTION = "aurc minus that of all right rows before all wrong ones in two tie blocks"
+AUGRC_CONVENTION = "trapezoid of accepted errors / rows over distinct losses, from (0, 0)"
+
+_STRETCH = 1 << 14
+"""Points that are looked at together: they fit the cache."""
+
+Counts = NDArray[np.int64]
+
+
+class _Bound(NamedTuple):
+    """Where a stretch ends: its position, and the counts up to there."""
+
+    position: int
+    accepted: int
+    errors: int
+
+
+_START = _Bound(0, 0, 0)
+
+
+class Curve(ABC):
+    """A risk-coverage curve: after each distinct loss, the rows accepted and the errors among them."""
+
+    @property
+    @abstractmethod
+    def rows(self) -> int:
+        """Number of rows."""
+
+    @property
+    @abstractmethod
+    def total_errors(self) -> int:
+        """Number of wrong rows."""
+
+    @property
+    @abstractmethod
+    def range(self) -> tuple[float, float]:
+        """The smallest and the largest loss."""
+
+    @abstractmethod
+    def below(self, cutoff: float | None) -> tuple[int, int]:
+        """(accepted, errors) at a cutoff: rows with L' < cutoff."""
+
+    @abstractmethod
+    def reaching(self, rows: int) -> tuple[int, int]:
+        """(accepted, errors) at the first point that accepts at least so many rows."""
+
+    @abstractmethod
+    def ranks(self, losses: Floats, side: Literal["left", "right"]) -> Counts:
+        """How many rows have a smaller loss than each given one (left), or one that is not larger (right)."""
+
+    @abstractmethod
+    def points(self) -> RiskCoverage:
+        """The curve with its points in arrays."""
+
+    @abstractmethod
+    def _bounds(self) -> list[_Bound]:
+        """Where stretches of points begin and end, from 0 to the last."""
+
+    @abstractmethod
+    def _stretch(self, start: int, stop: int) -> tuple[Counts, Counts]:
+        """Accepted rows and errors at each point of a stretch."""
+
+    def largest_at_risk(self, limit: Fraction) -> tuple[int, int]:
+        """(accepted, errors) at the last point whose error rate is at most a limit; (0, 0) if there is none."""
+        for end, start in pairwise(reversed(self._bounds())):
+            if start.errors > limit * end.accepted:  # no point between them can hold it
+                continue
+            accepted, errors = self._stretch(start.position, end.position)
+            held = np.flatnonzero(rate_at_most(errors, accepted, limit))
+            if held.size:
+                return int(accepted[held[-1]]), int(errors[held[-1]])
+        return 0, 0
+
+    def aurc(self) -> float:
+        """Area under risk against coverage."""
+        return self._areas[0]
+
+    def e_aurc(self) -> float:
+        """AURC above the best order of the same predictions."""
+        error = self.total_errors / self.rows
+        ideal = 1.0 if error == 1.0 else 0.5 * error * error
+        return max(self.aurc() - ideal, 0.0)
+
+    def augrc(self) -> float:
+        """Area under generalised risk (accepted errors / rows) against coverage, exact up to one division."""
+        return self._areas[1]
+
+    @cached_property
+    def _areas(self) -> tuple[float, float]:
+        """AURC and AUGRC, in one look at the curve."""
+        under_risk = []
+        twice = 0
+        for before, end in pairwise(self._bounds()):
+            accepted, errors = self._stretch(before.position, end.position)
+            width = np.diff(accepted, prepend=before.accepted)
+            risk = errors / accepted
+            twice_risk = risk.copy()
+            twice_risk[0] += before.errors / before.accepted if before.accepted else risk[0]
+            twice_risk[1:] += risk[:-1]
+            under_risk.append(float(np.sum(width * twice_risk)))
+            both = errors.copy()
+            both[0] += before.errors
+            both[1:] += errors[:-1]
+            if int(width.sum()) * int(both[-1]) < 1 << 62:
+                twice += int(width @ both)
+            else:
+                twice += sum(int(w) * int(e) for w, e in zip(width, both, strict=True))
+        return math.fsum(under_risk) / (2 * self.rows), twice / (2 * self.rows * self.rows)
+
+
+@dataclass(frozen=True)
+class RiskCoverage(Curve):
+    """The curve as arrays, one entry for each distinct loss."""
+
+    losses: Floats
+    accepted: Counts
+    errors: Counts
+
+    @classmethod
+    def of(cls, right: Floats, wrong: Floats) -> RiskCoverage:
+        """From the losses of the right and of the wrong rows."""
+        return RankedLosses.of(right, wrong).points()
+
+    def points(self) -> RiskCoverage:
+        """The curve itself."""
+        return self
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return int(self.accepted[-1])
+
+    @property
+    def total_errors(self) -> int:
+        """Number of wrong rows."""
+        return int(self.errors[-1])
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """The smallest and the largest loss."""
+        return float(self.losses[0]), float(self.losses[-1])
+
+    def below(self, cutoff: float | None) -> tuple[int, int]:
+        """(accepted, errors) at a cutoff: rows with L' < cutoff."""
+        points = self.losses.size if cutoff is None else int(np.searchsorted(self.losses, cutoff))
+        return (int(self.accepted[points - 1]), int(self.errors[points - 1])) if points else (0, 0)
+
+    def reaching(self, rows: int) -> tuple[int, int]:
+        """(accepted, errors) at the first point that accepts at least so many rows."""
+        point = int(np.searchsorted(self.accepted, rows))
+        return int(self.accepted[point]), int(self.errors[point])
+
+    def ranks(self, losses: Floats, side: Literal["left", "right"]) -> Counts:
+        """How many rows have a smaller loss than each given one (left), or one that is not larger (right)."""
+        points = np.searchsorted(self.losses, losses, side=side)
+        return np.where(points > 0, self.accepted[points - 1], 0)
+
+    def _bounds(self) -> list[_Bound]:
+        ends = [*range(_STRETCH, self.losses.size, _STRETCH), self.losses.size]
+        return [_START, *(_Bound(end, int(self.accepted[end - 1]), int(self.errors[end - 1])) for end in ends)]
+
+    def _stretch(self, start: int, stop: int) -> tuple[Counts, Counts]:
+        return self.accepted[start:stop], self.errors[start:stop]
+
+
+@dataclass(frozen=True)
+class RankedLosses(Curve):
+    """The curve as sorted losses, of all rows and of the wrong ones: points are worked out where they are needed."""
+
+    ordered: Floats
+    wrong: Floats
+
+    @classmethod
+    def of(cls, right: Floats, wrong: Floats) -> RankedLosses:
+        """From the losses of the right and of the wrong rows."""
+        return cls.in_place(np.concatenate([right, wrong]), right.size)
+
+    @classmethod
+    def in_place(cls, losses: Floats, right: int) -> RankedLosses:
+        """From one array that is sorted here: so many losses of right rows, then those of the wrong ones."""
+        losses[:right].sort()
+        losses[right:].sort()
+        wrong = losses[right:].copy()
+        losses.sort(kind="stable")  # two sorted runs: merged in linear time
+        return cls(losses, wrong)
+
+    def points(self) -> RiskCoverage:
+        """The curve with its points in arrays."""
+        accepted, errors = self._stretch(0, self.rows)
+        losses = self.ordered if accepted.size == self.rows else self.ordered[accepted - 1]
+        return RiskCoverage(losses, accepted, errors)
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return int(self.ordered.size)
+
+    @property
+    def total_errors(self) -> int:
+        """Number of wrong rows."""
+        return int(self.wrong.size)
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """The smallest and the largest loss."""
+        return float(self.ordered[0]), float(self.ordered[-1])
+
+    def below(self, cutoff: float | None) -> tuple[int, int]:
+        """(accepted, errors) at a cutoff: rows with L' < cutoff."""
+        if cutoff is None:
+            return self.rows, self.total_errors
+        return int(np.searchsorted(self.ordered, cutoff)), int(np.searchsorted(self.wrong, cutoff))
+
+    def reaching(self, rows: int) -> tuple[int, int]:
+        """(accepted, errors) at the first point that accepts at least so many rows."""
+        loss = self.ordered[max(rows, 1) - 1]
+        accepted, errors = (np.searchsorted(ranked, loss, side="right") for ranked in (self.ordered, self.wrong))
+        return int(accepted), int(errors)
+
+    def ranks(self, losses: Floats, side: Literal["left", "right"]) -> Counts:
+        """How many rows have a smaller loss than each given one (left), or one that is not larger (right)."""
+        return np.searchsorted(self.ordered, losses, side=side)
+
+    def _bounds(self) -> list[_Bound]:
+        """Every so many rows, moved to the end of the tie block."""
+        losses = np.unique(np.append(self.ordered[_STRETCH - 1 :: _STRETCH], self.ordered[-1]))
+        ends, errors = (np.searchsorted(ranked, losses, side="right").tolist() for ranked in (self.ordered, self.wrong))
+        return [_START, *map(_Bound, ends, ends, errors)]
+
+    def _stretch(self, start: int, stop: int) -> tuple[Counts, Counts]:
+        ordered = self.ordered[start:stop]
+        first = int(np.searchsorted(self.wrong, ordered[0]))
+        last = int(np.searchsorted(self.wrong, ordered[-1], side="right"))
+        ends = np.flatnonzero(np.append(ordered[1:] != ordered[:-1], True))
+        losses = ordered if ends.size == ordered.size else ordered[ends]
+        errors = np.bincount(np.searchsorted(losses, self.wrong[first:last]), minlength=losses.size)
+        np.cumsum(errors, out=errors)
+        return ends + (start + 1), errors + first
+
+
+class LossStore:
+    """Losses as blocks bring them, in one array: those of right rows from the front, of wrong ones from the back."""
+
+    def __init__(self, rows: int) -> None:
+        self.losses = np.empty(rows)
+        self.right = 0
+        self.wrong = 0
+
+    def add(self, right: Floats, wrong: Floats) -> None:
+        """Add the losses of some rows."""
+        self.losses[self.right : self.right + right.size] = right
+        self.right += right.size
+        self.wrong += wrong.size
+        self.losses[self.losses.size - self.wrong :][: wrong.size] = wrong
+
+    def ranked(self) -> RankedLosses:
+        """The curve. There may be fewer rows than there is room for."""
+        rows = self.right + self.wrong
+        if rows < self.losses.size:
+            self.losses[self.right : rows] = self.losses[self.losses.size - self.wrong :].copy()
+        return RankedLosses.in_place(self.losses[:rows], self.right)

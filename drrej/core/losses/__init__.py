@@ -1,0 +1,1 @@
+"""Losses: what the model expects to lose on a row."""

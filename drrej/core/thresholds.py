@@ -1,0 +1,113 @@
+"""Choosing the cutoff on L' (and the tau it stands for) from the rows of a fitted set.
+
+Accepted means L' < cutoff; rows that tie at the cutoff stay together.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from drrej.core.calibration import exact_decimal, rate_at_most
+from drrej.core.curves import RiskCoverage
+from drrej.core.ratio import DensityRatio
+from drrej.errors import Infeasible, OptionError
+
+RULES = ("tau", "coverage", "risk", "max-loss")
+METHODS = ("fixed-sequence", "sgr")
+"""How a risk is certified; the first is the default."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How the cutoff is chosen: one of `RULES` and its target.
+
+    `confidence` makes a risk or a coverage a guarantee, see `core.guarantees`; `method` says how a risk is certified.
+    """
+
+    kind: str
+    target: float
+    confidence: float | None = None
+    method: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind not in RULES:
+            raise OptionError(f"unknown rule '{self.kind}'; use one of: {', '.join(RULES)}")
+        inside, allowed = {
+            "tau": (self.target >= 0, "0 or more"),
+            "coverage": (0 < self.target <= 1, "above 0 and at most 1"),
+            "risk": (0 <= self.target < 1, "at least 0 and below 1"),
+            "max-loss": (self.target > 0, "above 0"),
+        }[self.kind]
+        if not (inside and math.isfinite(self.target)):
+            raise OptionError(f"--{self.kind} {self.target:g}: it must be {allowed}")
+        if self.confidence is not None and self.kind not in ("risk", "coverage"):
+            raise OptionError(f"--confidence goes with --risk or --coverage, not with --{self.kind}")
+        if self.confidence is not None and not 0 < self.confidence < 1:
+            raise OptionError(f"--confidence {self.confidence:g}: it must be above 0 and below 1, e.g. 0.95")
+        if self.method is not None and (self.kind != "risk" or self.confidence is None):
+            raise OptionError("--method goes with --risk R --confidence P")
+        if self.method not in (None, *METHODS):
+            raise OptionError(f"--method {self.method}: it must be one of {', '.join(METHODS)}")
+
+    @property
+    def needs_labels(self) -> bool:
+        """Whether the rule looks at errors."""
+        return self.kind == "risk"
+
+
+def choose_cutoff(rule: Rule, ratio: DensityRatio, points: RiskCoverage) -> float | None:
+    """The cutoff that a rule picks on these rows; None rejects nothing. Raises Infeasible."""
+    if rule.kind == "tau":
+        return ratio.cutoff(rule.target)
+    if rule.kind == "max-loss":
+        return capped(rule.target, ratio)
+    if rule.kind == "coverage":
+        return _cutoff_for_coverage(rule.target, ratio, points)
+    return _cutoff_for_risk(rule.target, ratio, points)
+
+
+def _cutoff_for_coverage(target: float, ratio: DensityRatio, points: RiskCoverage) -> float | None:
+    wanted = math.ceil(exact_decimal(target) * points.rows)
+    reachable, _ = points.below(ratio.flat_start)
+    if wanted > reachable:
+        raise Infeasible(
+            f"--coverage {target:g} cannot be reached: the ratio is 0 on {points.rows - reachable} of "
+            f"{points.rows} rows, so coverage ends at {reachable / points.rows:.6g}; "
+            "lower alpha or raise lambda in 'drrej fit'"
+        )
+    return cutoff_after(int(np.searchsorted(points.accepted, wanted)), ratio, points)
+
+
+def _cutoff_for_risk(target: float, ratio: DensityRatio, points: RiskCoverage) -> float | None:
+    limit = exact_decimal(target)
+    reachable, _ = points.below(ratio.flat_start)
+    held = rate_at_most(points.errors, points.accepted, limit)
+    candidates = np.flatnonzero(held & (points.accepted <= reachable))
+    if not candidates.size:
+        if not reachable:
+            raise Infeasible(f"--risk {target:g} cannot be reached: the ratio is 0 on every row")
+        lowest = int(np.argmin((points.errors / points.accepted)[points.accepted <= reachable]))
+        raise Infeasible(
+            f"--risk {target:g} cannot be reached: the lowest error rate among accepted rows is "
+            f"{points.errors[lowest] / points.accepted[lowest]:.6g}, at coverage "
+            f"{points.accepted[lowest] / points.rows:.6g}"
+        )
+    return cutoff_after(int(candidates[-1]), ratio, points)
+
+
+def cutoff_after(point: int, ratio: DensityRatio, points: RiskCoverage) -> float | None:
+    """The smallest loss that is rejected when everything up to a point is accepted."""
+    following = point + 1
+    cutoff = None if following == points.losses.size else float(points.losses[following])
+    return capped(cutoff, ratio)
+
+
+def capped(cutoff: float | None, ratio: DensityRatio) -> float | None:
+    """Never above the flat part, which is rejected at every tau >= 0."""
+    flat = ratio.flat_start
+    if flat is None or (cutoff is not None and cutoff <= flat):
+        return cutoff
+    return flat

@@ -1,0 +1,275 @@
+"""A dump: parquet files of logits and labels, read in blocks.
+
+A block is at most about 4 MB of logits inside one row group, so memory does not grow with the file. A `RowGroup`
+addresses its blocks by file and number, so that any worker can open its own.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Container, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from drrej.core.kernels import AnyFloats, BlockSums, Floats, InputKind, Precision, block_sums
+from drrej.data import layouts as arrays
+from drrej.data.columns import LABEL, LogitColumns, storage_type
+from drrej.data.footers import READ_ERRORS, open_parquet
+from drrej.data.join import LabelJoin
+from drrej.data.labels import LabelKind
+from drrej.data.problems import Problem
+from drrej.data.sources import Part, one_line
+from drrej.errors import DumpError
+
+BLOCK_BYTES = 4 << 20
+MAX_BLOCK_ROWS = 1 << 16
+
+
+@dataclass(frozen=True)
+class DumpOptions:
+    """How to read a dump; None means: find out, or as the rejector remembers."""
+
+    logits: str | None = None
+    label: str | None = None
+    input: InputKind | None = None
+    binary: bool | None = None
+    classes: tuple[str, ...] | None = None
+    labels_from: str | None = None
+    join_on: str | None = None
+    on_missing_label: Literal["error", "skip"] = "error"
+
+
+@dataclass(frozen=True)
+class RowGroup:
+    """One row group of one part: where a worker finds it."""
+
+    part: int
+    row_group: int
+    first_row: int
+    rows: int
+
+
+@dataclass
+class Block:
+    """Some rows of a dump. `bad` marks rows that were reported; their logits and labels are placeholders."""
+
+    part: Part
+    first_row: int
+    logits: AnyFloats
+    labels: NDArray[np.int64] | None
+    columns: pa.RecordBatch
+    logit_name: str
+    bad: NDArray[np.bool_]
+    problems: list[Problem] = field(default_factory=list)
+    zeros: int = 0
+    all_probabilities: bool = False
+    joined: NDArray[np.int64] | None = None
+    left_out: int = 0
+    kept: NDArray[np.intp] | None = None  # rows of the batch, where some were left out
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return int(self.logits.shape[0])
+
+    def report(
+        self, rows: NDArray[np.intp], what: str, remedy: str, example: str = "", column: str | None = None
+    ) -> None:
+        """Note bad rows."""
+        if rows.size:
+            self.bad[rows] = True
+            place = (self.part.name, int(self.row_numbers()[rows[0]]), int(rows.size))
+            self.problems.append(Problem(what, column or self.logit_name, remedy, *place, example))
+
+    def row_numbers(self) -> NDArray[np.int64]:
+        """Where the rows of the block stand in their file."""
+        rows = np.arange(self.bad.size) if self.kept is None else self.kept
+        return rows + self.first_row
+
+    def sums(self, betas: Sequence[float], needs: str | Sequence[str], precision: Precision = "auto") -> BlockSums:
+        """`block_sums` of the logits; rows without usable scores are reported and get placeholders."""
+        sums = block_sums(self.logits, betas, needs, precision)
+        if self.check_largest(sums.largest):
+            return sums
+        self.logits = self.logits.copy()
+        self.logits[self.bad] = 0
+        return block_sums(self.logits, betas, needs, precision)
+
+    def check_largest(self, largest: Floats) -> bool:
+        """Report rows whose largest logit is not finite: the cheapest way to see NaN, +inf and all -inf."""
+        suspects = np.flatnonzero(~np.isfinite(largest))
+        if suspects.size:
+            suspects = suspects[~self.bad[suspects]]
+            values = self.logits[suspects]
+            has_nan = np.isnan(values).any(axis=1)
+            has_inf = ~has_nan & (values == np.inf).any(axis=1)
+            drop = "drop or fix these rows"
+            self.report(suspects[has_nan], "NaN among the scores", drop)
+            self.report(suspects[has_inf], "+inf among the scores", drop)
+            self.report(suspects[~has_nan & ~has_inf], "-inf for every class", "one class must be possible")
+        return not suspects.size
+
+
+@dataclass(frozen=True)
+class Dump:
+    """An opened dump. Everything in it can be sent to another process."""
+
+    parts: tuple[Part, ...]
+    row_groups: tuple[RowGroup, ...]
+    rows: int
+    classes: int
+    columns: LogitColumns
+    label: str | None
+    label_kind: LabelKind | None
+    input: InputKind
+    names: tuple[str, ...] | None
+    schema: pa.Schema
+    join: LabelJoin | None
+    opened: str = field(default_factory=lambda: os.urandom(8).hex())
+    """Tells one opening from another: files may change between them."""
+
+    @property
+    def binary(self) -> bool:
+        """Whether a row holds one score, that of class 1."""
+        return self.columns.layout == "score"
+
+    @property
+    def other_columns(self) -> list[str]:
+        """Every column that is not a logit column, in the file's order, hive columns last."""
+        scores = set(self.columns.names)
+        return [name for name in self.schema.names if name not in scores]
+
+    @property
+    def block_rows(self) -> int:
+        """Rows of a block."""
+        first = storage_type(self.schema.field(self.columns.names[0]).type)
+        width = getattr(first, "value_type", first).bit_width // 8
+        return max(1, min(MAX_BLOCK_ROWS, BLOCK_BYTES // (self.classes * int(width))))
+
+    def read(self, group: RowGroup, labelled: bool, keep: Sequence[str] = ()) -> Iterator[Block]:
+        """The blocks of a row group: logits, labels if asked for, and the columns to keep."""
+        part = self.parts[group.part]
+        wanted = list(self.columns.names)
+        extra = [*keep]
+        if labelled:
+            extra.append(self.join.on if self.join is not None else self.label or LABEL)
+        wanted += [name for name in dict.fromkeys(extra) if name not in wanted]
+        row = group.first_row
+        for batch in self._batches(group, wanted, as_stored=self.label if labelled else None):
+            if row + batch.num_rows > group.first_row + group.rows:
+                break
+            try:
+                block = self.block(part, row, batch, labelled)
+            except (pa.ArrowException, UnicodeDecodeError) as error:  # such as codes beyond their dictionary
+                raise _damaged(part, error) from None
+            yield block
+            row += batch.num_rows
+        if row != group.first_row + group.rows:
+            raise DumpError(
+                f"{part.name}: row group {group.row_group} does not hold the {group.rows} rows that the file's footer "
+                "promises; the file is damaged: write it again"
+            )
+
+    def _batches(self, group: RowGroup, wanted: Sequence[str], as_stored: str | None) -> Iterator[pa.RecordBatch]:
+        """Batches of the columns `wanted`, hive columns included; all but logits and labels in the schema's types."""
+        part = self.parts[group.part]
+        scores = set(self.columns.names)
+        try:
+            with open_parquet(part, self.opened, len(wanted)) as file:
+                in_file = set(file.schema_arrow.names)
+                stored = [name for name in wanted if name in in_file]
+                batches = file.iter_batches(
+                    batch_size=self.block_rows, row_groups=[group.row_group], columns=stored, use_threads=False
+                )
+                for batch in batches:
+                    columns = [
+                        batch.column(name)
+                        if name in scores or (name == as_stored and name in in_file)
+                        else self._column(batch, name, in_file, part)
+                        for name in wanted
+                    ]
+                    yield pa.RecordBatch.from_arrays(columns, names=list(wanted))
+        except READ_ERRORS as error:
+            raise _damaged(part, error) from None
+
+    def _column(self, batch: pa.RecordBatch, name: str, stored: Container[str], part: Part) -> pa.Array:
+        data_type = self.schema.field(name).type
+        if name not in stored:
+            hive = dict(part.hive)
+            if name not in hive:
+                raise DumpError(f"{part.name}: there is no column '{name}', which {self.parts[0].name} has")
+            value = hive[name]
+            scalar: Any = int(value) if pa.types.is_integer(data_type) and value is not None else value
+            return pa.repeat(pa.scalar(scalar, data_type), batch.num_rows)
+        column = batch.column(name)
+        if column.type == data_type:
+            return column
+        try:
+            return column.cast(data_type)
+        except pa.ArrowException:
+            raise DumpError(
+                f"{part.name}: column '{name}' is {column.type} but {data_type} in {self.parts[0].name}; "
+                "write it in one type, or leave it out with --keep"
+            ) from None
+
+    def block(self, part: Part, first_row: int, batch: pa.RecordBatch, labelled: bool) -> Block:
+        """Rows as they were read, with scores and labels taken from them."""
+        block = Block(
+            part=part,
+            first_row=first_row,
+            logits=np.empty((batch.num_rows, 0)),
+            labels=None,
+            columns=batch,
+            logit_name=self.columns.pattern,
+            bad=np.zeros(batch.num_rows, bool),
+        )
+        if labelled:
+            self._add_labels(block)
+        chosen = [block.columns.column(name) for name in self.columns.names]
+        if self.columns.layout == "list":
+            scores = arrays.scores_from_list(chosen[0], self.classes, block.report)
+        elif self.columns.layout == "wide":
+            scores = arrays.scores_from_columns(chosen, block.report)
+        else:
+            scores = arrays.scores_from_score(chosen[0], self.input == "probs", block.report)
+        if self.input == "probs":
+            block.logits, block.zeros = arrays.log_probabilities(scores, block.report)
+        else:
+            block.logits = scores
+            block.all_probabilities = not self.binary and arrays.are_probabilities(scores)
+        return block
+
+    def _add_labels(self, block: Block) -> None:
+        assert self.label_kind is not None
+        if self.join is not None:
+            self._join_labels(block, self.join)
+            return
+        assert self.label is not None
+        name = self.label
+
+        def report(rows: NDArray[np.intp], what: str, remedy: str, example: str = "") -> None:
+            block.report(rows, what, remedy, example, column=name)
+
+        block.labels = self.label_kind.encode(block.columns.column(name), self.classes, report)
+
+    def _join_labels(self, block: Block, join: LabelJoin) -> None:
+        """Labels by key; rows without one are left out for good where the user said so."""
+        found = join.positions(block.columns.column(join.on), block)
+        if join.skip_missing:
+            kept = np.flatnonzero(found >= 0)
+            block.left_out = found.size - kept.size
+            if block.left_out:
+                found = found[kept]
+                block.kept = kept
+                block.columns = block.columns.take(pa.array(kept))
+                block.bad = block.bad[kept]
+        block.joined = found
+        block.labels = join.labels[np.maximum(found, 0)]
+
+
+def _damaged(part: Part, error: Exception) -> DumpError:
+    return DumpError(f"{part.name}: cannot be read to the end ({one_line(error)}); is it complete? write it again")

@@ -1,0 +1,118 @@
+"""Labels: from whatever type a dump stores them in to class numbers, always by value."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from drrej.data.layouts import Report, boolean_array, plain_array
+from drrej.data.problems import shown
+from drrej.errors import DumpError
+
+
+@dataclass(frozen=True)
+class LabelKind:
+    """How labels are stored (`type`) and what the classes are called, in class order, if they have names."""
+
+    type: pa.DataType
+    names: tuple[str, ...] | None = None
+
+    def encode(self, array: pa.Array, classes: int, report: Report) -> NDArray[np.int64]:
+        """Class numbers of a label column; 0 in place of labels that were reported as bad."""
+        if isinstance(array, pa.DictionaryArray):  # codes differ from batch to batch: only values count
+            array = array.dictionary_decode()
+        if array.null_count:
+            report(np.flatnonzero(np.asarray(array.is_null())), "no label (null)", "drop or fix these rows")
+        if is_text(array.type):
+            return self._from_names(array.cast(pa.large_string()), report)
+        if pa.types.is_boolean(array.type):
+            array = array.cast(pa.int8())
+        return _without_bad(array, classes, report)
+
+    def _from_names(self, array: pa.Array, report: Report) -> NDArray[np.int64]:
+        import pyarrow.compute as pc  # a tenth of a second that numeric labels need not pay
+
+        assert self.names is not None
+        codes = pc.index_in(array, value_set=pa.array(self.names, array.type))
+        unknown = np.flatnonzero(np.asarray(codes.is_null()) & ~np.asarray(array.is_null()))
+        if unknown.size:
+            example = f"'{array[int(unknown[0])].as_py()}'"
+            remedy = f"name every class with --classes, in the order of the logits (now: {shown(self.names)})"
+            report(unknown, "a label that is not among the classes", remedy, example)
+        numbers: NDArray[np.int64] = codes.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+        return numbers
+
+    def decode(self, classes: NDArray[np.int64]) -> pa.Array:
+        """Class numbers in the label's own type."""
+        if is_text(self.type):
+            assert self.names is not None
+            return pa.array(self.names, pa.string()).take(pa.array(classes)).cast(self.type)
+        if pa.types.is_boolean(self.type):
+            return boolean_array(classes.astype(bool))
+        return plain_array(classes.astype(self.type.to_pandas_dtype(), copy=False))
+
+
+def label_kind(data_type: pa.DataType, names: Sequence[str] | None, classes: int, where: str) -> LabelKind:
+    """Check that labels of a type can be read and say how."""
+    data_type = value_type(data_type)
+    known = None if names is None else tuple(names)
+    if is_text(data_type):
+        if known is None:
+            raise DumpError(
+                f"{where}: labels are text; name the classes in the order of the logits with --classes A,B,..."
+            )
+    elif not (pa.types.is_integer(data_type) or pa.types.is_floating(data_type) or pa.types.is_boolean(data_type)):
+        kind = "null in every row" if pa.types.is_null(data_type) else str(data_type)
+        raise DumpError(
+            f"{where}: labels are {kind}; they must be class numbers 0 to {classes - 1} (an integer column) or names"
+        )
+    elif pa.types.is_boolean(data_type) and classes != 2:
+        raise DumpError(f"{where}: labels are true or false but rows have {classes} scores; use class numbers")
+    elif not pa.types.is_boolean(data_type):
+        data_type = _wide_enough(data_type, classes)
+    return LabelKind(data_type, known)
+
+
+def _wide_enough(data_type: pa.DataType, classes: int) -> pa.DataType:
+    """The labels' own type if it can hold every prediction: 200 classes do not fit in int8."""
+    largest = np.array(classes - 1)
+    return data_type if largest.astype(data_type.to_pandas_dtype()) == largest else pa.int64()
+
+
+def value_type(data_type: pa.DataType) -> pa.DataType:
+    """The type of the values of a dictionary."""
+    return data_type.value_type if pa.types.is_dictionary(data_type) else data_type
+
+
+def is_text(data_type: pa.DataType) -> bool:
+    """Whether a column holds text."""
+    return bool(
+        pa.types.is_string(data_type) or pa.types.is_large_string(data_type) or pa.types.is_string_view(data_type)
+    )
+
+
+def _without_bad(array: pa.Array, classes: int, report: Report) -> NDArray[np.int64]:
+    if array.null_count:
+        array = array.fill_null(0)
+    values = array.to_numpy(zero_copy_only=False)
+    remedy = f"{classes} scores per row mean classes 0 to {classes - 1}"
+    if values.dtype.kind == "f":
+        fractional = np.flatnonzero(~(values == np.floor(values)) | np.isinf(values))
+        if fractional.size:
+            report(fractional, "a label that is not a whole number", remedy, f"{values[fractional[0]]:g}")
+            values = values.copy()
+            values[fractional] = 0
+    outside = np.flatnonzero((values < 0) | (values >= classes))
+    if outside.size:
+        first = values[outside[0]]
+        if first == classes:
+            remedy += "; do yours start at 1?"
+        report(outside, f"a label outside 0 to {classes - 1}", remedy, f"{int(first)}")
+        values = values.copy()
+        values[outside] = 0
+    numbers: NDArray[np.int64] = values.astype(np.int64, copy=False)
+    return numbers

@@ -1,0 +1,171 @@
+"""Arrow columns to numpy arrays of scores, without trusting them: nulls and lengths are looked at first.
+
+`.values` ignores slices, `.flatten()` drops null rows and shifts all that follow, and a ragged list can reshape
+without an error, so the plain path is taken only when every row is there and has K values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from drrej.core.kernels import AnyFloats
+
+
+class Report(Protocol):
+    """Called with bad rows of a block, what they have, the remedy, and what the first of them holds."""
+
+    def __call__(self, rows: NDArray[np.intp], what: str, remedy: str, example: str = "") -> None:
+        """Note bad rows; nothing happens when there are none."""
+
+
+_DROP = "drop or fix these rows"
+_LOGITS = "rescale them; or are these logits? then leave out --input probs"
+_SUM_TOLERANCE = {2: 5e-3, 4: 1e-4, 8: 1e-6}
+_FEW = 64
+
+
+def scores_from_list(array: pa.Array, classes: int, report: Report) -> AnyFloats:
+    """(rows x classes) of a list, large_list, fixed_size_list or fixed_shape_tensor column."""
+    while isinstance(array, pa.ExtensionArray):
+        array = array.storage
+    rows = len(array)
+    if pa.types.is_fixed_size_list(array.type):
+        width = array.type.list_size
+        starts = (np.arange(rows, dtype=np.int64) + array.offset) * width
+        lengths = np.full(rows, width, dtype=np.int64)
+        values = array.values
+    else:
+        offsets = array.offsets.to_numpy(zero_copy_only=False)
+        starts, lengths = offsets[:-1].astype(np.int64), np.diff(offsets)
+        values = array.values
+    missing = _null_rows(array)
+    report(missing, "no value (null)", _DROP)
+    whole = lengths == classes
+    whole[missing] = False
+    if whole.all() and rows:
+        span = values.slice(int(starts[0]), rows * classes)
+        if not span.null_count:
+            return _to_numpy(span).reshape(rows, classes)
+    ragged = np.flatnonzero(~whole)
+    ragged = ragged[~np.isin(ragged, missing)]
+    if ragged.size:
+        example = f"it has {int(lengths[ragged[0]])}"
+        report(ragged, f"not {classes} scores", "every row needs one score per class", example)
+    scores = np.zeros((rows, classes), _numpy_type(values.type))
+    good = np.flatnonzero(whole)
+    if good.size:
+        index = starts[good][:, None] + np.arange(classes)
+        taken = values.take(pa.array(index.ravel()))
+        nulls = np.asarray(taken.is_null()).reshape(index.shape).any(axis=1)
+        report(good[nulls], "a null among the scores", _DROP)
+        scores[good] = _to_numpy(taken).reshape(index.shape)
+        scores[good[nulls]] = 0
+    return scores
+
+
+def scores_from_columns(arrays: Sequence[pa.Array], report: Report) -> AnyFloats:
+    """(rows x classes) of one column per class; stored classes-first, so the result is a transposed view."""
+    scores = np.empty((len(arrays), len(arrays[0])), _numpy_type(_widest(arrays)))
+    missing = np.zeros(len(arrays[0]), bool)
+    for row, array in zip(scores, arrays, strict=True):
+        if array.null_count:
+            missing |= np.asarray(array.is_null())
+        row[:] = _to_numpy(array)
+    bad = np.flatnonzero(missing)
+    report(bad, "a null among the scores", _DROP)
+    scores[:, bad] = 0
+    return scores.T
+
+
+def scores_from_score(array: pa.Array, probabilities: bool, report: Report) -> AnyFloats:
+    """(rows x 2) of the one score of class 1 (`--binary`)."""
+    missing = _null_rows(array)
+    report(missing, "no value (null)", _DROP)
+    score = _to_numpy(array).copy()
+    score[missing] = 0
+    if not probabilities:
+        scores = np.zeros((2, score.size), score.dtype)
+        scores[1] = score
+        return scores.T
+    outside = np.flatnonzero((score < 0) | (score > 1))
+    if outside.size:
+        remedy = "a probability of class 1 is needed; are these logits? then leave out --input probs"
+        report(outside, "a score outside [0, 1]", remedy, f"{score[outside[0]]:g}")
+        score[outside] = 0
+    # 1 - p in float64, so that it does not depend on the type p is stored in.
+    pair = np.empty((2, score.size), np.float64)
+    pair[1] = score
+    np.subtract(1.0, pair[1], out=pair[0])
+    return pair.T
+
+
+def log_probabilities(scores: AnyFloats, report: Report) -> tuple[AnyFloats, int]:
+    """Logarithms of rows of probabilities, and how many zeros were raised to the type's smallest positive value."""
+    tolerance = _SUM_TOLERANCE[scores.dtype.itemsize]
+    if scores.dtype == np.float16:
+        floor = float(np.finfo(np.float16).smallest_subnormal)
+        scores = scores.astype(np.float32)
+    else:
+        floor = float(np.finfo(scores.dtype).smallest_subnormal)
+    negative = (scores < 0).any(axis=1)
+    report(np.flatnonzero(negative), "a negative probability", _LOGITS)
+    sums = scores.sum(axis=1, dtype=np.float64)
+    off = np.flatnonzero(~negative & ~(np.abs(sums - 1.0) <= tolerance) & np.isfinite(sums))
+    if off.size:
+        what = f"probabilities that do not sum to 1 within {tolerance:g}"
+        report(off, what, _LOGITS, f"its sum is {sums[off[0]]:.8g}")
+    zeros = int(np.count_nonzero(scores == 0))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        logs: AnyFloats = np.log(np.maximum(scores, scores.dtype.type(floor)))
+        if scores.dtype == np.float64:
+            # A row of float32 numbers gives the same bits however wide it is stored.
+            single = scores.astype(np.float32)
+            fits = (single == scores).all(axis=1)
+            smallest = np.finfo(np.float32).smallest_subnormal
+            logs[fits] = np.log(np.maximum(single[fits], smallest))
+    return logs, zeros
+
+
+def are_probabilities(scores: AnyFloats) -> bool:
+    """Whether every row lies in [0, 1] and sums to 1."""
+    tolerance = _SUM_TOLERANCE[scores.dtype.itemsize]
+    for rows in (scores[:_FEW], scores[_FEW:]):
+        inside = bool(np.all((rows >= 0) & (rows <= 1)))
+        if not inside or np.any(np.abs(rows.sum(axis=1, dtype=np.float64) - 1.0) > tolerance):
+            return False
+    return True
+
+
+def plain_array(values: NDArray[Any]) -> pa.Array:
+    """A numpy array without nulls as an Arrow array, not copied (`pa.array` and casts load heavy modules first)."""
+    values = np.ascontiguousarray(values)
+    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), values.size, [None, pa.py_buffer(values)])
+
+
+def boolean_array(values: NDArray[np.bool_]) -> pa.Array:
+    """The same for booleans, which Arrow packs into bits."""
+    packed = np.packbits(values, bitorder="little")
+    return pa.Array.from_buffers(pa.bool_(), values.size, [None, pa.py_buffer(packed)])
+
+
+def _null_rows(array: pa.Array) -> NDArray[np.intp]:
+    return np.flatnonzero(np.asarray(array.is_null())) if array.null_count else np.empty(0, np.intp)
+
+
+def _numpy_type(data_type: pa.DataType) -> np.dtype[np.floating[Any]]:
+    numpy_type: np.dtype[np.floating[Any]] = np.dtype(data_type.to_pandas_dtype())
+    return numpy_type
+
+
+def _widest(arrays: Sequence[pa.Array]) -> pa.DataType:
+    return max((array.type for array in arrays), key=lambda t: t.bit_width)
+
+
+def _to_numpy(array: pa.Array) -> AnyFloats:
+    values: AnyFloats = array.to_numpy(zero_copy_only=False)
+    return values

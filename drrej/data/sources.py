@@ -1,0 +1,195 @@
+"""From what the user typed to an ordered list of parquet files: the parts of a dump."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import glob
+import os
+import shutil
+import stat
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import IO
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+
+from drrej.errors import DumpError
+from drrej.outputs.uris import below, redacted
+
+STDIN = "-"
+_HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
+
+
+@dataclass(frozen=True)
+class Part:
+    """One parquet file of a dump.
+
+    `name` is what messages call it, `relative` its path below the directory it was found in, `hive` the columns that
+    its directories spell (`date=2026-01-31/`).
+    """
+
+    path: str
+    name: str
+    relative: str
+    hive: tuple[tuple[str, str | None], ...] = ()
+    uri: str | None = None
+
+    def filesystem(self) -> pafs.FileSystem:
+        """The filesystem that opens `path`."""
+        if self.uri is None:
+            return pafs.LocalFileSystem()
+        filesystem, _ = pafs.FileSystem.from_uri(self.uri)
+        return filesystem
+
+
+Spools = dict[str, Part]
+"""What could not seek and was copied, by argument: it can be read only once, but a command may open it twice."""
+
+
+def find_parts(arguments: Sequence[str], spools: Spools | None = None) -> list[Part]:
+    """The parts of a dump: arguments in the order given, directories and globs sorted by path."""
+    if not arguments:
+        raise DumpError("no dump given; name a parquet file or a directory of them")
+    spools = {} if spools is None else spools
+    parts: list[Part] = []
+    for argument in arguments:
+        parts += _find(argument, spools)
+    return parts
+
+
+def _find(argument: str, spools: Spools) -> list[Part]:
+    if argument in spools:
+        return [spools[argument]]
+    if argument == STDIN:
+        spools[argument] = _spooled_stdin()
+        return [spools[argument]]
+    if "://" in argument:
+        return _find_uri(argument)
+    if os.path.isdir(argument):
+        return _find_in_directory(argument)
+    if not os.path.lexists(argument):
+        return [part for match in _matches(argument) for part in _find(match, spools)]
+    try:
+        if not stat.S_ISREG(os.stat(argument).st_mode):  # a FIFO or <(...): parquet needs to seek
+            with open(argument, "rb") as stream:
+                spools[argument] = _spooled(stream, argument)
+            return [spools[argument]]
+    except OSError as error:
+        raise DumpError(f"{argument}: cannot be read ({error.strerror})") from None
+    return [Part(_from_root(argument), argument, os.path.basename(argument), _hive(argument))]
+
+
+def _matches(pattern: str) -> list[str]:
+    """The files that a glob names; hidden ones only if the pattern spells the underscore or dot."""
+    if not glob.has_magic(pattern):
+        raise DumpError(f"{pattern}: no such file or directory")
+    matches = sorted(glob.glob(pattern, recursive=True))
+    if not _hidden(os.path.basename(pattern)):
+        matches = [match for match in matches if not _hidden(os.path.basename(match))]
+    if not matches:
+        raise DumpError(f"{pattern}: the pattern matches no file")
+    return matches
+
+
+def _find_in_directory(directory: str) -> list[Part]:
+    found: list[Part] = []
+
+    def fail(error: OSError) -> None:
+        raise DumpError(f"{error.filename}: cannot be listed ({error.strerror})")
+
+    for folder, folders, files in os.walk(directory, onerror=fail, followlinks=True):
+        folders[:] = sorted(f for f in folders if not _hidden(f))
+        for file in files:
+            if not _hidden(file) and file.endswith(".parquet"):
+                path = os.path.join(folder, file)
+                relative = PurePosixPath(os.path.relpath(path, directory).replace(os.sep, "/"))
+                found.append(Part(_from_root(path), path, str(relative), _hive(str(relative.parent) + "/")))
+    if not found:
+        raise DumpError(f"{directory}: no .parquet file in this directory")
+    return sorted(found, key=lambda part: part.relative)
+
+
+def _find_uri(uri: str) -> list[Part]:
+    name = redacted(uri)
+    try:
+        filesystem, path = pafs.FileSystem.from_uri(uri)
+        info = filesystem.get_file_info(path)
+        if info.type == pafs.FileType.NotFound:
+            raise DumpError(f"{name}: no such file or directory")
+        if info.type != pafs.FileType.Directory:
+            return [Part(path, name, PurePosixPath(path).name, _hive(path), uri=uri)]
+        entries = filesystem.get_file_info(pafs.FileSelector(path, recursive=True))
+    except (OSError, pa.ArrowException, ValueError) as error:
+        raise DumpError(f"{name}: cannot be opened ({one_line(error)})") from None
+    found = []
+    for entry in entries:
+        relative = PurePosixPath(entry.path).relative_to(path)
+        visible = not any(_hidden(piece) for piece in relative.parts)
+        if entry.type == pafs.FileType.File and visible and relative.suffix == ".parquet":
+            hive = _hive(str(relative.parent) + "/")
+            found.append(Part(entry.path, below(name, str(relative)), str(relative), hive, uri=uri))
+    if not found:
+        raise DumpError(f"{name}: no .parquet file in this directory")
+    return sorted(found, key=lambda part: part.relative)
+
+
+def _from_root(path: str) -> str:
+    """The path as a worker with another current directory can open it."""
+    return os.path.join(os.getcwd(), path)
+
+
+def _hidden(name: str) -> bool:
+    return name.startswith(("_", "."))
+
+
+def _hive(path: str) -> tuple[tuple[str, str | None], ...]:
+    """key=value folders of a path."""
+    folders = path.replace(os.sep, "/").split("/")[:-1]
+    pairs = (folder.split("=", 1) for folder in folders if "=" in folder)
+    return tuple((unquote(key), None if value == _HIVE_NULL else unquote(value)) for key, value in pairs)
+
+
+def _spooled_stdin() -> Part:
+    if sys.stdin is None:
+        raise DumpError("standard input: it is closed; name a parquet file instead of -")
+    return _spooled(sys.stdin.buffer, "standard input")
+
+
+def _spooled(stream: IO[bytes], name: str) -> Part:
+    """Copy what cannot seek to a temporary file that ends with the process."""
+    try:
+        handle, path = tempfile.mkstemp(prefix="drrej-", suffix=".parquet")
+        _spooled_paths.append(path)
+        with open(handle, "wb") as spool:
+            shutil.copyfileobj(stream, spool, 1 << 20)
+            size = spool.tell()
+    except OSError as error:
+        folder = tempfile.gettempdir()
+        raise DumpError(
+            f"{name}: cannot be copied to {folder} ({error.strerror}); set TMPDIR to a directory with room for it"
+        ) from None
+    if not size:
+        raise DumpError(f"{name}: it is empty; did the command before the pipe fail?")
+    return Part(path, name, "stdin.parquet" if name == "standard input" else f"{os.path.basename(name)}.parquet")
+
+
+_spooled_paths: list[str] = []
+
+
+@atexit.register
+def remove_spools() -> None:
+    """Remove the temporary copies that this process made."""
+    while _spooled_paths:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(_spooled_paths.pop())
+
+
+def one_line(error: BaseException) -> str:
+    """The message of someone else's exception on one line."""
+    return redacted(" ".join(str(error).split()))[:300] or type(error).__name__

@@ -1,0 +1,1 @@
+"""The documents that flow through the pipeline: rejector, report, gates; and how they are stored."""

@@ -1,0 +1,166 @@
+"""Rejection masks out: parquet with the kept columns, then prediction, loss, ratio, rejected."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from types import TracebackType
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from drrej.data.problems import shown
+from drrej.data.sources import Part
+from drrej.errors import DumpError
+from drrej.outputs.files import cannot_write
+
+MASK_COLUMNS = ("prediction", "loss", "ratio", "rejected")
+_GROUP_ROWS = 1 << 17
+
+
+def check_names(keep: Sequence[str], names: Sequence[str], where: str, own: Sequence[str] = MASK_COLUMNS) -> None:
+    """Raise when a kept column is missing or its name is one of the mask's (or another output's) own."""
+    for name in keep:
+        if name not in names:
+            raise DumpError(f"{where}: there is no column '{name}' to keep; columns: {shown(names)}")
+        if name in own:
+            output = "mask" if "rejected" in own else "output"
+            raise DumpError(
+                f"{where}: the dump has a column '{name}', which the {output} uses itself; rename it or list the "
+                "columns to keep with --keep"
+            )
+        if list(keep).count(name) > 1:
+            raise DumpError(f"--keep names the column '{name}' twice; once is enough")
+
+
+def _repeats(field: pa.Field) -> bool:
+    return field.name == "prediction" or not pa.types.is_primitive(field.type)
+
+
+class ParquetMask:
+    """Writes batches to a parquet file in row groups of a fixed size, whatever the size of the batches."""
+
+    def __init__(self, path: str, target: str, schema: pa.Schema) -> None:
+        self._target = target
+        self._schema = schema
+        self._pending: list[pa.RecordBatch] = []
+        self._rows = 0
+        try:
+            self._writer = pq.ParquetWriter(
+                path,
+                schema,
+                # Numbers hardly repeat, losses and ratios look random: a dictionary or a codec would only cost time.
+                use_dictionary=[field.name for field in schema if _repeats(field)],
+                compression={name: "none" if name in ("loss", "ratio") else "snappy" for name in schema.names},
+            )
+        except OSError as error:
+            raise cannot_write(target, error) from None
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Add rows."""
+        while batch.num_rows:
+            taken = batch.slice(0, _GROUP_ROWS - self._rows)
+            self._pending.append(taken)
+            self._rows += taken.num_rows
+            batch = batch.slice(taken.num_rows)
+            if self._rows == _GROUP_ROWS:
+                self._flush()
+
+    def _flush(self) -> None:
+        if self._pending:
+            table = pa.Table.from_batches(self._pending, self._schema)
+            self._pending, self._rows = [], 0
+            try:
+                self._writer.write_table(table, row_group_size=_GROUP_ROWS)
+            except OSError as error:
+                raise cannot_write(self._target, error) from None
+
+    def close(self, complete: bool) -> None:
+        """Finish the file; one that is not complete will be thrown away."""
+        if complete:
+            self._flush()
+        try:
+            self._writer.close()
+        except OSError as error:
+            if complete:
+                raise cannot_write(self._target, error) from None
+
+
+class OneMask:
+    """The mask of all parts in one file."""
+
+    def __init__(self, path: str, target: str, schema: pa.Schema) -> None:
+        self._file = ParquetMask(path, target, schema)
+
+    def write(self, _part: Part, batch: pa.RecordBatch) -> None:
+        """Add rows."""
+        self._file.write(batch)
+
+    def __enter__(self) -> OneMask:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close(complete=kind is None)
+
+
+def check_distinct(parts: Sequence[Part], target: str) -> None:
+    """Raise when two parts would have their masks in one place."""
+    seen: set[str] = set()
+    for part in parts:
+        if part.relative in seen:
+            raise DumpError(f"{target}: two input files would both be written to {part.relative}; give them one by one")
+        seen.add(part.relative)
+
+
+class MaskPerPart:
+    """One mask per part, under the same relative path; parts without rows get a mask without rows."""
+
+    def __init__(self, folder: str, target: str, parts: Sequence[Part], schema: pa.Schema) -> None:
+        check_distinct(parts, target)
+        self._folder = folder
+        self._target = target
+        self._schema = schema
+        self._waiting = list(parts)
+        self._current: Part | None = None
+        self._file: ParquetMask | None = None
+
+    def write(self, part: Part, batch: pa.RecordBatch) -> None:
+        """Add rows of a part; parts come in order."""
+        while self._current != part:
+            self._next_part()
+        assert self._file is not None
+        self._file.write(batch)
+
+    def _next_part(self) -> None:
+        if self._file is not None:
+            self._file.close(complete=True)
+        self._current = self._waiting.pop(0)
+        path = os.path.join(self._folder, self._current.relative)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        self._file = ParquetMask(path, os.path.join(self._target, self._current.relative), self._schema)
+
+    def __enter__(self) -> MaskPerPart:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        while kind is None and self._waiting:
+            self._next_part()
+        if self._file is not None:
+            self._file.close(complete=kind is None)
+
+
+def write_table(table: pa.Table, path: str, target: str) -> None:
+    """Write a whole table, as csv or parquet by the ending of its target."""
+    try:
+        if target.lower().endswith(".csv"):
+            import pyarrow.csv as pacsv
+
+            pacsv.write_csv(table, path)
+        else:
+            pq.write_table(table, path)
+    except OSError as error:
+        raise cannot_write(target, error) from None

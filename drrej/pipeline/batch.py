@@ -1,0 +1,77 @@
+"""The rejector inside other engines: a record batch in, its mask out."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from drrej.data import LABEL, Dump
+from drrej.data.columns import find_logits
+from drrej.data.labels import LabelKind, label_kind
+from drrej.data.problems import Problems
+from drrej.data.sources import Part
+from drrej.documents.rejector import Rejector
+from drrej.errors import DumpError
+from drrej.pipeline.reject import MaskOptions, Scorer, kept_columns
+
+_WHERE = "record batch"
+
+
+def score_batch(batch: pa.RecordBatch, rejector: Rejector, options: MaskOptions | None = None) -> pa.RecordBatch:
+    """The mask of the rows of a batch: the columns to keep, then prediction, loss, ratio, rejected.
+
+    The rows have the same bits as in the mask that `drrej reject` writes. For Spark's mapInArrow, Ray's map_batches,
+    and whatever else hands out record batches; rows are counted from the start of the batch in messages.
+    """
+    options = options or MaskOptions()
+    rejector.need_threshold()
+    dump = _dump(batch, rejector)
+    scorer = Scorer(rejector, dump, kept_columns(rejector, dump, options), options.on_unseen_group)
+    problems, masks = Problems(), []
+    for start in range(0, batch.num_rows, dump.block_rows):
+        block = dump.block(dump.parts[0], start, batch.slice(start, dump.block_rows), labelled=False)
+        masks.append(scorer(block))
+        problems.add(block.problems)
+    if options.on_bad_row == "error":
+        problems.raise_first()
+    return _joined(masks, scorer.schema)
+
+
+def _dump(batch: pa.RecordBatch, rejector: Rejector) -> Dump:
+    """The batch seen as a dump that is not in a file."""
+    schema = batch.schema.remove_metadata()
+    columns = find_logits(schema, rejector.columns.logits, rejector.binary, _WHERE, rejector.columns.label)
+    if columns.layout == "wide" and len(columns.names) != rejector.classes:
+        raise DumpError(
+            f"{_WHERE}: column '{columns.pattern}' has {len(columns.names)} scores per row but the rejector was made "
+            f"for {rejector.classes} classes; is it the same model?"
+        )
+    label = rejector.columns.label or LABEL
+    return Dump(
+        parts=(Part("", _WHERE, ""),),
+        row_groups=(),
+        rows=batch.num_rows,
+        classes=rejector.classes,
+        columns=columns,
+        label=label if label in schema.names else None,
+        label_kind=_label_kind(schema, label, rejector),
+        input=rejector.input,
+        names=rejector.class_names,
+        schema=schema,
+        join=None,
+    )
+
+
+def _label_kind(schema: pa.Schema, label: str, rejector: Rejector) -> LabelKind | None:
+    if label not in schema.names:
+        return None
+    try:
+        return label_kind(schema.field(label).type, rejector.class_names, rejector.classes, _WHERE)
+    except DumpError:  # labels are not needed: predictions are class numbers then
+        return None
+
+
+def _joined(masks: list[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
+    if len(masks) == 1:
+        return masks[0]
+    table = pa.Table.from_batches(masks, schema).combine_chunks()
+    return (table.to_batches() or [pa.RecordBatch.from_pylist([], schema)])[0]

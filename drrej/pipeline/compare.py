@@ -1,0 +1,144 @@
+"""Other scores and other rejectors' masks, judged on the same rows as the loss.
+
+Every score is turned so that a low value is accepted first and so that it does not cancel where the model is sure,
+e.g. 1 - max p instead of max p. All are at the rejector's temperature.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from drrej.core.bootstrap import Bootstrap
+from drrej.core.calibration import proportion
+from drrej.core.curves import Curve
+from drrej.core.kernels import AnyFloats, BlockSums, Floats, log_loss, zero_one_loss
+from drrej.data import Block, Dump
+from drrej.documents.points import Point
+from drrej.errors import DumpError
+from drrej.pipeline.groups import check_columns
+
+Order = Literal["high", "low"]
+"""Which end of a score is accepted first."""
+
+
+@dataclass(frozen=True)
+class Score:
+    """A column that ranks rows."""
+
+    column: str
+    order: Order = "high"
+
+
+@dataclass(frozen=True)
+class Rivals:
+    """What is compared: the usual scores of the logits, columns that rank rows, columns that are masks."""
+
+    usual: bool = False
+    scores: tuple[Score, ...] = ()
+    masks: tuple[str, ...] = ()
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Columns to read."""
+        return (*(score.column for score in self.scores), *self.masks)
+
+    @property
+    def needs(self) -> str:
+        """Letters of the gap sums to compute."""
+        return "v" if self.usual else ""
+
+    def check(self, dump: Dump) -> None:
+        """Raise unless the columns are there and hold what is needed."""
+        check_columns(dump, [score.column for score in self.scores], "--score")
+        check_columns(dump, self.masks, "--rejected")
+        for score in self.scores:
+            kind = dump.schema.field(score.column).type
+            if not (pa.types.is_floating(kind) or pa.types.is_integer(kind)):
+                raise DumpError(f"{dump.parts[0].name}: --score {score.column}: the column is {kind}, not numbers")
+        for name in self.masks:
+            kind = dump.schema.field(name).type
+            if not (pa.types.is_boolean(kind) or pa.types.is_integer(kind)):
+                raise DumpError(
+                    f"{dump.parts[0].name}: --rejected {name}: the column is {kind}; it must be boolean (or 0 and 1)"
+                )
+
+    def rank(self, block: Block, sums: BlockSums, beta: float) -> dict[str, Floats]:
+        """Each score of a block, low values first."""
+        ranked = usual_scores(block.logits, sums, beta) if self.usual else {}
+        for score in self.scores:
+            values = _numbers(block, score.column)
+            ranked[score.column] = -values if score.order == "high" else values
+        return ranked
+
+    def rejected(self, block: Block) -> dict[str, NDArray[np.bool_]]:
+        """Each foreign mask of a block."""
+        return {name: _numbers(block, name) != 0 for name in self.masks}
+
+
+def usual_scores(logits: AnyFloats, sums: BlockSums, beta: float) -> dict[str, Floats]:
+    """Max probability, entropy, margin, energy and max logit, low values first."""
+    at = sums.at[0]
+    classes = logits.shape[1]
+    with np.errstate(invalid="ignore", over="ignore", under="ignore"):
+        second = np.partition(logits, classes - 2, axis=1)[:, classes - 2].astype(np.float64)
+        rest = np.exp(beta * (second - sums.largest))
+        return {
+            "max_probability": zero_one_loss(at),
+            "entropy": log_loss(at),
+            "margin": (at.s + rest) / (1.0 + at.s),  # 1 - (p1 - p2)
+            "energy": -(sums.largest + np.log1p(at.s) / beta),
+            "max_logit": -sums.largest,
+        }
+
+
+def _numbers(block: Block, name: str) -> Floats:
+    column = block.columns.column(name)
+    if column.null_count:
+        block.report(np.flatnonzero(np.asarray(column.is_null())), "no value (null)", "fill it in", column=name)
+    if pa.types.is_boolean(column.type):
+        column = column.cast(pa.int8())
+    if column.null_count:
+        column = column.fill_null(0)
+    values: Floats = column.to_numpy(zero_copy_only=False).astype(np.float64)
+    block.report(np.flatnonzero(np.isnan(values)), "NaN", "drop or fix these rows", column=name)
+    return values
+
+
+def score_row(
+    name: str, points: Curve, accepted: int, wanted: Sequence[Point], bootstrap: Bootstrap | None
+) -> dict[str, Any]:
+    """The figures of one score; `accuracy` is that at the coverage of the rejector."""
+    return {
+        "score": name,
+        **area_rows(points, wanted, bootstrap),
+        "accuracy": accuracy_near(points, accepted),
+    }
+
+
+def area_rows(points: Curve, wanted: Sequence[Point], bootstrap: Bootstrap | None) -> dict[str, Any]:
+    """The areas and the points of a curve, with bootstrap intervals if asked for."""
+    figures = {"aurc": Curve.aurc, "e_aurc": Curve.e_aurc, "augrc": Curve.augrc}
+    drawn = figures | {point.name: point.value for point in wanted if point.figure == "coverage"}
+    intervals = {} if bootstrap is None else bootstrap.intervals(points, drawn)
+
+    def spread(name: str) -> dict[str, float]:
+        return dict(zip(("lower", "upper"), intervals[name], strict=True)) if name in intervals else {}
+
+    empty = {"lower": None, "upper": None}
+    rows: dict[str, Any] = {name: {"value": f(points), **empty, **spread(name)} for name, f in figures.items()}
+    rows["points"] = {point.name: {**point.row(points), **spread(point.name)} for point in wanted}
+    return rows
+
+
+def accuracy_near(points: Curve, accepted: int) -> dict[str, Any]:
+    """Accuracy at the smallest coverage that accepts at least so many rows."""
+    if not accepted:
+        return {**proportion(0, 0), "accepted": 0, "errors": 0}
+    kept, errors = points.reaching(accepted)
+    return {**proportion(kept - errors, kept), "accepted": kept, "errors": errors}

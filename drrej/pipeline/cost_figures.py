@@ -1,0 +1,66 @@
+"""Expected and realised cost of labelled rows, for the loss `cost`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from drrej.core.exact import Total
+from drrej.core.kernels import Floats
+from drrej.core.losses.cost import CostMatrix
+
+COST_SKELETON: dict[str, Any] = {"cost": {"value": None, "expected": None, "all": {"value": None, "expected": None}}}
+"""The figures that a report has besides the others; a gate on `cost` means the realised cost per accepted row."""
+
+
+@dataclass(frozen=True)
+class CostTally:
+    """Sums of costs over all and over accepted rows; adds up over blocks exactly."""
+
+    rows: int
+    accepted: int
+    realised: Total
+    expected: Total
+    realised_accepted: Total
+    expected_accepted: Total
+
+    @classmethod
+    def of(
+        cls,
+        costs: CostMatrix,
+        labels: NDArray[np.int64],
+        actions: NDArray[np.int64],
+        expected: Floats,
+        accepted: NDArray[np.bool_],
+    ) -> CostTally:
+        """Of a block: true classes, actions taken, expected costs, and which rows are accepted."""
+        realised = costs.realised(labels, actions)
+        return cls(
+            int(labels.size),
+            int(np.count_nonzero(accepted)),
+            Total.of(realised),
+            Total.of(expected),
+            Total.of(realised[accepted]),
+            Total.of(expected[accepted]),
+        )
+
+    def __add__(self, other: CostTally) -> CostTally:
+        return CostTally(
+            self.rows + other.rows,
+            self.accepted + other.accepted,
+            self.realised + other.realised,
+            self.expected + other.expected,
+            self.realised_accepted + other.realised_accepted,
+            self.expected_accepted + other.expected_accepted,
+        )
+
+    def figures(self) -> dict[str, Any]:
+        """Costs per accepted row and, under `all`, per row; None without rows."""
+        return {
+            "value": self.realised_accepted.mean(self.accepted),
+            "expected": self.expected_accepted.mean(self.accepted),
+            "all": {"value": self.realised.mean(self.rows), "expected": self.expected.mean(self.rows)},
+        }

@@ -1,0 +1,118 @@
+"""A table over alpha, lambda and loss: what tau means for each, from one pass over the logits.
+
+Alpha and lambda never change the order of rows, so accuracy at a coverage differs between losses only; what they change
+is the coverage that tau in (0, 1] can reach, and the flat part, where the ratio is 0 at every tau.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from drrej._version import __version__
+from drrej.core.curves import Curve, RankedLosses
+from drrej.core.kernels import LOSSES, Floats
+from drrej.core.losses.rowloss import RowLoss
+from drrej.core.ratio import fit_ratio
+from drrej.data import Block
+from drrej.documents.rejector import Rejector
+from drrej.engines.threads import Pass, map_blocks
+from drrej.errors import DumpError, OptionError
+from drrej.pipeline.common import Source
+from drrej.pipeline.figures import coverage_curve
+from drrej.pipeline.fit import RatioOptions
+from drrej.pipeline.scoring import score
+
+FORMAT = "drrej-sweep/1"
+"""1: the first format."""
+
+COVERAGES = (80, 90)
+
+
+@dataclass(frozen=True)
+class Grid:
+    """What is swept over."""
+
+    alphas: Sequence[float] = (1.0, 3.0)
+    lambdas: Sequence[float] = (1.0,)
+    losses: Sequence[str] = ("log",)
+
+    def __post_init__(self) -> None:
+        for alpha in self.alphas:
+            for lam in self.lambdas:
+                RatioOptions(alpha, lam)  # raises on numbers out of range
+        for loss in self.losses:
+            if loss not in LOSSES:
+                raise OptionError(f"--loss {loss}: a sweep takes {', '.join(LOSSES)}")
+        if not (self.alphas and self.lambdas and self.losses):
+            raise OptionError("a sweep needs at least one --alpha, one --lambda and one --loss")
+
+
+@dataclass(frozen=True)
+class _Taken:
+    losses: list[Floats]
+    wrong: np.ndarray[tuple[int], np.dtype[np.bool_]] | None
+
+
+def sweep(source: Source, rejector: Rejector, grid: Grid | None = None, labelled: bool = True) -> dict[str, Any]:
+    """The table, and the accuracy-coverage curve of each loss; without labels there is neither accuracy nor curve."""
+    grid = grid or Grid()
+    rejector.need_calibration()
+    dump = source.open(rejector, labelled)
+    needs = "".join(LOSSES[name].needs for name in grid.losses)
+
+    def of_block(block: Block) -> _Taken:
+        scores = score(block, rejector, RowLoss("zero-one"), needs=needs)
+        wrong = None if block.labels is None else scores.prediction != block.labels
+        return _Taken([LOSSES[name].expected(scores.sums.at[0]) for name in grid.losses], wrong)
+
+    taken = list(map_blocks(dump, of_block, Pass("sweeping", labelled), source.engine, source.notes))
+    if not taken:
+        raise DumpError(f"{dump.parts[0].name}: no row has a label")
+    outcomes = [part.wrong for part in taken if part.wrong is not None]
+    table: list[dict[str, Any]] = []
+    curves: dict[str, Any] = {}
+    for number, name in enumerate(grid.losses):
+        values = np.concatenate([part.losses[number] for part in taken])
+        wrong = np.concatenate(outcomes) if outcomes else None
+        points = RankedLosses.of(*((values[~wrong], values[wrong]) if wrong is not None else (values, values[:0])))
+        if labelled:
+            curves[name] = coverage_curve(points)
+        table += [_row(name, alpha, lam, points, values, labelled) for alpha in grid.alphas for lam in grid.lambdas]
+    rows = sum(part.losses[0].size for part in taken)
+    return {
+        "format": FORMAT,
+        "drrej_version": __version__,
+        "rows": rows,
+        "classes": dump.classes,
+        "temperature": rejector.need_calibration().temperature,
+        "table": table,
+        **({"curves": curves} if labelled else {}),
+    }
+
+
+def _row(loss: str, alpha: float, lam: float, points: Curve, values: Floats, labelled: bool) -> dict[str, Any]:
+    density = fit_ratio(values, alpha, lam)
+    lowest, _ = points.below(density.cutoff(1.0))
+    highest, _ = points.below(density.flat_start)
+    row: dict[str, Any] = {
+        "loss": loss,
+        "alpha": alpha,
+        "lambda": lam,
+        "lowest_coverage": lowest / points.rows,
+        "highest_coverage": highest / points.rows,
+        "flat_part": (points.rows - highest) / points.rows,
+    }
+    for percent in COVERAGES:
+        row[f"accuracy_at_{percent}"] = _accuracy_at(percent, points, highest) if labelled else None
+    return {**row, "augrc": points.augrc() if labelled else None}
+
+
+def _accuracy_at(percent: int, points: Curve, reachable: int) -> float | None:
+    """Accuracy at the smallest coverage of at least so many per cent; None where the flat part forbids it."""
+    wanted = -(-percent * points.rows // 100)
+    accepted, errors = points.reaching(wanted)
+    return (accepted - errors) / accepted if accepted <= reachable else None

@@ -1,0 +1,236 @@
+"""Step 3: the cutoff on L', by one of the rules, for all rows or for each group; with a guarantee if asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from drrej.core.calibration import CONFIDENCE, exact_decimal
+from drrej.core.curves import RiskCoverage
+from drrej.core.fingerprint import overlaps
+from drrej.core.guarantees import Certified, Looks, best_look, certified_coverage, fixed_sequence, sgr, split_delta
+from drrej.core.thresholds import METHODS, Rule, choose_cutoff, cutoff_after
+from drrej.data import Dump
+from drrej.documents.rejector import Bound, GroupThreshold, Ratio, Rejector, RuleRecord, Threshold
+from drrej.engines.threads import Pass
+from drrej.errors import Infeasible, OptionError
+from drrej.pipeline.common import Losses, Source, collect_losses
+from drrej.pipeline.groups import Grouping, check_columns
+
+REJECT_ALL = -1.0
+"""A cutoff below every loss."""
+
+
+@dataclass(frozen=True)
+class ThresholdOptions:
+    """Groups with their own cutoffs (a column or "prediction"), and whether rows that were seen may be used."""
+
+    by: str | None = None
+    allow_reuse: bool = False
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The rejector with its threshold, and all candidates as a table."""
+
+    rejector: Rejector
+    candidates: pa.Table
+
+
+def threshold(source: Source, rejector: Rejector, rule: Rule, options: ThresholdOptions | None = None) -> Rejector:
+    """Add the threshold that a rule picks on these rows."""
+    return choose_threshold(source, rejector, rule, options).rejector
+
+
+def choose_threshold(
+    source: Source, rejector: Rejector, rule: Rule, options: ThresholdOptions | None = None, table: bool = False
+) -> Chosen:
+    """Add the threshold that a rule picks on these rows; list the candidates if a `table` is wanted."""
+    options = options or ThresholdOptions()
+    ratio = rejector.need_ratio()
+    if rule.needs_labels and not rejector.has_classes:
+        raise OptionError(f"--{rule.kind} counts wrong predictions, but this rejector is for rows without logits")
+    if options.by is not None and rule.kind not in ("risk", "coverage"):
+        raise OptionError(f"--by goes with --risk or --coverage: --{rule.kind} is the same cutoff for every group")
+    dump = source.open(rejector, rule.needs_labels)
+    labelled = rule.needs_labels or (table and dump.label_kind is not None)
+    losses = _collect(source, dump, rejector, labelled, options)
+    reused = _check_fresh(rejector, losses, rule, options)
+    picker = _Picker(rule, ratio, len(losses.names) or 1, labelled)
+    groups = None
+    if options.by is None:
+        decision = picker.pick("", _curve(losses, None), must=True).decision
+    else:
+        picked = [picker.pick(name, _curve(losses, number)) for number, name in enumerate(losses.names)]
+        _check_any(picked, options.by)
+        groups = tuple(pick.decision for pick in picked)
+        decision = _together(groups)
+    record = RuleRecord(rule.kind, rule.target, rule.confidence, picker.method, reused)
+    finished = rejector.with_threshold(
+        Threshold(
+            tau=decision.tau,
+            cutoff=decision.cutoff,
+            rule=record,
+            rows=decision.rows,
+            accepted=decision.accepted,
+            coverage=decision.coverage,
+            accuracy=decision.accuracy,
+            bound=decision.bound,
+            by=options.by,
+            groups=groups,
+        )
+    )
+    return Chosen(finished, picker.table(options.by is not None) if table else pa.table({}))
+
+
+def uncertified_groups(rejector: Rejector) -> list[str]:
+    """Groups of which every row is rejected because no cutoff could be certified."""
+    return [group.group for group in rejector.need_threshold().groups or () if group.cutoff == REJECT_ALL]
+
+
+def _collect(source: Source, dump: Dump, rejector: Rejector, labelled: bool, options: ThresholdOptions) -> Losses:
+    grouping = None if options.by is None else Grouping(options.by, rejector.class_names, rejector.classes)
+    columns = () if grouping is None else grouping.columns
+    check_columns(dump, columns, "--by")
+    run = Pass("choosing", labelled, keep=columns)
+    return collect_losses(source, dump, rejector, rejector.need_ratio().row_loss, run, grouping)
+
+
+def _check_fresh(rejector: Rejector, losses: Losses, rule: Rule, options: ThresholdOptions) -> bool | None:
+    """Whether rows were used before, which a guarantee forbids unless it is allowed; None without a guarantee."""
+    if rule.confidence is None:
+        if options.allow_reuse:
+            raise OptionError("--allow-reuse goes with --confidence")
+        return None
+    here = losses.hashes.fingerprint()
+    before = {"fit": rejector.need_ratio().fingerprint, "calibrate": rejector.need_calibration().fingerprint}
+    for step, fingerprint in before.items():
+        if fingerprint is not None and overlaps(fingerprint, here):
+            if not options.allow_reuse:
+                raise OptionError(
+                    f"--confidence needs fresh rows, but '{step}' has seen some of these; choose the threshold on "
+                    "other rows, or use --allow-reuse (it is recorded, and the guarantee does not hold)"
+                )
+            return True
+    return False
+
+
+def _curve(losses: Losses, group: int | None) -> RiskCoverage:
+    values = losses.values
+    wrong = losses.wrong if losses.wrong is not None else np.zeros(values.size, bool)
+    if group is not None:
+        inside = losses.groups == group
+        values, wrong = values[inside], wrong[inside]
+    return RiskCoverage.of(values[~wrong], values[wrong])
+
+
+@dataclass(frozen=True)
+class _Picked:
+    decision: GroupThreshold
+    infeasible: Infeasible | None = None
+
+
+class _Picker:
+    """Picks the cutoff of each group and keeps the candidates."""
+
+    def __init__(self, rule: Rule, ratio: Ratio, groups: int, labelled: bool) -> None:
+        self.rule = rule
+        self.ratio = ratio
+        self.labelled = labelled
+        self.method: str | None = None
+        self.groups = groups
+        self.delta = None
+        if rule.confidence is not None:
+            self.delta = split_delta(float(1 - exact_decimal(rule.confidence)), groups)
+            self.method = "order-statistic" if rule.kind == "coverage" else rule.method or METHODS[0]
+        self.looks: list[tuple[str, int, Looks]] = []
+
+    def pick(self, group: str, points: RiskCoverage, must: bool = False) -> _Picked:
+        """The decision for a group; where nothing is certified all of it is rejected, unless one `must` be found."""
+        try:
+            certified, cutoff = self._choose(group, points)
+        except Infeasible as verdict:
+            if must or self.rule.kind != "risk":
+                raise
+            return _Picked(GroupThreshold(group, None, REJECT_ALL, points.rows, 0, 0.0), verdict)
+        accepted, errors = points.below(cutoff)
+        bound = None
+        if certified is not None:
+            counted = errors if self.rule.kind == "risk" else None
+            bound = Bound(certified.bound, certified.level, points.rows, accepted, counted)
+        tau = self.rule.target if self.rule.kind == "tau" else self.ratio.density.tau(cutoff)
+        accuracy = (accepted - errors) / accepted if self.labelled and self.rule.needs_labels and accepted else None
+        return _Picked(
+            GroupThreshold(group, tau, cutoff, points.rows, accepted, accepted / points.rows, accuracy, bound)
+        )
+
+    def _choose(self, group: str, points: RiskCoverage) -> tuple[Certified | None, float | None]:
+        rule, ratio, density = self.rule, self.ratio, self.ratio.density
+        if self.delta is None or rule.confidence is None:
+            self.looks.append((group, points.rows, _every_cutoff(self.ratio, points, 1.0 - CONFIDENCE)))
+            return None, choose_cutoff(rule, density, points)
+        if rule.kind == "coverage":
+            self.looks.append((group, points.rows, _every_cutoff(self.ratio, points, self.delta)))
+            certified = certified_coverage(points, density, rule.target, self.delta, rule.confidence)
+            return certified, certified.cutoff
+        if self.method == "sgr":
+            looks = sgr(points, density, rule.target, self.delta)
+        else:
+            known = ratio.loss_quantiles, ratio.rows, density
+            looks = fixed_sequence(points, *known, rule.target, self.delta, grouped=self.groups > 1)
+        self.looks.append((group, points.rows, looks))
+        certified = best_look(looks, points.rows, rule.target, rule.confidence)
+        return certified, certified.cutoff
+
+    def table(self, grouped: bool) -> pa.Table:
+        """All candidates; the upper bound of each is at its `delta`."""
+        parts = [self._rows(group, rows, looks, grouped) for group, rows, looks in self.looks]
+        return pa.concat_tables(parts)
+
+    def _rows(self, group: str, rows: int, looks: Looks, grouped: bool) -> pa.Table:
+        density = self.ratio.density
+        finite = np.isfinite(looks.cutoffs)
+        tau = np.where(finite, density.ratio(np.where(finite, looks.cutoffs, 0.0)), 0.0)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            risk = looks.errors / looks.accepted
+        columns = {
+            "cutoff": pa.array(looks.cutoffs, mask=~finite),
+            "tau": pa.array(tau, mask=~np.isfinite(tau)),
+            "accepted": pa.array(looks.accepted),
+            "coverage": pa.array(looks.accepted / rows),
+        }
+        if self.labelled:
+            columns["errors"] = pa.array(looks.errors)
+            columns["risk"] = pa.array(risk, mask=~np.isfinite(risk))
+            columns["upper_bound"] = pa.array(looks.bounds)
+            columns["delta"] = pa.array(looks.levels)
+        if self.method in METHODS:
+            columns["certified"] = pa.array(looks.certified)
+        named = {"group": pa.array([group] * looks.cutoffs.size)} if grouped else {}
+        return pa.table(named | columns)
+
+
+def _every_cutoff(ratio: Ratio, points: RiskCoverage, delta: float) -> Looks:
+    """Every cutoff that the rows tell apart, each bounded on its own."""
+    density = ratio.density
+    reachable, _ = points.below(density.flat_start)
+    count = max(1, int(np.searchsorted(points.accepted, reachable, side="right")))
+    last = cutoff_after(count - 1, density, points)
+    cutoffs = np.append(points.losses[1:count], np.inf if last is None else last)
+    return Looks(cutoffs, points.accepted[:count], points.errors[:count], np.full(count, delta), np.zeros(count, bool))
+
+
+def _check_any(picked: list[_Picked], by: str) -> None:
+    """Raise when no group has a cutoff."""
+    verdicts = [pick.infeasible for pick in picked if pick.infeasible is not None]
+    if len(verdicts) == len(picked):
+        raise Infeasible(f"{by} = '{picked[0].decision.group}': {verdicts[0]}; and so for each of {len(picked)} groups")
+
+
+def _together(groups: tuple[GroupThreshold, ...]) -> GroupThreshold:
+    """All groups as one."""
+    rows, accepted = sum(group.rows for group in groups), sum(group.accepted for group in groups)
+    right = [round(group.accepted * group.accuracy) for group in groups if group.accuracy is not None]
+    return GroupThreshold("", None, None, rows, accepted, accepted / rows, sum(right) / accepted if right else None)
