@@ -23,8 +23,8 @@ from drrej._version import __version__
 if TYPE_CHECKING:
     from drrej.core.curves import RiskCoverage
     from drrej.core.dro import worst_case, worst_case_in_ball
-    from drrej.core.kernels import expected_losses
     from drrej.core.losses.cost import CostMatrix
+    from drrej.core.losses.plain import expected_losses
     from drrej.core.ratio import DensityRatio, fit_ratio
     from drrej.core.thresholds import Rule
     from drrej.data.dump import DumpOptions
@@ -72,7 +72,7 @@ _HOMES = {
         "RejectorError",
     ],
     "drrej.documents.gates": ["Gate"],
-    "drrej.core.kernels": ["expected_losses"],
+    "drrej.core.losses.plain": ["expected_losses"],
     "drrej.core.curves": ["RiskCoverage"],
     "drrej.outputs.files": ["OutputDirectory", "OutputFile"],
     "drrej.documents.points": ["Point"],

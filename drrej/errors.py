@@ -1,7 +1,7 @@
 """What can go wrong, as a tree.
 
 DrrejError                 exit 2: something is wrong and can be mended by the user
-├── OptionError            options that contradict each other or are out of range
+├── OptionError            parameters that contradict each other or are out of range
 ├── DumpError              a parquet dump that cannot be read as logits and labels
 ├── RejectorError          a rejector document that is missing, damaged or not ready
 ├── GateError              a gate that cannot be parsed or has nothing to compare
@@ -9,20 +9,24 @@ DrrejError                 exit 2: something is wrong and can be mended by the u
 ├── ClusterError           a Dask cluster that cannot be reached, or cannot do the work
 └── Infeasible             exit 1: the data say no (a target that no threshold reaches)
 
-A message is one line: what is wrong, where, what to do.
+A message is one line: what is wrong, where, what to do. It names parameters in backquotes, as Python has them:
+`on_missing_label=skip`; the command line turns them into flags.
 """
 
 from __future__ import annotations
 
+from drrej.core.errors import DrrejError, Infeasible, OptionError
 
-class DrrejError(Exception):
-    """Base of every error that drrej raises on purpose."""
-
-    exit_code = 2
-
-
-class OptionError(DrrejError):
-    """Options that contradict each other or are out of range."""
+__all__ = [
+    "ClusterError",
+    "DrrejError",
+    "DumpError",
+    "GateError",
+    "Infeasible",
+    "OptionError",
+    "OutputError",
+    "RejectorError",
+]
 
 
 class DumpError(DrrejError):
@@ -43,9 +47,3 @@ class OutputError(DrrejError):
 
 class ClusterError(DrrejError):
     """A cluster that cannot be reached, runs other versions, or loses its workers."""
-
-
-class Infeasible(DrrejError):  # noqa: N818 - a verdict, not an error
-    """A verdict of the data: no threshold meets the target."""
-
-    exit_code = 1

@@ -13,7 +13,7 @@ from drrej.core.curves import RiskCoverage
 from drrej.core.drift import loss_quantiles, loss_shift, mean_ratio
 from drrej.core.exact import Total
 from drrej.core.guarantees import Looks, best_look, certified_coverage, fixed_sequence, sgr, split_delta
-from drrej.core.kernels import expected_losses
+from drrej.core.losses.plain import expected_losses
 from drrej.core.ratio import DensityRatio, fit_ratio
 from drrej.core.temperature import minimise, nll_sums
 from drrej.errors import Infeasible

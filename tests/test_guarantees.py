@@ -16,9 +16,9 @@ from simulate_guarantees import WORLDS, Fitted, coverage_trial, fit_world, group
 from worlds import SAMPLE, cli, fitted, source, too_sure, write
 
 import drrej
-from drrej.core.calibration import upper_bound
 from drrej.core.curves import RiskCoverage
 from drrej.core.guarantees import candidate_cutoffs, fixed_sequence, needed_rows, sgr, shares, split_delta
+from drrej.core.intervals import upper_bound
 from drrej.documents.rejector import Rejector
 from drrej.documents.schemas import rejector_schema
 from drrej.pipeline.threshold import choose_threshold

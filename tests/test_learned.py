@@ -14,8 +14,9 @@ from scipy.optimize import minimize
 import drrej
 from drrej.core.choice import FOLDS, Trial, augrc_trial, difference_error, folds_of, simplest_of_the_best
 from drrej.core.curves import RiskCoverage
-from drrej.core.kernels import LOSSES, block_sums
+from drrej.core.kernels import block_sums
 from drrej.core.losses.learned import FEATURES, NEEDS, LearnedLoss, Learner, LearningRows, error_probability, predict
+from drrej.core.losses.plain import LOSSES
 
 
 def biased_model(rows: int, classes: int, seed: int) -> tuple[np.ndarray, np.ndarray]:

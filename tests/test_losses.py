@@ -13,7 +13,8 @@ from reference import mp_losses
 
 from drrej import expected_losses
 from drrej.core import kernels as losses
-from drrej.core.kernels import LOSSES, block_sums
+from drrej.core.kernels import block_sums
+from drrej.core.losses.plain import LOSSES
 
 CLASSES = [2, 3, 10, 31, 32, 33, 100, 1000, 5000]
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from scipy.stats import binom, binomtest
 
 import drrej
-from drrej.core.calibration import lower_bound, proportion, rate_at_most, upper_bound
 from drrej.core.curves import RiskCoverage
+from drrej.core.intervals import lower_bound, proportion, rate_at_most, upper_bound
 
 graded = st.lists(st.tuples(st.integers(0, 6), st.booleans()), min_size=1, max_size=40)
 

@@ -8,7 +8,8 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from drrej.outputs.uris import redacted
+from drrej.cli.flags import in_flags
+from drrej.data.uris import redacted
 
 if TYPE_CHECKING:
     from drrej.engines.threads import Progress
@@ -20,7 +21,7 @@ _PATIENCE = 1.0
 
 def complain(message: str, kind: str = "error") -> None:
     """One line on standard error, whatever a file's name or a gate contains; never credentials."""
-    print(f"drrej: {kind}: {redacted(' '.join(message.splitlines()))}", file=sys.stderr)
+    print(f"drrej: {kind}: {redacted(in_flags(' '.join(message.splitlines())))}", file=sys.stderr)
 
 
 def say_notes(source: Source, quiet: bool) -> None:

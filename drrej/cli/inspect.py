@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from drrej.cli.flags import in_flags
 from drrej.cli.main import app
 from drrej.cli.options import Reading, grouped
 from drrej.cli.parameters import Command
@@ -23,4 +24,4 @@ def inspect(
     for number, path in enumerate(files):
         if number:
             typer.echo("")
-        typer.echo(describe(path, reading.source([path])))
+        typer.echo(in_flags(describe(path, reading.source([path]))))

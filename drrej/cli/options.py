@@ -251,6 +251,7 @@ class RatioChoice:
 
     def options(self, class_names: Sequence[str] | None = None) -> Any:
         """As the library takes them; a cost matrix that has names is put in the order of `class_names`."""
+        from drrej.core.losses.cost import CostMatrix
         from drrej.data.matrix import read_cost_matrix
         from drrej.pipeline.fit import DIVERGENCES, RatioOptions
 
@@ -260,7 +261,7 @@ class RatioChoice:
                 f"--divergence {self.divergence} is --alpha {DIVERGENCES[self.divergence]:g}, "
                 f"which contradicts --alpha {alpha:g}; give one of them"
             )
-        costs = None if self.cost_matrix is None else read_cost_matrix(self.cost_matrix, class_names)
+        costs = None if self.cost_matrix is None else CostMatrix(read_cost_matrix(self.cost_matrix, class_names))
         return RatioOptions(alpha, 1.0 if self.lam is None else self.lam, self.loss, costs, self.loss_column)
 
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from drrej.core.calibration import CONFIDENCE
 from drrej.core.curves import Curve, RiskCoverage
-from drrej.core.kernels import Floats
+from drrej.core.intervals import CONFIDENCE
+from drrej.core.types import Floats
 
 _BATCH = 20
 

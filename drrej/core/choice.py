@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from drrej.core.kernels import Floats
 from drrej.core.losses.learned import LearnedLoss, Learner, LearningRows, error_probability, predict
+from drrej.core.types import Floats
 
 FOLDS = 5
 PLAIN = ("zero-one", "brier", "log")

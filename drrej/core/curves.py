@@ -16,8 +16,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from drrej.core.calibration import rate_at_most
-from drrej.core.kernels import Floats
+from drrej.core.intervals import rate_at_most
+from drrej.core.types import Floats
 
 AURC_CONVENTION = "trapezoid over distinct losses, first risk extended to coverage 0"
 E_AURC_CONVENTION = "aurc minus that of all right rows before all wrong ones in two tie blocks"

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from drrej.core.curves import Curve
 from drrej.core.exact import Total
-from drrej.core.kernels import Floats
+from drrej.core.types import Floats
 
 STEPS = 200
 """Intervals between the order statistics that are kept."""

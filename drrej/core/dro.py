@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from drrej.core.errors import Infeasible
 from drrej.core.exact import Total
-from drrej.core.kernels import Floats
 from drrej.core.ratio import DensityRatio, fit_ratio
-from drrej.errors import Infeasible
+from drrej.core.types import Floats
 
 _SERIES = 0.01
 _TERMS = 8
@@ -69,7 +69,7 @@ def worst_case_in_ball(losses: Floats, alpha: float, radius: float) -> WorstCase
         raise Infeasible(f"every loss is {worst:.6g}, so every distribution on these rows has the same risk")
     if radius >= limit:
         raise Infeasible(
-            f"--radius {radius:g} allows all mass on the rows of the largest loss: the worst-case risk is that loss, "
+            f"`radius={radius:g}` allows all mass on the rows of the largest loss: the worst-case risk is that loss, "
             f"{worst:.6g}, and no lambda belongs to it; the radius must be below {limit:.6g}"
         )
     return worst_case(ordered, alpha, math.exp(_log_lambda(ordered, alpha, radius)))

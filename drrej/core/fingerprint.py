@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from drrej.core.kernels import AnyFloats, BlockSums
+from drrej.core.kernels import BlockSums
+from drrej.core.types import AnyFloats
 
 KEPT = 16
 CLEAR_SHARE = 1 / 8

@@ -45,13 +45,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from drrej.core.calibration import lower_bound, upper_bounds
 from drrej.core.curves import RiskCoverage
 from drrej.core.drift import ranks
-from drrej.core.kernels import Floats
+from drrej.core.errors import Infeasible
+from drrej.core.intervals import lower_bound, upper_bounds
 from drrej.core.ratio import DensityRatio
 from drrej.core.thresholds import cutoff_after
-from drrej.errors import Infeasible
+from drrej.core.types import Floats
 
 _BETWEEN = 10
 """Candidates from one stored quantile to the next."""
@@ -216,7 +216,7 @@ def best_look(looks: Looks, rows: int, risk: float, confidence: float) -> Certif
 
 def _too_risky(looks: Looks, rows: int, risk: float, confidence: float) -> str:
     bounds = looks.bounds
-    start = f"--risk {risk:g} --confidence {confidence:g} cannot be certified on {rows} rows: "
+    start = f"`risk={risk:g}` `confidence={confidence:g}` cannot be certified on {rows} rows: "
     if not bounds.size or float(bounds.min()) >= 1.0:
         return start + "nothing could be bounded; more rows are needed"
     best = int(np.argmin(bounds))
@@ -253,7 +253,7 @@ def certified_coverage(
         return Certified(None, points.rows, points.total_errors, 1.0, delta)
     bound = lower_bound(reachable, points.rows, delta)
     raise Infeasible(
-        f"--coverage {coverage:g} --confidence {confidence:g} cannot be certified on {points.rows} rows: the ratio is "
+        f"`coverage={coverage:g}` `confidence={confidence:g}` cannot be certified on {points.rows} rows: the ratio is "
         f"0 from a loss of {ratio.flat_start:.6g} on, and coverage below it is only known to be at least {bound:.6g}; "
         "lower alpha or raise lambda in 'drrej fit', or use more rows"
     )

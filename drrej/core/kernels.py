@@ -23,15 +23,12 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-AnyFloats = NDArray[np.floating[Any]]
-Precision = Literal["auto", "float64"]
-InputKind = Literal["logits", "probs"]
+from drrej.core.types import AnyFloats, Floats, Precision
 
 ROW_MAJOR = 32
 """From this many classes on, rows are reduced one by one (numpy's fast argmax needs 32 values in a row)."""
@@ -67,52 +64,6 @@ class BlockSums:
     prediction: NDArray[np.int64]
     largest: Floats
     at: tuple[GapSums, ...]
-
-
-def log_loss(sums: GapSums) -> Floats:
-    """Entropy of the calibrated probabilities, the paper's choice."""
-    assert sums.v is not None
-    loss: Floats = sums.log_weight - sums.v / (1.0 + sums.s)
-    return loss
-
-
-def zero_one_loss(sums: GapSums) -> Floats:
-    """1 - max p (Chow)."""
-    loss: Floats = sums.s / (1.0 + sums.s)
-    return loss
-
-
-def brier_loss(sums: GapSums) -> Floats:
-    """1 - sum p^2."""
-    assert sums.q is not None
-    s = sums.s
-    loss: Floats = (s * (2.0 + s) - sums.q) / np.square(1.0 + s)
-    return loss
-
-
-@dataclass(frozen=True)
-class Loss:
-    """A loss: its formula, the sums it needs, and its largest possible value for K classes."""
-
-    expected: Callable[[GapSums], Floats]
-    needs: str
-    bound: Callable[[int], float]
-
-
-LOSSES: dict[str, Loss] = {
-    "log": Loss(log_loss, "v", lambda k: float(np.log(k))),
-    "zero-one": Loss(zero_one_loss, "", lambda k: 1.0 - 1.0 / k),
-    "brier": Loss(brier_loss, "q", lambda k: 1.0 - 1.0 / k),
-}
-
-
-def expected_losses(
-    logits: AnyFloats, loss: str = "log", temperature: float = 1.0, precision: Precision = "auto"
-) -> Floats:
-    """L'(x) of each row of `logits` (rows x classes)."""
-    kind = LOSSES[loss]
-    sums = block_sums(logits, [1.0 / temperature], needs=kind.needs, precision=precision)
-    return kind.expected(sums.at[0])
 
 
 def block_sums(

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from drrej.core.kernels import Floats
+from drrej.core.types import Floats
 
 _SAMPLE = 4096
 _MAX_STEPS = 200

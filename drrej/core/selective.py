@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from drrej.core.kernels import Floats
+from drrej.core.types import Floats
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from drrej.core.exact import Total
-from drrej.core.kernels import AnyFloats, Floats, Precision, block_sums
+from drrej.core.kernels import block_sums
+from drrej.core.types import AnyFloats, Floats, Precision
 
 MIN_TEMPERATURE = 1e-3
 MAX_TEMPERATURE = 1e3

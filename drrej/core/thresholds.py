@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from drrej.core.calibration import exact_decimal, rate_at_most
 from drrej.core.curves import RiskCoverage
+from drrej.core.errors import Infeasible, OptionError
+from drrej.core.intervals import exact_decimal, rate_at_most
 from drrej.core.ratio import DensityRatio
-from drrej.errors import Infeasible, OptionError
 
 RULES = ("tau", "coverage", "risk", "max-loss")
 METHODS = ("fixed-sequence", "sgr")
@@ -42,15 +42,15 @@ class Rule:
             "max-loss": (self.target > 0, "above 0"),
         }[self.kind]
         if not (inside and math.isfinite(self.target)):
-            raise OptionError(f"--{self.kind} {self.target:g}: it must be {allowed}")
+            raise OptionError(f"`{self.kind}={self.target:g}`: it must be {allowed}")
         if self.confidence is not None and self.kind not in ("risk", "coverage"):
-            raise OptionError(f"--confidence goes with --risk or --coverage, not with --{self.kind}")
+            raise OptionError(f"`confidence` goes with `risk` or `coverage`, not with `{self.kind}`")
         if self.confidence is not None and not 0 < self.confidence < 1:
-            raise OptionError(f"--confidence {self.confidence:g}: it must be above 0 and below 1, e.g. 0.95")
+            raise OptionError(f"`confidence={self.confidence:g}`: it must be above 0 and below 1, e.g. 0.95")
         if self.method is not None and (self.kind != "risk" or self.confidence is None):
-            raise OptionError("--method goes with --risk R --confidence P")
+            raise OptionError("`method` goes with `risk=R` `confidence=P`")
         if self.method not in (None, *METHODS):
-            raise OptionError(f"--method {self.method}: it must be one of {', '.join(METHODS)}")
+            raise OptionError(f"`method={self.method}`: it must be one of {', '.join(METHODS)}")
 
     @property
     def needs_labels(self) -> bool:
@@ -74,7 +74,7 @@ def _cutoff_for_coverage(target: float, ratio: DensityRatio, points: RiskCoverag
     reachable, _ = points.below(ratio.flat_start)
     if wanted > reachable:
         raise Infeasible(
-            f"--coverage {target:g} cannot be reached: the ratio is 0 on {points.rows - reachable} of "
+            f"`coverage={target:g}` cannot be reached: the ratio is 0 on {points.rows - reachable} of "
             f"{points.rows} rows, so coverage ends at {reachable / points.rows:.6g}; "
             "lower alpha or raise lambda in 'drrej fit'"
         )
@@ -88,10 +88,10 @@ def _cutoff_for_risk(target: float, ratio: DensityRatio, points: RiskCoverage) -
     candidates = np.flatnonzero(held & (points.accepted <= reachable))
     if not candidates.size:
         if not reachable:
-            raise Infeasible(f"--risk {target:g} cannot be reached: the ratio is 0 on every row")
+            raise Infeasible(f"`risk={target:g}` cannot be reached: the ratio is 0 on every row")
         lowest = int(np.argmin((points.errors / points.accepted)[points.accepted <= reachable]))
         raise Infeasible(
-            f"--risk {target:g} cannot be reached: the lowest error rate among accepted rows is "
+            f"`risk={target:g}` cannot be reached: the lowest error rate among accepted rows is "
             f"{points.errors[lowest] / points.accepted[lowest]:.6g}, at coverage "
             f"{points.accepted[lowest] / points.rows:.6g}"
         )

@@ -68,12 +68,12 @@ def find_logits(
         return LogitColumns(names, "wide", prefix + "*")
     candidates = lists or [f"{prefix}*" for prefix in families]
     if candidates:
-        raise DumpError(f"{where}: several columns may hold the logits ({shown(candidates)}); choose with --logits")
+        raise DumpError(f"{where}: several columns may hold the logits ({shown(candidates)}); choose with `logits`")
     one = any(pa.types.is_floating(field.type) for field in schema)
-    hint = " (add --binary if it is one score per row, that of class 1)" if one else ""
+    hint = " (add `binary=True` if it is one score per row, that of class 1)" if one else ""
     raise DumpError(
         f"{where}: no logit columns found (no 'logits', no list of floats, no columns like logit_0, logit_1, ...); "
-        f"choose with --logits among: {shown(schema.names)}{hint}"
+        f"choose with `logits` among: {shown(schema.names)}{hint}"
     )
 
 
@@ -83,15 +83,15 @@ def _asked_for(schema: pa.Schema, wanted: str, binary: bool, where: str) -> Logi
         if is_float_list(data_type):
             if binary:
                 raise DumpError(
-                    f"{where}: column '{wanted}' holds a list per row, but --binary means one score per row"
+                    f"{where}: column '{wanted}' holds a list per row, but `binary=True` means one score per row"
                 )
             return LogitColumns((wanted,), "list", wanted)
         if pa.types.is_floating(data_type):
             if binary:
                 return LogitColumns((wanted,), "score", wanted)
             raise DumpError(
-                f"{where}: column '{wanted}' holds one score per row; add --binary if it is the score of class 1, "
-                "or name the columns of all classes with --logits 'PREFIX*'"
+                f"{where}: column '{wanted}' holds one score per row; add `binary=True` if it is the score of class 1, "
+                "or name the columns of all classes with `logits='PREFIX*'`"
             )
         raise DumpError(
             f"{where}: column '{wanted}' is {data_type}; logits must be a list of floating-point numbers per row "
@@ -100,10 +100,10 @@ def _asked_for(schema: pa.Schema, wanted: str, binary: bool, where: str) -> Logi
     if any(ch in wanted for ch in "*?["):
         if binary:
             raise DumpError(
-                f"{where}: --binary means one score per row; name that column with --logits, not '{wanted}'"
+                f"{where}: `binary=True` means one score per row; name that column with `logits`, not '{wanted}'"
             )
         return _glob(schema, wanted, where)
-    raise DumpError(f"{where}: there is no column '{wanted}'; choose with --logits among: {shown(schema.names)}")
+    raise DumpError(f"{where}: there is no column '{wanted}'; choose with `logits` among: {shown(schema.names)}")
 
 
 def _glob(schema: pa.Schema, pattern: str, where: str) -> LogitColumns:
@@ -112,14 +112,14 @@ def _glob(schema: pa.Schema, pattern: str, where: str) -> LogitColumns:
         prefix = pattern[:-1]
         names = [name for name in schema.names if _is_member(name, prefix)] or names
     if not names:
-        raise DumpError(f"{where}: no column matches --logits '{pattern}'; columns: {shown(schema.names)}")
+        raise DumpError(f"{where}: no column matches `logits='{pattern}'`; columns: {shown(schema.names)}")
     if len(names) == 1 and is_float_list(schema.field(names[0]).type):
         return LogitColumns((names[0],), "list", names[0])
     not_float = [name for name in names if not pa.types.is_floating(schema.field(name).type)]
     if not_float:
         kind = schema.field(not_float[0]).type
         raise DumpError(
-            f"{where}: column '{not_float[0]}' matches --logits '{pattern}' but is {kind}; "
+            f"{where}: column '{not_float[0]}' matches `logits='{pattern}'` but is {kind}; "
             "logits must be floating-point numbers: cast it to float32"
         )
     numbered: dict[int, str] = {}
@@ -128,19 +128,19 @@ def _glob(schema: pa.Schema, pattern: str, where: str) -> LogitColumns:
         match = _FAMILY.fullmatch(name)
         if match is None:
             raise DumpError(
-                f"{where}: column '{name}' matches --logits '{pattern}' but does not end in a class number; "
+                f"{where}: column '{name}' matches `logits='{pattern}'` but does not end in a class number; "
                 "rename the columns to prefix + 0, 1, ... in class order"
             )
         prefixes.add(match[1])
         numbered[int(match[2])] = name
     if len(prefixes) > 1:
         families = shown([f"{prefix}*" for prefix in sorted(prefixes)])
-        raise DumpError(f"{where}: --logits '{pattern}' matches several families of columns ({families}); choose one")
+        raise DumpError(f"{where}: `logits='{pattern}'` matches several families of columns ({families}); choose one")
     if sorted(numbered) != list(range(len(numbered))) or len(names) < 2:
         missing = next(i for i in range(len(numbered) + 1) if i not in numbered)
         prefix = prefixes.pop()
         raise DumpError(
-            f"{where}: --logits '{pattern}' matches {len(names)} columns but '{prefix}{missing}' is missing; "
+            f"{where}: `logits='{pattern}'` matches {len(names)} columns but '{prefix}{missing}' is missing; "
             f"classes must be numbered 0 to K-1"
         )
     return LogitColumns(tuple(numbered[i] for i in range(len(numbered))), "wide", pattern)
@@ -158,7 +158,7 @@ def _only_score(schema: pa.Schema, where: str, label: str) -> LogitColumns:
     if len(scores) == 1:
         return LogitColumns((scores[0],), "score", scores[0])
     what = f"several floating-point columns ({shown(scores)})" if scores else "no floating-point column (only lists?)"
-    raise DumpError(f"{where}: --binary needs one score per row but there is {what}; choose with --logits")
+    raise DumpError(f"{where}: `binary=True` needs one score per row but there is {what}; choose with `logits`")
 
 
 def _families(schema: pa.Schema) -> dict[str, tuple[str, ...]]:
@@ -182,7 +182,7 @@ def find_label(names: Sequence[str], wanted: str | None, where: str) -> str:
         return label
     if wanted is None:
         raise DumpError(
-            f"{where}: there is no column 'label'; choose one with --label (columns: {shown(names)}) "
-            "or bring labels with --labels-from FILE --join-on COL"
+            f"{where}: there is no column 'label'; choose one with `label` (columns: {shown(names)}) "
+            "or bring labels with `labels_from=FILE` `join_on=COL`"
         )
-    raise DumpError(f"{where}: there is no label column '{label}'; choose one with --label among: {shown(names)}")
+    raise DumpError(f"{where}: there is no label column '{label}'; choose one with `label` among: {shown(names)}")

@@ -15,7 +15,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from drrej.core.kernels import AnyFloats, BlockSums, Floats, InputKind, Precision, block_sums
+from drrej.core.kernels import BlockSums, block_sums
+from drrej.core.types import AnyFloats, Floats, InputKind, Precision
 from drrej.data import layouts as arrays
 from drrej.data.columns import LABEL, LogitColumns, storage_type
 from drrej.data.footers import READ_ERRORS, open_parquet
@@ -213,7 +214,7 @@ class Dump:
         except pa.ArrowException:
             raise DumpError(
                 f"{part.name}: column '{name}' is {column.type} but {data_type} in {self.parts[0].name}; "
-                "write it in one type, or leave it out with --keep"
+                "write it in one type, or leave it out with `keep`"
             ) from None
 
     def block(self, part: Part, first_row: int, batch: pa.RecordBatch, labelled: bool) -> Block:

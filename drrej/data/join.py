@@ -80,7 +80,7 @@ class LabelJoin:
         if not self.skip_missing:
             block.report(nulls, "no key (null)", "every row needs its key", column=self.on)
             missing = np.setdiff1d(np.flatnonzero(found < 0), nulls)
-            remedy = f"add it to {self.file}, or leave such rows out with --on-missing-label skip"
+            remedy = f"add it to {self.file}, or leave such rows out with `on_missing_label=skip`"
             example = f"key {keys[missing[0]]}" if missing.size else ""
             block.report(missing, f"no label in {self.file}", remedy, example, column=self.on)
         return found
@@ -123,7 +123,7 @@ class _Labels:
             name = options.label or LABEL
             if name not in schema.names:
                 raise DumpError(
-                    f"{part.name}: there is no column '{name}'; choose the label column with --label among: "
+                    f"{part.name}: there is no column '{name}'; choose the label column with `label` among: "
                     f"{shown(schema.names)}"
                 )
             table = pq.ParquetFile(part.path, filesystem=part.filesystem()).read([on, name])

@@ -41,7 +41,7 @@ class LabelKind:
         unknown = np.flatnonzero(np.asarray(codes.is_null()) & ~np.asarray(array.is_null()))
         if unknown.size:
             example = f"'{array[int(unknown[0])].as_py()}'"
-            remedy = f"name every class with --classes, in the order of the logits (now: {shown(self.names)})"
+            remedy = f"name every class with `classes`, in the order of the logits (now: {shown(self.names)})"
             report(unknown, "a label that is not among the classes", remedy, example)
         numbers: NDArray[np.int64] = codes.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
         return numbers
@@ -63,7 +63,7 @@ def label_kind(data_type: pa.DataType, names: Sequence[str] | None, classes: int
     if is_text(data_type):
         if known is None:
             raise DumpError(
-                f"{where}: labels are text; name the classes in the order of the logits with --classes A,B,..."
+                f"{where}: labels are text; name the classes in the order of the logits with `classes=A,B,...`"
             )
     elif not (pa.types.is_integer(data_type) or pa.types.is_floating(data_type) or pa.types.is_boolean(data_type)):
         kind = "null in every row" if pa.types.is_null(data_type) else str(data_type)

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from drrej.core.kernels import AnyFloats
+from drrej.core.types import AnyFloats
 
 
 class Report(Protocol):
@@ -24,7 +24,7 @@ class Report(Protocol):
 
 
 _DROP = "drop or fix these rows"
-_LOGITS = "rescale them; or are these logits? then leave out --input probs"
+_LOGITS = "rescale them; or are these logits? then leave out `input=probs`"
 _SUM_TOLERANCE = {2: 5e-3, 4: 1e-4, 8: 1e-6}
 _FEW = 64
 
@@ -83,7 +83,7 @@ def scores_from_columns(arrays: Sequence[pa.Array], report: Report) -> AnyFloats
 
 
 def scores_from_score(array: pa.Array, probabilities: bool, report: Report) -> AnyFloats:
-    """(rows x 2) of the one score of class 1 (`--binary`)."""
+    """(rows x 2) of the one score of class 1 (`binary=True`)."""
     missing = _null_rows(array)
     report(missing, "no value (null)", _DROP)
     score = _to_numpy(array).copy()
@@ -94,7 +94,7 @@ def scores_from_score(array: pa.Array, probabilities: bool, report: Report) -> A
         return scores.T
     outside = np.flatnonzero((score < 0) | (score > 1))
     if outside.size:
-        remedy = "a probability of class 1 is needed; are these logits? then leave out --input probs"
+        remedy = "a probability of class 1 is needed; are these logits? then leave out `input=probs`"
         report(outside, "a score outside [0, 1]", remedy, f"{score[outside[0]]:g}")
         score[outside] = 0
     # 1 - p in float64, so that it does not depend on the type p is stored in.

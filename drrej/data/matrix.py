@@ -8,23 +8,22 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from drrej.core.losses.cost import CostMatrix
 from drrej.errors import OptionError
 
 _SHAPE = "K rows (true classes) of K numbers (actions), with or without class names in the first row and column"
 
 
-def read_cost_matrix(path: str, names: Sequence[str] | None = None) -> CostMatrix:
+def read_cost_matrix(path: str, names: Sequence[str] | None = None) -> tuple[tuple[float, ...], ...]:
     """Read a matrix. Where it has class names and `names` are known, it is put in their order."""
     cells = _without_blank(_cells(path))
     actions, trues, values = _split(cells, path)
     if any(len(row) != len(values) for row in values) or len(values) < 2:
-        raise OptionError(f"--cost-matrix {path}: it must be square: {_SHAPE}")
+        raise OptionError(f"`cost_matrix={path}`: it must be square: {_SHAPE}")
     if actions is not None and trues is not None and sorted(actions) != sorted(trues):
-        raise OptionError(f"--cost-matrix {path}: its rows and columns name different classes")
+        raise OptionError(f"`cost_matrix={path}`: its rows and columns name different classes")
     rows_order = _order(trues, names, len(values), path)
     columns_order = _order(actions, names or trues, len(values), path)
-    return CostMatrix(tuple(tuple(values[i][j] for j in columns_order) for i in rows_order))
+    return tuple(tuple(values[i][j] for j in columns_order) for i in rows_order)
 
 
 def _cells(path: str) -> list[list[Any]]:
@@ -36,9 +35,9 @@ def _cells(path: str) -> list[list[Any]]:
                 return _json(json.load(stream), path)
             return [list(row) for row in csv.reader(stream)]
     except OSError as error:
-        raise OptionError(f"--cost-matrix {path}: cannot be read ({error.strerror or error})") from None
+        raise OptionError(f"`cost_matrix={path}`: cannot be read ({error.strerror or error})") from None
     except (ValueError, csv.Error) as error:
-        raise OptionError(f"--cost-matrix {path}: not readable ({' '.join(str(error).split())})") from None
+        raise OptionError(f"`cost_matrix={path}`: not readable ({' '.join(str(error).split())})") from None
 
 
 def _parquet(path: str) -> list[list[Any]]:
@@ -48,7 +47,7 @@ def _parquet(path: str) -> list[list[Any]]:
     try:
         table = pq.read_table(path)
     except pa.ArrowException as error:
-        raise OptionError(f"--cost-matrix {path}: not a readable parquet file ({error})") from None
+        raise OptionError(f"`cost_matrix={path}`: not a readable parquet file ({error})") from None
     columns = [column.to_pylist() for column in table.columns]
     body = [list(row) for row in zip(*columns, strict=True)]
     header: list[Any] = list(table.column_names)
@@ -64,7 +63,7 @@ def _json(tree: Any, path: str) -> list[list[Any]]:
         actions = list(next(iter(tree.values())))
         rows = [[true, *(row.get(action) for action in actions)] for true, row in tree.items()]
         return [["", *actions], *rows]
-    raise OptionError(f"--cost-matrix {path}: a list of rows or an object of objects is expected: {_SHAPE}")
+    raise OptionError(f"`cost_matrix={path}`: a list of rows or an object of objects is expected: {_SHAPE}")
 
 
 def _without_blank(cells: list[list[Any]]) -> list[list[Any]]:
@@ -94,10 +93,10 @@ def _is_cost(cell: Any) -> bool:
 
 def _number(cell: Any, path: str) -> float:
     if isinstance(cell, bool) or not _is_cost(cell):
-        raise OptionError(f"--cost-matrix {path}: '{cell}' is not a number; expected: {_SHAPE}")
+        raise OptionError(f"`cost_matrix={path}`: '{cell}' is not a number; expected: {_SHAPE}")
     value = float(cell)
     if not (math.isfinite(value) and value >= 0):
-        raise OptionError(f"--cost-matrix {path}: a cost of {value:g}; costs are finite and not negative")
+        raise OptionError(f"`cost_matrix={path}`: a cost of {value:g}; costs are finite and not negative")
     return value
 
 
@@ -105,9 +104,9 @@ def _order(found: list[str] | None, names: Sequence[str] | None, count: int, pat
     if found is None or names is None:
         return list(range(count))
     if len(set(found)) < len(found):
-        raise OptionError(f"--cost-matrix {path}: it names a class twice")
+        raise OptionError(f"`cost_matrix={path}`: it names a class twice")
     missing = [name for name in names if name not in found]
     if missing or len(found) != len(names):
         known = ", ".join(names)
-        raise OptionError(f"--cost-matrix {path}: its names are not those of the classes ({known})")
+        raise OptionError(f"`cost_matrix={path}`: its names are not those of the classes ({known})")
     return [found.index(name) for name in names]

@@ -65,7 +65,7 @@ def open_dump(arguments: Sequence[str], options: DumpOptions, labelled: bool, sp
             _check_label(schema, label, options, shape.classes, parts[number], parts[first])
     if options.classes is not None and len(options.classes) != shape.classes:
         raise DumpError(
-            f"{parts[first].name}: column '{shape.columns.pattern}' has {shape.classes} scores per row but --classes "
+            f"{parts[first].name}: column '{shape.columns.pattern}' has {shape.classes} scores per row but `classes` "
             f"names {len(options.classes)} classes; name each class once, in the order of the logits"
         )
     return Dump(
@@ -147,7 +147,7 @@ def _class_count(file: pq.ParquetFile, columns: LogitColumns, part: Part) -> int
     if classes == 1:
         raise DumpError(
             f"{part.name}: column '{name}' has one score per row; "
-            "store it as a plain floating-point column and add --binary if it is the score of class 1"
+            "store it as a plain floating-point column and add `binary=True` if it is the score of class 1"
         )
     if classes == 0:
         raise DumpError(f"{part.name}: column '{name}' has no scores: its lists are empty")
@@ -164,7 +164,7 @@ def _first_length(file: pq.ParquetFile, name: str, part: Part) -> int:
                 return int(values[counts.argmax()])
     except READ_ERRORS as error:
         raise DumpError(f"{part.name}: cannot be read ({one_line(error)}); is it complete? write it again") from None
-    raise DumpError(f"{part.name}: column '{name}' is null in every row; is it the right column? (see --logits)")
+    raise DumpError(f"{part.name}: column '{name}' is null in every row; is it the right column? (see `logits`)")
 
 
 def _row_groups(file: pq.ParquetFile, number: int, part: Part) -> list[RowGroup]:
@@ -188,7 +188,7 @@ def _find_labels(
 ) -> tuple[str | None, LabelKind | None, LabelJoin | None]:
     if (options.labels_from is None) != (options.join_on is None):
         raise OptionError(
-            "--labels-from FILE and --join-on COL go together: COL is the key column that both files have"
+            "`labels_from=FILE` and `join_on=COL` go together: COL is the key column that both files have"
         )
     label = options.label or LABEL
     known = label if label in schema.names else None

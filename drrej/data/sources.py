@@ -19,8 +19,8 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.fs as pafs
 
+from drrej.data.uris import below, redacted
 from drrej.errors import DumpError
-from drrej.outputs.uris import below, redacted
 
 STDIN = "-"
 _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"

@@ -20,7 +20,7 @@ _COMPARE: dict[str, Callable[[float, float], bool]] = {
 }
 _NUMBER = r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
 _GATE = re.compile(rf"\s*([A-Za-z_][\w.@=+-]*?)\s*(>=|<=|>|<)\s*({_NUMBER})\s*")
-_HINT = "write METRIC OP NUMBER and quote the gate, e.g. --gate 'accuracy >= 0.97'"
+_HINT = "write METRIC OP NUMBER and quote the gate, e.g. `gate='accuracy >= 0.97'`"
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from drrej.core.calibration import exact_decimal, proportion
 from drrej.core.curves import Curve
+from drrej.core.intervals import exact_decimal, proportion
 from drrej.errors import GateError
 
 DEFAULT_POINTS = (

@@ -22,11 +22,12 @@ from numpy.typing import NDArray
 from drrej._version import __version__
 from drrej.core.bounds import RatioBound
 from drrej.core.choice import Candidate
-from drrej.core.kernels import LOSSES, Floats, InputKind, Precision
 from drrej.core.losses.cost import CostMatrix
 from drrej.core.losses.learned import FEATURES, LearnedLoss
+from drrej.core.losses.plain import LOSSES
 from drrej.core.losses.rowloss import RowLoss
 from drrej.core.ratio import DensityRatio
+from drrej.core.types import Floats, InputKind, Precision
 from drrej.errors import RejectorError
 
 FORMAT = "drrej-rejector/1"
@@ -213,7 +214,7 @@ class Rejector:
 
     @property
     def has_classes(self) -> bool:
-        """Whether rows have logits; if not, they only bring a loss of their own (`--loss column` without -r)."""
+        """Whether rows have logits; if not, they only bring a loss of their own."""
         return self.calibration is None or self.calibration.method != "none"
 
     def need_ratio(self) -> Ratio:

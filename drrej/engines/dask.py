@@ -69,7 +69,7 @@ class Cluster:
         self.local_workers = int(match[1]) if match else None
         if self.local_workers == 0 or (match is None and "://" not in self.address):
             raise OptionError(
-                f"--cluster {self.address}: write local:N for N worker processes on this machine, or the address of "
+                f"`cluster={self.address}`: write local:N for N worker processes on this machine, or the address of "
                 "a Dask scheduler such as tcp://host:8786"
             )
         import_distributed()
@@ -104,7 +104,7 @@ class Cluster:
                 )
             return distributed.Client(self._local, timeout=CONNECT_SECONDS, set_as_default=False)
         except (OSError, RuntimeError) as error:
-            raise ClusterError(f"--cluster {self.address}: the workers do not start ({_one_line(error)})") from None
+            raise ClusterError(f"`cluster={self.address}`: the workers do not start ({_one_line(error)})") from None
 
     def _check_workers(self) -> None:
         """Raise unless there are workers and all of them run what this client runs; a lost one does not matter."""
@@ -284,7 +284,7 @@ def import_distributed() -> Any:
     try:
         import distributed
     except ImportError:
-        raise OptionError("--cluster needs the package distributed: pip install 'drrej[cluster]'") from None
+        raise OptionError("`cluster` needs the package distributed: pip install 'drrej[cluster]'") from None
     return distributed
 
 

@@ -180,7 +180,7 @@ def map_blocks(
     if suspicious and any_rows and dump.input == "logits" and not dump.binary:
         raise DumpError(
             f"{dump.parts[0].name}: column '{dump.columns.pattern}': every row lies in [0, 1] and sums to 1, so these "
-            "are probabilities, not logits; add --input probs"
+            "are probabilities, not logits; add `input=probs`"
         )
     problems.raise_first()
 

@@ -14,9 +14,10 @@ from types import TracebackType
 import pyarrow as pa
 import pyarrow.fs as pafs
 
+from drrej.data.uris import below, is_uri, redacted
 from drrej.errors import ClusterError, DrrejError, OutputError
 from drrej.outputs.files import OutputDirectory, cannot_write
-from drrej.outputs.uris import below, is_uri, open_uri, redacted, told, upload
+from drrej.outputs.remote import open_uri, told, upload
 
 SUCCESS = "_SUCCESS"
 NOTES = "_drrej"
@@ -49,7 +50,7 @@ class StagedDirectory(OutputDirectory):
         except BlockingIOError:
             os.close(self._lock)
             raise OutputError(
-                f"{self.target}: another run is writing it; wait for it or choose another with -o"
+                f"{self.target}: another run is writing it; wait for it or choose another with `output`"
             ) from None
         except OSError as error:
             raise cannot_write(target, error) from None
@@ -82,7 +83,7 @@ class RemoteDirectory(OutputDirectory):
     """A dataset below a URI. Workers write to `root`; what this process writes goes to `path` and is uploaded.
 
     There is no rename: files appear one by one, each whole, and the dataset is complete when `_SUCCESS` is there. It is
-    written last, and with --force it is the first to go.
+    written last, and with `force=True` it is the first to go.
     """
 
     def __init__(self, target: str, force: bool = False) -> None:
@@ -97,7 +98,7 @@ class RemoteDirectory(OutputDirectory):
             present = self._present()
             unfinished = SUCCESS not in present and any(name.startswith(f"{NOTES}/") for name in present)
             if present and not unfinished and not force:
-                raise OutputError(f"{self.target}: there is a dataset already; use --force to replace it")
+                raise OutputError(f"{self.target}: there is a dataset already; use `force=True` to replace it")
             check_only_masks(self.target, present)
 
     def _present(self) -> list[str]:
@@ -121,7 +122,7 @@ class RemoteDirectory(OutputDirectory):
         """Raise when an input lies below the URI that is to be replaced."""
         for path in inputs:
             if path.startswith(self._key + "/"):
-                raise OutputError(f"{self.target}: the input {path} lies in it; choose another directory with -o")
+                raise OutputError(f"{self.target}: the input {path} lies in it; choose another directory with `output`")
 
     def commit(self) -> None:
         """Upload what is in `path`, remove what does not belong to the dataset, then say that it is complete."""
@@ -181,5 +182,5 @@ def check_only_masks(target: str, names: Iterable[str]) -> None:
         if not name.endswith(".parquet") and not hidden:
             raise OutputError(
                 f"{target}: the directory holds other files than masks ({name}), so it will not be replaced; "
-                "choose another with -o"
+                "choose another with `output`"
             )

@@ -19,9 +19,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO
 
+from drrej.data.uris import is_uri, redacted
 from drrej.errors import OutputError
-from drrej.outputs import uris as remote
-from drrej.outputs.uris import is_uri, redacted
+from drrej.outputs import remote
 
 STDOUT = "-"
 _MARK = ".drrej-tmp-"
@@ -119,7 +119,7 @@ class OutputFile:
             elif self.target != STDOUT:
                 shutil.copyfileobj(content, files.enter_context(open(self.target, "wb")), 1 << 20)
             elif sys.stdout is None:
-                raise OutputError("standard output: it is closed; name a file with -o")
+                raise OutputError("standard output: it is closed; name a file with `output`")
             else:
                 shutil.copyfileobj(content, sys.stdout.buffer, 1 << 20)
                 sys.stdout.buffer.flush()
@@ -129,7 +129,7 @@ class OutputFile:
         os.fsync(self._lock.fileno())
         if os.path.lexists(self.final):
             if not self._force:
-                raise OutputError(f"{self.target}: it has come to exist meanwhile; use --force to overwrite")
+                raise OutputError(f"{self.target}: it has come to exist meanwhile; use `force=True` to overwrite")
             os.chmod(self.path, stat.S_IMODE(self.final.stat().st_mode))
         os.replace(self.path, self.final)
 
@@ -179,7 +179,7 @@ def check_free(target: str, force: bool) -> None:
     if os.path.isdir(final):
         raise OutputError(f"{target}: it is a directory; name a file in it")
     if os.path.lexists(final) and not force:
-        raise OutputError(f"{target}: it exists already; use --force to overwrite")
+        raise OutputError(f"{target}: it exists already; use `force=True` to overwrite")
     check_folder(target, folder)
 
 
@@ -192,7 +192,7 @@ def check_folder(target: str, folder: str) -> None:
     if not os.path.isdir(folder):
         raise OutputError(f"{target}: {os.path.dirname(target) or folder} is not a directory")
     if not os.access(folder, os.W_OK):
-        raise OutputError(f"{target}: the directory is not writable; choose another with -o")
+        raise OutputError(f"{target}: the directory is not writable; choose another with `output`")
 
 
 def cannot_write(target: str, error: OSError) -> OutputError:
@@ -249,9 +249,9 @@ class OutputDirectory:
         self._committed = False
         if os.path.lexists(self.final):
             if not self.final.is_dir():
-                raise OutputError(f"{target}: it exists and is not a directory; choose another with -o")
+                raise OutputError(f"{target}: it exists and is not a directory; choose another with `output`")
             if any(self.final.iterdir()) and not force:
-                raise OutputError(f"{target}: the directory exists and is not empty; use --force to replace it")
+                raise OutputError(f"{target}: the directory exists and is not empty; use `force=True` to replace it")
             _check_replaceable(target, self.final)
         check_folder(self.target, str(self.final.parent))
         clear_leftovers(self.final.parent, self.final.name)
@@ -275,7 +275,7 @@ class OutputDirectory:
         """Raise when an input lies in the directory that is to be replaced."""
         for path in inputs:
             if os.path.realpath(path).startswith(f"{self.final}{os.sep}"):
-                raise OutputError(f"{self.target}: the input {path} lies in it; choose another directory with -o")
+                raise OutputError(f"{self.target}: the input {path} lies in it; choose another directory with `output`")
 
     def commit(self) -> None:
         """Rename the directory to its final name; one that was there before goes away afterwards."""
@@ -304,7 +304,7 @@ class OutputDirectory:
 
 
 def _check_replaceable(target: str, folder: Path) -> None:
-    """--force replaces a directory of masks, never somebody's home."""
+    """`force=True` replaces a directory of masks, never somebody's home."""
     for _, _, names in os.walk(folder):
         other = next(
             (name for name in names if not name.endswith(".parquet") and not name.startswith(("_", "."))), None
@@ -312,7 +312,7 @@ def _check_replaceable(target: str, folder: Path) -> None:
         if other is not None:
             raise OutputError(
                 f"{target}: the directory holds other files than masks ({other}), so it will not be replaced; "
-                "choose another with -o"
+                "choose another with `output`"
             )
 
 

@@ -27,10 +27,10 @@ def check_names(keep: Sequence[str], names: Sequence[str], where: str, own: Sequ
             output = "mask" if "rejected" in own else "output"
             raise DumpError(
                 f"{where}: the dump has a column '{name}', which the {output} uses itself; rename it or list the "
-                "columns to keep with --keep"
+                "columns to keep with `keep`"
             )
         if list(keep).count(name) > 1:
-            raise DumpError(f"--keep names the column '{name}' twice; once is enough")
+            raise DumpError(f"`keep` names the column '{name}' twice; once is enough")
 
 
 def _repeats(field: pa.Field) -> bool:

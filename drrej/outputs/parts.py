@@ -19,10 +19,11 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from drrej.data.sources import Part, one_line
+from drrej.data.uris import below, is_uri
 from drrej.errors import OutputError
 from drrej.outputs.datasets import NOTES
 from drrej.outputs.masks import ParquetMask
-from drrej.outputs.uris import below, is_uri, upload
+from drrej.outputs.remote import upload
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from drrej.core.bootstrap import Bootstrap, Counts, OrderedRows
 from drrej.core.curves import RiskCoverage
-from drrej.core.kernels import Floats
+from drrej.core.types import Floats
 from drrej.data import Block
 from drrej.documents.gates import lookup
 from drrej.documents.rejector import Rejector
@@ -34,13 +34,13 @@ def read_baseline(path: str) -> Report:
         with open(path, encoding="utf-8") as stream:
             report = json.load(stream)
     except OSError as error:
-        raise OptionError(f"--baseline {path}: cannot be read ({error.strerror})") from None
+        raise OptionError(f"`baseline={path}`: cannot be read ({error.strerror})") from None
     except ValueError:
-        raise OptionError(f"--baseline {path}: not a JSON document; give a report.json of 'drrej evaluate'") from None
+        raise OptionError(f"`baseline={path}`: not a JSON document; give a report.json of 'drrej evaluate'") from None
     if not isinstance(report, dict) or not str(report.get("format")).startswith("drrej-report/"):
-        raise OptionError(f"--baseline {path}: not a drrej report; give a report.json of 'drrej evaluate'")
+        raise OptionError(f"`baseline={path}`: not a drrej report; give a report.json of 'drrej evaluate'")
     if lookup(report, "base_accuracy") is None:
-        raise OptionError(f"--baseline {path}: a report without labels; there is no accuracy to compare with")
+        raise OptionError(f"`baseline={path}`: a report without labels; there is no accuracy to compare with")
     return report
 
 
@@ -70,7 +70,7 @@ def _square_and_add(now: Report, then: Report, name: str) -> Report:
 def keyed_rows(source: Source, rejector: Rejector, key: str, on_unseen: OnUnseen) -> KeyedRows:
     """The rows of the baseline's dump under its rejector."""
     dump = source.open(rejector, labelled=True)
-    check_columns(dump, [key], "--join-on")
+    check_columns(dump, [key], "`join_on`")
     decision = Decision(rejector, dump, on_unseen)
     loss = rejector.need_ratio().row_loss
     loss.check(dump.schema.names, dump.parts[0].name)
@@ -102,7 +102,7 @@ def paired_differences(now: KeyedRows, then: KeyedRows, key: str, bootstrap: Boo
 
 def _matched(now: KeyedRows, then: KeyedRows, key: str) -> tuple[Floats, NDArray[np.bool_], NDArray[np.bool_]]:
     """Losses, errors and decisions of the baseline in the order of the new rows."""
-    for rows, whose in ((now, "the dump"), (then, "--baseline-dump")):
+    for rows, whose in ((now, "the dump"), (then, "`baseline_dump`")):
         ordered = np.sort(rows.keys)
         repeated = np.flatnonzero(ordered[1:] == ordered[:-1])
         if repeated.size:
@@ -110,14 +110,14 @@ def _matched(now: KeyedRows, then: KeyedRows, key: str) -> tuple[Floats, NDArray
                 f"{whose}: column '{key}': the key {ordered[repeated[0]]} occurs more than once; keys must be unique"
             )
     if now.keys.dtype.kind != then.keys.dtype.kind:
-        raise DumpError(f"--baseline-dump: column '{key}' holds keys of another kind than the dump's")
+        raise DumpError(f"`baseline_dump`: column '{key}' holds keys of another kind than the dump's")
     order = np.argsort(then.keys, kind="stable")
     keys = then.keys[order]
     place = np.minimum(np.searchsorted(keys, now.keys), keys.size - 1)
     missing = np.flatnonzero(keys[place] != now.keys)
     if missing.size:
         raise DumpError(
-            f"--baseline-dump: {missing.size} of {now.keys.size} rows are not in it (column '{key}', the first is "
+            f"`baseline_dump`: {missing.size} of {now.keys.size} rows are not in it (column '{key}', the first is "
             f"{now.keys[missing[0]]}); both dumps must hold the same rows"
         )
     found = order[place]

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from drrej.core.calibration import CalibrationTally, LabelledRows
 from drrej.core.fingerprint import RowHashes, key_limit, row_keys
-from drrej.core.kernels import AnyFloats, Precision, block_sums
+from drrej.core.kernels import block_sums
 from drrej.core.temperature import NllSums, label_gaps, minimise, nll_sums
+from drrej.core.types import AnyFloats, Precision
 from drrej.data import Block, Dump
 from drrej.documents.rejector import BeforeAfter, Calibration, Rejector
 from drrej.engines.memory import available_memory

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from drrej.core.fingerprint import RowHashes, row_keys
-from drrej.core.kernels import Floats, Precision
 from drrej.core.losses.rowloss import RowLoss
+from drrej.core.types import Floats, Precision
 from drrej.data import Block, Dump, DumpOptions, open_dump
 from drrej.data.sources import Spools
 from drrej.documents.rejector import Columns, Rejector

@@ -15,9 +15,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from drrej.core.bootstrap import Bootstrap
-from drrej.core.calibration import proportion
 from drrej.core.curves import Curve
-from drrej.core.kernels import AnyFloats, BlockSums, Floats, log_loss, zero_one_loss
+from drrej.core.intervals import proportion
+from drrej.core.kernels import BlockSums
+from drrej.core.losses.plain import log_loss, zero_one_loss
+from drrej.core.types import AnyFloats, Floats
 from drrej.data import Block, Dump
 from drrej.documents.points import Point
 from drrej.errors import DumpError
@@ -55,17 +57,17 @@ class Rivals:
 
     def check(self, dump: Dump) -> None:
         """Raise unless the columns are there and hold what is needed."""
-        check_columns(dump, [score.column for score in self.scores], "--score")
-        check_columns(dump, self.masks, "--rejected")
+        check_columns(dump, [score.column for score in self.scores], "`score`")
+        check_columns(dump, self.masks, "`rejected`")
         for score in self.scores:
             kind = dump.schema.field(score.column).type
             if not (pa.types.is_floating(kind) or pa.types.is_integer(kind)):
-                raise DumpError(f"{dump.parts[0].name}: --score {score.column}: the column is {kind}, not numbers")
+                raise DumpError(f"{dump.parts[0].name}: `score={score.column}`: the column is {kind}, not numbers")
         for name in self.masks:
             kind = dump.schema.field(name).type
             if not (pa.types.is_boolean(kind) or pa.types.is_integer(kind)):
                 raise DumpError(
-                    f"{dump.parts[0].name}: --rejected {name}: the column is {kind}; it must be boolean (or 0 and 1)"
+                    f"{dump.parts[0].name}: `rejected={name}`: the column is {kind}; it must be boolean (or 0 and 1)"
                 )
 
     def rank(self, block: Block, sums: BlockSums, beta: float) -> dict[str, Floats]:

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from drrej.core.exact import Total
-from drrej.core.kernels import Floats
 from drrej.core.losses.cost import CostMatrix
+from drrej.core.types import Floats
 
 COST_SKELETON: dict[str, Any] = {"cost": {"value": None, "expected": None, "all": {"value": None, "expected": None}}}
 """The figures that a report has besides the others; a gate on `cost` means the realised cost per accepted row."""

@@ -67,22 +67,22 @@ class EvaluateOptions:
 
     def __post_init__(self) -> None:
         if self.bootstrap < 0:
-            raise OptionError(f"--bootstrap {self.bootstrap}: it must be 0 or more")
+            raise OptionError(f"`bootstrap={self.bootstrap}`: it must be 0 or more")
         if self.baseline is not None and self.baseline_dump is not None:
-            raise OptionError("give either --baseline or --baseline-dump")
+            raise OptionError("give either `baseline` or `baseline_dump`")
         needs_labels = {
-            "--bootstrap": self.bootstrap > 0,
-            "--by": self.by is not None,
-            "--compare": self.rivals.usual,
-            "--score": bool(self.rivals.scores),
-            "--rejected": bool(self.rivals.masks),
-            "--metric": bool(self.points),
-            "--baseline": self.baseline is not None,
-            "--baseline-dump": self.baseline_dump is not None,
+            "`bootstrap`": self.bootstrap > 0,
+            "`by`": self.by is not None,
+            "`compare`": self.rivals.usual,
+            "`score`": bool(self.rivals.scores),
+            "`rejected`": bool(self.rivals.masks),
+            "`metric`": bool(self.points),
+            "`baseline`": self.baseline is not None,
+            "`baseline_dump`": self.baseline_dump is not None,
         }
         given = [option for option, asked in needs_labels.items() if asked]
         if not self.labels and given:
-            raise OptionError(f"{given[0]} needs labels; it does not go with --no-labels")
+            raise OptionError(f"{given[0]} needs labels; it does not go with `labels=False`")
 
 
 def evaluate(
@@ -92,7 +92,7 @@ def evaluate(
     options = options or EvaluateOptions()
     threshold = rejector.need_threshold()
     if not rejector.has_classes:
-        raise OptionError("the rejector was made for rows without logits; evaluate it with --task regression")
+        raise OptionError("the rejector was made for rows without logits; evaluate it with `task=regression`")
     check_gates(gates, options)
     check_cost_gates(gates, rejector)
     head = {"format": FORMAT, "drrej_version": __version__}
@@ -120,7 +120,7 @@ def check_gates(gates: Sequence[Gate], options: EvaluateOptions) -> None:
     known = known_metrics(options)
     for gate in gates:
         if gate.point is not None and not options.labels:
-            raise OptionError(f"gate '{gate.text}' needs labels; it does not go with --no-labels")
+            raise OptionError(f"gate '{gate.text}' needs labels; it does not go with `labels=False`")
         gate.check_known(known)
 
 
@@ -173,8 +173,8 @@ def _evaluator(rejector: Rejector, dump: Dump, options: EvaluateOptions) -> Eval
     key = None if options.baseline_dump is None else options.baseline_dump.key
     options.rivals.check(dump)
     rejector.need_ratio().row_loss.check(dump.schema.names, dump.parts[0].name)
-    check_columns(dump, [] if grouping is None else grouping.columns, "--by")
-    check_columns(dump, [key] if key else [], "--join-on")
+    check_columns(dump, [] if grouping is None else grouping.columns, "`by`")
+    check_columns(dump, [key] if key else [], "`join_on`")
     decision = Decision(rejector, dump, options.on_unseen_group)
     return Evaluator(rejector, decision, options.rivals, grouping, key, options.pictures)
 
@@ -300,7 +300,7 @@ def check_cost_gates(gates: Sequence[Gate], rejector: Rejector) -> None:
     for gate in gates:
         if gate.metric.split(".")[0] in COST_SKELETON and rejector.need_ratio().costs is None:
             raise GateError(
-                f"gate '{gate.text}': there is no metric '{gate.metric}' without --loss cost in 'drrej fit'"
+                f"gate '{gate.text}': there is no metric '{gate.metric}' without `loss=cost` in 'drrej fit'"
             )
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from drrej.core.calibration import proportion
 from drrej.core.curves import AUGRC_CONVENTION, AURC_CONVENTION, E_AURC_CONVENTION, Curve
+from drrej.core.intervals import proportion
 from drrej.core.ratio import DensityRatio
 
 Report = dict[str, Any]

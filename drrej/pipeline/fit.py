@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from drrej.core.bounds import bounds
-from drrej.core.calibration import json_number
 from drrej.core.drift import loss_quantiles
 from drrej.core.exact import Total
-from drrej.core.kernels import Precision
+from drrej.core.intervals import json_number
 from drrej.core.losses.cost import CostMatrix
 from drrej.core.losses.rowloss import FITTED, LOSS_NAMES, RowLoss
 from drrej.core.ratio import DensityRatio, fit_ratio
+from drrej.core.types import Precision
 from drrej.documents.rejector import Calibration, Columns, Ratio, Rejector, is_temperature
 from drrej.engines.threads import Pass
 from drrej.errors import OptionError
@@ -40,21 +40,21 @@ class RatioOptions:
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.alpha) and abs(self.alpha) <= MAX_ALPHA):
-            raise OptionError(f"--alpha {self.alpha:g}: it must be a number between {-MAX_ALPHA:g} and {MAX_ALPHA:g}")
+            raise OptionError(f"`alpha={self.alpha:g}`: it must be a number between {-MAX_ALPHA:g} and {MAX_ALPHA:g}")
         if not (math.isfinite(self.lam) and self.lam > 0):
-            raise OptionError(f"--lambda {self.lam:g}: it must be a finite number above 0")
+            raise OptionError(f"`lam={self.lam:g}`: it must be a finite number above 0")
         if self.loss not in LOSS_NAMES:
-            raise OptionError(f"--loss {self.loss}: it must be one of {', '.join(LOSS_NAMES)}")
+            raise OptionError(f"`loss={self.loss}`: it must be one of {', '.join(LOSS_NAMES)}")
         if (self.loss == "cost") != (self.costs is not None):
-            raise OptionError("--loss cost and --cost-matrix FILE go together; give both or neither")
+            raise OptionError("`loss=cost` and `cost_matrix=FILE` go together; give both or neither")
         if (self.loss == "column") != (self.loss_column is not None):
-            raise OptionError("--loss column and --loss-column COL go together; give both or neither")
+            raise OptionError("`loss=column` and `loss_column=COL` go together; give both or neither")
 
 
 def uncalibrated(source: Source, temperature: float, precision: Precision = "auto") -> Rejector:
     """A rejector whose temperature is given instead of fitted."""
     if not is_temperature(temperature):
-        raise OptionError(f"--temperature {temperature:g}: it must be a finite number above 0")
+        raise OptionError(f"`temperature={temperature:g}`: it must be a finite number above 0")
     dump = source.open(None, labelled=False)
     return source.start(dump, precision).with_calibration(Calibration("given", temperature))
 
@@ -108,13 +108,13 @@ def _losses(source: Source, rejector: Rejector, options: RatioOptions) -> Learne
     """The loss and its values on the rows to fit."""
     if options.loss in FITTED:
         if not rejector.has_classes:
-            raise OptionError(f"--loss {options.loss} needs logits, but this rejector only has a loss column")
+            raise OptionError(f"`loss={options.loss}` needs logits, but this rejector only has a loss column")
         dump = source.open(rejector, labelled=True)
         return learn_loss(source, dump, rejector, auto=options.loss == "auto")
     loss = RowLoss(options.loss, costs=options.costs, column=options.loss_column)
     if loss.costs is not None and len(loss.costs.rows) != rejector.classes:
         raise OptionError(
-            f"--cost-matrix: it is for {len(loss.costs.rows)} classes but the rejector has {rejector.classes}"
+            f"`cost_matrix`: it is for {len(loss.costs.rows)} classes but the rejector has {rejector.classes}"
         )
     dump = source.open(rejector, labelled=False)
     losses = collect_losses(source, dump, rejector, loss, Pass("fitting", labelled=False))

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from drrej.core.kernels import Floats
+from drrej.core.types import Floats
 from drrej.data import Block, Dump
 from drrej.documents.rejector import Rejector
 from drrej.errors import DumpError
@@ -76,7 +76,7 @@ class Decision:
             raise DumpError(
                 f"{block.part.name}: row {block.row_numbers()[row]} (counted from 0) is of the group "
                 f"{self.grouping.by} = '{names[numbers[row]]}', for which the rejector has no threshold; "
-                "use --on-unseen-group reject, or choose the threshold again on rows of every group"
+                "use `on_unseen_group=reject`, or choose the threshold again on rows of every group"
             )
         accepted: NDArray[np.bool_] = losses < cutoffs
         return accepted

@@ -9,9 +9,10 @@ from numpy.typing import NDArray
 
 from drrej.core.choice import Candidate, folds_of, learn, plain_trials, table_of
 from drrej.core.fingerprint import RowHashes, key_limit, row_keys
-from drrej.core.kernels import LOSSES, Floats
 from drrej.core.losses.learned import NEEDS, LearningRows
+from drrej.core.losses.plain import LOSSES
 from drrej.core.losses.rowloss import RowLoss
+from drrej.core.types import Floats
 from drrej.data import Block, Dump
 from drrej.documents.rejector import Rejector
 from drrej.engines.threads import Pass, map_blocks

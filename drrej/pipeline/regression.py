@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from drrej._version import __version__
-from drrej.core.calibration import json_number, proportion
 from drrej.core.curves import AURC_CONVENTION
-from drrej.core.kernels import Floats
+from drrej.core.intervals import json_number, proportion
 from drrej.core.selective import SelectiveRisk
+from drrej.core.types import Floats
 from drrej.data import Block
 from drrej.documents.gates import Gate, metrics_of
 from drrej.documents.rejector import Rejector
@@ -62,7 +62,7 @@ def evaluate_regression(
     dump = source.open(rejector, labelled=False)
     loss = rejector.need_ratio().row_loss
     loss.check(dump.schema.names, dump.parts[0].name)
-    for option, name in (("--prediction", prediction), ("--target", target)):
+    for option, name in (("`prediction`", prediction), ("`target`", target)):
         if name not in dump.schema.names:
             raise DumpError(f"{dump.parts[0].name}: there is no column '{name}' ({option})")
 

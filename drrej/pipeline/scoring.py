@@ -9,8 +9,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from drrej.core.kernels import LOSSES, BlockSums, Floats
+from drrej.core.kernels import BlockSums
+from drrej.core.losses.plain import LOSSES
 from drrej.core.losses.rowloss import RowLoss
+from drrej.core.types import Floats
 from drrej.data import Block
 from drrej.documents.rejector import Rejector
 from drrej.errors import DumpError

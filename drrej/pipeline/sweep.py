@@ -14,9 +14,10 @@ import numpy as np
 
 from drrej._version import __version__
 from drrej.core.curves import Curve, RankedLosses
-from drrej.core.kernels import LOSSES, Floats
+from drrej.core.losses.plain import LOSSES
 from drrej.core.losses.rowloss import RowLoss
 from drrej.core.ratio import fit_ratio
+from drrej.core.types import Floats
 from drrej.data import Block
 from drrej.documents.rejector import Rejector
 from drrej.engines.threads import Pass, map_blocks
@@ -46,9 +47,9 @@ class Grid:
                 RatioOptions(alpha, lam)  # raises on numbers out of range
         for loss in self.losses:
             if loss not in LOSSES:
-                raise OptionError(f"--loss {loss}: a sweep takes {', '.join(LOSSES)}")
+                raise OptionError(f"`loss={loss}`: a sweep takes {', '.join(LOSSES)}")
         if not (self.alphas and self.lambdas and self.losses):
-            raise OptionError("a sweep needs at least one --alpha, one --lambda and one --loss")
+            raise OptionError("a sweep needs at least one `alpha`, one `lam` and one `loss`")
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from drrej.core.calibration import CalibrationTally, LabelledRows
 from drrej.core.exact import Total
-from drrej.core.kernels import Floats
 from drrej.core.temperature import label_gaps
+from drrej.core.types import Floats
 from drrej.data import Block
 from drrej.data.join import sortable_keys
 from drrej.documents.rejector import Rejector

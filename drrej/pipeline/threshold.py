@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from drrej.core.calibration import CONFIDENCE, exact_decimal
 from drrej.core.curves import RiskCoverage
 from drrej.core.fingerprint import overlaps
 from drrej.core.guarantees import Certified, Looks, best_look, certified_coverage, fixed_sequence, sgr, split_delta
+from drrej.core.intervals import CONFIDENCE, exact_decimal
 from drrej.core.thresholds import METHODS, Rule, choose_cutoff, cutoff_after
 from drrej.data import Dump
 from drrej.documents.rejector import Bound, GroupThreshold, Ratio, Rejector, RuleRecord, Threshold
@@ -51,9 +51,9 @@ def choose_threshold(
     options = options or ThresholdOptions()
     ratio = rejector.need_ratio()
     if rule.needs_labels and not rejector.has_classes:
-        raise OptionError(f"--{rule.kind} counts wrong predictions, but this rejector is for rows without logits")
+        raise OptionError(f"`{rule.kind}` counts wrong predictions, but this rejector is for rows without logits")
     if options.by is not None and rule.kind not in ("risk", "coverage"):
-        raise OptionError(f"--by goes with --risk or --coverage: --{rule.kind} is the same cutoff for every group")
+        raise OptionError(f"`by` goes with `risk` or `coverage`: `{rule.kind}` is the same cutoff for every group")
     dump = source.open(rejector, rule.needs_labels)
     labelled = rule.needs_labels or (table and dump.label_kind is not None)
     losses = _collect(source, dump, rejector, labelled, options)
@@ -93,7 +93,7 @@ def uncertified_groups(rejector: Rejector) -> list[str]:
 def _collect(source: Source, dump: Dump, rejector: Rejector, labelled: bool, options: ThresholdOptions) -> Losses:
     grouping = None if options.by is None else Grouping(options.by, rejector.class_names, rejector.classes)
     columns = () if grouping is None else grouping.columns
-    check_columns(dump, columns, "--by")
+    check_columns(dump, columns, "`by`")
     run = Pass("choosing", labelled, keep=columns)
     return collect_losses(source, dump, rejector, rejector.need_ratio().row_loss, run, grouping)
 
@@ -102,7 +102,7 @@ def _check_fresh(rejector: Rejector, losses: Losses, rule: Rule, options: Thresh
     """Whether rows were used before, which a guarantee forbids unless it is allowed; None without a guarantee."""
     if rule.confidence is None:
         if options.allow_reuse:
-            raise OptionError("--allow-reuse goes with --confidence")
+            raise OptionError("`allow_reuse=True` goes with `confidence`")
         return None
     here = losses.hashes.fingerprint()
     before = {"fit": rejector.need_ratio().fingerprint, "calibrate": rejector.need_calibration().fingerprint}
@@ -110,8 +110,8 @@ def _check_fresh(rejector: Rejector, losses: Losses, rule: Rule, options: Thresh
         if fingerprint is not None and overlaps(fingerprint, here):
             if not options.allow_reuse:
                 raise OptionError(
-                    f"--confidence needs fresh rows, but '{step}' has seen some of these; choose the threshold on "
-                    "other rows, or use --allow-reuse (it is recorded, and the guarantee does not hold)"
+                    f"`confidence` needs fresh rows, but '{step}' has seen some of these; choose the threshold on "
+                    "other rows, or use `allow_reuse=True` (it is recorded, and the guarantee does not hold)"
                 )
             return True
     return False

@@ -10,7 +10,8 @@ import numpy as np
 from drrej.core.curves import RankedLosses
 from drrej.core.drift import loss_shift, mean_ratio
 from drrej.core.exact import Total
-from drrej.core.kernels import Floats, zero_one_loss
+from drrej.core.losses.plain import zero_one_loss
+from drrej.core.types import Floats
 from drrej.data import Block
 from drrej.documents.rejector import Rejector
 from drrej.engines.threads import Pass, map_blocks

@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from drrej._version import __version__
-from drrej.core.calibration import json_number
 from drrej.core.dro import WorstCase, worst_case, worst_case_in_ball
 from drrej.core.fingerprint import RowHashes
+from drrej.core.intervals import json_number
 from drrej.core.losses.rowloss import FITTED, RowLoss
 from drrej.data import Block, Dump
 from drrej.documents.rejector import Rejector
@@ -43,7 +43,7 @@ def weights(
     With a radius lambda is solved for, else that of the options is used.
     """
     if radius is not None and not (math.isfinite(radius) and radius > 0):
-        raise OptionError(f"--radius {radius:g}: it must be a finite number above 0")
+        raise OptionError(f"`radius={radius:g}`: it must be a finite number above 0")
     loss = row_loss(options)
     dump = source.open(rejector, labelled=False)
     kept = kept_columns(dump, keep, loss)
@@ -60,7 +60,7 @@ def weights(
 def row_loss(options: RatioOptions) -> RowLoss:
     """The loss of the options, which must not need a fit."""
     if options.loss in FITTED:
-        raise OptionError(f"--loss {options.loss} has to be fitted; use log, zero-one, brier, cost or column")
+        raise OptionError(f"`loss={options.loss}` has to be fitted; use log, zero-one, brier, cost or column")
     return RowLoss(options.loss, costs=options.costs, column=options.loss_column)
 
 

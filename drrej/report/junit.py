@@ -30,10 +30,10 @@ def render_junit(report: dict[str, Any]) -> str:
 def _case(gate: dict[str, Any]) -> str:
     name = _attribute(gate["gate"])
     if gate["passed"]:
-        return f'    <testcase classname="drrej.documents.gates" name={name}/>'
+        return f'    <testcase classname="drrej.gates" name={name}/>'
     message = _attribute(f"{gate['gate']}: the value is {against(gate['value'], gate['limit'])}")
     return (
-        f'    <testcase classname="drrej.documents.gates" name={name}>\n'
+        f'    <testcase classname="drrej.gates" name={name}>\n'
         f'      <failure type="gate" message={message}/>\n'
         "    </testcase>"
     )

@@ -14,7 +14,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from drrej.core.kernels import AnyFloats, Floats, row_dots
+from drrej.core.kernels import row_dots
+from drrej.core.types import AnyFloats, Floats
 
 _CHUNK_VALUES = 1 << 16
 

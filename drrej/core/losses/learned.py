@@ -22,7 +22,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from drrej.core.kernels import LOSSES, Floats, GapSums
+from drrej.core.kernels import GapSums
+from drrej.core.losses.plain import LOSSES
+from drrej.core.types import Floats
 
 NEEDS = "vt"
 """The sums that the features are computed from."""

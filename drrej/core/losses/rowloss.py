@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from drrej.core.kernels import LOSSES
 from drrej.core.losses.cost import CostMatrix
 from drrej.core.losses.learned import LearnedLoss
+from drrej.core.losses.plain import LOSSES
 from drrej.errors import DumpError
 
 FITTED = ("learned", "auto")
@@ -41,7 +41,7 @@ class RowLoss:
         """Raise when a dump lacks the column."""
         if self.column is not None and self.column not in names:
             raise DumpError(
-                f"{where}: there is no column '{self.column}' that holds the loss; choose with --loss-column"
+                f"{where}: there is no column '{self.column}' that holds the loss; choose with `loss_column`"
             )
 
     def bound(self, classes: int) -> float | None:

@@ -7,31 +7,14 @@ object. There is no rename and no lock: whether a target is free is looked at be
 from __future__ import annotations
 
 import contextlib
-import re
 import shutil
 from collections.abc import Iterator
 from typing import IO, Any
 
+from drrej.data.uris import redacted
 from drrej.errors import OutputError
 
 _CHUNK = 8 << 20
-_CREDENTIALS = re.compile(r"((?:s3|gs|gcs)://)[^/@\s]*:[^@\s]*@|(\w+://)[^/@\s]*:[^/@\s]*@", re.ASCII)
-
-
-def is_uri(target: str) -> bool:
-    """Whether a target is on a filesystem that pyarrow opens by URI."""
-    return "://" in target
-
-
-def below(uri: str, relative: str) -> str:
-    """The URI of a file in a folder; options such as ?endpoint_override=... stay at the end."""
-    folder, mark, options = uri.partition("?")
-    return f"{folder.rstrip('/')}/{relative}{mark}{options}"
-
-
-def redacted(text: str) -> str:
-    """A message without the credentials of URIs (s3://key:secret@bucket/...), also of such that do not parse."""
-    return _CREDENTIALS.sub(lambda found: found[1] or found[2], text)
 
 
 def check_free(target: str, force: bool) -> None:
@@ -44,7 +27,7 @@ def check_free(target: str, force: bool) -> None:
     if kind == pafs.FileType.Directory:
         raise OutputError(f"{redacted(target)}: it is a directory; name a file in it")
     if kind == pafs.FileType.File and not force:
-        raise OutputError(f"{redacted(target)}: it exists already; use --force to overwrite")
+        raise OutputError(f"{redacted(target)}: it exists already; use `force=True` to overwrite")
 
 
 def open_uri(target: str) -> tuple[Any, str]:
