@@ -12,7 +12,8 @@ import pyarrow.parquet as pq
 from drrej.data.problems import shown
 from drrej.data.sources import Part
 from drrej.errors import DumpError
-from drrej.outputs.files import cannot_write
+from drrej.outputs.files import OutputFile
+from drrej.outputs.hidden import cannot_write
 
 MASK_COLUMNS = ("prediction", "loss", "ratio", "rejected")
 _GROUP_ROWS = 1 << 17
