@@ -14,8 +14,8 @@ from drrej.errors import DumpError
 class Identity:
     """What changes when a file is written again: its size, and its time or the tag that a store gives it.
 
-    A file on this machine that was replaced by another also has another inode. Elsewhere devices have other numbers, and
-    so may inodes: they are compared where the device is the same.
+    A file on this machine that was replaced by another also has another inode. Elsewhere devices have other numbers,
+    and so may inodes: they are compared where the device is the same.
     """
 
     size: int

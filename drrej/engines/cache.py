@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from drrej.data.dump import Block, join_blocks
 
 SMALL = 1 << 17
-"""Logits below which a block is joined with its neighbours: a pass over thousands of tiny ones would be all overhead."""
+"""Logits below which a block is joined with its neighbours: a pass over thousands of tiny ones is all overhead."""
 
 
 class BlockCache:
@@ -105,7 +105,8 @@ def _copy(block: Block) -> Block:
 def held_bytes(block: Block) -> int:
     """Memory that a block holds: whole buffers, also where it uses a part of them."""
     arrays = [block.logits, block.bad, block.labels, block.joined, block.kept]
-    return sum(_array_bytes(array) for array in arrays if array is not None) + block.columns.get_total_buffer_size()
+    columns: int = block.columns.get_total_buffer_size()
+    return columns + sum(_array_bytes(array) for array in arrays if array is not None)
 
 
 def _array_bytes(array: NDArray[Any]) -> int:

@@ -1,8 +1,8 @@
 """The engine of a Dask cluster: the same passes on its workers.
 
 Tasks are cut from the dump and sent to the workers, see `tasks` and `worker`; their results are taken in order, so
-documents and masks have the same bits. A lost worker's tasks are run again by Dask; nothing lives on a worker that cannot
-be made again.
+documents and masks have the same bits. A lost worker's tasks are run again by Dask; nothing lives on a worker that
+cannot be made again.
 """
 
 from __future__ import annotations

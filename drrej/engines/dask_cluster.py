@@ -1,13 +1,14 @@
 """The connection to a Dask cluster: a scheduler's address, or worker processes on this machine.
 
-Whoever reaches a Dask scheduler can run code as its workers, and as its clients. So the processes that drrej starts itself
-talk TLS with a key that lives as long as they do, and a real cluster should have keys of its own, see docs/scale.md.
+Whoever reaches a Dask scheduler can run code as its workers, and as its clients. So the processes that drrej starts
+itself talk TLS with a key that lives as long as they do, and a real cluster should have keys of its own, see
+docs/scale.md.
 """
 
 from __future__ import annotations
 
-import atexit
 import asyncio
+import atexit
 import collections
 import concurrent.futures
 import contextlib
@@ -104,9 +105,7 @@ class Cluster:
         try:
             security = self.security or distributed.Security()
             _shake_hands(self.address, security.get_connection_args("client"))
-            return distributed.Client(
-                self.address, timeout=CONNECT_SECONDS, set_as_default=False, security=security
-            )
+            return distributed.Client(self.address, timeout=CONNECT_SECONDS, set_as_default=False, security=security)
         except Exception as error:  # whatever Dask makes of what answers there
             raise ClusterError(
                 f"{self.address}: no Dask scheduler answers ({_one_line(error)}); is it running, is the address right, "
@@ -121,7 +120,10 @@ class Cluster:
         _quiet()
         try:
             security = distributed.Security.temporary()
-            no_pages = {"distributed.scheduler.http.routes": [], "distributed.worker.http.routes": []}
+            no_pages: dict[str, list[str]] = {
+                "distributed.scheduler.http.routes": [],
+                "distributed.worker.http.routes": [],
+            }
             with dask.config.set(no_pages), _ctrl_c_held():
                 self._local = distributed.LocalCluster(
                     n_workers=workers,

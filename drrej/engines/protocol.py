@@ -1,8 +1,8 @@
 """What an engine is: something that runs passes over the blocks of a dump.
 
-Steps do not ask which one they have. An engine knows three verbs: map the blocks in order, keep rows between passes, write
-the parts of a dataset; `passes` checks what comes back. To add one, write a module like `threads` or `dask`; what runs on
-a worker of whatever kind is in `worker`.
+Steps do not ask which one they have. An engine knows three verbs: map the blocks in order, keep rows between passes,
+write the parts of a dataset; `passes` checks what comes back. To add one, write a module like `threads` or `dask`; what
+runs on a worker of whatever kind is in `worker`.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class Mapper(Protocol):
         """Who is told how far a pass is."""
 
     def map(self, dump: Dump, run: Pass, work: Work[T]) -> Generator[Done[T]]:
-        """What `work` makes of each block, in order. Closing the generator ends the pass; errors come in their place."""
+        """What `work` makes of each block, in order, errors in their place. Closing the generator ends the pass."""
 
 
 class Engine(Mapper, Protocol):
@@ -131,4 +131,3 @@ def noted(function: Callable[[Block], T], block: Block) -> Done[T]:
     result = function(block) if block.rows else None  # also beside bad rows: it may find more of them
     keys = None if block.joined is None else UsedKeys(block.part.name, block.joined, block.row_numbers())
     return Done(result, block.notes, block.problems, keys)
-

@@ -68,5 +68,3 @@ def _stretches(group: RowGroup, blocks: int, pieces: int) -> Iterator[tuple[Stre
     bounds = [round(blocks * i / pieces) for i in range(pieces + 1)]
     for first, last in pairwise(bounds):
         yield Stretch(group, first, None if last == blocks else last - first), last - first
-
-

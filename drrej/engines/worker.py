@@ -142,7 +142,8 @@ def _seen_from_here(error: DrrejError, parts: Sequence[Part], host: Host) -> Drr
     for part in parts:
         if part.uri is None and not os.path.exists(part.path):
             return ClusterError(
-                f"{part.name}: the worker {host.name} has no such file; dumps must lie on storage that all workers share"
+                f"{part.name}: the worker {host.name} has no such file; dumps must lie on storage that all workers "
+                "share"
             )
     return error
 

@@ -139,7 +139,9 @@ class ObjectPlace:
             return None
         if self.folder:
             return _lies_in_it(file) if path.startswith(f"{self.path}/") else None
-        return f"the input {file.name} is the same object and would be lost; {_ELSEWHERE}" if path == self.path else None
+        return (
+            f"the input {file.name} is the same object and would be lost; {_ELSEWHERE}" if path == self.path else None
+        )
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from types import TracebackType
 from drrej.data.uris import is_uri
 from drrej.errors import OutputError
 from drrej.outputs.hidden import cannot_write
-from drrej.outputs.targets import STDOUT, StoredObject, RegularFile, target_of
+from drrej.outputs.targets import STDOUT, RegularFile, StoredObject, target_of
 
 _STDOUT_NAMES = ("-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
 
