@@ -1,4 +1,4 @@
-"""A dump: parquet files of logits and labels, read in blocks.
+"""A dump: files of logits and labels, read in blocks.
 
 A block is at most about 4 MB of logits inside one row group, so memory does not grow with the file. A `RowGroup`
 addresses its blocks by file and number, so that any worker can open its own.
@@ -18,13 +18,13 @@ from numpy.typing import NDArray
 from drrej.core.types import AnyFloats, Floats, InputKind
 from drrej.data import layouts as arrays
 from drrej.data.columns import LABEL, LogitColumns, storage_type
-from drrej.data.footers import READ_ERRORS, open_parquet
-from drrej.data.identity import check_unchanged
 from drrej.data.join import LabelJoin
 from drrej.data.labels import LabelKind
 from drrej.data.notes import Notes
+from drrej.data.part import Part
 from drrej.data.problems import Problem
-from drrej.data.sources import Part, one_line
+from drrej.data.readers import Request, reader_of
+from drrej.data.readers.base import damaged
 from drrej.errors import DumpError
 
 BLOCK_BYTES = 4 << 20
@@ -191,7 +191,7 @@ class Dump:
             try:
                 block = self.block(part, row, batch, labelled)
             except (pa.ArrowException, UnicodeDecodeError) as error:  # such as codes beyond their dictionary
-                raise _damaged(part, error) from None
+                raise damaged(part, error) from None
             yield block
             row += batch.num_rows
         if row != group.first_row + group.rows:
@@ -204,25 +204,16 @@ class Dump:
         """Batches of the columns `wanted`, hive columns included; all but logits and labels in the schema's types."""
         part = self.parts[group.part]
         scores = set(self.columns.names)
-        try:
-            with open_parquet(part, self.opened, len(wanted)) as file:
-                in_file = set(file.schema_arrow.names)
-                stored = [name for name in wanted if name in in_file]
-                batches = file.iter_batches(
-                    batch_size=self.block_rows, row_groups=[group.row_group], columns=stored, use_threads=False
-                )
-                for batch in batches:
-                    columns = [
-                        batch.column(name)
-                        if name in scores or (name == as_stored and name in in_file)
-                        else self._column(batch, name, in_file, part)
-                        for name in wanted
-                    ]
-                    yield pa.RecordBatch.from_arrays(columns, names=list(wanted))
-            check_unchanged(part)
-        except READ_ERRORS as error:
-            check_unchanged(part)
-            raise _damaged(part, error) from None
+        request = Request(part, self.opened, group.row_group, wanted, self.block_rows)
+        for batch in reader_of(part).batches(request):
+            stored = set(batch.schema.names)
+            columns = [
+                batch.column(name)
+                if name in scores or (name == as_stored and name in stored)
+                else self._column(batch, name, stored, part)
+                for name in wanted
+            ]
+            yield pa.RecordBatch.from_arrays(columns, names=list(wanted))
 
     def _column(self, batch: pa.RecordBatch, name: str, stored: Container[str], part: Part) -> pa.Array:
         data_type = self.schema.field(name).type
@@ -297,7 +288,3 @@ class Dump:
                 block.bad = block.bad[kept]
         block.joined = found
         block.labels = join.labels[np.maximum(found, 0)]
-
-
-def _damaged(part: Part, error: Exception) -> DumpError:
-    return DumpError(f"{part.name}: cannot be read to the end ({one_line(error)}); is it complete? write it again")

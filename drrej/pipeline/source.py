@@ -10,7 +10,8 @@ from drrej.core.types import Precision
 from drrej.data.dump import Dump, DumpOptions
 from drrej.data.notes import Notes
 from drrej.data.opening import open_dump
-from drrej.data.sources import Part, Spools
+from drrej.data.part import Part
+from drrej.data.sources import Spools
 from drrej.documents.rejector import Columns, Rejector
 from drrej.engines.protocol import Engine
 from drrej.engines.threads import ThreadEngine
