@@ -129,7 +129,7 @@ def join_blocks(blocks: Sequence[Block]) -> Block:
         first,
         logits=np.concatenate([block.logits for block in blocks]),
         labels=np.concatenate(labels) if labels else None,
-        columns=pa.Table.from_batches([block.columns for block in blocks]).combine_chunks().to_batches()[0],
+        columns=_one_batch([block.columns for block in blocks]),
         bad=np.concatenate([block.bad for block in blocks]),
         problems=[problem for block in blocks for problem in block.problems],
         zeros=sum(block.zeros for block in blocks),
@@ -138,6 +138,11 @@ def join_blocks(blocks: Sequence[Block]) -> Block:
         left_out=sum(block.left_out for block in blocks),
         kept=rows - first.first_row,
     )
+
+
+def _one_batch(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    whole = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    return whole[0] if whole else batches[0]
 
 
 @dataclass(frozen=True)
