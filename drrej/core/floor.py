@@ -3,8 +3,7 @@
 The logarithm of 0 is -inf, and a label there makes the NLL infinite at every temperature. kNN, forests and rounded
 files give 0 for "rare", naive Bayes and a narrow type for "too small to hold". One number f, the floor, serves both:
 
-    g(p) = p            for p >= 2 f
-    g(p) = f + p / 2    below
+    g(p) = max(p, f + p / 2)
 
 so 0 becomes f, what is at least 2 f keeps its value to the bit, and g rises throughout: no two probabilities change
 their order, also in rows that the choice of f has not seen. g is computed in float64 from the value of p alone, so
@@ -81,10 +80,9 @@ def floored(probabilities: NDArray[np.floating[Any]], floor: float) -> Floats:
     >>> floored(np.array([0.75, 0.25, 0.0]), 0.015625).tolist()
     [0.75, 0.25, 0.015625]
     """
-    raised = np.array(probabilities, np.float64)
-    low = raised < 2.0 * floor
-    if low.any():
-        raised[low] = floor + raised[low] / 2
+    raised: Floats = np.multiply(probabilities, 0.5, dtype=np.float64)
+    np.add(raised, floor, out=raised)
+    np.maximum(raised, probabilities, out=raised)
     return raised
 
 

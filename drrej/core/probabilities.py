@@ -26,8 +26,10 @@ LOOSEST = 0.1
 LOG_TOLERANCE = 1e-2
 """Logarithms with two decimals, or in float16, sum to 1 within this."""
 
-_EXACT = 1e-6
-"""What a computation in float64 may leave."""
+_ROUNDING = {64: (1e-6, 2.0**-53), 32: (1e-4, 2.0**-24), 16: (5e-3, 2.0**-11)}
+"""By the bits of a type: what a softmax computed in it may leave of the sum, and its unit roundoff."""
+
+_BFLOAT16 = (8e-3, 2.0**-9)
 
 _DECIMALS = range(2, 13)
 """Grids that are looked for; on the grid of one decimal a row of 20 classes could sum to anything from 0 to 2."""
@@ -102,17 +104,18 @@ def read_probabilities(scores: AnyFloats, normalize: bool = False) -> Probabilit
     >>> rows.verdicts.tolist(), rows.sums.round(12).tolist()
     ([0, 4, 0], [1.001, 1.2, 1.0])
     """
-    values = np.array(scores, np.float64, order="C")
-    sums = row_sums(values)
-    with np.errstate(invalid="ignore"):
-        off = np.flatnonzero(~(np.abs(sums - 1.0) <= _EXACT))
-        verdicts = np.where(values.min(axis=1, initial=0.0) < 0, Verdict.NEGATIVE, Verdict.GOOD).astype(np.uint8)
-    if off.size:
-        verdicts[off] = _verdicts(values[off], sums[off], normalize)
-    divisors = sums.copy()
-    if normalize:
-        _rescale(values, divisors, off[verdicts[off] == Verdict.GOOD])
-    return _finished(values, verdicts, sums, divisors)
+    rows, classes = scores.shape
+    read = ProbabilityRows(np.empty((rows, classes)), np.empty(rows, np.uint8), np.empty(rows))
+    step = max(1, _CHUNK // max(classes, 1))
+    for start in range(0, rows, step):
+        chunk = slice(start, start + step)
+        values = read.values[chunk]
+        values[:] = scores[chunk]
+        sums = read.sums[chunk] = row_sums(values)
+        verdicts, divisors = _judge(values, sums, np.finfo(scores.dtype).bits, normalize)
+        read.verdicts[chunk] = verdicts
+        _divide(values, divisors, verdicts)
+    return read
 
 
 def read_log_probabilities(scores: AnyFloats, normalize: bool = False) -> ProbabilityRows:
@@ -134,7 +137,8 @@ def read_log_probabilities(scores: AnyFloats, normalize: bool = False) -> Probab
             verdicts[top > LOG_TOLERANCE] = Verdict.ABOVE_ONE
     verdicts[~usable] = Verdict.NOT_FINITE
     verdicts[top == -np.inf] = Verdict.NO_MASS
-    return _finished(values, verdicts, sums, sums)
+    _divide(values, sums.copy(), verdicts)
+    return ProbabilityRows(values, verdicts, sums)
 
 
 def read_binary_probabilities(scores: AnyFloats) -> ProbabilityRows:
@@ -147,7 +151,7 @@ def read_binary_probabilities(scores: AnyFloats) -> ProbabilityRows:
     verdicts = np.full(stored.size, Verdict.GOOD, np.uint8)
     with np.errstate(invalid="ignore"):
         verdicts[stored < 0] = Verdict.NEGATIVE
-        verdicts[stored > 1.0 + _EXACT] = Verdict.ABOVE_ONE
+        verdicts[stored > 1.0 + _ROUNDING[64][0]] = Verdict.ABOVE_ONE
         verdicts[~np.isfinite(stored)] = Verdict.NOT_FINITE
         second = np.minimum(stored, 1.0)
     values = np.stack([1.0 - second, second], axis=1)
@@ -161,48 +165,53 @@ def row_sums(values: Floats) -> Floats:
     Each value is split into multiples of 2**-30 and 2**-60. Sums of such whole numbers below 2**53 have no rounding,
     so only what lies below 2**-61 is lost of each value up to 1 (classes up to 2**22).
     """
-    rows, classes = values.shape
-    sums = np.empty(rows)
-    step = max(1, _CHUNK // max(classes, 1))
     unit = float(1 << _SUM_BITS)
+    ones = np.ones(values.shape[1])
     with np.errstate(invalid="ignore", over="ignore"):
-        for start in range(0, rows, step):
-            chunk = slice(start, start + step)
-            scaled = values[chunk] * unit
-            high = np.rint(scaled)
-            np.subtract(scaled, high, out=scaled)
-            np.multiply(scaled, unit, out=scaled)
-            low = np.rint(scaled, out=scaled)
-            sums[chunk] = (high.sum(axis=1) + low.sum(axis=1) / unit) / unit
+        scaled = values * unit
+        high = np.rint(scaled)
+        np.subtract(scaled, high, out=scaled)
+        np.multiply(scaled, unit, out=scaled)
+        low = np.rint(scaled, out=scaled)
+        sums: Floats = (high @ ones + low @ ones / unit) / unit  # a product with ones is the quickest sum of short rows
     return sums
 
 
-def _finished(values: Floats, verdicts: NDArray[np.uint8], sums: Floats, divisors: Floats) -> ProbabilityRows:
-    bad = verdicts != Verdict.GOOD
-    if bad.any():
+def _divide(values: Floats, divisors: Floats, verdicts: NDArray[np.uint8]) -> None:
+    bad = np.flatnonzero(verdicts)
+    if bad.size:
         values[bad] = 1.0 / values.shape[1]
-        divisors = np.where(bad, 1.0, divisors)
+        divisors[bad] = 1.0
     np.divide(values, divisors[:, None], out=values)
-    return ProbabilityRows(values, verdicts, sums)
 
 
-def _rescale(values: Floats, divisors: Floats, rows: NDArray[np.intp]) -> None:
-    """Bring the largest value of some rows into [1/2, 1), where their sums are exact; a power of 2 rounds nothing."""
-    if rows.size:
-        _, exponents = np.frexp(values[rows].max(axis=1))
-        values[rows] = np.ldexp(values[rows], -exponents[:, None])
-        divisors[rows] = row_sums(values[rows])
-
-
-def _verdicts(values: Floats, sums: Floats, normalize: bool) -> NDArray[np.uint8]:
-    """Verdicts on rows whose sums are not 1 to float64."""
+def _judge(values: Floats, sums: Floats, bits: int, normalize: bool) -> tuple[NDArray[np.uint8], Floats]:
+    """Verdicts, and what the rows are to be divided by; rows that `normalize` saves are scaled by a power of 2."""
+    verdicts, divisors = np.full(sums.size, Verdict.GOOD, np.uint8), sums.copy()
     with np.errstate(invalid="ignore"):
-        lowest, largest = values.min(axis=1), values.max(axis=1)
+        off = np.flatnonzero(~(np.abs(sums - 1.0) <= _ROUNDING[bits][0]))
+        if not values.min(initial=0.0) >= 0:  # NaN as well
+            verdicts[(values < 0).any(axis=1)] = Verdict.NEGATIVE
+    if off.size:
+        columns = np.ascontiguousarray(values[off].T)  # classes first: sums and extremes of short rows are quicker
+        verdicts[off] = _verdicts(columns, sums[off], normalize)
+    if normalize:
+        saved = off[verdicts[off] == Verdict.GOOD]
+        _, exponents = np.frexp(values[saved].max(axis=1, initial=0.0))
+        values[saved] = np.ldexp(values[saved], -exponents[:, None])  # the largest in [1/2, 1): the sum is exact
+        divisors[saved] = row_sums(values[saved])
+    return verdicts, divisors
+
+
+def _verdicts(columns: Floats, sums: Floats, normalize: bool) -> NDArray[np.uint8]:
+    """Verdicts on rows (here classes x rows) whose sums are not 1 within the rounding of the stored type."""
+    with np.errstate(invalid="ignore"):
+        lowest, largest = columns.min(axis=0), columns.max(axis=0)
         verdicts = np.full(sums.size, Verdict.OFF_SUM, np.uint8)
         if normalize:
             verdicts[:] = Verdict.GOOD
         else:
-            verdicts[_within_rounding(values, sums)] = Verdict.GOOD
+            verdicts[_within_rounding(columns, sums)] = Verdict.GOOD
             verdicts[(largest > 1.0) & (verdicts != Verdict.GOOD)] = Verdict.ABOVE_ONE
         verdicts[largest <= 0] = Verdict.NO_MASS
         verdicts[lowest < 0] = Verdict.NEGATIVE
@@ -210,40 +219,41 @@ def _verdicts(values: Floats, sums: Floats, normalize: bool) -> NDArray[np.uint8
     return verdicts
 
 
-def _within_rounding(values: Floats, sums: Floats) -> Mask:
+def _within_rounding(columns: Floats, sums: Floats) -> Mask:
     """Which rows sum to 1 within what their rounding allows."""
     excess = sums - 1.0
-    tolerance, unit = _type_rounding(values)
+    tolerance, unit = _type_rounding(columns)
     good = np.abs(excess) <= tolerance
-    open_rows = np.flatnonzero(~good & np.isfinite(excess) & (np.abs(excess) <= LOOSEST + tolerance))
+    open_rows = np.flatnonzero(~good & (np.abs(excess) <= LOOSEST + tolerance))
     for decimals in _DECIMALS:
         if not open_rows.size:
             break
         scale = 10.0**decimals
-        scaled = values[open_rows] * scale
+        scaled = columns[:, open_rows] * scale
         # A decimal as its type stores it: off by half a unit in its last place, and as much again from the product.
-        slack = scaled * (2.0 * unit[open_rows, None]) + 1e-9
-        on_grid = (np.abs(scaled - np.rint(scaled)) <= slack).all(axis=1) & (scale * unit[open_rows] <= 0.5)
+        slack = scaled * (2.0 * unit[open_rows]) + 1e-9
+        on_grid = (np.abs(scaled - np.rint(scaled)) <= slack).all(axis=0) & (scale * unit[open_rows] <= 0.5)
         found = open_rows[on_grid]
         # A value may have been rounded by half a step either way, a 0 only downwards.
         half = 0.5 / scale
-        most = np.minimum(np.count_nonzero(values[found], axis=1) * half, LOOSEST) + tolerance[found]
-        least = min(values.shape[1] * half, LOOSEST) + tolerance[found]
+        most = np.minimum(np.count_nonzero(columns[:, found], axis=0) * half, LOOSEST) + tolerance[found]
+        least = min(len(columns) * half, LOOSEST) + tolerance[found]
         good[found] = (excess[found] <= most) & (-excess[found] <= least)
         open_rows = open_rows[~on_grid]
     return good
 
 
-def _type_rounding(values: Floats) -> tuple[Floats, Floats]:
+def _type_rounding(columns: Floats) -> tuple[Floats, Floats]:
     """For each row the tolerance of its sum and the unit roundoff of the narrowest type that holds its values."""
-    tolerance, unit = np.full(len(values), _EXACT), np.full(len(values), 2.0**-53)
+    rows = columns.shape[1]
+    tolerance, unit = np.full(rows, _ROUNDING[64][0]), np.full(rows, _ROUNDING[64][1])
     with np.errstate(over="ignore", invalid="ignore"):
-        single = values.astype(np.float32)
-        held = np.flatnonzero((single == values).all(axis=1))
-        tolerance[held], unit[held] = 1e-4, 2.0**-24
-        single = single[held]
-        in_half = held[(single.astype(np.float16) == single).all(axis=1)]
-        tolerance[in_half], unit[in_half] = 5e-3, 2.0**-11
-        in_brain = held[(single.view(np.uint32) & 0xFFFF == 0).all(axis=1)]
-        tolerance[in_brain], unit[in_brain] = 8e-3, 2.0**-9
+        single = columns.astype(np.float32)
+        held = np.flatnonzero((single == columns).all(axis=0))
+        tolerance[held], unit[held] = _ROUNDING[32]
+        single = single[:, held]
+        in_half = held[(single.astype(np.float16) == single).all(axis=0)]
+        tolerance[in_half], unit[in_half] = _ROUNDING[16]
+        in_brain = held[(single.view(np.uint32) & 0xFFFF == 0).all(axis=0)]
+        tolerance[in_brain], unit[in_brain] = _BFLOAT16
     return tolerance, unit
