@@ -101,8 +101,8 @@ class Sighting:
 class Reuse:
     """Whether new rows were used before.
 
-    `share` estimates the share of the new rows that were; `noticeable` is False when rows repeat so much by nature
-    that even a full reuse might not show.
+    `share` estimates the share of the distinct fitted rows that are among the new ones; `noticeable` is False when rows
+    repeat so much by nature that even a full reuse might not show.
     """
 
     reused: bool
@@ -159,7 +159,7 @@ class Fingerprint:
             raise ValueError("its keys are not in order")
         full, known = self.steps.size == KEPT, int(self.counts.sum())
         complete = known == self.rows or (known < self.rows and bool((self.counts == _MOST).any()))
-        if known > self.rows or not (full or complete) or full == (self.limit == _LARGEST):
+        if known > self.rows or not (full or complete) or full == (self.limit == _LARGEST) or self.limit < KEPT:
             raise ValueError("its keys do not go with its number of rows")
         return self
 
@@ -188,12 +188,7 @@ class Fingerprint:
             # Rows drawn from the fitted ones would find each of these with the chance 1 - (1 - r / n)^n'.
             chances = -np.expm1(sighting.rows * np.log1p(-np.minimum(self.counts[members] / self.rows, 0.5)))
             open_groups = open_groups or float(chances.sum()) >= needed
-        return Reuse(found, self._share(sighting), open_groups)
-
-    def _share(self, sighting: Sighting) -> float:
-        """The sum over kept rows found, each for its occurrences, scaled up to all fitted rows."""
-        kept, found = int(self.counts.sum()), int(self.counts[sighting.found].sum())
-        return min(1.0, found / kept * self.rows / sighting.rows) if kept and sighting.rows else 0.0
+        return Reuse(found, float(sighting.found.mean()) if sighting.found.size else 0.0, open_groups)
 
 
 def _needed_hits(repeats: int, fitted: int, new: int, occurrences: int, group: int) -> int:
