@@ -12,6 +12,7 @@ from scipy.optimize import brentq
 
 import drrej
 from drrej.core.floor import Positives, choose_floor, floored_logits
+from drrej.core.probabilities import read_log_probabilities, read_probabilities
 
 Array = np.ndarray[Any, Any]
 
@@ -43,16 +44,13 @@ class Outcome:
 
 
 def stored(p: Array, storage: str) -> Array:
-    """Rows after a round trip through a storage, divided by their sums."""
+    """Rows after a round trip through a storage, as drrej reads them; what rounding has spoilt is normalised."""
     if storage.endswith("decimals"):
-        p = np.round(p, int(storage.split()[0]))
-    elif storage.startswith("log"):
+        return read_probabilities(np.round(p, int(storage.split()[0])), normalize=True).values
+    if storage.startswith("log"):
         with np.errstate(divide="ignore"):
-            p = np.exp(np.log(p).astype(storage.split()[1]).astype(np.float64))
-    else:
-        p = p.astype(storage).astype(np.float64)
-    sums = p.sum(axis=1, keepdims=True)
-    return np.where(sums > 0, p / np.where(sums > 0, sums, 1.0), 1.0 / p.shape[1])
+            return read_log_probabilities(np.log(p).astype(storage.split()[1])).values
+    return read_probabilities(p.astype(storage)).values
 
 
 def before(p: Array, labels: Array) -> Figures:

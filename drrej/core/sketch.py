@@ -32,7 +32,7 @@ LONGEST_TEXT = 11_200
 FALSE_ALARM = 0.02
 """Chance at most that fresh rows count as used."""
 
-_OLD_KEPT = 16
+_OLD_KEPT, _OLD_CLEAR = 16, 2
 _LARGEST = (1 << 64) - 1
 _STEPS = 1 << 24
 _MOST = 255
@@ -80,7 +80,7 @@ def _smallest(keys: Keys) -> tuple[Keys, Counts]:
 
 
 def _steps(keys: Keys, limit: int) -> NDArray[np.int64]:
-    """Keys up to the limit in 2**24 equal steps: three bytes each. Two in 10,000 other rows look like a kept one."""
+    """Keys up to the limit in 2**24 equal steps: three bytes each. One in 8,000 other rows there looks like a kept one."""
     steps: NDArray[np.int64] = np.minimum(keys / float(limit) * _STEPS, _STEPS - 1).astype(np.int64)
     return steps
 
@@ -179,6 +179,10 @@ class Fingerprint:
         """
         if sighting.rows == self.rows and sighting.total == self.total:
             return Reuse(True, 1.0, True)
+        share = float(sighting.found.mean()) if sighting.found.size else 0.0
+        if self.old:  # 16 keys are too few for a test
+            plain = bool((self.counts == 1).all())
+            return Reuse(plain and int(np.count_nonzero(sighting.found)) >= _OLD_CLEAR, share, plain)
         found, open_groups = False, False
         for number, (low, high) in enumerate(_GROUPS):
             members = (self.counts >= low) & (self.counts <= high)
@@ -188,7 +192,7 @@ class Fingerprint:
             # Rows drawn from the fitted ones would find each of these with the chance 1 - (1 - r / n)^n'.
             chances = -np.expm1(sighting.rows * np.log1p(-np.minimum(self.counts[members] / self.rows, 0.5)))
             open_groups = open_groups or float(chances.sum()) >= needed
-        return Reuse(found, float(sighting.found.mean()) if sighting.found.size else 0.0, open_groups)
+        return Reuse(found, share, open_groups)
 
 
 def _needed_hits(repeats: int, fitted: int, new: int, occurrences: int, group: int) -> int:
