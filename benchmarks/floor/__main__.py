@@ -25,15 +25,16 @@ TITLES = {
 }
 
 VERDICT = (
-    "The chosen floor has the lowest NLL, or one within 0.007 of it, for every kind of model, never spoils ECE or Brier",
-    "on the calibration rows, and gives the same temperature in float64, float32, float16, with six decimals and as",
-    "logarithms wherever the type holds the values: the floor lies where the likelihood puts it, far above what a type",
-    "cannot hold. The exception is naive Bayes: its probabilities down to 1e-300 carry information (log-odds on a wrong",
-    "scale), float32 and float16 lose it, and no floor brings it back without throwing it away for float64 as well.",
-    "Two and three decimals lose digits that matter. `mixed` is as good, but changes every probability a little, so",
-    "that probabilities without any 0 would no longer have the temperature of their logits; and it costs five times as",
-    "much. `half` fails where the smallest positive number is an accident of underflow, `Laplace` where confident models",
-    "are right, `type` everywhere.",
+    "The chosen floor has the lowest NLL, or one within 0.007 of it, for every kind of model. It never spoils ECE or",
+    "Brier on the calibration rows, and it gives the same temperature in float64, float32, float16, with six decimals",
+    "and as logarithms wherever the type holds the values: the likelihood puts the floor far above what a type cannot",
+    "hold. The exception is naive Bayes: its probabilities down to 1e-300 carry information (log-odds on a wrong scale),",
+    "float16 and in part float32 lose it, and no floor brings it back without throwing it away for float64 as well.",
+    "Two and three decimals lose digits that matter.",
+    "",
+    "`mixed` is as good, but changes every probability a little, so that probabilities without any 0 would no longer",
+    "have the temperature of their logits, and it costs five times as much. `half` fails where the smallest positive",
+    "number is an accident of underflow, `Laplace` where confident models are right, `type` where a label has a 0.",
 )
 
 

@@ -80,7 +80,7 @@ def _smallest(keys: Keys) -> tuple[Keys, Counts]:
 
 
 def _steps(keys: Keys, limit: int) -> NDArray[np.int64]:
-    """Keys up to the limit in 2**24 equal steps: three bytes each. One in 8,000 other rows there looks like a kept one."""
+    """Keys up to the limit in 2**24 equal steps: three bytes each. One in 8,000 other rows looks like a kept one."""
     steps: NDArray[np.int64] = np.minimum(keys / float(limit) * _STEPS, _STEPS - 1).astype(np.int64)
     return steps
 
