@@ -60,6 +60,11 @@ def test_without_a_floor_zeros_are_impossible() -> None:
     assert floored_logits(np.array([[1.0, 0.0]]), 0.0).tolist() == [[0.0, -math.inf]]
 
 
+def test_at_face_value_nothing_but_zeros_moves() -> None:
+    p = np.array([0.0, 5e-324, 1e-323, 1e-300, 1e-3, 1.0])
+    assert floored(p, module.FACE_VALUE).tolist() == [5e-324, 5e-324, 1e-323, 1e-300, 1e-3, 1.0]
+
+
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("width", [np.float16, np.float32, np.float64])
 def test_the_type_and_the_layout_do_not_matter(width: type, order: str) -> None:

@@ -34,7 +34,9 @@ _SLACK = 1.1
 
 _COARSE = 4
 _LAST = 1074
-"""2**-1074 is the smallest positive float64."""
+
+FACE_VALUE = 2.0**-_LAST
+"""The smallest positive float64, for a temperature that was given: a 0 is all but impossible, nothing else moves."""
 
 
 @dataclass(frozen=True)
