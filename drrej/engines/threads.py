@@ -57,7 +57,7 @@ class ThreadEngine:
 
         def with_part(block: Block) -> Done[tuple[Part, pa.RecordBatch | None]]:
             done = work(block)
-            return replace(done, result=(block.part, done.result))  # type: ignore[arg-type]  # another type of result
+            return replace(done, result=(block.part, done.result))
 
         folder = parts.dataset.folder([part.relative for part in dump.parts])
         spoilt = False
