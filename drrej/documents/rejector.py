@@ -10,11 +10,8 @@ import json
 import math
 import re
 import sys
-import types
-import typing
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,12 +25,13 @@ from drrej.core.losses.plain import LOSSES
 from drrej.core.losses.rowloss import RowLoss
 from drrej.core.ratio import DensityRatio
 from drrej.core.types import Floats, InputKind, Precision
+from drrej.documents.codec import Codec
 from drrej.errors import RejectorError
 
 FORMAT = "drrej-rejector/1"
 """1: the first format."""
 
-_FAMILY, _NUMBER = FORMAT.split("/")
+CODEC = Codec(FORMAT, "rejector", RejectorError)
 _NUMBERS = re.compile(r"\[\n[-+.,eE\d\s]+\]")
 """A list of numbers in indented JSON: it goes on one line."""
 
@@ -233,32 +231,15 @@ class Rejector:
 
     def to_json(self) -> str:
         """The document as text; numbers read back to the same float."""
-        tree = {"format": FORMAT, **_to_tree(self)}
-        text = json.dumps(tree, indent=2, allow_nan=False, ensure_ascii=False)
+        text = json.dumps(CODEC.tree(self), indent=2, allow_nan=False, ensure_ascii=False)
         return _NUMBERS.sub(lambda numbers: " ".join(numbers[0].split()), text) + "\n"
 
     @classmethod
     def from_json(cls, text: str, where: str = "rejector") -> Rejector:
         """Read a document, checking every key."""
-        try:
-            tree = json.loads(text, parse_constant=_no_constant)
-        except (ValueError, RecursionError) as error:
-            reason = " ".join(str(error).split())
-            raise RejectorError(f"{where}: not a JSON document ({reason}); is it a rejector?") from None
-        if not isinstance(tree, dict):
-            raise RejectorError(f"{where}: not a rejector: a JSON object is expected")
-        _check_format(tree.pop("format", None), where)
-        rejector = _from_tree(cls, tree, where, "")
+        rejector = CODEC.read(cls, text, where)
         _check_values(rejector, where)
         return rejector
-
-
-def _check_format(found: Any, where: str) -> None:
-    if found == FORMAT:
-        return
-    if isinstance(found, str) and found.startswith(_FAMILY + "/"):
-        raise RejectorError(f"{where}: format '{found}' is not known to drrej {__version__}; update drrej")
-    raise RejectorError(f"{where}: not a rejector: its 'format' should be '{FORMAT}'")
 
 
 def _check_values(rejector: Rejector, where: str) -> None:
@@ -302,93 +283,3 @@ def _loss_complete(ratio: Ratio, classes: int) -> bool:
     if ratio.loss == "cost":
         return costs is not None and len(costs) == classes and all(len(row) == classes for row in costs)
     return ratio.loss in LOSSES or (ratio.loss == "column" and ratio.loss_column is not None)
-
-
-def _no_constant(name: str) -> float:
-    raise ValueError(f"{name} is not a JSON number")
-
-
-RENAMED = {"lam": "lambda"}
-T = TypeVar("T")
-
-
-def _to_tree(node: Any) -> Any:
-    """Dataclasses to dicts; fields that are None and have that as their default are left out."""
-    if isinstance(node, tuple):
-        return [_to_tree(item) for item in node]
-    if isinstance(node, dict):
-        return {key: _to_tree(item) for key, item in node.items()}
-    if not dataclasses.is_dataclass(node):
-        return node
-    return {
-        RENAMED.get(field.name, field.name): _to_tree(value)
-        for field in dataclasses.fields(node)
-        if (value := getattr(node, field.name)) is not None or field.default is dataclasses.MISSING
-    }
-
-
-def _from_tree(cls: type[T], tree: Any, where: str, path: str) -> T:
-    if not isinstance(tree, dict):
-        raise RejectorError(f"{where}: '{path or 'document'}' should be an object")
-    hints = typing.get_type_hints(cls)
-    values: dict[str, Any] = {}
-    for field in dataclasses.fields(cls):  # type: ignore[arg-type]  # only called with dataclasses
-        key = RENAMED.get(field.name, field.name)
-        place = f"{path}{key}"
-        if key in tree:
-            values[field.name] = _read(hints[field.name], tree[key], where, place)
-        elif field.default is dataclasses.MISSING:
-            raise RejectorError(f"{where}: the key '{place}' is missing")
-    return cls(**values)
-
-
-def _read(hint: Any, value: Any, where: str, place: str) -> Any:
-    """Check a value against its type hint."""
-    choices = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
-    if value is None and type(None) in choices:
-        return None
-    (kind,) = (choice for choice in choices if choice is not type(None))
-    if dataclasses.is_dataclass(kind) and isinstance(kind, type):
-        return _from_tree(kind, value, where, place + ".")
-    origin = typing.get_origin(kind)
-    if origin is typing.Literal:
-        good = value in typing.get_args(kind)
-    elif origin is tuple:
-        if not isinstance(value, list):
-            raise RejectorError(f"{where}: the value of '{place}' should be a list")
-        item = typing.get_args(kind)[0]
-        return tuple(_read(item, each, where, f"{place}[{number}]") for number, each in enumerate(value))
-    elif origin is dict:
-        good = isinstance(value, dict)
-        if good:
-            of = typing.get_args(kind)[1]
-            value = {key: _read(of, item, where, f"{place}.{key}") for key, item in value.items()}
-    elif kind is float:
-        good = _is_number(value)
-        value = float(value) if good else value
-    elif kind is int:
-        good = isinstance(value, int) and not isinstance(value, bool)
-    else:
-        good = isinstance(value, kind) and not (kind is str and _is_broken(value))
-    if not good:
-        raise RejectorError(f"{where}: the value of '{place}' should be {_named(kind)}, not {json.dumps(value)[:40]}")
-    return value
-
-
-_LARGEST = sys.float_info.max
-
-
-def _is_number(value: Any) -> bool:
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        return False
-    return abs(value) <= _LARGEST
-
-
-def _is_broken(text: str) -> bool:
-    """Whether text holds half of a surrogate pair, which no file can."""
-    return any("\ud800" <= ch <= "\udfff" for ch in text)
-
-
-def _named(kind: Any) -> str:
-    names = {float: "a number", int: "a whole number", str: "text", bool: "true or false"}
-    return names.get(kind, "of another kind")
