@@ -70,15 +70,15 @@ class Entry:
         return next((kind for kind in self.kinds if dataclasses.is_dataclass(kind)), None)
 
 
-@cache
 def entries(kind: Any) -> tuple[Entry, ...]:
     """The fields of a document's dataclass, in their order."""
+    return _entries(kind)
+
+
+@cache
+def _entries(kind: Any) -> tuple[Entry, ...]:
     hints = typing.get_type_hints(kind, include_extras=True)
-    return tuple(
-        _entry(field.name, hints[field.name], field.default)
-        for field in dataclasses.fields(kind)
-        if not field.name.startswith("_")
-    )
+    return tuple(_entry(field.name, hints[field.name], field.default) for field in dataclasses.fields(kind))
 
 
 def _entry(name: str, hint: Any, default: Any) -> Entry:
@@ -219,7 +219,9 @@ def _is_of(kind: Any, value: Any) -> bool:
     if kind in (float, int):
         number = isinstance(value, int | float if kind is float else int) and not isinstance(value, bool)
         return number and abs(value) <= _LARGEST
-    return isinstance(kind, type) and isinstance(value, kind) and not (kind is str and _is_broken(value))
+    if isinstance(value, str):
+        return kind is str and not _is_broken(value)
+    return isinstance(kind, type) and isinstance(value, kind)
 
 
 def _within(value: float, about: About) -> bool:
