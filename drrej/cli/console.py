@@ -13,7 +13,7 @@ from drrej.data.uris import redacted
 
 if TYPE_CHECKING:
     from drrej.engines.threads import Progress
-    from drrej.pipeline.common import Source
+    from drrej.pipeline.source import Source
 
 _PATIENCE = 1.0
 """Seconds before a progress bar appears."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from drrej.documents.rejector import Rejector
     from drrej.engines.threads import Engine
     from drrej.outputs.files import OutputFile
-    from drrej.pipeline.common import Source
+    from drrej.pipeline.source import Source
 
 Section = Literal["calibration", "ratio", "threshold"]
 
@@ -111,9 +111,9 @@ class Reading:
 
     def source(self, dumps: list[str]) -> Source:
         """The dump to read."""
-        from drrej.data import DumpOptions
+        from drrej.data.dump import DumpOptions
         from drrej.engines.memory import prefer_jemalloc
-        from drrej.pipeline.common import Source
+        from drrej.pipeline.source import Source
 
         prefer_jemalloc()
         options = DumpOptions(
@@ -251,7 +251,7 @@ class RatioChoice:
 
     def options(self, class_names: Sequence[str] | None = None) -> Any:
         """As the library takes them; a cost matrix that has names is put in the order of `class_names`."""
-        from drrej.core.losses.cost import CostMatrix
+        from drrej.core.losses import ColumnLoss, CostLoss, Loss
         from drrej.data.matrix import read_cost_matrix
         from drrej.pipeline.fit import DIVERGENCES, RatioOptions
 
@@ -261,8 +261,16 @@ class RatioChoice:
                 f"--divergence {self.divergence} is --alpha {DIVERGENCES[self.divergence]:g}, "
                 f"which contradicts --alpha {alpha:g}; give one of them"
             )
-        costs = None if self.cost_matrix is None else CostMatrix(read_cost_matrix(self.cost_matrix, class_names))
-        return RatioOptions(alpha, 1.0 if self.lam is None else self.lam, self.loss, costs, self.loss_column)
+        if (self.loss == CostLoss.name) != (self.cost_matrix is not None):
+            raise OptionError("--loss cost and --cost-matrix FILE go together; give both or neither")
+        if (self.loss == ColumnLoss.name) != (self.loss_column is not None):
+            raise OptionError("--loss column and --loss-column COL go together; give both or neither")
+        loss: str | Loss = self.loss
+        if self.cost_matrix is not None:
+            loss = CostLoss(read_cost_matrix(self.cost_matrix, class_names))
+        elif self.loss_column is not None:
+            loss = ColumnLoss(self.loss_column)
+        return RatioOptions(alpha, 1.0 if self.lam is None else self.lam, loss)
 
 
 @dataclass(frozen=True)
@@ -354,7 +362,7 @@ def check_one_stdin(others: Sequence[str], *sources: Source) -> None:
     """Standard input can be read for one thing only."""
     named = [*others]
     for source in sources:
-        named += [*source.paths, source.options.labels_from or ""]
+        named += [*source.arguments, source.options.labels_from or ""]
     if named.count("-") > 1:
         raise OptionError("standard input cannot be both of two inputs; give all but one of them as files")
 

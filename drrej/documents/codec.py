@@ -1,7 +1,11 @@
 """Documents as frozen dataclasses: to JSON, back with every key checked, and to JSON Schema.
 
 Type hints say what a value is; `About` in an annotation says which range it has. A field that is None and has that as
-its default is left out of the document.
+its default is left out of the document. Metadata of a field say more:
+
+- `silent`: it is left out whenever it has its default;
+- `kinds` and `fields_after`: it is an object of one of several classes. The document has its name under the key, and
+  its fields beside the others, after the one named.
 
 >>> from dataclasses import dataclass
 >>> from typing import Annotated
@@ -25,6 +29,7 @@ import json
 import sys
 import types
 import typing
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeVar
@@ -57,7 +62,24 @@ class Entry:
     key: str
     hint: Any
     about: About
-    required: bool
+    field: dataclasses.Field[Any]
+
+    @property
+    def required(self) -> bool:
+        """Whether every document has it."""
+        return self.field.default is dataclasses.MISSING
+
+    @property
+    def choices(self) -> dict[str, Any]:
+        """The classes that it may be of, by name; none for an ordinary field."""
+        found: dict[str, Any] = self.field.metadata.get("kinds", {})
+        return found
+
+    def is_told(self, value: Any) -> bool:
+        """Whether a document says it."""
+        if value is None or self.field.metadata.get("silent"):
+            return self.required or value != self.field.default
+        return True
 
     @property
     def kinds(self) -> tuple[Any, ...]:
@@ -78,14 +100,14 @@ def entries(kind: Any) -> tuple[Entry, ...]:
 @cache
 def _entries(kind: Any) -> tuple[Entry, ...]:
     hints = typing.get_type_hints(kind, include_extras=True)
-    return tuple(_entry(field.name, hints[field.name], field.default) for field in dataclasses.fields(kind))
+    return tuple(_entry(field, hints[field.name]) for field in dataclasses.fields(kind))
 
 
-def _entry(name: str, hint: Any, default: Any) -> Entry:
+def _entry(field: dataclasses.Field[Any], hint: Any) -> Entry:
     about = About()
     if typing.get_origin(hint) is typing.Annotated:
         hint, about = typing.get_args(hint)[:2]
-    return Entry(name, RENAMED.get(name, name), hint, about, default is dataclasses.MISSING)
+    return Entry(field.name, RENAMED.get(field.name, field.name), hint, about, field)
 
 
 def _kinds(hint: Any) -> tuple[Any, ...]:
@@ -104,10 +126,15 @@ class Codec:
         """The document as JSON's objects, lists and numbers."""
         return {"format": self.format, **to_tree(document)}
 
-    def read(self, kind: type[T], text: str, where: str) -> T:
-        """Read a document of a kind, checking every key; `where` names it in messages."""
+    def read(self, kind: type[T], text: str, where: str, mend: Callable[[dict[str, Any]], None] | None = None) -> T:
+        """Read a document of a kind, checking every key; `where` names it in messages.
+
+        `mend` may add to the tree what documents of older versions do not say.
+        """
         tree = self._parsed(text, where)
         self._check_format(tree.get("format"), where)
+        if mend is not None:
+            mend(tree)
         return _Reader(where, self.error).object(kind, tree, "", About())
 
     def schema(self, kind: Any) -> Schema:
@@ -156,11 +183,18 @@ def to_tree(node: Any) -> Any:
         return {key: to_tree(item) for key, item in node.items()}
     if not dataclasses.is_dataclass(node):
         return node
-    return {
-        entry.key: to_tree(value)
-        for entry in entries(type(node))
-        if (value := getattr(node, entry.name)) is not None or entry.required
-    }
+    tree: dict[str, Any] = {}
+    beside: dict[str, dict[str, Any]] = {}
+    for entry in entries(type(node)):
+        value = getattr(node, entry.name)
+        if entry.choices:
+            fields = to_tree(value)
+            tree[entry.key] = fields.pop("name", value.name)
+            beside[entry.field.metadata["fields_after"]] = fields
+        elif entry.is_told(value):
+            tree[entry.key] = to_tree(value)
+        tree |= beside.pop(entry.name, {})
+    return tree
 
 
 # Reading
@@ -173,13 +207,17 @@ class _Reader:
     where: str
     error: type[Exception]
 
-    def object(self, kind: type[T], tree: Any, path: str, about: About) -> T:
+    def object(self, kind: type[T], tree: Any, path: str, about: About, **known: Any) -> T:
         if not isinstance(tree, dict):
             raise self.error(f"{self.where}: '{path.rstrip('.') or 'document'}' should be an object")
         values: dict[str, Any] = {}
         for entry in entries(kind):
             place = f"{path}{entry.key}"
-            if entry.key in tree:
+            if entry.key in known:
+                values[entry.name] = known[entry.key]
+            elif entry.choices and entry.key in tree:
+                values[entry.name] = self.choice(entry.choices, tree, path, entry.key)
+            elif entry.key in tree:
                 values[entry.name] = self.value(entry.hint, tree[entry.key], place, entry.about.inside(about))
             elif entry.required:
                 raise self.error(f"{self.where}: the key '{place}' is missing")
@@ -187,6 +225,13 @@ class _Reader:
             return kind(**values)
         except ValueError as error:  # what contradicts itself cannot be made
             raise self.error(f"{self.where}: '{path.rstrip('.') or 'document'}': {error}") from None
+
+    def choice(self, choices: dict[str, Any], tree: dict[str, Any], path: str, key: str) -> Any:
+        """An object of one of several classes, whose fields are beside its name."""
+        name = tree[key]
+        if not isinstance(name, str) or name not in choices:
+            raise self.error(f"{self.where}: the value of '{path}{key}' is out of range")
+        return self.object(choices[name], tree, path, About(), name=name)
 
     def value(self, hint: Any, value: Any, place: str, about: About) -> Any:
         kinds = _kinds(hint)
@@ -242,9 +287,15 @@ def _named(kind: Any) -> str:
 
 
 def _object_schema(kind: Any, about: About) -> Schema:
+    properties: Schema = {}
+    for entry in entries(kind):
+        properties[entry.key] = {"enum": list(entry.choices)} if entry.choices else _entry_schema(entry, about)
+        for choice in dict.fromkeys(entry.choices.values()):
+            beside = _object_schema(choice, about)["properties"]
+            properties |= {key: schema for key, schema in beside.items() if key != "name"}
     return {
         "type": "object",
-        "properties": {entry.key: _entry_schema(entry, about) for entry in entries(kind)},
+        "properties": properties,
         "required": [entry.key for entry in entries(kind) if entry.required],
         "additionalProperties": False,
     }

@@ -10,23 +10,23 @@ import json
 import math
 import re
 import sys
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from drrej._version import __version__
 from drrej.core.bounds import RatioBound
+from drrej.core.calibrators import Calibrator, Temperature
 from drrej.core.choice import Candidate
-from drrej.core.losses.cost import CostMatrix
-from drrej.core.losses.learned import FEATURES, LearnedLoss
-from drrej.core.losses.plain import LOSSES
-from drrej.core.losses.rowloss import RowLoss
+from drrej.core.losses import KINDS, Loss
 from drrej.core.ratio import DensityRatio
 from drrej.core.types import Floats, InputKind, Precision
 from drrej.documents.codec import Codec
-from drrej.errors import RejectorError
+from drrej.errors import OptionError, RejectorError
+
+Task = Literal["classification", "regression"]
 
 FORMAT = "drrej-rejector/1"
 """1: the first format."""
@@ -46,10 +46,12 @@ class BeforeAfter:
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns that later commands need not be told again."""
+    """The columns that later commands need not be told again; `prediction` and `target` are those of a regression."""
 
     logits: str
     label: str | None = None
+    prediction: str | None = None
+    target: str | None = None
 
 
 @dataclass(frozen=True)
@@ -64,19 +66,24 @@ class Calibration:
     nll: BeforeAfter | None = None
     ece: BeforeAfter | None = None
 
+    @property
+    def calibrator(self) -> Calibrator:
+        """What turns logits into calibrated scores."""
+        return Temperature(self.temperature)
+
 
 @dataclass(frozen=True)
 class Ratio:
     """The fitted density ratio, see `drrej.core.ratio`.
 
     `variance` is that of the ratio on the fitted rows, `loss_quantiles` what `drrej.core.drift` keeps of their losses.
-    `learned`, `costs` and `loss_column` go with the losses of these names; `choice` is the table from which `auto`
-    chose the loss.
+    The document has the loss's name under `loss` and its fields beside the others. `choice` is the table from which
+    `auto` chose the loss.
     """
 
     alpha: float
     lam: float
-    loss: str
+    loss: Loss = field(metadata={"kinds": KINDS, "fields_after": "loss_quantiles"})
     log_max_ratio: float
     min_loss: float
     mean_loss: float | None
@@ -86,17 +93,8 @@ class Ratio:
     rows: int
     fingerprint: str
     loss_quantiles: tuple[float, ...]
-    learned: LearnedLoss | None = None
-    costs: tuple[tuple[float, ...], ...] | None = None
-    loss_column: str | None = None
     choice: tuple[Candidate, ...] | None = None
     bounds: tuple[RatioBound, ...] | None = None
-
-    @cached_property
-    def row_loss(self) -> RowLoss:
-        """The loss as a function of rows."""
-        costs = None if self.costs is None else CostMatrix(self.costs)
-        return RowLoss(self.loss, self.learned, costs, self.loss_column)
 
     @property
     def density(self) -> DensityRatio:
@@ -183,6 +181,7 @@ class Rejector:
     class_names: tuple[str, ...] | None = None
     binary: bool = False
     precision: Precision = "auto"
+    task: Task = field(default="classification", metadata={"silent": True})
     calibration: Calibration | None = None
     ratio: Ratio | None = None
     threshold: Threshold | None = None
@@ -200,9 +199,9 @@ class Rejector:
         return dataclasses.replace(self, drrej_version=__version__, threshold=threshold)
 
     @property
-    def beta(self) -> float:
-        """1 / temperature."""
-        return 1.0 / self.need_calibration().temperature
+    def calibrator(self) -> Calibrator:
+        """What turns logits into calibrated scores."""
+        return self.need_calibration().calibrator
 
     def need_calibration(self) -> Calibration:
         """The calibration, or an error that names the command to run."""
@@ -212,8 +211,8 @@ class Rejector:
 
     @property
     def has_classes(self) -> bool:
-        """Whether rows have logits; if not, they only bring a loss of their own."""
-        return self.calibration is None or self.calibration.method != "none"
+        """Whether rows have logits; those of a regression only bring a loss of their own."""
+        return self.task == "classification"
 
     def need_ratio(self) -> Ratio:
         """The ratio, or an error that names the command to run."""
@@ -237,9 +236,15 @@ class Rejector:
     @classmethod
     def from_json(cls, text: str, where: str = "rejector") -> Rejector:
         """Read a document, checking every key."""
-        rejector = CODEC.read(cls, text, where)
+        rejector = CODEC.read(cls, text, where, _with_task)
         _check_values(rejector, where)
         return rejector
+
+
+def _with_task(tree: dict[str, Any]) -> None:
+    """Give a document that was written before there was a task its task."""
+    if "task" not in tree and isinstance(tree.get("calibration"), dict):
+        tree["task"] = "regression" if tree["calibration"].get("method") == "none" else "classification"
 
 
 def _check_values(rejector: Rejector, where: str) -> None:
@@ -255,7 +260,7 @@ def _check_values(rejector: Rejector, where: str) -> None:
             "ratio.lambda": ratio is None or ratio.lam > 0,
             "threshold.groups": rejector.threshold is None
             or (rejector.threshold.by is None) == (rejector.threshold.groups is None),
-            "ratio.loss": ratio is None or _loss_complete(ratio, rejector.classes),
+            "ratio.loss": ratio is None or _loss_fits(ratio.loss, rejector.classes),
         }.items()
         if not good
     ]
@@ -270,16 +275,10 @@ def is_temperature(value: float) -> bool:
     return math.isfinite(value) and value >= sys.float_info.min
 
 
-def _loss_complete(ratio: Ratio, classes: int) -> bool:
-    """Whether the loss is a known one and comes with what it needs."""
-    learned, costs = ratio.learned, ratio.costs
-    if ratio.loss == "learned":
-        return (
-            learned is not None
-            and learned.base in LOSSES
-            and set(learned.features) <= set(FEATURES)
-            and len(learned.class_intercepts) in (0, classes)
-        )
-    if ratio.loss == "cost":
-        return costs is not None and len(costs) == classes and all(len(row) == classes for row in costs)
-    return ratio.loss in LOSSES or (ratio.loss == "column" and ratio.loss_column is not None)
+def _loss_fits(loss: Loss, classes: int) -> bool:
+    """Whether what the document says of the loss can be used for its classes."""
+    try:
+        loss.check(classes)
+    except OptionError:
+        return False
+    return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +12,7 @@ from drrej.core.bootstrap import Bootstrap, Counts, OrderedRows
 from drrej.core.curves import RankedLosses, RiskCoverage
 from drrej.core.intervals import json_number
 from drrej.core.types import Floats
-from drrej.data import Block
+from drrej.data.dump import Block
 from drrej.documents.codec import entries
 from drrej.documents.pictures import BaselineCurve
 from drrej.documents.proportions import Proportion
@@ -19,10 +20,10 @@ from drrej.documents.rejector import Rejector
 from drrej.documents.report import Change, Difference, Report
 from drrej.engines.threads import Pass, map_blocks
 from drrej.errors import DumpError, OptionError
-from drrej.pipeline.common import Source
+from drrej.pipeline.application import Application
 from drrej.pipeline.figures import accuracy_figure, coverage_curve, coverage_figure
-from drrej.pipeline.groups import Decision, OnUnseen, check_columns
-from drrej.pipeline.scoring import score
+from drrej.pipeline.groups import OnUnseen, check_columns
+from drrej.pipeline.source import Source
 from drrej.pipeline.tally import KeyedRows, block_keys
 
 FIGURES = tuple(entry.name for entry in entries(Difference) if entry.section is Change)
@@ -61,7 +62,7 @@ def report_differences(now: Report, then: Report) -> Difference:
     The interval joins the two reports' own: the lower end of a - b lies sqrt((a - lower a)^2 + (upper b - b)^2) below
     it (Newcombe's square-and-add). On the same rows it is wider than need be; pairing them is sharper.
     """
-    changes = {name: _square_and_add(getattr(now, name), getattr(then, name)) for name in FIGURES}
+    changes: dict[str, Any] = {name: _square_and_add(getattr(now, name), getattr(then, name)) for name in FIGURES}
     return Difference(kind="reports", **changes)
 
 
@@ -82,16 +83,13 @@ def keyed_rows(source: Source, rejector: Rejector, key: str, on_unseen: OnUnseen
     """The rows of the baseline's dump under its rejector."""
     dump = source.open(rejector, labelled=True)
     check_columns(dump, [key], "`join_on`")
-    decision = Decision(rejector, dump, on_unseen)
-    loss = rejector.need_ratio().row_loss
-    loss.check(dump.schema.names, dump.parts[0].name)
+    application = Application(rejector, dump, on_unseen)
 
     def of_block(block: Block) -> KeyedRows:
-        scores = score(block, rejector, loss)
-        accepted = decision.accepts(block, scores.losses, scores.prediction)
-        return KeyedRows(block_keys(block, key), scores.losses, scores.prediction != block.labels, accepted)
+        scored = application(block)
+        return KeyedRows(block_keys(block, key), scored.loss, scored.prediction != block.labels, scored.accepted)
 
-    run = Pass("baseline", labelled=True, keep=(key, *decision.columns, *loss.columns))
+    run = Pass("baseline", labelled=True, keep=(key, *application.columns))
     return KeyedRows.joined(map_blocks(dump, of_block, run, source.engine, source.notes))
 
 
@@ -101,7 +99,7 @@ def paired_differences(now: KeyedRows, then: KeyedRows, key: str, bootstrap: Boo
     rows = int(now.losses.size)
     values = pair.differences(np.ones(rows, np.int64))
     spread = bootstrap.spread(rows, list(FIGURES), pair.differences)
-    changes = {name: _change(value, *spread[name]) for name, value in zip(FIGURES, values, strict=True)}
+    changes: dict[str, Any] = {name: _change(value, *spread[name]) for name, value in zip(FIGURES, values, strict=True)}
     return Difference(kind="paired", rows=rows, **changes)
 
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from drrej.core.exact import Total
-from drrej.core.losses.cost import CostMatrix
-from drrej.core.types import Floats
+from drrej.core.types import Booleans, Floats
 from drrej.documents.report import Cost, CostPerRow
 
 
@@ -25,18 +23,10 @@ class CostTally:
     expected_accepted: Total
 
     @classmethod
-    def of(
-        cls,
-        costs: CostMatrix,
-        labels: NDArray[np.int64],
-        actions: NDArray[np.int64],
-        expected: Floats,
-        accepted: NDArray[np.bool_],
-    ) -> CostTally:
-        """Of a block: true classes, actions taken, expected costs, and which rows are accepted."""
-        realised = costs.realised(labels, actions)
+    def of(cls, realised: Floats, expected: Floats, accepted: Booleans) -> CostTally:
+        """Of a block: what each row cost in the end, what it was expected to cost, and whether it is accepted."""
         return cls(
-            int(labels.size),
+            int(realised.size),
             int(np.count_nonzero(accepted)),
             Total.of(realised),
             Total.of(expected),

@@ -9,15 +9,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from drrej._version import __version__
 from drrej.core.curves import AUGRC_CONVENTION, AURC_CONVENTION, E_AURC_CONVENTION, Curve
 from drrej.core.intervals import proportion
 from drrej.core.ratio import DensityRatio
 from drrej.documents.codec import entries
 from drrej.documents.proportions import Accuracy, Coverage, CurvePoint, TauPoint
+from drrej.documents.rejector import Rejector
 from drrej.documents.report import ClassRow, GroupRow, WorstGroup
 
 CURVE_STEPS = 50
 CONVENTIONS = {"aurc": AURC_CONVENTION, "e_aurc": E_AURC_CONVENTION, "augrc": AUGRC_CONVENTION}
+
+
+def decision(rejector: Rejector) -> dict[str, Any]:
+    """What every report says about how rows are decided, and by which version."""
+    threshold = rejector.need_threshold()
+    cutoffs = {"tau": threshold.tau, "cutoff": threshold.cutoff, "cutoff_by": threshold.by}
+    return {"drrej_version": __version__, **cutoffs}
 
 
 def coverage_figure(accepted: int, rows: int) -> Coverage:

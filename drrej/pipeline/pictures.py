@@ -164,9 +164,9 @@ def _commands(rejector: Rejector) -> list[str]:
     reading += ["--classes", _classes(rejector.class_names)] if rejector.class_names else []
     options = ["--alpha", f"{ratio.alpha:g}"] if ratio.alpha != 1.0 else []
     options += ["--lambda", f"{ratio.lam:g}"] if ratio.lam != 1.0 else []
-    options += ["--loss", "auto" if ratio.choice else ratio.loss] if ratio.loss != "log" or ratio.choice else []
-    options += ["--cost-matrix", "COSTS"] if ratio.costs else []
-    options += ["--loss-column", ratio.loss_column] if ratio.loss_column else []
+    asked = {"loss": "auto"} if ratio.choice else ratio.loss.arguments
+    for name, value in asked.items():
+        options += [f"--{name.replace('_', '-')}", value] if (name, value) != ("loss", "log") else []
     if calibration.method == "given":
         start = [["fit", "VAL", "--temperature", repr(calibration.temperature), *options, *reading]]
     else:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -12,29 +11,30 @@ from drrej.core.drift import loss_shift, mean_ratio
 from drrej.core.exact import Total
 from drrej.core.losses.plain import zero_one_loss
 from drrej.core.types import Floats
-from drrej.data import Block
+from drrej.data.dump import Block
+from drrej.documents.pictures import Pictures
 from drrej.documents.rejector import Rejector
+from drrej.documents.report import Drift, ExpectedAccuracy, MeanRatio, Report
 from drrej.engines.threads import Pass, map_blocks
-from drrej.pipeline.common import Source
-from drrej.pipeline.figures import coverage_figure
-from drrej.pipeline.groups import Decision, OnUnseen
-from drrej.pipeline.pictures import loss_histogram
-from drrej.pipeline.scoring import score
+from drrej.pipeline.application import Application
+from drrej.pipeline.evaluate_options import EvaluateOptions
+from drrej.pipeline.figures import coverage_figure, decision
+from drrej.pipeline.pictures import loss_histogram, made_by
+from drrej.pipeline.source import Source
 
 
 @dataclass(frozen=True)
-class _Look:
-    losses: Floats
-    accepted: int
-    doubt: Total
-    doubt_accepted: Total
-    ratio: Total
-    ratio_squared: Total
+class _Sums:
+    """What is added up over blocks: accepted rows, 1 - max p of all and of accepted rows, ratios and their squares."""
 
-    def __add__(self, other: _Look) -> _Look:
-        """Sums; losses stay with the blocks."""
-        return _Look(
-            self.losses,
+    accepted: int = 0
+    doubt: Total = field(default_factory=Total)
+    doubt_accepted: Total = field(default_factory=Total)
+    ratio: Total = field(default_factory=Total)
+    ratio_squared: Total = field(default_factory=Total)
+
+    def __add__(self, other: _Sums) -> _Sums:
+        return _Sums(
             self.accepted + other.accepted,
             self.doubt + other.doubt,
             self.doubt_accepted + other.doubt_accepted,
@@ -43,51 +43,48 @@ class _Look:
         )
 
 
-def unlabelled_figures(
-    source: Source, rejector: Rejector, on_unseen: OnUnseen, pictures: bool = False
-) -> dict[str, Any]:
-    """The figures of a report on rows without labels."""
+def unlabelled_report(source: Source, rejector: Rejector, options: EvaluateOptions) -> Report:
+    """The report without its gates."""
     dump = source.open(rejector, labelled=False)
     ratio = rejector.need_ratio()
-    loss, density = ratio.row_loss, ratio.density
-    loss.check(dump.schema.names, dump.parts[0].name)
-    decision = Decision(rejector, dump, on_unseen)
+    application = Application(rejector, dump, options.on_unseen_group)
 
-    def look(block: Block) -> _Look:
-        scores = score(block, rejector, loss)
-        losses = scores.losses
-        accepted = decision.accepts(block, losses, scores.prediction)
-        doubt = zero_one_loss(scores.sums.at[0])
+    def of_block(block: Block) -> tuple[_Sums, Floats]:
+        scored = application(block)
+        doubt = zero_one_loss(scored.rows.calibrated.sums)
         with np.errstate(over="ignore"):
-            rho = density.ratio(losses)
-            squared = np.square(rho)
-        return _Look(
-            losses,
-            int(np.count_nonzero(accepted)),
+            squared = np.square(scored.ratio)
+        sums = _Sums(
+            int(np.count_nonzero(scored.accepted)),
             Total.of(doubt),
-            Total.of(doubt[accepted]),
-            Total.of(rho),
+            Total.of(doubt[scored.accepted]),
+            Total.of(scored.ratio),
             Total.of(squared),
         )
+        return sums, scored.loss
 
-    run = Pass("evaluating", labelled=False, keep=(*decision.columns, *loss.columns))
-    blocks = list(map_blocks(dump, look, run, source.engine, source.notes))
-    points = RankedLosses.of(np.concatenate([block.losses for block in blocks]), np.empty(0))
-    merged = blocks[0]
-    for block in blocks[1:]:
-        merged = merged + block
+    run = Pass("evaluating", labelled=False, keep=application.columns)
+    blocks = list(map_blocks(dump, of_block, run, source.engine, source.notes))
+    points = RankedLosses.of(np.concatenate([losses for _, losses in blocks]), np.empty(0))
+    merged = sum((sums for sums, _ in blocks), _Sums())
     rows, accepted = points.rows, merged.accepted
-    return {
-        **({"pictures": {"losses": loss_histogram(points, labelled=False)}} if pictures else {}),
-        "rows": rows,
-        "coverage": coverage_figure(accepted, rows),
-        "expected_accuracy": {
-            "value": _complement(merged.doubt_accepted.mean(accepted)),
-            "all": _complement(merged.doubt.mean(rows)),
-        },
-        "ratio": mean_ratio(merged.ratio, merged.ratio_squared, rows, ratio.variance, ratio.rows),
-        "drift": loss_shift(points, ratio.loss_quantiles, ratio.rows),
-    }
+    pictures = None
+    if options.pictures:
+        histogram = loss_histogram(points, labelled=False)
+        pictures = Pictures(losses=histogram, made=made_by(rejector, options.command))
+    return Report(
+        **decision(rejector),
+        rows=rows,
+        classes=rejector.classes,
+        coverage=coverage_figure(accepted, rows),
+        expected_accuracy=ExpectedAccuracy(
+            value=_complement(merged.doubt_accepted.mean(accepted)), all=_complement(merged.doubt.mean(rows))
+        ),
+        ratio=MeanRatio(**mean_ratio(merged.ratio, merged.ratio_squared, rows, ratio.variance, ratio.rows)),
+        drift=Drift(**loss_shift(points, ratio.loss_quantiles, ratio.rows)),
+        pictures=pictures,
+        gates=(),
+    )
 
 
 def _complement(share: float | None) -> float | None:
