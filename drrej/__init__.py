@@ -30,8 +30,11 @@ if TYPE_CHECKING:
     from drrej.core.thresholds import Rule
     from drrej.data.dump import DumpOptions
     from drrej.documents.gates import Gate
+    from drrej.documents.metrics import catalogue
     from drrej.documents.points import Point
+    from drrej.documents.regression import RegressionReport
     from drrej.documents.rejector import Rejector
+    from drrej.documents.report import Report
     from drrej.engines.dask import Cluster, ClusterEngine
     from drrej.engines.threads import Engine
     from drrej.errors import (
@@ -43,6 +46,7 @@ if TYPE_CHECKING:
         OptionError,
         OutputError,
         RejectorError,
+        ReportError,
     )
     from drrej.outputs.files import OutputDirectory, OutputFile
     from drrej.pipeline.batch import score_batch
@@ -72,14 +76,18 @@ _HOMES = {
         "OptionError",
         "OutputError",
         "RejectorError",
+        "ReportError",
     ],
     "drrej.documents.gates": ["Gate"],
+    "drrej.documents.metrics": ["catalogue"],
     "drrej.core.losses.plain": ["expected_losses"],
     "drrej.core.curves": ["RiskCoverage"],
     "drrej.outputs.files": ["OutputDirectory", "OutputFile"],
     "drrej.documents.points": ["Point"],
     "drrej.core.ratio": ["DensityRatio", "fit_ratio"],
+    "drrej.documents.regression": ["RegressionReport"],
     "drrej.documents.rejector": ["Rejector"],
+    "drrej.documents.report": ["Report"],
     "drrej.pipeline.batch": ["score_batch"],
     "drrej.pipeline.calibrate": ["calibrate"],
     "drrej.pipeline.source": ["Source"],
@@ -120,8 +128,11 @@ __all__ = [
     "OutputFile",
     "Point",
     "RatioOptions",
+    "RegressionReport",
     "Rejector",
     "RejectorError",
+    "Report",
+    "ReportError",
     "RiskCoverage",
     "Rivals",
     "Rule",
@@ -130,6 +141,7 @@ __all__ = [
     "ThresholdOptions",
     "__version__",
     "calibrate",
+    "catalogue",
     "evaluate",
     "evaluate_regression",
     "expected_losses",
