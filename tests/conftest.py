@@ -158,7 +158,7 @@ def only_line(done: subprocess.CompletedProcess[bytes], code: int) -> str:
 
 def source(*paths: str | Path, jobs: int = 1, **options: Any) -> drrej.Source:
     """A dump as the library reads it."""
-    return drrej.Source([str(p) for p in paths], drrej.DumpOptions(**options), drrej.Engine(jobs))
+    return drrej.Source([str(p) for p in paths], drrej.DumpOptions(**options), drrej.ThreadEngine(jobs))
 
 
 def make_rejector(

@@ -22,7 +22,7 @@ from drrej.errors import OptionError
 
 if TYPE_CHECKING:
     from drrej.documents.rejector import Rejector
-    from drrej.engines.threads import Engine
+    from drrej.engines.protocol import Engine
     from drrej.outputs.files import OutputFile
     from drrej.pipeline.source import Source
 
@@ -132,13 +132,14 @@ class Reading:
 
     def _engine(self) -> Engine:
         from drrej.cli.console import progress
-        from drrej.engines.threads import Engine
+        from drrej.engines.threads import ThreadEngine
 
         if self.cluster is None:
-            return Engine(self.jobs, progress(self.quiet))
-        from drrej.engines.dask import ClusterEngine, connection
+            return ThreadEngine(self.jobs, progress(self.quiet))
+        from drrej.engines.dask import DaskEngine
+        from drrej.engines.dask_cluster import connection
 
-        return ClusterEngine(self.jobs, progress(self.quiet), cluster=connection(self.cluster))
+        return DaskEngine(connection(self.cluster), self.jobs, progress(self.quiet))
 
 
 @dataclass(frozen=True)

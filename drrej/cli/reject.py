@@ -39,7 +39,6 @@ def reject(
     reading: Reading = Reading(),
 ) -> None:
     """Write the rejection mask, row for row."""
-    from drrej.outputs.datasets import output_directory
     from drrej.outputs.files import OutputFile
     from drrej.pipeline.reject import MaskOptions
     from drrej.pipeline.reject import reject as step
@@ -48,12 +47,11 @@ def reject(
     source = reading.source(dumps)
     whole_directory = output.endswith("/") or os.path.isdir(output)
     options = MaskOptions(names, on_bad_row, on_unseen_group)
-    by_workers = not source.engine.in_process
-    with output_directory(output, force, by_workers) if whole_directory else OutputFile(output, force) as place:
+    with source.engine.dataset(output, force) if whole_directory else OutputFile(output, force) as place:
         counts = step(source, read_rejector(rejector, source, "threshold"), place, options)
         place.commit()
     say_notes(source, reading.quiet)
-    if counts.taken_up and not reading.quiet:
-        complain(f"{counts.taken_up} files were finished by an earlier run and taken up", "note")
+    if counts.reused and not reading.quiet:
+        complain(f"{counts.reused} files were finished by an earlier run and are used again", "note")
     if counts.bad:
         complain(f"{counts.bad} of {counts.rows} rows have no usable scores and were rejected", "warning")

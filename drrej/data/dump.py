@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Container, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -19,8 +19,10 @@ from drrej.core.types import AnyFloats, Floats, InputKind
 from drrej.data import layouts as arrays
 from drrej.data.columns import LABEL, LogitColumns, storage_type
 from drrej.data.footers import READ_ERRORS, open_parquet
+from drrej.data.identity import check_unchanged
 from drrej.data.join import LabelJoin
 from drrej.data.labels import LabelKind
+from drrej.data.notes import Notes
 from drrej.data.problems import Problem
 from drrej.data.sources import Part, one_line
 from drrej.errors import DumpError
@@ -76,6 +78,12 @@ class Block:
         """Number of rows."""
         return int(self.logits.shape[0])
 
+    @property
+    def notes(self) -> Notes:
+        """What is odd about the rows."""
+        alike = self.rows if self.all_probabilities else 0
+        return Notes(self.rows, self.zeros, int(np.count_nonzero(self.bad)), self.left_out, alike)
+
     def report(
         self, rows: NDArray[np.intp], what: str, remedy: str, example: str = "", column: str | None = None
     ) -> None:
@@ -109,6 +117,27 @@ class Block:
             self.report(suspects[has_inf], "+inf among the scores", drop)
             self.report(suspects[~has_nan & ~has_inf], "-inf for every class", "one class must be possible")
         return not suspects.size
+
+
+def join_blocks(blocks: Sequence[Block]) -> Block:
+    """Consecutive blocks of one part as one block."""
+    first = blocks[0]
+    labels = [block.labels for block in blocks if block.labels is not None]
+    joined = [block.joined for block in blocks if block.joined is not None]
+    rows = np.concatenate([block.row_numbers() for block in blocks])
+    return replace(
+        first,
+        logits=np.concatenate([block.logits for block in blocks]),
+        labels=np.concatenate(labels) if labels else None,
+        columns=pa.Table.from_batches([block.columns for block in blocks]).combine_chunks().to_batches()[0],
+        bad=np.concatenate([block.bad for block in blocks]),
+        problems=[problem for block in blocks for problem in block.problems],
+        zeros=sum(block.zeros for block in blocks),
+        all_probabilities=all(block.all_probabilities or not block.rows for block in blocks),
+        joined=np.concatenate(joined) if joined else None,
+        left_out=sum(block.left_out for block in blocks),
+        kept=rows - first.first_row,
+    )
 
 
 @dataclass(frozen=True)
@@ -190,7 +219,9 @@ class Dump:
                         for name in wanted
                     ]
                     yield pa.RecordBatch.from_arrays(columns, names=list(wanted))
+            check_unchanged(part)
         except READ_ERRORS as error:
+            check_unchanged(part)
             raise _damaged(part, error) from None
 
     def _column(self, batch: pa.RecordBatch, name: str, stored: Container[str], part: Part) -> pa.Array:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import os
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from drrej.data.identity import Identity, check_unchanged, identity_of
 from drrej.data.sources import Part, one_line
 from drrej.errors import DumpError
 
@@ -17,8 +18,7 @@ READ_ERRORS = (OSError, pa.ArrowException, ValueError, OverflowError, TypeError)
 _ALL_BUFFERS = 4 << 20
 _LEAST_BUFFER = 1 << 14
 _MOST_FOOTERS = 256
-_State = tuple[str, int, int]
-_footers: dict[str, tuple[_State, pq.FileMetaData]] = {}
+_footers: dict[str, tuple[str, Identity, pq.FileMetaData]] = {}
 """Footers already parsed: a file is opened for each of its row groups, and the footer grows with their number."""
 
 
@@ -26,32 +26,36 @@ def open_parquet(part: Part, opened: str = "", columns: int = 1) -> pq.ParquetFi
     """Open a part with settings that keep its buffers small; missing, foreign and damaged files are DumpErrors.
 
     The footer is parsed once for each opening of a dump, which `opened` names: the file may have changed since another.
-    Each of the `columns` to be read has a buffer of its own.
+    It must not have changed since this one. Each of the `columns` to be read has a buffer of its own.
     """
+    file, identity = open_identified(part, opened, columns)
+    check_unchanged(part, identity)
+    return file
+
+
+def open_identified(part: Part, opened: str = "", columns: int = 1) -> tuple[pq.ParquetFile, Identity]:
+    """`open_parquet` for the first time: what the file was when it was opened."""
     buffer = min(1 << 20, max(_LEAST_BUFFER, _ALL_BUFFERS // columns))
-    where: dict[str, Any] = {"pre_buffer": False, "buffer_size": buffer}
-    if part.uri is not None:
-        where = {"pre_buffer": True, "filesystem": part.filesystem()}
+    settings: dict[str, Any] = {"pre_buffer": False, "buffer_size": buffer}
     try:
-        state = (opened, *((0, 0) if part.uri is not None else _stamp(part.path)))
-        known, footer = _footers.get(part.path, (None, None))
-        footer = footer if opened and known == state else None
-        file = pq.ParquetFile(part.path, metadata=footer, page_checksum_verification=True, **where)
+        source: Any = part.path
+        if part.uri is not None:
+            source, settings = part.filesystem().open_input_file(part.path), {"pre_buffer": True}
+        identity = identity_of(part, source)
+        known = _footers.get(part.path)
+        footer = known[2] if known is not None and opened and known[:2] == (opened, identity) else None
+        file = pq.ParquetFile(source, metadata=footer, page_checksum_verification=True, **settings)
+        if part.uri is None:  # a file that was opened by its name may be another than the one looked at
+            check_unchanged(replace(part, identity=identity))
         if opened and footer is None:
             if len(_footers) >= _MOST_FOOTERS:
                 _footers.clear()
-            _footers[part.path] = (state, file.metadata)
-        return file
+            _footers[part.path] = (opened, identity, file.metadata)
+        return file, identity
     except READ_ERRORS as error:
         raise DumpError(
             f"{part.name}: not a readable parquet file ({one_line(error)}); is it complete, and is it parquet?"
         ) from None
-
-
-def _stamp(path: str) -> tuple[int, int]:
-    """What changes when a file is written again."""
-    status = os.stat(path)
-    return status.st_mtime_ns, status.st_size
 
 
 def read_schema(file: pq.ParquetFile, part: Part) -> pa.Schema:

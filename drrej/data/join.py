@@ -117,7 +117,8 @@ class _Labels:
                 problems.append(Problem(what, column or name, remedy, *place, example))
 
         try:
-            schema = pq.read_schema(part.path, filesystem=part.filesystem())
+            file = pq.ParquetFile(part.path, filesystem=part.filesystem())
+            schema = file.schema_arrow
             if on not in schema.names:
                 raise DumpError(f"{part.name}: there is no column '{on}' to join on; columns: {shown(schema.names)}")
             name = options.label or LABEL
@@ -126,7 +127,7 @@ class _Labels:
                     f"{part.name}: there is no column '{name}'; choose the label column with `label` among: "
                     f"{shown(schema.names)}"
                 )
-            table = pq.ParquetFile(part.path, filesystem=part.filesystem()).read([on, name])
+            table = file.read([on, name])
         except (OSError, pa.ArrowException, ValueError) as error:
             raise DumpError(
                 f"{part.name}: not a readable parquet file ({one_line(error)}); is it complete, and is it parquet?"

@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +15,8 @@ import pyarrow.parquet as pq
 
 from drrej.data.columns import LABEL, LogitColumns, find_label, find_logits, storage_type
 from drrej.data.dump import Dump, DumpOptions, RowGroup
-from drrej.data.footers import READ_ERRORS, open_parquet, read_schema
+from drrej.data.footers import READ_ERRORS, open_identified, read_schema
+from drrej.data.identity import Identity
 from drrej.data.join import LabelJoin
 from drrej.data.labels import LabelKind, label_kind
 from drrej.data.problems import shown
@@ -31,8 +32,9 @@ _INTEGER = re.compile(r"0|-?[1-9][0-9]{0,17}")
 
 @dataclass(frozen=True)
 class _Look:
-    """What opening one part tells; no row groups: it has no rows, and the rest does not matter."""
+    """What opening one part tells; of a part without rows only that it has none."""
 
+    identity: Identity
     groups: list[RowGroup]
     schema: pa.Schema | None = None
     columns: LogitColumns | None = None
@@ -47,7 +49,8 @@ def open_dump(arguments: Sequence[str], options: DumpOptions, labelled: bool, sp
     groups: list[RowGroup] = []
     schemas: dict[int, pa.Schema] = {}
     shape = _Shape()
-    for number, (part, look) in enumerate(zip(parts, _looks(parts, options, opened), strict=True)):
+    for number, (part, look) in enumerate(zip(list(parts), _looks(parts, options, opened), strict=True)):
+        parts[number] = replace(part, identity=look.identity)
         if look.schema is not None:
             shape.check(part, look)
             schemas[number] = _with_fields(look.schema, hive)
@@ -98,13 +101,14 @@ def _looks(parts: Sequence[Part], options: DumpOptions, opened: str) -> Iterator
 
 
 def _look(number: int, part: Part, options: DumpOptions, opened: str) -> _Look:
-    with open_parquet(part, opened) as file:
+    file, identity = open_identified(part, opened)
+    with file:
         groups = _row_groups(file, number, part)
         if not groups:
-            return _Look([])
+            return _Look(identity, [])
         schema = read_schema(file, part)
         columns = find_logits(schema, options.logits, bool(options.binary), part.name, options.label)
-        return _Look(groups, schema, columns, _class_count(file, columns, part))
+        return _Look(identity, groups, schema, columns, _class_count(file, columns, part))
 
 
 class _Shape:

@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import IO
+from typing import IO, TYPE_CHECKING
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -21,6 +21,9 @@ import pyarrow.fs as pafs
 
 from drrej.data.uris import below, redacted
 from drrej.errors import DumpError
+
+if TYPE_CHECKING:
+    from drrej.data.identity import Identity
 
 STDIN = "-"
 _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
@@ -31,7 +34,7 @@ class Part:
     """One parquet file of a dump.
 
     `name` is what messages call it, `relative` its path below the directory it was found in, `hive` the columns that
-    its directories spell (`date=2026-01-31/`).
+    its directories spell (`date=2026-01-31/`), `identity` what it was when the dump was opened.
     """
 
     path: str
@@ -39,6 +42,7 @@ class Part:
     relative: str
     hive: tuple[tuple[str, str | None], ...] = ()
     uri: str | None = None
+    identity: Identity | None = None
 
     def filesystem(self) -> pafs.FileSystem:
         """The filesystem that opens `path`."""

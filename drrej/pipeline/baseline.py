@@ -18,7 +18,8 @@ from drrej.documents.pictures import BaselineCurve
 from drrej.documents.proportions import Proportion
 from drrej.documents.rejector import Rejector
 from drrej.documents.report import Change, Difference, Report
-from drrej.engines.threads import Pass, map_blocks
+from drrej.engines.passes import map_blocks
+from drrej.engines.protocol import Pass
 from drrej.errors import DumpError, OptionError
 from drrej.pipeline.application import Application
 from drrej.pipeline.figures import accuracy_figure, coverage_curve, coverage_figure

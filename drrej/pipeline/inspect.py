@@ -19,7 +19,8 @@ from drrej.data.labels import is_text, value_type
 from drrej.data.problems import Problem, Problems, shown
 from drrej.data.sources import STDIN, Part, find_parts
 from drrej.documents.rejector import Calibration, GroupThreshold, Ratio, Rejector, Threshold
-from drrej.engines.threads import Pass, map_blocks
+from drrej.engines.passes import map_blocks
+from drrej.engines.protocol import Pass
 from drrej.errors import DumpError, OptionError, RejectorError
 from drrej.pipeline.source import Source
 

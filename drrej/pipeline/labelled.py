@@ -17,7 +17,8 @@ from drrej.documents.pictures import BaselineCurve, Pictures, Reliability
 from drrej.documents.points import Point
 from drrej.documents.rejector import Rejector
 from drrej.documents.report import Area, Calibration, Drift, ExpectedAccuracy, MeanRatio, Report, Resamples
-from drrej.engines.threads import Pass, map_blocks
+from drrej.engines.passes import map_blocks
+from drrej.engines.protocol import Pass
 from drrej.pipeline import figures, pictures
 from drrej.pipeline.application import Application
 from drrej.pipeline.baseline import baseline_curve, keyed_rows, paired_differences, report_differences

@@ -16,7 +16,8 @@ from drrej.documents.gates import Gate
 from drrej.documents.metrics import check_gate
 from drrej.documents.regression import ErrorArea, ErrorFigures, ErrorPoint, RatioMean, RegressionReport
 from drrej.documents.rejector import Rejector
-from drrej.engines.threads import Pass, map_blocks
+from drrej.engines.passes import map_blocks
+from drrej.engines.protocol import Pass
 from drrej.errors import DumpError, OptionError
 from drrej.pipeline.application import Application
 from drrej.pipeline.figures import CURVE_STEPS, coverage_figure, decision

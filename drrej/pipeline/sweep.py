@@ -22,7 +22,8 @@ from drrej.data.dump import Block
 from drrej.documents.proportions import CurvePoint
 from drrej.documents.rejector import Rejector
 from drrej.documents.summaries import Sweep, SweepRow
-from drrej.engines.threads import Pass, map_blocks
+from drrej.engines.passes import map_blocks
+from drrej.engines.protocol import Pass
 from drrej.errors import OptionError
 from drrej.pipeline.figures import coverage_curve
 from drrej.pipeline.fit import RatioOptions

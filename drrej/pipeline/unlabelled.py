@@ -15,7 +15,8 @@ from drrej.data.dump import Block
 from drrej.documents.pictures import Pictures
 from drrej.documents.rejector import Rejector
 from drrej.documents.report import Drift, ExpectedAccuracy, MeanRatio, Report
-from drrej.engines.threads import Pass, map_blocks
+from drrej.engines.passes import map_blocks
+from drrej.engines.protocol import Pass
 from drrej.pipeline.application import Application
 from drrej.pipeline.evaluate_options import EvaluateOptions
 from drrej.pipeline.figures import coverage_figure, decision
