@@ -30,8 +30,11 @@ if TYPE_CHECKING:
     from drrej.core.thresholds import Rule
     from drrej.data.dump import DumpOptions
     from drrej.documents.gates import Gate
+    from drrej.documents.metrics import catalogue
     from drrej.documents.points import Point
+    from drrej.documents.regression import RegressionReport
     from drrej.documents.rejector import Rejector
+    from drrej.documents.report import Report
     from drrej.engines.dask import DaskEngine
     from drrej.engines.dask_cluster import Cluster, Tls
     from drrej.engines.protocol import Engine
@@ -45,6 +48,7 @@ if TYPE_CHECKING:
         OptionError,
         OutputError,
         RejectorError,
+        ReportError,
     )
     from drrej.outputs.datasets import LocalDataset
     from drrej.outputs.files import OutputFile
@@ -77,15 +81,19 @@ _HOMES = {
         "OptionError",
         "OutputError",
         "RejectorError",
+        "ReportError",
     ],
     "drrej.documents.gates": ["Gate"],
+    "drrej.documents.metrics": ["catalogue"],
     "drrej.core.losses.plain": ["expected_losses"],
     "drrej.core.curves": ["RiskCoverage"],
     "drrej.outputs.datasets": ["LocalDataset"],
     "drrej.outputs.files": ["OutputFile"],
     "drrej.documents.points": ["Point"],
     "drrej.core.ratio": ["DensityRatio", "fit_ratio"],
+    "drrej.documents.regression": ["RegressionReport"],
     "drrej.documents.rejector": ["Rejector"],
+    "drrej.documents.report": ["Report"],
     "drrej.pipeline.batch": ["score_batch"],
     "drrej.pipeline.calibrate": ["calibrate"],
     "drrej.pipeline.source": ["Source"],
@@ -126,8 +134,11 @@ __all__ = [
     "OutputFile",
     "Point",
     "RatioOptions",
+    "RegressionReport",
     "Rejector",
     "RejectorError",
+    "Report",
+    "ReportError",
     "RiskCoverage",
     "Rivals",
     "Rule",
@@ -138,6 +149,7 @@ __all__ = [
     "Tls",
     "__version__",
     "calibrate",
+    "catalogue",
     "evaluate",
     "evaluate_regression",
     "expected_losses",

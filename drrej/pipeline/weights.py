@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,8 +13,10 @@ from drrej.core.dro import WorstCase, worst_case, worst_case_in_ball
 from drrej.core.fingerprint import RowHashes
 from drrej.core.intervals import json_number
 from drrej.core.losses import Loss
+from drrej.core.types import Floats
 from drrej.data.dump import Block, Dump
 from drrej.documents.rejector import Rejector
+from drrej.documents.summaries import WorstCaseSummary
 from drrej.engines.passes import map_blocks
 from drrej.engines.protocol import Pass
 from drrej.errors import OptionError
@@ -25,9 +26,6 @@ from drrej.pipeline.fit import RatioOptions
 from drrej.pipeline.losses import collect_losses
 from drrej.pipeline.scoring import Scoring
 from drrej.pipeline.source import Source
-
-FORMAT = "drrej-weights/1"
-"""1: the first format."""
 
 WEIGHT_COLUMNS = ("loss", "weight")
 
@@ -39,8 +37,8 @@ def weights(
     radius: float | None = None,
     output: OutputFile | None = None,
     keep: Sequence[str] | None = None,
-) -> dict[str, Any]:
-    """The worst case as a tree of numbers; with `output`, the weight of each row as parquet.
+) -> WorstCaseSummary:
+    """The worst case in numbers; with `output`, the weight of each row as parquet.
 
     With a radius lambda is solved for, else that of the options is used.
     """
@@ -61,29 +59,26 @@ def weights(
     return summary(worst, found.values, scoring.loss.name, found.hashes)
 
 
-def summary(
-    worst: WorstCase, losses: np.ndarray[Any, np.dtype[np.float64]], loss: str, rows: RowHashes
-) -> dict[str, Any]:
+def summary(worst: WorstCase, losses: Floats, loss: str, rows: RowHashes) -> WorstCaseSummary:
     """What the worst case is; undefined or infinite figures are None."""
     weight = worst.weights(np.sort(losses))
     with np.errstate(over="ignore"):
         square = float(np.mean(np.square(weight)))
-    return {
-        "format": FORMAT,
-        "drrej_version": __version__,
-        "rows": int(losses.size),
-        "loss": loss,
-        "alpha": worst.alpha,
-        "lambda": worst.lam,
-        "divergence": json_number(worst.divergence),
-        "risk": worst.risk,
-        "worst_case_risk": worst.worst_risk,
-        "max_loss": float(losses.max()),
-        "max_weight": json_number(weight.max()),
-        "zero_weights": int(np.count_nonzero(weight == 0)),
-        "effective_rows": json_number(losses.size / square) if square else None,
-        "fingerprint": rows.fingerprint(),
-    }
+    return WorstCaseSummary(
+        drrej_version=__version__,
+        rows=int(losses.size),
+        loss=loss,
+        alpha=worst.alpha,
+        lam=worst.lam,
+        divergence=json_number(worst.divergence),
+        risk=worst.risk,
+        worst_case_risk=worst.worst_risk,
+        max_loss=float(losses.max()),
+        max_weight=json_number(weight.max()),
+        zero_weights=int(np.count_nonzero(weight == 0)),
+        effective_rows=json_number(losses.size / square) if square else None,
+        fingerprint=rows.fingerprint(),
+    )
 
 
 def kept_columns(dump: Dump, keep: Sequence[str] | None, loss: Loss) -> tuple[str, ...]:
