@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from drrej.core.types import Floats
 
 TOLERATED = 2.0
 """Nats of total NLL by which two floors must differ before the rows prefer one: about a 95 % likelihood interval."""

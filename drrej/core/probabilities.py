@@ -11,14 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-AnyFloats = NDArray[np.floating[Any]]
-Floats = NDArray[np.float64]
-Mask = NDArray[np.bool_]
+from drrej.core.types import AnyFloats, Booleans, Floats
 
 LOOSEST = 0.1
 """Rounding many classes to few decimals can lose any share of a row; a sum further from 1 is never taken as right."""
@@ -219,7 +216,7 @@ def _verdicts(columns: Floats, sums: Floats, normalize: bool) -> NDArray[np.uint
     return verdicts
 
 
-def _within_rounding(columns: Floats, sums: Floats) -> Mask:
+def _within_rounding(columns: Floats, sums: Floats) -> Booleans:
     """Which rows sum to 1 within what their rounding allows."""
     excess = sums - 1.0
     tolerance, unit = _type_rounding(columns)

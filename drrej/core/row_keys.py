@@ -9,12 +9,12 @@ columns).
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-AnyFloats = NDArray[np.floating[Any]]
+from drrej.core.types import AnyFloats
+
 Keys = NDArray[np.uint64]
 
 _PROBES = 4

@@ -8,14 +8,14 @@ it is. The look at a block is a few counts that add up, so the verdict is that o
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from drrej.core.probabilities import LOG_TOLERANCE, Verdict, read_probabilities, row_sums
+from drrej.core.types import AnyFloats
 
-AnyFloats = NDArray[np.floating[Any]]
 Kind = Literal["probabilities", "unit interval", "logits"]
 
 _SLACK = 1e-6
