@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from drrej.outputs.datasets import LocalDataset
     from drrej.outputs.files import OutputFile
     from drrej.pipeline.batch import score_batch
-    from drrej.pipeline.calibrate import calibrate
+    from drrej.pipeline.calibrate import CalibrateOptions, calibrate
     from drrej.pipeline.compare import Rivals, Score
     from drrej.pipeline.evaluate import BaselineDump, EvaluateOptions, evaluate, failed_gates
     from drrej.pipeline.fit import RatioOptions, fit
@@ -95,7 +95,7 @@ _HOMES = {
     "drrej.documents.rejector": ["Rejector"],
     "drrej.documents.report": ["Report"],
     "drrej.pipeline.batch": ["score_batch"],
-    "drrej.pipeline.calibrate": ["calibrate"],
+    "drrej.pipeline.calibrate": ["CalibrateOptions", "calibrate"],
     "drrej.pipeline.source": ["Source"],
     "drrej.pipeline.compare": ["Rivals", "Score"],
     "drrej.pipeline.evaluate": ["BaselineDump", "EvaluateOptions", "evaluate", "failed_gates"],
@@ -112,6 +112,7 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "BaselineDump",
+    "CalibrateOptions",
     "Cluster",
     "ClusterError",
     "ColumnLoss",
