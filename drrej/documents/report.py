@@ -225,7 +225,12 @@ class Report(Judged):
     ] = None
     expected_accuracy: Annotated[
         ExpectedAccuracy,
-        About("mean of the largest probability, the accuracy that it promises", Unit.SHARE, "higher", NONE),
+        About(
+            "accuracy that the rejector itself expects, from probabilities or a learned loss; blind to any shift since",
+            Unit.SHARE,
+            "higher",
+            NONE,
+        ),
     ]
     nll: Annotated[
         Calibration | None,

@@ -19,7 +19,7 @@ from drrej.core.calibrators import View
 from drrej.core.curves import Curve
 from drrej.core.intervals import proportion
 from drrej.core.kernels import Need
-from drrej.core.losses.plain import log_loss, zero_one_loss
+from drrej.core.losses.plain import log_loss, margin_loss, zero_one_loss
 from drrej.core.types import Floats
 from drrej.data.dump import Block, Dump
 from drrej.documents.points import Point
@@ -57,7 +57,7 @@ class Rivals:
     @property
     def needs(self) -> Need:
         """The gap sums to compute."""
-        return Need.V if self.usual else Need.NOTHING
+        return Need.V | Need.R if self.usual else Need.NOTHING
 
     def check(self, dump: Dump) -> None:
         """Raise unless the columns are there and hold what is needed."""
@@ -94,7 +94,7 @@ def usual_scores(rows: View) -> dict[str, Floats]:
         return {
             "max_probability": zero_one_loss(sums),
             "entropy": log_loss(sums),
-            "margin": (sums.s + rows.runner_up()) / (1.0 + sums.s),  # 1 - (p1 - p2)
+            "margin": margin_loss(sums),
             "energy": rows.energy(),
             "max_logit": -rows.largest,
         }

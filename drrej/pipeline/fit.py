@@ -111,6 +111,7 @@ def fit(source: Source, rejector: Rejector, options: RatioOptions | None = None)
             rows=values.size,
             fingerprint=fitted.sketch.fingerprint().text(),
             loss_quantiles=loss_quantiles(ordered),
+            drift_quantiles=None if fitted.drift is None else loss_quantiles(np.sort(fitted.drift)),
             choice=fitted.choice,
             bounds=tuple(bounds(options.alpha, options.lam, largest, values.size, _max_ratio(density))),
         )

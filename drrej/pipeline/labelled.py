@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from drrej.core.bootstrap import Bootstrap
-from drrej.core.curves import Curve, LossStore
-from drrej.core.drift import loss_shift, mean_ratio
+from drrej.core.curves import Curve, LossStore, RankedLosses
+from drrej.core.types import Floats
 from drrej.data.dump import Dump
 from drrej.documents.pictures import BaselineCurve, Pictures, Reliability
 from drrej.documents.points import Point
 from drrej.documents.rejector import Rejector
-from drrej.documents.report import Area, Calibration, Drift, ExpectedAccuracy, MeanRatio, Report, Resamples
+from drrej.documents.report import Area, Calibration, ExpectedAccuracy, Report, Resamples
 from drrej.engines.protocol import Pass
 from drrej.pipeline import figures, pictures
 from drrej.pipeline.application import Application
@@ -38,6 +38,7 @@ class _Found:
 
     tally: Tally
     points: Curve
+    drift: Curve
     scores: Mapping[str, Curve]
     keyed: list[KeyedRows]
     confused: list[NDArray[np.int64]]
@@ -69,13 +70,14 @@ def _pass(source: Source, rejector: Rejector, options: EvaluateOptions) -> _Foun
     evaluator = _evaluator(rejector, dump, options)
     run = Pass("evaluating", labelled=True, keep=evaluator.columns)
     merged = Tally.empty(rejector.classes)
-    losses = LossStore(dump.rows)
+    losses, drift = LossStore(dump.rows), list[Floats]()
     scores: dict[str, LossStore] = {}
     keyed: list[KeyedRows] = []
     confused: list[NDArray[np.int64]] = []
     for block in map_blocks(source, dump, evaluator, run):
         merged = merged + block.tally
         losses.add(*block.losses)
+        drift += [] if block.drift is None else [block.drift]
         for name, values in block.scores.items():
             scores.setdefault(name, LossStore(dump.rows)).add(*values)
         keyed += [] if block.keyed is None else [block.keyed]
@@ -83,7 +85,9 @@ def _pass(source: Source, rejector: Rejector, options: EvaluateOptions) -> _Foun
     if not merged.all.rows:
         raise no_labels(dump)
     ranked = {name: store.ranked() for name, store in scores.items()}
-    return _Found(merged, losses.ranked(), ranked, keyed, confused)
+    points = losses.ranked()
+    other = RankedLosses.of(np.concatenate(drift), np.empty(0)) if drift else points
+    return _Found(merged, points, other, ranked, keyed, confused)
 
 
 def _evaluator(rejector: Rejector, dump: Dump, options: EvaluateOptions) -> Evaluator:
@@ -112,14 +116,14 @@ def _figures(rejector: Rejector, found: _Found, wanted: Sequence[Point], bootstr
         coverage=figures.coverage_figure(accepted, rows),
         accuracy=figures.accuracy_figure(errors, accepted),
         base_accuracy=figures.accuracy_figure(points.total_errors, rows),
-        expected_accuracy=ExpectedAccuracy(value=tally.accepted.mean_confidence, all=tally.all.mean_confidence),
+        expected_accuracy=_expected(rejector, tally),
         nll=Calibration(**{name: part.mean_nll for name, part in parts.items()}),
         ece=Calibration(**{name: part.ece for name, part in parts.items()}),
         brier=Calibration(**{name: part.mean_brier for name, part in parts.items()}),
         **areas,
         points=named,
-        ratio=MeanRatio(**mean_ratio(tally.ratio, tally.ratio_squared, rows, ratio.variance, ratio.rows)),
-        drift=Drift(**loss_shift(points, ratio.loss_quantiles, ratio.rows)),
+        ratio=figures.ratio_figure(tally.ratio, tally.ratio_squared, rows, ratio),
+        drift=figures.drift_figure(found.drift, ratio),
         curve=figures.tau_curve(ratio.density, points),
         coverage_curve=figures.coverage_curve(points),
         per_class=figures.per_class(tally.by_class, rejector.class_names),
@@ -127,6 +131,14 @@ def _figures(rejector: Rejector, found: _Found, wanted: Sequence[Point], bootstr
         bootstrap=None if bootstrap is None else Resamples(resamples=bootstrap.resamples, seed=bootstrap.seed),
         gates=(),
     )
+
+
+def _expected(rejector: Rejector, tally: Tally) -> ExpectedAccuracy:
+    """By the loss where that was fitted to be the probability of an error, else by the largest probability."""
+    if rejector.need_ratio().loss.is_error_probability:
+        rows, accepted, _ = tally.counts
+        return figures.expected_accuracy(tally.loss_accepted.mean(accepted), tally.loss.mean(rows))
+    return ExpectedAccuracy(value=tally.accepted.mean_confidence, all=tally.all.mean_confidence)
 
 
 def _compared(
