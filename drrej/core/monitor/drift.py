@@ -43,28 +43,37 @@ node. It is never computed; p_left ≥ p̃ and p_right ≥ 1 - p̃ for every U.
 
 Let Z̃ = Φ⁻¹(1 - p̃), cut in the same way, and ψ(λ) = ln E[exp(λ Z)] for a standard normal Z cut so. Then exp(λ Z̃ - ψ(λ))
 has expectation 1 given the p̃ of the nights before, for λ fixed by the *sizes* of the nights alone; so does the same
-with 1 - p̃ in the place of p̃. The factors exp(λ z - ψ(λ)) that are computed are at most these, for every
-U, and the sums of `restarts` grow with each factor. So those sums are at most sums for which its proofs hold, and
-alarms are no more frequent. Nothing is random, and the verdict depends on the bin counts alone. What the exact tests
-give away is P(H = k), little as soon as a node gets some hundred rows a night.
+with 1 - p̃ in the place of p̃, and so does the product over several nodes. The factors with z in the place of Z̃ that are
+computed are at most these, for every U. The product over the nights and the sums of `restarts` grow with each factor,
+so what is computed is at most what the proofs hold for, and alarms are no more frequent. Nothing is random, and the
+verdict depends on the bin counts alone. What the exact tests give away is P(H = k), little as soon as a node gets some
+dozens of rows a night.
 
 The sizes of the nights, and when one ends, must not depend on their losses.
 
-**Alternatives.** One node each, one direction each, and a shift δ of the log-odds of left against right: 2, 1, 1/2,
-..., 2^-9. If such a shift is there the score has mean δ s with s² = p (1 - p) n N / (n + N), about, for n new and N
-pooled rows at the node; so λ = δ s, at most 4. The first node, which sees harder against easier, has the most weight;
-each level of nodes has together half the weight of the level above.
+**Alternatives.** A pattern is one node, or all nodes at the upper end of the losses (0 to B, B/2 to B, 3B/4 to B, ...).
+Losses that grow by a factor, or some hard rows among the others, move the log-odds of right against left about alike at
+all of the latter; they have half of the weight. Single nodes share the rest, each level half of what the level above
+has. Each pattern has two directions, and shifts δ of the log-odds of 2, 1, 1/2, ..., 2^-9. With such a shift the score of
+a night has mean δ s with s² = p (1 - p) n N / (n + N), about, for n new and N pooled rows at the node and p the share of
+its left half; so λ = δ s, at most 4.
+
+**Two questions**, each with its e-value:
+
+- *Do the nights differ from the first batch?* One product from the first night on. The pool fills with the nights
+  themselves, and only N_1 of its N rows are of the first batch, so λ = δ s N_1 / N. Nothing is lost: the squares of
+  s N_1 / N add up to p (1 - p) m N_1 / (m + N_1) for m rows of all nights, as in one test of all nights.
+- *Has anything changed since any night?* `restarts`, with λ = δ s.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 
 import numpy as np
-from numpy.typing import NDArray
 
 from drrej.core.monitor.restarts import Floats, Restarts, log_sum
 
@@ -106,36 +115,60 @@ def nodes(bins: int) -> tuple[Node, ...]:
 class LossDrift:
     """Losses against everything before, night after night; plain numbers, of the same size however many nights.
 
-    `pool` are the bin counts of all rows so far, to begin with those of the first batch. Without a first batch (zeros)
-    the first night is it.
+    `pool` are the bin counts of all rows so far, `first_rows` is the size of the first batch. `against_first` are the
+    logarithms of the products from the first night on, one per alternative (none before the first look), and `peak` is
+    the largest logarithm of their e-value (at least 0).
 
-    >>> monitor = LossDrift((500, 500, 500, 500))
-    >>> monitor = monitor.update((260, 250, 245, 245))
-    >>> round(monitor.log_e_value, 2)
-    -0.25
+    >>> monitor = LossDrift.start((500, 500, 500, 500)).update((260, 250, 245, 245))
+    >>> monitor.alarm(0.05), monitor.restarts.alarm(0.05)
+    (False, False)
     >>> monitor = monitor.update((150, 150, 300, 400))
-    >>> monitor.restarts.alarm(0.05), monitor.regions()[0].direction
-    (True, 'right')
+    >>> monitor.alarm(0.05), monitor.restarts.alarm(0.05), monitor.regions()[0].direction
+    (True, True, 'right')
     """
 
     pool: tuple[int, ...]
+    first_rows: int
+    against_first: tuple[float, ...] = ()
+    peak: float = 0.0
     restarts: Restarts = field(default_factory=Restarts)
+
+    @classmethod
+    def start(cls, counts: Sequence[int]) -> LossDrift:
+        """With the bin counts of the first batch; zeros make the first night the first batch."""
+        return cls(tuple(int(count) for count in counts), sum(int(count) for count in counts))
 
     def update(self, night: Sequence[int]) -> LossDrift:
         """After the bin counts of one more night; a night without rows, or the first batch, is no look."""
         if len(night) != len(self.pool) or min(night, default=0) < 0:
             raise ValueError(f"`night` must have {len(self.pool)} counts from 0 up, as the pool has, not {list(night)}")
         pool = tuple(old + int(new) for old, new in zip(self.pool, night, strict=True))
-        if len(pool) < 2 or not any(night) or not any(self.pool):
-            return LossDrift(pool, self.restarts)
-        old, new = np.array(self.pool, np.int64), np.array(night, np.int64)
-        tails = np.array([_node_tails(old, new, node) for node in nodes(len(pool))])
-        factors = log_factors(tails, int(new.sum()), int(old.sum()))
-        return LossDrift(pool, self.restarts.update(factors.ravel(), log_weights(len(pool)).ravel()))
+        rows, before = sum(int(new) for new in night), sum(self.pool)
+        if not before:
+            return LossDrift.start(pool)
+        if len(pool) < 2 or not rows:
+            return replace(self, pool=pool)
+        tails = np.array([_node_tails(self.pool, night, node) for node in nodes(len(pool))])
+        scale, weights = math.sqrt(rows / (rows + before) * before), log_weights(len(pool)).ravel()
+        first = log_factors(tails, scale * self.first_rows / before).ravel()
+        against_first = first + np.array(self.against_first) if self.against_first else first
+        return LossDrift(
+            pool,
+            self.first_rows,
+            tuple(against_first.tolist()),
+            max(self.peak, log_sum(against_first + weights)),
+            self.restarts.update(log_factors(tails, scale).ravel(), weights),
+        )
 
     @property
     def log_e_value(self) -> float:
-        """The logarithm of the e-value over all starts, nodes, directions and shifts."""
+        """The logarithm of the e-value of all nights against the first batch; 0 before the first look."""
+        weights = log_weights(len(self.pool)).ravel()
+        return log_sum(np.array(self.against_first) + weights) if self.against_first else 0.0
+
+    @property
+    def restarts_log_e_value(self) -> float:
+        """The logarithm of the e-value over all starts."""
         return self.restarts.log_e_value(log_weights(len(self.pool)).ravel())
 
     @property
@@ -143,15 +176,20 @@ class LossDrift:
         """The logarithm of the Shiryaev-Roberts sum, to be compared with a run length; None before the first look."""
         return self.restarts.log_sum(log_weights(len(self.pool)).ravel())
 
+    def alarm(self, delta: float) -> bool:
+        """Whether the e-value against the first batch has ever reached 1 / delta; false with chance at most delta."""
+        return self.peak >= -math.log(delta)
+
     def regions(self) -> tuple[Region, ...]:
-        """Where the evidence is: each node and direction with its part of the e-value, largest first."""
+        """Where the evidence of the restarts is: each pattern and direction with its part of it, largest first."""
         if not self.restarts.looks:
             return ()
         weights = log_weights(len(self.pool))
         parts = np.array(self.restarts.forever).reshape(weights.shape) + weights
+        spans = [(0, len(self.pool), None), *((node.first, node.end, node.middle) for node in nodes(len(self.pool)))]
         found = [
-            Region(node.first, node.middle, node.end, direction, log_sum(parts[i, j]))
-            for i, node in enumerate(nodes(len(self.pool)))
+            Region(first, end, middle, direction, log_sum(parts[i, j]))
+            for i, (first, end, middle) in enumerate(spans)
             for j, direction in enumerate(("left", "right"))
         ]
         return tuple(sorted(found, key=lambda region: -region.log_e_value))
@@ -159,37 +197,40 @@ class LossDrift:
 
 @dataclass(frozen=True)
 class Region:
-    """Rows of bins [first, end) moved to the left (lower losses, before `middle`) or to the right.
+    """Rows of bins [first, end) moved to the left of bin `middle` (lower losses) or to the right.
 
-    `log_e_value` is the part of the monitor's e-value, with its weight, that this node and direction contribute.
+    A `middle` of None is the pattern of all nodes at the upper end. `log_e_value` is the part of the e-value, with its
+    weight, that pattern and direction contribute.
     """
 
     first: int
-    middle: int
     end: int
+    middle: int | None
     direction: str
     log_e_value: float
 
 
-def log_factors(tails: Floats, rows: int, before: int) -> Floats:
-    """λ z - ψ(λ) of each node, direction and shift, for a night of `rows` rows and a pool of `before`.
+def log_factors(tails: Floats, scale: float) -> Floats:
+    """The sums of λ z - ψ(λ) over the nodes of each pattern, for each direction and shift.
 
-    `tails` are p_left and p_right of each node, shape (..., B - 1, 2); the result has shape (..., B - 1, 2, shifts).
+    `tails` are p_left and p_right of each node, shape (..., B - 1, 2); the result has shape (..., B, 2, shifts). The
+    `scale` is sqrt(n N / (n + N)) for whole nights.
     """
     from scipy.special import ndtri
 
     scores = np.clip(-ndtri(tails), _LOWEST, _HIGHEST)
-    scale = math.sqrt(rows / (rows + before) * before)
-    lambdas = np.minimum(np.outer(scale * _spreads(tails.shape[-2] + 1), _SHIFTS), _MOST_LAMBDA)[:, None, :]
-    factors: Floats = scores[..., None] * lambdas - _log_mean(lambdas)
+    bins = tails.shape[-2] + 1
+    lambdas = np.minimum(np.outer(scale * _spreads(bins), _SHIFTS), _MOST_LAMBDA)[:, None, :]
+    single = scores[..., None] * lambdas - _log_mean(lambdas)
+    upper = [i for i, node in enumerate(nodes(bins)) if node.end == bins]
+    factors: Floats = np.concatenate([single[..., upper, :, :].sum(axis=-3, keepdims=True), single], axis=-3)
     return factors
 
 
-def _node_tails(old: NDArray[np.int64], new: NDArray[np.int64], node: Node) -> tuple[float, float]:
+def _node_tails(old: Sequence[int], new: Sequence[int], node: Node) -> tuple[float, float]:
     """(p_left, p_right) of a node."""
     left, right = slice(node.first, node.middle), slice(node.middle, node.end)
-    k, night_right = int(new[left].sum()), int(new[right].sum())
-    return fisher_tails(k, night_right, int(old[left].sum()), int(old[right].sum()))
+    return fisher_tails(int(sum(new[left])), int(sum(new[right])), sum(old[left]), sum(old[right]))
 
 
 def fisher_tails(k: int, l: int, a: int, b: int) -> tuple[float, float]:  # noqa: E741 - the letters of the proof
@@ -235,12 +276,11 @@ def _spreads(bins: int) -> Floats:
 
 @cache
 def log_weights(bins: int) -> Floats:
-    """The logarithm of π of each node, direction and shift; each level has half the weight of that above."""
+    """The logarithm of π of each pattern, direction and shift; see the module's alternatives."""
     depth = np.array([node.depth for node in nodes(bins)], np.int64)
-    level = np.exp2(-depth.astype(np.float64))
-    weights = level / np.bincount(depth, minlength=1)[depth]
-    each = np.log(weights / weights.sum() / (2 * _SHIFTS.size))
-    return np.broadcast_to(each[:, None, None], (depth.size, 2, _SHIFTS.size))
+    level = np.ldexp(1.0, -depth) / np.bincount(depth, minlength=1)[depth]
+    patterns = np.log(np.concatenate([[0.5], 0.5 * level / level.sum()]) / (2 * _SHIFTS.size))
+    return np.broadcast_to(patterns[:, None, None], (patterns.size, 2, _SHIFTS.size))
 
 
 def _log_mean(lambdas: Floats) -> Floats:
