@@ -4,6 +4,8 @@ The states of all years are arrays here; `test_monitor.py` checks that they are 
 installed the script compares with its `RiskMonitoring` too.
 """
 
+# ruff: noqa: T201 - a script as well
+
 from __future__ import annotations
 
 import math
@@ -214,7 +216,7 @@ def drift_streams(kind: str, years: int, rng: np.random.Generator, quiet: int, s
 
 
 def fixed_drift(scale: float, before: int, rng: np.random.Generator, trials: int = 400) -> int:
-    """Nights after which one rank-sum test against `before` rows, told when to look, sees the change half of the time."""
+    """Nights after which one rank-sum test against `before` rows, told when to look, sees it half of the time."""
     edges = LOSS.ppf(np.arange(1, 100) / 100)
     fit = rng.multinomial(before, np.full(100, 0.01), trials)
     new = np.zeros((trials, 100), np.int64)

@@ -54,9 +54,9 @@ The sizes of the nights, and when one ends, must not depend on their losses.
 **Alternatives.** A pattern is one node, or all nodes at the upper end of the losses (0 to B, B/2 to B, 3B/4 to B, ...).
 Losses that grow by a factor, or some hard rows among the others, move the log-odds of right against left about alike at
 all of the latter; they have half of the weight. Single nodes share the rest, each level half of what the level above
-has. Each pattern has two directions, and shifts δ of the log-odds of 2, 1, 1/2, ..., 2^-9. With such a shift the score of
-a night has mean δ s with s² = p (1 - p) n N / (n + N), about, for n new and N pooled rows at the node and p the share of
-its left half; so λ = δ s, at most 4.
+has. Each pattern has two directions, and shifts δ of the log-odds of 2, 1, 1/2, ..., 2^-9. With such a shift the score
+of a night has mean δ s with s² = p (1 - p) n N / (n + N), about, for n new and N pooled rows at the node and p the
+share of its left half; so λ = δ s, at most 4.
 
 **Two questions**, each with its e-value:
 
