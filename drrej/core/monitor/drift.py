@@ -54,9 +54,10 @@ The sizes of the nights, and when one ends, must not depend on their losses.
 **Alternatives.** A pattern is one node, or all nodes at the upper end of the losses (0 to B, B/2 to B, 3B/4 to B, ...).
 Losses that grow by a factor, or some hard rows among the others, move the log-odds of right against left about alike at
 all of the latter; they have half of the weight. Single nodes share the rest, each level half of what the level above
-has. Each pattern has two directions, and shifts δ of the log-odds of 2, 1, 1/2, ..., 2^-9. With such a shift the score
-of a night has mean δ s with s² = p (1 - p) n N / (n + N), about, for n new and N pooled rows at the node and p the
-share of its left half; so λ = δ s, at most 4.
+has. Each pattern has two directions, and shifts δ of the log-odds of 2, 1, 1/2, ..., 2^-9 with weights that fall as
+1 / (1 + |log2 δ + 2|): most on 1/4, where odds change by 28 %. With such a shift the score of a night has mean δ s with
+s² = p (1 - p) n N / (n + N), about, for n new and N pooled rows at the node and p the share of its left half; so
+λ = δ s, at most 4.
 
 **Two questions**, each with its e-value:
 
@@ -77,7 +78,9 @@ import numpy as np
 
 from drrej.core.monitor.restarts import Floats, Restarts, log_sum
 
-_SHIFTS: Floats = np.ldexp(1.0, np.arange(1, -10, -1))
+_POWERS = np.arange(1, -10, -1)
+_SHIFTS: Floats = np.ldexp(1.0, _POWERS)
+_SHIFT_WEIGHTS: Floats = 1.0 / (1.0 + np.abs(_POWERS + 2.0))
 _LOWEST, _HIGHEST = -3.0, 8.0
 _MOST_LAMBDA = 4.0
 _TAIL = 12.0
@@ -279,8 +282,9 @@ def log_weights(bins: int) -> Floats:
     """The logarithm of π of each pattern, direction and shift; see the module's alternatives."""
     depth = np.array([node.depth for node in nodes(bins)], np.int64)
     level = np.ldexp(1.0, -depth) / np.bincount(depth, minlength=1)[depth]
-    patterns = np.log(np.concatenate([[0.5], 0.5 * level / level.sum()]) / (2 * _SHIFTS.size))
-    return np.broadcast_to(patterns[:, None, None], (patterns.size, 2, _SHIFTS.size))
+    patterns = np.concatenate([[0.5], 0.5 * level / level.sum()])
+    weights: Floats = np.multiply.outer(np.outer(patterns, [0.5, 0.5]), _SHIFT_WEIGHTS / _SHIFT_WEIGHTS.sum())
+    return np.log(weights)
 
 
 def _log_mean(lambdas: Floats) -> Floats:
