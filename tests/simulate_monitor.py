@@ -208,11 +208,22 @@ def drift_world(kind: str, years: int, rng: np.random.Generator) -> tuple[np.nda
     return np.array(pools), chances
 
 
-def drift_streams(kind: str, years: int, rng: np.random.Generator, quiet: int, scale: float, nights: int) -> Paths:
+@dataclass(frozen=True)
+class Stream:
     """`quiet` nights as the fit's, then with all losses multiplied."""
-    pool, chances = drift_world(kind, years, rng)
-    before, after = chances(1.0), chances(scale)
-    return drift_paths(pool, lambda night: rng.multinomial(ROWS, before if night < quiet else after), nights)
+
+    kind: str
+    quiet: int = NIGHTS
+    scale: float = 1.0
+    nights: int = NIGHTS
+    rows: int = ROWS
+
+    def paths(self, years: int, rng: np.random.Generator) -> Paths:
+        pool, chances = drift_world(self.kind, years, rng)
+        before, after = chances(1.0), chances(self.scale)
+        return drift_paths(
+            pool, lambda night: rng.multinomial(self.rows, before if night < self.quiet else after), self.nights
+        )
 
 
 def fixed_drift(scale: float, before: int, rng: np.random.Generator, trials: int = 400) -> int:
@@ -280,10 +291,18 @@ def nightly_tests(events: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def drift_false_alarms(years: int) -> None:
-    for kind in ("fresh", "fit", "tied"):
-        paths = drift_streams(kind, years, np.random.default_rng(2), NIGHTS, 1.0, NIGHTS)
+    for kind, rows, count in (
+        ("fresh", ROWS, years),
+        ("fit", ROWS, years),
+        ("tied", ROWS, years),
+        ("fit", 4000, years // 4),
+    ):
+        paths = Stream(kind, rows=rows).paths(count, np.random.default_rng(2))
         for name, night in paths.alarms().items():
-            print(f"  drift, bins {kind:5}, {ROWS} rows a night, {name:8} {share(night < NEVER)}", flush=True)
+            print(
+                f"  drift, bins {kind:5}, {rows:4} rows a night, {count} years, {name:8} {share(night < NEVER)}",
+                flush=True,
+            )
 
 
 def rate_delays(years: int) -> None:
@@ -301,10 +320,11 @@ def rate_delays(years: int) -> None:
 
 
 def drift_delays(years: int) -> None:
+    years = max(years // 10, 20)
     print(f"\nmedian delay in nights of {ROWS} rows, first batch {FIT_ROWS}; losses multiplied")
     for quiet in (0, 182):
         for scale in (1.1, 1.25, 1.5, 2.0):
-            paths = drift_streams("fit", years, np.random.default_rng([4, quiet]), quiet, scale, quiet + 183)
+            paths = Stream("fit", quiet, scale, quiet + 183).paths(years, np.random.default_rng([4, quiet]))
             text = ", ".join(f"{name} {median(delays(night, quiet))}" for name, night in paths.alarms().items())
             fixed = fixed_drift(scale, FIT_ROWS + quiet * ROWS, np.random.default_rng(5))
             late = "-" if fixed == NEVER else fixed
@@ -312,6 +332,7 @@ def drift_delays(years: int) -> None:
 
 
 def run_lengths(years: int) -> None:
+    years = max(years // 2, 20)
     print("\naverage run length of the Shiryaev-Roberts sums, truth at the limit (runs are cut, so it is more)")
     rng = np.random.default_rng(6)
     for goal in (50, 200, 500):
@@ -321,7 +342,7 @@ def run_lengths(years: int) -> None:
         print(f"  risk,  goal {goal:3}: {mean_error(night)}, cut at {nights}", flush=True)
     for goal in (50, 200):
         nights = 6 * goal
-        paths = drift_streams("fit", years // 4, rng, nights, 1.0, nights)
+        paths = Stream("fit", nights, nights=nights).paths(max(years // 8, 20), rng)
         night = np.minimum(paths.alarms(run_length=goal)["SR"], nights)
         print(f"  drift, goal {goal:3}: {mean_error(night)}, cut at {nights}", flush=True)
 
