@@ -387,7 +387,6 @@ def beta_mixture_width(events: int, rows: int) -> float:
 def mapie(years: int) -> None:
     """The same streams through MAPIE's bound, whose boundary is a function of one number and is tabled here."""
     try:
-        from mapie.exchangeability_testing import RiskMonitoring
         from mapie.exchangeability_testing.bounds import GammaExponentialMixtureBound
     except ImportError:
         print("\nMAPIE is not installed")
@@ -396,42 +395,45 @@ def mapie(years: int) -> None:
     for level in (ALPHA, 4 * ALPHA):  # it halves its level for the reference and again for the side
         bound = GammaExponentialMixtureBound(v_opt=1, c=1, alpha_opt=level / 4)
         grid = np.concatenate([np.arange(0, 50, 0.05), np.arange(50, 6000, 5.0)])
-        boundary = np.array([bound(v=float(v), alpha=level / 4) for v in grid])
-        for multiple, nights in ((1.0, NIGHTS), (1.5, NIGHTS), (2.0, 100), (3.0, 50)):
-            rng = np.random.default_rng([7, int(10 * multiple)])
+        table = (grid, np.array([bound(v=float(v), alpha=level / 4) for v in grid]))
+        for quiet, multiple, nights in ((NIGHTS, 1.0, 0), (0, 1.5, 200), (0, 2.0, 60), (0, 3.0, 30), (182, 2.0, 183)):
+            rng = np.random.default_rng([7, quiet, int(10 * multiple)])
+            truth = LIMIT * np.concatenate([np.ones(quiet), np.full(nights, multiple)])[:, None]
             theirs, ours = [], []
             for year in range(years):
-                wrong = (rng.random((nights, LABELS)) < LIMIT * multiple).astype(float)
-                lower = mapie_lower(wrong.ravel(), grid, boundary)
-                alarm = np.maximum.accumulate(lower).reshape(nights, LABELS)[:, -1] > LIMIT
-                theirs.append(int(alarm.argmax()) + 1 if alarm.any() else NEVER)
+                wrong = (rng.random((truth.size, LABELS)) < truth).astype(float)
+                theirs.append(mapie_alarm(wrong, table))
                 ours.append(wrong.sum(axis=1))
-                if year < 2 and multiple > 1.0:
-                    assert theirs[-1] == mapie_itself(RiskMonitoring, wrong[: min(theirs[-1], 40)], level, nights)
-            found = rate_paths(np.array(ours, np.int64), LABELS, LIMIT).alarms()
-            night = np.array(theirs)
-            if multiple == 1.0:
-                text = ", ".join(f"{name} {share(n < NEVER)}" for name, n in found.items())
-                print(f"  level {level:.2f}: false alarms in a year: MAPIE {share(night < NEVER)}, {text}", flush=True)
+                if year < 2 and not quiet:
+                    assert theirs[-1] == mapie_itself(wrong, level)
+            found = {"MAPIE": np.array(theirs)} | rate_paths(np.array(ours, np.int64), LABELS, LIMIT).alarms()
+            if nights:
+                what = f"{quiet} nights at the limit, then {multiple} x"
+                text = ", ".join(f"{name} {median(delays(n, quiet))}" for name, n in found.items())
             else:
-                text = ", ".join(f"{name} {median(delays(n, 0))}" for name, n in found.items())
-                print(f"  level {level:.2f}: {multiple} x: MAPIE {median(delays(night, 0))}, {text}", flush=True)
+                what = "false alarms in a year"
+                text = ", ".join(f"{name} {share(n < NEVER)}" for name, n in found.items())
+            print(f"  its level {level:.2f}: {what}: {text}", flush=True)
 
 
-def mapie_lower(wrong: np.ndarray, grid: np.ndarray, boundary: np.ndarray) -> np.ndarray:
+def mapie_alarm(wrong: np.ndarray, table: tuple[np.ndarray, np.ndarray]) -> int:
+    """The first night at whose end its lower bound is above the limit; errors of shape (nights, rows)."""
     rows = np.arange(1, wrong.size + 1)
     mean = np.cumsum(wrong) / rows
-    spread = np.cumsum((wrong - np.concatenate([[0.5], mean[:-1]])) ** 2)
-    return mean - np.interp(spread, grid, boundary) / rows
+    spread = np.cumsum((wrong.ravel() - np.concatenate([[0.5], mean[:-1]])) ** 2)
+    lower = np.maximum.accumulate(mean - np.interp(spread, *table) / rows)
+    return int(first(lower.reshape(wrong.shape)[None, :, -1] > LIMIT)[0])
 
 
-def mapie_itself(monitoring: type, wrong: np.ndarray, level: float, nights: int) -> int:
-    """The night of the alarm when its own class is fed night by night; NEVER if not within the nights given."""
-    monitor = monitoring(risk="accuracy", test_level=level, threshold=LIMIT, warn=False)
-    for night, errors in enumerate(wrong):
+def mapie_itself(wrong: np.ndarray, level: float) -> int:
+    """The night of the alarm when its own class is fed night by night."""
+    from mapie.exchangeability_testing import RiskMonitoring
+
+    monitor = RiskMonitoring(risk="accuracy", test_level=level, threshold=LIMIT, warn=False)
+    for night, errors in enumerate(wrong, 1):
         monitor.update(np.ones(errors.size, int), 1 - errors.astype(int))
         if monitor.harmful_shift_detected:
-            return night + 1
+            return night
     return NEVER
 
 

@@ -49,7 +49,8 @@ so what is computed is at most what the proofs hold for, and alarms are no more 
 verdict depends on the bin counts alone. What the exact tests give away is P(H = k), little as soon as a node gets some
 dozens of rows a night.
 
-The sizes of the nights, and when one ends, must not depend on their losses.
+The sizes of the nights, and when one ends, must not depend on their losses. Nights that differ by the weekday are not
+exchangeable, and large nights will show it, however small the difference: `where` says how large it is.
 
 **Alternatives.** A pattern is one node, or all nodes at the upper end of the losses (0 to B, B/2 to B, 3B/4 to B, ...).
 Losses that grow by a factor, or some hard rows among the others, move the log-odds of right against left about alike at
