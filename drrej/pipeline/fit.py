@@ -13,7 +13,7 @@ from drrej.core.exact import Total
 from drrej.core.floor import FACE_VALUE
 from drrej.core.intervals import json_number
 from drrej.core.losses import KINDS, PLAIN, Loss
-from drrej.core.ratio import DensityRatio, fit_ratio
+from drrej.core.ratio import MAX_ALPHA, DensityRatio, fit_ratio
 from drrej.core.types import Precision
 from drrej.documents.rejector import Calibration, Columns, Ratio, Rejector, is_temperature
 from drrej.errors import OptionError
@@ -22,7 +22,6 @@ from drrej.pipeline.learning import CHOOSERS, Chooser, Given
 from drrej.pipeline.source import Source
 
 DIVERGENCES = {"kl": 1.0, "chi2": 3.0}
-MAX_ALPHA = 1e3
 LOSS_NAMES = tuple(dict.fromkeys([*PLAIN, *CHOOSERS, *KINDS]))
 
 
