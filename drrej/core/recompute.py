@@ -39,7 +39,7 @@ def is_normalised(density: DensityRatio, quantiles: Floats, rows: int) -> bool:
     The mean rises with it. At large alpha it jumps, so that the mean itself need not be near 1.
     """
     low, high = (_excess(density, g, quantiles) for g in _around(density.log_max_ratio, _NEAR))
-    slack = 1e-13 * float(np.max(np.abs(np.concatenate([low, high]))))
+    slack = 1e-13 * float(np.max(np.abs(np.concatenate([low, high])))) + 1e-300  # denormal ratios have few digits
     # NaN, where floats do not suffice to tell, is no contradiction
     return not (mean_bracket(low, rows)[0] > slack or mean_bracket(high, rows)[1] < -slack)
 

@@ -1,4 +1,4 @@
-"""Whether the values of a rejector go together: what follows from others is computed again.
+"""Whether the calibration and the ratio of a rejector go together: what follows from others is computed again.
 
 Each section has a table of findings: the key, whether its value is right, and what is wrong with it otherwise. They are
 looked at in order, and a row may rely on those before it.
@@ -8,63 +8,36 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from drrej.core.bounds import RatioBound, bounds
 from drrej.core.drift import STEPS
-from drrej.core.guarantees import split_delta
-from drrej.core.intervals import exact_decimal, json_number
+from drrej.core.intervals import json_number
 from drrej.core.losses import KINDS, LearnedLoss, Loss
 from drrej.core.ratio import MAX_ALPHA
 from drrej.core.recompute import (
     deviation_bracket,
-    is_binomial_level,
-    is_cutoff_of,
     is_normalised,
-    is_tau_of,
     mean_bracket,
-    supports_rate,
 )
 from drrej.core.sketch import Fingerprint
 from drrej.core.temperature import MAX_TEMPERATURE, MIN_TEMPERATURE
-from drrej.core.thresholds import COVERAGE_METHOD, METHODS, REJECT_ALL, Rule, capped
 from drrej.core.types import Floats, InputKind
+from drrej.documents.findings import NEAR, RANGE, Finding, is_near
 from drrej.documents.sections import (
     BeforeAfter,
-    Bound,
     Calibration,
-    GroupThreshold,
     Ratio,
-    RuleRecord,
     Threshold,
     is_temperature,
 )
 from drrej.errors import OptionError
 from drrej.strict_json import shown
 
-Finding = tuple[str, bool, str]
-"""A key, whether its value is right, and what is wrong with it if not."""
-
-RANGE = "is out of range"
-_NEAR = 1e-9
 _SINGLE = 1e-4
 """Losses may have been computed in float32."""
-
-
-def expect(findings: Iterable[Finding], where: str, error: type[Exception]) -> None:
-    """Raise an error about the first finding that is wrong."""
-    for key, right, wrong in findings:
-        if not right:
-            raise error(f"{where}: the value of '{key}' {wrong}")
-
-
-def is_near(a: float | None, b: float | None, tolerance: float = _NEAR) -> bool:
-    """Whether two numbers are the same but for rounding; None is only like None."""
-    if a is None or b is None:
-        return a is b
-    return math.isclose(a, b, rel_tol=tolerance, abs_tol=0.0)
 
 
 def sections_findings(
@@ -85,7 +58,7 @@ def calibration_findings(found: Calibration, kind: InputKind, classes: int) -> I
     key = "calibration"
     yield f"{key}.method", found.method in ("temperature", "given", "none"), "is not known"
     yield f"{key}.temperature", is_temperature(temperature), f"{RANGE}: it must be above 0"
-    bracket = MIN_TEMPERATURE * (1 - _NEAR) <= temperature <= MAX_TEMPERATURE * (1 + _NEAR)
+    bracket = MIN_TEMPERATURE * (1 - NEAR) <= temperature <= MAX_TEMPERATURE * (1 + NEAR)
     yield f"{key}.temperature", not fitted or bracket, f"{RANGE} of a fit"
     yield f"{key}.temperature", found.method != "none" or temperature == 1.0, "contradicts 'calibration.method'"
     yield f"{key}.converged", fitted == (found.converged is not None), "contradicts 'calibration.method'"
@@ -102,7 +75,7 @@ def calibration_findings(found: Calibration, kind: InputKind, classes: int) -> I
         yield from _figures(f"{key}.{name}", getattr(found, name), largest, fitted)
     nll = found.nll
     if nll is not None and nll.before is not None and kind == "logits" and found.converged:
-        risen = nll.after is None or nll.after > nll.before * (1 + 1e-3) + _NEAR
+        risen = nll.after is None or nll.after > nll.before * (1 + 1e-3) + NEAR
         yield f"{key}.nll", not risen, "is higher after than before, but 'calibration.temperature' makes it least"
 
 
@@ -111,7 +84,7 @@ def _figures(key: str, figure: BeforeAfter | None, most: float, fitted: bool) ->
         return
     yield key, fitted, "contradicts 'calibration.method'"
     for name, value in (("before", figure.before), ("after", figure.after)):
-        yield f"{key}.{name}", value is None or 0 <= value <= most * (1 + _NEAR), RANGE
+        yield f"{key}.{name}", value is None or 0 <= value <= most * (1 + NEAR), RANGE
 
 
 def _fingerprint(key: str, text: str | None, rows: int | None) -> Iterator[Finding]:
@@ -141,9 +114,9 @@ def ratio_findings(found: Ratio, classes: int) -> Iterator[Finding]:
     yield "ratio.min_loss", low == quantiles[0], "is not the first of 'ratio.loss_quantiles'"
     yield "ratio.max_loss", high == quantiles[-1], "is not the last of 'ratio.loss_quantiles'"
     least, most = mean_bracket(quantiles, rows)
-    inside = mean is not None and least * (1 - _NEAR) <= mean <= most * (1 + _NEAR)
+    inside = mean is not None and least * (1 - NEAR) <= mean <= most * (1 + NEAR)
     yield "ratio.mean_loss", inside or not math.isfinite(most), "contradicts 'ratio.loss_quantiles'"
-    yield "ratio.log_max_ratio", 0 <= g <= math.log(rows) * (1 + _NEAR), f"{RANGE}: from 0 to ln of 'ratio.rows'"
+    yield "ratio.log_max_ratio", 0 <= g <= math.log(rows) * (1 + NEAR), f"{RANGE}: from 0 to ln of 'ratio.rows'"
     normal = is_normalised(density, quantiles, rows)
     yield "ratio.log_max_ratio", normal, "contradicts alpha, lambda and 'ratio.loss_quantiles': the mean ratio is not 1"
     normalizer = density.normalizer()
@@ -218,124 +191,3 @@ def _choice(found: Ratio) -> Iterator[Finding]:
     yield "ratio.loss", chosen.loss == found.loss.name, "is not what 'ratio.choice' leads to"
     if isinstance(found.loss, LearnedLoss):
         yield "ratio.learned.strength", chosen.strength == found.loss.learned.strength, "contradicts 'ratio.choice'"
-
-
-# Threshold
-
-
-def threshold_findings(found: Threshold, ratio: Ratio) -> Iterator[Finding]:
-    """The rule, and the decision for all rows or for each group."""
-    rule, groups = found.rule, found.groups
-    yield from _rule(rule)
-    yield "threshold.groups", (found.by is None) == (groups is None), "goes with 'threshold.by'"
-    yield from _counts("threshold", found)
-    if groups is None:
-        yield from _decision("threshold", found, rule, ratio, 1)
-        return
-    names = [group.group for group in groups]
-    yield "threshold.groups", bool(names) and len(set(names)) == len(names), "names no group or one twice"
-    yield "threshold.by", rule.kind in ("risk", "coverage"), f"contradicts the rule '{rule.kind}'"
-    for key in ("tau", "cutoff", "bound"):
-        yield f"threshold.{key}", getattr(found, key) is None, "is there, but each group has its own"
-    for number, group in enumerate(groups):
-        yield from _counts(f"threshold.groups[{number}]", group)
-        yield from _decision(f"threshold.groups[{number}]", group, rule, ratio, len(groups))
-    yield "threshold.rows", found.rows == sum(group.rows for group in groups), "is not the sum of the groups"
-    yield (
-        "threshold.accepted",
-        found.accepted == sum(group.accepted for group in groups),
-        "is not the sum of the groups",
-    )
-    right = [_right(group) for group in groups if group.accuracy is not None]
-    accuracy = sum(right) / found.accepted if right else None
-    yield "threshold.accuracy", found.accuracy == accuracy, "is not that of the groups together"
-
-
-def _rule(rule: RuleRecord) -> Iterator[Finding]:
-    certified = rule.confidence is not None
-    given = rule.method if rule.kind == "risk" else None
-    try:
-        Rule(rule.kind, rule.target, rule.confidence, given)
-    except OptionError as error:
-        yield "threshold.rule", False, f"{RANGE}: {shown(str(error))}"
-    methods = (None,) if not certified else METHODS if rule.kind == "risk" else (COVERAGE_METHOD,)
-    yield "threshold.rule.method", rule.method in methods, f"{RANGE} for such a rule"
-    yield "threshold.rule.reused", (rule.reused is not None) == certified, "goes with 'threshold.rule.confidence'"
-
-
-def _counts(key: str, found: Threshold | GroupThreshold) -> Iterator[Finding]:
-    rows, accepted = found.rows, found.accepted
-    yield f"{key}.rows", rows >= 1, RANGE
-    yield f"{key}.accepted", 0 <= accepted <= rows, f"{RANGE}: from 0 to '{key}.rows'"
-    yield f"{key}.coverage", found.coverage == accepted / rows, f"is not '{key}.accepted' / '{key}.rows'"
-    accuracy = found.accuracy
-    if accuracy is not None:
-        whole = accepted > 0 and 0 <= accuracy <= 1 and _right(found) / accepted == accuracy
-        yield f"{key}.accuracy", whole, f"is no share of '{key}.accepted' rows"
-
-
-def _right(found: Threshold | GroupThreshold) -> int:
-    return round((found.accuracy or 0.0) * found.accepted)
-
-
-def _decision(
-    key: str, found: Threshold | GroupThreshold, rule: RuleRecord, ratio: Ratio, groups: int
-) -> Iterator[Finding]:
-    tau, cutoff, accepted, rows, density = found.tau, found.cutoff, found.accepted, found.rows, ratio.density
-    counted = rule.kind == "risk" and accepted > 0
-    yield f"{key}.accuracy", (found.accuracy is not None) == counted, f"contradicts the rule '{rule.kind}'"
-    yield f"{key}.accepted", cutoff is not None or accepted == rows, f"contradicts '{key}.cutoff': nothing is rejected"
-    none = cutoff is None or cutoff > 0 or accepted == 0
-    yield f"{key}.accepted", none, f"contradicts '{key}.cutoff': every row is rejected"
-    if isinstance(found, GroupThreshold) and cutoff == REJECT_ALL and rule.kind == "risk":
-        yield f"{key}.tau", tau is None, f"contradicts '{key}.cutoff': every row is rejected"
-        yield f"{key}.bound", found.bound is None, f"contradicts '{key}.cutoff': nothing was certified"
-        return
-    if rule.kind == "tau":
-        yield f"{key}.tau", tau == rule.target, "is not 'threshold.rule.target'"
-        right = is_cutoff_of(density, cutoff, rule.target)
-        yield f"{key}.cutoff", right, f"does not belong to '{key}.tau' with this ratio"
-    else:
-        limit = capped(rule.target if rule.kind == "max-loss" else None, density)
-        lowest = limit if rule.kind == "max-loss" else 0.0
-        wide = [math.inf if value is None else value for value in (lowest, cutoff, limit)]
-        inside = wide[0] * (1 - _NEAR) <= wide[1] <= wide[2] * (1 + _NEAR)
-        yield f"{key}.cutoff", inside, f"{RANGE} for such a rule and ratio"
-        yield f"{key}.tau", is_tau_of(density, tau, cutoff), f"does not belong to '{key}.cutoff' with this ratio"
-    yield from _target(key, found, rule)
-    yield f"{key}.bound", (found.bound is not None) == (rule.confidence is not None), "goes with a confidence"
-    if found.bound is not None and rule.confidence is not None:
-        level = split_delta(float(1 - exact_decimal(rule.confidence)), groups)
-        yield from _bound(f"{key}.bound", found.bound, found, rule, level)
-
-
-def _target(key: str, found: Threshold | GroupThreshold, rule: RuleRecord) -> Iterator[Finding]:
-    """What the rule asks of these rows."""
-    target = exact_decimal(rule.target)
-    if rule.kind == "coverage":
-        yield f"{key}.accepted", found.accepted >= target * found.rows, "is below 'threshold.rule.target'"
-    if rule.kind == "risk" and rule.confidence is None:
-        errors = found.accepted - _right(found)
-        yield f"{key}.accuracy", errors <= target * found.accepted, "is below what 'threshold.rule.target' asks for"
-
-
-def _bound(
-    key: str, bound: Bound, found: Threshold | GroupThreshold, rule: RuleRecord, level: float
-) -> Iterator[Finding]:
-    """The bound is that of its counts at its level, and meets the target."""
-    rows, accepted, errors, value, delta = bound.rows, bound.accepted, bound.errors, bound.value, bound.delta
-    yield f"{key}.rows", rows == found.rows, "is not that of the threshold"
-    yield f"{key}.accepted", accepted == found.accepted, "is not that of the threshold"
-    yield f"{key}.delta", 0 < delta <= level * (1 + _NEAR), f"{RANGE} for such a confidence"
-    wrong = "is not the bound of its counts"
-    if rule.kind == "risk":
-        yield f"{key}.errors", errors is not None and errors == accepted - _right(found), "contradicts the accuracy"
-        yield f"{key}.value", value <= rule.target * (1 + _NEAR), "is above 'threshold.rule.target'"
-        yield f"{key}.value", is_binomial_level(delta, errors or 0, accepted, value), wrong
-        return
-    yield f"{key}.errors", errors is None, "contradicts the rule 'coverage'"
-    yield f"{key}.delta", is_near(delta, level), "is not that of 'threshold.rule.confidence'"
-    yield f"{key}.value", rule.target * (1 - _NEAR) <= value <= 1, "is below 'threshold.rule.target'"
-    # more rows may be accepted than are needed, where losses tie
-    sure = value == 1.0 and found.cutoff is None
-    yield f"{key}.value", sure or supports_rate(delta, accepted, rows, value), wrong

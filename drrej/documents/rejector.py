@@ -17,13 +17,11 @@ from drrej.core.calibrators import Calibrator
 from drrej.core.types import InputKind, Precision
 from drrej.documents.codec import Codec
 from drrej.documents.consistency import (
-    Finding,
     calibration_findings,
-    expect,
     ratio_findings,
     sections_findings,
-    threshold_findings,
 )
+from drrej.documents.findings import Finding, expect
 from drrej.documents.sections import (
     BeforeAfter,
     Bound,
@@ -35,6 +33,7 @@ from drrej.documents.sections import (
     Threshold,
     is_temperature,
 )
+from drrej.documents.threshold_consistency import threshold_findings
 from drrej.errors import RejectorError
 
 __all__ = [

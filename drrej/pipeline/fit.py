@@ -18,7 +18,7 @@ from drrej.core.types import Precision
 from drrej.documents.rejector import Calibration, Columns, Ratio, Rejector, is_temperature
 from drrej.errors import OptionError
 from drrej.pipeline.intake import check_floor
-from drrej.pipeline.learning import CHOOSERS, Chooser, Given
+from drrej.pipeline.learning import CHOOSERS, Chooser, FittedLoss, Given
 from drrej.pipeline.source import Source
 
 DIVERGENCES = {"kl": 1.0, "chi2": 3.0}
@@ -90,30 +90,33 @@ def fit(source: Source, rejector: Rejector, options: RatioOptions | None = None)
     options = options or RatioOptions()
     rejector.need_calibration()
     fitted = options.chooser.choose(source, rejector)
+    return rejector.with_ratio(ratio_of(fitted, options, rejector.classes))
+
+
+def ratio_of(fitted: FittedLoss, options: RatioOptions, classes: int) -> Ratio:
+    """The ratio of the losses of some rows."""
     values = fitted.values
     density = fit_ratio(values, options.alpha, options.lam)
     ordered = np.sort(values)
     with np.errstate(over="ignore", invalid="ignore"):
         variance = float(np.var(density.ratio(ordered)))
-    largest = fitted.loss.bound(rejector.classes)
-    return rejector.with_ratio(
-        Ratio(
-            alpha=options.alpha,
-            lam=options.lam,
-            loss=fitted.loss,
-            log_max_ratio=density.log_max_ratio,
-            min_loss=density.min_loss,
-            mean_loss=Total.of(values).mean(values.size),
-            max_loss=float(values.max()),
-            normalizer=density.normalizer(),
-            variance=json_number(variance),
-            rows=values.size,
-            fingerprint=fitted.sketch.fingerprint().text(),
-            loss_quantiles=loss_quantiles(ordered),
-            drift_quantiles=None if fitted.drift is None else loss_quantiles(np.sort(fitted.drift)),
-            choice=fitted.choice,
-            bounds=tuple(bounds(options.alpha, options.lam, largest, values.size, _max_ratio(density))),
-        )
+    largest = fitted.loss.bound(classes)
+    return Ratio(
+        alpha=options.alpha,
+        lam=options.lam,
+        loss=fitted.loss,
+        log_max_ratio=density.log_max_ratio,
+        min_loss=density.min_loss,
+        mean_loss=Total.of(values).mean(values.size),
+        max_loss=float(values.max()),
+        normalizer=density.normalizer(),
+        variance=json_number(variance),
+        rows=values.size,
+        fingerprint=fitted.sketch.fingerprint().text(),
+        loss_quantiles=loss_quantiles(ordered),
+        drift_quantiles=None if fitted.drift is None else loss_quantiles(np.sort(fitted.drift)),
+        choice=fitted.choice,
+        bounds=tuple(bounds(options.alpha, options.lam, largest, values.size, _max_ratio(density))),
     )
 
 
