@@ -280,7 +280,11 @@ def _within(value: float, about: About) -> bool:
 
 def _is_broken(text: str) -> bool:
     """Whether text holds half of a surrogate pair, which no file can."""
-    return any("\ud800" <= ch <= "\udfff" for ch in text)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
 
 
 def _said(value: Any) -> str:

@@ -37,6 +37,7 @@ from drrej.documents.threshold_consistency import threshold_findings
 from drrej.errors import RejectorError
 
 __all__ = [
+    "CODEC",
     "BeforeAfter",
     "Bound",
     "Calibration",
