@@ -238,9 +238,18 @@ LOSSES = st.lists(
     st.floats(0, 1e300) | st.sampled_from([0.0, 1e-300, 0.1, 0.5, 1.0]) | st.floats(0, 1), min_size=1, max_size=30
 )
 RULES = st.sampled_from(
-    [("tau", 0.0), ("tau", 0.5), ("tau", 7.0), ("max-loss", 0.5), ("coverage", 0.6), ("coverage", 0.5, 0.9), ("risk", 0.4),
-     ("risk", 0.6, 0.7), ("risk", 0.6, 0.7, "sgr")]
-)  # fmt: skip
+    [
+        ("tau", 0.0),
+        ("tau", 0.5),
+        ("tau", 7.0),
+        ("max-loss", 0.5),
+        ("coverage", 0.6),
+        ("coverage", 0.5, 0.9),
+        ("risk", 0.4),
+        ("risk", 0.6, 0.7),
+        ("risk", 0.6, 0.7, "sgr"),
+    ]
+)
 
 
 @settings(max_examples=150)
