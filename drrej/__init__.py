@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     )
     from drrej.outputs.datasets import LocalDataset
     from drrej.outputs.files import OutputFile
+    from drrej.pipeline.arrays import ArrayRejector, ScoredArrays, fit_rejector
     from drrej.pipeline.batch import score_batch
     from drrej.pipeline.calibrate import CalibrateOptions, calibrate
     from drrej.pipeline.compare import Rivals, Score
@@ -94,6 +95,7 @@ _HOMES = {
     "drrej.documents.regression": ["RegressionReport"],
     "drrej.documents.rejector": ["Rejector"],
     "drrej.documents.report": ["Report"],
+    "drrej.pipeline.arrays": ["ArrayRejector", "ScoredArrays", "fit_rejector"],
     "drrej.pipeline.batch": ["score_batch"],
     "drrej.pipeline.calibrate": ["CalibrateOptions", "calibrate"],
     "drrej.pipeline.source": ["Source"],
@@ -111,6 +113,7 @@ _HOMES = {
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
+    "ArrayRejector",
     "BaselineDump",
     "CalibrateOptions",
     "Cluster",
@@ -144,6 +147,7 @@ __all__ = [
     "Rivals",
     "Rule",
     "Score",
+    "ScoredArrays",
     "Source",
     "ThreadEngine",
     "ThresholdOptions",
@@ -157,6 +161,7 @@ __all__ = [
     "failed_gates",
     "fit",
     "fit_ratio",
+    "fit_rejector",
     "reject",
     "score_batch",
     "sweep",

@@ -27,6 +27,10 @@ class ParquetReader:
     format = "parquet"
     endings: tuple[str, ...] = (".parquet",)
 
+    def reads(self, part: Part) -> bool:
+        """By the ending of its name."""
+        return part.path.endswith(self.endings)
+
     def contents(self, part: Part, opened: str) -> Contents:
         """The schema and the rows of each row group."""
         file, identity = _open(part, opened)
