@@ -30,8 +30,11 @@ if TYPE_CHECKING:
     from drrej.core.thresholds import Rule
     from drrej.data.dump import DumpOptions
     from drrej.documents.gates import Gate
+    from drrej.documents.metrics import catalogue
     from drrej.documents.points import Point
+    from drrej.documents.regression import RegressionReport
     from drrej.documents.rejector import Rejector
+    from drrej.documents.report import Report
     from drrej.engines.dask import DaskEngine
     from drrej.engines.dask_cluster import Cluster
     from drrej.engines.dask_security import Tls
@@ -46,11 +49,12 @@ if TYPE_CHECKING:
         OptionError,
         OutputError,
         RejectorError,
+        ReportError,
     )
     from drrej.outputs.datasets import LocalDataset
     from drrej.outputs.files import OutputFile
     from drrej.pipeline.batch import score_batch
-    from drrej.pipeline.calibrate import calibrate
+    from drrej.pipeline.calibrate import CalibrateOptions, calibrate
     from drrej.pipeline.compare import Rivals, Score
     from drrej.pipeline.evaluate import BaselineDump, EvaluateOptions, evaluate, failed_gates
     from drrej.pipeline.fit import RatioOptions, fit
@@ -79,17 +83,21 @@ _HOMES = {
         "OptionError",
         "OutputError",
         "RejectorError",
+        "ReportError",
     ],
     "drrej.documents.gates": ["Gate"],
+    "drrej.documents.metrics": ["catalogue"],
     "drrej.core.losses.plain": ["expected_losses"],
     "drrej.core.curves": ["RiskCoverage"],
     "drrej.outputs.datasets": ["LocalDataset"],
     "drrej.outputs.files": ["OutputFile"],
     "drrej.documents.points": ["Point"],
     "drrej.core.ratio": ["DensityRatio", "fit_ratio"],
+    "drrej.documents.regression": ["RegressionReport"],
     "drrej.documents.rejector": ["Rejector"],
+    "drrej.documents.report": ["Report"],
     "drrej.pipeline.batch": ["score_batch"],
-    "drrej.pipeline.calibrate": ["calibrate"],
+    "drrej.pipeline.calibrate": ["CalibrateOptions", "calibrate"],
     "drrej.pipeline.source": ["Source"],
     "drrej.pipeline.compare": ["Rivals", "Score"],
     "drrej.pipeline.evaluate": ["BaselineDump", "EvaluateOptions", "evaluate", "failed_gates"],
@@ -106,6 +114,7 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "BaselineDump",
+    "CalibrateOptions",
     "Cluster",
     "ClusterError",
     "ColumnLoss",
@@ -128,8 +137,11 @@ __all__ = [
     "OutputFile",
     "Point",
     "RatioOptions",
+    "RegressionReport",
     "Rejector",
     "RejectorError",
+    "Report",
+    "ReportError",
     "RiskCoverage",
     "Rivals",
     "Rule",
@@ -140,6 +152,7 @@ __all__ = [
     "Tls",
     "__version__",
     "calibrate",
+    "catalogue",
     "evaluate",
     "evaluate_regression",
     "expected_losses",

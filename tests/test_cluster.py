@@ -104,8 +104,11 @@ def test_small_tasks_and_rows_that_are_not_kept_change_nothing(
 ) -> None:
     expected = drrej.calibrate(source(dataset)).to_json()
     monkeypatch.setattr(tasks, "TASK_BYTES", 1)
-    assert drrej.calibrate(elsewhere(source(dataset), engine), memory=0).to_json() == expected
-    assert drrej.calibrate(elsewhere(source(dataset), engine), memory=3_000_000).to_json() == expected
+    assert drrej.calibrate(elsewhere(source(dataset), engine), drrej.CalibrateOptions(memory=0)).to_json() == expected
+    assert (
+        drrej.calibrate(elsewhere(source(dataset), engine), drrej.CalibrateOptions(memory=3_000_000)).to_json()
+        == expected
+    )
 
 
 def test_a_file_that_changes_between_commands_is_read_again(tmp_path: Path, engine: DaskEngine) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 
 import numpy as np
@@ -177,12 +176,12 @@ def report_of(world, options, gates=()):
 
 def test_every_figure_has_the_same_bits_under_20_shuffles(world, options, tmp_path):
     logits, labels, columns, _, rejector, _ = world
-    expected = json.dumps(report_of(world, options))
+    expected = report_of(world, options).to_json()
     for seed in range(20):
         order = np.random.default_rng(seed).permutation(700)
         side = {name: column[order] for name, column in columns.items()}
         path = write(tmp_path / "shuffled.parquet", logits[order], labels[order], **side)
-        assert json.dumps(drrej.evaluate(source(path), rejector, (), options)) == expected
+        assert drrej.evaluate(source(path), rejector, (), options).to_json() == expected
 
 
 def test_usual_scores_order_rows_like_their_textbook_forms(world, options):

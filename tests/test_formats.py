@@ -127,7 +127,7 @@ def test_formats_by_ending_and_on_stdout(rejector_file, tmp_path):
     assert done.returncode == 1
     assert done.stdout.startswith("::error")
     assert "gate failed" in done.stderr
-    tree = json.loads((tmp_path / "r.json").read_text(encoding="utf-8"))
+    tree = drrej.Report.from_json((tmp_path / "r.json").read_text(encoding="utf-8"))
     for name, kind in (("r.txt", "text"), ("r.md", "markdown"), ("r.xml", "junit")):
         assert (tmp_path / name).read_text(encoding="utf-8") == RENDERERS[kind](tree)
 

@@ -104,14 +104,13 @@ def format_of(path: str) -> str:
 
 def with_pictures(options: EvaluateOptions, outputs: list[tuple[str, str]]) -> EvaluateOptions:
     """The options with what pages and plots need, if one of them is wanted; raises when it cannot be drawn."""
-    from drrej.report import PLOTS
-    from drrej.report.plots import need_matplotlib
+    from drrej.report import DRAWN, PLOTS, need_libraries
 
-    drawn = [(path, kind) for path, kind in outputs if kind in (*PLOTS, "html")]
+    drawn = [(path, kind) for path, kind in outputs if kind in DRAWN]
     if not drawn:
         return options
-    need_matplotlib(f"-o {drawn[0][0]}")
     for path, kind in drawn:
+        need_libraries(kind, f"-o {path}")
         if kind in PLOTS and not options.labels:
             raise OptionError(f"-o {path}: the curve needs labels; it does not go with --no-labels")
     return dataclasses.replace(options, pictures=True, command=shlex.join(["drrej", *sys.argv[1:]]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Optional
+from typing import TYPE_CHECKING, Annotated, Literal, Optional
 
 import typer
 
@@ -13,6 +13,7 @@ from drrej.cli.options import Reading, read_rejector
 from drrej.errors import OptionError
 
 if TYPE_CHECKING:
+    from drrej.documents.document import Judged
     from drrej.documents.gates import Gate
     from drrej.documents.rejector import Rejector
     from drrej.pipeline.compare import Rivals
@@ -145,7 +146,7 @@ class Judging:
         return reading
 
 
-def show_report(report: dict[str, Any], format: Format) -> None:
+def show_report(report: Judged, format: Format) -> None:
     """The report on standard output; on a terminal the text comes with its curve."""
     from drrej.report import RENDERERS
 
@@ -155,7 +156,7 @@ def show_report(report: dict[str, Any], format: Format) -> None:
         show_curve(report["coverage_curve"], None if chosen[1] is None else chosen)
 
 
-def exit_by_gates(report: dict[str, Any]) -> None:
+def exit_by_gates(report: Judged) -> None:
     """A line per failed gate, and exit 1 if there is one."""
     from drrej.pipeline.evaluate import failed_gates
     from drrej.report.numbers import against

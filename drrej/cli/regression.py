@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -13,6 +13,7 @@ from drrej.errors import OptionError
 
 if TYPE_CHECKING:
     from drrej.documents.gates import Gate
+    from drrej.documents.regression import RegressionReport
     from drrej.documents.rejector import Rejector
     from drrej.pipeline.source import Source
 
@@ -26,28 +27,26 @@ def report_regression(
     format: str,
     force: bool,
     quiet: bool,
-) -> dict[str, Any]:
+) -> RegressionReport:
     """Evaluate, write the outputs and print; the caller turns failed gates into the exit code."""
     from drrej.outputs.files import OutputFile
     from drrej.pipeline.regression import evaluate_regression
-    from drrej.report.json import render_json
-    from drrej.report.regression import render_regression
+    from drrej.report import DRAWN, RENDERERS
 
     prediction, target = columns
     if prediction is None or target is None:
         raise OptionError("--task regression needs --prediction COL and --target COL")
-    renderers = {"text": render_regression, "json": render_json}
-    other = next((kind for kind in [format, *(kind for _, kind in outputs)] if kind not in renderers), None)
+    other = next((kind for kind in [format, *(kind for _, kind in outputs)] if kind in DRAWN), None)
     if other is not None:
-        raise OptionError(f"--task regression is reported as text or json, not as {other}")
+        raise OptionError(f"--task regression has no picture; it is not reported as {other}")
     with ExitStack() as stack:
         files = [(stack.enter_context(OutputFile(path, force)), kind) for path, kind in outputs]
         report = evaluate_regression(source, rejector, prediction, target, gates)
         say_notes(source, quiet)
         for file, kind in files:
-            file.write_text(renderers[kind](report))
+            file.write_text(RENDERERS[kind](report))
         for file, _ in files:
             file.commit()
     if "-" not in [path for path, _ in outputs]:
-        typer.echo(renderers[format](report), nl=False)
+        typer.echo(RENDERERS[format](report), nl=False)
     return report

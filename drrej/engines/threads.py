@@ -12,7 +12,7 @@ from typing import TypeVar
 import pyarrow as pa
 
 from drrej.data.dump import Block, Dump, RowGroup
-from drrej.data.sources import Part
+from drrej.data.part import Part
 from drrej.data.uris import is_uri
 from drrej.engines.cache import SMALL, BlockCache
 from drrej.engines.memory import available_memory

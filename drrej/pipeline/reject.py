@@ -11,11 +11,10 @@ import pyarrow as pa
 
 from drrej._version import __version__
 from drrej.data.dump import Block, Dump
-from drrej.data.labels import LabelKind
+from drrej.data.labels import LabelKind, is_text
 from drrej.data.layouts import boolean_array, plain_array
 from drrej.data.notes import Notes
 from drrej.documents.rejector import Rejector
-from drrej.engines.passes import map_blocks, write_parts
 from drrej.engines.protocol import Parts, Pass
 from drrej.outputs.files import OutputFile
 from drrej.outputs.masks import MASK_COLUMNS, ParquetMask, check_distinct, check_ending, check_names
@@ -23,6 +22,7 @@ from drrej.outputs.parts import PartCounts
 from drrej.outputs.protocol import Dataset
 from drrej.pipeline.application import Application
 from drrej.pipeline.groups import OnUnseen
+from drrej.pipeline.passes import map_blocks, write_parts
 from drrej.pipeline.source import Source
 
 
@@ -97,23 +97,22 @@ def reject(
     else:
         check_distinct(dump.parts, output.name)
         parts = Parts(output, masking.schema, _recipe(dump, masking, options))
-        written = write_parts(dump, masking, run, source.engine, parts, source.notes)
+        written = write_parts(source, dump, masking, run, parts)
     return MaskCounts(written.notes.rows, written.rejected, written.notes.bad_rows, written.reused)
 
 
 def _write_file(source: Source, dump: Dump, masking: Masking, run: Pass, output: OutputFile) -> PartCounts:
     notes, rejected = Notes(), 0
     with ParquetMask(output.path, output.name, masking.schema) as mask:
-        for batch in map_blocks(dump, masking, run, source.engine, notes):
+        for batch in map_blocks(source, dump, masking, run, notes=notes):
             mask.write(batch)
             rejected += batch.column("rejected").true_count
-    source.notes.see(notes)
     return PartCounts(notes, rejected)
 
 
 def _recipe(dump: Dump, masking: Masking, options: MaskOptions) -> str:
     """All that a mask depends on besides its input file."""
-    read_as = (dump.columns, dump.label_kind, dump.input, dump.names)
+    read_as = (dump.columns, dump.label_kind, dump.input, dump.normalize, dump.names)
     return repr((masking.application.rejector.to_json(), masking.keep, options, read_as, __version__))
 
 
@@ -128,12 +127,11 @@ def kept_columns(rejector: Rejector, dump: Dump, options: MaskOptions, in_paths:
 
 
 def _prediction_kind(rejector: Rejector, dump: Dump) -> LabelKind:
-    """Predictions are in the label's own type: the dump's, else that of the class names, else numbers."""
-    if dump.label_kind is not None:
-        return dump.label_kind
-    if rejector.class_names is not None:
+    """How predictions are written: class names if there are any, in the label's own type where that holds them."""
+    kind = dump.label_kind
+    if rejector.class_names is not None and (kind is None or not is_text(kind.type)):
         return LabelKind(pa.string(), rejector.class_names)
-    return LabelKind(pa.int64())
+    return LabelKind(pa.int64()) if kind is None else kind
 
 
 def _nulls_where(array: pa.Array, bad: np.ndarray[tuple[int], np.dtype[np.bool_]] | None) -> pa.Array:

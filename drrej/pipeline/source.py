@@ -10,11 +10,12 @@ from drrej.core.types import Precision
 from drrej.data.dump import Dump, DumpOptions
 from drrej.data.notes import Notes
 from drrej.data.opening import open_dump
-from drrej.data.sources import Part, Spools
+from drrej.data.part import Part
+from drrej.data.sources import Spools
 from drrej.documents.rejector import Columns, Rejector
 from drrej.engines.protocol import Engine
 from drrej.engines.threads import ThreadEngine
-from drrej.errors import DumpError
+from drrej.errors import DumpError, OptionError
 from drrej.outputs.claims import check_inputs
 
 
@@ -40,11 +41,13 @@ class Source:
         """Open it; what the options leave open is taken from the rejector."""
         options = self.options
         if rejector is not None:
+            _check_names(options, rejector)
             options = replace(
                 options,
                 logits=options.logits or rejector.columns.logits,
                 label=options.label or rejector.columns.label,
-                input=options.input or rejector.input,
+                input=options.input or (None if rejector.input == "logits" else rejector.input),
+                normalize=rejector.normalize if options.normalize is None else options.normalize,
                 binary=rejector.binary if options.binary is None else options.binary,
                 classes=options.classes or rejector.class_names,
             )
@@ -77,7 +80,24 @@ class Source:
             class_names=dump.names,
             binary=dump.binary,
             precision=precision,
+            normalize=dump.normalize,
         )
+
+
+def _check_names(options: DumpOptions, rejector: Rejector) -> None:
+    """Raise when class names are given that contradict those that the rejector remembers."""
+    given, known = options.classes, rejector.class_names
+    if given is None or known is None or given == known:
+        return
+    if len(given) != len(known):
+        raise OptionError(
+            f"`classes` names {len(given)} classes but the rejector has names for {len(known)}; leave it out"
+        )
+    place = next(i for i, (a, b) in enumerate(zip(given, known, strict=True)) if a != b)
+    raise OptionError(
+        f"`classes` calls class {place} '{given[place]}' but the rejector calls it '{known[place]}'; leave it out, or "
+        "make the rejector again"
+    )
 
 
 def no_labels(dump: Dump) -> DumpError:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -13,13 +12,15 @@ from drrej.core.exact import Total
 from drrej.core.losses.plain import zero_one_loss
 from drrej.core.types import Floats
 from drrej.data.dump import Block
+from drrej.documents.pictures import Pictures
 from drrej.documents.rejector import Rejector
-from drrej.engines.passes import map_blocks
+from drrej.documents.report import Drift, ExpectedAccuracy, MeanRatio, Report
 from drrej.engines.protocol import Pass
 from drrej.pipeline.application import Application
-from drrej.pipeline.figures import coverage_figure
-from drrej.pipeline.groups import OnUnseen
-from drrej.pipeline.pictures import loss_histogram
+from drrej.pipeline.evaluate_options import EvaluateOptions
+from drrej.pipeline.figures import coverage_figure, decision
+from drrej.pipeline.passes import map_blocks
+from drrej.pipeline.pictures import loss_histogram, made_by
 from drrej.pipeline.source import Source
 
 
@@ -43,13 +44,11 @@ class _Sums:
         )
 
 
-def unlabelled_figures(
-    source: Source, rejector: Rejector, on_unseen: OnUnseen, pictures: bool = False
-) -> dict[str, Any]:
-    """The figures of a report on rows without labels."""
+def unlabelled_report(source: Source, rejector: Rejector, options: EvaluateOptions) -> Report:
+    """The report without its gates."""
     dump = source.open(rejector, labelled=False)
     ratio = rejector.need_ratio()
-    application = Application(rejector, dump, on_unseen)
+    application = Application(rejector, dump, options.on_unseen_group)
 
     def of_block(block: Block) -> tuple[_Sums, Floats]:
         scored = application(block)
@@ -66,21 +65,27 @@ def unlabelled_figures(
         return sums, scored.loss
 
     run = Pass("evaluating", labelled=False, keep=application.columns)
-    blocks = list(map_blocks(dump, of_block, run, source.engine, source.notes))
+    blocks = list(map_blocks(source, dump, of_block, run))
     points = RankedLosses.of(np.concatenate([losses for _, losses in blocks]), np.empty(0))
     merged = sum((sums for sums, _ in blocks), _Sums())
     rows, accepted = points.rows, merged.accepted
-    return {
-        **({"pictures": {"losses": loss_histogram(points, labelled=False)}} if pictures else {}),
-        "rows": rows,
-        "coverage": coverage_figure(accepted, rows),
-        "expected_accuracy": {
-            "value": _complement(merged.doubt_accepted.mean(accepted)),
-            "all": _complement(merged.doubt.mean(rows)),
-        },
-        "ratio": mean_ratio(merged.ratio, merged.ratio_squared, rows, ratio.variance, ratio.rows),
-        "drift": loss_shift(points, ratio.loss_quantiles, ratio.rows),
-    }
+    pictures = None
+    if options.pictures:
+        histogram = loss_histogram(points, labelled=False)
+        pictures = Pictures(losses=histogram, made=made_by(rejector, options.command))
+    return Report(
+        **decision(rejector),
+        rows=rows,
+        classes=rejector.classes,
+        coverage=coverage_figure(accepted, rows),
+        expected_accuracy=ExpectedAccuracy(
+            value=_complement(merged.doubt_accepted.mean(accepted)), all=_complement(merged.doubt.mean(rows))
+        ),
+        ratio=MeanRatio(**mean_ratio(merged.ratio, merged.ratio_squared, rows, ratio.variance, ratio.rows)),
+        drift=Drift(**loss_shift(points, ratio.loss_quantiles, ratio.rows)),
+        pictures=pictures,
+        gates=(),
+    )
 
 
 def _complement(share: float | None) -> float | None:
