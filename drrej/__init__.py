@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from drrej.documents.rejector import Rejector
     from drrej.documents.report import Report
     from drrej.engines.dask import DaskEngine
-    from drrej.engines.dask_cluster import Cluster, Tls
+    from drrej.engines.dask_cluster import Cluster
+    from drrej.engines.dask_security import Tls
     from drrej.engines.protocol import Engine
     from drrej.engines.threads import ThreadEngine
     from drrej.errors import (
@@ -71,7 +72,8 @@ _HOMES = {
     "drrej.core.dro": ["worst_case", "worst_case_in_ball"],
     "drrej.data.dump": ["DumpOptions"],
     "drrej.engines.dask": ["DaskEngine"],
-    "drrej.engines.dask_cluster": ["Cluster", "Tls"],
+    "drrej.engines.dask_cluster": ["Cluster"],
+    "drrej.engines.dask_security": ["Tls"],
     "drrej.engines.protocol": ["Engine"],
     "drrej.errors": [
         "ClusterError",
