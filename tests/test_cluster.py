@@ -209,10 +209,10 @@ def test_another_rejector_or_input_is_not_reused(dataset: Path, engine: DaskEngi
     logits, labels = make_model(300, 60, seed=77)
     for name in "ab":
         write_dump(tmp_path / f"{name}.parquet", logits, labels)
-    dump = elsewhere(source(tmp_path / "a.parquet", tmp_path / "b.parquet"), engine)
     rejector = _any_rejector(60)
 
     def interrupted(with_rejector: drrej.Rejector) -> int:
+        dump = elsewhere(source(tmp_path / "a.parquet", tmp_path / "b.parquet"), engine)
         with contextlib.suppress(KeyboardInterrupt), StagedDataset(str(tmp_path / "masks")) as output:
             counts = drrej.reject(dump, with_rejector, output)
             raise KeyboardInterrupt

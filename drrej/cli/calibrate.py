@@ -18,11 +18,12 @@ def calibrate(
     memory: Memory = Memory(),
 ) -> None:
     """Start a rejector: fit the temperature on labelled rows."""
+    from drrej.pipeline.calibrate import CalibrateOptions
     from drrej.pipeline.calibrate import calibrate as step
 
     source = reading.source(dumps)
     with output.open() as file:
-        rejector = step(source, precision.chosen, memory.bytes())
+        rejector = step(source, CalibrateOptions(precision.chosen, memory.bytes()))
         say_notes(source, reading.quiet)
         warn_unconverged(rejector.need_calibration().converged, reading.quiet)
         file.write_text(rejector.to_json())

@@ -49,7 +49,7 @@ def run(
 ) -> None:
     """Do all of it: calibrate, fit and threshold on --val; evaluate and reject on --test."""
     from drrej.outputs.files import OutputFile, prepare_directory
-    from drrej.pipeline.calibrate import calibrate
+    from drrej.pipeline.calibrate import CalibrateOptions, calibrate
     from drrej.pipeline.evaluate import evaluate
     from drrej.pipeline.fit import fit
     from drrej.pipeline.reject import MaskOptions, reject
@@ -68,7 +68,7 @@ def run(
             stack.enter_context(OutputFile(os.path.join(output, name), force))
             for name in ("rejector.json", "report.json", "report.txt", "mask.parquet")
         )
-        rejector = calibrate(source, precision.chosen, memory.bytes())
+        rejector = calibrate(source, CalibrateOptions(precision.chosen, memory.bytes()))
         rejector = threshold(chosen_on, fit(source, rejector, options), chosen, guarantee.options())
         report = evaluate(target, rejector, gates, judging.with_baseline_dump(wanted, reading, rejector))
         reject(target, rejector, mask, MaskOptions(on_unseen_group=judging.on_unseen_group))

@@ -1,4 +1,4 @@
-"""A dump: parquet files of logits and labels, read in blocks.
+"""A dump: files of logits and labels, read in blocks.
 
 A block is at most about 4 MB of logits inside one row group, so memory does not grow with the file. A `RowGroup`
 addresses its blocks by file and number, so that any worker can open its own.
@@ -18,13 +18,13 @@ from numpy.typing import NDArray
 from drrej.core.types import AnyFloats, Floats, InputKind
 from drrej.data import layouts as arrays
 from drrej.data.columns import LABEL, LogitColumns, storage_type
-from drrej.data.footers import READ_ERRORS, open_parquet
-from drrej.data.identity import check_unchanged
 from drrej.data.join import LabelJoin
 from drrej.data.labels import LabelKind
 from drrej.data.notes import Notes
+from drrej.data.part import Part
 from drrej.data.problems import Problem
-from drrej.data.sources import Part, one_line
+from drrej.data.readers import Request, reader_of
+from drrej.data.readers.base import damaged
 from drrej.errors import DumpError
 
 BLOCK_BYTES = 4 << 20
@@ -38,6 +38,7 @@ class DumpOptions:
     logits: str | None = None
     label: str | None = None
     input: InputKind | None = None
+    normalize: bool | None = None
     binary: bool | None = None
     classes: tuple[str, ...] | None = None
     labels_from: str | None = None
@@ -57,18 +58,23 @@ class RowGroup:
 
 @dataclass
 class Block:
-    """Some rows of a dump. `bad` marks rows that were reported; their logits and labels are placeholders."""
+    """Some rows of a dump. `bad` marks rows that were reported; their scores and labels are placeholders.
+
+    `scores` are as the dump stores them (rows x classes; rows x 1 where each has one score): what they mean is not
+    known here. Whoever turns them into logits counts the probabilities of 0 and tells what the scores look like.
+    """
 
     part: Part
     first_row: int
-    logits: AnyFloats
+    scores: AnyFloats
     labels: NDArray[np.int64] | None
     columns: pa.RecordBatch
     logit_name: str
     bad: NDArray[np.bool_]
     problems: list[Problem] = field(default_factory=list)
     zeros: int = 0
-    all_probabilities: bool = False
+    inside: int = 0
+    summing: int = 0
     joined: NDArray[np.int64] | None = None
     left_out: int = 0
     kept: NDArray[np.intp] | None = None  # rows of the batch, where some were left out
@@ -76,13 +82,13 @@ class Block:
     @property
     def rows(self) -> int:
         """Number of rows."""
-        return int(self.logits.shape[0])
+        return int(self.scores.shape[0])
 
     @property
     def notes(self) -> Notes:
         """What is odd about the rows."""
-        alike = self.rows if self.all_probabilities else 0
-        return Notes(self.rows, self.zeros, int(np.count_nonzero(self.bad)), self.left_out, alike)
+        bad = int(np.count_nonzero(self.bad))
+        return Notes(self.rows, self.zeros, bad, self.left_out, self.inside, self.summing)
 
     def report(
         self, rows: NDArray[np.intp], what: str, remedy: str, example: str = "", column: str | None = None
@@ -98,18 +104,12 @@ class Block:
         rows = np.arange(self.bad.size) if self.kept is None else self.kept
         return rows + self.first_row
 
-    def without_bad(self) -> AnyFloats:
-        """The logits with placeholders in the bad rows."""
-        logits = self.logits.copy()
-        logits[self.bad] = 0
-        return logits
-
     def check_largest(self, largest: Floats) -> bool:
-        """Report rows whose largest logit is not finite: the cheapest way to see NaN, +inf and all -inf."""
+        """Report rows whose largest score is not finite: the cheapest way to see NaN, +inf and all -inf in logits."""
         suspects = np.flatnonzero(~np.isfinite(largest))
         if suspects.size:
             suspects = suspects[~self.bad[suspects]]
-            values = self.logits[suspects]
+            values = self.scores[suspects]
             has_nan = np.isnan(values).any(axis=1)
             has_inf = ~has_nan & (values == np.inf).any(axis=1)
             drop = "drop or fix these rows"
@@ -127,17 +127,23 @@ def join_blocks(blocks: Sequence[Block]) -> Block:
     rows = np.concatenate([block.row_numbers() for block in blocks])
     return replace(
         first,
-        logits=np.concatenate([block.logits for block in blocks]),
+        scores=np.concatenate([block.scores for block in blocks]),
         labels=np.concatenate(labels) if labels else None,
-        columns=pa.Table.from_batches([block.columns for block in blocks]).combine_chunks().to_batches()[0],
+        columns=_one_batch([block.columns for block in blocks]),
         bad=np.concatenate([block.bad for block in blocks]),
         problems=[problem for block in blocks for problem in block.problems],
         zeros=sum(block.zeros for block in blocks),
-        all_probabilities=all(block.all_probabilities or not block.rows for block in blocks),
+        inside=sum(block.inside for block in blocks),
+        summing=sum(block.summing for block in blocks),
         joined=np.concatenate(joined) if joined else None,
         left_out=sum(block.left_out for block in blocks),
         kept=rows - first.first_row,
     )
+
+
+def _one_batch(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    whole = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    return whole[0] if whole else batches[0]
 
 
 @dataclass(frozen=True)
@@ -152,6 +158,9 @@ class Dump:
     label: str | None
     label_kind: LabelKind | None
     input: InputKind
+    input_said: bool
+    """Whether somebody said so, or it is what is taken when nobody says anything."""
+    normalize: bool
     names: tuple[str, ...] | None
     schema: pa.Schema
     join: LabelJoin | None
@@ -191,7 +200,7 @@ class Dump:
             try:
                 block = self.block(part, row, batch, labelled)
             except (pa.ArrowException, UnicodeDecodeError) as error:  # such as codes beyond their dictionary
-                raise _damaged(part, error) from None
+                raise damaged(part, error) from None
             yield block
             row += batch.num_rows
         if row != group.first_row + group.rows:
@@ -204,25 +213,16 @@ class Dump:
         """Batches of the columns `wanted`, hive columns included; all but logits and labels in the schema's types."""
         part = self.parts[group.part]
         scores = set(self.columns.names)
-        try:
-            with open_parquet(part, self.opened, len(wanted)) as file:
-                in_file = set(file.schema_arrow.names)
-                stored = [name for name in wanted if name in in_file]
-                batches = file.iter_batches(
-                    batch_size=self.block_rows, row_groups=[group.row_group], columns=stored, use_threads=False
-                )
-                for batch in batches:
-                    columns = [
-                        batch.column(name)
-                        if name in scores or (name == as_stored and name in in_file)
-                        else self._column(batch, name, in_file, part)
-                        for name in wanted
-                    ]
-                    yield pa.RecordBatch.from_arrays(columns, names=list(wanted))
-            check_unchanged(part)
-        except READ_ERRORS as error:
-            check_unchanged(part)
-            raise _damaged(part, error) from None
+        request = Request(part, self.opened, group.row_group, wanted, self.block_rows)
+        for batch in reader_of(part).batches(request):
+            stored = set(batch.schema.names)
+            columns = [
+                batch.column(name)
+                if name in scores or (name == as_stored and name in stored)
+                else self._column(batch, name, stored, part)
+                for name in wanted
+            ]
+            yield pa.RecordBatch.from_arrays(columns, names=list(wanted))
 
     def _column(self, batch: pa.RecordBatch, name: str, stored: Container[str], part: Part) -> pa.Array:
         data_type = self.schema.field(name).type
@@ -249,7 +249,7 @@ class Dump:
         block = Block(
             part=part,
             first_row=first_row,
-            logits=np.empty((batch.num_rows, 0)),
+            scores=np.empty((batch.num_rows, 0)),
             labels=None,
             columns=batch,
             logit_name=self.columns.pattern,
@@ -259,16 +259,11 @@ class Dump:
             self._add_labels(block)
         chosen = [block.columns.column(name) for name in self.columns.names]
         if self.columns.layout == "list":
-            scores = arrays.scores_from_list(chosen[0], self.classes, block.report)
+            block.scores = arrays.scores_from_list(chosen[0], self.classes, block.report)
         elif self.columns.layout == "wide":
-            scores = arrays.scores_from_columns(chosen, block.report)
+            block.scores = arrays.scores_from_columns(chosen, block.report)
         else:
-            scores = arrays.scores_from_score(chosen[0], self.input == "probs", block.report)
-        if self.input == "probs":
-            block.logits, block.zeros = arrays.log_probabilities(scores, block.report)
-        else:
-            block.logits = scores
-            block.all_probabilities = not self.binary and arrays.are_probabilities(scores)
+            block.scores = arrays.scores_from_score(chosen[0], block.report)
         return block
 
     def _add_labels(self, block: Block) -> None:
@@ -297,7 +292,3 @@ class Dump:
                 block.bad = block.bad[kept]
         block.joined = found
         block.labels = join.labels[np.maximum(found, 0)]
-
-
-def _damaged(part: Part, error: Exception) -> DumpError:
-    return DumpError(f"{part.name}: cannot be read to the end ({one_line(error)}); is it complete? write it again")

@@ -3,31 +3,10 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from typing import Any
 
-from drrej.data.sources import Part
+from drrej.data.part import Identity, Part
 from drrej.errors import DumpError
-
-
-@dataclass(frozen=True)
-class Identity:
-    """What changes when a file is written again: its size, and its time or the tag that a store gives it.
-
-    A file on this machine that was replaced by another also has another inode. Elsewhere devices have other numbers,
-    and so may inodes: they are compared where the device is the same.
-    """
-
-    size: int
-    version: int | str
-    device: int | None = None
-    inode: int | None = None
-
-    def same_as(self, other: Identity) -> bool:
-        """Whether two looks found one file with one content."""
-        if (self.size, self.version) != (other.size, other.version):
-            return False
-        return self.device != other.device or self.inode == other.inode
 
 
 def identity_of(part: Part, stream: Any = None) -> Identity:

@@ -56,7 +56,10 @@ class Columns:
 
 @dataclass(frozen=True)
 class Calibration:
-    """The fitted temperature; `method` is "given" when it was set by hand, "none" without logits."""
+    """The fitted temperature; `method` is "given" when it was set by hand, "none" without logits.
+
+    `floor` is what a probability of 0 counts as; None for logits.
+    """
 
     method: str
     temperature: float
@@ -65,6 +68,13 @@ class Calibration:
     fingerprint: str | None = None
     nll: BeforeAfter | None = None
     ece: BeforeAfter | None = None
+    brier: BeforeAfter | None = None
+    floor: float | None = None
+
+    @property
+    def is_fitted(self) -> bool:
+        """Whether it was fitted to rows."""
+        return self.method not in ("given", "none")
 
     @property
     def calibrator(self) -> Calibrator:
@@ -181,6 +191,7 @@ class Rejector:
     class_names: tuple[str, ...] | None = None
     binary: bool = False
     precision: Precision = "auto"
+    normalize: bool = field(default=False, metadata={"silent": True})
     task: Task = field(default="classification", metadata={"silent": True})
     calibration: Calibration | None = None
     ratio: Ratio | None = None
@@ -202,6 +213,11 @@ class Rejector:
     def calibrator(self) -> Calibrator:
         """What turns logits into calibrated scores."""
         return self.need_calibration().calibrator
+
+    @property
+    def floor(self) -> float | None:
+        """What a probability of 0 counts as; None for logits."""
+        return self.need_calibration().floor
 
     def need_calibration(self) -> Calibration:
         """The calibration, or an error that names the command to run."""

@@ -12,7 +12,7 @@ from typing import TypeVar
 import pyarrow as pa
 
 from drrej.data.dump import Block, Dump, RowGroup
-from drrej.data.sources import Part
+from drrej.data.part import Part
 from drrej.data.uris import is_uri
 from drrej.engines.cache import SMALL, BlockCache
 from drrej.engines.memory import available_memory
@@ -57,7 +57,7 @@ class ThreadEngine:
 
         def with_part(block: Block) -> Done[tuple[Part, pa.RecordBatch | None]]:
             done = work(block)
-            return replace(done, result=(block.part, done.result))  # type: ignore[arg-type]  # another type of result
+            return replace(done, result=(block.part, done.result))
 
         folder = parts.dataset.folder([part.relative for part in dump.parts])
         spoilt = False

@@ -18,8 +18,8 @@ import pyarrow as pa
 
 from drrej._version import __version__
 from drrej.data.dump import Block, Dump, RowGroup
+from drrej.data.part import Part
 from drrej.data.problems import Problems
-from drrej.data.sources import Part
 from drrej.engines.cache import BlockCache
 from drrej.engines.protocol import Done, Pass, Work
 from drrej.engines.tasks import Stretch

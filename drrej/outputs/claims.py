@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from drrej.data.sources import Part
+from drrej.data.part import Part
 from drrej.data.uris import is_uri
 from drrej.errors import OutputError
 

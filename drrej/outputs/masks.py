@@ -9,8 +9,8 @@ from types import TracebackType
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from drrej.data.part import Part
 from drrej.data.problems import shown
-from drrej.data.sources import Part
 from drrej.errors import DumpError, OptionError
 from drrej.outputs.files import OutputFile
 from drrej.outputs.hidden import cannot_write

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from drrej.data.notes import Notes
-from drrej.data.sources import Part, one_line
+from drrej.data.part import Part, one_line
 from drrej.data.uris import below, is_uri
 from drrej.errors import OutputError
 from drrej.outputs.datasets import NOTES

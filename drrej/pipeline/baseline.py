@@ -18,12 +18,12 @@ from drrej.documents.pictures import BaselineCurve
 from drrej.documents.proportions import Proportion
 from drrej.documents.rejector import Rejector
 from drrej.documents.report import Change, Difference, Report
-from drrej.engines.passes import map_blocks
 from drrej.engines.protocol import Pass
 from drrej.errors import DumpError, OptionError
 from drrej.pipeline.application import Application
 from drrej.pipeline.figures import accuracy_figure, coverage_curve, coverage_figure
 from drrej.pipeline.groups import OnUnseen, check_columns
+from drrej.pipeline.passes import map_blocks
 from drrej.pipeline.source import Source
 from drrej.pipeline.tally import KeyedRows, block_keys
 
@@ -91,7 +91,7 @@ def keyed_rows(source: Source, rejector: Rejector, key: str, on_unseen: OnUnseen
         return KeyedRows(block_keys(block, key), scored.loss, scored.prediction != block.labels, scored.accepted)
 
     run = Pass("baseline", labelled=True, keep=(key, *application.columns))
-    return KeyedRows.joined(map_blocks(dump, of_block, run, source.engine, source.notes))
+    return KeyedRows.joined(map_blocks(source, dump, of_block, run))
 
 
 def paired_differences(now: KeyedRows, then: KeyedRows, key: str, bootstrap: Bootstrap) -> Difference:

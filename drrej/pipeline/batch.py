@@ -7,8 +7,8 @@ import pyarrow as pa
 from drrej.data.columns import LABEL, find_logits
 from drrej.data.dump import Dump
 from drrej.data.labels import LabelKind, label_kind
+from drrej.data.part import Part
 from drrej.data.problems import Problems
-from drrej.data.sources import Part
 from drrej.documents.rejector import Rejector
 from drrej.errors import DumpError
 from drrej.pipeline.reject import Masking, MaskOptions, kept_columns
@@ -55,6 +55,8 @@ def _dump(batch: pa.RecordBatch, rejector: Rejector) -> Dump:
         label=label if label in schema.names else None,
         label_kind=_label_kind(schema, label, rejector),
         input=rejector.input,
+        input_said=True,
+        normalize=rejector.normalize,
         names=rejector.class_names,
         schema=schema,
         join=None,

@@ -13,15 +13,18 @@ import pyarrow as pa
 
 from drrej.core.calibrators import IDENTITY
 from drrej.core.kernels import Need
+from drrej.core.score_kinds import ScoreLook
 from drrej.data.dump import Block, Dump, DumpOptions
-from drrej.data.footers import open_parquet, read_schema
 from drrej.data.labels import is_text, value_type
+from drrej.data.part import Part
 from drrej.data.problems import Problem, Problems, shown
-from drrej.data.sources import STDIN, Part, find_parts
+from drrej.data.readers import reader_of
+from drrej.data.sources import STDIN, find_parts
 from drrej.documents.rejector import Calibration, GroupThreshold, Ratio, Rejector, Threshold
-from drrej.engines.passes import map_blocks
+from drrej.engines import passes
 from drrej.engines.protocol import Pass
 from drrej.errors import DumpError, OptionError, RejectorError
+from drrej.pipeline.intake import Intake
 from drrej.pipeline.source import Source
 
 _MOST = 12
@@ -86,7 +89,7 @@ def describe_dump(path: str, source: Source) -> str:
     lines[0] += f", {dump.rows} rows in {groups} row group{'s' if groups > 1 else ''}"
     flags = _flags(source.options)
     lines += _hive_lines(dump)
-    if source.options.input is None and not dump.binary and _all_probabilities(dump, source):
+    if source.options.input is None and _all_probabilities(dump, source):
         source = replace(source, options=replace(source.options, input="probs"))
         dump = source.open(None, labelled=False)
         flags += ["--input", "probs"]
@@ -104,11 +107,10 @@ def _first_schema(parts: Sequence[Part]) -> pa.Schema:
     """The schema of the first part with rows, or of the first part."""
     first: pa.Schema | None = None
     for part in parts:
-        with open_parquet(part) as file:
-            schema = read_schema(file, part)
-            if file.metadata.num_rows:
-                return schema
-            first = schema if first is None else first
+        contents = reader_of(part).contents(part, "")
+        if any(contents.groups):
+            return contents.schema
+        first = contents.schema if first is None else first
     assert first is not None
     return first
 
@@ -146,13 +148,12 @@ def _flags(options: DumpOptions) -> list[str]:
 
 def _all_probabilities(dump: Dump, source: Source) -> bool:
     """Whether every row is a row of probabilities: as a rule the first block says no."""
-    if not next(dump.read(dump.row_groups[0], labelled=False)).all_probabilities:
-        return False
-    return all(map_blocks(replace(dump, input="probs"), _sums_to_one, Pass("looking", False, (), True), source.engine))
 
+    def looked(block: Block) -> ScoreLook:
+        return ScoreLook.of_binary(block.scores[:, 0]) if dump.binary else ScoreLook.of(block.scores)
 
-def _sums_to_one(block: Block) -> bool:
-    return not block.problems
+    looks = passes.map_blocks(dump, looked, Pass("looking", False, (), True), source.engine)
+    return sum(looks, ScoreLook()).kind(dump.binary) == "probabilities"
 
 
 def _layout(dump: Dump) -> str:
@@ -194,8 +195,10 @@ def _text_labels(dump: Dump) -> str:
 def _pass(source: Source, labelled: bool) -> Iterator[_Look]:
     dump = source.open(None, labelled)
 
+    intake = Intake.of(dump)
+
     def look(block: Block) -> _Look:
-        rows = IDENTITY.rows(block.logits, Need.NOTHING, "auto").raw
+        rows = IDENTITY.rows(intake.logits(block), Need.NOTHING, "auto").raw
         block.check_largest(rows.largest)
         good = ~block.bad
         right = 0 if block.labels is None else int(np.count_nonzero((rows.prediction == block.labels) & good))
@@ -203,7 +206,7 @@ def _pass(source: Source, labelled: bool) -> Iterator[_Look]:
         first = int(np.count_nonzero((rows.prediction == 0) & good))
         return _Look(list(block.problems), block.rows, block.rows - usable, first, usable if labelled else 0, right)
 
-    return map_blocks(dump, look, Pass("looking", labelled, bad_rows_allowed=True), source.engine)
+    return passes.map_blocks(dump, look, Pass("looking", labelled, bad_rows_allowed=True), source.engine)
 
 
 def _problem_lines(looks: list[_Look]) -> list[str]:

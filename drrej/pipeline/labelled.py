@@ -17,7 +17,6 @@ from drrej.documents.pictures import BaselineCurve, Pictures, Reliability
 from drrej.documents.points import Point
 from drrej.documents.rejector import Rejector
 from drrej.documents.report import Area, Calibration, Drift, ExpectedAccuracy, MeanRatio, Report, Resamples
-from drrej.engines.passes import map_blocks
 from drrej.engines.protocol import Pass
 from drrej.pipeline import figures, pictures
 from drrej.pipeline.application import Application
@@ -25,6 +24,7 @@ from drrej.pipeline.baseline import baseline_curve, keyed_rows, paired_differenc
 from drrej.pipeline.compare import mask_row, measured, score_row
 from drrej.pipeline.evaluate_options import EvaluateOptions
 from drrej.pipeline.groups import Grouping, check_columns
+from drrej.pipeline.passes import map_blocks
 from drrej.pipeline.source import Source, no_labels
 from drrej.pipeline.tally import Evaluator, KeyedRows, Tally
 
@@ -73,7 +73,7 @@ def _pass(source: Source, rejector: Rejector, options: EvaluateOptions) -> _Foun
     scores: dict[str, LossStore] = {}
     keyed: list[KeyedRows] = []
     confused: list[NDArray[np.int64]] = []
-    for block in map_blocks(dump, evaluator, run, source.engine, source.notes):
+    for block in map_blocks(source, dump, evaluator, run):
         merged = merged + block.tally
         losses.add(*block.losses)
         for name, values in block.scores.items():

@@ -16,11 +16,11 @@ from drrej.documents.gates import Gate
 from drrej.documents.metrics import check_gate
 from drrej.documents.regression import ErrorArea, ErrorFigures, ErrorPoint, RatioMean, RegressionReport
 from drrej.documents.rejector import Rejector
-from drrej.engines.passes import map_blocks
 from drrej.engines.protocol import Pass
 from drrej.errors import DumpError, OptionError
 from drrej.pipeline.application import Application
 from drrej.pipeline.figures import CURVE_STEPS, coverage_figure, decision
+from drrej.pipeline.passes import map_blocks
 from drrej.pipeline.scoring import column_values
 from drrej.pipeline.source import Source
 
@@ -60,7 +60,7 @@ def evaluate_regression(
         return _Residuals(scored.loss, scored.accepted, predicted - true)
 
     run = Pass("evaluating", labelled=False, keep=(*columns, *application.columns))
-    blocks = list(map_blocks(dump, of_block, run, source.engine, source.notes))
+    blocks = list(map_blocks(source, dump, of_block, run))
     everything = _Residuals(
         np.concatenate([block.losses for block in blocks]),
         np.concatenate([block.accepted for block in blocks]),

@@ -22,11 +22,11 @@ from drrej.data.dump import Block
 from drrej.documents.proportions import CurvePoint
 from drrej.documents.rejector import Rejector
 from drrej.documents.summaries import Sweep, SweepRow
-from drrej.engines.passes import map_blocks
 from drrej.engines.protocol import Pass
 from drrej.errors import OptionError
 from drrej.pipeline.figures import coverage_curve
 from drrej.pipeline.fit import RatioOptions
+from drrej.pipeline.passes import map_blocks
 from drrej.pipeline.scoring import Scoring
 from drrej.pipeline.source import Source, no_labels
 
@@ -70,7 +70,7 @@ def sweep(source: Source, rejector: Rejector, grid: Grid | None = None, labelled
         sums = scored.rows.calibrated.sums
         return _BlockLosses([PLAIN[name].expected(sums) for name in grid.losses], wrong)
 
-    taken = list(map_blocks(dump, of_block, Pass("sweeping", labelled), source.engine, source.notes))
+    taken = list(map_blocks(source, dump, of_block, Pass("sweeping", labelled)))
     if not taken:
         raise no_labels(dump)
     outcomes = [part.wrong for part in taken if part.wrong is not None]

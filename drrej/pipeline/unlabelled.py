@@ -15,11 +15,11 @@ from drrej.data.dump import Block
 from drrej.documents.pictures import Pictures
 from drrej.documents.rejector import Rejector
 from drrej.documents.report import Drift, ExpectedAccuracy, MeanRatio, Report
-from drrej.engines.passes import map_blocks
 from drrej.engines.protocol import Pass
 from drrej.pipeline.application import Application
 from drrej.pipeline.evaluate_options import EvaluateOptions
 from drrej.pipeline.figures import coverage_figure, decision
+from drrej.pipeline.passes import map_blocks
 from drrej.pipeline.pictures import loss_histogram, made_by
 from drrej.pipeline.source import Source
 
@@ -65,7 +65,7 @@ def unlabelled_report(source: Source, rejector: Rejector, options: EvaluateOptio
         return sums, scored.loss
 
     run = Pass("evaluating", labelled=False, keep=application.columns)
-    blocks = list(map_blocks(dump, of_block, run, source.engine, source.notes))
+    blocks = list(map_blocks(source, dump, of_block, run))
     points = RankedLosses.of(np.concatenate([losses for _, losses in blocks]), np.empty(0))
     merged = sum((sums for sums, _ in blocks), _Sums())
     rows, accepted = points.rows, merged.accepted

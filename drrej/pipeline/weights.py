@@ -10,20 +10,20 @@ import pyarrow as pa
 
 from drrej._version import __version__
 from drrej.core.dro import WorstCase, worst_case, worst_case_in_ball
-from drrej.core.fingerprint import RowHashes
 from drrej.core.intervals import json_number
 from drrej.core.losses import Loss
+from drrej.core.sketch import Sketch
 from drrej.core.types import Floats
 from drrej.data.dump import Block, Dump
 from drrej.documents.rejector import Rejector
 from drrej.documents.summaries import WorstCaseSummary
-from drrej.engines.passes import map_blocks
 from drrej.engines.protocol import Pass
 from drrej.errors import OptionError
 from drrej.outputs.files import OutputFile
 from drrej.outputs.masks import ParquetMask, check_ending, check_names
 from drrej.pipeline.fit import RatioOptions
 from drrej.pipeline.losses import collect_losses
+from drrej.pipeline.passes import map_blocks
 from drrej.pipeline.scoring import Scoring
 from drrej.pipeline.source import Source
 
@@ -56,10 +56,10 @@ def weights(
         worst = worst_case_in_ball(found.values, options.alpha, radius)
     if output is not None:
         _write(source, dump, scoring, worst, kept, output)
-    return summary(worst, found.values, scoring.loss.name, found.hashes)
+    return summary(worst, found.values, scoring.loss.name, found.sketch)
 
 
-def summary(worst: WorstCase, losses: Floats, loss: str, rows: RowHashes) -> WorstCaseSummary:
+def summary(worst: WorstCase, losses: Floats, loss: str, rows: Sketch) -> WorstCaseSummary:
     """What the worst case is; undefined or infinite figures are None."""
     weight = worst.weights(np.sort(losses))
     with np.errstate(over="ignore"):
@@ -77,7 +77,7 @@ def summary(worst: WorstCase, losses: Floats, loss: str, rows: RowHashes) -> Wor
         max_weight=json_number(weight.max()),
         zero_weights=int(np.count_nonzero(weight == 0)),
         effective_rows=json_number(losses.size / square) if square else None,
-        fingerprint=rows.fingerprint(),
+        fingerprint=rows.fingerprint().text(),
     )
 
 
@@ -108,5 +108,5 @@ def _write(
 
     run = Pass("writing", labelled=False, keep=(*keep, *scoring.columns))
     with ParquetMask(output.path, output.name, schema) as writer:
-        for batch in map_blocks(dump, of_block, run, source.engine):
+        for batch in map_blocks(source, dump, of_block, run):
             writer.write(batch)
