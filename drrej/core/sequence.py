@@ -162,6 +162,15 @@ def levels(stretches: list[Stretch], ends: Ranks) -> NDArray[np.float64]:
     return found
 
 
+def tie_order(losses: NDArray[np.float64], values: NDArray[np.float64]) -> NDArray[np.intp]:
+    """The order of the rows by loss; ties in a random but fixed order that does not depend on the order at hand."""
+    order = np.lexsort((values, losses))
+    ordered = losses[order]
+    if not (ordered[1:] == ordered[:-1]).any():
+        return order
+    return order[np.lexsort((np.random.default_rng(_SEED).random(order.size), ordered))]
+
+
 def error_ranks(accepted: Ranks, errors: Ranks) -> Ranks:
     """The rank of each error, ascending, from the counts after each distinct loss; ties in a random but fixed order."""
     rows, wrong = (np.diff(counts, prepend=0) for counts in (accepted, errors))
