@@ -35,7 +35,7 @@ import bisect
 import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -161,18 +161,26 @@ def fixed_sequence(
 def risk_looks(points: RiskCoverage, ratio: DensityRatio, risk: float, delta: float) -> Looks:
     """Test every cutoff from the safest up; see `drrej.core.sequence` for the proof."""
     rows, _ = points.below(ratio.flat_start)
+    starts = risk_starts(rows, risk, delta) if rows else Starts((), ())
+    return replace(looks_from(points, ratio, risk, starts), delta=delta)  # their sum is rounded
+
+
+def looks_from(points: RiskCoverage, ratio: DensityRatio, risk: float, starts: Starts) -> Looks:
+    """Test every cutoff from some starts up, which were chosen without looking at the errors."""
+    rows, _ = points.below(ratio.flat_start)
+    delta = sum(starts.shares)
     inside = int(np.searchsorted(points.accepted, rows, side="right"))
     accepted, errors = points.accepted[:inside], points.errors[:inside]
     if not rows:
         nothing = np.zeros(0)
         return Looks(nothing, accepted, errors, nothing, np.zeros(0, bool), delta)
-    stretches = _stretches(accepted, errors, risk_starts(rows, risk, delta), risk)
+    stretches = _stretches(accepted, errors, starts, risk)
     shown = _shown(stretches, accepted)
     return Looks(
         _cutoffs(shown, ratio, points),
         accepted[shown],
         errors[shown],
-        np.minimum(levels(stretches, accepted)[shown], delta),
+        levels(stretches, accepted)[shown],
         certified_ranks(stretches, accepted[shown], rows),
         delta,
     )
@@ -207,8 +215,10 @@ def _shown(stretches: list[Stretch], accepted: NDArray[np.int64]) -> NDArray[np.
 
 
 def _cutoffs(chosen: NDArray[np.int64], ratio: DensityRatio, points: RiskCoverage) -> Floats:
-    cutoffs = [cutoff_after(int(point), ratio, points) for point in chosen]
-    return np.array([np.inf if cutoff is None else cutoff for cutoff in cutoffs])
+    """The next larger loss after each point, as `cutoff_after` gives it; infinite: accept all."""
+    last = np.inf if ratio.flat_start is None else ratio.flat_start
+    cutoffs: Floats = np.minimum(np.append(points.losses, np.inf)[chosen + 1], last)
+    return cutoffs
 
 
 def _tail(accepted: NDArray[np.int64], errors: NDArray[np.int64], risk: float) -> Floats:
