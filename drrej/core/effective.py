@@ -39,7 +39,7 @@ def effective_sample(losses: Floats, ratio: DensityRatio) -> float:
 
 
 def _variance(losses: Floats, ratio: DensityRatio) -> float:
-    """The mean of (rho - 1)^2, mean(rho^2) - 1, since the mean of rho is 1; nothing cancels where rho is nearly constant."""
+    """The mean of (rho - 1)^2, which is mean(rho^2) - 1 as the mean of rho is 1, without cancellation."""
     with np.errstate(over="ignore", under="ignore"):
         squares = Total.of(np.square(np.expm1(ratio.log_ratio(losses)))).mean(losses.size)
     return math.inf if squares is None else squares
