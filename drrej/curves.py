@@ -25,7 +25,9 @@ AUGRC_CONVENTION = "trapezoid of accepted errors / rows over distinct losses, fr
 STANDARD_E_AURC_CONVENTION = "aurc minus err + (1 - err) ln(1 - err), that of a perfect order of endless rows"
 NAURC_CONVENTION = "(aurc - ideal) / (err - ideal), ideal = err + (1 - err) ln(1 - err): 0 is perfect, 1 is random"
 FAILURE_AUROC_CONVENTION = "chance that a wrong row has a larger loss than a right one, ties count half"
-FPR_AT_95_TPR_CONVENTION = "positives are the right rows: share of wrong rows accepted where at least 95 % of the right ones are; tie blocks whole"
+FPR_AT_95_TPR_CONVENTION = (
+    "share of wrong rows accepted where at least 95 % of the right ones (the positives) are, tie blocks whole"
+)
 
 _STRETCH = 1 << 14
 """Points that are looked at together: they fit the cache."""
