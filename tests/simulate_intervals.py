@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import functools
 import math
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import product
 
 import numpy as np
-from scipy.special import ndtr, ndtri
+from scipy.special import ndtr
 
 from drrej.core.area_intervals import area_intervals
 from drrej.core.coverage_interval import coverage_at_risk
 from drrej.core.paired import FIGURES, Results, paired_differences
 from drrej.curves import RiskCoverage
-from drrej.drift import mean_ratio
+from drrej.drift import RatioMoments, mean_ratio, ratio_shift
 from drrej.exact import Total
 from drrej.ratio import fit_ratio
 
@@ -128,8 +128,8 @@ class Misses:
         self.trials += 1
 
     def __str__(self) -> str:
-        share = 100 / self.trials
-        return f"{self.below * share:5.1f} {self.above * share:5.1f} {self.width / self.trials:8.4f}"
+        share = 100 / max(self.trials, 1)
+        return f"{self.below * share:5.1f} {self.above * share:5.1f} {self.width * share / 100:.4f}"
 
     def allowed(self, level: float = 0.025) -> bool:
         """Whether each end misses no more often than by chance: three standard errors."""
@@ -208,3 +208,76 @@ def paired_misses(pair: Pair, rows: int, trials: int) -> dict[str, Misses]:
             if found.lower is not None and found.upper is not None:
                 misses[name].add(found.lower, found.upper, truth[name])
     return misses
+
+
+Losses = Callable[[np.random.Generator, int], np.ndarray]
+
+LOSSES: dict[str, Losses] = {
+    "gamma": lambda rng, rows: rng.gamma(0.4, 0.5, rows),
+    "lognormal": lambda rng, rows: np.exp(rng.normal(-3, 2, rows)),
+    "1 % hard": lambda rng, rows: np.where(rng.random(rows) < 0.99, 1e-4, 1.0) * rng.random(rows),
+    "ties": lambda rng, rows: rng.binomial(5, 0.1, rows) / 5,
+}
+RATIOS = ((1.0, 1.0), (1.0, 0.01), (3.0, 1.0), (3.0, 0.1), (0.0, 0.3))
+"""(alpha, lambda)."""
+SIZES = ((50, 50), (50, 2000), (200, 200), (200, 5000), (1000, 300), (5000, 200))
+"""Rows of the fit and new rows."""
+LEVELS = (0.05, 0.01, 0.001)
+
+
+def drift_p_values(losses: Losses, ratio: tuple[float, float], sizes: tuple[int, int], trials: int) -> np.ndarray:
+    """(trials, 2): p-values of the mean ratio without drift, with third moments and without."""
+    found = np.ones((trials, 2))
+    for seed in range(trials):
+        rng = np.random.default_rng([seed, *sizes])
+        fit, new = (losses(rng, rows) for rows in sizes)
+        density = fit_ratio(fit, *ratio)
+        rho, fitted = density.ratio(new), density.ratio(fit)
+        totals = [Total.of((rho - 1) ** power) for power in (1, 2, 3)]
+        moments = RatioMoments(sizes[0], 1.0, float(np.var(fitted)), float(np.mean((fitted - 1) ** 3)))
+        with_third = ratio_shift(RatioMoments.of(sizes[1], *totals), moments)["p_value"]
+        without = mean_ratio(Total.of(rho), Total.of(rho**2), sizes[1], moments.variance, sizes[0])["p_value"]
+        assert with_third is not None
+        assert without is not None
+        found[seed] = with_third, without
+    return found
+
+
+def main(what: str = "areas coverage paired drift", trials: int = 1000, only_rows: int = 0) -> None:
+    """Print the tables: in percent, truth below the interval, truth above it; its mean width."""
+    most = 2.5 + 300 * math.sqrt(0.025 * 0.975 / trials)
+    print(f"{trials} trials each; an end may miss 2.5 %, and {most:.1f} % is within three standard errors (! if above)")
+    sizes = (only_rows,) if only_rows else ROWS
+    if "areas" in what:
+        for rows, error in product(sizes, ERROR_RATES):
+            for name, world in worlds(error).items():
+                _print(f"{name:18} n={rows:4} error {error:5}", area_misses(world, rows, trials))
+    if "coverage" in what:
+        for rows, limit in product(sizes, ("0.01", "0.05")):
+            named = {f"{name} {error}": w for error in ERROR_RATES for name, w in worlds(error).items()}
+            for name, world in (limit_worlds(float(limit)) | named).items():
+                misses = coverage_misses(world, rows, limit, trials)
+                _print(f"{name:24} n={rows:4} risk {limit} c*={world.coverage_at(float(limit)):.3f}", {"": misses})
+    if "paired" in what:
+        for rows, error in product(sizes, ERROR_RATES):
+            for name, pair in pairs(error).items():
+                _print(f"{name:18} n={rows:4} error {error:5}", paired_misses(pair, rows, trials))
+    if "drift" in what:
+        for (name, losses), ratio, rows in product(LOSSES.items(), RATIOS, SIZES):
+            p = drift_p_values(losses, ratio, rows, trials)
+            rates = [[100 * float(np.mean(p[:, kind] <= level)) for level in LEVELS] for kind in (0, 1)]
+            allowed = [100 * (level + 3 * math.sqrt(level * (1 - level) / trials)) for level in LEVELS]
+            over = "!" if any(rate > limit for rate, limit in zip(rates[0], allowed, strict=True)) else ""
+            shown = " | ".join(" ".join(f"{rate:5.2f}" for rate in kind) for kind in rates)
+            print(f"drift {name:10} alpha, lambda {ratio} fit, new {rows}: {shown} {over}", flush=True)
+
+
+def _print(start: str, misses: dict[str, Misses]) -> None:
+    shown = " | ".join(f"{name} {found}{'' if found.allowed() else '!'}" for name, found in misses.items())
+    print(f"{start} {shown}", flush=True)
+
+
+if __name__ == "__main__":
+    import sys
+
+    main(*sys.argv[1:2], *(int(argument) for argument in sys.argv[2:]))

@@ -17,8 +17,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-_NORMAL_BELOW = 1e-5
-"""A skewness that moves no quantile by more than 1e-5 standard deviations."""
+from drrej.core import pearson
 
 
 @dataclass(frozen=True)
@@ -41,21 +40,8 @@ class Spread:
         return cls(value, variance, third)
 
     def quantile(self, q: float) -> float:
-        """The value that is exceeded with chance 1 - q.
-
-        >>> Spread(1.0, 1.0, 2.0).quantile(0.975)  # a standard exponential: -ln 0.025
-        3.6888...
-        """
-        from scipy.special import gammaincinv, ndtri
-
+        """The value that is not exceeded with chance q."""
         if self.variance <= 0.0:
             return self.mean
         deviation = math.sqrt(self.variance)
-        skewness = self.third / self.variance / deviation
-        size = abs(skewness)
-        if size < _NORMAL_BELOW:
-            return self.mean + deviation * float(ndtri(q))
-        shape = 4.0 / (size * size)
-        sign = 1.0 if skewness > 0 else -1.0
-        standard = (float(gammaincinv(shape, q if sign > 0 else 1.0 - q)) - shape) / math.sqrt(shape)
-        return self.mean + deviation * sign * standard
+        return self.mean + deviation * pearson.quantile(self.third / self.variance / deviation, q)

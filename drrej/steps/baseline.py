@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from drrej.bootstrap import Bootstrap, Counts, OrderedRows
-from drrej.curves import RiskCoverage
+from drrej.bootstrap import Bootstrap
+from drrej.core import paired
+from drrej.core.paired import Results
 from drrej.dumps import Block
 from drrej.errors import DumpError, OptionError
 from drrej.gates import lookup
@@ -24,7 +26,7 @@ from drrej.stream import Pass, map_blocks
 
 Report = dict[str, Any]
 
-FIGURES = ("coverage", "accuracy", "base_accuracy", "aurc", "e_aurc", "augrc")
+FIGURES = paired.FIGURES
 """What is compared; a difference is the new value minus the old one."""
 
 
@@ -84,20 +86,12 @@ def keyed_rows(source: Source, rejector: Rejector, key: str, on_unseen: OnUnseen
     return KeyedRows.joined(map_blocks(dump, of_block, run, source.engine, source.notes))
 
 
-def paired_differences(now: KeyedRows, then: KeyedRows, key: str, bootstrap: Bootstrap) -> Report:
-    """Differences on the same rows, paired by key; the bootstrap draws rows with both their results."""
-    pair = _Pair(now, *_matched(now, then, key))
-    everyone = np.ones(now.losses.size, np.int64)
-    values = pair.differences(everyone)
-    defined = [name for name, value in zip(FIGURES, values, strict=True) if not math.isnan(value)]
-    spread = bootstrap.spread(now.losses.size, list(FIGURES), pair.differences)
-    differences = {
-        name: {"value": value, "lower": spread[name][0], "upper": spread[name][1]}
-        if name in defined and not math.isnan(spread[name][0])
-        else {"value": value if name in defined else None, "lower": None, "upper": None}
-        for name, value in zip(FIGURES, values, strict=True)
-    }
-    return {"kind": "paired", "rows": int(now.losses.size), **differences}
+def paired_differences(now: KeyedRows, then: KeyedRows, key: str, bootstrap: Bootstrap | None = None) -> Report:
+    """Differences on the same rows, paired by key. Nothing is drawn for their intervals."""
+    del bootstrap
+    new = Results(now.losses, now.wrong, now.accepted)
+    differences = paired.paired_differences(new, Results(*_matched(now, then, key)))
+    return {"kind": "paired", "rows": int(now.losses.size), **{name: asdict(row) for name, row in differences.items()}}
 
 
 def _matched(now: KeyedRows, then: KeyedRows, key: str) -> tuple[Floats, NDArray[np.bool_], NDArray[np.bool_]]:
@@ -122,41 +116,3 @@ def _matched(now: KeyedRows, then: KeyedRows, key: str) -> tuple[Floats, NDArray
         )
     found = order[place]
     return then.losses[found], then.wrong[found], then.accepted[found]
-
-
-class _Pair:
-    """Rows with two results each, in an order that only their content decides."""
-
-    def __init__(self, now: KeyedRows, losses: Floats, wrong: NDArray[np.bool_], accepted: NDArray[np.bool_]) -> None:
-        order = np.lexsort((accepted, wrong, losses, now.accepted, now.wrong, now.losses))
-        self.results = [
-            _Results(now.losses[order], now.wrong[order], now.accepted[order]),
-            _Results(losses[order], wrong[order], accepted[order]),
-        ]
-
-    def differences(self, drawn: Counts) -> list[float]:
-        new, old = (result.figures(drawn) for result in self.results)
-        return [a - b for a, b in zip(new, old, strict=True)]
-
-
-class _Results:
-    def __init__(self, losses: Floats, wrong: NDArray[np.bool_], accepted: NDArray[np.bool_]) -> None:
-        self.order = np.argsort(losses, kind="stable")
-        self.rows = OrderedRows.sorted(losses[self.order], wrong[self.order])
-        self.accepted = accepted.astype(np.int64)
-        self.right = (~wrong).astype(np.int64)
-
-    def figures(self, drawn: Counts) -> list[float]:
-        """In the order of FIGURES."""
-        rows = int(drawn.sum())
-        kept = drawn * self.accepted
-        accepted, right = int(kept.sum()), int(kept @ self.right)
-        points: RiskCoverage = self.rows.resampled(drawn[self.order])
-        return [
-            accepted / rows,
-            right / accepted if accepted else math.nan,
-            int(drawn @ self.right) / rows,
-            points.aurc(),
-            points.e_aurc(),
-            points.augrc(),
-        ]
