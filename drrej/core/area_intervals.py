@@ -38,18 +38,23 @@ def area_intervals(points: RiskCoverage) -> dict[str, Interval]:
         "standard_e_aurc": points.standard_e_aurc(),
         "augrc": points.augrc(),
     }
-    best, worst = (spreads(with_confident_row(points, wrong)) for wrong in (False, True))
+    best, worst = ([spreads(with_confident_row(points, wrong))] for wrong in (False, True))
+    if 2 * points.total_errors > points.rows:
+        best.append(_above_ideal(spreads(with_doubtful_row(points, wrong=True))))
+        worst.append(_above_ideal(spreads(with_doubtful_row(points, wrong=False))))
     intervals = {}
     for name, value in values.items():
         least, most = _RANGES[name]
-        lower = max(best[name].quantile(_TAIL), least)
-        upper = min(worst[name].quantile(1.0 - _TAIL), most)
-        intervals[name] = min(lower, value), max(upper, value)
+        lower = min(found[name].quantile(_TAIL) for found in best if name in found)
+        upper = max(found[name].quantile(1.0 - _TAIL) for found in worst if name in found)
+        intervals[name] = min(max(lower, least), value), max(min(upper, most), value)
     if points.total_errors == points.rows:  # without right rows the ideal order of some is not known
-        for name in ("e_aurc", "standard_e_aurc"):
-            intervals[name] = _RANGES[name]
+        intervals |= {name: _RANGES[name] for name in _ABOVE_IDEAL}
     return intervals
 
+
+_ABOVE_IDEAL = ("e_aurc", "standard_e_aurc")
+"""The figures in which the error rate counts too: where most rows are wrong, a doubtful row may move them more."""
 
 _RANGES = {"aurc": (0.0, 1.0), "e_aurc": (0.0, 1.0), "standard_e_aurc": (-0.5, 1.0), "augrc": (0.0, 0.5)}
 """What the areas can be at all; a curve of one tie block with nearly all rows wrong lies 1/2 under the ideal."""
@@ -62,6 +67,18 @@ def with_confident_row(points: RiskCoverage, wrong: bool) -> RiskCoverage:
     there to the next point would be large however little the row weighs: with such data AURC has no interval.
     """
     return RiskCoverage(points.losses, points.accepted + 1, points.errors + int(wrong))
+
+
+def with_doubtful_row(points: RiskCoverage, wrong: bool) -> RiskCoverage:
+    """The curve with one more row, which ties with the largest loss."""
+    accepted, errors = points.accepted.copy(), points.errors.copy()
+    accepted[-1] += 1
+    errors[-1] += int(wrong)
+    return RiskCoverage(points.losses, accepted, errors)
+
+
+def _above_ideal(found: dict[str, Spread]) -> dict[str, Spread]:
+    return {name: found[name] for name in _ABOVE_IDEAL}
 
 
 def spreads(points: RiskCoverage) -> dict[str, Spread]:
