@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import doctest
+import importlib
 from collections.abc import Callable
 
 import numpy as np
@@ -37,6 +39,13 @@ def weighted_areas(losses: np.ndarray, wrong: np.ndarray, weights: np.ndarray) -
     coverage, errors = (np.pad(values, ((0, 0), (1, 0))) for values in (coverage, errors))
     aurc = np.trapezoid(np.hstack([risk[:, :1], risk]), coverage)
     return np.stack([aurc, np.trapezoid(errors, coverage)], axis=1)
+
+
+@pytest.mark.parametrize("name", ["area_intervals", "coverage_interval", "paired", "pearson"])
+def test_examples_run(name: str) -> None:
+    found = doctest.testmod(importlib.import_module(f"drrej.core.{name}"))
+    assert found.attempted
+    assert not found.failed
 
 
 # The distribution

@@ -75,14 +75,15 @@ def paired_differences(new: Results, old: Results) -> dict[str, Difference]:
     >>> same = Results(losses, right, all_)
     >>> difference = paired_differences(same, same)["accuracy"]
     >>> difference.value, round(difference.lower, 4), round(difference.upper, 4)
-    (0.0, -0.036, 0.036)
+    (0.0, -0.0361, 0.0361)
     """
-    accepted = np.bincount(3 * new.states + old.states, minlength=9).reshape(3, 3)
+    states = np.bincount(3 * new.states + old.states, minlength=9).reshape(3, 3)
     wrong = np.bincount(2 * new.wrong + old.wrong, minlength=4).reshape(2, 2)
+    rows = int(states.sum())
     return {
-        "coverage": _interval("coverage", lambda more: _coverage(accepted, more)),
-        "accuracy": _accuracy_difference(accepted),
-        "base_accuracy": _interval("base_accuracy", lambda more: _base_accuracy(wrong, more)),
+        "coverage": proportion_difference(int(states[1:, 0].sum()), int(states[0, 1:].sum()), rows),
+        "accuracy": accuracy_difference(states),
+        "base_accuracy": proportion_difference(int(wrong[0, 1]), int(wrong[1, 0]), rows),
         **_areas(new, old),
     }
 
@@ -98,32 +99,34 @@ def _interval(name: str, spread: Callable[[int], Spread]) -> Difference:
 # Proportions
 
 
-def _coverage(accepted: Counts, more: int) -> Spread:
-    kept = int(accepted[1:, 0].sum()), int(accepted[0, 1:].sum())
-    return _proportions(kept[0], kept[1], int(accepted.sum()), more)
+def proportion_difference(only_new: int, only_old: int, rows: int) -> Difference:
+    """The difference of two paired proportions, of which so many rows count for the one or for the other only.
+
+    >>> difference = proportion_difference(5, 0, 100)  # 5 rows put right, none spoilt
+    >>> difference.value, round(difference.lower, 4), round(difference.upper, 4)
+    (0.05, -0.0017, 0.1128)
+    """
+
+    def spread(more: int) -> Spread:
+        kinds = np.array([only_new + (more > 0), only_old + (more < 0), rows - only_new - only_old])
+        mean = int(kinds[0] - kinds[1]) / int(kinds.sum())
+        return _of_kinds(mean, kinds, np.array([1.0, -1.0, 0.0]) - mean)
+
+    return _interval("proportion", spread)
 
 
-def _base_accuracy(wrong: Counts, more: int) -> Spread:
-    return _proportions(int(wrong[0, 1]), int(wrong[1, 0]), int(wrong.sum()), more)
+def accuracy_difference(states: Counts) -> Difference:
+    """The difference of the accuracies of what each model accepts.
 
-
-def _proportions(only_new: int, only_old: int, rows: int, more: int) -> Spread:
-    """The difference of two paired proportions, of which so many rows count for one only."""
-    only_new, only_old, rows = only_new + (more > 0), only_old + (more < 0), rows + abs(more)
-    mean = (only_new - only_old) / rows
-    counts = np.array([only_new, only_old, rows - only_new - only_old])
-    return _of_kinds(mean, counts, np.array([1.0, -1.0, 0.0]) - mean)
-
-
-def _accuracy_difference(accepted: Counts) -> Difference:
-    if not accepted[1:].any() or not accepted[:, 1:].any():
+    `states[i, j]` counts the rows that the new model leaves in state i and the old one in state j, as in `Results`.
+    """
+    if not states[1:].any() or not states[:, 1:].any():
         return Difference(None, None, None)
-    return _interval("accuracy", lambda more: _accuracy(accepted, more))
+    return _interval("accuracy", lambda more: _accuracy(states, more))
 
 
-def _accuracy(accepted: Counts, more: int) -> Spread:
-    """The difference of the accuracies of what each accepts, from counts of rows by (new state, old state)."""
-    counts = accepted.copy()
+def _accuracy(states: Counts, more: int) -> Spread:
+    counts = states.copy()
     if more:
         counts[(1, 2) if more > 0 else (2, 1)] += 1
     rows = int(counts.sum())
