@@ -28,7 +28,7 @@ ROOMS = [
     {"staging"},
     {"rejector"},
     {"losses", "temperature", "ratio", "thresholds", "metrics", "gates", "exact", "fingerprint", "curves"}
-    | {"points", "bootstrap", "drift", "guarantees"}
+    | {"core", "points", "bootstrap", "drift", "guarantees"}
     | {"learned", "choice", "costs", "rowloss", "dro", "bounds", "selective"},
     {"output"},
     {"remote", "memory"},
