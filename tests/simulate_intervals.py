@@ -106,7 +106,7 @@ def limit_worlds(limit: float) -> dict[str, World]:
         "flat below": World(lambda u: np.full(u.shape, 0.99 * limit)),
         "slowly over": World(lambda u: limit * (0.8 + 0.5 * u)),
         "over in steps": World(lambda u: limit * (0.5 + 1.2 * u), levels=5),
-        "down, then up": World(lambda u: limit * (2.5 - 6 * u + 5.2 * u**2)),
+        "down, then up": World(lambda u: limit * (2.2 - 7 * u + 7.5 * u**2)),
         "steep": World(lambda u: np.minimum(20 * limit * u**4, 1.0)),
     }
 

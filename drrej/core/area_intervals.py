@@ -15,7 +15,7 @@ import numpy as np
 
 from drrej.core.influence import influences
 from drrej.core.row_weights import Spread
-from drrej.curves import RiskCoverage
+from drrej.curves import Curve, RiskCoverage
 from drrej.losses import Floats
 from drrej.metrics import CONFIDENCE
 
@@ -24,7 +24,7 @@ _TAIL = (1.0 - CONFIDENCE) / 2
 Interval = tuple[float, float]
 
 
-def area_intervals(points: RiskCoverage) -> dict[str, Interval]:
+def area_intervals(curve: Curve) -> dict[str, Interval]:
     """The 95 % intervals (lower, upper) of `aurc`, `e_aurc`, `standard_e_aurc` and `augrc`.
 
     >>> losses = np.arange(100.0)
@@ -32,11 +32,12 @@ def area_intervals(points: RiskCoverage) -> dict[str, Interval]:
     >>> lower, round(upper, 4)  # up to 3.6 % errors may have been missed
     (0.0, 0.0356)
     """
+    points = curve.points()
     values = {
-        "aurc": points.aurc(),
-        "e_aurc": points.e_aurc(),
-        "standard_e_aurc": points.standard_e_aurc(),
-        "augrc": points.augrc(),
+        "aurc": curve.aurc(),
+        "e_aurc": curve.e_aurc(),
+        "standard_e_aurc": curve.standard_e_aurc(),
+        "augrc": curve.augrc(),
     }
     best, worst = ([spreads(with_confident_row(points, wrong))] for wrong in (False, True))
     if 2 * points.total_errors > points.rows:
@@ -57,7 +58,7 @@ _ABOVE_IDEAL = ("e_aurc", "standard_e_aurc")
 """The figures in which the error rate counts too: where most rows are wrong, a doubtful row may move them more."""
 
 _RANGES = {"aurc": (0.0, 1.0), "e_aurc": (0.0, 1.0), "standard_e_aurc": (-0.5, 1.0), "augrc": (0.0, 0.5)}
-"""What the areas can be at all; a curve of one tie block with nearly all rows wrong lies 1/2 under the ideal."""
+"""What the areas can be at all; a few right rows before wrong ones that all tie lie up to 1/2 under the ideal."""
 
 
 def with_confident_row(points: RiskCoverage, wrong: bool) -> RiskCoverage:

@@ -29,7 +29,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from drrej.curves import RiskCoverage
+from drrej.curves import Curve
 from drrej.metrics import CONFIDENCE, lower_bound, upper_bound
 
 Counts = NDArray[np.int64]
@@ -44,15 +44,17 @@ _PIECE = 1024
 """Points that are tested together; longer stretches are first tried as a whole."""
 
 
-def coverage_at_risk(points: RiskCoverage, limit: Fraction) -> tuple[float, float]:
+def coverage_at_risk(curve: Curve, limit: Fraction) -> tuple[float, float]:
     """(lower, upper): the 95 % interval of the largest coverage whose risk is at most a limit.
 
+    >>> from drrej.curves import RiskCoverage
     >>> losses = np.arange(400.0)
     >>> coverage_at_risk(RiskCoverage.of(losses, losses[:0]), Fraction(1, 20))  # 400 rows, all right
     (1.0, 1.0)
     """
     if limit >= 1:
         return 1.0, 1.0
+    points = curve.points()
     test = _Test(points.accepted, points.errors, float(limit))
     rows = points.rows
     surely, perhaps = test.certified(rows), test.last_not_rejected()
