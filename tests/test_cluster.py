@@ -73,7 +73,7 @@ def pipeline(dump: Callable[[], drrej.Source], folder: Path) -> list[str]:
     documents.append(drrej.weights(dump(), rejector, drrej.RatioOptions(loss="brier")).to_json())
     rejector = drrej.threshold(dump(), rejector, drrej.Rule("risk", 0.2))
     documents += [rejector.to_json(), drrej.evaluate(dump(), rejector).to_json()]
-    figures = drrej.EvaluateOptions(by="day", bootstrap=20), drrej.EvaluateOptions(labels=False)
+    figures = drrej.EvaluateOptions(by="day", intervals=True), drrej.EvaluateOptions(labels=False)
     documents += [drrej.evaluate(dump(), rejector, options=options).to_json() for options in figures]
     folder.mkdir()
     with drrej.OutputFile(str(folder / "mask.parquet")) as file:

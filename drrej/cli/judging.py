@@ -38,10 +38,7 @@ class Judging:
             "--metric", metavar="POINT", help="Also report a point such as accuracy@coverage=0.9. Repeatable."
         ),
     ] = None
-    bootstrap: Annotated[
-        int, typer.Option("--bootstrap", metavar="N", min=0, help="Intervals of the areas from N resamples.")
-    ] = 0
-    seed: Annotated[int, typer.Option("--seed", metavar="S", min=0, help="Seed of the resamples.")] = 0
+    intervals: Annotated[bool, typer.Option("--intervals", help="Also give the intervals of the areas.")] = False
     compare: Annotated[
         bool, typer.Option("--compare", help="Also judge the usual scores: max probability, entropy, margin, ...")
     ] = False
@@ -97,8 +94,7 @@ class Judging:
             raise OptionError("--baseline-rejector goes with --baseline-dump")
         options = EvaluateOptions(
             points=[Point.parse(text)[0] for text in self.metric or []],
-            bootstrap=self.bootstrap,
-            seed=self.seed,
+            intervals=self.intervals,
             by=by,
             rivals=self._rivals(),
             labels=labels,
