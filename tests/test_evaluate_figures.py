@@ -209,8 +209,8 @@ def test_a_dump_against_itself_differs_by_no_more_than_its_rows_can_tell(world):
     _, _, _, path, rejector, _ = world
     options = drrej.EvaluateOptions(baseline_dump=drrej.BaselineDump(source(path), rejector, "id"))
     difference = report_of(world, options)["difference"]
-    assert all(difference[name]["value"] == 0 for name in drrej.steps.baseline.FIGURES)
-    assert all(difference[name]["lower"] < 0 < difference[name]["upper"] for name in drrej.steps.baseline.FIGURES)
+    assert all(difference[name]["value"] == 0 for name in drrej.core.paired.FIGURES)
+    assert all(difference[name]["lower"] < 0 < difference[name]["upper"] for name in drrej.core.paired.FIGURES)
     for name in ("coverage", "base_accuracy"):
         assert difference[name]["upper"] == pytest.approx(1 - 0.025 ** (1 / 700), rel=0.01)
         assert difference[name]["lower"] == -difference[name]["upper"]

@@ -238,7 +238,7 @@ class Report(Judged):
     expected_accuracy: Annotated[
         ExpectedAccuracy,
         About(
-            "accuracy that the rejector itself expects, from probabilities or a learned loss; blind to any shift since",
+            "accuracy that the rejector itself expects, blind to any shift since the fit",
             Unit.SHARE,
             "higher",
             NONE,
