@@ -2,29 +2,53 @@
 
 from __future__ import annotations
 
+from drrej.cli import options
+from drrej.cli.command import Command
 from drrej.cli.console import complain, say_notes
 from drrej.cli.main import app
-from drrej.cli.options import Dumps, Memory, Output, Precision, Reading, grouped
-from drrej.cli.parameters import Command
+from drrej.cli.reading import Reading, bytes_of, engine_of
+from drrej.cli.writing import output_file
+
+EXAMPLES = """
+Examples:
+
+drrej calibrate val.parquet -o rejector.json
+drrej calibrate val.parquet --logits 'logit_*' --label truth
+drrej calibrate val.parquet | drrej fit val.parquet -r -
+"""
 
 
-@app.command(cls=Command)
-@grouped
+@app.command(cls=Command, epilog=EXAMPLES)
 def calibrate(
-    dumps: Dumps,
-    output: Output = Output(),
-    reading: Reading = Reading(),
-    precision: Precision = Precision(),
-    memory: Memory = Memory(),
+    dumps: options.Dumps,
+    output: options.OutputPath = "-",
+    force: options.Force = False,
+    logits: options.Logits = None,
+    label: options.Label = None,
+    labels_from: options.LabelsFrom = None,
+    join_on: options.JoinOn = None,
+    on_missing_label: options.OnMissingLabel = None,
+    input: options.Input = None,
+    binary: options.Binary = False,
+    classes: options.Classes = None,
+    precision: options.Precision = None,
+    memory: options.Memory = None,
+    jobs: options.Jobs = 0,
+    cluster: options.ClusterAddress = None,
+    quiet: options.Quiet = False,
 ) -> None:
-    """Start a rejector: fit the temperature on labelled rows."""
+    """Start a rejector: fit the temperature on labelled rows.
+
+    DUMP: parquet files, directories, globs or URIs; - is standard input.
+    """
     from drrej.pipeline.calibrate import calibrate as step
 
-    source = reading.source(dumps)
-    with output.open() as file:
-        rejector = step(source, precision.chosen, memory.bytes())
-        say_notes(source, reading.quiet)
-        warn_unconverged(rejector.need_calibration().converged, reading.quiet)
+    reading = Reading(logits, label, labels_from, join_on, on_missing_label, input, binary, classes)
+    source = reading.source(dumps, engine_of(jobs, cluster, quiet))
+    with output_file(output, force) as file:
+        rejector = step(source, precision or "auto", bytes_of(memory))
+        say_notes(source, quiet)
+        warn_unconverged(rejector.need_calibration().converged, quiet)
         file.write_text(rejector.to_json())
         file.commit()
 

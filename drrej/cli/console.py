@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from drrej.cli.flags import in_flags
-from drrej.data.uris import redacted
 
 if TYPE_CHECKING:
     from drrej.engines.threads import Progress
     from drrej.pipeline.common import Source
+    from drrej.pipeline.reject import MaskCounts
 
 _PATIENCE = 1.0
 """Seconds before a progress bar appears."""
@@ -21,7 +21,17 @@ _PATIENCE = 1.0
 
 def complain(message: str, kind: str = "error") -> None:
     """One line on standard error, whatever a file's name or a gate contains; never credentials."""
-    print(f"drrej: {kind}: {redacted(in_flags(' '.join(message.splitlines())))}", file=sys.stderr)
+    line = in_flags(" ".join(message.splitlines()))
+    if "://" in line:
+        from drrej.data.uris import redacted  # not before it is needed: it takes as long as all of pyarrow
+
+        line = redacted(line)
+    print(f"drrej: {kind}: {line}", file=sys.stderr)
+
+
+def show(text: str) -> None:
+    """A result on standard output."""
+    print(text, end="")
 
 
 def say_notes(source: Source, quiet: bool) -> None:
@@ -33,6 +43,12 @@ def say_notes(source: Source, quiet: bool) -> None:
         complain(f"{notes.zeros} probabilities of 0 were raised to the smallest positive number", "note")
     if notes.left_out:
         complain(f"{notes.left_out} rows without a label in {source.options.labels_from} were left out", "note")
+
+
+def warn_bad_rows(counts: MaskCounts) -> None:
+    """Tell, also when asked to be quiet, that rows without usable scores were let through."""
+    if counts.bad:
+        complain(f"{counts.bad} of {counts.rows} rows have no usable scores and were rejected", "warning")
 
 
 def show_curve(

@@ -2,43 +2,44 @@
 
 from __future__ import annotations
 
-import dataclasses
-import os
-import shlex
-import sys
+from collections.abc import Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Annotated, Literal, Optional
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from drrej.cli import options
+from drrej.cli.command import Command
+from drrej.cli.commandline import commands_of, this_command
 from drrej.cli.console import say_notes
-from drrej.cli.judging import Format, Judging, exit_by_gates, show_report
+from drrej.cli.flags import in_flags
+from drrej.cli.judging import Comparisons, Judging, exit_by_gates, rendered, show_report
 from drrej.cli.main import app
-from drrej.cli.options import Dumps, Reading, RejectorIn, grouped, read_rejector
-from drrej.cli.parameters import Command
-from drrej.cli.regression import report_regression
+from drrej.cli.reading import Reading, engine_of, read_rejector
+from drrej.cli.regression import Regression, Task, check_regression
+from drrej.cli.writing import format_of
 from drrej.errors import OptionError
 
 if TYPE_CHECKING:
+    from drrej.documents.rejector import Rejector
     from drrej.pipeline.evaluate import EvaluateOptions
 
+EXAMPLES = """
+Examples:
 
-@app.command(cls=Command)
-@grouped
+drrej evaluate test.parquet -r rejector.json --gate 'accuracy >= 0.97'
+drrej evaluate test.parquet -r rejector.json --compare -o report.html
+drrej evaluate nightly/ -r rejector.json --no-labels --gate 'coverage >= 0.7'
+"""
+
+
+@app.command(cls=Command, epilog=EXAMPLES)
 def evaluate(
-    dumps: Dumps,
-    rejector: RejectorIn,
-    judging: Judging = Judging(),
-    by: Annotated[
-        Optional[str],
-        typer.Option("--by", metavar="COL", help="Also report by the values of a column, or by 'prediction'."),
-    ] = None,
-    no_labels: Annotated[
-        bool, typer.Option("--no-labels", help="Only what needs no labels: coverage, expected accuracy, drift.")
-    ] = False,
-    format: Annotated[Format, typer.Option("--format", help="What goes to standard output.")] = "text",
+    dumps: options.Dumps,
+    rejector: options.RejectorFile,
     output: Annotated[
-        Optional[list[str]],
+        list[str] | None,
         typer.Option(
             "-o",
             "--output",
@@ -46,45 +47,79 @@ def evaluate(
             help="Also write .html .json .md .txt .xml by its ending, or the curve as .png .svg .pdf. Repeatable.",
         ),
     ] = None,
-    force: Annotated[bool, typer.Option("-f", "--force", help="Overwrite what exists.")] = False,
+    force: options.Force = False,
+    format: options.Format = "text",
+    on_unseen_group: options.OnUnseenGroup = "error",
+    gate: options.Gates = None,
+    metric: options.Metrics = None,
+    bootstrap: options.Resamples = None,
+    seed: options.Seed = None,
+    by: Annotated[
+        str | None,
+        options.report("--by", metavar="COL", help="Also report by the values of a column, or by 'prediction'."),
+    ] = None,
+    no_labels: Annotated[
+        bool,
+        options.report(
+            "--no-labels", metavar=options.FLAG, help="Only what needs no labels: coverage, expected accuracy, drift."
+        ),
+    ] = False,
+    compare: options.Compare = False,
+    score: options.Scores = None,
+    score_order: options.ScoreOrders = None,
+    rejected: options.Masks = None,
+    baseline: options.Baseline = None,
+    baseline_dump: options.BaselineDumps = None,
+    baseline_rejector: options.BaselineRejector = None,
     task: Annotated[
-        Literal["classification", "regression"], typer.Option("--task", help="What the rows are about.")
-    ] = "classification",
+        Task | None,
+        options.regression(
+            "--task", metavar="TASK", help="classification or regression: check that the rejector is for it."
+        ),
+    ] = None,
     prediction: Annotated[
-        Optional[str], typer.Option("--prediction", metavar="COL", help="Regression: the predicted value.")
+        str | None, options.regression("--prediction", metavar="COL", help="The predicted value.")
     ] = None,
-    target: Annotated[
-        Optional[str], typer.Option("--target", metavar="COL", help="Regression: the true value.")
-    ] = None,
-    reading: Reading = Reading(),
+    target: Annotated[str | None, options.regression("--target", metavar="COL", help="The true value.")] = None,
+    logits: options.Logits = None,
+    label: options.Label = None,
+    labels_from: options.LabelsFrom = None,
+    join_on: options.JoinOn = None,
+    on_missing_label: options.OnMissingLabel = None,
+    input: options.Input = None,
+    binary: options.Binary = False,
+    classes: options.Classes = None,
+    jobs: options.Jobs = 0,
+    cluster: options.ClusterAddress = None,
+    quiet: options.Quiet = False,
 ) -> None:
-    """Report coverage and accuracy; judge gates."""
+    """Report coverage and accuracy; judge gates.
+
+    DUMP: parquet files, directories, globs or URIs; - is standard input.
+    """
     from drrej.outputs.files import OutputFile
     from drrej.pipeline.evaluate import evaluate as step
-    from drrej.report import render
 
+    reading = Reading(logits, label, labels_from, join_on, on_missing_label, input, binary, classes)
+    judging = Judging(gate, metric, bootstrap, seed, by, no_labels)
+    others = Comparisons(compare, score, score_order, rejected, baseline, baseline_dump, baseline_rejector)
+    regression = Regression(task, prediction, target)
     outputs = [(path, format if path == "-" else format_of(path)) for path in output or []]
-    if task == "regression":
-        source = reading.source(dumps)
-        document = read_rejector(rejector, source, "threshold")
-        exit_by_gates(
-            report_regression(
-                source, document, (prediction, target), judging.gates(), outputs, format, force, reading.quiet
-            )
-        )
-        return
-    if prediction is not None or target is not None:
-        raise OptionError("--prediction and --target go with --task regression")
-    gates, options = judging.gates(), judging.options(reading, by, labels=not no_labels)
-    options = with_pictures(options, outputs)
-    source = judging.reading(reading).source(dumps)
+    gates, wanted = judging.gates(), with_pictures(judging.options(others, reading, on_unseen_group), outputs)
+    engine = engine_of(jobs, cluster, quiet)
+    source = others.reading(reading).source(dumps, engine, labelled=not no_labels)
     with ExitStack() as stack:
         files = [(stack.enter_context(OutputFile(path, force)), kind) for path, kind in outputs]
         document = read_rejector(rejector, source, "threshold")
-        report = step(source, document, gates, judging.with_baseline_dump(options, reading, document))
-        say_notes(source, reading.quiet)
+        if regression.is_meant(document):
+            check_regression([judging, others, reading], [format, *(kind for _, kind in outputs)])
+            report = regression.evaluate(source, document, gates)
+        else:
+            wanted = replace(wanted, baseline_dump=others.dump(reading, engine, document))
+            report = step(source, document, gates, with_words(wanted, document))
+        say_notes(source, quiet)
         for file, kind in files:
-            file.write_bytes(render(report, kind))
+            file.write_bytes(rendered(report, kind))
         for file, _ in files:
             file.commit()
     if "-" not in (output or []):
@@ -92,26 +127,25 @@ def evaluate(
     exit_by_gates(report)
 
 
-def format_of(path: str) -> str:
-    """The renderer for a file name."""
-    from drrej.report import ENDINGS
-
-    ending = os.path.splitext(path)[1].lower()
-    if ending not in ENDINGS and (os.path.isfile(path) or not os.path.exists(path)):
-        raise OptionError(f"-o {path}: the ending says the format; use one of {', '.join(ENDINGS)}")
-    return ENDINGS.get(ending, "json")
-
-
-def with_pictures(options: EvaluateOptions, outputs: list[tuple[str, str]]) -> EvaluateOptions:
+def with_pictures(wanted: EvaluateOptions, outputs: Sequence[tuple[str, str]]) -> EvaluateOptions:
     """The options with what pages and plots need, if one of them is wanted; raises when it cannot be drawn."""
     from drrej.report import PLOTS
     from drrej.report.plots import need_matplotlib
 
     drawn = [(path, kind) for path, kind in outputs if kind in (*PLOTS, "html")]
-    if not drawn:
-        return options
-    need_matplotlib(f"-o {drawn[0][0]}")
+    if drawn:
+        need_matplotlib(f"-o {drawn[0][0]}")
     for path, kind in drawn:
-        if kind in PLOTS and not options.labels:
+        if kind in PLOTS and not wanted.labels:
             raise OptionError(f"-o {path}: the curve needs labels; it does not go with --no-labels")
-    return dataclasses.replace(options, pictures=True, command=shlex.join(["drrej", *sys.argv[1:]]))
+    return replace(wanted, pictures=bool(drawn))
+
+
+def with_words(wanted: EvaluateOptions, rejector: Rejector) -> EvaluateOptions:
+    """The options with what a page says of the rejector: facts and commands, both with flags."""
+    from drrej.documents.words import describe_sections
+
+    if not wanted.pictures:
+        return wanted
+    words = [in_flags(line) for line in describe_sections(rejector)]
+    return replace(wanted, words=words, commands=[*commands_of(rejector), this_command()])

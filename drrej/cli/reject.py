@@ -3,57 +3,66 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated, Literal, Optional
+from typing import Annotated
 
 import typer
 
-from drrej.cli.console import complain, say_notes
+from drrej.cli import options
+from drrej.cli.command import Command
+from drrej.cli.console import complain, say_notes, warn_bad_rows
 from drrej.cli.main import app
-from drrej.cli.options import Dumps, Reading, RejectorIn, grouped, read_rejector
-from drrej.cli.parameters import Command
+from drrej.cli.reading import Reading, engine_of, names_of, read_rejector
+
+EXAMPLES = """
+Examples:
+
+drrej reject test.parquet -r rejector.json -o mask.parquet
+drrej reject nightly/ -r rejector.json -o scored/ --on-bad-row reject
+cat test.parquet | drrej reject - -r rejector.json -o - > mask.parquet
+"""
 
 
-@app.command(cls=Command)
-@grouped
+@app.command(cls=Command, epilog=EXAMPLES)
 def reject(
-    dumps: Dumps,
-    rejector: RejectorIn,
+    dumps: options.Dumps,
+    rejector: options.RejectorFile,
     output: Annotated[
         str,
         typer.Option(
             "-o", "--output", metavar="OUT", help="The mask: a parquet file, - or DIR/ (one file per input file)."
         ),
     ],
-    keep: Annotated[
-        Optional[str],
-        typer.Option("--keep", metavar="COLS", help="Comma list of columns to copy [all but the logits]."),
-    ] = None,
-    on_bad_row: Annotated[
-        Literal["error", "reject"], typer.Option("--on-bad-row", help="A row without usable scores.")
-    ] = "error",
-    on_unseen_group: Annotated[
-        Literal["error", "reject"],
-        typer.Option("--on-unseen-group", help="A row of a group that the threshold does not know."),
-    ] = "error",
-    force: Annotated[bool, typer.Option("-f", "--force", help="Overwrite what exists.")] = False,
-    reading: Reading = Reading(),
+    force: options.Force = False,
+    keep: options.Keep = None,
+    on_bad_row: options.OnBadRow = "error",
+    on_unseen_group: options.OnUnseenGroup = "error",
+    logits: options.Logits = None,
+    label: options.Label = None,
+    input: options.Input = None,
+    binary: options.Binary = False,
+    classes: options.Classes = None,
+    jobs: options.Jobs = 0,
+    cluster: options.ClusterAddress = None,
+    quiet: options.Quiet = False,
 ) -> None:
-    """Write the rejection mask, row for row."""
+    """Write the rejection mask, row for row.
+
+    DUMP: parquet files, directories, globs or URIs; - is standard input.
+    """
     from drrej.outputs.datasets import output_directory
     from drrej.outputs.files import OutputFile
     from drrej.pipeline.reject import MaskOptions
     from drrej.pipeline.reject import reject as step
 
-    names = None if keep is None else [name.strip() for name in keep.split(",") if name.strip()]
-    source = reading.source(dumps)
+    reading = Reading(logits=logits, label=label, input=input, binary=binary, classes=classes)
+    source = reading.source(dumps, engine_of(jobs, cluster, quiet))
     whole_directory = output.endswith("/") or os.path.isdir(output)
-    options = MaskOptions(names, on_bad_row, on_unseen_group)
+    wanted = MaskOptions(names_of(keep), on_bad_row, on_unseen_group)
     by_workers = not source.engine.in_process
     with output_directory(output, force, by_workers) if whole_directory else OutputFile(output, force) as place:
-        counts = step(source, read_rejector(rejector, source, "threshold"), place, options)
+        counts = step(source, read_rejector(rejector, source, "threshold"), place, wanted)
         place.commit()
-    say_notes(source, reading.quiet)
-    if counts.taken_up and not reading.quiet:
-        complain(f"{counts.taken_up} files were finished by an earlier run and taken up", "note")
-    if counts.bad:
-        complain(f"{counts.bad} of {counts.rows} rows have no usable scores and were rejected", "warning")
+    say_notes(source, quiet)
+    if counts.taken_up and not quiet:
+        complain(f"{counts.taken_up} files were finished by an earlier run and taken over", "note")
+    warn_bad_rows(counts)

@@ -50,7 +50,8 @@ class BaselineDump:
 class EvaluateOptions:
     """What the report holds besides the figures that every report has.
 
-    `pictures` adds what a page or a plot shows; `command` is how to make the report again, for that page.
+    `pictures` adds what a page or a plot shows. For that page, `words` say what the rejector does where the caller has
+    other words than the document's own, and `commands` how to make it and the report again.
     """
 
     points: Sequence[Point] = ()
@@ -63,7 +64,8 @@ class EvaluateOptions:
     baseline: Report | None = None
     baseline_dump: BaselineDump | None = None
     pictures: bool = False
-    command: str = ""
+    words: Sequence[str] = ()
+    commands: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         if self.bootstrap < 0:
@@ -104,7 +106,7 @@ def evaluate(
     else:
         body = unlabelled_figures(source, rejector, options.on_unseen_group, options.pictures)
     if options.pictures:
-        body["pictures"]["made"] = pictures.made_by(rejector, options.command)
+        body["pictures"]["made"] = pictures.made_by(rejector, options.words, options.commands)
     report = {**head, "rows": body.pop("rows"), **decision, **body}
     report["gates"] = [gate.judge(report) for gate in gates]
     return report

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 from drrej.core.calibration import ECE_BINS, CalibrationTally
 from drrej.core.curves import Curve
 from drrej.documents.rejector import Rejector
-from drrej.pipeline.inspect import describe_sections
+from drrej.documents.words import describe_sections
 
 Report = dict[str, Any]
 
@@ -23,8 +22,6 @@ MOST_CONFUSIONS = 15
 LOSS_BINS = 48
 _DECADES = 6.0
 """A logarithmic histogram reaches so far below the largest loss; smaller losses are in its first bin."""
-
-_LONG = 200
 
 _LINEAR_RANGE = 100.0
 """Losses that spread less than this are shown on a linear scale."""
@@ -126,40 +123,6 @@ def _counted(name: str, counts: Sequence[int]) -> Report:
     }
 
 
-def made_by(rejector: Rejector, command: str) -> Report:
-    """How the rejector came to be: in words, and as commands; capitals stand for files that it does not name."""
-    return {"words": describe_sections(rejector), "commands": [*_commands(rejector), *([command] if command else [])]}
-
-
-def _classes(names: Sequence[str]) -> str:
-    """A comma list where that is possible and short; else CLASSES stands for the file with the names."""
-    text = ",".join(names)
-    return text if text.count(",") == len(names) - 1 and len(text) <= _LONG else "CLASSES"
-
-
-def _commands(rejector: Rejector) -> list[str]:
-    """What makes this rejector again, options that are the default left out."""
-    calibration, ratio, threshold = rejector.need_calibration(), rejector.need_ratio(), rejector.need_threshold()
-    reading = ["--logits", rejector.columns.logits]
-    reading += ["--label", rejector.columns.label] if rejector.columns.label else []
-    reading += ["--input", rejector.input] if rejector.input != "logits" else []
-    reading += ["--binary"] if rejector.binary else []
-    reading += ["--classes", _classes(rejector.class_names)] if rejector.class_names else []
-    options = ["--alpha", f"{ratio.alpha:g}"] if ratio.alpha != 1.0 else []
-    options += ["--lambda", f"{ratio.lam:g}"] if ratio.lam != 1.0 else []
-    options += ["--loss", "auto" if ratio.choice else ratio.loss] if ratio.loss != "log" or ratio.choice else []
-    options += ["--cost-matrix", "COSTS"] if ratio.costs else []
-    options += ["--loss-column", ratio.loss_column] if ratio.loss_column else []
-    if calibration.method == "given":
-        start = [["fit", "VAL", "--temperature", repr(calibration.temperature), *options, *reading]]
-    else:
-        precision = ["--precision", rejector.precision] if rejector.precision != "auto" else []
-        start = [["calibrate", "VAL", *reading, *precision], ["fit", "VAL", "-r", "-", *options]]
-    rule = threshold.rule
-    last = ["threshold", "VAL", "-r", "-", f"--{rule.kind}", repr(rule.target)]
-    last += ["--confidence", repr(rule.confidence)] if rule.confidence is not None else []
-    last += ["--method", rule.method] if rule.method and rule.kind == "risk" else []
-    last += ["--by", threshold.by] if threshold.by else []
-    last += ["--allow-reuse"] if rule.reused else []
-    steps = [shlex.join(["drrej", *words]) for words in [*start, [*last, "-o", "rejector.json"]]]
-    return [" |\n  ".join(steps)]
+def made_by(rejector: Rejector, words: Sequence[str], commands: Sequence[str]) -> Report:
+    """How the rejector came to be: in words, those of the document unless others are given, and as commands."""
+    return {"words": list(words) or describe_sections(rejector), "commands": list(commands)}
