@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
     from drrej.core.curves import RiskCoverage
     from drrej.core.dro import worst_case, worst_case_in_ball
-    from drrej.core.losses.cost import CostMatrix
+    from drrej.core.losses.column import ColumnLoss
+    from drrej.core.losses.cost import CostLoss
     from drrej.core.losses.plain import expected_losses
     from drrej.core.ratio import DensityRatio, fit_ratio
     from drrej.core.thresholds import Rule
@@ -46,18 +47,19 @@ if TYPE_CHECKING:
     from drrej.outputs.files import OutputDirectory, OutputFile
     from drrej.pipeline.batch import score_batch
     from drrej.pipeline.calibrate import calibrate
-    from drrej.pipeline.common import Source
     from drrej.pipeline.compare import Rivals, Score
     from drrej.pipeline.evaluate import BaselineDump, EvaluateOptions, evaluate, failed_gates
     from drrej.pipeline.fit import RatioOptions, fit
     from drrej.pipeline.regression import evaluate_regression
     from drrej.pipeline.reject import MaskOptions, reject
+    from drrej.pipeline.source import Source
     from drrej.pipeline.sweep import Grid, sweep
     from drrej.pipeline.threshold import ThresholdOptions, threshold
     from drrej.pipeline.weights import weights
 
 _HOMES = {
-    "drrej.core.losses.cost": ["CostMatrix"],
+    "drrej.core.losses.column": ["ColumnLoss"],
+    "drrej.core.losses.cost": ["CostLoss"],
     "drrej.core.dro": ["worst_case", "worst_case_in_ball"],
     "drrej.data.dump": ["DumpOptions"],
     "drrej.engines.dask": ["Cluster", "ClusterEngine"],
@@ -80,7 +82,7 @@ _HOMES = {
     "drrej.documents.rejector": ["Rejector"],
     "drrej.pipeline.batch": ["score_batch"],
     "drrej.pipeline.calibrate": ["calibrate"],
-    "drrej.pipeline.common": ["Source"],
+    "drrej.pipeline.source": ["Source"],
     "drrej.pipeline.compare": ["Rivals", "Score"],
     "drrej.pipeline.evaluate": ["BaselineDump", "EvaluateOptions", "evaluate", "failed_gates"],
     "drrej.pipeline.fit": ["RatioOptions", "fit"],
@@ -99,7 +101,8 @@ __all__ = [
     "Cluster",
     "ClusterEngine",
     "ClusterError",
-    "CostMatrix",
+    "ColumnLoss",
+    "CostLoss",
     "DensityRatio",
     "DrrejError",
     "DumpError",

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import drrej
-from drrej.data import RowGroup
+from drrej.data.dump import RowGroup
 from drrej.engines.threads import Pass, Silent, map_blocks
 
 pytest.importorskip("distributed", reason="the extra 'cluster' is not installed: pip install 'drrej[cluster]'")

@@ -13,7 +13,9 @@ from conftest import fail, load_json, make_model, read_columns, run_drrej, succe
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drrej.core.losses.cost import CostMatrix
+from drrej.core.calibrators import Temperature
+from drrej.core.kernels import Need
+from drrej.core.losses.cost import CostLoss
 from drrej.core.losses.plain import expected_losses
 from drrej.data.matrix import read_cost_matrix
 from drrej.errors import OptionError
@@ -27,30 +29,35 @@ def softmax(logits: np.ndarray, temperature: float) -> np.ndarray:
     return p / p.sum(axis=1, keepdims=True)
 
 
-def matrix(costs: np.ndarray = COSTS) -> CostMatrix:
-    return CostMatrix(tuple(map(tuple, costs.tolist())))
+def matrix(costs: np.ndarray = COSTS) -> CostLoss:
+    return CostLoss(tuple(map(tuple, costs.tolist())))
+
+
+def least(loss: CostLoss, logits: np.ndarray, beta: float) -> tuple[np.ndarray, np.ndarray]:
+    """The least costly actions and their expected costs."""
+    return loss.of(Temperature(1.0 / beta).rows(logits, Need.NOTHING, "auto").calibrated, {})
 
 
 def test_the_loss_is_the_expected_cost_of_the_least_costly_action() -> None:
     logits, _ = make_model(200, 3, 1)
-    actions, losses = matrix().least(logits, 0.5)
+    actions, losses = least(matrix(), logits, 0.5)
     expected = softmax(logits, 2.0) @ COSTS
     np.testing.assert_allclose(losses, expected.min(axis=1), rtol=1e-12)
     assert np.array_equal(actions, expected.argmin(axis=1))
-    assert np.all(losses <= matrix().bound)
+    assert np.all(losses <= matrix().bound(3))
 
 
 def test_zero_and_one_give_the_zero_one_loss() -> None:
     logits, _ = make_model(300, 5, 2, dtype=np.float64)
-    actions, losses = matrix(1.0 - np.eye(5)).least(logits, 1.0)
+    actions, losses = least(matrix(1.0 - np.eye(5)), logits, 1.0)
     np.testing.assert_allclose(losses, expected_losses(logits, "zero-one"), rtol=1e-12)
     assert np.array_equal(actions, logits.argmax(axis=1))
 
 
 def test_small_costs_keep_their_precision_and_ties_go_to_the_first_action() -> None:
-    _, losses = matrix().least(np.array([[0.0, -300.0, -np.inf]]), 1.0)
+    _, losses = least(matrix(), np.array([[0.0, -300.0, -np.inf]]), 1.0)
     np.testing.assert_allclose(losses, 2.0 * np.exp(-300.0), rtol=1e-12)
-    actions, _ = matrix(np.ones((3, 3))).least(np.array([[0.0, 1.0, 2.0]]), 1.0)
+    actions, _ = least(matrix(np.ones((3, 3))), np.array([[0.0, 1.0, 2.0]]), 1.0)
     assert actions[0] == 0
 
 
@@ -58,8 +65,8 @@ def test_small_costs_keep_their_precision_and_ties_go_to_the_first_action() -> N
 def test_a_row_has_the_same_bits_alone_and_among_others(row: int, dtype: type, classes: int) -> None:
     logits, _ = make_model(40, classes, 3, dtype=dtype)
     costs = matrix(np.random.default_rng(0).random((classes, classes)))
-    together = costs.least(logits, 0.7)[1][row]
-    alone = costs.least(np.asfortranarray(logits[row : row + 1]).astype(np.float64), 0.7)[1][0]
+    together = least(costs, logits, 0.7)[1][row]
+    alone = least(costs, np.asfortranarray(logits[row : row + 1]).astype(np.float64), 0.7)[1][0]
     assert together == alone
 
 
@@ -95,7 +102,7 @@ KINDS = ["csv", "csv-named", "csv-header", "json", "json-named", "parquet", "par
 @pytest.mark.parametrize("kind", KINDS)
 def test_files_in_every_form_give_the_same_matrix(tmp_path: Path, kind: str) -> None:
     names = ("a", "b", "c") if kind != "parquet" else None
-    assert read_cost_matrix(write_matrix(tmp_path, kind), names) == matrix().rows
+    assert read_cost_matrix(write_matrix(tmp_path, kind), names) == matrix().costs
 
 
 @pytest.mark.parametrize(

@@ -344,10 +344,10 @@ def test_table_of_a_plain_rule_has_every_distinct_loss(rejector):
 @pytest.mark.parametrize(
     ("rule", "said"),
     [
-        (("tau", 0.5, 0.9), "goes with --risk or --coverage"),
+        (("tau", 0.5, 0.9), "goes with `risk` or `coverage`"),
         (("risk", 0.5, 1.0), "below 1"),
-        (("coverage", 0.5, 0.9, "sgr"), "--method goes with --risk"),
-        (("risk", 0.5, None, "sgr"), "--method goes with --risk"),
+        (("coverage", 0.5, 0.9, "sgr"), "`method` goes with `risk=R`"),
+        (("risk", 0.5, None, "sgr"), "`method` goes with `risk=R`"),
         (("risk", 0.5, 0.9, "magic"), "must be one of"),
     ],
 )
@@ -357,7 +357,7 @@ def test_rules_that_make_no_sense(rule, said):
 
 
 def test_groups_need_a_rule_that_differs(rejector):
-    with pytest.raises(drrej.OptionError, match="--by goes with"):
+    with pytest.raises(drrej.OptionError, match="`by` goes with"):
         drrej.threshold(source(TEST), rejector, drrej.Rule("tau", 0.5), drrej.ThresholdOptions(by="prediction"))
 
 

@@ -12,11 +12,14 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 import drrej
+from drrej.core.calibrators import Temperature
 from drrej.core.choice import FOLDS, Trial, augrc_trial, difference_error, folds_of, simplest_of_the_best
 from drrej.core.curves import RiskCoverage
-from drrej.core.kernels import block_sums
-from drrej.core.losses.learned import FEATURES, NEEDS, LearnedLoss, Learner, LearningRows, error_probability, predict
-from drrej.core.losses.plain import LOSSES
+from drrej.core.kernels import Need, block_sums
+from drrej.core.learning import Learner, LearningRows, predict
+from drrej.core.losses import LearnedLoss
+from drrej.core.losses.learned import FEATURES, NEEDS, ErrorModel, error_probability
+from drrej.core.losses.plain import PLAIN as LOSSES
 
 
 def biased_model(rows: int, classes: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -29,8 +32,8 @@ def biased_model(rows: int, classes: int, seed: int) -> tuple[np.ndarray, np.nda
 
 
 def learning_rows(logits: np.ndarray, labels: np.ndarray, temperature: float = 2.0) -> LearningRows:
-    sums = block_sums(logits, [1 / temperature], "qtv", "float64")
-    return LearningRows.of(sums.at[0], sums.prediction, sums.prediction != labels, logits.shape[1])
+    rows = Temperature(temperature).rows(logits, NEEDS | Need.Q, "float64")
+    return LearningRows.of(rows.calibrated, labels)
 
 
 def augrc(losses: np.ndarray, wrong: np.ndarray) -> float:
@@ -92,9 +95,9 @@ def test_tiny_losses_keep_their_precision_and_order() -> None:
     eta = np.array([-700.0, -300.0, -299.0, -40.0, 0.0, 40.0])
     exact = np.exp(eta) / (1 + np.exp(eta))
     np.testing.assert_allclose(error_probability(eta), exact, rtol=1e-14)
-    model = LearnedLoss("zero-one", None, 0.0, 1.0, {}, ())
+    model = ErrorModel("zero-one", None, 0.0, 1.0, {}, ())
     logits = np.array([[0.0, -200.0, -300.0], [0.0, -200.5, -300.0], [0.0, -90.0, -np.inf]])
-    sums = block_sums(logits, [1.0], NEEDS, "float64")
+    sums = block_sums(logits, [1.0], [NEEDS], "float64")
     losses = model.losses(sums.at[0], sums.prediction, 3)
     np.testing.assert_allclose(losses, np.exp([-200.0, -200.5, -90.0]), rtol=1e-12)
 
@@ -158,8 +161,8 @@ def test_learning_finds_errors_that_plain_losses_cannot_see(tmp_path: Path) -> N
         found[loss] = augrc(write_mask(target, rejector, tmp_path / "m.parquet")["loss"], wrong)
         if loss == "learned":
             learned = rejector.need_ratio()
-            assert learned.learned is not None
-            assert np.argmax(learned.learned.class_intercepts) == 0
+            assert isinstance(learned.loss, LearnedLoss)
+            assert np.argmax(learned.loss.learned.class_intercepts) == 0
     assert found["learned"] < 0.97 * min(found["log"], found["zero-one"], found["brier"])
     assert found["auto"] == found["learned"]
 
@@ -171,7 +174,7 @@ def test_auto_keeps_a_plain_loss_where_there_is_nothing_to_learn(tmp_path: Path)
     ratio = auto.need_ratio()
     assert ratio.choice is not None
     assert [row.loss for row in ratio.choice] == ["zero-one", "brier", "log", "learned"]
-    assert ratio.loss == "zero-one"
+    assert ratio.loss.name == "zero-one"
     plain = make_rejector(dump, ratio=drrej.RatioOptions(loss="zero-one")).need_ratio()
     assert (ratio.log_max_ratio, ratio.min_loss, ratio.fingerprint) == (
         plain.log_max_ratio,

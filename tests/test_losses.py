@@ -13,8 +13,8 @@ from reference import mp_losses
 
 from drrej import expected_losses
 from drrej.core import kernels as losses
-from drrej.core.kernels import block_sums
-from drrej.core.losses.plain import LOSSES
+from drrej.core.kernels import Need, block_sums
+from drrej.core.losses.plain import PLAIN as LOSSES
 
 CLASSES = [2, 3, 10, 31, 32, 33, 100, 1000, 5000]
 
@@ -96,7 +96,7 @@ def test_ties_go_to_the_lowest_class() -> None:
         logits = np.zeros((3, classes))
         logits[1, [1, classes - 1]] = 2.0
         logits[2, classes - 1] = 2.0
-        assert block_sums(logits, [1.0]).prediction.tolist() == [0, 1, classes - 1]
+        assert block_sums(logits, [1.0], [Need.V]).prediction.tolist() == [0, 1, classes - 1]
 
 
 @pytest.mark.parametrize("classes", [5, 40])
@@ -106,7 +106,7 @@ def test_bad_rows_are_seen_by_their_largest_logit(classes: int) -> None:
     logits[2, 3] = np.inf
     logits[3] = -np.inf
     logits[4, 1:] = -np.inf
-    largest = block_sums(logits, [1.0]).largest
+    largest = block_sums(logits, [1.0], [Need.V]).largest
     assert np.isfinite(largest).tolist() == [True, False, False, False, True]
 
 
@@ -137,7 +137,7 @@ def blocks(draw: st.DrawFn) -> np.ndarray:
 
 
 def all_sums(logits: np.ndarray, precision: str = "auto") -> list[np.ndarray]:
-    sums = block_sums(logits, [0.37, 1.0], needs="vqw", precision=precision)
+    sums = block_sums(logits, [0.37, 1.0], [Need.V | Need.Q | Need.W] * 2, precision)
     arrays = [sums.prediction, sums.largest]
     for at in sums.at:
         arrays += [at.s, at.v, at.q, at.w]

@@ -43,7 +43,7 @@ def test_a_failed_overwrite_leaves_the_old_file(tmp_path: Path) -> None:
 def test_overwriting_needs_force(tmp_path: Path) -> None:
     target = tmp_path / "out.json"
     write(target, "old")
-    with pytest.raises(OutputError, match=r"out\.json: it exists already; use --force"):
+    with pytest.raises(OutputError, match=r"out\.json: it exists already; use `force=True`"):
         OutputFile(str(target))
     write(target, "new", force=True)
     assert target.read_text() == "new"
@@ -129,7 +129,7 @@ def test_a_directory_appears_whole(tmp_path: Path) -> None:
         folder.commit()
     assert os.listdir(tmp_path) == ["out"]
     assert os.listdir(target) == ["a.parquet"]
-    with pytest.raises(OutputError, match="not empty; use --force"):
+    with pytest.raises(OutputError, match="not empty; use `force=True`"):
         OutputDirectory(str(target))
     with OutputDirectory(str(target), force=True) as folder:
         (Path(folder.path) / "b.parquet").write_text("b.parquet")

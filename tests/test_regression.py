@@ -85,7 +85,7 @@ def test_a_loss_column_beside_logits(tmp_path: Path) -> None:
     logits, labels = make_model(300, 4, 1)
     own = np.random.default_rng(1).random(300).astype(np.float32)
     dump = source(write_dump(tmp_path / "d.parquet", logits, labels, extra={"loss": pa.array(own)}))
-    options = drrej.RatioOptions(loss="column", loss_column="loss")
+    options = drrej.RatioOptions(loss=drrej.ColumnLoss("loss"))
     rejector = drrej.threshold(dump, drrej.fit(dump, drrej.calibrate(dump), options), drrej.Rule("coverage", 0.5))
     report = drrej.evaluate(dump, rejector)
     kept = own < np.sort(own)[150]
@@ -111,7 +111,7 @@ def test_bad_losses_are_named(tmp_path: Path, value: float | None, said: str) ->
     dump = source(write_dump(tmp_path / "d.parquet", logits, extra={"mine": own}))
     start = drrej.calibrate(source(write_dump(tmp_path / "v.parquet", *make_model(50, 3, 2))))
     with pytest.raises(drrej.DumpError, match=rf"'mine'.*{said}|{said}.*'mine'"):
-        drrej.fit(dump, start, drrej.RatioOptions(loss="column", loss_column="mine"))
+        drrej.fit(dump, start, drrej.RatioOptions(loss=drrej.ColumnLoss("mine")))
 
 
 def test_what_a_regression_cannot_have_is_refused(folder: Path) -> None:

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drrej import Rejector, RejectorError
+from drrej.core.losses import PLAIN
 from drrej.documents.rejector import BeforeAfter, Calibration, Columns, Ratio, RuleRecord, Threshold
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
@@ -32,7 +33,7 @@ def rejectors(draw: st.DrawFn) -> Rejector:
     if draw(st.booleans()):
         normalizer = {"Z": draw(maybe)}
         numbers = [draw(finite) for _ in range(4)]
-        loss = draw(st.sampled_from(["log", "zero-one", "brier"]))
+        loss = draw(st.sampled_from(list(PLAIN.values())))
         rejector = rejector.with_ratio(
             Ratio(
                 draw(finite), draw(positive), loss, *numbers, normalizer, draw(maybe), 10, "ab.cd", (0.5, draw(finite))

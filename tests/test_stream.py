@@ -10,8 +10,8 @@ import pytest
 from conftest import make_model, source, write_dump
 
 from drrej import DumpError, Engine
-from drrej.data import Block
 from drrej.data import dump as dump_module
+from drrej.data.dump import Block
 from drrej.engines.threads import Pass, map_blocks
 
 PASS = Pass("testing", labelled=True)

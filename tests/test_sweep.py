@@ -11,7 +11,8 @@ import pytest
 from conftest import make_model, source, succeed, write_dump
 
 import drrej
-from drrej.data import Block
+from drrej.data.dump import Block
+from drrej.pipeline.scoring import ScoredBlock, Scoring
 from drrej.pipeline.sweep import Grid, sweep
 
 
@@ -79,12 +80,12 @@ def test_bad_grids_are_refused(dump: str, refuse, arguments: list[str], said: st
 def test_one_pass_over_the_logits(dump: str, monkeypatch: pytest.MonkeyPatch) -> None:
     start = drrej.calibrate(source(dump))
     seen: list[int] = []
-    original = Block.sums
+    original = Scoring.__call__
 
-    def counting(block: Block, *rest):  # type: ignore[no-untyped-def]
+    def counting(scoring: Scoring, block: Block) -> ScoredBlock:
         seen.append(block.rows)
-        return original(block, *rest)
+        return original(scoring, block)
 
-    monkeypatch.setattr(Block, "sums", counting)
+    monkeypatch.setattr(Scoring, "__call__", counting)
     sweep(source(dump), start, Grid((1.0, 3.0), (1.0, 2.0), ("log", "zero-one", "brier")))
     assert sum(seen) == 600

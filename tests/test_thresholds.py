@@ -50,7 +50,7 @@ def test_risk_is_the_largest_coverage_within_the_target(pairs: list[tuple[int, b
     counts = [(int((losses <= x).sum()), int(wrong[losses <= x].sum())) for x in sorted(set(losses))]
     good = [n for n, e in counts if Fraction(e, n) <= Fraction(repr(target))]
     if not good:
-        with pytest.raises(Infeasible, match=r"--risk .* cannot be reached: the lowest error rate"):
+        with pytest.raises(Infeasible, match=r"`risk=.*` cannot be reached: the lowest error rate"):
             choose("risk", target, losses, wrong)
         return
     cutoff = choose("risk", target, losses, wrong)
@@ -142,7 +142,7 @@ def test_alpha_and_lambda_never_change_which_rows_a_coverage_accepts(
     ],
 )
 def test_targets_out_of_range(kind: str, target: float, allowed: str) -> None:
-    with pytest.raises(OptionError, match=rf"--{kind} {target:g}: it must be {allowed}"):
+    with pytest.raises(OptionError, match=rf"`{kind}={target:g}`: it must be {allowed}"):
         Rule(kind, target)
 
 

@@ -26,7 +26,7 @@ class Objective:
 
     def options(self, class_names: Sequence[str] | None) -> RatioOptions:
         """As the library takes them; a cost matrix that has names is put in the order of `class_names`."""
-        from drrej.core.losses.cost import CostMatrix
+        from drrej.core.losses import ColumnLoss, CostLoss, Loss
         from drrej.data.matrix import read_cost_matrix
         from drrej.pipeline.fit import DIVERGENCES, RatioOptions
 
@@ -36,8 +36,16 @@ class Objective:
                 f"--divergence {self.divergence} is --alpha {DIVERGENCES[self.divergence]:g}, "
                 f"which contradicts --alpha {alpha:g}; give one of them"
             )
-        costs = None if self.cost_matrix is None else CostMatrix(read_cost_matrix(self.cost_matrix, class_names))
-        return RatioOptions(alpha, 1.0 if self.lam is None else self.lam, self.loss, costs, self.loss_column)
+        if (self.loss == CostLoss.name) != (self.cost_matrix is not None):
+            raise OptionError("--loss cost and --cost-matrix FILE go together; give both or neither")
+        if (self.loss == ColumnLoss.name) != (self.loss_column is not None):
+            raise OptionError("--loss column and --loss-column COL go together; give both or neither")
+        loss: str | Loss = self.loss
+        if self.cost_matrix is not None:
+            loss = CostLoss(read_cost_matrix(self.cost_matrix, class_names))
+        elif self.loss_column is not None:
+            loss = ColumnLoss(self.loss_column)
+        return RatioOptions(alpha, 1.0 if self.lam is None else self.lam, loss)
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,10 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from drrej.cli.flags import flag_of
+
 if TYPE_CHECKING:
-    from drrej.data import DumpOptions
+    from drrej.data.dump import DumpOptions
     from drrej.documents.rejector import Ratio, Rejector, Threshold
 
 _LONG = 200
@@ -71,14 +73,12 @@ def _classes(names: Sequence[str]) -> str:
 
 
 def _objective_of(ratio: Ratio) -> list[str]:
-    loss = "auto" if ratio.choice else ratio.loss
+    loss = {"loss": "auto"} if ratio.choice else ratio.loss.arguments
     return _flags(
         {
             "--alpha": f"{ratio.alpha:g}" if ratio.alpha != 1.0 else None,
             "--lambda": f"{ratio.lam:g}" if ratio.lam != 1.0 else None,
-            "--loss": loss if loss != "log" else None,
-            "--cost-matrix": "COSTS" if ratio.costs else None,
-            "--loss-column": ratio.loss_column or None,
+            **{flag_of(name): value for name, value in loss.items() if (name, value) != ("loss", "log")},
         }
     )
 

@@ -9,11 +9,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from drrej.cli.flags import in_flags
+from drrej.data.uris import redacted
 
 if TYPE_CHECKING:
     from drrej.engines.threads import Progress
-    from drrej.pipeline.common import Source
     from drrej.pipeline.reject import MaskCounts
+    from drrej.pipeline.source import Source
 
 _PATIENCE = 1.0
 """Seconds before a progress bar appears."""
@@ -21,12 +22,7 @@ _PATIENCE = 1.0
 
 def complain(message: str, kind: str = "error") -> None:
     """One line on standard error, whatever a file's name or a gate contains; never credentials."""
-    line = in_flags(" ".join(message.splitlines()))
-    if "://" in line:
-        from drrej.data.uris import redacted  # not before it is needed: it takes as long as all of pyarrow
-
-        line = redacted(line)
-    print(f"drrej: {kind}: {line}", file=sys.stderr)
+    print(f"drrej: {kind}: {redacted(in_flags(' '.join(message.splitlines())))}", file=sys.stderr)
 
 
 def show(text: str) -> None:

@@ -17,10 +17,10 @@ from drrej.cli.main import app
 from drrej.cli.reading import Reading, engine_of
 
 if TYPE_CHECKING:
-    from drrej.data import DumpOptions
+    from drrej.data.dump import DumpOptions
     from drrej.documents.rejector import Rejector
-    from drrej.pipeline.common import Source
     from drrej.pipeline.inspect import Content, DumpFacts, Labels
+    from drrej.pipeline.source import Source
 
 EXAMPLES = """
 Examples:

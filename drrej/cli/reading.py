@@ -13,7 +13,7 @@ from drrej.errors import OptionError, RejectorError
 if TYPE_CHECKING:
     from drrej.documents.rejector import Rejector
     from drrej.engines.threads import Engine
-    from drrej.pipeline.common import Source
+    from drrej.pipeline.source import Source
 
 STDIN = "-"
 Section = Literal["calibration", "ratio", "threshold"]
@@ -34,9 +34,9 @@ class Reading:
 
     def source(self, dumps: list[str], engine: Engine, labelled: bool = True) -> Source:
         """The dump to read; `labelled` says whether the labels of its rows are of any use."""
-        from drrej.data import DumpOptions
+        from drrej.data.dump import DumpOptions
         from drrej.engines.memory import prefer_jemalloc
-        from drrej.pipeline.common import Source
+        from drrej.pipeline.source import Source
 
         if self.on_missing_label is not None and self.labels_from is None:
             raise OptionError("--on-missing-label goes with --labels-from FILE")
@@ -111,7 +111,7 @@ def check_one_stdin(*sources: Source, rejector: str | None = None) -> None:
     """Standard input can be read for one thing only."""
     named = [rejector]
     for source in sources:
-        named += [*source.paths, source.options.labels_from]
+        named += [*source.arguments, source.options.labels_from]
     if named.count(STDIN) > 1:
         raise OptionError("standard input cannot be both of two inputs; give all but one of them as files")
 

@@ -12,7 +12,7 @@ from drrej.errors import OptionError
 if TYPE_CHECKING:
     from drrej.documents.gates import Gate
     from drrej.documents.rejector import Rejector
-    from drrej.pipeline.common import Source
+    from drrej.pipeline.source import Source
 
 Task = Literal["classification", "regression"]
 

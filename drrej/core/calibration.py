@@ -42,6 +42,12 @@ class CalibrationTally:
     bin_confidence: NDArray[np.int64]
 
     @classmethod
+    def empty(cls) -> CalibrationTally:
+        """That of no rows, which adds nothing."""
+        none = np.zeros(ECE_BINS, np.int64)
+        return cls(0, Total(), Total(), none, none, none)
+
+    @classmethod
     def of(cls, rows: _RowFigures) -> CalibrationTally:
         """From the figures of some rows."""
 
@@ -94,25 +100,24 @@ class CalibrationTally:
 
 @dataclass(frozen=True)
 class LabelledRows:
-    """What calibration figures need of each row: gap sums, d_y, and whether the prediction is right."""
+    """What calibration figures need of each row: gap sums, u_y (the log-odds of the label), whether it is predicted."""
 
     sums: GapSums
     label_gap: Floats
     right: NDArray[np.bool_]
 
-    def tally(self, beta: float, accepted: NDArray[np.bool_] | None = None) -> list[CalibrationTally]:
+    def tally(self, accepted: NDArray[np.bool_] | None = None) -> list[CalibrationTally]:
         """Tallies of all rows and, if asked for, of the accepted ones."""
         s, q = self.sums.s, self.sums.q
         assert q is not None
         confidence = 1.0 / (1.0 + s)
         with np.errstate(invalid="ignore", over="ignore", under="ignore"):
-            label_log_odds = beta * self.label_gap
-            nll = self.sums.log_weight - label_log_odds
+            nll = self.sums.log_weight - self.label_gap
             # (1 - p_y)^2 + the other p^2; for a right row 1 - p_y is s / (1 + s), which does not cancel
             squared = np.square(confidence)
             brier = (np.square(s) + q) * squared
             wrong = np.flatnonzero(~self.right)
-            p_label = np.exp(label_log_odds[wrong]) * confidence[wrong]
+            p_label = np.exp(self.label_gap[wrong]) * confidence[wrong]
             brier[wrong] = 1.0 + (1.0 + q[wrong]) * squared[wrong] - 2.0 * p_label
         bins = np.ceil(confidence * ECE_BINS).astype(np.int64)  # from 1
         rows = _RowFigures(nll, brier, bins, np.rint(confidence * _CONFIDENCE_UNITS), self.right)

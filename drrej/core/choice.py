@@ -15,12 +15,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from drrej.core.losses.learned import LearnedLoss, Learner, LearningRows, error_probability, predict
+from drrej.core.learning import Learner, LearningRows, predict
+from drrej.core.losses.learned import ErrorModel, error_probability
 from drrej.core.types import Floats
 
 FOLDS = 5
-PLAIN = ("zero-one", "brier", "log")
-"""The plain losses, the simplest first."""
+SIMPLEST_FIRST = ("zero-one", "brier", "log")
+"""The plain losses in the order in which they are preferred."""
 
 STRENGTHS: tuple[float | None, ...] = (None, 300.0, 100.0, 30.0, 10.0, 3.0, 1.0)
 """Strengths of the ridge penalty of a learned loss, the strongest (infinite) first."""
@@ -49,7 +50,7 @@ class Trial:
 class Learning:
     """The model, L' of each row from models that had not seen it, and the trial of the chosen strength."""
 
-    model: LearnedLoss
+    model: ErrorModel
     losses: Floats
     trial: Trial
 
@@ -104,12 +105,12 @@ def simplest_of_the_best(trials: Sequence[Trial]) -> int:
 
 def plain_trials(rows: LearningRows, fold: NDArray[np.int64]) -> dict[str, Trial]:
     """The plain losses need no fit: their AUGRC within the folds."""
-    return {name: augrc_trial(rows.base[name], rows.wrong, fold) for name in PLAIN}
+    return {name: augrc_trial(rows.base[name], rows.wrong, fold) for name in SIMPLEST_FIRST}
 
 
 def learn(rows: LearningRows, fold: NDArray[np.int64], plain: dict[str, Trial]) -> Learning:
     """A learned loss: base and strength by cross-validation, then fitted to all rows."""
-    base = PLAIN[simplest_of_the_best([plain[name] for name in PLAIN])]
+    base = SIMPLEST_FIRST[simplest_of_the_best([plain[name] for name in SIMPLEST_FIRST])]
     learners = [(np.flatnonzero(fold == k), Learner(rows.take(np.flatnonzero(fold != k)), base)) for k in range(FOLDS)]
     tested = [(inside, rows.take(inside), learner) for inside, learner in learners if inside.size]
     values: list[Floats] = []

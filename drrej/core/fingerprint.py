@@ -13,8 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from drrej.core.kernels import BlockSums
-from drrej.core.types import AnyFloats
+from drrej.core.calibrators import View
 
 KEPT = 16
 CLEAR_SHARE = 1 / 8
@@ -30,6 +29,11 @@ class RowHashes:
     rows: int
     total: int
     smallest: NDArray[np.uint64]
+
+    @classmethod
+    def empty(cls) -> RowHashes:
+        """That of no rows, which adds nothing."""
+        return cls(0, 0, np.empty(0, np.uint64))
 
     @classmethod
     def of(cls, keys: NDArray[np.uint64]) -> RowHashes:
@@ -48,10 +52,10 @@ class RowHashes:
         return f"{self.total:016x}.{base64.b64encode(shortened).decode('ascii')}"
 
 
-def row_keys(logits: AnyFloats, sums: BlockSums) -> NDArray[np.uint64]:
-    """A number for each row that depends on its content alone, evenly spread over 64 bits."""
-    classes = logits.shape[1]
-    state = _mix(_bits(sums.largest) + sums.prediction.astype(np.uint64))
+def row_keys(rows: View) -> NDArray[np.uint64]:
+    """A number for each row that depends on its content alone, evenly spread over 64 bits; of rows as they are read."""
+    logits, classes = rows.scores, rows.classes
+    state = _mix(_bits(rows.largest) + rows.prediction.astype(np.uint64))
     for probe in range(_PROBES):
         column = logits[:, (probe * classes) // _PROBES]
         state = _mix(state ^ _bits(column.astype(np.float64)))

@@ -22,6 +22,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import Flag, auto
 from functools import cached_property, partial
 from typing import Any
 
@@ -35,6 +36,21 @@ ROW_MAJOR = 32
 
 _CHUNK_BYTES = 1 << 19
 _PIECE = 4096
+
+
+class Need(Flag):
+    """The optional sums, by their letters; W comes with V."""
+
+    NOTHING = 0
+    V = auto()
+    Q = auto()
+    W = auto()
+    T = auto()
+
+    @property
+    def letters(self) -> tuple[str, ...]:
+        """The fields of `GapSums`, `s` first."""
+        return ("s", *(need.name.lower() for need in self if need.name))
 
 
 @dataclass(frozen=True)
@@ -67,13 +83,14 @@ class BlockSums:
 
 
 def block_sums(
-    logits: AnyFloats, betas: Sequence[float], needs: str | Sequence[str] = "v", precision: Precision = "auto"
+    logits: AnyFloats, betas: Sequence[float], needs: Sequence[Need], precision: Precision = "auto"
 ) -> BlockSums:
-    """Predictions and gap sums of each row of `logits` (rows x classes, any strides) at each beta.
+    """Predictions and gap sums of each row of `logits` (rows x classes, any strides): at each beta those needed there.
 
-    `needs` holds the letters of the optional sums, such as "v", "vq" or "", for all betas or one by one; "w" needs "v".
+    >>> block_sums(np.array([[0.0, 0.0, -np.inf]]), [1.0], [Need.NOTHING]).at[0].s
+    array([1.])
     """
-    letters = [needs] * len(betas) if isinstance(needs, str) else list(needs)
+    letters = [need.letters for need in needs]
     groups = by_precision(logits, precision)
     if len(groups) == 1:
         return _uniform_sums(groups[0][1], betas, letters)
@@ -82,10 +99,21 @@ def block_sums(
         part = _uniform_sums(scores, betas, letters)
         out.prediction[rows] = part.prediction
         out.largest[rows] = part.largest
-        for whole, piece, optional in zip(out.at, part.at, letters, strict=True):
-            for letter in ("s", *optional):
+        for whole, piece, wanted in zip(out.at, part.at, letters, strict=True):
+            for letter in wanted:
                 getattr(whole, letter)[rows] = getattr(piece, letter)
     return out
+
+
+def label_gaps(logits: AnyFloats, labels: NDArray[np.int64], largest: Floats) -> Floats:
+    """d_y = z_y - z_m of each row, at most 0."""
+    if logits.flags.c_contiguous:  # twice as quick
+        rows, classes = logits.shape
+        of_labels = logits.reshape(-1).take(np.arange(0, rows * classes, classes) + labels)
+    else:
+        of_labels = logits[np.arange(labels.size), labels]
+    gaps: Floats = of_labels.astype(np.float64) - largest
+    return gaps
 
 
 def by_precision(logits: AnyFloats, precision: Precision) -> list[tuple[NDArray[np.intp] | slice, AnyFloats]]:
@@ -106,29 +134,26 @@ def by_precision(logits: AnyFloats, precision: Precision) -> list[tuple[NDArray[
     return [(narrow, single[narrow]), (wide, logits[wide])]
 
 
-def _empty_sums(rows: int, letters: Sequence[str]) -> BlockSums:
-    def column(letter: str, wanted: str) -> Floats | None:
-        return np.empty(rows) if letter in wanted else None
-
+def _empty_sums(rows: int, letters: Sequence[Sequence[str]]) -> BlockSums:
     return BlockSums(
         prediction=np.empty(rows, np.int64),
         largest=np.empty(rows),
-        at=tuple(GapSums(np.empty(rows), *(column(letter, x) for letter in "vqwt")) for x in letters),
+        at=tuple(GapSums(**{letter: np.empty(rows) for letter in wanted}) for wanted in letters),
     )
 
 
-Columns = dict[str, AnyFloats]
+SumColumns = dict[str, AnyFloats]
 """Sums by their letters, in the precision they are computed in."""
 
 
-def _uniform_sums(logits: AnyFloats, betas: Sequence[float], letters: Sequence[str]) -> BlockSums:
+def _uniform_sums(logits: AnyFloats, betas: Sequence[float], letters: Sequence[Sequence[str]]) -> BlockSums:
     """The sums of rows of one precision, in chunks that stay in the cache.
 
     Calls of numpy are few and large: each lets another thread run Python and may have to wait for it.
     """
     rows, classes = logits.shape
     summed = np.float64 if classes > _PIECE else logits.dtype.type
-    columns = [{letter: np.empty(rows, summed) for letter in ("s", *wanted)} for wanted in letters]
+    columns = [{letter: np.empty(rows, summed) for letter in wanted} for wanted in letters]
     fill = _row_major if classes >= ROW_MAJOR else _class_major
     with np.errstate(invalid="ignore", over="ignore", under="ignore"):
         first, largest = fill(logits, betas, columns)
@@ -155,7 +180,7 @@ def _scratch(size: int, dtype: np.dtype[Any]) -> AnyFloats:
 
 
 def _row_major(
-    logits: AnyFloats, betas: Sequence[float], columns: Sequence[Columns]
+    logits: AnyFloats, betas: Sequence[float], columns: Sequence[SumColumns]
 ) -> tuple[NDArray[np.int64], AnyFloats]:
     rows, classes = logits.shape
     first, largest = np.empty(rows, np.int64), np.empty(rows, logits.dtype)
@@ -205,7 +230,7 @@ def _dots(a: AnyFloats, b: AnyFloats, out: AnyFloats) -> None:
 
 
 def _class_major(
-    logits: AnyFloats, betas: Sequence[float], columns: Sequence[Columns]
+    logits: AnyFloats, betas: Sequence[float], columns: Sequence[SumColumns]
 ) -> tuple[NDArray[np.int64], AnyFloats]:
     rows, classes = logits.shape
     first, largest = np.empty(rows, np.int64), np.empty(rows, logits.dtype)
@@ -229,7 +254,7 @@ def _class_major(
 
 
 def _sum_up(
-    sums: Columns,
+    sums: SumColumns,
     beta: float,
     work: tuple[AnyFloats, AnyFloats, AnyFloats],
     place: NDArray[np.int64],

@@ -1,7 +1,7 @@
 """The temperature: one-dimensional convex minimisation of the NLL in beta = 1 / T.
 
 NLL(beta) = mean[log1p(s) - u_y]. With d_j = z_j - z_m its gradient is mean[E_p d - d_y] and its curvature
-mean[Var_p d], both from the sums of `losses`.
+mean[Var_p d], both from the sums of `kernels`.
 """
 
 from __future__ import annotations
@@ -11,11 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from drrej.core.exact import Total
-from drrej.core.kernels import block_sums
-from drrej.core.types import AnyFloats, Floats, Precision
+from drrej.core.kernels import Need, block_sums, label_gaps
+from drrej.core.types import AnyFloats, Integers, Precision
 
 MIN_TEMPERATURE = 1e-3
 MAX_TEMPERATURE = 1e3
@@ -55,20 +54,28 @@ class TemperatureFit:
     bend: float = 0.0
 
 
-def label_gaps(logits: AnyFloats, labels: NDArray[np.int64], largest: Floats) -> Floats:
-    """d_y = z_y - z_m of each row, at most 0."""
-    if logits.flags.c_contiguous:  # twice as quick
-        rows, classes = logits.shape
-        of_labels = logits.reshape(-1).take(np.arange(0, rows * classes, classes) + labels)
-    else:
-        of_labels = logits[np.arange(labels.size), labels]
-    gaps: Floats = of_labels.astype(np.float64) - largest
-    return gaps
+SumOfRows = Callable[[AnyFloats, Integers], NllSums]
+"""A sum over some rows, from their logits and labels."""
+
+Summing = Callable[[SumOfRows], NllSums]
+"""One pass: the sum over all rows of a set."""
 
 
-def nll_sums(logits: AnyFloats, labels: NDArray[np.int64], beta: float, precision: Precision) -> NllSums:
+def fit_temperature(sample: Summing, rows: Summing | None, precision: Precision) -> TemperatureFit:
+    """The temperature of least NLL: searched on a sample, then on all rows (None: the sample is all there is)."""
+
+    def at(beta: float, precision: Precision) -> SumOfRows:
+        return lambda logits, labels: nll_sums(logits, labels, beta, precision)
+
+    if rows is None:
+        return minimise(lambda beta: sample(at(beta, "float64")))
+    start = minimise(lambda beta: sample(at(beta, precision)))
+    return minimise(lambda beta: rows(at(beta, precision)), 1.0 / start.temperature, start.bend)
+
+
+def nll_sums(logits: AnyFloats, labels: Integers, beta: float, precision: Precision) -> NllSums:
     """Gradient and curvature of the NLL of one block at one beta."""
-    sums = block_sums(logits, [beta], needs="vw", precision=precision)
+    sums = block_sums(logits, [beta], [Need.V | Need.W], precision)
     (at,) = sums.at
     assert at.v is not None
     assert at.w is not None

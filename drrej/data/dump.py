@@ -15,8 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from drrej.core.kernels import BlockSums, block_sums
-from drrej.core.types import AnyFloats, Floats, InputKind, Precision
+from drrej.core.types import AnyFloats, Floats, InputKind
 from drrej.data import layouts as arrays
 from drrej.data.columns import LABEL, LogitColumns, storage_type
 from drrej.data.footers import READ_ERRORS, open_parquet
@@ -91,14 +90,11 @@ class Block:
         rows = np.arange(self.bad.size) if self.kept is None else self.kept
         return rows + self.first_row
 
-    def sums(self, betas: Sequence[float], needs: str | Sequence[str], precision: Precision = "auto") -> BlockSums:
-        """`block_sums` of the logits; rows without usable scores are reported and get placeholders."""
-        sums = block_sums(self.logits, betas, needs, precision)
-        if self.check_largest(sums.largest):
-            return sums
-        self.logits = self.logits.copy()
-        self.logits[self.bad] = 0
-        return block_sums(self.logits, betas, needs, precision)
+    def without_bad(self) -> AnyFloats:
+        """The logits with placeholders in the bad rows."""
+        logits = self.logits.copy()
+        logits[self.bad] = 0
+        return logits
 
     def check_largest(self, largest: Floats) -> bool:
         """Report rows whose largest logit is not finite: the cheapest way to see NaN, +inf and all -inf."""

@@ -12,23 +12,22 @@ import re
 import sys
 import types
 import typing
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from drrej._version import __version__
 from drrej.core.bounds import RatioBound
+from drrej.core.calibrators import Calibrator, Temperature
 from drrej.core.choice import Candidate
-from drrej.core.losses.cost import CostMatrix
-from drrej.core.losses.learned import FEATURES, LearnedLoss
-from drrej.core.losses.plain import LOSSES
-from drrej.core.losses.rowloss import RowLoss
+from drrej.core.losses import KINDS, Loss
 from drrej.core.ratio import DensityRatio
 from drrej.core.types import Floats, InputKind, Precision
-from drrej.errors import RejectorError
+from drrej.errors import OptionError, RejectorError
+
+Task = Literal["classification", "regression"]
 
 FORMAT = "drrej-rejector/1"
 """1: the first format."""
@@ -48,10 +47,12 @@ class BeforeAfter:
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns that later commands need not be told again."""
+    """The columns that later commands need not be told again; `prediction` and `target` are those of a regression."""
 
     logits: str
     label: str | None = None
+    prediction: str | None = None
+    target: str | None = None
 
 
 @dataclass(frozen=True)
@@ -66,19 +67,24 @@ class Calibration:
     nll: BeforeAfter | None = None
     ece: BeforeAfter | None = None
 
+    @property
+    def calibrator(self) -> Calibrator:
+        """What turns logits into calibrated scores."""
+        return Temperature(self.temperature)
+
 
 @dataclass(frozen=True)
 class Ratio:
     """The fitted density ratio, see `drrej.core.ratio`.
 
     `variance` is that of the ratio on the fitted rows, `loss_quantiles` what `drrej.core.drift` keeps of their losses.
-    `learned`, `costs` and `loss_column` go with the losses of these names; `choice` is the table from which `auto`
-    chose the loss.
+    The document has the loss's name under `loss` and its fields beside the others. `choice` is the table from which
+    `auto` chose the loss.
     """
 
     alpha: float
     lam: float
-    loss: str
+    loss: Loss = field(metadata={"kinds": KINDS, "fields_after": "loss_quantiles"})
     log_max_ratio: float
     min_loss: float
     mean_loss: float | None
@@ -88,17 +94,8 @@ class Ratio:
     rows: int
     fingerprint: str
     loss_quantiles: tuple[float, ...]
-    learned: LearnedLoss | None = None
-    costs: tuple[tuple[float, ...], ...] | None = None
-    loss_column: str | None = None
     choice: tuple[Candidate, ...] | None = None
     bounds: tuple[RatioBound, ...] | None = None
-
-    @cached_property
-    def row_loss(self) -> RowLoss:
-        """The loss as a function of rows."""
-        costs = None if self.costs is None else CostMatrix(self.costs)
-        return RowLoss(self.loss, self.learned, costs, self.loss_column)
 
     @property
     def density(self) -> DensityRatio:
@@ -185,6 +182,7 @@ class Rejector:
     class_names: tuple[str, ...] | None = None
     binary: bool = False
     precision: Precision = "auto"
+    task: Task = field(default="classification", metadata={"silent": True})
     calibration: Calibration | None = None
     ratio: Ratio | None = None
     threshold: Threshold | None = None
@@ -202,9 +200,9 @@ class Rejector:
         return dataclasses.replace(self, drrej_version=__version__, threshold=threshold)
 
     @property
-    def beta(self) -> float:
-        """1 / temperature."""
-        return 1.0 / self.need_calibration().temperature
+    def calibrator(self) -> Calibrator:
+        """What turns logits into calibrated scores."""
+        return self.need_calibration().calibrator
 
     def need_calibration(self) -> Calibration:
         """The calibration, or an error that names the command to run."""
@@ -214,8 +212,8 @@ class Rejector:
 
     @property
     def has_classes(self) -> bool:
-        """Whether rows have logits; if not, they only bring a loss of their own."""
-        return self.calibration is None or self.calibration.method != "none"
+        """Whether rows have logits; those of a regression only bring a loss of their own."""
+        return self.task == "classification"
 
     def need_ratio(self) -> Ratio:
         """The ratio, or an error that names the command to run."""
@@ -248,6 +246,8 @@ class Rejector:
         if not isinstance(tree, dict):
             raise RejectorError(f"{where}: not a rejector: a JSON object is expected")
         _check_format(tree.pop("format", None), where)
+        if "task" not in tree and isinstance(tree.get("calibration"), dict):  # as written before there was a task
+            tree["task"] = "regression" if tree["calibration"].get("method") == "none" else "classification"
         rejector = _from_tree(cls, tree, where, "")
         _check_values(rejector, where)
         return rejector
@@ -274,7 +274,7 @@ def _check_values(rejector: Rejector, where: str) -> None:
             "ratio.lambda": ratio is None or ratio.lam > 0,
             "threshold.groups": rejector.threshold is None
             or (rejector.threshold.by is None) == (rejector.threshold.groups is None),
-            "ratio.loss": ratio is None or _loss_complete(ratio, rejector.classes),
+            "ratio.loss": ratio is None or _loss_fits(ratio.loss, rejector.classes),
         }.items()
         if not good
     ]
@@ -289,19 +289,13 @@ def is_temperature(value: float) -> bool:
     return math.isfinite(value) and value >= sys.float_info.min
 
 
-def _loss_complete(ratio: Ratio, classes: int) -> bool:
-    """Whether the loss is a known one and comes with what it needs."""
-    learned, costs = ratio.learned, ratio.costs
-    if ratio.loss == "learned":
-        return (
-            learned is not None
-            and learned.base in LOSSES
-            and set(learned.features) <= set(FEATURES)
-            and len(learned.class_intercepts) in (0, classes)
-        )
-    if ratio.loss == "cost":
-        return costs is not None and len(costs) == classes and all(len(row) == classes for row in costs)
-    return ratio.loss in LOSSES or (ratio.loss == "column" and ratio.loss_column is not None)
+def _loss_fits(loss: Loss, classes: int) -> bool:
+    """Whether what the document says of the loss can be used for its classes."""
+    try:
+        loss.check(classes)
+    except OptionError:
+        return False
+    return True
 
 
 def _no_constant(name: str) -> float:
@@ -320,25 +314,47 @@ def _to_tree(node: Any) -> Any:
         return {key: _to_tree(item) for key, item in node.items()}
     if not dataclasses.is_dataclass(node):
         return node
-    return {
-        RENAMED.get(field.name, field.name): _to_tree(value)
-        for field in dataclasses.fields(node)
-        if (value := getattr(node, field.name)) is not None or field.default is dataclasses.MISSING
-    }
+    tree: dict[str, Any] = {}
+    inlined: dict[str, dict[str, Any]] = {}
+    for field_ in dataclasses.fields(node):
+        key, value = RENAMED.get(field_.name, field_.name), getattr(node, field_.name)
+        if "kinds" in field_.metadata:
+            fields = _to_tree(value)
+            tree[key] = fields.pop("name", value.name)
+            inlined[field_.metadata["fields_after"]] = fields
+        elif _is_told(field_, value):
+            tree[key] = _to_tree(value)
+        tree |= inlined.pop(field_.name, {})
+    return tree
 
 
-def _from_tree(cls: type[T], tree: Any, where: str, path: str) -> T:
+def _is_told(field_: dataclasses.Field[Any], value: Any) -> bool:
+    """Whether a field goes into the document: not if it is None, or silent, and that is its default."""
+    if value is None or field_.metadata.get("silent"):
+        return field_.default is dataclasses.MISSING or value != field_.default
+    return True
+
+
+def _from_tree(cls: type[T], tree: Any, where: str, path: str, **known: Any) -> T:
     if not isinstance(tree, dict):
         raise RejectorError(f"{where}: '{path or 'document'}' should be an object")
     hints = typing.get_type_hints(cls)
     values: dict[str, Any] = {}
-    for field in dataclasses.fields(cls):  # type: ignore[arg-type]  # only called with dataclasses
-        key = RENAMED.get(field.name, field.name)
+    for field_ in dataclasses.fields(cls):  # type: ignore[arg-type]  # only called with dataclasses
+        key = RENAMED.get(field_.name, field_.name)
         place = f"{path}{key}"
-        if key in tree:
-            values[field.name] = _read(hints[field.name], tree[key], where, place)
-        elif field.default is dataclasses.MISSING:
-            raise RejectorError(f"{where}: the key '{place}' is missing")
+        if key in known:
+            values[field_.name] = known[key]
+        elif key not in tree:
+            if field_.default is dataclasses.MISSING:
+                raise RejectorError(f"{where}: the key '{place}' is missing")
+        elif "kinds" in field_.metadata:
+            kind = field_.metadata["kinds"].get(tree[key]) if isinstance(tree[key], str) else None
+            if kind is None:
+                raise RejectorError(f"{where}: the value of '{place}' is out of range")
+            values[field_.name] = _from_tree(kind, tree, where, path, name=tree[key])
+        else:
+            values[field_.name] = _read(hints[field_.name], tree[key], where, place)
     return cls(**values)
 
 

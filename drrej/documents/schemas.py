@@ -24,11 +24,20 @@ def rejector_schema() -> Schema:
 
 def _of_dataclass(kind: Any, renamed: dict[str, str]) -> Schema:
     hints = typing.get_type_hints(kind)
-    fields = {renamed.get(f.name, f.name): f for f in dataclasses.fields(kind)}
+    properties: Schema = {}
+    for field in dataclasses.fields(kind):
+        name = renamed.get(field.name, field.name)
+        if "kinds" not in field.metadata:
+            properties[name] = _of_hint(hints[field.name], renamed)
+            continue
+        properties[name] = {"enum": list(field.metadata["kinds"])}
+        for choice in dict.fromkeys(field.metadata["kinds"].values()):
+            fields = _of_dataclass(choice, renamed)["properties"]
+            properties |= {key: value for key, value in fields.items() if key != "name"}
     return {
         "type": "object",
-        "properties": {name: _of_hint(hints[f.name], renamed) for name, f in fields.items()},
-        "required": [name for name, f in fields.items() if f.default is dataclasses.MISSING],
+        "properties": properties,
+        "required": [renamed.get(f.name, f.name) for f in dataclasses.fields(kind) if f.default is dataclasses.MISSING],
         "additionalProperties": False,
     }
 

@@ -38,25 +38,14 @@ def _effect(temperature: float) -> str:
     return f"{'less' if temperature > 1 else 'more'} sure than the raw scores say"
 
 
-_LOSS_WORDS = {
-    "log": "the entropy of the calibrated probabilities, in nats",
-    "zero-one": "1 - the largest calibrated probability",
-    "brier": "1 - the sum of the squared calibrated probabilities",
-    "learned": "the probability of an error, learned from labelled rows",
-    "cost": "the expected cost of the least costly action, which is the prediction",
-    "column": "read from each row's own column",
-}
-
-
 def _ratio_lines(ratio: Ratio) -> list[str]:
     name = {1.0: "KL divergence", 3.0: "chi-squared divergence"}.get(ratio.alpha, "alpha-divergence")
     density = ratio.density
     flat = density.flat_start
-    words = _LOSS_WORDS[ratio.loss] + (f" '{ratio.loss_column}'" if ratio.loss_column else "")
     lines = [
-        f"loss: '{ratio.loss}', {words}; on the {ratio.rows} fitted rows from "
+        f"loss: '{ratio.loss.name}', {ratio.loss.words}; on the {ratio.rows} fitted rows from "
         f"{_g(ratio.min_loss)} to {_g(ratio.max_loss)}, mean {_g(ratio.mean_loss)}",
-        *_learned_lines(ratio),
+        *ratio.loss.details(),
         *_choice_lines(ratio),
         f"ratio: {name} (alpha {ratio.alpha:g}), lambda {ratio.lam:g}; it falls as the loss grows, is 1 on average and "
         f"at most {_g(density.ratio(np.array([ratio.min_loss]))[0])}",
@@ -71,26 +60,12 @@ def _ratio_lines(ratio: Ratio) -> list[str]:
     return lines + _bound_lines(ratio)
 
 
-def _learned_lines(ratio: Ratio) -> list[str]:
-    model = ratio.learned
-    if model is None:
-        return []
-    if model.strength is None:
-        return [f"learned: cross-validation left the order of '{model.base}'; only the probabilities were fitted"]
-    weights = ", ".join(f"{name} {feature.weight:+.3g}" for name, feature in model.features.items())
-    low, high = min(model.class_intercepts), max(model.class_intercepts)
-    return [
-        f"learned: log-odds of an error = {model.intercept:.3g} {model.slope:+.3g} x '{model.base}', {weights}; "
-        f"predicted classes from {low:+.3g} to {high:+.3g}; penalty {model.strength:g}, by cross-validation"
-    ]
-
-
 def _choice_lines(ratio: Ratio) -> list[str]:
     if not ratio.choice:
         return []
     lines = ["chosen by `loss=auto`: the simplest within one standard error of the lowest cross-validated AUGRC"]
     for row in ratio.choice:
-        mark = "*" if row.loss == ratio.loss else " "
+        mark = "*" if row.loss == ratio.loss.name else " "
         lines.append(
             f" {mark} {row.loss:<9} AUGRC {row.augrc:.6g}, {row.above_best:.3g} +- {row.std_error:.2g} above the best"
         )
@@ -140,8 +115,8 @@ def _decision(threshold: Threshold | GroupThreshold, ratio: Ratio) -> str:
     if threshold.cutoff < 0:
         return "rejects every row"
     decision = f"rejects a row when its expected loss is {_g(threshold.cutoff)} or more"
-    if ratio.loss == "zero-one":
-        decision += f" (largest probability {_g(1 - threshold.cutoff)} or less)"
+    familiar = ratio.loss.cutoff_words(threshold.cutoff)
+    decision += f" ({familiar})" if familiar else ""
     if threshold.tau is not None:
         decision += f", that is when its ratio is {_g(threshold.tau)} or less (tau)"
     return decision

@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 from drrej.core.bootstrap import Bootstrap, Counts, OrderedRows
 from drrej.core.curves import RiskCoverage
 from drrej.core.types import Floats
-from drrej.data import Block
+from drrej.data.dump import Block
 from drrej.documents.gates import lookup
 from drrej.documents.rejector import Rejector
 from drrej.engines.threads import Pass, map_blocks
 from drrej.errors import DumpError, OptionError
-from drrej.pipeline.common import Source
-from drrej.pipeline.groups import Decision, OnUnseen, check_columns
-from drrej.pipeline.scoring import score
+from drrej.pipeline.application import Application
+from drrej.pipeline.groups import OnUnseen, check_columns
+from drrej.pipeline.source import Source
 from drrej.pipeline.tally import KeyedRows, block_keys
 
 Report = dict[str, Any]
@@ -71,16 +71,13 @@ def keyed_rows(source: Source, rejector: Rejector, key: str, on_unseen: OnUnseen
     """The rows of the baseline's dump under its rejector."""
     dump = source.open(rejector, labelled=True)
     check_columns(dump, [key], "`join_on`")
-    decision = Decision(rejector, dump, on_unseen)
-    loss = rejector.need_ratio().row_loss
-    loss.check(dump.schema.names, dump.parts[0].name)
+    application = Application(rejector, dump, on_unseen)
 
     def of_block(block: Block) -> KeyedRows:
-        scores = score(block, rejector, loss)
-        accepted = decision.accepts(block, scores.losses, scores.prediction)
-        return KeyedRows(block_keys(block, key), scores.losses, scores.prediction != block.labels, accepted)
+        scored = application(block)
+        return KeyedRows(block_keys(block, key), scored.loss, scored.prediction != block.labels, scored.accepted)
 
-    run = Pass("baseline", labelled=True, keep=(key, *decision.columns, *loss.columns))
+    run = Pass("baseline", labelled=True, keep=(key, *application.columns))
     return KeyedRows.joined(map_blocks(dump, of_block, run, source.engine, source.notes))
 
 

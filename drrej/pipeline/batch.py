@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from drrej.data import LABEL, Dump
-from drrej.data.columns import find_logits
+from drrej.data.columns import LABEL, find_logits
+from drrej.data.dump import Dump
 from drrej.data.labels import LabelKind, label_kind
 from drrej.data.problems import Problems
 from drrej.data.sources import Part
 from drrej.documents.rejector import Rejector
 from drrej.errors import DumpError
-from drrej.pipeline.reject import MaskOptions, Scorer, kept_columns
+from drrej.pipeline.reject import Masking, MaskOptions, kept_columns
 
 _WHERE = "record batch"
 
@@ -25,15 +25,15 @@ def score_batch(batch: pa.RecordBatch, rejector: Rejector, options: MaskOptions 
     options = options or MaskOptions()
     rejector.need_threshold()
     dump = _dump(batch, rejector)
-    scorer = Scorer(rejector, dump, kept_columns(rejector, dump, options), options.on_unseen_group)
+    masking = Masking(rejector, dump, kept_columns(rejector, dump, options), options.on_unseen_group)
     problems, masks = Problems(), []
     for start in range(0, batch.num_rows, dump.block_rows):
         block = dump.block(dump.parts[0], start, batch.slice(start, dump.block_rows), labelled=False)
-        masks.append(scorer(block))
+        masks.append(masking(block))
         problems.add(block.problems)
     if options.on_bad_row == "error":
         problems.raise_first()
-    return _joined(masks, scorer.schema)
+    return _joined(masks, masking.schema)
 
 
 def _dump(batch: pa.RecordBatch, rejector: Rejector) -> Dump:

@@ -10,17 +10,17 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from drrej.core.calibration import CalibrationTally, LabelledRows
+from drrej.core.calibration import CalibrationTally
+from drrej.core.calibrators import IDENTITY, Calibrator, Temperature
 from drrej.core.fingerprint import RowHashes, key_limit, row_keys
-from drrej.core.kernels import block_sums
-from drrej.core.temperature import NllSums, label_gaps, minimise, nll_sums
+from drrej.core.kernels import Need
+from drrej.core.temperature import NllSums, Summing, SumOfRows, fit_temperature
 from drrej.core.types import AnyFloats, Precision
-from drrej.data import Block, Dump
+from drrej.data.dump import Block, Dump
 from drrej.documents.rejector import BeforeAfter, Calibration, Rejector
 from drrej.engines.memory import available_memory
 from drrej.engines.threads import Engine, Pass, map_blocks
-from drrej.errors import DumpError
-from drrej.pipeline.common import Source
+from drrej.pipeline.source import Source, no_labels
 
 T = TypeVar("T")
 
@@ -82,7 +82,7 @@ def calibrate(source: Source, precision: Precision = "auto", memory: int | None 
 
     def first(block: Block) -> _First:
         assert block.labels is not None
-        tally, keys = _look(block, precision)
+        tally, keys = _first_look(block, precision)
         rows = Labelled(block.logits, block.labels)
         chosen = np.flatnonzero(keys <= limit)
         sample = Labelled(rows.logits[chosen], rows.labels[chosen])
@@ -94,19 +94,16 @@ def calibrate(source: Source, precision: Precision = "auto", memory: int | None 
         )
     )
     if not blocks:
-        raise DumpError(f"{dump.parts[0].name}: no row has a label")
-    before, hashes = blocks[0].tally, blocks[0].hashes
-    for block in blocks[1:]:
-        before, hashes = before + block.tally, hashes + block.hashes
+        raise no_labels(dump)
+    before = sum((block.tally for block in blocks), CalibrationTally.empty())
+    hashes = sum((block.hashes for block in blocks), RowHashes.empty())
     kept = gathered(block.kept for block in blocks if block.kept is not None)
     sample = gathered(block.sample for block in blocks)
     rows = _Rows(dump, kept, source.engine, precision, memory)
 
-    fit = minimise(lambda beta: _sums_of_sample(sample, beta, source.engine, "float64" if share >= 1 else precision))
-    if share < 1:
-        fit = minimise(rows.nll_sums, 1.0 / fit.temperature, fit.bend)
-    after = rows.tally(1.0 / fit.temperature)
-    return source.start(dump, precision).with_calibration(
+    fit = fit_temperature(_of_sample(sample, source.engine), rows.total if share < 1 else None, precision)
+    after = rows.tally(Temperature(fit.temperature))
+    return source.new_rejector(dump, precision).with_calibration(
         Calibration(
             method="temperature",
             temperature=fit.temperature,
@@ -119,15 +116,16 @@ def calibrate(source: Source, precision: Precision = "auto", memory: int | None 
     )
 
 
-def _look(block: Block, precision: Precision) -> tuple[CalibrationTally, NDArray[np.uint64]]:
+def _first_look(block: Block, precision: Precision) -> tuple[CalibrationTally, NDArray[np.uint64]]:
     """Figures at T = 1 and the keys of the rows; reports rows that no temperature can explain."""
     assert block.labels is not None
-    sums = block.sums([1.0], needs="q", precision=precision)
-    gaps = label_gaps(block.logits, block.labels, sums.largest)
-    impossible = np.flatnonzero(np.isneginf(gaps) & ~block.bad)
+    rows = IDENTITY.rows(block.logits, Need.Q, precision).calibrated
+    if not block.check_largest(rows.largest):
+        rows = IDENTITY.rows(block.without_bad(), Need.Q, precision).calibrated
+    labelled = rows.labelled(block.labels)
+    impossible = np.flatnonzero(np.isneginf(labelled.label_gap) & ~block.bad)
     block.report(impossible, "-inf at the label's class", "the NLL is infinite for every temperature; drop or fix them")
-    rows = LabelledRows(sums.at[0], gaps, sums.prediction == block.labels)
-    return rows.tally(1.0)[0], row_keys(block.logits, sums)
+    return labelled.tally()[0], row_keys(rows)
 
 
 class _Rows:
@@ -142,24 +140,19 @@ class _Rows:
         self.precision = precision
         self.memory = memory
 
-    def nll_sums(self, beta: float) -> NllSums:
-        """A pass of the search."""
-        precision = self.precision  # not self: the function goes to workers elsewhere
-        return sum(self._each(lambda rows: _sums_of(rows, beta, precision)), NllSums())
+    def total(self, function: SumOfRows) -> NllSums:
+        """The sum of a function of logits and labels over all rows: a pass of the search."""
+        return sum(self._each(lambda rows: function(rows.logits, rows.labels)), NllSums())
 
-    def tally(self, beta: float) -> CalibrationTally:
-        """Calibration figures at a temperature."""
-        precision = self.precision
+    def tally(self, calibrator: Calibrator) -> CalibrationTally:
+        """Calibration figures under a calibrator."""
+        precision = self.precision  # not self: the function goes to workers elsewhere
 
         def of_rows(rows: Labelled) -> CalibrationTally:
-            sums = block_sums(rows.logits, [beta], needs="q", precision=precision)
-            gaps = label_gaps(rows.logits, rows.labels, sums.largest)
-            return LabelledRows(sums.at[0], gaps, sums.prediction == rows.labels).tally(beta)[0]
+            calibrated = calibrator.rows(rows.logits, Need.Q, precision).calibrated
+            return calibrated.labelled(rows.labels).tally()[0]
 
-        first, *others = self._each(of_rows)
-        for other in others:
-            first = first + other
-        return first
+        return sum(self._each(of_rows), CalibrationTally.empty())
 
     def _each(self, function: Callable[[Labelled], T]) -> Iterator[T]:
         if self.kept:
@@ -182,10 +175,9 @@ class _Rows:
         yield from map_blocks(self.dump, of_block, run, self.engine)
 
 
-def _sums_of(rows: Labelled, beta: float, precision: Precision) -> NllSums:
-    return nll_sums(rows.logits, rows.labels, beta, precision)
+def _of_sample(sample: list[Labelled], engine: Engine) -> Summing:
+    def total(function: SumOfRows) -> NllSums:
+        with ThreadPoolExecutor(engine.workers) as pool:
+            return sum(pool.map(lambda rows: function(rows.logits, rows.labels), sample), NllSums())
 
-
-def _sums_of_sample(sample: list[Labelled], beta: float, engine: Engine, precision: Precision) -> NllSums:
-    with ThreadPoolExecutor(engine.workers) as pool:
-        return sum(pool.map(lambda rows: _sums_of(rows, beta, precision), sample), NllSums())
+    return total

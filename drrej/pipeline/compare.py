@@ -15,12 +15,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from drrej.core.bootstrap import Bootstrap
+from drrej.core.calibrators import View
 from drrej.core.curves import Curve
 from drrej.core.intervals import proportion
-from drrej.core.kernels import BlockSums
+from drrej.core.kernels import Need
 from drrej.core.losses.plain import log_loss, zero_one_loss
-from drrej.core.types import AnyFloats, Floats
-from drrej.data import Block, Dump
+from drrej.core.types import Floats
+from drrej.data.dump import Block, Dump
 from drrej.documents.points import Point
 from drrej.errors import DumpError
 from drrej.pipeline.groups import check_columns
@@ -51,9 +52,9 @@ class Rivals:
         return (*(score.column for score in self.scores), *self.masks)
 
     @property
-    def needs(self) -> str:
-        """Letters of the gap sums to compute."""
-        return "v" if self.usual else ""
+    def needs(self) -> Need:
+        """The gap sums to compute."""
+        return Need.V if self.usual else Need.NOTHING
 
     def check(self, dump: Dump) -> None:
         """Raise unless the columns are there and hold what is needed."""
@@ -70,9 +71,9 @@ class Rivals:
                     f"{dump.parts[0].name}: `rejected={name}`: the column is {kind}; it must be boolean (or 0 and 1)"
                 )
 
-    def rank(self, block: Block, sums: BlockSums, beta: float) -> dict[str, Floats]:
+    def rank(self, block: Block, rows: View) -> dict[str, Floats]:
         """Each score of a block, low values first."""
-        ranked = usual_scores(block.logits, sums, beta) if self.usual else {}
+        ranked = usual_scores(rows) if self.usual else {}
         for score in self.scores:
             values = _numbers(block, score.column)
             ranked[score.column] = -values if score.order == "high" else values
@@ -83,19 +84,16 @@ class Rivals:
         return {name: _numbers(block, name) != 0 for name in self.masks}
 
 
-def usual_scores(logits: AnyFloats, sums: BlockSums, beta: float) -> dict[str, Floats]:
-    """Max probability, entropy, margin, energy and max logit, low values first."""
-    at = sums.at[0]
-    classes = logits.shape[1]
+def usual_scores(rows: View) -> dict[str, Floats]:
+    """Max probability, entropy, margin, energy and max logit of calibrated rows, low values first."""
+    sums = rows.sums
     with np.errstate(invalid="ignore", over="ignore", under="ignore"):
-        second = np.partition(logits, classes - 2, axis=1)[:, classes - 2].astype(np.float64)
-        rest = np.exp(beta * (second - sums.largest))
         return {
-            "max_probability": zero_one_loss(at),
-            "entropy": log_loss(at),
-            "margin": (at.s + rest) / (1.0 + at.s),  # 1 - (p1 - p2)
-            "energy": -(sums.largest + np.log1p(at.s) / beta),
-            "max_logit": -sums.largest,
+            "max_probability": zero_one_loss(sums),
+            "entropy": log_loss(sums),
+            "margin": (sums.s + rows.runner_up()) / (1.0 + sums.s),  # 1 - (p1 - p2)
+            "energy": rows.energy(),
+            "max_logit": -rows.largest,
         }
 
 

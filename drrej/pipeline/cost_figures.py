@@ -6,11 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from drrej.core.exact import Total
-from drrej.core.losses.cost import CostMatrix
-from drrej.core.types import Floats
+from drrej.core.types import Booleans, Floats
 
 COST_SKELETON: dict[str, Any] = {"cost": {"value": None, "expected": None, "all": {"value": None, "expected": None}}}
 """The figures that a report has besides the others; a gate on `cost` means the realised cost per accepted row."""
@@ -28,18 +26,10 @@ class CostTally:
     expected_accepted: Total
 
     @classmethod
-    def of(
-        cls,
-        costs: CostMatrix,
-        labels: NDArray[np.int64],
-        actions: NDArray[np.int64],
-        expected: Floats,
-        accepted: NDArray[np.bool_],
-    ) -> CostTally:
-        """Of a block: true classes, actions taken, expected costs, and which rows are accepted."""
-        realised = costs.realised(labels, actions)
+    def of(cls, realised: Floats, expected: Floats, accepted: Booleans) -> CostTally:
+        """Of a block: what each row cost in the end, what it was expected to cost, and whether it is accepted."""
         return cls(
-            int(labels.size),
+            int(realised.size),
             int(np.count_nonzero(accepted)),
             Total.of(realised),
             Total.of(expected),

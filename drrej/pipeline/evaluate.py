@@ -13,18 +13,19 @@ from drrej._version import __version__
 from drrej.core.bootstrap import Bootstrap
 from drrej.core.curves import Curve, LossStore, RankedLosses
 from drrej.core.drift import loss_shift, mean_ratio
-from drrej.data import Dump
+from drrej.data.dump import Dump
 from drrej.documents.gates import Gate, lookup, metrics_of
 from drrej.documents.points import DEFAULT_POINTS, Point
 from drrej.documents.rejector import Rejector
 from drrej.engines.threads import Pass, map_blocks
-from drrej.errors import DumpError, GateError, OptionError
+from drrej.errors import GateError, OptionError
 from drrej.pipeline import figures, pictures
+from drrej.pipeline.application import Application
 from drrej.pipeline.baseline import FIGURES, keyed_rows, paired_differences, report_differences
-from drrej.pipeline.common import Source
 from drrej.pipeline.compare import Rivals, accuracy_near, area_rows, score_row
 from drrej.pipeline.cost_figures import COST_SKELETON
-from drrej.pipeline.groups import Decision, Grouping, OnUnseen, check_columns
+from drrej.pipeline.groups import Grouping, OnUnseen, check_columns
+from drrej.pipeline.source import Source, no_labels
 from drrej.pipeline.tally import Evaluator, KeyedRows, Tally
 from drrej.pipeline.unlabelled import unlabelled_figures
 
@@ -130,20 +131,20 @@ def _labelled(source: Source, rejector: Rejector, gates: Sequence[Gate], options
     dump = source.open(rejector, labelled=True)
     evaluator = _evaluator(rejector, dump, options)
     run = Pass("evaluating", labelled=True, keep=evaluator.columns)
-    merged: Tally | None = None
+    merged = Tally.empty(rejector.classes)
     losses = LossStore(dump.rows)
     rivals: dict[str, LossStore] = {}
     keyed: list[KeyedRows] = []
     confused: list[NDArray[np.int64]] = []
-    for tally in map_blocks(dump, evaluator, run, source.engine, source.notes):
-        merged = tally if merged is None else merged + tally
-        losses.add(*tally.losses)
-        for name, values in tally.scores.items():
+    for block in map_blocks(dump, evaluator, run, source.engine, source.notes):
+        merged = merged + block.tally
+        losses.add(*block.losses)
+        for name, values in block.scores.items():
             rivals.setdefault(name, LossStore(dump.rows)).add(*values)
-        keyed += [] if tally.keyed is None else [tally.keyed]
-        confused += [] if tally.confused is None else [tally.confused]
-    if merged is None:
-        raise DumpError(f"{dump.parts[0].name}: no row has a label")
+        keyed += [] if block.keyed is None else [block.keyed]
+        confused += [] if block.confused is None else [block.confused]
+    if not merged.all.rows:
+        raise no_labels(dump)
     named = [Point.parse(text)[0] for text in DEFAULT_POINTS]
     asked = [gate.point for gate in gates if gate.point is not None]
     wanted = list(dict.fromkeys([*named, *options.points, *asked]))
@@ -171,14 +172,13 @@ def _labelled(source: Source, rejector: Rejector, gates: Sequence[Gate], options
 
 
 def _evaluator(rejector: Rejector, dump: Dump, options: EvaluateOptions) -> Evaluator:
-    grouping = None if options.by is None else Grouping(options.by, rejector.class_names, rejector.classes)
+    grouping = None if options.by is None else Grouping(options.by, rejector, dump)
     key = None if options.baseline_dump is None else options.baseline_dump.key
     options.rivals.check(dump)
-    rejector.need_ratio().row_loss.check(dump.schema.names, dump.parts[0].name)
-    check_columns(dump, [] if grouping is None else grouping.columns, "`by`")
     check_columns(dump, [key] if key else [], "`join_on`")
-    decision = Decision(rejector, dump, options.on_unseen_group)
-    return Evaluator(rejector, decision, options.rivals, grouping, key, options.pictures)
+    needs = Evaluator.NEEDS | options.rivals.needs
+    application = Application(rejector, dump, options.on_unseen_group, needs, raw=Evaluator.NEEDS)
+    return Evaluator(application, options.rivals, grouping, key, options.pictures)
 
 
 def _report(
@@ -300,7 +300,7 @@ _LABELLED: Report = {
 def check_cost_gates(gates: Sequence[Gate], rejector: Rejector) -> None:
     """Raise when a gate asks for costs of a rejector that has none."""
     for gate in gates:
-        if gate.metric.split(".")[0] in COST_SKELETON and rejector.need_ratio().costs is None:
+        if gate.metric.split(".")[0] in COST_SKELETON and not rejector.need_ratio().loss.is_cost:
             raise GateError(
                 f"gate '{gate.text}': there is no metric '{gate.metric}' without `loss=cost` in 'drrej fit'"
             )

@@ -11,44 +11,53 @@ from drrej.core.bounds import bounds
 from drrej.core.drift import loss_quantiles
 from drrej.core.exact import Total
 from drrej.core.intervals import json_number
-from drrej.core.losses.cost import CostMatrix
-from drrej.core.losses.rowloss import FITTED, LOSS_NAMES, RowLoss
+from drrej.core.losses import KINDS, PLAIN, Loss
 from drrej.core.ratio import DensityRatio, fit_ratio
 from drrej.core.types import Precision
 from drrej.documents.rejector import Calibration, Columns, Ratio, Rejector, is_temperature
-from drrej.engines.threads import Pass
 from drrej.errors import OptionError
-from drrej.pipeline.common import Source, collect_losses
-from drrej.pipeline.learning import LearnedFit, learn_loss
+from drrej.pipeline.learning import CHOOSERS, Chooser, Given
+from drrej.pipeline.source import Source
 
 DIVERGENCES = {"kl": 1.0, "chi2": 3.0}
 MAX_ALPHA = 1e3
+LOSS_NAMES = tuple(dict.fromkeys([*PLAIN, *CHOOSERS, *KINDS]))
 
 
 @dataclass(frozen=True)
 class RatioOptions:
     """The objective: divergence by alpha, the weight lambda of the divergence, and which loss.
 
-    `costs` goes with the loss `cost` (true class by action), `loss_column` with the loss `column`.
+    `loss` is a loss, or the name of a plain one, or `learned` or `auto`, which need labelled rows.
     """
 
     alpha: float = 1.0
     lam: float = 1.0
-    loss: str = "log"
-    costs: CostMatrix | None = None
-    loss_column: str | None = None
+    loss: str | Loss = "log"
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.alpha) and abs(self.alpha) <= MAX_ALPHA):
             raise OptionError(f"`alpha={self.alpha:g}`: it must be a number between {-MAX_ALPHA:g} and {MAX_ALPHA:g}")
         if not (math.isfinite(self.lam) and self.lam > 0):
             raise OptionError(f"`lam={self.lam:g}`: it must be a finite number above 0")
-        if self.loss not in LOSS_NAMES:
+        if isinstance(self.loss, str) and self.loss not in (*PLAIN, *CHOOSERS):
             raise OptionError(f"`loss={self.loss}`: it must be one of {', '.join(LOSS_NAMES)}")
-        if (self.loss == "cost") != (self.costs is not None):
-            raise OptionError("`loss=cost` and `cost_matrix=FILE` go together; give both or neither")
-        if (self.loss == "column") != (self.loss_column is not None):
-            raise OptionError("`loss=column` and `loss_column=COL` go together; give both or neither")
+
+    @property
+    def chooser(self) -> Chooser:
+        """How the loss is settled on."""
+        if isinstance(self.loss, Loss):
+            return Given(self.loss)
+        return CHOOSERS[self.loss] if self.loss in CHOOSERS else Given(PLAIN[self.loss])
+
+    @property
+    def given_loss(self) -> Loss:
+        """The loss, where it must not need a fit."""
+        chooser = self.chooser
+        if not isinstance(chooser, Given):
+            fixed = [name for name in LOSS_NAMES if name not in CHOOSERS]
+            raise OptionError(f"`loss={self.loss}` has to be fitted; use {', '.join(fixed[:-1])} or {fixed[-1]}")
+        return chooser.loss
 
 
 def uncalibrated(source: Source, temperature: float, precision: Precision = "auto") -> Rejector:
@@ -56,7 +65,7 @@ def uncalibrated(source: Source, temperature: float, precision: Precision = "aut
     if not is_temperature(temperature):
         raise OptionError(f"`temperature={temperature:g}`: it must be a finite number above 0")
     dump = source.open(None, labelled=False)
-    return source.start(dump, precision).with_calibration(Calibration("given", temperature))
+    return source.new_rejector(dump, precision).with_calibration(Calibration("given", temperature))
 
 
 def without_logits(column: str, precision: Precision = "auto") -> Rejector:
@@ -64,7 +73,9 @@ def without_logits(column: str, precision: Precision = "auto") -> Rejector:
 
     The column is read as the one score of a row.
     """
-    start = Rejector(classes=2, input="logits", columns=Columns(column), binary=True, precision=precision)
+    start = Rejector(
+        classes=2, input="logits", columns=Columns(column), binary=True, precision=precision, task="regression"
+    )
     return start.with_calibration(Calibration("none", 1.0))
 
 
@@ -72,18 +83,18 @@ def fit(source: Source, rejector: Rejector, options: RatioOptions | None = None)
     """Add the density ratio."""
     options = options or RatioOptions()
     rejector.need_calibration()
-    fitted = _losses(source, rejector, options)
+    fitted = options.chooser.choose(source, rejector)
     values = fitted.values
     density = fit_ratio(values, options.alpha, options.lam)
     ordered = np.sort(values)
     with np.errstate(over="ignore", invalid="ignore"):
         variance = float(np.var(density.ratio(ordered)))
-    loss = fitted.loss
+    largest = fitted.loss.bound(rejector.classes)
     return rejector.with_ratio(
         Ratio(
             alpha=options.alpha,
             lam=options.lam,
-            loss=loss.name,
+            loss=fitted.loss,
             log_max_ratio=density.log_max_ratio,
             min_loss=density.min_loss,
             mean_loss=Total.of(values).mean(values.size),
@@ -93,32 +104,10 @@ def fit(source: Source, rejector: Rejector, options: RatioOptions | None = None)
             rows=values.size,
             fingerprint=fitted.hashes.fingerprint(),
             loss_quantiles=loss_quantiles(ordered),
-            learned=loss.learned,
-            costs=None if loss.costs is None else loss.costs.rows,
-            loss_column=loss.column,
             choice=fitted.choice,
-            bounds=tuple(
-                bounds(options.alpha, options.lam, loss.bound(rejector.classes), values.size, _max_ratio(density))
-            ),
+            bounds=tuple(bounds(options.alpha, options.lam, largest, values.size, _max_ratio(density))),
         )
     )
-
-
-def _losses(source: Source, rejector: Rejector, options: RatioOptions) -> LearnedFit:
-    """The loss and its values on the rows to fit."""
-    if options.loss in FITTED:
-        if not rejector.has_classes:
-            raise OptionError(f"`loss={options.loss}` needs logits, but this rejector only has a loss column")
-        dump = source.open(rejector, labelled=True)
-        return learn_loss(source, dump, rejector, auto=options.loss == "auto")
-    loss = RowLoss(options.loss, costs=options.costs, column=options.loss_column)
-    if loss.costs is not None and len(loss.costs.rows) != rejector.classes:
-        raise OptionError(
-            f"`cost_matrix`: it is for {len(loss.costs.rows)} classes but the rejector has {rejector.classes}"
-        )
-    dump = source.open(rejector, labelled=False)
-    losses = collect_losses(source, dump, rejector, loss, Pass("fitting", labelled=False))
-    return LearnedFit(loss, losses.values, losses.hashes, None)
 
 
 def _max_ratio(density: DensityRatio) -> float | None:

@@ -10,16 +10,18 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 
+from drrej.core.calibrators import IDENTITY
+from drrej.core.kernels import Need
 from drrej.core.types import InputKind
-from drrej.data import Block, Dump
 from drrej.data.columns import LogitColumns
+from drrej.data.dump import Block, Dump
 from drrej.data.footers import open_parquet, read_schema
 from drrej.data.labels import is_text, value_type
 from drrej.data.problems import Problem, Problems
 from drrej.data.sources import STDIN, Part, find_parts
 from drrej.engines.threads import Pass, map_blocks
 from drrej.errors import DumpError, OptionError, RejectorError
-from drrej.pipeline.common import Source
+from drrej.pipeline.source import Source
 
 _ENOUGH = 20
 """Rows from which on a pattern that all of them share is no accident."""
@@ -117,7 +119,7 @@ def _is_stream(path: str) -> bool:
 
 def inspect_dump(source: Source) -> DumpFacts:
     """Layout, classes, rows, bad rows and labels; one pass over all rows."""
-    parts = find_parts(source.paths, source.spools)
+    parts = find_parts(source.arguments, source.spools)
     columns = [(field.name, str(field.type)) for field in _first_schema(parts)]
     try:
         dump = source.open(None, labelled=False)
@@ -206,11 +208,12 @@ def _pass(source: Source, labelled: bool) -> Iterator[_BlockFacts]:
     dump = source.open(None, labelled)
 
     def look(block: Block) -> _BlockFacts:
-        sums = block.sums([1.0], needs="")
+        rows = IDENTITY.rows(block.logits, Need.NOTHING, "auto").raw
+        block.check_largest(rows.largest)
         good = ~block.bad
-        right = 0 if block.labels is None else int(np.count_nonzero((sums.prediction == block.labels) & good))
+        right = 0 if block.labels is None else int(np.count_nonzero((rows.prediction == block.labels) & good))
         usable = int(np.count_nonzero(good))
-        first = int(np.count_nonzero((sums.prediction == 0) & good))
+        first = int(np.count_nonzero((rows.prediction == 0) & good))
         return _BlockFacts(
             list(block.problems), block.rows, block.rows - usable, first, usable if labelled else 0, right
         )

@@ -1,88 +1,127 @@
-"""Learning a loss from the labelled rows of a dump: which rows it learns from, and L' of every row afterwards."""
+"""Which loss a fit uses: a given one, or one that is learned or chosen from the labelled rows of the dump."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from drrej.core.choice import Candidate, folds_of, learn, plain_trials, table_of
 from drrej.core.fingerprint import RowHashes, key_limit, row_keys
-from drrej.core.losses.learned import NEEDS, LearningRows
-from drrej.core.losses.plain import LOSSES
-from drrej.core.losses.rowloss import RowLoss
+from drrej.core.learning import LearningRows
+from drrej.core.losses import PLAIN, LearnedLoss, Loss
+from drrej.core.losses.learned import NEEDS
 from drrej.core.types import Floats
-from drrej.data import Block, Dump
+from drrej.data.dump import Block, Dump
 from drrej.documents.rejector import Rejector
 from drrej.engines.threads import Pass, map_blocks
-from drrej.errors import DumpError
-from drrej.pipeline.common import Source, collect_losses
-from drrej.pipeline.scoring import score
+from drrej.errors import DumpError, OptionError
+from drrej.pipeline.losses import collect_losses
+from drrej.pipeline.scoring import Scoring
+from drrej.pipeline.source import Source, no_labels
 
 MOST_ROWS = 1 << 16
 """Rows that a loss is learned from; more are drawn from by content, so that their order does not matter."""
 
-_ALL_NEEDS = "".join(sorted({*NEEDS, *(letter for loss in LOSSES.values() for letter in loss.needs)}))
+_ALL_NEEDS = reduce(or_, (loss.needs for loss in PLAIN.values()), NEEDS)
 
 
 @dataclass(frozen=True)
-class LearnedFit:
-    """The loss that was learned or chosen, L' of every row (in no order), and the table it was chosen from."""
+class FittedLoss:
+    """The loss, L' of every row (in no order), and the table it was chosen from if it was."""
 
-    loss: RowLoss
+    loss: Loss
     values: Floats
     hashes: RowHashes
-    choice: tuple[Candidate, ...] | None
+    choice: tuple[Candidate, ...] | None = None
+
+
+class Chooser(Protocol):
+    """Settles on a loss for the rows of a dump."""
+
+    def choose(self, source: Source, rejector: Rejector) -> FittedLoss:
+        """The loss and its values on these rows."""
 
 
 @dataclass(frozen=True)
-class _Taken:
-    """What a pass takes from a block: the rows to learn from, the others' keys being above the limit."""
+class Given:
+    """The loss that was asked for; no labels are needed."""
+
+    loss: Loss
+
+    def choose(self, source: Source, rejector: Rejector) -> FittedLoss:
+        """The loss and its values."""
+        self.loss.check(rejector.classes)
+        dump = source.open(rejector, labelled=False)
+        losses = collect_losses(source, dump, Scoring(rejector, self.loss, dump), Pass("fitting", labelled=False))
+        return FittedLoss(self.loss, losses.values, losses.hashes)
+
+
+@dataclass(frozen=True)
+class Learned:
+    """A loss learned from labelled rows; with `auto`, only if it beats the plain losses, else the best of those."""
+
+    auto: bool = False
+
+    def choose(self, source: Source, rejector: Rejector) -> FittedLoss:
+        """The loss and its values: those of rows that were learned from come from models that had not seen them."""
+        if not rejector.has_classes:
+            name = "auto" if self.auto else "learned"
+            raise OptionError(f"`loss={name}` needs logits, but this rejector only has a loss column")
+        dump = source.open(rejector, labelled=True)
+        limit = key_limit(MOST_ROWS / dump.rows)
+        rows, keys, hashes = _rows_to_learn_from(source, dump, rejector, limit)
+        fold = folds_of(rows, keys)
+        plain = plain_trials(rows, fold)
+        learning = learn(rows, fold, plain)
+        choice = None
+        if self.auto:
+            name, choice = table_of({**plain, LearnedLoss.name: learning.trial}, learning.model.strength)
+            if name in PLAIN:
+                run = Pass("fitting", labelled=True)
+                losses = collect_losses(source, dump, Scoring(rejector, PLAIN[name], dump), run)
+                return FittedLoss(PLAIN[name], losses.values, hashes, choice)
+        loss = LearnedLoss(learning.model)
+        others = _others(source, dump, Scoring(rejector, loss, dump), limit) if hashes.rows > rows.rows else []
+        return FittedLoss(loss, np.concatenate([learning.losses, *others]), hashes, choice)
+
+
+CHOOSERS: dict[str, Chooser] = {"learned": Learned(), "auto": Learned(auto=True)}
+"""Names that stand for a search instead of a loss."""
+
+
+@dataclass(frozen=True)
+class _Sampled:
+    """What a pass takes from a block: the rows to learn from (those with keys up to the limit), and all hashes."""
 
     rows: LearningRows
     keys: NDArray[np.uint64]
     hashes: RowHashes
 
 
-def learn_loss(source: Source, dump: Dump, rejector: Rejector, auto: bool) -> LearnedFit:
-    """Learn a loss from labelled rows; with `auto`, take it only if it beats the plain losses.
+def _rows_to_learn_from(
+    source: Source, dump: Dump, rejector: Rejector, limit: np.uint64
+) -> tuple[LearningRows, NDArray[np.uint64], RowHashes]:
+    scoring = Scoring(rejector, PLAIN["zero-one"], dump, needs=_ALL_NEEDS)
 
-    The values of rows that were learned from come from models that had not seen them (the other folds').
-    """
-    limit = key_limit(MOST_ROWS / dump.rows)
-
-    def of_block(block: Block) -> _Taken:
-        scores = score(block, rejector, RowLoss("zero-one"), needs=_ALL_NEEDS)
+    def of_block(block: Block) -> _Sampled:
         assert block.labels is not None
-        keys = row_keys(block.logits, scores.sums)
+        rows = scoring(block).rows
+        keys = row_keys(rows.raw)
         chosen = np.flatnonzero(keys <= limit)
-        rows = LearningRows.of(
-            scores.sums.at[0], scores.prediction, scores.prediction != block.labels, block.logits.shape[1]
-        )
-        return _Taken(rows.take(chosen), keys[chosen], RowHashes.of(keys))
+        return _Sampled(LearningRows.of(rows.calibrated, block.labels).take(chosen), keys[chosen], RowHashes.of(keys))
 
-    taken = list(map_blocks(dump, of_block, Pass("learning", labelled=True), source.engine, source.notes))
-    if not taken:
-        raise DumpError(f"{dump.parts[0].name}: no row has a label in {dump.join.file if dump.join else 'the dump'}")
-    hashes = taken[0].hashes
-    for part in taken[1:]:
-        hashes = hashes + part.hashes
-    rows, keys = _ordered([part.rows for part in taken], np.concatenate([part.keys for part in taken]))
+    sampled = list(map_blocks(dump, of_block, Pass("learning", labelled=True), source.engine, source.notes))
+    if not sampled:
+        raise no_labels(dump)
+    rows, keys = _ordered([part.rows for part in sampled], np.concatenate([part.keys for part in sampled]))
     if not rows.rows:
         raise DumpError(f"{dump.parts[0].name}: too few different rows to learn a loss from")
-    fold = folds_of(rows, keys)
-    plain = plain_trials(rows, fold)
-    learning = learn(rows, fold, plain)
-    choice = None
-    if auto:
-        name, choice = table_of({**plain, "learned": learning.trial}, learning.model.strength)
-        if name != "learned":
-            losses = collect_losses(source, dump, rejector, RowLoss(name), Pass("fitting", labelled=True))
-            return LearnedFit(RowLoss(name), losses.values, hashes, choice)
-    loss = RowLoss("learned", learning.model)
-    others = _others(source, dump, rejector, loss, limit) if hashes.rows > rows.rows else []
-    return LearnedFit(loss, np.concatenate([learning.losses, *others]), hashes, choice)
+    return rows, keys, sum((part.hashes for part in sampled), RowHashes.empty())
 
 
 def _ordered(parts: list[LearningRows], keys: NDArray[np.uint64]) -> tuple[LearningRows, NDArray[np.uint64]]:
@@ -92,11 +131,11 @@ def _ordered(parts: list[LearningRows], keys: NDArray[np.uint64]) -> tuple[Learn
     return rows.take(order), keys[order]
 
 
-def _others(source: Source, dump: Dump, rejector: Rejector, loss: RowLoss, limit: np.uint64) -> list[Floats]:
+def _others(source: Source, dump: Dump, scoring: Scoring, limit: np.uint64) -> list[Floats]:
     """L' of the rows that were not learned from."""
 
     def of_block(block: Block) -> Floats:
-        scores = score(block, rejector, loss)
-        return scores.losses[row_keys(block.logits, scores.sums) > limit]
+        scored = scoring(block)
+        return scored.loss[row_keys(scored.rows.raw) > limit]
 
     return list(map_blocks(dump, of_block, Pass("fitting", labelled=True), source.engine))

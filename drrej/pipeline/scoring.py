@@ -1,45 +1,62 @@
-"""Predictions and losses of the rows of a block, whatever the loss."""
+"""Predictions and losses of the rows of a block, whatever the calibrator and the loss."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
-from drrej.core.kernels import BlockSums
-from drrej.core.losses.plain import LOSSES
-from drrej.core.losses.rowloss import RowLoss
-from drrej.core.types import Floats
-from drrej.data import Block
+from drrej.core.calibrators import Rows
+from drrej.core.kernels import Need
+from drrej.core.losses import Loss
+from drrej.core.types import Floats, Integers
+from drrej.data.dump import Block, Dump
 from drrej.documents.rejector import Rejector
 from drrej.errors import DumpError
 
 
 @dataclass(frozen=True)
-class Scores:
-    """`prediction` is the least costly action where there is a cost matrix, else the class of the largest logit."""
+class ScoredBlock:
+    """Prediction and loss of each row, and the rows that they come from (placeholders where a row is bad)."""
 
-    prediction: NDArray[np.int64]
-    losses: Floats
-    sums: BlockSums
+    prediction: Integers
+    loss: Floats
+    rows: Rows
 
 
-def score(block: Block, rejector: Rejector, loss: RowLoss, betas: Sequence[float] = (), needs: str = "") -> Scores:
-    """Score a block at the rejector's temperature; further betas and sums on request. Reports bad rows."""
-    wanted = "".join(dict.fromkeys(loss.needs + needs))
-    letters = [wanted, *(needs for _ in betas)]
-    sums = block.sums([rejector.beta, *betas], letters, rejector.precision)
-    if loss.column is not None:
-        return Scores(sums.prediction, column_values(block, loss.column, non_negative=True), sums)
-    if loss.costs is not None:
-        return Scores(*loss.costs.least(block.logits, rejector.beta), sums)
-    if loss.learned is not None:
-        losses = loss.learned.losses(sums.at[0], sums.prediction, block.logits.shape[1])
-        return Scores(sums.prediction, losses, sums)
-    return Scores(sums.prediction, LOSSES[loss.name].expected(sums.at[0]), sums)
+class Scoring:
+    """Scores the blocks of a dump by a loss, at the calibration of a rejector.
+
+    `needs` are gap sums wanted besides those of the loss, `raw` those of the rows before calibration.
+    """
+
+    def __init__(
+        self, rejector: Rejector, loss: Loss, dump: Dump, needs: Need = Need.NOTHING, raw: Need | None = None
+    ) -> None:
+        for name in loss.columns:
+            if name not in dump.schema.names:
+                raise DumpError(
+                    f"{dump.parts[0].name}: there is no column '{name}' that holds the loss; choose with `loss_column`"
+                )
+        self.calibrator = rejector.calibrator
+        self.precision = rejector.precision
+        self.loss = loss
+        self.columns = loss.columns
+        self.needs = loss.needs | needs
+        self.raw = raw
+
+    def __call__(self, block: Block) -> ScoredBlock:
+        """Score a block; reports rows without usable scores."""
+        rows = self._rows(block)
+        columns = {name: column_values(block, name, non_negative=True) for name in self.columns}
+        return ScoredBlock(*self.loss.of(rows.calibrated, columns), rows)
+
+    def _rows(self, block: Block) -> Rows:
+        rows = self.calibrator.rows(block.logits, self.needs, self.precision, self.raw)
+        if block.check_largest(rows.raw.largest):
+            return rows
+        return self.calibrator.rows(block.without_bad(), self.needs, self.precision, self.raw)
 
 
 def column_values(block: Block, name: str, non_negative: bool = False) -> Floats:

@@ -8,24 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 from typing import Any
 
 import numpy as np
 
 from drrej._version import __version__
 from drrej.core.curves import Curve, RankedLosses
-from drrej.core.losses.plain import LOSSES
-from drrej.core.losses.rowloss import RowLoss
+from drrej.core.losses import PLAIN
 from drrej.core.ratio import fit_ratio
 from drrej.core.types import Floats
-from drrej.data import Block
+from drrej.data.dump import Block
 from drrej.documents.rejector import Rejector
 from drrej.engines.threads import Pass, map_blocks
-from drrej.errors import DumpError, OptionError
-from drrej.pipeline.common import Source
+from drrej.errors import OptionError
 from drrej.pipeline.figures import coverage_curve
 from drrej.pipeline.fit import RatioOptions
-from drrej.pipeline.scoring import score
+from drrej.pipeline.scoring import Scoring
+from drrej.pipeline.source import Source, no_labels
 
 FORMAT = "drrej-sweep/1"
 """1: the first format."""
@@ -46,14 +47,14 @@ class Grid:
             for lam in self.lambdas:
                 RatioOptions(alpha, lam)  # raises on numbers out of range
         for loss in self.losses:
-            if loss not in LOSSES:
-                raise OptionError(f"`loss={loss}`: a sweep takes {', '.join(LOSSES)}")
+            if loss not in PLAIN:
+                raise OptionError(f"`loss={loss}`: a sweep takes {', '.join(PLAIN)}")
         if not (self.alphas and self.lambdas and self.losses):
             raise OptionError("a sweep needs at least one `alpha`, one `lam` and one `loss`")
 
 
 @dataclass(frozen=True)
-class _Taken:
+class _BlockLosses:
     losses: list[Floats]
     wrong: np.ndarray[tuple[int], np.dtype[np.bool_]] | None
 
@@ -63,16 +64,18 @@ def sweep(source: Source, rejector: Rejector, grid: Grid | None = None, labelled
     grid = grid or Grid()
     rejector.need_calibration()
     dump = source.open(rejector, labelled)
-    needs = "".join(LOSSES[name].needs for name in grid.losses)
+    needs = reduce(or_, (PLAIN[name].needs for name in grid.losses))
+    scoring = Scoring(rejector, PLAIN["zero-one"], dump, needs=needs)
 
-    def of_block(block: Block) -> _Taken:
-        scores = score(block, rejector, RowLoss("zero-one"), needs=needs)
-        wrong = None if block.labels is None else scores.prediction != block.labels
-        return _Taken([LOSSES[name].expected(scores.sums.at[0]) for name in grid.losses], wrong)
+    def of_block(block: Block) -> _BlockLosses:
+        scored = scoring(block)
+        wrong = None if block.labels is None else scored.prediction != block.labels
+        sums = scored.rows.calibrated.sums
+        return _BlockLosses([PLAIN[name].expected(sums) for name in grid.losses], wrong)
 
     taken = list(map_blocks(dump, of_block, Pass("sweeping", labelled), source.engine, source.notes))
     if not taken:
-        raise DumpError(f"{dump.parts[0].name}: no row has a label")
+        raise no_labels(dump)
     outcomes = [part.wrong for part in taken if part.wrong is not None]
     table: list[dict[str, Any]] = []
     curves: dict[str, Any] = {}

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from drrej.core.calibration import CalibrationTally, LabelledRows
+from drrej.core.calibration import CalibrationTally
 from drrej.core.exact import Total
-from drrej.core.temperature import label_gaps
-from drrej.core.types import Floats
-from drrej.data import Block
+from drrej.core.kernels import Need
+from drrej.core.types import Booleans, Floats, Integers
+from drrej.data.dump import Block
 from drrej.data.join import sortable_keys
-from drrej.documents.rejector import Rejector
+from drrej.pipeline.application import Application, ScoredRows
 from drrej.pipeline.compare import Rivals
 from drrej.pipeline.cost_figures import CostTally
-from drrej.pipeline.groups import Decision, Grouping
-from drrej.pipeline.scoring import score
+from drrej.pipeline.groups import Grouping
 
 Split = tuple[Floats, Floats]
 """The values of right and of wrong rows."""
@@ -48,27 +48,31 @@ class KeyedRows:
 
 @dataclass(frozen=True)
 class Tally:
-    """What is kept of a block; counts are (wrong rejected, right rejected, wrong accepted, right accepted)."""
+    """Sums and counts of labelled rows; a true sum: blocks may be added in any order.
 
-    losses: Split
+    Counts are (wrong rejected, right rejected, wrong accepted, right accepted). `cost` is None where rows have none.
+    """
+
     uncalibrated: CalibrationTally
     all: CalibrationTally
     accepted: CalibrationTally
     by_class: NDArray[np.int64]
     ratio: Total
     ratio_squared: Total
-    by_group: Counter[tuple[str, int]] = field(default_factory=Counter)
-    scores: dict[str, Split] = field(default_factory=dict)
-    masks: Counter[tuple[str, int]] = field(default_factory=Counter)
-    keyed: KeyedRows | None = None
+    by_group: Counter[tuple[str, int]]
+    masks: Counter[tuple[str, int]]
     cost: CostTally | None = None
-    confused: NDArray[np.int64] | None = None
-    """label * classes + prediction of each error among the accepted rows."""
+
+    @classmethod
+    def empty(cls, classes: int) -> Tally:
+        """That of no rows, which adds nothing."""
+        none = CalibrationTally.empty()
+        by_class = np.zeros((classes, 4), np.int64)
+        return cls(none, none, none, by_class, Total(), Total(), Counter(), Counter())
 
     def __add__(self, other: Tally) -> Tally:
-        """Sums and counts; what is kept per row stays with the blocks."""
+        costs = [cost for cost in (self.cost, other.cost) if cost is not None]
         return Tally(
-            losses=self.losses,
             uncalibrated=self.uncalibrated + other.uncalibrated,
             all=self.all + other.all,
             accepted=self.accepted + other.accepted,
@@ -77,7 +81,7 @@ class Tally:
             ratio_squared=self.ratio_squared + other.ratio_squared,
             by_group=self.by_group + other.by_group,
             masks=self.masks + other.masks,
-            cost=None if self.cost is None or other.cost is None else self.cost + other.cost,
+            cost=sum(costs[1:], costs[0]) if costs else None,
         )
 
     @property
@@ -88,73 +92,90 @@ class Tally:
 
 
 @dataclass(frozen=True)
-class Evaluator:
-    """Makes the tally of a block."""
+class EvaluatedBlock:
+    """What evaluation takes from a block: what adds up, and what is kept of each row."""
 
-    rejector: Rejector
-    decision: Decision
+    tally: Tally
+    losses: Split
+    scores: dict[str, Split]
+    keyed: KeyedRows | None
+    confused: NDArray[np.int64] | None
+    """label * classes + prediction of each error among the accepted rows."""
+
+
+@dataclass(frozen=True)
+class Evaluator:
+    """Evaluates blocks of labelled rows. `application` must bring the gap sums `NEEDS` and those of the rivals."""
+
+    application: Application
     rivals: Rivals
     grouping: Grouping | None
     key: str | None
     pictures: bool = False
 
+    NEEDS: ClassVar[Need] = Need.Q
+
     @property
     def columns(self) -> list[str]:
         """Columns to read besides logits and labels."""
         grouped = () if self.grouping is None else self.grouping.columns
-        loss = self.rejector.need_ratio().row_loss
-        return [
-            *loss.columns,
-            *self.decision.columns,
-            *grouped,
-            *self.rivals.columns,
-            *([self.key] if self.key else []),
-        ]
+        return [*self.application.columns, *grouped, *self.rivals.columns, *([self.key] if self.key else [])]
 
-    def __call__(self, block: Block) -> Tally:
-        """The tally."""
-        assert block.labels is not None
-        rejector, ratio = self.rejector, self.rejector.need_ratio()
-        scores = score(block, rejector, ratio.row_loss, [1.0], "".join(sorted({*self.rivals.needs, "q"})))
-        sums, losses, prediction = scores.sums, scores.losses, scores.prediction
-        accepted = self.decision.accepts(block, losses, prediction)
-        gaps = label_gaps(block.logits, block.labels, sums.largest)
-        likeliest = sums.prediction == block.labels  # calibration is about the likeliest class, whatever the action
-        everything, kept = LabelledRows(sums.at[0], gaps, likeliest).tally(rejector.beta, accepted)
-        (raw,) = LabelledRows(sums.at[1], gaps, likeliest).tally(1.0)
-        right = prediction == block.labels
-        costs = ratio.row_loss.costs
-        cell = accepted * 2 + right
-        with np.errstate(over="ignore"):
-            rho = ratio.density.ratio(losses)
-            squared = np.square(rho)
-        return Tally(
-            losses=(losses[np.flatnonzero(right)], losses[np.flatnonzero(~right)]),
-            uncalibrated=raw,
-            all=everything,
-            accepted=kept,
-            by_class=np.bincount(block.labels * 4 + cell, minlength=4 * rejector.classes).reshape(-1, 4),
-            ratio=Total.of(rho),
-            ratio_squared=Total.of(squared),
-            by_group=self._by_group(block, prediction, cell),
+    @property
+    def classes(self) -> int:
+        """Number of classes."""
+        return self.application.rejector.classes
+
+    def __call__(self, block: Block) -> EvaluatedBlock:
+        """Evaluate a block."""
+        labels = block.labels
+        assert labels is not None
+        scored = self.application(block)
+        right = scored.prediction == labels
+        wrong_accepted = scored.accepted & ~right
+        keyed = None
+        if self.key is not None:
+            keyed = KeyedRows(block_keys(block, self.key), scored.loss, ~right, scored.accepted)
+        return EvaluatedBlock(
+            tally=self._tally(block, labels, scored, right),
+            losses=(scored.loss[np.flatnonzero(right)], scored.loss[np.flatnonzero(~right)]),
             scores={
                 name: (values[right], values[~right])
-                for name, values in self.rivals.rank(block, sums, rejector.beta).items()
+                for name, values in self.rivals.rank(block, scored.rows.calibrated).items()
             },
+            keyed=keyed,
+            confused=self._confused(labels, scored.prediction, wrong_accepted) if self.pictures else None,
+        )
+
+    def _tally(self, block: Block, labels: Integers, scored: ScoredRows, right: Booleans) -> Tally:
+        # calibration is about the likeliest class, whatever the prediction
+        calibrated, raw = scored.rows.labelled(labels)
+        everything, kept = calibrated.tally(scored.accepted)
+        (uncalibrated,) = raw.tally()
+        cell = scored.accepted * 2 + right
+        with np.errstate(over="ignore"):
+            squared = np.square(scored.ratio)
+        realised = self.application.scoring.loss.realised(scored.prediction, labels)
+        return Tally(
+            uncalibrated=uncalibrated,
+            all=everything,
+            accepted=kept,
+            by_class=np.bincount(labels * 4 + cell, minlength=4 * self.classes).reshape(-1, 4),
+            ratio=Total.of(scored.ratio),
+            ratio_squared=Total.of(squared),
+            by_group=self._by_group(block, scored.prediction, cell),
             masks=_counted(
                 (name, int(number), int(count))
                 for name, rejected in self.rivals.rejected(block).items()
                 for number, count in enumerate(np.bincount(~rejected * 2 + right, minlength=4))
             ),
-            confused=self._confused(block.labels, prediction, accepted & ~right) if self.pictures else None,
-            keyed=None if self.key is None else KeyedRows(block_keys(block, self.key), losses, ~right, accepted),
-            cost=None if costs is None else CostTally.of(costs, block.labels, prediction, losses, accepted),
+            cost=None if realised is None else CostTally.of(realised, scored.loss, scored.accepted),
         )
 
     def _confused(
         self, labels: NDArray[np.int64], prediction: NDArray[np.int64], wrong: NDArray[np.bool_]
     ) -> NDArray[np.int64]:
-        codes: NDArray[np.int64] = labels[wrong].astype(np.int64) * self.rejector.classes + prediction[wrong]
+        codes: NDArray[np.int64] = labels[wrong].astype(np.int64) * self.classes + prediction[wrong]
         return codes
 
     def _by_group(

@@ -12,12 +12,14 @@ from drrej.core.fingerprint import overlaps
 from drrej.core.guarantees import Certified, Looks, best_look, certified_coverage, fixed_sequence, sgr, split_delta
 from drrej.core.intervals import CONFIDENCE, exact_decimal
 from drrej.core.thresholds import METHODS, Rule, choose_cutoff, cutoff_after
-from drrej.data import Dump
+from drrej.data.dump import Dump
 from drrej.documents.rejector import Bound, GroupThreshold, Ratio, Rejector, RuleRecord, Threshold
 from drrej.engines.threads import Pass
 from drrej.errors import Infeasible, OptionError
-from drrej.pipeline.common import Losses, Source, collect_losses
-from drrej.pipeline.groups import Grouping, check_columns
+from drrej.pipeline.groups import Grouping
+from drrej.pipeline.losses import Losses, collect_losses
+from drrej.pipeline.scoring import Scoring
+from drrej.pipeline.source import Source
 
 REJECT_ALL = -1.0
 """A cutoff below every loss."""
@@ -91,11 +93,9 @@ def uncertified_groups(rejector: Rejector) -> list[str]:
 
 
 def _collect(source: Source, dump: Dump, rejector: Rejector, labelled: bool, options: ThresholdOptions) -> Losses:
-    grouping = None if options.by is None else Grouping(options.by, rejector.class_names, rejector.classes)
-    columns = () if grouping is None else grouping.columns
-    check_columns(dump, columns, "`by`")
-    run = Pass("choosing", labelled, keep=columns)
-    return collect_losses(source, dump, rejector, rejector.need_ratio().row_loss, run, grouping)
+    grouping = None if options.by is None else Grouping(options.by, rejector, dump)
+    scoring = Scoring(rejector, rejector.need_ratio().loss, dump)
+    return collect_losses(source, dump, scoring, Pass("choosing", labelled), grouping)
 
 
 def _check_fresh(rejector: Rejector, losses: Losses, rule: Rule, options: ThresholdOptions) -> bool | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -12,29 +12,28 @@ from drrej.core.drift import loss_shift, mean_ratio
 from drrej.core.exact import Total
 from drrej.core.losses.plain import zero_one_loss
 from drrej.core.types import Floats
-from drrej.data import Block
+from drrej.data.dump import Block
 from drrej.documents.rejector import Rejector
 from drrej.engines.threads import Pass, map_blocks
-from drrej.pipeline.common import Source
+from drrej.pipeline.application import Application
 from drrej.pipeline.figures import coverage_figure
-from drrej.pipeline.groups import Decision, OnUnseen
+from drrej.pipeline.groups import OnUnseen
 from drrej.pipeline.pictures import loss_histogram
-from drrej.pipeline.scoring import score
+from drrej.pipeline.source import Source
 
 
 @dataclass(frozen=True)
-class _Look:
-    losses: Floats
-    accepted: int
-    doubt: Total
-    doubt_accepted: Total
-    ratio: Total
-    ratio_squared: Total
+class _Sums:
+    """What is added up over blocks: accepted rows, 1 - max p of all and of accepted rows, ratios and their squares."""
 
-    def __add__(self, other: _Look) -> _Look:
-        """Sums; losses stay with the blocks."""
-        return _Look(
-            self.losses,
+    accepted: int = 0
+    doubt: Total = field(default_factory=Total)
+    doubt_accepted: Total = field(default_factory=Total)
+    ratio: Total = field(default_factory=Total)
+    ratio_squared: Total = field(default_factory=Total)
+
+    def __add__(self, other: _Sums) -> _Sums:
+        return _Sums(
             self.accepted + other.accepted,
             self.doubt + other.doubt,
             self.doubt_accepted + other.doubt_accepted,
@@ -49,33 +48,26 @@ def unlabelled_figures(
     """The figures of a report on rows without labels."""
     dump = source.open(rejector, labelled=False)
     ratio = rejector.need_ratio()
-    loss, density = ratio.row_loss, ratio.density
-    loss.check(dump.schema.names, dump.parts[0].name)
-    decision = Decision(rejector, dump, on_unseen)
+    application = Application(rejector, dump, on_unseen)
 
-    def look(block: Block) -> _Look:
-        scores = score(block, rejector, loss)
-        losses = scores.losses
-        accepted = decision.accepts(block, losses, scores.prediction)
-        doubt = zero_one_loss(scores.sums.at[0])
+    def of_block(block: Block) -> tuple[_Sums, Floats]:
+        scored = application(block)
+        doubt = zero_one_loss(scored.rows.calibrated.sums)
         with np.errstate(over="ignore"):
-            rho = density.ratio(losses)
-            squared = np.square(rho)
-        return _Look(
-            losses,
-            int(np.count_nonzero(accepted)),
+            squared = np.square(scored.ratio)
+        sums = _Sums(
+            int(np.count_nonzero(scored.accepted)),
             Total.of(doubt),
-            Total.of(doubt[accepted]),
-            Total.of(rho),
+            Total.of(doubt[scored.accepted]),
+            Total.of(scored.ratio),
             Total.of(squared),
         )
+        return sums, scored.loss
 
-    run = Pass("evaluating", labelled=False, keep=(*decision.columns, *loss.columns))
-    blocks = list(map_blocks(dump, look, run, source.engine, source.notes))
-    points = RankedLosses.of(np.concatenate([block.losses for block in blocks]), np.empty(0))
-    merged = blocks[0]
-    for block in blocks[1:]:
-        merged = merged + block
+    run = Pass("evaluating", labelled=False, keep=application.columns)
+    blocks = list(map_blocks(dump, of_block, run, source.engine, source.notes))
+    points = RankedLosses.of(np.concatenate([losses for _, losses in blocks]), np.empty(0))
+    merged = sum((sums for sums, _ in blocks), _Sums())
     rows, accepted = points.rows, merged.accepted
     return {
         **({"pictures": {"losses": loss_histogram(points, labelled=False)}} if pictures else {}),

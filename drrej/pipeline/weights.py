@@ -13,16 +13,17 @@ from drrej._version import __version__
 from drrej.core.dro import WorstCase, worst_case, worst_case_in_ball
 from drrej.core.fingerprint import RowHashes
 from drrej.core.intervals import json_number
-from drrej.core.losses.rowloss import FITTED, RowLoss
-from drrej.data import Block, Dump
+from drrej.core.losses import Loss
+from drrej.data.dump import Block, Dump
 from drrej.documents.rejector import Rejector
 from drrej.engines.threads import Pass, map_blocks
 from drrej.errors import OptionError
 from drrej.outputs.files import OutputFile
 from drrej.outputs.masks import OneMask, check_names
-from drrej.pipeline.common import Source, collect_losses
 from drrej.pipeline.fit import RatioOptions
-from drrej.pipeline.scoring import score
+from drrej.pipeline.losses import collect_losses
+from drrej.pipeline.scoring import Scoring
+from drrej.pipeline.source import Source
 
 FORMAT = "drrej-weights/1"
 """1: the first format."""
@@ -44,24 +45,17 @@ def weights(
     """
     if radius is not None and not (math.isfinite(radius) and radius > 0):
         raise OptionError(f"`radius={radius:g}`: it must be a finite number above 0")
-    loss = row_loss(options)
     dump = source.open(rejector, labelled=False)
-    kept = kept_columns(dump, keep, loss)
-    found = collect_losses(source, dump, rejector, loss, Pass("weighing", labelled=False))
+    scoring = Scoring(rejector, options.given_loss, dump)
+    kept = kept_columns(dump, keep, scoring.loss)
+    found = collect_losses(source, dump, scoring, Pass("weighing", labelled=False))
     if radius is None:
         worst = worst_case(found.values, options.alpha, options.lam)
     else:
         worst = worst_case_in_ball(found.values, options.alpha, radius)
     if output is not None:
-        _write(source, dump, rejector, loss, worst, kept, output)
-    return summary(worst, found.values, loss.name, found.hashes)
-
-
-def row_loss(options: RatioOptions) -> RowLoss:
-    """The loss of the options, which must not need a fit."""
-    if options.loss in FITTED:
-        raise OptionError(f"`loss={options.loss}` has to be fitted; use log, zero-one, brier, cost or column")
-    return RowLoss(options.loss, costs=options.costs, column=options.loss_column)
+        _write(source, dump, scoring, worst, kept, output)
+    return summary(worst, found.values, scoring.loss.name, found.hashes)
 
 
 def summary(
@@ -89,7 +83,7 @@ def summary(
     }
 
 
-def kept_columns(dump: Dump, keep: Sequence[str] | None, loss: RowLoss) -> tuple[str, ...]:
+def kept_columns(dump: Dump, keep: Sequence[str] | None, loss: Loss) -> tuple[str, ...]:
     """The columns of the dump that go beside the weights (not a loss column that has the name of the output's)."""
     others = [name for name in dump.other_columns if name != "loss" or name not in loss.columns]
     names = tuple(others if keep is None else keep)
@@ -100,8 +94,7 @@ def kept_columns(dump: Dump, keep: Sequence[str] | None, loss: RowLoss) -> tuple
 def _write(
     source: Source,
     dump: Dump,
-    rejector: Rejector,
-    loss: RowLoss,
+    scoring: Scoring,
     worst: WorstCase,
     keep: tuple[str, ...],
     output: OutputFile,
@@ -110,12 +103,12 @@ def _write(
     schema = pa.schema([*(dump.schema.field(name) for name in keep), *own])
 
     def of_block(block: Block) -> tuple[Any, pa.RecordBatch]:
-        losses = score(block, rejector, loss).losses
+        losses = scoring(block).loss
         columns = [block.columns.column(name) for name in keep]
         columns += [pa.array(losses), pa.array(worst.weights(losses))]
         return block.part, pa.RecordBatch.from_arrays(columns, schema=schema)
 
-    run = Pass("writing", labelled=False, keep=(*keep, *loss.columns))
+    run = Pass("writing", labelled=False, keep=(*keep, *scoring.columns))
     with OneMask(output.path, output.target, schema) as writer:
         for part, batch in map_blocks(dump, of_block, run, source.engine):
             writer.write(part, batch)

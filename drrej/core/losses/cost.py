@@ -8,50 +8,78 @@ in float64 from its own contiguous memory, so its bits do not depend on its neig
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from drrej.core.calibrators import View
+from drrej.core.errors import OptionError
 from drrej.core.kernels import row_dots
-from drrej.core.types import AnyFloats, Floats
+from drrej.core.losses.base import Loss, Scored
+from drrej.core.types import Floats, Integers
 
 _CHUNK_VALUES = 1 << 16
 
 
 @dataclass(frozen=True)
-class CostMatrix:
-    """Costs by true class (row) and action (column), one action per class."""
+class CostLoss(Loss):
+    """Costs by true class (row) and action (column), one action per class.
 
-    rows: tuple[tuple[float, ...], ...]
+    >>> CostLoss(((0.0, 1.0), (5.0, 0.0))).bound(2)
+    1.0
+    """
+
+    name: ClassVar[str] = "cost"  # type: ignore[misc]  # the same for all of them
+
+    costs: tuple[tuple[float, ...], ...]
+
+    @property
+    def words(self) -> str:
+        """What it is."""
+        return "the expected cost of the least costly action, which is the prediction"
 
     @cached_property
     def by_action(self) -> Floats:
         """C transposed, contiguous: the costs of an action."""
-        return np.ascontiguousarray(np.array(self.rows, dtype=np.float64).T)
+        return np.ascontiguousarray(np.array(self.costs, dtype=np.float64).T)
 
-    def least(self, logits: AnyFloats, beta: float) -> tuple[NDArray[np.int64], Floats]:
+    def of(self, rows: View, columns: Mapping[str, Floats]) -> Scored:
         """The least costly action of each row (the first of equals) and its expected cost."""
-        rows, classes = logits.shape
-        actions, losses = np.empty(rows, np.int64), np.empty(rows)
+        count, classes = rows.scores.shape
+        actions, losses = np.empty(count, np.int64), np.empty(count)
         step = max(1, _CHUNK_VALUES // classes)
         with np.errstate(invalid="ignore", over="ignore", under="ignore"):
-            for start in range(0, rows, step):
+            for start in range(0, count, step):
                 part = slice(start, start + step)
-                scores = np.array(logits[part], dtype=np.float64, order="C")
-                powers = np.exp((scores - scores.max(axis=1, keepdims=True)) * beta)
+                powers = rows.powers(part)
                 costs = np.stack([row_dots(powers, costs[None]) for costs in self.by_action])
                 actions[part] = costs.argmin(axis=0)
                 losses[part] = costs.min(axis=0) / row_dots(powers, None)
-        return actions, losses
-
-    def realised(self, labels: NDArray[np.int64], actions: NDArray[np.int64]) -> Floats:
-        """The cost of each row's action, given its true class."""
-        realised: Floats = self.by_action[actions, labels]
-        return realised
+        return Scored(actions, losses)
 
     @property
-    def bound(self) -> float:
+    def is_cost(self) -> bool:
+        """It is."""
+        return True
+
+    def realised(self, prediction: Integers, labels: Integers) -> Floats:
+        """The cost of each row's action, given its true class."""
+        realised: Floats = self.by_action[prediction, labels]
+        return realised
+
+    def bound(self, classes: int) -> float:
         """No expected cost of the best action exceeds the smallest worst cost of any action."""
         return float(self.by_action.max(axis=1).min())
+
+    def check(self, classes: int) -> None:
+        """The matrix must be square, with a row for each class."""
+        if len(self.costs) != classes or any(len(row) != classes for row in self.costs):
+            raise OptionError(f"`cost_matrix`: it is for {len(self.costs)} classes but the rejector has {classes}")
+
+    @property
+    def arguments(self) -> dict[str, str]:
+        """The parameters of a fit that ask for it."""
+        return {"loss": self.name, "cost_matrix": "COSTS"}

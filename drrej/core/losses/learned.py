@@ -7,7 +7,7 @@ The log-odds of an error are linear in a few features of the calibrated logits,
 where `base` is the log-odds (zero-one) or logarithm (others) of a plain loss. Slope and intercept are free; the weights
 and the class intercepts are drawn towards 0 by a ridge penalty. An infinite penalty leaves a rising function of the
 plain loss, that is its order of rows, so the penalty decides how far the learned order may leave the plain one;
-it is chosen by cross-validation (see `drrej.core.choice`).
+it is chosen by cross-validation (see `core.choice`).
 
 Working in log-odds keeps the relative precision of tiny losses. Every feature but `base` is held within the range it
 had on the fitted rows, so a strange row cannot be carried away by it.
@@ -16,25 +16,23 @@ had on the fitted rows, so a strange row cannot be carried away by it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from drrej.core.kernels import GapSums
-from drrej.core.losses.plain import LOSSES
-from drrej.core.types import Floats
+from drrej.core.calibrators import View
+from drrej.core.errors import OptionError
+from drrej.core.kernels import GapSums, Need
+from drrej.core.losses.base import Loss, Scored
+from drrej.core.losses.plain import PLAIN
+from drrej.core.types import Floats, Integers
 
-NEEDS = "vt"
+NEEDS = Need.V | Need.T
 """The sums that the features are computed from."""
 
-_WEAK = 1e-2
-_MIN_SLOPE = 1e-3
 _BEND = 20.0
-_MOST_STEPS = 50
-_TOLERANCE = 1e-8
-"""Newton decrement (about twice the log-likelihood still to be gained) at which a fit is done."""
 
 
 def _log(values: Floats) -> Floats:
@@ -80,7 +78,7 @@ FEATURES: dict[str, Callable[[GapSums, int], Floats]] = {
 
 def base_values(loss: str, sums: GapSums) -> Floats:
     """The feature that carries the order of a plain loss: the log-odds of the zero-one loss, ln L' of others."""
-    return _log(sums.s) if loss == "zero-one" else _log(LOSSES[loss].expected(sums))
+    return _log(sums.s) if loss == "zero-one" else _log(PLAIN[loss].expected(sums))
 
 
 @dataclass(frozen=True)
@@ -93,7 +91,7 @@ class Feature:
 
 
 @dataclass(frozen=True)
-class LearnedLoss:
+class ErrorModel:
     """A fitted model, small enough for the rejector document. `strength` None: infinite, the order of `base`."""
 
     base: str
@@ -104,12 +102,11 @@ class LearnedLoss:
     class_intercepts: tuple[float, ...]
 
     @property
-    def needs(self) -> str:
+    def needs(self) -> Need:
         """The sums it is computed from."""
-        extra = NEEDS if self.features else ""
-        return "".join(sorted(set(LOSSES[self.base].needs + extra)))
+        return PLAIN[self.base].needs | (NEEDS if self.features else Need.NOTHING)
 
-    def losses(self, sums: GapSums, prediction: NDArray[np.int64], classes: int) -> Floats:
+    def losses(self, sums: GapSums, prediction: Integers, classes: int) -> Floats:
         """L' of each row."""
         eta = base_values(self.base, sums)
         eta *= self.slope
@@ -123,206 +120,55 @@ class LearnedLoss:
         return error_probability(eta)
 
 
+@dataclass(frozen=True)
+class LearnedLoss(Loss):
+    """The probability of an error by a fitted model."""
+
+    name: ClassVar[str] = "learned"  # type: ignore[misc]  # the same for all of them
+
+    learned: ErrorModel
+
+    @property
+    def needs(self) -> Need:
+        """The gap sums it is computed from."""
+        return self.learned.needs
+
+    @property
+    def words(self) -> str:
+        """What it is."""
+        return "the probability of an error, learned from labelled rows"
+
+    def of(self, rows: View, columns: Mapping[str, Floats]) -> Scored:
+        """The class of the largest score, and the probability that it is wrong."""
+        return Scored(rows.prediction, self.learned.losses(rows.sums, rows.prediction, rows.classes))
+
+    def bound(self, classes: int) -> float:
+        """A probability is at most 1."""
+        return 1.0
+
+    def details(self) -> list[str]:
+        """The model as a formula."""
+        model = self.learned
+        if model.strength is None:
+            return [f"learned: cross-validation left the order of '{model.base}'; only the probabilities were fitted"]
+        weights = ", ".join(f"{name} {feature.weight:+.3g}" for name, feature in model.features.items())
+        low, high = min(model.class_intercepts), max(model.class_intercepts)
+        return [
+            f"learned: log-odds of an error = {model.intercept:.3g} {model.slope:+.3g} x '{model.base}', {weights}; "
+            f"predicted classes from {low:+.3g} to {high:+.3g}; penalty {model.strength:g}, by cross-validation"
+        ]
+
+    def check(self, classes: int) -> None:
+        """The model must be of known parts, and for these classes."""
+        model = self.learned
+        known = model.base in PLAIN and set(model.features) <= set(FEATURES)
+        if not known or len(model.class_intercepts) not in (0, classes):
+            raise OptionError(f"`loss=learned`: the model is not one for {classes} classes")
+
+
 def error_probability(eta: Floats) -> Floats:
     """1 / (1 + e^-eta); keeps its relative precision however small it is."""
     with np.errstate(over="ignore", under="ignore"):
         odds = np.exp(-np.abs(eta))
         probability: Floats = np.where(eta < 0, odds, 1.0) / (1.0 + odds)
     return probability
-
-
-@dataclass(frozen=True)
-class LearningRows:
-    """Labelled rows as the model sees them: `base` per plain loss, features (feature x row), prediction, outcome."""
-
-    base: dict[str, Floats]
-    features: Floats
-    prediction: NDArray[np.int64]
-    wrong: NDArray[np.bool_]
-    classes: int
-
-    @classmethod
-    def of(cls, sums: GapSums, prediction: NDArray[np.int64], wrong: NDArray[np.bool_], classes: int) -> LearningRows:
-        """From the sums of a block, all plain losses' needs and `NEEDS` included."""
-        return cls(
-            {name: base_values(name, sums) for name in LOSSES},
-            np.stack([feature(sums, classes) for feature in FEATURES.values()]),
-            prediction,
-            wrong,
-            classes,
-        )
-
-    @property
-    def rows(self) -> int:
-        """Number of rows."""
-        return int(self.wrong.size)
-
-    def take(self, rows: NDArray[np.intp]) -> LearningRows:
-        """Some of the rows, in the given order."""
-        return LearningRows(
-            {name: values[rows] for name, values in self.base.items()},
-            self.features[:, rows],
-            self.prediction[rows],
-            self.wrong[rows],
-            self.classes,
-        )
-
-    @classmethod
-    def join(cls, parts: list[LearningRows]) -> LearningRows:
-        """The rows of several blocks."""
-        return cls(
-            {name: np.concatenate([part.base[name] for part in parts]) for name in parts[0].base},
-            np.concatenate([part.features for part in parts], axis=1),
-            np.concatenate([part.prediction for part in parts]),
-            np.concatenate([part.wrong for part in parts]),
-            parts[0].classes,
-        )
-
-
-class Learner:
-    """Fits the model to rows, for one plain loss, at one strength after another (each starts where the last ended)."""
-
-    def __init__(self, rows: LearningRows, base: str) -> None:
-        self.rows = rows
-        self.base = base
-        self.low, self.high = _finite_range(rows.features)
-        clipped = np.clip(rows.features, self.low[:, None], self.high[:, None])
-        self.center = clipped.mean(axis=1)
-        spread = clipped.std(axis=1)
-        self.used = spread > 1e-9 * np.maximum(np.abs(self.center), 1.0)
-        self.scale = np.where(self.used, spread, 1.0)
-        features = ((clipped - self.center[:, None]) / self.scale[:, None])[self.used]
-        # A row that cannot be wrong (s underflown to 0) has a base of -inf; it says nothing about the slope.
-        main = np.maximum(rows.base[base], -1e3)
-        self.inputs: Floats = np.concatenate([np.ones((1, rows.rows)), main[None], features])
-        self.start: Floats | None = None
-
-    def fit(self, strength: float | None) -> LearnedLoss:
-        """The model at a strength of the penalty (None: infinite)."""
-        free = np.concatenate([self.inputs[:2], self.inputs[2:] if strength is not None else self.inputs[:0]])
-        problem = _Ridge(free, self.rows, strength)
-        start = self.start if self.start is not None and self.start.size == problem.count else problem.center
-        theta = problem.solve(start)
-        if theta[1] < _MIN_SLOPE:  # the order of the base would be turned round: hold it and fit the rest
-            theta = problem.solve(start, slope=_MIN_SLOPE)
-        self.start = theta
-        return self._model(theta, strength, free.shape[0] - 2)
-
-    def _model(self, theta: Floats, strength: float | None, free: int) -> LearnedLoss:
-        weights = np.zeros(self.used.size)
-        if free:
-            weights[self.used] = theta[2 : 2 + free]
-        weights = weights / self.scale
-        features = {
-            name: Feature(float(weights[i]), float(self.low[i]), float(self.high[i]))
-            for i, name in enumerate(FEATURES)
-            if free and self.used[i]
-        }
-        return LearnedLoss(
-            base=self.base,
-            strength=strength,
-            intercept=float(theta[0] - np.sum(weights * self.center)),
-            slope=float(theta[1]),
-            features=features,
-            class_intercepts=tuple(map(float, theta[2 + free :])),
-        )
-
-
-class _Ridge:
-    """The penalised log-likelihood of an error, convex in theta = (intercept, slope, weights, class intercepts).
-
-    Sums over rows avoid BLAS, whose results depend on the number of threads.
-    """
-
-    def __init__(self, inputs: Floats, rows: LearningRows, strength: float | None) -> None:
-        self.inputs = inputs
-        self.prediction = rows.prediction
-        self.wrong = rows.wrong.astype(np.float64)
-        self.size = inputs.shape[0]
-        self.classes = 0 if strength is None else rows.classes
-        self.count = self.size + self.classes
-        self.penalty = np.full(self.count, strength or 0.0)
-        self.penalty[:2] = _WEAK
-        self.center = np.zeros(self.count)
-        self.center[1] = 1.0
-
-    def _eta(self, theta: Floats) -> Floats:
-        eta: Floats = np.einsum("i,ij->j", theta[: self.size], self.inputs)
-        if self.classes:
-            eta += theta[self.size :][self.prediction]
-        return eta
-
-    def _value(self, theta: Floats) -> float:
-        eta = self._eta(theta)
-        away = theta - self.center
-        return float(np.sum(np.logaddexp(0.0, eta) - self.wrong * eta) + 0.5 * np.sum(self.penalty * away * away))
-
-    def _by_class(self, values: Floats) -> Floats:
-        sums: Floats = np.bincount(self.prediction, values, minlength=self.classes).astype(np.float64, copy=False)
-        return sums
-
-    def solve(self, start: Floats, slope: float | None = None) -> Floats:
-        """Newton's method, halving steps that do not descend; `slope` holds that coefficient."""
-        theta = start.copy()
-        if slope is not None:
-            theta[1] = slope
-        value = self._value(theta)
-        for _ in range(_MOST_STEPS):
-            step, decrement = self._step(theta, held=slope is not None)
-            if decrement <= _TOLERANCE:
-                break
-            length = 1.0
-            while (tried := self._value(theta - length * step)) > value and length > 1e-6:
-                length /= 2.0
-            theta = theta - length * step
-            value = tried
-        return theta
-
-    def _step(self, theta: Floats, held: bool) -> tuple[Floats, float]:
-        """The Newton step; the classes' part of the Hessian is diagonal, so only the small rest has to be solved."""
-        from scipy.linalg import solve
-
-        probability = error_probability(self._eta(theta))
-        residual = probability - self.wrong
-        pull = self.penalty * (theta - self.center)
-        weighted = self.inputs * (probability * (1.0 - probability))
-        gradient = np.einsum("ij,j->i", self.inputs, residual) + pull[: self.size]
-        matrix = np.einsum("ik,jk->ij", weighted, self.inputs) + np.diag(self.penalty[: self.size])
-        full = gradient.copy()
-        if self.classes:
-            class_gradient = self._by_class(residual) + pull[self.size :]
-            diagonal = self._by_class(weighted[0]) + self.penalty[self.size :]
-            cross = np.stack([self._by_class(row) for row in weighted])
-            matrix = matrix - np.einsum("ik,jk->ij", cross / diagonal, cross)
-            full = full - np.einsum("ik,k->i", cross, class_gradient / diagonal)
-        if held:
-            matrix[1], matrix[:, 1], matrix[1, 1] = 0.0, 0.0, 1.0
-            full[1] = gradient[1] = 0.0
-        step: Floats = solve(matrix, full, assume_a="pos")
-        decrement = float(np.sum(step * gradient))
-        if self.classes:
-            class_step = (class_gradient - np.einsum("ik,i->k", cross, step)) / diagonal
-            decrement += float(np.sum(class_step * class_gradient))
-            step = np.concatenate([step, class_step])
-        return step, decrement
-
-
-def predict(model: LearnedLoss, rows: LearningRows) -> Floats:
-    """Log-odds of an error of rows that were prepared for learning."""
-    eta = model.slope * rows.base[model.base] + model.intercept
-    for i, name in enumerate(FEATURES):
-        if name in model.features:
-            feature = model.features[name]
-            eta += np.clip(rows.features[i], feature.low, feature.high) * feature.weight
-    if model.class_intercepts:
-        eta += np.asarray(model.class_intercepts)[rows.prediction]
-    return eta
-
-
-def _finite_range(features: Floats) -> tuple[Floats, Floats]:
-    """The range of each feature over its finite values (a class of probability 0 makes a distance infinite)."""
-    finite = np.isfinite(features)
-    low = np.min(features, axis=1, where=finite, initial=np.inf)
-    high = np.max(features, axis=1, where=finite, initial=-np.inf)
-    none = ~finite.any(axis=1)
-    return np.where(none, 0.0, low), np.where(none, 0.0, high)

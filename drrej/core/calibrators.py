@@ -1,0 +1,117 @@
+"""Calibrators: from the logits of a row to the scores that its probabilities are made of.
+
+What the other rooms see of a calibrator are `Rows`: predictions, gap sums, and the few further figures that losses,
+scores and reports are computed from. How the scores came about, by a temperature or otherwise, stays in here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from drrej.core.calibration import LabelledRows
+from drrej.core.kernels import GapSums, Need, block_sums, label_gaps
+from drrej.core.types import AnyFloats, Floats, Integers, Precision
+
+
+@dataclass(frozen=True)
+class View:
+    """Rows of scores at one scale; a class has the probability softmax(beta * scores).
+
+    `largest` is the largest score of a row, `prediction` its class (the first of equals).
+    """
+
+    scores: AnyFloats
+    beta: float
+    prediction: Integers
+    largest: Floats
+    known_sums: GapSums | None
+
+    @property
+    def sums(self) -> GapSums:
+        """The gap sums, where they were asked for."""
+        assert self.known_sums is not None
+        return self.known_sums
+
+    @property
+    def classes(self) -> int:
+        """Number of classes."""
+        return int(self.scores.shape[1])
+
+    def label_gaps(self, labels: Integers) -> Floats:
+        """How far the label's score lies below the largest, before the scale."""
+        return label_gaps(self.scores, labels, self.largest)
+
+    def labelled(self, labels: Integers, gaps: Floats | None = None) -> LabelledRows:
+        """What calibration figures need of each row; `gaps` are its `label_gaps` where they are known."""
+        with np.errstate(invalid="ignore", over="ignore"):
+            scaled: Floats = self.beta * (self.label_gaps(labels) if gaps is None else gaps)
+        return LabelledRows(self.sums, scaled, self.prediction == labels)
+
+    def runner_up(self) -> Floats:
+        """e^u of the second largest score: its probability relative to the largest."""
+        place = self.classes - 2
+        second = np.partition(self.scores, place, axis=1)[:, place].astype(np.float64)
+        with np.errstate(invalid="ignore", over="ignore", under="ignore"):
+            relative: Floats = np.exp(self.beta * (second - self.largest))
+        return relative
+
+    def energy(self) -> Floats:
+        """-T log sum exp(scores / T)."""
+        energy: Floats = -(self.largest + np.log1p(self.sums.s) / self.beta)
+        return energy
+
+    def powers(self, part: slice) -> Floats:
+        """e^u of some rows, all classes: probabilities up to a factor. In float64, so a row's bits are its own."""
+        scores = np.array(self.scores[part], dtype=np.float64, order="C")
+        with np.errstate(invalid="ignore", over="ignore", under="ignore"):
+            powers: Floats = np.exp((scores - scores.max(axis=1, keepdims=True)) * self.beta)
+        return powers
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of logits before (`raw`) and after calibration."""
+
+    calibrated: View
+    raw: View
+
+    def labelled(self, labels: Integers) -> tuple[LabelledRows, LabelledRows]:
+        """What calibration figures need of each row, after and before calibration."""
+        gaps = self.raw.label_gaps(labels)
+        shared = self.calibrated.scores is self.raw.scores
+        return self.calibrated.labelled(labels, gaps if shared else None), self.raw.labelled(labels, gaps)
+
+
+class Calibrator(Protocol):
+    """Turns logits into calibrated scores."""
+
+    def rows(self, logits: AnyFloats, needs: Need, precision: Precision, raw: Need | None = None) -> Rows:
+        """The rows with the gap sums that are needed after calibration and, unless None, before it."""
+
+
+@dataclass(frozen=True)
+class Temperature:
+    """Logits divided by T.
+
+    >>> rows = Temperature(2.0).rows(np.array([[2.0, 0.0]]), Need.NOTHING, "auto")
+    >>> np.exp(-1.0) == rows.calibrated.sums.s
+    array([ True])
+    """
+
+    temperature: float
+
+    def rows(self, logits: AnyFloats, needs: Need, precision: Precision, raw: Need | None = None) -> Rows:
+        """See `Calibrator`. Both scales share the search for the largest logit, and the gaps to it."""
+        beta = 1.0 / self.temperature
+        betas, wanted = ([beta], [needs]) if raw is None else ([beta, 1.0], [needs, raw])
+        sums = block_sums(logits, betas, wanted, precision)
+        top = sums.prediction, sums.largest
+        as_given = None if raw is None else sums.at[1]
+        return Rows(View(logits, beta, *top, sums.at[0]), View(logits, 1.0, *top, as_given))
+
+
+IDENTITY = Temperature(1.0)
+"""Logits as they are."""

@@ -1,0 +1,91 @@
+"""A rejector applied to a dump: the only place where a row is accepted or rejected."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from drrej.core.calibrators import Rows
+from drrej.core.kernels import Need
+from drrej.core.ratio import DensityRatio
+from drrej.core.types import Booleans, Floats, Integers
+from drrej.data.dump import Block, Dump
+from drrej.documents.rejector import Rejector
+from drrej.errors import DumpError
+from drrej.pipeline.groups import Grouping, OnUnseen
+from drrej.pipeline.scoring import ScoredBlock, Scoring
+
+
+@dataclass(frozen=True)
+class ScoredRows:
+    """What a rejector makes of each row of a block.
+
+    `rows` is what the predictions and losses come from; bad rows have placeholders there and are never accepted.
+    """
+
+    prediction: Integers
+    loss: Floats
+    accepted: Booleans
+    rows: Rows
+    density: DensityRatio
+
+    @cached_property
+    def ratio(self) -> Floats:
+        """The density ratio."""
+        return self.density.ratio(self.loss)
+
+
+class Application:
+    """Applies a finished rejector to the blocks of a dump.
+
+    Made before any work: it knows the columns it needs besides logits and labels and raises when one is missing.
+    `needs` and `raw` ask for more gap sums, see `Scoring`.
+    """
+
+    def __init__(
+        self,
+        rejector: Rejector,
+        dump: Dump,
+        on_unseen: OnUnseen = "error",
+        needs: Need = Need.NOTHING,
+        raw: Need | None = None,
+    ) -> None:
+        ratio, threshold = rejector.need_ratio(), rejector.need_threshold()
+        self.rejector = rejector
+        self.density = ratio.density
+        self.scoring = Scoring(rejector, ratio.loss, dump, needs, raw)
+        self.threshold = threshold
+        self.on_unseen = on_unseen
+        self.grouping = None
+        if threshold.by is not None:
+            self.grouping = Grouping(threshold.by, rejector, dump, "the threshold's groups")
+        self.columns = (*self.scoring.columns, *(() if self.grouping is None else self.grouping.columns))
+        self._cutoffs = {
+            group.group: np.inf if group.cutoff is None else group.cutoff for group in threshold.groups or ()
+        }
+
+    def __call__(self, block: Block) -> ScoredRows:
+        """Score and decide the rows of a block; reports bad rows."""
+        scored = self.scoring(block)
+        accepted = self._accepted(block, scored)
+        if block.bad.any():
+            accepted = accepted & ~block.bad
+        return ScoredRows(scored.prediction, scored.loss, accepted, scored.rows, self.density)
+
+    def _accepted(self, block: Block, scored: ScoredBlock) -> Booleans:
+        if self.grouping is None:
+            return self.threshold.accepts(scored.loss)
+        numbers, names = self.grouping.of(block, scored.prediction)
+        cutoffs = np.array([self._cutoffs.get(name, np.nan) for name in names])[numbers]
+        unseen = np.isnan(cutoffs) & ~block.bad
+        if self.on_unseen == "error" and unseen.any():
+            row = int(np.argmax(unseen))
+            raise DumpError(
+                f"{block.part.name}: row {block.row_numbers()[row]} (counted from 0) is of the group "
+                f"{self.grouping.by} = '{names[numbers[row]]}', for which the rejector has no threshold; "
+                "use `on_unseen_group=reject`, or choose the threshold again on rows of every group"
+            )
+        accepted: Booleans = scored.loss < cutoffs
+        return accepted

@@ -1,0 +1,69 @@
+"""A dump to read, opened as a rejector remembers it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from drrej.core.types import Precision
+from drrej.data.dump import Dump, DumpOptions
+from drrej.data.opening import open_dump
+from drrej.data.sources import Spools
+from drrej.documents.rejector import Columns, Rejector
+from drrej.engines.threads import Engine, Notes
+from drrej.errors import DumpError
+
+
+@dataclass(frozen=True)
+class Source:
+    """A dump to read: a path, or several, and how to read it."""
+
+    paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+    options: DumpOptions = field(default_factory=DumpOptions)
+    engine: Engine = field(default_factory=Engine)
+    notes: Notes = field(default_factory=Notes)
+    spools: Spools = field(default_factory=dict)
+
+    @property
+    def arguments(self) -> list[str]:
+        """The paths, globs and URIs that were named."""
+        named = [self.paths] if isinstance(self.paths, (str, os.PathLike)) else self.paths
+        return [os.fspath(path) for path in named]
+
+    def open(self, rejector: Rejector | None, labelled: bool) -> Dump:
+        """Open it; what the options leave open is taken from the rejector."""
+        options = self.options
+        if rejector is not None:
+            options = replace(
+                options,
+                logits=options.logits or rejector.columns.logits,
+                label=options.label or rejector.columns.label,
+                input=options.input or rejector.input,
+                binary=rejector.binary if options.binary is None else options.binary,
+                classes=options.classes or rejector.class_names,
+            )
+        dump = open_dump(self.arguments, options, labelled, self.spools)
+        if rejector is not None and dump.classes != rejector.classes:
+            raise DumpError(
+                f"{dump.parts[0].name}: column '{dump.columns.pattern}' has {dump.classes} scores per row but the "
+                f"rejector was made for {rejector.classes} classes; is it the same model?"
+            )
+        return dump
+
+    def new_rejector(self, dump: Dump, precision: Precision) -> Rejector:
+        """A rejector that has nothing yet but remembers how this dump is read."""
+        return Rejector(
+            classes=dump.classes,
+            input=dump.input,
+            columns=Columns(dump.columns.pattern, self.options.label or dump.label),
+            class_names=dump.names,
+            binary=dump.binary,
+            precision=precision,
+        )
+
+
+def no_labels(dump: Dump) -> DumpError:
+    """The error of a dump none of whose rows has a label."""
+    where = f" in {dump.join.file}" if dump.join else ""
+    return DumpError(f"{dump.parts[0].name}: no row has a label{where}")
