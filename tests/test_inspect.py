@@ -11,7 +11,7 @@ import reference
 from conftest import fail, make_model, run_drrej, source, succeed, write_dump
 
 from drrej import DumpError, RejectorError
-from drrej.pipeline.inspect import describe
+from drrej.cli.inspect import describe
 
 
 def look(path: str | Path, **options: object) -> str:

@@ -77,10 +77,8 @@ def evaluate(
             "--task", metavar="TASK", help="classification or regression: check that the rejector is for it."
         ),
     ] = None,
-    prediction: Annotated[
-        str | None, options.regression("--prediction", metavar="COL", help="The predicted value.")
-    ] = None,
-    target: Annotated[str | None, options.regression("--target", metavar="COL", help="The true value.")] = None,
+    prediction: options.PredictionColumn = None,
+    target: options.TargetColumn = None,
     logits: options.Logits = None,
     label: options.Label = None,
     labels_from: options.LabelsFrom = None,
@@ -99,6 +97,7 @@ def evaluate(
     """
     from drrej.outputs.files import OutputFile
     from drrej.pipeline.evaluate import evaluate as step
+    from drrej.pipeline.regression import evaluate_regression
 
     reading = Reading(logits, label, labels_from, join_on, on_missing_label, input, binary, classes)
     judging = Judging(gate, metric, bootstrap, seed, by, no_labels)
@@ -113,7 +112,7 @@ def evaluate(
         document = read_rejector(rejector, source, "threshold")
         if regression.is_meant(document):
             check_regression([judging, others, reading], [format, *(kind for _, kind in outputs)])
-            report = regression.evaluate(source, document, gates)
+            report = evaluate_regression(source, document, prediction, target, gates, on_unseen_group)
         else:
             wanted = replace(wanted, baseline_dump=others.dump(reading, engine, document))
             report = step(source, document, gates, with_words(wanted, document))

@@ -15,7 +15,7 @@ Examples:
 
 drrej fit val.parquet -r calibrated.json -o fitted.json
 drrej fit val.parquet -r calibrated.json --loss auto --divergence chi2
-drrej fit val.parquet --temperature 1 --loss zero-one -o fitted.json
+drrej fit forecasts.parquet --loss column --loss-column variance -o fitted.json
 """
 
 
@@ -32,6 +32,8 @@ def fit(
     loss: options.LossName = "log",
     cost_matrix: options.CostMatrixFile = None,
     loss_column: options.LossColumn = None,
+    prediction: options.PredictionColumn = None,
+    target: options.TargetColumn = None,
     logits: options.Logits = None,
     label: options.Label = None,
     labels_from: options.LabelsFrom = None,
@@ -55,7 +57,7 @@ def fit(
     reading = Reading(logits, label, labels_from, join_on, on_missing_label, input, binary, classes)
     source = reading.source(dumps, engine_of(jobs, cluster, quiet), labelled=loss in ("learned", "auto"))
     with output_file(output, force, rejector) as file:
-        start = Start(rejector, temperature, precision).rejector_for(source, loss_column)
+        start = Start(rejector, temperature, precision, loss_column, prediction, target).rejector_for(source)
         fitted = step(source, start, objective.options(start.class_names))
         say_notes(source, quiet)
         file.write_text(fitted.to_json())

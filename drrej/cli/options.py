@@ -155,6 +155,11 @@ BaselineRejector = Annotated[
     rivals("--baseline-rejector", metavar="FILE", show_default="the same", help="Rejector of --baseline-dump."),
 ]
 
+# Regression
+
+PredictionColumn = Annotated[str | None, regression("--prediction", metavar="COL", help="The predicted value.")]
+TargetColumn = Annotated[str | None, regression("--target", metavar="COL", help="The true value.")]
+
 # How dumps are read
 
 Logits = Annotated[str | None, reading("--logits", metavar="COL", help="Logit column, or a glob such as 'logit_*'.")]

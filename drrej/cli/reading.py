@@ -8,6 +8,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from drrej.cli.regression import refuse_columns
 from drrej.errors import OptionError, RejectorError
 
 if TYPE_CHECKING:
@@ -118,25 +119,29 @@ def check_one_stdin(*sources: Source, rejector: str | None = None) -> None:
 
 @dataclass(frozen=True)
 class Start:
-    """What a command starts from: a rejector, or a temperature in its place."""
+    """What a command starts from: a rejector, a temperature in its place, or the own loss of rows without logits."""
 
     rejector: str | None
     temperature: float | None
     precision: Literal["auto", "float64"] | None
+    loss_column: str | None = None
+    prediction: str | None = None
+    target: str | None = None
 
-    def rejector_for(self, source: Source, loss_column: str | None = None) -> Rejector:
-        """A calibrated rejector. Rows that bring their own loss need neither -r nor --temperature."""
+    def rejector_for(self, source: Source) -> Rejector:
+        """A calibrated rejector."""
         from drrej.pipeline.fit import uncalibrated, without_logits
 
         precision = self.precision or "auto"
+        if self.loss_column is not None and self.rejector is None and self.temperature is None:
+            return without_logits(self.loss_column, precision, self.prediction, self.target)
+        refuse_columns(self.prediction, self.target)
         if self.rejector is not None and self.temperature is None:
             if self.precision is not None:
                 raise OptionError("--precision is remembered in the rejector of -r; give it to 'drrej calibrate'")
             return read_rejector(self.rejector, source, "calibration")
         if self.temperature is not None and self.rejector is None:
             return uncalibrated(source, self.temperature, precision)
-        if loss_column is not None and self.rejector is None:
-            return without_logits(loss_column, precision)
         raise OptionError("give either -r REJECTOR (from 'drrej calibrate') or --temperature T (1 for none)")
 
 

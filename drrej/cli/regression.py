@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from drrej.errors import OptionError
 
 if TYPE_CHECKING:
-    from drrej.documents.gates import Gate
     from drrej.documents.rejector import Rejector
-    from drrej.pipeline.source import Source
 
 Task = Literal["classification", "regression"]
 
@@ -27,21 +25,18 @@ class Regression:
 
     def is_meant(self, rejector: Rejector) -> bool:
         """Whether the rejector is for a regression; raises when the options say otherwise."""
-        task = "classification" if rejector.has_classes else "regression"
-        if self.task not in (None, task):
-            raise OptionError(f"--task {self.task}: the rejector is for a {task}")
-        if task == "classification" and (self.prediction or self.target):
-            option = "--prediction" if self.prediction else "--target"
-            raise OptionError(f"{option}: the rejector is for a classification; the column is of a regression")
-        return task == "regression"
+        if self.task not in (None, rejector.task):
+            raise OptionError(f"--task {self.task}: the rejector is for a {rejector.task}")
+        if rejector.task == "classification":
+            refuse_columns(self.prediction, self.target)
+        return rejector.task == "regression"
 
-    def evaluate(self, source: Source, rejector: Rejector, gates: Sequence[Gate]) -> dict[str, Any]:
-        """The report of a regression."""
-        from drrej.pipeline.regression import evaluate_regression
 
-        if self.prediction is None or self.target is None:
-            raise OptionError("the rejector is for a regression: give --prediction COL and --target COL")
-        return evaluate_regression(source, rejector, self.prediction, self.target, gates)
+def refuse_columns(prediction: str | None, target: str | None) -> None:
+    """Raise when the columns of a regression were given for a classification."""
+    if prediction is not None or target is not None:
+        option = "--target" if prediction is None else "--prediction"
+        raise OptionError(f"{option}: it is for a regression (rows with a loss of their own and no logits)")
 
 
 def check_regression(groups: Iterable[Any], formats: Iterable[str]) -> None:

@@ -72,7 +72,7 @@ def weights(
     objective = Objective(divergence, alpha, lam, loss, cost_matrix, loss_column)
     reading = Reading(logits=logits, input=input, binary=binary, classes=classes)
     source = reading.source(dumps, engine_of(jobs, cluster, quiet))
-    start = Start(rejector, temperature, precision).rejector_for(source, loss_column)
+    start = Start(rejector, temperature, precision, loss_column).rejector_for(source)
     with OutputFile(output, force) if output is not None else nullcontext() as file:
         summary = step(source, start, objective.options(start.class_names), radius, file, names_of(keep))
         if file is not None:

@@ -19,6 +19,7 @@ from drrej.documents.rejector import Rejector
 from drrej.engines.threads import Pass, map_blocks
 from drrej.errors import DumpError, OptionError
 from drrej.pipeline.application import Application
+from drrej.pipeline.groups import OnUnseen
 from drrej.pipeline.scoring import column_values
 from drrej.pipeline.source import Source
 
@@ -60,6 +61,7 @@ def evaluate_regression(
     prediction: str | None = None,
     target: str | None = None,
     gates: Sequence[Gate] = (),
+    on_unseen_group: OnUnseen = "error",
 ) -> Report:
     """The report as a plain tree of numbers; `mse` and `mae` stand for those of the accepted rows.
 
@@ -68,7 +70,7 @@ def evaluate_regression(
     for gate in gates:
         gate.check_known(REGRESSION_METRICS)
     dump = source.open(rejector, labelled=False)
-    application = Application(rejector, dump)
+    application = Application(rejector, dump, on_unseen_group)
     columns = [
         _named(dump, "prediction", prediction or rejector.columns.prediction),
         _named(dump, "target", target or rejector.columns.target),
