@@ -16,6 +16,7 @@ from conftest import (
     fail,
     load_json,
     make_model,
+    make_rejector,
     read_columns,
     run_drrej,
     source,
@@ -141,3 +142,27 @@ def test_bad_rows(tmp_path: Path, test: str, rejector_file: str) -> None:
 
 def test_writing_to_a_device(test: str, rejector_file: str) -> None:
     succeed("reject", test, "-r", rejector_file, "-o", "/dev/null")
+
+
+def test_names_of_classes_with_integer_labels_are_in_the_mask_and_in_the_report(tmp_path: Path) -> None:
+    names = ("ant", "bee", "cat")
+    logits, labels = make_model(300, 3, 5)
+    dump = source(write_dump(tmp_path / "d.parquet", logits, labels), classes=names)
+    rejector = make_rejector(dump)
+    mask = write_mask(dump, rejector, tmp_path / "mask.parquet")
+    assert mask["prediction"].tolist() == [names[k] for k in logits.argmax(axis=1)]
+    assert [row["class"] for row in drrej.evaluate(dump, rejector)["per_class"]] == list(names)
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (("ant", "cat", "bee"), "`classes` calls class 1 'cat' but the rejector calls it 'bee'"),
+        (("ant", "bee"), "`classes` names 2 classes but the rejector has names for 3"),
+    ],
+)
+def test_names_that_contradict_the_rejector_are_refused(tmp_path: Path, names: tuple[str, ...], said: str) -> None:
+    path = write_dump(tmp_path / "d.parquet", *make_model(300, 3, 5))
+    rejector = make_rejector(source(path, classes=("ant", "bee", "cat")))
+    with pytest.raises(drrej.OptionError, match=said):
+        drrej.evaluate(source(path, classes=names), rejector)

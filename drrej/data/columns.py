@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -50,7 +51,7 @@ def find_logits(
     schema: pa.Schema, wanted: str | None, binary: bool, where: str, label: str | None = None
 ) -> LogitColumns:
     """The logit columns of a schema: as asked for, or the only ones that can be meant."""
-    repeated = sorted({name for name in schema.names if schema.names.count(name) > 1})
+    repeated = sorted(name for name, count in Counter(schema.names).items() if count > 1)
     if repeated:
         raise DumpError(f"{where}: column '{repeated[0]}' occurs twice; rename one of them")
     if wanted is not None:

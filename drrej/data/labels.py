@@ -78,9 +78,10 @@ def label_kind(data_type: pa.DataType, names: Sequence[str] | None, classes: int
 
 
 def _wide_enough(data_type: pa.DataType, classes: int) -> pa.DataType:
-    """The labels' own type if it can hold every prediction: 200 classes do not fit in int8."""
-    largest = np.array(classes - 1)
-    return data_type if largest.astype(data_type.to_pandas_dtype()) == largest else pa.int64()
+    """The labels' own type if it holds every prediction: 200 classes do not fit in int8, nor 2049 in float16."""
+    kind = np.dtype(data_type.to_pandas_dtype())
+    most = 1 << (np.finfo(kind).nmant + 1) if kind.kind == "f" else np.iinfo(kind).max
+    return data_type if classes - 1 <= most else pa.int64()
 
 
 def value_type(data_type: pa.DataType) -> pa.DataType:

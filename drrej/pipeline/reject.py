@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from drrej._version import __version__
 from drrej.data.dump import Block, Dump
-from drrej.data.labels import LabelKind
+from drrej.data.labels import LabelKind, is_text
 from drrej.data.layouts import boolean_array, plain_array
 from drrej.data.sources import Part
 from drrej.documents.rejector import Rejector
@@ -144,12 +144,11 @@ def kept_columns(rejector: Rejector, dump: Dump, options: MaskOptions, in_paths:
 
 
 def _prediction_kind(rejector: Rejector, dump: Dump) -> LabelKind:
-    """Predictions are in the label's own type: the dump's, else that of the class names, else numbers."""
-    if dump.label_kind is not None:
-        return dump.label_kind
-    if rejector.class_names is not None:
+    """How predictions are written: class names if there are any, in the label's own type where that holds them."""
+    kind = dump.label_kind
+    if rejector.class_names is not None and (kind is None or not is_text(kind.type)):
         return LabelKind(pa.string(), rejector.class_names)
-    return LabelKind(pa.int64())
+    return LabelKind(pa.int64()) if kind is None else kind
 
 
 def _nulls_where(array: pa.Array, bad: np.ndarray[tuple[int], np.dtype[np.bool_]] | None) -> pa.Array:

@@ -12,7 +12,7 @@ from drrej.data.opening import open_dump
 from drrej.data.sources import Spools
 from drrej.documents.rejector import Columns, Rejector
 from drrej.engines.threads import Engine, Notes
-from drrej.errors import DumpError
+from drrej.errors import DumpError, OptionError
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,7 @@ class Source:
         """Open it; what the options leave open is taken from the rejector."""
         options = self.options
         if rejector is not None:
+            _check_names(options, rejector)
             options = replace(
                 options,
                 logits=options.logits or rejector.columns.logits,
@@ -61,6 +62,22 @@ class Source:
             binary=dump.binary,
             precision=precision,
         )
+
+
+def _check_names(options: DumpOptions, rejector: Rejector) -> None:
+    """Raise when class names are given that contradict those that the rejector remembers."""
+    given, known = options.classes, rejector.class_names
+    if given is None or known is None or given == known:
+        return
+    if len(given) != len(known):
+        raise OptionError(
+            f"`classes` names {len(given)} classes but the rejector has names for {len(known)}; leave it out"
+        )
+    place = next(i for i, (a, b) in enumerate(zip(given, known, strict=True)) if a != b)
+    raise OptionError(
+        f"`classes` calls class {place} '{given[place]}' but the rejector calls it '{known[place]}'; leave it out, or "
+        "make the rejector again"
+    )
 
 
 def no_labels(dump: Dump) -> DumpError:
