@@ -41,10 +41,10 @@ def say_notes(source: Source, quiet: bool) -> None:
         complain(f"{notes.left_out} rows without a label in {source.options.labels_from} were left out", "note")
 
 
-def warn_bad_rows(counts: MaskCounts) -> None:
+def warn_bad_rows(counts: MaskCounts, more: str = "") -> None:
     """Tell, also when asked to be quiet, that rows without usable scores were let through."""
     if counts.bad:
-        complain(f"{counts.bad} of {counts.rows} rows have no usable scores and were rejected", "warning")
+        complain(f"{counts.bad} of {counts.rows} rows have no usable scores and were rejected{more}", "warning")
 
 
 def show_curve(

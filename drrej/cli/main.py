@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import gc
 import os
@@ -158,6 +159,7 @@ def _take_signals() -> None:
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as in the background of a shell
         signal.signal(signal.SIGINT, _interrupt)
         sys.unraisablehook = _interrupt.unraisable
+        atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)  # when all is done, Python would die of it
     signal.signal(signal.SIGTERM, _terminate)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:  # nohup has it ignored
         signal.signal(signal.SIGHUP, _terminate)

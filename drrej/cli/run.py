@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -20,6 +20,10 @@ from drrej.cli.reading import Reading, Start, bytes_of, check_one_stdin, engine_
 from drrej.cli.threshold import warn_uncertified
 from drrej.cli.writing import check_table
 from drrej.errors import OptionError
+
+if TYPE_CHECKING:
+    from drrej.documents.rejector import Rejector
+    from drrej.pipeline.source import Source
 
 FILES = ("rejector.json", "report.json", "report.txt", "mask.parquet")
 
@@ -109,7 +113,6 @@ def run(
     """
     from drrej.outputs.files import OutputFile, prepare_directory
     from drrej.outputs.masks import write_table
-    from drrej.pipeline.calibrate import calibrate
     from drrej.pipeline.evaluate import check_gates, evaluate
     from drrej.pipeline.fit import fit
     from drrej.pipeline.reject import MaskOptions, reject
@@ -118,11 +121,12 @@ def run(
     rule = Target(tau, coverage, risk, max_loss, confidence, method).rule()
     check_table(table)
     if temperature is not None and memory is not None:
-        raise OptionError("--memory is for fitting the temperature; it does not go with --temperature")
+        raise OptionError("--memory is for fitting the temperature; it does not go with --temperature T")
     reading = Reading(logits, label, labels_from, join_on, on_missing_label, input, binary, classes)
     judging = Judging(gate, metric, bootstrap, seed, report_by or by)
     others = Comparisons(compare, score, score_order, rejected, baseline, baseline_dump, baseline_rejector)
     gates, wanted = judging.gates(), judging.options(others, reading, on_unseen_group)
+    wanted = replace(wanted, on_bad_row=on_bad_row)
     if not baseline_dump:
         check_gates(gates, wanted)
     plain, engine = others.reading(reading), engine_of(jobs, cluster, quiet)
@@ -136,13 +140,8 @@ def run(
             stack.enter_context(OutputFile(os.path.join(output, name), force)) for name in FILES
         )
         candidates = None if table is None else stack.enter_context(OutputFile(table, force))
-        if temperature is None:
-            start = calibrate(source, precision or "auto", bytes_of(memory))
-        else:
-            start = Start(None, temperature, precision).rejector_for(source)
-        found = choose_threshold(
-            chosen_on, fit(source, start, objective), rule, ThresholdOptions(by, allow_reuse), candidates is not None
-        )
+        fitted = fit(source, _calibrated(source, temperature, precision, memory), objective)
+        found = choose_threshold(chosen_on, fitted, rule, ThresholdOptions(by, allow_reuse), table is not None)
         rejector = found.rejector
         wanted = replace(wanted, baseline_dump=others.dump(reading, engine, rejector))
         report = evaluate(target, rejector, gates, wanted)
@@ -157,8 +156,18 @@ def run(
             file.commit()
     warn_unconverged(rejector.need_calibration().converged, quiet)
     warn_uncertified(rejector, quiet)
-    say_notes(source, quiet)
-    say_notes(target, quiet)
-    warn_bad_rows(counts)
+    for passed in (source, target, *([chosen_on] if choose else [])):
+        say_notes(passed, quiet)
+    warn_bad_rows(counts, "; the report leaves them out")
     show_report(report, format)
     exit_by_gates(report)
+
+
+def _calibrated(
+    source: Source, temperature: float | None, precision: Literal["auto", "float64"] | None, memory: str | None
+) -> Rejector:
+    from drrej.pipeline.calibrate import calibrate
+
+    if temperature is None:
+        return calibrate(source, precision or "auto", bytes_of(memory))
+    return Start(None, temperature, precision).rejector_for(source)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Container, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -95,6 +95,23 @@ class Block:
         logits = self.logits.copy()
         logits[self.bad] = 0
         return logits
+
+    def usable(self, columns: Container[str] = ()) -> Block:
+        """The rows that are not bad, as a block of their own.
+
+        What is wrong with the scores, or with these other columns, is no problem any more.
+        """
+        good = np.flatnonzero(~self.bad)
+        self.problems[:] = [p for p in self.problems if p.column != self.logit_name and p.column not in columns]
+        return replace(
+            self,
+            logits=self.logits[good],
+            labels=None if self.labels is None else self.labels[good],
+            columns=self.columns.take(pa.array(good)),
+            bad=np.zeros(good.size, bool),
+            problems=[],
+            kept=self.row_numbers()[good] - self.first_row,
+        )
 
     def check_largest(self, largest: Floats) -> bool:
         """Report rows whose largest logit is not finite: the cheapest way to see NaN, +inf and all -inf."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,7 @@ from drrej.documents.gates import Gate, lookup, metrics_of
 from drrej.documents.points import DEFAULT_POINTS, Point
 from drrej.documents.rejector import Rejector
 from drrej.engines.threads import Pass, map_blocks
-from drrej.errors import GateError, OptionError
+from drrej.errors import DumpError, GateError, OptionError
 from drrej.pipeline import figures, pictures
 from drrej.pipeline.application import Application
 from drrej.pipeline.baseline import FIGURES, keyed_rows, paired_differences, report_differences
@@ -51,6 +51,7 @@ class BaselineDump:
 class EvaluateOptions:
     """What the report holds besides the figures that every report has.
 
+    With `on_bad_row="reject"` rows without usable scores, which a mask rejects, are left out of the report.
     `pictures` adds what a page or a plot shows. For that page, `words` say what the rejector does where the caller has
     other words than the document's own, and `commands` how to make it and the report again.
     """
@@ -62,6 +63,7 @@ class EvaluateOptions:
     rivals: Rivals = field(default_factory=Rivals)
     labels: bool = True
     on_unseen_group: OnUnseen = "error"
+    on_bad_row: Literal["error", "reject"] = "error"
     baseline: Report | None = None
     baseline_dump: BaselineDump | None = None
     pictures: bool = False
@@ -80,6 +82,7 @@ class EvaluateOptions:
             "`score`": bool(self.rivals.scores),
             "`rejected`": bool(self.rivals.masks),
             "`metric`": bool(self.points),
+            "`on_bad_row=reject`": self.on_bad_row == "reject",
             "`baseline`": self.baseline is not None,
             "`baseline_dump`": self.baseline_dump is not None,
         }
@@ -143,6 +146,8 @@ def _labelled(source: Source, rejector: Rejector, gates: Sequence[Gate], options
             rivals.setdefault(name, LossStore(dump.rows)).add(*values)
         keyed += [] if block.keyed is None else [block.keyed]
         confused += [] if block.confused is None else [block.confused]
+    if not merged.all.rows and source.notes.bad_rows:
+        raise DumpError(f"{dump.parts[0].name}: no row has usable scores")
     if not merged.all.rows:
         raise no_labels(dump)
     named = [Point.parse(text)[0] for text in DEFAULT_POINTS]
@@ -178,7 +183,9 @@ def _evaluator(rejector: Rejector, dump: Dump, options: EvaluateOptions) -> Eval
     check_columns(dump, [key] if key else [], "`join_on`")
     needs = Evaluator.NEEDS | options.rivals.needs
     application = Application(rejector, dump, options.on_unseen_group, needs, raw=Evaluator.NEEDS)
-    return Evaluator(application, options.rivals, grouping, key, options.pictures)
+    return Evaluator(
+        application, options.rivals, grouping, key, options.pictures, leave_out_bad=options.on_bad_row == "reject"
+    )
 
 
 def _report(
