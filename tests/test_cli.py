@@ -7,12 +7,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import typer.core
-from conftest import environment, load_json, run_drrej, succeed
+from conftest import environment, fail, load_json, run_drrej, succeed
 
 import drrej
 
@@ -59,10 +58,8 @@ def test_the_console_script_is_the_same_program() -> None:
         (["evaluate", "x.parquet", "-r", "r.json"], "r.json: cannot be read (No such file or directory)"),
     ],
 )
-def test_what_is_wrong_on_the_command_line_is_one_line_and_exit_2(
-    refuse: Callable[..., str], arguments: list[str], message: str
-) -> None:
-    assert message in refuse(*arguments)
+def test_what_is_wrong_on_the_command_line_is_one_line_and_exit_2(arguments: list[str], message: str) -> None:
+    assert message in fail(*arguments)
 
 
 def shell(script: str, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -142,8 +139,8 @@ def test_an_interrupted_command_leaves_nothing(tmp_path: Path, number: int, code
     assert os.listdir(spool) == []
 
 
-def test_standard_input_cannot_be_both(refuse: Callable[..., str]) -> None:
-    assert "cannot be both" in refuse("fit", "-", "-r", "-")
+def test_standard_input_cannot_be_both() -> None:
+    assert "cannot be both" in fail("fit", "-", "-r", "-")
 
 
 def test_a_traceback_only_when_asked_for(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 from conftest import fail, load_json, read_columns, run_drrej, source, succeed, write_mask
@@ -56,9 +55,9 @@ def test_an_infeasible_target_writes_nothing(tmp_path: Path, val: str, test: str
     assert os.listdir(tmp_path) == []
 
 
-def test_what_is_wrong_is_said_before_any_work(refuse: Callable[..., str], tmp_path: Path) -> None:
+def test_what_is_wrong_is_said_before_any_work(tmp_path: Path) -> None:
     files = ["--val", "missing", "--test", "missing", "-o", tmp_path / "o"]
-    assert "give exactly one rule" in refuse("run", *files)
-    assert "no metric 'nonsense'" in refuse("run", *files, "--tau", "1", "--gate", "nonsense > 1")
-    assert "missing: no such file" in refuse("run", *files, "--tau", "1")
+    assert "give exactly one rule" in fail("run", *files)
+    assert "no metric 'nonsense'" in fail("run", *files, "--tau", "1", "--gate", "nonsense > 1")
+    assert "missing: no such file" in fail("run", *files, "--tau", "1")
     assert os.listdir(tmp_path) == []

@@ -96,8 +96,9 @@ def evaluate(
     DUMP: parquet files, directories, globs or URIs; - is standard input.
     """
     from drrej.outputs.files import OutputFile
+    from drrej.pipeline.evaluate import check_gates
     from drrej.pipeline.evaluate import evaluate as step
-    from drrej.pipeline.regression import evaluate_regression
+    from drrej.pipeline.regression import REGRESSION_METRICS, evaluate_regression
 
     reading = Reading(logits, label, labels_from, join_on, on_missing_label, input, binary, classes)
     judging = Judging(gate, metric, bootstrap, seed, by, no_labels)
@@ -105,8 +106,10 @@ def evaluate(
     regression = Regression(task, prediction, target)
     outputs = [(path, format if path == "-" else format_of(path)) for path in output or []]
     gates, wanted = judging.gates(), with_pictures(judging.options(others, reading, on_unseen_group), outputs)
+    if not baseline_dump:
+        check_gates([gate for gate in gates if gate.metric not in REGRESSION_METRICS], wanted)
     engine = engine_of(jobs, cluster, quiet)
-    source = others.reading(reading).source(dumps, engine, labelled=not no_labels)
+    source = others.reading(reading).source(dumps, engine)
     with ExitStack() as stack:
         files = [(stack.enter_context(OutputFile(path, force)), kind) for path, kind in outputs]
         document = read_rejector(rejector, source, "threshold")

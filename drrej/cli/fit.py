@@ -55,7 +55,7 @@ def fit(
 
     objective = Objective(divergence, alpha, lam, loss, cost_matrix, loss_column)
     reading = Reading(logits, label, labels_from, join_on, on_missing_label, input, binary, classes)
-    source = reading.source(dumps, engine_of(jobs, cluster, quiet), labelled=loss in ("learned", "auto"))
+    source = reading.source(dumps, engine_of(jobs, cluster, quiet))
     with output_file(output, force, rejector) as file:
         start = Start(rejector, temperature, precision, loss_column, prediction, target).rejector_for(source)
         fitted = step(source, start, objective.options(start.class_names))

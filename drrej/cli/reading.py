@@ -33,16 +33,14 @@ class Reading:
     binary: bool = False
     classes: str | None = None
 
-    def source(self, dumps: list[str], engine: Engine, labelled: bool = True) -> Source:
-        """The dump to read; `labelled` says whether the labels of its rows are of any use."""
+    def source(self, dumps: list[str], engine: Engine) -> Source:
+        """The dump to read."""
         from drrej.data.dump import DumpOptions
         from drrej.engines.memory import prefer_jemalloc
         from drrej.pipeline.source import Source
 
         if self.on_missing_label is not None and self.labels_from is None:
             raise OptionError("--on-missing-label goes with --labels-from FILE")
-        if self.labels_from is not None and not labelled:
-            raise OptionError("--labels-from: no labels are needed here; leave it out")
         prefer_jemalloc()
         options = DumpOptions(
             logits=self.logits,

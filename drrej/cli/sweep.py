@@ -69,7 +69,7 @@ def sweep(
         "csv": render_sweep_csv,
     }
     reading = Reading(logits, label, labels_from, join_on, on_missing_label, input, binary, classes)
-    source = reading.source(dumps, engine_of(jobs, cluster, quiet), labelled=not no_labels)
+    source = reading.source(dumps, engine_of(jobs, cluster, quiet))
     with output_file(output, force) as file:
         start = Start(rejector, temperature, precision).rejector_for(source)
         table = step(source, start, grid, labelled=not no_labels)

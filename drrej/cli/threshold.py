@@ -69,8 +69,7 @@ def threshold(
     rule = Target(tau, coverage, risk, max_loss, confidence, method).rule()
     check_table(table)
     reading = Reading(logits, label, labels_from, join_on, on_missing_label, input, binary, classes)
-    labelled = risk is not None or table is not None
-    source = reading.source(dumps, engine_of(jobs, cluster, quiet), labelled)
+    source = reading.source(dumps, engine_of(jobs, cluster, quiet))
     with ExitStack() as files:
         document = files.enter_context(output_file(output, force, rejector))
         mask_file = None if mask is None else files.enter_context(OutputFile(mask, force))
