@@ -22,7 +22,6 @@ from typing import Any
 
 import drrej
 from benchmarks.data import Shape
-from drrej.outputs.datasets import output_directory
 
 ROUNDS = 3
 KILLS = 20
@@ -31,11 +30,11 @@ KILLS = 20
 def main(folder: Path, kills: int) -> None:
     """Measure and print."""
     started = time.monotonic()
-    engines: dict[str, Any] = {"--jobs 2": drrej.Engine(2)}
+    engines: dict[str, Any] = {"--jobs 2": drrej.ThreadEngine(2)}
     for workers in (1, 2):
         cluster = drrej.Cluster(f"local:{workers}")
         assert cluster.client
-        engines[f"local:{workers}"] = drrej.ClusterEngine(2, cluster=cluster)
+        engines[f"local:{workers}"] = drrej.DaskEngine(cluster, 2)
         say(f"start-up of local:{workers}: {time.monotonic() - started:.1f} s")
         started = time.monotonic()
     for shape in (Shape(50_000, 1000), Shape(50_000, 1000, "list", 4096), Shape(1_000_000, 100)):
@@ -98,7 +97,7 @@ def survive(folder: Path, kills: int) -> None:
         made = Shape(125_000 + number, 100).make(folder / "parts")
         if not (dataset / f"{number}.parquet").exists():
             os.link(made, dataset / f"{number}.parquet")
-    source = drrej.Source([str(dataset)], engine=drrej.Engine(2))
+    source = drrej.Source([str(dataset)], engine=drrej.ThreadEngine(2))
     rejector = drrej.threshold(source, drrej.fit(source, drrej.calibrate(source)), drrej.Rule("coverage", 0.8))
     seconds = scored(source, rejector, folder / "expected")
     random_ = random.Random(0)  # noqa: S311 - moments of kills
@@ -109,7 +108,7 @@ def survive(folder: Path, kills: int) -> None:
         timer = threading.Timer(random_.uniform(0, seconds), _kill, [random_.choice(pids)])
         timer.start()
         scored(
-            drrej.Source([str(dataset)], engine=drrej.ClusterEngine(2, cluster=cluster)),
+            drrej.Source([str(dataset)], engine=drrej.DaskEngine(cluster, 2)),
             rejector,
             folder / f"killed-{run}",
         )
@@ -125,7 +124,7 @@ def survive(folder: Path, kills: int) -> None:
 def scored(source: drrej.Source, rejector: drrej.Rejector, target: Path) -> float:
     """Write the masks of a dataset; seconds."""
     started = time.monotonic()
-    with output_directory(str(target), force=True, by_workers=not source.engine.in_process) as place:
+    with source.engine.dataset(str(target), force=True) as place:
         drrej.reject(source, rejector, place)
         place.commit()
     return time.monotonic() - started

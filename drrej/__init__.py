@@ -32,8 +32,10 @@ if TYPE_CHECKING:
     from drrej.documents.gates import Gate
     from drrej.documents.points import Point
     from drrej.documents.rejector import Rejector
-    from drrej.engines.dask import Cluster, ClusterEngine
-    from drrej.engines.threads import Engine
+    from drrej.engines.dask import DaskEngine
+    from drrej.engines.dask_cluster import Cluster, Tls
+    from drrej.engines.protocol import Engine
+    from drrej.engines.threads import ThreadEngine
     from drrej.errors import (
         ClusterError,
         DrrejError,
@@ -44,7 +46,8 @@ if TYPE_CHECKING:
         OutputError,
         RejectorError,
     )
-    from drrej.outputs.files import OutputDirectory, OutputFile
+    from drrej.outputs.datasets import LocalDataset
+    from drrej.outputs.files import OutputFile
     from drrej.pipeline.batch import score_batch
     from drrej.pipeline.calibrate import calibrate
     from drrej.pipeline.compare import Rivals, Score
@@ -62,7 +65,9 @@ _HOMES = {
     "drrej.core.losses.cost": ["CostLoss"],
     "drrej.core.dro": ["worst_case", "worst_case_in_ball"],
     "drrej.data.dump": ["DumpOptions"],
-    "drrej.engines.dask": ["Cluster", "ClusterEngine"],
+    "drrej.engines.dask": ["DaskEngine"],
+    "drrej.engines.dask_cluster": ["Cluster", "Tls"],
+    "drrej.engines.protocol": ["Engine"],
     "drrej.errors": [
         "ClusterError",
         "DrrejError",
@@ -76,7 +81,8 @@ _HOMES = {
     "drrej.documents.gates": ["Gate"],
     "drrej.core.losses.plain": ["expected_losses"],
     "drrej.core.curves": ["RiskCoverage"],
-    "drrej.outputs.files": ["OutputDirectory", "OutputFile"],
+    "drrej.outputs.datasets": ["LocalDataset"],
+    "drrej.outputs.files": ["OutputFile"],
     "drrej.documents.points": ["Point"],
     "drrej.core.ratio": ["DensityRatio", "fit_ratio"],
     "drrej.documents.rejector": ["Rejector"],
@@ -91,7 +97,7 @@ _HOMES = {
     "drrej.pipeline.sweep": ["Grid", "sweep"],
     "drrej.pipeline.threshold": ["ThresholdOptions", "threshold"],
     "drrej.pipeline.weights": ["weights"],
-    "drrej.engines.threads": ["Engine"],
+    "drrej.engines.threads": ["ThreadEngine"],
     "drrej.core.thresholds": ["Rule"],
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
@@ -99,10 +105,10 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 __all__ = [
     "BaselineDump",
     "Cluster",
-    "ClusterEngine",
     "ClusterError",
     "ColumnLoss",
     "CostLoss",
+    "DaskEngine",
     "DensityRatio",
     "DrrejError",
     "DumpError",
@@ -113,9 +119,9 @@ __all__ = [
     "GateError",
     "Grid",
     "Infeasible",
+    "LocalDataset",
     "MaskOptions",
     "OptionError",
-    "OutputDirectory",
     "OutputError",
     "OutputFile",
     "Point",
@@ -127,7 +133,9 @@ __all__ = [
     "Rule",
     "Score",
     "Source",
+    "ThreadEngine",
     "ThresholdOptions",
+    "Tls",
     "__version__",
     "calibrate",
     "evaluate",

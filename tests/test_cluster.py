@@ -19,14 +19,16 @@ from hypothesis import strategies as st
 
 import drrej
 from drrej.data.dump import RowGroup
-from drrej.engines.threads import Pass, Silent, map_blocks
+from drrej.engines.passes import map_blocks
+from drrej.engines.protocol import Pass, Silent
 
 pytest.importorskip("distributed", reason="the extra 'cluster' is not installed: pip install 'drrej[cluster]'")
 
-from drrej.engines import dask as cluster_module
-from drrej.engines.dask import Cluster, ClusterEngine
-from drrej.engines.worker import TASK_BYTES, cut
-from drrej.outputs.datasets import StagedDirectory, output_directory
+from drrej.engines import tasks
+from drrej.engines.dask import DaskEngine
+from drrej.engines.dask_cluster import Cluster
+from drrej.engines.tasks import TASK_BYTES, cut
+from drrej.outputs.datasets import StagedDataset
 
 pytestmark = pytest.mark.filterwarnings("default")  # Dask's own warnings are not ours to mend
 
@@ -38,9 +40,9 @@ def dask(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaskProcesses]:
 
 
 @pytest.fixture(scope="module")
-def engine(dask: DaskProcesses) -> Iterator[ClusterEngine]:
+def engine(dask: DaskProcesses) -> Iterator[DaskEngine]:
     cluster = Cluster(dask.address)
-    yield ClusterEngine(1, cluster=cluster)
+    yield DaskEngine(cluster, 1)
     cluster.close()
 
 
@@ -56,7 +58,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def elsewhere(local: drrej.Source, engine: ClusterEngine) -> drrej.Source:
+def elsewhere(local: drrej.Source, engine: DaskEngine) -> drrej.Source:
     """The same dump, read by the workers."""
     return drrej.Source(local.paths, local.options, engine)
 
@@ -78,7 +80,7 @@ def pipeline(dump: Callable[[], drrej.Source], folder: Path) -> list[str]:
     with drrej.OutputFile(str(folder / "mask.parquet")) as file:
         drrej.reject(dump(), rejector, file)
         file.commit()
-    with output_directory(str(folder / "masks"), by_workers=not dump().engine.in_process) as directory:
+    with dump().engine.dataset(str(folder / "masks"), False) as directory:
         drrej.reject(dump(), rejector, directory)
         directory.commit()
     return documents
@@ -88,7 +90,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(f.relative_to(folder)): f.read_bytes() for f in sorted(folder.rglob("*")) if f.is_file()}
 
 
-def test_documents_and_masks_are_the_same_to_the_bit(dataset: Path, engine: ClusterEngine, tmp_path: Path) -> None:
+def test_documents_and_masks_are_the_same_to_the_bit(dataset: Path, engine: DaskEngine, tmp_path: Path) -> None:
     here = pipeline(lambda: source(dataset, jobs=2), tmp_path / "here")
     there = pipeline(lambda: elsewhere(source(dataset), engine), tmp_path / "there")
     assert here == there
@@ -98,22 +100,22 @@ def test_documents_and_masks_are_the_same_to_the_bit(dataset: Path, engine: Clus
 
 
 def test_small_tasks_and_rows_that_are_not_kept_change_nothing(
-    dataset: Path, engine: ClusterEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    dataset: Path, engine: DaskEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = drrej.calibrate(source(dataset)).to_json()
-    monkeypatch.setattr(cluster_module, "TASK_BYTES", 1)
+    monkeypatch.setattr(tasks, "TASK_BYTES", 1)
     assert drrej.calibrate(elsewhere(source(dataset), engine), memory=0).to_json() == expected
     assert drrej.calibrate(elsewhere(source(dataset), engine), memory=3_000_000).to_json() == expected
 
 
-def test_a_file_that_changes_between_commands_is_read_again(tmp_path: Path, engine: ClusterEngine) -> None:
+def test_a_file_that_changes_between_commands_is_read_again(tmp_path: Path, engine: DaskEngine) -> None:
     """Workers keep blocks for the passes of one command only."""
     for seed in (1, 2):
         path = write_dump(tmp_path / "d.parquet", *make_model(500, 5, seed=seed))
         assert drrej.calibrate(elsewhere(source(path), engine)).to_json() == drrej.calibrate(source(path)).to_json()
 
 
-def test_one_row_group_is_shared_by_the_workers(tmp_path: Path, engine: ClusterEngine) -> None:
+def test_one_row_group_is_shared_by_the_workers(tmp_path: Path, engine: DaskEngine) -> None:
     logits, labels = make_model(9000, 1000, seed=9)
     path = write_dump(tmp_path / "d.parquet", logits, labels)
     dump = source(path).open(None, labelled=True)
@@ -149,7 +151,7 @@ class _Shape:
     classes: int = 3
 
 
-def test_bad_rows_are_told_as_on_one_machine(tmp_path: Path, engine: ClusterEngine) -> None:
+def test_bad_rows_are_told_as_on_one_machine(tmp_path: Path, engine: DaskEngine) -> None:
     logits, labels = make_model(5000, 20, seed=3)
     logits[[1234, 4000], 7] = np.nan
     path = write_dump(tmp_path / "d.parquet", logits, labels, row_group=1000)
@@ -157,7 +159,7 @@ def test_bad_rows_are_told_as_on_one_machine(tmp_path: Path, engine: ClusterEngi
     messages = []
     for dump in (source(path), elsewhere(source(path), engine)):
         for target in ("mask.parquet", "masks/"):
-            place: Any = drrej.OutputFile if target == "mask.parquet" else StagedDirectory
+            place: Any = drrej.OutputFile if target == "mask.parquet" else StagedDataset
             with pytest.raises(drrej.DumpError) as caught, place(str(tmp_path / target)) as output:
                 drrej.reject(dump, rejector, output)
             messages.append(str(caught.value))
@@ -185,26 +187,26 @@ class _Interrupts(Silent):
 
 
 def test_a_rerun_takes_up_what_an_interrupted_run_has_finished(
-    dataset: Path, engine: ClusterEngine, tmp_path: Path
+    dataset: Path, engine: DaskEngine, tmp_path: Path
 ) -> None:
     rejector = _any_rejector(60)
     target = str(tmp_path / "masks")
     stopped = dataclasses.replace(engine, progress=_Interrupts(after=18_000))
-    with pytest.raises(KeyboardInterrupt), StagedDirectory(target) as output:
+    with pytest.raises(KeyboardInterrupt), StagedDataset(target) as output:
         drrej.reject(elsewhere(source(dataset), stopped), rejector, output)
     assert not Path(target).exists()
 
-    with StagedDirectory(target) as output:
+    with StagedDataset(target) as output:
         counts = drrej.reject(elsewhere(source(dataset), engine), rejector, output)
         output.commit()
-    assert (counts.rows, counts.taken_up >= 2) == (45_000, True)
-    with drrej.OutputDirectory(str(tmp_path / "here")) as output:
+    assert (counts.rows, counts.reused >= 2) == (45_000, True)
+    with drrej.LocalDataset(str(tmp_path / "here")) as output:
         assert drrej.reject(source(dataset), rejector, output).rejected == counts.rejected
         output.commit()
     assert contents(tmp_path / "here") == contents(tmp_path / "masks")
 
 
-def test_another_rejector_or_input_is_not_taken_up(dataset: Path, engine: ClusterEngine, tmp_path: Path) -> None:
+def test_another_rejector_or_input_is_not_reused(dataset: Path, engine: DaskEngine, tmp_path: Path) -> None:
     logits, labels = make_model(300, 60, seed=77)
     for name in "ab":
         write_dump(tmp_path / f"{name}.parquet", logits, labels)
@@ -212,10 +214,10 @@ def test_another_rejector_or_input_is_not_taken_up(dataset: Path, engine: Cluste
     rejector = _any_rejector(60)
 
     def interrupted(with_rejector: drrej.Rejector) -> int:
-        with contextlib.suppress(KeyboardInterrupt), StagedDirectory(str(tmp_path / "masks")) as output:
+        with contextlib.suppress(KeyboardInterrupt), StagedDataset(str(tmp_path / "masks")) as output:
             counts = drrej.reject(dump, with_rejector, output)
             raise KeyboardInterrupt
-        return counts.taken_up
+        return counts.reused
 
     assert [interrupted(rejector), interrupted(rejector)] == [0, 2]
     other = rejector.with_threshold(
@@ -227,16 +229,16 @@ def test_another_rejector_or_input_is_not_taken_up(dataset: Path, engine: Cluste
 
 
 def test_two_runs_do_not_write_one_dataset(tmp_path: Path) -> None:
-    with StagedDirectory(str(tmp_path / "masks")), pytest.raises(drrej.OutputError, match="another run is writing it"):
-        StagedDirectory(str(tmp_path / "masks"))
+    with StagedDataset(str(tmp_path / "masks")), pytest.raises(drrej.OutputError, match="another run is writing it"):
+        StagedDataset(str(tmp_path / "masks"))
     assert list(tmp_path.iterdir()) == []
 
 
-def test_work_in_flight_is_bounded(tmp_path: Path, engine: ClusterEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_work_in_flight_is_bounded(tmp_path: Path, engine: DaskEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     """A slow consumer is not buried: at most a few tasks per thread are under way or waiting to be taken."""
     logits, labels = make_model(2000, 5, seed=1)
     dump = source(write_dump(tmp_path / "d.parquet", logits, labels, row_group=20)).open(None, labelled=True)
-    monkeypatch.setattr(cluster_module, "TASK_BYTES", 1)
+    monkeypatch.setattr(tasks, "TASK_BYTES", 1)
     client = engine.cluster.client
     submitted = []
     submit = client.submit
@@ -249,7 +251,7 @@ def test_work_in_flight_is_bounded(tmp_path: Path, engine: ClusterEngine, monkey
     assert sum(map_blocks(dump, lambda block: block.rows, Pass("testing", labelled=True), engine)) == 2000
 
 
-def test_joined_labels_travel(tmp_path: Path, engine: ClusterEngine) -> None:
+def test_joined_labels_travel(tmp_path: Path, engine: DaskEngine) -> None:
     logits, labels = make_model(4000, 6, seed=5)
     path = write_dump(tmp_path / "d.parquet", logits, row_group=500)
     write_dump(tmp_path / "labels.parquet", np.zeros((4000, 1)), labels)

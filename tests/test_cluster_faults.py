@@ -19,7 +19,7 @@ from conftest import environment, fail, make_model, only_line, run_drrej, write_
 from dask_processes import DaskProcesses, dask_processes
 
 import drrej
-from drrej.engines import dask as cluster_module
+from drrej.engines import dask_cluster as cluster_module
 
 
 def test_without_the_extra_the_message_names_it(tmp_path: Path) -> None:
@@ -245,7 +245,7 @@ def test_a_worker_lost_while_versions_are_asked_for(
 
     monkeypatch.setattr(Client, "run", killing)
     try:
-        assert len(drrej.calibrate(drrej.Source([str(dump)], engine=drrej.ClusterEngine(cluster=cluster))).to_json())
+        assert len(drrej.calibrate(drrej.Source([str(dump)], engine=drrej.DaskEngine(cluster))).to_json())
     finally:
         cluster.close()
         for worker in workers:

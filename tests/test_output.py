@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from drrej import OutputDirectory, OutputError, OutputFile
-from drrej.outputs import files as output
+from drrej import LocalDataset, OutputError, OutputFile
+from drrej.outputs import hidden
 
 
 def write(target: Path, text: str, force: bool = False) -> None:
@@ -114,7 +114,7 @@ def test_what_a_killed_run_left_is_cleared_and_what_is_in_use_is_not(tmp_path: P
     other.write_text("half")
     with OutputFile(str(target)) as first:
         assert not leftover.exists()
-        output.clear_leftovers(tmp_path, "out.json")
+        hidden.clear_leftovers(tmp_path, "out.json")
         assert Path(first.path).exists()
         with pytest.raises(OutputError, match="named for two outputs"):
             OutputFile(str(target))
@@ -123,19 +123,19 @@ def test_what_a_killed_run_left_is_cleared_and_what_is_in_use_is_not(tmp_path: P
 
 def test_a_directory_appears_whole(tmp_path: Path) -> None:
     target = tmp_path / "out"
-    with OutputDirectory(f"{target}/") as folder:
-        (Path(folder.path) / "a.parquet").write_text("a.parquet")
+    with LocalDataset(f"{target}/") as folder:
+        (Path(folder.folder([])) / "a.parquet").write_text("a.parquet")
         assert not target.exists()
         folder.commit()
     assert os.listdir(tmp_path) == ["out"]
     assert os.listdir(target) == ["a.parquet"]
     with pytest.raises(OutputError, match="not empty; use `force=True`"):
-        OutputDirectory(str(target))
-    with OutputDirectory(str(target), force=True) as folder:
-        (Path(folder.path) / "b.parquet").write_text("b.parquet")
+        LocalDataset(str(target))
+    with LocalDataset(str(target), force=True) as folder:
+        (Path(folder.folder([])) / "b.parquet").write_text("b.parquet")
     assert os.listdir(target) == ["a.parquet"]
-    with OutputDirectory(str(target), force=True) as folder:
-        (Path(folder.path) / "b.parquet").write_text("b.parquet")
+    with LocalDataset(str(target), force=True) as folder:
+        (Path(folder.folder([])) / "b.parquet").write_text("b.parquet")
         folder.commit()
     assert os.listdir(target) == ["b.parquet"]
     assert os.listdir(tmp_path) == ["out"]

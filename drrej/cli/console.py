@@ -12,7 +12,7 @@ from drrej.cli.flags import in_flags
 from drrej.data.uris import redacted
 
 if TYPE_CHECKING:
-    from drrej.engines.threads import Progress
+    from drrej.engines.protocol import Progress
     from drrej.pipeline.reject import MaskCounts
     from drrej.pipeline.source import Source
 
@@ -60,7 +60,7 @@ def show_curve(
 
 def progress(quiet: bool) -> Progress:
     """A progress bar on a terminal, nothing elsewhere."""
-    from drrej.engines.threads import Silent
+    from drrej.engines.protocol import Silent
 
     return Silent() if quiet or not sys.stderr.isatty() else Bar()
 

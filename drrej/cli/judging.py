@@ -17,7 +17,7 @@ from drrej.errors import OptionError
 if TYPE_CHECKING:
     from drrej.documents.gates import Gate
     from drrej.documents.rejector import Rejector
-    from drrej.engines.threads import Engine
+    from drrej.engines.protocol import Engine
     from drrej.pipeline.compare import Rivals
     from drrej.pipeline.evaluate import BaselineDump, EvaluateOptions
     from drrej.pipeline.groups import OnUnseen

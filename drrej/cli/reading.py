@@ -13,7 +13,7 @@ from drrej.errors import OptionError, RejectorError
 
 if TYPE_CHECKING:
     from drrej.documents.rejector import Rejector
-    from drrej.engines.threads import Engine
+    from drrej.engines.protocol import Engine
     from drrej.pipeline.source import Source
 
 STDIN = "-"
@@ -60,15 +60,16 @@ class Reading:
 def engine_of(jobs: int, cluster: str | None, quiet: bool) -> Engine:
     """What runs the passes: threads of this process, or a cluster."""
     from drrej.cli.console import progress
-    from drrej.engines.threads import Engine
+    from drrej.engines.threads import ThreadEngine
 
     if jobs < 0:
         raise OptionError(f"--jobs {jobs}: it must be 0 (all cores) or more")
     if cluster is None:
-        return Engine(jobs, progress(quiet))
-    from drrej.engines.dask import ClusterEngine, connection
+        return ThreadEngine(jobs, progress(quiet))
+    from drrej.engines.dask import DaskEngine
+    from drrej.engines.dask_cluster import connection
 
-    return ClusterEngine(jobs, progress(quiet), cluster=connection(cluster))
+    return DaskEngine(connection(cluster), jobs, progress(quiet))
 
 
 def _class_names(text: str | None) -> tuple[str, ...] | None:

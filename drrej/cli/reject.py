@@ -49,7 +49,6 @@ def reject(
 
     DUMP: parquet files, directories, globs or URIs; - is standard input.
     """
-    from drrej.outputs.datasets import output_directory
     from drrej.outputs.files import OutputFile
     from drrej.pipeline.reject import MaskOptions
     from drrej.pipeline.reject import reject as step
@@ -58,11 +57,10 @@ def reject(
     source = reading.source(dumps, engine_of(jobs, cluster, quiet))
     whole_directory = output.endswith("/") or os.path.isdir(output)
     wanted = MaskOptions(names_of(keep), on_bad_row, on_unseen_group)
-    by_workers = not source.engine.in_process
-    with output_directory(output, force, by_workers) if whole_directory else OutputFile(output, force) as place:
+    with source.engine.dataset(output, force) if whole_directory else OutputFile(output, force) as place:
         counts = step(source, read_rejector(rejector, source, "threshold"), place, wanted)
         place.commit()
     say_notes(source, quiet)
-    if counts.taken_up and not quiet:
-        complain(f"{counts.taken_up} files were finished by an earlier run and taken over", "note")
+    if counts.reused and not quiet:
+        complain(f"{counts.reused} files were finished by an earlier run and are used again", "note")
     warn_bad_rows(counts)

@@ -1,4 +1,4 @@
-"""A dump: parquet files of logits and labels, read in blocks.
+"""A dump: files of logits and labels, read in blocks.
 
 A block is at most about 4 MB of logits inside one row group, so memory does not grow with the file. A `RowGroup`
 addresses its blocks by file and number, so that any worker can open its own.
@@ -18,11 +18,13 @@ from numpy.typing import NDArray
 from drrej.core.types import AnyFloats, Floats, InputKind
 from drrej.data import layouts as arrays
 from drrej.data.columns import LABEL, LogitColumns, storage_type
-from drrej.data.footers import READ_ERRORS, open_parquet
 from drrej.data.join import LabelJoin
 from drrej.data.labels import LabelKind
+from drrej.data.notes import Notes
+from drrej.data.part import Part
 from drrej.data.problems import Problem
-from drrej.data.sources import Part, one_line
+from drrej.data.readers import Request, reader_of
+from drrej.data.readers.base import damaged
 from drrej.errors import DumpError
 
 BLOCK_BYTES = 4 << 20
@@ -76,6 +78,12 @@ class Block:
         """Number of rows."""
         return int(self.logits.shape[0])
 
+    @property
+    def notes(self) -> Notes:
+        """What is odd about the rows."""
+        alike = self.rows if self.all_probabilities else 0
+        return Notes(self.rows, self.zeros, int(np.count_nonzero(self.bad)), self.left_out, alike)
+
     def report(
         self, rows: NDArray[np.intp], what: str, remedy: str, example: str = "", column: str | None = None
     ) -> None:
@@ -126,6 +134,32 @@ class Block:
             self.report(suspects[has_inf], "+inf among the scores", drop)
             self.report(suspects[~has_nan & ~has_inf], "-inf for every class", "one class must be possible")
         return not suspects.size
+
+
+def join_blocks(blocks: Sequence[Block]) -> Block:
+    """Consecutive blocks of one part as one block."""
+    first = blocks[0]
+    labels = [block.labels for block in blocks if block.labels is not None]
+    joined = [block.joined for block in blocks if block.joined is not None]
+    rows = np.concatenate([block.row_numbers() for block in blocks])
+    return replace(
+        first,
+        logits=np.concatenate([block.logits for block in blocks]),
+        labels=np.concatenate(labels) if labels else None,
+        columns=_one_batch([block.columns for block in blocks]),
+        bad=np.concatenate([block.bad for block in blocks]),
+        problems=[problem for block in blocks for problem in block.problems],
+        zeros=sum(block.zeros for block in blocks),
+        all_probabilities=all(block.all_probabilities or not block.rows for block in blocks),
+        joined=np.concatenate(joined) if joined else None,
+        left_out=sum(block.left_out for block in blocks),
+        kept=rows - first.first_row,
+    )
+
+
+def _one_batch(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    whole = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    return whole[0] if whole else batches[0]
 
 
 @dataclass(frozen=True)
@@ -179,7 +213,7 @@ class Dump:
             try:
                 block = self.block(part, row, batch, labelled)
             except (pa.ArrowException, UnicodeDecodeError) as error:  # such as codes beyond their dictionary
-                raise _damaged(part, error) from None
+                raise damaged(part, error) from None
             yield block
             row += batch.num_rows
         if row != group.first_row + group.rows:
@@ -192,23 +226,16 @@ class Dump:
         """Batches of the columns `wanted`, hive columns included; all but logits and labels in the schema's types."""
         part = self.parts[group.part]
         scores = set(self.columns.names)
-        try:
-            with open_parquet(part, self.opened, len(wanted)) as file:
-                in_file = set(file.schema_arrow.names)
-                stored = [name for name in wanted if name in in_file]
-                batches = file.iter_batches(
-                    batch_size=self.block_rows, row_groups=[group.row_group], columns=stored, use_threads=False
-                )
-                for batch in batches:
-                    columns = [
-                        batch.column(name)
-                        if name in scores or (name == as_stored and name in in_file)
-                        else self._column(batch, name, in_file, part)
-                        for name in wanted
-                    ]
-                    yield pa.RecordBatch.from_arrays(columns, names=list(wanted))
-        except READ_ERRORS as error:
-            raise _damaged(part, error) from None
+        request = Request(part, self.opened, group.row_group, wanted, self.block_rows)
+        for batch in reader_of(part).batches(request):
+            stored = set(batch.schema.names)
+            columns = [
+                batch.column(name)
+                if name in scores or (name == as_stored and name in stored)
+                else self._column(batch, name, stored, part)
+                for name in wanted
+            ]
+            yield pa.RecordBatch.from_arrays(columns, names=list(wanted))
 
     def _column(self, batch: pa.RecordBatch, name: str, stored: Container[str], part: Part) -> pa.Array:
         data_type = self.schema.field(name).type
@@ -283,7 +310,3 @@ class Dump:
                 block.bad = block.bad[kept]
         block.joined = found
         block.labels = join.labels[np.maximum(found, 0)]
-
-
-def _damaged(part: Part, error: Exception) -> DumpError:
-    return DumpError(f"{part.name}: cannot be read to the end ({one_line(error)}); is it complete? write it again")

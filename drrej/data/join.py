@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from drrej.data.columns import LABEL
 from drrej.data.labels import LabelKind, label_kind
+from drrej.data.part import Part, one_line
 from drrej.data.problems import Problem, Problems, shown
-from drrej.data.sources import Part, Spools, find_parts, one_line
+from drrej.data.readers import read_table, reader_of
+from drrej.data.sources import Spools, find_parts
 from drrej.errors import DumpError
 
 if TYPE_CHECKING:
@@ -116,21 +117,16 @@ class _Labels:
                 place = (part.name, int(rows[0]), int(rows.size))
                 problems.append(Problem(what, column or name, remedy, *place, example))
 
-        try:
-            schema = pq.read_schema(part.path, filesystem=part.filesystem())
-            if on not in schema.names:
-                raise DumpError(f"{part.name}: there is no column '{on}' to join on; columns: {shown(schema.names)}")
-            name = options.label or LABEL
-            if name not in schema.names:
-                raise DumpError(
-                    f"{part.name}: there is no column '{name}'; choose the label column with `label` among: "
-                    f"{shown(schema.names)}"
-                )
-            table = pq.ParquetFile(part.path, filesystem=part.filesystem()).read([on, name])
-        except (OSError, pa.ArrowException, ValueError) as error:
+        contents = reader_of(part).contents(part, "")
+        known = contents.schema.names
+        if on not in known:
+            raise DumpError(f"{part.name}: there is no column '{on}' to join on; columns: {shown(known)}")
+        name = options.label or LABEL
+        if name not in known:
             raise DumpError(
-                f"{part.name}: not a readable parquet file ({one_line(error)}); is it complete, and is it parquet?"
-            ) from None
+                f"{part.name}: there is no column '{name}'; choose the label column with `label` among: {shown(known)}"
+            )
+        table = read_table(part, [on, name], contents)
         where = f"{part.name}: column '{name}'"
         kind = label_kind(table.schema.field(name).type, options.classes, classes, where)
         labels = kind.encode(_whole(table.column(name)), classes, report)

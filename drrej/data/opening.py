@@ -7,34 +7,37 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from drrej.data.columns import LABEL, LogitColumns, find_label, find_logits, storage_type
 from drrej.data.dump import Dump, DumpOptions, RowGroup
-from drrej.data.footers import READ_ERRORS, open_parquet, read_schema
 from drrej.data.join import LabelJoin
 from drrej.data.labels import LabelKind, label_kind
+from drrej.data.part import Part
 from drrej.data.problems import shown
-from drrej.data.sources import Part, Spools, find_parts, one_line
+from drrej.data.readers import Contents, Request, reader_of
+from drrej.data.sources import Spools, find_parts
 from drrej.errors import DumpError, OptionError
 
 _REMOTE_LOOKS = 32
 """Files on object storage that are opened at a time: each is a few requests, and most of that is waiting."""
+
+_FIRST_ROWS = 256
+"""Rows that are looked at to learn the number of classes."""
 
 _INTEGER = re.compile(r"0|-?[1-9][0-9]{0,17}")
 """Numbers that are written as int64 would be: 007 stays text."""
 
 
 @dataclass(frozen=True)
-class _Look:
-    """What opening one part tells; no row groups: it has no rows, and the rest does not matter."""
+class _Opened:
+    """What opening one part tells; of a part without rows only that it has none."""
 
+    contents: Contents
     groups: list[RowGroup]
-    schema: pa.Schema | None = None
     columns: LogitColumns | None = None
     classes: int = 0
 
@@ -47,10 +50,11 @@ def open_dump(arguments: Sequence[str], options: DumpOptions, labelled: bool, sp
     groups: list[RowGroup] = []
     schemas: dict[int, pa.Schema] = {}
     shape = _Shape()
-    for number, (part, look) in enumerate(zip(parts, _looks(parts, options, opened), strict=True)):
-        if look.schema is not None:
+    for number, (part, look) in enumerate(zip(list(parts), _looks(parts, options, opened), strict=True)):
+        parts[number] = replace(part, identity=look.contents.identity)
+        if look.groups:
             shape.check(part, look)
-            schemas[number] = _with_fields(look.schema, hive)
+            schemas[number] = _with_fields(look.contents.schema, hive)
             groups += look.groups
     if not groups:
         raise DumpError(
@@ -84,7 +88,7 @@ def open_dump(arguments: Sequence[str], options: DumpOptions, labelled: bool, sp
     )
 
 
-def _looks(parts: Sequence[Part], options: DumpOptions, opened: str) -> Iterator[_Look]:
+def _looks(parts: Sequence[Part], options: DumpOptions, opened: str) -> Iterator[_Opened]:
     """A look at each part, in order; at several at once where each waits for the network."""
     tasks = [(number, part, options, opened) for number, part in enumerate(parts)]
     if len(parts) == 1 or all(part.uri is None for part in parts):
@@ -97,14 +101,15 @@ def _looks(parts: Sequence[Part], options: DumpOptions, opened: str) -> Iterator
             pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _look(number: int, part: Part, options: DumpOptions, opened: str) -> _Look:
-    with open_parquet(part, opened) as file:
-        groups = _row_groups(file, number, part)
-        if not groups:
-            return _Look([])
-        schema = read_schema(file, part)
-        columns = find_logits(schema, options.logits, bool(options.binary), part.name, options.label)
-        return _Look(groups, schema, columns, _class_count(file, columns, part))
+def _look(number: int, part: Part, options: DumpOptions, opened: str) -> _Opened:
+    contents = reader_of(part).contents(part, opened)
+    ends = itertools.accumulate(contents.groups)
+    sizes = enumerate(zip(ends, contents.groups, strict=True))
+    groups = [RowGroup(number, i, end - rows, rows) for i, (end, rows) in sizes if rows]
+    if not groups:
+        return _Opened(contents, [])
+    columns = find_logits(contents.schema, options.logits, bool(options.binary), part.name, options.label)
+    return _Opened(contents, groups, columns, _class_count(columns, part, contents, opened))
 
 
 class _Shape:
@@ -115,7 +120,7 @@ class _Shape:
         self.classes = 0
         self.first = ""
 
-    def check(self, part: Part, look: _Look) -> None:
+    def check(self, part: Part, look: _Opened) -> None:
         assert look.columns is not None
         if self.columns is None:
             self.columns, self.classes, self.first = look.columns, look.classes, part.name
@@ -131,19 +136,20 @@ class _Shape:
             )
 
 
-def _class_count(file: pq.ParquetFile, columns: LogitColumns, part: Part) -> int:
+def _class_count(columns: LogitColumns, part: Part, contents: Contents, opened: str) -> int:
     if columns.layout == "score":
         return 2
     if columns.layout == "wide":
         return len(columns.names)
     name = columns.names[0]
-    data_type = file.schema_arrow.field(name).type
+    data_type = contents.schema.field(name).type
     if isinstance(data_type, pa.FixedShapeTensorType) and len(data_type.shape) != 1:
         raise DumpError(
             f"{part.name}: column '{name}' has tensors of shape {data_type.shape}; one vector per row is needed"
         )
     storage = storage_type(data_type)
-    classes = storage.list_size if pa.types.is_fixed_size_list(storage) else _first_length(file, name, part)
+    fixed = pa.types.is_fixed_size_list(storage)
+    classes = storage.list_size if fixed else _first_length(name, part, contents, opened)
     if classes == 1:
         raise DumpError(
             f"{part.name}: column '{name}' has one score per row; "
@@ -154,33 +160,15 @@ def _class_count(file: pq.ParquetFile, columns: LogitColumns, part: Part) -> int
     return int(classes)
 
 
-def _first_length(file: pq.ParquetFile, name: str, part: Part) -> int:
+def _first_length(name: str, part: Part, contents: Contents, opened: str) -> int:
     """The length that most of the first lists have."""
-    try:
-        for batch in file.iter_batches(batch_size=256, columns=[name], use_threads=False):
+    for group in range(len(contents.groups)):
+        for batch in reader_of(part).batches(Request(part, opened, group, [name], _FIRST_ROWS)):
             lengths = [len(row) for row in batch.column(0) if row.is_valid]
             if lengths:
                 values, counts = np.unique(lengths, return_counts=True)
                 return int(values[counts.argmax()])
-    except READ_ERRORS as error:
-        raise DumpError(f"{part.name}: cannot be read ({one_line(error)}); is it complete? write it again") from None
     raise DumpError(f"{part.name}: column '{name}' is null in every row; is it the right column? (see `logits`)")
-
-
-def _row_groups(file: pq.ParquetFile, number: int, part: Part) -> list[RowGroup]:
-    """The row groups of a part that have rows."""
-    groups, first_row = [], 0
-    try:
-        for i in range(file.metadata.num_row_groups):
-            rows = file.metadata.row_group(i).num_rows
-            if rows:
-                groups.append(RowGroup(number, i, first_row, rows))
-            first_row += rows
-    except READ_ERRORS as error:
-        raise DumpError(f"{part.name}: its footer cannot be read ({one_line(error)}); write it again") from None
-    if any(group.rows < 0 for group in groups) or first_row != file.metadata.num_rows:
-        raise DumpError(f"{part.name}: its footer contradicts itself about the number of rows; write it again")
-    return groups
 
 
 def _find_labels(

@@ -11,7 +11,6 @@ import stat
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import IO
 from urllib.parse import unquote
@@ -19,33 +18,13 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.fs as pafs
 
+from drrej.data.part import Part, one_line
+from drrej.data.readers import ENDINGS
 from drrej.data.uris import below, redacted
 from drrej.errors import DumpError
 
 STDIN = "-"
 _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
-
-
-@dataclass(frozen=True)
-class Part:
-    """One parquet file of a dump.
-
-    `name` is what messages call it, `relative` its path below the directory it was found in, `hive` the columns that
-    its directories spell (`date=2026-01-31/`).
-    """
-
-    path: str
-    name: str
-    relative: str
-    hive: tuple[tuple[str, str | None], ...] = ()
-    uri: str | None = None
-
-    def filesystem(self) -> pafs.FileSystem:
-        """The filesystem that opens `path`."""
-        if self.uri is None:
-            return pafs.LocalFileSystem()
-        filesystem, _ = pafs.FileSystem.from_uri(self.uri)
-        return filesystem
 
 
 Spools = dict[str, Part]
@@ -106,7 +85,7 @@ def _find_in_directory(directory: str) -> list[Part]:
     for folder, folders, files in os.walk(directory, onerror=fail, followlinks=True):
         folders[:] = sorted(f for f in folders if not _hidden(f))
         for file in files:
-            if not _hidden(file) and file.endswith(".parquet"):
+            if not _hidden(file) and file.endswith(ENDINGS):
                 path = os.path.join(folder, file)
                 relative = PurePosixPath(os.path.relpath(path, directory).replace(os.sep, "/"))
                 found.append(Part(_from_root(path), path, str(relative), _hive(str(relative.parent) + "/")))
@@ -131,7 +110,7 @@ def _find_uri(uri: str) -> list[Part]:
     for entry in entries:
         relative = PurePosixPath(entry.path).relative_to(path)
         visible = not any(_hidden(piece) for piece in relative.parts)
-        if entry.type == pafs.FileType.File and visible and relative.suffix == ".parquet":
+        if entry.type == pafs.FileType.File and visible and relative.name.endswith(ENDINGS):
             hive = _hive(str(relative.parent) + "/")
             found.append(Part(entry.path, below(name, str(relative)), str(relative), hive, uri=uri))
     if not found:
@@ -188,8 +167,3 @@ def remove_spools() -> None:
     while _spooled_paths:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(_spooled_paths.pop())
-
-
-def one_line(error: BaseException) -> str:
-    """The message of someone else's exception on one line."""
-    return redacted(" ".join(str(error).split()))[:300] or type(error).__name__

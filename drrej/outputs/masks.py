@@ -9,10 +9,11 @@ from types import TracebackType
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from drrej.data.part import Part
 from drrej.data.problems import shown
-from drrej.data.sources import Part
-from drrej.errors import DumpError
-from drrej.outputs.files import cannot_write
+from drrej.errors import DumpError, OptionError
+from drrej.outputs.files import OutputFile
+from drrej.outputs.hidden import cannot_write
 
 MASK_COLUMNS = ("prediction", "loss", "ratio", "rejected")
 _GROUP_ROWS = 1 << 17
@@ -31,6 +32,13 @@ def check_names(keep: Sequence[str], names: Sequence[str], where: str, own: Sequ
             )
         if list(keep).count(name) > 1:
             raise DumpError(f"`keep` names the column '{name}' twice; once is enough")
+
+
+def check_ending(output: OutputFile) -> None:
+    """Raise when the name of a file promises another format than parquet."""
+    ending = os.path.splitext(output.target.partition("?")[0])[1].lower()
+    if output.is_regular and ending not in ("", ".parquet", ".pq"):
+        raise OptionError(f"`output={output.name}`: it would hold parquet, not {ending}; end its name in .parquet")
 
 
 def _repeats(field: pa.Field) -> bool:
@@ -75,6 +83,14 @@ class ParquetMask:
             except OSError as error:
                 raise cannot_write(self._target, error) from None
 
+    def __enter__(self) -> ParquetMask:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close(complete=kind is None)
+
     def close(self, complete: bool) -> None:
         """Finish the file; one that is not complete will be thrown away."""
         if complete:
@@ -84,25 +100,6 @@ class ParquetMask:
         except OSError as error:
             if complete:
                 raise cannot_write(self._target, error) from None
-
-
-class OneMask:
-    """The mask of all parts in one file."""
-
-    def __init__(self, path: str, target: str, schema: pa.Schema) -> None:
-        self._file = ParquetMask(path, target, schema)
-
-    def write(self, _part: Part, batch: pa.RecordBatch) -> None:
-        """Add rows."""
-        self._file.write(batch)
-
-    def __enter__(self) -> OneMask:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._file.close(complete=kind is None)
 
 
 def check_distinct(parts: Sequence[Part], target: str) -> None:
@@ -118,7 +115,6 @@ class MaskPerPart:
     """One mask per part, under the same relative path; parts without rows get a mask without rows."""
 
     def __init__(self, folder: str, target: str, parts: Sequence[Part], schema: pa.Schema) -> None:
-        check_distinct(parts, target)
         self._folder = folder
         self._target = target
         self._schema = schema
@@ -138,8 +134,12 @@ class MaskPerPart:
             self._file.close(complete=True)
         self._current = self._waiting.pop(0)
         path = os.path.join(self._folder, self._current.relative)
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        self._file = ParquetMask(path, os.path.join(self._target, self._current.relative), self._schema)
+        target = os.path.join(self._target, self._current.relative)
+        try:
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+        except OSError as error:
+            raise cannot_write(target, error) from None
+        self._file = ParquetMask(path, target, self._schema)
 
     def __enter__(self) -> MaskPerPart:
         return self

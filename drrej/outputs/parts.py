@@ -1,6 +1,6 @@
 """Masks written where they are computed: one file per input file, by whichever worker scores it.
 
-A finished mask has a note beside it that says of what it was made, so that a rerun after a crash can take it up. Masks
+A finished mask has a note beside it that says of what it was made, so that a rerun after a crash can use it. Masks
 and notes appear whole: renamed into place on a filesystem, uploaded in one piece to object storage.
 """
 
@@ -13,12 +13,13 @@ import os
 import secrets
 import tempfile
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from drrej.data.sources import Part, one_line
+from drrej.data.notes import Notes
+from drrej.data.part import Part, one_line
 from drrej.data.uris import below, is_uri
 from drrej.errors import OutputError
 from drrej.outputs.datasets import NOTES
@@ -28,22 +29,30 @@ from drrej.outputs.remote import upload
 
 @dataclass(frozen=True)
 class PartCounts:
-    """What was written for one input file; `taken_up`: by an earlier run."""
+    """What was written. Counts add: `PartCounts()` is neutral, and the order does not matter.
 
-    rows: int = 0
+    `reused` are files that an earlier, interrupted run had finished.
+    """
+
+    notes: Notes = field(default_factory=Notes)
     rejected: int = 0
-    bad_rows: int = 0
-    zeros: int = 0
-    all_probabilities: bool = True
-    taken_up: bool = False
+    reused: int = 0
+
+    def __add__(self, other: PartCounts) -> PartCounts:
+        return PartCounts(self.notes + other.notes, self.rejected + other.rejected, self.reused + other.reused)
+
+    @classmethod
+    def of(cls, batch: pa.RecordBatch | None, notes: Notes) -> PartCounts:
+        """The counts of a batch of a mask, made of rows that were noticed so."""
+        return cls(notes, 0 if batch is None else batch.column("rejected").true_count)
 
 
 @dataclass(frozen=True)
 class PartSink:
     """Where the masks of a dataset go: `root` is a folder that all workers share, or a URI.
 
-    `recipe` identifies the rejector and the options; with the input's size and time it tells whether a mask that is
-    there already is the one wanted.
+    `recipe` identifies the rejector and the options; with the input's identity it tells whether a mask that is there
+    already is the one wanted.
     """
 
     root: str
@@ -53,8 +62,8 @@ class PartSink:
 
     def digest(self, part: Part) -> str:
         """Identifies the content of a mask."""
-        info = part.filesystem().get_file_info(part.path)
-        facts = (self.recipe, part.name, info.size, info.mtime_ns, self.schema.to_string())
+        assert part.identity is not None
+        facts = (self.recipe, part.name, part.identity.size, part.identity.version, self.schema.to_string())
         return hashlib.sha256(repr(facts).encode()).hexdigest()
 
     def earlier(self, part: Part, digest: str) -> PartCounts | None:
@@ -68,7 +77,7 @@ class PartSink:
                 noted = json.loads(stream.read())
             if noted.pop("digest") != digest or noted.pop("size") != mask.size:
                 return None
-            return PartCounts(**noted | {"taken_up": True})
+            return PartCounts(Notes(**noted["notes"]), noted["rejected"], reused=1)
         except (OSError, ValueError, KeyError, TypeError):
             return None
 

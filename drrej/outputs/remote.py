@@ -30,11 +30,19 @@ def check_free(target: str, force: bool) -> None:
         raise OutputError(f"{redacted(target)}: it exists already; use `force=True` to overwrite")
 
 
+def parse(target: str) -> tuple[Any, str]:
+    """The filesystem and the key or path on it."""
+    import pyarrow.fs as pafs
+
+    filesystem, key = pafs.FileSystem.from_uri(target)
+    return filesystem, key.rstrip("/")
+
+
 def open_uri(target: str) -> tuple[Any, str]:
     """The filesystem and the key. A missing bucket is an error: pyarrow would try to make it."""
     import pyarrow.fs as pafs
 
-    filesystem, key = pafs.FileSystem.from_uri(target)
+    filesystem, key = parse(target)
     if filesystem.type_name in ("s3", "gcs"):
         bucket = key.split("/", 1)[0]
         if filesystem.get_file_info(bucket).type == pafs.FileType.NotFound:

@@ -15,7 +15,8 @@ from drrej.core.types import Floats
 from drrej.data.dump import Block
 from drrej.documents.gates import lookup
 from drrej.documents.rejector import Rejector
-from drrej.engines.threads import Pass, map_blocks
+from drrej.engines.passes import map_blocks
+from drrej.engines.protocol import Pass
 from drrej.errors import DumpError, OptionError
 from drrej.pipeline.application import Application
 from drrej.pipeline.groups import OnUnseen, check_columns

@@ -7,8 +7,8 @@ import pyarrow as pa
 from drrej.data.columns import LABEL, find_logits
 from drrej.data.dump import Dump
 from drrej.data.labels import LabelKind, label_kind
+from drrej.data.part import Part
 from drrej.data.problems import Problems
-from drrej.data.sources import Part
 from drrej.documents.rejector import Rejector
 from drrej.errors import DumpError
 from drrej.pipeline.reject import Masking, MaskOptions, kept_columns

@@ -17,7 +17,8 @@ from drrej.data.dump import Dump
 from drrej.documents.gates import Gate, lookup, metrics_of
 from drrej.documents.points import DEFAULT_POINTS, Point
 from drrej.documents.rejector import Rejector
-from drrej.engines.threads import Pass, map_blocks
+from drrej.engines.passes import map_blocks
+from drrej.engines.protocol import Pass
 from drrej.errors import DumpError, GateError, OptionError
 from drrej.pipeline import figures, pictures
 from drrej.pipeline.application import Application

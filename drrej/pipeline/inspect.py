@@ -15,11 +15,13 @@ from drrej.core.kernels import Need
 from drrej.core.types import InputKind
 from drrej.data.columns import LogitColumns
 from drrej.data.dump import Block, Dump
-from drrej.data.footers import open_parquet, read_schema
 from drrej.data.labels import is_text, value_type
+from drrej.data.part import Part
 from drrej.data.problems import Problem, Problems
-from drrej.data.sources import STDIN, Part, find_parts
-from drrej.engines.threads import Pass, map_blocks
+from drrej.data.readers import reader_of
+from drrej.data.sources import STDIN, find_parts
+from drrej.engines.passes import map_blocks
+from drrej.engines.protocol import Pass
 from drrej.errors import DumpError, OptionError, RejectorError
 from drrej.pipeline.source import Source
 
@@ -162,11 +164,10 @@ def _first_schema(parts: Sequence[Part]) -> pa.Schema:
     """The schema of the first part with rows, or of the first part."""
     first: pa.Schema | None = None
     for part in parts:
-        with open_parquet(part) as file:
-            schema = read_schema(file, part)
-            if file.metadata.num_rows:
-                return schema
-            first = schema if first is None else first
+        contents = reader_of(part).contents(part, "")
+        if any(contents.groups):
+            return contents.schema
+        first = contents.schema if first is None else first
     assert first is not None
     return first
 

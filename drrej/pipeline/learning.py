@@ -18,7 +18,8 @@ from drrej.core.losses.learned import NEEDS
 from drrej.core.types import Floats
 from drrej.data.dump import Block, Dump
 from drrej.documents.rejector import Rejector
-from drrej.engines.threads import Pass, map_blocks
+from drrej.engines.passes import map_blocks
+from drrej.engines.protocol import Pass
 from drrej.errors import DumpError, OptionError
 from drrej.pipeline.losses import collect_losses
 from drrej.pipeline.scoring import Scoring

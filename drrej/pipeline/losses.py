@@ -10,7 +10,8 @@ import numpy as np
 from drrej.core.fingerprint import RowHashes, row_keys
 from drrej.core.types import Booleans, Floats, Integers
 from drrej.data.dump import Block, Dump
-from drrej.engines.threads import Pass, map_blocks
+from drrej.engines.passes import map_blocks
+from drrej.engines.protocol import Pass
 from drrej.pipeline.groups import Grouping
 from drrej.pipeline.scoring import Scoring
 from drrej.pipeline.source import Source, no_labels

@@ -16,7 +16,8 @@ from drrej.core.types import Booleans, Floats
 from drrej.data.dump import Block, Dump
 from drrej.documents.gates import Gate, metrics_of
 from drrej.documents.rejector import Rejector
-from drrej.engines.threads import Pass, map_blocks
+from drrej.engines.passes import map_blocks
+from drrej.engines.protocol import Pass
 from drrej.errors import DumpError, OptionError
 from drrej.pipeline.application import Application
 from drrej.pipeline.groups import OnUnseen

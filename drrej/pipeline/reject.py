@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -13,12 +13,14 @@ from drrej._version import __version__
 from drrej.data.dump import Block, Dump
 from drrej.data.labels import LabelKind, is_text
 from drrej.data.layouts import boolean_array, plain_array
-from drrej.data.sources import Part
+from drrej.data.notes import Notes
 from drrej.documents.rejector import Rejector
-from drrej.engines.threads import Pass, map_blocks
-from drrej.outputs.files import OutputDirectory, OutputFile
-from drrej.outputs.masks import MASK_COLUMNS, MaskPerPart, OneMask, check_distinct, check_names
-from drrej.outputs.parts import PartCounts, PartSink
+from drrej.engines.passes import map_blocks, write_parts
+from drrej.engines.protocol import Parts, Pass
+from drrej.outputs.files import OutputFile
+from drrej.outputs.masks import MASK_COLUMNS, ParquetMask, check_distinct, check_ending, check_names
+from drrej.outputs.parts import PartCounts
+from drrej.outputs.protocol import Dataset
 from drrej.pipeline.application import Application
 from drrej.pipeline.groups import OnUnseen
 from drrej.pipeline.source import Source
@@ -40,7 +42,7 @@ class MaskCounts:
     rows: int
     rejected: int
     bad: int
-    taken_up: int = 0
+    reused: int = 0
     """Files that an earlier, interrupted run had finished."""
 
 
@@ -63,10 +65,6 @@ class Masking:
             ]
         )
 
-    def with_part(self, block: Block) -> tuple[Part, pa.RecordBatch]:
-        """The mask of a block, and which file its rows are of."""
-        return block.part, self(block)
-
     def __call__(self, block: Block) -> pa.RecordBatch:
         """The mask of a block."""
         scored = self.application(block)
@@ -83,54 +81,40 @@ class Masking:
 
 
 def reject(
-    source: Source, rejector: Rejector, output: OutputFile | OutputDirectory, options: MaskOptions | None = None
+    source: Source, rejector: Rejector, output: OutputFile | Dataset, options: MaskOptions | None = None
 ) -> MaskCounts:
-    """Write the mask of a dump: to one file, or to a directory with one file per input file."""
+    """Write the mask of a dump: to one file, or to a dataset with one file per input file."""
     options = options or MaskOptions()
     rejector.need_threshold()
-    dump = source.open(rejector, labelled=False)
-    keep = kept_columns(rejector, dump, options, in_paths=isinstance(output, OutputDirectory))
-    masking = Masking(rejector, dump, keep, options.on_unseen_group)
-    allowed = options.on_bad_row == "reject"
-    run = Pass("scoring", labelled=False, keep=masking.columns, bad_rows_allowed=allowed)
-    if isinstance(output, OutputDirectory) and not source.engine.in_process:
-        return _by_workers(source, dump, masking, output, replace(run, sink=_sink(dump, masking, output, options)))
-    rejected = rows = 0
-    with _writer(output, dump, masking.schema) as writer:
-        for part, batch in map_blocks(dump, masking.with_part, run, source.engine, source.notes):
-            writer.write(part, batch)
-            rows += batch.num_rows
-            rejected += batch.column("rejected").true_count
-    return MaskCounts(rows, rejected, source.notes.bad_rows)
-
-
-def _sink(dump: Dump, masking: Masking, output: OutputDirectory, options: MaskOptions) -> PartSink:
-    """Where workers write; the recipe names all that a mask depends on besides its input file."""
-    read_as = (dump.columns, dump.label_kind, dump.input, dump.names)
-    recipe = repr((masking.application.rejector.to_json(), masking.keep, options, read_as, __version__))
-    return PartSink(output.root, output.target, masking.schema, recipe)
-
-
-def _by_workers(source: Source, dump: Dump, masking: Masking, output: OutputDirectory, run: Pass) -> MaskCounts:
-    """One file per input file, each written by the worker that scores it."""
-    output.check_apart(part.path for part in dump.parts)
-    check_distinct(dump.parts, output.target)
-    output.expect(part.relative for part in dump.parts)
-    results = list(map_blocks(dump, masking, run, source.engine, source.notes))
-    written = [counts for counts in results if isinstance(counts, PartCounts)]
-    return MaskCounts(
-        rows=sum(counts.rows for counts in written),
-        rejected=sum(counts.rejected for counts in written),
-        bad=source.notes.bad_rows,
-        taken_up=sum(counts.taken_up for counts in written),
-    )
-
-
-def _writer(output: OutputFile | OutputDirectory, dump: Dump, schema: pa.Schema) -> OneMask | MaskPerPart:
     if isinstance(output, OutputFile):
-        return OneMask(output.path, output.target, schema)
-    output.check_apart(part.path for part in dump.parts)
-    return MaskPerPart(str(output.path), output.target, dump.parts, schema)
+        check_ending(output)
+    dump = source.open(rejector, labelled=False)
+    keep = kept_columns(rejector, dump, options, in_paths=not isinstance(output, OutputFile))
+    masking = Masking(rejector, dump, keep, options.on_unseen_group)
+    run = Pass("scoring", labelled=False, keep=masking.columns, bad_rows_allowed=options.on_bad_row == "reject")
+    if isinstance(output, OutputFile):
+        written = _write_file(source, dump, masking, run, output)
+    else:
+        check_distinct(dump.parts, output.name)
+        parts = Parts(output, masking.schema, _recipe(dump, masking, options))
+        written = write_parts(dump, masking, run, source.engine, parts, source.notes)
+    return MaskCounts(written.notes.rows, written.rejected, written.notes.bad_rows, written.reused)
+
+
+def _write_file(source: Source, dump: Dump, masking: Masking, run: Pass, output: OutputFile) -> PartCounts:
+    notes, rejected = Notes(), 0
+    with ParquetMask(output.path, output.name, masking.schema) as mask:
+        for batch in map_blocks(dump, masking, run, source.engine, notes):
+            mask.write(batch)
+            rejected += batch.column("rejected").true_count
+    source.notes.see(notes)
+    return PartCounts(notes, rejected)
+
+
+def _recipe(dump: Dump, masking: Masking, options: MaskOptions) -> str:
+    """All that a mask depends on besides its input file."""
+    read_as = (dump.columns, dump.label_kind, dump.input, dump.names)
+    return repr((masking.application.rejector.to_json(), masking.keep, options, read_as, __version__))
 
 
 def kept_columns(rejector: Rejector, dump: Dump, options: MaskOptions, in_paths: bool = False) -> Sequence[str]:

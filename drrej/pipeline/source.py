@@ -8,11 +8,15 @@ from dataclasses import dataclass, field, replace
 
 from drrej.core.types import Precision
 from drrej.data.dump import Dump, DumpOptions
+from drrej.data.notes import Notes
 from drrej.data.opening import open_dump
+from drrej.data.part import Part
 from drrej.data.sources import Spools
 from drrej.documents.rejector import Columns, Rejector
-from drrej.engines.threads import Engine, Notes
+from drrej.engines.protocol import Engine
+from drrej.engines.threads import ThreadEngine
 from drrej.errors import DumpError, OptionError
+from drrej.outputs.claims import check_inputs
 
 
 @dataclass(frozen=True)
@@ -21,9 +25,11 @@ class Source:
 
     paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
     options: DumpOptions = field(default_factory=DumpOptions)
-    engine: Engine = field(default_factory=Engine)
+    engine: Engine = field(default_factory=ThreadEngine)
     notes: Notes = field(default_factory=Notes)
     spools: Spools = field(default_factory=dict)
+    found: list[Part] = field(default_factory=list)
+    """The files that were there when it was first opened: a command that opens it again must find the same."""
 
     @property
     def arguments(self) -> list[str]:
@@ -45,12 +51,24 @@ class Source:
                 classes=options.classes or rejector.class_names,
             )
         dump = open_dump(self.arguments, options, labelled, self.spools)
+        check_inputs([*dump.parts, *([] if dump.join is None else [dump.join.file])])
+        self._check_unchanged(dump)
         if rejector is not None and dump.classes != rejector.classes:
             raise DumpError(
                 f"{dump.parts[0].name}: column '{dump.columns.pattern}' has {dump.classes} scores per row but the "
                 f"rejector was made for {rejector.classes} classes; is it the same model?"
             )
         return dump
+
+    def _check_unchanged(self, dump: Dump) -> None:
+        if not self.found:
+            self.found.extend(dump.parts)
+        if self.found != list(dump.parts):
+            names = [part.name for part in sorted({*self.found} ^ {*dump.parts}, key=lambda part: part.name)]
+            raise DumpError(
+                f"{names[0]}: the file was changed, added or removed since the dump was first opened; "
+                "wait until the dump is complete, then start again"
+            )
 
     def new_rejector(self, dump: Dump, precision: Precision) -> Rejector:
         """A rejector that has nothing yet but remembers how this dump is read."""

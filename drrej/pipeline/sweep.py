@@ -21,7 +21,8 @@ from drrej.core.ratio import fit_ratio
 from drrej.core.types import Floats
 from drrej.data.dump import Block
 from drrej.documents.rejector import Rejector
-from drrej.engines.threads import Pass, map_blocks
+from drrej.engines.passes import map_blocks
+from drrej.engines.protocol import Pass
 from drrej.errors import OptionError
 from drrej.pipeline.figures import coverage_curve
 from drrej.pipeline.fit import RatioOptions

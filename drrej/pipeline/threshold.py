@@ -14,7 +14,7 @@ from drrej.core.intervals import CONFIDENCE, exact_decimal
 from drrej.core.thresholds import METHODS, Rule, choose_cutoff, cutoff_after
 from drrej.data.dump import Dump
 from drrej.documents.rejector import Bound, GroupThreshold, Ratio, Rejector, RuleRecord, Threshold
-from drrej.engines.threads import Pass
+from drrej.engines.protocol import Pass
 from drrej.errors import Infeasible, OptionError
 from drrej.pipeline.groups import Grouping
 from drrej.pipeline.losses import Losses, collect_losses

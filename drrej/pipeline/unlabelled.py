@@ -14,7 +14,8 @@ from drrej.core.losses.plain import zero_one_loss
 from drrej.core.types import Floats
 from drrej.data.dump import Block
 from drrej.documents.rejector import Rejector
-from drrej.engines.threads import Pass, map_blocks
+from drrej.engines.passes import map_blocks
+from drrej.engines.protocol import Pass
 from drrej.pipeline.application import Application
 from drrej.pipeline.figures import coverage_figure
 from drrej.pipeline.groups import OnUnseen

@@ -16,10 +16,11 @@ from drrej.core.intervals import json_number
 from drrej.core.losses import Loss
 from drrej.data.dump import Block, Dump
 from drrej.documents.rejector import Rejector
-from drrej.engines.threads import Pass, map_blocks
+from drrej.engines.passes import map_blocks
+from drrej.engines.protocol import Pass
 from drrej.errors import OptionError
 from drrej.outputs.files import OutputFile
-from drrej.outputs.masks import OneMask, check_names
+from drrej.outputs.masks import ParquetMask, check_ending, check_names
 from drrej.pipeline.fit import RatioOptions
 from drrej.pipeline.losses import collect_losses
 from drrej.pipeline.scoring import Scoring
@@ -45,6 +46,8 @@ def weights(
     """
     if radius is not None and not (math.isfinite(radius) and radius > 0):
         raise OptionError(f"`radius={radius:g}`: it must be a finite number above 0")
+    if output is not None:
+        check_ending(output)
     dump = source.open(rejector, labelled=False)
     scoring = Scoring(rejector, options.given_loss, dump)
     kept = kept_columns(dump, keep, scoring.loss)
@@ -102,13 +105,13 @@ def _write(
     own = [pa.field(name, pa.float64()) for name in WEIGHT_COLUMNS]
     schema = pa.schema([*(dump.schema.field(name) for name in keep), *own])
 
-    def of_block(block: Block) -> tuple[Any, pa.RecordBatch]:
+    def of_block(block: Block) -> pa.RecordBatch:
         losses = scoring(block).loss
         columns = [block.columns.column(name) for name in keep]
         columns += [pa.array(losses), pa.array(worst.weights(losses))]
-        return block.part, pa.RecordBatch.from_arrays(columns, schema=schema)
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
 
     run = Pass("writing", labelled=False, keep=(*keep, *scoring.columns))
-    with OneMask(output.path, output.target, schema) as writer:
-        for part, batch in map_blocks(dump, of_block, run, source.engine):
-            writer.write(part, batch)
+    with ParquetMask(output.path, output.name, schema) as writer:
+        for batch in map_blocks(dump, of_block, run, source.engine):
+            writer.write(batch)

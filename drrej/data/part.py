@@ -1,0 +1,57 @@
+"""One file of a dump: where it is, what it is called, and what it was when the dump was opened."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow.fs as pafs
+
+from drrej.data.uris import redacted
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What changes when a file is written again: its size, and its time or the tag that a store gives it.
+
+    A file on this machine that was replaced by another also has another inode. Elsewhere devices have other numbers,
+    and so may inodes: they are compared where the device is the same.
+    """
+
+    size: int
+    version: int | str
+    device: int | None = None
+    inode: int | None = None
+
+    def same_as(self, other: Identity) -> bool:
+        """Whether two looks found one file with one content."""
+        if (self.size, self.version) != (other.size, other.version):
+            return False
+        return self.device != other.device or self.inode == other.inode
+
+
+@dataclass(frozen=True)
+class Part:
+    """One file of a dump.
+
+    `name` is what messages call it, `relative` its path below the directory it was found in, `hive` the columns that
+    its directories spell (`date=2026-01-31/`), `identity` what it was when the dump was opened.
+    """
+
+    path: str
+    name: str
+    relative: str
+    hive: tuple[tuple[str, str | None], ...] = ()
+    uri: str | None = None
+    identity: Identity | None = None
+
+    def filesystem(self) -> pafs.FileSystem:
+        """The filesystem that opens `path`."""
+        if self.uri is None:
+            return pafs.LocalFileSystem()
+        filesystem, _ = pafs.FileSystem.from_uri(self.uri)
+        return filesystem
+
+
+def one_line(error: BaseException) -> str:
+    """The message of someone else's exception on one line."""
+    return redacted(" ".join(str(error).split()))[:300] or type(error).__name__

@@ -1,0 +1,37 @@
+"""Readers, one per file format. To read another format, write its reader and put it into `READERS`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from drrej.data.part import Part
+from drrej.data.readers.base import Contents, Reader, Request
+from drrej.data.readers.parquet import ParquetReader
+
+__all__ = ["ENDINGS", "READERS", "Contents", "Reader", "Request", "read_table", "reader_of"]
+
+READERS: tuple[Reader, ...] = (ParquetReader(),)
+"""The first is for files whose name says nothing."""
+
+ENDINGS = tuple(ending for reader in READERS for ending in reader.endings)
+"""Names of files that are looked for in directories."""
+
+_TABLE_ROWS = 1 << 16
+
+
+def reader_of(part: Part) -> Reader:
+    """The reader for a file, by the ending of its name."""
+    return next((reader for reader in READERS if part.path.endswith(reader.endings)), READERS[0])
+
+
+def read_table(part: Part, columns: Sequence[str], contents: Contents) -> pa.Table:
+    """Some columns of a whole file, in memory."""
+    reader = reader_of(part)
+    batches = [
+        batch
+        for group in range(len(contents.groups))
+        for batch in reader.batches(Request(part, "", group, columns, _TABLE_ROWS))
+    ]
+    return pa.Table.from_batches(batches, pa.schema([contents.schema.field(name) for name in columns]))

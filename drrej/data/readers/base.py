@@ -1,0 +1,81 @@
+"""What a reader of one file format does, and the errors of files that cannot be read."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+
+from drrej.data.identity import check_unchanged
+from drrej.data.part import Identity, Part, one_line
+from drrej.errors import DumpError
+
+READ_ERRORS = (OSError, pa.ArrowException, ValueError, OverflowError, TypeError, UnicodeDecodeError)
+"""What pyarrow raises on damaged files."""
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What a file holds: its columns, the rows of each of its row groups, and what it was when it was looked at."""
+
+    schema: pa.Schema
+    groups: tuple[int, ...]
+    identity: Identity
+
+
+@dataclass(frozen=True)
+class Request:
+    """Some columns of one row group of a file, in batches of at most so many rows.
+
+    `opened` names the opening of the dump, so that a reader may keep what it has found out about a file meanwhile.
+    """
+
+    part: Part
+    opened: str
+    group: int
+    columns: Sequence[str]
+    rows: int
+
+
+class Reader(Protocol):
+    """Reads files of one format. A row group is what one worker reads at a time; a format without them has one."""
+
+    @property
+    def format(self) -> str:
+        """What messages call it."""
+
+    @property
+    def endings(self) -> tuple[str, ...]:
+        """How names of such files end."""
+
+    def contents(self, part: Part, opened: str) -> Contents:
+        """Look into a file. Missing, foreign and damaged ones are DumpErrors."""
+
+    def batches(self, request: Request) -> Iterator[pa.RecordBatch]:
+        """The rows of a row group in order. Columns that the file does not have are left out."""
+
+
+def unreadable(part: Part, format: str, error: Exception) -> DumpError:
+    """The error of a file that is not of its format."""
+    return DumpError(
+        f"{part.name}: not a readable {format} file ({one_line(error)}); is it complete, and is it {format}?"
+    )
+
+
+def damaged(part: Part, error: Exception) -> DumpError:
+    """The error of a file that cannot be read to its end."""
+    return DumpError(f"{part.name}: cannot be read to the end ({one_line(error)}); is it complete? write it again")
+
+
+@contextlib.contextmanager
+def reading(part: Part) -> Iterator[None]:
+    """What goes wrong while a file is read, as one line: it was replaced meanwhile, or it is damaged."""
+    try:
+        yield
+        check_unchanged(part)
+    except READ_ERRORS as error:
+        check_unchanged(part)
+        raise damaged(part, error) from None

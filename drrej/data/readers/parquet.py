@@ -1,0 +1,96 @@
+"""Parquet files: settings for streaming, footers that are parsed once, and what can be wrong with them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from drrej.data.identity import check_unchanged, identity_of
+from drrej.data.part import Identity, Part, one_line
+from drrej.data.readers.base import READ_ERRORS, Contents, Request, reading, unreadable
+from drrej.errors import DumpError
+
+_ALL_BUFFERS = 4 << 20
+_LEAST_BUFFER = 1 << 14
+_MOST_FOOTERS = 256
+_footers: dict[str, tuple[str, Identity, pq.FileMetaData]] = {}
+"""Footers already parsed: a file is opened for each of its row groups, and the footer grows with their number."""
+
+
+class ParquetReader:
+    """Reads parquet files."""
+
+    format = "parquet"
+    endings: tuple[str, ...] = (".parquet",)
+
+    def contents(self, part: Part, opened: str) -> Contents:
+        """The schema and the rows of each row group."""
+        file, identity = _open(part, opened)
+        with file:
+            return Contents(_schema(file, part), _group_rows(file, part), identity)
+
+    def batches(self, request: Request) -> Iterator[pa.RecordBatch]:
+        """The rows of a row group, decoded in order."""
+        part = request.part
+        with reading(part):
+            file, identity = _open(part, request.opened, len(request.columns))
+            check_unchanged(part, identity)
+            with file:
+                stored = set(file.schema_arrow.names)
+                yield from file.iter_batches(
+                    batch_size=request.rows,
+                    row_groups=[request.group],
+                    columns=[name for name in request.columns if name in stored],
+                    use_threads=False,
+                )
+
+
+def _open(part: Part, opened: str, columns: int = 1) -> tuple[pq.ParquetFile, Identity]:
+    """Open a part with settings that keep its buffers small, and tell what it is now.
+
+    The footer is parsed once for each opening of a dump, which `opened` names: the file may have changed since another.
+    Each of the `columns` to be read has a buffer of its own.
+    """
+    buffer = min(1 << 20, max(_LEAST_BUFFER, _ALL_BUFFERS // columns))
+    settings: dict[str, Any] = {"pre_buffer": False, "buffer_size": buffer}
+    try:
+        source: Any = part.path
+        if part.uri is not None:
+            source, settings = part.filesystem().open_input_file(part.path), {"pre_buffer": True}
+        identity = identity_of(part, source)
+        known = _footers.get(part.path)
+        footer = known[2] if known is not None and opened and known[:2] == (opened, identity) else None
+        file = pq.ParquetFile(source, metadata=footer, page_checksum_verification=True, **settings)
+        if part.uri is None:  # a file that was opened by its name may be another than the one looked at
+            check_unchanged(replace(part, identity=identity))
+        if opened and footer is None:
+            if len(_footers) >= _MOST_FOOTERS:
+                _footers.clear()
+            _footers[part.path] = (opened, identity, file.metadata)
+        return file, identity
+    except READ_ERRORS as error:
+        raise unreadable(part, ParquetReader.format, error) from None
+
+
+def _schema(file: pq.ParquetFile, part: Part) -> pa.Schema:
+    try:
+        schema = file.schema_arrow.remove_metadata()
+        for name in schema.names:
+            name.encode()
+    except READ_ERRORS as error:
+        raise DumpError(f"{part.name}: its schema cannot be read ({one_line(error)}); write it again") from None
+    return schema
+
+
+def _group_rows(file: pq.ParquetFile, part: Part) -> tuple[int, ...]:
+    try:
+        rows = tuple(file.metadata.row_group(i).num_rows for i in range(file.metadata.num_row_groups))
+    except READ_ERRORS as error:
+        raise DumpError(f"{part.name}: its footer cannot be read ({one_line(error)}); write it again") from None
+    if any(count < 0 for count in rows) or sum(rows) != file.metadata.num_rows:
+        raise DumpError(f"{part.name}: its footer contradicts itself about the number of rows; write it again")
+    return rows

@@ -1,0 +1,94 @@
+"""Passes as the steps make them: results in order, bad rows counted over the whole dump, suspicions told at the end."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
+from typing import TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from drrej.data.dump import Block, Dump
+from drrej.data.notes import Notes
+from drrej.data.problems import Problem, Problems
+from drrej.engines.protocol import Done, Engine, Mapper, Parts, Pass, Progress, UsedKeys, noted
+from drrej.errors import DumpError
+from drrej.outputs.parts import PartCounts
+
+T = TypeVar("T")
+
+
+def map_blocks(
+    dump: Dump, function: Callable[[Block], T], run: Pass, engine: Mapper, notes: Notes | None = None
+) -> Iterator[T]:
+    """The results of `function` on every block, in order; bad rows raise at the end, counted over the whole dump."""
+    results = engine.map(dump, run, functools.partial(noted, function))
+    yield from _checked(dump, run, results, engine.progress, notes)
+
+
+def write_parts(
+    dump: Dump,
+    function: Callable[[Block], pa.RecordBatch],
+    run: Pass,
+    engine: Engine,
+    parts: Parts,
+    notes: Notes | None = None,
+) -> PartCounts:
+    """Write what `function` makes of every block to a file per part; bad rows raise at the end."""
+    results = engine.write(dump, run, functools.partial(noted, function), parts)
+    return sum(_checked(dump, run, results, engine.progress, notes), PartCounts())
+
+
+def _checked(
+    dump: Dump, run: Pass, results: Generator[Done[T]], progress: Progress, notes: Notes | None
+) -> Iterator[T]:
+    found = Notes()
+    problems = Problems()
+    seen = _Seen(dump)
+    progress.start(run.what, dump.rows)
+    try:
+        with closing(results):
+            for done in results:
+                progress.advance(done.notes.rows + done.notes.left_out)
+                found += done.notes
+                if not run.bad_rows_allowed:
+                    problems.add(done.problems)
+                    problems.add(seen.again(done.keys))
+                if done.result is not None and not problems:
+                    yield done.result
+    finally:
+        progress.stop()
+    if notes is not None:
+        notes.see(found)
+    if found.all_like_probabilities and dump.input == "logits" and not dump.binary:
+        raise DumpError(
+            f"{dump.parts[0].name}: column '{dump.columns.pattern}': every row lies in [0, 1] and sums to 1, so these "
+            "are probabilities, not logits; add `input=probs`"
+        )
+    problems.raise_first()
+
+
+class _Seen:
+    """Keys of a label join that the dump has used: using one twice is an error."""
+
+    def __init__(self, dump: Dump) -> None:
+        self.join = dump.join
+        self.used = np.zeros(dump.join.keys.size, bool) if dump.join is not None else None
+
+    def again(self, keys: UsedKeys | None) -> list[Problem]:
+        """The rows of a block whose key occurred before."""
+        if keys is None or self.used is None or self.join is None:
+            return []
+        rows = np.flatnonzero(keys.positions >= 0)
+        positions = keys.positions[rows]
+        first = np.zeros(positions.size, bool)
+        first[np.unique(positions, return_index=True)[1]] = True
+        repeated = rows[self.used[positions] | ~first]
+        self.used[positions] = True
+        if not repeated.size:
+            return []
+        key = f"key {self.join.keys[keys.positions[repeated[0]]]}"
+        place = (keys.part, int(keys.row_numbers[repeated[0]]), int(repeated.size))
+        return [Problem("a key that occurred before", self.join.on, "a row must have its own key", *place, key)]

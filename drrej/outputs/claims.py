@@ -1,0 +1,169 @@
+"""What this process is writing: no two outputs in one place, and no input where an output goes.
+
+Every output claims its place when it is made and gives it up when it is left. Whoever opens inputs asks `check_inputs`.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import stat
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from drrej.data.part import Part
+from drrej.data.uris import is_uri
+from drrej.errors import OutputError
+
+Inode = tuple[int, int]
+"""Device and number: the same for every name of a file."""
+
+
+@dataclass(frozen=True)
+class Input:
+    """A file that a command reads: by its paths and inode, or by its place in object storage."""
+
+    name: str
+    paths: tuple[str, ...] = ()
+    inode: Inode | None = None
+    storage: tuple[Any, str] | None = None
+
+    @classmethod
+    def of(cls, file: Part | str) -> Input:
+        """What is known of a part of a dump, or of any other file or URI."""
+        part = file if isinstance(file, Part) else Part(file, file, "", uri=file if is_uri(file) else None)
+        if part.uri is not None:
+            return cls._stored(part, file)
+        if part.name == "standard input":  # `path` is a copy
+            return cls(part.name, (), inode_of(None if sys.stdin is None else sys.stdin.fileno()))
+        folder, name = os.path.split(part.path)
+        path = os.path.join(_real(folder), name)
+        paths = (path, os.path.realpath(path)) if os.path.islink(path) else (path,)
+        return cls(part.name, paths, inode_of(path))
+
+    @classmethod
+    def _stored(cls, part: Part, file: Part | str) -> Input:
+        import pyarrow.fs as pafs
+
+        assert part.uri is not None
+        filesystem, path = pafs.FileSystem.from_uri(part.uri)
+        path = part.path if isinstance(file, Part) else path
+        if filesystem.type_name == "local":
+            return cls.of(Part(path, part.name, part.relative))
+        return cls(part.name, storage=(filesystem, path))
+
+
+class Place(Protocol):
+    """Where an output goes."""
+
+    @property
+    def key(self) -> str:
+        """The same for two outputs that would overwrite each other."""
+
+    def conflict(self, file: Input) -> str | None:
+        """What is wrong if this file is an input, in words that follow the output's name; None if nothing is."""
+
+
+_real = functools.lru_cache(os.path.realpath)
+"""Of a folder: the files of a dump share a few."""
+
+_claimed: dict[str, tuple[str, Place]] = {}
+
+
+def claim(place: Place, name: str) -> None:
+    """Raise when another output goes to the same place."""
+    if place.key in _claimed:
+        raise OutputError(f"{name}: it is named for two outputs; give each its own file")
+    _claimed[place.key] = name, place
+
+
+def release(place: Place) -> None:
+    """Give up a place."""
+    if place.key in _claimed and _claimed[place.key][1] is place:
+        del _claimed[place.key]
+
+
+def check_inputs(files: Iterable[Part | str]) -> None:
+    """Raise when an output that is being written would replace one of these inputs."""
+    if not _claimed:
+        return
+    _real.cache_clear()
+    for file in files:
+        source = Input.of(file)
+        for name, place in _claimed.values():
+            wrong = place.conflict(source)
+            if wrong is not None:
+                raise OutputError(f"{name}: {wrong}")
+
+
+def inode_of(file: str | int | None) -> Inode | None:
+    """The inode of a regular file, by path or descriptor."""
+    try:
+        status = None if file is None else os.stat(file)
+    except OSError:
+        return None
+    return (status.st_dev, status.st_ino) if status is not None and stat.S_ISREG(status.st_mode) else None
+
+
+@dataclass(frozen=True)
+class FilePlace:
+    """A file on this machine, or the file behind an open descriptor such as standard output."""
+
+    key: str
+    path: str | None
+    inode: Inode | None
+
+    def conflict(self, file: Input) -> str | None:
+        """An input with the same path or inode, hard links included, would be lost."""
+        same = self.path in file.paths or (self.inode is not None and self.inode == file.inode)
+        return f"the input {file.name} is the same file and would be lost; {_ELSEWHERE}" if same else None
+
+
+@dataclass(frozen=True)
+class ObjectPlace:
+    """An object, or with a folder all that lies below it."""
+
+    key: str
+    filesystem: Any
+    path: str
+    folder: bool = False
+
+    def conflict(self, file: Input) -> str | None:
+        """An input with the same name in the same store would be lost."""
+        if file.storage is None:
+            return None
+        filesystem, path = file.storage
+        if not filesystem.equals(self.filesystem):
+            return None
+        if self.folder:
+            return _lies_in_it(file) if path.startswith(f"{self.path}/") else None
+        return (
+            f"the input {file.name} is the same object and would be lost; {_ELSEWHERE}" if path == self.path else None
+        )
+
+
+@dataclass(frozen=True)
+class FolderPlace:
+    """A directory on this machine, which is replaced with all that is in it."""
+
+    key: str
+    path: str
+
+    def conflict(self, file: Input) -> str | None:
+        """An input in the directory would be lost, by whatever name it was given."""
+        inside = any(path.startswith(f"{self.path}{os.sep}") for path in file.paths)
+        return _lies_in_it(file) if inside or file.inode in self._inodes else None
+
+    @functools.cached_property
+    def _inodes(self) -> set[Inode | None]:
+        found = (os.path.join(folder, name) for folder, _, names in os.walk(self.path) for name in names)
+        return {inode_of(path) for path in found} - {None}
+
+
+def _lies_in_it(file: Input) -> str:
+    return f"the input {file.name} lies in it; choose another directory with `output`"
+
+
+_ELSEWHERE = "choose another with `output`"
