@@ -13,7 +13,7 @@ EXAMPLES = """
 Examples:
 
 drrej calibrate val.parquet -o rejector.json
-drrej calibrate val.parquet --logits 'logit_*' --label truth
+drrej calibrate wide.parquet --logits 'logit_*' --label truth
 drrej calibrate val.parquet | drrej fit val.parquet -r -
 """
 

@@ -9,10 +9,12 @@ same, a tenth of a second later.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import sys
 import typing
+from collections.abc import Iterator
 from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
@@ -44,8 +46,8 @@ class Command(TyperCommand):
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the help."""
-        _no_colours_in_a_pipe()
-        super().format_help(ctx, formatter)
+        with _no_colours_in_a_pipe():
+            super().format_help(ctx, formatter)
 
 
 class Group(TyperGroup):
@@ -53,14 +55,20 @@ class Group(TyperGroup):
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the help."""
-        _no_colours_in_a_pipe()
-        super().format_help(ctx, formatter)
+        with _no_colours_in_a_pipe():
+            super().format_help(ctx, formatter)
 
 
-def _no_colours_in_a_pipe() -> None:
+@contextlib.contextmanager
+def _no_colours_in_a_pipe() -> Iterator[None]:
     """Typer colours its help on GitHub's runners also when it is piped; a dumb terminal has no colours."""
+    terminal = os.environ.get("TERM", "")
     if not sys.stdout.isatty() and "FORCE_COLOR" not in os.environ:
         os.environ["TERM"] = "dumb"
+    try:
+        yield
+    finally:
+        os.environ["TERM"] = terminal
 
 
 class _NotPlainError(Exception):

@@ -27,7 +27,7 @@ Examples:
 
 drrej inspect val.parquet
 drrej inspect rejector.json
-drrej inspect 'val-*.parquet' --logits probs --label truth
+drrej inspect 'nightly/*.parquet' --label truth
 """
 
 _MOST_COLUMNS = 12

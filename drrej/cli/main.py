@@ -46,7 +46,7 @@ def _version(wanted: bool) -> None:
 
 def _help(context: typer.Context, wanted: bool) -> None:
     if wanted:
-        typer.echo(context.get_help())
+        show(context.get_help() + "\n")
         raise typer.Exit
 
 
