@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import running
@@ -35,7 +36,7 @@ def test_the_console_script_is_the_same_program() -> None:
         (["frobnicate"], "No such command 'frobnicate'. (see 'drrej --help')"),
         (["calibrat"], "No such command 'calibrat'. Did you mean 'calibrate'? (see 'drrej --help')"),
         (["calibrate"], "Missing argument 'DUMP'. (see 'drrej calibrate --help')"),
-        (["calibrate", "x.parquet", "--forced"], "No such option: --forced (Possible options: --force"),
+        (["calibrate", "x.parquet", "--forced"], "No such option: --forced"),
         (["calibrate", "x.parquet", "-o"], "Option '-o' requires an argument. (see 'drrej calibrate --help')"),
         (["calibrate", "x.parquet", "--jobs", "many"], "--jobs many: "),
         (["calibrate", "x.parquet", "--input=odds"], "--input odds: 'odds' is not one of 'logits', 'probs'. (see"),
@@ -151,5 +152,9 @@ def test_both_ways_of_reading_a_command_line_agree(monkeypatch: pytest.MonkeyPat
         ours, typers = (command.context_class(command, info_name=name) for _ in range(2))
         command.parse_args(ours, list(words))
         TyperCommand.parse_args(command, typers, list(words))
-        wanted = {key: value or None if isinstance(value, tuple) else value for key, value in typers.params.items()}
-        assert ours.params == wanted
+        assert _values(ours.params) == _values(typers.params)
+
+
+def _values(params: dict[str, Any]) -> dict[str, Any]:
+    """What a command is given: no values are None."""
+    return {name: (list(value) or None) if isinstance(value, list | tuple) else value for name, value in params.items()}

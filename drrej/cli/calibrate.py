@@ -13,7 +13,9 @@ EXAMPLES = """
 Examples:
 
 drrej calibrate val.parquet -o rejector.json
+
 drrej calibrate wide.parquet --logits 'logit_*' --label truth
+
 drrej calibrate val.parquet | drrej fit val.parquet -r -
 """
 

@@ -1,6 +1,6 @@
 """The classes of commands: where drrej adds to typer.
 
-Typer (0.28 and later) takes the value of every option, also of one that was not given, through pydantic, whose import
+Typer 0.29 takes the value of every option, also of one that was not given, through pydantic, whose import
 takes longer than all else that a small command does. It has no setting for this: even the `--help` that it adds itself
 goes that way. So `Command` reads a command line by itself when every value on it is plain, such as text where text is
 wanted. Any other command line, and so every error message, is typer's own. Without `parse_args` everything works the

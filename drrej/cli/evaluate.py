@@ -29,7 +29,9 @@ EXAMPLES = """
 Examples:
 
 drrej evaluate test.parquet -r rejector.json --gate 'accuracy >= 0.97'
+
 drrej evaluate test.parquet -r rejector.json --compare -o report.html
+
 drrej evaluate nightly/ -r rejector.json --no-labels --gate 'coverage >= 0.7'
 """
 

@@ -14,7 +14,9 @@ EXAMPLES = """
 Examples:
 
 drrej fit val.parquet -r calibrated.json -o fitted.json
+
 drrej fit val.parquet -r calibrated.json --loss auto --divergence chi2
+
 drrej fit forecasts.parquet --loss column --loss-column variance
 """
 

@@ -26,7 +26,9 @@ EXAMPLES = """
 Examples:
 
 drrej inspect val.parquet
+
 drrej inspect rejector.json
+
 drrej inspect 'nightly/*.parquet' --label truth
 """
 

@@ -17,7 +17,9 @@ EXAMPLES = """
 Examples:
 
 drrej reject test.parquet -r rejector.json -o mask.parquet
+
 drrej reject nightly/ -r rejector.json -o scored/ --on-bad-row reject
+
 cat test.parquet | drrej reject - -r rejector.json -o - > mask.parquet
 """
 

@@ -31,9 +31,10 @@ EXAMPLES = """
 Examples:
 
 drrej run --val val.parquet --test test.parquet --coverage 0.8 -o out
+
 drrej run --val val.parquet --test test.parquet --risk 0.01 --loss auto -o out
-drrej run --val val.parquet --choose fresh.parquet --test test.parquet \\
-    --risk 0.02 --confidence 0.9 -o out
+
+drrej run --val val.parquet --test test.parquet --tau 0.9 --keep id -o out
 """
 
 

@@ -14,6 +14,7 @@ EXAMPLES = """
 Examples:
 
 drrej schema rejector
+
 drrej schema report > report.schema.json
 """
 

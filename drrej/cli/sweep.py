@@ -19,7 +19,9 @@ EXAMPLES = """
 Examples:
 
 drrej sweep val.parquet -r calibrated.json --alpha 1,3,5 --lambda 0.5,1,2
+
 drrej sweep val.parquet -r calibrated.json --loss log,zero-one,brier
+
 drrej sweep nightly/ -r calibrated.json --no-labels --format csv -o sweep.csv
 """
 

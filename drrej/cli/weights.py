@@ -19,7 +19,9 @@ EXAMPLES = """
 Examples:
 
 drrej weights val.parquet -r calibrated.json --radius 0.1
+
 drrej weights val.parquet -r calibrated.json --radius 0.1 -o weights.parquet
+
 drrej weights val.parquet --temperature 1 --lambda 2 --loss zero-one
 """
 
