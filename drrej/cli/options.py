@@ -190,7 +190,10 @@ Precision = Annotated[
 Memory = Annotated[
     str | None,
     engine(
-        "--memory", metavar="SIZE", show_default="a quarter of the machine's", help="Keep rows in memory up to this size, e.g. 4G."
+        "--memory",
+        metavar="SIZE",
+        show_default="a quarter of the machine's",
+        help="Keep rows in memory up to this size, e.g. 4G.",
     ),
 ]
 Jobs = Annotated[int, engine("--jobs", metavar="N", help="Worker threads; 0 is all cores.")]

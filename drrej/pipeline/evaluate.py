@@ -99,7 +99,7 @@ def evaluate(
     options = options or EvaluateOptions()
     threshold = rejector.need_threshold()
     if not rejector.has_classes:
-        raise OptionError("the rejector was made for rows without logits; evaluate it with `task=regression`")
+        raise OptionError("the rejector was made for rows without logits; use evaluate_regression")
     check_gates(gates, options)
     check_cost_gates(gates, rejector)
     head = {"format": FORMAT, "drrej_version": __version__}
