@@ -29,7 +29,13 @@ app = typer.Typer(
     name="drrej",
     cls=Group,
     help="Let a classifier say 'I don't know': rejection by density ratios on saved logits.",
-    epilog="calibrate | fit | threshold make a rejector; evaluate and reject apply it; run does all of it.",
+    epilog="""
+calibrate | fit | threshold make a rejector; evaluate and reject apply it; run does all of it.
+
+drrej inspect val.parquet
+
+drrej run --val val.parquet --test test.parquet --coverage 0.8 -o out
+""",
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     add_completion=False,

@@ -32,7 +32,9 @@ RejectorFile = Annotated[str, _rejector]
 RejectorSoFar = Annotated[str | None, _rejector]
 Temperature = Annotated[
     float | None,
-    typer.Option("--temperature", metavar="T", help="Use this temperature instead of a fitted one; 1 for none."),
+    typer.Option(
+        "--temperature", metavar="T", help="Use this temperature instead of a fitted one (1: logits as they are)."
+    ),
 ]
 
 # Output
@@ -45,10 +47,12 @@ Keep = Annotated[
     str | None,
     typer.Option("--keep", metavar="COLS", show_default="all but the logits", help="Comma list of columns to copy."),
 ]
-OnBadRow = Annotated[Literal["error", "reject"], typer.Option("--on-bad-row", help="A row without usable scores.")]
+OnBadRow = Annotated[
+    Literal["error", "reject"], typer.Option("--on-bad-row", help="What becomes of a row without usable scores.")
+]
 OnUnseenGroup = Annotated[
     Literal["error", "reject"],
-    typer.Option("--on-unseen-group", help="A row of a group that the threshold does not know."),
+    typer.Option("--on-unseen-group", help="What becomes of a row of a group that the threshold does not know."),
 ]
 Table = Annotated[
     str | None, typer.Option("--table", metavar="FILE", help="Also write all candidates, as .parquet or .csv.")
@@ -83,7 +87,12 @@ CutoffBy = Annotated[
     str | None, guarantee("--by", metavar="COL", help="A cutoff for each value of a column, or of 'prediction'.")
 ]
 AllowReuse = Annotated[
-    bool, guarantee("--allow-reuse", metavar=FLAG, help="Allow rows that calibrate or fit have seen (recorded).")
+    bool,
+    guarantee(
+        "--allow-reuse",
+        metavar=FLAG,
+        help="Allow rows that calibrate or fit have seen; then the guarantee does not hold.",
+    ),
 ]
 
 # The objective
@@ -170,7 +179,7 @@ LabelsFrom = Annotated[
 JoinOn = Annotated[str | None, reading("--join-on", metavar="COL", help="Key column shared with --labels-from.")]
 OnMissingLabel = Annotated[
     Literal["error", "skip"] | None,
-    reading("--on-missing-label", show_default="error", help="Rows that --labels-from lacks."),
+    reading("--on-missing-label", show_default="error", help="What becomes of rows that --labels-from lacks."),
 ]
 Input = Annotated[
     Literal["logits", "probs"] | None,
