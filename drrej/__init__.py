@@ -30,10 +30,14 @@ if TYPE_CHECKING:
     from drrej.core.thresholds import Rule
     from drrej.data.dump import DumpOptions
     from drrej.documents.gates import Gate
+    from drrej.documents.metrics import catalogue
     from drrej.documents.points import Point
+    from drrej.documents.regression import RegressionReport
     from drrej.documents.rejector import Rejector
+    from drrej.documents.report import Report
     from drrej.engines.dask import DaskEngine
-    from drrej.engines.dask_cluster import Cluster, Tls
+    from drrej.engines.dask_cluster import Cluster
+    from drrej.engines.dask_security import Tls
     from drrej.engines.protocol import Engine
     from drrej.engines.threads import ThreadEngine
     from drrej.errors import (
@@ -45,11 +49,13 @@ if TYPE_CHECKING:
         OptionError,
         OutputError,
         RejectorError,
+        ReportError,
     )
     from drrej.outputs.datasets import LocalDataset
     from drrej.outputs.files import OutputFile
+    from drrej.pipeline.arrays import ArrayRejector, ScoredArrays, fit_rejector
     from drrej.pipeline.batch import score_batch
-    from drrej.pipeline.calibrate import calibrate
+    from drrej.pipeline.calibrate import CalibrateOptions, calibrate
     from drrej.pipeline.compare import Rivals, Score
     from drrej.pipeline.evaluate import BaselineDump, EvaluateOptions, evaluate, failed_gates
     from drrej.pipeline.fit import RatioOptions, fit
@@ -66,7 +72,8 @@ _HOMES = {
     "drrej.core.dro": ["worst_case", "worst_case_in_ball"],
     "drrej.data.dump": ["DumpOptions"],
     "drrej.engines.dask": ["DaskEngine"],
-    "drrej.engines.dask_cluster": ["Cluster", "Tls"],
+    "drrej.engines.dask_cluster": ["Cluster"],
+    "drrej.engines.dask_security": ["Tls"],
     "drrej.engines.protocol": ["Engine"],
     "drrej.errors": [
         "ClusterError",
@@ -77,17 +84,22 @@ _HOMES = {
         "OptionError",
         "OutputError",
         "RejectorError",
+        "ReportError",
     ],
     "drrej.documents.gates": ["Gate"],
+    "drrej.documents.metrics": ["catalogue"],
     "drrej.core.losses.plain": ["expected_losses"],
     "drrej.core.curves": ["RiskCoverage"],
     "drrej.outputs.datasets": ["LocalDataset"],
     "drrej.outputs.files": ["OutputFile"],
     "drrej.documents.points": ["Point"],
     "drrej.core.ratio": ["DensityRatio", "fit_ratio"],
+    "drrej.documents.regression": ["RegressionReport"],
     "drrej.documents.rejector": ["Rejector"],
+    "drrej.documents.report": ["Report"],
+    "drrej.pipeline.arrays": ["ArrayRejector", "ScoredArrays", "fit_rejector"],
     "drrej.pipeline.batch": ["score_batch"],
-    "drrej.pipeline.calibrate": ["calibrate"],
+    "drrej.pipeline.calibrate": ["CalibrateOptions", "calibrate"],
     "drrej.pipeline.source": ["Source"],
     "drrej.pipeline.compare": ["Rivals", "Score"],
     "drrej.pipeline.evaluate": ["BaselineDump", "EvaluateOptions", "evaluate", "failed_gates"],
@@ -103,7 +115,9 @@ _HOMES = {
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
+    "ArrayRejector",
     "BaselineDump",
+    "CalibrateOptions",
     "Cluster",
     "ClusterError",
     "ColumnLoss",
@@ -126,24 +140,30 @@ __all__ = [
     "OutputFile",
     "Point",
     "RatioOptions",
+    "RegressionReport",
     "Rejector",
     "RejectorError",
+    "Report",
+    "ReportError",
     "RiskCoverage",
     "Rivals",
     "Rule",
     "Score",
+    "ScoredArrays",
     "Source",
     "ThreadEngine",
     "ThresholdOptions",
     "Tls",
     "__version__",
     "calibrate",
+    "catalogue",
     "evaluate",
     "evaluate_regression",
     "expected_losses",
     "failed_gates",
     "fit",
     "fit_ratio",
+    "fit_rejector",
     "reject",
     "score_batch",
     "sweep",

@@ -4,6 +4,7 @@ DrrejError                 exit 2: something is wrong and can be mended by the u
 ├── OptionError            parameters that contradict each other or are out of range
 ├── DumpError              a parquet dump that cannot be read as logits and labels
 ├── RejectorError          a rejector document that is missing, damaged or not ready
+├── ReportError            a report document that is damaged, or of another kind than is needed
 ├── GateError              a gate that cannot be parsed or has nothing to compare
 ├── OutputError            a place that cannot be written
 ├── ClusterError           a Dask cluster that cannot be reached, or cannot do the work
@@ -26,6 +27,7 @@ __all__ = [
     "OptionError",
     "OutputError",
     "RejectorError",
+    "ReportError",
 ]
 
 
@@ -35,6 +37,10 @@ class DumpError(DrrejError):
 
 class RejectorError(DrrejError):
     """A rejector document that is missing, damaged, or lacks a step."""
+
+
+class ReportError(DrrejError):
+    """A report document that is damaged, contradicts itself, or is of another kind than is needed."""
 
 
 class GateError(DrrejError):

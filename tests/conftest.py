@@ -176,10 +176,11 @@ def _documents_validate(monkeypatch: pytest.MonkeyPatch) -> None:
         return text
 
     @functools.wraps(report)
-    def checked_report(*arguments: Any, **options: Any) -> dict[str, Any]:
-        tree = report(*arguments, **options)
-        _validator("report").validate(tree)
-        return tree
+    def checked_report(*arguments: Any, **options: Any) -> drrej.Report:
+        made = report(*arguments, **options)
+        _validator("report").validate(made.tree)
+        assert drrej.Report.from_json(made.to_json()) == made
+        return made
 
     monkeypatch.setattr(drrej.Rejector, "to_json", checked_text)
     monkeypatch.setattr(evaluate, "evaluate", checked_report)

@@ -72,7 +72,7 @@ def test_no_minimum_is_said_and_recorded(tmp_path: Path) -> None:
 def test_probabilities_are_never_guessed(tmp_path: Path) -> None:
     logits, labels = make_model(100, 4, seed=4, dtype=np.float64)
     path = write_dump(tmp_path / "d.parquet", reference.softmax(logits, 20.0), labels)
-    assert "these are probabilities, not logits; add --input probs" in fail("calibrate", path)
+    assert "these are probabilities, not logits; say --input probs" in fail("calibrate", path)
     document = json.loads(succeed("calibrate", path, "--input", "probs"))
     assert document["input"] == "probs"
     assert document["calibration"]["temperature"] == pytest.approx(reference.temperature(logits / 20, labels), rel=1e-6)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -70,12 +69,12 @@ def pipeline(dump: Callable[[], drrej.Source], folder: Path) -> list[str]:
     rejector = drrej.fit(dump(), rejector)
     documents.append(rejector.to_json())
     documents.append(drrej.fit(dump(), rejector, drrej.RatioOptions(loss="auto")).to_json())
-    documents.append(json.dumps(drrej.sweep(dump(), rejector)))
-    documents.append(json.dumps(drrej.weights(dump(), rejector, drrej.RatioOptions(loss="brier"))))
+    documents.append(drrej.sweep(dump(), rejector).to_json())
+    documents.append(drrej.weights(dump(), rejector, drrej.RatioOptions(loss="brier")).to_json())
     rejector = drrej.threshold(dump(), rejector, drrej.Rule("risk", 0.2))
-    documents += [rejector.to_json(), json.dumps(drrej.evaluate(dump(), rejector))]
+    documents += [rejector.to_json(), drrej.evaluate(dump(), rejector).to_json()]
     figures = drrej.EvaluateOptions(by="day", bootstrap=20), drrej.EvaluateOptions(labels=False)
-    documents += [json.dumps(drrej.evaluate(dump(), rejector, options=options)) for options in figures]
+    documents += [drrej.evaluate(dump(), rejector, options=options).to_json() for options in figures]
     folder.mkdir()
     with drrej.OutputFile(str(folder / "mask.parquet")) as file:
         drrej.reject(dump(), rejector, file)
@@ -104,8 +103,11 @@ def test_small_tasks_and_rows_that_are_not_kept_change_nothing(
 ) -> None:
     expected = drrej.calibrate(source(dataset)).to_json()
     monkeypatch.setattr(tasks, "TASK_BYTES", 1)
-    assert drrej.calibrate(elsewhere(source(dataset), engine), memory=0).to_json() == expected
-    assert drrej.calibrate(elsewhere(source(dataset), engine), memory=3_000_000).to_json() == expected
+    assert drrej.calibrate(elsewhere(source(dataset), engine), drrej.CalibrateOptions(memory=0)).to_json() == expected
+    assert (
+        drrej.calibrate(elsewhere(source(dataset), engine), drrej.CalibrateOptions(memory=3_000_000)).to_json()
+        == expected
+    )
 
 
 def test_a_file_that_changes_between_commands_is_read_again(tmp_path: Path, engine: DaskEngine) -> None:
@@ -210,10 +212,10 @@ def test_another_rejector_or_input_is_not_reused(dataset: Path, engine: DaskEngi
     logits, labels = make_model(300, 60, seed=77)
     for name in "ab":
         write_dump(tmp_path / f"{name}.parquet", logits, labels)
-    dump = elsewhere(source(tmp_path / "a.parquet", tmp_path / "b.parquet"), engine)
     rejector = _any_rejector(60)
 
     def interrupted(with_rejector: drrej.Rejector) -> int:
+        dump = elsewhere(source(tmp_path / "a.parquet", tmp_path / "b.parquet"), engine)
         with contextlib.suppress(KeyboardInterrupt), StagedDataset(str(tmp_path / "masks")) as output:
             counts = drrej.reject(dump, with_rejector, output)
             raise KeyboardInterrupt

@@ -140,7 +140,7 @@ def _probabilities(bench: Bench) -> np.ndarray:
 
 def _off_sum(bench: Bench, value: float) -> Sequence[object]:
     scores = _probabilities(bench)
-    scores[[9, 33], 1] += value
+    scores[[9, 33], scores[[9, 33]].argmin(axis=1)] += value
     return [bench.dump(logits=fixed_list(scores)), "--input", "probs"]
 
 
@@ -365,7 +365,7 @@ DUMPS: dict[str, Case] = {
     "negative probabilities": (
         ALL,
         lambda b: _off_sum(b, -1.5),
-        ["bad.parquet", "column 'logits': 2 rows have a negative probability; the first is row 9", "--input probs"],
+        ["bad.parquet", "column 'logits': 2 rows have a negative probability; the first is row 9", "--input logits"],
     ),
     "parts of other types": (("calibrate", "evaluate"), lambda b: _parts_of_other_types(b), ["b1.parquet", "'label'"]),
 }
@@ -468,7 +468,7 @@ REJECTORS: dict[str, tuple[Callable[[Bench], object], Sequence[str]]] = {
     "key missing": (_without("ratio.log_max_ratio"), ["bad.json", "'ratio.log_max_ratio' is missing"]),
     "section missing": (_without("calibration"), ["bad.json", "a section is missing"]),
     "text for a number": (_set("ratio.lambda", "1"), ["bad.json", "'ratio.lambda' should be a number"]),
-    "number for a section": (_set("threshold", 3), ["bad.json", "'threshold.' should be an object"]),
+    "number for a section": (_set("threshold", 3), ["bad.json", "'threshold' should be an object"]),
     "temperature 0": (_set("calibration.temperature", 0), ["bad.json", "'calibration.temperature' is out of range"]),
     "temperature tiny": (_set("calibration.temperature", 1e-320), ["bad.json", "'calibration.temperature'"]),
     "lambda negative": (_set("ratio.lambda", -1), ["bad.json", "'ratio.lambda' is out of range"]),

@@ -7,15 +7,16 @@ import os
 from pathlib import Path
 
 import pytest
-from conftest import fail, load_json, run_drrej, succeed
+from conftest import fail, run_drrej, succeed
 
+import drrej
 from drrej.report import RENDERERS
 
 
 def test_text_on_standard_output_and_files_by_their_ending(tmp_path: Path, test: str, rejector_file: str) -> None:
     as_json, as_text = tmp_path / "report.json", tmp_path / "report.txt"
     text = succeed("evaluate", test, "-r", rejector_file, "-o", as_json, "-o", as_text)
-    report = load_json(as_json)
+    report = drrej.Report.from_json(as_json.read_text())
     assert text.decode() == as_text.read_text() == RENDERERS["text"](report)
     assert as_json.read_text() == RENDERERS["json"](report)
     assert "it exists already" in fail("evaluate", test, "-r", rejector_file, "-o", as_json)
@@ -33,7 +34,7 @@ def test_failed_gates_exit_1_and_still_write(tmp_path: Path, test: str, rejector
     gates = ["--gate", "coverage >= 0.99", "--gate", "base_accuracy > 0.9", "--gate", "rows<10"]
     done = run_drrej("evaluate", test, "-r", rejector_file, *gates, "-o", target)
     assert done.returncode == 1
-    report = load_json(target)
+    report = drrej.Report.from_json(target.read_text())
     assert [gate["passed"] for gate in report["gates"]] == [False, True, False]
     assert done.stdout.decode() == RENDERERS["text"](report)
     coverage, rows = done.stderr.decode().splitlines()

@@ -127,7 +127,7 @@ def test_formats_by_ending_and_on_stdout(rejector_file, tmp_path):
     assert done.returncode == 1
     assert done.stdout.startswith("::error")
     assert "gate failed" in done.stderr
-    tree = json.loads((tmp_path / "r.json").read_text(encoding="utf-8"))
+    tree = drrej.Report.from_json((tmp_path / "r.json").read_text(encoding="utf-8"))
     for name, kind in (("r.txt", "text"), ("r.md", "markdown"), ("r.xml", "junit")):
         assert (tmp_path / name).read_text(encoding="utf-8") == RENDERERS[kind](tree)
 
@@ -152,7 +152,7 @@ def test_formats_by_ending_and_on_stdout(rejector_file, tmp_path):
         (["--score-order", "low"], 2, "goes with --score"),
         (["--rejected", "nothing"], 2, "no column 'nothing'"),
         (["--baseline-dump", TEST], 2, "needs --join-on"),
-        (["--baseline-dump", TEST, "--join-on", "id", "--gate", "difference.augrc.upper <= 0"], 0, ""),
+        (["--baseline-dump", TEST, "--join-on", "id", "--gate", "difference.augrc.upper <= 0.002"], 0, ""),
         (["--baseline", VAL], 2, "not a JSON document"),
     ],
 )

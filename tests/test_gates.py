@@ -9,8 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drrej import Gate, GateError
-from drrej.documents.gates import lookup, metrics_of
-from drrej.pipeline.evaluate import EvaluateOptions, known_metrics
+from drrej.documents.about import When
+from drrej.documents.gates import lookup
+from drrej.documents.metrics import check_gate
+from drrej.documents.regression import RegressionReport
 from drrej.report.numbers import against
 
 REPORT = {
@@ -104,9 +106,9 @@ def test_any_text_is_a_gate_or_a_gate_error(text: str) -> None:
 )
 def test_a_gate_is_judged_without_rounding(text: str, passed: bool) -> None:
     row = Gate.parse(text).judge(REPORT)
-    assert row["passed"] is passed
-    assert row["gate"] == text
-    assert row["value"] == lookup(REPORT, Gate.parse(text).metric)
+    assert row.passed is passed
+    assert row.gate == text
+    assert row.value == lookup(REPORT, Gate.parse(text).metric)
 
 
 @pytest.mark.parametrize("metric", ["tau", "nll.accepted"])
@@ -115,31 +117,56 @@ def test_a_gate_on_an_undefined_figure_says_so(metric: str) -> None:
         Gate.parse(f"{metric} > 0").judge(REPORT)
 
 
-def test_metrics_are_the_numeric_paths_of_a_report() -> None:
-    assert metrics_of(REPORT) == [
-        "rows",
-        "tau",
-        "accuracy",
-        "accuracy.value",
-        "accuracy.lower",
-        "accuracy.errors",
-        "nll.all",
-        "nll.accepted",
-        "aurc",
-        "aurc.value",
-    ]
+def test_what_is_no_number_is_no_metric() -> None:
     assert lookup(REPORT, "flag") is None
+    assert lookup(REPORT, "curve") is None
     assert lookup(REPORT, "aurc.convention") is None
     assert lookup(REPORT, "rows.value") is None
 
 
 @pytest.mark.parametrize(
     ("metric", "hint"),
-    [("acuracy", "accuracy"), ("accuracy.mean", "accuracy.lower"), ("nll", "nll.accepted"), ("curve", "coverage")],
+    [
+        ("acuracy", "did you mean accuracy, "),
+        ("accuracy.mean", "did you mean accuracy.value, accuracy.lower, "),
+        ("nll", "did you mean nll.uncalibrated, nll.all, nll.accepted"),
+        ("nll.al", "did you mean .*nll.all"),
+        ("worst_grup.accuracy.errors", "did you mean "),
+        ("zzz", "known: rows, classes, tau, cutoff, coverage, accuracy, "),
+    ],
 )
 def test_an_unknown_metric_is_named_with_those_near_it(metric: str, hint: str) -> None:
-    with pytest.raises(GateError, match=rf"there is no metric '{metric}'; known: .*{hint}"):
-        Gate.parse(f"{metric} > 0").check_known(known_metrics(EvaluateOptions()))
+    with pytest.raises(GateError, match=rf"there is no metric '{metric}'; {hint}"):
+        check_gate(Gate.parse(f"{metric} > 0"), [When.LABELS, When.GROUPS])
+
+
+@pytest.mark.parametrize(
+    ("metric", "needs"),
+    [
+        ("accuracy", "labels"),
+        ("accuracy@coverage=0.9", "labels"),
+        ("cost.all", "`loss=cost` in 'drrej fit'"),
+        ("worst_group.accuracy.errors", "`by=COL`"),
+        ("aurc.upper", "`bootstrap=N`"),
+        ("coverage@risk=0.3.lower", "`bootstrap=N`"),
+        ("difference.accuracy", "`baseline=FILE` or `baseline_dump=DUMP`"),
+        ("difference.rows", "`baseline_dump=DUMP`"),
+    ],
+)
+def test_a_metric_of_another_report_says_what_it_takes(metric: str, needs: str) -> None:
+    with pytest.raises(GateError, match=rf"'{metric}' in this report; it needs {needs}$"):
+        check_gate(Gate.parse(f"{metric} > 0"), [])
+    check_gate(Gate.parse(f"{metric} > 0"), list(When))
+
+
+def test_points_are_no_metrics_of_a_regression() -> None:
+    with pytest.raises(GateError, match=r"no metric 'accuracy@coverage=0\.9'"):
+        check_gate(Gate.parse("accuracy@coverage=0.9 > 0"), list(When), RegressionReport)
+
+
+@pytest.mark.parametrize("text", ["accuracy@coverage=0.90", "accuracy@coverage=.9", "accuracy@coverage=9e-1.value"])
+def test_a_point_has_one_name_however_it_is_written(text: str) -> None:
+    assert Gate.parse(f"{text} > 0").name.removesuffix(".value") == "accuracy@coverage=0.9"
 
 
 @given(st.floats(-1, 2), st.floats(-1, 2))

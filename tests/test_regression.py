@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -65,6 +66,38 @@ def test_the_report_of_a_regression(folder: Path) -> None:
     assert report["mse"]["aurc"]["value"] == pytest.approx(area, rel=1e-12)
     assert report["curve"][-1]["tau"] == 1.0
     assert report["ratio"]["mean"] == pytest.approx(1.0, abs=1e-12)
+
+
+def test_cutoffs_of_groups_decide_in_the_report_as_in_the_mask(tmp_path: Path) -> None:
+    """One site is rejected whole: the report must not say that nothing is."""
+    rng = np.random.default_rng(3)
+    site = np.array(["noisy", "quiet"])[np.arange(400) % 2]
+    spread = np.where(site == "noisy", rng.uniform(1.0, 2.0, 400), rng.uniform(0.1, 0.5, 400))
+    residual = spread * rng.normal(size=400)
+    columns = {"prediction": np.zeros(400), "variance": spread**2, "target": residual, "site": site}
+    pq.write_table(pa.table(columns), tmp_path / "d.parquet", row_group_size=70)
+    succeed(*("fit", "d.parquet", "--loss", "column", "--loss-column", "variance", "-o", "f.json"), cwd=tmp_path)
+    rule = ["--coverage", "0.5", "--by", "site"]
+    succeed("threshold", "d.parquet", "-r", "f.json", *rule, "-o", "r.json", cwd=tmp_path)
+    document = load_json(tmp_path / "r.json")
+    next(group for group in document["threshold"]["groups"] if group["group"] == "noisy")["cutoff"] = -1.0
+    (tmp_path / "r.json").write_text(json.dumps(document))
+    succeed("reject", "d.parquet", "-r", "r.json", "-o", "m.parquet", cwd=tmp_path)
+    names = ["--task", "regression", "--prediction", "prediction", "--target", "target"]
+    outputs = ["-o", "report.json", "-o", "report.txt", "-o", "report.md", "-o", "report.xml"]
+    succeed("evaluate", "d.parquet", "-r", "r.json", *names, *outputs, cwd=tmp_path)
+    report = drrej.RegressionReport.from_json((tmp_path / "report.json").read_text())
+    accepted = ~read_columns(tmp_path / "m.parquet")["rejected"].astype(bool)
+    assert accepted.sum() == 100
+    assert not accepted[site == "noisy"].any()
+    assert report.coverage.accepted == 100
+    assert report.coverage.value == 0.25
+    assert report.mse.value == pytest.approx(np.mean(residual[accepted] ** 2), rel=1e-12)
+    assert report.mae.value == pytest.approx(np.mean(np.abs(residual[accepted])), rel=1e-12)
+    assert (report.tau, report.cutoff, report.cutoff_by) == (None, None, "site")
+    first = (tmp_path / "report.txt").read_text().splitlines()[0]
+    assert first == "400 rows, regression; each group by site has a cutoff of its own"
+    assert "each group by site has a cutoff of its own" in (tmp_path / "report.md").read_text()
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.booleans()), min_size=1, max_size=30), st.randoms())

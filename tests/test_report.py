@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from dataclasses import replace
 
 import pytest
 from conftest import source
 
 import drrej
+from drrej.documents.proportions import Accuracy
+from drrej.documents.report import ClassRow
 from drrej.report import ENDINGS, PLOTS, RENDERERS
 from drrej.report.numbers import figure
 from drrej.report.tables import MOST_CLASSES
@@ -16,7 +18,7 @@ from drrej.report.text import render_text
 
 
 @pytest.fixture(scope="module")
-def report(rejector_file: str, test: str) -> dict[str, Any]:
+def report(rejector_file: str, test: str) -> drrej.Report:
     with open(rejector_file, encoding="utf-8") as stream:
         rejector = drrej.Rejector.from_json(stream.read())
     return drrej.evaluate(source(test), rejector, [drrej.Gate.parse("accuracy >= 0.9"), drrej.Gate.parse("rows < 9")])
@@ -41,7 +43,7 @@ def test_figures(value: float | None, digits: int, text: str) -> None:
     assert figure(value, digits) == text
 
 
-def test_the_keys_of_the_contract(report: dict[str, Any]) -> None:
+def test_the_keys_of_the_contract(report: drrej.Report) -> None:
     assert report["format"] == "drrej-report/1"
     assert {
         "drrej_version", "rows", "classes", "tau", "cutoff", "coverage", "accuracy", "base_accuracy", "nll", "ece",
@@ -62,7 +64,7 @@ def test_the_keys_of_the_contract(report: dict[str, Any]) -> None:
     ]
 
 
-def test_json_is_the_document_itself(report: dict[str, Any]) -> None:
+def test_json_is_the_document_itself(report: drrej.Report) -> None:
     assert json.loads(RENDERERS["json"](report)) == report
 
 
@@ -70,7 +72,7 @@ def test_every_ending_has_a_renderer() -> None:
     assert set(ENDINGS.values()) == {*RENDERERS, *PLOTS} - {"github"}
 
 
-def test_text_has_the_figures_and_no_wide_lines(report: dict[str, Any]) -> None:
+def test_text_has_the_figures_and_no_wide_lines(report: drrej.Report) -> None:
     text = render_text(report)
     assert text.isascii()
     assert max(map(len, text.splitlines())) <= 100
@@ -83,24 +85,25 @@ def test_text_has_the_figures_and_no_wide_lines(report: dict[str, Any]) -> None:
     assert "FAIL  rows < 9  (value 2060)" in text
 
 
-def test_the_curve_has_taus_with_two_decimals(report: dict[str, Any]) -> None:
+def test_the_curve_has_taus_with_two_decimals(report: drrej.Report) -> None:
     lines = render_text(report).split("tau ", 1)[1].splitlines()[1:11]
     assert [line.split()[0] for line in lines] == [f"{step / 10:.2f}" for step in range(1, 11)]
 
 
-def test_undefined_figures_are_dashes(report: dict[str, Any]) -> None:
-    empty = {"value": None, "lower": None, "upper": None, "errors": 0}
-    text = render_text(report | {"accuracy": empty, "tau": None, "cutoff": None})
+def test_undefined_figures_are_dashes(report: drrej.Report) -> None:
+    nothing = replace(report.coverage, value=0.0, accepted=0)
+    empty = Accuracy(value=None, lower=None, upper=None, errors=0)
+    text = render_text(replace(report, coverage=nothing, accuracy=empty, tau=None, cutoff=None))
     assert "rejects nothing\n" in text
     (line,) = (line for line in text.splitlines() if line.startswith("accuracy "))
     assert line.split() == ["accuracy", "-", "-", "0", "errors"]
 
 
-def test_many_classes_show_those_with_the_lowest_accuracy(report: dict[str, Any]) -> None:
-    rows = [
-        {"class": f"c{i}", "rows": 5, "coverage": 1.0, "accuracy": None if i % 10 == 3 else i / 100} for i in range(100)
-    ]
-    text = render_text(report | {"per_class": rows})
+def test_many_classes_show_those_with_the_lowest_accuracy(report: drrej.Report) -> None:
+    rows = tuple(
+        ClassRow(class_=f"c{i}", rows=5, coverage=1.0, accuracy=None if i % 10 == 3 else i / 100) for i in range(100)
+    )
+    text = render_text(replace(report, per_class=rows))
     shown = [line.split()[0] for line in text.splitlines() if line.startswith("c") and line.split()[1:2] == ["5"]]
     assert len(shown) == MOST_CLASSES
     assert shown[:11] == [f"c{i}" for i in range(3, 100, 10)] + ["c0"]

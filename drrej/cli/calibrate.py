@@ -43,12 +43,13 @@ def calibrate(
 
     DUMP: parquet files, directories, globs or URIs; - is standard input.
     """
+    from drrej.pipeline.calibrate import CalibrateOptions
     from drrej.pipeline.calibrate import calibrate as step
 
     reading = Reading(logits, label, labels_from, join_on, on_missing_label, input, binary, classes)
     source = reading.source(dumps, engine_of(jobs, cluster, quiet))
     with output_file(output, force) as file:
-        rejector = step(source, precision or "auto", bytes_of(memory))
+        rejector = step(source, CalibrateOptions(precision or "auto", bytes_of(memory)))
         say_notes(source, quiet)
         warn_unconverged(rejector.need_calibration().converged, quiet)
         file.write_text(rejector.to_json())

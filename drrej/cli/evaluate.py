@@ -14,7 +14,7 @@ from drrej.cli.command import Command
 from drrej.cli.commandline import commands_of, this_command
 from drrej.cli.console import say_notes
 from drrej.cli.flags import in_flags
-from drrej.cli.judging import Comparisons, Judging, exit_by_gates, rendered, show_report
+from drrej.cli.judging import Comparisons, Judging, exit_by_gates, show_report
 from drrej.cli.main import app
 from drrej.cli.reading import Reading, engine_of, read_rejector
 from drrej.cli.regression import Regression, Task, check_regression
@@ -22,6 +22,8 @@ from drrej.cli.writing import format_of
 from drrej.errors import OptionError
 
 if TYPE_CHECKING:
+    from drrej.documents.document import Judged
+    from drrej.documents.gates import Gate
     from drrej.documents.rejector import Rejector
     from drrej.pipeline.evaluate import EvaluateOptions
 
@@ -98,9 +100,9 @@ def evaluate(
     DUMP: parquet files, directories, globs or URIs; - is standard input.
     """
     from drrej.outputs.files import OutputFile
-    from drrej.pipeline.evaluate import check_gates
     from drrej.pipeline.evaluate import evaluate as step
-    from drrej.pipeline.regression import REGRESSION_METRICS, evaluate_regression
+    from drrej.pipeline.regression import evaluate_regression
+    from drrej.report import render
 
     reading = Reading(logits, label, labels_from, join_on, on_missing_label, input, binary, classes)
     judging = Judging(gate, metric, bootstrap, seed, by, no_labels)
@@ -109,7 +111,7 @@ def evaluate(
     outputs = [(path, format if path == "-" else format_of(path)) for path in output or []]
     gates, wanted = judging.gates(), with_pictures(judging.options(others, reading, on_unseen_group), outputs)
     if not baseline_dump:
-        check_gates([gate for gate in gates if gate.metric not in REGRESSION_METRICS], wanted)
+        check_early(gates, wanted)
     engine = engine_of(jobs, cluster, quiet)
     source = others.reading(reading).source(dumps, engine)
     with ExitStack() as stack:
@@ -117,13 +119,13 @@ def evaluate(
         document = read_rejector(rejector, source, "threshold")
         if regression.is_meant(document):
             check_regression([judging, others, reading], [format, *(kind for _, kind in outputs)])
-            report = evaluate_regression(source, document, prediction, target, gates, on_unseen_group)
+            report: Judged = evaluate_regression(source, document, prediction, target, gates, on_unseen_group)
         else:
             wanted = replace(wanted, baseline_dump=others.dump(reading, engine, document))
             report = step(source, document, gates, with_words(wanted, document))
         say_notes(source, quiet)
         for file, kind in files:
-            file.write_bytes(rendered(report, kind))
+            file.write_bytes(render(report, kind))
         for file, _ in files:
             file.commit()
     if "-" not in (output or []):
@@ -131,15 +133,23 @@ def evaluate(
     exit_by_gates(report)
 
 
+def check_early(gates: Sequence[Gate], wanted: EvaluateOptions) -> None:
+    """Raise when no report has the metric of a gate: neither the one that is wanted nor that of a regression."""
+    from drrej.documents.metrics import catalogue
+    from drrej.documents.regression import RegressionReport
+    from drrej.pipeline.evaluate import check_gates
+
+    of_regression = {metric.name for metric in catalogue(of=RegressionReport)}
+    check_gates([gate for gate in gates if gate.metric not in of_regression], wanted)
+
+
 def with_pictures(wanted: EvaluateOptions, outputs: Sequence[tuple[str, str]]) -> EvaluateOptions:
     """The options with what pages and plots need, if one of them is wanted; raises when it cannot be drawn."""
-    from drrej.report import PLOTS
-    from drrej.report.plots import need_matplotlib
+    from drrej.report import DRAWN, PLOTS, need_libraries
 
-    drawn = [(path, kind) for path, kind in outputs if kind in (*PLOTS, "html")]
-    if drawn:
-        need_matplotlib(f"-o {drawn[0][0]}")
+    drawn = [(path, kind) for path, kind in outputs if kind in DRAWN]
     for path, kind in drawn:
+        need_libraries(kind, f"-o {path}")
         if kind in PLOTS and not wanted.labels:
             raise OptionError(f"-o {path}: the curve needs labels; it does not go with --no-labels")
     return replace(wanted, pictures=bool(drawn))

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
 from drrej.cli.console import complain, show, show_curve
-from drrej.cli.options import ReportFormat
 from drrej.cli.reading import Reading, read_rejector
-from drrej.cli.regression import regression_renderers
 from drrej.errors import OptionError
 
 if TYPE_CHECKING:
+    from drrej.documents.document import Judged
     from drrej.documents.gates import Gate
     from drrej.documents.rejector import Rejector
     from drrej.engines.protocol import Engine
     from drrej.pipeline.compare import Rivals
     from drrej.pipeline.evaluate import BaselineDump, EvaluateOptions
     from drrej.pipeline.groups import OnUnseen
+    from drrej.report import TextFormat
 
 
 @dataclass(frozen=True)
@@ -116,24 +116,17 @@ class Judging:
         )
 
 
-def rendered(report: dict[str, Any], format: str) -> bytes:
-    """The report as the content of a file."""
-    from drrej.report import render
-
-    if report.get("task") == "regression":
-        return regression_renderers()[format](report).encode()
-    return render(report, format)
-
-
-def show_report(report: dict[str, Any], format: ReportFormat) -> None:
+def show_report(report: Judged, format: TextFormat) -> None:
     """The report on standard output; on a terminal the text comes with its curve."""
-    show(rendered(report, format).decode())
+    from drrej.report import RENDERERS
+
+    show(RENDERERS[format](report))
     if format == "text" and "coverage_curve" in report:
         chosen = (report["coverage"]["value"], report["accuracy"]["value"])
         show_curve(report["coverage_curve"], None if chosen[1] is None else chosen)
 
 
-def exit_by_gates(report: dict[str, Any]) -> None:
+def exit_by_gates(report: Judged) -> None:
     """A line per failed gate, and exit 1 if there is one."""
     from drrej.pipeline.evaluate import failed_gates
     from drrej.report.numbers import against

@@ -12,6 +12,8 @@ from typing import Annotated, Literal
 
 import typer
 
+from drrej.report import TextFormat
+
 rule = partial(typer.Option, rich_help_panel="Rule: exactly one")
 guarantee = partial(typer.Option, rich_help_panel="Guarantee and groups")
 objective = partial(typer.Option, rich_help_panel="Loss and divergence")
@@ -57,9 +59,8 @@ OnUnseenGroup = Annotated[
 Table = Annotated[
     str | None, typer.Option("--table", metavar="FILE", help="Also write all candidates, as .parquet or .csv.")
 ]
-ReportFormat = Literal["text", "json", "markdown", "github", "junit"]
 Format = Annotated[
-    ReportFormat,
+    TextFormat,
     typer.Option("--format", metavar="FORMAT", help="On standard output: text, json, markdown, github or junit."),
 ]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -41,18 +41,12 @@ def refuse_columns(prediction: str | None, target: str | None) -> None:
 
 def check_regression(groups: Iterable[Any], formats: Iterable[str]) -> None:
     """Raise when an option was given that a regression has no use for. Options that were not are None or False."""
+    from drrej.report import DRAWN
+
     for group in groups:
         for field in dataclasses.fields(group):
             if field.name != "gate" and getattr(group, field.name) not in (None, False):
                 raise OptionError(f"--{field.name.replace('_', '-')}: it is not for a regression, and the rejector is")
     for format in formats:
-        if format not in regression_renderers():
-            raise OptionError(f"a regression is reported as text or json, not as {format}")
-
-
-def regression_renderers() -> dict[str, Callable[[dict[str, Any]], str]]:
-    """Renderers by format."""
-    from drrej.report.json import render_json
-    from drrej.report.regression import render_regression
-
-    return {"text": render_regression, "json": render_json}
+        if format in DRAWN:
+            raise OptionError(f"a regression has no pictures; it is not reported as {format}")

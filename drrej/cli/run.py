@@ -14,7 +14,7 @@ from drrej.cli.calibrate import warn_unconverged
 from drrej.cli.choosing import Objective, Target
 from drrej.cli.command import Command
 from drrej.cli.console import say_notes, warn_bad_rows
-from drrej.cli.judging import Comparisons, Judging, exit_by_gates, rendered, show_report
+from drrej.cli.judging import Comparisons, Judging, exit_by_gates, show_report
 from drrej.cli.main import app
 from drrej.cli.reading import Reading, Start, bytes_of, check_one_stdin, engine_of, names_of
 from drrej.cli.threshold import warn_uncertified
@@ -118,6 +118,7 @@ def run(
     from drrej.pipeline.fit import fit
     from drrej.pipeline.reject import MaskOptions, reject
     from drrej.pipeline.threshold import ThresholdOptions, choose_threshold
+    from drrej.report import render
 
     rule = Target(tau, coverage, risk, max_loss, confidence, method).rule()
     check_table(table)
@@ -148,8 +149,8 @@ def run(
         report = evaluate(target, rejector, gates, wanted)
         counts = reject(target, rejector, mask, MaskOptions(names_of(keep), on_bad_row, on_unseen_group))
         document.write_text(rejector.to_json())
-        as_json.write_bytes(rendered(report, "json"))
-        as_text.write_bytes(rendered(report, "text"))
+        as_json.write_bytes(render(report, "json"))
+        as_text.write_bytes(render(report, "text"))
         if candidates is not None:
             write_table(found.candidates, candidates.path, candidates.target)
             candidates.commit()
@@ -167,8 +168,8 @@ def run(
 def _calibrated(
     source: Source, temperature: float | None, precision: Literal["auto", "float64"] | None, memory: str | None
 ) -> Rejector:
-    from drrej.pipeline.calibrate import calibrate
+    from drrej.pipeline.calibrate import CalibrateOptions, calibrate
 
     if temperature is None:
-        return calibrate(source, precision or "auto", bytes_of(memory))
+        return calibrate(source, CalibrateOptions(precision or "auto", bytes_of(memory)))
     return Start(None, temperature, precision).rejector_for(source)

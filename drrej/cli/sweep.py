@@ -65,7 +65,7 @@ def sweep(
     from drrej.report.sweep import render_sweep, render_sweep_csv
 
     grid = Grid(_numbers("--alpha", alpha), _numbers("--lambda", lam), [part.strip() for part in loss.split(",")])
-    render: dict[str, Callable[[dict[str, Any]], str]] = {
+    render: dict[str, Callable[[Any], str]] = {
         "text": render_sweep,
         "json": render_json,
         "csv": render_sweep_csv,

@@ -38,6 +38,7 @@ class DumpOptions:
     logits: str | None = None
     label: str | None = None
     input: InputKind | None = None
+    normalize: bool | None = None
     binary: bool | None = None
     classes: tuple[str, ...] | None = None
     labels_from: str | None = None
@@ -57,18 +58,23 @@ class RowGroup:
 
 @dataclass
 class Block:
-    """Some rows of a dump. `bad` marks rows that were reported; their logits and labels are placeholders."""
+    """Some rows of a dump. `bad` marks rows that were reported; their scores and labels are placeholders.
+
+    `scores` are as the dump stores them (rows x classes; rows x 1 where each has one score): what they mean is not
+    known here. Whoever turns them into logits counts the probabilities of 0 and tells what the scores look like.
+    """
 
     part: Part
     first_row: int
-    logits: AnyFloats
+    scores: AnyFloats
     labels: NDArray[np.int64] | None
     columns: pa.RecordBatch
     logit_name: str
     bad: NDArray[np.bool_]
     problems: list[Problem] = field(default_factory=list)
     zeros: int = 0
-    all_probabilities: bool = False
+    inside: int = 0
+    summing: int = 0
     joined: NDArray[np.int64] | None = None
     left_out: int = 0
     kept: NDArray[np.intp] | None = None  # rows of the batch, where some were left out
@@ -76,13 +82,13 @@ class Block:
     @property
     def rows(self) -> int:
         """Number of rows."""
-        return int(self.logits.shape[0])
+        return int(self.scores.shape[0])
 
     @property
     def notes(self) -> Notes:
         """What is odd about the rows."""
-        alike = self.rows if self.all_probabilities else 0
-        return Notes(self.rows, self.zeros, int(np.count_nonzero(self.bad)), self.left_out, alike)
+        bad = int(np.count_nonzero(self.bad))
+        return Notes(self.rows, self.zeros, bad, self.left_out, self.inside, self.summing)
 
     def report(
         self, rows: NDArray[np.intp], what: str, remedy: str, example: str = "", column: str | None = None
@@ -98,12 +104,6 @@ class Block:
         rows = np.arange(self.bad.size) if self.kept is None else self.kept
         return rows + self.first_row
 
-    def without_bad(self) -> AnyFloats:
-        """The logits with placeholders in the bad rows."""
-        logits = self.logits.copy()
-        logits[self.bad] = 0
-        return logits
-
     def usable(self, columns: Container[str] = ()) -> Block:
         """The rows that are not bad, as a block of their own.
 
@@ -113,7 +113,7 @@ class Block:
         self.problems[:] = [p for p in self.problems if p.column != self.logit_name and p.column not in columns]
         return replace(
             self,
-            logits=self.logits[good],
+            scores=self.scores[good],
             labels=None if self.labels is None else self.labels[good],
             columns=self.columns.take(pa.array(good)),
             bad=np.zeros(good.size, bool),
@@ -122,11 +122,11 @@ class Block:
         )
 
     def check_largest(self, largest: Floats) -> bool:
-        """Report rows whose largest logit is not finite: the cheapest way to see NaN, +inf and all -inf."""
+        """Report rows whose largest score is not finite: the cheapest way to see NaN, +inf and all -inf in logits."""
         suspects = np.flatnonzero(~np.isfinite(largest))
         if suspects.size:
             suspects = suspects[~self.bad[suspects]]
-            values = self.logits[suspects]
+            values = self.scores[suspects]
             has_nan = np.isnan(values).any(axis=1)
             has_inf = ~has_nan & (values == np.inf).any(axis=1)
             drop = "drop or fix these rows"
@@ -144,13 +144,14 @@ def join_blocks(blocks: Sequence[Block]) -> Block:
     rows = np.concatenate([block.row_numbers() for block in blocks])
     return replace(
         first,
-        logits=np.concatenate([block.logits for block in blocks]),
+        scores=np.concatenate([block.scores for block in blocks]),
         labels=np.concatenate(labels) if labels else None,
         columns=_one_batch([block.columns for block in blocks]),
         bad=np.concatenate([block.bad for block in blocks]),
         problems=[problem for block in blocks for problem in block.problems],
         zeros=sum(block.zeros for block in blocks),
-        all_probabilities=all(block.all_probabilities or not block.rows for block in blocks),
+        inside=sum(block.inside for block in blocks),
+        summing=sum(block.summing for block in blocks),
         joined=np.concatenate(joined) if joined else None,
         left_out=sum(block.left_out for block in blocks),
         kept=rows - first.first_row,
@@ -174,6 +175,9 @@ class Dump:
     label: str | None
     label_kind: LabelKind | None
     input: InputKind
+    input_said: bool
+    """Whether somebody said so, or it is what is taken when nobody says anything."""
+    normalize: bool
     names: tuple[str, ...] | None
     schema: pa.Schema
     join: LabelJoin | None
@@ -262,7 +266,7 @@ class Dump:
         block = Block(
             part=part,
             first_row=first_row,
-            logits=np.empty((batch.num_rows, 0)),
+            scores=np.empty((batch.num_rows, 0)),
             labels=None,
             columns=batch,
             logit_name=self.columns.pattern,
@@ -272,16 +276,11 @@ class Dump:
             self._add_labels(block)
         chosen = [block.columns.column(name) for name in self.columns.names]
         if self.columns.layout == "list":
-            scores = arrays.scores_from_list(chosen[0], self.classes, block.report)
+            block.scores = arrays.scores_from_list(chosen[0], self.classes, block.report)
         elif self.columns.layout == "wide":
-            scores = arrays.scores_from_columns(chosen, block.report)
+            block.scores = arrays.scores_from_columns(chosen, block.report)
         else:
-            scores = arrays.scores_from_score(chosen[0], self.input == "probs", block.report)
-        if self.input == "probs":
-            block.logits, block.zeros = arrays.log_probabilities(scores, block.report)
-        else:
-            block.logits = scores
-            block.all_probabilities = not self.binary and arrays.are_probabilities(scores)
+            block.scores = arrays.scores_from_score(chosen[0], block.report)
         return block
 
     def _add_labels(self, block: Block) -> None:

@@ -24,9 +24,6 @@ class Report(Protocol):
 
 
 _DROP = "drop or fix these rows"
-_LOGITS = "rescale them; or are these logits? then leave out `input=probs`"
-_SUM_TOLERANCE = {2: 5e-3, 4: 1e-4, 8: 1e-6}
-_FEW = 64
 
 
 def scores_from_list(array: pa.Array, classes: int, report: Report) -> AnyFloats:
@@ -82,63 +79,15 @@ def scores_from_columns(arrays: Sequence[pa.Array], report: Report) -> AnyFloats
     return scores.T
 
 
-def scores_from_score(array: pa.Array, probabilities: bool, report: Report) -> AnyFloats:
-    """(rows x 2) of the one score of class 1 (`binary=True`)."""
+def scores_from_score(array: pa.Array, report: Report) -> AnyFloats:
+    """(rows x 1) of the one score of class 1 (`binary=True`)."""
     missing = _null_rows(array)
     report(missing, "no value (null)", _DROP)
-    score = _to_numpy(array).copy()
-    score[missing] = 0
-    if not probabilities:
-        scores = np.zeros((2, score.size), score.dtype)
-        scores[1] = score
-        return scores.T
-    outside = np.flatnonzero((score < 0) | (score > 1))
-    if outside.size:
-        remedy = "a probability of class 1 is needed; are these logits? then leave out `input=probs`"
-        report(outside, "a score outside [0, 1]", remedy, f"{score[outside[0]]:g}")
-        score[outside] = 0
-    # 1 - p in float64, so that it does not depend on the type p is stored in.
-    pair = np.empty((2, score.size), np.float64)
-    pair[1] = score
-    np.subtract(1.0, pair[1], out=pair[0])
-    return pair.T
-
-
-def log_probabilities(scores: AnyFloats, report: Report) -> tuple[AnyFloats, int]:
-    """Logarithms of rows of probabilities, and how many zeros were raised to the type's smallest positive value."""
-    tolerance = _SUM_TOLERANCE[scores.dtype.itemsize]
-    if scores.dtype == np.float16:
-        floor = float(np.finfo(np.float16).smallest_subnormal)
-        scores = scores.astype(np.float32)
-    else:
-        floor = float(np.finfo(scores.dtype).smallest_subnormal)
-    negative = (scores < 0).any(axis=1)
-    report(np.flatnonzero(negative), "a negative probability", _LOGITS)
-    sums = scores.sum(axis=1, dtype=np.float64)
-    off = np.flatnonzero(~negative & ~(np.abs(sums - 1.0) <= tolerance) & np.isfinite(sums))
-    if off.size:
-        what = f"probabilities that do not sum to 1 within {tolerance:g}"
-        report(off, what, _LOGITS, f"its sum is {sums[off[0]]:.8g}")
-    zeros = int(np.count_nonzero(scores == 0))
-    with np.errstate(invalid="ignore", divide="ignore"):
-        logs: AnyFloats = np.log(np.maximum(scores, scores.dtype.type(floor)))
-        if scores.dtype == np.float64:
-            # A row of float32 numbers gives the same bits however wide it is stored.
-            single = scores.astype(np.float32)
-            fits = (single == scores).all(axis=1)
-            smallest = np.finfo(np.float32).smallest_subnormal
-            logs[fits] = np.log(np.maximum(single[fits], smallest))
-    return logs, zeros
-
-
-def are_probabilities(scores: AnyFloats) -> bool:
-    """Whether every row lies in [0, 1] and sums to 1."""
-    tolerance = _SUM_TOLERANCE[scores.dtype.itemsize]
-    for rows in (scores[:_FEW], scores[_FEW:]):
-        inside = bool(np.all((rows >= 0) & (rows <= 1)))
-        if not inside or np.any(np.abs(rows.sum(axis=1, dtype=np.float64) - 1.0) > tolerance):
-            return False
-    return True
+    score = _to_numpy(array)
+    if missing.size:
+        score = score.copy()
+        score[missing] = 0
+    return score[:, None]
 
 
 def plain_array(values: NDArray[Any]) -> pa.Array:

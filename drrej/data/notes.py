@@ -9,18 +9,19 @@ from dataclasses import astuple, dataclass
 class Notes:
     """Counts of rows and of what is odd about them. They add: `Notes()` is neutral, and the order does not matter.
 
-    `zeros` are probabilities of 0, `left_out` rows without a label, `like_probabilities` rows of blocks in which every
-    row lies in [0, 1] and sums to 1.
+    `zeros` are probabilities of 0, `left_out` rows without a label; of rows of scores that are to be taken as logits,
+    `inside` counts those that lie in [0, 1], and `summing` those of them that sum to 1.
 
     >>> Notes(rows=3, zeros=1) + Notes(rows=2, bad_rows=1)
-    Notes(rows=5, zeros=1, bad_rows=1, left_out=0, like_probabilities=0)
+    Notes(rows=5, zeros=1, bad_rows=1, left_out=0, inside=0, summing=0)
     """
 
     rows: int = 0
     zeros: int = 0
     bad_rows: int = 0
     left_out: int = 0
-    like_probabilities: int = 0
+    inside: int = 0
+    summing: int = 0
 
     def __add__(self, other: Notes) -> Notes:
         return Notes(*(mine + yours for mine, yours in zip(astuple(self), astuple(other), strict=True)))
@@ -29,8 +30,3 @@ class Notes:
         """Keep what another pass over the same rows noticed: the same things, if it looked for them."""
         for name, value in vars(other).items():
             setattr(self, name, max(getattr(self, name), value))
-
-    @property
-    def all_like_probabilities(self) -> bool:
-        """Whether no row speaks against probabilities."""
-        return self.like_probabilities == self.rows > 0

@@ -81,6 +81,8 @@ def open_dump(arguments: Sequence[str], options: DumpOptions, labelled: bool, sp
         label=label,
         label_kind=kind,
         input=options.input or "logits",
+        input_said=options.input is not None,
+        normalize=bool(options.normalize),
         names=options.classes,
         schema=schemas[first],
         join=join,

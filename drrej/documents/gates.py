@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import operator
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from drrej.documents.document import GateRow
 from drrej.documents.points import Point
 from drrej.errors import GateError
 
@@ -25,7 +26,11 @@ _HINT = "write METRIC OP NUMBER and quote the gate, e.g. `gate='accuracy >= 0.97
 
 @dataclass(frozen=True)
 class Gate:
-    """A parsed gate."""
+    """A parsed gate: a metric, a comparison and a limit.
+
+    >>> Gate.parse("accuracy >= 0.97")
+    Gate(text='accuracy >= 0.97', metric='accuracy', op='>=', limit=0.97)
+    """
 
     text: str
     metric: str
@@ -49,51 +54,39 @@ class Gate:
         """The point of the curve that the metric names, if it names one."""
         return Point.parse(self.metric)[0] if "@" in self.metric else None
 
-    def check_known(self, metrics: Iterable[str]) -> None:
-        """Raise unless the metric is one that a report has."""
-        if self.point is not None:
-            return
-        known = sorted(metrics)
-        if self.metric not in known:
-            near = [m for m in known if m.startswith(self.metric.split(".")[0] + ".") or m in self.metric]
-            shown = ", ".join(near or [m for m in known if "." not in m])
-            raise GateError(f"gate '{self.text}': there is no metric '{self.metric}'; known: {shown}")
+    @property
+    def name(self) -> str:
+        """The metric as the catalogue has it: points of the curve are spelled in one way."""
+        if "@" not in self.metric:
+            return self.metric
+        point, part = Point.parse(self.metric)
+        return point.name if part is None else f"{point.name}.{part}"
 
-    def judge(self, report: dict[str, Any]) -> dict[str, Any]:
-        """The gate's row of the report. Raises when the report has no number there."""
+    def judge(self, report: Mapping[str, Any]) -> GateRow:
+        """The gate's row of a report. Raises when the report has no number there."""
         value = lookup(report, self.metric)
         if value is None:
             raise GateError(
                 f"gate '{self.text}': {self.metric} is undefined on these rows, so the gate can say nothing"
             )
-        passed = _COMPARE[self.op](value, self.limit)
-        return {"gate": self.text, "value": value, "limit": self.limit, "passed": passed}
+        return GateRow(gate=self.text, value=value, limit=self.limit, passed=_COMPARE[self.op](value, self.limit))
 
 
-def lookup(report: dict[str, Any], metric: str) -> float | None:
-    """The number at a dotted path of a report; a group of figures stands for its `value`."""
+def lookup(report: Mapping[str, Any], metric: str) -> float | None:
+    """The number at a dotted path of a report; a section stands for its `value`.
+
+    >>> lookup({"accuracy": {"value": 0.97, "errors": 3}}, "accuracy"), lookup({"accuracy": {"value": 0.97}}, "rows")
+    (0.97, None)
+    """
     node: Any = report
     keys = metric.split(".")
     if "@" in metric:
         point, part = Point.parse(metric)
-        keys = ["points", point.name, part]
+        keys = ["points", point.name, part or "value"]
     for key in keys:
-        node = node.get(key) if isinstance(node, dict) else None
-    if isinstance(node, dict):
+        node = node.get(key) if isinstance(node, Mapping) else None
+    if isinstance(node, Mapping):
         node = node.get("value")
     if isinstance(node, bool) or not isinstance(node, int | float):
         return None
     return float(node)
-
-
-def metrics_of(report: dict[str, Any], prefix: str = "") -> list[str]:
-    """Every path of a report tree that a gate may name: numeric leaves and groups that have a value."""
-    paths: list[str] = []
-    for key, node in report.items():
-        path = f"{prefix}{key}"
-        if isinstance(node, dict):
-            paths += [path] if "value" in node else []
-            paths += metrics_of(node, path + ".")
-        elif node is None or (isinstance(node, int | float) and not isinstance(node, bool)):
-            paths.append(path)
-    return paths

@@ -9,10 +9,13 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from typing import Any
 
+from drrej.core.bootstrap import Interval
 from drrej.core.curves import Curve
 from drrej.core.intervals import exact_decimal, proportion
+from drrej.documents.about import BOOTSTRAP, EXACT, About, Better, Unit
+from drrej.documents.codec import entries
+from drrej.documents.proportions import PointFigure
 from drrej.errors import GateError
 
 DEFAULT_POINTS = (
@@ -25,23 +28,27 @@ DEFAULT_POINTS = (
 )
 """Those of every report."""
 
-PARTS = ("value", "lower", "upper", "accepted", "errors")
-
+_PARTS = [entry.key for entry in entries(PointFigure)]
 _NUMBER = r"(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?"
-_POINT = re.compile(rf"(accuracy|risk|coverage)@(coverage|risk)=({_NUMBER})(?:\.({'|'.join(PARTS)}))?")
+_POINT = re.compile(rf"(accuracy|risk|coverage)@(coverage|risk)=({_NUMBER})(?:\.({'|'.join(_PARTS)}))?")
 
 
 @dataclass(frozen=True)
 class Point:
-    """A figure at a given coverage or risk."""
+    """A figure at a given coverage or risk.
+
+    >>> point, part = Point.parse("accuracy@coverage=0.90.lower")
+    >>> point.name, part
+    ('accuracy@coverage=0.9', 'lower')
+    """
 
     figure: str
     given: str
     at: float
 
     @classmethod
-    def parse(cls, text: str) -> tuple[Point, str]:
-        """The point and which part of it is meant (`value` if none is named)."""
+    def parse(cls, text: str) -> tuple[Point, str | None]:
+        """The point and which part of it is meant, if one is named."""
         match = _POINT.fullmatch(text.strip())
         if match is None or (match[1] == "coverage") != (match[2] == "risk"):
             raise GateError(
@@ -51,7 +58,7 @@ class Point:
         at = float(match[3])
         if not (at <= 1 and (at > 0 or match[2] == "risk")):
             raise GateError(f"'{text}': the {match[2]} must be a share, above 0 and at most 1")
-        return cls(match[1], match[2], at), match[4] or "value"
+        return cls(match[1], match[2], at), match[4]
 
     @property
     def name(self) -> str:
@@ -71,15 +78,27 @@ class Point:
             return accepted / points.rows
         return (errors if self.figure == "risk" else accepted - errors) / accepted
 
-    def row(self, points: Curve) -> dict[str, Any]:
+    @property
+    def about(self) -> About:
+        """What the figure is, for the catalogue of metrics."""
+        at = repr(self.at).removesuffix(".0")
+        if self.figure == "coverage":
+            return About(f"largest coverage with an error rate of at most {at}", Unit.SHARE, "higher", BOOTSTRAP)
+        what = "error rate" if self.figure == "risk" else "accuracy"
+        better: Better = "lower" if self.figure == "risk" else "higher"
+        return About(f"{what} at the smallest coverage of at least {at}", Unit.SHARE, better, EXACT)
+
+    def row(self, points: Curve, spread: Interval | None = None) -> PointFigure:
         """The figure with its counts.
 
         Given the smallest rejected loss, the accepted rows are independent draws below it, so their errors are
-        binomial and the exact interval holds. Coverage at a risk has no such interval: the bootstrap gives one.
+        binomial and the exact interval holds. Coverage at a risk has no such interval: `spread` is that of the
+        bootstrap.
         """
         accepted, errors = self.counts(points)
         if self.figure == "coverage":
-            figures: dict[str, Any] = {"value": accepted / points.rows, "lower": None, "upper": None}
-        else:
-            figures = proportion(errors if self.figure == "risk" else accepted - errors, accepted)
-        return {**figures, "accepted": accepted, "errors": errors}
+            lower, upper = spread or (None, None)
+            value = accepted / points.rows
+            return PointFigure(value=value, lower=lower, upper=upper, accepted=accepted, errors=errors)
+        hits = errors if self.figure == "risk" else accepted - errors
+        return PointFigure(**proportion(hits, accepted), accepted=accepted, errors=errors)

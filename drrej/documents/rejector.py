@@ -10,10 +10,8 @@ import json
 import math
 import re
 import sys
-import types
-import typing
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +23,7 @@ from drrej.core.choice import Candidate
 from drrej.core.losses import KINDS, Loss
 from drrej.core.ratio import DensityRatio
 from drrej.core.types import Floats, InputKind, Precision
+from drrej.documents.codec import Codec
 from drrej.errors import OptionError, RejectorError
 
 Task = Literal["classification", "regression"]
@@ -32,7 +31,7 @@ Task = Literal["classification", "regression"]
 FORMAT = "drrej-rejector/1"
 """1: the first format."""
 
-_FAMILY, _NUMBER = FORMAT.split("/")
+CODEC = Codec(FORMAT, "rejector", RejectorError)
 _NUMBERS = re.compile(r"\[\n[-+.,eE\d\s]+\]")
 """A list of numbers in indented JSON: it goes on one line."""
 
@@ -57,7 +56,10 @@ class Columns:
 
 @dataclass(frozen=True)
 class Calibration:
-    """The fitted temperature; `method` is "given" when it was set by hand, "none" without logits."""
+    """The fitted temperature; `method` is "given" when it was set by hand, "none" without logits.
+
+    `floor` is what a probability of 0 counts as; None for logits.
+    """
 
     method: str
     temperature: float
@@ -66,6 +68,13 @@ class Calibration:
     fingerprint: str | None = None
     nll: BeforeAfter | None = None
     ece: BeforeAfter | None = None
+    brier: BeforeAfter | None = None
+    floor: float | None = None
+
+    @property
+    def is_fitted(self) -> bool:
+        """Whether it was fitted to rows."""
+        return self.method not in ("given", "none")
 
     @property
     def calibrator(self) -> Calibrator:
@@ -79,7 +88,8 @@ class Ratio:
 
     `variance` is that of the ratio on the fitted rows, `loss_quantiles` what `drrej.core.drift` keeps of their losses.
     The document has the loss's name under `loss` and its fields beside the others. `choice` is the table from which
-    `auto` chose the loss.
+    `auto` chose the loss. `drift_quantiles` are those of the plain loss by which drift is looked for, where the loss
+    itself was fitted to these rows.
     """
 
     alpha: float
@@ -94,6 +104,7 @@ class Ratio:
     rows: int
     fingerprint: str
     loss_quantiles: tuple[float, ...]
+    drift_quantiles: tuple[float, ...] | None = None
     choice: tuple[Candidate, ...] | None = None
     bounds: tuple[RatioBound, ...] | None = None
 
@@ -182,6 +193,7 @@ class Rejector:
     class_names: tuple[str, ...] | None = None
     binary: bool = False
     precision: Precision = "auto"
+    normalize: bool = field(default=False, metadata={"silent": True})
     task: Task = field(default="classification", metadata={"silent": True})
     calibration: Calibration | None = None
     ratio: Ratio | None = None
@@ -203,6 +215,11 @@ class Rejector:
     def calibrator(self) -> Calibrator:
         """What turns logits into calibrated scores."""
         return self.need_calibration().calibrator
+
+    @property
+    def floor(self) -> float | None:
+        """What a probability of 0 counts as; None for logits."""
+        return self.need_calibration().floor
 
     def need_calibration(self) -> Calibration:
         """The calibration, or an error that names the command to run."""
@@ -231,34 +248,21 @@ class Rejector:
 
     def to_json(self) -> str:
         """The document as text; numbers read back to the same float."""
-        tree = {"format": FORMAT, **_to_tree(self)}
-        text = json.dumps(tree, indent=2, allow_nan=False, ensure_ascii=False)
+        text = json.dumps(CODEC.tree(self), indent=2, allow_nan=False, ensure_ascii=False)
         return _NUMBERS.sub(lambda numbers: " ".join(numbers[0].split()), text) + "\n"
 
     @classmethod
     def from_json(cls, text: str, where: str = "rejector") -> Rejector:
         """Read a document, checking every key."""
-        try:
-            tree = json.loads(text, parse_constant=_no_constant)
-        except (ValueError, RecursionError) as error:
-            reason = " ".join(str(error).split())
-            raise RejectorError(f"{where}: not a JSON document ({reason}); is it a rejector?") from None
-        if not isinstance(tree, dict):
-            raise RejectorError(f"{where}: not a rejector: a JSON object is expected")
-        _check_format(tree.pop("format", None), where)
-        if "task" not in tree and isinstance(tree.get("calibration"), dict):  # as written before there was a task
-            tree["task"] = "regression" if tree["calibration"].get("method") == "none" else "classification"
-        rejector = _from_tree(cls, tree, where, "")
+        rejector = CODEC.read(cls, text, where, _with_task)
         _check_values(rejector, where)
         return rejector
 
 
-def _check_format(found: Any, where: str) -> None:
-    if found == FORMAT:
-        return
-    if isinstance(found, str) and found.startswith(_FAMILY + "/"):
-        raise RejectorError(f"{where}: format '{found}' is not known to drrej {__version__}; update drrej")
-    raise RejectorError(f"{where}: not a rejector: its 'format' should be '{FORMAT}'")
+def _with_task(tree: dict[str, Any]) -> None:
+    """Give a document that was written before there was a task its task."""
+    if "task" not in tree and isinstance(tree.get("calibration"), dict):
+        tree["task"] = "regression" if tree["calibration"].get("method") == "none" else "classification"
 
 
 def _check_values(rejector: Rejector, where: str) -> None:
@@ -296,115 +300,3 @@ def _loss_fits(loss: Loss, classes: int) -> bool:
     except OptionError:
         return False
     return True
-
-
-def _no_constant(name: str) -> float:
-    raise ValueError(f"{name} is not a JSON number")
-
-
-RENAMED = {"lam": "lambda"}
-T = TypeVar("T")
-
-
-def _to_tree(node: Any) -> Any:
-    """Dataclasses to dicts; fields that are None and have that as their default are left out."""
-    if isinstance(node, tuple):
-        return [_to_tree(item) for item in node]
-    if isinstance(node, dict):
-        return {key: _to_tree(item) for key, item in node.items()}
-    if not dataclasses.is_dataclass(node):
-        return node
-    tree: dict[str, Any] = {}
-    inlined: dict[str, dict[str, Any]] = {}
-    for field_ in dataclasses.fields(node):
-        key, value = RENAMED.get(field_.name, field_.name), getattr(node, field_.name)
-        if "kinds" in field_.metadata:
-            fields = _to_tree(value)
-            tree[key] = fields.pop("name", value.name)
-            inlined[field_.metadata["fields_after"]] = fields
-        elif _is_told(field_, value):
-            tree[key] = _to_tree(value)
-        tree |= inlined.pop(field_.name, {})
-    return tree
-
-
-def _is_told(field_: dataclasses.Field[Any], value: Any) -> bool:
-    """Whether a field goes into the document: not if it is None, or silent, and that is its default."""
-    if value is None or field_.metadata.get("silent"):
-        return field_.default is dataclasses.MISSING or value != field_.default
-    return True
-
-
-def _from_tree(cls: type[T], tree: Any, where: str, path: str, **known: Any) -> T:
-    if not isinstance(tree, dict):
-        raise RejectorError(f"{where}: '{path or 'document'}' should be an object")
-    hints = typing.get_type_hints(cls)
-    values: dict[str, Any] = {}
-    for field_ in dataclasses.fields(cls):  # type: ignore[arg-type]  # only called with dataclasses
-        key = RENAMED.get(field_.name, field_.name)
-        place = f"{path}{key}"
-        if key in known:
-            values[field_.name] = known[key]
-        elif key not in tree:
-            if field_.default is dataclasses.MISSING:
-                raise RejectorError(f"{where}: the key '{place}' is missing")
-        elif "kinds" in field_.metadata:
-            kind = field_.metadata["kinds"].get(tree[key]) if isinstance(tree[key], str) else None
-            if kind is None:
-                raise RejectorError(f"{where}: the value of '{place}' is out of range")
-            values[field_.name] = _from_tree(kind, tree, where, path, name=tree[key])
-        else:
-            values[field_.name] = _read(hints[field_.name], tree[key], where, place)
-    return cls(**values)
-
-
-def _read(hint: Any, value: Any, where: str, place: str) -> Any:
-    """Check a value against its type hint."""
-    choices = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
-    if value is None and type(None) in choices:
-        return None
-    (kind,) = (choice for choice in choices if choice is not type(None))
-    if dataclasses.is_dataclass(kind) and isinstance(kind, type):
-        return _from_tree(kind, value, where, place + ".")
-    origin = typing.get_origin(kind)
-    if origin is typing.Literal:
-        good = value in typing.get_args(kind)
-    elif origin is tuple:
-        if not isinstance(value, list):
-            raise RejectorError(f"{where}: the value of '{place}' should be a list")
-        item = typing.get_args(kind)[0]
-        return tuple(_read(item, each, where, f"{place}[{number}]") for number, each in enumerate(value))
-    elif origin is dict:
-        good = isinstance(value, dict)
-        if good:
-            of = typing.get_args(kind)[1]
-            value = {key: _read(of, item, where, f"{place}.{key}") for key, item in value.items()}
-    elif kind is float:
-        good = _is_number(value)
-        value = float(value) if good else value
-    elif kind is int:
-        good = isinstance(value, int) and not isinstance(value, bool)
-    else:
-        good = isinstance(value, kind) and not (kind is str and _is_broken(value))
-    if not good:
-        raise RejectorError(f"{where}: the value of '{place}' should be {_named(kind)}, not {json.dumps(value)[:40]}")
-    return value
-
-
-_LARGEST = sys.float_info.max
-
-
-def _is_number(value: Any) -> bool:
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        return False
-    return abs(value) <= _LARGEST
-
-
-def _is_broken(text: str) -> bool:
-    """Whether text holds half of a surrogate pair, which no file can."""
-    return any("\ud800" <= ch <= "\udfff" for ch in text)
-
-
-def _named(kind: Any) -> str:
-    names = {float: "a number", int: "a whole number", str: "text", bool: "true or false"}
-    return names.get(kind, "of another kind")

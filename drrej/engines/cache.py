@@ -80,11 +80,11 @@ def joined(blocks: Iterable[Block]) -> Iterator[Block]:
     waiting: list[Block] = []
     size = 0
     for block in blocks:
-        if waiting and (size + block.logits.size > SMALL or block.part != waiting[0].part):
+        if waiting and (size + block.scores.size > SMALL or block.part != waiting[0].part):
             yield _one(waiting)
             waiting, size = [], 0
         waiting.append(block)
-        size += block.logits.size
+        size += block.scores.size
     if waiting:
         yield _one(waiting)
 
@@ -104,7 +104,7 @@ def _copy(block: Block) -> Block:
 
 def held_bytes(block: Block) -> int:
     """Memory that a block holds: whole buffers, also where it uses a part of them."""
-    arrays = [block.logits, block.bad, block.labels, block.joined, block.kept]
+    arrays = [block.scores, block.bad, block.labels, block.joined, block.kept]
     columns: int = block.columns.get_total_buffer_size()
     return columns + sum(_array_bytes(array) for array in arrays if array is not None)
 

@@ -1,4 +1,4 @@
-"""Passes as the steps make them: results in order, bad rows counted over the whole dump, suspicions told at the end."""
+"""Passes as the steps make them: results in order, bad rows counted over the whole dump."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from drrej.data.dump import Block, Dump
 from drrej.data.notes import Notes
 from drrej.data.problems import Problem, Problems
 from drrej.engines.protocol import Done, Engine, Mapper, Parts, Pass, Progress, UsedKeys, noted
-from drrej.errors import DumpError
 from drrej.outputs.parts import PartCounts
 
 T = TypeVar("T")
@@ -62,11 +61,6 @@ def _checked(
         progress.stop()
     if notes is not None:
         notes.see(found)
-    if found.all_like_probabilities and dump.input == "logits" and not dump.binary:
-        raise DumpError(
-            f"{dump.parts[0].name}: column '{dump.columns.pattern}': every row lies in [0, 1] and sums to 1, so these "
-            "are probabilities, not logits; add `input=probs`"
-        )
     problems.raise_first()
 
 

@@ -1,8 +1,8 @@
 """The final name of a directory: whether it may be written, and how a finished folder gets there.
 
-The name always stands for a whole directory: old and new change places in one step. Where the filesystem cannot do that,
-the old one is set aside under a hidden name, and stays there until the new one stands; should the run be killed between
-the two, the next one gives the old directory its name back.
+The name always stands for a whole directory: old and new change places in one step. Where the filesystem cannot do
+that, the old one is set aside under a hidden name, and stays there until the new one stands; should the run be killed
+between the two, the next one gives the old directory its name back.
 """
 
 from __future__ import annotations

@@ -55,6 +55,8 @@ def _dump(batch: pa.RecordBatch, rejector: Rejector) -> Dump:
         label=label if label in schema.names else None,
         label_kind=_label_kind(schema, label, rejector),
         input=rejector.input,
+        input_said=True,
+        normalize=rejector.normalize,
         names=rejector.class_names,
         schema=schema,
         join=None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -12,16 +13,22 @@ from numpy.typing import NDArray
 
 from drrej.core.calibration import CalibrationTally
 from drrej.core.calibrators import IDENTITY, Calibrator, Temperature
-from drrej.core.fingerprint import RowHashes, key_limit, row_keys
+from drrej.core.floor import Positives, choose_floor, floored_logits
 from drrej.core.kernels import Need
+from drrej.core.row_keys import key_limit
+from drrej.core.score_kinds import are_log_probabilities
+from drrej.core.sketch import Sketch
 from drrej.core.temperature import NllSums, SumOfRows, fit_temperature
 from drrej.core.types import AnyFloats, Precision
 from drrej.data.dump import Block, Dump
 from drrej.documents.rejector import BeforeAfter, Calibration, Rejector
+from drrej.engines import passes
 from drrej.engines.cache import SMALL
-from drrej.engines.passes import map_blocks
 from drrej.engines.pool import in_order
 from drrej.engines.protocol import Mapper, Pass
+from drrej.pipeline.intake import Intake, check_floor
+from drrej.pipeline.passes import map_blocks
+from drrej.pipeline.scoring import without_rows
 from drrej.pipeline.source import Source, no_labels
 
 T = TypeVar("T")
@@ -30,9 +37,13 @@ SAMPLE_LOGITS = 1 << 21
 """Logits in the sample from which the search starts; a dump no larger than that is solved in one go."""
 
 
+FLOOR_VALUES = 1 << 18
+"""Probabilities of the sample that the floor is chosen on."""
+
+
 @dataclass(frozen=True)
 class Labelled:
-    """Logits and labels of some rows."""
+    """Logits (or probabilities) and labels of some rows."""
 
     logits: AnyFloats
     labels: NDArray[np.int64]
@@ -50,69 +61,152 @@ def joined(parts: Sequence[Labelled]) -> list[Labelled]:
 
 
 @dataclass(frozen=True)
+class CalibrateOptions:
+    """How the temperature is fitted.
+
+    `floor` is what a probability of 0 counts as (None: chosen with the temperature). Blocks are kept between passes
+    while they fit in `memory` bytes (default: a quarter of what there is; on a cluster, of each worker's).
+    """
+
+    precision: Precision = "auto"
+    memory: int | None = None
+    floor: float | None = None
+
+
+@dataclass(frozen=True)
 class _First:
-    """What the first pass takes from a block: figures at T = 1, row hashes, some rows."""
+    """What the first pass takes from a block: figures before calibration, keys, some rows as they are stored."""
 
     tally: CalibrationTally
-    hashes: RowHashes
+    sketch: Sketch
+    positives: Positives
     sample: Labelled
 
 
-def calibrate(source: Source, precision: Precision = "auto", memory: int | None = None) -> Rejector:
-    """Start a rejector: fit the temperature that minimises the NLL.
+def calibrate(source: Source, options: CalibrateOptions | None = None) -> Rejector:
+    """Start a rejector: fit the temperature that minimises the NLL, and the floor of probabilities with it.
 
-    The search starts from a sample; full passes follow until it has converged. Blocks are kept while they fit in
-    `memory` bytes (default: a quarter of what there is) and read again otherwise. On a cluster each worker keeps what
-    fits in that much of its own memory.
+    The search starts from a sample; full passes follow until it has converged.
     """
+    options = options or CalibrateOptions()
     dump = source.open(None, labelled=True)
-    with source.engine.keeping(memory) as engine:
-        return _calibrate(source, dump, engine, precision)
+    check_floor(options.floor, dump)
+    with source.engine.keeping(options.memory) as engine:
+        return _Calibration(source, dump, engine, options).rejector()
 
 
-def _calibrate(source: Source, dump: Dump, engine: Mapper, precision: Precision) -> Rejector:
-    share = SAMPLE_LOGITS / (dump.rows * dump.classes)
-    limit = key_limit(share)
+@dataclass(frozen=True)
+class _Calibration:
+    """One calibration: its passes over the dump and what they are put together to."""
 
-    def first(block: Block) -> _First:
-        assert block.labels is not None
-        tally, keys = _first_look(block, precision)
-        chosen = np.flatnonzero(keys <= limit)
-        return _First(tally, RowHashes.of(keys), Labelled(block.logits[chosen], block.labels[chosen]))
+    source: Source
+    dump: Dump
+    engine: Mapper
+    options: CalibrateOptions
 
-    blocks = list(map_blocks(dump, first, Pass("reading", labelled=True), engine, source.notes))
-    if not blocks:
-        raise no_labels(dump)
-    before = sum((block.tally for block in blocks), CalibrationTally.empty())
-    hashes = sum((block.hashes for block in blocks), RowHashes.empty())
-    sample = _Sample(joined([block.sample for block in blocks]), engine.workers)
-    rows = _Rows(dump, engine, precision)
-
-    fit = fit_temperature(sample.total, rows.total if share < 1 else None, precision)
-    after = rows.tally(Temperature(fit.temperature))
-    return source.new_rejector(dump, precision).with_calibration(
-        Calibration(
-            method="temperature",
-            temperature=fit.temperature,
-            converged=fit.converged,
-            rows=before.rows,
-            fingerprint=hashes.fingerprint(),
-            nll=BeforeAfter(before.mean_nll, after.mean_nll),
-            ece=BeforeAfter(before.ece, after.ece),
+    def rejector(self) -> Rejector:
+        """The rejector that starts with it."""
+        precision = self.options.precision
+        share = SAMPLE_LOGITS / (self.dump.rows * self.dump.classes)
+        blocks = self._first_pass(key_limit(share))
+        before = sum((block.tally for block in blocks), CalibrationTally.empty())
+        sample = joined([block.sample for block in blocks])
+        floor = self._floor(sample, sum((block.positives for block in blocks), Positives()))
+        intake = Intake.of(self.dump, floor)
+        as_logits = [Labelled(_to_logits(rows.logits, floor), rows.labels) for rows in sample]
+        rows = _Rows(self.source, self.dump, self.engine, intake, precision)
+        total = _Sample(as_logits, self.engine.workers).total
+        fit = fit_temperature(total, rows.total if share < 1 else None, precision)
+        after = rows.tally(Temperature(fit.temperature))
+        return self.source.new_rejector(self.dump, precision).with_calibration(
+            Calibration(
+                method="temperature",
+                temperature=fit.temperature,
+                converged=fit.converged,
+                rows=before.rows,
+                fingerprint=sum((block.sketch for block in blocks), Sketch()).fingerprint().text(),
+                nll=BeforeAfter(before.mean_nll, after.mean_nll),
+                ece=BeforeAfter(before.ece, after.ece),
+                brier=BeforeAfter(before.mean_brier, after.mean_brier),
+                floor=floor,
+            )
         )
-    )
+
+    def _first_pass(self, limit: np.uint64) -> list[_First]:
+        intake, precision = Intake.of(self.dump), self.options.precision
+
+        def first(block: Block) -> _First:
+            assert block.labels is not None
+            return _first_look(block, block.labels, intake, precision, limit)
+
+        blocks = list(map_blocks(self.source, self.dump, first, Pass("reading", labelled=True), self.engine))
+        if not blocks:
+            raise no_labels(self.dump)
+        return blocks
+
+    def _floor(self, sample: list[Labelled], positives: Positives) -> float | None:
+        """What a probability of 0 counts as: as given, or chosen on a part of the sample; None for logits."""
+        if self.dump.input == "logits" or self.options.floor is not None:
+            return self.options.floor
+        part = _first_values(sample, FLOOR_VALUES)
+
+        def nll(floor: float) -> float:
+            rows = [Labelled(floored_logits(piece.logits, floor), piece.labels) for piece in part]
+            fit = fit_temperature(_Sample(rows, self.engine.workers).total, None, "float64")
+            calibrator = Temperature(fit.temperature)
+            tallies = (_tally(calibrator, piece.logits, piece.labels, "float64") for piece in rows)
+            mean = sum(tallies, CalibrationTally.empty()).mean_nll
+            return math.inf if mean is None else mean
+
+        rows = sum(piece.labels.size for piece in part)
+        return choose_floor(nll, rows, self.dump.classes, positives.smallest).floor
 
 
-def _first_look(block: Block, precision: Precision) -> tuple[CalibrationTally, NDArray[np.uint64]]:
-    """Figures at T = 1 and the keys of the rows; reports rows that no temperature can explain."""
-    assert block.labels is not None
-    rows = IDENTITY.rows(block.logits, Need.Q, precision).calibrated
+def _first_values(sample: list[Labelled], most: int) -> list[Labelled]:
+    """Some of the rows of a sample, with at most so many values."""
+    kept: list[Labelled] = []
+    for piece in sample:
+        room = most - sum(other.logits.size for other in kept)
+        rows = max(room // piece.logits.shape[1], 0 if kept else 1)
+        kept.append(Labelled(piece.logits[:rows], piece.labels[:rows]))
+    return [piece for piece in kept if piece.labels.size]
+
+
+def _to_logits(scores: AnyFloats, floor: float | None) -> AnyFloats:
+    return scores if floor is None else floored_logits(scores, floor)
+
+
+def _first_look(
+    block: Block, labels: NDArray[np.int64], intake: Intake, precision: Precision, limit: np.uint64
+) -> _First:
+    """Figures before calibration, keys and a sample of a block; reports rows that no temperature can explain."""
+    positives = Positives()
+    if intake.kind == "logits":
+        stored = logits = intake.logits(block)
+    else:
+        stored = intake.probabilities(block)
+        positives = Positives.of(stored)
+        logits = floored_logits(stored, 0.0)
+    rows = IDENTITY.rows(logits, Need.Q, precision).calibrated
+    intake.look(block, rows.largest)
     if not block.check_largest(rows.largest):
-        rows = IDENTITY.rows(block.without_bad(), Need.Q, precision).calibrated
-    labelled = rows.labelled(block.labels)
-    impossible = np.flatnonzero(np.isneginf(labelled.label_gap) & ~block.bad)
-    block.report(impossible, "-inf at the label's class", "the NLL is infinite for every temperature; drop or fix them")
-    return labelled.tally()[0], row_keys(rows)
+        rows = IDENTITY.rows(without_rows(logits, block.bad), Need.Q, precision).calibrated
+    labelled = rows.labelled(labels)
+    if intake.kind == "logits":
+        impossible = np.flatnonzero(np.isneginf(labelled.label_gap) & ~block.bad)
+        remedy = "the NLL is infinite for every temperature; drop or fix them"
+        if impossible.size and are_log_probabilities(block.scores[impossible]).all():
+            remedy = "these are log-probabilities: say `input=log-probs`, and 0 gets a floor"
+        block.report(impossible, "-inf at the label's class", remedy)
+    keys = intake.keys(block, rows.scores, rows.largest, rows.prediction)
+    chosen = np.flatnonzero(keys <= limit)
+    return _First(labelled.tally()[0], Sketch.of(keys), positives, Labelled(stored[chosen], labels[chosen]))
+
+
+def _tally(
+    calibrator: Calibrator, logits: AnyFloats, labels: NDArray[np.int64], precision: Precision
+) -> CalibrationTally:
+    return calibrator.rows(logits, Need.Q, precision).calibrated.labelled(labels).tally()[0]
 
 
 @dataclass(frozen=True)
@@ -132,8 +226,10 @@ class _Sample:
 class _Rows:
     """All rows of the dump, kept between passes as far as they fit."""
 
+    source: Source
     dump: Dump
     engine: Mapper
+    intake: Intake
     precision: Precision
 
     def total(self, function: SumOfRows) -> NllSums:
@@ -143,15 +239,14 @@ class _Rows:
     def tally(self, calibrator: Calibrator) -> CalibrationTally:
         """Calibration figures under a calibrator."""
         precision = self.precision  # not self: the function goes to workers elsewhere
-
-        def of_rows(logits: AnyFloats, labels: NDArray[np.int64]) -> CalibrationTally:
-            return calibrator.rows(logits, Need.Q, precision).calibrated.labelled(labels).tally()[0]
-
-        return sum(self._each(of_rows), CalibrationTally.empty())
+        tallies = self._each(lambda logits, labels: _tally(calibrator, logits, labels, precision))
+        return sum(tallies, CalibrationTally.empty())
 
     def _each(self, function: Callable[[AnyFloats, NDArray[np.int64]], T]) -> Iterator[T]:
+        intake = self.intake
+
         def of_block(block: Block) -> T:
             assert block.labels is not None
-            return function(block.logits, block.labels)
+            return function(intake.logits(block), block.labels)
 
-        return map_blocks(self.dump, of_block, Pass("calibrating", labelled=True), self.engine)
+        return passes.map_blocks(self.dump, of_block, Pass("calibrating", labelled=True), self.engine)

@@ -19,11 +19,14 @@ from drrej.core.calibrators import View
 from drrej.core.curves import Curve
 from drrej.core.intervals import proportion
 from drrej.core.kernels import Need
-from drrej.core.losses.plain import log_loss, zero_one_loss
+from drrej.core.losses.plain import log_loss, margin_loss, zero_one_loss
 from drrej.core.types import Floats
 from drrej.data.dump import Block, Dump
 from drrej.documents.points import Point
+from drrej.documents.proportions import PointFigure, Proportion
+from drrej.documents.report import MaskRow, ScoreRow
 from drrej.errors import DumpError
+from drrej.pipeline.figures import accuracy_figure, coverage_curve, coverage_figure
 from drrej.pipeline.groups import check_columns
 
 Order = Literal["high", "low"]
@@ -54,7 +57,7 @@ class Rivals:
     @property
     def needs(self) -> Need:
         """The gap sums to compute."""
-        return Need.V if self.usual else Need.NOTHING
+        return Need.V | Need.R if self.usual else Need.NOTHING
 
     def check(self, dump: Dump) -> None:
         """Raise unless the columns are there and hold what is needed."""
@@ -91,7 +94,7 @@ def usual_scores(rows: View) -> dict[str, Floats]:
         return {
             "max_probability": zero_one_loss(sums),
             "entropy": log_loss(sums),
-            "margin": (sums.s + rows.runner_up()) / (1.0 + sums.s),  # 1 - (p1 - p2)
+            "margin": margin_loss(sums),
             "energy": rows.energy(),
             "max_logit": -rows.largest,
         }
@@ -110,35 +113,48 @@ def _numbers(block: Block, name: str) -> Floats:
     return values
 
 
+_AREAS = {"aurc": Curve.aurc, "e_aurc": Curve.e_aurc, "augrc": Curve.augrc}
+
+
+def measured(
+    points: Curve, wanted: Sequence[Point], bootstrap: Bootstrap | None
+) -> tuple[dict[str, Proportion], dict[str, PointFigure]]:
+    """The areas under a curve and its points by name, with bootstrap intervals if asked for."""
+    drawn = _AREAS | {point.name: point.value for point in wanted if point.figure == "coverage"}
+    spread: dict[str, Any] = {} if bootstrap is None else bootstrap.intervals(points, drawn)
+    areas = {}
+    for name, area in _AREAS.items():
+        lower, upper = spread.get(name, (None, None))
+        areas[name] = Proportion(value=area(points), lower=lower, upper=upper)
+    return areas, {point.name: point.row(points, spread.get(point.name)) for point in wanted}
+
+
 def score_row(
     name: str, points: Curve, accepted: int, wanted: Sequence[Point], bootstrap: Bootstrap | None
-) -> dict[str, Any]:
-    """The figures of one score; `accuracy` is that at the coverage of the rejector."""
-    return {
-        "score": name,
-        **area_rows(points, wanted, bootstrap),
-        "accuracy": accuracy_near(points, accepted),
-    }
+) -> ScoreRow:
+    """The figures of one score; `accuracy` is that at the coverage of the rejector, which accepts so many rows."""
+    areas, named = measured(points, wanted, bootstrap)
+    return ScoreRow(
+        score=name,
+        **areas,
+        points=named,
+        accuracy=accuracy_near(points, accepted),
+        coverage_curve=coverage_curve(points),
+    )
 
 
-def area_rows(points: Curve, wanted: Sequence[Point], bootstrap: Bootstrap | None) -> dict[str, Any]:
-    """The areas and the points of a curve, with bootstrap intervals if asked for."""
-    figures = {"aurc": Curve.aurc, "e_aurc": Curve.e_aurc, "augrc": Curve.augrc}
-    drawn = figures | {point.name: point.value for point in wanted if point.figure == "coverage"}
-    intervals = {} if bootstrap is None else bootstrap.intervals(points, drawn)
-
-    def spread(name: str) -> dict[str, float]:
-        return dict(zip(("lower", "upper"), intervals[name], strict=True)) if name in intervals else {}
-
-    empty = {"lower": None, "upper": None}
-    rows: dict[str, Any] = {name: {"value": f(points), **empty, **spread(name)} for name, f in figures.items()}
-    rows["points"] = {point.name: {**point.row(points), **spread(point.name)} for point in wanted}
-    return rows
+def mask_row(name: str, cells: Sequence[int], points: Curve) -> MaskRow:
+    """The figures of another rejector's mask, from its counts (wrong rejected, right rejected, wrong, right)."""
+    accepted = cells[2] + cells[3]
+    return MaskRow(
+        mask=name,
+        coverage=coverage_figure(accepted, sum(cells)),
+        accuracy=accuracy_figure(cells[2], accepted),
+        loss_accuracy=accuracy_near(points, accepted),
+    )
 
 
-def accuracy_near(points: Curve, accepted: int) -> dict[str, Any]:
-    """Accuracy at the smallest coverage that accepts at least so many rows."""
-    if not accepted:
-        return {**proportion(0, 0), "accepted": 0, "errors": 0}
-    kept, errors = points.reaching(accepted)
-    return {**proportion(kept - errors, kept), "accepted": kept, "errors": errors}
+def accuracy_near(points: Curve, accepted: int) -> PointFigure:
+    """Accuracy at the smallest coverage that accepts at least so many rows; undefined for none."""
+    kept, errors = points.reaching(accepted) if accepted else (0, 0)
+    return PointFigure(**proportion(kept - errors, kept), accepted=kept, errors=errors)

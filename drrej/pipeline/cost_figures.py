@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from drrej.core.exact import Total
 from drrej.core.types import Booleans, Floats
-
-COST_SKELETON: dict[str, Any] = {"cost": {"value": None, "expected": None, "all": {"value": None, "expected": None}}}
-"""The figures that a report has besides the others; a gate on `cost` means the realised cost per accepted row."""
+from drrej.documents.report import Cost, CostPerRow
 
 
 @dataclass(frozen=True)
@@ -47,10 +44,10 @@ class CostTally:
             self.expected_accepted + other.expected_accepted,
         )
 
-    def figures(self) -> dict[str, Any]:
+    def figures(self) -> Cost:
         """Costs per accepted row and, under `all`, per row; None without rows."""
-        return {
-            "value": self.realised_accepted.mean(self.accepted),
-            "expected": self.expected_accepted.mean(self.accepted),
-            "all": {"value": self.realised.mean(self.rows), "expected": self.expected.mean(self.rows)},
-        }
+        return Cost(
+            value=self.realised_accepted.mean(self.accepted),
+            expected=self.expected_accepted.mean(self.accepted),
+            all=CostPerRow(value=self.realised.mean(self.rows), expected=self.expected.mean(self.rows)),
+        )

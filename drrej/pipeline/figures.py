@@ -4,122 +4,133 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from drrej._version import __version__
 from drrej.core.curves import AUGRC_CONVENTION, AURC_CONVENTION, E_AURC_CONVENTION, Curve
+from drrej.core.drift import loss_shift, mean_ratio
+from drrej.core.exact import Total
 from drrej.core.intervals import proportion
 from drrej.core.ratio import DensityRatio
-
-Report = dict[str, Any]
+from drrej.documents.codec import entries
+from drrej.documents.proportions import Accuracy, Coverage, CurvePoint, TauPoint
+from drrej.documents.rejector import Ratio, Rejector
+from drrej.documents.report import ClassRow, Drift, ExpectedAccuracy, GroupRow, MeanRatio, WorstGroup
 
 CURVE_STEPS = 50
 CONVENTIONS = {"aurc": AURC_CONVENTION, "e_aurc": E_AURC_CONVENTION, "augrc": AUGRC_CONVENTION}
 
 
-def coverage_figure(accepted: int, rows: int) -> Report:
-    """Coverage with its interval and count."""
-    return {**proportion(accepted, rows), "accepted": accepted}
+def decision(rejector: Rejector) -> dict[str, Any]:
+    """What every report says about how rows are decided, and by which version."""
+    threshold = rejector.need_threshold()
+    cutoffs = {"tau": threshold.tau, "cutoff": threshold.cutoff, "cutoff_by": threshold.by}
+    return {"drrej_version": __version__, **cutoffs}
 
 
-def accuracy_figure(errors: int, rows: int) -> Report:
-    """Accuracy with its interval and count."""
-    return {**proportion(rows - errors, rows), "errors": errors}
+def coverage_figure(accepted: int, rows: int) -> Coverage:
+    """Coverage with its interval and count.
+
+    >>> coverage_figure(8, 10).value
+    0.8
+    """
+    return Coverage(**proportion(accepted, rows), accepted=accepted)
 
 
-def tau_curve(density: DensityRatio, points: Curve) -> list[Report]:
+def accuracy_figure(errors: int, rows: int) -> Accuracy:
+    """Accuracy with its interval and count; undefined without rows.
+
+    >>> accuracy_figure(1, 4).value, accuracy_figure(0, 0).value
+    (0.75, None)
+    """
+    return Accuracy(**proportion(rows - errors, rows), errors=errors)
+
+
+def expected_accuracy(doubt_accepted: float | None, doubt: float | None) -> ExpectedAccuracy:
+    """From the mean probability of an error of the accepted rows and of all."""
+    value, of_all = (None if mean is None else 1.0 - mean for mean in (doubt_accepted, doubt))
+    return ExpectedAccuracy(value=value, all=of_all)
+
+
+def ratio_figure(total: Total, squares: Total, rows: int, ratio: Ratio) -> MeanRatio:
+    """The mean ratio; no p-value where the loss was fitted to the rows of the ratio, so that its mean need not be 1."""
+    figure = MeanRatio(**mean_ratio(total, squares, rows, ratio.variance, ratio.rows))
+    return figure if ratio.loss.drift_loss is None else replace(figure, p_value=None)
+
+
+def drift_figure(points: Curve, ratio: Ratio) -> Drift:
+    """How far losses have moved since the fit; rejectors of an older version do not keep what a fitted loss needs."""
+    if ratio.loss.drift_loss is None:
+        return Drift(**loss_shift(points, ratio.loss_quantiles, ratio.rows))
+    if ratio.drift_quantiles is None:
+        return Drift(distance=None, p_value=None)
+    return Drift(**loss_shift(points, ratio.drift_quantiles, ratio.rows))
+
+
+def tau_curve(density: DensityRatio, points: Curve) -> tuple[TauPoint, ...]:
     """Coverage and accuracy at the paper's 50 steps of tau in (0, 1]."""
-    curve = []
-    for step in range(1, CURVE_STEPS + 1):
-        accepted, errors = points.below(density.cutoff(step / CURVE_STEPS))
-        accuracy = proportion(accepted - errors, accepted)
-        curve.append(
-            {
-                "tau": step / CURVE_STEPS,
-                "coverage": accepted / points.rows,
-                "accuracy": accuracy["value"],
-                "lower": accuracy["lower"],
-                "upper": accuracy["upper"],
-            }
-        )
-    return curve
+    taus = [step / CURVE_STEPS for step in range(1, CURVE_STEPS + 1)]
+    return tuple(TauPoint(tau=tau, **_at(points, *points.below(density.cutoff(tau)))) for tau in taus)
 
 
-def coverage_curve(points: Curve) -> list[Report]:
+def coverage_curve(points: Curve) -> tuple[CurvePoint, ...]:
     """Accuracy at 50 steps of coverage in (0, 1], each the smallest coverage that is reached there."""
-    curve = []
-    for step in range(1, CURVE_STEPS + 1):
-        wanted = -(-step * points.rows // CURVE_STEPS)
-        accepted, errors = points.reaching(wanted)
-        accuracy = proportion(accepted - errors, accepted)
-        curve.append(
-            {
-                "coverage": accepted / points.rows,
-                "accuracy": accuracy["value"],
-                "lower": accuracy["lower"],
-                "upper": accuracy["upper"],
-            }
-        )
-    return curve
+    wanted = [-(-step * points.rows // CURVE_STEPS) for step in range(1, CURVE_STEPS + 1)]
+    return tuple(CurvePoint(**_at(points, *points.reaching(rows))) for rows in wanted)
 
 
-def per_class(counts: NDArray[np.int64], names: Sequence[str] | None) -> list[Report]:
+def _at(points: Curve, accepted: int, errors: int) -> dict[str, Any]:
+    accuracy = accuracy_figure(errors, accepted)
+    ends = {"lower": accuracy.lower, "upper": accuracy.upper}
+    return {"coverage": accepted / points.rows, "accuracy": accuracy.value, **ends}
+
+
+def per_class(counts: NDArray[np.int64], names: Sequence[str] | None) -> tuple[ClassRow, ...]:
     """By true label; classes without rows are left out."""
-    table = []
-    for number in map(int, np.flatnonzero(counts.sum(axis=1))):
-        wrong_rejected, right_rejected, wrong_accepted, right_accepted = map(int, counts[number])
-        accepted = wrong_accepted + right_accepted
-        rows = accepted + wrong_rejected + right_rejected
-        table.append(
-            {
-                "class": number if names is None else names[number],
-                "rows": rows,
-                "coverage": accepted / rows,
-                "accuracy": right_accepted / accepted if accepted else None,
-            }
-        )
-    return table
+    present = map(int, np.flatnonzero(counts.sum(axis=1)))
+    return tuple(_class(number if names is None else names[number], counts[number].tolist()) for number in present)
 
 
-def per_group(counts: Counter[tuple[str, int]]) -> list[Report]:
+def _class(name: int | str, cells: Sequence[int]) -> ClassRow:
+    _, _, wrong, right = cells
+    accepted, rows = wrong + right, sum(cells)
+    accuracy = right / accepted if accepted else None
+    return ClassRow(class_=name, rows=rows, coverage=accepted / rows, accuracy=accuracy)
+
+
+def cells_of(counts: Counter[tuple[str, int]], name: str) -> list[int]:
+    """The counts (wrong rejected, right rejected, wrong accepted, right accepted) under a name."""
+    return [counts[name, cell] for cell in range(4)]
+
+
+def per_group(counts: Counter[tuple[str, int]]) -> tuple[GroupRow, ...]:
     """By group, sorted by name."""
-    table = []
-    for group in sorted({name for name, _ in counts}):
-        cells = [counts[group, cell] for cell in range(4)]
-        accepted = cells[2] + cells[3]
-        table.append(
-            {
-                "group": group,
-                "rows": sum(cells),
-                "coverage": coverage_figure(accepted, sum(cells)),
-                "accuracy": accuracy_figure(cells[2], accepted),
-                "base_accuracy": accuracy_figure(cells[0] + cells[2], sum(cells)),
-            }
-        )
-    return table
+    return tuple(_group(name, cells_of(counts, name)) for name in sorted({name for name, _ in counts}))
 
 
-def worst_group(groups: Sequence[Report]) -> Report:
-    """The groups with the lowest coverage and the lowest accuracy, for gates."""
-    worst: Report = {}
-    for figure in ("coverage", "accuracy", "base_accuracy"):
-        defined = [row for row in groups if row[figure]["value"] is not None]
-        if defined:
-            row = min(defined, key=lambda row: row[figure]["value"])
-            worst[figure] = {"group": row["group"], **row[figure]}
-        else:
-            worst[figure] = {"group": None, **proportion(0, 0)}
-    return worst
+def _group(name: str, cells: Sequence[int]) -> GroupRow:
+    wrong_rejected, _, wrong, right = cells
+    rows, accepted = sum(cells), wrong + right
+    return GroupRow(
+        group=name,
+        rows=rows,
+        coverage=coverage_figure(accepted, rows),
+        accuracy=accuracy_figure(wrong, accepted),
+        base_accuracy=accuracy_figure(wrong_rejected + wrong, rows),
+    )
 
 
-def mask_row(name: str, counts: Counter[tuple[str, int]]) -> Report:
-    """A foreign mask."""
-    cells = [counts[name, cell] for cell in range(4)]
-    accepted = cells[2] + cells[3]
-    return {
-        "mask": name,
-        "coverage": coverage_figure(accepted, sum(cells)),
-        "accuracy": accuracy_figure(cells[2], accepted),
-    }
+def worst_group(groups: Sequence[GroupRow]) -> WorstGroup:
+    """Of each figure of the groups the lowest that is defined, for gates."""
+    worst = {}
+    for entry in entries(WorstGroup):
+        found = [(row.group, getattr(row, entry.name)) for row in groups]
+        defined = [(group, share) for group, share in found if share.value is not None]
+        group, lowest = min(defined, key=lambda pair: pair[1].value, default=(None, None))
+        figures = proportion(0, 0) if lowest is None else vars(lowest)
+        worst[entry.name] = entry.section(group=group, **figures)
+    return WorstGroup(**worst)

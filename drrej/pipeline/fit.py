@@ -10,12 +10,14 @@ import numpy as np
 from drrej.core.bounds import bounds
 from drrej.core.drift import loss_quantiles
 from drrej.core.exact import Total
+from drrej.core.floor import FACE_VALUE
 from drrej.core.intervals import json_number
 from drrej.core.losses import KINDS, PLAIN, Loss
 from drrej.core.ratio import DensityRatio, fit_ratio
 from drrej.core.types import Precision
 from drrej.documents.rejector import Calibration, Columns, Ratio, Rejector, is_temperature
 from drrej.errors import OptionError
+from drrej.pipeline.intake import check_floor
 from drrej.pipeline.learning import CHOOSERS, Chooser, Given
 from drrej.pipeline.source import Source
 
@@ -60,12 +62,17 @@ class RatioOptions:
         return chooser.loss
 
 
-def uncalibrated(source: Source, temperature: float, precision: Precision = "auto") -> Rejector:
-    """A rejector whose temperature is given instead of fitted."""
+def uncalibrated(
+    source: Source, temperature: float, precision: Precision = "auto", floor: float | None = None
+) -> Rejector:
+    """A rejector whose temperature is given instead of fitted; `floor` is what a probability of 0 counts as."""
     if not is_temperature(temperature):
         raise OptionError(f"`temperature={temperature:g}`: it must be a finite number above 0")
     dump = source.open(None, labelled=False)
-    return source.new_rejector(dump, precision).with_calibration(Calibration("given", temperature))
+    check_floor(floor, dump)
+    if dump.input != "logits" and floor is None:
+        floor = FACE_VALUE
+    return source.new_rejector(dump, precision).with_calibration(Calibration("given", temperature, floor=floor))
 
 
 def without_logits(
@@ -103,8 +110,9 @@ def fit(source: Source, rejector: Rejector, options: RatioOptions | None = None)
             normalizer=density.normalizer(),
             variance=json_number(variance),
             rows=values.size,
-            fingerprint=fitted.hashes.fingerprint(),
+            fingerprint=fitted.sketch.fingerprint().text(),
             loss_quantiles=loss_quantiles(ordered),
+            drift_quantiles=None if fitted.drift is None else loss_quantiles(np.sort(fitted.drift)),
             choice=fitted.choice,
             bounds=tuple(bounds(options.alpha, options.lam, largest, values.size, _max_ratio(density))),
         )

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from drrej.core.calibrators import IDENTITY
 from drrej.core.kernels import Need
+from drrej.core.score_kinds import ScoreLook
 from drrej.core.types import InputKind
 from drrej.data.columns import LogitColumns
 from drrej.data.dump import Block, Dump
@@ -20,9 +21,10 @@ from drrej.data.part import Part
 from drrej.data.problems import Problem, Problems
 from drrej.data.readers import reader_of
 from drrej.data.sources import STDIN, find_parts
-from drrej.engines.passes import map_blocks
+from drrej.engines import passes
 from drrej.engines.protocol import Pass
 from drrej.errors import DumpError, OptionError, RejectorError
+from drrej.pipeline.intake import Intake
 from drrej.pipeline.source import Source
 
 _ENOUGH = 20
@@ -127,7 +129,7 @@ def inspect_dump(source: Source) -> DumpFacts:
         dump = source.open(None, labelled=False)
     except DumpError as error:
         return DumpFacts(len(parts), columns, str(error))
-    probabilities = source.options.input is None and not dump.binary and _all_probabilities(dump, source)
+    probabilities = source.options.input is None and _all_probabilities(dump, source)
     if probabilities:
         source = replace(source, options=replace(source.options, input="probs"))
         dump = source.open(None, labelled=False)
@@ -174,13 +176,12 @@ def _first_schema(parts: Sequence[Part]) -> pa.Schema:
 
 def _all_probabilities(dump: Dump, source: Source) -> bool:
     """Whether every row is a row of probabilities: as a rule the first block says no."""
-    if not next(dump.read(dump.row_groups[0], labelled=False)).all_probabilities:
-        return False
-    return all(map_blocks(replace(dump, input="probs"), _sums_to_one, Pass("looking", False, (), True), source.engine))
 
+    def looked(block: Block) -> ScoreLook:
+        return ScoreLook.of_binary(block.scores[:, 0]) if dump.binary else ScoreLook.of(block.scores)
 
-def _sums_to_one(block: Block) -> bool:
-    return not block.problems
+    looks = passes.map_blocks(dump, looked, Pass("looking", False, (), True), source.engine)
+    return sum(looks, ScoreLook()).kind(dump.binary) == "probabilities"
 
 
 def _labels(dump: Dump, source: Source) -> Labels:
@@ -207,9 +208,10 @@ def _distinct(dump: Dump, column: str) -> list[str]:
 
 def _pass(source: Source, labelled: bool) -> Iterator[_BlockFacts]:
     dump = source.open(None, labelled)
+    intake = Intake.of(dump)
 
     def look(block: Block) -> _BlockFacts:
-        rows = IDENTITY.rows(block.logits, Need.NOTHING, "auto").raw
+        rows = IDENTITY.rows(intake.logits(block), Need.NOTHING, "auto").raw
         block.check_largest(rows.largest)
         good = ~block.bad
         right = 0 if block.labels is None else int(np.count_nonzero((rows.prediction == block.labels) & good))
@@ -219,4 +221,4 @@ def _pass(source: Source, labelled: bool) -> Iterator[_BlockFacts]:
             list(block.problems), block.rows, block.rows - usable, first, usable if labelled else 0, right
         )
 
-    return map_blocks(dump, look, Pass("looking", labelled, bad_rows_allowed=True), source.engine)
+    return passes.map_blocks(dump, look, Pass("looking", labelled, bad_rows_allowed=True), source.engine)

@@ -8,20 +8,20 @@ from operator import or_
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from drrej.core.choice import Candidate, folds_of, learn, plain_trials, table_of
-from drrej.core.fingerprint import RowHashes, key_limit, row_keys
 from drrej.core.learning import LearningRows
 from drrej.core.losses import PLAIN, LearnedLoss, Loss
 from drrej.core.losses.learned import NEEDS
+from drrej.core.row_keys import Keys, key_limit
+from drrej.core.sketch import Sketch
 from drrej.core.types import Floats
 from drrej.data.dump import Block, Dump
 from drrej.documents.rejector import Rejector
-from drrej.engines.passes import map_blocks
 from drrej.engines.protocol import Pass
 from drrej.errors import DumpError, OptionError
 from drrej.pipeline.losses import collect_losses
+from drrej.pipeline.passes import map_blocks
 from drrej.pipeline.scoring import Scoring
 from drrej.pipeline.source import Source, no_labels
 
@@ -33,12 +33,16 @@ _ALL_NEEDS = reduce(or_, (loss.needs for loss in PLAIN.values()), NEEDS)
 
 @dataclass(frozen=True)
 class FittedLoss:
-    """The loss, L' of every row (in no order), and the table it was chosen from if it was."""
+    """The loss, L' of every row (in no order), and the table it was chosen from if it was.
+
+    `drift` is the loss by which drift will be looked for, of every row, where that is another.
+    """
 
     loss: Loss
     values: Floats
-    hashes: RowHashes
+    sketch: Sketch
     choice: tuple[Candidate, ...] | None = None
+    drift: Floats | None = None
 
 
 class Chooser(Protocol):
@@ -59,7 +63,7 @@ class Given:
         self.loss.check(rejector.classes)
         dump = source.open(rejector, labelled=False)
         losses = collect_losses(source, dump, Scoring(rejector, self.loss, dump), Pass("fitting", labelled=False))
-        return FittedLoss(self.loss, losses.values, losses.hashes)
+        return FittedLoss(self.loss, losses.values, losses.sketch)
 
 
 @dataclass(frozen=True)
@@ -75,7 +79,7 @@ class Learned:
             raise OptionError(f"`loss={name}` needs logits, but this rejector only has a loss column")
         dump = source.open(rejector, labelled=True)
         limit = key_limit(MOST_ROWS / dump.rows)
-        rows, keys, hashes = _rows_to_learn_from(source, dump, rejector, limit)
+        rows, keys, sketch = _rows_to_learn_from(source, dump, rejector, limit)
         fold = folds_of(rows, keys)
         plain = plain_trials(rows, fold)
         learning = learn(rows, fold, plain)
@@ -85,10 +89,12 @@ class Learned:
             if name in PLAIN:
                 run = Pass("fitting", labelled=True)
                 losses = collect_losses(source, dump, Scoring(rejector, PLAIN[name], dump), run)
-                return FittedLoss(PLAIN[name], losses.values, hashes, choice)
+                return FittedLoss(PLAIN[name], losses.values, sketch, choice)
         loss = LearnedLoss(learning.model)
-        others = _others(source, dump, Scoring(rejector, loss, dump), limit) if hashes.rows > rows.rows else []
-        return FittedLoss(loss, np.concatenate([learning.losses, *others]), hashes, choice)
+        others = _others(source, dump, Scoring(rejector, loss, dump), limit) if sketch.rows > rows.rows else []
+        values = np.concatenate([learning.losses, *(learned for learned, _ in others)])
+        drift = np.concatenate([rows.plain[learning.model.base], *(plain for _, plain in others)])
+        return FittedLoss(loss, values, sketch, choice, drift)
 
 
 CHOOSERS: dict[str, Chooser] = {"learned": Learned(), "auto": Learned(auto=True)}
@@ -100,43 +106,46 @@ class _Sampled:
     """What a pass takes from a block: the rows to learn from (those with keys up to the limit), and all hashes."""
 
     rows: LearningRows
-    keys: NDArray[np.uint64]
-    hashes: RowHashes
+    keys: Keys
+    sketch: Sketch
 
 
 def _rows_to_learn_from(
     source: Source, dump: Dump, rejector: Rejector, limit: np.uint64
-) -> tuple[LearningRows, NDArray[np.uint64], RowHashes]:
+) -> tuple[LearningRows, Keys, Sketch]:
     scoring = Scoring(rejector, PLAIN["zero-one"], dump, needs=_ALL_NEEDS)
 
     def of_block(block: Block) -> _Sampled:
         assert block.labels is not None
-        rows = scoring(block).rows
-        keys = row_keys(rows.raw)
+        scored = scoring(block)
+        keys = scoring.keys(block, scored)
         chosen = np.flatnonzero(keys <= limit)
-        return _Sampled(LearningRows.of(rows.calibrated, block.labels).take(chosen), keys[chosen], RowHashes.of(keys))
+        return _Sampled(
+            LearningRows.of(scored.rows.calibrated, block.labels).take(chosen), keys[chosen], Sketch.of(keys)
+        )
 
-    sampled = list(map_blocks(dump, of_block, Pass("learning", labelled=True), source.engine, source.notes))
+    sampled = list(map_blocks(source, dump, of_block, Pass("learning", labelled=True)))
     if not sampled:
         raise no_labels(dump)
     rows, keys = _ordered([part.rows for part in sampled], np.concatenate([part.keys for part in sampled]))
     if not rows.rows:
         raise DumpError(f"{dump.parts[0].name}: too few different rows to learn a loss from")
-    return rows, keys, sum((part.hashes for part in sampled), RowHashes.empty())
+    return rows, keys, sum((part.sketch for part in sampled), Sketch())
 
 
-def _ordered(parts: list[LearningRows], keys: NDArray[np.uint64]) -> tuple[LearningRows, NDArray[np.uint64]]:
+def _ordered(parts: list[LearningRows], keys: Keys) -> tuple[LearningRows, Keys]:
     """Rows in an order of their own, so that sums over them do not depend on the order of the dump."""
     rows = LearningRows.join(parts)
     order = np.lexsort((rows.base["zero-one"], rows.prediction, rows.wrong, keys))
     return rows.take(order), keys[order]
 
 
-def _others(source: Source, dump: Dump, scoring: Scoring, limit: np.uint64) -> list[Floats]:
-    """L' of the rows that were not learned from."""
+def _others(source: Source, dump: Dump, scoring: Scoring, limit: np.uint64) -> list[tuple[Floats, Floats]]:
+    """L' of the rows that were not learned from, and their loss for drift."""
 
-    def of_block(block: Block) -> Floats:
+    def of_block(block: Block) -> tuple[Floats, Floats]:
         scored = scoring(block)
-        return scored.loss[row_keys(scored.rows.raw) > limit]
+        left = scoring.keys(block, scored) > limit
+        return scored.loss[left], scoring.drift_values(scored)[left]
 
-    return list(map_blocks(dump, of_block, Pass("fitting", labelled=True), source.engine))
+    return list(map_blocks(source, dump, of_block, Pass("fitting", labelled=True)))

@@ -4,48 +4,73 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial, reduce
+from operator import add
 
 import numpy as np
 
-from drrej.core.fingerprint import RowHashes, row_keys
+from drrej.core.sketch import Fingerprint, Sighting, Sketch
 from drrej.core.types import Booleans, Floats, Integers
 from drrej.data.dump import Block, Dump
-from drrej.engines.passes import map_blocks
 from drrej.engines.protocol import Pass
 from drrej.pipeline.groups import Grouping
+from drrej.pipeline.passes import map_blocks
 from drrej.pipeline.scoring import Scoring
 from drrej.pipeline.source import Source, no_labels
 
 
 @dataclass(frozen=True)
 class Losses:
-    """L' of every row in order; with labels, whether its prediction is wrong; with a grouping, its group's number."""
+    """L' of every row in order; with labels, whether its prediction is wrong; with a grouping, its group's number.
+
+    `sketch` tells these rows from others, `sightings` which rows of some earlier sets are among them.
+    """
 
     values: Floats
     wrong: Booleans | None
-    hashes: RowHashes
+    sketch: Sketch
+    sightings: tuple[Sighting, ...] = ()
     groups: Integers | None = None
     names: Sequence[str] = ()
 
 
-def collect_losses(source: Source, dump: Dump, scoring: Scoring, run: Pass, grouping: Grouping | None = None) -> Losses:
-    """One pass that keeps L' of each row (8 bytes, 9 with labels, 8 more with groups)."""
-    run = replace(run, keep=(*run.keep, *scoring.columns, *(() if grouping is None else grouping.columns)))
+@dataclass(frozen=True)
+class Collecting:
+    """What a pass that collects losses looks for besides."""
 
-    def of_block(block: Block) -> Losses:
+    grouping: Grouping | None = None
+    earlier: Sequence[Fingerprint] = ()
+    sketch: bool = True
+
+    def of(self, block: Block, scoring: Scoring) -> Losses:
+        """The losses of a block."""
         scored = scoring(block)
         wrong = None if block.labels is None else scored.prediction != block.labels
-        groups, names = (None, []) if grouping is None else grouping.of(block, scored.prediction)
-        return Losses(scored.loss, wrong, RowHashes.of(row_keys(scored.rows.raw)), groups, names)
+        groups, names = (None, []) if self.grouping is None else self.grouping.of(block, scored.prediction)
+        sketch, sightings = Sketch(), tuple[Sighting, ...]()
+        if self.sketch or self.earlier:
+            keys = scoring.keys(block, scored)
+            sketch = Sketch.of(keys) if self.sketch else sketch
+            sightings = tuple(fingerprint.look_up(keys) for fingerprint in self.earlier)
+        return Losses(scored.loss, wrong, sketch, sightings, groups, names)
 
-    blocks = list(map_blocks(dump, of_block, run, source.engine, source.notes))
+
+def collect_losses(
+    source: Source, dump: Dump, scoring: Scoring, run: Pass, collecting: Collecting | None = None
+) -> Losses:
+    """One pass that keeps L' of each row (8 bytes, 9 with labels, 8 more with groups)."""
+    collecting = collecting or Collecting()
+    grouped = () if collecting.grouping is None else collecting.grouping.columns
+    run = replace(run, keep=(*run.keep, *scoring.columns, *grouped))
+    blocks = list(map_blocks(source, dump, partial(collecting.of, scoring=scoring), run))
     if not blocks:
         raise no_labels(dump)
     wrong = [block.wrong for block in blocks if block.wrong is not None]
     return Losses(
         np.concatenate([block.values for block in blocks]),
         np.concatenate(wrong) if wrong else None,
-        sum((block.hashes for block in blocks), RowHashes.empty()),
+        sum((block.sketch for block in blocks), Sketch()),
+        tuple(reduce(add, found) for found in zip(*(block.sightings for block in blocks), strict=True)),
         *_merged_groups(blocks),
     )
 

@@ -15,7 +15,6 @@ from drrej.data.labels import LabelKind, is_text
 from drrej.data.layouts import boolean_array, plain_array
 from drrej.data.notes import Notes
 from drrej.documents.rejector import Rejector
-from drrej.engines.passes import map_blocks, write_parts
 from drrej.engines.protocol import Parts, Pass
 from drrej.outputs.files import OutputFile
 from drrej.outputs.masks import MASK_COLUMNS, ParquetMask, check_distinct, check_ending, check_names
@@ -23,6 +22,7 @@ from drrej.outputs.parts import PartCounts
 from drrej.outputs.protocol import Dataset
 from drrej.pipeline.application import Application
 from drrej.pipeline.groups import OnUnseen
+from drrej.pipeline.passes import map_blocks, write_parts
 from drrej.pipeline.source import Source
 
 
@@ -97,23 +97,22 @@ def reject(
     else:
         check_distinct(dump.parts, output.name)
         parts = Parts(output, masking.schema, _recipe(dump, masking, options))
-        written = write_parts(dump, masking, run, source.engine, parts, source.notes)
+        written = write_parts(source, dump, masking, run, parts)
     return MaskCounts(written.notes.rows, written.rejected, written.notes.bad_rows, written.reused)
 
 
 def _write_file(source: Source, dump: Dump, masking: Masking, run: Pass, output: OutputFile) -> PartCounts:
     notes, rejected = Notes(), 0
     with ParquetMask(output.path, output.name, masking.schema) as mask:
-        for batch in map_blocks(dump, masking, run, source.engine, notes):
+        for batch in map_blocks(source, dump, masking, run, notes=notes):
             mask.write(batch)
             rejected += batch.column("rejected").true_count
-    source.notes.see(notes)
     return PartCounts(notes, rejected)
 
 
 def _recipe(dump: Dump, masking: Masking, options: MaskOptions) -> str:
     """All that a mask depends on besides its input file."""
-    read_as = (dump.columns, dump.label_kind, dump.input, dump.names)
+    read_as = (dump.columns, dump.label_kind, dump.input, dump.normalize, dump.names)
     return repr((masking.application.rejector.to_json(), masking.keep, options, read_as, __version__))
 
 

@@ -10,10 +10,12 @@ import pyarrow as pa
 from drrej.core.calibrators import Rows
 from drrej.core.kernels import Need
 from drrej.core.losses import Loss
-from drrej.core.types import Floats, Integers
+from drrej.core.row_keys import Keys
+from drrej.core.types import AnyFloats, Booleans, Floats, Integers
 from drrej.data.dump import Block, Dump
 from drrej.documents.rejector import Rejector
 from drrej.errors import DumpError
+from drrej.pipeline.intake import Intake
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,8 @@ class Scoring:
                 raise DumpError(
                     f"{dump.parts[0].name}: there is no column '{name}' that holds the loss; choose with `loss_column`"
                 )
+        self.intake = Intake.of(dump, rejector.floor)
+        self.has_classes = rejector.has_classes
         self.calibrator = rejector.calibrator
         self.precision = rejector.precision
         self.loss = loss
@@ -53,10 +57,30 @@ class Scoring:
         return ScoredBlock(*self.loss.of(rows.calibrated, columns), rows)
 
     def _rows(self, block: Block) -> Rows:
-        rows = self.calibrator.rows(block.logits, self.needs, self.precision, self.raw)
+        logits = self.intake.logits(block)
+        rows = self.calibrator.rows(logits, self.needs, self.precision, self.raw)
+        if self.has_classes:
+            self.intake.look(block, rows.raw.largest)
         if block.check_largest(rows.raw.largest):
             return rows
-        return self.calibrator.rows(block.without_bad(), self.needs, self.precision, self.raw)
+        return self.calibrator.rows(without_rows(logits, block.bad), self.needs, self.precision, self.raw)
+
+    def drift_values(self, scored: ScoredBlock) -> Floats:
+        """The loss by which drift is looked for: L' itself unless that was fitted to rows."""
+        other = self.loss.drift_loss
+        return scored.loss if other is None else other.of(scored.rows.calibrated, {}).loss
+
+    def keys(self, block: Block, scored: ScoredBlock) -> Keys:
+        """A number for each row that tells it from others, by its content."""
+        raw = scored.rows.raw
+        return self.intake.keys(block, raw.scores, raw.largest, raw.prediction)
+
+
+def without_rows(logits: AnyFloats, bad: Booleans) -> AnyFloats:
+    """Logits with placeholders in the bad rows."""
+    logits = logits.copy()
+    logits[bad] = 0
+    return logits
 
 
 def column_values(block: Block, name: str, non_negative: bool = False) -> Floats:

@@ -46,7 +46,8 @@ class Source:
                 options,
                 logits=options.logits or rejector.columns.logits,
                 label=options.label or rejector.columns.label,
-                input=options.input or rejector.input,
+                input=options.input or (None if rejector.input == "logits" else rejector.input),
+                normalize=rejector.normalize if options.normalize is None else options.normalize,
                 binary=rejector.binary if options.binary is None else options.binary,
                 classes=options.classes or rejector.class_names,
             )
@@ -79,6 +80,7 @@ class Source:
             class_names=dump.names,
             binary=dump.binary,
             precision=precision,
+            normalize=dump.normalize,
         )
 
 

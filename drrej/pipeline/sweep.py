@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
-from typing import Any
 
 import numpy as np
 
@@ -20,19 +19,16 @@ from drrej.core.losses import PLAIN
 from drrej.core.ratio import fit_ratio
 from drrej.core.types import Floats
 from drrej.data.dump import Block
+from drrej.documents.proportions import CurvePoint
 from drrej.documents.rejector import Rejector
-from drrej.engines.passes import map_blocks
+from drrej.documents.summaries import Sweep, SweepRow
 from drrej.engines.protocol import Pass
 from drrej.errors import OptionError
 from drrej.pipeline.figures import coverage_curve
 from drrej.pipeline.fit import RatioOptions
+from drrej.pipeline.passes import map_blocks
 from drrej.pipeline.scoring import Scoring
 from drrej.pipeline.source import Source, no_labels
-
-FORMAT = "drrej-sweep/1"
-"""1: the first format."""
-
-COVERAGES = (80, 90)
 
 
 @dataclass(frozen=True)
@@ -60,7 +56,7 @@ class _BlockLosses:
     wrong: np.ndarray[tuple[int], np.dtype[np.bool_]] | None
 
 
-def sweep(source: Source, rejector: Rejector, grid: Grid | None = None, labelled: bool = True) -> dict[str, Any]:
+def sweep(source: Source, rejector: Rejector, grid: Grid | None = None, labelled: bool = True) -> Sweep:
     """The table, and the accuracy-coverage curve of each loss; without labels there is neither accuracy nor curve."""
     grid = grid or Grid()
     rejector.need_calibration()
@@ -74,12 +70,12 @@ def sweep(source: Source, rejector: Rejector, grid: Grid | None = None, labelled
         sums = scored.rows.calibrated.sums
         return _BlockLosses([PLAIN[name].expected(sums) for name in grid.losses], wrong)
 
-    taken = list(map_blocks(dump, of_block, Pass("sweeping", labelled), source.engine, source.notes))
+    taken = list(map_blocks(source, dump, of_block, Pass("sweeping", labelled)))
     if not taken:
         raise no_labels(dump)
     outcomes = [part.wrong for part in taken if part.wrong is not None]
-    table: list[dict[str, Any]] = []
-    curves: dict[str, Any] = {}
+    table: list[SweepRow] = []
+    curves: dict[str, tuple[CurvePoint, ...]] = {}
     for number, name in enumerate(grid.losses):
         values = np.concatenate([part.losses[number] for part in taken])
         wrong = np.concatenate(outcomes) if outcomes else None
@@ -87,33 +83,31 @@ def sweep(source: Source, rejector: Rejector, grid: Grid | None = None, labelled
         if labelled:
             curves[name] = coverage_curve(points)
         table += [_row(name, alpha, lam, points, values, labelled) for alpha in grid.alphas for lam in grid.lambdas]
-    rows = sum(part.losses[0].size for part in taken)
-    return {
-        "format": FORMAT,
-        "drrej_version": __version__,
-        "rows": rows,
-        "classes": dump.classes,
-        "temperature": rejector.need_calibration().temperature,
-        "table": table,
-        **({"curves": curves} if labelled else {}),
-    }
+    return Sweep(
+        drrej_version=__version__,
+        rows=sum(part.losses[0].size for part in taken),
+        classes=dump.classes,
+        temperature=rejector.need_calibration().temperature,
+        table=tuple(table),
+        curves=curves if labelled else None,
+    )
 
 
-def _row(loss: str, alpha: float, lam: float, points: Curve, values: Floats, labelled: bool) -> dict[str, Any]:
+def _row(loss: str, alpha: float, lam: float, points: Curve, values: Floats, labelled: bool) -> SweepRow:
     density = fit_ratio(values, alpha, lam)
     lowest, _ = points.below(density.cutoff(1.0))
     highest, _ = points.below(density.flat_start)
-    row: dict[str, Any] = {
-        "loss": loss,
-        "alpha": alpha,
-        "lambda": lam,
-        "lowest_coverage": lowest / points.rows,
-        "highest_coverage": highest / points.rows,
-        "flat_part": (points.rows - highest) / points.rows,
-    }
-    for percent in COVERAGES:
-        row[f"accuracy_at_{percent}"] = _accuracy_at(percent, points, highest) if labelled else None
-    return {**row, "augrc": points.augrc() if labelled else None}
+    return SweepRow(
+        loss=loss,
+        alpha=alpha,
+        lam=lam,
+        lowest_coverage=lowest / points.rows,
+        highest_coverage=highest / points.rows,
+        flat_part=(points.rows - highest) / points.rows,
+        accuracy_at_80=_accuracy_at(80, points, highest) if labelled else None,
+        accuracy_at_90=_accuracy_at(90, points, highest) if labelled else None,
+        augrc=points.augrc() if labelled else None,
+    )
 
 
 def _accuracy_at(percent: int, points: Curve, reachable: int) -> float | None:

@@ -50,7 +50,8 @@ class KeyedRows:
 class Tally:
     """Sums and counts of labelled rows; a true sum: blocks may be added in any order.
 
-    Counts are (wrong rejected, right rejected, wrong accepted, right accepted). `cost` is None where rows have none.
+    Counts are (wrong rejected, right rejected, wrong accepted, right accepted). `cost` is None where rows have none;
+    losses are added up where they are probabilities of an error.
     """
 
     uncalibrated: CalibrationTally
@@ -59,6 +60,8 @@ class Tally:
     by_class: NDArray[np.int64]
     ratio: Total
     ratio_squared: Total
+    loss: Total
+    loss_accepted: Total
     by_group: Counter[tuple[str, int]]
     masks: Counter[tuple[str, int]]
     cost: CostTally | None = None
@@ -68,7 +71,7 @@ class Tally:
         """That of no rows, which adds nothing."""
         none = CalibrationTally.empty()
         by_class = np.zeros((classes, 4), np.int64)
-        return cls(none, none, none, by_class, Total(), Total(), Counter(), Counter())
+        return cls(none, none, none, by_class, Total(), Total(), Total(), Total(), Counter(), Counter())
 
     def __add__(self, other: Tally) -> Tally:
         costs = [cost for cost in (self.cost, other.cost) if cost is not None]
@@ -79,6 +82,8 @@ class Tally:
             by_class=self.by_class + other.by_class,
             ratio=self.ratio + other.ratio,
             ratio_squared=self.ratio_squared + other.ratio_squared,
+            loss=self.loss + other.loss,
+            loss_accepted=self.loss_accepted + other.loss_accepted,
             by_group=self.by_group + other.by_group,
             masks=self.masks + other.masks,
             cost=sum(costs[1:], costs[0]) if costs else None,
@@ -97,6 +102,7 @@ class EvaluatedBlock:
 
     tally: Tally
     losses: Split
+    drift: Floats | None
     scores: dict[str, Split]
     keyed: KeyedRows | None
     confused: NDArray[np.int64] | None
@@ -148,6 +154,7 @@ class Evaluator:
             keyed = KeyedRows(block_keys(block, self.key), scored.loss, ~right, scored.accepted)
         return EvaluatedBlock(
             tally=self._tally(block, labels, scored, right),
+            drift=None if scored.drift is scored.loss else scored.drift,
             losses=(scored.loss[np.flatnonzero(right)], scored.loss[np.flatnonzero(~right)]),
             scores={
                 name: (values[right], values[~right])
@@ -165,7 +172,8 @@ class Evaluator:
         cell = scored.accepted * 2 + right
         with np.errstate(over="ignore"):
             squared = np.square(scored.ratio)
-        realised = self.application.scoring.loss.realised(scored.prediction, labels)
+        loss = self.application.scoring.loss
+        realised, fitted = loss.realised(scored.prediction, labels), loss.is_error_probability
         return Tally(
             uncalibrated=uncalibrated,
             all=everything,
@@ -173,6 +181,8 @@ class Evaluator:
             by_class=np.bincount(labels * 4 + cell, minlength=4 * self.classes).reshape(-1, 4),
             ratio=Total.of(scored.ratio),
             ratio_squared=Total.of(squared),
+            loss=Total.of(scored.loss) if fitted else Total(),
+            loss_accepted=Total.of(scored.loss[scored.accepted]) if fitted else Total(),
             by_group=self._by_group(block, scored.prediction, cell),
             masks=_counted(
                 (name, int(number), int(count))

@@ -8,21 +8,26 @@ import numpy as np
 import pyarrow as pa
 
 from drrej.core.curves import RiskCoverage
-from drrej.core.fingerprint import overlaps
-from drrej.core.guarantees import Certified, Looks, best_look, certified_coverage, fixed_sequence, sgr, split_delta
+from drrej.core.guarantees import Certified, Looks, best_look, certified_coverage, risk_looks, sgr, split_delta
 from drrej.core.intervals import CONFIDENCE, exact_decimal
 from drrej.core.thresholds import METHODS, Rule, choose_cutoff, cutoff_after
 from drrej.data.dump import Dump
 from drrej.documents.rejector import Bound, GroupThreshold, Ratio, Rejector, RuleRecord, Threshold
 from drrej.engines.protocol import Pass
 from drrej.errors import Infeasible, OptionError
+from drrej.pipeline.freshness import Freshness
 from drrej.pipeline.groups import Grouping
-from drrej.pipeline.losses import Losses, collect_losses
+from drrej.pipeline.losses import Collecting, Losses, collect_losses
 from drrej.pipeline.scoring import Scoring
 from drrej.pipeline.source import Source
 
 REJECT_ALL = -1.0
 """A cutoff below every loss."""
+
+UNNOTICEABLE = (
+    "these rows repeat so much that it cannot be told whether 'calibrate' or 'fit' has seen them; the guarantee holds "
+    "only if they have not"
+)
 
 
 @dataclass(frozen=True)
@@ -35,10 +40,11 @@ class ThresholdOptions:
 
 @dataclass(frozen=True)
 class Chosen:
-    """The rejector with its threshold, and all candidates as a table."""
+    """The rejector with its threshold, all candidates as a table, and what to be cautious about."""
 
     rejector: Rejector
     candidates: pa.Table
+    caution: str | None = None
 
 
 def threshold(source: Source, rejector: Rejector, rule: Rule, options: ThresholdOptions | None = None) -> Rejector:
@@ -58,8 +64,11 @@ def choose_threshold(
         raise OptionError(f"`by` goes with `risk` or `coverage`: `{rule.kind}` is the same cutoff for every group")
     dump = source.open(rejector, rule.needs_labels)
     labelled = rule.needs_labels or (table and dump.label_kind is not None)
-    losses = _collect(source, dump, rejector, labelled, options)
-    reused = _check_fresh(rejector, losses, rule, options)
+    if options.allow_reuse and rule.confidence is None:
+        raise OptionError("`allow_reuse=True` goes with `confidence`")
+    freshness = Freshness({}) if rule.confidence is None else Freshness.of(rejector)
+    losses = _collect(source, dump, rejector, labelled, options, freshness)
+    verdict = freshness.check(losses, options.allow_reuse)
     picker = _Picker(rule, ratio, len(losses.names) or 1, labelled)
     groups = None
     if options.by is None:
@@ -69,6 +78,7 @@ def choose_threshold(
         _check_any(picked, options.by)
         groups = tuple(pick.decision for pick in picked)
         decision = _together(groups)
+    reused = None if rule.confidence is None else verdict.reused
     record = RuleRecord(rule.kind, rule.target, rule.confidence, picker.method, reused)
     finished = rejector.with_threshold(
         Threshold(
@@ -84,7 +94,8 @@ def choose_threshold(
             groups=groups,
         )
     )
-    return Chosen(finished, picker.table(options.by is not None) if table else pa.table({}))
+    candidates = picker.table(options.by is not None) if table else pa.table({})
+    return Chosen(finished, candidates, None if verdict.noticeable else UNNOTICEABLE)
 
 
 def uncertified_groups(rejector: Rejector) -> list[str]:
@@ -92,29 +103,18 @@ def uncertified_groups(rejector: Rejector) -> list[str]:
     return [group.group for group in rejector.need_threshold().groups or () if group.cutoff == REJECT_ALL]
 
 
-def _collect(source: Source, dump: Dump, rejector: Rejector, labelled: bool, options: ThresholdOptions) -> Losses:
+def _collect(
+    source: Source,
+    dump: Dump,
+    rejector: Rejector,
+    labelled: bool,
+    options: ThresholdOptions,
+    freshness: Freshness,
+) -> Losses:
     grouping = None if options.by is None else Grouping(options.by, rejector, dump)
+    collecting = Collecting(grouping, tuple(freshness.seen.values()), sketch=False)
     scoring = Scoring(rejector, rejector.need_ratio().loss, dump)
-    return collect_losses(source, dump, scoring, Pass("choosing", labelled), grouping)
-
-
-def _check_fresh(rejector: Rejector, losses: Losses, rule: Rule, options: ThresholdOptions) -> bool | None:
-    """Whether rows were used before, which a guarantee forbids unless it is allowed; None without a guarantee."""
-    if rule.confidence is None:
-        if options.allow_reuse:
-            raise OptionError("`allow_reuse=True` goes with `confidence`")
-        return None
-    here = losses.hashes.fingerprint()
-    before = {"fit": rejector.need_ratio().fingerprint, "calibrate": rejector.need_calibration().fingerprint}
-    for step, fingerprint in before.items():
-        if fingerprint is not None and overlaps(fingerprint, here):
-            if not options.allow_reuse:
-                raise OptionError(
-                    f"`confidence` needs fresh rows, but '{step}' has seen some of these; choose the threshold on "
-                    "other rows, or use `allow_reuse=True` (it is recorded, and the guarantee does not hold)"
-                )
-            return True
-    return False
+    return collect_losses(source, dump, scoring, Pass("choosing", labelled), collecting)
 
 
 def _curve(losses: Losses, group: int | None) -> RiskCoverage:
@@ -140,7 +140,6 @@ class _Picker:
         self.ratio = ratio
         self.labelled = labelled
         self.method: str | None = None
-        self.groups = groups
         self.delta = None
         if rule.confidence is not None:
             self.delta = split_delta(float(1 - exact_decimal(rule.confidence)), groups)
@@ -167,7 +166,7 @@ class _Picker:
         )
 
     def _choose(self, group: str, points: RiskCoverage) -> tuple[Certified | None, float | None]:
-        rule, ratio, density = self.rule, self.ratio, self.ratio.density
+        rule, density = self.rule, self.ratio.density
         if self.delta is None or rule.confidence is None:
             self.looks.append((group, points.rows, _every_cutoff(self.ratio, points, 1.0 - CONFIDENCE)))
             return None, choose_cutoff(rule, density, points)
@@ -178,8 +177,7 @@ class _Picker:
         if self.method == "sgr":
             looks = sgr(points, density, rule.target, self.delta)
         else:
-            known = ratio.loss_quantiles, ratio.rows, density
-            looks = fixed_sequence(points, *known, rule.target, self.delta, grouped=self.groups > 1)
+            looks = risk_looks(points, density, rule.target, self.delta)
         self.looks.append((group, points.rows, looks))
         certified = best_look(looks, points.rows, rule.target, rule.confidence)
         return certified, certified.cutoff

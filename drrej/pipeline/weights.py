@@ -4,30 +4,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from drrej._version import __version__
 from drrej.core.dro import WorstCase, worst_case, worst_case_in_ball
-from drrej.core.fingerprint import RowHashes
 from drrej.core.intervals import json_number
 from drrej.core.losses import Loss
+from drrej.core.sketch import Sketch
+from drrej.core.types import Floats
 from drrej.data.dump import Block, Dump
 from drrej.documents.rejector import Rejector
-from drrej.engines.passes import map_blocks
+from drrej.documents.summaries import WorstCaseSummary
 from drrej.engines.protocol import Pass
 from drrej.errors import OptionError
 from drrej.outputs.files import OutputFile
 from drrej.outputs.masks import ParquetMask, check_ending, check_names
 from drrej.pipeline.fit import RatioOptions
 from drrej.pipeline.losses import collect_losses
+from drrej.pipeline.passes import map_blocks
 from drrej.pipeline.scoring import Scoring
 from drrej.pipeline.source import Source
-
-FORMAT = "drrej-weights/1"
-"""1: the first format."""
 
 WEIGHT_COLUMNS = ("loss", "weight")
 
@@ -39,8 +37,8 @@ def weights(
     radius: float | None = None,
     output: OutputFile | None = None,
     keep: Sequence[str] | None = None,
-) -> dict[str, Any]:
-    """The worst case as a tree of numbers; with `output`, the weight of each row as parquet.
+) -> WorstCaseSummary:
+    """The worst case in numbers; with `output`, the weight of each row as parquet.
 
     With a radius lambda is solved for, else that of the options is used.
     """
@@ -58,32 +56,29 @@ def weights(
         worst = worst_case_in_ball(found.values, options.alpha, radius)
     if output is not None:
         _write(source, dump, scoring, worst, kept, output)
-    return summary(worst, found.values, scoring.loss.name, found.hashes)
+    return summary(worst, found.values, scoring.loss.name, found.sketch)
 
 
-def summary(
-    worst: WorstCase, losses: np.ndarray[Any, np.dtype[np.float64]], loss: str, rows: RowHashes
-) -> dict[str, Any]:
+def summary(worst: WorstCase, losses: Floats, loss: str, rows: Sketch) -> WorstCaseSummary:
     """What the worst case is; undefined or infinite figures are None."""
     weight = worst.weights(np.sort(losses))
     with np.errstate(over="ignore"):
         square = float(np.mean(np.square(weight)))
-    return {
-        "format": FORMAT,
-        "drrej_version": __version__,
-        "rows": int(losses.size),
-        "loss": loss,
-        "alpha": worst.alpha,
-        "lambda": worst.lam,
-        "divergence": json_number(worst.divergence),
-        "risk": worst.risk,
-        "worst_case_risk": worst.worst_risk,
-        "max_loss": float(losses.max()),
-        "max_weight": json_number(weight.max()),
-        "zero_weights": int(np.count_nonzero(weight == 0)),
-        "effective_rows": json_number(losses.size / square) if square else None,
-        "fingerprint": rows.fingerprint(),
-    }
+    return WorstCaseSummary(
+        drrej_version=__version__,
+        rows=int(losses.size),
+        loss=loss,
+        alpha=worst.alpha,
+        lam=worst.lam,
+        divergence=json_number(worst.divergence),
+        risk=worst.risk,
+        worst_case_risk=worst.worst_risk,
+        max_loss=float(losses.max()),
+        max_weight=json_number(weight.max()),
+        zero_weights=int(np.count_nonzero(weight == 0)),
+        effective_rows=json_number(losses.size / square) if square else None,
+        fingerprint=rows.fingerprint().text(),
+    )
 
 
 def kept_columns(dump: Dump, keep: Sequence[str] | None, loss: Loss) -> tuple[str, ...]:
@@ -113,5 +108,5 @@ def _write(
 
     run = Pass("writing", labelled=False, keep=(*keep, *scoring.columns))
     with ParquetMask(output.path, output.name, schema) as writer:
-        for batch in map_blocks(dump, of_block, run, source.engine):
+        for batch in map_blocks(source, dump, of_block, run):
             writer.write(batch)

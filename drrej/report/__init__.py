@@ -1,29 +1,25 @@
-"""One renderer per format: a report tree in, a text or a picture out; no arithmetic."""
+"""One renderer per format: a report in, a text or a picture out; no arithmetic.
+
+To add a format, write its module and name it here. Modules are imported when their format is wanted.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Literal
 
-from drrej.report.github import render_github
-from drrej.report.html import render_html
-from drrej.report.json import render_json
-from drrej.report.junit import render_junit
-from drrej.report.markdown import render_markdown
-from drrej.report.plots import render_curve
-from drrej.report.text import render_text
+if TYPE_CHECKING:
+    from drrej.documents.document import Judged
 
-RENDERERS: dict[str, Callable[[dict[str, Any]], str]] = {
-    "text": render_text,
-    "json": render_json,
-    "markdown": render_markdown,
-    "github": render_github,
-    "junit": render_junit,
-    "html": render_html,
-}
+TextFormat = Literal["text", "json", "markdown", "github", "junit"]
+"""Formats that can go to standard output."""
 
 PLOTS = ("png", "svg", "pdf")
 """Formats of the accuracy-coverage curve alone."""
+
+DRAWN = (*PLOTS, "html")
+"""Formats that need the report's pictures, and the extra `plot`."""
 
 ENDINGS = {
     ".txt": "text",
@@ -33,9 +29,35 @@ ENDINGS = {
     ".html": "html",
     **{f".{kind}": kind for kind in PLOTS},
 }
-"""Which renderer a file name's ending stands for."""
+"""Which format a file name's ending stands for."""
 
 
-def render(report: dict[str, Any], kind: str) -> bytes:
+def _renderer(kind: str) -> Callable[[Judged], str]:
+    """What `render_KIND` of the module KIND does."""
+
+    def rendered(report: Judged) -> str:
+        text: str = getattr(import_module(f"drrej.report.{kind}"), f"render_{kind}")(report)
+        return text
+
+    return rendered
+
+
+RENDERERS = {kind: _renderer(kind) for kind in ("text", "json", "markdown", "github", "junit", "html")}
+
+
+def need_libraries(kind: str, wanted: str) -> None:
+    """Raise unless what a format needs is installed; `wanted` is what the user asked for."""
+    from drrej.report.html import need_jinja
+    from drrej.report.plots import need_matplotlib
+
+    if kind in DRAWN:
+        need_matplotlib(wanted)
+    if kind == "html":
+        need_jinja(wanted)
+
+
+def render(report: Any, kind: str) -> bytes:
     """A report as the content of a file."""
+    from drrej.report.plots import render_curve
+
     return render_curve(report, kind) if kind in PLOTS else RENDERERS[kind](report).encode()

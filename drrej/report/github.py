@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from drrej.documents.document import Judged
 from drrej.report.numbers import against, figure
 
 
-def render_github(report: dict[str, Any]) -> str:
+def render_github(report: Judged) -> str:
     """`::error` for a failed gate, `::notice` for one that passed; a notice with the coverage when there is no gate."""
-    if not report["gates"]:
-        accuracy = report["accuracy"]["value"] if "accuracy" in report else None
+    if not report.gates:
+        accuracy = report.get("accuracy", {}).get("value")
         text = f"coverage {figure(report['coverage']['value'])}, accuracy {figure(accuracy)}, {report['rows']} rows"
         return _command("notice", "drrej", text)
     return "".join(
         _command(
-            "notice" if gate["passed"] else "error",
-            f"drrej gate {'passed' if gate['passed'] else 'failed'}",
-            f"{gate['gate']}: the value is {against(gate['value'], gate['limit'])}",
+            "notice" if gate.passed else "error",
+            f"drrej gate {'passed' if gate.passed else 'failed'}",
+            f"{gate.gate}: the value is {against(gate.value, gate.limit)}",
         )
-        for gate in report["gates"]
+        for gate in report.gates
     )
 
 

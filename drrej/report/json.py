@@ -1,11 +1,10 @@
-"""The report as JSON: the document itself."""
+"""A document as JSON: itself."""
 
 from __future__ import annotations
 
-import json
-from typing import Any
+from drrej.documents.document import Document
 
 
-def render_json(report: dict[str, Any]) -> str:
+def render_json(document: Document) -> str:
     """The whole tree; numbers read back to the same float."""
-    return json.dumps(report, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+    return document.to_json()

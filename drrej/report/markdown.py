@@ -2,48 +2,44 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
+from drrej.documents.document import Judged
 from drrej.report.numbers import against
 from drrej.report.tables import Table, heading, tables
 
-_FOLDED = {"Points of the curve", "Calibration", "Areas", "Drift since the fit", "Curve", "By class"}
+_FOLDED = {"points", "calibration", "areas", "drift", "curve", "classes"}
 
 
-def render_markdown(report: dict[str, Any]) -> str:
+def render_markdown(report: Judged) -> str:
     """Headings and tables of GitHub's markdown."""
     sections = ["## drrej report", _escaped(heading(report)), *_gates(report), *(_section(t) for t in tables(report))]
     return "\n\n".join(sections) + "\n"
 
 
-def _gates(report: dict[str, Any]) -> list[str]:
-    if not report["gates"]:
+def _gates(report: Judged) -> list[str]:
+    if not report.gates:
         return []
-    failed = sum(not gate["passed"] for gate in report["gates"])
-    verdict = f"**{failed} of {len(report['gates'])} gates failed**" if failed else "**all gates passed**"
-    rows = [
-        ["✅" if gate["passed"] else "❌", f"`{gate['gate']}`", against(gate["value"], gate["limit"])]
-        for gate in report["gates"]
-    ]
-    lines = _lines(["", "gate", "value"], rows, escape=False)
-    return [verdict, "\n".join(lines)]
+    failed = len(report.failed_gates)
+    verdict = f"**{failed} of {len(report.gates)} gates failed**" if failed else "**all gates passed**"
+    rows = [["✅" if gate.passed else "❌", f"`{gate.gate}`", against(gate.value, gate.limit)] for gate in report.gates]
+    return [verdict, _table([["", "gate", "value"], *rows])]
 
 
 def _section(table: Table) -> str:
-    lines = _lines(table.header, table.rows)
+    cells = [[_escaped(cell) for cell in row] for row in [table.header, *table.rows]]
+    body = _table(cells) if table.header else "\n".join(cell for row in cells for cell in row)
     if table.remark:
-        lines += ["", f"({_escaped(table.remark)})"]
-    body = "\n".join(lines)
-    if table.title in _FOLDED:
+        body += f"\n\n({_escaped(table.remark)})"
+    if table.id in _FOLDED:
         return f"<details><summary>{_escaped(table.title)}</summary>\n\n{body}\n\n</details>"
     return f"### {_escaped(table.title)}\n\n{body}"
 
 
-def _lines(header: Any, rows: Any, escape: bool = True) -> list[str]:
-    rule = ["---", *("---:" for _ in header[1:])]
-    cells = [[_escaped(cell) if escape else cell for cell in row] for row in [header, *rows]]
-    cells.insert(1, rule)
-    return ["| " + " | ".join(row) + " |" for row in cells]
+def _table(cells: Sequence[Sequence[str]]) -> str:
+    """Lines of a table; the first one is its header."""
+    rule = ["---", *("---:" for _ in cells[0][1:])]
+    return "\n".join("| " + " | ".join(row) + " |" for row in [cells[0], rule, *cells[1:]])
 
 
 def _escaped(text: str) -> str:

@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
+
+
+class Spread(Protocol):
+    """A figure with an interval, or with none."""
+
+    @property
+    def lower(self) -> float | None:
+        """The lower end."""
+
+    @property
+    def upper(self) -> float | None:
+        """The upper end."""
 
 
 def figure(value: Any, digits: int = 4) -> str:
     """A figure with `digits` decimals, or in scientific notation where those would show too little of it.
 
     Whole numbers are counts and are written out; None is a dash.
+
+    >>> figure(0.97573), figure(0.0099), figure(2060), figure(None)
+    ('0.9757', '9.900e-03', '2060', '-')
     """
     if value is None:
         return "-"
@@ -19,8 +34,21 @@ def figure(value: Any, digits: int = 4) -> str:
     return f"{value:.{digits}f}"
 
 
+def short(value: float | None) -> str:
+    """A number of any size with up to six digits; None is a dash.
+
+    >>> short(1.0), short(1234567.0), short(None)
+    ('1', '1.23457e+06', '-')
+    """
+    return "-" if value is None else f"{value:.6g}"
+
+
 def against(value: float, limit: float) -> str:
-    """A value with enough digits to tell it from a limit."""
+    """A value with enough digits to tell it from a limit.
+
+    >>> against(0.969999, 0.97), against(0.5, 0.97)
+    ('0.969999', '0.5')
+    """
     for digits in range(4, 17):
         text = f"{value:.{digits}g}"
         if (float(text) > limit, float(text) < limit) == (value > limit, value < limit):
@@ -28,15 +56,19 @@ def against(value: float, limit: float) -> str:
     return repr(value)
 
 
-def interval(group: dict[str, Any], digits: int = 4) -> str:
+def interval(spread: Spread, digits: int = 4) -> str:
     """Lower - upper; a dash for none."""
-    if group["lower"] is None:
+    if spread.lower is None:
         return "-"
-    return f"{figure(group['lower'], digits)} - {figure(group['upper'], digits)}"
+    return f"{figure(spread.lower, digits)} - {figure(spread.upper, digits)}"
 
 
 def percent(value: float | None, least: int = 1) -> str:
-    """A share as a percentage with `least` decimals, or as many more as keep it from looking like 0 or 100 %."""
+    """A share as a percentage with `least` decimals, or as many more as keep it from looking like 0 or 100 %.
+
+    >>> percent(0.5), percent(0.99996), percent(None)
+    ('50.0 %', '99.996 %', '-')
+    """
     if value is None:
         return "-"
     for digits in range(least, 7):
@@ -47,8 +79,11 @@ def percent(value: float | None, least: int = 1) -> str:
     return f"{text} %"
 
 
-def percents(lower: float, upper: float) -> str:
-    """An interval of shares as percentages."""
+def percents(spread: Spread) -> str:
+    """An interval of shares as percentages; a dash for none."""
+    lower, upper = spread.lower, spread.upper
+    if lower is None or upper is None:
+        return "-"
     for digits in range(1, 7):
         low, high = f"{100 * lower:.{digits}f}", f"{100 * upper:.{digits}f}"
         if low != high or lower == upper:

@@ -9,19 +9,20 @@ import io
 import logging
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from drrej.documents.pictures import BaselineCurve, Bin, IdealPoint, LossHistogram, Reliability
+from drrej.documents.proportions import CurvePoint
+from drrej.documents.report import Report
 from drrej.errors import OptionError
 from drrej.report.numbers import figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-Report = dict[str, Any]
 
 INK, MUTED, GRID, SHADE = "#1b1f24", "#59626e", "#dfe3e8", "#8b95a1"
 MAIN, WRONG, OLD = "#0072b2", "#c64f00", "#7a3e9d"
@@ -85,14 +86,14 @@ def render_curve(report: Report, kind: str) -> bytes:
 
 def page_plots(report: Report, texts: dict[str, str]) -> dict[str, str]:
     """Every plot that this report has, as SVG to be put into a page; `texts` say what each shows."""
-    pictures = report["pictures"]
+    assert report.pictures is not None
     with _settings(), _quiet():
         drawn = {}
-        if "coverage_curve" in report:
+        if report.coverage_curve is not None:
             drawn["curve"] = _curve(report, _WIDTH, _HEIGHT)
-        drawn["losses"] = _losses(report, pictures["losses"])
-        if "reliability" in pictures:
-            drawn["reliability"] = _reliability(pictures["reliability"])
+        drawn["losses"] = _losses(report.cutoff, report.pictures.losses)
+        if report.pictures.reliability is not None:
+            drawn["reliability"] = _reliability(report.pictures.reliability)
         return {name: _inline(_saved(plot, "svg").decode(), name, texts[name]) for name, plot in drawn.items()}
 
 
@@ -164,27 +165,16 @@ def _percent_axes(axes: Axes, which: str) -> None:
 def _curve(report: Report, width: float, height: float) -> Figure:
     plot = _figure(width, height)
     axes = plot.subplots()
-    pictures, curve = report.get("pictures", {}), report["coverage_curve"]
-    x = [point["coverage"] for point in curve]
-    axes.fill_between(
-        x, [p["lower"] for p in curve], [p["upper"] for p in curve], color=MAIN, alpha=0.16, lw=0, label="95 % interval"
-    )
-    base = report["base_accuracy"]["value"]
+    assert report.coverage_curve is not None
+    assert report.base_accuracy is not None
+    curve, base = report.coverage_curve, report.base_accuracy.value or 0.0
+    ends: Any = [[point.lower for point in curve], [point.upper for point in curve]]
+    axes.fill_between([p.coverage for p in curve], *ends, color=MAIN, alpha=0.16, lw=0, label="95 % interval")
     axes.axhline(base, color=MUTED, lw=1.2, ls=(0, (4, 3)), label="no rejection")
-    if "ideal" in pictures:
-        _line(axes, [{"coverage": 0.0, "accuracy": 1.0}, *pictures["ideal"]], MUTED, "ideal order", ls=":", lw=1.4)
-    others = [row for row in report.get("scores", []) if row["score"] != "loss"]
-    for number, row in enumerate(others):
-        color, dashes = RIVALS[number % len(RIVALS)], _DASHES[number % len(_DASHES)]
-        _line(axes, row["coverage_curve"], color, _legend(row["score"]), ls=dashes, lw=1.4)
-    if "baseline" in pictures:
-        _line(axes, pictures["baseline"]["coverage_curve"], OLD, "baseline", ls=(0, (6, 2)), lw=1.6)
-        _mark(axes, pictures["baseline"], OLD, "baseline's choice", "s")
+    drawn = [curve, *_others(axes, report)]
     _line(axes, curve, MAIN, "this rejector", zorder=4)
     _mark(axes, report, MAIN, _chosen(report), "o")
-    drawn = [curve, *(row["coverage_curve"] for row in others)]
-    drawn += [pictures["baseline"]["coverage_curve"]] if "baseline" in pictures else []
-    lowest = min(base, *(p["accuracy"] for points in drawn for p in points if p["accuracy"] is not None))
+    lowest = min(base, *(p.accuracy for points in drawn for p in points if p.accuracy is not None))
     room = max(1.0 - lowest, 1e-3)
     axes.set(xlim=(0, 1), ylim=(max(lowest - 0.25 * room, 0.0), 1 + 0.04 * room))
     axes.set(xlabel="coverage: share of the rows that are accepted", ylabel="accuracy of the accepted rows")
@@ -195,28 +185,40 @@ def _curve(report: Report, width: float, height: float) -> Figure:
     return plot
 
 
-def _line(axes: Axes, curve: list[Report], color: str, label: str, **style: Any) -> None:
-    defined = [point for point in curve if point["accuracy"] is not None]
-    axes.plot(
-        [point["coverage"] for point in defined],
-        [point["accuracy"] for point in defined],
-        color=color,
-        label=label,
-        **style,
-    )
+def _others(axes: Axes, report: Report) -> list[Sequence[CurvePoint]]:
+    """Draw what the curve is compared with: the ideal order, other scores, the baseline. The curves of the last two."""
+    pictures = report.pictures
+    drawn: list[Sequence[CurvePoint]] = []
+    if pictures is not None and pictures.ideal is not None:
+        ideal = [IdealPoint(coverage=0.0, accuracy=1.0), *pictures.ideal]
+        _line(axes, ideal, MUTED, "ideal order", ls=":", lw=1.4)
+    rivals = [row for row in report.scores or () if row.score != "loss"]
+    for number, row in enumerate(rivals):
+        color, dashes = RIVALS[number % len(RIVALS)], _DASHES[number % len(_DASHES)]
+        _line(axes, row.coverage_curve, color, _legend(row.score), ls=dashes, lw=1.4)
+        drawn.append(row.coverage_curve)
+    if pictures is not None and pictures.baseline is not None:
+        _line(axes, pictures.baseline.coverage_curve, OLD, "baseline", ls=(0, (6, 2)), lw=1.6)
+        _mark(axes, pictures.baseline, OLD, "baseline's choice", "s")
+        drawn.append(pictures.baseline.coverage_curve)
+    return drawn
 
 
-def _mark(axes: Axes, report: Report, color: str, label: str, shape: str) -> None:
+def _line(axes: Axes, curve: Sequence[CurvePoint | IdealPoint], color: str, label: str, **style: Any) -> None:
+    defined = [(point.coverage, point.accuracy) for point in curve if point.accuracy is not None]
+    axes.plot([x for x, _ in defined], [y for _, y in defined], color=color, label=label, **style)
+
+
+def _mark(axes: Axes, report: Report | BaselineCurve, color: str, label: str, shape: str) -> None:
     """The point that a rejector chose."""
-    accuracy = report["accuracy"]["value"]
-    if accuracy is not None:
-        coverage = report["coverage"]["value"]
+    coverage, accuracy = report.coverage.value, None if report.accuracy is None else report.accuracy.value
+    if coverage is not None and accuracy is not None:
         axes.plot([coverage], [accuracy], shape, color=color, ms=8, mec=GRID, mew=1.2, zorder=5, label=label)
         axes.axvline(coverage, color=color, lw=0.9, ls=(0, (2, 3)), zorder=1)
 
 
 def _chosen(report: Report) -> str:
-    return "chosen" if report["tau"] is None else f"chosen: τ = {figure(report['tau'])}"
+    return "chosen" if report.tau is None else f"chosen: τ = {figure(report.tau)}"
 
 
 def _legend(name: str) -> str:
@@ -235,21 +237,22 @@ def _power(value: float) -> str:
     return f"{value:.0f}" if 0 <= exponent <= 1 else "10" + str(exponent).translate(_RAISED)
 
 
-def _losses(report: Report, histogram: Report) -> Figure:
+def _losses(cutoff: float | None, histogram: LossHistogram) -> Figure:
     from matplotlib.ticker import FuncFormatter
 
     plot = _figure(_WIDTH, _HEIGHT)
-    kinds = (
-        {"right": ("right predictions", MAIN), "wrong": ("wrong predictions", WRONG)}
-        if "right" in histogram
-        else {"rows": ("all rows", MAIN)}
-    )
-    panels = plot.subplots(len(kinds), sharex=True, squeeze=False)[:, 0]
-    edges, cutoff = histogram["edges"], report["cutoff"]
-    for axes, (kind, (title, color)) in zip(panels, kinds.items(), strict=True):
-        axes.stairs(histogram[kind], edges, fill=True, color=color)
-        axes.set_xscale(histogram["scale"])
-        if histogram["scale"] == "log":
+    kinds = {
+        ("right predictions", MAIN): histogram.right,
+        ("wrong predictions", WRONG): histogram.wrong,
+        ("all rows", MAIN): histogram.rows,
+    }
+    drawn = {title: counts for title, counts in kinds.items() if counts is not None}
+    panels = plot.subplots(len(drawn), sharex=True, squeeze=False)[:, 0]
+    edges = histogram.edges
+    for axes, ((title, color), counts) in zip(panels, drawn.items(), strict=True):
+        axes.stairs(counts, edges, fill=True, color=color)
+        axes.set_xscale(histogram.scale)
+        if histogram.scale == "log":
             axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _power(value)))
         axes.set(xlim=(edges[0], edges[-1]), ylabel="rows")
         axes.set_title(title, loc="left", color=color)
@@ -260,25 +263,24 @@ def _losses(report: Report, histogram: Report) -> Figure:
             axes.axvline(max(cutoff, edges[0]), color=INK, lw=1.2)
     if cutoff is not None and cutoff < edges[-1]:
         panels[0].set_title("rejected", loc="right", color=MUTED)
-    panels[-1].set_xlabel("expected loss L'" + (", logarithmic" if histogram["scale"] == "log" else ""))
+    panels[-1].set_xlabel("expected loss L'" + (", logarithmic" if histogram.scale == "log" else ""))
     return plot
 
 
 # Reliability
 
 
-def _reliability(bins: Report) -> Figure:
+def _reliability(bins: Reliability) -> Figure:
     plot = _figure(_WIDTH, _HEIGHT)
     upper, lower = plot.subplots(2, sharex=True, gridspec_kw={"height_ratios": [3.2, 1]})
     upper.plot([0, 1], [0, 1], color=MUTED, lw=1.2, ls=(0, (4, 3)), label="perfectly calibrated")
-    for kind, color, shape, label in (
-        ("uncalibrated", WRONG, "s", "before temperature"),
-        ("calibrated", MAIN, "o", "after temperature"),
+    for rows, color, shape, label, filled in (
+        (bins.uncalibrated, WRONG, "s", "before temperature", False),
+        (bins.calibrated, MAIN, "o", "after temperature", True),
     ):
-        rows = bins[kind]
-        x = [row["confidence"] for row in rows]
-        upper.plot(x, [row["accuracy"] for row in rows], shape + "-", color=color, lw=1.4, ms=4.5, label=label)
-        _shares(lower, rows, color, kind == "calibrated")
+        x, y = [row.confidence for row in rows], [row.accuracy for row in rows]
+        upper.plot(x, y, shape + "-", color=color, lw=1.4, ms=4.5, label=label)
+        _shares(lower, rows, color, filled)
     upper.set(xlim=(0, 1), ylim=(0, 1.02), ylabel="accuracy")
     lower.set(xlabel="confidence: the largest probability", ylabel="rows")
     _percent_axes(upper, "xy")
@@ -288,9 +290,9 @@ def _reliability(bins: Report) -> Figure:
     return plot
 
 
-def _shares(axes: Axes, rows: list[Report], color: str, filled: bool) -> None:
+def _shares(axes: Axes, rows: Sequence[Bin], color: str, filled: bool) -> None:
     """The share of the rows in each bin."""
-    left = [row["lower"] for row in rows]
-    width = [row["upper"] - row["lower"] for row in rows]
+    left = [row.lower for row in rows]
+    width = [row.upper - row.lower for row in rows]
     style: dict[str, Any] = {"color": color, "alpha": 0.45, "lw": 0} if filled else {"fc": "none", "ec": color, "lw": 1}
-    axes.bar(left, [row["share"] for row in rows], width, align="edge", **style)
+    axes.bar(left, [row.share for row in rows], width, align="edge", **style)

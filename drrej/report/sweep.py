@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
 from typing import Any
 
-from drrej.report.numbers import figure
+from drrej.documents.codec import to_tree
+from drrej.documents.summaries import Sweep
+from drrej.report.numbers import figure, short
 from drrej.report.tables import Table
 from drrej.report.text import aligned
 
-_SWEEP_HEADINGS = {
+_HEADINGS = {
     "loss": "loss",
     "alpha": "alpha",
     "lambda": "lambda",
@@ -24,25 +25,21 @@ _SWEEP_HEADINGS = {
 }
 
 
-def render_sweep(sweep: dict[str, Any]) -> str:
+def render_sweep(sweep: Sweep) -> str:
     """One line per combination; the two columns of tau are the ends of the coverage it reaches in (0, 1]."""
-    rows = [[_cell(row[key]) for key in _SWEEP_HEADINGS] for row in sweep["table"]]
-    lines = [f"{sweep['rows']} rows, {sweep['classes']} classes; coverage that tau reaches from 1 down to 0:", ""]
-    return "\n".join([*lines, *aligned(Table("", list(_SWEEP_HEADINGS.values()), rows))]) + "\n"
+    rows = [[_cell(value) for value in to_tree(row).values()] for row in sweep.table]
+    first = f"{sweep.rows} rows, {sweep.classes} classes; coverage that tau reaches from 1 down to 0:"
+    return "\n".join([first, "", *aligned(Table("sweep", "", list(_HEADINGS.values()), rows))]) + "\n"
 
 
-def render_sweep_csv(sweep: dict[str, Any]) -> str:
+def render_sweep_csv(sweep: Sweep) -> str:
     """The same, for other tools: numbers with all their digits, nothing where there is none."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(_SWEEP_HEADINGS)
-    writer.writerows(_csv_row(row) for row in sweep["table"])
+    writer.writerow(_HEADINGS)
+    writer.writerows(["" if value is None else value for value in to_tree(row).values()] for row in sweep.table)
     return text.getvalue()
 
 
-def _csv_row(row: dict[str, Any]) -> Sequence[Any]:
-    return ["" if row[key] is None else row[key] for key in _SWEEP_HEADINGS]
-
-
 def _cell(value: Any) -> str:
-    return value if isinstance(value, str) else figure(value) if value is None or abs(value) < 1 else f"{value:g}"
+    return value if isinstance(value, str) else figure(value) if value is None or abs(value) < 1 else short(value)

@@ -1,45 +1,76 @@
-"""The report as titled tables of texts: what the text and markdown renderers share."""
+"""The report as tables of texts: what the text, markdown and page renderers share. A table is known by its id."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import singledispatch
 
+from drrej.documents.codec import Entry, entries
+from drrej.documents.document import Judged
+from drrej.documents.proportions import Proportion
+from drrej.documents.regression import ErrorFigures, RegressionReport
+from drrej.documents.report import Area, Calibration, Change, Difference, GroupRow, Report, ScoreRow
 from drrej.report.numbers import figure, interval
 
 MOST_CLASSES = 20
 _CURVE_EVERY = 5
-_COSTS = {"realised": "value", "expected": "expected"}
-_AREAS = {"AURC": "aurc", "E-AURC": "e_aurc", "AUGRC": "augrc"}
-
-Report = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Table:
-    """A header, rows of as many cells, and a remark below."""
+    """A header, rows of as many cells, and a remark below. Without a header the rows are plain lines."""
 
+    id: str
     title: str
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
     remark: str = ""
 
 
-def heading(report: Report) -> str:
-    """The rows and the decision in one line."""
-    start = f"{report['rows']} rows, {report['classes']} classes; "
-    if "cutoff_by" in report:
-        return f"{start}each group by {report['cutoff_by']} has a cutoff of its own"
-    if report["cutoff"] is not None:
-        tau = "" if report["tau"] is None else f" (ratio of {figure(report['tau'], 6)} or less)"
-        return f"{start}rejects a loss of {figure(report['cutoff'], 6)} or more{tau}"
-    return start + "rejects nothing"
-
-
-def tables(report: Report) -> list[Table]:
+def tables(report: Judged) -> list[Table]:
     """Every table that this report has."""
-    made = [
+    return [table for table in _tables(report) if table is not None]
+
+
+@singledispatch
+def heading(report: Judged) -> str:
+    """The rows and the decision in one line."""
+    raise TypeError(type(report))
+
+
+@singledispatch
+def _tables(report: Judged) -> list[Table | None]:
+    raise TypeError(type(report))
+
+
+def _decision(report: Report | RegressionReport) -> str:
+    if report.cutoff_by is not None:
+        return f"each group by {report.cutoff_by} has a cutoff of its own"
+    return "rejects nothing" if report.cutoff is None else f"rejects a loss of {figure(report.cutoff, 6)} or more"
+
+
+def _fields(kind: type, section: type) -> list[Entry]:
+    """The fields of a dataclass that are sections of a kind."""
+    return [entry for entry in entries(kind) if isinstance(entry.section, type) and issubclass(entry.section, section)]
+
+
+def _label(entry: Entry) -> str:
+    return entry.about.label or entry.name.replace("_", " ")
+
+
+# Classification
+
+
+@heading.register
+def _(report: Report) -> str:
+    tau = f" (ratio of {figure(report.tau, 6)} or less)" if report.cutoff is not None and report.tau is not None else ""
+    return f"{report.rows} rows, {report.classes} classes; {_decision(report)}{tau}"
+
+
+@_tables.register
+def _(report: Report) -> list[Table | None]:
+    return [
         _proportions(report),
         _groups(report),
         _scores(report),
@@ -53,139 +84,174 @@ def tables(report: Report) -> list[Table]:
         _curve(report),
         _per_class(report),
     ]
-    return [table for table in made if table is not None]
 
 
 def _proportions(report: Report) -> Table:
-    rows = [
-        _proportion("coverage", report["coverage"], f"{report['coverage']['accepted']} of {report['rows']} accepted")
-    ]
-    if "accuracy" in report:
-        for name in ("accuracy", "base_accuracy"):
-            rows.append(_proportion(name.replace("_", " "), report[name], f"{report[name]['errors']} errors"))
-    rows.append(["expected accuracy", figure(report["expected_accuracy"]["value"]), "-", "from the probabilities"])
-    return Table("Coverage and accuracy", ["", "value", "95 % interval", "counts"], rows)
+    rows = [_proportion("coverage", report.coverage, f"{report.coverage.accepted} of {report.rows} accepted")]
+    if report.accuracy is not None:
+        rows.append(_proportion("accuracy", report.accuracy, f"{report.accuracy.errors} errors"))
+    if report.base_accuracy is not None:
+        rows.append(_proportion("base accuracy", report.base_accuracy, f"{report.base_accuracy.errors} errors"))
+    rows.append(["expected accuracy", figure(report.expected_accuracy.value), "-", "from the probabilities"])
+    return Table("proportions", "Coverage and accuracy", ["", "value", "95 % interval", "counts"], rows)
 
 
-def _proportion(name: str, group: Report, count: str) -> list[str]:
-    return [name, figure(group["value"]), interval(group), count]
+def _proportion(name: str, share: Proportion, count: str) -> list[str]:
+    return [name, figure(share.value), interval(share), count]
 
 
-def _value(group: Report) -> str:
-    return figure(group["value"])
-
-
-def _accuracy(row: Report) -> tuple[str, str]:
-    return _value(row["accuracy"]), interval(row["accuracy"])
+def _with_interval(share: Proportion) -> tuple[str, str]:
+    return figure(share.value), interval(share)
 
 
 def _groups(report: Report) -> Table | None:
-    if "per_group" not in report:
+    if report.per_group is None or report.by is None:
         return None
-    rows = [
-        [row["group"], str(row["rows"]), _value(row["coverage"]), *_accuracy(row), _value(row["base_accuracy"])]
-        for row in report["per_group"]
-    ]
-    header = [report["by"], "rows", "coverage", "accuracy", "95 % interval", "base accuracy"]
-    return Table(f"By {report['by']}", header, rows)
+    shares = _fields(GroupRow, Proportion)
+    header = [report.by, "rows"]
+    for entry in shares:
+        header += [_label(entry), *(["95 % interval"] if entry.name == "accuracy" else [])]
+    return Table("groups", f"By {report.by}", header, [_group(row, shares) for row in report.per_group])
+
+
+def _group(row: GroupRow, shares: Sequence[Entry]) -> list[str]:
+    cells = [row.group, str(row.rows)]
+    for entry in shares:
+        share: Proportion = getattr(row, entry.name)
+        cells += [figure(share.value), *([interval(share)] if entry.name == "accuracy" else [])]
+    return cells
 
 
 def _scores(report: Report) -> Table | None:
-    if "scores" not in report:
+    if report.scores is None:
         return None
-    rows = [
-        [row["score"], *(figure(row[key]["value"], 6) for key in _AREAS.values()), *_accuracy(row)]
-        for row in report["scores"]
-    ]
-    header = ["score", *_AREAS, "accuracy", "95 % interval"]
-    return Table("Scores", header, rows, "accuracy: at the coverage of this rejector")
+    areas = _fields(Report, Area)
+    header = ["score", *(_label(area) for area in areas), "accuracy", "95 % interval"]
+    rows = [_score(row, areas) for row in report.scores]
+    return Table("scores", "Scores", header, rows, "accuracy: at the coverage of this rejector")
+
+
+def _score(row: ScoreRow, areas: Sequence[Entry]) -> list[str]:
+    return [row.score, *(figure(getattr(row, area.name).value, 6) for area in areas), *_with_interval(row.accuracy)]
 
 
 def _masks(report: Report) -> Table | None:
-    if "masks" not in report:
+    if report.masks is None:
         return None
+    header = ["mask", "coverage", "accuracy", "95 % interval", "loss, same coverage"]
     rows = [
-        [row["mask"], _value(row["coverage"]), *_accuracy(row), _value(row["loss_accuracy"])] for row in report["masks"]
+        [row.mask, figure(row.coverage.value), *_with_interval(row.accuracy), figure(row.loss_accuracy.value)]
+        for row in report.masks
     ]
-    return Table("Masks", ["mask", "coverage", "accuracy", "95 % interval", "loss, same coverage"], rows)
+    return Table("masks", "Masks", header, rows)
 
 
 def _differences(report: Report) -> Table | None:
-    if "difference" not in report:
+    if report.difference is None:
         return None
-    difference = report["difference"]
-    rows = [
-        [name, figure(group["value"]), interval(group)] for name, group in difference.items() if isinstance(group, dict)
-    ]
-    how = "paired rows" if difference["kind"] == "paired" else "two reports"
-    return Table("Difference to the baseline", ["", "difference", "95 % interval"], rows, f"new - old, {how}")
+    changes = {entry.key: getattr(report.difference, entry.name) for entry in _fields(Difference, Change)}
+    rows = [[name, figure(change.value), interval(change)] for name, change in changes.items()]
+    how = "paired rows" if report.difference.kind == "paired" else "two reports"
+    header = ["", "difference", "95 % interval"]
+    return Table("difference", "Difference to the baseline", header, rows, f"new - old, {how}")
 
 
 def _points(report: Report) -> Table | None:
-    if "points" not in report:
+    if report.points is None:
         return None
     rows = [
-        [name, figure(point["value"]), interval(point), f"{point['errors']} errors in {point['accepted']}"]
-        for name, point in report["points"].items()
+        _proportion(name, point, f"{point.errors} errors in {point.accepted}") for name, point in report.points.items()
     ]
-    return Table("Points of the curve", ["", "value", "95 % interval", "counts"], rows)
+    return Table("points", "Points of the curve", ["", "value", "95 % interval", "counts"], rows)
 
 
 def _calibration(report: Report) -> Table | None:
-    if "nll" not in report:
-        return None
-    rows = [
-        [name, *(figure(report[key][part]) for part in ("uncalibrated", "all", "accepted"))]
-        for name, key in {"NLL": "nll", "ECE": "ece", "Brier": "brier"}.items()
-    ]
-    return Table("Calibration", ["", "uncalibrated", "all", "accepted"], rows)
-
-
-def _costs(report: Report) -> Table | None:
-    if "cost" not in report:
-        return None
-    cost = report["cost"]
-    rows = [[name, figure(cost[key], 6), figure(cost["all"][key], 6)] for name, key in _COSTS.items()]
-    return Table("Cost per row", ["cost", "accepted", "all"], rows)
+    parts = [entry.name for entry in entries(Calibration)]
+    measured = [(_label(entry), getattr(report, entry.name)) for entry in _fields(Report, Calibration)]
+    rows = [[name, *(figure(getattr(value, part)) for part in parts)] for name, value in measured if value is not None]
+    return Table("calibration", "Calibration", ["", *parts], rows) if rows else None
 
 
 def _areas(report: Report) -> Table | None:
-    if "aurc" not in report:
+    found = [(_label(entry), getattr(report, entry.name)) for entry in _fields(Report, Area)]
+    rows = [[name, figure(area.value, 6), interval(area, 6)] for name, area in found if area is not None]
+    drawn = report.bootstrap
+    remark = "" if drawn is None else f"{drawn.resamples} resamples, seed {drawn.seed}"
+    return Table("areas", "Areas", ["", "value", "95 % interval"], rows, remark) if rows else None
+
+
+def _costs(report: Report) -> Table | None:
+    cost = report.cost
+    if cost is None:
         return None
-    rows = [[name, figure(report[key]["value"], 6), interval(report[key], 6)] for name, key in _AREAS.items()]
-    remark = ""
-    if "bootstrap" in report:
-        remark = f"{report['bootstrap']['resamples']} resamples, seed {report['bootstrap']['seed']}"
-    return Table("Areas", ["", "value", "95 % interval"], rows, remark)
+    rows = [
+        ["realised", figure(cost.value, 6), figure(cost.all.value, 6)],
+        ["expected", figure(cost.expected, 6), figure(cost.all.expected, 6)],
+    ]
+    return Table("cost", "Cost per row", ["cost", "accepted", "all"], rows)
 
 
 def _drift(report: Report) -> Table:
-    ratio, drift = report["ratio"], report["drift"]
+    ratio, drift = report.ratio, report.drift
     rows = [
-        ["mean ratio", f"{figure(ratio['mean'])} +- {figure(ratio['std_error'])}", figure(ratio["p_value"])],
-        ["loss distribution", f"distance {figure(drift['distance'])}", figure(drift["p_value"])],
+        ["mean ratio", f"{figure(ratio.mean)} +- {figure(ratio.std_error)}", figure(ratio.p_value)],
+        ["loss distribution", f"distance {figure(drift.distance)}", figure(drift.p_value)],
     ]
-    return Table("Drift since the fit", ["drift", "value", "p-value"], rows, "without drift the mean ratio is 1")
+    header = ["drift", "value", "p-value"]
+    return Table("drift", "Drift since the fit", header, rows, "without drift the mean ratio is 1")
 
 
 def _curve(report: Report) -> Table | None:
-    if "curve" not in report:
+    if report.curve is None:
         return None
     rows = [
-        [f"{point['tau']:.2f}", figure(point["coverage"]), figure(point["accuracy"])]
-        for point in report["curve"][_CURVE_EVERY - 1 :: _CURVE_EVERY]
+        [f"{point.tau:.2f}", figure(point.coverage), figure(point.accuracy)]
+        for point in report.curve[_CURVE_EVERY - 1 :: _CURVE_EVERY]
     ]
-    return Table("Curve", ["tau", "coverage", "accuracy"], rows)
+    return Table("curve", "Curve", ["tau", "coverage", "accuracy"], rows)
 
 
 def _per_class(report: Report) -> Table | None:
-    if "per_class" not in report:
+    classes = report.per_class
+    if classes is None:
         return None
-    classes = report["per_class"]
-    worst = sorted(classes, key=lambda row: (row["accuracy"] is not None, row["accuracy"]))
+    worst = sorted(classes, key=lambda row: (row.accuracy is not None, row.accuracy))
     shown = classes if len(classes) <= MOST_CLASSES else worst[:MOST_CLASSES]
-    rows = [[str(row["class"]), str(row["rows"]), figure(row["coverage"]), figure(row["accuracy"])] for row in shown]
+    rows = [[str(row.class_), str(row.rows), figure(row.coverage), figure(row.accuracy)] for row in shown]
     remark = ""
     if len(shown) < len(classes):
         remark = f"the {MOST_CLASSES} of {len(classes)} classes with the lowest accuracy"
-    return Table("By class", ["class", "rows", "coverage", "accuracy"], rows, remark)
+    return Table("classes", "By class", ["class", "rows", "coverage", "accuracy"], rows, remark)
+
+
+# Regression
+
+
+@heading.register
+def _(report: RegressionReport) -> str:
+    return f"{report.rows} rows, regression; {_decision(report)}"
+
+
+@_tables.register
+def _(report: RegressionReport) -> list[Table | None]:
+    coverage = report.coverage
+    said = f"coverage  {figure(coverage.value)}  ({interval(coverage)}), {coverage.accepted} accepted"
+    errors = [(entry, getattr(report, entry.name)) for entry in _fields(RegressionReport, ErrorFigures)]
+    curve = [
+        [figure(point.tau, 2), figure(point.coverage), figure(point.mse), figure(point.mae)]
+        for point in report.curve[_CURVE_EVERY - 1 :: _CURVE_EVERY]
+    ]
+    return [
+        Table("proportions", "Coverage", [], [[said]]),
+        Table(
+            "errors",
+            "Errors",
+            ["", "accepted", "all", "AURC", "AUGRC"],
+            [[_label(entry), *_error(error)] for entry, error in errors],
+        ),
+        Table("curve", "Curve", ["tau ", "coverage", "MSE", "MAE"], curve),
+    ]
+
+
+def _error(error: ErrorFigures) -> list[str]:
+    return [figure(value, 6) for value in (error.value, error.all, error.aurc.value, error.augrc.value)]

@@ -3,30 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
+from drrej.documents.document import GateRow, Judged
 from drrej.report.numbers import against
 from drrej.report.tables import Table, heading, tables
 
 
-def render_text(report: dict[str, Any]) -> str:
+def render_text(report: Judged) -> str:
     """Sections separated by empty lines; no line is wider than about 80 columns."""
-    sections = [[heading(report)], *(aligned(table) for table in tables(report)), gate_lines(report["gates"])]
+    sections = [[heading(report)], *(aligned(table) for table in tables(report)), _gates(report.gates)]
     return "\n\n".join("\n".join(lines) for lines in sections if lines) + "\n"
 
 
-def gate_lines(gates: Sequence[dict[str, Any]]) -> list[str]:
+def _gates(gates: Sequence[GateRow]) -> list[str]:
     """One line per gate."""
     return [
-        f"{'PASS' if gate['passed'] else 'FAIL'}  {gate['gate']}  (value {against(gate['value'], gate['limit'])})"
-        for gate in gates
+        f"{'PASS' if gate.passed else 'FAIL'}  {gate.gate}  (value {against(gate.value, gate.limit)})" for gate in gates
     ]
 
 
 def aligned(table: Table) -> list[str]:
     """Aligned columns: the first to the left, the others to the right."""
-    lines = [table.header, *table.rows]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(table.header))]
+    lines = [table.header, *table.rows] if table.header else table.rows
+    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
     lines_of = [
         "  ".join(
             cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(line, widths, strict=True))

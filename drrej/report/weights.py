@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from drrej.documents.summaries import WorstCaseSummary
+from drrej.report.numbers import short
 
 
-def render_weights(summary: dict[str, Any]) -> str:
+def render_weights(summary: WorstCaseSummary) -> str:
     """A few lines."""
     lines = [
-        f"{summary['rows']} rows, loss '{summary['loss']}', alpha {summary['alpha']:g}",
-        f"lambda            {summary['lambda']:.6g}",
-        f"divergence        {_g(summary['divergence'])}",
-        f"risk              {_g(summary['risk'])}",
-        f"worst-case risk   {_g(summary['worst_case_risk'])} (the largest loss is {_g(summary['max_loss'])})",
-        f"largest weight    {_g(summary['max_weight'])} (the mean is 1)",
-        f"weights of 0      {summary['zero_weights']}",
-        f"effective rows    {_g(summary['effective_rows'])}",
+        f"{summary.rows} rows, loss '{summary.loss}', alpha {short(summary.alpha)}",
+        f"lambda            {short(summary.lam)}",
+        f"divergence        {short(summary.divergence)}",
+        f"risk              {short(summary.risk)}",
+        f"worst-case risk   {short(summary.worst_case_risk)} (the largest loss is {short(summary.max_loss)})",
+        f"largest weight    {short(summary.max_weight)} (the mean is 1)",
+        f"weights of 0      {summary.zero_weights}",
+        f"effective rows    {short(summary.effective_rows)}",
     ]
     return "\n".join(lines) + "\n"
-
-
-def _g(value: float | None) -> str:
-    return "-" if value is None else f"{value:.6g}"

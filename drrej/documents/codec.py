@@ -1,0 +1,325 @@
+"""Documents as frozen dataclasses: to JSON, back with every key checked, and to JSON Schema.
+
+Type hints say what a value is; `About` in an annotation says which range it has. A field that is None and has that as
+its default is left out of the document. Metadata of a field say more:
+
+- `silent`: it is left out whenever it has its default;
+- `kinds` and `fields_after`: it is an object of one of several classes. The document has its name under the key, and
+  its fields beside the others, after the one named.
+
+>>> from dataclasses import dataclass
+>>> from typing import Annotated
+>>> from drrej.documents.about import About, Unit
+>>> @dataclass(frozen=True)
+... class Dose:
+...     amount: Annotated[float, About("what is taken", Unit.SHARE)]
+...     note: str | None = None
+>>> codec = Codec("dose/1", "dose", ValueError)
+>>> codec.tree(Dose(0.5))
+{'format': 'dose/1', 'amount': 0.5}
+>>> codec.read(Dose, '{"format": "dose/1", "amount": 17}', "d.json")
+Traceback (most recent call last):
+ValueError: d.json: the value of 'amount' is out of range
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+import types
+import typing
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, TypeVar
+
+from drrej._version import __version__
+from drrej.documents.about import About
+
+T = TypeVar("T")
+Schema = dict[str, Any]
+
+RENAMED = {"lam": "lambda", "class_": "class"}
+"""Words of Python that are keys of documents."""
+
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+_LARGEST = sys.float_info.max
+_KINDS = {
+    float: ("number", "a number"),
+    int: ("integer", "a whole number"),
+    str: ("string", "text"),
+    bool: ("boolean", "true or false"),
+    types.NoneType: ("null", "null"),
+}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A field of a document: its name in Python, its key, its type and what is declared about it."""
+
+    name: str
+    key: str
+    hint: Any
+    about: About
+    field: dataclasses.Field[Any]
+
+    @property
+    def required(self) -> bool:
+        """Whether every document has it."""
+        return self.field.default is dataclasses.MISSING
+
+    @property
+    def choices(self) -> dict[str, Any]:
+        """The classes that it may be of, by name; none for an ordinary field."""
+        found: dict[str, Any] = self.field.metadata.get("kinds", {})
+        return found
+
+    def is_told(self, value: Any) -> bool:
+        """Whether a document says it."""
+        if value is None or self.field.metadata.get("silent"):
+            return self.required or value != self.field.default
+        return True
+
+    @property
+    def kinds(self) -> tuple[Any, ...]:
+        """The types that it may have; None is one of them where it may be null."""
+        return _kinds(self.hint)
+
+    @property
+    def section(self) -> Any:
+        """The dataclass that it holds, if it holds one."""
+        return next((kind for kind in self.kinds if dataclasses.is_dataclass(kind)), None)
+
+
+def entries(kind: Any) -> tuple[Entry, ...]:
+    """The fields of a document's dataclass, in their order."""
+    return _entries(kind)
+
+
+@cache
+def _entries(kind: Any) -> tuple[Entry, ...]:
+    hints = typing.get_type_hints(kind, include_extras=True)
+    return tuple(_entry(field, hints[field.name]) for field in dataclasses.fields(kind))
+
+
+def _entry(field: dataclasses.Field[Any], hint: Any) -> Entry:
+    about = About()
+    if typing.get_origin(hint) is typing.Annotated:
+        hint, about = typing.get_args(hint)[:2]
+    return Entry(field.name, RENAMED.get(field.name, field.name), hint, about, field)
+
+
+def _kinds(hint: Any) -> tuple[Any, ...]:
+    return typing.get_args(hint) if typing.get_origin(hint) in (types.UnionType, typing.Union) else (hint,)
+
+
+@dataclass(frozen=True)
+class Codec:
+    """A format of documents: its name with its number, what users call it, and the error for damaged ones."""
+
+    format: str
+    noun: str
+    error: type[Exception]
+
+    def tree(self, document: Any) -> dict[str, Any]:
+        """The document as JSON's objects, lists and numbers."""
+        return {"format": self.format, **to_tree(document)}
+
+    def read(self, kind: type[T], text: str, where: str, mend: Callable[[dict[str, Any]], None] | None = None) -> T:
+        """Read a document of a kind, checking every key; `where` names it in messages.
+
+        `mend` may add to the tree what documents of older versions do not say.
+        """
+        tree = self._parsed(text, where)
+        self._check_format(tree.get("format"), where)
+        if mend is not None:
+            mend(tree)
+        return _Reader(where, self.error).object(kind, tree, "", About())
+
+    def schema(self, kind: Any) -> Schema:
+        """The JSON Schema of documents of a kind."""
+        body = _object_schema(kind, About())
+        body["properties"] = {"format": {"const": self.format}, **body["properties"]}
+        body["required"] = ["format", *body["required"]]
+        return {"$schema": _DIALECT, "title": f"drrej {self.noun}", **body}
+
+    def _parsed(self, text: str, where: str) -> dict[str, Any]:
+        try:
+            tree = json.loads(text, parse_constant=_no_constant, object_pairs_hook=_no_doubled)
+        except (ValueError, RecursionError) as error:
+            reason = " ".join(str(error).split())
+            raise self.error(f"{where}: not a JSON document ({reason}); is it a {self.noun}?") from None
+        if not isinstance(tree, dict):
+            raise self.error(f"{where}: not a {self.noun}: a JSON object is expected")
+        return tree
+
+    def _check_format(self, found: Any, where: str) -> None:
+        if found == self.format:
+            return
+        if isinstance(found, str) and found.startswith(self.format.split("/")[0] + "/"):
+            raise self.error(f"{where}: format '{found}' is not known to drrej {__version__}; update drrej")
+        other = f", not '{found[:40]}'" if isinstance(found, str) and found.startswith("drrej-") else ""
+        raise self.error(f"{where}: not a {self.noun}: its 'format' should be '{self.format}'{other}")
+
+
+def _no_constant(name: str) -> float:
+    raise ValueError(f"{name} is not a JSON number")
+
+
+def _no_doubled(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    tree = dict(pairs)
+    if len(tree) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"the key {json.dumps(next(key for key in keys if keys.count(key) > 1))} occurs twice")
+    return tree
+
+
+def to_tree(node: Any) -> Any:
+    """Dataclasses to dicts, tuples to lists."""
+    if isinstance(node, tuple | list):
+        return [to_tree(item) for item in node]
+    if isinstance(node, dict):
+        return {key: to_tree(item) for key, item in node.items()}
+    if not dataclasses.is_dataclass(node):
+        return node
+    tree: dict[str, Any] = {}
+    beside: dict[str, dict[str, Any]] = {}
+    for entry in entries(type(node)):
+        value = getattr(node, entry.name)
+        if entry.choices:
+            fields = to_tree(value)
+            tree[entry.key] = fields.pop("name", value.name)
+            beside[entry.field.metadata["fields_after"]] = fields
+        elif entry.is_told(value):
+            tree[entry.key] = to_tree(value)
+        tree |= beside.pop(entry.name, {})
+    return tree
+
+
+# Reading
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """Checks values against their types and ranges; the first that is wrong is named with its place."""
+
+    where: str
+    error: type[Exception]
+
+    def object(self, kind: type[T], tree: Any, path: str, about: About, **known: Any) -> T:
+        if not isinstance(tree, dict):
+            raise self.error(f"{self.where}: '{path.rstrip('.') or 'document'}' should be an object")
+        values: dict[str, Any] = {}
+        for entry in entries(kind):
+            place = f"{path}{entry.key}"
+            if entry.key in known:
+                values[entry.name] = known[entry.key]
+            elif entry.choices and entry.key in tree:
+                values[entry.name] = self.choice(entry.choices, tree, path, entry.key)
+            elif entry.key in tree:
+                values[entry.name] = self.value(entry.hint, tree[entry.key], place, entry.about.inside(about))
+            elif entry.required:
+                raise self.error(f"{self.where}: the key '{place}' is missing")
+        try:
+            return kind(**values)
+        except ValueError as error:  # what contradicts itself cannot be made
+            raise self.error(f"{self.where}: '{path.rstrip('.') or 'document'}': {error}") from None
+
+    def choice(self, choices: dict[str, Any], tree: dict[str, Any], path: str, key: str) -> Any:
+        """An object of one of several classes, whose fields are beside its name."""
+        name = tree[key]
+        if not isinstance(name, str) or name not in choices:
+            raise self.error(f"{self.where}: the value of '{path}{key}' is out of range")
+        return self.object(choices[name], tree, path, About(), name=name)
+
+    def value(self, hint: Any, value: Any, place: str, about: About) -> Any:
+        kinds = _kinds(hint)
+        if value is None and types.NoneType in kinds:
+            return None
+        kinds = tuple(kind for kind in kinds if kind is not types.NoneType)
+        kind, origin = kinds[0], typing.get_origin(kinds[0])
+        if dataclasses.is_dataclass(kind) and isinstance(kind, type):
+            return self.object(kind, value, place + ".", about)
+        if origin is tuple:
+            if not isinstance(value, list):
+                raise self.error(f"{self.where}: the value of '{place}' should be a list")
+            item = typing.get_args(kind)[0]
+            return tuple(self.value(item, each, f"{place}[{number}]", about) for number, each in enumerate(value))
+        if origin is dict and isinstance(value, dict):
+            of = typing.get_args(kind)[1]
+            return {key: self.value(of, item, f"{place}.{key}", about) for key, item in value.items()}
+        if not any(_is_of(each, value) for each in kinds):
+            said = json.dumps(value)[:40]
+            raise self.error(f"{self.where}: the value of '{place}' should be {_named(kind)}, not {said}")
+        if not isinstance(value, str | bool) and not _within(value, about):
+            raise self.error(f"{self.where}: the value of '{place}' is out of range")
+        return float(value) if kind is float else value
+
+
+def _is_of(kind: Any, value: Any) -> bool:
+    """Whether a value is a number, a whole number, text, true or false, or one of the choices."""
+    if typing.get_origin(kind) is typing.Literal:
+        return value in typing.get_args(kind)
+    if kind in (float, int):
+        number = isinstance(value, int | float if kind is float else int) and not isinstance(value, bool)
+        return number and abs(value) <= _LARGEST
+    if isinstance(value, str):
+        return kind is str and not _is_broken(value)
+    return isinstance(kind, type) and isinstance(value, kind)
+
+
+def _within(value: float, about: About) -> bool:
+    least, most = about.range
+    return (least is None or value >= least) and (most is None or value <= most)
+
+
+def _is_broken(text: str) -> bool:
+    """Whether text holds half of a surrogate pair, which no file can."""
+    return any("\ud800" <= ch <= "\udfff" for ch in text)
+
+
+def _named(kind: Any) -> str:
+    return _KINDS[kind][1] if kind in _KINDS else "of another kind"
+
+
+# Schemas
+
+
+def _object_schema(kind: Any, about: About) -> Schema:
+    properties: Schema = {}
+    for entry in entries(kind):
+        properties[entry.key] = {"enum": list(entry.choices)} if entry.choices else _entry_schema(entry, about)
+        for choice in dict.fromkeys(entry.choices.values()):
+            beside = _object_schema(choice, about)["properties"]
+            properties |= {key: schema for key, schema in beside.items() if key != "name"}
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": [entry.key for entry in entries(kind) if entry.required],
+        "additionalProperties": False,
+    }
+
+
+def _entry_schema(entry: Entry, section: About) -> Schema:
+    said = {"description": f"{entry.about.meaning}."} if entry.about.meaning else {}
+    return {**said, **_value_schema(entry.hint, entry.about.inside(section))}
+
+
+def _value_schema(hint: Any, about: About) -> Schema:
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (types.UnionType, typing.Union):
+        return {"anyOf": [_value_schema(argument, about) for argument in arguments]}
+    if origin is typing.Literal:
+        return {"enum": list(arguments)}
+    if origin is tuple:
+        return {"type": "array", "items": _value_schema(arguments[0], about)}
+    if origin is dict:
+        return {"type": "object", "additionalProperties": _value_schema(arguments[1], about)}
+    if dataclasses.is_dataclass(hint):
+        return _object_schema(hint, about)
+    schema: Schema = {"type": _KINDS[hint][0]}
+    if hint in (float, int):
+        least, most = about.range
+        schema |= {key: limit for key, limit in (("minimum", least), ("maximum", most)) if limit is not None}
+    return schema

@@ -1,0 +1,116 @@
+"""The catalogue of metrics: every number of a report that a gate may name, derived from the report's classes.
+
+>>> [metric.name for metric in catalogue([When.LABELS]) if metric.name.startswith("accuracy.")]
+['accuracy.value', 'accuracy.lower', 'accuracy.upper', 'accuracy.errors']
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+from drrej.documents.about import NONE, About, When
+from drrej.documents.codec import Entry, entries
+from drrej.documents.gates import Gate
+from drrej.documents.points import DEFAULT_POINTS, Point
+from drrej.documents.proportions import PointFigure
+from drrej.documents.report import Report
+from drrej.errors import GateError
+
+_NEAR = 6
+"""So many names are proposed instead of one that is not known."""
+
+_USUAL = [Point.parse(text)[0] for text in DEFAULT_POINTS]
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A number of a report: its dotted name, and what the report declares about it.
+
+    `better` is "higher", "lower" or "neither"; `interval` says how its 95 % interval is made; `needs` is what the
+    report must be asked for, in words, or empty.
+    """
+
+    name: str
+    meaning: str
+    unit: str
+    better: str
+    interval: str
+    needs: str = ""
+
+
+def catalogue(
+    conditions: Collection[When] = frozenset(When), of: type = Report, points: Sequence[Point] = _USUAL
+) -> list[Metric]:
+    """The metrics of the reports of a kind that are made under these conditions, in the order of the document.
+
+    A section with a `value` can be named without it. Points of the curve have no end: those given are listed.
+    """
+    return list(_walk(of, "", About(), conditions, points))
+
+
+def _walk(
+    kind: type, prefix: str, section: About, conditions: Collection[When], points: Sequence[Point]
+) -> Iterator[Metric]:
+    for entry in entries(kind):
+        about = _about(entry, section)
+        if not about.gate or not (about.when is None or about.when in conditions):
+            continue
+        name = prefix + entry.key
+        if entry.section is not None:
+            keys = {inner.key: inner for inner in entries(entry.section)}
+            if "value" in keys:
+                yield _metric(name, _about(keys["value"], about))
+            yield from _walk(entry.section, name + ".", about, conditions, points)
+        elif dict[str, PointFigure] in entry.kinds:
+            for point in points:
+                at = point.about.inside(about)
+                yield _metric(point.name, at)
+                yield from _walk(PointFigure, point.name + ".", at, conditions, points)
+        elif float in entry.kinds or (int in entry.kinds and str not in entry.kinds):
+            yield _metric(name, about)
+
+
+def _about(entry: Entry, section: About) -> About:
+    """What is declared about a field; the ends of an interval are there when the interval is."""
+    about = entry.about.inside(section)
+    if entry.key in ("lower", "upper") and about.interval is not None and about.interval.when is not None:
+        return About(interval=about.interval, when=about.interval.when).inside(about)
+    return about
+
+
+def _metric(name: str, about: About) -> Metric:
+    assert about.unit is not None
+    assert about.better is not None
+    return Metric(
+        name,
+        about.meaning[:1].upper() + about.meaning[1:] + ".",
+        about.unit.word,
+        about.better,
+        (about.interval or NONE).word,
+        "" if about.when is None else about.when.value,
+    )
+
+
+def check_gate(gate: Gate, conditions: Collection[When], of: type = Report) -> None:
+    """Raise unless the gate names a metric that reports made under these conditions have."""
+    points = [*_USUAL, *([] if gate.point is None else [gate.point])]
+    known = [metric.name for metric in catalogue(conditions, of, points)]
+    if gate.name in known:
+        return
+    said = f"gate '{gate.text}': there is no metric '{gate.metric}'"
+    elsewhere = {metric.name: metric.needs for metric in catalogue(of=of, points=points)}
+    if gate.name in elsewhere:
+        raise GateError(f"{said} in this report; it needs {elsewhere[gate.name]}")
+    near = _near(gate.name, known)
+    if near:
+        raise GateError(f"{said}; did you mean {', '.join(near)}?")
+    raise GateError(f"{said}; known: {', '.join(name for name in known if '.' not in name and '@' not in name)}")
+
+
+def _near(name: str, known: Sequence[str]) -> list[str]:
+    """The members of the section that a name begins with, then names that look alike."""
+    section = name.split(".")[0] + "."
+    members = [metric for metric in known if metric.startswith(section)]
+    return list(dict.fromkeys([*members, *difflib.get_close_matches(name, known, _NEAR)]))[:_NEAR]

@@ -1,0 +1,289 @@
+"""The coverage report, section by section. Its keys, its schema and the metrics of gates follow from these classes.
+
+What needs labels or was not asked for is None and is left out of the document.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal
+
+from drrej.documents.about import (
+    BOOTSTRAP,
+    EXACT,
+    JOINED,
+    JOINED_BOOTSTRAP,
+    NONE,
+    About,
+    Count,
+    Share,
+    ShareOrNone,
+    Unit,
+    When,
+)
+from drrej.documents.codec import Codec
+from drrej.documents.document import GateRow, Judged
+from drrej.documents.pictures import Pictures
+from drrej.documents.proportions import (
+    Accuracy,
+    Coverage,
+    CoverageOfDump,
+    CurvePoint,
+    Cutoff,
+    PointFigure,
+    Proportion,
+    Rows,
+    Tau,
+    TauPoint,
+    WorstAccuracy,
+    WorstCoverage,
+    check_interval,
+)
+from drrej.errors import ReportError
+
+FORMAT = "drrej-report/1"
+"""1: the first format."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExpectedAccuracy:
+    """The accuracy that the probabilities promise, of the accepted and of all rows."""
+
+    value: Annotated[float | None, About("of the accepted rows")]
+    all: Annotated[float | None, About("of all rows")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Calibration:
+    """A calibration figure: before the temperature, and after it on all and on the accepted rows."""
+
+    uncalibrated: Annotated[float | None, About("before the temperature")]
+    all: Annotated[float | None, About("after the temperature")]
+    accepted: Annotated[float | None, About("after the temperature on the accepted rows")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Area(Proportion):
+    """An area under a curve; `convention` says which of the numbers with that name it is."""
+
+    convention: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeanRatio:
+    """The density ratio on these rows; without drift its mean is 1 in expectation."""
+
+    mean: Annotated[float | None, About("mean ratio of the rows, 1 in expectation without drift", Unit.RATIO)]
+    std_error: Annotated[
+        float | None, About("standard error of the mean ratio, that of the fit included", Unit.RATIO, "lower")
+    ]
+    p_value: Annotated[
+        float | None, About("chance of a mean ratio at least as far from 1 without drift", Unit.P_VALUE, "higher")
+    ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drift:
+    """How far the losses have moved since the fit."""
+
+    distance: Annotated[
+        float | None,
+        About("largest gap between the distribution of the losses and that of the fit", Unit.SHARE, "lower"),
+    ]
+    p_value: Annotated[float | None, About("chance of a gap at least as large without drift", Unit.P_VALUE, "higher")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CostPerRow:
+    """Costs of all rows."""
+
+    value: Annotated[float | None, About("realised cost per row")]
+    expected: Annotated[float | None, About("expected cost per row")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """Costs of the accepted rows and, under `all`, of all rows."""
+
+    value: Annotated[float | None, About("realised cost per accepted row")]
+    expected: Annotated[float | None, About("expected cost per accepted row")]
+    all: CostPerRow
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resamples:
+    """How bootstrap intervals were drawn."""
+
+    resamples: Annotated[int, About("how often the rows were drawn for the bootstrap", Unit.COUNT)]
+    seed: Annotated[int, About("seed of the bootstrap", Unit.NUMBER, least=0)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassRow:
+    """The rows of one true class."""
+
+    class_: int | str
+    rows: Count
+    coverage: Share
+    accuracy: ShareOrNone
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupRow:
+    """The rows of one group."""
+
+    group: str
+    rows: Count
+    coverage: Coverage
+    accuracy: Accuracy
+    base_accuracy: Accuracy
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorstGroup:
+    """The lowest of each figure of the groups, and whose it is."""
+
+    coverage: Annotated[WorstCoverage, About("lowest coverage of a group")]
+    accuracy: Annotated[WorstAccuracy, About("lowest accuracy of the accepted rows of a group")]
+    base_accuracy: Annotated[WorstAccuracy, About("lowest accuracy of all rows of a group")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreRow:
+    """Another score on the same rows; `accuracy` is that at the coverage of the rejector."""
+
+    score: str
+    aurc: Proportion
+    e_aurc: Proportion
+    augrc: Proportion
+    points: dict[str, PointFigure]
+    accuracy: PointFigure
+    coverage_curve: tuple[CurvePoint, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaskRow:
+    """Another rejector's mask on the same rows; `loss_accuracy` is that of our loss at the mask's coverage."""
+
+    mask: str
+    coverage: Coverage
+    accuracy: Accuracy
+    loss_accuracy: PointFigure
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """A new value minus the old one."""
+
+    value: float | None
+    lower: Annotated[float | None, About("lower end of its 95 % interval")]
+    upper: Annotated[float | None, About("upper end of its 95 % interval")]
+
+    def __post_init__(self) -> None:
+        check_interval(self.lower, self.upper)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """Changes since an earlier report (`reports`), or against another dump of the same rows (`paired`)."""
+
+    kind: Literal["reports", "paired"]
+    rows: Annotated[int | None, About("rows that are paired", Unit.COUNT, "higher", NONE, When.PAIRS)] = None
+    coverage: Annotated[Change, About("coverage minus that of the baseline", better="higher", interval=JOINED)]
+    accuracy: Annotated[Change, About("accuracy minus that of the baseline", better="higher", interval=JOINED)]
+    base_accuracy: Annotated[
+        Change, About("accuracy without rejection minus that of the baseline", better="higher", interval=JOINED)
+    ]
+    aurc: Annotated[Change, About("AURC minus that of the baseline", better="lower", interval=JOINED_BOOTSTRAP)]
+    e_aurc: Annotated[Change, About("E-AURC minus that of the baseline", better="lower", interval=JOINED_BOOTSTRAP)]
+    augrc: Annotated[Change, About("AUGRC minus that of the baseline", better="lower", interval=JOINED_BOOTSTRAP)]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Report(Judged):
+    """What `evaluate` found about a dump.
+
+    Sections are attributes (`report.coverage.value`) and keys (`report["coverage"]["value"]`).
+    """
+
+    CODEC: ClassVar[Codec] = Codec(FORMAT, "report", ReportError)
+
+    drrej_version: str
+    rows: Rows
+    classes: Annotated[int, About("classes of the model", Unit.COUNT, "neither", NONE, least=2)]
+    tau: Tau
+    cutoff: Cutoff
+    cutoff_by: str | None = None
+    coverage: CoverageOfDump
+    accuracy: Annotated[
+        Accuracy | None,
+        About("share of the accepted rows whose prediction is right", Unit.SHARE, "higher", EXACT, When.LABELS),
+    ] = None
+    base_accuracy: Annotated[
+        Accuracy | None,
+        About("share of all rows whose prediction is right", Unit.SHARE, "higher", EXACT, When.LABELS),
+    ] = None
+    expected_accuracy: Annotated[
+        ExpectedAccuracy,
+        About(
+            "accuracy that the rejector itself expects, from probabilities or a learned loss; blind to any shift since",
+            Unit.SHARE,
+            "higher",
+            NONE,
+        ),
+    ]
+    nll: Annotated[
+        Calibration | None,
+        About("mean negative log-likelihood of the true class", Unit.NATS, "lower", NONE, When.LABELS, "NLL"),
+    ] = None
+    ece: Annotated[
+        Calibration | None,
+        About("expected calibration error over 15 bins", Unit.SHARE, "lower", NONE, When.LABELS, "ECE"),
+    ] = None
+    brier: Annotated[
+        Calibration | None,
+        About("mean Brier score, summed over classes", Unit.SCORE, "lower", NONE, When.LABELS, "Brier"),
+    ] = None
+    aurc: Annotated[
+        Area | None,
+        About("area under error rate against coverage", Unit.SHARE, "lower", BOOTSTRAP, When.LABELS, "AURC"),
+    ] = None
+    e_aurc: Annotated[
+        Area | None,
+        About("AURC above that of the best order", Unit.SHARE, "lower", BOOTSTRAP, When.LABELS, "E-AURC"),
+    ] = None
+    augrc: Annotated[
+        Area | None,
+        About("area under errors / rows against coverage", Unit.SHARE, "lower", BOOTSTRAP, When.LABELS, "AUGRC"),
+    ] = None
+    points: Annotated[dict[str, PointFigure] | None, About(unit=Unit.SHARE, when=When.LABELS)] = None
+    ratio: Annotated[MeanRatio, About(better="neither", interval=NONE)]
+    drift: Annotated[Drift, About(interval=NONE)]
+    curve: tuple[TauPoint, ...] | None = None
+    coverage_curve: tuple[CurvePoint, ...] | None = None
+    per_class: tuple[ClassRow, ...] | None = None
+    cost: Annotated[Cost | None, About("", Unit.COST, "lower", NONE, When.COSTS)] = None
+    bootstrap: Annotated[Resamples | None, About("", better="neither", interval=NONE, when=When.RESAMPLES)] = None
+    by: str | None = None
+    per_group: tuple[GroupRow, ...] | None = None
+    worst_group: Annotated[WorstGroup | None, About("", Unit.SHARE, "higher", EXACT, When.GROUPS)] = None
+    scores: tuple[ScoreRow, ...] | None = None
+    masks: tuple[MaskRow, ...] | None = None
+    pictures: Annotated[Pictures | None, About(gate=False)] = None
+    difference: Annotated[Difference | None, About("", Unit.DIFFERENCE, when=When.BASELINE)] = None
+    gates: tuple[GateRow, ...]
+
+    def __post_init__(self) -> None:
+        """Raise when counts and shares contradict each other."""
+        accepted = self.coverage.accepted
+        _check_share("coverage", self.coverage.value, accepted, self.rows)
+        if self.accuracy is not None:
+            _check_share("accuracy", self.accuracy.value, accepted - self.accuracy.errors, accepted)
+        if self.base_accuracy is not None:
+            _check_share("base_accuracy", self.base_accuracy.value, self.rows - self.base_accuracy.errors, self.rows)
+
+
+def _check_share(name: str, value: float | None, hits: int, rows: int) -> None:
+    """Raise unless a share is what its counts say."""
+    if not 0 <= hits <= rows or value != (hits / rows if rows else None):
+        raise ValueError(f"the value of '{name}' is not what its counts say")

@@ -1,0 +1,65 @@
+"""The documents of `drrej sweep` and `drrej weights`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from drrej.documents.about import Count, Share, ShareOrNone
+from drrej.documents.codec import Codec
+from drrej.documents.document import Document
+from drrej.documents.proportions import CurvePoint
+from drrej.errors import ReportError
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepRow:
+    """What tau means for one loss, alpha and lambda.
+
+    The coverage that tau in (0, 1] reaches, the share of rows whose ratio is 0, accuracy at a coverage of 80 and 90 %.
+    """
+
+    loss: str
+    alpha: float
+    lam: float
+    lowest_coverage: Share
+    highest_coverage: Share
+    flat_part: Share
+    accuracy_at_80: ShareOrNone
+    accuracy_at_90: ShareOrNone
+    augrc: ShareOrNone
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Sweep(Document):
+    """A row for each loss, alpha and lambda; with labels, the accuracy-coverage curve of each loss."""
+
+    CODEC: ClassVar[Codec] = Codec("drrej-sweep/1", "sweep", ReportError)  # 1: the first format
+
+    drrej_version: str
+    rows: Count
+    classes: Count
+    temperature: float
+    table: tuple[SweepRow, ...]
+    curves: dict[str, tuple[CurvePoint, ...]] | None = None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class WorstCaseSummary(Document):
+    """The worst case within a divergence of the data; undefined or infinite figures are None."""
+
+    CODEC: ClassVar[Codec] = Codec("drrej-weights/1", "summary of weights", ReportError)  # 1: the first format
+
+    drrej_version: str
+    rows: Count
+    loss: str
+    alpha: float
+    lam: float
+    divergence: float | None
+    risk: float | None
+    worst_case_risk: float | None
+    max_loss: float
+    max_weight: float | None
+    zero_weights: Count
+    effective_rows: float | None
+    fingerprint: str

@@ -1,0 +1,85 @@
+"""What a report is asked for, and which metrics it will have."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from drrej.documents.about import When
+from drrej.documents.points import Point
+from drrej.documents.rejector import Rejector
+from drrej.documents.report import Report
+from drrej.errors import OptionError
+from drrej.pipeline.compare import Rivals
+from drrej.pipeline.groups import OnUnseen
+from drrej.pipeline.source import Source
+
+
+@dataclass(frozen=True)
+class BaselineDump:
+    """The same rows, scored by the model to compare with; `key` is the column that pairs them."""
+
+    source: Source
+    rejector: Rejector
+    key: str
+
+
+@dataclass(frozen=True)
+class EvaluateOptions:
+    """What the report holds besides the figures that every report has.
+
+    With `on_bad_row="reject"` rows without usable scores, which a mask rejects, are left out of the report.
+    `pictures` adds what a page or a plot shows. For that page, `words` say what the rejector does where the caller has
+    other words than the document's own, and `commands` how to make it and the report again.
+    """
+
+    points: Sequence[Point] = ()
+    bootstrap: int = 0
+    seed: int = 0
+    by: str | None = None
+    rivals: Rivals = field(default_factory=Rivals)
+    labels: bool = True
+    on_unseen_group: OnUnseen = "error"
+    on_bad_row: Literal["error", "reject"] = "error"
+    baseline: Report | None = None
+    baseline_dump: BaselineDump | None = None
+    pictures: bool = False
+    words: Sequence[str] = ()
+    commands: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        if self.bootstrap < 0:
+            raise OptionError(f"`bootstrap={self.bootstrap}`: it must be 0 or more")
+        if self.baseline is not None and self.baseline_dump is not None:
+            raise OptionError("give either `baseline` or `baseline_dump`")
+        needs_labels = {
+            "`bootstrap`": self.bootstrap > 0,
+            "`by`": self.by is not None,
+            "`compare`": self.rivals.usual,
+            "`score`": bool(self.rivals.scores),
+            "`rejected`": bool(self.rivals.masks),
+            "`metric`": bool(self.points),
+            "`on_bad_row=reject`": self.on_bad_row == "reject",
+            "`baseline`": self.baseline is not None,
+            "`baseline_dump`": self.baseline_dump is not None,
+        }
+        given = [option for option, asked in needs_labels.items() if asked]
+        if not self.labels and given:
+            raise OptionError(f"{given[0]} needs labels; it does not go with `labels=False`")
+
+    def conditions(self, rejector: Rejector | None = None) -> frozenset[When]:
+        """What metrics of the report may depend on; a rejector that is not known yet may have costs."""
+        then, paired = self.baseline, self.baseline_dump is not None
+        both = then is not None and then.aurc is not None and then.aurc.lower is not None and self.bootstrap > 0
+        held = {
+            When.LABELS: self.labels,
+            When.COSTS: self.labels and (rejector is None or rejector.need_ratio().loss.is_cost),
+            When.GROUPS: self.by is not None,
+            When.BOOTSTRAP: self.bootstrap > 0,
+            When.RESAMPLES: self.bootstrap > 0 or paired,
+            When.BASELINE: then is not None or paired,
+            When.PAIRS: paired,
+            When.BOTH_BOOTSTRAPPED: both or paired,
+        }
+        return frozenset(condition for condition, holds in held.items() if holds)

@@ -1,0 +1,177 @@
+"""The report on rows with labels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from drrej.core.bootstrap import Bootstrap
+from drrej.core.curves import Curve, LossStore, RankedLosses
+from drrej.core.types import Floats
+from drrej.data.dump import Dump
+from drrej.documents.pictures import BaselineCurve, Pictures, Reliability
+from drrej.documents.points import Point
+from drrej.documents.rejector import Rejector
+from drrej.documents.report import Area, Calibration, ExpectedAccuracy, Report, Resamples
+from drrej.engines.protocol import Pass
+from drrej.errors import DumpError
+from drrej.pipeline import figures, pictures
+from drrej.pipeline.application import Application
+from drrej.pipeline.baseline import baseline_curve, keyed_rows, paired_differences, report_differences
+from drrej.pipeline.compare import mask_row, measured, score_row
+from drrej.pipeline.evaluate_options import EvaluateOptions
+from drrej.pipeline.groups import Grouping, check_columns
+from drrej.pipeline.passes import map_blocks
+from drrej.pipeline.source import Source, no_labels
+from drrej.pipeline.tally import Evaluator, KeyedRows, Tally
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What the pass over the rows brought: what adds up, curves by loss and by other scores, and what is per row."""
+
+    tally: Tally
+    points: Curve
+    drift: Curve
+    scores: Mapping[str, Curve]
+    keyed: list[KeyedRows]
+    confused: list[NDArray[np.int64]]
+
+
+def labelled_report(source: Source, rejector: Rejector, options: EvaluateOptions, wanted: Sequence[Point]) -> Report:
+    """The report without its gates; `wanted` are the points of the curve that it has."""
+    found = _pass(source, rejector, options)
+    bootstrap = Bootstrap(options.bootstrap, options.seed, source.engine.workers) if options.bootstrap else None
+    report = _figures(rejector, found, wanted, bootstrap)
+    if options.by is not None:
+        groups = figures.per_group(found.tally.by_group)
+        report = replace(report, by=options.by, per_group=groups, worst_group=figures.worst_group(groups))
+    if found.scores:
+        curves, accepted = {"loss": found.points, **found.scores}, report.coverage.accepted
+        rows = tuple(score_row(name, curve, accepted, wanted, bootstrap) for name, curve in curves.items())
+        report = replace(report, scores=rows)
+    if options.rivals.masks:
+        cells = {name: figures.cells_of(found.tally.masks, name) for name in options.rivals.masks}
+        report = replace(report, masks=tuple(mask_row(name, cells[name], found.points) for name in cells))
+    report, then = _compared(report, found, options)
+    if options.pictures:
+        report = replace(report, pictures=_pictures(rejector, found, options, then))
+    return report
+
+
+def _pass(source: Source, rejector: Rejector, options: EvaluateOptions) -> _Found:
+    dump = source.open(rejector, labelled=True)
+    evaluator = _evaluator(rejector, dump, options)
+    run = Pass("evaluating", labelled=True, keep=evaluator.columns)
+    merged = Tally.empty(rejector.classes)
+    losses, drift = LossStore(dump.rows), list[Floats]()
+    scores: dict[str, LossStore] = {}
+    keyed: list[KeyedRows] = []
+    confused: list[NDArray[np.int64]] = []
+    for block in map_blocks(source, dump, evaluator, run):
+        merged = merged + block.tally
+        losses.add(*block.losses)
+        drift += [] if block.drift is None else [block.drift]
+        for name, values in block.scores.items():
+            scores.setdefault(name, LossStore(dump.rows)).add(*values)
+        keyed += [] if block.keyed is None else [block.keyed]
+        confused += [] if block.confused is None else [block.confused]
+    if not merged.all.rows and source.notes.bad_rows:
+        raise DumpError(f"{dump.parts[0].name}: no row has usable scores")
+    if not merged.all.rows:
+        raise no_labels(dump)
+    ranked = {name: store.ranked() for name, store in scores.items()}
+    points = losses.ranked()
+    other = RankedLosses.of(np.concatenate(drift), np.empty(0)) if drift else points
+    return _Found(merged, points, other, ranked, keyed, confused)
+
+
+def _evaluator(rejector: Rejector, dump: Dump, options: EvaluateOptions) -> Evaluator:
+    grouping = None if options.by is None else Grouping(options.by, rejector, dump)
+    key = None if options.baseline_dump is None else options.baseline_dump.key
+    options.rivals.check(dump)
+    check_columns(dump, [key] if key else [], "`join_on`")
+    needs = Evaluator.NEEDS | options.rivals.needs
+    application = Application(rejector, dump, options.on_unseen_group, needs, raw=Evaluator.NEEDS)
+    return Evaluator(
+        application, options.rivals, grouping, key, options.pictures, leave_out_bad=options.on_bad_row == "reject"
+    )
+
+
+def _figures(rejector: Rejector, found: _Found, wanted: Sequence[Point], bootstrap: Bootstrap | None) -> Report:
+    """What every report on rows with labels has."""
+    ratio, tally, points = rejector.need_ratio(), found.tally, found.points
+    rows, accepted, errors = tally.counts
+    parts = {"uncalibrated": tally.uncalibrated, "all": tally.all, "accepted": tally.accepted}
+    measures, named = measured(points, wanted, bootstrap)
+    areas: dict[str, Any] = {
+        name: Area(**vars(area), convention=figures.CONVENTIONS[name]) for name, area in measures.items()
+    }
+    return Report(
+        **figures.decision(rejector),
+        rows=rows,
+        classes=rejector.classes,
+        coverage=figures.coverage_figure(accepted, rows),
+        accuracy=figures.accuracy_figure(errors, accepted),
+        base_accuracy=figures.accuracy_figure(points.total_errors, rows),
+        expected_accuracy=_expected(rejector, tally),
+        nll=Calibration(**{name: part.mean_nll for name, part in parts.items()}),
+        ece=Calibration(**{name: part.ece for name, part in parts.items()}),
+        brier=Calibration(**{name: part.mean_brier for name, part in parts.items()}),
+        **areas,
+        points=named,
+        ratio=figures.ratio_figure(tally.ratio, tally.ratio_squared, rows, ratio),
+        drift=figures.drift_figure(found.drift, ratio),
+        curve=figures.tau_curve(ratio.density, points),
+        coverage_curve=figures.coverage_curve(points),
+        per_class=figures.per_class(tally.by_class, rejector.class_names),
+        cost=None if tally.cost is None else tally.cost.figures(),
+        bootstrap=None if bootstrap is None else Resamples(resamples=bootstrap.resamples, seed=bootstrap.seed),
+        gates=(),
+    )
+
+
+def _expected(rejector: Rejector, tally: Tally) -> ExpectedAccuracy:
+    """By the loss where that was fitted to be the probability of an error, else by the largest probability."""
+    if rejector.need_ratio().loss.is_error_probability:
+        rows, accepted, _ = tally.counts
+        return figures.expected_accuracy(tally.loss_accepted.mean(accepted), tally.loss.mean(rows))
+    return ExpectedAccuracy(value=tally.accepted.mean_confidence, all=tally.all.mean_confidence)
+
+
+def _compared(report: Report, found: _Found, options: EvaluateOptions) -> tuple[Report, BaselineCurve | None]:
+    """The report with its differences to a baseline, and the baseline's curve if it has one."""
+    then, other = options.baseline, options.baseline_dump
+    if then is not None:
+        curve = None
+        if then.coverage_curve is not None and then.accuracy is not None:
+            curve = BaselineCurve(coverage_curve=then.coverage_curve, coverage=then.coverage, accuracy=then.accuracy)
+        return replace(report, difference=report_differences(report, then)), curve
+    if other is None:
+        return report, None
+    rows = keyed_rows(other.source, other.rejector, other.key, options.on_unseen_group)
+    difference = paired_differences(KeyedRows.joined(found.keyed), rows, other.key)
+    return replace(report, difference=difference), baseline_curve(rows)
+
+
+def _pictures(rejector: Rejector, found: _Found, options: EvaluateOptions, then: BaselineCurve | None) -> Pictures:
+    tally, points, names = found.tally, found.points, rejector.class_names
+    classes = [(str(k) if names is None else names[k], tally.by_class[k]) for k in range(rejector.classes)]
+    groups = sorted({group for group, _ in tally.by_group})
+    by_group = [(group, figures.cells_of(tally.by_group, group)) for group in groups]
+    return Pictures(
+        ideal=pictures.ideal_curve(points.total_errors, points.rows),
+        reliability=Reliability(
+            uncalibrated=pictures.reliability(tally.uncalibrated), calibrated=pictures.reliability(tally.all)
+        ),
+        losses=pictures.loss_histogram(points),
+        classes=pictures.worst_rows([(name, counts) for name, counts in classes if counts.any()]),
+        confusions=pictures.confusions(np.concatenate(found.confused), rejector.classes, names),
+        groups=None if options.by is None else pictures.worst_rows(by_group),
+        baseline=then,
+        made=pictures.made_by(rejector, options.words, options.commands),
+    )

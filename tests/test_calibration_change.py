@@ -1,0 +1,71 @@
+"""When calibration has made its own rows worse."""
+
+from __future__ import annotations
+
+import doctest
+import math
+
+import numpy as np
+import pytest
+import reference
+
+from drrej.core import calibration_change as module
+from drrej.core.calibration_change import CalibrationFigures, Rise, rises, warning
+
+
+def test_doctests() -> None:
+    results = doctest.testmod(module)
+    assert results.failed == 0
+    assert results.attempted >= 3
+
+
+def figures(logits: np.ndarray, labels: np.ndarray, temperature: float) -> CalibrationFigures:
+    return CalibrationFigures(reference.ece(logits, labels, temperature), reference.brier(logits, labels, temperature))
+
+
+@pytest.mark.parametrize(("classes", "spread"), [(2, 3.0), (10, 4.0)])
+@pytest.mark.parametrize("rows", [50, 1000])
+def test_a_calibrated_model_gives_no_warning(rows: int, classes: int, spread: float) -> None:
+    rng = np.random.default_rng(rows)
+    for _ in range(25):
+        logits = rng.normal(size=(rows, classes)) * spread
+        p = reference.softmax(logits, 1.0)
+        labels = (p.cumsum(axis=1) > rng.random((rows, 1))).argmax(axis=1)
+        after = figures(logits, labels, reference.temperature(logits, labels))
+        assert rises(figures(logits, labels, 1.0), after, rows) == ()
+
+
+def test_zeros_at_labels_with_a_tiny_floor_give_one() -> None:
+    """Some labels have a probability of 1e-45: the NLL wants a hot temperature that spoils all other rows."""
+    rng = np.random.default_rng(0)
+    p = np.full((2000, 3), 1e-45)
+    p[:, 0], p[:, 1] = 0.9, 0.1
+    labels = rng.choice(3, 2000, p=[0.88, 0.1, 0.02])
+    logits = np.log(p)
+    temperature = reference.temperature(logits, labels)
+    found = rises(figures(logits, labels, 1.0), figures(logits, labels, temperature), 2000)
+    assert [rise.name for rise in found] == ["ECE", "Brier score"]
+    text = warning(found, floor=1e-45)
+    assert text is not None
+    assert "`temperature=1`" in text
+    assert "`floor` than 1e-45" in text
+    assert "\n" not in text
+
+
+def test_limits() -> None:
+    """s = sqrt(0.08 / 800) = 0.01: the ECE may rise by 0.015 and the Brier score by 0.003."""
+    start = CalibrationFigures(0.05, 0.08)
+    assert rises(start, CalibrationFigures(0.0649, 0.0829), 400) == ()
+    assert rises(start, CalibrationFigures(0.0651, 0.08), 400) == (Rise("ECE", 0.05, 0.0651),)
+    assert rises(start, CalibrationFigures(0.05, 0.0831), 400) == (Rise("Brier score", 0.08, 0.0831),)
+    many = 10**9
+    assert rises(start, CalibrationFigures(0.0519, 0.0804), many) == ()
+    assert len(rises(start, CalibrationFigures(0.0521, 0.0806), many)) == 2
+
+
+def test_undefined_figures_say_nothing() -> None:
+    none = CalibrationFigures(None, None)
+    assert rises(none, CalibrationFigures(1.0, 2.0), 10) == rises(CalibrationFigures(0.0, 0.0), none, 10) == ()
+    assert rises(none, none, 0) == ()
+    assert warning(()) is None
+    assert math.isfinite(module.ECE_LIMIT)
