@@ -267,7 +267,8 @@ def test_local_workers_and_the_command_line(dataset: Path, tmp_path: Path) -> No
     arguments = ["run", "--val", dataset, "--test", dataset, "--coverage", "0.8", "-q", "-o"]
     report = succeed(*arguments, tmp_path / "0")
     for workers in (1, 2):
-        assert succeed(*arguments, tmp_path / str(workers), "--cluster", f"local:{workers}") == report
+        done = run_drrej(*arguments, tmp_path / str(workers), "--cluster", f"local:{workers}")
+        assert (done.returncode, done.stdout, done.stderr) == (0, report, b"")
         assert contents(tmp_path / str(workers)) == contents(tmp_path / "0")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from drrej.documents.about import When
 from drrej.documents.points import Point
@@ -28,8 +29,10 @@ class BaselineDump:
 class EvaluateOptions:
     """What the report holds besides the figures that every report has.
 
-    `intervals` adds those of the areas and of coverages at a risk. `pictures` adds what a page or a plot shows;
-    `command` is how to make the report again, for that page.
+    `intervals` adds those of the areas and of coverages at a risk.
+    With `on_bad_row="reject"` rows without usable scores, which a mask rejects, are left out of the report.
+    `pictures` adds what a page or a plot shows. For that page, `words` say what the rejector does where the caller has
+    other words than the document's own, and `commands` how to make it and the report again.
     """
 
     points: Sequence[Point] = ()
@@ -38,10 +41,12 @@ class EvaluateOptions:
     rivals: Rivals = field(default_factory=Rivals)
     labels: bool = True
     on_unseen_group: OnUnseen = "error"
+    on_bad_row: Literal["error", "reject"] = "error"
     baseline: Report | None = None
     baseline_dump: BaselineDump | None = None
     pictures: bool = False
-    command: str = ""
+    words: Sequence[str] = ()
+    commands: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         if self.baseline is not None and self.baseline_dump is not None:
@@ -53,6 +58,7 @@ class EvaluateOptions:
             "`score`": bool(self.rivals.scores),
             "`rejected`": bool(self.rivals.masks),
             "`metric`": bool(self.points),
+            "`on_bad_row=reject`": self.on_bad_row == "reject",
             "`baseline`": self.baseline is not None,
             "`baseline_dump`": self.baseline_dump is not None,
         }

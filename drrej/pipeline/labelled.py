@@ -17,6 +17,7 @@ from drrej.documents.points import Point
 from drrej.documents.rejector import Rejector
 from drrej.documents.report import Area, Calibration, Excess, ExpectedAccuracy, Ranking, Report
 from drrej.engines.protocol import Pass
+from drrej.errors import DumpError
 from drrej.pipeline import figures, pictures
 from drrej.pipeline.application import Application
 from drrej.pipeline.baseline import baseline_curve, keyed_rows, paired_differences, report_differences
@@ -77,6 +78,8 @@ def _pass(source: Source, rejector: Rejector, options: EvaluateOptions) -> _Foun
             scores.setdefault(name, LossStore(dump.rows)).add(*values)
         keyed += [] if block.keyed is None else [block.keyed]
         confused += [] if block.confused is None else [block.confused]
+    if not merged.all.rows and source.notes.bad_rows:
+        raise DumpError(f"{dump.parts[0].name}: no row has usable scores")
     if not merged.all.rows:
         raise no_labels(dump)
     ranked = {name: store.ranked() for name, store in scores.items()}
@@ -92,7 +95,9 @@ def _evaluator(rejector: Rejector, dump: Dump, options: EvaluateOptions) -> Eval
     check_columns(dump, [key] if key else [], "`join_on`")
     needs = Evaluator.NEEDS | options.rivals.needs
     application = Application(rejector, dump, options.on_unseen_group, needs, raw=Evaluator.NEEDS)
-    return Evaluator(application, options.rivals, grouping, key, options.pictures)
+    return Evaluator(
+        application, options.rivals, grouping, key, options.pictures, leave_out_bad=options.on_bad_row == "reject"
+    )
 
 
 def _figures(rejector: Rejector, found: _Found, wanted: Sequence[Point], intervals: bool) -> Report:
@@ -170,5 +175,5 @@ def _pictures(rejector: Rejector, found: _Found, options: EvaluateOptions, then:
         confusions=pictures.confusions(np.concatenate(found.confused), rejector.classes, names),
         groups=None if options.by is None else pictures.worst_rows(by_group),
         baseline=then,
-        made=pictures.made_by(rejector, options.command),
+        made=pictures.made_by(rejector, options.words, options.commands),
     )
