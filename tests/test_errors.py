@@ -468,7 +468,7 @@ REJECTORS: dict[str, tuple[Callable[[Bench], object], Sequence[str]]] = {
     "key missing": (_without("ratio.log_max_ratio"), ["bad.json", "'ratio.log_max_ratio' is missing"]),
     "section missing": (_without("calibration"), ["bad.json", "a section is missing"]),
     "text for a number": (_set("ratio.lambda", "1"), ["bad.json", "'ratio.lambda' should be a number"]),
-    "number for a section": (_set("threshold", 3), ["bad.json", "'threshold.' should be an object"]),
+    "number for a section": (_set("threshold", 3), ["bad.json", "'threshold' should be an object"]),
     "temperature 0": (_set("calibration.temperature", 0), ["bad.json", "'calibration.temperature' is out of range"]),
     "temperature tiny": (_set("calibration.temperature", 1e-320), ["bad.json", "'calibration.temperature'"]),
     "lambda negative": (_set("ratio.lambda", -1), ["bad.json", "'ratio.lambda' is out of range"]),
