@@ -139,7 +139,8 @@ def _plot_captions(report: Report) -> dict[str, str]:
     chosen = f"The dot is this rejector{'' if report.tau is None else ', τ = ' + figure(report.tau)}"
     captions = {
         "curve": f"{chosen}. Upwards is better; the ideal order would accept every right row before any wrong one.",
-        "losses": "Each row's own expected loss. Rows in the shaded part are rejected.",
+        "losses": "Each row's own expected loss."
+        + (" Rows in the shaded part are rejected." if report.cutoff is not None else ""),
     }
     if report.ece is not None:
         captions["reliability"] = (
