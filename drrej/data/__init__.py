@@ -1,0 +1,1 @@
+"""Dumps in: sources, readers, columns, labels, blocks."""
