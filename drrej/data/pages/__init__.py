@@ -8,13 +8,13 @@ list has K values, so the levels are known, and it is enough to compare them:
             chunk = open_chunk(stream.fileno(), metadata, row_group, leaf, classes)
             for block in chunk.blocks(rows):
                 ...
-        except NeedsArrow as rest:
+        except NeedsArrowError as rest:
             ...  # Arrow reads the row group from row `rest.row` on
 
 A block is right once it is handed out. Whatever does not fit, damaged or only unusual, is left to Arrow to read or to
 refuse, so open the file there with `page_checksum_verification=True`: a wrong checksum is left to it as well.
 """
 
-from drrej.data.pages.chunk import Chunk, NeedsArrow, open_chunk
+from drrej.data.pages.chunk import Chunk, NeedsArrowError, open_chunk
 
-__all__ = ["Chunk", "NeedsArrow", "open_chunk"]
+__all__ = ["Chunk", "NeedsArrowError", "open_chunk"]

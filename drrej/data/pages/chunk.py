@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import zlib
 from bisect import bisect_right
 from collections.abc import Iterator
@@ -14,15 +15,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from drrej.data.pages.headers import BYTE_STREAM_SPLIT, DICTIONARY, Page, Unfit
-from drrej.data.pages.scan import Layout, scan
-from drrej.data.pages.storage import Bytes, inflate, read_into, scratch
+from drrej.data.pages.headers import BYTE_STREAM_SPLIT, DICTIONARY, Page, UnfitError
 from drrej.data.pages.runs import indices
+from drrej.data.pages.scan import Layout, scan
+from drrej.data.pages.storage import Bytes, fresh, inflate, read_into, scratch
 
 AnyFloats = NDArray[np.floating[Any]]
 
 
-class NeedsArrow(Exception):
+class NeedsArrowError(Exception):
     """Arrow must read this column of the row group from `row` on; the rows handed out before it are right."""
 
     def __init__(self, row: int, reason: str) -> None:
@@ -35,15 +36,15 @@ def open_chunk(file: int, metadata: pq.FileMetaData, row_group: int, leaf: int, 
     """The chunk of the column `leaf` (a number among the leaves of the schema) in a row group.
 
     `file` is a descriptor of a local file. All page headers are read; where they, the type, or the numbers of rows and
-    values do not fit `classes` floats in each row, `NeedsArrow` is raised.
+    values do not fit `classes` floats in each row, `NeedsArrowError` is raised.
     """
     try:
         layout = Layout.of(metadata, row_group, leaf, classes)
         pages = scan(file, layout)
-    except (Unfit, pa.ArrowException) as error:
-        raise NeedsArrow(0, str(error)) from None
+    except (UnfitError, pa.ArrowException) as error:
+        raise NeedsArrowError(0, str(error)) from None
     dictionary = pages.pop(0) if pages[0].dictionary else None
-    firsts = np.cumsum([0, *(page.count for page in pages)]).tolist()
+    firsts = np.cumsum([0, *(page.values for page in pages)]).tolist()
     return Chunk(file, layout, tuple(pages), tuple(firsts), dictionary)
 
 
@@ -66,12 +67,12 @@ class Chunk:
         starts = -(-np.array(self.firsts) // self.layout.classes)
         wanted = np.arange(1, parts) * self.layout.rows // parts
         edges = sorted({0, self.layout.rows, *starts[np.searchsorted(starts, wanted)].tolist()})
-        return list(zip(edges[:-1], edges[1:], strict=True))
+        return list(itertools.pairwise(edges))
 
     def blocks(self, rows: int, start: int = 0, stop: int | None = None) -> Iterator[AnyFloats]:
         """The rows from `start` to `stop`, in order, as arrays of `rows` x classes; the last may have fewer rows.
 
-        An array stays as it is, but may share its memory with others: do not write into it. `NeedsArrow` is raised
+        An array stays as it is, but may share its memory with others: do not write into it. `NeedsArrowError` is raised
         at a page that does not fit.
         """
         row, stop = start, self.layout.rows if stop is None else stop
@@ -90,7 +91,7 @@ class Chunk:
                         if span.size >= wanted and span.flags.aligned:
                             done, span = span[:wanted], span[wanted:]
                         else:
-                            block, filled = np.empty(wanted, self.layout.dtype), 0
+                            block, filled = fresh(wanted * self.layout.dtype.itemsize).view(self.layout.dtype), 0
                     if block is not None:
                         some = span[: block.size - filled]
                         block[filled : filled + some.size] = some
@@ -101,8 +102,8 @@ class Chunk:
                         break  # whether the last row ends here is for the next page to say
             if done is not None:
                 yield done.reshape(-1, self.layout.classes)
-        except Unfit as error:
-            raise NeedsArrow(row, str(error)) from None
+        except UnfitError as error:
+            raise NeedsArrowError(row, str(error)) from None
 
     def _spans(self, start: int, stop: int) -> Iterator[AnyFloats]:
         """The values of the rows, page by page, up to the page that shows where the last row ends."""
@@ -119,16 +120,14 @@ class Chunk:
         stored, body = self._bytes(page)
         try:
             for levels, length in zip(self.layout.levels, page.level_bytes or (None, None), strict=True):
-                if levels is None:
-                    continue
                 if length is None:
                     text, body = _counted(body)
                 else:
                     text, stored = stored[:length], stored[length:]
-                levels.check(text.tobytes(), page.count, first % levels.period)
+                levels.check(text.tobytes(), page.values, first % levels.period)
             return self._decode(page, body)
         except IndexError:  # bytes are taken one by one, and there were too few
-            raise Unfit("data too short") from None
+            raise UnfitError("data too short") from None
 
     def _bytes(self, page: Page) -> tuple[Bytes, Bytes]:
         """A page as it is stored, for this thread's next look only, and its uncompressed bytes without v2 levels."""
@@ -136,26 +135,26 @@ class Chunk:
         if codec is not None:
             memory = scratch(page.stored)
         else:  # these values may go into the hands of the caller; they end with the page, which is to be aligned
-            memory = np.empty(page.stored + 7, np.uint8)[-page.stored % 8 :][: page.stored]
+            memory = fresh(page.stored + 7)[-page.stored % 8 :][: page.stored]
         read_into(memory, self.file, page.offset)
-        if page.crc is not None and zlib.crc32(memory) != page.crc & 0xFFFFFFFF:
-            raise Unfit("checksum")
+        if page.crc is not None and zlib.crc32(memory.data) != page.crc & 0xFFFFFFFF:
+            raise UnfitError("checksum")
         apart = sum(page.level_bytes or ())
         if codec is not None:
             return memory, inflate(memory[apart:], page.size - apart, codec)
         if page.size != page.stored:
-            raise Unfit("uncompressed size")
+            raise UnfitError("uncompressed size")
         return memory, memory[apart:]
 
     def _decode(self, page: Page, body: Bytes) -> AnyFloats:
         dtype = self.layout.dtype
         if page.encoding in DICTIONARY:
-            places = indices(body.tobytes(), page.count)
+            places = indices(body.tobytes(), page.values)
             if places.max() >= self._dictionary.size:
-                raise Unfit("index beyond the dictionary")
+                raise UnfitError("index beyond the dictionary")
             return self._dictionary.take(places, mode="clip")
-        if body.size != page.count * dtype.itemsize:
-            raise Unfit("size of the values")
+        if body.size != page.values * dtype.itemsize:
+            raise UnfitError("size of the values")
         if page.encoding == BYTE_STREAM_SPLIT:
             body = body.reshape(dtype.itemsize, -1).T.reshape(-1)
         return body.view(dtype)
@@ -170,5 +169,5 @@ def _counted(body: Bytes) -> tuple[Bytes, Bytes]:
     """The section that begins `body` with its length, and what follows it."""
     end = 4 + int.from_bytes(body[:4].tobytes(), "little")
     if body.size < end:
-        raise Unfit("length of the levels")
+        raise UnfitError("length of the levels")
     return body[4:end], body[end:]

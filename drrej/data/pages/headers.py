@@ -1,7 +1,7 @@
 """Page headers of parquet (thrift, compact protocol), read by hand: the one part of a file that Arrow does not show.
 
 A header is a struct of a few small numbers. What no writer of dumps uses (lists, field numbers in long form, numbers
-beyond 32 bits, deeper structs) makes it `Unfit`, and Arrow gets to judge it.
+beyond 32 bits, deeper structs) makes it `UnfitError`, and Arrow gets to judge it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _DEPTH = 3  # a page header, a data page header in it, the statistics in that
 _Fields = dict[int, Any]
 
 
-class Unfit(Exception):
+class UnfitError(Exception):
     """Bytes that this package does not read; Arrow may."""
 
 
@@ -33,8 +33,8 @@ class Page(NamedTuple):
     size: int
     """Bytes uncompressed."""
     crc: int | None
-    count: int
-    """Values."""
+    values: int
+    """How many it holds."""
     encoding: int
     dictionary: bool = False
     level_encodings: tuple[int, int] = (RLE, RLE)
@@ -50,13 +50,13 @@ class Page(NamedTuple):
 def parse_page(data: bytes, offset: int) -> tuple[Page, int]:
     """The page whose header begins `data`, read at `offset` of the file, and the offset of what follows the page.
 
-    Raises IndexError where `data` ends before the header does, `Unfit` for a header that is not understood.
+    Raises IndexError where `data` ends before the header does, `UnfitError` for a header that is not understood.
     """
     header, length = _struct(data, 0, _DEPTH)
     kind = header.get(1)
     stored, size, crc = _number(header, 3), _number(header, 2), header.get(4)
     if crc is not None and type(crc) is not int:
-        raise Unfit("page header: checksum")
+        raise UnfitError("page header: checksum")
     known = (offset + length, stored, size, crc)
     end = offset + length + stored
     if kind == _DATA_PAGE:
@@ -67,14 +67,14 @@ def parse_page(data: bytes, offset: int) -> tuple[Page, int]:
         fields = _group(header, 8)
         compressed = fields.get(7, True)
         if _number(fields, 2) != 0 or type(compressed) is not bool:
-            raise Unfit("nulls")
+            raise UnfitError("nulls")
         lengths, rows = (_number(fields, 6), _number(fields, 5)), _number(fields, 3)
         page = Page(*known, _number(fields, 1), _number(fields, 4), level_bytes=lengths, rows=rows)
         return page._replace(compressed=compressed), end
     if kind == _DICTIONARY_PAGE:
         fields = _group(header, 7)
         return Page(*known, _number(fields, 1), _number(fields, 2), dictionary=True), end
-    raise Unfit("page of an unknown type")
+    raise UnfitError("page of an unknown type")
 
 
 def varint(data: bytes, at: int) -> tuple[int, int]:
@@ -86,14 +86,14 @@ def varint(data: bytes, at: int) -> tuple[int, int]:
         byte = data[at]
         value |= (byte & 0x7F) << shift
         if value >> 32 or shift > 28:
-            raise Unfit("a number of more than 32 bits")
+            raise UnfitError("a number of more than 32 bits")
     return value, at + 1
 
 
 def _struct(data: bytes, at: int, depth: int) -> tuple[_Fields, int]:
     """The numbers, flags and structs of the struct at `at`, by field, and where it ends; strings are passed over."""
     if not depth:
-        raise Unfit("page header: nesting")
+        raise UnfitError("page header: nesting")
     fields: _Fields = {}
     field = 0
     while byte := data[at]:
@@ -101,7 +101,7 @@ def _struct(data: bytes, at: int, depth: int) -> tuple[_Fields, int]:
         kind, step = byte & 15, byte >> 4
         field += step
         if not step:
-            raise Unfit("page header: field number")
+            raise UnfitError("page header: field number")
         if kind == _BINARY:
             length, at = varint(data, at)
             at += length
@@ -114,7 +114,7 @@ def _struct(data: bytes, at: int, depth: int) -> tuple[_Fields, int]:
         elif kind in (_TRUE, _FALSE):
             fields[field] = kind == _TRUE
         else:
-            raise Unfit("page header: field type")
+            raise UnfitError("page header: field type")
     return fields, at + 1
 
 
@@ -122,12 +122,12 @@ def _number(fields: _Fields, field: int) -> int:
     """A number that must be there and must not be negative."""
     value = fields.get(field)
     if type(value) is not int or value < 0:
-        raise Unfit(f"page header: field {field}")
+        raise UnfitError(f"page header: field {field}")
     return value
 
 
 def _group(fields: _Fields, field: int) -> _Fields:
     value = fields.get(field)
     if type(value) is not dict:
-        raise Unfit(f"page header: field {field}")
+        raise UnfitError(f"page header: field {field}")
     return value

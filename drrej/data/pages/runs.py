@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from drrej.data.pages.headers import Unfit, varint
+from drrej.data.pages.headers import UnfitError, varint
 
 _MOST_RUNS = 1 << 14
 _WIDEST_INDEX = 25  # an index and the up to seven bits before it fit 32 bits
@@ -29,7 +29,7 @@ class Levels(NamedTuple):
     """Bits of a level."""
 
     def check(self, data: bytes, count: int, first: int) -> None:
-        """Raise `Unfit` (or IndexError) unless `data` says the `count` levels from position `first` on."""
+        """Raise `UnfitError` (or IndexError) unless `data` says the `count` levels from position `first` on."""
         at, position, end = 0, first, first + count
         seen: dict[int, tuple[int, int]] = {}
         for _ in range(_MOST_RUNS):
@@ -48,7 +48,7 @@ class Levels(NamedTuple):
             seen[place] = (at, position)
             at, position = self._run(data, at, position, end)
         if position < end or at != len(data):
-            raise Unfit("levels")
+            raise UnfitError("levels")
 
     def _run(self, data: bytes, at: int, position: int, end: int) -> tuple[int, int]:
         """Where the run at byte `at` ends, which must say the levels from `position` on."""
@@ -56,14 +56,14 @@ class Levels(NamedTuple):
         length, place, left = head >> 1, position % self.period, end - position
         if head & 1:
             stop = at + length * self.width
-            fits = 0 < length and stop <= len(data)
+            fits = length > 0 and stop <= len(data)
             if not fits or not _same_bits(data[at:stop], _packed(self, place), min(length * 8, left) * self.width):
-                raise Unfit("levels")
+                raise UnfitError("levels")
             return stop, position + length * 8
         same = left if self.start == self.inside else self.period - place if place else 1
         length = min(length, left)
         if not 0 < length <= same or data[at] != (self.inside if place else self.start):
-            raise Unfit("levels")
+            raise UnfitError("levels")
         return at + 1, position + length
 
 
@@ -99,7 +99,7 @@ def indices(data: bytes, count: int) -> NDArray[np.uint32]:
     """The `count` indices that are the values of a page with a dictionary: a byte with their width, then runs."""
     width, at, done = data[0], 1, 0
     if not 0 < width <= _WIDEST_INDEX:
-        raise Unfit("width of indices")
+        raise UnfitError("width of indices")
     packed: list[bytes] = []
     runs: list[tuple[int, int]] = []  # length and value; -1 is for packed values
     for _ in range(_MOST_RUNS):
@@ -109,7 +109,7 @@ def indices(data: bytes, count: int) -> NDArray[np.uint32]:
         length = head >> 1
         stop = at + (length * width if head & 1 else (width + 7) // 8)
         if not length or stop > len(data):
-            raise Unfit("indices")
+            raise UnfitError("indices")
         if head & 1:
             length *= 8
             packed.append(data[at:stop])
@@ -117,7 +117,7 @@ def indices(data: bytes, count: int) -> NDArray[np.uint32]:
         runs.append((length, -1 if head & 1 else int.from_bytes(data[at:stop], "little")))
         done, at = done + length, stop
     if done < count or at != len(data):
-        raise Unfit("indices")
+        raise UnfitError("indices")
     unpacked = _unpack(b"".join(packed), width)
     if len(packed) == len(runs):
         return unpacked[:count]

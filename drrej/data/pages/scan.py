@@ -1,4 +1,4 @@
-"""What is known of a column chunk before its values are read: its place, type and levels, and the headers of its pages."""
+"""What is known of a column chunk before its values are read: its place, type, levels, page headers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
-from drrej.data.pages.headers import BYTE_STREAM_SPLIT, DICTIONARY, PLAIN, RLE, Page, Unfit, parse_page
+from drrej.data.pages.headers import BYTE_STREAM_SPLIT, DICTIONARY, PLAIN, RLE, Page, UnfitError, parse_page
 from drrej.data.pages.runs import Levels
 from drrej.data.pages.storage import CODECS
 
@@ -32,8 +32,8 @@ class Layout:
     classes: int
     dtype: np.dtype[Any]
     codec: str | None
-    levels: tuple[Levels | None, Levels | None]
-    """What repetition and definition levels must say; None where the column has none."""
+    levels: tuple[Levels, Levels]
+    """What repetition and definition levels must say."""
 
     @classmethod
     def of(cls, metadata: pq.FileMetaData, row_group: int, leaf: int, classes: int) -> Layout:
@@ -41,17 +41,17 @@ class Layout:
         group, column = metadata.row_group(row_group), metadata.schema.column(leaf)
         stored = group.column(leaf)
         if group.num_rows < 1 or classes < 1 or stored.num_values != group.num_rows * classes:
-            raise Unfit("number of values")
+            raise UnfitError("number of values")
         start: int = stored.data_page_offset
         if stored.has_dictionary_page and 0 < stored.dictionary_page_offset < start:
             start = stored.dictionary_page_offset
         if start < 4 or stored.total_compressed_size < 1 or stored.file_path or stored.compression not in CODECS:
-            raise Unfit("place or codec of the column chunk")
-        depth, top = column.max_repetition_level, column.max_definition_level
-        if depth > 1 or top > _MOST_LEVEL or (depth == 0 and classes > 1):
-            raise Unfit("nesting")
-        repetition = Levels(classes, 0, int(classes > 1), 1) if depth else None
-        definition = Levels(1, top, top, top.bit_length()) if top else None
+            raise UnfitError("place or codec of the column chunk")
+        top = column.max_definition_level
+        if column.max_repetition_level != 1 or not 0 < top <= _MOST_LEVEL:
+            raise UnfitError("not a list")
+        repetition = Levels(classes, 0, int(classes > 1), 1)
+        definition = Levels(1, top, top, top.bit_length())
         return cls(
             start,
             start + stored.total_compressed_size,
@@ -63,23 +63,19 @@ class Layout:
         )
 
     def check(self, page: Page, first: int) -> None:
-        """Raise `Unfit` where the header of the page that begins with value number `first` does not fit."""
-        if not page.count or max(page.size, page.stored) > MOST_PAGE_BYTES or page.offset + page.stored > self.end:
-            raise Unfit("size of a page")
+        """Raise `UnfitError` where the header of the page that begins with value number `first` does not fit."""
+        if not page.values or max(page.size, page.stored) > MOST_PAGE_BYTES or page.offset + page.stored > self.end:
+            raise UnfitError("size of a page")
         if page.dictionary:
             if page.encoding not in (PLAIN, *DICTIONARY):
-                raise Unfit("encoding of the dictionary")
+                raise UnfitError("encoding of the dictionary")
             return
         if page.encoding not in (PLAIN, BYTE_STREAM_SPLIT, *DICTIONARY):
-            raise Unfit("encoding")
-        lengths = page.level_bytes or (0, 0)
-        for levels, encoding, length in zip(self.levels, page.level_encodings, lengths, strict=True):
-            if encoding != RLE if levels is not None else length:
-                raise Unfit("levels")
-        if sum(lengths) > min(page.size, page.stored):
-            raise Unfit("length of the levels")
-        if page.rows is not None and (first % self.classes or page.rows * self.classes != page.count):
-            raise Unfit("rows of a page")
+            raise UnfitError("encoding")
+        if page.level_encodings != (RLE, RLE) or sum(page.level_bytes or ()) > min(page.size, page.stored):
+            raise UnfitError("levels")
+        if page.rows is not None and (first % self.classes or page.rows * self.classes != page.values):
+            raise UnfitError("rows of a page")
 
 
 def _dtype(column: Any, stored: Any) -> np.dtype[Any]:
@@ -87,29 +83,29 @@ def _dtype(column: Any, stored: Any) -> np.dtype[Any]:
     if column.physical_type == "FIXED_LEN_BYTE_ARRAY" and column.length == 2 and column.logical_type.type == "FLOAT16":
         kind = "<f2"
     if kind is None or stored.physical_type != column.physical_type:
-        raise Unfit("type")
+        raise UnfitError("type")
     return np.dtype(kind)
 
 
 def scan(file: int, layout: Layout) -> list[Page]:
     """The pages of a chunk, the dictionary's first, by their headers: they must fill it and hold all its values."""
     if layout.end > os.fstat(file).st_size:
-        raise Unfit("the file ends early")
+        raise UnfitError("the file ends early")
     pages: list[Page] = []
     at, count, total = layout.start, 0, layout.rows * layout.classes
     while at < layout.end:
         page, after = _page(file, at, layout.end)
         layout.check(page, count)
         if page.dictionary and pages:
-            raise Unfit("a dictionary after the first page")
+            raise UnfitError("a dictionary after the first page")
         if page.encoding in DICTIONARY and not page.dictionary and not pages[0].dictionary:
-            raise Unfit("no dictionary")
+            raise UnfitError("no dictionary")
         pages.append(page)
-        at, count = after, count + (0 if page.dictionary else page.count)
+        at, count = after, count + (0 if page.dictionary else page.values)
         if len(pages) > 16 + count // FEWEST_VALUES:
-            raise Unfit("many small pages")
+            raise UnfitError("many small pages")
     if count != total:
-        raise Unfit("number of values")
+        raise UnfitError("number of values")
     return pages
 
 
@@ -119,4 +115,4 @@ def _page(file: int, at: int, end: int) -> tuple[Page, int]:
             return parse_page(os.pread(file, min(length, end - at), at), at)
         except IndexError:  # the header is longer
             continue
-    raise Unfit("page header: length")
+    raise UnfitError("page header: length")

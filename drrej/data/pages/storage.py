@@ -1,4 +1,4 @@
-"""The bytes of a page: from the file, and uncompressed. Sizes come from headers and are believed only as far as checked."""
+"""The bytes of a page: from the file, and uncompressed. A header's sizes are believed only as far as checked."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from drrej.data.pages.headers import Unfit, varint
+from drrej.data.pages.headers import UnfitError, varint
 
 Bytes = NDArray[np.uint8]
 
@@ -29,13 +29,19 @@ def scratch(size: int) -> Bytes:
     return memory[:size]
 
 
+def fresh(size: int) -> Bytes:
+    """Memory of one's own, aligned: from Arrow's pool, which keeps what is given back."""
+    memory: Bytes = np.frombuffer(pa.allocate_buffer(size), np.uint8)
+    return memory
+
+
 def read_into(memory: Bytes, file: int, offset: int) -> Bytes:
     """Fill `memory` from the file."""
     done = 0
     while done < memory.size:
-        count = os.preadv(file, [memory[done:]], offset + done)
+        count = os.preadv(file, [memory[done:].data], offset + done)
         if not count:
-            raise Unfit("the file ends early")
+            raise UnfitError("the file ends early")
         done += count
     return memory
 
@@ -48,7 +54,7 @@ def inflate(data: Bytes, size: int, codec: str) -> Bytes:
     try:
         if codec == "gzip":
             stream = zlib.decompressobj(wbits=31)
-            result: Any = stream.decompress(data, size + 1)
+            result: Any = stream.decompress(data.data, size + 1)
             fits = len(result) == size and stream.eof and not stream.unused_data
         else:
             decoder = pa.Codec(codec)
@@ -58,9 +64,9 @@ def inflate(data: Bytes, size: int, codec: str) -> Bytes:
                 fits = codec == "zstd" or not _has_room(decoder, data, size)  # Arrow does check zstd
             result = decoder.decompress(data, size) if fits else b""
     except (pa.ArrowException, OSError, zlib.error, IndexError) as error:
-        raise Unfit(f"compressed data ({error})") from None
+        raise UnfitError(f"compressed data ({error})") from None
     if not fits:
-        raise Unfit("uncompressed size")
+        raise UnfitError("uncompressed size")
     return np.frombuffer(result, np.uint8)
 
 
