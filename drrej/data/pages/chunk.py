@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from drrej.data.pages.headers import BYTE_STREAM_SPLIT, DICTIONARY, Page, UnfitError
 from drrej.data.pages.runs import indices
 from drrej.data.pages.scan import Layout, scan
-from drrej.data.pages.storage import Bytes, fresh, inflate, read_into, scratch
+from drrej.data.pages.storage import Bytes, fresh, inflate, read_into
 
 AnyFloats = NDArray[np.floating[Any]]
 
@@ -75,35 +75,30 @@ class Chunk:
         An array stays as it is, but may share its memory with others: do not write into it. `NeedsArrowError` is raised
         at a page that does not fit.
         """
-        row, stop = start, self.layout.rows if stop is None else stop
-        block: AnyFloats | None = None
-        done: AnyFloats | None = None
-        filled = 0
+        classes, row = self.layout.classes, start
+        stop = self.layout.rows if stop is None else stop
         try:
-            for span in self._spans(start, stop):
-                while done is not None or span.size:
-                    if done is not None:
-                        yield done.reshape(-1, self.layout.classes)
-                        row, done = row + done.size // self.layout.classes, None
-                        continue
-                    if block is None:
-                        wanted = min(rows, stop - row) * self.layout.classes
-                        if span.size >= wanted and span.flags.aligned:
-                            done, span = span[:wanted], span[wanted:]
-                        else:
-                            block, filled = fresh(wanted * self.layout.dtype.itemsize).view(self.layout.dtype), 0
-                    if block is not None:
-                        some = span[: block.size - filled]
-                        block[filled : filled + some.size] = some
-                        filled, span = filled + some.size, span[some.size :]
-                        if filled == block.size:
-                            done, block = block, None
-                    if not span.size:
-                        break  # whether the last row ends here is for the next page to say
-            if done is not None:
-                yield done.reshape(-1, self.layout.classes)
+            spans = self._spans(start, stop)
+            span = np.empty(0, self.layout.dtype)
+            for row in range(start, stop, rows):
+                pieces, missing = [], min(rows, stop - row) * classes
+                while missing:
+                    span = span if span.size else next(spans)
+                    pieces.append(span[:missing])
+                    span = span[missing:]
+                    missing -= pieces[-1].size
+                if not span.size:  # whether the last row ends here is for the next page to say
+                    span = next(spans, span)
+                yield self._joined(pieces).reshape(-1, classes)
         except UnfitError as error:
             raise NeedsArrowError(row, str(error)) from None
+
+    def _joined(self, pieces: list[AnyFloats]) -> AnyFloats:
+        """The pieces in one array: a single one as it is, unless unaligned, for which arithmetic is slow."""
+        if len(pieces) == 1 and pieces[0].flags.aligned:
+            return pieces[0]
+        memory = fresh(sum(piece.nbytes for piece in pieces)).view(self.layout.dtype)
+        return np.concatenate(pieces, out=memory)
 
     def _spans(self, start: int, stop: int) -> Iterator[AnyFloats]:
         """The values of the rows, page by page, up to the page that shows where the last row ends."""
@@ -130,21 +125,18 @@ class Chunk:
             raise UnfitError("data too short") from None
 
     def _bytes(self, page: Page) -> tuple[Bytes, Bytes]:
-        """A page as it is stored, for this thread's next look only, and its uncompressed bytes without v2 levels."""
-        codec = self.layout.codec if page.compressed else None
-        if codec is not None:
-            memory = scratch(page.stored)
-        else:  # these values may go into the hands of the caller; they end with the page, which is to be aligned
-            memory = fresh(page.stored + 7)[-page.stored % 8 :][: page.stored]
+        """A page as it is stored, and its uncompressed bytes (of a v2 page: of its values alone)."""
+        # Uncompressed values may become a block. They end where the page ends, so that is where they are aligned.
+        memory = fresh(page.stored + 7)[-page.stored % 8 :][: page.stored]
         read_into(memory, self.file, page.offset)
         if page.crc is not None and zlib.crc32(memory.data) != page.crc & 0xFFFFFFFF:
             raise UnfitError("checksum")
-        apart = sum(page.level_bytes or ())
-        if codec is not None:
-            return memory, inflate(memory[apart:], page.size - apart, codec)
+        levels = sum(page.level_bytes or ())
+        if self.layout.codec is not None and page.compressed:
+            return memory, inflate(memory[levels:], page.size - levels, self.layout.codec)
         if page.size != page.stored:
             raise UnfitError("uncompressed size")
-        return memory, memory[apart:]
+        return memory, memory[levels:]
 
     def _decode(self, page: Page, body: Bytes) -> AnyFloats:
         dtype = self.layout.dtype

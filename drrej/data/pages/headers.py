@@ -73,7 +73,9 @@ def parse_page(data: bytes, offset: int) -> tuple[Page, int]:
         return page._replace(compressed=compressed), end
     if kind == _DICTIONARY_PAGE:
         fields = _group(header, 7)
-        return Page(*known, _number(fields, 1), _number(fields, 2), dictionary=True), end
+        if _number(fields, 2) not in (PLAIN, DICTIONARY[0]):  # old writers call it so; the values are plain
+            raise UnfitError("encoding of the dictionary")
+        return Page(*known, _number(fields, 1), PLAIN, dictionary=True), end
     raise UnfitError("page of an unknown type")
 
 

@@ -67,8 +67,6 @@ class Layout:
         if not page.values or max(page.size, page.stored) > MOST_PAGE_BYTES or page.offset + page.stored > self.end:
             raise UnfitError("size of a page")
         if page.dictionary:
-            if page.encoding not in (PLAIN, *DICTIONARY):
-                raise UnfitError("encoding of the dictionary")
             return
         if page.encoding not in (PLAIN, BYTE_STREAM_SPLIT, *DICTIONARY):
             raise UnfitError("encoding")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 import zlib
 from typing import Any
 
@@ -17,16 +16,6 @@ Bytes = NDArray[np.uint8]
 
 CODECS = {"UNCOMPRESSED": None, "SNAPPY": "snappy", "ZSTD": "zstd", "GZIP": "gzip", "LZ4": "lz4_raw"}
 """Codecs as footers name them, and as Arrow does."""
-
-_kept = threading.local()
-
-
-def scratch(size: int) -> Bytes:
-    """Memory that a thread keeps: fresh memory would be cleared by the system, page by page."""
-    memory: Bytes | None = getattr(_kept, "memory", None)
-    if memory is None or memory.size < size:
-        memory = _kept.memory = np.empty(size, np.uint8)
-    return memory[:size]
 
 
 def fresh(size: int) -> Bytes:
@@ -51,6 +40,8 @@ def inflate(data: Bytes, size: int, codec: str) -> Bytes:
 
     Arrow's codecs take a larger `size` for room and leave the rest as it was, so the length is looked at here.
     """
+    if size < 1:
+        raise UnfitError("uncompressed size")
     try:
         if codec == "gzip":
             stream = zlib.decompressobj(wbits=31)
