@@ -5,7 +5,8 @@ list has K values, so the levels are known, and it is enough to compare them:
 
     with open(path, "rb") as stream:
         try:
-            chunk = open_chunk(stream.fileno(), metadata, row_group, leaf, classes)
+            footer = open_footer(stream.fileno(), metadata)
+            chunk = open_chunk(stream.fileno(), footer, row_group, leaf, classes)
             for block in chunk.blocks(rows):
                 ...
         except NeedsArrowError as rest:
@@ -15,6 +16,7 @@ A block is right once it is handed out. Whatever does not fit, damaged or only u
 refuse, so open the file there with `page_checksum_verification=True`: a wrong checksum is left to it as well.
 """
 
-from drrej.data.pages.chunk import Chunk, NeedsArrowError, open_chunk
+from drrej.data.pages.chunk import Chunk, NeedsArrowError, open_chunk, open_footer
+from drrej.data.pages.footer import Footer
 
-__all__ = ["Chunk", "NeedsArrowError", "open_chunk"]
+__all__ = ["Chunk", "Footer", "NeedsArrowError", "open_chunk", "open_footer"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import zlib
 from bisect import bisect_right
@@ -11,14 +12,14 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from drrej.data.pages.headers import BYTE_STREAM_SPLIT, DICTIONARY, Page, UnfitError
+from drrej.data.pages.footer import Footer, Layout
+from drrej.data.pages.headers import BYTE_STREAM_SPLIT, DICTIONARY, Page, scan
 from drrej.data.pages.runs import indices
-from drrej.data.pages.scan import Layout, scan
 from drrej.data.pages.storage import Bytes, fresh, inflate, read_into
+from drrej.data.pages.thrift import UnfitError
 
 AnyFloats = NDArray[np.floating[Any]]
 
@@ -32,20 +33,35 @@ class NeedsArrowError(Exception):
         self.reason = reason
 
 
-def open_chunk(file: int, metadata: pq.FileMetaData, row_group: int, leaf: int, classes: int) -> Chunk:
+def open_footer(file: int, metadata: pq.FileMetaData) -> Footer:
+    """The footer of a local file, by its descriptor and Arrow's reading of it; good for all its row groups.
+
+    Raises `NeedsArrowError` where no column of the file can be read here, or it would not pay.
+    """
+    with _left_to_arrow():
+        return Footer.read(file, metadata)
+
+
+def open_chunk(file: int, footer: Footer, row_group: int, leaf: int, classes: int) -> Chunk:
     """The chunk of the column `leaf` (a number among the leaves of the schema) in a row group.
 
-    `file` is a descriptor of a local file. All page headers are read; where they, the type, or the numbers of rows and
-    values do not fit `classes` floats in each row, `NeedsArrowError` is raised.
+    All page headers are read; where they, the type, or the numbers of rows and values do not fit `classes` floats in
+    each row, `NeedsArrowError` is raised.
     """
-    try:
-        layout = Layout.of(metadata, row_group, leaf, classes)
+    with _left_to_arrow():
+        layout = Layout.of(footer, row_group, leaf, classes)
         pages = scan(file, layout)
-    except (UnfitError, pa.ArrowException) as error:
-        raise NeedsArrowError(0, str(error)) from None
     dictionary = pages.pop(0) if pages[0].dictionary else None
-    firsts = np.cumsum([0, *(page.values for page in pages)]).tolist()
+    firsts = itertools.accumulate((page.values for page in pages), initial=0)
     return Chunk(file, layout, tuple(pages), tuple(firsts), dictionary)
+
+
+@contextlib.contextmanager
+def _left_to_arrow() -> Iterator[None]:
+    try:
+        yield
+    except (UnfitError, IndexError) as error:  # bytes are taken one by one; an IndexError says that they end early
+        raise NeedsArrowError(0, str(error)) from None
 
 
 @dataclass(frozen=True)
@@ -56,6 +72,7 @@ class Chunk:
     """
 
     file: int
+    """Its descriptor, which must stay open."""
     layout: Layout
     pages: tuple[Page, ...]
     firsts: tuple[int, ...]

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from drrej.data.pages.headers import UnfitError, varint
+from drrej.data.pages.thrift import UnfitError, varint
 
 _MOST_RUNS = 1 << 14
 _WIDEST_INDEX = 25  # an index and the up to seven bits before it fit 32 bits

@@ -10,12 +10,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from drrej.data.pages.headers import UnfitError, varint
+from drrej.data.pages.thrift import UnfitError, varint
 
 Bytes = NDArray[np.uint8]
-
-CODECS = {"UNCOMPRESSED": None, "SNAPPY": "snappy", "ZSTD": "zstd", "GZIP": "gzip", "LZ4": "lz4_raw"}
-"""Codecs as footers name them, and as Arrow does."""
 
 
 def fresh(size: int) -> Bytes:
