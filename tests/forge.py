@@ -167,7 +167,7 @@ def forge(
         (5, I64, count),
         (6, I64, size),
         (7, I64, size + len(trailer)),
-        (9, I64, offsets[1 if pages[0].dictionary else 0]),
+        (9, I64, offsets[:2][-1] if pages[0].dictionary else offsets[0]),
         *first,
     )
     column = thrift((2, I64, 4), (3, STRUCT, chunk))

@@ -21,6 +21,7 @@ FEWEST_VALUES = 1 << 10
 _SPARE_PAGES = 16  # may be small
 _HEADER_BYTES = (1 << 8, 1 << 16)  # read for a header: at first, and when it is longer
 _DATA_PAGE, _DICTIONARY_PAGE, _DATA_PAGE_V2 = 0, 2, 3
+_PLACES = {_DATA_PAGE: 5, _DICTIONARY_PAGE: 7, _DATA_PAGE_V2: 8}
 
 
 class Page(NamedTuple):
@@ -96,20 +97,19 @@ def parse_page(data: bytes, offset: int) -> tuple[Page, int]:
     kind, stored = number(header, 1), number(header, 3)
     known = (offset + length, stored, number(header, 2), header.get((4, I32)))
     end = offset + length + stored
+    place = _PLACES.get(kind)
+    if place is None or {field for field, _ in header} - {1, 2, 3, 4, place}:  # Arrow would look at other headers, too
+        raise UnfitError("kind of page")
+    fields = substruct(header, place)
     if kind == _DATA_PAGE:
-        fields = substruct(header, 5)
         encodings = (number(fields, 4), number(fields, 3))
         return Page(*known, number(fields, 1), number(fields, 2), level_encodings=encodings), end
     if kind == _DATA_PAGE_V2:
-        fields = substruct(header, 8)
         if number(fields, 2) != 0:
             raise UnfitError("nulls")
         lengths, rows = (number(fields, 6), number(fields, 5)), number(fields, 3)
         page = Page(*known, number(fields, 1), number(fields, 4), level_bytes=lengths, rows=rows)
         return page._replace(compressed=fields.get((7, TRUE), True)), end
-    if kind == _DICTIONARY_PAGE:
-        fields = substruct(header, 7)
-        if number(fields, 2) not in (PLAIN, DICTIONARY[0]):  # old writers call it so; the values are plain
-            raise UnfitError("encoding of the dictionary")
-        return Page(*known, number(fields, 1), PLAIN, dictionary=True), end
-    raise UnfitError("page of an unknown type")
+    if number(fields, 2) not in (PLAIN, DICTIONARY[0]):  # old writers call it so; the values are plain
+        raise UnfitError("encoding of the dictionary")
+    return Page(*known, number(fields, 1), PLAIN, dictionary=True), end

@@ -134,7 +134,7 @@ def _unpack(data: bytes, width: int) -> NDArray[np.uint32]:
     groups = len(data) // width
     padded = data + bytes(3)
     numbers = np.empty((groups, 8), np.uint32)
-    for number in range(8):
+    for number in range(8 if groups else 0):
         byte, bit = divmod(number * width, 8)
         words: NDArray[np.uint32] = np.ndarray((groups,), "<u4", padded, byte, (width,))
         np.bitwise_and(words >> np.uint32(bit), np.uint32((1 << width) - 1), out=numbers[:, number])
