@@ -119,6 +119,7 @@ class Chunk:
 
     def _spans(self, start: int, stop: int) -> Iterator[AnyFloats]:
         """The values of the rows, page by page, up to the page that shows where the last row ends."""
+        self._dictionary  # noqa: B018 - Arrow reads it, and may refuse it, even if no page needs it
         first, last = start * self.layout.classes, stop * self.layout.classes
         number = bisect_right(self.firsts, first) - 1
         while number < len(self.pages) and self.firsts[number] <= last:
@@ -161,7 +162,7 @@ class Chunk:
             places = indices(body.tobytes(), page.values)
             if places.max() >= self._dictionary.size:
                 raise UnfitError("index beyond the dictionary")
-            return self._dictionary.take(places, mode="clip")
+            return self._dictionary.take(places, mode="clip")  # each is there: checked once, not one by one
         if body.size != page.values * dtype.itemsize:
             raise UnfitError("size of the values")
         if page.encoding == BYTE_STREAM_SPLIT:
@@ -170,7 +171,8 @@ class Chunk:
 
     @cached_property
     def _dictionary(self) -> AnyFloats:
-        assert self.dictionary_page is not None
+        if self.dictionary_page is None:
+            return np.empty(0, self.layout.dtype)
         return self._decode(self.dictionary_page, self._bytes(self.dictionary_page)[1])
 
 

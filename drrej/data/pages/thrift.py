@@ -65,8 +65,9 @@ def read_struct(data: bytes, at: int, depth: int = _DEPTH) -> tuple[Fields, int]
 
 def _list(data: bytes, at: int, depth: int) -> tuple[list[int], int]:
     """Where the structs of a list begin, and where it ends."""
-    size, kind = data[at] >> 4, data[at] & 15
-    at += 1
+    size, kind, at = data[at] >> 4, data[at] & 15, at + 1
+    if not depth:
+        raise UnfitError("nesting")
     if size == 15:
         size, at = varint(data, at)
     starts = []
@@ -86,7 +87,7 @@ def _skip(data: bytes, at: int, kind: int, depth: int) -> int:
         length, at = varint(data, at)
         return at + length
     if kind == LIST:
-        return _list(data, at, depth)[1]
+        return _list(data, at, depth - 1)[1]
     if kind != STRUCT or not depth:
         raise UnfitError("kind of field or nesting")
     while head := data[at]:
