@@ -356,7 +356,7 @@ def test_numbers_in_headers_are_bounded():
         read_struct(b"\x19\xf3\xff\xff\xff\xff\x0f" + bytes(100), 0)  # four billion bytes of a list
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [2, 3])
 def test_damaged_pages_never_give_other_numbers(tmp_path, seed):
     verdicts = fuzz_pages.campaign(170, seed, str(tmp_path))
     assert verdicts["equal"] > 20
