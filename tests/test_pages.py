@@ -82,13 +82,15 @@ def test_values_are_those_that_were_written(tmp_path, compression, version, dtyp
     values = numbers(dtype=dtype)
     for name, options in {
         "plain": {"use_dictionary": False},
-        "dictionary": {"dictionary_pagesize_limit": 1 << 14},
+        "dictionary": {"dictionary_pagesize_limit": 1 << 13, "data_page_size": 1 << 13, "write_batch_size": 64},
         "split": {"use_dictionary": False, "use_byte_stream_split": ["logits.list.element"]},
-        "checked": {"write_page_checksum": True, "data_page_size": 1 << 14},
+        "checked": {"use_dictionary": False, "write_page_checksum": True, "data_page_size": 1 << 14},
     }.items():
         path = tmp_path / f"{name}.parquet"
         write(path, lists(values), compression=compression, data_page_version=version, **options)
-        found = read(chunk_of(path))
+        chunk = chunk_of(path)
+        assert (chunk.dictionary_page is not None) == (name == "dictionary")
+        found = read(chunk)
         assert found.dtype == values.dtype
         np.testing.assert_array_equal(found, values, strict=True)
 
@@ -111,7 +113,7 @@ def test_all_kinds_of_lists(tmp_path):
     for column in kinds:
         for nullable in (True, False):
             schema = pa.schema([pa.field("logits", column.type, nullable=nullable)])
-            pq.write_table(pa.table([column], schema=schema), tmp_path / "a.parquet")
+            pq.write_table(pa.table([column], schema=schema), tmp_path / "a.parquet", use_dictionary=False)
             np.testing.assert_array_equal(read(chunk_of(tmp_path / "a.parquet")), values)
 
 
@@ -140,7 +142,9 @@ def test_blocks_have_the_rows_asked_for_and_are_aligned(tmp_path):
 
 def test_parts_are_read_by_threads_at_the_same_time(tmp_path):
     values = numbers(30_000)
-    chunk = chunk_of(write(tmp_path / "a.parquet", lists(values), data_page_size=20_000))
+    options = {"data_page_size": 20_000, "dictionary_pagesize_limit": 20_000, "write_batch_size": 64}
+    chunk = chunk_of(write(tmp_path / "a.parquet", lists(values), **options))
+    assert chunk.dictionary_page is not None
     parts = chunk.split(4)
     assert parts[0][0] == 0
     assert parts[-1][1] == 30_000
@@ -176,6 +180,7 @@ def unfit(column: pa.Array | None = None, classes: int = 10, **options: Any) -> 
         unfit(classes=0),
         unfit(compression="brotli"),
         unfit(row_group_size=10),
+        unfit(lists(np.round(numbers(), 1))),
         unfit(lists(np.ones((ROWS, 10), np.int32))),
         unfit(pa.array(np.ones(ROWS)), classes=1),
         unfit(pa.array([[[1.0] * 5] * 2] * ROWS)),

@@ -162,11 +162,12 @@ class Chunk:
             places = indices(body.tobytes(), page.values)
             if places.max() >= self._dictionary.size:
                 raise UnfitError("index beyond the dictionary")
-            return self._dictionary.take(places, mode="clip")  # each is there: checked once, not one by one
+            memory = fresh(places.size * dtype.itemsize).view(dtype)
+            return self._dictionary.take(places, out=memory, mode="clip")  # none is clipped, as the check said
         if body.size != page.values * dtype.itemsize:
             raise UnfitError("size of the values")
         if page.encoding == BYTE_STREAM_SPLIT:
-            body = body.reshape(dtype.itemsize, -1).T.reshape(-1)
+            body = _interleaved(body.reshape(dtype.itemsize, -1))
         return body.view(dtype)
 
     @cached_property
@@ -182,3 +183,11 @@ def _counted(body: Bytes) -> tuple[Bytes, Bytes]:
     if body.size < end:
         raise UnfitError("length of the levels")
     return body[4:end], body[end:]
+
+
+def _interleaved(parts: Bytes) -> Bytes:
+    """The first byte of each part, then the second of each, ... (stream by stream: `parts.T.ravel()` is 4 x slower)."""
+    memory = fresh(parts.size)
+    for number, part in enumerate(parts):
+        memory[number :: len(parts)] = part
+    return memory

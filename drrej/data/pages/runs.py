@@ -13,10 +13,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from drrej.data.pages.storage import fresh
 from drrej.data.pages.thrift import UnfitError, varint
 
 _MOST_RUNS = 1 << 14
 _WIDEST_INDEX = 25  # an index and the up to seven bits before it fit 32 bits
+_SPARE = 3  # bytes after the last index, as four bytes are read for each
 
 
 class Levels(NamedTuple):
@@ -118,7 +120,7 @@ def indices(data: bytes, count: int) -> NDArray[np.uint32]:
         done, at = done + length, stop
     if done < count or at != len(data):
         raise UnfitError("indices")
-    unpacked = _unpack(b"".join(packed), width)
+    unpacked = _unpack(b"".join([*packed, bytes(_SPARE)]), width)
     if len(packed) == len(runs):
         return unpacked[:count]
     result = np.empty(count, np.uint32)
@@ -130,12 +132,11 @@ def indices(data: bytes, count: int) -> NDArray[np.uint32]:
 
 
 def _unpack(data: bytes, width: int) -> NDArray[np.uint32]:
-    """Numbers of `width` bits, packed in groups of eight, which are `width` bytes each."""
-    groups = len(data) // width
-    padded = data + bytes(3)
-    numbers = np.empty((groups, 8), np.uint32)
+    """Numbers of `width` bits, packed in groups of eight, which are `width` bytes each, before some spare bytes."""
+    groups = (len(data) - _SPARE) // width
+    numbers = fresh(groups * 8 * 4).view(np.uint32).reshape(groups, 8)
     for number in range(8 if groups else 0):
         byte, bit = divmod(number * width, 8)
-        words: NDArray[np.uint32] = np.ndarray((groups,), "<u4", padded, byte, (width,))
+        words: NDArray[np.uint32] = np.ndarray((groups,), "<u4", data, byte, (width,))
         np.bitwise_and(words >> np.uint32(bit), np.uint32((1 << width) - 1), out=numbers[:, number])
     return numbers.reshape(-1)
