@@ -43,6 +43,8 @@ def rows_of_pages(path: str, metadata: pq.FileMetaData, row_group: int, classes:
                 assert rows.flags.c_contiguous
                 blocks.append(rows)
                 row += len(rows)
+            parts = [part for start, stop in chunk.split(3) for part in chunk.blocks(block, start, stop)]
+            assert np.concatenate(parts).tobytes() == np.concatenate(blocks).tobytes()
         except NeedsArrowError as error:
             rest = error.row
     assert row == (metadata.row_group(row_group).num_rows if rest is None else rest)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import forge
 import fuzz_pages
@@ -16,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from drrej.data.pages import Chunk, NeedsArrowError, open_chunk, open_footer
+from drrej.data.pages import Chunk, NeedsArrowError, headers, open_chunk, open_footer
 from drrej.data.pages.runs import Levels, indices
 from drrej.data.pages.thrift import UnfitError, read_struct, varint
 from drrej.data.tiles import tiled_transpose
@@ -252,6 +254,30 @@ def test_a_page_of_impossible_size_needs_no_memory(tmp_path):
         with pytest.raises(NeedsArrowError):
             list(chunk_of(path).blocks(100))
         assert pa.default_memory_pool().max_memory() - before < 1 << 20
+
+
+def test_a_few_bytes_that_say_billions_of_values_need_no_memory(tmp_path):
+    """One run each for levels and indices; rows of one value, so that nothing else has to be there."""
+    count = (1 << 31) - 1
+    words = forge.ForgedPage(b"", b"", np.ones(2, "<f4").tobytes(), 2, dictionary=True)
+    runs = [forge.varint(count << 1) + bytes([level]) for level in (0, 3, 1)]
+    path = forged(tmp_path / "a.parquet", [words, forge.ForgedPage(*runs[:2], b"\1" + runs[2], count, 8)], rows=count)
+    before = pa.default_memory_pool().max_memory()
+    with mock.patch.object(headers, "MOST_INDEXED", 1.0), pytest.raises(NeedsArrowError, match="size"):
+        chunk_of(path, 1)
+    assert pa.default_memory_pool().max_memory() - before < 1 << 20
+
+
+def test_levels_that_almost_repeat_take_no_longer_than_they_are():
+    """Each run is right, but no cycle comes back; the time must not grow with the square of the length."""
+    period = 1 << 12
+    lengths = np.arange(1, 900)
+    levels = (np.arange(8 * lengths.sum()) % period > 0).astype(np.uint8)
+    starts = 8 * np.concatenate([[0], np.cumsum(lengths)])
+    data = b"".join(forge.packed(levels[a:b], 1) for a, b in itertools.pairwise(starts.tolist()))
+    start = time.process_time()
+    Levels(period, 0, 1, 1).check(data, len(levels), 0)
+    assert time.process_time() - start < 5  # seconds; about 0.01
 
 
 def test_many_tiny_pages_are_left_to_arrow(tmp_path):

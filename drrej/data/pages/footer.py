@@ -20,6 +20,7 @@ CODECS = {0: None, 1: "snappy", 2: "gzip", 6: "zstd", 7: "lz4_raw"}
 
 _TAIL = 8
 _MAGIC = b"PAR1"
+_MOST_BYTES = 1 << 22
 _MOST_COLUMNS = 512
 _FEWEST_ROWS = 1 << 10  # of an average row group: smaller ones are not worth the reading of the footer
 _MOST_LEVEL = 7
@@ -40,7 +41,9 @@ class Footer:
         if metadata.num_columns > _MOST_COLUMNS or metadata.num_rows < metadata.num_row_groups * _FEWEST_ROWS:
             raise UnfitError("many columns or small row groups")
         size = metadata.serialized_size
-        data = os.pread(file, size + _TAIL, os.fstat(file).st_size - size - _TAIL)
+        if size > _MOST_BYTES:
+            raise UnfitError("length of the footer")
+        data = os.pread(file, size + _TAIL, max(0, os.fstat(file).st_size - size - _TAIL))
         if data[size:] != size.to_bytes(4, "little") + _MAGIC:
             raise UnfitError("footer")
         fields, _ = read_struct(data, 0)

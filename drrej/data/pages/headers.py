@@ -14,7 +14,7 @@ DICTIONARY = (2, 8)
 """PLAIN_DICTIONARY, of old writers, and RLE_DICTIONARY: the same bytes."""
 
 MOST_PAGE_BYTES = 1 << 27
-"""Larger pages are left to Arrow: a header may claim any size."""
+"""Larger pages are left to Arrow, as a header may claim any size; also as 32-bit numbers, which indices are first."""
 FEWEST_VALUES = 1 << 10
 """Values of an average page; with smaller pages Arrow is not slower."""
 MOST_INDEXED = 0.25
@@ -83,7 +83,7 @@ def _page(file: int, at: int, end: int) -> tuple[Page, int]:
 
 def _check(page: Page, layout: Layout, first: int) -> None:
     """Raise `UnfitError` where the header of the page that begins with value number `first` does not fit."""
-    if not page.values or max(page.size, page.stored) > MOST_PAGE_BYTES:
+    if not page.values or max(page.size, page.stored, page.values * 4) > MOST_PAGE_BYTES:
         raise UnfitError("size of a page")
     if page.encoding not in (PLAIN, BYTE_STREAM_SPLIT, *DICTIONARY):
         raise UnfitError("encoding")

@@ -33,21 +33,20 @@ class Levels(NamedTuple):
     def check(self, data: bytes, count: int, first: int) -> None:
         """Raise `UnfitError` (or IndexError) unless `data` says the `count` levels from position `first` on."""
         at, position, end = 0, first, first + count
-        seen: dict[int, tuple[int, int]] = {}
-        for _ in range(_MOST_RUNS):
+        mark = (at, position)
+        for number in range(_MOST_RUNS):
             if position >= end:
                 break
-            place = position % self.period
-            if place in seen:
-                # The runs since then covered whole periods. Where their bytes come again they say the same again.
-                earlier, then = seen[place]
-                length, levels = at - earlier, position - then
-                most = min((end - position) // levels, (len(data) - at) // length)
-                if times := _repetitions(data, earlier, at, most):
-                    at, position = at + times * length, position + times * levels
-                    seen.clear()
+            if at > mark[0] and (position - mark[1]) % self.period == 0:
+                # The runs since the mark covered whole periods. Where their bytes come again they say the same again.
+                length, levels = at - mark[0], position - mark[1]
+                times = _repetitions(data, mark[0], at, min((end - position) // levels, (len(data) - at) // length))
+                at, position = at + times * length, position + times * levels
+                mark = (at, position)
+                if times:
                     continue
-            seen[place] = (at, position)
+            elif number & (number - 1) == 0:  # a power of two: as the marks grow apart, one sees the whole cycle
+                mark = (at, position)
             at, position = self._run(data, at, position, end)
         if position < end or at != len(data):
             raise UnfitError("levels")
@@ -88,11 +87,14 @@ def _same_bits(data: bytes, expected: bytes, bits: int) -> bool:
 
 
 def _repetitions(data: bytes, earlier: int, at: int, most: int) -> int:
-    """How often, up to `most`, the bytes from `earlier` to `at` come again from `at` on."""
-    length = at - earlier
-    again, original = data[at : at + most * length], data[earlier : earlier + most * length]
+    """How often, up to `most`, the bytes from `earlier` to `at` come again from `at` on; quick if not often."""
+    length, size = at - earlier, 1
+    while size < most and data[at : at + size * length] == data[earlier : earlier + size * length]:
+        size *= 2
+    stop = min(size, most) * length
+    again, original = data[at : at + stop], data[earlier : earlier + stop]
     if again == original:
-        return most
+        return min(size, most)
     differ = np.frombuffer(again, np.uint8) != np.frombuffer(original, np.uint8)
     return int(differ.argmax()) // length
 
