@@ -43,7 +43,7 @@ def open_footer(file: int, metadata: pq.FileMetaData) -> Footer:
 
 
 def open_chunk(file: int, footer: Footer, row_group: int, leaf: int, classes: int) -> Chunk:
-    """The chunk of the column `leaf` (a number among the leaves of the schema) in a row group.
+    """The chunk of the column `leaf` (a number among the leaves of the schema), a list of floats, in a row group.
 
     All page headers are read; where they, the type, or the numbers of rows and values do not fit `classes` floats in
     each row, `NeedsArrowError` is raised.
