@@ -140,8 +140,7 @@ def _plot_captions(report: Report) -> dict[str, str]:
     shaded = "" if report.cutoff is None else " Rows in the shaded part are rejected."
     captions = {
         "curve": f"{chosen}. Upwards is better; the ideal order would accept every right row before any wrong one.",
-        "losses": "Each row's own expected loss."
-        + (" Rows in the shaded part are rejected." if report.cutoff is not None else ""),
+        "losses": f"Each row's own expected loss.{shaded}",
     }
     if report.ece is not None:
         captions["reliability"] = (
