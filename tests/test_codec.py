@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import drrej
 from drrej.documents.schemas import report_schema
 
-OPTIONS = drrej.EvaluateOptions(bootstrap=3, by="prediction", rivals=drrej.Rivals(usual=True), pictures=True)
+OPTIONS = drrej.EvaluateOptions(intervals=True, by="prediction", rivals=drrej.Rivals(usual=True), pictures=True)
 
 
 @pytest.fixture(scope="module")

@@ -140,7 +140,7 @@ def _probabilities(bench: Bench) -> np.ndarray:
 
 def _off_sum(bench: Bench, value: float) -> Sequence[object]:
     scores = _probabilities(bench)
-    scores[[9, 33], 1] += value
+    scores[[9, 33], scores[[9, 33]].argmin(axis=1)] += value
     return [bench.dump(logits=fixed_list(scores)), "--input", "probs"]
 
 
@@ -365,7 +365,7 @@ DUMPS: dict[str, Case] = {
     "negative probabilities": (
         ALL,
         lambda b: _off_sum(b, -1.5),
-        ["bad.parquet", "column 'logits': 2 rows have a negative probability; the first is row 9", "--input probs"],
+        ["bad.parquet", "column 'logits': 2 rows have a negative probability; the first is row 9", "--input logits"],
     ),
     "parts of other types": (("calibrate", "evaluate"), lambda b: _parts_of_other_types(b), ["b1.parquet", "'label'"]),
 }

@@ -13,6 +13,7 @@ import reference
 from conftest import LAYOUTS, load_json, make_model, make_rejector, read_columns, source, write_dump, write_mask
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import ttest_ind
 
 import drrej
 from drrej.data import dump as dump_module
@@ -208,8 +209,9 @@ def check_curve_and_classes(
         assert point["accuracy"] == (pytest.approx(1 - wrong[kept].mean()) if kept.any() else None)
     assert report["ratio"]["mean"] == pytest.approx(rho.mean(), rel=1e-6)
     fitted = np.exp(-val_losses) / np.exp(-val_losses).mean()
-    error = math.sqrt(rho.var() / rho.size + fitted.var() / fitted.size)
-    assert report["ratio"]["std_error"] == pytest.approx(error, rel=1e-5)
+    test = ttest_ind(rho, fitted)  # without drift both have one variance
+    assert report["ratio"]["std_error"] == pytest.approx((rho.mean() - 1) / test.statistic, rel=1e-4)
+    assert report["ratio"]["p_value"] == pytest.approx(test.pvalue, rel=1e-3)
     for row in report["per_class"]:
         mine = labels == row["class"]
         assert row["rows"] == mine.sum()

@@ -137,7 +137,7 @@ def test_bad_rows(name: str) -> None:
     assert read.values.tolist() == [[0.5, 0.25, 0.25], [1 / 3] * 3, [0.0, 1.0, 0.0]]
     (bad,) = read.bad_rows()
     assert bad.rows.tolist() == [1]
-    assert "`input='probs'`" not in bad.remedy
+    assert "`input=probs`" not in bad.remedy
     assert ("logits" in bad.remedy) == (verdict in (Verdict.NEGATIVE, Verdict.ABOVE_ONE))  # others are no logits
 
 

@@ -62,7 +62,16 @@ def test_the_keys_of_the_contract(tree: dict[str, Any]) -> None:
     assert tree["format"] == "drrej-rejector/1"
     assert {"drrej_version", "classes", "input", "columns", "calibration", "ratio", "threshold"} <= set(tree)
     assert set(tree["columns"]) == {"logits", "label"}
-    assert set(tree["calibration"]) == {"method", "temperature", "converged", "rows", "fingerprint", "nll", "ece"}
+    assert set(tree["calibration"]) == {
+        "method",
+        "temperature",
+        "converged",
+        "rows",
+        "fingerprint",
+        "nll",
+        "ece",
+        "brier",
+    }
     assert {
         "alpha", "lambda", "loss", "log_max_ratio", "min_loss", "mean_loss", "max_loss", "normalizer", "rows",
         "fingerprint",

@@ -145,8 +145,8 @@ def test_reading_again_gives_the_same_bytes_as_keeping_rows(
 ) -> None:
     monkeypatch.setattr(step, "SAMPLE_LOGITS", sample)
     kept = drrej.calibrate(source(dump)).to_json()
-    assert drrej.calibrate(source(dump), memory=0).to_json() == kept
-    assert drrej.calibrate(source(dump, jobs=3), memory=0).to_json() == kept
+    assert drrej.calibrate(source(dump), drrej.CalibrateOptions(memory=0)).to_json() == kept
+    assert drrej.calibrate(source(dump, jobs=3), drrej.CalibrateOptions(memory=0)).to_json() == kept
     assert drrej.calibrate(source(dump, jobs=3)).to_json() == kept
 
 
@@ -159,7 +159,7 @@ def test_the_document_does_not_depend_on_blocks(dump: str, monkeypatch: pytest.M
 def test_precision_float64_is_used_and_remembered(tmp_path: Path) -> None:
     logits, labels = make_model(500, 10, seed=8)
     path = write_dump(tmp_path / "d.parquet", logits, labels)
-    rejector = drrej.calibrate(source(path), precision="float64")
+    rejector = drrej.calibrate(source(path), drrej.CalibrateOptions(precision="float64"))
     assert rejector.precision == "float64"
     calibration = rejector.need_calibration()
     assert calibration.nll.before == pytest.approx(reference.nll(logits, labels, 1.0), rel=1e-13)

@@ -50,14 +50,6 @@ class View:
             scaled: Floats = self.beta * (self.label_gaps(labels) if gaps is None else gaps)
         return LabelledRows(self.sums, scaled, self.prediction == labels)
 
-    def runner_up(self) -> Floats:
-        """e^u of the second largest score: its probability relative to the largest."""
-        place = self.classes - 2
-        second = np.partition(self.scores, place, axis=1)[:, place].astype(np.float64)
-        with np.errstate(invalid="ignore", over="ignore", under="ignore"):
-            relative: Floats = np.exp(self.beta * (second - self.largest))
-        return relative
-
     def energy(self) -> Floats:
         """-T log sum exp(scores / T)."""
         energy: Floats = -(self.largest + np.log1p(self.sums.s) / self.beta)

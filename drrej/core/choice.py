@@ -20,7 +20,7 @@ from drrej.core.losses.learned import ErrorModel, error_probability
 from drrej.core.types import Floats
 
 FOLDS = 5
-SIMPLEST_FIRST = ("zero-one", "brier", "log")
+SIMPLEST_FIRST = ("zero-one", "margin", "brier", "log", "logit-margin")
 """The plain losses in the order in which they are preferred."""
 
 STRENGTHS: tuple[float | None, ...] = (None, 300.0, 100.0, 30.0, 10.0, 3.0, 1.0)

@@ -4,8 +4,8 @@ With m the first largest logit of a row, d_j = z_j - z_m and u_j = beta * d_j, e
 
     s = sum e^{u_j},   v = sum u_j e^{u_j},   q = sum e^{2 u_j}      over j != m
 
-(w = sum u_j^2 e^{u_j}, which the curvature of the log-likelihood in beta needs, and t = sum u_j, which the learned
-loss needs).
+(w = sum u_j^2 e^{u_j}, which the curvature of the log-likelihood in beta needs, t = sum u_j, which the learned loss
+needs, and r = max e^{u_j}, the runner-up, which margins need).
 
 Leaving m out keeps the relative error near |u| * eps however sure the model is: `1 - p.max()` would round to 0.
 
@@ -46,6 +46,7 @@ class Need(Flag):
     Q = auto()
     W = auto()
     T = auto()
+    R = auto()
 
     @property
     def letters(self) -> tuple[str, ...]:
@@ -55,13 +56,14 @@ class Need(Flag):
 
 @dataclass(frozen=True)
 class GapSums:
-    """s, v, q, w and t of each row at one beta; all but `s` are None unless they were asked for."""
+    """s, v, q, w, t and r of each row at one beta; all but `s` are None unless they were asked for."""
 
     s: Floats
     v: Floats | None = None
     q: Floats | None = None
     w: Floats | None = None
     t: Floats | None = None
+    r: Floats | None = None
 
     @cached_property
     def log_weight(self) -> Floats:
@@ -205,7 +207,7 @@ def _row_major(
         np.subtract(scores, largest[chunk, None], out=gaps)
         for sums, beta in zip(columns, betas, strict=True):
             _sum_up(
-                {letter: values[chunk] for letter, values in sums.items()}, beta, (gaps, powers, spare), place, total
+                {letter: values[chunk] for letter, values in sums.items()}, beta, (gaps, powers, spare), place, 1, total
             )
     return first, largest
 
@@ -248,7 +250,7 @@ def _class_major(
         total = partial(_add_up, products=products)
         for sums, beta in zip(columns, betas, strict=True):
             _sum_up(
-                {letter: values[chunk] for letter, values in sums.items()}, beta, (gaps, powers, spare), place, total
+                {letter: values[chunk] for letter, values in sums.items()}, beta, (gaps, powers, spare), place, 0, total
             )
     return first, largest
 
@@ -258,9 +260,13 @@ def _sum_up(
     beta: float,
     work: tuple[AnyFloats, AnyFloats, AnyFloats],
     place: NDArray[np.int64],
+    axis: int,
     total: Callable[[AnyFloats, AnyFloats | None, AnyFloats], None],
 ) -> None:
-    """The sums of a chunk at one beta. `place` is where the largest logits are, `total` sums a * b over the classes."""
+    """The sums of a chunk at one beta.
+
+    `place` is where the largest logits are, `axis` that of the classes, `total` sums a * b over it.
+    """
     gaps, powers, spare = work
     scaled = gaps if beta == 1.0 else np.multiply(gaps, gaps.dtype.type(beta), out=spare)
     if "t" in sums:
@@ -268,6 +274,8 @@ def _sum_up(
     np.exp(scaled, out=powers)
     powers.reshape(-1)[place] = 0
     total(powers, None, sums["s"])
+    if "r" in sums:
+        np.maximum.reduce(powers, axis=axis, out=sums["r"])
     if "q" in sums:
         total(powers, powers, sums["q"])
     if "v" in sums:

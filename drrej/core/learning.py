@@ -24,8 +24,12 @@ _TOLERANCE = 1e-8
 
 @dataclass(frozen=True)
 class LearningRows:
-    """Labelled rows as the model sees them: `base` per plain loss, features (feature x row), prediction, outcome."""
+    """Labelled rows as the model sees them: `base` per plain loss, features (feature x row), prediction, outcome.
 
+    `plain` are the plain losses themselves.
+    """
+
+    plain: dict[str, Floats]
     base: dict[str, Floats]
     features: Floats
     prediction: NDArray[np.int64]
@@ -35,8 +39,10 @@ class LearningRows:
     @classmethod
     def of(cls, rows: View, labels: NDArray[np.int64]) -> LearningRows:
         """From the calibrated rows of a block, with the sums of all plain losses and of the features."""
+        plain = {name: loss.expected(rows.sums) for name, loss in PLAIN.items()}
         return cls(
-            {name: base_values(name, rows.sums) for name in PLAIN},
+            plain,
+            {name: base_values(name, rows.sums, values) for name, values in plain.items()},
             np.stack([feature(rows.sums, rows.classes) for feature in FEATURES.values()]),
             rows.prediction,
             rows.prediction != labels,
@@ -51,6 +57,7 @@ class LearningRows:
     def take(self, rows: NDArray[np.intp]) -> LearningRows:
         """Some of the rows, in the given order."""
         return LearningRows(
+            {name: values[rows] for name, values in self.plain.items()},
             {name: values[rows] for name, values in self.base.items()},
             self.features[:, rows],
             self.prediction[rows],
@@ -62,6 +69,7 @@ class LearningRows:
     def join(cls, parts: list[LearningRows]) -> LearningRows:
         """The rows of several blocks."""
         return cls(
+            {name: np.concatenate([part.plain[name] for part in parts]) for name in parts[0].plain},
             {name: np.concatenate([part.base[name] for part in parts]) for name in parts[0].base},
             np.concatenate([part.features for part in parts], axis=1),
             np.concatenate([part.prediction for part in parts]),

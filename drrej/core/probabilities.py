@@ -46,7 +46,7 @@ class Verdict(IntEnum):
     NO_MASS = 5
 
 
-_LOGITS = "if these are logits, say `input='logits'`"
+_LOGITS = "if these are logits, say `input=logits`"
 _TEXTS = {
     Verdict.NOT_FINITE: ("NaN or infinity among the probabilities", "drop or fix these rows"),
     Verdict.NEGATIVE: ("a negative probability", _LOGITS),

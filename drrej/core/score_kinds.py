@@ -31,9 +31,9 @@ REASONS: dict[Kind, str] = {
 }
 BINARY_REASON = "scores lie in [0, 1], as a probability of class 1 does"
 REMEDIES: dict[Kind, str] = {
-    "probabilities": "say `input='probs'`, or `input='logits'` if they are logits all the same",
+    "probabilities": "say `input=probs`, or `input=logits` if they are logits all the same",
     "unit interval": (
-        "say `input='logits'` if they are logits, or `input='probs'` with `normalize=True` if each is a probability "
+        "say `input=logits` if they are logits, or `input=probs` with `normalize=True` if each is a probability "
         "of its own class"
     ),
 }

@@ -88,7 +88,8 @@ class Ratio:
 
     `variance` is that of the ratio on the fitted rows, `loss_quantiles` what `drrej.core.drift` keeps of their losses.
     The document has the loss's name under `loss` and its fields beside the others. `choice` is the table from which
-    `auto` chose the loss.
+    `auto` chose the loss. `drift_quantiles` are those of the plain loss by which drift is looked for, where the loss
+    itself was fitted to these rows.
     """
 
     alpha: float
@@ -103,6 +104,7 @@ class Ratio:
     rows: int
     fingerprint: str
     loss_quantiles: tuple[float, ...]
+    drift_quantiles: tuple[float, ...] | None = None
     choice: tuple[Candidate, ...] | None = None
     bounds: tuple[RatioBound, ...] | None = None
 

@@ -30,6 +30,8 @@ class ScoredRows:
     accepted: Booleans
     rows: Rows
     density: DensityRatio
+    drift: Floats
+    """The loss by which drift is looked for."""
 
     @cached_property
     def ratio(self) -> Floats:
@@ -72,7 +74,8 @@ class Application:
         accepted = self._accepted(block, scored)
         if block.bad.any():
             accepted = accepted & ~block.bad
-        return ScoredRows(scored.prediction, scored.loss, accepted, scored.rows, self.density)
+        drift = self.scoring.drift_values(scored)
+        return ScoredRows(scored.prediction, scored.loss, accepted, scored.rows, self.density, drift)
 
     def _accepted(self, block: Block, scored: ScoredBlock) -> Booleans:
         if self.grouping is None:

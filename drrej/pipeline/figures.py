@@ -4,22 +4,41 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from drrej._version import __version__
-from drrej.core.curves import AUGRC_CONVENTION, AURC_CONVENTION, E_AURC_CONVENTION, Curve
+from drrej.core import curves
+from drrej.core.curves import Curve
+from drrej.core.drift import loss_shift, mean_ratio
+from drrej.core.exact import Total
 from drrej.core.intervals import proportion
 from drrej.core.ratio import DensityRatio
 from drrej.documents.codec import entries
 from drrej.documents.proportions import Accuracy, Coverage, CurvePoint, TauPoint
-from drrej.documents.rejector import Rejector
-from drrej.documents.report import ClassRow, GroupRow, WorstGroup
+from drrej.documents.rejector import Ratio, Rejector
+from drrej.documents.report import ClassRow, Drift, ExpectedAccuracy, GroupRow, MeanRatio, WorstGroup
 
 CURVE_STEPS = 50
-CONVENTIONS = {"aurc": AURC_CONVENTION, "e_aurc": E_AURC_CONVENTION, "augrc": AUGRC_CONVENTION}
+CONVENTIONS = {
+    "aurc": curves.AURC_CONVENTION,
+    "e_aurc": curves.E_AURC_CONVENTION,
+    "augrc": curves.AUGRC_CONVENTION,
+    "standard_e_aurc": curves.STANDARD_E_AURC_CONVENTION,
+    "naurc": curves.NAURC_CONVENTION,
+    "failure_auroc": curves.FAILURE_AUROC_CONVENTION,
+    "fpr_at_95_tpr": curves.FPR_AT_95_TPR_CONVENTION,
+}
+"""What exactly is computed, for figures that others compute in other ways."""
+
+RANKINGS = {
+    "naurc": Curve.naurc,
+    "failure_auroc": Curve.failure_auroc,
+    "fpr_at_95_tpr": Curve.fpr_at_95_tpr,
+}
 
 
 def decision(rejector: Rejector) -> dict[str, Any]:
@@ -45,6 +64,27 @@ def accuracy_figure(errors: int, rows: int) -> Accuracy:
     (0.75, None)
     """
     return Accuracy(**proportion(rows - errors, rows), errors=errors)
+
+
+def expected_accuracy(doubt_accepted: float | None, doubt: float | None) -> ExpectedAccuracy:
+    """From the mean probability of an error of the accepted rows and of all."""
+    value, of_all = (None if mean is None else 1.0 - mean for mean in (doubt_accepted, doubt))
+    return ExpectedAccuracy(value=value, all=of_all)
+
+
+def ratio_figure(total: Total, squares: Total, rows: int, ratio: Ratio) -> MeanRatio:
+    """The mean ratio; no p-value where the loss was fitted to the rows of the ratio, so that its mean need not be 1."""
+    figure = MeanRatio(**mean_ratio(total, squares, rows, ratio.variance, ratio.rows))
+    return figure if ratio.loss.drift_loss is None else replace(figure, p_value=None)
+
+
+def drift_figure(points: Curve, ratio: Ratio) -> Drift:
+    """How far losses have moved since the fit; rejectors of an older version do not keep what a fitted loss needs."""
+    if ratio.loss.drift_loss is None:
+        return Drift(**loss_shift(points, ratio.loss_quantiles, ratio.rows))
+    if ratio.drift_quantiles is None:
+        return Drift(distance=None, p_value=None)
+    return Drift(**loss_shift(points, ratio.drift_quantiles, ratio.rows))
 
 
 def tau_curve(density: DensityRatio, points: Curve) -> tuple[TauPoint, ...]:

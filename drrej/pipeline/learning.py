@@ -33,12 +33,16 @@ _ALL_NEEDS = reduce(or_, (loss.needs for loss in PLAIN.values()), NEEDS)
 
 @dataclass(frozen=True)
 class FittedLoss:
-    """The loss, L' of every row (in no order), and the table it was chosen from if it was."""
+    """The loss, L' of every row (in no order), and the table it was chosen from if it was.
+
+    `drift` is the loss by which drift will be looked for, of every row, where that is another.
+    """
 
     loss: Loss
     values: Floats
     sketch: Sketch
     choice: tuple[Candidate, ...] | None = None
+    drift: Floats | None = None
 
 
 class Chooser(Protocol):
@@ -88,7 +92,9 @@ class Learned:
                 return FittedLoss(PLAIN[name], losses.values, sketch, choice)
         loss = LearnedLoss(learning.model)
         others = _others(source, dump, Scoring(rejector, loss, dump), limit) if sketch.rows > rows.rows else []
-        return FittedLoss(loss, np.concatenate([learning.losses, *others]), sketch, choice)
+        values = np.concatenate([learning.losses, *(learned for learned, _ in others)])
+        drift = np.concatenate([rows.plain[learning.model.base], *(plain for _, plain in others)])
+        return FittedLoss(loss, values, sketch, choice, drift)
 
 
 CHOOSERS: dict[str, Chooser] = {"learned": Learned(), "auto": Learned(auto=True)}
@@ -134,11 +140,12 @@ def _ordered(parts: list[LearningRows], keys: Keys) -> tuple[LearningRows, Keys]
     return rows.take(order), keys[order]
 
 
-def _others(source: Source, dump: Dump, scoring: Scoring, limit: np.uint64) -> list[Floats]:
-    """L' of the rows that were not learned from."""
+def _others(source: Source, dump: Dump, scoring: Scoring, limit: np.uint64) -> list[tuple[Floats, Floats]]:
+    """L' of the rows that were not learned from, and their loss for drift."""
 
-    def of_block(block: Block) -> Floats:
+    def of_block(block: Block) -> tuple[Floats, Floats]:
         scored = scoring(block)
-        return scored.loss[scoring.keys(block, scored) > limit]
+        left = scoring.keys(block, scored) > limit
+        return scored.loss[left], scoring.drift_values(scored)[left]
 
     return list(map_blocks(source, dump, of_block, Pass("fitting", labelled=True)))

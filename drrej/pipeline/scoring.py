@@ -65,6 +65,11 @@ class Scoring:
             return rows
         return self.calibrator.rows(without_rows(logits, block.bad), self.needs, self.precision, self.raw)
 
+    def drift_values(self, scored: ScoredBlock) -> Floats:
+        """The loss by which drift is looked for: L' itself unless that was fitted to rows."""
+        other = self.loss.drift_loss
+        return scored.loss if other is None else other.of(scored.rows.calibrated, {}).loss
+
     def keys(self, block: Block, scored: ScoredBlock) -> Keys:
         """A number for each row that tells it from others, by its content."""
         raw = scored.rows.raw

@@ -50,7 +50,8 @@ class KeyedRows:
 class Tally:
     """Sums and counts of labelled rows; a true sum: blocks may be added in any order.
 
-    Counts are (wrong rejected, right rejected, wrong accepted, right accepted). `cost` is None where rows have none.
+    Counts are (wrong rejected, right rejected, wrong accepted, right accepted). `cost` is None where rows have none;
+    losses are added up where they are probabilities of an error.
     """
 
     uncalibrated: CalibrationTally
@@ -59,6 +60,8 @@ class Tally:
     by_class: NDArray[np.int64]
     ratio: Total
     ratio_squared: Total
+    loss: Total
+    loss_accepted: Total
     by_group: Counter[tuple[str, int]]
     masks: Counter[tuple[str, int]]
     cost: CostTally | None = None
@@ -68,7 +71,7 @@ class Tally:
         """That of no rows, which adds nothing."""
         none = CalibrationTally.empty()
         by_class = np.zeros((classes, 4), np.int64)
-        return cls(none, none, none, by_class, Total(), Total(), Counter(), Counter())
+        return cls(none, none, none, by_class, Total(), Total(), Total(), Total(), Counter(), Counter())
 
     def __add__(self, other: Tally) -> Tally:
         costs = [cost for cost in (self.cost, other.cost) if cost is not None]
@@ -79,6 +82,8 @@ class Tally:
             by_class=self.by_class + other.by_class,
             ratio=self.ratio + other.ratio,
             ratio_squared=self.ratio_squared + other.ratio_squared,
+            loss=self.loss + other.loss,
+            loss_accepted=self.loss_accepted + other.loss_accepted,
             by_group=self.by_group + other.by_group,
             masks=self.masks + other.masks,
             cost=sum(costs[1:], costs[0]) if costs else None,
@@ -97,6 +102,7 @@ class EvaluatedBlock:
 
     tally: Tally
     losses: Split
+    drift: Floats | None
     scores: dict[str, Split]
     keyed: KeyedRows | None
     confused: NDArray[np.int64] | None
@@ -105,13 +111,17 @@ class EvaluatedBlock:
 
 @dataclass(frozen=True)
 class Evaluator:
-    """Evaluates blocks of labelled rows. `application` must bring the gap sums `NEEDS` and those of the rivals."""
+    """Evaluates blocks of labelled rows. `application` must bring the gap sums `NEEDS` and those of the rivals.
+
+    With `leave_out_bad`, rows that the application cannot decide are no part of it.
+    """
 
     application: Application
     rivals: Rivals
     grouping: Grouping | None
     key: str | None
     pictures: bool = False
+    leave_out_bad: bool = False
 
     NEEDS: ClassVar[Need] = Need.Q
 
@@ -128,6 +138,12 @@ class Evaluator:
 
     def __call__(self, block: Block) -> EvaluatedBlock:
         """Evaluate a block."""
+        evaluated = self._evaluated(block)
+        if self.leave_out_bad and block.bad.any():
+            return self._evaluated(block.usable(self.application.columns))
+        return evaluated
+
+    def _evaluated(self, block: Block) -> EvaluatedBlock:
         labels = block.labels
         assert labels is not None
         scored = self.application(block)
@@ -138,14 +154,16 @@ class Evaluator:
             keyed = KeyedRows(block_keys(block, self.key), scored.loss, ~right, scored.accepted)
         return EvaluatedBlock(
             tally=self._tally(block, labels, scored, right),
+            drift=None if scored.drift is scored.loss else scored.drift,
             losses=(scored.loss[np.flatnonzero(right)], scored.loss[np.flatnonzero(~right)]),
-            scores={
-                name: (values[right], values[~right])
-                for name, values in self.rivals.rank(block, scored.rows.calibrated).items()
-            },
+            scores={name: (values[right], values[~right]) for name, values in self._ranked(block, scored).items()},
             keyed=keyed,
             confused=self._confused(labels, scored.prediction, wrong_accepted) if self.pictures else None,
         )
+
+    def _ranked(self, block: Block, scored: ScoredRows) -> dict[str, Floats]:
+        kind = self.application.scoring.intake.kind
+        return self.rivals.rank(block, scored.rows.calibrated, logits=kind == "logits")
 
     def _tally(self, block: Block, labels: Integers, scored: ScoredRows, right: Booleans) -> Tally:
         # calibration is about the likeliest class, whatever the prediction
@@ -155,7 +173,8 @@ class Evaluator:
         cell = scored.accepted * 2 + right
         with np.errstate(over="ignore"):
             squared = np.square(scored.ratio)
-        realised = self.application.scoring.loss.realised(scored.prediction, labels)
+        loss = self.application.scoring.loss
+        realised, fitted = loss.realised(scored.prediction, labels), loss.is_error_probability
         return Tally(
             uncalibrated=uncalibrated,
             all=everything,
@@ -163,6 +182,8 @@ class Evaluator:
             by_class=np.bincount(labels * 4 + cell, minlength=4 * self.classes).reshape(-1, 4),
             ratio=Total.of(scored.ratio),
             ratio_squared=Total.of(squared),
+            loss=Total.of(scored.loss) if fitted else Total(),
+            loss_accepted=Total.of(scored.loss[scored.accepted]) if fitted else Total(),
             by_group=self._by_group(block, scored.prediction, cell),
             masks=_counted(
                 (name, int(number), int(count))

@@ -7,18 +7,17 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from drrej.core.curves import RankedLosses
-from drrej.core.drift import loss_shift, mean_ratio
 from drrej.core.exact import Total
 from drrej.core.losses.plain import zero_one_loss
 from drrej.core.types import Floats
 from drrej.data.dump import Block
 from drrej.documents.pictures import Pictures
 from drrej.documents.rejector import Rejector
-from drrej.documents.report import Drift, ExpectedAccuracy, MeanRatio, Report
+from drrej.documents.report import Report
 from drrej.engines.protocol import Pass
 from drrej.pipeline.application import Application
 from drrej.pipeline.evaluate_options import EvaluateOptions
-from drrej.pipeline.figures import coverage_figure, decision
+from drrej.pipeline.figures import coverage_figure, decision, drift_figure, expected_accuracy, ratio_figure
 from drrej.pipeline.passes import map_blocks
 from drrej.pipeline.pictures import loss_histogram, made_by
 from drrej.pipeline.source import Source
@@ -26,7 +25,7 @@ from drrej.pipeline.source import Source
 
 @dataclass(frozen=True)
 class _Sums:
-    """What is added up over blocks: accepted rows, 1 - max p of all and of accepted rows, ratios and their squares."""
+    """What is added up over blocks: accepted rows, chances of an error (of all, of accepted rows), ratios, squares."""
 
     accepted: int = 0
     doubt: Total = field(default_factory=Total)
@@ -49,10 +48,11 @@ def unlabelled_report(source: Source, rejector: Rejector, options: EvaluateOptio
     dump = source.open(rejector, labelled=False)
     ratio = rejector.need_ratio()
     application = Application(rejector, dump, options.on_unseen_group)
+    fitted = ratio.loss.is_error_probability
 
-    def of_block(block: Block) -> tuple[_Sums, Floats]:
+    def of_block(block: Block) -> tuple[_Sums, Floats, Floats]:
         scored = application(block)
-        doubt = zero_one_loss(scored.rows.calibrated.sums)
+        doubt = scored.loss if fitted else zero_one_loss(scored.rows.calibrated.sums)
         with np.errstate(over="ignore"):
             squared = np.square(scored.ratio)
         sums = _Sums(
@@ -62,31 +62,27 @@ def unlabelled_report(source: Source, rejector: Rejector, options: EvaluateOptio
             Total.of(scored.ratio),
             Total.of(squared),
         )
-        return sums, scored.loss
+        return sums, scored.loss, scored.drift
 
     run = Pass("evaluating", labelled=False, keep=application.columns)
     blocks = list(map_blocks(source, dump, of_block, run))
-    points = RankedLosses.of(np.concatenate([losses for _, losses in blocks]), np.empty(0))
-    merged = sum((sums for sums, _ in blocks), _Sums())
+    points = drift = RankedLosses.of(np.concatenate([losses for _, losses, _ in blocks]), np.empty(0))
+    if ratio.loss.drift_loss is not None:
+        drift = RankedLosses.of(np.concatenate([values for _, _, values in blocks]), np.empty(0))
+    merged = sum((sums for sums, _, _ in blocks), _Sums())
     rows, accepted = points.rows, merged.accepted
     pictures = None
     if options.pictures:
         histogram = loss_histogram(points, labelled=False)
-        pictures = Pictures(losses=histogram, made=made_by(rejector, options.command))
+        pictures = Pictures(losses=histogram, made=made_by(rejector, options.words, options.commands))
     return Report(
         **decision(rejector),
         rows=rows,
         classes=rejector.classes,
         coverage=coverage_figure(accepted, rows),
-        expected_accuracy=ExpectedAccuracy(
-            value=_complement(merged.doubt_accepted.mean(accepted)), all=_complement(merged.doubt.mean(rows))
-        ),
-        ratio=MeanRatio(**mean_ratio(merged.ratio, merged.ratio_squared, rows, ratio.variance, ratio.rows)),
-        drift=Drift(**loss_shift(points, ratio.loss_quantiles, ratio.rows)),
+        expected_accuracy=expected_accuracy(merged.doubt_accepted.mean(accepted), merged.doubt.mean(rows)),
+        ratio=ratio_figure(merged.ratio, merged.ratio_squared, rows, ratio),
+        drift=drift_figure(drift, ratio),
         pictures=pictures,
         gates=(),
     )
-
-
-def _complement(share: float | None) -> float | None:
-    return None if share is None else 1.0 - share

@@ -53,6 +53,16 @@ class Loss(ABC):
         """Raise OptionError unless it can be used for so many classes."""
 
     @property
+    def is_error_probability(self) -> bool:
+        """Whether L' was fitted to be the probability of an error."""
+        return False
+
+    @property
+    def drift_loss(self) -> Loss | None:
+        """The plain loss by which drift is looked for, where that is another: what was fitted to rows knows them."""
+        return None
+
+    @property
     def is_cost(self) -> bool:
         """Whether a row with a label has a realised cost."""
         return False

@@ -76,9 +76,14 @@ FEATURES: dict[str, Callable[[GapSums, int], Floats]] = {
 }
 
 
-def base_values(loss: str, sums: GapSums) -> Floats:
-    """The feature that carries the order of a plain loss: the log-odds of the zero-one loss, ln L' of others."""
-    return _log(sums.s) if loss == "zero-one" else _log(PLAIN[loss].expected(sums))
+def base_values(loss: str, sums: GapSums, losses: Floats | None = None) -> Floats:
+    """The feature that carries the order of a plain loss: the log-odds of the zero-one loss, ln L' of others.
+
+    `losses` are the values of the loss, where they are known.
+    """
+    if loss == "zero-one":
+        return _log(sums.s)
+    return _log(PLAIN[loss].expected(sums) if losses is None else losses)
 
 
 @dataclass(frozen=True)
@@ -141,6 +146,16 @@ class LearnedLoss(Loss):
     def of(self, rows: View, columns: Mapping[str, Floats]) -> Scored:
         """The class of the largest score, and the probability that it is wrong."""
         return Scored(rows.prediction, self.learned.losses(rows.sums, rows.prediction, rows.classes))
+
+    @property
+    def is_error_probability(self) -> bool:
+        """It is."""
+        return True
+
+    @property
+    def drift_loss(self) -> Loss:
+        """Its base, which was not fitted."""
+        return PLAIN[self.learned.base]
 
     def bound(self, classes: int) -> float:
         """A probability is at most 1."""

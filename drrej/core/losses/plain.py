@@ -35,6 +35,19 @@ def brier_loss(sums: GapSums) -> Floats:
     return loss
 
 
+def margin_loss(sums: GapSums) -> Floats:
+    """1 - (p1 - p2), the margin between the two largest probabilities."""
+    assert sums.r is not None
+    loss: Floats = (sums.s + sums.r) / (1.0 + sums.s)
+    return loss
+
+
+def logit_margin_loss(sums: GapSums) -> Floats:
+    """p2 / p1 = e^-(z1 - z2): falls with the margin between the two largest calibrated logits."""
+    assert sums.r is not None
+    return sums.r
+
+
 @dataclass(frozen=True)
 class _Formula:
     """A plain loss: its formula, the sums it needs, its largest value for K classes, and what it is in words."""
@@ -54,6 +67,12 @@ _FORMULAS = {
     ),
     "brier": _Formula(
         brier_loss, Need.Q, lambda k: 1.0 - 1.0 / k, "1 - the sum of the squared calibrated probabilities"
+    ),
+    "margin": _Formula(
+        margin_loss, Need.R, lambda _: 1.0, "1 - the difference of the two largest calibrated probabilities"
+    ),
+    "logit-margin": _Formula(
+        logit_margin_loss, Need.R, lambda _: 1.0, "the second largest calibrated probability divided by the largest"
     ),
 }
 

@@ -1,0 +1,462 @@
+"""Years of nights with known truth, many at once. As a script: the figures for the documentation.
+
+The states of all years are arrays here; `test_monitor.py` checks that they are those of the library. With MAPIE
+installed the script compares with its `RiskMonitoring` too.
+"""
+
+# ruff: noqa: T201 - a script as well
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+
+from drrej.core.monitor import drift, rate
+from drrej.core.monitor.bins import bin_counts, choose_edges
+from drrej.core.monitor.restarts import start_share, unspent
+
+NIGHTS = 365
+ALPHA = 0.05
+RUN_LENGTH = NIGHTS / ALPHA
+LIMIT, LABELS = 0.05, 100
+FIT_ROWS, ROWS = 2000, 200
+NEVER = 10**9
+
+
+@dataclass(frozen=True)
+class Paths:
+    """Logarithms of what a monitor is judged by, each of shape (years, nights)."""
+
+    total: np.ndarray
+    forever: np.ndarray
+    sums: np.ndarray
+
+    def alarms(self, alpha: float = ALPHA, run_length: float = RUN_LENGTH) -> dict[str, np.ndarray]:
+        """The night of each year's first alarm, from 1; NEVER without one."""
+        return {
+            "all": first(self.total >= -math.log(alpha)),
+            "forever": first(self.forever >= -math.log(alpha)),
+            "SR": first(self.sums >= math.log(run_length)),
+        }
+
+
+def first(alarm: np.ndarray) -> np.ndarray:
+    return np.where(alarm.any(axis=1), alarm.argmax(axis=1) + 1, NEVER)
+
+
+def log_sums(logs: np.ndarray) -> np.ndarray:
+    """ln Σ exp over the last axis."""
+    largest = logs.max(axis=-1, keepdims=True)
+    return largest[..., 0] + np.log(np.exp(logs - largest).sum(axis=-1))
+
+
+def run_restarts(factors: Callable[[int], np.ndarray], weights: np.ndarray, nights: int) -> tuple[np.ndarray, ...]:
+    """(forever, sums) of all years; factors(night) has shape (years, alternatives)."""
+    forever, sums = [], []
+    a = s = None
+    for night in range(nights):
+        more, share = factors(night), math.log(start_share(night + 1))
+        a = more + (share if a is None else np.logaddexp(a, share))
+        s = more if s is None else np.logaddexp(s, 0.0) + more
+        forever.append(np.logaddexp(log_sums(a + weights), math.log(unspent(night + 1))))
+        sums.append(log_sums(s + weights))
+    return np.stack(forever, 1), np.stack(sums, 1)
+
+
+# Rates
+
+
+def rate_factors(events: np.ndarray, rows: np.ndarray | int, limit: np.ndarray | float, log_odds: np.ndarray):
+    limit = np.asarray(limit, np.float64)[..., None]
+    return events[..., None] * log_odds - np.asarray(rows)[..., None] * np.log1p(limit * np.expm1(log_odds))
+
+
+def rate_paths(events: np.ndarray, rows: int, limit: float) -> Paths:
+    """All three statistics of the risk for events of shape (years, nights)."""
+    total = [
+        log_sums(rate_factors(sums, rows * (night + 1), limit, rate.LOG_ODDS) + rate.LOG_WEIGHTS)
+        for night, sums in enumerate(np.cumsum(events, axis=1).T)
+    ]
+    return Paths(
+        np.stack(total, 1),
+        *run_restarts(
+            lambda night: rate_factors(events[:, night], rows, limit, rate.LOG_ODDS), rate.LOG_WEIGHTS, events.shape[1]
+        ),
+    )
+
+
+def sequence_misses(events: np.ndarray, rows: int, truth: np.ndarray, alpha: float = ALPHA) -> np.ndarray:
+    """Whether the confidence sequence ever leaves out the average truth so far; truth of shape (years, nights)."""
+    missed = np.zeros(events.shape[0], bool)
+    sums, average = np.cumsum(events, axis=1), np.cumsum(truth, axis=1) / np.arange(1, truth.shape[1] + 1)
+    for night in range(events.shape[1]):
+        logs = rate_factors(sums[:, night], rows * (night + 1), average[:, night], rate.BOTH_LOG_ODDS)
+        missed |= log_sums(logs + rate.BOTH_LOG_WEIGHTS) >= -math.log(alpha)
+    return missed
+
+
+def varying(years: int, nights: int, limit: float, rng: np.random.Generator) -> np.ndarray:
+    """Risks that go up and down by the week and wander by the year, at most twice the limit."""
+    week = 0.5 * np.sin(2 * np.pi * np.arange(nights) / 7)
+    wander = 0.5 * np.sin(np.cumsum(rng.normal(0, 0.15, (years, nights)), axis=1))
+    return limit * (1 + week + wander)
+
+
+def fixed_sample(multiple: float, rows: int = LABELS, limit: float = LIMIT, alpha: float = ALPHA) -> int:
+    """Nights after which one exact binomial test, told when to look, sees the change half of the time."""
+    for nights in range(1, 10000):
+        least = stats.binom.isf(alpha, nights * rows, limit) + 1
+        if stats.binom.sf(least - 1, nights * rows, limit * multiple) >= 0.5:
+            return nights
+    raise ValueError(multiple)
+
+
+def changed(years: int, quiet: int, multiple: float, rng: np.random.Generator, before: float = 1.0) -> np.ndarray:
+    """Errors a night: `quiet` nights at `before` times the limit, then a year at a multiple of it."""
+    truth = LIMIT * np.concatenate([np.full(quiet, before), np.full(NIGHTS, multiple)])
+    return rng.binomial(LABELS, truth, (years, truth.size))
+
+
+def delays(alarms: np.ndarray, quiet: int) -> np.ndarray:
+    """Nights from the change to the alarm, of the years without one before."""
+    late = alarms[alarms > quiet]
+    return np.where(late == NEVER, np.inf, late - quiet)
+
+
+# Drift
+
+
+def fisher_tails(k: np.ndarray, l: np.ndarray, a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:  # noqa: E741
+    """As `drift.fisher_tails`, for arrays, by going up and down from k term by term."""
+
+    def beyond(k, l, a, b):  # noqa: E741
+        """Σ_{x > k} P(H = x) / P(H = k)."""
+        total, term, x = np.zeros(k.shape), np.ones(k.shape), 0
+        with np.errstate(over="ignore", invalid="ignore"):
+            while True:
+                # from x to x + 1 more: one of l and a less, one of k and b more
+                term = term * ((a - x) / (k + x + 1.0)) * ((l - x) / (b + x + 1.0))
+                total = total + term
+                x += 1
+                if not (term > 1e-17 * total).any():
+                    return np.where(np.isnan(total), np.inf, total)
+
+    up, down = beyond(k, l, a, b), beyond(l, k, b, a)
+    with np.errstate(invalid="ignore"):
+        share = np.where(np.isinf(down), 0.0, (1.0 + up) / (1.0 + up + down))
+        other = np.where(np.isinf(up), 0.0, (1.0 + down) / (1.0 + up + down))
+    empty = (k + l == 0) | (a + b == 0)
+    return np.where(empty | np.isinf(up), 1.0, share), np.where(empty | np.isinf(down), 1.0, other)
+
+
+def drift_paths(pool: np.ndarray, draw: Callable[[int], np.ndarray], nights: int) -> Paths:
+    """pool and draw(night): bin counts of shape (years, bins); each night has as many rows in every year."""
+    bins, first_rows = pool.shape[1], int(pool[0].sum())
+    tree, weights = drift.nodes(bins), drift.log_weights(bins).ravel()
+    product, against_first = np.zeros((pool.shape[0], weights.size)), []
+
+    def factors(night: int) -> np.ndarray:
+        nonlocal pool, product
+        new = draw(night)
+
+        def counts(what: np.ndarray, side: int) -> np.ndarray:
+            spans = [(node.first, node.middle) if side == 0 else (node.middle, node.end) for node in tree]
+            return np.stack([what[:, first:end].sum(axis=1) for first, end in spans], 1).astype(np.float64)
+
+        tails = np.stack(fisher_tails(counts(new, 0), counts(new, 1), counts(pool, 0), counts(pool, 1)), -1)
+        rows, before = int(new[0].sum()), int(pool[0].sum())
+        scale = math.sqrt(rows / (rows + before) * before)
+        product = product + drift.log_factors(tails, scale * first_rows / before).reshape(product.shape)
+        against_first.append(log_sums(product + weights))
+        pool = pool + new
+        return drift.log_factors(tails, scale).reshape(product.shape)
+
+    forever, sums = run_restarts(factors, weights, nights)
+    return Paths(np.stack(against_first, 1), forever, sums)
+
+
+LOSS = stats.gamma(0.4, scale=0.5)
+
+
+def drift_world(kind: str, years: int, rng: np.random.Generator) -> tuple[np.ndarray, Callable[[float], np.ndarray]]:
+    """(the first batch's bin counts, the chances of the bins as a function of what the losses are multiplied with).
+
+    `fresh`: the edges come from other rows. `fit`: from those of the first batch. `tied`: so too, and losses have 40
+    values only; years with fewer bins get empty ones.
+    """
+    pools, edges = [], []
+    for _ in range(years):
+        losses = np.sort(LOSS.rvs(FIT_ROWS, random_state=rng))
+        losses = np.floor(losses * 20) / 20 if kind == "tied" else losses
+        edge = choose_edges(losses)
+        if kind == "fresh":
+            losses = LOSS.rvs(FIT_ROWS, random_state=rng)
+        short = 15 - len(edge)
+        pools.append(bin_counts(losses, edge) + (0,) * short)
+        edges.append(edge + (np.inf,) * short)
+    cut = np.array(edges)
+
+    def chances(scale: float) -> np.ndarray:
+        below = LOSS.cdf(cut / scale)  # for `tied`, edges are multiples of 1/20 and so are the values, from below
+        return np.diff(below, prepend=0.0, append=1.0, axis=1)
+
+    return np.array(pools), chances
+
+
+@dataclass(frozen=True)
+class Stream:
+    """`quiet` nights as the fit's, then with all losses multiplied."""
+
+    kind: str
+    quiet: int = NIGHTS
+    scale: float = 1.0
+    nights: int = NIGHTS
+    rows: int = ROWS
+
+    def paths(self, years: int, rng: np.random.Generator) -> Paths:
+        pool, chances = drift_world(self.kind, years, rng)
+        before, after = chances(1.0), chances(self.scale)
+        return drift_paths(
+            pool, lambda night: rng.multinomial(self.rows, before if night < self.quiet else after), self.nights
+        )
+
+
+def fixed_drift(scale: float, before: int, rng: np.random.Generator, trials: int = 400) -> int:
+    """Nights after which one rank-sum test against `before` rows, told when to look, sees it half of the time."""
+    edges = LOSS.ppf(np.arange(1, 100) / 100)
+    fit = rng.multinomial(before, np.full(100, 0.01), trials)
+    new = np.zeros((trials, 100), np.int64)
+    for nights in range(1, 2000):
+        new = new + rng.multinomial(ROWS, np.diff(LOSS.cdf(edges / scale), prepend=0.0, append=1.0), trials)
+        if np.mean(2 * stats.norm.sf(np.abs(rank_sum_score(new, fit))) <= ALPHA) >= 0.5:
+            return nights
+    return NEVER
+
+
+def rank_sum_score(new: np.ndarray, old: np.ndarray) -> np.ndarray:
+    """The standardised sum of mid-ranks of new rows among all, from counts of shape (trials, bins)."""
+    both = new + old
+    rank = np.cumsum(both, axis=1) - both / 2.0
+    n, total = new.sum(axis=1), both.sum(axis=1)
+    mean = total / 2.0
+    spread = (both * (rank - mean[:, None]) ** 2).sum(axis=1) / (total - 1)
+    return ((new * rank).sum(axis=1) - n * mean) / np.sqrt(n * (total - n) / total * spread)
+
+
+# As a script
+
+
+def share(alarm: np.ndarray) -> str:
+    mean = float(np.mean(alarm))
+    return f"{mean:.4f} ± {math.sqrt(mean * (1 - mean) / alarm.size):.4f}"
+
+
+def median(values: np.ndarray) -> str:
+    return "-" if not values.size else f"{np.median(values):.0f}"
+
+
+def false_alarms(years: int) -> None:
+    rng = np.random.default_rng(1)
+    print(f"\n{years} years of {NIGHTS} nights, truth at the limit; share with any false alarm, alpha {ALPHA}")
+    for limit, labels in ((LIMIT, LABELS), (0.01, 1000), (0.02, 20)):
+        for name, night in rate_paths(rng.binomial(labels, limit, (years, NIGHTS)), labels, limit).alarms().items():
+            print(f"  risk {limit} {labels:5} labels a night, {name:9} {share(night < NEVER)}", flush=True)
+    events = rng.binomial(LABELS, LIMIT, (years, NIGHTS))
+    for name, alarm in nightly_tests(events).items():
+        print(f"  (not valid) {name:30} {share(alarm)}")
+    truth = np.full((years, NIGHTS), LIMIT)
+    print(f"  confidence sequence, risk {LIMIT}          {share(sequence_misses(events, LABELS, truth))}")
+    truth = varying(years, NIGHTS, LIMIT, rng)
+    events = rng.binomial(LABELS, truth)
+    print(f"  confidence sequence, risk varies nightly {share(sequence_misses(events, LABELS, truth))}")
+    truth = np.full((years, NIGHTS), 0.8)
+    events = rng.binomial(ROWS, truth)
+    print(f"  confidence sequence, coverage 0.8        {share(sequence_misses(events, ROWS, truth))}", flush=True)
+
+
+def nightly_tests(events: np.ndarray) -> dict[str, np.ndarray]:
+    """What happens without care: an exact test of each night, and of all nights so far, at every look."""
+    nights = np.arange(1, events.shape[1] + 1)
+    return {
+        "an exact test a night": (stats.binom.sf(events - 1, LABELS, LIMIT) <= ALPHA).any(axis=1),
+        "an exact test of all so far": (
+            stats.binom.sf(np.cumsum(events, axis=1) - 1, LABELS * nights, LIMIT) <= ALPHA
+        ).any(axis=1),
+    }
+
+
+def drift_false_alarms(years: int) -> None:
+    for kind, rows, count in (
+        ("fresh", ROWS, years),
+        ("fit", ROWS, years),
+        ("tied", ROWS, years),
+        ("fit", 4000, years // 4),
+    ):
+        paths = Stream(kind, rows=rows).paths(count, np.random.default_rng(2))
+        for name, night in paths.alarms().items():
+            print(
+                f"  drift, bins {kind:5}, {rows:4} rows a night, {count} years, {name:8} {share(night < NEVER)}",
+                flush=True,
+            )
+
+
+def rate_delays(years: int) -> None:
+    print(f"\nmedian delay in nights of {LABELS} labels; limit {LIMIT}, alpha {ALPHA}, run length {RUN_LENGTH:.0f}")
+    for quiet, before in ((0, 1.0), (182, 1.0), (365, 0.5)):
+        for multiple in (1.5, 2.0, 3.0):
+            events = changed(years, quiet, multiple, np.random.default_rng([3, quiet]), before)
+            found = {name: delays(night, quiet) for name, night in rate_paths(events, LABELS, LIMIT).alarms().items()}
+            text = ", ".join(f"{name} {median(late)}" for name, late in found.items())
+            print(
+                f"  {quiet:3} nights at {before} x the limit, then {multiple} x: {text}; "
+                f"fixed sample {fixed_sample(multiple)}",
+                flush=True,
+            )
+
+
+def drift_delays(years: int) -> None:
+    years = max(years // 10, 20)
+    print(f"\nmedian delay in nights of {ROWS} rows, first batch {FIT_ROWS}; losses multiplied")
+    for quiet in (0, 182):
+        for scale in (1.1, 1.25, 1.5, 2.0):
+            paths = Stream("fit", quiet, scale, quiet + 183).paths(years, np.random.default_rng([4, quiet]))
+            text = ", ".join(f"{name} {median(delays(night, quiet))}" for name, night in paths.alarms().items())
+            fixed = fixed_drift(scale, FIT_ROWS + quiet * ROWS, np.random.default_rng(5))
+            late = "-" if fixed == NEVER else fixed
+            print(f"  {quiet:3} quiet nights, then x {scale}: {text}; fixed sample {late}", flush=True)
+
+
+def run_lengths(years: int) -> None:
+    years = max(years // 2, 20)
+    print("\naverage run length of the Shiryaev-Roberts sums, truth at the limit (runs are cut, so it is more)")
+    rng = np.random.default_rng(6)
+    for goal in (50, 200, 500):
+        nights = 6 * goal
+        paths = rate_paths(rng.binomial(LABELS, LIMIT, (years, nights)), LABELS, LIMIT)
+        night = np.minimum(paths.alarms(run_length=goal)["SR"], nights)
+        print(f"  risk,  goal {goal:3}: {mean_error(night)}, cut at {nights}", flush=True)
+    for goal in (50, 200):
+        nights = 6 * goal
+        paths = Stream("fit", nights, nights=nights).paths(max(years // 8, 20), rng)
+        night = np.minimum(paths.alarms(run_length=goal)["SR"], nights)
+        print(f"  drift, goal {goal:3}: {mean_error(night)}, cut at {nights}", flush=True)
+
+
+def mean_error(values: np.ndarray) -> str:
+    return f"{values.mean():.0f} ± {values.std() / math.sqrt(values.size):.0f}"
+
+
+def widths(_years: int) -> None:
+    print("\nconfidence sequences at 95 %: width against Clopper-Pearson's (one look), and a beta(1/2, 1/2) mixture's")
+    for chance in (0.01, 0.05, 0.8):
+        for rows in (100, 1000, 10**4, 10**6, 10**8, 10**10):
+            events = round(chance * rows)
+            low, high = rate.confidence_sequence(rate.Tally(events, rows), ALPHA)
+            one = stats.beta.ppf(1 - ALPHA / 2, events + 1, rows - events) - stats.beta.ppf(
+                ALPHA / 2, events, rows - events + 1
+            )
+            mixture = beta_mixture_width(events, rows)
+            print(f"  rate {chance}, {rows:11} rows: {(high - low) / one:.2f}, {(high - low) / mixture:.2f}")
+
+
+def beta_mixture_width(events: int, rows: int) -> float:
+    """Of the interval of all m with B(1/2 + S, 1/2 + n - S) / B(1/2, 1/2) < m^S (1 - m)^(n - S) / alpha."""
+    import mpmath
+    from scipy.optimize import brentq
+
+    a = mpmath.mpf(1) / 2
+    with mpmath.workdps(40):
+        log_beta = mpmath.loggamma(a + events) + mpmath.loggamma(a + rows - events) - mpmath.loggamma(rows + 1)
+        top = log_beta - mpmath.log(mpmath.pi)
+        found = mpmath.mpf(events) / rows
+        peak = float(top - events * mpmath.log(found) - (rows - events) * mpmath.log(1 - found) + mpmath.log(ALPHA))
+
+    def excess(m: float) -> float:
+        x = m / (events / rows)
+        y = (1 - m) / (1 - events / rows)
+        return peak - events * math.log(x) - (rows - events) * math.log(y)
+
+    return brentq(excess, events / rows, 1 - 1e-15) - brentq(excess, 1e-15, events / rows)
+
+
+def mapie(years: int) -> None:
+    """The same streams through MAPIE's bound, whose boundary is a function of one number and is tabled here."""
+    try:
+        from mapie.exchangeability_testing.bounds import GammaExponentialMixtureBound
+    except ImportError:
+        print("\nMAPIE is not installed")
+        return
+    print(f"\nMAPIE's RiskMonitoring on the same streams of {LABELS} labels a night, threshold {LIMIT}")
+    for level in (ALPHA, 4 * ALPHA):  # it halves its level for the reference and again for the side
+        bound = GammaExponentialMixtureBound(v_opt=1, c=1, alpha_opt=level / 4)
+        grid = np.concatenate([np.arange(0, 50, 0.05), np.arange(50, 6000, 5.0)])
+        table = (grid, np.array([bound(v=float(v), alpha=level / 4) for v in grid]))
+        for quiet, multiple, nights in ((NIGHTS, 1.0, 0), (0, 1.5, 200), (0, 2.0, 60), (0, 3.0, 30), (182, 2.0, 183)):
+            rng = np.random.default_rng([7, quiet, int(10 * multiple)])
+            truth = LIMIT * np.concatenate([np.ones(quiet), np.full(nights, multiple)])[:, None]
+            theirs, ours = [], []
+            for year in range(years):
+                wrong = (rng.random((truth.size, LABELS)) < truth).astype(float)
+                theirs.append(mapie_alarm(wrong, table))
+                ours.append(wrong.sum(axis=1))
+                if year < 2 and not quiet:
+                    assert theirs[-1] == mapie_itself(wrong, level)
+            found = {"MAPIE": np.array(theirs)} | rate_paths(np.array(ours, np.int64), LABELS, LIMIT).alarms()
+            if nights:
+                what = f"{quiet} nights at the limit, then {multiple} x"
+                text = ", ".join(f"{name} {median(delays(n, quiet))}" for name, n in found.items())
+            else:
+                what = "false alarms in a year"
+                text = ", ".join(f"{name} {share(n < NEVER)}" for name, n in found.items())
+            print(f"  its level {level:.2f}: {what}: {text}", flush=True)
+
+
+def mapie_alarm(wrong: np.ndarray, table: tuple[np.ndarray, np.ndarray]) -> int:
+    """The first night at whose end its lower bound is above the limit; errors of shape (nights, rows)."""
+    rows = np.arange(1, wrong.size + 1)
+    mean = np.cumsum(wrong) / rows
+    spread = np.cumsum((wrong.ravel() - np.concatenate([[0.5], mean[:-1]])) ** 2)
+    lower = np.maximum.accumulate(mean - np.interp(spread, *table) / rows)
+    return int(first(lower.reshape(wrong.shape)[None, :, -1] > LIMIT)[0])
+
+
+def mapie_itself(wrong: np.ndarray, level: float) -> int:
+    """The night of the alarm when its own class is fed night by night."""
+    from mapie.exchangeability_testing import RiskMonitoring
+
+    monitor = RiskMonitoring(risk="accuracy", test_level=level, threshold=LIMIT, warn=False)
+    for night, errors in enumerate(wrong, 1):
+        monitor.update(np.ones(errors.size, int), 1 - errors.astype(int))
+        if monitor.harmful_shift_detected:
+            return night
+    return NEVER
+
+
+PARTS = {
+    "false": false_alarms,
+    "drift": drift_false_alarms,
+    "delays": rate_delays,
+    "drift-delays": drift_delays,
+    "lengths": run_lengths,
+    "widths": widths,
+    "mapie": mapie,
+}
+
+
+def main(years: int, *parts: str) -> None:
+    """Print the tables named, or all of them."""
+    for part in parts or PARTS:
+        started = time.perf_counter()
+        PARTS[part](years)
+        print(f"  ({part}: {time.perf_counter() - started:.0f} s)", flush=True)
+
+
+if __name__ == "__main__":
+    import sys
+
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 2000, *sys.argv[2:])
