@@ -154,18 +154,26 @@ class Reset:
 
 @dataclass(frozen=True, kw_only=True)
 class Drift:
-    """The drift of the losses: edges of the bins, rows of the fit that the pool began with, and the monitor itself."""
+    """The drift of the losses: edges of the bins, rows of the fit that the pool began with, and the monitor itself.
+
+    `new` are the rows of the last night in each bin.
+    """
 
     edges: tuple[float, ...]
     fit_rows: Count
     losses: LossDrift
+    new: Counted
 
     def __post_init__(self) -> None:
         patterns = int(log_weights(len(self.losses.pool)).size) if len(self.losses.pool) > 1 else 0
         restarts = self.losses.restarts
         looks = restarts.looks > 0
-        if len(self.losses.pool) != len(self.edges) + 1 or list(self.edges) != sorted(set(self.edges)):
+        if not len(self.losses.pool) == len(self.new) == len(self.edges) + 1 or list(self.edges) != sorted(
+            set(self.edges)
+        ):
             raise ValueError("the edges do not go with the pool")
+        if [new for new, all in zip(self.new, self.losses.pool, strict=False) if 0 <= new <= all] != [*self.new]:
+            raise ValueError("the last night is not in the pool")
         if {len(self.losses.against_first), len(restarts.forever), len(restarts.sums)} != {patterns if looks else 0}:
             raise ValueError("the evidence does not go with the pool")
 

@@ -156,7 +156,8 @@ def _with_night(
     if coverage is not None:
         coverage = coverage.update(Tally(night.rows - night.accepted, night.rows))
     if drift is not None:
-        drift = replace(drift, losses=drift.losses.update(night.bins.tolist()))
+        bins = tuple(night.bins.tolist())
+        drift = replace(drift, losses=drift.losses.update(bins), new=bins)
     nights, folded = _kept(started)
     record = Night(
         name=name,
@@ -201,7 +202,7 @@ class _Draft:
             if value >= self.parts["settings"].bar and name not in alarms:
                 alarms[name] = Alarm(monitor=name, night=last.name, log_e=value, late=late)
         if late is None:
-            last = replace(last, log_e={**evidence})
+            last = replace(last, log_e={str(name): value for name, value in evidence.items()})
         return MonitorState(**{**self.parts, "alarms": tuple(alarms.values()), "nights": (*nights, last)})
 
 
@@ -218,7 +219,7 @@ def _start_drift(rejector: Rejector) -> Drift:
     quantiles = ratio.loss_quantiles if ratio.drift_quantiles is None else ratio.drift_quantiles
     edges, counts = stored_bins(quantiles, fit_drift.ranks(len(quantiles), ratio.rows), ratio.rows)
     losses = LossDrift.start([0] * (len(edges) + 1) if counts is None else counts)
-    return Drift(edges=edges, fit_rows=losses.first_rows, losses=losses)
+    return Drift(edges=edges, fit_rows=losses.first_rows, losses=losses, new=(0,) * (len(edges) + 1))
 
 
 def _rates(started: MonitorState | None, settings: Settings) -> tuple[RateMonitor | None, RateMonitor | None]:

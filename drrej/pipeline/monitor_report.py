@@ -108,17 +108,20 @@ def _history(state: MonitorState) -> History:
 # What moved
 
 
+_Compared = tuple[str, Sequence[str], list[Tally], list[Tally]]
+"""What is compared, the names of its parts, and the shares of the last night and of those before."""
+
+
 def _moved(state: MonitorState) -> tuple[tuple[MovedPart, ...], int]:
     """The parts that surely differ between the last night and those before it, largest first; and how many there are.
 
     The tables of look t share alpha · `start_share(t)`, so that all tables of all nights hold together.
     """
-    tables: list[tuple[str, Sequence[str], list[Tally], list[Tally]]] = []
-    for what, parts in (("prediction", state.by_prediction), (state.settings.by or "group", state.by_group)):
-        if parts is not None:
-            tables += _tables(what, parts)
-    if state.looks < 2 or not tables:
+    if state.looks < 2:
         return (), 0
+    tables = [*_coverage(state), *_losses(state)]
+    for what, parts in (("prediction", state.by_prediction), (state.settings.by or "group", state.by_group)):
+        tables += [] if parts is None else _tables(what, parts)
     delta = state.settings.alpha * start_share(state.looks - 1) / len(tables)
     found = [
         MovedPart(
@@ -138,7 +141,27 @@ def _moved(state: MonitorState) -> tuple[tuple[MovedPart, ...], int]:
     return tuple(found[:MOST_MOVES]), sum(len(names) for _, names, _, _ in tables)
 
 
-def _tables(what: str, parts: Parts) -> list[tuple[str, Sequence[str], list[Tally], list[Tally]]]:
+def _coverage(state: MonitorState) -> list[_Compared]:
+    last, all_nights = state.nights[-1], state.accepted
+    old = Tally(all_nights.events - last.accepted, all_nights.rows - last.rows)
+    return [("coverage", ["all rows"], [Tally(last.accepted, last.rows)], [old])]
+
+
+def _losses(state: MonitorState) -> list[_Compared]:
+    """The share of the rows in each bin of the losses; the rows of the fit are among those before."""
+    if state.drift is None:
+        return []
+    new, pool, edges = state.drift.new, state.drift.losses.pool, state.drift.edges
+    ends = [f"{edge:.4g}" for edge in edges]
+    names = [" to ".join(filter(None, pair)) for pair in zip(["", *ends], [*ends, ""], strict=True)]
+    if ends:
+        names[0], names[-1] = f"below {ends[0]}", f"{ends[-1]} or more"
+    rows, before = sum(new), sum(pool) - sum(new)
+    old = [Tally(all_rows - n, before) for n, all_rows in zip(new, pool, strict=True)]
+    return [("share of rows by loss", names, [Tally(n, rows) for n in new], old)]
+
+
+def _tables(what: str, parts: Parts) -> list[_Compared]:
     """The share of each part among all rows, and its coverage: of the last night, and of those before."""
     columns = (parts.new_rows, parts.new_accepted), (parts.old_rows, parts.old_accepted)
     shares = [[Tally(n, sum(rows)) for n in rows] for rows, _ in columns]
