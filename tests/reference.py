@@ -27,6 +27,8 @@ def mp_losses(row: Sequence[float], beta: float) -> dict[str, mp.mpf]:
             "zero-one": rest,
             "log": -mp.log1p(-rest) * largest - mp.fsum(x * mp.log(x) for x in p if x),
             "brier": rest * (2 - rest) - mp.fsum(x * x for x in p),
+            "margin": rest + max(p, default=mp.mpf(0)),
+            "logit-margin": max(p, default=mp.mpf(0)) / largest,
         }
 
 

@@ -165,7 +165,7 @@ def test_what_is_declared_is_what_the_catalogue_says(
 
 def test_exact_intervals_are_there_without_being_asked_for(world: dict[str, Any]) -> None:
     """Of every metric that has an interval by the catalogue, the report has its ends, exactly when it says so."""
-    report, options, rejector = made(world, {"by", "baseline"})
+    _, options, rejector = made(world, {"by", "baseline"})
     known = {metric.name: metric for metric in catalogue(options.conditions(rejector))}
     for name, metric in known.items():
         if name.endswith(".value"):

@@ -143,8 +143,7 @@ def test_what_is_read_follows_the_schema(report: drrej.Report, data: st.DataObje
     valid = jsonschema.Draft202012Validator(report_schema()).is_valid(tree)
     try:
         drrej.Report.from_json(json.dumps(tree))
-    except drrej.ReportError as error:
-        assert "\n" not in str(error)
+    except drrej.ReportError:
         return
     assert valid
 

@@ -152,7 +152,7 @@ def test_formats_by_ending_and_on_stdout(rejector_file, tmp_path):
         (["--score-order", "low"], 2, "goes with --score"),
         (["--rejected", "nothing"], 2, "no column 'nothing'"),
         (["--baseline-dump", TEST], 2, "needs --join-on"),
-        (["--baseline-dump", TEST, "--join-on", "id", "--gate", "difference.augrc.upper <= 0"], 0, ""),
+        (["--baseline-dump", TEST, "--join-on", "id", "--gate", "difference.augrc.upper <= 0.002"], 0, ""),
         (["--baseline", VAL], 2, "not a JSON document"),
     ],
 )

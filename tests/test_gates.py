@@ -160,7 +160,7 @@ def test_a_metric_of_another_report_says_what_it_takes(metric: str, needs: str) 
 
 
 def test_points_are_no_metrics_of_a_regression() -> None:
-    with pytest.raises(GateError, match="no metric 'accuracy@coverage=0.9'"):
+    with pytest.raises(GateError, match=r"no metric 'accuracy@coverage=0\.9'"):
         check_gate(Gate.parse("accuracy@coverage=0.9 > 0"), list(When), RegressionReport)
 
 

@@ -13,7 +13,15 @@ from scipy.optimize import minimize
 
 import drrej
 from drrej.core.calibrators import Temperature
-from drrej.core.choice import FOLDS, Trial, augrc_trial, difference_error, folds_of, simplest_of_the_best
+from drrej.core.choice import (
+    FOLDS,
+    SIMPLEST_FIRST,
+    Trial,
+    augrc_trial,
+    difference_error,
+    folds_of,
+    simplest_of_the_best,
+)
 from drrej.core.curves import RiskCoverage
 from drrej.core.kernels import Need, block_sums
 from drrej.core.learning import Learner, LearningRows, predict
@@ -32,7 +40,7 @@ def biased_model(rows: int, classes: int, seed: int) -> tuple[np.ndarray, np.nda
 
 
 def learning_rows(logits: np.ndarray, labels: np.ndarray, temperature: float = 2.0) -> LearningRows:
-    rows = Temperature(temperature).rows(logits, NEEDS | Need.Q, "float64")
+    rows = Temperature(temperature).rows(logits, NEEDS | Need.Q | Need.R, "float64")
     return LearningRows.of(rows.calibrated, labels)
 
 
@@ -173,7 +181,7 @@ def test_auto_keeps_a_plain_loss_where_there_is_nothing_to_learn(tmp_path: Path)
     auto = make_rejector(dump, ratio=drrej.RatioOptions(loss="auto"))
     ratio = auto.need_ratio()
     assert ratio.choice is not None
-    assert [row.loss for row in ratio.choice] == ["zero-one", "brier", "log", "learned"]
+    assert [row.loss for row in ratio.choice] == [*SIMPLEST_FIRST, "learned"]
     assert ratio.loss.name == "zero-one"
     plain = make_rejector(dump, ratio=drrej.RatioOptions(loss="zero-one")).need_ratio()
     assert (ratio.log_max_ratio, ratio.min_loss, ratio.fingerprint) == (

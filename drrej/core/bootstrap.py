@@ -78,12 +78,6 @@ class OrderedRows:
         wrong = np.repeat(np.tile([False, True], errors.size), np.stack([right, errors], axis=1).ravel())
         return cls(points.losses, points.accepted - 1, wrong)
 
-    @classmethod
-    def sorted(cls, losses: Floats, wrong: NDArray[np.bool_]) -> OrderedRows:
-        """From rows that are in order of their losses."""
-        ends = np.flatnonzero(np.append(losses[1:] != losses[:-1], True))
-        return cls(losses[ends], ends, wrong)
-
     def resampled(self, drawn: Counts) -> RiskCoverage:
         """The curve when each row counts as often as it was drawn."""
         accepted = np.cumsum(drawn)[self.ends]

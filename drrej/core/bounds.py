@@ -9,6 +9,9 @@ and where the inputs are M points in all, the total variation between Q and the 
 
     M (|rho - rho_N| at delta/2 + B' sqrt(ln(4M/delta) / 2N)),   B' the largest fitted ratio.
 
+They are worst cases over all distributions and assume a loss that was not learned from the fitted rows. What these rows
+themselves tell is in `drrej.core.fitted`, which is far smaller and covers every alpha.
+
 A bound is vacuous when it says no more than what always holds: two KL ratios lie between e^{-B/lambda} and
 e^{B/lambda}, two ratios of Theorem 4.9 differ by at most B/lambda, and no total variation exceeds 1.
 """

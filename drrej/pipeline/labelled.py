@@ -28,9 +28,6 @@ from drrej.pipeline.passes import map_blocks
 from drrej.pipeline.source import Source, no_labels
 from drrej.pipeline.tally import Evaluator, KeyedRows, Tally
 
-PAIRED_RESAMPLES = 1000
-"""Draws for paired differences when no number is given."""
-
 
 @dataclass(frozen=True)
 class _Found:
@@ -59,7 +56,7 @@ def labelled_report(source: Source, rejector: Rejector, options: EvaluateOptions
     if options.rivals.masks:
         cells = {name: figures.cells_of(found.tally.masks, name) for name in options.rivals.masks}
         report = replace(report, masks=tuple(mask_row(name, cells[name], found.points) for name in cells))
-    report, then = _compared(report, found, options, source.engine.workers)
+    report, then = _compared(report, found, options)
     if options.pictures:
         report = replace(report, pictures=_pictures(rejector, found, options, then))
     return report
@@ -141,9 +138,7 @@ def _expected(rejector: Rejector, tally: Tally) -> ExpectedAccuracy:
     return ExpectedAccuracy(value=tally.accepted.mean_confidence, all=tally.all.mean_confidence)
 
 
-def _compared(
-    report: Report, found: _Found, options: EvaluateOptions, workers: int
-) -> tuple[Report, BaselineCurve | None]:
+def _compared(report: Report, found: _Found, options: EvaluateOptions) -> tuple[Report, BaselineCurve | None]:
     """The report with its differences to a baseline, and the baseline's curve if it has one."""
     then, other = options.baseline, options.baseline_dump
     if then is not None:
@@ -154,10 +149,8 @@ def _compared(
     if other is None:
         return report, None
     rows = keyed_rows(other.source, other.rejector, other.key, options.on_unseen_group)
-    draws = Bootstrap(options.bootstrap or PAIRED_RESAMPLES, options.seed, workers)
-    difference = paired_differences(KeyedRows.joined(found.keyed), rows, other.key, draws)
-    resamples = Resamples(resamples=draws.resamples, seed=draws.seed)
-    return replace(report, difference=difference, bootstrap=resamples), baseline_curve(rows)
+    difference = paired_differences(KeyedRows.joined(found.keyed), rows, other.key)
+    return replace(report, difference=difference), baseline_curve(rows)
 
 
 def _pictures(rejector: Rejector, found: _Found, options: EvaluateOptions, then: BaselineCurve | None) -> Pictures:

@@ -19,11 +19,14 @@ READ_ERRORS = (OSError, pa.ArrowException, ValueError, OverflowError, TypeError,
 
 @dataclass(frozen=True)
 class Contents:
-    """What a file holds: its columns, the rows of each of its row groups, and what it was when it was looked at."""
+    """What a file holds: its columns, the rows of each of its row groups, and what it was when it was looked at.
+
+    Nothing is said of what cannot change.
+    """
 
     schema: pa.Schema
     groups: tuple[int, ...]
-    identity: Identity
+    identity: Identity | None
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,9 @@ class Reader(Protocol):
     @property
     def endings(self) -> tuple[str, ...]:
         """How names of such files end."""
+
+    def reads(self, part: Part) -> bool:
+        """Whether a file is for this reader, by its name."""
 
     def contents(self, part: Part, opened: str) -> Contents:
         """Look into a file. Missing, foreign and damaged ones are DumpErrors."""

@@ -27,6 +27,10 @@ class ParquetReader:
     format = "parquet"
     endings: tuple[str, ...] = (".parquet",)
 
+    def reads(self, part: Part) -> bool:
+        """By the ending of its name."""
+        return part.path.endswith(self.endings)
+
     def contents(self, part: Part, opened: str) -> Contents:
         """The schema and the rows of each row group."""
         file, identity = _open(part, opened)
@@ -37,8 +41,7 @@ class ParquetReader:
         """The rows of a row group, decoded in order."""
         part = request.part
         with reading(part):
-            file, identity = _open(part, request.opened, len(request.columns))
-            check_unchanged(part, identity)
+            file, _ = _open(part, request.opened, len(request.columns))
             with file:
                 stored = set(file.schema_arrow.names)
                 yield from file.iter_batches(
@@ -62,6 +65,7 @@ def _open(part: Part, opened: str, columns: int = 1) -> tuple[pq.ParquetFile, Id
         if part.uri is not None:
             source, settings = part.filesystem().open_input_file(part.path), {"pre_buffer": True}
         identity = identity_of(part, source)
+        check_unchanged(part, identity)
         known = _footers.get(part.path)
         footer = known[2] if known is not None and opened and known[:2] == (opened, identity) else None
         file = pq.ParquetFile(source, metadata=footer, page_checksum_verification=True, **settings)
@@ -73,6 +77,7 @@ def _open(part: Part, opened: str, columns: int = 1) -> tuple[pq.ParquetFile, Id
             _footers[part.path] = (opened, identity, file.metadata)
         return file, identity
     except READ_ERRORS as error:
+        check_unchanged(part)
         raise unreadable(part, ParquetReader.format, error) from None
 
 
