@@ -43,16 +43,16 @@ Counted = Annotated[tuple[int, ...], About(unit=Unit.COUNT)]
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What is watched. `alpha` is the chance of any false alarm, ever; the monitors share it evenly."""
+    """What is watched. `confidence` is the chance that no alarm is ever false; the monitors share the rest evenly."""
 
-    alpha: Share
+    confidence: Share
     max_risk: ShareOrNone = None
     min_coverage: ShareOrNone = None
     drift: bool
     by: str | None = None
 
     def __post_init__(self) -> None:
-        for name in ("alpha", "max_risk", "min_coverage"):
+        for name in ("confidence", "max_risk", "min_coverage"):
             value = getattr(self, name)
             if value is not None and not 0.0 < value < 1.0:
                 raise ValueError(f"`{name}={value:g}`: it must be above 0 and below 1")
@@ -68,6 +68,11 @@ class Settings:
             "drift": self.drift,
         }
         return tuple(name for name, there in held.items() if there)
+
+    @property
+    def alpha(self) -> float:
+        """The chance of any false alarm, ever."""
+        return 1.0 - self.confidence
 
     @property
     def level(self) -> float:

@@ -37,7 +37,7 @@ from drrej.pipeline.monitor_report import monitor_report
 from drrej.pipeline.nights import MOST_PARTS, NightCounts, NightLook, count_night
 from drrej.pipeline.source import Source
 
-ALPHA = 0.05
+CONFIDENCE = 0.95
 LONGEST_NAME = 200
 
 
@@ -53,7 +53,7 @@ class MonitorOptions:
     min_coverage: float | None = None
     drift: bool | None = None
     by: str | None = None
-    alpha: float | None = None
+    confidence: float | None = None
     night: str | None = None
     late: str | None = None
     reset: str | None = None
@@ -112,11 +112,11 @@ def _settings(state: MonitorState | None, options: MonitorOptions) -> Settings:
     """What is watched from now on; within a monitor it cannot change."""
     given = {
         name: value
-        for name in ("alpha", "max_risk", "min_coverage", "drift", "by")
+        for name in ("confidence", "max_risk", "min_coverage", "drift", "by")
         if (value := getattr(options, name)) is not None
     }
     if state is None:
-        start: dict[str, Any] = {"alpha": ALPHA, "drift": True}
+        start: dict[str, Any] = {"confidence": CONFIDENCE, "drift": True}
     else:
         start = vars(state.settings)
         changed = [name for name, value in given.items() if value != start[name]]

@@ -84,13 +84,13 @@ def _watch(state: MonitorState, name: MonitorName, limit: float | None) -> Watch
 def _promise(state: MonitorState, name: MonitorName) -> str:
     settings = state.settings
     null = {
-        "risk": f"on no night an accepted row is wrong with a chance above {settings.max_risk}",
-        "coverage": f"on no night a row is accepted with a chance below {settings.min_coverage}",
-        "drift": "all rows, those of the fit included, come from one distribution",
+        "risk": f"no night's risk is above {settings.max_risk}",
+        "coverage": f"no night's coverage is below {settings.min_coverage}",
+        "drift": "all rows, the fit's too, come from one distribution",
     }[name]
     if name == "drift" and state.drift is not None and not state.drift.fit_rows:
         null = "the rows of all nights come from one distribution"
-    return f"if {null}, it alarms with chance at most {settings.level:.3g}, over all nights together, however many"
+    return f"it alarms with chance at most {settings.level:.3g}, ever, if {null}"
 
 
 def _history(state: MonitorState) -> History:

@@ -15,7 +15,7 @@ SHOWN_NIGHTS = 7
 
 
 def render_monitor(report: MonitorReport, kind: str) -> str:
-    """The report as text, json, markdown, github, junit or html."""
+    """The report as text, json, markdown, github or html."""
     from drrej.report import RENDERERS
 
     if kind == "github":
@@ -92,7 +92,7 @@ def _watches(report: MonitorReport) -> Table:
 
 
 def _promises(report: MonitorReport) -> list[Table]:
-    return [Table("promises", "Promises", [], [[f"{name}: {watch.promise}"] for name, watch in watches(report)])]
+    return [Table("promises", "Promises", [], [[f"- {name}: {watch.promise}"] for name, watch in watches(report)])]
 
 
 def _moved(report: MonitorReport) -> Table | None:
