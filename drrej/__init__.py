@@ -15,12 +15,12 @@ On arrays: `expected_losses`, `fit_ratio`, `RiskCoverage`. Names are imported wh
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
-
 from drrej._version import __version__
 
+TYPE_CHECKING = False  # typing's own would be the first and longest import of every command
 if TYPE_CHECKING:
+    from typing import Any
+
     from drrej.core.curves import RiskCoverage
     from drrej.core.dro import worst_case, worst_case_in_ball
     from drrej.core.losses.column import ColumnLoss
@@ -176,6 +176,8 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name in _HOME_OF:
+        import importlib
+
         return getattr(importlib.import_module(_HOME_OF[name]), name)
     raise AttributeError(f"module 'drrej' has no attribute '{name}'")
 

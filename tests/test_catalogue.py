@@ -23,7 +23,7 @@ from drrej.documents.points import DEFAULT_POINTS
 from drrej.documents.regression import RegressionReport
 from drrej.documents.report import Report
 
-KINDS = ("by", "bootstrap", "baseline", "bootstrapped baseline", "baseline dump", "costs", "compare", "pictures")
+KINDS = ("by", "intervals", "baseline", "baseline with intervals", "baseline dump", "costs", "compare", "pictures")
 ROWS = 300
 
 
@@ -62,7 +62,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         "plain": plain,
         "costs": make_rejector(dump, ratio=costs),
         "report": drrej.evaluate(dump, plain),
-        "bootstrapped": drrej.evaluate(dump, plain, (), drrej.EvaluateOptions(bootstrap=2)),
+        "with intervals": drrej.evaluate(dump, plain, (), drrej.EvaluateOptions(intervals=True)),
     }
 
 
@@ -71,8 +71,8 @@ def made(world: dict[str, Any], asked: set[str]) -> tuple[Report, drrej.Evaluate
     then = world["report"] if "baseline" in asked else None
     options = drrej.EvaluateOptions(
         by="site" if "by" in asked else None,
-        bootstrap=2 if "bootstrap" in asked else 0,
-        baseline=world["bootstrapped"] if "bootstrapped baseline" in asked else then,
+        intervals="intervals" in asked,
+        baseline=world["with intervals"] if "baseline with intervals" in asked else then,
         baseline_dump=drrej.BaselineDump(world["dump"], rejector, "id") if "baseline dump" in asked else None,
         rivals=drrej.Rivals(True, (), ("mask",)) if "compare" in asked else drrej.Rivals(),
         pictures="pictures" in asked,
@@ -147,9 +147,9 @@ def by_name(name: str) -> Metric:
         ("coverage", "share", "higher", "exact (Clopper-Pearson)", ""),
         ("accuracy.errors", "count", "lower", "none", "labels"),
         ("nll.all", "nats", "lower", "none", "labels"),
-        ("aurc", "share", "lower", "bootstrap", "labels"),
-        ("aurc.lower", "share", "lower", "bootstrap", "`bootstrap=N`"),
-        ("coverage@risk=0.01.lower", "share", "higher", "bootstrap", "`bootstrap=N`"),
+        ("aurc", "share", "lower", "random weights of the rows", "labels"),
+        ("aurc.lower", "share", "lower", "random weights of the rows", "`intervals=True`"),
+        ("coverage@risk=0.01.lower", "share", "higher", "exact tests of every cutoff", "`intervals=True`"),
         ("drift.p_value", "p-value", "higher", "none", ""),
         ("cutoff", "loss", "neither", "none", ""),
         ("cost", "cost", "lower", "none", "`loss=cost` in 'drrej fit'"),
@@ -170,7 +170,8 @@ def test_exact_intervals_are_there_without_being_asked_for(world: dict[str, Any]
     for name, metric in known.items():
         if name.endswith(".value"):
             has_ends = name.replace(".value", ".lower") in known
-            assert has_ends == (metric.interval not in ("none", "bootstrap") and "bootstraps" not in metric.interval)
+            asked_for = name.rpartition(".")[0].endswith(("aurc", "augrc")) or "coverage@risk" in name
+            assert has_ends == (metric.interval != "none" and not asked_for)
 
 
 def test_every_section_that_may_be_missing_says_when_it_is_there() -> None:

@@ -73,7 +73,7 @@ def pipeline(dump: Callable[[], drrej.Source], folder: Path) -> list[str]:
     documents.append(drrej.weights(dump(), rejector, drrej.RatioOptions(loss="brier")).to_json())
     rejector = drrej.threshold(dump(), rejector, drrej.Rule("risk", 0.2))
     documents += [rejector.to_json(), drrej.evaluate(dump(), rejector).to_json()]
-    figures = drrej.EvaluateOptions(by="day", bootstrap=20), drrej.EvaluateOptions(labels=False)
+    figures = drrej.EvaluateOptions(by="day", intervals=True), drrej.EvaluateOptions(labels=False)
     documents += [drrej.evaluate(dump(), rejector, options=options).to_json() for options in figures]
     folder.mkdir()
     with drrej.OutputFile(str(folder / "mask.parquet")) as file:
@@ -267,7 +267,8 @@ def test_local_workers_and_the_command_line(dataset: Path, tmp_path: Path) -> No
     arguments = ["run", "--val", dataset, "--test", dataset, "--coverage", "0.8", "-q", "-o"]
     report = succeed(*arguments, tmp_path / "0")
     for workers in (1, 2):
-        assert succeed(*arguments, tmp_path / str(workers), "--cluster", f"local:{workers}") == report
+        done = run_drrej(*arguments, tmp_path / str(workers), "--cluster", f"local:{workers}")
+        assert (done.returncode, done.stdout, done.stderr) == (0, report, b"")
         assert contents(tmp_path / str(workers)) == contents(tmp_path / "0")
 
 

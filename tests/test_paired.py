@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import multinomial
 from test_area_intervals import weighted_areas
+from test_coverage_interval import every_outcome
 
 from drrej.core.curves import RiskCoverage
 from drrej.core.intervals import lower_bound, upper_bound
@@ -89,6 +90,21 @@ def test_the_ends_of_paired_proportions_miss_with_the_chance_that_was_promised(r
             truth = only_new - only_old
             assert chances[lower > truth + 1e-12].sum() <= 0.025
             assert chances[upper < truth - 1e-12].sum() <= 0.025
+
+
+def test_the_ends_of_accuracies_of_what_each_accepts_miss_with_the_chance_that_was_promised() -> None:
+    """Every outcome of 7 rows over the nine kinds, for 100 worlds of all sorts."""
+    outcomes = every_outcome(7, 9)
+    found = [accuracy_difference(counts.reshape(3, 3)) for counts in outcomes]
+    lower, upper = (np.array([getattr(row, end) for row in found], np.float64) for end in ("lower", "upper"))
+    rng = np.random.default_rng(0)
+    for sameness in np.repeat([0.2, 0.5, 1.0, 3.0], 25):
+        chances = rng.dirichlet(np.full(9, sameness)).reshape(3, 3)
+        kinds = chances.sum(axis=1), chances.sum(axis=0)
+        truth = kinds[0][1] / kinds[0][1:].sum() - kinds[1][1] / kinds[1][1:].sum()
+        chance = multinomial.pmf(outcomes, 7, chances.ravel())
+        assert chance[lower > truth + 1e-12].sum() <= 0.025  # NaN, where a model accepts nothing, is no miss
+        assert chance[upper < truth - 1e-12].sum() <= 0.025
 
 
 def test_where_one_model_alone_errs_the_end_is_that_of_clopper_and_pearson() -> None:

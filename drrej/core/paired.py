@@ -6,8 +6,9 @@ takes part is not known to be 0: with n rows a share of about 3.7 / n may have b
 
 Coverage and base accuracy are differences of paired proportions, decided by the rows where the models differ. The
 accuracy of accepted rows is a difference of two ratios, as each model accepts rows of its own; nine kinds of rows
-(rejected, right or wrong for the one and for the other) decide. For these the ends miss with chance at most 2.5 % each
-wherever that was computed exactly. The areas go through the influence of each row, see `influence`.
+(rejected, right or wrong for the one and for the other) decide. In all worlds where the chances of every outcome were
+added up, the ends of these miss with chance at most 2.5 % each. The areas go through the influence of each row, see
+`influence`.
 """
 
 from __future__ import annotations

@@ -41,7 +41,8 @@ from drrej.core.sequence import Starts
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
 
-_MOST_ROWS = 10**7
+_MOST_ROWS = 4 * 10**6
+"""Beyond so many accepted rows nobody plans."""
 _MATRIX = 1 << 22
 """Rows that are simulated at once."""
 _SPARE = 1e-4
@@ -150,7 +151,7 @@ def _bisect(power: Callable[[int], float], wanted: float, guess: int) -> int:
     while power(high) < wanted:
         high *= 2
         if high > 100 * _MOST_ROWS:
-            raise Infeasible("more rows are needed than anyone labels; expect fewer errors or allow a larger `risk`")
+            raise Infeasible(f"more than {high} rows are needed; promise a larger `risk` or a larger `coverage`")
     return 1 + bisect.bisect_left(range(1, high + 1), True, key=lambda rows: power(rows) >= wanted)
 
 
@@ -214,10 +215,10 @@ def _horizon(question: Question) -> tuple[int, float]:
     rows = 1
     while exponent(rows) < enough:
         rows *= 2
-        if rows * question.risk > _MOST_ROWS:
+        if rows > _MOST_ROWS:
             raise Infeasible(
-                f"an `error` rate of {question.error:g} is too near to the `risk` of {question.risk:g}: "
-                f"more than {_MOST_ROWS} rows would be needed"
+                f"an `error` rate of {question.error:g} is too near to a `risk` of {question.risk:g}: "
+                "it takes more rows than anyone labels to tell them apart"
             )
     rows = bisect.bisect_left(range(rows), enough, key=exponent)
     return rows, -math.expm1(-exponent(rows))
@@ -299,7 +300,7 @@ def rows_for_sequence(question: Question, simulation: Simulation | None = None) 
     while (power := sequence_power(question, high, simulation)) < question.power:
         low, high = high, 2 * high
         if high > _MOST_ROWS:
-            raise Infeasible(f"more than {_MOST_ROWS} rows are needed; expect fewer errors or allow a larger `risk`")
+            raise Infeasible(f"more than {low} rows are needed for tests of every cutoff to reach `coverage`")
     while high - low > max(1, high // 50):
         middle = (low + high) // 2
         here = sequence_power(question, middle, simulation)

@@ -104,6 +104,23 @@ class Block:
         rows = np.arange(self.bad.size) if self.kept is None else self.kept
         return rows + self.first_row
 
+    def usable(self, columns: Container[str] = ()) -> Block:
+        """The rows that are not bad, as a block of their own.
+
+        What is wrong with the scores, or with these other columns, is no problem any more.
+        """
+        good = np.flatnonzero(~self.bad)
+        self.problems[:] = [p for p in self.problems if p.column != self.logit_name and p.column not in columns]
+        return replace(
+            self,
+            scores=self.scores[good],
+            labels=None if self.labels is None else self.labels[good],
+            columns=self.columns.take(pa.array(good)),
+            bad=np.zeros(good.size, bool),
+            problems=[],
+            kept=self.row_numbers()[good] - self.first_row,
+        )
+
     def check_largest(self, largest: Floats) -> bool:
         """Report rows whose largest score is not finite: the cheapest way to see NaN, +inf and all -inf in logits."""
         suspects = np.flatnonzero(~np.isfinite(largest))

@@ -303,7 +303,10 @@ def _object_schema(kind: Any, about: About) -> Schema:
 
 def _entry_schema(entry: Entry, section: About) -> Schema:
     said = {"description": f"{entry.about.meaning}."} if entry.about.meaning else {}
-    return {**said, **_value_schema(entry.hint, entry.about.inside(section))}
+    absent = entry.field.default is None  # then it is left out rather than null
+    kinds = [kind for kind in entry.kinds if not (absent and kind is types.NoneType)]
+    schemas = [_value_schema(kind, entry.about.inside(section)) for kind in kinds]
+    return {**said, **(schemas[0] if len(schemas) == 1 else {"anyOf": schemas})}
 
 
 def _value_schema(hint: Any, about: About) -> Schema:

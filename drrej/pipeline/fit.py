@@ -75,14 +75,15 @@ def uncalibrated(
     return source.new_rejector(dump, precision).with_calibration(Calibration("given", temperature, floor=floor))
 
 
-def without_logits(column: str, precision: Precision = "auto") -> Rejector:
+def without_logits(
+    column: str, precision: Precision = "auto", prediction: str | None = None, target: str | None = None
+) -> Rejector:
     """A rejector for rows that bring nothing but a loss, such as the predicted variance of a regression.
 
-    The column is read as the one score of a row.
+    The column is read as the one score of a row; `prediction` and `target` are remembered for `evaluate_regression`.
     """
-    start = Rejector(
-        classes=2, input="logits", columns=Columns(column), binary=True, precision=precision, task="regression"
-    )
+    columns = Columns(column, prediction=prediction, target=target)
+    start = Rejector(classes=2, input="logits", columns=columns, binary=True, precision=precision, task="regression")
     return start.with_calibration(Calibration("none", 1.0))
 
 

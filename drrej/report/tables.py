@@ -10,7 +10,7 @@ from drrej.documents.codec import Entry, entries
 from drrej.documents.document import Judged
 from drrej.documents.proportions import Proportion
 from drrej.documents.regression import ErrorFigures, RegressionReport
-from drrej.documents.report import Area, Calibration, Change, Difference, GroupRow, Report, ScoreRow
+from drrej.documents.report import Area, Calibration, Change, Difference, Excess, GroupRow, Ranking, Report, ScoreRow
 from drrej.report.numbers import figure, interval
 
 MOST_CLASSES = 20
@@ -174,11 +174,11 @@ def _calibration(report: Report) -> Table | None:
 
 
 def _areas(report: Report) -> Table | None:
-    found = [(_label(entry), getattr(report, entry.name)) for entry in _fields(Report, Area)]
+    found = [(_label(entry), getattr(report, entry.name)) for kind in (Area, Excess) for entry in _fields(Report, kind)]
     rows = [[name, figure(area.value, 6), interval(area, 6)] for name, area in found if area is not None]
-    drawn = report.bootstrap
-    remark = "" if drawn is None else f"{drawn.resamples} resamples, seed {drawn.seed}"
-    return Table("areas", "Areas", ["", "value", "95 % interval"], rows, remark) if rows else None
+    ranked = [(_label(entry), getattr(report, entry.name)) for entry in _fields(Report, Ranking)]
+    rows += [[name, figure(ranking.value, 6), "-"] for name, ranking in ranked if ranking is not None]
+    return Table("areas", "Areas", ["", "value", "95 % interval"], rows) if rows else None
 
 
 def _costs(report: Report) -> Table | None:
