@@ -282,8 +282,7 @@ def _check_new(night: NightCounts, name: str, state: MonitorState | None, before
         known = next((old.name for old in state.nights if old.fingerprint == night.fingerprint), None)
         said = "an older night" if known is None else f"the night '{known}'"
         raise MonitorError(
-            f"the rows of '{name}' were counted already, as {said}; a night counts once (labels that come later: "
-            "`late=NIGHT`)"
+            f"these rows were counted already, as {said}; a night counts once (labels that come later: `late=NIGHT`)"
         )
     if before is not None and night.sighting is not None:
         reuse = before.judge(night.sighting)

@@ -98,7 +98,15 @@ def _promises(report: MonitorReport) -> list[Table]:
 def _moved(report: MonitorReport) -> Table | None:
     if not report.moved:
         return None
-    rows = [[f"{move.what}: {move.part}", figure(move.new), figure(move.old), interval(move)] for move in report.moved]
+    rows = [
+        [
+            f"{move.what}: {move.part}",
+            figure(move.new),
+            figure(move.old),
+            f"{figure(move.lower)} to {figure(move.upper)}",
+        ]
+        for move in report.moved
+    ]
     remark = f"of {report.looked_at} shares; intervals hold for all of them, on all nights together"
     header = ["what surely moved", "this night", "before", "difference"]
     return Table("moved", "What surely moved", header, rows, remark)
