@@ -62,7 +62,7 @@ def _plots(report: MonitorReport) -> list[tuple[str, str, str]]:
     ]
     said = f"All nights so far; with chance {level} the truth so far is in the band at all looks together."
     captions = {
-        "evidence": "An e-value that reaches the line is an alarm, which stays. Old nights are folded together.",
+        "evidence": "An e-value that reaches the line is an alarm, which stays; the plot ends soon above it.",
         "risk": said,
         "coverage": said,
     }
@@ -79,14 +79,15 @@ def _evidence(report: MonitorReport) -> Any:
         axes: Axes = plot.subplots()
         spans: list[Night | Fold] = [*report.folded, *report.recent]
         lowest, highest = 0.0, 0.0
-        for name, watch in watches(report):
+        for name, _ in watches(report):
             values = [span.log_e[name] / _LN_10 for span in spans]
             color, dashes = _COLORS[name]
             axes.plot(_ends(report), values, color=color, ls=dashes, label=name, marker="." if len(values) < 3 else "")
-            lowest, highest = min(lowest, *values), max(highest, watch.alarm_at, *values)
-            axes.axhline(watch.alarm_at, color=INK, lw=1.2, label="alarm" if name == report.settings.watched[0] else "")
+            lowest, highest = min(lowest, *values), max(highest, *values)
+        alarm_at = next(watch.alarm_at for _, watch in watches(report))  # one for all
+        axes.axhline(alarm_at, color=INK, lw=1.2, label="alarm")
         axes.set(xlabel="night", ylabel="e-value, as a power of 10")
-        axes.set_ylim(max(lowest, -4.0) - 0.2, 1.05 * highest + 0.2)
+        axes.set_ylim(max(lowest, -alarm_at) - 0.2, min(max(highest, alarm_at), 4 * alarm_at) + 0.2)
         plot.legend(loc="outside lower center", ncols=4, columnspacing=1.2)
         return plot
 
