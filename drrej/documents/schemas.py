@@ -9,6 +9,7 @@ from typing import Any
 
 from drrej.documents.about import About
 from drrej.documents.codec import Codec, Entry, entries
+from drrej.documents.monitor import MonitorState
 from drrej.documents.rejector import CODEC, Rejector
 from drrej.documents.report import Report
 
@@ -26,6 +27,11 @@ def rejector_schema() -> Schema:
 def report_schema() -> Schema:
     """The schema of a report document; what needs labels or was not asked for is not there."""
     return schema_of(Report.CODEC, Report)
+
+
+def monitor_schema() -> Schema:
+    """The schema of the state of `drrej monitor`."""
+    return schema_of(MonitorState.CODEC, MonitorState)
 
 
 def schema_of(codec: Codec, kind: Any) -> Schema:
