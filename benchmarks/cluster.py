@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import filecmp
-import json
 import os
 import random
 import resource
@@ -54,7 +53,7 @@ def compare(shape: Shape, path: str, engines: dict[str, Any], folder: Path) -> N
     rejector = drrej.threshold(drrej.Source([path]), fitted, drrej.Rule("coverage", 0.8))
     steps["fit"] = lambda dump: drrej.fit(dump, calibrated).to_json()
     steps["threshold"] = lambda dump: drrej.threshold(dump, fitted, drrej.Rule("risk", 0.1)).to_json()
-    steps["evaluate"] = lambda dump: json.dumps(drrej.evaluate(dump, rejector))
+    steps["evaluate"] = lambda dump: drrej.evaluate(dump, rejector).to_json()
     steps["reject"] = lambda dump: mask(dump, rejector, folder / "mask.parquet")
     say(shape.name)
     for step, function in steps.items():

@@ -15,12 +15,12 @@ On arrays: `expected_losses`, `fit_ratio`, `RiskCoverage`. Names are imported wh
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
-
 from drrej._version import __version__
 
+TYPE_CHECKING = False  # typing's own would be the first and longest import of every command
 if TYPE_CHECKING:
+    from typing import Any
+
     from drrej.core.curves import RiskCoverage
     from drrej.core.dro import worst_case, worst_case_in_ball
     from drrej.core.losses.column import ColumnLoss
@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from drrej.documents.rejector import Rejector
     from drrej.documents.report import Report
     from drrej.engines.dask import DaskEngine
-    from drrej.engines.dask_cluster import Cluster, Tls
+    from drrej.engines.dask_cluster import Cluster
+    from drrej.engines.dask_security import Tls
     from drrej.engines.protocol import Engine
     from drrej.engines.threads import ThreadEngine
     from drrej.errors import (
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     )
     from drrej.outputs.datasets import LocalDataset
     from drrej.outputs.files import OutputFile
+    from drrej.pipeline.arrays import ArrayRejector, ScoredArrays, fit_rejector
     from drrej.pipeline.batch import score_batch
     from drrej.pipeline.calibrate import CalibrateOptions, calibrate
     from drrej.pipeline.compare import Rivals, Score
@@ -70,7 +72,8 @@ _HOMES = {
     "drrej.core.dro": ["worst_case", "worst_case_in_ball"],
     "drrej.data.dump": ["DumpOptions"],
     "drrej.engines.dask": ["DaskEngine"],
-    "drrej.engines.dask_cluster": ["Cluster", "Tls"],
+    "drrej.engines.dask_cluster": ["Cluster"],
+    "drrej.engines.dask_security": ["Tls"],
     "drrej.engines.protocol": ["Engine"],
     "drrej.errors": [
         "ClusterError",
@@ -94,6 +97,7 @@ _HOMES = {
     "drrej.documents.regression": ["RegressionReport"],
     "drrej.documents.rejector": ["Rejector"],
     "drrej.documents.report": ["Report"],
+    "drrej.pipeline.arrays": ["ArrayRejector", "ScoredArrays", "fit_rejector"],
     "drrej.pipeline.batch": ["score_batch"],
     "drrej.pipeline.calibrate": ["CalibrateOptions", "calibrate"],
     "drrej.pipeline.source": ["Source"],
@@ -111,6 +115,7 @@ _HOMES = {
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
+    "ArrayRejector",
     "BaselineDump",
     "CalibrateOptions",
     "Cluster",
@@ -144,6 +149,7 @@ __all__ = [
     "Rivals",
     "Rule",
     "Score",
+    "ScoredArrays",
     "Source",
     "ThreadEngine",
     "ThresholdOptions",
@@ -157,6 +163,7 @@ __all__ = [
     "failed_gates",
     "fit",
     "fit_ratio",
+    "fit_rejector",
     "reject",
     "score_batch",
     "sweep",
@@ -169,6 +176,8 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name in _HOME_OF:
+        import importlib
+
         return getattr(importlib.import_module(_HOME_OF[name]), name)
     raise AttributeError(f"module 'drrej' has no attribute '{name}'")
 

@@ -1,14 +1,24 @@
-"""`drrej` and `python -m drrej`: settings that must be made before anything heavy is imported."""
+"""`drrej` and `python -m drrej`: what must be settled before anything heavy is imported."""
 
-from __future__ import annotations
-
-import gc
 import os
-from typing import Never
 
 
-def main() -> Never:
+def leave(*_signal: object) -> None:
+    """Ctrl-C while nothing is open yet, or all is closed again: there is nothing to tidy up."""
+    os._exit(130)
+
+
+try:
+    import gc
+    import signal
+except KeyboardInterrupt:
+    leave()
+
+
+def main() -> None:
     """Run the command line."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # a shell may have it ignored
+        signal.signal(signal.SIGINT, leave)
     gc.set_threshold(100_000, 20, 20)  # imports make many objects and no garbage
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # the work is split by block, not inside a dot product
     from drrej.engines.memory import keep_freed_memory

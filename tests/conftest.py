@@ -1,14 +1,11 @@
-"""Helpers: generated models, dumps in any layout, the command line as a subprocess."""
+"""Helpers: generated models, dumps in any layout, documents; `running` has the commands."""
 
 from __future__ import annotations
 
 import functools
 import json
-import os
 import signal
-import subprocess
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +14,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, settings
+from running import environment, fail, only_line, run_drrej, succeed
 
 import drrej
-from drrej.cli import main
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a shell's background job; commands would inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+__all__ = ["environment", "fail", "only_line", "run_drrej", "succeed"]  # of `running`, for the tests' convenience
 
 ROOT = Path(__file__).resolve().parents[1]
 SAMPLE = ROOT / "sample_data"
@@ -92,68 +90,6 @@ def read_columns(path: str | Path) -> dict[str, np.ndarray]:
     """The columns of a parquet file as numpy arrays."""
     table = pq.ParquetFile(path).read()
     return {name: table.column(name).to_numpy() for name in table.column_names}
-
-
-def environment() -> dict[str, str]:
-    """The environment of a subprocess that imports the drrej under test."""
-    env = {k: v for k, v in os.environ.items() if not k.startswith(("DRREJ_", "PYTEST_"))}
-    env["PYTHONPATH"] = str(Path(drrej.__file__).resolve().parents[1])
-    env["PYTHONWARNINGS"] = "error::RuntimeWarning"
-    return env
-
-
-def run_drrej(
-    *args: str | Path, cwd: Path | None = None, stdin: bytes | None = None, env: Mapping[str, str] | None = None
-) -> subprocess.CompletedProcess[bytes]:
-    """Run the command line; output is bytes."""
-    return subprocess.run(
-        [sys.executable, "-m", "drrej", *map(str, args)],
-        cwd=cwd,
-        input=stdin if stdin is not None else b"",
-        capture_output=True,
-        env=environment() | dict(env or {}),
-        timeout=120,
-    )
-
-
-def succeed(*args: str | Path, cwd: Path | None = None, stdin: bytes | None = None) -> bytes:
-    """Run a command that must end well and say nothing on standard error; its standard output."""
-    done = run_drrej(*args, cwd=cwd, stdin=stdin)
-    assert (done.returncode, done.stderr) == (0, b""), done.stderr.decode()
-    return done.stdout
-
-
-def fail(*args: str | Path, code: int = 2, cwd: Path | None = None, stdin: bytes | None = None) -> str:
-    """Run a command that must fail with a code, one line of message and nothing on standard output; the line."""
-    return only_line(run_drrej(*args, cwd=cwd, stdin=stdin), code)
-
-
-@pytest.fixture
-def refuse(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
-    """`fail` without a new process, for long tables of cases: the message of a command that must exit with 2."""
-
-    def run(*args: str | Path) -> str:
-        monkeypatch.setattr(sys, "argv", ["drrej", *map(str, args)])
-        handler = signal.getsignal(signal.SIGTERM)
-        try:
-            with pytest.raises(SystemExit) as caught:
-                main()
-        finally:
-            signal.signal(signal.SIGTERM, handler)
-        return only_line(subprocess.CompletedProcess(args, caught.value.code, *map(str.encode, capfd.readouterr())), 2)
-
-    return run
-
-
-def only_line(done: subprocess.CompletedProcess[bytes], code: int) -> str:
-    """The one line of message of a command that failed as it should."""
-    message = done.stderr.decode()
-    assert (done.returncode, done.stdout) == (code, b""), message
-    assert message.startswith("drrej: error: ")
-    assert message.count("\n") == 1, message
-    assert "Traceback" not in message
-    assert "unexpected" not in message
-    return message.removeprefix("drrej: error: ").rstrip("\n")
 
 
 def source(*paths: str | Path, jobs: int = 1, **options: Any) -> drrej.Source:

@@ -17,12 +17,12 @@ _OWN = ["--no-dashboard"]
 class DaskProcesses:
     """A scheduler and its workers; workers can be killed and added."""
 
-    def __init__(self, folder: Path, env: Mapping[str, str] | None = None) -> None:
+    def __init__(self, folder: Path, env: Mapping[str, str] | None = None, protocol: str = "tcp") -> None:
         self.folder = folder
         self.file = folder / "scheduler.json"
         self.env = environment() | dict(env or {})
         self.workers: list[subprocess.Popen[bytes]] = []
-        self.scheduler = self._start("dask_scheduler", "--host", "127.0.0.1", "--port", "0")
+        self.scheduler = self._start("dask_scheduler", "--host", "127.0.0.1", "--port", "0", "--protocol", protocol)
         while not self.file.exists() or not self.file.read_text().strip():
             assert self.scheduler.poll() is None
             time.sleep(0.05)
@@ -61,9 +61,11 @@ class DaskProcesses:
 
 
 @contextmanager
-def dask_processes(folder: Path, workers: int, env: Mapping[str, str] | None = None) -> Iterator[DaskProcesses]:
+def dask_processes(
+    folder: Path, workers: int, env: Mapping[str, str] | None = None, protocol: str = "tcp"
+) -> Iterator[DaskProcesses]:
     """A cluster that ends with the block."""
-    cluster = DaskProcesses(folder, env)
+    cluster = DaskProcesses(folder, env, protocol)
     try:
         for _ in range(workers):
             cluster.add_worker()

@@ -2,54 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-
-from drrej.cli.main import execute
-from drrej.data.sources import remove_spools
+from running import Outcome, drrej
 
 ROWS = 5000
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What a command did."""
-
-    code: int
-    out: bytes
-    err: str
-
-    @property
-    def lines(self) -> list[str]:
-        return self.err.splitlines()
-
-
-def drrej(*arguments: object, stdin: bytes = b"") -> Outcome:
-    """Run a command in this process: the same code as the program's, short of its signal handlers."""
-    out, err = io.TextIOWrapper(io.BytesIO(), encoding="utf-8"), io.StringIO()
-    with _streams(io.TextIOWrapper(io.BytesIO(stdin)), out, err):
-        code = execute([str(argument) for argument in arguments])
-    remove_spools()
-    out.flush()
-    return Outcome(code, out.buffer.getvalue(), err.getvalue())  # type: ignore[attr-defined]
-
-
-@contextlib.contextmanager
-def _streams(stdin: io.TextIOBase, stdout: io.TextIOBase, stderr: io.TextIOBase) -> Iterator[None]:
-    before = sys.stdin, sys.stdout, sys.stderr
-    sys.stdin, sys.stdout, sys.stderr = stdin, stdout, stderr  # type: ignore[assignment]
-    try:
-        yield
-    finally:
-        sys.stdin, sys.stdout, sys.stderr = before
 
 
 def succeed(*arguments: object, stdin: bytes = b"") -> Outcome:

@@ -178,7 +178,7 @@ def _start(kind: str, val: Path, options: dict[str, Any], number: int) -> drrej.
 def _report(test: Path, rejector: drrej.Rejector, number: int) -> drrej.Report:
     gates = [drrej.Gate.parse(text) for text in ("accuracy >= 0.5", "coverage@risk=0.2 > 0.1")]
     wanted = drrej.EvaluateOptions(
-        bootstrap=5 if number % 2 else 0,
+        intervals=bool(number % 2),
         by="prediction" if number % 3 else None,
         rivals=drrej.Rivals(usual=number % 5 == 0),
     )

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from pages import SCRIPT, make_page
 
-pytest.importorskip("matplotlib", reason="pages are drawn with matplotlib: pip install 'drrej[plot]'")
+for library in ("matplotlib", "jinja2"):
+    pytest.importorskip(library, reason="pages need the extra: pip install 'drrej[plot]'")
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium drives the browser: pip install 'drrej[test]'")
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")

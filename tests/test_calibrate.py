@@ -12,6 +12,7 @@ import reference
 from conftest import fail, load_json, make_model, run_drrej, source, succeed, write_dump
 
 import drrej
+from drrej.cli.reading import bytes_of
 
 
 def test_the_document_goes_to_standard_output_or_a_file(tmp_path: Path, val: str, documents: Path) -> None:
@@ -82,15 +83,13 @@ def test_zeros_among_probabilities_are_counted(tmp_path: Path) -> None:
     path = write_dump(tmp_path / "d.parquet", probabilities, np.array([0, 1, 0, 2]))
     done = run_drrej("calibrate", path, "--input", "probs")
     assert done.returncode == 0
-    assert done.stderr == b"drrej: note: 3 probabilities of 0 were raised to the smallest positive number\n"
+    assert done.stderr == b"drrej: note: 3 probabilities of 0 count as 0.0625\n"
 
 
 @pytest.mark.parametrize("size", ["x", "", "4X", "-1", "1e3", ".", "²"])
 def test_sizes_that_cannot_be_read(val: str, size: str) -> None:
-    from drrej.cli.options import Memory
-
     with pytest.raises(drrej.OptionError, match="write a size such as 500M or 4G"):
-        Memory(size).bytes()
+        bytes_of(size)
 
 
 @pytest.mark.parametrize(
@@ -98,10 +97,8 @@ def test_sizes_that_cannot_be_read(val: str, size: str) -> None:
     [("0", 0), ("123", 123), ("1.5K", 1536), ("4g", 4 << 30), ("4GiB", 4 << 30), ("2MB", 2 << 20), (" 1 T ", 1 << 40)],
 )
 def test_sizes(size: str, count: int) -> None:
-    from drrej.cli.options import Memory
-
-    assert Memory(size).bytes() == count
-    assert Memory(None).bytes() is None
+    assert bytes_of(size) == count
+    assert bytes_of(None) is None
 
 
 def test_an_error_writes_nothing(tmp_path: Path) -> None:

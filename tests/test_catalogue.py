@@ -22,8 +22,9 @@ from drrej.documents.metrics import Metric, catalogue
 from drrej.documents.points import DEFAULT_POINTS
 from drrej.documents.regression import RegressionReport
 from drrej.documents.report import Report
+from drrej.documents.schemas import schema_of
 
-KINDS = ("by", "bootstrap", "baseline", "bootstrapped baseline", "baseline dump", "costs", "compare", "pictures")
+KINDS = ("by", "intervals", "baseline", "baseline with intervals", "baseline dump", "costs", "compare", "pictures")
 ROWS = 300
 
 
@@ -62,7 +63,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         "plain": plain,
         "costs": make_rejector(dump, ratio=costs),
         "report": drrej.evaluate(dump, plain),
-        "bootstrapped": drrej.evaluate(dump, plain, (), drrej.EvaluateOptions(bootstrap=2)),
+        "with intervals": drrej.evaluate(dump, plain, (), drrej.EvaluateOptions(intervals=True)),
     }
 
 
@@ -71,8 +72,8 @@ def made(world: dict[str, Any], asked: set[str]) -> tuple[Report, drrej.Evaluate
     then = world["report"] if "baseline" in asked else None
     options = drrej.EvaluateOptions(
         by="site" if "by" in asked else None,
-        bootstrap=2 if "bootstrap" in asked else 0,
-        baseline=world["bootstrapped"] if "bootstrapped baseline" in asked else then,
+        intervals="intervals" in asked,
+        baseline=world["with intervals"] if "baseline with intervals" in asked else then,
         baseline_dump=drrej.BaselineDump(world["dump"], rejector, "id") if "baseline dump" in asked else None,
         rivals=drrej.Rivals(True, (), ("mask",)) if "compare" in asked else drrej.Rivals(),
         pictures="pictures" in asked,
@@ -147,9 +148,9 @@ def by_name(name: str) -> Metric:
         ("coverage", "share", "higher", "exact (Clopper-Pearson)", ""),
         ("accuracy.errors", "count", "lower", "none", "labels"),
         ("nll.all", "nats", "lower", "none", "labels"),
-        ("aurc", "share", "lower", "bootstrap", "labels"),
-        ("aurc.lower", "share", "lower", "bootstrap", "`bootstrap=N`"),
-        ("coverage@risk=0.01.lower", "share", "higher", "bootstrap", "`bootstrap=N`"),
+        ("aurc", "share", "lower", "random weights of the rows", "labels"),
+        ("aurc.lower", "share", "lower", "random weights of the rows", "`intervals=True`"),
+        ("coverage@risk=0.01.lower", "share", "higher", "exact tests of every cutoff", "`intervals=True`"),
         ("drift.p_value", "p-value", "higher", "none", ""),
         ("cutoff", "loss", "neither", "none", ""),
         ("cost", "cost", "lower", "none", "`loss=cost` in 'drrej fit'"),
@@ -165,12 +166,13 @@ def test_what_is_declared_is_what_the_catalogue_says(
 
 def test_exact_intervals_are_there_without_being_asked_for(world: dict[str, Any]) -> None:
     """Of every metric that has an interval by the catalogue, the report has its ends, exactly when it says so."""
-    report, options, rejector = made(world, {"by", "baseline"})
+    _, options, rejector = made(world, {"by", "baseline"})
     known = {metric.name: metric for metric in catalogue(options.conditions(rejector))}
     for name, metric in known.items():
         if name.endswith(".value"):
             has_ends = name.replace(".value", ".lower") in known
-            assert has_ends == (metric.interval not in ("none", "bootstrap") and "bootstraps" not in metric.interval)
+            asked_for = name.rpartition(".")[0].endswith(("aurc", "augrc")) or "coverage@risk" in name
+            assert has_ends == (metric.interval != "none" and not asked_for)
 
 
 def test_every_section_that_may_be_missing_says_when_it_is_there() -> None:
@@ -198,7 +200,7 @@ def test_a_new_field_is_a_metric_a_key_and_part_of_the_schema(world: dict[str, A
     )
     assert "novelty" in {metric.name for metric in catalogue((), wider)}
     assert report["novelty"] == 7
-    schema = wider.CODEC.schema(wider)["properties"]["novelty"]
+    schema = schema_of(wider.CODEC, wider)["properties"]["novelty"]
     assert schema == {"description": "rows that nobody has asked for.", "type": "integer", "minimum": 0}
     with pytest.raises(drrej.ReportError, match="'novelty' is out of range"):
         wider.from_json(report.to_json().replace('"novelty": 7', '"novelty": -7'))

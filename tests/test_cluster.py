@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -70,12 +69,12 @@ def pipeline(dump: Callable[[], drrej.Source], folder: Path) -> list[str]:
     rejector = drrej.fit(dump(), rejector)
     documents.append(rejector.to_json())
     documents.append(drrej.fit(dump(), rejector, drrej.RatioOptions(loss="auto")).to_json())
-    documents.append(json.dumps(drrej.sweep(dump(), rejector)))
-    documents.append(json.dumps(drrej.weights(dump(), rejector, drrej.RatioOptions(loss="brier"))))
+    documents.append(drrej.sweep(dump(), rejector).to_json())
+    documents.append(drrej.weights(dump(), rejector, drrej.RatioOptions(loss="brier")).to_json())
     rejector = drrej.threshold(dump(), rejector, drrej.Rule("risk", 0.2))
-    documents += [rejector.to_json(), json.dumps(drrej.evaluate(dump(), rejector))]
-    figures = drrej.EvaluateOptions(by="day", bootstrap=20), drrej.EvaluateOptions(labels=False)
-    documents += [json.dumps(drrej.evaluate(dump(), rejector, options=options)) for options in figures]
+    documents += [rejector.to_json(), drrej.evaluate(dump(), rejector).to_json()]
+    figures = drrej.EvaluateOptions(by="day", intervals=True), drrej.EvaluateOptions(labels=False)
+    documents += [drrej.evaluate(dump(), rejector, options=options).to_json() for options in figures]
     folder.mkdir()
     with drrej.OutputFile(str(folder / "mask.parquet")) as file:
         drrej.reject(dump(), rejector, file)
@@ -268,7 +267,8 @@ def test_local_workers_and_the_command_line(dataset: Path, tmp_path: Path) -> No
     arguments = ["run", "--val", dataset, "--test", dataset, "--coverage", "0.8", "-q", "-o"]
     report = succeed(*arguments, tmp_path / "0")
     for workers in (1, 2):
-        assert succeed(*arguments, tmp_path / str(workers), "--cluster", f"local:{workers}") == report
+        done = run_drrej(*arguments, tmp_path / str(workers), "--cluster", f"local:{workers}")
+        assert (done.returncode, done.stdout, done.stderr) == (0, report, b"")
         assert contents(tmp_path / str(workers)) == contents(tmp_path / "0")
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from conftest import environment, make_model, only_line, run_drrej, write_dump
+from conftest import environment, fail, make_model, only_line, run_drrej, write_dump
 from dask_processes import DaskProcesses, dask_processes
 
 import drrej
@@ -37,8 +37,8 @@ needs_dask = pytest.mark.skipif(
 
 @needs_dask
 @pytest.mark.parametrize("address", ["local:0", "local:x", "localhost", "2"])
-def test_addresses_that_are_none(refuse: Callable[..., str], address: str) -> None:
-    assert "write local:N" in refuse("inspect", "x.parquet", "--cluster", address)
+def test_addresses_that_are_none(address: str) -> None:
+    assert "write local:N" in fail("inspect", "x.parquet", "--cluster", address)
 
 
 @pytest.fixture(scope="module")
@@ -61,8 +61,8 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
 @needs_dask
 @pytest.mark.filterwarnings("default")
 @pytest.mark.usefixtures("hasty")
-def test_no_scheduler(refuse: Callable[..., str], dump: Path) -> None:
-    message = refuse("calibrate", dump, "--cluster", "tcp://127.0.0.1:9")
+def test_no_scheduler(dump: Path) -> None:
+    message = fail("calibrate", dump, "--cluster", "tcp://127.0.0.1:9")
     assert message.startswith("tcp://127.0.0.1:9: no Dask scheduler answers (")
 
 
@@ -75,8 +75,8 @@ def dask(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaskProcesses]:
 @needs_dask
 @pytest.mark.filterwarnings("default")
 @pytest.mark.usefixtures("hasty")
-def test_a_scheduler_without_workers(refuse: Callable[..., str], dask: DaskProcesses, dump: Path) -> None:
-    message = refuse("calibrate", dump, "--cluster", dask.address)
+def test_a_scheduler_without_workers(dask: DaskProcesses, dump: Path) -> None:
+    message = fail("calibrate", dump, "--cluster", dask.address)
     assert f"the scheduler has no workers; start some with 'dask worker {dask.address}'" in message
 
 
@@ -172,7 +172,6 @@ def at_the_first_result(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], No
 @pytest.mark.usefixtures("hasty")
 @pytest.mark.parametrize("scheduler", [True, False])
 def test_a_cluster_that_goes_away(
-    refuse: Callable[..., str],
     at_the_first_result: list[Callable[[], None]],
     dump: Path,
     rejector: Path,
@@ -185,7 +184,7 @@ def test_a_cluster_that_goes_away(
     with dask_processes(tmp_path, workers=1) as cluster:
         at_the_first_result.append(cluster.close if scheduler else cluster.workers[0].kill)
         arguments = ["reject", dump, "-r", rejector, "-o", f"{tmp_path}/masks/"]
-        message = refuse(*arguments, "--cluster", cluster.address)
+        message = fail(*arguments, "--cluster", cluster.address)
     reason = "the connection to the scheduler was lost" if scheduler else "no worker has been left for 1 seconds"
     assert message.startswith(f"{cluster.address}: {reason}")
     assert not (tmp_path / "masks").exists()

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import drrej
 from drrej.documents.schemas import report_schema
 
-OPTIONS = drrej.EvaluateOptions(bootstrap=3, by="prediction", rivals=drrej.Rivals(usual=True), pictures=True)
+OPTIONS = drrej.EvaluateOptions(intervals=True, by="prediction", rivals=drrej.Rivals(usual=True), pictures=True)
 
 
 @pytest.fixture(scope="module")
@@ -137,7 +137,7 @@ JUNK = (
 
 @given(st.data())
 def test_what_is_read_follows_the_schema(report: drrej.Report, data: st.DataObject) -> None:
-    """A change anywhere is refused, or the schema takes it too; there is no third way."""
+    """A change anywhere is refused, or the schema takes it too. Null is read as a section that is not there."""
     tree = copy.deepcopy(report.tree)
     *parents, last = data.draw(st.sampled_from(leaves(tree)))
     node: Any = tree
@@ -147,10 +147,9 @@ def test_what_is_read_follows_the_schema(report: drrej.Report, data: st.DataObje
     valid = jsonschema.Draft202012Validator(report_schema()).is_valid(tree)
     try:
         drrej.Report.from_json(json.dumps(tree))
-    except drrej.ReportError as error:
-        assert "\n" not in str(error)
+    except drrej.ReportError:
         return
-    assert valid
+    assert valid or node[last] is None
 
 
 # As a baseline

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.integrate import quad
 
 from drrej.core import curves
 from drrej.core.curves import LossStore, RankedLosses, RiskCoverage
@@ -88,3 +89,66 @@ def test_a_store_keeps_every_loss(blocks: list[list[tuple[int, bool]]], spare: i
     found, expected = store.ranked(), RankedLosses.of(*split([row for block in blocks for row in block]))
     assert found.ordered.tolist() == expected.ordered.tolist()
     assert found.wrong.tolist() == expected.wrong.tolist()
+
+
+@given(ROWS)
+def test_auroc_of_failure_detection_counts_pairs(rows: list[tuple[int, bool]]) -> None:
+    right, wrong = split(rows)
+    for curve in (RankedLosses.of(right, wrong), RiskCoverage.of(right, wrong)):
+        if not right.size or not wrong.size:
+            assert curve.failure_auroc() is None
+            continue
+        pairs = [Fraction(1 if w > r else 0) + Fraction(1, 2) * bool(w == r) for w in wrong for r in right]
+        assert curve.failure_auroc() == float(sum(pairs) / len(pairs))
+
+
+@given(ROWS)
+def test_fpr_at_95_tpr_is_that_of_the_first_cutoff_that_keeps_95_percent_of_the_right_rows(
+    rows: list[tuple[int, bool]],
+) -> None:
+    right, wrong = split(rows)
+    for curve in (RankedLosses.of(right, wrong), RiskCoverage.of(right, wrong)):
+        if not right.size or not wrong.size:
+            assert curve.fpr_at_95_tpr() is None
+            continue
+        kept = [
+            cutoff
+            for cutoff in sorted({*right, *wrong})
+            if Fraction(int(np.sum(right <= cutoff)), right.size) >= Fraction(95, 100)
+        ]
+        assert curve.fpr_at_95_tpr() == np.sum(wrong <= kept[0]) / wrong.size
+
+
+def test_95_percent_of_the_right_rows_is_an_integer_matter() -> None:
+    """Of 20 right rows 19 are enough, of 21 it takes 20."""
+    for count, needed in ((20, 19), (21, 20), (40, 38), (100, 95), (101, 96)):
+        right = np.arange(count, dtype=np.float64)
+        wrong = right + 0.5  # the wrong row after each right one
+        accepted_wrong = needed - 1
+        assert RankedLosses.of(right, wrong).fpr_at_95_tpr() == accepted_wrong / count
+
+
+def test_areas_above_the_published_ideal() -> None:
+    """A perfect order of 2000 rows: the area under 1 - (1 - err) / c from 1 - err on, by quadrature."""
+    rows = 2000
+    for errors in (1, 20, 400, 1000, 1999):
+        losses = np.arange(rows, dtype=np.float64)
+        curve = RankedLosses.of(losses[: rows - errors], losses[rows - errors :])
+        right = 1 - errors / rows
+        ideal, _ = quad(lambda c, right=right: 1 - right / c, right, 1, epsabs=1e-14)
+        assert curve.standard_e_aurc() == pytest.approx(curve.aurc() - ideal, abs=1e-13)
+        assert abs(curve.standard_e_aurc()) < 2 / rows
+        naurc = curve.naurc()
+        assert naurc == pytest.approx((curve.aurc() - ideal) / (errors / rows - ideal), rel=1e-9)
+    random = np.random.default_rng(0).permutation(losses)
+    assert RankedLosses.of(random[:1600], random[1600:]).naurc() == pytest.approx(1, abs=0.15)
+
+
+def test_areas_above_the_ideal_at_the_ends() -> None:
+    losses = np.linspace(0, 1, 30)
+    all_right, all_wrong = RankedLosses.of(losses, losses[:0]), RankedLosses.of(losses[:0], losses)
+    assert (all_right.standard_e_aurc(), all_right.naurc()) == (0, None)
+    assert (all_wrong.standard_e_aurc(), all_wrong.naurc()) == (pytest.approx(0, abs=1e-14), None)
+    one_block = RankedLosses.of(np.zeros(75), np.zeros(25))
+    assert one_block.naurc() == pytest.approx(1, rel=1e-14)
+    assert (one_block.failure_auroc(), one_block.fpr_at_95_tpr()) == (0.5, 1)

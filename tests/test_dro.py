@@ -184,11 +184,11 @@ def test_weights_on_the_command_line(tmp_path: Path) -> None:
     assert "the radius must be below" in message
 
 
-def test_weights_refuses_what_contradicts(tmp_path: Path, refuse) -> None:  # type: ignore[no-untyped-def]
+def test_weights_refuses_what_contradicts(tmp_path: Path) -> None:
     logits, _ = make_model(20, 3, 1)
     dump = write_dump(tmp_path / "d.parquet", logits)
-    assert "not both" in refuse("weights", dump, "--temperature", "1", "--radius", "1", "--lambda", "1")
-    assert "--radius EPS" in refuse("weights", dump, "--temperature", "1")
-    assert "above 0" in refuse("weights", dump, "--temperature", "1", "--radius", "0")
-    assert "has to be fitted" in refuse("weights", dump, "--temperature", "1", "--radius", "1", "--loss", "auto")
-    assert "either -r REJECTOR" in refuse("weights", dump, "--radius", "1")
+    assert "not both" in fail("weights", dump, "--temperature", "1", "--radius", "1", "--lambda", "1")
+    assert "--radius EPS" in fail("weights", dump, "--temperature", "1")
+    assert "above 0" in fail("weights", dump, "--temperature", "1", "--radius", "0")
+    assert "has to be fitted" in fail("weights", dump, "--temperature", "1", "--radius", "1", "--loss", "auto")
+    assert "either -r REJECTOR" in fail("weights", dump, "--radius", "1")

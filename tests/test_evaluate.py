@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -61,10 +60,8 @@ def test_a_gate_is_not_rounded(test: str, rejector_file: str) -> None:
         ("curve > 1", "there is no metric 'curve'"),
     ],
 )
-def test_gates_that_can_say_nothing_are_refused_before_any_work(
-    refuse: Callable[..., str], tmp_path: Path, gate: str, message: str
-) -> None:
-    assert message in refuse(
+def test_gates_that_can_say_nothing_are_refused_before_any_work(tmp_path: Path, gate: str, message: str) -> None:
+    assert message in fail(
         "evaluate", "missing.parquet", "-r", "missing.json", "--gate", gate, "-o", tmp_path / "r.json"
     )
     assert os.listdir(tmp_path) == []
@@ -78,12 +75,10 @@ def test_a_gate_on_an_undefined_figure_is_exit_2(tmp_path: Path, val: str, test:
     assert run_drrej("evaluate", test, "-r", strict, "--gate", "coverage <= 0").returncode == 0
 
 
-def test_an_ending_without_a_format_is_an_error(
-    refuse: Callable[..., str], test: str, rejector_file: str, tmp_path: Path
-) -> None:
-    message = refuse("evaluate", test, "-r", rejector_file, "-o", tmp_path / "report.docx")
+def test_an_ending_without_a_format_is_an_error(test: str, rejector_file: str, tmp_path: Path) -> None:
+    message = fail("evaluate", test, "-r", rejector_file, "-o", tmp_path / "report.docx")
     assert "the ending says the format; use one of .txt, .json" in message
 
 
-def test_a_missing_section_names_the_command_to_run(refuse: Callable[..., str], test: str, documents: Path) -> None:
-    assert "run 'drrej threshold' first" in refuse("evaluate", test, "-r", documents / "fitted.json")
+def test_a_missing_section_names_the_command_to_run(test: str, documents: Path) -> None:
+    assert "run 'drrej threshold' first" in fail("evaluate", test, "-r", documents / "fitted.json")

@@ -7,12 +7,12 @@ import math
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from conftest import make_model, write_dump
 from scipy import stats
 from scipy.special import logsumexp, softmax
 from worlds import SAMPLE, fitted, source, too_sure, write
 
 import drrej
-from drrej.core.bootstrap import Bootstrap, OrderedRows
 from drrej.core.curves import RiskCoverage
 
 
@@ -83,56 +83,6 @@ def test_points_that_are_none(text):
 # Bootstrap
 
 
-def test_a_resample_is_a_curve_of_the_drawn_rows():
-    rng = np.random.default_rng(0)
-    losses, wrong = rng.integers(0, 12, 60) / 8.0, rng.random(60) < 0.3
-    points = RiskCoverage.of(losses[~wrong], losses[wrong])
-    rows = OrderedRows.of(points)
-    order = np.lexsort((wrong, losses))
-    drawn = np.bincount(rng.integers(0, 60, 60), minlength=60)
-    resampled = rows.resampled(drawn)
-    again_losses, again_wrong = np.repeat(losses[order], drawn), np.repeat(wrong[order], drawn)
-    expected = RiskCoverage.of(again_losses[~again_wrong], again_losses[again_wrong])
-    for name in ("losses", "accepted", "errors"):
-        np.testing.assert_array_equal(getattr(resampled, name), getattr(expected, name))
-
-
-def test_bootstrap_intervals_match_a_plain_bootstrap():
-    rng = np.random.default_rng(1)
-    losses = rng.random(400)
-    wrong = rng.random(400) < losses * 0.4
-    points = RiskCoverage.of(losses[~wrong], losses[wrong])
-    (interval,) = Bootstrap(4000, seed=3).intervals(points, {"augrc": RiskCoverage.augrc}).values()
-    plain = []
-    for _ in range(4000):
-        chosen = rng.integers(0, 400, 400)
-        order = np.argsort(losses[chosen], kind="stable")
-        errors = np.cumsum(wrong[chosen][order]) / 400
-        plain.append(np.trapezoid(np.concatenate([[0], errors]), dx=1 / 400))
-    np.testing.assert_allclose(interval, np.quantile(plain, [0.025, 0.975]), rtol=0.03)
-
-
-def test_bootstrap_covers_the_truth():
-    """P(wrong | loss u) = u / 2 for u uniform: AUGRC = int_0^1 c^2 / 4 dc = 1 / 12."""
-    hits = 0
-    for seed in range(150):
-        rng = np.random.default_rng(seed)
-        losses = rng.random(300)
-        wrong = rng.random(300) < losses / 2
-        points = RiskCoverage.of(losses[~wrong], losses[wrong])
-        lower, upper = Bootstrap(100, seed).intervals(points, {"augrc": RiskCoverage.augrc})["augrc"]
-        hits += lower <= 1 / 12 <= upper
-    assert hits >= stats.binom.ppf(0.001, 150, 0.93)
-
-
-def test_threads_and_seed():
-    points = curve(np.linspace(0, 1, 50), np.arange(50) % 7 == 0)
-    figures = {"aurc": RiskCoverage.aurc}
-    one = Bootstrap(100, 5, workers=1).intervals(points, figures)
-    assert Bootstrap(100, 5, workers=3).intervals(points, figures) == one
-    assert Bootstrap(100, 6).intervals(points, figures) != one
-
-
 # The whole report
 
 
@@ -163,7 +113,7 @@ def options(world):
     other = write(folder / "other.parquet", noisy, labels[order], id=columns["id"][order])
     return drrej.EvaluateOptions(
         points=[drrej.Point.parse("risk@coverage=0.33")[0]],
-        bootstrap=20,
+        intervals=True,
         by="region",
         rivals=drrej.Rivals(True, (drrej.Score("knn", "low"),), ("other",)),
         baseline_dump=drrej.BaselineDump(source(other), rejector, "id"),
@@ -255,11 +205,16 @@ def test_paired_differences_match_a_plain_paired_bootstrap(world, options):
     np.testing.assert_allclose(found, expected, atol=0.15 * (expected[1] - expected[0]))
 
 
-def test_a_dump_against_itself_has_no_difference(world):
+def test_a_dump_against_itself_differs_by_no_more_than_its_rows_can_tell(world):
+    """Of 700 rows none differs: up to 1 - 0.025^(1/700) of all rows may."""
     _, _, _, path, rejector, _ = world
-    options = drrej.EvaluateOptions(bootstrap=20, baseline_dump=drrej.BaselineDump(source(path), rejector, "id"))
+    options = drrej.EvaluateOptions(baseline_dump=drrej.BaselineDump(source(path), rejector, "id"))
     difference = report_of(world, options)["difference"]
-    assert all(difference[name] == {"value": 0, "lower": 0, "upper": 0} for name in ("accuracy", "aurc", "coverage"))
+    assert all(difference[name]["value"] == 0 for name in drrej.core.paired.FIGURES)
+    assert all(difference[name]["lower"] < 0 < difference[name]["upper"] for name in drrej.core.paired.FIGURES)
+    for name in ("coverage", "base_accuracy"):
+        assert difference[name]["upper"] == pytest.approx(1 - 0.025 ** (1 / 700), rel=0.01)
+        assert difference[name]["lower"] == -difference[name]["upper"]
 
 
 def test_pairs_must_exist_once(world, tmp_path):
@@ -283,7 +238,7 @@ def test_difference_to_a_report_squares_and_adds(world, tmp_path):
     assert difference["lower"] == pytest.approx(
         difference["value"] - math.sqrt((now["value"] - now["lower"]) ** 2 + (old["upper"] - old["value"]) ** 2)
     )
-    assert report["difference"]["aurc"]["lower"] is None  # neither report was bootstrapped
+    assert report["difference"]["aurc"]["lower"] is None  # neither report has intervals of the areas
 
 
 # Without labels
@@ -304,7 +259,7 @@ def test_without_labels(world, tmp_path):
     assert full["expected_accuracy"]["all"] == pytest.approx(p.mean(), rel=1e-6)
     assert "accuracy" not in report
     with pytest.raises(drrej.OptionError, match="needs labels"):
-        drrej.EvaluateOptions(labels=False, bootstrap=10)
+        drrej.EvaluateOptions(labels=False, intervals=True)
 
 
 def test_loss_shift_is_the_two_sample_distance_where_all_losses_are_kept():
@@ -344,3 +299,13 @@ def test_sample_data_has_curves_for_plots():
     assert len(report["coverage_curve"]) == len(report["curve"]) == 50
     assert report["coverage_curve"][-1]["coverage"] == 1.0
     assert all(p["lower"] <= p["accuracy"] <= p["upper"] for p in report["coverage_curve"])
+
+
+def test_the_energy_of_probabilities_is_no_score(tmp_path):
+    logits, labels = make_model(400, 3, 8)
+    p = np.exp(logits - logits.max(axis=1, keepdims=True)).astype(np.float64)
+    path = write_dump(tmp_path / "p.parquet", p / p.sum(axis=1, keepdims=True), labels)
+    dump = drrej.Source(path, drrej.DumpOptions(input="probs"))
+    rejector = drrej.threshold(dump, drrej.fit(dump, drrej.calibrate(dump)), drrej.Rule("coverage", 0.8))
+    report = drrej.evaluate(dump, rejector, options=drrej.EvaluateOptions(rivals=drrej.Rivals(usual=True)))
+    assert [row.score for row in report.scores] == ["loss", "max_probability", "entropy", "margin", "max_logit"]

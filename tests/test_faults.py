@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from conftest import make_model, make_rejector, source, write_dump
+from kill_campaign import COMMANDS, run_campaign, table
 
 KILLS = int(os.environ.get("DRREJ_KILLS", "6"))
 """How often a run is killed; DRREJ_KILLS=50 for a thorough run."""
@@ -117,3 +118,10 @@ def test_a_running_neighbour_is_left_alone(job: Path, tmp_path: Path) -> None:
     assert rejected.size == ROWS
     assert 0 < np.count_nonzero(rejected) < ROWS
     assert hidden(tmp_path) == []
+
+
+def test_with_force_every_target_is_the_old_or_the_new_one(tmp_path: Path) -> None:
+    """A small part of the campaign; see there for the whole."""
+    names = [name for name in COMMANDS if "workers" not in name]
+    rows = run_campaign(max(KILLS, len(names)), 3, tmp_path, names, rows=30_000)
+    assert not any(row.broken for row in rows), table(rows)

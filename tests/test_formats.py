@@ -37,9 +37,9 @@ def report(rejector, *gates, **options):
 def variants(rejector):
     yield report(rejector, "accuracy >= 0.9", "risk@coverage=0.7 <= 0.5")
     yield report(rejector, labels=False)
-    yield report(rejector, bootstrap=5, by="prediction", rivals=drrej.Rivals(usual=True))
+    yield report(rejector, intervals=True, by="prediction", rivals=drrej.Rivals(usual=True))
     yield report(rejector, baseline=report(rejector))
-    yield report(rejector, baseline_dump=drrej.BaselineDump(source(TEST), rejector, "id"), bootstrap=5)
+    yield report(rejector, baseline_dump=drrej.BaselineDump(source(TEST), rejector, "id"), intervals=True)
     rejects_all = drrej.threshold(source(VAL), rejector, drrej.Rule("tau", 50.0))
     yield report(rejects_all, by="prediction")
 
@@ -140,7 +140,7 @@ def test_formats_by_ending_and_on_stdout(rejector_file, tmp_path):
         (["--gate", "accuracy@coverage=0.9.lower >= 0.9999"], 1, "gate failed"),
         (["--gate", "acuracy >= 0.9"], 2, "no metric 'acuracy'"),
         (["--gate", "aurc.upper <= 1"], 2, "no metric 'aurc.upper'"),
-        (["--gate", "aurc.upper <= 1", "--bootstrap", "20"], 0, ""),
+        (["--gate", "aurc.upper <= 1", "--intervals"], 0, ""),
         (["--gate", "difference.accuracy.lower >= -1"], 2, "no metric"),
         (["--gate", "accuracy@risk=0.9 >= 0"], 2, "not a point"),
         (["--gate", "accuracy >= 0.9", "--no-labels"], 2, "no metric 'accuracy'"),
@@ -152,7 +152,7 @@ def test_formats_by_ending_and_on_stdout(rejector_file, tmp_path):
         (["--score-order", "low"], 2, "goes with --score"),
         (["--rejected", "nothing"], 2, "no column 'nothing'"),
         (["--baseline-dump", TEST], 2, "needs --join-on"),
-        (["--baseline-dump", TEST, "--join-on", "id", "--gate", "difference.augrc.upper <= 0"], 0, ""),
+        (["--baseline-dump", TEST, "--join-on", "id", "--gate", "difference.augrc.upper <= 0.002"], 0, ""),
         (["--baseline", VAL], 2, "not a JSON document"),
     ],
 )

@@ -147,8 +147,8 @@ def test_an_unknown_metric_is_named_with_those_near_it(metric: str, hint: str) -
         ("accuracy@coverage=0.9", "labels"),
         ("cost.all", "`loss=cost` in 'drrej fit'"),
         ("worst_group.accuracy.errors", "`by=COL`"),
-        ("aurc.upper", "`bootstrap=N`"),
-        ("coverage@risk=0.3.lower", "`bootstrap=N`"),
+        ("aurc.upper", "`intervals=True`"),
+        ("coverage@risk=0.3.lower", "`intervals=True`"),
         ("difference.accuracy", "`baseline=FILE` or `baseline_dump=DUMP`"),
         ("difference.rows", "`baseline_dump=DUMP`"),
     ],
@@ -160,7 +160,7 @@ def test_a_metric_of_another_report_says_what_it_takes(metric: str, needs: str) 
 
 
 def test_points_are_no_metrics_of_a_regression() -> None:
-    with pytest.raises(GateError, match="no metric 'accuracy@coverage=0.9'"):
+    with pytest.raises(GateError, match=r"no metric 'accuracy@coverage=0\.9'"):
         check_gate(Gate.parse("accuracy@coverage=0.9 > 0"), list(When), RegressionReport)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 
 import jsonschema
 import numpy as np
@@ -17,8 +16,7 @@ from worlds import SAMPLE, cli, fitted, source, too_sure, write
 
 import drrej
 from drrej.core.curves import RiskCoverage
-from drrej.core.guarantees import candidate_cutoffs, fixed_sequence, needed_rows, sgr, shares, split_delta
-from drrej.core.intervals import upper_bound
+from drrej.core.guarantees import needed_rows, risk_looks, sgr, split_delta
 from drrej.documents.rejector import Rejector
 from drrej.documents.schemas import rejector_schema
 from drrej.pipeline.threshold import choose_threshold
@@ -48,9 +46,9 @@ def test_certified_risk_holds(name, rows):
     assert broken <= stats.binom.ppf(0.999, TRIALS, 0.2)
 
 
-@pytest.mark.parametrize("name", ["steep", "slow", "few ties"])
+@pytest.mark.parametrize("name", ["steep", "slow", "ties", "easy fit"])
 def test_default_covers_at_least_what_sgr_does(name):
-    trials = [risk_trial(WORLDS[name], 1000, 0.05, 0.1, seed) for seed in range(60)]
+    trials = [risk_trial(WORLDS[name], 1000, 0.05, 0.1, seed)[:2] for seed in range(60)]
     assert sum(default.accepted >= other.accepted for default, other in trials) >= 57
     assert sum(default.accepted for default, _ in trials) > sum(other.accepted for _, other in trials)
 
@@ -91,38 +89,13 @@ def exponential_points(errors_at: list[int], rows: int) -> tuple[RiskCoverage, F
     return RiskCoverage.of(losses[~wrong], losses[wrong]), fit
 
 
-def looks_of(points, fit, risk, delta):
-    return fixed_sequence(points, fit.quantiles, fit.rows, fit.ratio, risk, delta)
-
-
-def test_levels_follow_the_fallback_rule_and_decisions_are_exact():
-    rng = np.random.default_rng(3)
-    points, fit = exponential_points(sorted(rng.integers(100, 1000, 40)), 1000)
-    looks = looks_of(points, fit, 0.05, 0.1)
-    _, coverage = candidate_cutoffs(fit.quantiles, fit.rows, fit.ratio)
-    given = shares(coverage, points.rows, 0.05, 0.1)
-    assert given.sum() == pytest.approx(0.1)
-    level = 0.0
-    for j, cutoff in enumerate(looks.cutoffs):
-        accepted, errors = points.below(None if math.isinf(cutoff) else float(cutoff))
-        assert (accepted, errors) == (looks.accepted[j], looks.errors[j])
-        level += given[j]
-        assert looks.levels[j] == pytest.approx(min(level, 0.1))
-        passes = accepted > 0 and stats.binom.cdf(errors, accepted, 0.05) <= looks.levels[j]
-        assert looks.certified[j] == passes
-        if passes:
-            assert upper_bound(errors, accepted, looks.levels[j]) <= 0.05 + 1e-12
-        else:
-            level = 0.0
-    assert looks.certified.any()
-    assert not looks.certified.all()
-
-
-def test_candidates_and_shares_do_not_depend_on_labels():
+def test_looks_do_not_depend_on_labels():
     few, fit = exponential_points([3], 400)
     many, _ = exponential_points(list(range(0, 400, 2)), 400)
-    first, second = looks_of(few, fit, 0.1, 0.1), looks_of(many, fit, 0.1, 0.1)
+    first, second = (risk_looks(points, fit.ratio, 0.1, 0.1) for points in (few, many))
     np.testing.assert_array_equal(first.cutoffs, second.cutoffs)
+    np.testing.assert_array_equal(first.accepted, second.accepted)
+    assert first.certified.any()
     assert not second.certified.any()
 
 
@@ -191,7 +164,7 @@ def test_coverage_beyond_the_flat_part_is_infeasible():
 
 def test_groups_share_delta_so_that_all_hold_together():
     assert split_delta(0.1, 1) == 0.1
-    assert (1 - split_delta(0.1, 7)) ** 7 == pytest.approx(0.9)
+    assert split_delta(0.1, 8) == 0.1 / 8
 
 
 # Fresh rows
@@ -328,7 +301,8 @@ def test_table_lists_every_candidate(rejector, tmp_path, ending):
     chosen = max(np.flatnonzero(rows["certified"]))
     found = Rejector.from_json((tmp_path / "out.json").read_text(encoding="utf-8")).threshold
     assert (rows["cutoff"][chosen], rows["accepted"][chosen]) == (found.cutoff, found.accepted)
-    assert rows["upper_bound"][chosen] == pytest.approx(found.bound.value)
+    assert rows["upper_bound"][chosen] <= found.bound.value == 0.02  # the target is what is guaranteed
+    assert found.bound.delta == pytest.approx(0.1)
 
 
 def test_table_of_a_plain_rule_has_every_distinct_loss(rejector):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -26,6 +27,7 @@ from conftest import (
 from pages import NAMES, SCRIPT, make_page
 
 import drrej
+from drrej.documents.proportions import Proportion
 from drrej.documents.schemas import report_schema
 from drrej.pipeline.evaluate import EvaluateOptions
 from drrej.report import PLOTS
@@ -33,7 +35,8 @@ from drrej.report.html import render_html, verdict
 from drrej.report.numbers import percent, percents
 from drrej.report.terminal import terminal_curve
 
-pytest.importorskip("matplotlib", reason="pages are drawn with matplotlib: pip install 'drrej[plot]'")
+for library in ("matplotlib", "jinja2"):
+    pytest.importorskip(library, reason="pages need the extra: pip install 'drrej[plot]'")
 
 _VOID = {"meta", "br", "img", "link"}
 
@@ -155,9 +158,9 @@ def test_plots_take_their_colours_from_the_page(path: Path) -> None:
 
 
 def test_the_report_with_pictures_follows_the_schema(path: Path) -> None:
-    report = load_json(path.with_suffix(".json"))
-    jsonschema.validate(report, report_schema())
-    assert render_html(report) == path.read_text(encoding="utf-8")
+    text = path.with_suffix(".json").read_text(encoding="utf-8")
+    jsonschema.validate(json.loads(text), report_schema())
+    assert render_html(drrej.Report.from_json(text)) == path.read_text(encoding="utf-8")
 
 
 def test_a_report_without_labels_is_a_page_too(tmp_path: Path, rejector_file: str, test: str) -> None:
@@ -212,6 +215,18 @@ def test_without_matplotlib_it_says_so_before_any_work(tmp_path: Path) -> None:
     assert not (tmp_path / "r.html").exists()
 
 
+def test_only_the_page_needs_jinja(tmp_path: Path, rejector_file: str, test: str) -> None:
+    (tmp_path / "jinja2.py").write_text("raise ImportError('not here')")
+    path = {"PYTHONPATH": f"{tmp_path}:{environment()['PYTHONPATH']}"}
+    done = run_drrej("evaluate", "no.parquet", "-r", "no.json", "-o", "r.html", cwd=tmp_path, env=path)
+    assert done.returncode == 2
+    assert done.stderr == (
+        b"drrej: error: -o r.html: the page needs jinja2; install it with: pip install 'drrej[plot]'\n"
+    )
+    done = run_drrej("evaluate", test, "-r", rejector_file, "-o", tmp_path / "curve.png", env=path)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
 def test_without_a_page_matplotlib_is_not_loaded(rejector_file: str, test: str) -> None:
     code = (
         "import contextlib, runpy, sys\n"
@@ -228,7 +243,7 @@ def test_the_example_is_what_the_code_makes(tmp_path: Path, documents: Path, val
     example = (ROOT / "docs" / "example-report.html").read_text(encoding="utf-8")
     succeed("threshold", val, "-r", documents / "fitted.json", "--coverage", "0.95", "-o", tmp_path / "r.json")
     succeed("evaluate", test, "-r", tmp_path / "r.json", "-o", tmp_path / "r.json.json")
-    report = load_json(tmp_path / "r.json.json")
+    report = drrej.Report.from_json((tmp_path / "r.json.json").read_text(encoding="utf-8"))
     assert verdict(report) in Page(example).text.replace("\N{NO-BREAK SPACE}", " ")
     assert len(example) < 200_000
     assert (ROOT / "docs" / "example-report.png").stat().st_size < 300_000
@@ -242,10 +257,15 @@ def test_percentages_do_not_round_to_all_or_nothing(value: float | None, text: s
     assert percent(value) == text
 
 
+def between(lower: float | None, upper: float | None) -> Proportion:
+    return Proportion(value=lower, lower=lower, upper=upper)
+
+
 def test_intervals_of_percentages_show_both_ends() -> None:
-    assert percents(0.984, 0.9931) == "98.4\N{EN DASH}99.3 %"
-    assert percents(0.98401, 0.98403) == "98.401\N{EN DASH}98.403 %"
-    assert percents(1.0, 1.0) == "100.0\N{EN DASH}100.0 %"
+    assert percents(between(0.984, 0.9931)) == "98.4\N{EN DASH}99.3 %"
+    assert percents(between(0.98401, 0.98403)) == "98.401\N{EN DASH}98.403 %"
+    assert percents(between(1.0, 1.0)) == "100.0\N{EN DASH}100.0 %"
+    assert percents(between(None, None)) == "-"
 
 
 # The terminal

@@ -11,7 +11,7 @@ import reference
 from conftest import fail, make_model, run_drrej, source, succeed, write_dump
 
 from drrej import DumpError, RejectorError
-from drrej.pipeline.inspect import describe
+from drrej.cli.inspect import describe
 
 
 def look(path: str | Path, **options: object) -> str:
@@ -77,7 +77,7 @@ def test_a_dump_that_cannot_be_used_says_why(tmp_path: Path) -> None:
     )
     text = look(path, logits="other")
     assert "cannot be used as it is" in text
-    assert "`binary=True`" in text
+    assert "--binary" in text
 
 
 @pytest.mark.parametrize(

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import os
+import shutil
+import signal
 import stat
+import subprocess
+import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
+from conftest import environment, succeed
 
 from drrej import LocalDataset, OutputError, OutputFile
-from drrej.outputs import hidden
+from drrej.outputs import folders, hidden, renames
 
 
 def write(target: Path, text: str, force: bool = False) -> None:
@@ -139,3 +147,249 @@ def test_a_directory_appears_whole(tmp_path: Path) -> None:
         folder.commit()
     assert os.listdir(target) == ["b.parquet"]
     assert os.listdir(tmp_path) == ["out"]
+
+
+# Directories: the final name stands for a whole directory at every moment
+
+
+def put(target: Path, name: str, force: bool = False) -> None:
+    """A dataset of one file."""
+    with LocalDataset(str(target), force) as dataset:
+        (Path(dataset.folder([name])) / name).write_text(name)
+        dataset.commit()
+
+
+def test_a_directory_that_appears_meanwhile_is_kept(tmp_path: Path) -> None:
+    for files in ([], ["precious.parquet"]):
+        target = tmp_path / f"out{len(files)}"
+        with LocalDataset(str(target)) as dataset:
+            (Path(dataset.folder([])) / "a.parquet").write_text("mine")
+            target.mkdir()
+            for name in files:
+                (target / name).write_text("theirs")
+            with pytest.raises(OutputError, match="somebody else has written it meanwhile"):
+                dataset.commit()
+        assert os.listdir(target) == files
+    assert sorted(os.listdir(tmp_path)) == ["out0", "out1"]
+
+
+def test_an_empty_directory_is_filled_unless_somebody_else_does(tmp_path: Path) -> None:
+    target = tmp_path / "out"
+    target.mkdir(mode=0o750)
+    with LocalDataset(str(target)) as dataset:
+        (target / "theirs.parquet").write_text("theirs")
+        with pytest.raises(OutputError, match="somebody else has written it meanwhile"):
+            dataset.commit()
+    assert os.listdir(target) == ["theirs.parquet"]
+    (target / "theirs.parquet").unlink()
+    put(target, "a.parquet")
+    assert os.listdir(target) == ["a.parquet"]
+    assert stat.S_IMODE(target.stat().st_mode) == 0o750
+
+
+def test_force_looks_again_before_it_replaces(tmp_path: Path) -> None:
+    target = tmp_path / "out"
+    put(target, "a.parquet")
+    with LocalDataset(str(target), force=True) as dataset:
+        (target / "thesis.tex").write_text("precious")
+        with pytest.raises(OutputError, match=r"other files than masks \(thesis.tex\)"):
+            dataset.commit()
+    assert sorted(os.listdir(target)) == ["a.parquet", "thesis.tex"]
+    assert os.listdir(tmp_path) == ["out"]
+
+
+def no_exchange(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a filesystem without renameat2's flags."""
+    monkeypatch.setattr(renames, "_renameat2", lambda *_: False)
+
+
+@pytest.mark.parametrize("atomic", [True, False])
+def test_the_old_directory_is_there_until_the_new_one_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, atomic: bool
+) -> None:
+    """Whatever touches the disk, the target holds the old or the new; in two steps there is a gap, see below."""
+    if not atomic:
+        no_exchange(monkeypatch)
+    target = tmp_path / "out"
+    put(target, "old.parquet")
+    seen: list[list[str]] = []
+
+    def watched(function: Any) -> Any:
+        def call(*args: Any, **options: Any) -> Any:
+            result = function(*args, **options)
+            seen.append(os.listdir(target) if target.exists() else [])
+            return result
+
+        return call
+
+    for module, name in ((os, "rename"), (folders, "exchange"), (shutil, "rmtree"), (os, "unlink"), (os, "chmod")):
+        monkeypatch.setattr(module, name, watched(getattr(module, name)))
+    put(target, "new.parquet", force=True)
+    assert seen[-1] == ["new.parquet"]
+    assert ["old.parquet"] in seen
+    gaps = [files for files in seen if files not in (["old.parquet"], ["new.parquet"])]
+    assert gaps == ([] if atomic else [[]])
+    assert os.listdir(tmp_path) == ["out"]
+
+
+KILLED = """
+import os, sys
+from pathlib import Path
+from drrej.outputs import renames
+from drrej.outputs.datasets import LocalDataset
+
+renames._renameat2 = lambda *_: False
+rename = os.rename
+
+def killed(path, final):
+    rename(path, final)
+    if len(calls) == int(sys.argv[2]):
+        os.kill(os.getpid(), 9)
+    calls.append(final)
+
+calls = []
+with LocalDataset(sys.argv[1], force=True) as dataset:
+    (Path(dataset.folder([])) / "new.parquet").write_text("new")
+    os.rename = killed
+    dataset.commit()
+"""
+
+
+@pytest.mark.parametrize(("after", "holds"), [(0, "old.parquet"), (1, "new.parquet")])
+def test_a_kill_between_two_renames_is_mended_by_the_next_run(tmp_path: Path, after: int, holds: str) -> None:
+    """Where there is no exchange: even a run that fails gives the old directory its name back."""
+    target = tmp_path / "out"
+    put(target, "old.parquet")
+    done = subprocess.run([sys.executable, "-c", KILLED, str(target), str(after)], env=environment())
+    assert done.returncode == -signal.SIGKILL
+    assert target.exists() == (after == 1)
+    with pytest.raises(OutputError, match="not empty; use `force=True`"):
+        LocalDataset(str(target))
+    assert os.listdir(target) == [holds]
+    put(target, "third.parquet", force=True)
+    assert os.listdir(target) == ["third.parquet"]
+    assert os.listdir(tmp_path) == ["out"]
+
+
+def test_what_was_set_aside_stays_until_a_new_directory_stands(tmp_path: Path) -> None:
+    target, aside = tmp_path / "out", tmp_path / ".out.drrej-old-0123abcd"
+    put(target, "made.parquet")
+    put(aside, "old.parquet")
+    with LocalDataset(str(target), force=True):  # fails
+        assert os.listdir(aside) == ["old.parquet"]
+    assert os.listdir(aside) == ["old.parquet"]
+    put(target, "new.parquet", force=True)
+    assert os.listdir(tmp_path) == ["out"]
+
+
+def test_a_rename_to_a_name_that_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for attempt in ("in one step", "after a look"):
+        (tmp_path / "a").write_text("mine")
+        (tmp_path / "b").write_text("theirs")
+        with pytest.raises(FileExistsError):
+            renames.rename_new(str(tmp_path / "a"), str(tmp_path / "b"))
+        assert (tmp_path / "b").read_text() == "theirs"
+        renames.rename_new(str(tmp_path / "a"), str(tmp_path / attempt))
+        assert (tmp_path / attempt).read_text() == "mine"
+        no_exchange(monkeypatch)
+
+
+# An output that is an input
+
+
+@pytest.fixture
+def job(tmp_path: Path, val: str, documents: Path) -> Path:
+    for name in ("calibrated.json", "fitted.json", "rejector.json"):
+        shutil.copy(documents / name, tmp_path)
+    shutil.copy(val, tmp_path / "d.parquet")
+    return tmp_path
+
+
+COMMANDS = {
+    "calibrate": ["calibrate", "{dump}", "-o", "{out}"],
+    "fit": ["fit", "{dump}", "-r", "calibrated.json", "-o", "{out}"],
+    "threshold": ["threshold", "{dump}", "-r", "fitted.json", "--coverage", "0.8", "-o", "{out}"],
+    "threshold --mask": ["threshold", "{dump}", "-r", "fitted.json", "--coverage", "0.8", "-o", "x", "--mask", "{out}"],
+    "threshold --table": ["threshold", "{dump}", "-r", "fitted.json", "--tau", "0.8", "-o", "x", "--table", "{out}"],
+    "reject": ["reject", "{dump}", "-r", "rejector.json", "-o", "{out}"],
+    "weights": ["weights", "{dump}", "-r", "calibrated.json", "--radius", "0.1", "-o", "{out}"],
+    "labels": ["calibrate", "x.parquet", "--labels-from", "{dump}", "--join-on", "id", "-o", "{out}"],
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("name", ["d.parquet", "./d.parquet", "symlink.parquet", "hardlink.parquet"])
+def test_an_output_that_is_an_input(
+    job: Path, command: str, name: str, refuse: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(job)
+    (job / "symlink.parquet").symlink_to("d.parquet")
+    os.link(job / "d.parquet", job / "hardlink.parquet")
+    shutil.copy("d.parquet", "x.parquet")
+    before = contents(job)
+    words = [word.format(dump="d.parquet", out=name) for word in COMMANDS[command]]
+    message = refuse(*words, "--force")
+    assert message == f"{name}: the input d.parquet is the same file and would be lost; choose another with -o"
+    assert contents(job) == before
+
+
+def test_standard_input_and_output_are_files_too(job: Path) -> None:
+    before = (job / "d.parquet").read_bytes()
+    program = f'"{sys.executable}" -m drrej reject'
+    for command in (
+        f"{program} - -r rejector.json -o d.parquet -f <d.parquet",
+        f"{program} d.parquet -r rejector.json -o - >>d.parquet",
+    ):
+        done = subprocess.run(["bash", "-c", command], cwd=job, env=environment(), capture_output=True, check=False)
+        assert b"is the same file and would be lost" in done.stderr, done.stderr
+        assert (done.returncode, (job / "d.parquet").read_bytes()) == (2, before)
+
+
+def test_a_directory_that_holds_an_input(
+    job: Path, refuse: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(job)
+    for kind, make in {
+        "file": lambda path: shutil.copy("d.parquet", path),
+        "hardlink": lambda path: os.link("d.parquet", path),
+        "symlink": lambda path: path.symlink_to(job / "d.parquet"),
+    }.items():
+        folder = job / kind
+        folder.mkdir()
+        make(folder / "x.parquet")
+        for dump in (folder, folder / "x.parquet", *(["d.parquet"] if kind == "hardlink" else [])):
+            message = refuse("reject", dump, "-r", "rejector.json", "-o", f"{kind}/", "--force")
+            assert message.endswith("lies in it; choose another directory with -o")
+        assert os.listdir(folder) == ["x.parquet"]
+
+
+def test_a_rejector_may_be_replaced_but_by_a_rejector_only(
+    job: Path, refuse: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(job)
+    succeed("fit", "d.parquet", "-r", "calibrated.json", "-o", "calibrated.json", cwd=job)
+    assert (job / "calibrated.json").read_bytes() == (job / "fitted.json").read_bytes()
+
+
+@pytest.mark.parametrize("name", ["mask.csv", "mask.json", "mask.parquet.gz", "MASK.CSV"])
+def test_a_mask_is_not_written_under_the_name_of_another_format(
+    job: Path, name: str, refuse: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(job)
+    ending = name[name.rindex(".") :].lower()
+    says = f"{name}: a mask is parquet, not {ending}; end its name in .parquet"
+    assert refuse("reject", "d.parquet", "-r", "rejector.json", "-o", name) == says
+    assert refuse("weights", "d.parquet", "-r", "calibrated.json", "--radius", "0.1", "-o", name) == says
+    words = ["threshold", "d.parquet", "-r", "fitted.json", "--tau", "0.8", "-o", "x", "--mask", name]
+    assert refuse(*words) == says
+    assert not Path(name).exists()
+
+
+@pytest.mark.parametrize("name", ["mask", "mask.pq", "mask.PARQUET"])
+def test_names_that_a_mask_may_have(job: Path, name: str) -> None:
+    succeed("reject", "d.parquet", "-r", "rejector.json", "-o", name, cwd=job)
+    assert pq.ParquetFile(job / name).metadata.num_rows == 1648
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.is_file()}

@@ -148,8 +148,9 @@ def test_bad_losses_are_named(tmp_path: Path, value: float | None, said: str) ->
 
 
 def test_what_a_regression_cannot_have_is_refused(folder: Path) -> None:
-    assert "--task regression" in fail("evaluate", "d.parquet", "-r", "r.json", cwd=folder)
-    assert "--prediction COL" in fail("evaluate", "d.parquet", "-r", "r.json", "--task", "regression", cwd=folder)
+    assert "--prediction COL" in fail("evaluate", "d.parquet", "-r", "r.json", cwd=folder)
+    wrong = ["--task", "classification"]
+    assert "the rejector is for a regression" in fail("evaluate", "d.parquet", "-r", "r.json", *wrong, cwd=folder)
     assert "rows without logits" in fail("threshold", "d.parquet", "-r", "fitted.json", "--risk", "0.1", cwd=folder)
     columns = ["--prediction", "prediction", "--target", "nothing"]
     assert "'nothing'" in fail("evaluate", "d.parquet", "-r", "r.json", "--task", "regression", *columns, cwd=folder)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -60,10 +59,8 @@ def test_standard_output_keep_and_no_labels(tmp_path: Path, test: str, rejector_
     ("keep", "message"),
     [("nothing", "there is no column 'nothing' to keep"), ("id,id", "--keep names the column 'id' twice")],
 )
-def test_columns_that_cannot_be_kept(
-    refuse: Callable[..., str], tmp_path: Path, test: str, rejector_file: str, keep: str, message: str
-) -> None:
-    assert message in refuse("reject", test, "-r", rejector_file, "-o", tmp_path / "m.parquet", "--keep", keep)
+def test_columns_that_cannot_be_kept(tmp_path: Path, test: str, rejector_file: str, keep: str, message: str) -> None:
+    assert message in fail("reject", test, "-r", rejector_file, "-o", tmp_path / "m.parquet", "--keep", keep)
     assert os.listdir(tmp_path) == []
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 
-from conftest import fail, load_json, read_columns, run_drrej, source, succeed, write_mask
+import numpy as np
+from conftest import fail, load_json, make_model, read_columns, run_drrej, source, succeed, write_dump, write_mask
+from running import drrej as drrej_here
 
 import drrej
 from drrej.report import RENDERERS
@@ -56,9 +57,65 @@ def test_an_infeasible_target_writes_nothing(tmp_path: Path, val: str, test: str
     assert os.listdir(tmp_path) == []
 
 
-def test_what_is_wrong_is_said_before_any_work(refuse: Callable[..., str], tmp_path: Path) -> None:
+def test_what_is_wrong_is_said_before_any_work(tmp_path: Path) -> None:
     files = ["--val", "missing", "--test", "missing", "-o", tmp_path / "o"]
-    assert "give exactly one rule" in refuse("run", *files)
-    assert "no metric 'nonsense'" in refuse("run", *files, "--tau", "1", "--gate", "nonsense > 1")
-    assert "missing: no such file" in refuse("run", *files, "--tau", "1")
+    assert "give exactly one rule" in fail("run", *files)
+    assert "no metric 'nonsense'" in fail("run", *files, "--tau", "1", "--gate", "nonsense > 1")
+    assert "missing: no such file" in fail("run", *files, "--tau", "1")
     assert os.listdir(tmp_path) == []
+
+
+def test_options_of_the_mask_and_of_the_threshold(tmp_path: Path, val: str, test: str) -> None:
+    """--keep, --temperature and --table do what they do in reject, fit and threshold."""
+    out, table = tmp_path / "out", tmp_path / "t.csv"
+    words = ["--keep", "id", "--temperature", "0.5", "--table", table]
+    succeed("run", "--val", val, "--test", test, "--coverage", "0.8", *words, "-o", out)
+    assert list(read_columns(out / "mask.parquet")) == ["id", "prediction", "loss", "ratio", "rejected"]
+    steps = tmp_path / "steps"
+    steps.mkdir()
+    succeed("fit", val, "--temperature", "0.5", "-o", steps / "f.json")
+    succeed(
+        "threshold",
+        val,
+        "-r",
+        steps / "f.json",
+        "--coverage",
+        "0.8",
+        "--table",
+        steps / "t.csv",
+        "-o",
+        steps / "r.json",
+    )
+    assert (out / "rejector.json").read_bytes() == (steps / "r.json").read_bytes()
+    assert table.read_bytes() == (steps / "t.csv").read_bytes()
+    assert load_json(out / "rejector.json")["calibration"] == {"method": "given", "temperature": 0.5}
+
+
+def test_rows_without_usable_scores(tmp_path: Path) -> None:
+    """The mask rejects them, the report is that of the other rows, and a warning says so."""
+    val = write_dump(tmp_path / "val.parquet", *make_model(200, 3, seed=1))
+    logits, labels = make_model(100, 3, seed=2)
+    good = np.ones(100, bool)
+    good[[3, 50, 51]] = False
+    broken = np.where(good[:, None], logits, np.nan).astype(np.float32)
+    test = write_dump(tmp_path / "test.parquet", broken, labels, row_group=30)
+    words = ["run", "--val", val, "--test", test, "--coverage", "0.8", "-o", tmp_path / "out"]
+    assert "3 rows have NaN among the scores; the first is row 3" in fail(*words)
+    outcome = drrej_here(*words, "--on-bad-row", "reject", "--quiet")
+    assert outcome.code == 0
+    assert outcome.lines == [
+        "drrej: warning: 3 of 100 rows have no usable scores and were rejected; the report leaves them out"
+    ]
+    mask, rejector = read_columns(tmp_path / "out" / "mask.parquet"), tmp_path / "out" / "rejector.json"
+    assert mask["rejected"][~good].all()
+    others = write_dump(tmp_path / "others.parquet", logits[good], labels[good])
+    succeed("evaluate", others, "-r", rejector, "-o", tmp_path / "others.json")
+    report = load_json(tmp_path / "out" / "report.json")
+    assert report == load_json(tmp_path / "others.json")
+    assert report["coverage"]["accepted"] == np.count_nonzero(~mask["rejected"])
+    labels[60] = 7
+    write_dump(tmp_path / "test.parquet", broken, labels, row_group=30)
+    words[-1] = tmp_path / "again"
+    assert "column 'label': 1 row has a label outside 0 to 2; row 60" in fail(*words, "--on-bad-row", "reject")
+    write_dump(tmp_path / "test.parquet", np.full_like(logits, np.nan), labels * 0)
+    assert "no row has usable scores" in fail(*words, "--on-bad-row", "reject")

@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 
 import pytest
-from conftest import make_model, source, succeed, write_dump
+from conftest import fail, make_model, source, succeed, write_dump
 
 import drrej
 from drrej.data.dump import Block
@@ -73,8 +73,8 @@ def test_formats_and_missing_labels(dump: str, tmp_path: Path) -> None:
         (["--alpha", "9999"], "between"),
     ],
 )
-def test_bad_grids_are_refused(dump: str, refuse, arguments: list[str], said: str) -> None:  # type: ignore[no-untyped-def]
-    assert said in refuse("sweep", dump, "--temperature", "1", *arguments)
+def test_bad_grids_are_refused(dump: str, arguments: list[str], said: str) -> None:
+    assert said in fail("sweep", dump, "--temperature", "1", *arguments)
 
 
 def test_one_pass_over_the_logits(dump: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -87,14 +86,12 @@ def test_an_infeasible_target_writes_nothing(tmp_path: Path, rule: list[str]) ->
         (["--coverage", "1.5"], "--coverage 1.5: it must be above 0 and at most 1"),
     ],
 )
-def test_rules_that_make_no_sense(
-    refuse: Callable[..., str], val: str, documents: Path, rule: list[str], message: str
-) -> None:
-    assert message in refuse("threshold", val, "-r", documents / "fitted.json", *rule)
+def test_rules_that_make_no_sense(val: str, documents: Path, rule: list[str], message: str) -> None:
+    assert message in fail("threshold", val, "-r", documents / "fitted.json", *rule)
 
 
-def test_a_missing_section_names_the_command_to_run(refuse: Callable[..., str], val: str, documents: Path) -> None:
-    assert "run 'drrej fit' first" in refuse("threshold", val, "-r", documents / "calibrated.json", "--tau", "1")
+def test_a_missing_section_names_the_command_to_run(val: str, documents: Path) -> None:
+    assert "run 'drrej fit' first" in fail("threshold", val, "-r", documents / "calibrated.json", "--tau", "1")
 
 
 def test_remembered_columns_serve_later_steps(tmp_path: Path) -> None:

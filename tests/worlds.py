@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from running import drrej as run
 
 import drrej
 
@@ -45,6 +45,10 @@ def fitted(path: str, rule: drrej.Rule | None = None, **ratio: Any) -> drrej.Rej
     return rejector if rule is None else drrej.threshold(source(path), rejector, rule)
 
 
-def cli(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    """Run the command line."""
-    return subprocess.run([sys.executable, "-m", "drrej", *arguments], capture_output=True, text=True, **options)
+def cli(*arguments: str, check: bool = False) -> subprocess.CompletedProcess[str]:
+    """Run a command in this process; its output as text."""
+    outcome = run(*arguments)
+    done = subprocess.CompletedProcess(arguments, outcome.code, outcome.out.decode(), outcome.err)
+    if check:
+        done.check_returncode()
+    return done

@@ -2,35 +2,75 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from drrej.cli import options
+from drrej.cli.command import Command
 from drrej.cli.console import complain, say_notes
 from drrej.cli.main import app
-from drrej.cli.options import Dumps, Memory, Output, Precision, Reading, grouped
-from drrej.cli.parameters import Command
+from drrej.cli.reading import Reading, bytes_of, engine_of
+from drrej.cli.writing import output_file
+
+if TYPE_CHECKING:
+    from drrej.documents.rejector import Calibration
+
+EXAMPLES = """
+Examples:
+
+drrej calibrate val.parquet -o rejector.json
+
+drrej calibrate wide.parquet --logits 'logit_*' --label truth
+
+drrej calibrate val.parquet | drrej fit val.parquet -r -
+"""
 
 
-@app.command(cls=Command)
-@grouped
+@app.command(cls=Command, epilog=EXAMPLES)
 def calibrate(
-    dumps: Dumps,
-    output: Output = Output(),
-    reading: Reading = Reading(),
-    precision: Precision = Precision(),
-    memory: Memory = Memory(),
+    dumps: options.Dumps,
+    output: options.OutputPath = "-",
+    force: options.Force = False,
+    logits: options.Logits = None,
+    label: options.Label = None,
+    labels_from: options.LabelsFrom = None,
+    join_on: options.JoinOn = None,
+    on_missing_label: options.OnMissingLabel = None,
+    input: options.Input = None,
+    normalize: options.Normalize = False,
+    binary: options.Binary = False,
+    classes: options.Classes = None,
+    floor: options.Floor = None,
+    precision: options.Precision = None,
+    memory: options.Memory = None,
+    jobs: options.Jobs = 0,
+    cluster: options.ClusterAddress = None,
+    quiet: options.Quiet = False,
 ) -> None:
-    """Start a rejector: fit the temperature on labelled rows."""
+    """Start a rejector: fit the temperature on labelled rows.
+
+    DUMP: parquet files, directories, globs or URIs; - is standard input.
+    """
     from drrej.pipeline.calibrate import CalibrateOptions
     from drrej.pipeline.calibrate import calibrate as step
 
-    source = reading.source(dumps)
-    with output.open() as file:
-        rejector = step(source, CalibrateOptions(precision.chosen, memory.bytes()))
-        say_notes(source, reading.quiet)
-        warn_unconverged(rejector.need_calibration().converged, reading.quiet)
+    reading = Reading(logits, label, labels_from, join_on, on_missing_label, input, binary, classes, normalize)
+    source = reading.source(dumps, engine_of(jobs, cluster, quiet))
+    with output_file(output, force) as file:
+        rejector = step(source, CalibrateOptions(precision or "auto", bytes_of(memory), floor))
         file.write_text(rejector.to_json())
         file.commit()
+    say_notes(source, quiet, rejector.floor)
+    warn_calibration(rejector.need_calibration(), quiet)
 
 
-def warn_unconverged(converged: bool | None, quiet: bool) -> None:
-    """Tell when the likelihood has no maximum at a finite temperature."""
-    if converged is False and not quiet:
+def warn_calibration(calibration: Calibration, quiet: bool) -> None:
+    """Tell when the likelihood has no maximum at a finite temperature, or calibration made its own rows worse."""
+    if quiet:
+        return
+    if calibration.converged is False:
         complain("the best temperature lies at or beyond the end of [0.001, 1000]; the nearest was taken", "warning")
+    from drrej.documents.words import worse_figures
+
+    worse = worse_figures(calibration)
+    if worse is not None:
+        complain(worse, "warning")

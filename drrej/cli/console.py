@@ -13,6 +13,7 @@ from drrej.data.uris import redacted
 
 if TYPE_CHECKING:
     from drrej.engines.protocol import Progress
+    from drrej.pipeline.reject import MaskCounts
     from drrej.pipeline.source import Source
 
 _PATIENCE = 1.0
@@ -24,15 +25,27 @@ def complain(message: str, kind: str = "error") -> None:
     print(f"drrej: {kind}: {redacted(in_flags(' '.join(message.splitlines())))}", file=sys.stderr)
 
 
-def say_notes(source: Source, quiet: bool) -> None:
-    """Tell what a pass noticed."""
+def show(text: str) -> None:
+    """A result on standard output."""
+    print(text, end="")
+
+
+def say_notes(source: Source, quiet: bool, floor: float | None = None) -> None:
+    """Tell what a pass noticed; `floor` is what a probability of 0 counts as."""
     notes = source.notes
     if quiet:
         return
     if notes.zeros:
-        complain(f"{notes.zeros} probabilities of 0 were raised to the smallest positive number", "note")
+        counts_as = "" if floor is None else f" as {floor:.3g}"
+        complain(f"{notes.zeros} probabilities of 0 count{counts_as or ' as the rejector says'}", "note")
     if notes.left_out:
         complain(f"{notes.left_out} rows without a label in {source.options.labels_from} were left out", "note")
+
+
+def warn_bad_rows(counts: MaskCounts, more: str = "") -> None:
+    """Tell, also when asked to be quiet, that rows without usable scores were let through."""
+    if counts.bad:
+        complain(f"{counts.bad} of {counts.rows} rows have no usable scores and were rejected{more}", "warning")
 
 
 def show_curve(

@@ -2,43 +2,48 @@
 
 from __future__ import annotations
 
-import dataclasses
-import os
-import shlex
-import sys
+from collections.abc import Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Annotated, Literal, Optional
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from drrej.cli import options
+from drrej.cli.command import Command
+from drrej.cli.commandline import commands_of, this_command
 from drrej.cli.console import say_notes
-from drrej.cli.judging import Format, Judging, exit_by_gates, show_report
+from drrej.cli.flags import in_flags
+from drrej.cli.judging import Comparisons, Judging, exit_by_gates, show_report
 from drrej.cli.main import app
-from drrej.cli.options import Dumps, Reading, RejectorIn, grouped, read_rejector
-from drrej.cli.parameters import Command
-from drrej.cli.regression import report_regression
+from drrej.cli.reading import Reading, engine_of, read_rejector
+from drrej.cli.regression import Regression, Task, check_regression
+from drrej.cli.writing import format_of
 from drrej.errors import OptionError
 
 if TYPE_CHECKING:
+    from drrej.documents.document import Judged
+    from drrej.documents.gates import Gate
+    from drrej.documents.rejector import Rejector
     from drrej.pipeline.evaluate import EvaluateOptions
 
+EXAMPLES = """
+Examples:
 
-@app.command(cls=Command)
-@grouped
+drrej evaluate test.parquet -r rejector.json --gate 'accuracy >= 0.97'
+
+drrej evaluate test.parquet -r rejector.json --compare -o report.html
+
+drrej evaluate nightly/ -r rejector.json --no-labels --gate 'coverage >= 0.7'
+"""
+
+
+@app.command(cls=Command, epilog=EXAMPLES)
 def evaluate(
-    dumps: Dumps,
-    rejector: RejectorIn,
-    judging: Judging = Judging(),
-    by: Annotated[
-        Optional[str],
-        typer.Option("--by", metavar="COL", help="Also report by the values of a column, or by 'prediction'."),
-    ] = None,
-    no_labels: Annotated[
-        bool, typer.Option("--no-labels", help="Only what needs no labels: coverage, expected accuracy, drift.")
-    ] = False,
-    format: Annotated[Format, typer.Option("--format", help="What goes to standard output.")] = "text",
+    dumps: options.Dumps,
+    rejector: options.RejectorFile,
     output: Annotated[
-        Optional[list[str]],
+        list[str] | None,
         typer.Option(
             "-o",
             "--output",
@@ -46,43 +51,79 @@ def evaluate(
             help="Also write .html .json .md .txt .xml by its ending, or the curve as .png .svg .pdf. Repeatable.",
         ),
     ] = None,
-    force: Annotated[bool, typer.Option("-f", "--force", help="Overwrite what exists.")] = False,
+    force: options.Force = False,
+    format: options.Format = "text",
+    on_unseen_group: options.OnUnseenGroup = "error",
+    gate: options.Gates = None,
+    metric: options.Metrics = None,
+    intervals: options.Intervals = False,
+    by: Annotated[
+        str | None,
+        options.report("--by", metavar="COL", help="Also report by the values of a column, or by 'prediction'."),
+    ] = None,
+    no_labels: Annotated[
+        bool,
+        options.report(
+            "--no-labels", metavar=options.FLAG, help="Only what needs no labels: coverage, expected accuracy, drift."
+        ),
+    ] = False,
+    compare: options.Compare = False,
+    score: options.Scores = None,
+    score_order: options.ScoreOrders = None,
+    rejected: options.Masks = None,
+    baseline: options.Baseline = None,
+    baseline_dump: options.BaselineDumps = None,
+    baseline_rejector: options.BaselineRejector = None,
     task: Annotated[
-        Literal["classification", "regression"], typer.Option("--task", help="What the rows are about.")
-    ] = "classification",
-    prediction: Annotated[
-        Optional[str], typer.Option("--prediction", metavar="COL", help="Regression: the predicted value.")
+        Task | None,
+        options.regression(
+            "--task", metavar="TASK", help="classification or regression: check that the rejector is for it."
+        ),
     ] = None,
-    target: Annotated[
-        Optional[str], typer.Option("--target", metavar="COL", help="Regression: the true value.")
-    ] = None,
-    reading: Reading = Reading(),
+    prediction: options.PredictionColumn = None,
+    target: options.TargetColumn = None,
+    logits: options.Logits = None,
+    label: options.Label = None,
+    labels_from: options.LabelsFrom = None,
+    join_on: options.JoinOn = None,
+    on_missing_label: options.OnMissingLabel = None,
+    input: options.Input = None,
+    normalize: options.Normalize = False,
+    binary: options.Binary = False,
+    classes: options.Classes = None,
+    jobs: options.Jobs = 0,
+    cluster: options.ClusterAddress = None,
+    quiet: options.Quiet = False,
 ) -> None:
-    """Report coverage and accuracy; judge gates."""
+    """Report coverage and accuracy; judge gates.
+
+    DUMP: parquet files, directories, globs or URIs; - is standard input.
+    """
     from drrej.outputs.files import OutputFile
     from drrej.pipeline.evaluate import evaluate as step
+    from drrej.pipeline.regression import evaluate_regression
     from drrej.report import render
 
+    reading = Reading(logits, label, labels_from, join_on, on_missing_label, input, binary, classes, normalize)
+    judging = Judging(gate, metric, intervals, by, no_labels)
+    others = Comparisons(compare, score, score_order, rejected, baseline, baseline_dump, baseline_rejector)
+    regression = Regression(task, prediction, target)
     outputs = [(path, format if path == "-" else format_of(path)) for path in output or []]
-    if task == "regression":
-        source = reading.source(dumps)
-        document = read_rejector(rejector, source, "threshold")
-        exit_by_gates(
-            report_regression(
-                source, document, (prediction, target), judging.gates(), outputs, format, force, reading.quiet
-            )
-        )
-        return
-    if prediction is not None or target is not None:
-        raise OptionError("--prediction and --target go with --task regression")
-    gates, options = judging.gates(), judging.options(reading, by, labels=not no_labels)
-    options = with_pictures(options, outputs)
-    source = judging.reading(reading).source(dumps)
+    gates, wanted = judging.gates(), with_pictures(judging.options(others, reading, on_unseen_group), outputs)
+    if not baseline_dump:
+        check_early(gates, wanted)
+    engine = engine_of(jobs, cluster, quiet)
+    source = others.reading(reading).source(dumps, engine)
     with ExitStack() as stack:
         files = [(stack.enter_context(OutputFile(path, force)), kind) for path, kind in outputs]
         document = read_rejector(rejector, source, "threshold")
-        report = step(source, document, gates, judging.with_baseline_dump(options, reading, document))
-        say_notes(source, reading.quiet)
+        if regression.is_meant(document):
+            check_regression([judging, others, reading], [format, *(kind for _, kind in outputs)])
+            report: Judged = evaluate_regression(source, document, prediction, target, gates, on_unseen_group)
+        else:
+            wanted = replace(wanted, baseline_dump=others.dump(reading, engine, document))
+            report = step(source, document, gates, with_words(wanted, document))
+        say_notes(source, quiet, document.floor)
         for file, kind in files:
             file.write_bytes(render(report, kind))
         for file, _ in files:
@@ -92,25 +133,33 @@ def evaluate(
     exit_by_gates(report)
 
 
-def format_of(path: str) -> str:
-    """The renderer for a file name."""
-    from drrej.report import ENDINGS
+def check_early(gates: Sequence[Gate], wanted: EvaluateOptions) -> None:
+    """Raise when no report has the metric of a gate: neither the one that is wanted nor that of a regression."""
+    from drrej.documents.metrics import catalogue
+    from drrej.documents.regression import RegressionReport
+    from drrej.pipeline.evaluate import check_gates
 
-    ending = os.path.splitext(path)[1].lower()
-    if ending not in ENDINGS and (os.path.isfile(path) or not os.path.exists(path)):
-        raise OptionError(f"-o {path}: the ending says the format; use one of {', '.join(ENDINGS)}")
-    return ENDINGS.get(ending, "json")
+    of_regression = {metric.name for metric in catalogue(of=RegressionReport)}
+    check_gates([gate for gate in gates if gate.metric not in of_regression], wanted)
 
 
-def with_pictures(options: EvaluateOptions, outputs: list[tuple[str, str]]) -> EvaluateOptions:
+def with_pictures(wanted: EvaluateOptions, outputs: Sequence[tuple[str, str]]) -> EvaluateOptions:
     """The options with what pages and plots need, if one of them is wanted; raises when it cannot be drawn."""
     from drrej.report import DRAWN, PLOTS, need_libraries
 
     drawn = [(path, kind) for path, kind in outputs if kind in DRAWN]
-    if not drawn:
-        return options
     for path, kind in drawn:
         need_libraries(kind, f"-o {path}")
-        if kind in PLOTS and not options.labels:
+        if kind in PLOTS and not wanted.labels:
             raise OptionError(f"-o {path}: the curve needs labels; it does not go with --no-labels")
-    return dataclasses.replace(options, pictures=True, command=shlex.join(["drrej", *sys.argv[1:]]))
+    return replace(wanted, pictures=bool(drawn))
+
+
+def with_words(wanted: EvaluateOptions, rejector: Rejector) -> EvaluateOptions:
+    """The options with what a page says of the rejector: facts and commands, both with flags."""
+    from drrej.documents.words import describe_sections
+
+    if not wanted.pictures:
+        return wanted
+    words = [in_flags(line) for line in describe_sections(rejector)]
+    return replace(wanted, words=words, commands=[*commands_of(rejector), this_command()])

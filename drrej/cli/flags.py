@@ -17,8 +17,13 @@ def in_flags(message: str) -> str:
     return _PARAMETER.sub(lambda found: _flag(found[1], found[2]), message)
 
 
+def flag_of(name: str) -> str:
+    """The flag of a parameter."""
+    return _FLAGS.get(name, "--" + name.replace("_", "-"))
+
+
 def _flag(name: str, value: str | None) -> str:
-    flag = _FLAGS.get(name, "--" + name.replace("_", "-"))
+    flag = flag_of(name)
     if value == "False":
         return flag.replace("--", "--no-", 1)
     return flag if value in (None, "True") else f"{flag} {value}"

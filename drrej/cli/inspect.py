@@ -2,26 +2,178 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import shlex
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from drrej.cli import options
+from drrej.cli.command import Command
+from drrej.cli.commandline import reading_flags
+from drrej.cli.console import show
 from drrej.cli.flags import in_flags
 from drrej.cli.main import app
-from drrej.cli.options import Reading, grouped
-from drrej.cli.parameters import Command
+from drrej.cli.reading import Reading, engine_of
+
+if TYPE_CHECKING:
+    from drrej.data.dump import DumpOptions
+    from drrej.documents.rejector import Rejector
+    from drrej.pipeline.inspect import Content, DumpFacts, Labels
+    from drrej.pipeline.source import Source
+
+EXAMPLES = """
+Examples:
+
+drrej inspect val.parquet
+
+drrej inspect rejector.json
+
+drrej inspect 'nightly/*.parquet' --label truth
+"""
+
+_MOST_COLUMNS = 12
 
 
-@app.command(cls=Command)
-@grouped
+@app.command(cls=Command, epilog=EXAMPLES)
 def inspect(
-    files: Annotated[list[str], typer.Argument(metavar="FILE...", help="Dumps or rejectors.")],
-    reading: Reading = Reading(),
+    files: Annotated[list[str], typer.Argument(metavar="FILE", hidden=True)],
+    logits: options.Logits = None,
+    label: options.Label = None,
+    labels_from: options.LabelsFrom = None,
+    join_on: options.JoinOn = None,
+    on_missing_label: options.OnMissingLabel = None,
+    input: options.Input = None,
+    normalize: options.Normalize = False,
+    binary: options.Binary = False,
+    classes: options.Classes = None,
+    jobs: options.Jobs = 0,
+    cluster: options.ClusterAddress = None,
+    quiet: options.Quiet = False,
 ) -> None:
-    """Tell what a dump holds and how to go on, or what a rejector does."""
-    from drrej.pipeline.inspect import describe
+    """Tell what a dump holds and how to go on, or what a rejector does.
 
+    FILE: dumps (parquet files, directories, globs or URIs) or rejectors; - is standard input.
+    """
+    reading = Reading(logits, label, labels_from, join_on, on_missing_label, input, binary, classes, normalize)
+    engine = engine_of(jobs, cluster, quiet)
     for number, path in enumerate(files):
-        if number:
-            typer.echo("")
-        typer.echo(in_flags(describe(path, reading.source([path]))))
+        show("\n" if number else "")
+        show(describe(path, reading.source([path], engine)) + "\n")
+
+
+def describe(path: str, source: Source) -> str:
+    """Several lines about a dump or a rejector."""
+    from drrej.documents.rejector import Rejector
+    from drrej.pipeline.inspect import inspect_dump, json_text
+
+    text = json_text(path, source)
+    if text is not None:
+        lines = _about_rejector(path, Rejector.from_json(text, path))
+    else:
+        lines = _about_dump(path, inspect_dump(source), source.options)
+    return in_flags("\n".join(lines))
+
+
+# A dump
+
+
+def _about_dump(path: str, facts: DumpFacts, options: DumpOptions) -> list[str]:
+    """Layout, classes, rows, bad rows, labels, and the command to go on with."""
+    content = facts.content
+    head = f"{path}: a dump of {_counted(facts.files, 'file')}"
+    columns = ["columns:", *_column_lines(facts.columns)]
+    if isinstance(content, str):
+        return [head, *columns, f"cannot be used as it is: {content}"]
+    lines = [f"{head}, {content.rows} rows in {_counted(content.row_groups, 'row group')}", *columns]
+    lines += [f"  {name}  {kind} (from the directory names)" for name, kind in content.hive]
+    flags = reading_flags(options)
+    if content.probabilities:
+        flags += ["--input", "probs"]
+        lines.append("scores:  probabilities: every row lies in [0, 1] and sums to 1")
+    if content.labels.kind == "text":
+        flags += ["--classes", "NAMES"]
+    lines.append(f"{content.input}:  {_layout(content)}, {content.classes} classes")
+    lines += [f"bad rows: {problem.message()}" for problem in content.problems] or ["bad rows: none"]
+    lines.append(f"labels:  {_label_words(content.labels, content.classes)}{_accuracy(content)}")
+    if content.sorted_scores:
+        lines.append(
+            "caution: the first score is the largest in every row: sorted scores (top-k) are not in class order"
+        )
+    return [*lines, *_advice(path, flags, content)]
+
+
+def _counted(count: int, what: str) -> str:
+    return f"1 {what}" if count == 1 else f"{count} {what}s"
+
+
+def _column_lines(columns: Sequence[tuple[str, str]]) -> list[str]:
+    width = max((len(name) for name, _ in columns[:_MOST_COLUMNS]), default=0)
+    lines = [f"  {name.ljust(width)}  {kind}" for name, kind in columns[:_MOST_COLUMNS]]
+    return lines + ([f"  ... ({len(columns)} in all)"] if len(columns) > _MOST_COLUMNS else [])
+
+
+def _layout(content: Content) -> str:
+    scores, kind = content.scores, content.scores_type
+    if scores.layout == "wide":
+        return f"columns '{scores.names[0]}' to '{scores.names[-1]}' ({kind})"
+    return f"column '{scores.pattern}' ({kind})" + (", one score per row" if scores.layout == "score" else "")
+
+
+def _label_words(labels: Labels, classes: int) -> str:
+    from drrej.data.problems import shown
+
+    if labels.kind == "joined":
+        return f"in {labels.file}, joined on '{labels.key}'"
+    if labels.kind == "text":
+        return (
+            f"column '{labels.column}' is text ({shown(labels.names)}); name all {classes} classes, in the order of "
+            "the logits, with --classes"
+        )
+    return labels.reason if labels.kind == "nowhere" else f"column '{labels.column}' ({labels.type})"
+
+
+def _accuracy(content: Content) -> str:
+    if not content.labelled:
+        return ""
+    if content.labelled == content.right:
+        return "; equal to the prediction in every row: are these the true labels? (timm's 'label' is the prediction)"
+    return f"; the prediction is right in {100 * content.right / content.labelled:.2f} % of the rows"
+
+
+def _advice(path: str, flags: Sequence[str], content: Content) -> list[str]:
+    words = shlex.join([path, *flags])
+    if content.labels.readable:
+        mend = "drop or fix the bad rows, then " if content.bad_rows else ""
+        return [f"{mend}go on with:", f"  drrej calibrate {words} -o rejector.json"]
+    skip = " --on-bad-row reject" if content.bad_rows else ""
+    return [
+        "go on with (labels are needed to calibrate; a rejector made elsewhere needs none):",
+        f"  drrej reject {words} -r rejector.json -o mask.parquet{skip}",
+    ]
+
+
+# A rejector
+
+
+def _about_rejector(path: str, rejector: Rejector) -> list[str]:
+    """What each section does, and the command to go on with."""
+    from drrej.documents.words import describe_sections
+
+    columns = f"{rejector.input} in '{rejector.columns.logits}'"
+    if rejector.columns.label:
+        columns += f", labels in '{rejector.columns.label}'"
+    kind = f"for {rejector.classes} classes ({columns})"
+    if not rejector.has_classes:
+        kind = f"for rows without logits (a loss in '{rejector.columns.logits}')"
+    head = f"{path}: a rejector {kind}, made by drrej {rejector.drrej_version}"
+    if rejector.calibration is None:
+        return [head, "nothing fitted yet; go on with: drrej calibrate"]
+    document = shlex.quote(path)
+    if rejector.ratio is None:
+        advice = f"drrej fit DUMP -r {document}"
+    elif rejector.threshold is None:
+        advice = f"drrej threshold DUMP -r {document} --coverage 0.8"
+    else:
+        advice = f"drrej reject DUMP -r {document} -o mask.parquet"
+    return [head, *describe_sections(rejector), "go on with:", f"  {advice}"]

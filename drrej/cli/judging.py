@@ -1,143 +1,69 @@
-"""Options of the report, which `evaluate` and `run` share."""
+"""From options to the report: what it holds, what it is judged by, and how it is shown."""
 
 from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal, Optional
+from typing import TYPE_CHECKING
 
 import typer
 
-from drrej.cli.console import complain, show_curve
-from drrej.cli.options import Reading, read_rejector
+from drrej.cli.console import complain, show, show_curve
+from drrej.cli.reading import Reading, read_rejector
 from drrej.errors import OptionError
 
 if TYPE_CHECKING:
     from drrej.documents.document import Judged
     from drrej.documents.gates import Gate
     from drrej.documents.rejector import Rejector
+    from drrej.engines.protocol import Engine
     from drrej.pipeline.compare import Rivals
     from drrej.pipeline.evaluate import BaselineDump, EvaluateOptions
-
-Format = Literal["text", "json", "markdown", "github", "junit"]
+    from drrej.pipeline.groups import OnUnseen
+    from drrej.report import TextFormat
 
 
 @dataclass(frozen=True)
-class Judging:
-    """What the report holds and what it is judged by."""
+class Comparisons:
+    """The options under "Comparisons"."""
 
-    gate: Annotated[
-        Optional[list[str]],
-        typer.Option(
-            "--gate", metavar="EXPR", help="Exit 1 unless METRIC OP NUMBER holds, e.g. 'accuracy >= 0.97'. Repeatable."
-        ),
-    ] = None
-    metric: Annotated[
-        Optional[list[str]],
-        typer.Option(
-            "--metric", metavar="POINT", help="Also report a point such as accuracy@coverage=0.9. Repeatable."
-        ),
-    ] = None
-    bootstrap: Annotated[
-        int, typer.Option("--bootstrap", metavar="N", min=0, help="Intervals of the areas from N resamples.")
-    ] = 0
-    seed: Annotated[int, typer.Option("--seed", metavar="S", min=0, help="Seed of the resamples.")] = 0
-    compare: Annotated[
-        bool, typer.Option("--compare", help="Also judge the usual scores: max probability, entropy, margin, ...")
-    ] = False
-    score: Annotated[
-        Optional[list[str]], typer.Option("--score", metavar="COL", help="Also judge a column as score. Repeatable.")
-    ] = None
-    score_order: Annotated[
-        Optional[list[str]],
-        typer.Option(
-            "--score-order",
-            metavar="high|low",
-            help="Which end of --score is accepted first [high]; once, or once for each.",
-        ),
-    ] = None
-    rejected: Annotated[
-        Optional[list[str]],
-        typer.Option("--rejected", metavar="COL", help="Also judge another rejector's mask. Repeatable."),
-    ] = None
-    baseline: Annotated[
-        Optional[str],
-        typer.Option("--baseline", metavar="FILE", help="Also report differences to an earlier report (JSON)."),
-    ] = None
-    baseline_dump: Annotated[
-        Optional[list[str]],
-        typer.Option(
-            "--baseline-dump", metavar="DUMP", help="Differences to a dump of the same rows, paired by --join-on."
-        ),
-    ] = None
-    baseline_rejector: Annotated[
-        Optional[str],
-        typer.Option("--baseline-rejector", metavar="FILE", help="Rejector of --baseline-dump [the same]."),
-    ] = None
-    on_unseen_group: Annotated[
-        Literal["error", "reject"],
-        typer.Option("--on-unseen-group", help="A row of a group that the threshold does not know."),
-    ] = "error"
+    compare: bool
+    score: list[str] | None
+    score_order: list[str] | None
+    rejected: list[str] | None
+    baseline: str | None
+    baseline_dump: list[str] | None
+    baseline_rejector: str | None
 
-    def gates(self) -> list[Gate]:
-        """Gates, read before any work."""
-        from drrej.documents.gates import Gate
-
-        return [Gate.parse(text) for text in self.gate or []]
-
-    def options(self, reading: Reading, by: str | None = None, labels: bool = True) -> EvaluateOptions:
-        """As the library takes them, all but the baseline's dump; gates are checked against them."""
-        from drrej.documents.points import Point
-        from drrej.pipeline.baseline import read_baseline
-        from drrej.pipeline.evaluate import EvaluateOptions, check_gates
-
-        if self.baseline_dump and reading.join_on is None:
-            raise OptionError("--baseline-dump needs --join-on COL: the key column that pairs the rows")
-        if self.baseline_rejector and not self.baseline_dump:
-            raise OptionError("--baseline-rejector goes with --baseline-dump")
-        options = EvaluateOptions(
-            points=[Point.parse(text)[0] for text in self.metric or []],
-            bootstrap=self.bootstrap,
-            seed=self.seed,
-            by=by,
-            rivals=self._rivals(),
-            labels=labels,
-            on_unseen_group=self.on_unseen_group,
-            baseline=None if self.baseline is None else read_baseline(self.baseline),
-        )
-        if not self.baseline_dump:
-            check_gates(self.gates(), options)
-        return options
-
-    def _rivals(self) -> Rivals:
+    def rivals(self) -> Rivals:
+        """The other scores and masks to judge."""
         from drrej.pipeline.compare import Rivals, Score
 
         scores, orders = self.score or [], self.score_order or ["high"]
         if not set(orders) <= {"high", "low"}:
             raise OptionError("--score-order: it must be high or low")
-        if len(orders) not in (1, len(scores)):
-            raise OptionError(f"--score-order: give it once, or once for each of the {len(scores)} --score columns")
         if self.score_order and not scores:
             raise OptionError("--score-order goes with --score COL")
+        if len(orders) not in (1, len(scores)):
+            raise OptionError(f"--score-order: give it once, or once for each of the {len(scores)} --score columns")
         orders = orders * len(scores) if len(orders) == 1 else orders
         chosen = tuple(
             Score(column, "low" if order == "low" else "high") for column, order in zip(scores, orders, strict=True)
         )
         return Rivals(self.compare, chosen, tuple(self.rejected or ()))
 
-    def with_baseline_dump(self, options: EvaluateOptions, reading: Reading, rejector: Rejector) -> EvaluateOptions:
-        """The options with the dump to compare with."""
+    def dump(self, reading: Reading, engine: Engine, rejector: Rejector) -> BaselineDump | None:
+        """The dump to compare with, paired by key."""
         from drrej.pipeline.evaluate import BaselineDump
 
         if not self.baseline_dump:
-            return options
+            return None
         assert reading.join_on is not None
-        source = self.reading(reading).source(self.baseline_dump)
+        source = self.reading(reading).source(self.baseline_dump, engine)
         other = rejector
         if self.baseline_rejector is not None:
             other = read_rejector(self.baseline_rejector, source, "threshold")
-        dump: BaselineDump = BaselineDump(source, other, reading.join_on)
-        return dataclasses.replace(options, baseline_dump=dump)
+        return BaselineDump(source, other, reading.join_on)
 
     def reading(self, reading: Reading) -> Reading:
         """How dumps are read: without --labels-from, --join-on only pairs rows."""
@@ -146,11 +72,49 @@ class Judging:
         return reading
 
 
-def show_report(report: Judged, format: Format) -> None:
+@dataclass(frozen=True)
+class Judging:
+    """The options under "Report"; `by` is the column of groups."""
+
+    gate: list[str] | None
+    metric: list[str] | None
+    intervals: bool
+    by: str | None
+    no_labels: bool = False
+
+    def gates(self) -> list[Gate]:
+        """Gates, read before any work."""
+        from drrej.documents.gates import Gate
+
+        return [Gate.parse(text) for text in self.gate or []]
+
+    def options(self, comparisons: Comparisons, reading: Reading, on_unseen_group: OnUnseen) -> EvaluateOptions:
+        """As the library takes them, all but the baseline's dump; raises when one option lacks another."""
+        from drrej.documents.points import Point
+        from drrej.pipeline.baseline import read_baseline
+        from drrej.pipeline.evaluate import EvaluateOptions
+
+        if comparisons.baseline_dump and reading.join_on is None:
+            raise OptionError("--baseline-dump needs --join-on COL: the key column that pairs the rows")
+        if comparisons.baseline_rejector and not comparisons.baseline_dump:
+            raise OptionError("--baseline-rejector goes with --baseline-dump")
+        baseline = comparisons.baseline
+        return EvaluateOptions(
+            points=[Point.parse(text)[0] for text in self.metric or []],
+            intervals=self.intervals,
+            by=self.by,
+            rivals=comparisons.rivals(),
+            labels=not self.no_labels,
+            on_unseen_group=on_unseen_group,
+            baseline=None if baseline is None else read_baseline(baseline),
+        )
+
+
+def show_report(report: Judged, format: TextFormat) -> None:
     """The report on standard output; on a terminal the text comes with its curve."""
     from drrej.report import RENDERERS
 
-    typer.echo(RENDERERS[format](report), nl=False)
+    show(RENDERERS[format](report))
     if format == "text" and "coverage_curve" in report:
         chosen = (report["coverage"]["value"], report["accuracy"]["value"])
         show_curve(report["coverage_curve"], None if chosen[1] is None else chosen)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import gc
 import os
@@ -9,13 +10,15 @@ import signal
 import sys
 from collections.abc import Sequence
 from types import FrameType
-from typing import Annotated, Never
+from typing import Annotated, Any, Never
 
 import typer
 
 from drrej._version import __version__
-from drrej.cli.console import complain
-from drrej.cli.parameters import Group
+from drrej.cli.command import Group
+from drrej.cli.commands import COMMANDS, register
+from drrej.cli.console import complain, show
+from drrej.cli.options import FLAG
 from drrej.errors import DrrejError
 
 WRONG = 2
@@ -26,24 +29,42 @@ app = typer.Typer(
     name="drrej",
     cls=Group,
     help="Let a classifier say 'I don't know': rejection by density ratios on saved logits.",
-    epilog="calibrate | fit | threshold make a rejector; evaluate and reject apply it; run does all of it.",
-    rich_markup_mode=None,
+    epilog="""
+calibrate | fit | threshold make a rejector; evaluate and reject apply it; run does all of it.
+
+drrej inspect val.parquet
+
+drrej run --val val.parquet --test test.parquet --coverage 0.8 -o out
+""",
+    rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     add_completion=False,
+    add_help_option=False,  # see `_top`
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 
 def _version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"drrej {__version__}")
+        show(f"drrej {__version__}\n")
+        raise typer.Exit
+
+
+def _help(context: typer.Context, wanted: bool) -> None:
+    if wanted:
+        show(context.get_help() + "\n")
         raise typer.Exit
 
 
 @app.callback()
 def _top(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+        bool,
+        typer.Option("--version", metavar=FLAG, callback=_version, is_eager=True, help="Show the version and exit."),
+    ] = False,
+    help: Annotated[  # of our own: that of typer imports pydantic, see `command`
+        bool,
+        typer.Option("-h", "--help", metavar=FLAG, callback=_help, is_eager=True, help="Show this message and exit."),
     ] = False,
 ) -> None:
     pass
@@ -51,11 +72,13 @@ def _top(
 
 def main() -> Never:
     """Run the command line and exit with its code."""
-    signal.signal(signal.SIGTERM, _terminate)
-    if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:  # nohup has it ignored
-        signal.signal(signal.SIGHUP, _terminate)
-    code = execute()
-    gc.freeze()  # what is left is not worth looking through on the way out
+    _interrupt.seen = False
+    try:
+        _take_signals()
+        code = execute()
+        gc.freeze()  # what is left is not worth looking through on the way out
+    except KeyboardInterrupt:
+        code = INTERRUPTED
     sys.exit(code)
 
 
@@ -69,8 +92,6 @@ def execute(arguments: Sequence[str] | None = None) -> int:
 
 def _run(arguments: list[str]) -> int:
     try:
-        from drrej.cli.commands import register
-
         register(arguments)
         result = app(arguments, standalone_mode=False, prog_name="drrej")
         return result if isinstance(result, int) else 0
@@ -81,6 +102,8 @@ def _run(arguments: list[str]) -> int:
     except SystemExit as exit_:  # typer turns a broken pipe into an exit with 1, which nothing else uses
         return _silence(BROKEN_PIPE) if exit_.code == 1 else int(exit_.code or 0)
     except Exception as error:
+        if _interrupt.seen:  # an import that Ctrl-C broke off may fail in any way
+            return INTERRUPTED
         if os.environ.get("DRREJ_DEBUG"):
             raise
         return _explain(error, arguments)
@@ -90,11 +113,8 @@ def _explain(error: Exception, arguments: list[str]) -> int:
     if isinstance(error, DrrejError):
         complain(str(error))
         return error.exit_code
-    usage = getattr(error, "format_message", None)  # typer's own errors about the command line
-    if usage is not None:
-        context = getattr(error, "ctx", None)
-        command = context.command_path if context is not None else "drrej"
-        complain(f"{_given(error, arguments)}{' '.join(usage().split())} (see '{command} --help')")
+    if hasattr(error, "format_message"):  # typer's own errors about the command line
+        complain(_usage(error, arguments))
     elif isinstance(error, OSError):
         complain(f"{error.filename or 'standard output'}: {error.strerror or error} (DRREJ_DEBUG=1 shows where)")
         return _silence(WRONG)
@@ -106,8 +126,16 @@ def _explain(error: Exception, arguments: list[str]) -> int:
     return WRONG
 
 
-def _given(error: Exception, arguments: list[str]) -> str:
-    """The option and value that an error of typer is about: its message has only the option's name."""
+def _usage(error: Any, arguments: list[str]) -> str:
+    """An error of typer's in one line: the option with its value, what is wrong, where to look."""
+    called = f"drrej {arguments[0]}" if arguments and arguments[0] in COMMANDS else "drrej"
+    given = _given(error, arguments)
+    message = str(error.message).removeprefix("Value error, ") if given else error.format_message()
+    return f"{given}{' '.join(message.split())} (see '{called} --help')"
+
+
+def _given(error: Any, arguments: list[str]) -> str:
+    """The option and value that an error is about."""
     names = getattr(getattr(error, "param", None), "opts", ())
     for word, following in zip(arguments, [*arguments[1:], ""], strict=False):
         name, equals, value = word.partition("=")
@@ -131,6 +159,35 @@ def _silence(code: int) -> int:
     """Let the interpreter's own flush at exit go nowhere."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return code
+
+
+def _take_signals() -> None:
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as in the background of a shell
+        signal.signal(signal.SIGINT, _interrupt)
+        sys.unraisablehook = _interrupt.unraisable
+        atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)  # when all is done, Python would die of it
+    signal.signal(signal.SIGTERM, _terminate)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:  # nohup has it ignored
+        signal.signal(signal.SIGHUP, _terminate)
+
+
+class _Interrupt:
+    """Ctrl-C while a command runs: a `KeyboardInterrupt`, and silence about what it breaks off."""
+
+    def __init__(self) -> None:
+        self.seen = False
+
+    def __call__(self, _number: int, _frame: FrameType | None) -> Never:
+        self.seen = True
+        raise KeyboardInterrupt
+
+    def unraisable(self, broken: sys.UnraisableHookArgs) -> None:
+        """What Python says of an error where nobody can catch it, such as in a finalizer."""
+        if not self.seen:
+            sys.__unraisablehook__(broken)
+
+
+_interrupt = _Interrupt()
 
 
 def _terminate(number: int, _frame: FrameType | None) -> Never:

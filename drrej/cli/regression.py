@@ -1,52 +1,52 @@
-"""`drrej evaluate --task regression`."""
+"""What `drrej evaluate` does differently with a rejector for a regression."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import ExitStack
-from typing import TYPE_CHECKING
+import dataclasses
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
 
-import typer
-
-from drrej.cli.console import say_notes
 from drrej.errors import OptionError
 
 if TYPE_CHECKING:
-    from drrej.documents.gates import Gate
-    from drrej.documents.regression import RegressionReport
     from drrej.documents.rejector import Rejector
-    from drrej.pipeline.source import Source
+
+Task = Literal["classification", "regression"]
 
 
-def report_regression(
-    source: Source,
-    rejector: Rejector,
-    columns: tuple[str | None, str | None],
-    gates: Sequence[Gate],
-    outputs: Sequence[tuple[str, str]],
-    format: str,
-    force: bool,
-    quiet: bool,
-) -> RegressionReport:
-    """Evaluate, write the outputs and print; the caller turns failed gates into the exit code."""
-    from drrej.outputs.files import OutputFile
-    from drrej.pipeline.regression import evaluate_regression
-    from drrej.report import DRAWN, RENDERERS
+@dataclass(frozen=True)
+class Regression:
+    """The options under "Regression". The task is the rejector's; `task` only says what it is expected to be."""
 
-    prediction, target = columns
-    if prediction is None or target is None:
-        raise OptionError("--task regression needs --prediction COL and --target COL")
-    other = next((kind for kind in [format, *(kind for _, kind in outputs)] if kind in DRAWN), None)
-    if other is not None:
-        raise OptionError(f"--task regression has no picture; it is not reported as {other}")
-    with ExitStack() as stack:
-        files = [(stack.enter_context(OutputFile(path, force)), kind) for path, kind in outputs]
-        report = evaluate_regression(source, rejector, prediction, target, gates)
-        say_notes(source, quiet)
-        for file, kind in files:
-            file.write_text(RENDERERS[kind](report))
-        for file, _ in files:
-            file.commit()
-    if "-" not in [path for path, _ in outputs]:
-        typer.echo(RENDERERS[format](report), nl=False)
-    return report
+    task: Task | None
+    prediction: str | None
+    target: str | None
+
+    def is_meant(self, rejector: Rejector) -> bool:
+        """Whether the rejector is for a regression; raises when the options say otherwise."""
+        if self.task not in (None, rejector.task):
+            raise OptionError(f"--task {self.task}: the rejector is for a {rejector.task}")
+        if rejector.task == "classification":
+            refuse_columns(self.prediction, self.target)
+        return rejector.task == "regression"
+
+
+def refuse_columns(prediction: str | None, target: str | None) -> None:
+    """Raise when the columns of a regression were given for a classification."""
+    if prediction is not None or target is not None:
+        option = "--target" if prediction is None else "--prediction"
+        raise OptionError(f"{option}: it is for a regression (rows with a loss of their own and no logits)")
+
+
+def check_regression(groups: Iterable[Any], formats: Iterable[str]) -> None:
+    """Raise when an option was given that a regression has no use for. Options that were not are None or False."""
+    from drrej.report import DRAWN
+
+    for group in groups:
+        for field in dataclasses.fields(group):
+            if field.name != "gate" and getattr(group, field.name) not in (None, False):
+                raise OptionError(f"--{field.name.replace('_', '-')}: it is not for a regression, and the rejector is")
+    for format in formats:
+        if format in DRAWN:
+            raise OptionError(f"a regression has no pictures; it is not reported as {format}")

@@ -3,55 +3,68 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated, Literal, Optional
+from typing import Annotated
 
 import typer
 
-from drrej.cli.console import complain, say_notes
+from drrej.cli import options
+from drrej.cli.command import Command
+from drrej.cli.console import complain, say_notes, warn_bad_rows
 from drrej.cli.main import app
-from drrej.cli.options import Dumps, Reading, RejectorIn, grouped, read_rejector
-from drrej.cli.parameters import Command
+from drrej.cli.reading import Reading, engine_of, names_of, read_rejector
+
+EXAMPLES = """
+Examples:
+
+drrej reject test.parquet -r rejector.json -o mask.parquet
+
+drrej reject nightly/ -r rejector.json -o scored/ --on-bad-row reject
+
+cat test.parquet | drrej reject - -r rejector.json -o - > mask.parquet
+"""
 
 
-@app.command(cls=Command)
-@grouped
+@app.command(cls=Command, epilog=EXAMPLES)
 def reject(
-    dumps: Dumps,
-    rejector: RejectorIn,
+    dumps: options.Dumps,
+    rejector: options.RejectorFile,
     output: Annotated[
         str,
         typer.Option(
             "-o", "--output", metavar="OUT", help="The mask: a parquet file, - or DIR/ (one file per input file)."
         ),
     ],
-    keep: Annotated[
-        Optional[str],
-        typer.Option("--keep", metavar="COLS", help="Comma list of columns to copy [all but the logits]."),
-    ] = None,
-    on_bad_row: Annotated[
-        Literal["error", "reject"], typer.Option("--on-bad-row", help="A row without usable scores.")
-    ] = "error",
-    on_unseen_group: Annotated[
-        Literal["error", "reject"],
-        typer.Option("--on-unseen-group", help="A row of a group that the threshold does not know."),
-    ] = "error",
-    force: Annotated[bool, typer.Option("-f", "--force", help="Overwrite what exists.")] = False,
-    reading: Reading = Reading(),
+    force: options.Force = False,
+    keep: options.Keep = None,
+    on_bad_row: options.OnBadRow = "error",
+    on_unseen_group: options.OnUnseenGroup = "error",
+    logits: options.Logits = None,
+    label: options.Label = None,
+    input: options.Input = None,
+    normalize: options.Normalize = False,
+    binary: options.Binary = False,
+    classes: options.Classes = None,
+    jobs: options.Jobs = 0,
+    cluster: options.ClusterAddress = None,
+    quiet: options.Quiet = False,
 ) -> None:
-    """Write the rejection mask, row for row."""
+    """Write the rejection mask, row for row.
+
+    DUMP: parquet files, directories, globs or URIs; - is standard input.
+    """
     from drrej.outputs.files import OutputFile
     from drrej.pipeline.reject import MaskOptions
     from drrej.pipeline.reject import reject as step
 
-    names = None if keep is None else [name.strip() for name in keep.split(",") if name.strip()]
-    source = reading.source(dumps)
+    reading = Reading(logits=logits, label=label, input=input, binary=binary, classes=classes, normalize=normalize)
+    source = reading.source(dumps, engine_of(jobs, cluster, quiet))
     whole_directory = output.endswith("/") or os.path.isdir(output)
-    options = MaskOptions(names, on_bad_row, on_unseen_group)
+    wanted = MaskOptions(names_of(keep), on_bad_row, on_unseen_group)
     with source.engine.dataset(output, force) if whole_directory else OutputFile(output, force) as place:
-        counts = step(source, read_rejector(rejector, source, "threshold"), place, options)
+        document = read_rejector(rejector, source, "threshold")
+        counts = step(source, document, place, wanted)
         place.commit()
-    say_notes(source, reading.quiet)
-    if counts.reused and not reading.quiet:
+    say_notes(source, quiet, document.floor)
+    if counts.reused and not quiet:
         complain(f"{counts.reused} files were finished by an earlier run and are used again", "note")
-    if counts.bad:
-        complain(f"{counts.bad} of {counts.rows} rows have no usable scores and were rejected", "warning")
+    warn_bad_rows(counts)

@@ -6,18 +6,29 @@ from typing import Annotated, Literal
 
 import typer
 
+from drrej.cli.command import Command
+from drrej.cli.console import show
 from drrej.cli.main import app
-from drrej.cli.parameters import Command
+
+EXAMPLES = """
+Examples:
+
+drrej schema rejector
+
+drrej schema report > report.schema.json
+"""
 
 
-@app.command(cls=Command)
+@app.command(cls=Command, epilog=EXAMPLES)
 def schema(
-    document: Annotated[Literal["rejector", "report"], typer.Argument(help="Which document.")],
+    document: Annotated[
+        Literal["rejector", "report", "monitor"], typer.Argument(metavar="DOCUMENT", help="Which document to describe.")
+    ],
 ) -> None:
     """Print the JSON Schema of a document."""
     import json
 
-    from drrej.documents.schemas import rejector_schema, report_schema
+    from drrej.documents.schemas import monitor_schema, rejector_schema, report_schema
 
-    tree = rejector_schema() if document == "rejector" else report_schema()
-    typer.echo(json.dumps(tree, indent=2))
+    made = {"rejector": rejector_schema, "report": report_schema, "monitor": monitor_schema}
+    show(json.dumps(made[document](), indent=2) + "\n")

@@ -3,97 +3,86 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal, Optional
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from drrej.cli import options
+from drrej.cli.choosing import Target
+from drrej.cli.command import Command
 from drrej.cli.console import complain, say_notes
 from drrej.cli.main import app
-from drrej.cli.options import Dumps, Output, Reading, RejectorIn, RuleChoice, grouped, read_rejector
-from drrej.cli.parameters import Command
-from drrej.errors import OptionError
+from drrej.cli.reading import Reading, engine_of, read_rejector
+from drrej.cli.writing import check_table, output_file
 
 if TYPE_CHECKING:
-    from drrej.core.thresholds import Rule
     from drrej.documents.rejector import Rejector
-    from drrej.pipeline.threshold import ThresholdOptions
+
+EXAMPLES = """
+Examples:
+
+drrej threshold val.parquet -r fitted.json --coverage 0.8 -o rejector.json
+
+drrej threshold fresh.parquet -r fitted.json --risk 0.02 --confidence 0.95
+
+drrej threshold val.parquet -r fitted.json --risk 0.02 --by prediction
+"""
 
 
-@dataclass(frozen=True)
-class Guarantee:
-    """Whether and how the rule is a guarantee, and for which groups."""
-
-    confidence: Annotated[
-        Optional[float],
-        typer.Option(
-            "--confidence", metavar="P", help="Make --risk or --coverage hold on new rows with probability P."
-        ),
-    ] = None
-    method: Annotated[
-        Optional[Literal["fixed-sequence", "sgr"]],
-        typer.Option(
-            "--method",
-            help="How a risk is certified [fixed-sequence]; sgr assumes that risk grows with coverage.",
-        ),
-    ] = None
-    by: Annotated[
-        Optional[str],
-        typer.Option("--by", metavar="COL", help="A cutoff for each value of a column, or of 'prediction'."),
-    ] = None
-    allow_reuse: Annotated[
-        bool, typer.Option("--allow-reuse", help="Allow rows that calibrate or fit have seen (recorded).")
-    ] = False
-
-    def rule(self, choice: RuleChoice) -> Rule:
-        """The rule that was given, with its guarantee."""
-        from drrej.core.thresholds import Rule
-
-        plain = choice.rule()
-        return Rule(plain.kind, plain.target, self.confidence, self.method)
-
-    def options(self) -> ThresholdOptions:
-        """As the library takes them."""
-        from drrej.pipeline.threshold import ThresholdOptions
-
-        return ThresholdOptions(self.by, self.allow_reuse)
-
-
-@app.command(cls=Command)
-@grouped
+@app.command(cls=Command, epilog=EXAMPLES)
 def threshold(
-    dumps: Dumps,
-    rejector: RejectorIn,
-    rule: RuleChoice = RuleChoice(),
-    guarantee: Guarantee = Guarantee(),
+    dumps: options.Dumps,
+    rejector: options.RejectorFile,
+    output: options.OutputPath = "-",
+    force: options.Force = False,
     mask: Annotated[
-        Optional[str], typer.Option("--mask", metavar="FILE", help="Also write the mask of these rows.")
+        str | None, typer.Option("--mask", metavar="FILE", help="Also write the mask of these rows.")
     ] = None,
-    table: Annotated[
-        Optional[str],
-        typer.Option("--table", metavar="FILE", help="Also write all candidates, as .parquet or .csv."),
-    ] = None,
-    output: Output = Output(),
-    reading: Reading = Reading(),
+    table: options.Table = None,
+    tau: options.Tau = None,
+    coverage: options.Coverage = None,
+    risk: options.Risk = None,
+    max_loss: options.MaxLoss = None,
+    confidence: options.Confidence = None,
+    method: options.Method = None,
+    by: options.CutoffBy = None,
+    allow_reuse: options.AllowReuse = False,
+    logits: options.Logits = None,
+    label: options.Label = None,
+    labels_from: options.LabelsFrom = None,
+    join_on: options.JoinOn = None,
+    on_missing_label: options.OnMissingLabel = None,
+    input: options.Input = None,
+    normalize: options.Normalize = False,
+    binary: options.Binary = False,
+    classes: options.Classes = None,
+    jobs: options.Jobs = 0,
+    cluster: options.ClusterAddress = None,
+    quiet: options.Quiet = False,
 ) -> None:
-    """Add the threshold: exactly one of --tau, --coverage, --risk, --max-loss."""
+    """Add the threshold: exactly one of --tau, --coverage, --risk, --max-loss.
+
+    DUMP: parquet files, directories, globs or URIs; - is standard input.
+    """
     from drrej.outputs.files import OutputFile
     from drrej.outputs.masks import write_table
     from drrej.pipeline.reject import reject
-    from drrej.pipeline.threshold import choose_threshold
+    from drrej.pipeline.threshold import ThresholdOptions, choose_threshold
 
-    chosen = guarantee.rule(rule)
-    if table is not None and not table.lower().endswith((".parquet", ".csv")):
-        raise OptionError(f"--table {table}: the ending says the format; use .parquet or .csv")
-    source = reading.source(dumps)
+    rule = Target(tau, coverage, risk, max_loss, confidence, method).rule()
+    check_table(table)
+    reading = Reading(logits, label, labels_from, join_on, on_missing_label, input, binary, classes, normalize)
+    source = reading.source(dumps, engine_of(jobs, cluster, quiet))
     with ExitStack() as files:
-        document = files.enter_context(output.open(same_as=rejector))
-        mask_file = None if mask is None else files.enter_context(OutputFile(mask, output.force))
-        table_file = None if table is None else files.enter_context(OutputFile(table, output.force))
+        document = files.enter_context(output_file(output, force, rejector))
+        mask_file = None if mask is None else files.enter_context(OutputFile(mask, force))
+        table_file = None if table is None else files.enter_context(OutputFile(table, force))
         start = read_rejector(rejector, source, "ratio")
-        found = choose_threshold(source, start, chosen, guarantee.options(), table_file is not None)
-        say_notes(source, reading.quiet)
-        warn_uncertified(found.rejector, reading.quiet)
+        found = choose_threshold(source, start, rule, ThresholdOptions(by, allow_reuse), table_file is not None)
+        say_notes(source, quiet, found.rejector.floor)
+        if found.caution is not None and not quiet:
+            complain(found.caution, "warning")
+        warn_uncertified(found.rejector, quiet)
         document.write_text(found.rejector.to_json())
         if mask_file is not None:
             reject(source, found.rejector, mask_file)

@@ -9,6 +9,9 @@ and where the inputs are M points in all, the total variation between Q and the 
 
     M (|rho - rho_N| at delta/2 + B' sqrt(ln(4M/delta) / 2N)),   B' the largest fitted ratio.
 
+They are worst cases over all distributions and assume a loss that was not learned from the fitted rows. What these rows
+themselves tell is in `drrej.core.fitted`, which is far smaller and covers every alpha.
+
 A bound is vacuous when it says no more than what always holds: two KL ratios lie between e^{-B/lambda} and
 e^{B/lambda}, two ratios of Theorem 4.9 differ by at most B/lambda, and no total variation exceeds 1.
 """
@@ -16,9 +19,15 @@ e^{B/lambda}, two ratios of Theorem 4.9 differ by at most B/lambda, and no total
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 DELTA = 0.05
+
+NOT_LEARNED = "a loss that was not learned from these rows"
+"""What every bound needs."""
+
+FITTED_ROWS = "fitted rows"
+"""The name of the bound that the rows themselves give."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +67,11 @@ def bounds(
         _bound(f"theorem {theorem}", ratio, rows, condition, holds, trivial),
         _bound("total variation", variation, rows, f"{condition}, and a finite set of inputs", holds, 1.0),
     ]
+
+
+def without_promise(bound: RatioBound) -> RatioBound:
+    """A bound that says nothing, because the loss was learned from the rows."""
+    return replace(bound, value=None, holds=False, vacuous=False, condition=NOT_LEARNED)
 
 
 def _bound(theorem: str, value: float | None, points: int, condition: str, holds: bool, trivial: float) -> RatioBound:

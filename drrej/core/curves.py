@@ -22,6 +22,12 @@ from drrej.core.types import Floats
 AURC_CONVENTION = "trapezoid over distinct losses, first risk extended to coverage 0"
 E_AURC_CONVENTION = "aurc minus that of all right rows before all wrong ones in two tie blocks"
 AUGRC_CONVENTION = "trapezoid of accepted errors / rows over distinct losses, from (0, 0)"
+STANDARD_E_AURC_CONVENTION = "aurc minus err + (1 - err) ln(1 - err), that of a perfect order of endless rows"
+NAURC_CONVENTION = "(aurc - ideal) / (err - ideal), ideal = err + (1 - err) ln(1 - err): 0 is perfect, 1 is random"
+FAILURE_AUROC_CONVENTION = "chance that a wrong row has a larger loss than a right one, ties count half"
+FPR_AT_95_TPR_CONVENTION = (
+    "share of wrong rows accepted where at least 95 % of the right ones (the positives) are, tie blocks whole"
+)
 
 _STRETCH = 1 << 14
 """Points that are looked at together: they fit the cache."""
@@ -103,13 +109,63 @@ class Curve(ABC):
         ideal = 1.0 if error == 1.0 else 0.5 * error * error
         return max(self.aurc() - ideal, 0.0)
 
+    def standard_e_aurc(self) -> float:
+        """AURC above err + (1 - err) ln(1 - err), the ideal of the literature (Geifman, Uziel and El-Yaniv 2019).
+
+        The ideal accepts right rows until there are none left, then wrong ones, one by one: its risk at coverage c is
+        1 - (1 - err) / c beyond 1 - err, and the area under that is the figure. Wrong rows that tie lie on a chord
+        below it, so a curve with ties, or with few rows, can be a little under the ideal and the figure negative.
+        """
+        return self.aurc() - _ideal(self.total_errors / self.rows)
+
+    def naurc(self) -> float | None:
+        """AURC between the ideal (0) and a random order (1): (AURC - ideal) / (err - ideal); None if err is 0 or 1.
+
+        The ideal is that of `standard_e_aurc`; a random order has AURC = err in expectation. Above 1 the order is worse
+        than random. The normalised AURC of Cattelan and Silva (2024).
+        """
+        if self.total_errors in (0, self.rows):
+            return None
+        error = self.total_errors / self.rows
+        ideal = _ideal(error)
+        return (self.aurc() - ideal) / (error - ideal)
+
     def augrc(self) -> float:
         """Area under generalised risk (accepted errors / rows) against coverage, exact up to one division."""
-        return self._areas[1]
+        return self._areas[1] / (2 * self.rows * self.rows)
+
+    def failure_auroc(self) -> float | None:
+        """AUROC of the loss as a detector of errors, exact up to one division; None without errors or right rows.
+
+        The chance that a wrong row drawn at random has a larger loss than a right one, plus half the chance of a tie.
+        With `twice` = sum of (rows of a tie block) (errors before it + errors up to it), the pairs that a right row
+        wins count twice - errors^2 when each is counted two times and each tie once.
+        """
+        errors, right = self.total_errors, self.rows - self.total_errors
+        if not errors or not right:
+            return None
+        return (2 * errors * right - self._areas[1] + errors * errors) / (2 * errors * right)
+
+    def fpr_at_95_tpr(self) -> float | None:
+        """The share of wrong rows accepted where 95 % of the right ones are; None without errors or right rows.
+
+        Positives are the right rows and accepting is predicting positive, as is usual in failure detection. The
+        cutoff is the smallest that accepts at least 95 % of the right rows (decided in integers); rows that tie are
+        accepted together and nothing is interpolated.
+        """
+        errors, right = self.total_errors, self.rows - self.total_errors
+        if not errors or not right:
+            return None
+        wanted = -(-95 * right // 100)
+        for start, end in pairwise(self._bounds()):
+            if end.accepted - end.errors >= wanted:
+                accepted, wrong = self._stretch(start.position, end.position)
+                return int(wrong[np.searchsorted(accepted - wrong, wanted)]) / errors
+        raise AssertionError("the last point accepts every row")
 
     @cached_property
-    def _areas(self) -> tuple[float, float]:
-        """AURC and AUGRC, in one look at the curve."""
+    def _areas(self) -> tuple[float, int]:
+        """AURC, and AUGRC times 2 rows^2 (an integer), in one look at the curve."""
         under_risk = []
         twice = 0
         for before, end in pairwise(self._bounds()):
@@ -127,7 +183,12 @@ class Curve(ABC):
                 twice += int(width @ both)
             else:
                 twice += sum(int(w) * int(e) for w, e in zip(width, both, strict=True))
-        return math.fsum(under_risk) / (2 * self.rows), twice / (2 * self.rows * self.rows)
+        return math.fsum(under_risk) / (2 * self.rows), twice
+
+
+def _ideal(error: float) -> float:
+    """AURC of a perfect order of endless rows."""
+    return 1.0 if error == 1.0 else error + (1.0 - error) * math.log1p(-error)
 
 
 @dataclass(frozen=True)

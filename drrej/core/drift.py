@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 
 from drrej.core.curves import Curve
 from drrej.core.exact import Total
+from drrej.core.pearson import tails
 from drrej.core.types import Floats
 
 STEPS = 200
@@ -53,14 +55,71 @@ def _kolmogorov(distance: float, rows: int, fit_rows: int) -> float:
     return float(kolmogorov(distance * math.sqrt(rows * fit_rows / (rows + fit_rows))))
 
 
+@dataclass(frozen=True)
+class RatioMoments:
+    """The ratio on some rows: its mean, variance and third central moment (None: not known)."""
+
+    rows: int
+    mean: float
+    variance: float
+    third: float | None = None
+
+    @classmethod
+    def of(cls, rows: int, first: Total, second: Total, third: Total) -> RatioMoments | None:
+        """From the sums of (rho - 1), (rho - 1)^2 and (rho - 1)^3; None if they are not finite.
+
+        About 1, which is near the mean, nothing cancels: the variance of a ratio of 1 +- 1e-9 is not lost.
+        """
+        off, square, cube = (powers.mean(rows) for powers in (first, second, third))
+        if off is None or square is None or cube is None:
+            return None
+        return cls(rows, 1.0 + off, max(square - off * off, 0.0), cube - 3.0 * off * square + 2.0 * off**3)
+
+
+def ratio_shift(new: RatioMoments | None, fit: RatioMoments | None) -> dict[str, float | None]:
+    """The mean ratio on new rows, 1 in expectation without drift, and the chance of one as far from 1 without drift.
+
+    The ratio was normalised on the N fitted rows, so the mean of the M new ones less 1 is a difference of two means.
+    Without drift both samples have one distribution, and its variance v and skewness g are estimated from both: the
+    fitted rows alone may hold none of the rare rows that decide. The difference of the means has variance
+    v (1/M + 1/N) and skewness g (1/M^2 - 1/N^2) / (1/M + 1/N)^1.5. The p-value is two-sided, that of Student's t
+    carried over to a gamma distribution of this skewness, and at least the smallest that a permutation of the rows
+    could give, 1 / binomial(M + N, M). Without finite moments there is none.
+    """
+    if new is None or fit is None:
+        return {"mean": None if new is None else new.mean, "std_error": None, "p_value": None}
+    rows, degrees = new.rows + fit.rows, new.rows + fit.rows - 2
+    pooled = (new.rows * new.variance + fit.rows * fit.variance) / max(degrees, 1)
+    share = 1.0 / new.rows + 1.0 / fit.rows
+    error = math.sqrt(pooled * share)
+    least = math.exp(math.lgamma(new.rows + 1) + math.lgamma(fit.rows + 1) - math.lgamma(rows + 1))
+    if error == 0.0:
+        p_value = 1.0 if new.mean == 1.0 else least
+    else:
+        known = [(part.rows, part.third) for part in (new, fit) if part.third is not None]
+        third = sum(count * value for count, value in known) / max(sum(count for count, _ in known), 1)
+        unequal = (1.0 / new.rows**2 - 1.0 / fit.rows**2) / share**1.5
+        p_value = _two_sided((new.mean - 1.0) / error, degrees, third / pooled / math.sqrt(pooled) * unequal)
+    return {"mean": new.mean, "std_error": error, "p_value": min(max(p_value, least), 1.0)}
+
+
+def _two_sided(t: float, degrees: int, skewness: float) -> float:
+    """The p-value of a statistic that would be Student's t if the rows were not skewed."""
+    from scipy.special import ndtri_exp, stdtr
+
+    tail = float(stdtr(degrees, -abs(t)))
+    z = -float(ndtri_exp(math.log(tail))) if tail > 0.0 else abs(t)
+    return 2.0 * min(tails(skewness, math.copysign(z, t)))
+
+
 def mean_ratio(
     total: Total, squares: Total, rows: int, fit_variance: float | None, fit_rows: int
 ) -> dict[str, float | None]:
-    """The mean ratio, 1 in expectation without drift; its standard error includes that of the fit."""
+    """`ratio_shift` from sums of rho and rho^2, where the skewness is not known."""
     mean, square = total.mean(rows), squares.mean(rows)
     if mean is None or square is None or fit_variance is None:
         return {"mean": mean, "std_error": None, "p_value": None}
-    error = math.sqrt(max(square - mean * mean, 0.0) / rows + fit_variance / fit_rows)
-    if error == 0.0:
-        return {"mean": mean, "std_error": 0.0, "p_value": 1.0 if mean == 1.0 else 0.0}
-    return {"mean": mean, "std_error": error, "p_value": math.erfc(abs(mean - 1.0) / error / math.sqrt(2.0))}
+    variance = max(square - mean * mean, 0.0)
+    if 0.0 < abs(mean - 1.0) < 1e-7 and variance < 1e-15:  # rounding hides the variance of a ratio this near to 1
+        variance = 1e-15
+    return ratio_shift(RatioMoments(rows, mean, variance), RatioMoments(fit_rows, 1.0, fit_variance))

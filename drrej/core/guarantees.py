@@ -4,68 +4,68 @@ Throughout, the loss L' is a fixed function (calibrate and fit have seen other r
 independent draws from the distribution of rows to come. A cutoff c accepts the rows with L' < c; its true risk is the
 chance that a row is wrong given L' < c. All counts are integers and every bound is the exact binomial one.
 
-**Risk, the default: `fixed-sequence`.** The candidates c_1 < c_2 < ... and a share d_j of delta for each, most of them
-0, are fixed before the rows are looked at: the candidates come from the quantiles of the losses that fit has stored,
-the shares from the number of rows alone. Going up, candidate j is tested at the level
+**Risk, the default: `fixed-sequence`.** Every cutoff of the rows at hand is tested, from the safest up, in runs that
+start at a few fixed shares of the rows: `drrej.core.sequence` has the procedure and its proof. Rank k, the k rows of
+the smallest losses with e_k errors among them, passes at its level a_k if P(Bin(k, R) <= e_k) <= a_k: that is, if the
+Clopper-Pearson upper bound at confidence 1 - a_k is at most R. The largest certified cutoff is taken. Nothing is
+assumed on how the risk depends on the coverage, and nothing on the rows of fit: a run starts at a number of rows, not
+at a loss that fit has seen, so that rows harder or easier than those of fit cost nothing.
 
-    a_j = d_j + (a_{j-1} if candidate j-1 was certified, else 0)
-
-and certified if P(Bin(n_j, R) <= e_j) <= a_j, with n_j rows accepted at c_j and e_j errors among them: that is, if the
-Clopper-Pearson upper bound at confidence 1 - a_j is at most R. The largest certified candidate is the cutoff.
-
-Proof. Call a candidate bad if its true risk exceeds R, and let b_1 < b_2 < ... be the bad ones. If any bad candidate is
-certified, let b_i be the first one that is. Then b_{i-1} was not, so the level at b_i is at most the sum A_i of the
-shares d_j with b_{i-1} < j <= b_i: what was there before was lost at b_{i-1} at the latest. The cutoff b_i is fixed, so
-given n_j the errors are binomial with a rate above R, and the chance that the test passes at level A_i is at most A_i.
-The A_i are sums over disjoint sets of shares, hence the chance that any bad candidate is certified is at most
-sum A_i <= sum d_j = delta. Nothing was assumed on how the risk depends on the coverage or on how the tests depend on
-each other, candidates may tie, and the set in question is exactly that which the cutoff accepts. This is fixed-sequence
-testing with several starts, the fallback procedure (Wiens 2003; Angelopoulos et al. 2021, Learn then Test, use such
-tests for risks): a look that comes too early ends one run, not all of them, and a run that passes the next start takes
-its share along.
+**What is guaranteed** is the target: the risk of the chosen cutoff is at most R, except with chance delta. The
+Clopper-Pearson bound of the chosen cutoff at the level of its look is an estimate and no more: it is right for a
+cutoff chosen beforehand, but this one was chosen because its bound is low. `any_cutoff_bound` holds for every choice:
+the cutoff that accepts k rows is the next larger loss, and given that loss, and that k rows are below it, these are
+independent draws from there. So the bound at level delta / n fails at k with chance at most delta / n, and at any k
+from 1 to n with chance at most delta. The cutoff must be one of the losses at hand, or accept all.
 
 **Risk, `sgr`** (Geifman and El-Yaniv 2017): a binary search over the accepted counts of the rows at hand, each of its
 at most ceil(log2 n) looks at level delta / ceil(log2 n). Its proof needs the true risk to grow with the coverage.
 
-**Coverage, `order-statistic`.** Let r be the smallest number with P(Bin(n, C) >= r) <= delta, and accept at least every
-row up to the r-th smallest loss. The true coverage of that falls below C only if at least r rows lie below the point x'
-where P(L' <= x) first reaches C; as P(L' < x') <= C, the chance of that is at most P(Bin(n, C) >= r). Ties only help.
+**Coverage, `order-statistic`.** Let r be the smallest number with P(Bin(n, C) >= r) <= delta, and accept at least
+every row up to the r-th smallest loss. The true coverage of that falls below C only if at least r rows lie below the
+point x' where P(L' <= x) first reaches C; as P(L' < x') <= C, the chance of that is at most P(Bin(n, C) >= r). Ties
+only help.
 
-**Groups.** Given which rows are in which group, the groups' rows are independent, so giving each of G groups the level
-1 - (1 - delta)^(1/G) makes all their guarantees hold together with chance 1 - delta.
+**Groups.** Each of G groups has the level delta / G, so all their guarantees hold together with chance 1 - delta.
 """
 
 from __future__ import annotations
 
 import bisect
+import functools
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from drrej.core.curves import RiskCoverage
-from drrej.core.drift import ranks
 from drrej.core.errors import Infeasible
-from drrej.core.intervals import lower_bound, upper_bounds
+from drrej.core.intervals import lower_bound, upper_bound, upper_bounds
 from drrej.core.ratio import DensityRatio
+from drrej.core.sequence import Starts, Stretch, certified_ranks, error_ranks, levels, spread, walk
 from drrej.core.thresholds import cutoff_after
 from drrej.core.types import Floats
 
-_BETWEEN = 10
-"""Candidates from one stored quantile to the next."""
+_SHOWN = 2000
+"""Looks that are listed when there are more."""
+_PIECE = 4096
+"""Errors that are looked at together."""
 
 
 @dataclass(frozen=True)
 class Looks:
-    """What was looked at: cutoffs (infinite: accept all), counts, the level of each test and which were certified."""
+    """What was looked at: cutoffs (infinite: accept all), counts, the level of each test and which were certified.
+
+    `delta` is the chance that any certified cutoff is riskier than promised.
+    """
 
     cutoffs: Floats
     accepted: NDArray[np.int64]
     errors: NDArray[np.int64]
     levels: Floats
     certified: NDArray[np.bool_]
+    delta: float = 1.0
 
     @property
     def bounds(self) -> Floats:
@@ -75,88 +75,135 @@ class Looks:
 
 @dataclass(frozen=True)
 class Certified:
-    """A cutoff with what it accepts, and the bound at the level of the look that certified it."""
+    """A cutoff with what it accepts, and what is guaranteed: `bound`, except with chance `level`.
+
+    `pointwise` is the Clopper-Pearson bound of these counts at the level of their look: an estimate, because the cutoff
+    was chosen among many.
+    """
 
     cutoff: float | None
     accepted: int
     errors: int
     bound: float
     level: float
+    pointwise: float
 
 
 def split_delta(delta: float, groups: int) -> float:
     """The level of each of some groups."""
-    return delta if groups == 1 else -math.expm1(math.log1p(-delta) / groups)
+    return delta / groups
+
+
+def any_cutoff_bound(accepted: int, errors: int, rows: int, delta: float) -> float:
+    """An upper bound on the risk of a cutoff among the losses of `rows` rows, however it was chosen; see the module.
+
+    >>> round(any_cutoff_bound(800, 4, 1000, 0.05), 4)  # 0.0114 if the cutoff had been chosen beforehand
+    0.0221
+    """
+    return upper_bound(errors, accepted, delta / rows)
 
 
 # Risk, the default method
 
 
-def candidate_cutoffs(quantiles: Sequence[float], fit_rows: int, ratio: DensityRatio) -> tuple[Floats, Floats]:
-    """Candidates in ascending order with the coverage expected of each; the last accepts all that can be accepted.
+@dataclass(frozen=True)
+class ErrorTest:
+    """The exact test of "the risk is at least `risk`": at a level, how many errors may be among how many rows."""
 
-    Between two stored quantiles there are evenly spaced ones. No candidate lies in the flat part of the ratio.
-    """
-    known = np.asarray(quantiles, np.float64)
-    steps = np.arange(max(known.size - 1, 0) * _BETWEEN + 1) / _BETWEEN
-    index = np.arange(known.size)
-    cutoffs = np.interp(steps, index, known)
-    coverage = np.interp(steps, index, ranks(known.size, fit_rows) / fit_rows)
+    risk: float
+
+    def chance(self, accepted: int, errors: int) -> float:
+        """The p-value, P(Bin(accepted, risk) <= errors)."""
+        from scipy.special import betainc
+
+        return float(betainc(accepted - errors, errors + 1, 1.0 - self.risk)) if errors < accepted else 1.0
+
+    def can_pass(self, accepted: int, level: float) -> bool:
+        """Whether so many rows pass without an error."""
+        return self.chance(accepted, 0) <= level
+
+    def most_errors(self, accepted: int, level: float) -> int:
+        """The most errors with which so many rows pass; -1 when they cannot."""
+        return bisect.bisect_right(range(accepted + 1), level, key=lambda e: self.chance(accepted, e)) - 1
+
+    def fewest_rows(self, errors: int, level: float, limit: int) -> int:
+        """The fewest rows, of `limit` that do, that pass with so many errors."""
+        return bisect.bisect_left(range(limit), -level, key=lambda rows: -self.chance(rows, errors))
+
+
+@functools.lru_cache(maxsize=256)
+def risk_starts(rows: int, risk: float, delta: float) -> Starts:
+    """Where runs start: at the first rank with as many allowed errors, which passes whenever a later one does."""
+    test = ErrorTest(risk)
+    starts = spread(rows, delta, test.can_pass)
+    ranks = []
+    for rank, level in zip(starts.ranks, starts.shares, strict=True):
+        errors = test.most_errors(rank, level)
+        ranks.append(rank if errors < 0 else test.fewest_rows(errors, level, rank))
+    return Starts(tuple(ranks), starts.shares)
+
+
+def risk_looks(points: RiskCoverage, ratio: DensityRatio, risk: float, delta: float) -> Looks:
+    """Test every cutoff from the safest up; see `drrej.core.sequence` for the proof."""
+    rows, _ = points.below(ratio.flat_start)
+    starts = risk_starts(rows, risk, delta) if rows else Starts((), ())
+    return replace(looks_from(points, ratio, risk, starts), delta=delta)  # their sum is rounded
+
+
+def looks_from(points: RiskCoverage, ratio: DensityRatio, risk: float, starts: Starts) -> Looks:
+    """Test every cutoff from some starts up, which were chosen without looking at the errors."""
+    rows, _ = points.below(ratio.flat_start)
+    delta = sum(starts.shares)
+    inside = int(np.searchsorted(points.accepted, rows, side="right"))
+    accepted, errors = points.accepted[:inside], points.errors[:inside]
+    if not rows:
+        nothing = np.zeros(0)
+        return Looks(nothing, accepted, errors, nothing, np.zeros(0, bool), delta)
+    stretches = _stretches(accepted, errors, starts, risk)
+    shown = _shown(stretches, accepted)
+    return Looks(
+        _cutoffs(shown, ratio, points),
+        accepted[shown],
+        errors[shown],
+        levels(stretches, accepted)[shown],
+        certified_ranks(stretches, accepted[shown], rows),
+        delta,
+    )
+
+
+def _stretches(accepted: NDArray[np.int64], errors: NDArray[np.int64], starts: Starts, risk: float) -> list[Stretch]:
+    at = error_ranks(accepted, errors)
+
+    def first_failure(first: int, last: int, level: float) -> int | None:
+        """Between two errors the p-value only falls, so the start and the errors are all that has to be tested."""
+        begin, end = np.searchsorted(at, [first, last], side="right")
+        if _tail(np.array([first]), np.array([begin]), risk)[0] > level:
+            return first
+        for piece in range(begin, end, _PIECE):
+            ranks = at[piece : min(piece + _PIECE, end)]
+            failed = np.flatnonzero(_tail(ranks, np.arange(piece + 1, piece + 1 + ranks.size), risk) > level)
+            if failed.size:
+                return int(ranks[failed[0]])
+        return None
+
+    return walk(starts, int(accepted[-1]), first_failure)
+
+
+def _shown(stretches: list[Stretch], accepted: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Which looks to list: all, or evenly spaced ones with the ends of the stretches."""
+    if accepted.size <= _SHOWN:
+        return np.arange(accepted.size)
+    even = np.linspace(0, accepted.size - 1, _SHOWN).astype(np.int64)
+    ends = [np.searchsorted(accepted, [s.first, s.least, s.most + 1, s.last]) for s in stretches]
+    last_passed = [np.searchsorted(accepted, [s.most + 1]) - 1 for s in stretches]
+    return np.unique(np.clip(np.concatenate([even, *ends, *last_passed]), 0, accepted.size - 1))
+
+
+def _cutoffs(chosen: NDArray[np.int64], ratio: DensityRatio, points: RiskCoverage) -> Floats:
+    """The next larger loss after each point, as `cutoff_after` gives it; infinite: accept all."""
     last = np.inf if ratio.flat_start is None else ratio.flat_start
-    cutoffs, first = np.unique(cutoffs, return_index=True)
-    inside = cutoffs < last
-    reached = 1.0 if not inside.size or inside.all() else float(coverage[first][~inside][0])
-    return np.append(cutoffs[inside], last), np.append(coverage[first][inside], reached)
-
-
-def shares(coverage: Floats, rows: int, risk: float, delta: float, grouped: bool = False) -> Floats:
-    """Delta, shared among the candidates where a run of tests may start.
-
-    Runs start at expected coverages 1, 1/2, 1/4, ..., as many as could pass there without an error. The last
-    candidate is always a start, so that a model without errors gets all that can be accepted. The losses of a group
-    may lie quite differently from those of all rows, so groups have more starts: 1/8, 2/8, ..., 1.
-    """
-    halves = {2.0**-k for k in range(41)}
-    wanted = sorted(float(coverage[-1]) * start for start in halves | {k / 8 for k in range(1, 9) if grouped})
-    while len(wanted) > 1 and not _can_pass(wanted[0] * rows, risk, delta / len(wanted)):
-        wanted.pop(0)
-    given = np.zeros(coverage.size)
-    for start in wanted:
-        given[min(int(np.searchsorted(coverage, start)), coverage.size - 1)] += delta / len(wanted)
-    return given
-
-
-def _can_pass(accepted: float, risk: float, level: float) -> bool:
-    """Whether so many rows without an error suffice."""
-    return risk > 0 and accepted * math.log1p(-risk) <= math.log(level)
-
-
-def fixed_sequence(
-    points: RiskCoverage,
-    quantiles: Sequence[float],
-    fit_rows: int,
-    ratio: DensityRatio,
-    risk: float,
-    delta: float,
-    grouped: bool = False,
-) -> Looks:
-    """Test the candidates from the safest up; see the module's proof."""
-    cutoffs, coverage = candidate_cutoffs(quantiles, fit_rows, ratio)
-    given = shares(coverage, points.rows, risk, delta, grouped)
-    index = np.searchsorted(points.losses, cutoffs)
-    accepted = np.concatenate([[0], points.accepted])[index]
-    errors = np.concatenate([[0], points.errors])[index]
-    chance = _tail(accepted, errors, risk)
-    levels = np.zeros(cutoffs.size)
-    certified = np.zeros(cutoffs.size, bool)
-    level = 0.0
-    for j in range(cutoffs.size):
-        level = min(level + given[j], delta)
-        levels[j] = level
-        certified[j] = chance[j] <= level
-        if not certified[j]:
-            level = 0.0
-    return Looks(cutoffs, accepted, errors, levels, certified)
+    cutoffs: Floats = np.minimum(np.append(points.losses, np.inf)[chosen + 1], last)
+    return cutoffs
 
 
 def _tail(accepted: NDArray[np.int64], errors: NDArray[np.int64], risk: float) -> Floats:
@@ -188,18 +235,18 @@ def sgr(points: RiskCoverage, ratio: DensityRatio, risk: float, delta: float) ->
         low, high = (int(points.accepted[point]), high) if passed else (low, middle - 1)
     order = sorted(set(looks))
     chosen = np.array([point for point, _ in order], np.int64)
-    cutoffs = [cutoff_after(int(point), ratio, points) for point in chosen]
     return Looks(
-        np.array([np.inf if cutoff is None else cutoff for cutoff in cutoffs]),
+        _cutoffs(chosen, ratio, points),
         points.accepted[chosen],
         points.errors[chosen],
         np.full(chosen.size, level),
         np.array([passed for _, passed in order], bool),
+        delta,
     )
 
 
 def best_look(looks: Looks, rows: int, risk: float, confidence: float) -> Certified:
-    """The largest certified cutoff; raises Infeasible with the best bound that was found."""
+    """The largest certified cutoff, with the risk that is guaranteed; raises Infeasible with the best bound found."""
     held = np.flatnonzero(looks.certified)
     if not held.size:
         raise Infeasible(_too_risky(looks, rows, risk, confidence))
@@ -209,8 +256,9 @@ def best_look(looks: Looks, rows: int, risk: float, confidence: float) -> Certif
         None if math.isinf(cutoff) else cutoff,
         int(looks.accepted[best]),
         int(looks.errors[best]),
-        float(looks.bounds[best]),
-        float(looks.levels[best]),
+        risk,
+        looks.delta,
+        upper_bound(int(looks.errors[best]), int(looks.accepted[best]), float(looks.levels[best])),
     )
 
 
@@ -248,9 +296,10 @@ def certified_coverage(
         point = int(np.searchsorted(points.accepted, wanted))
         cutoff = cutoff_after(point, ratio, points)
         accepted, errors = points.below(cutoff)
-        return Certified(cutoff, accepted, errors, lower_bound(wanted, points.rows, delta), delta)
+        bound = lower_bound(wanted, points.rows, delta)
+        return Certified(cutoff, accepted, errors, bound, delta, bound)
     if ratio.flat_start is None:  # only accepting every row, seen or not, is sure enough
-        return Certified(None, points.rows, points.total_errors, 1.0, delta)
+        return Certified(None, points.rows, points.total_errors, 1.0, delta, 1.0)
     bound = lower_bound(reachable, points.rows, delta)
     raise Infeasible(
         f"`coverage={coverage:g}` `confidence={confidence:g}` cannot be certified on {points.rows} rows: the ratio is "

@@ -105,6 +105,13 @@ def is_binomial_level(delta: float, most: int, rows: int, rate: float) -> bool:
     return abs(binomial_tail(most, rows, rate) - delta) <= delta * _tolerance(rows, delta)
 
 
+def is_below_level(delta: float, most: int, rows: int, rate: float) -> bool:
+    """Whether so few events in so many rows have a chance of at most delta at this rate."""
+    if not (0 < rate < 1 and 0 <= most < rows and delta > 0):
+        return False
+    return binomial_tail(most, rows, rate) <= delta * (1.0 + _tolerance(rows, delta))
+
+
 def supports_rate(delta: float, least: int, rows: int, rate: float) -> bool:
     """Whether `least` events in `rows` rows make a rate of at least `rate` certain at the level delta."""
     if not 0 < rate < 1:

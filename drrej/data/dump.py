@@ -23,7 +23,7 @@ from drrej.data.labels import LabelKind
 from drrej.data.notes import Notes
 from drrej.data.part import Part
 from drrej.data.problems import Problem
-from drrej.data.readers import Request, reader_of
+from drrej.data.readers import ListColumn, Request, reader_of
 from drrej.data.readers.base import damaged
 from drrej.errors import DumpError
 
@@ -103,6 +103,23 @@ class Block:
         """Where the rows of the block stand in their file."""
         rows = np.arange(self.bad.size) if self.kept is None else self.kept
         return rows + self.first_row
+
+    def usable(self, columns: Container[str] = ()) -> Block:
+        """The rows that are not bad, as a block of their own.
+
+        What is wrong with the scores, or with these other columns, is no problem any more.
+        """
+        good = np.flatnonzero(~self.bad)
+        self.problems[:] = [p for p in self.problems if p.column != self.logit_name and p.column not in columns]
+        return replace(
+            self,
+            scores=self.scores[good],
+            labels=None if self.labels is None else self.labels[good],
+            columns=self.columns.take(pa.array(good)),
+            bad=np.zeros(good.size, bool),
+            problems=[],
+            kept=self.row_numbers()[good] - self.first_row,
+        )
 
     def check_largest(self, largest: Floats) -> bool:
         """Report rows whose largest score is not finite: the cheapest way to see NaN, +inf and all -inf in logits."""
@@ -213,7 +230,8 @@ class Dump:
         """Batches of the columns `wanted`, hive columns included; all but logits and labels in the schema's types."""
         part = self.parts[group.part]
         scores = set(self.columns.names)
-        request = Request(part, self.opened, group.row_group, wanted, self.block_rows)
+        listed = ListColumn(self.columns.pattern, self.classes) if self.columns.layout == "list" else None
+        request = Request(part, self.opened, group.row_group, wanted, self.block_rows, listed)
         for batch in reader_of(part).batches(request):
             stored = set(batch.schema.names)
             columns = [

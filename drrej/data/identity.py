@@ -33,6 +33,6 @@ def check_unchanged(part: Part, found: Identity | None = None) -> None:
         same = False
     if not same:
         raise DumpError(
-            f"{part.name}: the file was changed or replaced while it was being read; "
+            f"{part.name}: the file was changed, replaced or removed while it was being read; "
             "wait until it is complete, then run the command again"
         )

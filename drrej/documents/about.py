@@ -41,11 +41,10 @@ class When(Enum):
     LABELS = "labels"
     COSTS = "`loss=cost` in 'drrej fit'"
     GROUPS = "`by=COL`"
-    BOOTSTRAP = "`bootstrap=N`"
-    RESAMPLES = "`bootstrap=N` or `baseline_dump=DUMP`"
+    INTERVALS = "`intervals=True`"
     BASELINE = "`baseline=FILE` or `baseline_dump=DUMP`"
     PAIRS = "`baseline_dump=DUMP`"
-    BOTH_BOOTSTRAPPED = "`bootstrap=N`, in the `baseline` too"
+    BOTH_INTERVALS = "`intervals=True`, in the `baseline` too"
 
 
 @dataclass(frozen=True)
@@ -57,9 +56,10 @@ class Interval:
 
 
 EXACT = Interval("exact (Clopper-Pearson)")
-BOOTSTRAP = Interval("bootstrap", When.BOOTSTRAP)
-JOINED = Interval("the two intervals joined, or paired bootstrap")
-JOINED_BOOTSTRAP = Interval("the two bootstraps joined, or paired bootstrap", When.BOTH_BOOTSTRAPPED)
+WEIGHTED = Interval("random weights of the rows", When.INTERVALS)
+CERTIFIED = Interval("exact tests of every cutoff", When.INTERVALS)
+JOINED = Interval("the two intervals joined, or random weights of paired rows")
+JOINED_AREAS = Interval("the two intervals joined, or random weights of paired rows", When.BOTH_INTERVALS)
 NONE = Interval("none")
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from drrej.core.bounds import RatioBound, bounds
+from drrej.core.bounds import DELTA, FITTED_ROWS, RatioBound, bounds, without_promise
 from drrej.core.drift import STEPS
 from drrej.core.intervals import json_number
 from drrej.core.losses import KINDS, LearnedLoss, Loss
@@ -163,9 +163,24 @@ def _variance_fits(found: Ratio, quantiles: Floats) -> bool:
 
 
 def _same_bounds(found: Ratio, classes: int) -> bool:
+    """The paper's bounds follow from the rest; that of the fitted rows needs all losses and has but its range.
+
+    Older versions gave the paper's bounds for learned losses too.
+    """
+    stored = found.bounds or ()
+    told = [bound for bound in stored if bound.theorem == FITTED_ROWS]
+    paper = [bound for bound in stored if bound.theorem != FITTED_ROWS]
     largest, max_ratio = found.loss.bound(classes), json_number(np.exp(found.log_max_ratio))
     again = bounds(found.alpha, found.lam, largest, found.rows, max_ratio)
-    return len(again) == len(found.bounds or ()) and all(map(_same_bound, again, found.bounds or ()))
+    silent = [*map(without_promise, again)]
+    same = any(len(kind) == len(paper) and all(map(_same_bound, kind, paper)) for kind in (again, silent))
+    return same and len(told) <= 1 and all(_is_told(bound, found) for bound in told)
+
+
+def _is_told(bound: RatioBound, found: Ratio) -> bool:
+    counts = bound.points == found.rows and is_near(bound.confidence, 1.0 - DELTA)
+    fixed = bound.holds and found.loss.drift_loss is None
+    return counts and fixed and bound.vacuous == (bound.value is None) and (bound.value is None or bound.value >= 0)
 
 
 def _same_bound(a: RatioBound, b: RatioBound) -> bool:

@@ -45,9 +45,13 @@ class Document(Mapping[str, Any]):
         `where` names it in messages.
         """
         where = where or cls.CODEC.noun
-        document = cls.CODEC.read(cls, text, where)
+        document = cls.CODEC.read(cls, text, where, cls.mend)
         expect(document.findings(), where, cls.CODEC.error)
         return document
+
+    @staticmethod
+    def mend(tree: dict[str, Any]) -> None:
+        """Bring the tree of an older document to what is written today."""
 
     def findings(self) -> Iterable[Finding]:
         """What is to be checked of a document that was read, besides keys, types and ranges."""

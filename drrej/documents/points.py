@@ -10,10 +10,10 @@ import math
 import re
 from dataclasses import dataclass
 
-from drrej.core.bootstrap import Interval
+from drrej.core.coverage_interval import coverage_at_risk
 from drrej.core.curves import Curve
 from drrej.core.intervals import exact_decimal, proportion
-from drrej.documents.about import BOOTSTRAP, EXACT, About, Better, Unit
+from drrej.documents.about import CERTIFIED, EXACT, About, Better, Unit
 from drrej.documents.codec import entries
 from drrej.documents.proportions import PointFigure
 from drrej.errors import GateError
@@ -83,21 +83,21 @@ class Point:
         """What the figure is, for the catalogue of metrics."""
         at = repr(self.at).removesuffix(".0")
         if self.figure == "coverage":
-            return About(f"largest coverage with an error rate of at most {at}", Unit.SHARE, "higher", BOOTSTRAP)
+            return About(f"largest coverage with an error rate of at most {at}", Unit.SHARE, "higher", CERTIFIED)
         what = "error rate" if self.figure == "risk" else "accuracy"
         better: Better = "lower" if self.figure == "risk" else "higher"
         return About(f"{what} at the smallest coverage of at least {at}", Unit.SHARE, better, EXACT)
 
-    def row(self, points: Curve, spread: Interval | None = None) -> PointFigure:
+    def row(self, points: Curve, intervals: bool = False) -> PointFigure:
         """The figure with its counts.
 
         Given the smallest rejected loss, the accepted rows are independent draws below it, so their errors are
-        binomial and the exact interval holds. Coverage at a risk has no such interval: `spread` is that of the
-        bootstrap.
+        binomial and the exact interval holds. The interval of a coverage at a risk takes more work, see
+        `core.coverage_interval`, and is made if asked for.
         """
         accepted, errors = self.counts(points)
         if self.figure == "coverage":
-            lower, upper = spread or (None, None)
+            lower, upper = coverage_at_risk(points, exact_decimal(self.at)) if intervals else (None, None)
             value = accepted / points.rows
             return PointFigure(value=value, lower=lower, upper=upper, accepted=accepted, errors=errors)
         hits = errors if self.figure == "risk" else accepted - errors

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from drrej.documents.about import (
-    BOOTSTRAP,
     EXACT,
     JOINED,
-    JOINED_BOOTSTRAP,
+    JOINED_AREAS,
     NONE,
+    WEIGHTED,
     About,
     Count,
     Share,
@@ -73,6 +73,33 @@ class Area(Proportion):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Change:
+    """A figure minus another, with its interval."""
+
+    value: float | None
+    lower: Annotated[float | None, About("lower end of its 95 % interval")]
+    upper: Annotated[float | None, About("upper end of its 95 % interval")]
+
+    def __post_init__(self) -> None:
+        check_interval(self.lower, self.upper)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Excess(Change):
+    """An area above an ideal, which few rows may undercut."""
+
+    convention: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ranking:
+    """How well the loss orders rows, as one number; None without errors or without right rows."""
+
+    value: float | None
+    convention: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class MeanRatio:
     """The density ratio on these rows; without drift its mean is 1 in expectation."""
 
@@ -111,14 +138,6 @@ class Cost:
     value: Annotated[float | None, About("realised cost per accepted row")]
     expected: Annotated[float | None, About("expected cost per accepted row")]
     all: CostPerRow
-
-
-@dataclass(frozen=True, kw_only=True)
-class Resamples:
-    """How bootstrap intervals were drawn."""
-
-    resamples: Annotated[int, About("how often the rows were drawn for the bootstrap", Unit.COUNT)]
-    seed: Annotated[int, About("seed of the bootstrap", Unit.NUMBER, least=0)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,18 +194,6 @@ class MaskRow:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Change:
-    """A new value minus the old one."""
-
-    value: float | None
-    lower: Annotated[float | None, About("lower end of its 95 % interval")]
-    upper: Annotated[float | None, About("upper end of its 95 % interval")]
-
-    def __post_init__(self) -> None:
-        check_interval(self.lower, self.upper)
-
-
-@dataclass(frozen=True, kw_only=True)
 class Difference:
     """Changes since an earlier report (`reports`), or against another dump of the same rows (`paired`)."""
 
@@ -197,9 +204,9 @@ class Difference:
     base_accuracy: Annotated[
         Change, About("accuracy without rejection minus that of the baseline", better="higher", interval=JOINED)
     ]
-    aurc: Annotated[Change, About("AURC minus that of the baseline", better="lower", interval=JOINED_BOOTSTRAP)]
-    e_aurc: Annotated[Change, About("E-AURC minus that of the baseline", better="lower", interval=JOINED_BOOTSTRAP)]
-    augrc: Annotated[Change, About("AUGRC minus that of the baseline", better="lower", interval=JOINED_BOOTSTRAP)]
+    aurc: Annotated[Change, About("AURC minus that of the baseline", better="lower", interval=JOINED_AREAS)]
+    e_aurc: Annotated[Change, About("E-AURC minus that of the baseline", better="lower", interval=JOINED_AREAS)]
+    augrc: Annotated[Change, About("AUGRC minus that of the baseline", better="lower", interval=JOINED_AREAS)]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -229,7 +236,7 @@ class Report(Judged):
     expected_accuracy: Annotated[
         ExpectedAccuracy,
         About(
-            "accuracy that the rejector itself expects, from probabilities or a learned loss; blind to any shift since",
+            "accuracy that the rejector itself expects, blind to any shift since the fit",
             Unit.SHARE,
             "higher",
             NONE,
@@ -249,15 +256,38 @@ class Report(Judged):
     ] = None
     aurc: Annotated[
         Area | None,
-        About("area under error rate against coverage", Unit.SHARE, "lower", BOOTSTRAP, When.LABELS, "AURC"),
+        About("area under error rate against coverage", Unit.SHARE, "lower", WEIGHTED, When.LABELS, "AURC"),
     ] = None
     e_aurc: Annotated[
         Area | None,
-        About("AURC above that of the best order", Unit.SHARE, "lower", BOOTSTRAP, When.LABELS, "E-AURC"),
+        About("AURC above that of the best order", Unit.SHARE, "lower", WEIGHTED, When.LABELS, "E-AURC"),
     ] = None
     augrc: Annotated[
         Area | None,
-        About("area under errors / rows against coverage", Unit.SHARE, "lower", BOOTSTRAP, When.LABELS, "AUGRC"),
+        About("area under errors / rows against coverage", Unit.SHARE, "lower", WEIGHTED, When.LABELS, "AUGRC"),
+    ] = None
+    standard_e_aurc: Annotated[
+        Excess | None,
+        About("AURC above the ideal of the literature", Unit.NUMBER, "lower", WEIGHTED, When.LABELS, "standard E-AURC"),
+    ] = None
+    naurc: Annotated[
+        Ranking | None,
+        About("AURC between the ideal (0) and a random order (1)", Unit.NUMBER, "lower", NONE, When.LABELS, "nAURC"),
+    ] = None
+    failure_auroc: Annotated[
+        Ranking | None,
+        About("AUROC of the loss as a detector of errors", Unit.SHARE, "higher", NONE, When.LABELS, "AUROC of errors"),
+    ] = None
+    fpr_at_95_tpr: Annotated[
+        Ranking | None,
+        About(
+            "share of errors accepted where 95 % of the right rows are",
+            Unit.SHARE,
+            "lower",
+            NONE,
+            When.LABELS,
+            "FPR at 95 % TPR",
+        ),
     ] = None
     points: Annotated[dict[str, PointFigure] | None, About(unit=Unit.SHARE, when=When.LABELS)] = None
     ratio: Annotated[MeanRatio, About(better="neither", interval=NONE)]
@@ -266,7 +296,6 @@ class Report(Judged):
     coverage_curve: tuple[CurvePoint, ...] | None = None
     per_class: tuple[ClassRow, ...] | None = None
     cost: Annotated[Cost | None, About("", Unit.COST, "lower", NONE, When.COSTS)] = None
-    bootstrap: Annotated[Resamples | None, About("", better="neither", interval=NONE, when=When.RESAMPLES)] = None
     by: str | None = None
     per_group: tuple[GroupRow, ...] | None = None
     worst_group: Annotated[WorstGroup | None, About("", Unit.SHARE, "higher", EXACT, When.GROUPS)] = None
@@ -279,3 +308,8 @@ class Report(Judged):
     def findings(self) -> Iterable[Finding]:
         """Whether counts, shares, intervals and verdicts go together."""
         return report_findings(self)
+
+    @staticmethod
+    def mend(tree: dict[str, Any]) -> None:
+        """Reports once told how often rows were drawn for intervals; nothing is drawn any more."""
+        tree.pop("bootstrap", None)

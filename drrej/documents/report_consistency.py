@@ -1,6 +1,6 @@
 """Whether the values of a report go together: shares and intervals are computed again from their counts.
 
-Checks work on the tree of the document. Intervals of the bootstrap need not hold the value that they are about.
+Checks work on the tree of the document. Intervals of areas need not hold the value.
 """
 
 from __future__ import annotations
@@ -78,7 +78,8 @@ def _labelled(report: Tree) -> Iterator[Finding]:
     yield from _share("base_accuracy", report["base_accuracy"], rows - all_errors, rows)
     rejected_errors = all_errors - errors
     yield "accuracy.errors", 0 <= rejected_errors <= rows - accepted, "contradicts 'base_accuracy.errors'"
-    yield from _areas("", report, all_errors / rows, "bootstrap" in report)
+    yield from _areas("", report, all_errors / rows)
+    yield from _rankings(report, all_errors / rows)
     yield from _points("points", report["points"], rows, all_errors)
     yield from _curve("curve", report["curve"], rows, all_errors)
     yield from _curve("coverage_curve", report["coverage_curve"], rows, all_errors)
@@ -86,7 +87,7 @@ def _labelled(report: Tree) -> Iterator[Finding]:
     yield from _classes(report)
     for number, row in enumerate(report.get("scores", ())):
         key = f"scores[{number}]"
-        yield from _areas(f"{key}.", row, all_errors / rows, "bootstrap" in report)
+        yield from _areas(f"{key}.", row, all_errors / rows)
         yield from _points(f"{key}.points", row["points"], rows, all_errors)
         yield from _curve(f"{key}.coverage_curve", row["coverage_curve"], rows, all_errors)
         at = row["accuracy"]
@@ -96,17 +97,34 @@ def _labelled(report: Tree) -> Iterator[Finding]:
             yield f"{key}.{part}", value is None or value <= most * (1 + NEAR), RANGE
 
 
-def _areas(prefix: str, row: Tree, error: float, resampled: bool) -> Iterator[Finding]:
+def _areas(prefix: str, row: Tree, error: float) -> Iterator[Finding]:
     """E-AURC is AURC above that of the best order; AUGRC lies between those of the best and of the worst order."""
     ideal = 1.0 if error == 1.0 else 0.5 * error * error
     aurc, e_aurc, augrc = (row[name]["value"] for name in ("aurc", "e_aurc", "augrc"))
-    for name in ("aurc", "e_aurc", "augrc"):
-        yield f"{prefix}{name}.lower", row[name]["lower"] is None or resampled, "is there without a bootstrap"
-    known = None not in (aurc, e_aurc, augrc)
-    yield f"{prefix}aurc", known, "is undefined"
+    yield f"{prefix}aurc", None not in (aurc, e_aurc, augrc), "is undefined"
     yield f"{prefix}e_aurc", abs(e_aurc - max(aurc - ideal, 0.0)) <= NEAR, f"contradicts '{prefix}aurc'"
     inside = 0.5 * error * error - NEAR <= augrc <= error * (1.0 - 0.5 * error) + NEAR
     yield f"{prefix}augrc", inside, f"{RANGE} for such an accuracy"
+
+
+def _rankings(report: Tree, error: float) -> Iterator[Finding]:
+    """Figures that follow from the areas; reports of older versions do not have them."""
+    aurc, augrc, right = report["aurc"]["value"], report["augrc"]["value"], 1.0 - error
+    ideal = error + (right * math.log1p(-error) if right else 0.0)
+    mixed = 0 < error < 1
+    again = {
+        "standard_e_aurc": aurc - ideal,
+        "naurc": (aurc - ideal) / (error - ideal) if mixed else None,
+        "failure_auroc": 1.0 - (augrc - 0.5 * error * error) / (error * right) if mixed else None,
+    }
+    for key, value in again.items():
+        stored = report[key]["value"] if key in report else value
+        same = stored is value or (
+            None not in (stored, value) and math.isclose(stored, value, rel_tol=1e-6, abs_tol=NEAR)
+        )
+        yield key, bool(same), "contradicts the areas"
+    fpr = report.get("fpr_at_95_tpr", {}).get("value")
+    yield "fpr_at_95_tpr", fpr is None or mixed, "is there without errors or without right rows"
 
 
 def _points(key: str, points: Tree, rows: int, all_errors: int) -> Iterator[Finding]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from drrej.core.guarantees import split_delta
 from drrej.core.intervals import exact_decimal
-from drrej.core.recompute import is_binomial_level, is_cutoff_of, is_tau_of, supports_rate
+from drrej.core.recompute import is_below_level, is_binomial_level, is_cutoff_of, is_tau_of, supports_rate
 from drrej.core.thresholds import COVERAGE_METHOD, METHODS, REJECT_ALL, Rule, capped
 from drrej.documents.findings import NEAR, RANGE, Finding, is_near
 from drrej.documents.sections import Bound, GroupThreshold, Ratio, RuleRecord, Threshold
@@ -97,8 +97,10 @@ def _decision(
     yield from _target(key, found, rule)
     yield f"{key}.bound", (found.bound is not None) == (rule.confidence is not None), "goes with a confidence"
     if found.bound is not None and rule.confidence is not None:
-        level = split_delta(float(1 - exact_decimal(rule.confidence)), groups)
-        yield from _bound(f"{key}.bound", found.bound, found, rule, level)
+        delta = float(1 - exact_decimal(rule.confidence))
+        # groups share delta evenly; older versions used that their rows are independent, which gives a little more
+        levels = {split_delta(delta, groups), -math.expm1(math.log1p(-delta) / groups)}
+        yield from _bound(f"{key}.bound", found.bound, found, rule, levels)
 
 
 def _target(key: str, found: Threshold | GroupThreshold, rule: RuleRecord) -> Iterator[Finding]:
@@ -112,21 +114,24 @@ def _target(key: str, found: Threshold | GroupThreshold, rule: RuleRecord) -> It
 
 
 def _bound(
-    key: str, bound: Bound, found: Threshold | GroupThreshold, rule: RuleRecord, level: float
+    key: str, bound: Bound, found: Threshold | GroupThreshold, rule: RuleRecord, levels: set[float]
 ) -> Iterator[Finding]:
     """The bound is that of its counts at its level, and meets the target."""
     rows, accepted, errors, value, delta = bound.rows, bound.accepted, bound.errors, bound.value, bound.delta
     yield f"{key}.rows", rows == found.rows, "is not that of the threshold"
     yield f"{key}.accepted", accepted == found.accepted, "is not that of the threshold"
-    yield f"{key}.delta", 0 < delta <= level * (1 + NEAR), f"{RANGE} for such a confidence"
+    whole = any(is_near(delta, level) for level in levels)
+    yield f"{key}.delta", whole or 0 < delta <= max(levels), f"{RANGE} for such a confidence"
     wrong = "is not the bound of its counts"
     if rule.kind == "risk":
         yield f"{key}.errors", errors is not None and errors == accepted - _right(found), "contradicts the accuracy"
         yield f"{key}.value", value <= rule.target * (1 + NEAR), "is above 'threshold.rule.target'"
-        yield f"{key}.value", is_binomial_level(delta, errors or 0, accepted, value), wrong
+        # the risk that was asked for at the whole delta; older versions tell the bound of the last look at its level
+        promise = whole and value == rule.target and is_below_level(delta, errors or 0, accepted, value)
+        yield f"{key}.value", promise or is_binomial_level(delta, errors or 0, accepted, value), wrong
         return
     yield f"{key}.errors", errors is None, "contradicts the rule 'coverage'"
-    yield f"{key}.delta", is_near(delta, level), "is not that of 'threshold.rule.confidence'"
+    yield f"{key}.delta", whole, "is not that of 'threshold.rule.confidence'"
     yield f"{key}.value", rule.target * (1 - NEAR) <= value <= 1, "is below 'threshold.rule.target'"
     # more rows may be accepted than are needed, where losses tie
     sure = value == 1.0 and found.cutoff is None

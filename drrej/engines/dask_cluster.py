@@ -7,28 +7,31 @@ docs/scale.md.
 
 from __future__ import annotations
 
-import asyncio
 import atexit
 import collections
-import concurrent.futures
 import contextlib
 import functools
-import ipaddress
 import logging
 import re
 import secrets
 import signal
-import threading
 import time
-import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from multiprocessing import resource_tracker
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
 from drrej._version import __version__
+from drrej.engines.dask_security import (
+    Tls,
+    connect,
+    import_distributed,
+    is_open_to_strangers,
+    one_line,
+    quiet,
+    security_of,
+)
 from drrej.engines.worker import check_versions, forget, unpack, versions
 from drrej.errors import ClusterError, OptionError
 
@@ -40,18 +43,6 @@ _IN_FLIGHT = 3
 CONNECT_SECONDS = 10
 LONELY_SECONDS = 60
 """How long a pass waits when the last worker is gone: an autoscaler may bring another."""
-
-
-@dataclass(frozen=True)
-class Tls:
-    """Files for an encrypted cluster: the authority that signed its certificates, and this client's own.
-
-    `key` may be None where the certificate's file holds it too.
-    """
-
-    ca: str
-    cert: str
-    key: str | None = None
 
 
 @dataclass
@@ -75,49 +66,32 @@ class Cluster:
                 f"`cluster={self.address}`: write local:N for N worker processes on this machine, or the address of "
                 "a Dask scheduler such as tls://host:8786"
             )
-        if self.security is not None and not self.address.startswith(_ENCRYPTED):
-            raise OptionError(f"`cluster={self.address}`: certificates go with an address that begins with tls://")
-        distributed = import_distributed()
-        if isinstance(self.security, Tls):
-            self.security = distributed.Security(
-                require_encryption=True,
-                tls_ca_file=self.security.ca,
-                tls_client_cert=self.security.cert,
-                tls_client_key=self.security.key,
-            )
+        if match is None or self.security is not None:
+            self.security = security_of(self.address, self.security)
+        import_distributed()
 
     @property
     def is_open_to_strangers(self) -> bool:
-        """Whether anybody on the network may be listening, or giving the same orders: plain tcp beyond this machine."""
-        return self.local_workers is None and not self.address.startswith(_ENCRYPTED) and not _is_here(self.address)
+        """Whether anybody on the network may be listening, or give the same orders."""
+        return self.local_workers is None and is_open_to_strangers(self.address)
 
     @property
     def client(self) -> Any:
         """The connected client; whether the workers run the same versions has been checked."""
         if self._client is None:
-            self._client = self._connect() if self.local_workers is None else self._start(self.local_workers)
+            if self.local_workers is None:
+                self._client = connect(self.address, self.security, CONNECT_SECONDS)
+            else:
+                self._client = self._start(self.local_workers)
             self._check_workers()
         return self._client
-
-    def _connect(self) -> Any:
-        distributed = import_distributed()
-        _quiet()
-        try:
-            security = self.security or distributed.Security()
-            _shake_hands(self.address, security.get_connection_args("client"))
-            return distributed.Client(self.address, timeout=CONNECT_SECONDS, set_as_default=False, security=security)
-        except Exception as error:  # whatever Dask makes of what answers there
-            raise ClusterError(
-                f"{self.address}: no Dask scheduler answers ({_one_line(error)}); is it running, is the address right, "
-                "and do its certificates and yours fit?"
-            ) from None
 
     def _start(self, workers: int) -> Any:
         """Processes on this machine. Other users of it can reach their ports, but lack the key."""
         import dask
 
         distributed = import_distributed()
-        _quiet()
+        quiet()
         try:
             security = distributed.Security.temporary()
             no_pages: dict[str, list[str]] = {
@@ -136,7 +110,7 @@ class Cluster:
                 )
             return distributed.Client(self._local, timeout=CONNECT_SECONDS, set_as_default=False, security=security)
         except (OSError, RuntimeError) as error:
-            raise ClusterError(f"`cluster={self.address}`: the workers do not start ({_one_line(error)})") from None
+            raise ClusterError(f"`cluster={self.address}`: the workers do not start ({one_line(error)})") from None
         except ImportError:
             raise OptionError(
                 f"`cluster={self.address}` needs the package cryptography: pip install 'drrej[cluster]'"
@@ -160,7 +134,7 @@ class Cluster:
         for worker, answer in answers.items():
             if isinstance(answer, ImportError):
                 raise ClusterError(
-                    f"{worker}: the worker cannot import drrej ({_one_line(answer)}); install drrej {__version__} "
+                    f"{worker}: the worker cannot import drrej ({one_line(answer)}); install drrej {__version__} "
                     "where it runs"
                 )
             if isinstance(answer, BaseException):
@@ -169,7 +143,7 @@ class Cluster:
 
     def _not_understood(self, error: BaseException) -> ClusterError:
         return ClusterError(
-            f"{self.address}: the workers do not understand this client ({type(error).__name__}: {_one_line(error)}); "
+            f"{self.address}: the workers do not understand this client ({type(error).__name__}: {one_line(error)}); "
             f"are distributed and drrej {__version__} the same on both sides?"
         )
 
@@ -235,13 +209,18 @@ class Cluster:
                     ) from None
             except distributed.KilledWorker as error:
                 raise ClusterError(
-                    f"{self.address}: workers died again and again on the same task ({_one_line(error)}); most likely "
+                    f"{self.address}: workers died again and again on the same task ({one_line(error)}); most likely "
                     "they lack memory: fewer threads or more memory per worker"
+                ) from None
+            except ImportError as error:
+                raise ClusterError(
+                    f"{self.address}: a worker cannot run this drrej ({one_line(error)}); install drrej {__version__} "
+                    "where it runs"
                 ) from None
             except (distributed.CancelledError, OSError) as error:
                 if future.status == "error":  # raised by the task
                     raise
-                raise self._lost(_one_line(error)) from None
+                raise self._lost(one_line(error)) from None
 
     def forget(self) -> None:
         """Have the workers drop the blocks that they keep for this client."""
@@ -271,54 +250,6 @@ def connection(address: str, security: Tls | None = None) -> Cluster:
     return cluster
 
 
-_ENCRYPTED = ("tls://", "wss://")
-
-
-def _is_here(address: str) -> bool:
-    host = urlsplit(address).hostname or ""
-    if host == "localhost" or address.startswith("inproc://"):
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def _shake_hands(address: str, settings: dict[str, Any]) -> None:
-    """Raise unless something that speaks Dask's language answers in time; a client of Dask's would wait for ever.
-
-    In a thread, because the caller may have an event loop of its own, and so that a signal ends the wait at once.
-    """
-    from distributed.comm import connect
-
-    async def shake() -> None:
-        comm = await connect(address, timeout=CONNECT_SECONDS, **settings)
-        await comm.close()
-
-    def wait() -> None:
-        try:
-            asyncio.run(asyncio.wait_for(shake(), CONNECT_SECONDS))
-            answer.set_result(None)
-        except BaseException as error:
-            answer.set_exception(error)
-
-    answer: concurrent.futures.Future[None] = concurrent.futures.Future()
-    threading.Thread(target=wait, daemon=True).start()
-    try:
-        answer.result(CONNECT_SECONDS + 2)
-    except TimeoutError:
-        raise ClusterError(f"what is there has said nothing for {CONNECT_SECONDS} seconds") from None
-
-
-def import_distributed() -> Any:
-    """The package `distributed`, or a line about how to get it."""
-    try:
-        import distributed
-    except ImportError:
-        raise OptionError("`cluster` needs the package distributed: pip install 'drrej[cluster]'") from None
-    return distributed
-
-
 @contextlib.contextmanager
 def _ctrl_c_held() -> Iterator[None]:
     """Ctrl-C waits, and the threads and processes started meanwhile never see it: this process ends them."""
@@ -328,15 +259,3 @@ def _ctrl_c_held() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _quiet() -> None:
-    """What Dask logs is for its operators; drrej says in one line what went wrong."""
-    for name in ("distributed", "tornado", "asyncio", *logging.root.manager.loggerDict):
-        if name.partition(".")[0] in ("distributed", "tornado", "asyncio"):
-            logging.getLogger(name).setLevel(logging.CRITICAL + 1)
-    warnings.filterwarnings("ignore", module="distributed|dask|tornado")
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())[:300] or type(error).__name__

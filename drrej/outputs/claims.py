@@ -114,9 +114,12 @@ class FilePlace:
     key: str
     path: str | None
     inode: Inode | None
+    updates: str | None = None
 
     def conflict(self, file: Input) -> str | None:
-        """An input with the same path or inode, hard links included, would be lost."""
+        """An input with the same path or inode, hard links included, would be lost; but for the one it updates."""
+        if file.name == self.updates:
+            return None
         same = self.path in file.paths or (self.inode is not None and self.inode == file.inode)
         return f"the input {file.name} is the same file and would be lost; {_ELSEWHERE}" if same else None
 
@@ -129,10 +132,11 @@ class ObjectPlace:
     filesystem: Any
     path: str
     folder: bool = False
+    updates: str | None = None
 
     def conflict(self, file: Input) -> str | None:
-        """An input with the same name in the same store would be lost."""
-        if file.storage is None:
+        """An input with the same name in the same store would be lost; but for the one it updates."""
+        if file.storage is None or file.name == self.updates:
             return None
         filesystem, path = file.storage
         if not filesystem.equals(self.filesystem):

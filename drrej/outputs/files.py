@@ -16,11 +16,14 @@ _STDOUT_NAMES = ("-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
 
 
 class OutputFile:
-    """A file to be written whole: `path` takes the content, `commit` puts it in place."""
+    """A file to be written whole: `path` takes the content, `commit` puts it in place.
 
-    def __init__(self, target: str, force: bool = False) -> None:
+    `updates` is an input of which the output is a later state, such as a rejector: it may be replaced without `force`.
+    """
+
+    def __init__(self, target: str, force: bool = False, updates: str | None = None) -> None:
         self.target = STDOUT if target in _STDOUT_NAMES else target
-        self._where = target_of(self.target, force)
+        self._where = target_of(self.target, force, updates)
 
     @property
     def name(self) -> str:

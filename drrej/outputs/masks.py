@@ -38,7 +38,7 @@ def check_ending(output: OutputFile) -> None:
     """Raise when the name of a file promises another format than parquet."""
     ending = os.path.splitext(output.target.partition("?")[0])[1].lower()
     if output.is_regular and ending not in ("", ".parquet", ".pq"):
-        raise OptionError(f"`output={output.name}`: it would hold parquet, not {ending}; end its name in .parquet")
+        raise OptionError(f"{output.name}: a mask is parquet, not {ending}; end its name in .parquet")
 
 
 def _repeats(field: pa.Field) -> bool:

@@ -45,15 +45,15 @@ class Target(Protocol):
         """Give the place up; content that is not in it goes away."""
 
 
-def target_of(target: str, force: bool) -> Target:
+def target_of(target: str, force: bool, updates: str | None) -> Target:
     """The kind that a target is."""
     if target == STDOUT or _is_pipe(target):
         return Stream(target)
     if is_uri(target):
-        return StoredObject(target, force)
+        return StoredObject(target, force, updates)
     if os.path.exists(target) and not os.path.isfile(target) and not os.path.isdir(target):
         return Device(target)
-    return RegularFile(target, force)
+    return RegularFile(target, force, updates)
 
 
 def _is_pipe(target: str) -> bool:
@@ -63,14 +63,14 @@ def _is_pipe(target: str) -> bool:
 class RegularFile:
     """A file beside its target, renamed when it is complete; symbolic links are followed."""
 
-    def __init__(self, target: str, force: bool) -> None:
+    def __init__(self, target: str, force: bool, updates: str | None) -> None:
         self.name = target
         self._final = os.path.realpath(target)
-        self._force = force
-        self._claim = FilePlace(self._final, self._final, inode_of(self._final))
+        self._force = force or (updates is not None and os.path.realpath(updates) == self._final)
+        self._claim = FilePlace(self._final, self._final, inode_of(self._final), updates)
         claim(self._claim, self.name)
         try:
-            check_free(target, force)
+            check_free(target, self._force)
             self._hidden = HiddenFile(Path(self._final).parent, os.path.basename(self._final))
         except OSError as error:
             release(self._claim)
@@ -189,19 +189,19 @@ def _has_descriptor(stream: IO[str] | None) -> bool:
 class StoredObject:
     """An object in a store, uploaded in one piece."""
 
-    def __init__(self, target: str, force: bool) -> None:
+    def __init__(self, target: str, force: bool, updates: str | None) -> None:
         self.name = redacted(target)
         self._target = target
-        self._force = force
+        self._force = force or updates == target
         self._delayed = _Delayed(self.name)
         with remote.told(target):
             filesystem, key = remote.parse(target)
-        self._claim: Place = ObjectPlace(target, filesystem, key)
+        self._claim: Place = ObjectPlace(target, filesystem, key, updates=updates)
         if filesystem.type_name == "local":
-            self._claim = FilePlace(target, os.path.realpath(key), inode_of(key))
+            self._claim = FilePlace(target, os.path.realpath(key), inode_of(key), updates)
         claim(self._claim, self.name)
         try:
-            remote.check_free(target, force)
+            remote.check_free(target, self._force)
         except OutputError:
             release(self._claim)
             raise

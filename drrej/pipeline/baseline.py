@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from drrej.core.bootstrap import Bootstrap, Counts, OrderedRows
-from drrej.core.curves import RankedLosses, RiskCoverage
-from drrej.core.intervals import json_number
+from drrej.core import paired
+from drrej.core.curves import RankedLosses
+from drrej.core.paired import Results
 from drrej.core.types import Floats
 from drrej.data.dump import Block
 from drrej.documents.codec import entries
@@ -94,21 +95,12 @@ def keyed_rows(source: Source, rejector: Rejector, key: str, on_unseen: OnUnseen
     return KeyedRows.joined(map_blocks(source, dump, of_block, run))
 
 
-def paired_differences(now: KeyedRows, then: KeyedRows, key: str, bootstrap: Bootstrap) -> Difference:
-    """Differences on the same rows, paired by key; the bootstrap draws rows with both their results."""
-    pair = _Pair(now, *_matched(now, then, key))
-    rows = int(now.losses.size)
-    values = pair.differences(np.ones(rows, np.int64))
-    spread = bootstrap.spread(rows, list(FIGURES), pair.differences)
-    changes: dict[str, Any] = {name: _change(value, *spread[name]) for name, value in zip(FIGURES, values, strict=True)}
-    return Difference(kind="paired", rows=rows, **changes)
-
-
-def _change(value: float, lower: float, upper: float) -> Change:
-    """NaN is a figure that is undefined, on these rows or on some draw of them."""
-    if math.isnan(value):
-        return Change(value=None, lower=None, upper=None)
-    return Change(value=value, lower=json_number(lower), upper=json_number(upper))
+def paired_differences(now: KeyedRows, then: KeyedRows, key: str) -> Difference:
+    """Differences on the same rows, paired by key."""
+    new = Results(now.losses, now.wrong, now.accepted)
+    found = paired.paired_differences(new, Results(*_matched(now, then, key)))
+    changes: dict[str, Any] = {name: Change(**asdict(difference)) for name, difference in found.items()}
+    return Difference(kind="paired", rows=int(now.losses.size), **changes)
 
 
 def baseline_curve(then: KeyedRows) -> BaselineCurve:
@@ -144,41 +136,3 @@ def _matched(now: KeyedRows, then: KeyedRows, key: str) -> tuple[Floats, NDArray
         )
     found = order[place]
     return then.losses[found], then.wrong[found], then.accepted[found]
-
-
-class _Pair:
-    """Rows with two results each, in an order that only their content decides."""
-
-    def __init__(self, now: KeyedRows, losses: Floats, wrong: NDArray[np.bool_], accepted: NDArray[np.bool_]) -> None:
-        order = np.lexsort((accepted, wrong, losses, now.accepted, now.wrong, now.losses))
-        self.results = [
-            _Results(now.losses[order], now.wrong[order], now.accepted[order]),
-            _Results(losses[order], wrong[order], accepted[order]),
-        ]
-
-    def differences(self, drawn: Counts) -> list[float]:
-        new, old = (result.figures(drawn) for result in self.results)
-        return [a - b for a, b in zip(new, old, strict=True)]
-
-
-class _Results:
-    def __init__(self, losses: Floats, wrong: NDArray[np.bool_], accepted: NDArray[np.bool_]) -> None:
-        self.order = np.argsort(losses, kind="stable")
-        self.rows = OrderedRows.sorted(losses[self.order], wrong[self.order])
-        self.accepted = accepted.astype(np.int64)
-        self.right = (~wrong).astype(np.int64)
-
-    def figures(self, drawn: Counts) -> list[float]:
-        """In the order of FIGURES."""
-        rows = int(drawn.sum())
-        kept = drawn * self.accepted
-        accepted, right = int(kept.sum()), int(kept @ self.right)
-        points: RiskCoverage = self.rows.resampled(drawn[self.order])
-        return [
-            accepted / rows,
-            right / accepted if accepted else math.nan,
-            int(drawn @ self.right) / rows,
-            points.aurc(),
-            points.e_aurc(),
-            points.augrc(),
-        ]

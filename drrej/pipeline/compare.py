@@ -6,7 +6,7 @@ e.g. 1 - max p instead of max p. All are at the rejector's temperature.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from drrej.core.bootstrap import Bootstrap
+from drrej.core.area_intervals import area_intervals
 from drrej.core.calibrators import View
 from drrej.core.curves import Curve
 from drrej.core.intervals import proportion
@@ -74,9 +74,11 @@ class Rivals:
                     f"{dump.parts[0].name}: `rejected={name}`: the column is {kind}; it must be boolean (or 0 and 1)"
                 )
 
-    def rank(self, block: Block, rows: View) -> dict[str, Floats]:
-        """Each score of a block, low values first."""
+    def rank(self, block: Block, rows: View, logits: bool = True) -> dict[str, Floats]:
+        """Each score of a block, low values first; of probabilities the energy is the same for every row."""
         ranked = usual_scores(rows) if self.usual else {}
+        if not logits:
+            ranked.pop("energy", None)
         for score in self.scores:
             values = _numbers(block, score.column)
             ranked[score.column] = -values if score.order == "high" else values
@@ -113,31 +115,32 @@ def _numbers(block: Block, name: str) -> Floats:
     return values
 
 
-_AREAS = {"aurc": Curve.aurc, "e_aurc": Curve.e_aurc, "augrc": Curve.augrc}
+AREAS = {
+    "aurc": Curve.aurc,
+    "e_aurc": Curve.e_aurc,
+    "augrc": Curve.augrc,
+}
+"""Those of every score."""
 
 
-def measured(
-    points: Curve, wanted: Sequence[Point], bootstrap: Bootstrap | None
-) -> tuple[dict[str, Proportion], dict[str, PointFigure]]:
-    """The areas under a curve and its points by name, with bootstrap intervals if asked for."""
-    drawn = _AREAS | {point.name: point.value for point in wanted if point.figure == "coverage"}
-    spread: dict[str, Any] = {} if bootstrap is None else bootstrap.intervals(points, drawn)
-    areas = {}
-    for name, area in _AREAS.items():
-        lower, upper = spread.get(name, (None, None))
-        areas[name] = Proportion(value=area(points), lower=lower, upper=upper)
-    return areas, {point.name: point.row(points, spread.get(point.name)) for point in wanted}
+def areas_of(
+    points: Curve, intervals: bool, areas: Mapping[str, Callable[[Curve], float]] = AREAS
+) -> dict[str, dict[str, float | None]]:
+    """The areas under a curve, with their intervals if asked for."""
+    spread = area_intervals(points) if intervals else {}
+    ends = {name: spread.get(name, (None, None)) for name in areas}
+    return {
+        name: {"value": area(points), "lower": ends[name][0], "upper": ends[name][1]} for name, area in areas.items()
+    }
 
 
-def score_row(
-    name: str, points: Curve, accepted: int, wanted: Sequence[Point], bootstrap: Bootstrap | None
-) -> ScoreRow:
+def score_row(name: str, points: Curve, accepted: int, wanted: Sequence[Point], intervals: bool) -> ScoreRow:
     """The figures of one score; `accuracy` is that at the coverage of the rejector, which accepts so many rows."""
-    areas, named = measured(points, wanted, bootstrap)
+    areas: dict[str, Any] = {name: Proportion(**area) for name, area in areas_of(points, intervals).items()}
     return ScoreRow(
         score=name,
         **areas,
-        points=named,
+        points={point.name: point.row(points, intervals) for point in wanted},
         accuracy=accuracy_near(points, accepted),
         coverage_curve=coverage_curve(points),
     )

@@ -30,7 +30,7 @@ def evaluate(
     options = options or EvaluateOptions()
     rejector.need_threshold()
     if not rejector.has_classes:
-        raise OptionError("the rejector was made for rows without logits; evaluate it with `task=regression`")
+        raise OptionError("the rejector was made for rows without logits; use evaluate_regression")
     check_gates(gates, options, rejector)
     if options.baseline is not None:
         check_same_classes(options.baseline, rejector)

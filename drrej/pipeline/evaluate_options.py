@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from drrej.documents.about import When
 from drrej.documents.points import Point
@@ -28,33 +29,36 @@ class BaselineDump:
 class EvaluateOptions:
     """What the report holds besides the figures that every report has.
 
-    `pictures` adds what a page or a plot shows; `command` is how to make the report again, for that page.
+    `intervals` adds those of the areas and of coverages at a risk.
+    With `on_bad_row="reject"` rows without usable scores, which a mask rejects, are left out of the report.
+    `pictures` adds what a page or a plot shows. For that page, `words` say what the rejector does where the caller has
+    other words than the document's own, and `commands` how to make it and the report again.
     """
 
     points: Sequence[Point] = ()
-    bootstrap: int = 0
-    seed: int = 0
+    intervals: bool = False
     by: str | None = None
     rivals: Rivals = field(default_factory=Rivals)
     labels: bool = True
     on_unseen_group: OnUnseen = "error"
+    on_bad_row: Literal["error", "reject"] = "error"
     baseline: Report | None = None
     baseline_dump: BaselineDump | None = None
     pictures: bool = False
-    command: str = ""
+    words: Sequence[str] = ()
+    commands: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        if self.bootstrap < 0:
-            raise OptionError(f"`bootstrap={self.bootstrap}`: it must be 0 or more")
         if self.baseline is not None and self.baseline_dump is not None:
             raise OptionError("give either `baseline` or `baseline_dump`")
         needs_labels = {
-            "`bootstrap`": self.bootstrap > 0,
+            "`intervals=True`": self.intervals,
             "`by`": self.by is not None,
             "`compare`": self.rivals.usual,
             "`score`": bool(self.rivals.scores),
             "`rejected`": bool(self.rivals.masks),
             "`metric`": bool(self.points),
+            "`on_bad_row=reject`": self.on_bad_row == "reject",
             "`baseline`": self.baseline is not None,
             "`baseline_dump`": self.baseline_dump is not None,
         }
@@ -65,15 +69,14 @@ class EvaluateOptions:
     def conditions(self, rejector: Rejector | None = None) -> frozenset[When]:
         """What metrics of the report may depend on; a rejector that is not known yet may have costs."""
         then, paired = self.baseline, self.baseline_dump is not None
-        both = then is not None and then.aurc is not None and then.aurc.lower is not None and self.bootstrap > 0
+        both = then is not None and then.aurc is not None and then.aurc.lower is not None and self.intervals
         held = {
             When.LABELS: self.labels,
             When.COSTS: self.labels and (rejector is None or rejector.need_ratio().loss.is_cost),
             When.GROUPS: self.by is not None,
-            When.BOOTSTRAP: self.bootstrap > 0,
-            When.RESAMPLES: self.bootstrap > 0 or paired,
+            When.INTERVALS: self.intervals,
             When.BASELINE: then is not None or paired,
             When.PAIRS: paired,
-            When.BOTH_BOOTSTRAPPED: both or paired,
+            When.BOTH_INTERVALS: both or paired,
         }
         return frozenset(condition for condition, holds in held.items() if holds)

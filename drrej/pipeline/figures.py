@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from drrej._version import __version__
-from drrej.core.curves import AUGRC_CONVENTION, AURC_CONVENTION, E_AURC_CONVENTION, Curve
+from drrej.core import curves
+from drrej.core.curves import Curve
 from drrej.core.drift import loss_shift, mean_ratio
 from drrej.core.exact import Total
 from drrej.core.intervals import proportion
@@ -22,7 +23,22 @@ from drrej.documents.rejector import Ratio, Rejector
 from drrej.documents.report import ClassRow, Drift, ExpectedAccuracy, GroupRow, MeanRatio, WorstGroup
 
 CURVE_STEPS = 50
-CONVENTIONS = {"aurc": AURC_CONVENTION, "e_aurc": E_AURC_CONVENTION, "augrc": AUGRC_CONVENTION}
+CONVENTIONS = {
+    "aurc": curves.AURC_CONVENTION,
+    "e_aurc": curves.E_AURC_CONVENTION,
+    "augrc": curves.AUGRC_CONVENTION,
+    "standard_e_aurc": curves.STANDARD_E_AURC_CONVENTION,
+    "naurc": curves.NAURC_CONVENTION,
+    "failure_auroc": curves.FAILURE_AUROC_CONVENTION,
+    "fpr_at_95_tpr": curves.FPR_AT_95_TPR_CONVENTION,
+}
+"""What exactly is computed, for figures that others compute in other ways."""
+
+RANKINGS = {
+    "naurc": Curve.naurc,
+    "failure_auroc": Curve.failure_auroc,
+    "fpr_at_95_tpr": Curve.fpr_at_95_tpr,
+}
 
 
 def decision(rejector: Rejector) -> dict[str, Any]:

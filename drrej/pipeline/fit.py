@@ -7,14 +7,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from drrej.core.bounds import bounds
+from drrej.core.bounds import DELTA, FITTED_ROWS, RatioBound, bounds, without_promise
 from drrej.core.drift import loss_quantiles
 from drrej.core.exact import Total
+from drrej.core.fitted import fitted_bound
 from drrej.core.floor import FACE_VALUE
 from drrej.core.intervals import json_number
 from drrej.core.losses import KINDS, PLAIN, Loss
 from drrej.core.ratio import MAX_ALPHA, DensityRatio, fit_ratio
-from drrej.core.types import Precision
+from drrej.core.types import Floats, Precision
 from drrej.documents.rejector import Calibration, Columns, Ratio, Rejector, is_temperature
 from drrej.errors import OptionError
 from drrej.pipeline.intake import check_floor
@@ -74,14 +75,15 @@ def uncalibrated(
     return source.new_rejector(dump, precision).with_calibration(Calibration("given", temperature, floor=floor))
 
 
-def without_logits(column: str, precision: Precision = "auto") -> Rejector:
+def without_logits(
+    column: str, precision: Precision = "auto", prediction: str | None = None, target: str | None = None
+) -> Rejector:
     """A rejector for rows that bring nothing but a loss, such as the predicted variance of a regression.
 
-    The column is read as the one score of a row.
+    The column is read as the one score of a row; `prediction` and `target` are remembered for `evaluate_regression`.
     """
-    start = Rejector(
-        classes=2, input="logits", columns=Columns(column), binary=True, precision=precision, task="regression"
-    )
+    columns = Columns(column, prediction=prediction, target=target)
+    start = Rejector(classes=2, input="logits", columns=columns, binary=True, precision=precision, task="regression")
     return start.with_calibration(Calibration("none", 1.0))
 
 
@@ -116,9 +118,28 @@ def ratio_of(fitted: FittedLoss, options: RatioOptions, classes: int) -> Ratio:
         loss_quantiles=loss_quantiles(ordered),
         drift_quantiles=None if fitted.drift is None else loss_quantiles(np.sort(fitted.drift)),
         choice=fitted.choice,
-        bounds=tuple(bounds(options.alpha, options.lam, largest, values.size, _max_ratio(density))),
+        bounds=_bounds(ordered, density, largest, fixed=fitted.loss.drift_loss is None),
     )
 
 
-def _max_ratio(density: DensityRatio) -> float | None:
-    return json_number(np.exp(density.log_max_ratio))
+def _bounds(ordered: Floats, density: DensityRatio, largest: float | None, fixed: bool) -> tuple[RatioBound, ...]:
+    """How far the ratio may be from that of the whole distribution: told by the rows, and the paper's worst cases.
+
+    All of them are for a loss that was not learned from these rows.
+    """
+    with np.errstate(over="ignore"):
+        max_ratio = json_number(np.exp(density.log_max_ratio))
+    paper = bounds(density.alpha, density.lam, largest, ordered.size, max_ratio)
+    if not fixed:
+        return tuple(map(without_promise, paper))
+    found = fitted_bound(ordered, density, DELTA, largest)
+    told = RatioBound(
+        theorem=FITTED_ROWS,
+        value=found.value,
+        confidence=1.0 - DELTA,
+        points=ordered.size,
+        condition="independent rows",
+        holds=True,
+        vacuous=found.value is None,
+    )
+    return (told, *paper)

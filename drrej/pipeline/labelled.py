@@ -9,27 +9,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from drrej.core.bootstrap import Bootstrap
 from drrej.core.curves import Curve, LossStore, RankedLosses
 from drrej.core.types import Floats
 from drrej.data.dump import Dump
 from drrej.documents.pictures import BaselineCurve, Pictures, Reliability
 from drrej.documents.points import Point
 from drrej.documents.rejector import Rejector
-from drrej.documents.report import Area, Calibration, ExpectedAccuracy, Report, Resamples
+from drrej.documents.report import Area, Calibration, Excess, ExpectedAccuracy, Ranking, Report
 from drrej.engines.protocol import Pass
+from drrej.errors import DumpError
 from drrej.pipeline import figures, pictures
 from drrej.pipeline.application import Application
 from drrej.pipeline.baseline import baseline_curve, keyed_rows, paired_differences, report_differences
-from drrej.pipeline.compare import mask_row, measured, score_row
+from drrej.pipeline.compare import AREAS, areas_of, mask_row, score_row
 from drrej.pipeline.evaluate_options import EvaluateOptions
 from drrej.pipeline.groups import Grouping, check_columns
 from drrej.pipeline.passes import map_blocks
 from drrej.pipeline.source import Source, no_labels
 from drrej.pipeline.tally import Evaluator, KeyedRows, Tally
-
-PAIRED_RESAMPLES = 1000
-"""Draws for paired differences when no number is given."""
 
 
 @dataclass(frozen=True)
@@ -47,19 +44,18 @@ class _Found:
 def labelled_report(source: Source, rejector: Rejector, options: EvaluateOptions, wanted: Sequence[Point]) -> Report:
     """The report without its gates; `wanted` are the points of the curve that it has."""
     found = _pass(source, rejector, options)
-    bootstrap = Bootstrap(options.bootstrap, options.seed, source.engine.workers) if options.bootstrap else None
-    report = _figures(rejector, found, wanted, bootstrap)
+    report = _figures(rejector, found, wanted, options.intervals)
     if options.by is not None:
         groups = figures.per_group(found.tally.by_group)
         report = replace(report, by=options.by, per_group=groups, worst_group=figures.worst_group(groups))
     if found.scores:
         curves, accepted = {"loss": found.points, **found.scores}, report.coverage.accepted
-        rows = tuple(score_row(name, curve, accepted, wanted, bootstrap) for name, curve in curves.items())
+        rows = tuple(score_row(name, curve, accepted, wanted, options.intervals) for name, curve in curves.items())
         report = replace(report, scores=rows)
     if options.rivals.masks:
         cells = {name: figures.cells_of(found.tally.masks, name) for name in options.rivals.masks}
         report = replace(report, masks=tuple(mask_row(name, cells[name], found.points) for name in cells))
-    report, then = _compared(report, found, options, source.engine.workers)
+    report, then = _compared(report, found, options)
     if options.pictures:
         report = replace(report, pictures=_pictures(rejector, found, options, then))
     return report
@@ -82,6 +78,8 @@ def _pass(source: Source, rejector: Rejector, options: EvaluateOptions) -> _Foun
             scores.setdefault(name, LossStore(dump.rows)).add(*values)
         keyed += [] if block.keyed is None else [block.keyed]
         confused += [] if block.confused is None else [block.confused]
+    if not merged.all.rows and source.notes.bad_rows:
+        raise DumpError(f"{dump.parts[0].name}: no row has usable scores")
     if not merged.all.rows:
         raise no_labels(dump)
     ranked = {name: store.ranked() for name, store in scores.items()}
@@ -97,17 +95,23 @@ def _evaluator(rejector: Rejector, dump: Dump, options: EvaluateOptions) -> Eval
     check_columns(dump, [key] if key else [], "`join_on`")
     needs = Evaluator.NEEDS | options.rivals.needs
     application = Application(rejector, dump, options.on_unseen_group, needs, raw=Evaluator.NEEDS)
-    return Evaluator(application, options.rivals, grouping, key, options.pictures)
+    return Evaluator(
+        application, options.rivals, grouping, key, options.pictures, leave_out_bad=options.on_bad_row == "reject"
+    )
 
 
-def _figures(rejector: Rejector, found: _Found, wanted: Sequence[Point], bootstrap: Bootstrap | None) -> Report:
+def _figures(rejector: Rejector, found: _Found, wanted: Sequence[Point], intervals: bool) -> Report:
     """What every report on rows with labels has."""
     ratio, tally, points = rejector.need_ratio(), found.tally, found.points
     rows, accepted, errors = tally.counts
     parts = {"uncalibrated": tally.uncalibrated, "all": tally.all, "accepted": tally.accepted}
-    measures, named = measured(points, wanted, bootstrap)
     areas: dict[str, Any] = {
-        name: Area(**vars(area), convention=figures.CONVENTIONS[name]) for name, area in measures.items()
+        name: (Excess if name == "standard_e_aurc" else Area)(**area, convention=figures.CONVENTIONS[name])
+        for name, area in areas_of(points, intervals, {**AREAS, "standard_e_aurc": Curve.standard_e_aurc}).items()
+    }
+    rankings: dict[str, Any] = {
+        name: Ranking(value=ranking(points), convention=figures.CONVENTIONS[name])
+        for name, ranking in figures.RANKINGS.items()
     }
     return Report(
         **figures.decision(rejector),
@@ -121,14 +125,14 @@ def _figures(rejector: Rejector, found: _Found, wanted: Sequence[Point], bootstr
         ece=Calibration(**{name: part.ece for name, part in parts.items()}),
         brier=Calibration(**{name: part.mean_brier for name, part in parts.items()}),
         **areas,
-        points=named,
+        **rankings,
+        points={point.name: point.row(points, intervals) for point in wanted},
         ratio=figures.ratio_figure(tally.ratio, tally.ratio_squared, rows, ratio),
         drift=figures.drift_figure(found.drift, ratio),
         curve=figures.tau_curve(ratio.density, points),
         coverage_curve=figures.coverage_curve(points),
         per_class=figures.per_class(tally.by_class, rejector.class_names),
         cost=None if tally.cost is None else tally.cost.figures(),
-        bootstrap=None if bootstrap is None else Resamples(resamples=bootstrap.resamples, seed=bootstrap.seed),
         gates=(),
     )
 
@@ -141,9 +145,7 @@ def _expected(rejector: Rejector, tally: Tally) -> ExpectedAccuracy:
     return ExpectedAccuracy(value=tally.accepted.mean_confidence, all=tally.all.mean_confidence)
 
 
-def _compared(
-    report: Report, found: _Found, options: EvaluateOptions, workers: int
-) -> tuple[Report, BaselineCurve | None]:
+def _compared(report: Report, found: _Found, options: EvaluateOptions) -> tuple[Report, BaselineCurve | None]:
     """The report with its differences to a baseline, and the baseline's curve if it has one."""
     then, other = options.baseline, options.baseline_dump
     if then is not None:
@@ -154,10 +156,8 @@ def _compared(
     if other is None:
         return report, None
     rows = keyed_rows(other.source, other.rejector, other.key, options.on_unseen_group)
-    draws = Bootstrap(options.bootstrap or PAIRED_RESAMPLES, options.seed, workers)
-    difference = paired_differences(KeyedRows.joined(found.keyed), rows, other.key, draws)
-    resamples = Resamples(resamples=draws.resamples, seed=draws.seed)
-    return replace(report, difference=difference, bootstrap=resamples), baseline_curve(rows)
+    difference = paired_differences(KeyedRows.joined(found.keyed), rows, other.key)
+    return replace(report, difference=difference), baseline_curve(rows)
 
 
 def _pictures(rejector: Rejector, found: _Found, options: EvaluateOptions, then: BaselineCurve | None) -> Pictures:
@@ -175,5 +175,5 @@ def _pictures(rejector: Rejector, found: _Found, options: EvaluateOptions, then:
         confusions=pictures.confusions(np.concatenate(found.confused), rejector.classes, names),
         groups=None if options.by is None else pictures.worst_rows(by_group),
         baseline=then,
-        made=pictures.made_by(rejector, options.command),
+        made=pictures.made_by(rejector, options.words, options.commands),
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -24,7 +23,7 @@ from drrej.documents.pictures import (
     Rest,
 )
 from drrej.documents.rejector import Rejector
-from drrej.pipeline.inspect import describe_sections
+from drrej.documents.words import describe_sections
 
 MOST_ROWS = 30
 """Classes or groups that get a row of their own; the others share one."""
@@ -33,8 +32,6 @@ MOST_CONFUSIONS = 15
 LOSS_BINS = 48
 _DECADES = 6.0
 """A logarithmic histogram reaches so far below the largest loss; smaller losses are in its first bin."""
-
-_LONG = 200
 
 _LINEAR_RANGE = 100.0
 """Losses that spread less than this are shown on a linear scale."""
@@ -142,41 +139,6 @@ def _counted(name: str, counts: Sequence[int]) -> dict[str, Any]:
     }
 
 
-def made_by(rejector: Rejector, command: str) -> Made:
-    """How the rejector came to be: in words, and as commands; capitals stand for files that it does not name."""
-    commands = (*_commands(rejector), *((command,) if command else ()))
-    return Made(words=tuple(describe_sections(rejector)), commands=commands)
-
-
-def _classes(names: Sequence[str]) -> str:
-    """A comma list where that is possible and short; else CLASSES stands for the file with the names."""
-    text = ",".join(names)
-    return text if text.count(",") == len(names) - 1 and len(text) <= _LONG else "CLASSES"
-
-
-def _commands(rejector: Rejector) -> list[str]:
-    """What makes this rejector again, options that are the default left out."""
-    calibration, ratio, threshold = rejector.need_calibration(), rejector.need_ratio(), rejector.need_threshold()
-    reading = ["--logits", rejector.columns.logits]
-    reading += ["--label", rejector.columns.label] if rejector.columns.label else []
-    reading += ["--input", rejector.input] if rejector.input != "logits" else []
-    reading += ["--binary"] if rejector.binary else []
-    reading += ["--classes", _classes(rejector.class_names)] if rejector.class_names else []
-    options = ["--alpha", f"{ratio.alpha:g}"] if ratio.alpha != 1.0 else []
-    options += ["--lambda", f"{ratio.lam:g}"] if ratio.lam != 1.0 else []
-    asked = {"loss": "auto"} if ratio.choice else ratio.loss.arguments
-    for name, value in asked.items():
-        options += [f"--{name.replace('_', '-')}", value] if (name, value) != ("loss", "log") else []
-    if calibration.method == "given":
-        start = [["fit", "VAL", "--temperature", repr(calibration.temperature), *options, *reading]]
-    else:
-        precision = ["--precision", rejector.precision] if rejector.precision != "auto" else []
-        start = [["calibrate", "VAL", *reading, *precision], ["fit", "VAL", "-r", "-", *options]]
-    rule = threshold.rule
-    last = ["threshold", "VAL", "-r", "-", f"--{rule.kind}", repr(rule.target)]
-    last += ["--confidence", repr(rule.confidence)] if rule.confidence is not None else []
-    last += ["--method", rule.method] if rule.method and rule.kind == "risk" else []
-    last += ["--by", threshold.by] if threshold.by else []
-    last += ["--allow-reuse"] if rule.reused else []
-    steps = [shlex.join(["drrej", *words]) for words in [*start, [*last, "-o", "rejector.json"]]]
-    return [" |\n  ".join(steps)]
+def made_by(rejector: Rejector, words: Sequence[str], commands: Sequence[str]) -> Made:
+    """How the rejector came to be: in words, those of the document unless others are given, and as commands."""
+    return Made(words=tuple(words) or tuple(describe_sections(rejector)), commands=tuple(commands))

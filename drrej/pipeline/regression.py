@@ -20,6 +20,7 @@ from drrej.engines.protocol import Pass
 from drrej.errors import DumpError, OptionError
 from drrej.pipeline.application import Application
 from drrej.pipeline.figures import CURVE_STEPS, coverage_figure, decision
+from drrej.pipeline.groups import OnUnseen
 from drrej.pipeline.passes import map_blocks
 from drrej.pipeline.scoring import column_values
 from drrej.pipeline.source import Source
@@ -40,6 +41,7 @@ def evaluate_regression(
     prediction: str | None = None,
     target: str | None = None,
     gates: Sequence[Gate] = (),
+    on_unseen_group: OnUnseen = "error",
 ) -> RegressionReport:
     """Report on a dump under a finished rejector; `mse` and `mae` stand for those of the accepted rows.
 
@@ -48,7 +50,7 @@ def evaluate_regression(
     for gate in gates:
         check_gate(gate, frozenset(), RegressionReport)
     dump = source.open(rejector, labelled=False)
-    application = Application(rejector, dump)
+    application = Application(rejector, dump, on_unseen_group)
     columns = [
         _named(dump, "prediction", prediction or rejector.columns.prediction),
         _named(dump, "target", target or rejector.columns.target),

@@ -53,7 +53,7 @@ class Masking:
         self.application = Application(rejector, dump, on_unseen)
         self.keep = tuple(keep)
         self.columns = (*self.keep, *self.application.columns)
-        self.kind = _prediction_kind(rejector, dump) if rejector.has_classes else None
+        self.kind = _prediction_kind(dump) if rejector.has_classes else None
         prediction = [] if self.kind is None else [pa.field("prediction", self.kind.type)]
         self.schema = pa.schema(
             [
@@ -126,11 +126,11 @@ def kept_columns(rejector: Rejector, dump: Dump, options: MaskOptions, in_paths:
     return keep
 
 
-def _prediction_kind(rejector: Rejector, dump: Dump) -> LabelKind:
+def _prediction_kind(dump: Dump) -> LabelKind:
     """How predictions are written: class names if there are any, in the label's own type where that holds them."""
     kind = dump.label_kind
-    if rejector.class_names is not None and (kind is None or not is_text(kind.type)):
-        return LabelKind(pa.string(), rejector.class_names)
+    if dump.names is not None and (kind is None or not is_text(kind.type)):
+        return LabelKind(pa.string(), dump.names)
     return LabelKind(pa.int64()) if kind is None else kind
 
 

@@ -111,13 +111,17 @@ class EvaluatedBlock:
 
 @dataclass(frozen=True)
 class Evaluator:
-    """Evaluates blocks of labelled rows. `application` must bring the gap sums `NEEDS` and those of the rivals."""
+    """Evaluates blocks of labelled rows. `application` must bring the gap sums `NEEDS` and those of the rivals.
+
+    With `leave_out_bad`, rows that the application cannot decide are no part of it.
+    """
 
     application: Application
     rivals: Rivals
     grouping: Grouping | None
     key: str | None
     pictures: bool = False
+    leave_out_bad: bool = False
 
     NEEDS: ClassVar[Need] = Need.Q
 
@@ -134,6 +138,12 @@ class Evaluator:
 
     def __call__(self, block: Block) -> EvaluatedBlock:
         """Evaluate a block."""
+        evaluated = self._evaluated(block)
+        if self.leave_out_bad and block.bad.any():
+            return self._evaluated(block.usable(self.application.columns))
+        return evaluated
+
+    def _evaluated(self, block: Block) -> EvaluatedBlock:
         labels = block.labels
         assert labels is not None
         scored = self.application(block)
@@ -146,13 +156,14 @@ class Evaluator:
             tally=self._tally(block, labels, scored, right),
             drift=None if scored.drift is scored.loss else scored.drift,
             losses=(scored.loss[np.flatnonzero(right)], scored.loss[np.flatnonzero(~right)]),
-            scores={
-                name: (values[right], values[~right])
-                for name, values in self.rivals.rank(block, scored.rows.calibrated).items()
-            },
+            scores={name: (values[right], values[~right]) for name, values in self._ranked(block, scored).items()},
             keyed=keyed,
             confused=self._confused(labels, scored.prediction, wrong_accepted) if self.pictures else None,
         )
+
+    def _ranked(self, block: Block, scored: ScoredRows) -> dict[str, Floats]:
+        kind = self.application.scoring.intake.kind
+        return self.rivals.rank(block, scored.rows.calibrated, logits=kind == "logits")
 
     def _tally(self, block: Block, labels: Integers, scored: ScoredRows, right: Booleans) -> Tally:
         # calibration is about the likeliest class, whatever the prediction

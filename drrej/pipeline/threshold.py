@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from drrej.core.curves import RiskCoverage
-from drrej.core.guarantees import Certified, Looks, best_look, certified_coverage, fixed_sequence, sgr, split_delta
+from drrej.core.guarantees import Certified, Looks, best_look, certified_coverage, risk_looks, sgr, split_delta
 from drrej.core.intervals import CONFIDENCE, exact_decimal
 from drrej.core.thresholds import COVERAGE_METHOD, METHODS, REJECT_ALL, Rule, choose_cutoff, cutoff_after
 from drrej.data.dump import Dump
@@ -137,7 +137,6 @@ class _Picker:
         self.ratio = ratio
         self.labelled = labelled
         self.method: str | None = None
-        self.groups = groups
         self.delta = None
         if rule.confidence is not None:
             self.delta = split_delta(float(1 - exact_decimal(rule.confidence)), groups)
@@ -164,7 +163,7 @@ class _Picker:
         )
 
     def _choose(self, group: str, points: RiskCoverage) -> tuple[Certified | None, float | None]:
-        rule, ratio, density = self.rule, self.ratio, self.ratio.density
+        rule, density = self.rule, self.ratio.density
         if self.delta is None or rule.confidence is None:
             self.looks.append((group, points.rows, _every_cutoff(self.ratio, points, 1.0 - CONFIDENCE)))
             return None, choose_cutoff(rule, density, points)
@@ -175,8 +174,7 @@ class _Picker:
         if self.method == "sgr":
             looks = sgr(points, density, rule.target, self.delta)
         else:
-            known = ratio.loss_quantiles, ratio.rows, density
-            looks = fixed_sequence(points, *known, rule.target, self.delta, grouped=self.groups > 1)
+            looks = risk_looks(points, density, rule.target, self.delta)
         self.looks.append((group, points.rows, looks))
         certified = best_look(looks, points.rows, rule.target, rule.confidence)
         return certified, certified.cutoff

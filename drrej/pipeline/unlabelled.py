@@ -74,7 +74,7 @@ def unlabelled_report(source: Source, rejector: Rejector, options: EvaluateOptio
     pictures = None
     if options.pictures:
         histogram = loss_histogram(points, labelled=False)
-        pictures = Pictures(losses=histogram, made=made_by(rejector, options.command))
+        pictures = Pictures(losses=histogram, made=made_by(rejector, options.words, options.commands))
     return Report(
         **decision(rejector),
         rows=rows,

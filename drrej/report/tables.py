@@ -10,7 +10,7 @@ from drrej.documents.codec import Entry, entries
 from drrej.documents.document import Judged
 from drrej.documents.proportions import Proportion
 from drrej.documents.regression import ErrorFigures, RegressionReport
-from drrej.documents.report import Area, Calibration, Change, Difference, GroupRow, Report, ScoreRow
+from drrej.documents.report import Area, Calibration, Change, Difference, Excess, GroupRow, Ranking, Report, ScoreRow
 from drrej.report.numbers import figure, interval
 
 MOST_CLASSES = 20
@@ -30,7 +30,7 @@ class Table:
 
 def tables(report: Judged) -> list[Table]:
     """Every table that this report has."""
-    return [table for table in _tables(report) if table is not None]
+    return [table for table in table_list(report) if table is not None]
 
 
 @singledispatch
@@ -40,7 +40,8 @@ def heading(report: Judged) -> str:
 
 
 @singledispatch
-def _tables(report: Judged) -> list[Table | None]:
+def table_list(report: Judged) -> list[Table | None]:
+    """The tables of a report of a kind, None for those that it lacks; see `tables`."""
     raise TypeError(type(report))
 
 
@@ -68,7 +69,7 @@ def _(report: Report) -> str:
     return f"{report.rows} rows, {report.classes} classes; {_decision(report)}{tau}"
 
 
-@_tables.register
+@table_list.register
 def _(report: Report) -> list[Table | None]:
     return [
         _proportions(report),
@@ -173,11 +174,11 @@ def _calibration(report: Report) -> Table | None:
 
 
 def _areas(report: Report) -> Table | None:
-    found = [(_label(entry), getattr(report, entry.name)) for entry in _fields(Report, Area)]
+    found = [(_label(entry), getattr(report, entry.name)) for kind in (Area, Excess) for entry in _fields(Report, kind)]
     rows = [[name, figure(area.value, 6), interval(area, 6)] for name, area in found if area is not None]
-    drawn = report.bootstrap
-    remark = "" if drawn is None else f"{drawn.resamples} resamples, seed {drawn.seed}"
-    return Table("areas", "Areas", ["", "value", "95 % interval"], rows, remark) if rows else None
+    ranked = [(_label(entry), getattr(report, entry.name)) for entry in _fields(Report, Ranking)]
+    rows += [[name, figure(ranking.value, 6), "-"] for name, ranking in ranked if ranking is not None]
+    return Table("areas", "Areas", ["", "value", "95 % interval"], rows) if rows else None
 
 
 def _costs(report: Report) -> Table | None:
@@ -232,7 +233,7 @@ def _(report: RegressionReport) -> str:
     return f"{report.rows} rows, regression; {_decision(report)}"
 
 
-@_tables.register
+@table_list.register
 def _(report: RegressionReport) -> list[Table | None]:
     coverage = report.coverage
     said = f"coverage  {figure(coverage.value)}  ({interval(coverage)}), {coverage.accepted} accepted"

@@ -16,5 +16,5 @@ gates=(--gate 'accuracy >= 0.95' --gate 'coverage >= 0.5' --gate 'drift.p_value 
 if [ -n "${BASELINE:-}" ]; then # the report.json of the main branch
   gates+=(--baseline "$BASELINE" --gate 'difference.accuracy.lower >= -0.02')
 fi
-drrej evaluate "$TEST" -r "$OUT/rejector.json" "${gates[@]}" --bootstrap 200 \
+drrej evaluate "$TEST" -r "$OUT/rejector.json" "${gates[@]}" --intervals \
   -o "$OUT/report.json" -o "$OUT/report.md" -o "$OUT/report.xml" -f

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from drrej.data.part import Part
-from drrej.data.readers.base import Contents, Reader, Request
+from drrej.data.readers.base import Contents, ListColumn, Reader, Request
+from drrej.data.readers.memory import MemoryReader
 from drrej.data.readers.parquet import ParquetReader
 
-__all__ = ["ENDINGS", "READERS", "Contents", "Reader", "Request", "read_table", "reader_of"]
+__all__ = ["ENDINGS", "READERS", "Contents", "ListColumn", "Reader", "Request", "read_table", "reader_of"]
 
-READERS: tuple[Reader, ...] = (ParquetReader(),)
+READERS: tuple[Reader, ...] = (ParquetReader(), MemoryReader())
 """The first is for files whose name says nothing."""
 
 ENDINGS = tuple(ending for reader in READERS for ending in reader.endings)
@@ -22,8 +23,8 @@ _TABLE_ROWS = 1 << 16
 
 
 def reader_of(part: Part) -> Reader:
-    """The reader for a file, by the ending of its name."""
-    return next((reader for reader in READERS if part.path.endswith(reader.endings)), READERS[0])
+    """The reader for a file, by its name."""
+    return next((reader for reader in READERS if reader.reads(part)), READERS[0])
 
 
 def read_table(part: Part, columns: Sequence[str], contents: Contents) -> pa.Table:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
@@ -19,11 +19,21 @@ READ_ERRORS = (OSError, pa.ArrowException, ValueError, OverflowError, TypeError,
 
 @dataclass(frozen=True)
 class Contents:
-    """What a file holds: its columns, the rows of each of its row groups, and what it was when it was looked at."""
+    """What a file holds: its columns, the rows of each of its row groups, and what it was when it was looked at.
+
+    Nothing is said of what cannot change.
+    """
 
     schema: pa.Schema
     groups: tuple[int, ...]
-    identity: Identity
+    identity: Identity | None
+
+
+class ListColumn(NamedTuple):
+    """A column of scores in which every list is expected to have so many values."""
+
+    column: str
+    classes: int
 
 
 @dataclass(frozen=True)
@@ -31,6 +41,7 @@ class Request:
     """Some columns of one row group of a file, in batches of at most so many rows.
 
     `opened` names the opening of the dump, so that a reader may keep what it has found out about a file meanwhile.
+    `scores` is the list column that nearly all of the time goes into; a reader that knows a short cut may take it.
     """
 
     part: Part
@@ -38,6 +49,7 @@ class Request:
     group: int
     columns: Sequence[str]
     rows: int
+    scores: ListColumn | None = None
 
 
 class Reader(Protocol):
@@ -50,6 +62,9 @@ class Reader(Protocol):
     @property
     def endings(self) -> tuple[str, ...]:
         """How names of such files end."""
+
+    def reads(self, part: Part) -> bool:
+        """Whether a file is for this reader, by its name."""
 
     def contents(self, part: Part, opened: str) -> Contents:
         """Look into a file. Missing, foreign and damaged ones are DumpErrors."""

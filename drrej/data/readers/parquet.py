@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 from drrej.data.identity import check_unchanged, identity_of
 from drrej.data.part import Identity, Part, one_line
 from drrej.data.readers.base import READ_ERRORS, Contents, Request, reading, unreadable
+from drrej.data.readers.lists import Opened, arrow_batches, footer_of, list_batches
 from drrej.errors import DumpError
 
 _ALL_BUFFERS = 4 << 20
@@ -27,6 +28,10 @@ class ParquetReader:
     format = "parquet"
     endings: tuple[str, ...] = (".parquet",)
 
+    def reads(self, part: Part) -> bool:
+        """By the ending of its name."""
+        return part.path.endswith(self.endings)
+
     def contents(self, part: Part, opened: str) -> Contents:
         """The schema and the rows of each row group."""
         file, identity = _open(part, opened)
@@ -37,16 +42,16 @@ class ParquetReader:
         """The rows of a row group, decoded in order."""
         part = request.part
         with reading(part):
-            file, identity = _open(part, request.opened, len(request.columns))
-            check_unchanged(part, identity)
+            file, _ = _open(part, request.opened, len(request.columns))
             with file:
                 stored = set(file.schema_arrow.names)
-                yield from file.iter_batches(
-                    batch_size=request.rows,
-                    row_groups=[request.group],
-                    columns=[name for name in request.columns if name in stored],
-                    use_threads=False,
-                )
+                request = replace(request, columns=tuple(name for name in request.columns if name in stored))
+                if request.scores is None or part.uri is not None:
+                    yield from arrow_batches(file, request)
+                    return
+                with open(part.path, "rb") as stream:
+                    footer = footer_of(stream.fileno(), file.metadata)
+                    yield from list_batches(Opened(file, stream.fileno(), footer), request)
 
 
 def _open(part: Part, opened: str, columns: int = 1) -> tuple[pq.ParquetFile, Identity]:
@@ -62,6 +67,7 @@ def _open(part: Part, opened: str, columns: int = 1) -> tuple[pq.ParquetFile, Id
         if part.uri is not None:
             source, settings = part.filesystem().open_input_file(part.path), {"pre_buffer": True}
         identity = identity_of(part, source)
+        check_unchanged(part, identity)
         known = _footers.get(part.path)
         footer = known[2] if known is not None and opened and known[:2] == (opened, identity) else None
         file = pq.ParquetFile(source, metadata=footer, page_checksum_verification=True, **settings)
@@ -73,6 +79,7 @@ def _open(part: Part, opened: str, columns: int = 1) -> tuple[pq.ParquetFile, Id
             _footers[part.path] = (opened, identity, file.metadata)
         return file, identity
     except READ_ERRORS as error:
+        check_unchanged(part)
         raise unreadable(part, ParquetReader.format, error) from None
 
 

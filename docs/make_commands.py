@@ -1,0 +1,70 @@
+"""Writes docs/commands.md from what the command line knows of its options: python docs/make_commands.py."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from typer.main import get_command
+
+from drrej.cli.commands import COMMANDS, register
+from drrej.cli.main import app
+
+INTRODUCTION = """# Commands and their options
+
+As `drrej COMMAND --help` has them; this page is made from the same text by `docs/make_commands.py`. Exit codes, the
+documents and what is computed are in the [README](../README.md).
+"""
+
+
+def page() -> str:
+    """The text of the page."""
+    register([])
+    commands = get_command(app).commands  # type: ignore[attr-defined]
+    return "\n".join([INTRODUCTION, *(line for name in COMMANDS for line in _section(commands[name]))])
+
+
+def _section(command: Any) -> Iterator[str]:
+    arguments = [parameter for parameter in command.params if parameter.param_type_name == "argument"]
+    usage = " ".join([f"drrej {command.name} [OPTIONS]", *(f"{argument.metavar}..." for argument in arguments)])
+    if command.name == "schema":
+        usage = "drrej schema rejector|report"
+    yield from (f"## {command.name}", "", f"`{usage}`", "")
+    yield from (line for paragraph in command.help.split("\n\n") for line in (_plain(paragraph), ""))
+    panels: dict[str, list[Any]] = {}
+    for parameter in command.params:
+        if parameter not in arguments:
+            panels.setdefault(parameter.rich_help_panel or "Options", []).append(parameter)
+    for title, options in panels.items():
+        yield from (f"| {title} | |", "|---|---|")
+        yield from (f"| `{_spelled(option)}` | {_meaning(option)} |" for option in options)
+        yield ""
+    _, *examples = (line for line in command.epilog.splitlines() if line)
+    yield from ("```bash", *examples, "```", "")
+
+
+def _spelled(option: Any) -> str:
+    kind = getattr(option, "type_descriptor", getattr(option, "type", None))  # of typer 0.29, and before
+    value = "|".join(kind.choices) if option.metavar is None else option.metavar
+    return f"{', '.join(option.opts)} {value}".strip().replace("|", "\\|")
+
+
+def _meaning(option: Any) -> str:
+    default = option.default if option.show_default is True else option.show_default
+    notes = []
+    if default not in (None, False):
+        notes.append(f"Default: {default}.")
+    if option.envvar:
+        notes.append(f"Also `{option.envvar}`.")
+    if option.required:
+        notes.append("Required.")
+    return " ".join([_plain(option.help), *notes])
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|").replace("*", "\\*")
+
+
+if __name__ == "__main__":
+    Path(__file__).with_name("commands.md").write_text(page(), encoding="utf-8")

@@ -1,0 +1,72 @@
+"""From options to what the library chooses by: the objective of the ratio and the rule of the threshold."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from drrej.errors import OptionError
+
+if TYPE_CHECKING:
+    from drrej.core.thresholds import Rule
+    from drrej.pipeline.fit import RatioOptions
+
+
+@dataclass(frozen=True)
+class Objective:
+    """Divergence, lambda and loss."""
+
+    divergence: Literal["kl", "chi2"] | None
+    alpha: float | None
+    lam: float | None
+    loss: str
+    cost_matrix: str | None
+    loss_column: str | None
+
+    def options(self, class_names: Sequence[str] | None) -> RatioOptions:
+        """As the library takes them; a cost matrix that has names is put in the order of `class_names`."""
+        from drrej.core.losses import ColumnLoss, CostLoss, Loss
+        from drrej.data.matrix import read_cost_matrix
+        from drrej.pipeline.fit import DIVERGENCES, RatioOptions
+
+        alpha = DIVERGENCES[self.divergence or "kl"] if self.alpha is None else self.alpha
+        if self.divergence is not None and alpha != DIVERGENCES[self.divergence]:
+            raise OptionError(
+                f"--divergence {self.divergence} is --alpha {DIVERGENCES[self.divergence]:g}, "
+                f"which contradicts --alpha {alpha:g}; give one of them"
+            )
+        if (self.loss == CostLoss.name) != (self.cost_matrix is not None):
+            raise OptionError("--loss cost and --cost-matrix FILE go together; give both or neither")
+        if (self.loss == ColumnLoss.name) != (self.loss_column is not None):
+            raise OptionError("--loss column and --loss-column COL go together; give both or neither")
+        loss: str | Loss = self.loss
+        if self.cost_matrix is not None:
+            loss = CostLoss(read_cost_matrix(self.cost_matrix, class_names))
+        elif self.loss_column is not None:
+            loss = ColumnLoss(self.loss_column)
+        return RatioOptions(alpha, 1.0 if self.lam is None else self.lam, loss)
+
+
+@dataclass(frozen=True)
+class Target:
+    """How the cutoff is chosen: one rule, which `confidence` makes a guarantee."""
+
+    tau: float | None
+    coverage: float | None
+    risk: float | None
+    max_loss: float | None
+    confidence: float | None
+    method: Literal["fixed-sequence", "sgr"] | None
+
+    def rule(self) -> Rule:
+        """The one rule that was given."""
+        from drrej.core.thresholds import Rule
+
+        rules = {"tau": self.tau, "coverage": self.coverage, "risk": self.risk, "max-loss": self.max_loss}
+        given = {kind: target for kind, target in rules.items() if target is not None}
+        if len(given) != 1:
+            found = " and ".join(f"--{kind}" for kind in given) or "none"
+            raise OptionError(f"give exactly one rule: --tau, --coverage, --risk or --max-loss (found: {found})")
+        ((kind, target),) = given.items()
+        return Rule(kind, target, self.confidence, self.method)

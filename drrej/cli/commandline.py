@@ -1,0 +1,106 @@
+"""Command lines as text: those that make a rejector again, and how to go on."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from drrej.cli.flags import flag_of
+
+if TYPE_CHECKING:
+    from drrej.data.dump import DumpOptions
+    from drrej.documents.rejector import Ratio, Rejector, Threshold
+
+_LONG = 200
+"""Signs that a list of class names may have on a command line."""
+
+
+def this_command() -> str:
+    """The command line of this process."""
+    return shlex.join(["drrej", *sys.argv[1:]])
+
+
+def reading_flags(options: DumpOptions) -> list[str]:
+    """The flags that make a command read a dump with these options."""
+    return _flags(
+        {
+            "--logits": options.logits,
+            "--label": options.label,
+            "--labels-from": options.labels_from,
+            "--join-on": options.join_on,
+            "--on-missing-label": "skip" if options.on_missing_label == "skip" else None,
+            "--input": options.input,
+            "--classes": ",".join(options.classes) if options.classes else None,
+            "--binary": options.binary or None,
+        }
+    )
+
+
+def commands_of(rejector: Rejector) -> list[str]:
+    """What makes a finished rejector again, as one pipe; options that are the default are left out.
+
+    Capitals stand for files that the rejector does not name.
+    """
+    calibration, ratio = rejector.need_calibration(), rejector.need_ratio()
+    reading, objective = _reading_of(rejector), _objective_of(ratio)
+    if calibration.method == "given":
+        start = [["fit", "VAL", "--temperature", repr(calibration.temperature), *objective, *reading]]
+    else:
+        precision = _flags({"--precision": rejector.precision if rejector.precision != "auto" else None})
+        start = [["calibrate", "VAL", *reading, *precision], ["fit", "VAL", "-r", "-", *objective]]
+    choice = ["threshold", "VAL", "-r", "-", *_rule_of(rejector.need_threshold()), "-o", "rejector.json"]
+    return [" |\n  ".join(shlex.join(["drrej", *words]) for words in [*start, choice])]
+
+
+def _reading_of(rejector: Rejector) -> list[str]:
+    return _flags(
+        {
+            "--logits": rejector.columns.logits,
+            "--label": rejector.columns.label or None,
+            "--input": rejector.input if rejector.input != "logits" else None,
+            "--binary": rejector.binary or None,
+            "--classes": _classes(rejector.class_names) if rejector.class_names else None,
+        }
+    )
+
+
+def _classes(names: Sequence[str]) -> str:
+    """A comma list where that is possible and short; else CLASSES stands for the file with the names."""
+    text = ",".join(names)
+    return text if text.count(",") == len(names) - 1 and len(text) <= _LONG else "CLASSES"
+
+
+def _objective_of(ratio: Ratio) -> list[str]:
+    loss = {"loss": "auto"} if ratio.choice else ratio.loss.arguments
+    return _flags(
+        {
+            "--alpha": f"{ratio.alpha:g}" if ratio.alpha != 1.0 else None,
+            "--lambda": f"{ratio.lam:g}" if ratio.lam != 1.0 else None,
+            **{flag_of(name): value for name, value in loss.items() if (name, value) != ("loss", "log")},
+        }
+    )
+
+
+def _rule_of(threshold: Threshold) -> list[str]:
+    rule = threshold.rule
+    return _flags(
+        {
+            f"--{rule.kind}": repr(rule.target),
+            "--confidence": None if rule.confidence is None else repr(rule.confidence),
+            "--method": rule.method if rule.method and rule.kind == "risk" else None,
+            "--by": threshold.by or None,
+            "--allow-reuse": rule.reused or None,
+        }
+    )
+
+
+def _flags(given: dict[str, str | bool | None]) -> list[str]:
+    """Flags with their values; None: left out; True: without a value."""
+    return [
+        word
+        for flag, value in given.items()
+        if value is not None
+        for word in ([flag] if value is True else [flag, str(value)])
+    ]

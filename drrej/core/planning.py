@@ -1,0 +1,329 @@
+"""How many fresh labelled rows a promise takes, before anyone labels them; and what rows at hand can promise.
+
+A promise is a risk of at most R except with chance delta. The question is how many rows it takes until it is
+certified with a given chance, the power, if the error rate among the accepted rows is `error`, below R.
+
+**One look.** k accepted rows pass with up to B(k) errors, where B(k) is the largest number with P(Bin(k, R) <= B) <=
+delta. Their power is P(Bin(k, error) <= B(k)), exactly. It is not monotone in k: it rises where B(k) does and falls
+in between, so one more row may lower it. The *assured* power of k is the smallest power of any number of rows from k
+on; it grows with k. "It takes k rows" means: the assured power of k is at least what was asked for, so no larger
+number disappoints. Between two rises the power is least just before the second, and from some number on it is bounded
+by Chernoff's inequality: B(k) >= k R - t - 1 with t = sqrt(2 k R ln(1/delta)), and with s = k (R - error) - t > 0 the
+power is at least 1 - exp(-s^2 / (2 (k error + s/3))), which grows with k. So finitely many k decide.
+
+**How many rows are accepted.** A cutoff fixed beforehand, of coverage C, accepts Bin(n, C) of n rows. The mean of the
+assured power over that grows with n, because the assured power grows with k: the smallest n is found by bisection,
+and the true power is never smaller. Where a risk and a coverage are promised together (`drrej.core.joint`) the number
+of accepted rows that is looked at is fixed by n, and grows with it.
+
+**Every cutoff.** Where only the risk is promised (`drrej.core.sequence`) the power to reach a coverage depends on how
+the errors lie below it. The risk up to coverage c is taken to be error * (c / C)^growth, and the power is simulated.
+"""
+
+from __future__ import annotations
+
+import bisect
+import functools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from drrej.core.curves import RiskCoverage
+from drrej.core.errors import Infeasible, OptionError
+from drrej.core.guarantees import ErrorTest, any_cutoff_bound, needed_rows, risk_starts
+from drrej.core.intervals import exact_decimal, upper_bound
+from drrej.core.joint import COVERAGE_SHARE
+from drrej.core.sequence import Starts
+
+Floats = NDArray[np.float64]
+Counts = NDArray[np.int64]
+
+_MOST_ROWS = 4 * 10**6
+"""Beyond so many accepted rows nobody plans."""
+_MATRIX = 1 << 22
+"""Rows that are simulated at once."""
+_SPARE = 1e-4
+"""Of the chance to fail that is allowed, what may be left to numbers of rows beyond those that are looked at."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """A promise (risk, delta), the error rate that is expected at a coverage, and the wanted chance to certify it."""
+
+    risk: float
+    delta: float
+    error: float
+    coverage: float = 1.0
+    power: float = 0.8
+
+    def __post_init__(self) -> None:
+        if not 0 < self.risk < 1:
+            raise OptionError(f"`risk` {self.risk:g}: it must be above 0 and below 1")
+        if not 0 <= self.error < 1:
+            raise OptionError(f"`error` {self.error:g}: it must be at least 0 and below 1")
+        for name in ("delta", "power"):
+            if not 0 < getattr(self, name) < 1:
+                raise OptionError(f"`{name}` {getattr(self, name):g}: it must be above 0 and below 1")
+        if not 0 < self.coverage <= 1:
+            raise OptionError(f"`coverage` {self.coverage:g}: it must be above 0 and at most 1")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """So many fresh labelled rows, of which about `accepted` are accepted, certify the promise with chance `power`."""
+
+    rows: int
+    accepted: int
+    power: float
+
+
+@dataclass(frozen=True)
+class Certifiable:
+    """What rows at hand can promise at a coverage: observed counts and three risks.
+
+    `asked` is the upper bound if this coverage had been asked for before looking at the rows; `any_cutoff` holds
+    even though one looks at all of them first.
+    """
+
+    coverage: float
+    accepted: int
+    errors: int
+    risk: float
+    asked: float
+    any_cutoff: float
+
+
+def look_power(question: Question, accepted: int) -> float:
+    """The chance that so many accepted rows pass in a single look.
+
+    >>> round(look_power(Question(risk=0.05, delta=0.1, error=0.01), 45), 4)  # no error may be among them
+    0.6362
+    """
+    allowed = ErrorTest(question.risk).most_errors(accepted, question.delta)
+    return float(_tails(np.array([accepted]), np.array([allowed]), question.error)[0])
+
+
+def accepted_needed(question: Question) -> int:
+    """The fewest accepted rows from which on a single look has the wanted power. Raises Infeasible.
+
+    >>> accepted_needed(Question(risk=0.05, delta=0.1, error=0.01))
+    105
+    """
+    return _curve(question).first(question.power)
+
+
+def rows_for_cutoff(question: Question) -> Answer:
+    """Rows for a single look at a cutoff that was fixed beforehand and has the question's coverage."""
+    curve = _curve(question)
+
+    def power(rows: int) -> float:
+        return curve.mean(rows, question.coverage)
+
+    rows = _bisect(power, question.power, _cdiv(curve.first(question.power), question.coverage))
+    return Answer(rows, round(rows * question.coverage), power(rows))
+
+
+def rows_for_both(question: Question) -> Answer:
+    """Rows for the risk and the coverage promised together; the error rate is that of the rows that are looked at."""
+    coverage_delta = COVERAGE_SHARE * question.delta
+    curve = _curve(replace(question, delta=question.delta - coverage_delta))
+
+    def looked_at(rows: int) -> int:
+        return min(rows, needed_rows(question.coverage, rows, coverage_delta)) if question.coverage < 1 else rows
+
+    def power(rows: int) -> float:
+        return curve.at(looked_at(rows))
+
+    rows = _bisect(power, question.power, _cdiv(curve.first(question.power), question.coverage))
+    return Answer(rows, looked_at(rows), power(rows))
+
+
+def _cdiv(rows: int, share: float) -> int:
+    return math.ceil(rows / share)
+
+
+def _bisect(power: Callable[[int], float], wanted: float, guess: int) -> int:
+    """The smallest number of rows whose power, which grows with it, reaches what is wanted."""
+    high = max(guess, 1)
+    while power(high) < wanted:
+        high *= 2
+        if high > 100 * _MOST_ROWS:
+            raise Infeasible(f"more than {high} rows are needed; promise a larger `risk` or a larger `coverage`")
+    return 1 + bisect.bisect_left(range(1, high + 1), True, key=lambda rows: power(rows) >= wanted)
+
+
+# One look
+
+
+@dataclass(frozen=True)
+class _Assured:
+    """The assured power: `values[i]` for every number of rows in (`ends[i-1]`, `ends[i]`], `beyond` for more."""
+
+    ends: Counts
+    values: Floats
+    beyond: float
+
+    def at(self, accepted: int) -> float:
+        place = int(np.searchsorted(self.ends, accepted))
+        return float(self.values[place]) if place < self.ends.size else self.beyond
+
+    def first(self, power: float) -> int:
+        """The fewest rows with at least this power."""
+        place = int(np.searchsorted(self.values, power))
+        return int(self.ends[place - 1]) + 1 if place else 1
+
+    def mean(self, rows: int, coverage: float) -> float:
+        """The mean over Bin(rows, coverage) accepted rows: each step of the power, times the chance to be beyond it."""
+        from scipy.special import betainc
+
+        if coverage == 1.0:
+            return self.at(rows)
+        steps = np.diff(np.append(self.values, self.beyond))
+        inside = self.ends < rows
+        more = betainc(self.ends[inside] + 1.0, (rows - self.ends[inside]).astype(np.float64), coverage)
+        return float(self.values[0] + np.sum(steps[inside] * more))
+
+
+@functools.lru_cache(maxsize=32)
+def _curve(question: Question) -> _Assured:
+    """The assured power of every number of accepted rows; errors with which the last of them pass are enumerated."""
+    if question.error >= question.risk:
+        raise Infeasible(
+            f"a `risk` of {question.risk:g} cannot be certified where the `error` rate is {question.error:g}: "
+            "the error rate must be lower than the risk"
+        )
+    last, beyond = _horizon(question)
+    rises = _rises(last, question.risk, question.delta)  # where one more error is allowed
+    ends = np.append(rises - 1, last)  # with as many allowed errors, the power is least here
+    least = _tails(ends, np.arange(-1, rises.size), question.error)
+    assured = np.minimum(np.minimum.accumulate(least[::-1])[::-1], beyond)
+    return _Assured(ends, assured, beyond)
+
+
+def _horizon(question: Question) -> tuple[int, float]:
+    """A number of rows and a lower bound of the power of all larger ones, near enough to 1."""
+    enough = -math.log(_SPARE * (1.0 - question.power))
+
+    def exponent(rows: int) -> float:
+        slack = math.sqrt(2.0 * rows * question.risk * math.log(1.0 / question.delta))
+        spare = rows * (question.risk - question.error) - slack
+        return spare**2 / (2.0 * (rows * question.error + spare / 3.0)) if spare > 0 else 0.0
+
+    rows = 1
+    while exponent(rows) < enough:
+        rows *= 2
+        if rows > _MOST_ROWS:
+            raise Infeasible(
+                f"an `error` rate of {question.error:g} is too near to a `risk` of {question.risk:g}: "
+                "it takes more rows than anyone labels to tell them apart"
+            )
+    rows = bisect.bisect_left(range(rows), enough, key=exponent)
+    return rows, -math.expm1(-exponent(rows))
+
+
+def _tails(rows: Counts, errors: Counts, rate: float) -> Floats:
+    """P(Bin(rows, rate) <= errors)."""
+    from scipy.special import betainc
+
+    inside = (errors >= 0) & (errors < rows)
+    tails: Floats = np.where(errors < 0, 0.0, 1.0)
+    tails[inside] = betainc(rows[inside] - errors[inside], errors[inside] + 1, 1.0 - rate)
+    return tails
+
+
+def _rises(rows: int, risk: float, level: float) -> Counts:
+    """The fewest rows that pass with 0, 1, ... errors, as long as they are not more than `rows`."""
+    errors = np.arange(ErrorTest(risk).most_errors(rows, level) + 1)
+    low, high = errors, np.full(errors.size, rows)
+    while (low + 1 < high).any():  # high passes
+        middle = (low + high) // 2
+        passes = _tails(middle, errors, risk) <= level
+        low, high = np.where(passes, low, middle), np.where(passes, middle, high)
+    return high
+
+
+# Every cutoff
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """How errors lie: the risk up to coverage c is error * (c / coverage)^growth. How often and how it is simulated."""
+
+    growth: float = 1.0
+    trials: int = 1000
+    seed: int = 0
+
+
+def sequence_power(question: Question, rows: int, simulation: Simulation | None = None) -> float:
+    """The chance that a risk alone is certified on so many rows with at least the question's share of them accepted.
+
+    Simulated; the standard error is sqrt(power (1 - power) / trials).
+    """
+    simulation = simulation or Simulation()
+    rng = np.random.default_rng(simulation.seed)
+    starts = risk_starts(rows, question.risk, question.delta)
+    wanted = math.ceil(question.coverage * rows)
+    runs = [_run(starts, number, rows, wanted, question.risk) for number in range(len(starts.ranks))]
+    reached = 0
+    step = max(1, _MATRIX // rows)
+    for begin in range(0, simulation.trials, step):
+        trials = min(step, simulation.trials - begin)
+        place = np.sort(rng.random((trials, rows)), axis=1) / question.coverage
+        rate = question.error * (1.0 + simulation.growth) * place**simulation.growth
+        errors = np.cumsum(rng.random((trials, rows)) < rate, axis=1)
+        passed = [(errors[:, first - 1 : last] <= allowed).all(axis=1) for first, last, allowed in runs]
+        reached += int(np.any(passed, axis=0).sum())
+    return reached / simulation.trials
+
+
+def _run(starts: Starts, number: int, rows: int, wanted: int, risk: float) -> tuple[int, int, Counts]:
+    """The ranks that the run from a start must pass to certify `wanted` rows, and the errors that each may have."""
+    first = starts.ranks[number]
+    last = min(max(wanted, first + 1), rows)
+    allowed = np.empty(last - first + 1, np.int64)
+    level = 0.0
+    for begin, share in zip(starts.ranks[number:], starts.shares[number:], strict=True):
+        level += share
+        ranks = np.arange(begin, last + 1)
+        if ranks.size:
+            allowed[begin - first :] = np.searchsorted(_rises(rows, risk, level), ranks, side="right") - 1
+    return first, last, allowed
+
+
+def rows_for_sequence(question: Question, simulation: Simulation | None = None) -> Answer:
+    """Rows for a risk alone, every cutoff of them tested; simulated, and found to within two per cent."""
+    _curve(question)  # raises where no number of rows is enough
+    low, high = 0, math.ceil(math.log(question.delta) / math.log1p(-question.risk) / question.coverage)
+    while (power := sequence_power(question, high, simulation)) < question.power:
+        low, high = high, 2 * high
+        if high > _MOST_ROWS:
+            raise Infeasible(f"more than {low} rows are needed for tests of every cutoff to reach `coverage`")
+    while high - low > max(1, high // 50):
+        middle = (low + high) // 2
+        here = sequence_power(question, middle, simulation)
+        low, high, power = (low, middle, here) if here >= question.power else (middle, high, power)
+    return Answer(high, math.ceil(high * question.coverage), power)
+
+
+# Rows at hand
+
+
+def certifiable(points: RiskCoverage, delta: float, coverages: Sequence[float]) -> list[Certifiable]:
+    """What labelled rows can promise at best at each coverage, the smallest that is reached with ties kept together.
+
+    >>> losses = np.arange(200) / 200
+    >>> wrong = losses > 0.95
+    >>> half, _ = certifiable(RiskCoverage.of(losses[~wrong], losses[wrong]), 0.05, [0.5, 1.0])
+    >>> half.errors, round(half.asked, 4), round(half.any_cutoff, 4)
+    (0, 0.0295, 0.0796)
+    """
+    found = []
+    for coverage in coverages:
+        accepted, errors = points.reaching(max(1, math.ceil(exact_decimal(coverage) * points.rows)))
+        asked = upper_bound(errors, accepted, delta)
+        anyway = any_cutoff_bound(accepted, errors, points.rows, delta)
+        found.append(Certifiable(accepted / points.rows, accepted, errors, errors / accepted, asked, anyway))
+    return found

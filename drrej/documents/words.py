@@ -1,0 +1,147 @@
+"""What a rejector does, in plain words. Parameters are named as Python has them: `coverage=0.8`."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from drrej.core.calibration_change import CalibrationFigures, rises, warning
+from drrej.documents.rejector import Calibration, GroupThreshold, Ratio, Rejector, Threshold
+
+_MOST_GROUPS = 20
+
+
+def describe_sections(rejector: Rejector) -> list[str]:
+    """What the sections of a rejector do that it has so far, a line for each fact."""
+    lines = []
+    if rejector.calibration is not None and rejector.has_classes:
+        lines.append(_calibration_line(rejector.calibration))
+    if rejector.ratio is not None:
+        lines += _ratio_lines(rejector.ratio)
+        if rejector.threshold is not None:
+            lines += _threshold_lines(rejector.threshold, rejector.ratio)
+    return lines
+
+
+def _calibration_line(calibration: Calibration) -> str:
+    line = f"temperature: {calibration.temperature:.6g}, so probabilities are {_effect(calibration.temperature)}"
+    if calibration.method == "given":
+        return line + "; given, not fitted"
+    line += f"; fitted on {calibration.rows} labelled rows"
+    if calibration.nll is not None and calibration.ece is not None:
+        line += f" (NLL {_g(calibration.nll.before)} -> {_g(calibration.nll.after)}"
+        line += f", ECE {_g(calibration.ece.before)} -> {_g(calibration.ece.after)})"
+    if calibration.floor is not None:
+        line += f"; a probability of 0 counts as {calibration.floor:.3g}"
+    return line if calibration.converged else line + "; the search ended at the edge of [0.001, 1000]"
+
+
+def worse_figures(calibration: Calibration) -> str | None:
+    """A warning when calibration made the ECE or the Brier score of its own rows worse; None when it did not."""
+    ece, brier, rows = calibration.ece, calibration.brier, calibration.rows
+    if ece is None or brier is None or rows is None:
+        return None
+    before, after = CalibrationFigures(ece.before, brier.before), CalibrationFigures(ece.after, brier.after)
+    return warning(rises(before, after, rows), calibration.floor)
+
+
+def _effect(temperature: float) -> str:
+    if temperature == 1:
+        return "those of the raw scores"
+    return f"{'less' if temperature > 1 else 'more'} sure than the raw scores say"
+
+
+def _ratio_lines(ratio: Ratio) -> list[str]:
+    name = {1.0: "KL divergence", 3.0: "chi-squared divergence"}.get(ratio.alpha, "alpha-divergence")
+    density = ratio.density
+    flat = density.flat_start
+    lines = [
+        f"loss: '{ratio.loss.name}', {ratio.loss.words}; on the {ratio.rows} fitted rows from "
+        f"{_g(ratio.min_loss)} to {_g(ratio.max_loss)}, mean {_g(ratio.mean_loss)}",
+        *ratio.loss.details(),
+        *_choice_lines(ratio),
+        f"ratio: {name} (alpha {ratio.alpha:g}), lambda {ratio.lam:g}; it falls as the loss grows, is 1 on average and "
+        f"at most {_g(density.ratio(np.array([ratio.min_loss]))[0])}",
+    ]
+    if flat is None:
+        lines.append("flat part: none, the ratio is never 0")
+    else:
+        beyond = " (beyond every fitted row)" if flat > ratio.max_loss else ""
+        lines.append(
+            f"flat part: from a loss of {_g(flat)}{beyond} on the ratio is 0 and rows are rejected at every tau"
+        )
+    return lines + _bound_lines(ratio)
+
+
+def _choice_lines(ratio: Ratio) -> list[str]:
+    if not ratio.choice:
+        return []
+    lines = ["chosen by `loss=auto`: the simplest within one standard error of the lowest cross-validated AUGRC"]
+    for row in ratio.choice:
+        mark = "*" if row.loss == ratio.loss.name else " "
+        lines.append(
+            f" {mark} {row.loss:<9} AUGRC {row.augrc:.6g}, {row.above_best:.3g} +- {row.std_error:.2g} above the best"
+        )
+    return lines
+
+
+def _bound_lines(ratio: Ratio) -> list[str]:
+    if ratio.bounds is None:
+        return []
+    lines = []
+    for bound in ratio.bounds:
+        what = "total variation of Q" if bound.theorem == "total variation" else "error of the ratio"
+        if not bound.holds:
+            said = f"does not apply: it needs {bound.condition}"
+        else:
+            verdict = ", vacuous" if bound.vacuous else ""
+            said = f"at most {_g(bound.value) if bound.value is not None else 'infinity'}{verdict}"
+            where = f"{bound.points} points" if bound.theorem != "fitted rows" else "everywhere"
+            said += f" (confidence {bound.confidence:g}, {where}; needs {bound.condition})"
+        lines.append(f"bound, {bound.theorem}: {what} {said}")
+    return lines
+
+
+def _threshold_lines(threshold: Threshold, ratio: Ratio) -> list[str]:
+    rule = f"`{threshold.rule.kind}={threshold.rule.target:g}`"
+    share = f"{threshold.accepted} of {threshold.rows} rows ({100 * threshold.coverage:.2f} %)"
+    if threshold.groups is None:
+        lines = [f"decision: {_decision(threshold, ratio)}"]
+    else:
+        by = "the prediction" if threshold.by == "prediction" else f"column '{threshold.by}'"
+        lines = [f"decision: by {by}, {len(threshold.groups)} groups with a cutoff of their own"]
+        lines += [f"  {group.group}: {_decision(group, ratio)}" for group in threshold.groups[:_MOST_GROUPS]]
+        lines += ["  ..."] if len(threshold.groups) > _MOST_GROUPS else []
+    expectation = "" if threshold.rule.confidence is not None else "; expect the same of rows like them"
+    lines.append(f"chosen by {rule}: accepts {share} of those it was chosen on{expectation}")
+    if threshold.accuracy is not None:
+        lines.append(f"accuracy there: {_g(threshold.accuracy)}")
+    if threshold.rule.confidence is not None:
+        lines.append(_guarantee_line(threshold))
+    return lines
+
+
+def _decision(threshold: Threshold | GroupThreshold, ratio: Ratio) -> str:
+    if threshold.cutoff is None:
+        return "rejects nothing"
+    if threshold.cutoff < 0:
+        return "rejects every row"
+    decision = f"rejects a row when its expected loss is {_g(threshold.cutoff)} or more"
+    familiar = ratio.loss.cutoff_words(threshold.cutoff)
+    decision += f" ({familiar})" if familiar else ""
+    if threshold.tau is not None:
+        decision += f", that is when its ratio is {_g(threshold.tau)} or less (tau)"
+    return decision
+
+
+def _guarantee_line(threshold: Threshold) -> str:
+    rule = threshold.rule
+    what = "error rate among accepted rows is at most" if rule.kind == "risk" else "share of accepted rows is at least"
+    whose = "" if threshold.groups is None else " of each group"
+    line = f"guarantee: on new rows like these the {what} {rule.target:g}{whose}, with confidence {rule.confidence:g}"
+    if rule.method == "sgr":
+        line += " if the risk grows with the coverage"
+    return line + f" ({rule.method})" + ("; void: rows that the fit has seen were allowed" if rule.reused else "")
+
+
+def _g(value: float | None) -> str:
+    return "undefined" if value is None else f"{value:.6g}"

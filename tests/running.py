@@ -1,0 +1,100 @@
+"""Running commands: in this process, which is quick, or in a process of their own."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import drrej as package
+from drrej.cli.main import execute
+from drrej.data.sources import remove_spools
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a command did."""
+
+    code: int
+    out: bytes
+    err: str
+
+    @property
+    def lines(self) -> list[str]:
+        return self.err.splitlines()
+
+
+def drrej(*arguments: object, cwd: Path | str | None = None, stdin: bytes = b"") -> Outcome:
+    """Run a command in this process: the same code as the program's, short of its signal handlers."""
+    out, err = io.TextIOWrapper(io.BytesIO(), encoding="utf-8"), io.StringIO()
+    words = [str(argument) for argument in arguments]
+    with contextlib.chdir(cwd or os.curdir), _process(words, io.TextIOWrapper(io.BytesIO(stdin)), out, err):
+        code = execute(words)
+    remove_spools()
+    out.flush()
+    return Outcome(code, out.buffer.getvalue(), err.getvalue())  # type: ignore[attr-defined]
+
+
+@contextlib.contextmanager
+def _process(
+    arguments: list[str], stdin: io.TextIOBase, stdout: io.TextIOBase, stderr: io.TextIOBase
+) -> Iterator[None]:
+    """Arguments and streams as a process of its own would have them."""
+    before = sys.stdin, sys.stdout, sys.stderr, sys.argv
+    sys.stdin, sys.stdout, sys.stderr = stdin, stdout, stderr  # type: ignore[assignment]
+    sys.argv = ["drrej", *arguments]
+    try:
+        yield
+    finally:
+        sys.stdin, sys.stdout, sys.stderr, sys.argv = before
+
+
+def succeed(*arguments: object, cwd: Path | str | None = None, stdin: bytes = b"") -> bytes:
+    """The standard output of a command that must end well and say nothing on standard error."""
+    outcome = drrej(*arguments, cwd=cwd, stdin=stdin)
+    assert (outcome.code, outcome.err) == (0, ""), outcome.err
+    return outcome.out
+
+
+def fail(*arguments: object, code: int = 2, cwd: Path | str | None = None, stdin: bytes = b"") -> str:
+    """The message of a command that must fail with a code, one line of message and nothing on standard output."""
+    outcome = drrej(*arguments, cwd=cwd, stdin=stdin)
+    return only_line(subprocess.CompletedProcess(arguments, outcome.code, outcome.out, outcome.err.encode()), code)
+
+
+def only_line(done: subprocess.CompletedProcess[bytes], code: int) -> str:
+    """The one line of message of a command that failed as it should."""
+    message = done.stderr.decode()
+    assert (done.returncode, done.stdout) == (code, b""), message
+    assert message.startswith("drrej: error: ")
+    assert message.count("\n") == 1, message
+    assert "Traceback" not in message
+    assert "unexpected" not in message
+    return message.removeprefix("drrej: error: ").rstrip("\n")
+
+
+def environment() -> dict[str, str]:
+    """The environment of a subprocess that imports the drrej under test."""
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("DRREJ_", "PYTEST_"))}
+    env["PYTHONPATH"] = str(Path(package.__file__).resolve().parents[1])
+    env["PYTHONWARNINGS"] = "error::RuntimeWarning"
+    return env
+
+
+def run_drrej(
+    *arguments: object, cwd: Path | str | None = None, stdin: bytes = b"", env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[bytes]:
+    """Run a command in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", "drrej", *map(str, arguments)],
+        cwd=cwd,
+        input=stdin,
+        capture_output=True,
+        env=environment() | dict(env or {}),
+        timeout=120,
+    )

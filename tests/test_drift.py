@@ -1,0 +1,101 @@
+"""The p-value of the mean ratio: against Student's t, permutations, and the share of false alarms."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import simulate_intervals as simulate
+from scipy.stats import skew, ttest_ind
+
+from drrej.core.drift import RatioMoments, mean_ratio, ratio_shift
+from drrej.core.exact import Total
+
+
+def moments(ratio: np.ndarray) -> RatioMoments:
+    found = RatioMoments.of(ratio.size, *(Total.of((ratio - 1) ** power) for power in (1, 2, 3)))
+    assert found is not None
+    return found
+
+
+def normalised(rng: np.random.Generator, shape: float, rows: int) -> np.ndarray:
+    values = rng.gamma(shape, 1.0, rows)
+    return values / values.mean()
+
+
+def test_moments_are_central() -> None:
+    ratio = np.random.default_rng(0).gamma(0.5, 2.0, 500)
+    found = moments(ratio)
+    assert (found.rows, found.mean) == (500, pytest.approx(ratio.mean()))
+    assert found.variance == pytest.approx(ratio.var())
+    assert found.third == pytest.approx(skew(ratio) * ratio.std() ** 3)
+
+
+def test_a_ratio_very_near_to_1_keeps_its_variance() -> None:
+    ratio = 1 + 1e-9 * np.random.default_rng(1).normal(0, 1, 400)
+    fit = 1 + 1e-9 * np.random.default_rng(2).normal(0, 1, 400)
+    found = ratio_shift(moments(ratio), moments(fit))["p_value"]
+    assert found is not None
+    assert found > 0.01
+    old = mean_ratio(Total.of(ratio), Total.of(ratio**2), 400, float(fit.var()), 400)["p_value"]
+    assert old is not None
+    assert old > 0.01
+
+
+def test_without_third_moments_the_test_is_students() -> None:
+    rng = np.random.default_rng(4)
+    fit, new = normalised(rng, 2.0, 30), rng.gamma(2.0, 0.6, 80)
+    expected = ttest_ind(new, fit)
+    for found in (
+        ratio_shift(RatioMoments(80, new.mean(), new.var()), RatioMoments(30, 1.0, fit.var())),
+        mean_ratio(Total.of(new), Total.of(new**2), 80, float(fit.var()), 30),
+    ):
+        assert found["mean"] == pytest.approx(new.mean())
+        assert found["std_error"] == pytest.approx((new.mean() - 1) / expected.statistic)
+        assert found["p_value"] == pytest.approx(expected.pvalue)
+
+
+@pytest.mark.parametrize(("fit_rows", "new_rows"), [(40, 400), (300, 25)])
+@pytest.mark.parametrize("shift", [0.75, 1.3])
+def test_the_p_value_is_near_that_of_permutations(fit_rows: int, new_rows: int, shift: float) -> None:
+    """Twice the smaller tail of the difference of means, over random splits of the same rows."""
+    rng = np.random.default_rng(6)
+    fit = normalised(rng, 0.5, fit_rows)
+    new = rng.gamma(0.5, 2.0 * shift, new_rows)
+    every = np.concatenate([fit, new])
+    splits = rng.permuted(np.tile(every, (20_000, 1)), axis=1)
+    differences = splits[:, :new_rows].mean(axis=1) - splits[:, new_rows:].mean(axis=1)
+    observed = new.mean() - 1
+    expected = 2 * min(np.mean(differences <= observed), np.mean(differences >= observed))
+    found = ratio_shift(moments(new), moments(fit))["p_value"]
+    assert found == pytest.approx(expected, rel=0.3, abs=0.004)
+
+
+def test_few_rows_cannot_be_sure() -> None:
+    """One new row among 30 equal ones is the odd one out in 1 of 31 orders."""
+    fit = RatioMoments(30, 1.0, 0.0, 0.0)
+    assert ratio_shift(RatioMoments(1, 0.5, 0.0, 0.0), fit)["p_value"] == pytest.approx(1 / 31)
+    assert ratio_shift(RatioMoments(1, 1.0, 0.0, 0.0), fit)["p_value"] == 1
+    assert ratio_shift(RatioMoments(1, 7.0, 0.0, 0.0), RatioMoments(1, 1.0, 0.0, 0.0))["p_value"] == pytest.approx(0.5)
+    sure = ratio_shift(RatioMoments(10**7, 1.2, 0.1, 0.0), RatioMoments(10**7, 1.0, 0.1, 0.0))["p_value"]
+    assert sure == 0
+
+
+def test_without_finite_moments_there_is_no_p_value() -> None:
+    infinite = Total.of(np.array([1.0, math.inf]))
+    assert RatioMoments.of(2, infinite, infinite, infinite) is None
+    fit = RatioMoments(10, 1.0, 0.3)
+    assert ratio_shift(None, fit) == {"mean": None, "std_error": None, "p_value": None}
+    assert ratio_shift(fit, None) == {"mean": 1.0, "std_error": None, "p_value": None}
+
+
+@pytest.mark.parametrize("losses", ["gamma", "lognormal", "1 % hard"])
+def test_no_more_false_alarms_than_the_level_says(losses: str) -> None:
+    """300 trials, 200 fitted and 5000 new rows, within three standard errors; with 1 % hard rows it was 23 %."""
+    for alpha_lambda in ((1.0, 1.0), (3.0, 0.1)):
+        p = simulate.drift_p_values(simulate.LOSSES[losses], alpha_lambda, (200, 5000), 300)
+        for level in (0.05, 0.01):
+            allowed = 300 * level + 3 * math.sqrt(300 * level * (1 - level))
+            assert (p[:, 0] <= level).sum() <= allowed
+        assert (p[:, 1] <= 0.05).sum() <= 300 * 0.05 + 3 * math.sqrt(300 * 0.05 * 0.95)

@@ -1,0 +1,154 @@
+"""The help: whole, in panels, with examples that work, without colours in a pipe."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from conftest import SAMPLE, environment, make_model, run_drrej, succeed, write_dump
+from registry import commands, flag, options
+
+COMMANDS = [
+    *("calibrate", "fit", "threshold", "evaluate", "reject", "run"),
+    *("monitor", "sweep", "weights", "inspect", "schema"),
+]
+
+
+def squeezed(text: str) -> str:
+    """The text without the frames of panels, without spaces and line breaks."""
+    return re.sub(r"[\s│]", "", text)
+
+
+def test_help_lists_the_commands_in_the_order_of_the_pipeline() -> None:
+    text = succeed("--help").decode()
+    listed = re.findall(r"^│ (\w+) ", text.split("─ Commands ─")[1], re.MULTILINE)
+    assert listed == COMMANDS == list(commands())
+    for command in commands().values():
+        assert squeezed(command.help.split("\n\n")[0]) in squeezed(text)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_each_option_is_told_in_whole(command: str) -> None:
+    """No text is cut or taken for markup, and no name of a type gets into it."""
+    text = succeed(command, "-h").decode()
+    assert f"drrej {command} [OPTIONS]" in text
+    assert not re.search(r"<(bool|class|list|str|int|float)|Literal|Annotated|Optional", text)
+    for option in options(command):
+        if not option.hidden:
+            assert re.search(rf"(?<![\w-]){flag(option)}(?![\w-])", text)
+            assert squeezed(option.help) in squeezed(text)
+    assert squeezed(commands()[command].help) in squeezed(text)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_texts_have_no_markup(command: str) -> None:
+    """Rich takes square brackets for markup and swallows them."""
+    for option in options(command):
+        assert not set("[]") & set(option.help or "")
+        assert not set("[]") & set(str(option.show_default))
+    assert not set("[]") & set(commands()[command].help + commands()[command].epilog)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_option_has_a_help_text_and_a_metavar(command: str) -> None:
+    for option in options(command):
+        assert option.hidden or re.fullmatch(r"[A-Za-z.].*\.", option.help), flag(option)
+        kind = getattr(option, "type_descriptor", getattr(option, "type", None))  # of typer 0.29, and before
+        assert option.metavar is not None or kind.choices, flag(option)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_fits_into_80_columns(command: str) -> None:
+    text = succeed(command, "--help").decode()
+    assert all(len(line) <= 80 for line in text.splitlines())
+    shown = [line.strip() for line in text.split("Examples:")[1].split("\n")]
+    assert [line for line in shown if line] == examples(command)  # none is wrapped
+    assert 2 <= len(examples(command)) <= 3
+
+
+def examples(command: str) -> list[str]:
+    title, *lines = (line for line in commands()[command].epilog.splitlines() if line)
+    assert title == "Examples:"
+    return lines
+
+
+@pytest.mark.parametrize("variable", ["GITHUB_ACTIONS", "PY_COLORS"])
+def test_no_colours_in_a_pipe(variable: str) -> None:
+    """Rich is told to colour its output on GitHub's runners, pipe or not."""
+    for arguments in (["--help"], ["run", "--help"]):
+        done = run_drrej(*arguments, env={variable: "1", "TERM": "xterm-256color"})
+        assert (done.returncode, done.stderr) == (0, b"")
+        assert b"\x1b" not in done.stdout
+
+
+def test_colours_on_a_terminal() -> None:
+    shown = on_a_terminal("reject", "--help")
+    assert "\x1b[" in shown
+    assert "Write the rejection mask, row for row." in shown
+    assert "\x1b[" not in on_a_terminal("reject", "--help", TERM="dumb")
+
+
+def on_a_terminal(*arguments: str, **variables: str) -> str:
+    """What a command shows on a terminal."""
+    ours, theirs = pty.openpty()
+    env = environment() | {"TERM": "xterm-256color", "COLUMNS": "100"} | variables
+    with subprocess.Popen([sys.executable, "-m", "drrej", *arguments], stdout=theirs, stderr=theirs, env=env) as child:
+        os.close(theirs)
+        shown = b""
+        while True:
+            try:
+                piece = os.read(ours, 1 << 16)
+            except OSError:  # the other end is closed
+                break
+            if not piece:
+                break
+            shown += piece
+        assert child.wait(60) == 0
+    os.close(ours)
+    return shown.decode()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The files that the examples name."""
+    folder = tmp_path_factory.mktemp("examples")
+    rng = np.random.default_rng(0)
+    logits, labels = make_model(200, 3, seed=1)
+    write_dump(folder / "wide.parquet", logits, layout="wide", extra={"truth": labels})
+    for name in ("val", "test"):
+        shutil.copy(SAMPLE / f"{name}.parquet", folder)
+    shutil.copy(SAMPLE / "test.parquet", folder / "fresh.parquet")
+    (folder / "nightly").mkdir()
+    shutil.copy(SAMPLE / "test.parquet", folder / "nightly")
+    pq.write_table(pa.table({"variance": rng.random(50)}), folder / "forecasts.parquet")
+    succeed("calibrate", "val.parquet", "-o", "calibrated.json", cwd=folder)
+    succeed("fit", "val.parquet", "-r", "calibrated.json", "-o", "fitted.json", cwd=folder)
+    succeed("threshold", "val.parquet", "-r", "fitted.json", "--coverage", "0.8", "-o", "rejector.json", cwd=folder)
+    succeed("monitor", "state.json", "val.parquet", "-r", "rejector.json", "--max-risk", "0.1", cwd=folder)
+    return folder
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_examples_work(folder: Path, tmp_path: Path, command: str) -> None:
+    here = tmp_path / "here"
+    for example in examples(command):
+        shutil.copytree(folder, here)
+        for output in re.findall(r"-o (\S+)", example):
+            (here / output).unlink(missing_ok=True)
+        if set(example) & set("|>"):
+            script = f'set -o pipefail; drrej() {{ "{sys.executable}" -m drrej "$@"; }}; {example}'
+            done = subprocess.run(["bash", "-c", script], cwd=here, env=environment(), capture_output=True, timeout=120)
+            assert (done.returncode, done.stderr) == (0, b""), example
+        else:
+            succeed(*shlex.split(example)[1:], cwd=here)
+        shutil.rmtree(here)

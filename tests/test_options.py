@@ -1,0 +1,518 @@
+"""Every option of every command acts or is refused, and is documented.
+
+`CASES` has an entry for each option that typer knows of: words that change what the command does, or words that are
+refused and the message. An option without an entry fails the test.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import runpy
+import shlex
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from conftest import ROOT, fail, logit_columns, make_model, succeed
+from registry import commands, flag, options
+from running import Outcome, drrej
+
+import drrej.pipeline.calibrate as drrej_calibrate
+from drrej.engines.threads import ThreadEngine
+
+NAMES = np.array(["a", "b", "c"])
+
+
+def _dump(rows: int, seed: int) -> dict[str, Any]:
+    """Rows with more columns than one needs: every option finds one to name."""
+    rng = np.random.default_rng(seed)
+    logits, labels = make_model(rows, 3, seed)
+    other, truth = make_model(rows, 3, seed + 50)
+    probs = np.exp(logits - logits.max(axis=1, keepdims=True))
+    probs /= probs.sum(axis=1, keepdims=True)
+    return {
+        "key": np.arange(rows),
+        **logit_columns(logits, "fixed"),
+        "other": logit_columns(other, "fixed")["logits"],
+        "probs": logit_columns(probs, "fixed")["logits"],
+        "score": logits[:, 0].astype(np.float64),
+        "label": labels,
+        "truth": truth.astype(np.int32),
+        "bit": labels % 2,
+        "name": NAMES[labels],
+        "region": NAMES[np.arange(rows) % 2],
+        "trust": rng.random(rows),
+        "refused": rng.random(rows) < 0.3,
+        "own": rng.random(rows),
+    }
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Dumps and documents that the cases name."""
+    folder = tmp_path_factory.mktemp("options")
+    val, test = _dump(120, 1), _dump(90, 2)
+
+    def write(name: str, columns: dict[str, Any]) -> None:
+        pq.write_table(pa.table(columns), folder / name)
+
+    write("val.parquet", val)
+    write("test.parquet", test)
+    write("turned.parquet", {"key": val["key"], "label": (val["label"] + (val["key"] % 3 == 0)) % 3})
+    write("some.parquet", {"key": val["key"][:100], "label": val["label"][:100]})
+    first = np.linspace(0.5, 0.9, 40, dtype=np.float32)
+    zeros = np.stack([first, 1 - first, 0 * first], axis=1)
+    labels = {"label": np.arange(40) % 5 // 4, "key": np.arange(40)}
+    write("zeros.parquet", {**logit_columns(zeros, "fixed"), **labels})
+    broken = make_model(90, 3, 2)[0]
+    broken[7] = np.nan
+    write("broken.parquet", {**test, **logit_columns(broken, "fixed")})
+    write("unseen.parquet", {**test, "region": np.array(["b", "z"])[np.arange(90) % 2]})
+    spread = np.random.default_rng(3).random(60)
+    columns = {"mean": spread * 2, "value": spread * 3, "far": spread - 9, "region": NAMES[np.arange(60) % 2]}
+    write("forecasts.parquet", {"variance": spread, **columns})
+    write("odd.parquet", {"variance": spread, **columns, "region": NAMES[np.arange(60) % 3]})
+    (folder / "costs.csv").write_text("0,1,2\n3,0,1\n1,5,0\n")
+    (folder / "named.csv").write_text(",c,b,a\nc,0,1,2\nb,3,0,1\na,1,5,0\n")
+
+    def make(line: str) -> None:
+        succeed(*shlex.split(line), cwd=folder)
+
+    make("calibrate val.parquet -o cal.json")
+    make("fit val.parquet -r cal.json -o fit.json")
+    make("threshold val.parquet -r fit.json --coverage 0.8 -o r.json")
+    make("threshold val.parquet -r fit.json --coverage 0.4 -o half.json")
+    make("threshold val.parquet -r fit.json --coverage 0.8 --by region -o regions.json")
+    make("evaluate val.parquet -r half.json -o before.json")
+    make("fit forecasts.parquet --loss column --loss-column variance --prediction mean --target value -o rfit.json")
+    make("threshold forecasts.parquet -r rfit.json --coverage 0.5 -o rr.json")
+    make("threshold forecasts.parquet -r rfit.json --coverage 0.5 --by region -o rregions.json")
+    (folder / "there.json").write_text("{}")
+    (folder / "there.parquet").write_text("")
+    return folder
+
+
+@dataclass(frozen=True)
+class Acts:
+    """With `given` after `base` the command ends well and does something else than without."""
+
+    given: str
+    base: str | None = None
+    code: int = 0
+
+
+@dataclass(frozen=True)
+class Refused:
+    """With `given` after `base` the command is refused, and says so."""
+
+    given: str
+    says: str
+    base: str | None = None
+
+
+Case = Acts | Refused
+
+BASES = {
+    "calibrate": "val.parquet",
+    "fit": "val.parquet -r cal.json",
+    "threshold": "val.parquet -r fit.json --coverage 0.8",
+    "evaluate": "val.parquet -r r.json",
+    "reject": "val.parquet -r r.json -o out.parquet",
+    "run": "--val val.parquet --test test.parquet --coverage 0.8 -o out",
+    "sweep": "val.parquet -r cal.json",
+    "weights": "val.parquet -r cal.json --radius 0.1",
+    "inspect": "val.parquet",
+    "schema": "rejector",
+}
+
+
+def reading(base: str, zeros: str, binary: Case, named: str) -> dict[str, Case]:
+    """How dumps are read. `zeros` works on probabilities that are noted, `named` needs the names of classes."""
+    return {
+        "--logits": Acts("--logits other"),
+        "--label": Acts("--label truth", base),
+        "--labels-from": Acts("--labels-from turned.parquet --join-on key", base),
+        "--join-on": Refused("--join-on key", "--labels-from FILE and --join-on COL go together"),
+        "--on-missing-label": Acts("--on-missing-label skip", f"{base} --labels-from some.parquet --join-on key"),
+        "--input": Acts("--input probs", f"{base} --logits probs"),
+        "--binary": binary,
+        "--classes": Acts("--classes a,b,c", named),
+        "--jobs": Acts("--jobs 2"),
+        "--cluster": Refused("--cluster nowhere", "--cluster nowhere: write local:N"),
+        "--quiet": Acts("--quiet", zeros),
+    }
+
+
+OBJECTIVE: dict[str, Case] = {
+    "--divergence": Acts("--divergence chi2"),
+    "--alpha": Acts("--alpha 2"),
+    "--lambda": Acts("--lambda 2"),
+    "--loss": Acts("--loss zero-one"),
+    "--cost-matrix": Acts("--loss cost --cost-matrix costs.csv"),
+    "--loss-column": Acts("--loss column --loss-column own"),
+}
+
+OTHER_CLASSES = "has 2 scores per row but the rejector was made for 3 classes"
+
+RUN = "--val val.parquet --test test.parquet -o out"
+RUN_ZEROS = "--val zeros.parquet --test zeros.parquet --input probs --coverage 0.8 -o out"
+RISK = "val.parquet -r fit.json --risk 0.7"
+
+CASES: dict[str, dict[str, Case]] = {
+    "calibrate": {
+        "dumps": Acts("test.parquet"),
+        "--output": Acts("-o new.json"),
+        "--force": Acts("--force", "val.parquet -o there.json"),
+        **reading(
+            "val.parquet",
+            "zeros.parquet --input probs",
+            Acts("--binary", "val.parquet --logits score --label bit"),
+            "val.parquet",
+        ),
+        "--precision": Acts("--precision float64"),
+        "--memory": Acts("--memory 0"),
+    },
+    "fit": {
+        "dumps": Acts("test.parquet"),
+        "--rejector": Acts("-r cal.json", "val.parquet"),
+        "--temperature": Acts("--temperature 3", "val.parquet"),
+        "--output": Acts("-o new.json"),
+        "--force": Acts("--force", "val.parquet -r cal.json -o there.json"),
+        **OBJECTIVE,
+        "--prediction": Acts("--prediction mean", "forecasts.parquet --loss column --loss-column variance"),
+        "--target": Acts("--target value", "forecasts.parquet --loss column --loss-column variance"),
+        **reading(
+            "val.parquet -r cal.json --loss learned",
+            "zeros.parquet --input probs --temperature 1",
+            Acts("--binary", "val.parquet --logits score --temperature 1"),
+            "val.parquet -r cal.json --loss learned --label name",
+        ),
+        "--precision": Acts("--precision float64", "val.parquet --temperature 1"),
+    },
+    "threshold": {
+        "dumps": Acts("test.parquet"),
+        "--rejector": Acts("-r fit.json", "val.parquet --coverage 0.8"),
+        "--output": Acts("-o new.json"),
+        "--force": Acts("--force", "val.parquet -r fit.json --coverage 0.8 -o there.json"),
+        "--mask": Acts("--mask new.parquet"),
+        "--table": Acts("--table new.csv"),
+        "--tau": Acts("--tau 0.9", "val.parquet -r fit.json"),
+        "--coverage": Acts("--coverage 0.7", "val.parquet -r fit.json"),
+        "--risk": Acts("--risk 0.3", "val.parquet -r fit.json"),
+        "--max-loss": Acts("--max-loss 0.5", "val.parquet -r fit.json"),
+        "--confidence": Acts("--confidence 0.9", "test.parquet -r fit.json --coverage 0.5"),
+        "--method": Acts("--method sgr", "test.parquet -r fit.json --risk 0.6 --confidence 0.9"),
+        "--by": Acts("--by region"),
+        "--allow-reuse": Acts("--allow-reuse", "val.parquet -r fit.json --coverage 0.5 --confidence 0.9"),
+        **reading(
+            RISK,
+            "zeros.parquet -r fit.json --input probs --coverage 0.8",
+            Refused("--binary --logits score", OTHER_CLASSES),
+            f"{RISK} --label name",
+        ),
+    },
+    "evaluate": {
+        "dumps": Acts("test.parquet"),
+        "--rejector": Acts("-r half.json", "val.parquet"),
+        "--output": Acts("-o new.json"),
+        "--force": Acts("--force", "val.parquet -r r.json -o there.json"),
+        "--format": Acts("--format markdown"),
+        "--on-unseen-group": Acts("--on-unseen-group reject", "unseen.parquet -r regions.json"),
+        "--gate": Acts("--gate 'coverage > 0.99'", code=1),
+        "--metric": Acts("--metric accuracy@coverage=0.31"),
+        "--bootstrap": Acts("--bootstrap 20"),
+        "--seed": Acts("--seed 9", "val.parquet -r r.json --bootstrap 20"),
+        "--by": Acts("--by region"),
+        "--no-labels": Acts("--no-labels"),
+        "--compare": Acts("--compare"),
+        "--score": Acts("--score trust"),
+        "--score-order": Acts("--score-order low", "val.parquet -r r.json --score trust"),
+        "--rejected": Acts("--rejected refused"),
+        "--baseline": Acts("--baseline before.json"),
+        "--baseline-dump": Acts("--baseline-dump val.parquet", "val.parquet -r r.json --join-on key"),
+        "--baseline-rejector": Acts(
+            "--baseline-rejector half.json", "val.parquet -r r.json --baseline-dump val.parquet --join-on key"
+        ),
+        "--task": Refused("--task regression", "--task regression: the rejector is for a classification"),
+        "--prediction": Acts("--prediction far", "forecasts.parquet -r rr.json"),
+        "--target": Acts("--target far", "forecasts.parquet -r rr.json"),
+        **reading(
+            "val.parquet -r r.json",
+            "zeros.parquet -r r.json --input probs",
+            Refused("--binary --logits score", OTHER_CLASSES),
+            "val.parquet -r r.json --label name",
+        ),
+    },
+    "reject": {
+        "dumps": Acts("test.parquet"),
+        "--rejector": Acts("-r half.json", "val.parquet -o out.parquet"),
+        "--output": Acts("-o new.parquet", "val.parquet -r r.json"),
+        "--force": Acts("--force", "val.parquet -r r.json -o there.parquet"),
+        "--keep": Acts("--keep key"),
+        "--on-bad-row": Acts("--on-bad-row reject", "broken.parquet -r r.json -o out.parquet"),
+        "--on-unseen-group": Acts("--on-unseen-group reject", "unseen.parquet -r regions.json -o out.parquet"),
+        "--logits": Acts("--logits other"),
+        "--label": Acts("--label truth"),
+        "--input": Acts("--input probs", "val.parquet -r r.json -o out.parquet --logits probs"),
+        "--binary": Refused("--binary --logits score", OTHER_CLASSES),
+        "--classes": Acts("--classes a,b,c"),
+        "--jobs": Acts("--jobs 2"),
+        "--cluster": Refused("--cluster nowhere", "--cluster nowhere: write local:N"),
+        "--quiet": Acts("--quiet", "zeros.parquet -r r.json -o out.parquet --input probs"),
+    },
+    "run": {
+        "--val": Acts("--val test.parquet"),
+        "--test": Acts("--test val.parquet"),
+        "--output": Acts("-o new", "--val val.parquet --test test.parquet --coverage 0.8"),
+        "--choose": Acts("--choose test.parquet"),
+        "--temperature": Acts("--temperature 3"),
+        "--force": Acts("--force", f"{RUN} --coverage 0.8 --table there.csv"),
+        "--format": Acts("--format json"),
+        "--table": Acts("--table new.csv"),
+        "--keep": Acts("--keep key"),
+        "--on-bad-row": Acts("--on-bad-row reject", "--val val.parquet --test broken.parquet --coverage 0.8 -o out"),
+        "--on-unseen-group": Acts(
+            "--on-unseen-group reject", "--val val.parquet --test unseen.parquet --coverage 0.8 --by region -o out"
+        ),
+        "--tau": Acts("--tau 0.9", RUN),
+        "--coverage": Acts("--coverage 0.7", RUN),
+        "--risk": Acts("--risk 0.3", RUN),
+        "--max-loss": Acts("--max-loss 0.5", RUN),
+        "--confidence": Acts("--confidence 0.9", f"{RUN} --coverage 0.5 --choose test.parquet"),
+        "--method": Acts("--method sgr", f"{RUN} --risk 0.6 --confidence 0.9 --choose test.parquet"),
+        "--by": Acts("--by region"),
+        "--allow-reuse": Acts("--allow-reuse", f"{RUN} --coverage 0.5 --confidence 0.9"),
+        **OBJECTIVE,
+        "--gate": Acts("--gate 'coverage > 0.99'", code=1),
+        "--metric": Acts("--metric accuracy@coverage=0.31"),
+        "--bootstrap": Acts("--bootstrap 20"),
+        "--seed": Acts("--seed 9", f"{RUN} --coverage 0.8 --bootstrap 20"),
+        "--report-by": Acts("--report-by region"),
+        "--compare": Acts("--compare"),
+        "--score": Acts("--score trust"),
+        "--score-order": Acts("--score-order low", f"{RUN} --coverage 0.8 --score trust"),
+        "--rejected": Acts("--rejected refused"),
+        "--baseline": Acts("--baseline before.json"),
+        "--baseline-dump": Acts("--baseline-dump test.parquet", f"{RUN} --coverage 0.8 --join-on key"),
+        "--baseline-rejector": Acts(
+            "--baseline-rejector half.json", f"{RUN} --coverage 0.8 --baseline-dump test.parquet --join-on key"
+        ),
+        **reading(
+            BASES["run"],
+            RUN_ZEROS,
+            Acts("--binary", f"{RUN} --coverage 0.8 --logits score --label bit"),
+            f"{RUN} --coverage 0.8 --label name",
+        ),
+        "--precision": Acts("--precision float64"),
+        "--memory": Acts("--memory 0"),
+    },
+    "sweep": {
+        "dumps": Acts("test.parquet"),
+        "--rejector": Acts("-r cal.json", "val.parquet"),
+        "--temperature": Acts("--temperature 3", "val.parquet"),
+        "--output": Acts("-o new.txt"),
+        "--force": Acts("--force", "val.parquet -r cal.json -o there.json"),
+        "--format": Acts("--format csv"),
+        "--no-labels": Acts("--no-labels"),
+        "--alpha": Acts("--alpha 1,5"),
+        "--lambda": Acts("--lambda 1,2"),
+        "--loss": Acts("--loss brier"),
+        **reading(
+            "val.parquet -r cal.json",
+            "zeros.parquet --input probs --temperature 1",
+            Acts("--binary", "val.parquet --logits score --label bit --temperature 1"),
+            "val.parquet -r cal.json --label name",
+        ),
+        "--precision": Refused("--precision float64", "--precision is remembered in the rejector of -r"),
+    },
+    "weights": {
+        "dumps": Acts("test.parquet"),
+        "--rejector": Acts("-r cal.json", "val.parquet --radius 0.1"),
+        "--temperature": Acts("--temperature 3", "val.parquet --radius 0.1"),
+        "--radius": Acts("--radius 0.2", "val.parquet -r cal.json"),
+        "--output": Acts("-o new.parquet"),
+        "--force": Acts("--force", "val.parquet -r cal.json --radius 0.1 -o there.parquet"),
+        "--keep": Acts("--keep key", "val.parquet -r cal.json --radius 0.1 -o new.parquet"),
+        "--format": Acts("--format json"),
+        **OBJECTIVE,
+        "--lambda": Acts("--lambda 2", "val.parquet -r cal.json"),
+        "--logits": Acts("--logits other"),
+        "--input": Acts("--input probs", "val.parquet -r cal.json --radius 0.1 --logits probs"),
+        "--binary": Acts("--binary", "val.parquet --temperature 1 --radius 0.1 --logits score"),
+        "--classes": Acts(
+            "--classes a,b,c", "val.parquet --temperature 1 --radius 0.1 --loss cost --cost-matrix named.csv"
+        ),
+        "--precision": Acts("--precision float64", "val.parquet --temperature 1 --radius 0.1 -o new.parquet"),
+        "--jobs": Acts("--jobs 2"),
+        "--cluster": Refused("--cluster nowhere", "--cluster nowhere: write local:N"),
+        "--quiet": Acts("--quiet", "zeros.parquet --input probs --temperature 1 --radius 0.1"),
+    },
+    "inspect": {
+        "files": Acts("r.json"),
+        **reading(
+            "val.parquet",
+            "val.parquet",
+            Acts("--binary", "val.parquet --logits score"),
+            "val.parquet --label name",
+        ),
+        "--on-missing-label": Acts(
+            "--on-missing-label skip", "val.parquet --labels-from some.parquet --join-on key --logits logits"
+        ),
+    },
+    "schema": {"document": Acts("report", "")},
+}
+
+
+@dataclass(frozen=True)
+class Doing:
+    """All that can be seen of a command: what it says, writes, and asks of the engine."""
+
+    outcome: Outcome
+    files: dict[str, bytes]
+    asked: tuple[Any, ...]
+
+
+def do(command: str, words: str, folder: Path, tmp_path: Path) -> Doing:
+    """Run a command in a copy of the folder."""
+    here = tmp_path / "here"
+    shutil.copytree(folder, here)
+    (here / "there.csv").write_text("")
+    before = {path: path.read_bytes() for path in here.rglob("*") if path.is_file()}
+    with spied() as asked:
+        outcome = drrej(command, *shlex.split(words), cwd=here)
+    after = {path: path.read_bytes() for path in here.rglob("*") if path.is_file()}
+    changed = {str(path.relative_to(here)): after[path] for path in after if after[path] != before.get(path)}
+    shutil.rmtree(here)
+    return Doing(outcome, changed, tuple(asked))
+
+
+@contextlib.contextmanager
+def spied() -> Iterator[list[Any]]:
+    """What changes no result: the number of threads, whether progress is shown, the memory of `calibrate`."""
+    asked: list[Any] = []
+    with pytest.MonkeyPatch.context() as patch:
+        import drrej.cli.console as console
+
+        made, shown, calibrated = ThreadEngine.__init__, console.progress, drrej_calibrate.calibrate
+
+        def make(engine: ThreadEngine, jobs: int = 0, *rest: Any) -> None:
+            asked.append(jobs)
+            made(engine, jobs, *rest)
+
+        def progress(quiet: bool) -> Any:
+            asked.append(quiet)
+            return shown(quiet)
+
+        def calibrate(source: Any, options: drrej_calibrate.CalibrateOptions) -> Any:
+            asked.append(options.memory)
+            return calibrated(source, options)
+
+        patch.setattr(ThreadEngine, "__init__", make)
+        patch.setattr(console, "progress", progress)
+        patch.setattr(drrej_calibrate, "calibrate", calibrate)
+        yield asked
+
+
+ALL = [(command, flag(option)) for command in commands() for option in options(command)]
+
+
+def test_there_is_a_case_for_every_option() -> None:
+    known = {(command, name) for command, cases in CASES.items() for name in cases}
+    assert set(ALL) == known
+
+
+@pytest.mark.parametrize(("command", "option"), ALL, ids=lambda value: value.lstrip("-"))
+def test_every_option_acts_or_is_refused(command: str, option: str, folder: Path, tmp_path: Path) -> None:
+    case = CASES[command][option]
+    base = BASES[command] if case.base is None else case.base
+    done = do(command, f"{base} {case.given}", folder, tmp_path)
+    without = do(command, base, folder, tmp_path)
+    assert without.outcome.code == 0 or isinstance(case, Acts)
+    if isinstance(case, Refused):
+        assert done.outcome.code == 2
+        assert case.says in done.outcome.err
+        return
+    assert done.outcome.code == case.code, done.outcome.err
+    assert done != without
+
+
+# What goes with some rejectors and not with others
+
+
+REGRESSION = "forecasts.parquet -r rr.json"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        *("--metric accuracy@coverage=0.5", "--bootstrap 5", "--bootstrap 5 --seed 1", "--by region", "--no-labels"),
+        *("--compare", "--score variance", "--rejected variance", "--baseline before.json"),
+        *("--baseline-dump forecasts.parquet --join-on mean", "--label value", "--logits mean", "--binary"),
+        *("--labels-from some.parquet --join-on mean", "--input probs", "--classes a,b"),
+    ],
+)
+def test_a_regression_refuses_what_is_not_for_it(given: str, folder: Path) -> None:
+    message = fail("evaluate", *shlex.split(f"{REGRESSION} {given}"), cwd=folder)
+    assert re.match(r"--[a-z-]+: it is not for a regression, and the rejector is", message)
+    assert message.split(":")[0] in given
+
+
+@pytest.mark.parametrize("output", ["new.html", "new.png"])
+def test_a_regression_has_no_pictures(output: str, folder: Path) -> None:
+    assert "a regression has no pictures" in fail("evaluate", *REGRESSION.split(), "-o", output, cwd=folder)
+    assert not (folder / output).exists()
+
+
+def test_what_a_regression_takes(folder: Path) -> None:
+    """The task is the rejector's, and so are the columns unless others are named."""
+    text = succeed("evaluate", *REGRESSION.split(), cwd=folder)
+    assert text == succeed("evaluate", *REGRESSION.split(), "--task", "regression", cwd=folder)
+    assert b"regression" in text
+    unseen = ["evaluate", "odd.parquet", "-r", "rregions.json"]
+    assert "use --on-unseen-group reject" in fail(*unseen, cwd=folder)
+    assert b"regression" in succeed(*unseen, "--on-unseen-group", "reject", cwd=folder)
+
+
+@pytest.mark.parametrize("option", ["--prediction", "--target"])
+@pytest.mark.parametrize("base", ["evaluate val.parquet -r r.json", "fit val.parquet -r cal.json"])
+def test_a_classification_refuses_the_columns_of_a_regression(option: str, base: str, folder: Path) -> None:
+    assert f"{option}: it is for a regression" in fail(*base.split(), option, "key", cwd=folder)
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("calibrate val.parquet --on-missing-label skip", "--on-missing-label goes with --labels-from FILE"),
+        ("evaluate val.parquet -r r.json --seed 1", "--seed goes with --bootstrap N or --baseline-dump"),
+        ("evaluate val.parquet -r r.json --bootstrap 5 --seed -1", "--seed -1: it must be 0 or more"),
+        ("evaluate val.parquet -r r.json --score-order low", "--score-order goes with --score COL"),
+        ("evaluate val.parquet -r r.json --baseline-rejector r.json", "--baseline-rejector goes with --baseline-dump"),
+        ("evaluate val.parquet -r r.json --baseline-dump val.parquet", "--baseline-dump needs --join-on COL"),
+        ("run --val val.parquet --test test.parquet --tau 1 -o out --temperature 1 --memory 1G", "--memory is for"),
+        ("weights val.parquet -r cal.json --radius 1 --keep key", "it goes with -o OUT"),
+        ("reject val.parquet -r r.json -o out.parquet --labels-from some.parquet", "No such option: --labels-from"),
+        ("threshold val.parquet -r fit.json --tau 1 --confidence 0.9", "--confidence goes with --risk or --coverage"),
+        ("threshold val.parquet -r fit.json --risk 0.1 --method sgr", "--method goes with --risk R --confidence P"),
+    ],
+)
+def test_options_that_need_each_other(line: str, says: str, folder: Path) -> None:
+    assert says in fail(*shlex.split(line), cwd=folder)
+
+
+# Documentation
+
+
+def test_every_option_is_documented() -> None:
+    """The page is made from the help texts; `python docs/make_commands.py` writes it."""
+    page = runpy.run_path(str(ROOT / "docs" / "make_commands.py"))["page"]()
+    assert (ROOT / "docs" / "commands.md").read_text(encoding="utf-8") == page
+    for command, name in ALL:
+        section = page.split(f"\n## {command}\n")[1].split("\n## ")[0]
+        assert not name.startswith("--") or re.search(rf"^\| `[^|]*{name}[ `]", section, re.MULTILINE), (command, name)

@@ -1,0 +1,258 @@
+"""Tests of every cutoff: against a brute force from the definition, and by simulation where the proof is delicate."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from drrej.core.curves import RiskCoverage
+from drrej.core.guarantees import ErrorTest, any_cutoff_bound, best_look, risk_looks, risk_starts
+from drrej.core.intervals import upper_bound
+from drrej.core.ratio import DensityRatio, fit_ratio
+from drrej.core.sequence import Starts, Stretch, certified_ranks, error_ranks, levels, spread, walk
+from drrej.errors import Infeasible
+
+OPEN = DensityRatio(1.0, 1.0, 0.0, 0.0)
+"""A ratio without a flat part: any loss may be accepted."""
+
+
+def curve(losses: np.ndarray, wrong: np.ndarray) -> RiskCoverage:
+    return RiskCoverage.of(losses[~wrong], losses[wrong])
+
+
+def brute_force(wrong: list[bool], risk: float, starts: Starts) -> list[tuple[float, bool]]:
+    """(level, certifies) of rank 1, 2, ..., from the definition, on rows that do not tie."""
+    given = dict(zip(starts.ranks, starts.shares, strict=True))
+    found, level = [], 0.0
+    for rank in range(1, len(wrong) + 1):
+        opens = level == 0.0
+        level += given.get(rank, 0.0)
+        passed = level > 0 and stats.binom.cdf(sum(wrong[:rank]), rank, risk) <= level
+        found.append((level, passed and (not opens or rank == len(wrong))))
+        if not passed:
+            level = 0.0
+    return found
+
+
+@given(
+    st.lists(st.sampled_from([False] * 9 + [True]), min_size=1, max_size=400),
+    st.sampled_from([0.02, 0.05, 0.11, 0.3]),
+    st.sampled_from([0.03, 0.1, 0.4]),
+)
+def test_every_rank_is_tested_as_defined(wrong: list[bool], risk: float, delta: float) -> None:
+    rows = len(wrong)
+    looks = risk_looks(curve(np.arange(rows) / rows, np.array(wrong)), OPEN, risk, delta)
+    expected = brute_force(wrong, risk, risk_starts(rows, risk, delta))
+    np.testing.assert_array_equal(looks.accepted, np.arange(1, rows + 1))
+    np.testing.assert_allclose(looks.levels, [level for level, _ in expected], rtol=1e-12)
+    np.testing.assert_array_equal(looks.certified, [certified for _, certified in expected])
+    np.testing.assert_array_equal(looks.cutoffs, np.append(np.arange(1, rows) / rows, np.inf))
+
+
+def test_a_later_start_takes_up_a_run_or_opens_its_own() -> None:
+    starts = Starts((3, 6, 9), (0.1, 0.2, 0.3))
+    assert walk(starts, 12, lambda first, last, level: 7 if first <= 7 <= last else None) == [
+        Stretch(3, 5, 0.1, False, True),
+        Stretch(6, 7, pytest.approx(0.3), True, False),
+        Stretch(9, 12, 0.3, False, True),
+    ]
+    stretches = walk(starts, 12, lambda first, last, level: 7 if first <= 7 <= last else None)
+    ranks = np.arange(1, 13)
+    assert ranks[certified_ranks(stretches, ranks, 12)].tolist() == [4, 5, 6, 10, 11, 12]
+    np.testing.assert_allclose(levels(stretches, ranks), [0, 0, 0.1, 0.1, 0.1, 0.3, 0.3, 0, 0.3, 0.3, 0.3, 0.3])
+    # blocks of ties that end at 4, 8 and 12: the second one was tested, and failed within
+    np.testing.assert_allclose(levels(stretches, np.array([4, 8, 12])), [0.1, 0.3, 0.3])
+
+
+def test_the_first_rank_of_a_run_certifies_only_as_the_last_of_all() -> None:
+    only = walk(Starts((5,), (0.1,)), 5, lambda first, last, level: None)
+    assert certified_ranks(only, np.array([4, 5]), 5).tolist() == [False, True]
+    fails_next = walk(Starts((5,), (0.1,)), 9, lambda first, last, level: 6)
+    assert not certified_ranks(fails_next, np.arange(1, 10), 9).any()
+
+
+@pytest.mark.parametrize("risk", [0.01, 0.05, 0.2])
+@pytest.mark.parametrize("delta", [0.05, 0.1])
+def test_starts_share_delta_and_can_pass(risk: float, delta: float) -> None:
+    fewest = next(n for n in range(1, 1000) if (1 - risk) ** n <= delta)
+    for rows in (1, fewest - 1, fewest, 2 * fewest, 5 * fewest, 100 * fewest):
+        starts = risk_starts(rows, risk, delta)
+        assert sum(starts.shares) == pytest.approx(delta)
+        assert list(starts.ranks) == sorted(set(starts.ranks))
+        assert 1 <= starts.ranks[0] <= starts.ranks[-1] <= rows
+        if rows < fewest:
+            assert starts.ranks == (rows,)
+            continue
+        for rank, share in zip(starts.ranks, starts.shares, strict=True):
+            most = int(np.sum(stats.binom.cdf(np.arange(rank), rank, risk) <= share)) - 1
+            assert most >= 0
+            assert stats.binom.cdf(most, rank - 1, risk) > share  # the first rank with so many allowed errors
+    assert risk_starts(fewest, risk, delta).ranks == (fewest,)
+    assert [len(risk_starts(m * fewest, risk, delta).ranks) for m in (2, 4, 100, 400)] == [1, 1, 2, 3]
+
+
+def test_no_start_can_pass_at_risk_0() -> None:
+    assert spread(50, 0.1, ErrorTest(0.0).can_pass) == Starts((50,), (0.1,))
+    assert not risk_looks(curve(np.arange(50.0), np.zeros(50, bool)), OPEN, 0.0, 0.1).certified.any()
+
+
+# Ties
+
+
+def test_errors_lie_where_their_block_is() -> None:
+    accepted, errors = np.array([3, 5, 6, 10]), np.array([0, 2, 2, 3])
+    ranks = error_ranks(accepted, errors)
+    assert ranks[:2].tolist() == [4, 5]
+    assert ranks.size == 3
+    assert 7 <= ranks[2] <= 10
+    assert error_ranks(np.array([4]), np.array([0])).size == 0
+
+
+def test_tied_rows_have_every_order_equally_often() -> None:
+    """3000 blocks of five rows with two errors: each of the ten arrangements is as likely."""
+    blocks = np.arange(1, 3001)
+    ranks = error_ranks(5 * blocks, 2 * blocks).reshape(3000, 2)
+    places = (ranks - 1) % 5
+    counts = [int(np.sum((places == pair).all(axis=1))) for pair in combinations(range(5), 2)]
+    assert sum(counts) == 3000
+    assert stats.chisquare(counts).pvalue > 1e-3
+
+
+def test_ties_are_certified_as_whole_blocks() -> None:
+    rng = np.random.default_rng(0)
+    losses = rng.integers(0, 8, 900) / 8
+    points = curve(losses, rng.random(900) < 0.2 * losses**3)
+    best = best_look(risk_looks(points, OPEN, 0.05, 0.1), 900, 0.05, 0.9)
+    assert best.cutoff in losses
+    assert best.accepted == int(np.sum(losses < best.cutoff))
+
+
+def test_shuffled_rows_give_the_same_bits() -> None:
+    rng = np.random.default_rng(1)
+    losses = np.round(rng.random(3000), 2)
+    wrong = rng.random(3000) < 0.3 * losses**3
+    first = risk_looks(curve(losses, wrong), OPEN, 0.05, 0.1)
+    order = rng.permutation(3000)
+    second = risk_looks(curve(losses[order], wrong[order]), OPEN, 0.05, 0.1)
+    np.testing.assert_array_equal(first.levels, second.levels)
+    np.testing.assert_array_equal(first.certified, second.certified)
+
+
+# Few rows, where there was nothing to choose from before
+
+
+def certified_share(risk_of, rows: int, risk: float, delta: float, trials: int, seed: int) -> float:
+    """Mean accepted share; losses are uniform, so that a cutoff is its own coverage."""
+    rng = np.random.default_rng(seed)
+    shares = []
+    for _ in range(trials):
+        x = rng.random(rows)
+        try:
+            looks = risk_looks(curve(x, rng.random(rows) < risk_of(x)), OPEN, risk, delta)
+            shares.append(best_look(looks, rows, risk, 1 - delta).accepted / rows)
+        except Infeasible:
+            shares.append(0.0)
+    return float(np.mean(shares))
+
+
+@pytest.mark.parametrize(("rows", "least"), [(400, 0.85), (700, 0.88), (740, 0.88)])
+def test_a_model_without_errors_on_its_safest_nine_tenths_is_certified(rows: int, least: float) -> None:
+    assert certified_share(lambda x: 0.3 * (x > 0.9), rows, 0.01, 0.05, 40, rows) > least
+
+
+def test_errors_among_the_largest_losses_on_100_rows() -> None:
+    assert certified_share(lambda x: 0.4 * x**4, 100, 0.05, 0.1, 100, 3) > 0.5
+
+
+def test_more_looks_than_are_listed_lose_no_certified_cutoff() -> None:
+    rng = np.random.default_rng(5)
+    x = rng.random(30_000)
+    points = curve(x, rng.random(x.size) < 0.4 * x**4)
+    looks = risk_looks(points, OPEN, 0.05, 0.1)
+    assert looks.cutoffs.size < 2200
+    best = best_look(looks, x.size, 0.05, 0.9)
+    everything = brute_force_last(points, 0.05, risk_starts(x.size, 0.05, 0.1))
+    assert best.accepted == everything
+
+
+def brute_force_last(points: RiskCoverage, risk: float, starts: Starts) -> int:
+    """The last certified rank, by p-values of every rank at once."""
+    chance = np.append(1.0, stats.binom.cdf(points.errors, points.accepted, risk))
+    best, level = 0, 0.0
+    for first, after, share in zip(starts.ranks, [*starts.ranks[1:], points.rows + 1], starts.shares, strict=True):
+        level += share
+        failed = np.flatnonzero(chance[first:after] > level)
+        best = max(best, (first + int(failed[0]) if failed.size else after) - 1)
+        level = 0.0 if failed.size else level
+    return best
+
+
+def test_a_flat_part_ends_the_sequence() -> None:
+    losses = np.linspace(0.0, 2.0, 500)
+    ratio = fit_ratio(losses, alpha=5.0, lam=0.3)
+    looks = risk_looks(curve(losses, np.zeros(500, bool)), ratio, 0.05, 0.1)
+    assert looks.cutoffs[-1] == ratio.flat_start
+    assert looks.accepted[-1] == int(np.sum(losses < ratio.flat_start)) < 500
+    assert looks.certified[-1]
+
+
+# The promise, where the proof is delicate: risks that come and go, at ties, with starts everywhere
+
+
+DELICATE = {
+    "always just too risky": (lambda x: np.full(x.shape, 0.2001), 0),
+    "too risky in two blocks": (lambda x: np.where(x < 0.3, 0.3, np.where(x < 0.6, 0.11, 0.3)), 3),
+    "a rare bad block first": (lambda x: np.where(x < 0.02, 1.0, 0.19), 50),
+    "good rows after bad ones": (lambda x: np.where(x < 0.5, 0.402, 0.0), 2),
+    "in and out": (lambda x: np.where(np.floor(x * 20) % 2 == 0, 0.41, 0.0), 0),
+    "in and out, in blocks": (lambda x: np.where(np.floor(x * 20) % 2 == 0, 0.41, 0.0), 20),
+    "just too risky later": (lambda x: np.where(x < 0.4, 0.199, 0.203), 10),
+}
+
+
+@pytest.mark.parametrize("name", DELICATE)
+@pytest.mark.parametrize("rows", [40, 250])
+def test_no_bad_cutoff_is_certified_more_often_than_promised(name: str, rows: int) -> None:
+    """Any bad cutoff that is certified counts, not only the chosen one."""
+    risk_of, blocks = DELICATE[name]
+    risk, delta, trials = 0.2, 0.2, 500
+    grid = (np.arange(2000) + 0.5) / 2000
+    true_risk = np.append(0.0, np.cumsum(risk_of(grid)) / np.arange(1, 2001))  # up to each of 2000 steps
+    rng = np.random.default_rng(rows)
+    broken = 0
+    for _ in range(trials):
+        x = rng.integers(0, 2000, rows)  # a step; blocks of ties are whole steps
+        losses = np.floor(x / 2000 * blocks) / blocks if blocks else x / 2000
+        looks = risk_looks(curve(losses, rng.random(rows) < risk_of(grid[x])), OPEN, risk, delta)
+        cutoffs = np.minimum(looks.cutoffs[looks.certified], 1.0)
+        broken += bool((true_risk[np.rint(cutoffs * 2000).astype(int)] > risk + 1e-9).any())
+    assert broken <= stats.binom.ppf(0.9995, trials, delta)
+
+
+# Bounds for whichever cutoff was chosen
+
+
+def test_any_cutoff_bound_is_exact_at_a_share_of_delta() -> None:
+    assert any_cutoff_bound(800, 4, 1000, 0.05) == upper_bound(4, 800, 0.05 / 1000)
+    assert stats.binom.cdf(4, 800, any_cutoff_bound(800, 4, 1000, 0.05)) == pytest.approx(0.05 / 1000)
+
+
+def test_any_cutoff_bound_holds_for_the_luckiest_cutoff_where_a_pointwise_one_does_not() -> None:
+    rng = np.random.default_rng(8)
+    trials, rows, delta = 300, 120, 0.2
+    broken = {"any": 0, "pointwise": 0}
+    for _ in range(trials):
+        errors = np.cumsum(rng.random(rows) < 0.1)  # the risk of every cutoff is 0.1
+        bounds = {
+            "any": [any_cutoff_bound(n + 1, int(e), rows, delta) for n, e in enumerate(errors)],
+            "pointwise": [upper_bound(int(e), n + 1, delta) for n, e in enumerate(errors)],
+        }
+        for name, values in bounds.items():
+            broken[name] += min(values) < 0.1
+    assert broken["any"] <= stats.binom.ppf(0.999, trials, delta)
+    assert broken["pointwise"] > stats.binom.ppf(0.999, trials, delta)
