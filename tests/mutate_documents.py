@@ -14,14 +14,11 @@ number and the seed. What must hold:
 from __future__ import annotations
 
 import argparse
-import contextlib
 import copy
 import functools
-import io
 import json
 import random
 import re
-import signal
 import sys
 import tempfile
 from collections import Counter
@@ -33,9 +30,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from running import Outcome
+from running import drrej as run
 
 import drrej
-from drrej.cli import main
 from drrej.pipeline.fit import uncalibrated, without_logits
 
 K = 4
@@ -44,7 +42,7 @@ COSTS = drrej.CostLoss(tuple(tuple(float(abs(i - j)) for j in range(K)) for i in
 
 DETERMINED = re.compile(
     r"""ratio/(alpha|lambda|log_max_ratio|min_loss|mean_loss|max_loss|rows|variance|normalizer/\w+)
-    |ratio/bounds/\d+/(value|confidence|points)
+    |ratio/bounds/[1-9]\d*/(value|confidence|points)
     |ratio/choice/\d+/above_best
     |threshold/(groups/\d+/)?(tau|cutoff|rows|accepted|coverage|accuracy|bound/(value|delta|rows|accepted|errors))
     |threshold/rule/confidence
@@ -53,10 +51,9 @@ DETERMINED = re.compile(
     |(rows|coverage/\w+|accuracy/\w+|base_accuracy/\w+)
     |(aurc|e_aurc)/value
     |points/[^/]+/(value|lower|upper|accepted|errors)
-    |(curve|coverage_curve)/\d+/(coverage|accuracy|lower|upper)
+    |(curve|coverage_curve)/\d+/(tau|coverage|accuracy|lower|upper)
     |per_class/\d+/(rows|coverage|accuracy)
     |per_group/\d+/.*|worst_group/.*
-    |ratio/p_value
     |gates/\d+/(value|limit)""",
     re.VERBOSE,
 )
@@ -288,49 +285,12 @@ MUTATIONS: list[tuple[Callable[[random.Random, Any], tuple[str, str]], int]] = [
 # What the command line makes of them
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """How a command ended."""
-
-    code: Any
-    out: str
-    err: str
-
-
-def run(*args: str | Path) -> Outcome:
-    """The command line in this process."""
-    out, err = (
-        io.TextIOWrapper(io.BytesIO(), "utf-8"),
-        io.TextIOWrapper(io.BytesIO(), "utf-8", errors="backslashreplace"),
-    )
-    before, handler = sys.argv, signal.getsignal(signal.SIGTERM)
-    sys.argv = ["drrej", *map(str, args)]
-    code: Any = "none"
-    try:
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            try:
-                main()
-            except SystemExit as ended:
-                code = ended.code
-    except BaseException as error:  # a traceback in a process of its own
-        code = repr(error)
-    finally:
-        sys.argv = before
-        signal.signal(signal.SIGTERM, handler)
-    return Outcome(code, *(_text(stream) for stream in (out, err)))
-
-
-def _text(stream: io.TextIOWrapper) -> str:
-    stream.flush()
-    return stream.buffer.getvalue().decode()  # type: ignore[attr-defined]  # it is a BytesIO
-
-
 def check_end(found: Outcome) -> None:
     """0 or 1, or 2 with one line and nothing else."""
     assert found.code in (0, 1, 2), found
     assert not re.search("Traceback|unexpected", found.err), found.err
     if found.code == 2:
-        assert found.out == ""
+        assert found.out == b""
         assert re.fullmatch(r"drrej: error: [^\n]+\n", found.err), found.err
 
 
