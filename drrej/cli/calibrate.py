@@ -57,10 +57,10 @@ def calibrate(
     source = reading.source(dumps, engine_of(jobs, cluster, quiet))
     with output_file(output, force) as file:
         rejector = step(source, CalibrateOptions(precision or "auto", bytes_of(memory), floor))
-        say_notes(source, quiet, rejector.floor)
-        warn_calibration(rejector.need_calibration(), quiet)
         file.write_text(rejector.to_json())
         file.commit()
+    say_notes(source, quiet, rejector.floor)
+    warn_calibration(rejector.need_calibration(), quiet)
 
 
 def warn_calibration(calibration: Calibration, quiet: bool) -> None:

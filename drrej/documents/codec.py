@@ -1,4 +1,4 @@
-"""Documents as frozen dataclasses: to JSON, back with every key checked, and to JSON Schema.
+"""Documents as frozen dataclasses: to JSON, and back with every key checked.
 
 Type hints say what a value is; `About` in an annotation says which range it has. A field that is None and has that as
 its default is left out of the document. Metadata of a field say more:
@@ -7,19 +7,13 @@ its default is left out of the document. Metadata of a field say more:
 - `kinds` and `fields_after`: it is an object of one of several classes. The document has its name under the key, and
   its fields beside the others, after the one named.
 
->>> from dataclasses import dataclass
->>> from typing import Annotated
->>> from drrej.documents.about import About, Unit
->>> @dataclass(frozen=True)
-... class Dose:
-...     amount: Annotated[float, About("what is taken", Unit.SHARE)]
-...     note: str | None = None
->>> codec = Codec("dose/1", "dose", ValueError)
->>> codec.tree(Dose(0.5))
-{'format': 'dose/1', 'amount': 0.5}
->>> codec.read(Dose, '{"format": "dose/1", "amount": 17}', "d.json")
+>>> from drrej.documents.report import Resamples
+>>> codec = Codec("drrej-draws/1", "record of draws", ValueError)
+>>> codec.tree(Resamples(resamples=20, seed=1))
+{'format': 'drrej-draws/1', 'resamples': 20, 'seed': 1}
+>>> codec.read(Resamples, '{"format": "drrej-draws/1", "resamples": -3, "seed": 1}', "d.json")
 Traceback (most recent call last):
-ValueError: d.json: the value of 'amount' is out of range
+ValueError: d.json: the value of 'resamples' is out of range
 """
 
 from __future__ import annotations
@@ -38,20 +32,12 @@ from drrej._version import __version__
 from drrej.documents.about import About
 
 T = TypeVar("T")
-Schema = dict[str, Any]
 
 RENAMED = {"lam": "lambda", "class_": "class"}
 """Words of Python that are keys of documents."""
 
-_DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _LARGEST = sys.float_info.max
-_KINDS = {
-    float: ("number", "a number"),
-    int: ("integer", "a whole number"),
-    str: ("string", "text"),
-    bool: ("boolean", "true or false"),
-    types.NoneType: ("null", "null"),
-}
+_WORDS: dict[Any, str] = {float: "a number", int: "a whole number", str: "text", bool: "true or false"}
 
 
 @dataclass(frozen=True)
@@ -136,13 +122,6 @@ class Codec:
         if mend is not None:
             mend(tree)
         return _Reader(where, self.error).object(kind, tree, "", About())
-
-    def schema(self, kind: Any) -> Schema:
-        """The JSON Schema of documents of a kind."""
-        body = _object_schema(kind, About())
-        body["properties"] = {"format": {"const": self.format}, **body["properties"]}
-        body["required"] = ["format", *body["required"]]
-        return {"$schema": _DIALECT, "title": f"drrej {self.noun}", **body}
 
     def _parsed(self, text: str, where: str) -> dict[str, Any]:
         try:
@@ -280,49 +259,4 @@ def _is_broken(text: str) -> bool:
 
 
 def _named(kind: Any) -> str:
-    return _KINDS[kind][1] if kind in _KINDS else "of another kind"
-
-
-# Schemas
-
-
-def _object_schema(kind: Any, about: About) -> Schema:
-    properties: Schema = {}
-    for entry in entries(kind):
-        properties[entry.key] = {"enum": list(entry.choices)} if entry.choices else _entry_schema(entry, about)
-        for choice in dict.fromkeys(entry.choices.values()):
-            beside = _object_schema(choice, about)["properties"]
-            properties |= {key: schema for key, schema in beside.items() if key != "name"}
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": [entry.key for entry in entries(kind) if entry.required],
-        "additionalProperties": False,
-    }
-
-
-def _entry_schema(entry: Entry, section: About) -> Schema:
-    said = {"description": f"{entry.about.meaning}."} if entry.about.meaning else {}
-    absent = entry.field.default is None  # then it is left out rather than null
-    kinds = [kind for kind in entry.kinds if not (absent and kind is types.NoneType)]
-    schemas = [_value_schema(kind, entry.about.inside(section)) for kind in kinds]
-    return {**said, **(schemas[0] if len(schemas) == 1 else {"anyOf": schemas})}
-
-
-def _value_schema(hint: Any, about: About) -> Schema:
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if origin in (types.UnionType, typing.Union):
-        return {"anyOf": [_value_schema(argument, about) for argument in arguments]}
-    if origin is typing.Literal:
-        return {"enum": list(arguments)}
-    if origin is tuple:
-        return {"type": "array", "items": _value_schema(arguments[0], about)}
-    if origin is dict:
-        return {"type": "object", "additionalProperties": _value_schema(arguments[1], about)}
-    if dataclasses.is_dataclass(hint):
-        return _object_schema(hint, about)
-    schema: Schema = {"type": _KINDS[hint][0]}
-    if hint in (float, int):
-        least, most = about.range
-        schema |= {key: limit for key, limit in (("minimum", least), ("maximum", most)) if limit is not None}
-    return schema
+    return _WORDS.get(kind, "of another kind")

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from drrej.core.bounds import bounds
+from drrej.core.bounds import DELTA, RatioBound, bounds
 from drrej.core.drift import loss_quantiles
 from drrej.core.exact import Total
+from drrej.core.fitted import fitted_bound
 from drrej.core.floor import FACE_VALUE
 from drrej.core.intervals import json_number
 from drrej.core.losses import KINDS, PLAIN, Loss
 from drrej.core.ratio import DensityRatio, fit_ratio
-from drrej.core.types import Precision
+from drrej.core.types import Floats, Precision
 from drrej.documents.rejector import Calibration, Columns, Ratio, Rejector, is_temperature
 from drrej.errors import OptionError
 from drrej.pipeline.intake import check_floor
@@ -114,10 +115,30 @@ def fit(source: Source, rejector: Rejector, options: RatioOptions | None = None)
             loss_quantiles=loss_quantiles(ordered),
             drift_quantiles=None if fitted.drift is None else loss_quantiles(np.sort(fitted.drift)),
             choice=fitted.choice,
-            bounds=tuple(bounds(options.alpha, options.lam, largest, values.size, _max_ratio(density))),
+            bounds=_bounds(ordered, density, largest, fixed=fitted.loss.drift_loss is None),
         )
     )
 
 
-def _max_ratio(density: DensityRatio) -> float | None:
-    return json_number(np.exp(density.log_max_ratio))
+def _bounds(ordered: Floats, density: DensityRatio, largest: float | None, fixed: bool) -> tuple[RatioBound, ...]:
+    """How far the ratio may be from that of the whole distribution: told by the rows, and the paper's worst cases.
+
+    All of them are for a loss that was not learned from these rows.
+    """
+    with np.errstate(over="ignore"):
+        max_ratio = json_number(np.exp(density.log_max_ratio))
+    paper = bounds(density.alpha, density.lam, largest, ordered.size, max_ratio)
+    if not fixed:
+        also = "a loss that was not learned from these rows"
+        return tuple(replace(bound, value=None, holds=False, vacuous=False, condition=also) for bound in paper)
+    found = fitted_bound(ordered, density, DELTA, largest)
+    told = RatioBound(
+        theorem="fitted rows",
+        value=found.value,
+        confidence=1.0 - DELTA,
+        points=ordered.size,
+        condition="independent rows",
+        holds=True,
+        vacuous=found.value is None,
+    )
+    return (told, *paper)

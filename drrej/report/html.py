@@ -143,9 +143,10 @@ def _plot_texts(report: Report) -> dict[str, str]:
 
 def _plot_captions(report: Report) -> dict[str, str]:
     chosen = f"The dot is this rejector{'' if report.tau is None else ', τ = ' + figure(report.tau)}"
+    shaded = "" if report.cutoff is None else " Rows in the shaded part are rejected."
     captions = {
         "curve": f"{chosen}. Upwards is better; the ideal order would accept every right row before any wrong one.",
-        "losses": "Each row's own expected loss. Rows in the shaded part are rejected.",
+        "losses": f"Each row's own expected loss.{shaded}",
     }
     if report.ece is not None:
         captions["reliability"] = (
