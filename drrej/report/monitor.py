@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from drrej.documents.monitor import Counts, Fold, Night
-from drrej.documents.monitor_report import MonitorReport, TrackedCoverage, TrackedRisk, Watch
+from drrej.documents.monitor_report import LimitWatch, MonitorReport, TrackedCoverage, TrackedRisk, Watch
 from drrej.report.github import command
 from drrej.report.numbers import against, counted, figure, interval
 from drrej.report.tables import Table, heading, table_list
@@ -81,7 +81,7 @@ def _watches(report: MonitorReport) -> Table:
     rows = [
         [
             name,
-            "-" if watch.limit is None else f"{'below' if name == 'coverage' else 'above'} {watch.limit:g}",
+            f"{'below' if name == 'coverage' else 'above'} {watch.limit:g}" if isinstance(watch, LimitWatch) else "-",
             e_value(watch.log10_e_value),
             e_value(watch.alarm_at),
             "ok" if watch.alarm is None else f"ALARM since '{watch.alarm}'",
