@@ -14,19 +14,6 @@ from drrej.report.tables import Table, heading, table_list
 SHOWN_NIGHTS = 7
 
 
-def render_monitor(report: MonitorReport, kind: str) -> str:
-    """The report as text, json, markdown, github or html."""
-    from drrej.report import RENDERERS
-
-    if kind == "github":
-        return _github(report)
-    if kind == "html":
-        from drrej.report.monitor_page import render_monitor_page
-
-        return render_monitor_page(report)
-    return RENDERERS[kind](report)
-
-
 def verdict(report: MonitorReport) -> str:
     """`ok`, or who alarmed and since when, on one line."""
     found = [f"{name} since '{watch.alarm}'" for name, watch in watches(report) if watch.alarm is not None]
@@ -136,7 +123,7 @@ def _resets(report: MonitorReport) -> Table | None:
     return Table("resets", "Monitors before this one", ["ended because", "nights", "first", "last", "alarms"], rows)
 
 
-def _github(report: MonitorReport) -> str:
+def github_lines(report: MonitorReport) -> str:
     """`::error` for an alarm and for a failed gate; a notice if there is nothing of the kind."""
     lines = [
         command("error", f"drrej {name} alarm", f"since '{watch.alarm}', e-value {e_value(watch.log10_e_value)}")
