@@ -723,9 +723,13 @@ def test_runs_at_the_same_time_lose_nothing(world: Path, tmp_path: Path) -> None
     assert [p.name for p in tmp_path.iterdir()] == ["s.json"]
 
 
-def killed_nights(world: Path, folder: Path, kills: int, seed: int, patience: float = 1.5) -> int:
+def killed_nights(world: Path, folder: Path, kills: int, seed: int) -> int:
     """Start nights and kill them at random moments; after each, the state is one of the two. How many were counted."""
     state, draw = folder / "s.json", random.Random(seed)
+    began = time.monotonic()
+    assert start(folder / "first.json", world / "n0.parquet", world / "r.json").wait(120) == 0
+    patience = 1.2 * (time.monotonic() - began)
+    (folder / "first.json").unlink()
     counted: list[str] = []
     for kill in range(kills):
         if len(counted) == 12:

@@ -65,6 +65,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     write("val.parquet", val)
     write("test.parquet", test)
+    doubled = 2 * np.exp(make_model(90, 3, 2)[0].clip(-20, 0))
+    write("doubled.parquet", {**test, **logit_columns(doubled, "fixed")})
+    write("bare.parquet", {name: values for name, values in test.items() if name != "label"})
     write("turned.parquet", {"key": val["key"], "label": (val["label"] + (val["key"] % 3 == 0)) % 3})
     write("some.parquet", {"key": val["key"][:100], "label": val["label"][:100]})
     first = np.linspace(0.5, 0.9, 40, dtype=np.float32)
@@ -94,6 +97,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     make("fit forecasts.parquet --loss column --loss-column variance --prediction mean --target value -o rfit.json")
     make("threshold forecasts.parquet -r rfit.json --coverage 0.5 -o rr.json")
     make("threshold forecasts.parquet -r rfit.json --coverage 0.5 --by region -o rregions.json")
+    make("monitor kept.json test.parquet -r r.json --max-risk 0.9")
+    make("monitor bare.json bare.parquet -r r.json --night bare")
     (folder / "there.json").write_text("{}")
     (folder / "there.parquet").write_text("")
     return folder
@@ -126,6 +131,7 @@ BASES = {
     "evaluate": "val.parquet -r r.json",
     "reject": "val.parquet -r r.json -o out.parquet",
     "run": "--val val.parquet --test test.parquet --coverage 0.8 -o out",
+    "monitor": "new.json val.parquet -r r.json",
     "sweep": "val.parquet -r cal.json",
     "weights": "val.parquet -r cal.json --radius 0.1",
     "inspect": "val.parquet",
@@ -312,6 +318,33 @@ CASES: dict[str, dict[str, Case]] = {
         ),
         "--precision": Acts("--precision float64"),
         "--memory": Acts("--memory 0"),
+    },
+    "monitor": {
+        "state": Acts("kept.json", ""),
+        "dumps": Acts("val.parquet", "kept.json -r r.json"),
+        "--rejector": Acts("-r r.json", "new.json val.parquet"),
+        "--output": Acts("-o new.txt"),
+        "--force": Acts("--force", "kept.json -o there.json"),
+        "--format": Acts("--format json"),
+        "--gate": Acts("--gate 'coverage > 0.99'", code=1),
+        "--on-unseen-group": Acts("--on-unseen-group reject", "new.json unseen.parquet -r regions.json"),
+        "--max-risk": Acts("--max-risk 0.9"),
+        "--min-coverage": Acts("--min-coverage 0.1"),
+        "--no-drift": Acts("--no-drift", "new.json val.parquet -r r.json --max-risk 0.9"),
+        "--confidence": Acts("--confidence 0.9"),
+        "--by": Acts("--by region"),
+        "--night": Acts("--night x"),
+        "--late": Acts("--late bare", "bare.json test.parquet -r r.json"),
+        "--reset": Acts("--reset why", "kept.json val.parquet -r r.json"),
+        **reading(
+            "new.json val.parquet -r r.json",
+            "new.json zeros.parquet -r r.json --input probs --no-drift --max-risk 0.9",
+            Refused("--binary --logits score", OTHER_CLASSES),
+            "new.json val.parquet -r r.json --label name",
+        ),
+        "--normalize": Acts(
+            "--normalize", "new.json doubled.parquet -r r.json --input probs --no-drift --max-risk 0.9"
+        ),
     },
     "sweep": {
         "dumps": Acts("test.parquet"),
