@@ -5,6 +5,7 @@ DrrejError                 exit 2: something is wrong and can be mended by the u
 ├── DumpError              a parquet dump that cannot be read as logits and labels
 ├── RejectorError          a rejector document that is missing, damaged or not ready
 ├── ReportError            a report document that is damaged, or of another kind than is needed
+├── MonitorError           a monitor's state that is damaged, or belongs to other nights or another rejector
 ├── GateError              a gate that cannot be parsed or has nothing to compare
 ├── OutputError            a place that cannot be written
 ├── ClusterError           a Dask cluster that cannot be reached, or cannot do the work
@@ -24,6 +25,7 @@ __all__ = [
     "DumpError",
     "GateError",
     "Infeasible",
+    "MonitorError",
     "OptionError",
     "OutputError",
     "RejectorError",
@@ -41,6 +43,10 @@ class RejectorError(DrrejError):
 
 class ReportError(DrrejError):
     """A report document that is damaged, contradicts itself, or is of another kind than is needed."""
+
+
+class MonitorError(DrrejError):
+    """A state of a monitor that is damaged, belongs to another rejector, or has seen the night already."""
 
 
 class GateError(DrrejError):

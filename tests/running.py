@@ -32,21 +32,26 @@ class Outcome:
 def drrej(*arguments: object, cwd: Path | str | None = None, stdin: bytes = b"") -> Outcome:
     """Run a command in this process: the same code as the program's, short of its signal handlers."""
     out, err = io.TextIOWrapper(io.BytesIO(), encoding="utf-8"), io.StringIO()
-    with contextlib.chdir(cwd or os.curdir), _streams(io.TextIOWrapper(io.BytesIO(stdin)), out, err):
-        code = execute([str(argument) for argument in arguments])
+    words = [str(argument) for argument in arguments]
+    with contextlib.chdir(cwd or os.curdir), _process(words, io.TextIOWrapper(io.BytesIO(stdin)), out, err):
+        code = execute(words)
     remove_spools()
     out.flush()
     return Outcome(code, out.buffer.getvalue(), err.getvalue())  # type: ignore[attr-defined]
 
 
 @contextlib.contextmanager
-def _streams(stdin: io.TextIOBase, stdout: io.TextIOBase, stderr: io.TextIOBase) -> Iterator[None]:
-    before = sys.stdin, sys.stdout, sys.stderr
+def _process(
+    arguments: list[str], stdin: io.TextIOBase, stdout: io.TextIOBase, stderr: io.TextIOBase
+) -> Iterator[None]:
+    """Arguments and streams as a process of its own would have them."""
+    before = sys.stdin, sys.stdout, sys.stderr, sys.argv
     sys.stdin, sys.stdout, sys.stderr = stdin, stdout, stderr  # type: ignore[assignment]
+    sys.argv = ["drrej", *arguments]
     try:
         yield
     finally:
-        sys.stdin, sys.stdout, sys.stderr = before
+        sys.stdin, sys.stdout, sys.stderr, sys.argv = before
 
 
 def succeed(*arguments: object, cwd: Path | str | None = None, stdin: bytes = b"") -> bytes:

@@ -83,7 +83,7 @@ def test_zeros_among_probabilities_are_counted(tmp_path: Path) -> None:
     path = write_dump(tmp_path / "d.parquet", probabilities, np.array([0, 1, 0, 2]))
     done = run_drrej("calibrate", path, "--input", "probs")
     assert done.returncode == 0
-    assert done.stderr == b"drrej: note: 3 probabilities of 0 were raised to the smallest positive number\n"
+    assert done.stderr == b"drrej: note: 3 probabilities of 0 count as 0.0625\n"
 
 
 @pytest.mark.parametrize("size", ["x", "", "4X", "-1", "1e3", ".", "²"])

@@ -22,6 +22,7 @@ from drrej.documents.metrics import Metric, catalogue
 from drrej.documents.points import DEFAULT_POINTS
 from drrej.documents.regression import RegressionReport
 from drrej.documents.report import Report
+from drrej.documents.schemas import schema_of
 
 KINDS = ("by", "intervals", "baseline", "baseline with intervals", "baseline dump", "costs", "compare", "pictures")
 ROWS = 300
@@ -199,7 +200,7 @@ def test_a_new_field_is_a_metric_a_key_and_part_of_the_schema(world: dict[str, A
     )
     assert "novelty" in {metric.name for metric in catalogue((), wider)}
     assert report["novelty"] == 7
-    schema = wider.CODEC.schema(wider)["properties"]["novelty"]
+    schema = schema_of(wider.CODEC, wider)["properties"]["novelty"]
     assert schema == {"description": "rows that nobody has asked for.", "type": "integer", "minimum": 0}
     with pytest.raises(drrej.ReportError, match="'novelty' is out of range"):
         wider.from_json(report.to_json().replace('"novelty": 7', '"novelty": -7'))

@@ -39,7 +39,10 @@ def test_the_console_script_is_the_same_program() -> None:
         (["calibrate", "x.parquet", "--forced"], "No such option: --forced"),
         (["calibrate", "x.parquet", "-o"], "Option '-o' requires an argument. (see 'drrej calibrate --help')"),
         (["calibrate", "x.parquet", "--jobs", "many"], "--jobs many: "),
-        (["calibrate", "x.parquet", "--input=odds"], "--input odds: 'odds' is not one of 'logits', 'probs'. (see"),
+        (
+            ["calibrate", "x.parquet", "--input=odds"],
+            "--input odds: 'odds' is not one of 'logits', 'probs', 'log-probs'. (see",
+        ),
         (["threshold", "x.parquet", "-r", "r.json", "--tau", "x"], "--tau x: "),
         (["reject", "x.parquet", "-r", "r.json"], "Missing option '-o' / '--output'. (see 'drrej reject --help')"),
         (["schema", "mask"], "'mask' is not one of 'rejector', 'report'"),

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from conftest import make_model, write_dump
 from scipy import stats
 from scipy.special import logsumexp, softmax
 from worlds import SAMPLE, fitted, source, too_sure, write
@@ -298,3 +299,13 @@ def test_sample_data_has_curves_for_plots():
     assert len(report["coverage_curve"]) == len(report["curve"]) == 50
     assert report["coverage_curve"][-1]["coverage"] == 1.0
     assert all(p["lower"] <= p["accuracy"] <= p["upper"] for p in report["coverage_curve"])
+
+
+def test_the_energy_of_probabilities_is_no_score(tmp_path):
+    logits, labels = make_model(400, 3, 8)
+    p = np.exp(logits - logits.max(axis=1, keepdims=True)).astype(np.float64)
+    path = write_dump(tmp_path / "p.parquet", p / p.sum(axis=1, keepdims=True), labels)
+    dump = drrej.Source(path, drrej.DumpOptions(input="probs"))
+    rejector = drrej.threshold(dump, drrej.fit(dump, drrej.calibrate(dump)), drrej.Rule("coverage", 0.8))
+    report = drrej.evaluate(dump, rejector, options=drrej.EvaluateOptions(rivals=drrej.Rivals(usual=True)))
+    assert [row.score for row in report.scores] == ["loss", "max_probability", "entropy", "margin", "max_logit"]

@@ -20,7 +20,7 @@ from registry import commands, flag, options
 
 COMMANDS = [
     *("calibrate", "fit", "threshold", "evaluate", "reject", "run"),
-    *("sweep", "weights", "inspect", "schema"),
+    *("monitor", "sweep", "weights", "inspect", "schema"),
 ]
 
 
@@ -134,6 +134,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     succeed("calibrate", "val.parquet", "-o", "calibrated.json", cwd=folder)
     succeed("fit", "val.parquet", "-r", "calibrated.json", "-o", "fitted.json", cwd=folder)
     succeed("threshold", "val.parquet", "-r", "fitted.json", "--coverage", "0.8", "-o", "rejector.json", cwd=folder)
+    succeed("monitor", "state.json", "val.parquet", "-r", "rejector.json", "--max-risk", "0.1", cwd=folder)
     return folder
 
 

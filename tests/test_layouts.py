@@ -245,7 +245,7 @@ def test_probabilities_in_every_layout(tmp_path: Path, kind: str, width: str) ->
     base = write(tmp_path / "base.parquet", {"probs": fixed_list(probabilities), "label": label})
     rejector = make_rejector(base, tmp_path, "--input", "probs")
     note = succeed("reject", base, "-r", rejector, "-o", tmp_path / "expected.parquet").lines
-    assert note == ["drrej: note: 50 probabilities of 0 were raised to the smallest positive number"]
+    assert note == ["drrej: note: 50 probabilities of 0 count as 0.0312"]
     scores = probabilities.astype(width)
     columns = {"probs": plain_list(scores)} if kind == "list" else wide(scores, "p_")
     dump = write(tmp_path / "d.parquet", {**columns, "label": label}, row_group_size=333)

@@ -61,10 +61,10 @@ def calibrate(
     with output_file(output, force) as file:
         check_spared(classes)
         rejector = step(source, CalibrateOptions(precision or "auto", bytes_of(memory), floor))
-        say_notes(source, quiet, rejector.floor)
-        warn_calibration(rejector.need_calibration(), quiet)
         file.write_text(rejector.to_json())
         file.commit()
+    say_notes(source, quiet, rejector.floor)
+    warn_calibration(rejector.need_calibration(), quiet)
 
 
 def warn_calibration(calibration: Calibration, quiet: bool) -> None:

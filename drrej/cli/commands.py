@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from importlib import import_module
 
-COMMANDS = ("calibrate", "fit", "threshold", "evaluate", "reject", "run", "sweep", "weights", "inspect", "schema")
+COMMANDS = (
+    *("calibrate", "fit", "threshold", "evaluate", "reject", "run"),
+    *("monitor", "sweep", "weights", "inspect", "schema"),
+)
 
 
 def register(arguments: list[str]) -> None:

@@ -22,13 +22,13 @@ drrej schema report > report.schema.json
 @app.command(cls=Command, epilog=EXAMPLES)
 def schema(
     document: Annotated[
-        Literal["rejector", "report"], typer.Argument(metavar="DOCUMENT", help="Which document to describe.")
+        Literal["rejector", "report", "monitor"], typer.Argument(metavar="DOCUMENT", help="Which document to describe.")
     ],
 ) -> None:
     """Print the JSON Schema of a document."""
     import json
 
-    from drrej.documents.schemas import rejector_schema, report_schema
+    from drrej.documents.schemas import monitor_schema, rejector_schema, report_schema
 
-    tree = rejector_schema() if document == "rejector" else report_schema()
-    show(json.dumps(tree, indent=2) + "\n")
+    made = {"rejector": rejector_schema, "report": report_schema, "monitor": monitor_schema}
+    show(json.dumps(made[document](), indent=2) + "\n")

@@ -4,8 +4,8 @@ Give the n rows weights that are uniform on the simplex (Dirichlet(1, ..., 1), t
 that is as bad as a row can be. The 97.5 % quantile of the weighted figure is the upper end; with a row that is as good
 as can be, the 2.5 % quantile is the lower end. For the mean of 0s and 1s the weighted mean with k ones is
 Beta(k + 1, n - k), or Beta(k, n - k + 1): exactly the Clopper-Pearson bounds. For the mean of any bounded figure this
-is Gaffke's bound (2005; Learned-Miller and Thomas 2020), for which no distribution is known where it fails. The added row is what
-makes it hold where a resampling of the rows at hand fails: it stands for the errors that were not drawn.
+is Gaffke's bound (2005; Learned-Miller and Thomas 2020), for which no distribution is known where it fails. The added
+row is what makes it hold where a resampling of the rows at hand fails: it stands for the errors that were not drawn.
 
 Nothing has to be drawn. To first order the figure is its value plus the sum of w_i x_i, where x_i is the influence of
 row i, and the first three moments of that are known. A shifted gamma distribution (Pearson's type III) with these

@@ -23,7 +23,7 @@ from drrej.data.labels import LabelKind
 from drrej.data.notes import Notes
 from drrej.data.part import Part
 from drrej.data.problems import Problem
-from drrej.data.readers import Request, reader_of
+from drrej.data.readers import ListColumn, Request, reader_of
 from drrej.data.readers.base import damaged
 from drrej.errors import DumpError
 
@@ -230,7 +230,8 @@ class Dump:
         """Batches of the columns `wanted`, hive columns included; all but logits and labels in the schema's types."""
         part = self.parts[group.part]
         scores = set(self.columns.names)
-        request = Request(part, self.opened, group.row_group, wanted, self.block_rows)
+        listed = ListColumn(self.columns.pattern, self.classes) if self.columns.layout == "list" else None
+        request = Request(part, self.opened, group.row_group, wanted, self.block_rows, listed)
         for batch in reader_of(part).batches(request):
             stored = set(batch.schema.names)
             columns = [

@@ -52,12 +52,11 @@ class Problems:
         return list(self._found.values())
 
     def raise_first(self) -> None:
-        """Raise the problem that was met first, mentioning how many other kinds there are."""
+        """Raise the problem that was met first, naming the other kinds."""
         if not self._found:
             return
         first, *others = self._found.values()
-        more = "".join(f"; also {other.count} with {other.what}" for other in others[:3])
-        raise DumpError(first.message() + more)
+        raise DumpError(first.message() + "".join(f"; also {other.count} with {other.what}" for other in others))
 
 
 def shown(names: Sequence[str], most: int = 12) -> str:

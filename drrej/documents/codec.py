@@ -1,4 +1,4 @@
-"""Documents as frozen dataclasses: to JSON, back with every key checked, and to JSON Schema.
+"""Documents as frozen dataclasses: to JSON, and back with every key checked.
 
 Type hints say what a value is; `About` in an annotation says which range it has. A field that is None and has that as
 its default is left out of the document. Metadata of a field say more:
@@ -7,19 +7,13 @@ its default is left out of the document. Metadata of a field say more:
 - `kinds` and `fields_after`: it is an object of one of several classes. The document has its name under the key, and
   its fields beside the others, after the one named.
 
->>> from dataclasses import dataclass
->>> from typing import Annotated
->>> from drrej.documents.about import About, Unit
->>> @dataclass(frozen=True)
-... class Dose:
-...     amount: Annotated[float, About("what is taken", Unit.SHARE)]
-...     note: str | None = None
->>> codec = Codec("dose/1", "dose", ValueError)
->>> codec.tree(Dose(0.5))
-{'format': 'dose/1', 'amount': 0.5}
->>> codec.read(Dose, '{"format": "dose/1", "amount": 17}', "d.json")
+>>> from drrej.documents.pictures import IdealPoint
+>>> codec = Codec("drrej-point/1", "point", ValueError)
+>>> codec.tree(IdealPoint(coverage=0.5, accuracy=1.0))
+{'format': 'drrej-point/1', 'coverage': 0.5, 'accuracy': 1.0}
+>>> codec.read(IdealPoint, '{"format": "drrej-point/1", "coverage": 0.5, "accuracy": 17}', "p.json")
 Traceback (most recent call last):
-ValueError: d.json: the value of 'amount' is out of range
+ValueError: p.json: the value of 'accuracy' is out of range
 """
 
 from __future__ import annotations
@@ -36,22 +30,16 @@ from typing import Any, TypeVar
 
 from drrej._version import __version__
 from drrej.documents.about import About
+from drrej.strict_json import parse, shown
 
 T = TypeVar("T")
-Schema = dict[str, Any]
 
 RENAMED = {"lam": "lambda", "class_": "class"}
 """Words of Python that are keys of documents."""
 
-_DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _LARGEST = sys.float_info.max
-_KINDS = {
-    float: ("number", "a number"),
-    int: ("integer", "a whole number"),
-    str: ("string", "text"),
-    bool: ("boolean", "true or false"),
-    types.NoneType: ("null", "null"),
-}
+_WORDS: dict[Any, str] = {float: "a number", int: "a whole number", str: "text", bool: "true or false"}
+_CONTAINERS: dict[type, str] = {list: "a list", dict: "an object"}
 
 
 @dataclass(frozen=True)
@@ -137,17 +125,10 @@ class Codec:
             mend(tree)
         return _Reader(where, self.error).object(kind, tree, "", About())
 
-    def schema(self, kind: Any) -> Schema:
-        """The JSON Schema of documents of a kind."""
-        body = _object_schema(kind, About())
-        body["properties"] = {"format": {"const": self.format}, **body["properties"]}
-        body["required"] = ["format", *body["required"]]
-        return {"$schema": _DIALECT, "title": f"drrej {self.noun}", **body}
-
     def _parsed(self, text: str, where: str) -> dict[str, Any]:
         try:
-            tree = json.loads(text, parse_constant=_no_constant, object_pairs_hook=_no_doubled)
-        except (ValueError, RecursionError) as error:
+            tree = parse(text)
+        except ValueError as error:
             reason = " ".join(str(error).split())
             raise self.error(f"{where}: not a JSON document ({reason}); is it a {self.noun}?") from None
         if not isinstance(tree, dict):
@@ -161,18 +142,6 @@ class Codec:
             raise self.error(f"{where}: format '{found}' is not known to drrej {__version__}; update drrej")
         other = f", not '{found[:40]}'" if isinstance(found, str) and found.startswith("drrej-") else ""
         raise self.error(f"{where}: not a {self.noun}: its 'format' should be '{self.format}'{other}")
-
-
-def _no_constant(name: str) -> float:
-    raise ValueError(f"{name} is not a JSON number")
-
-
-def _no_doubled(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    tree = dict(pairs)
-    if len(tree) < len(pairs):
-        keys = [key for key, _ in pairs]
-        raise ValueError(f"the key {json.dumps(next(key for key in keys if keys.count(key) > 1))} occurs twice")
-    return tree
 
 
 def to_tree(node: Any) -> Any:
@@ -221,10 +190,24 @@ class _Reader:
                 values[entry.name] = self.value(entry.hint, tree[entry.key], place, entry.about.inside(about))
             elif entry.required:
                 raise self.error(f"{self.where}: the key '{place}' is missing")
+        if not known:
+            self._check_keys(kind, tree, path)
         try:
             return kind(**values)
         except ValueError as error:  # what contradicts itself cannot be made
             raise self.error(f"{self.where}: '{path.rstrip('.') or 'document'}': {error}") from None
+
+    def _check_keys(self, kind: type, tree: dict[str, Any], path: str) -> None:
+        """Raise for a key that is none of the object's; the document itself has its format besides."""
+        expected = set() if path else {"format"}
+        for entry in entries(kind):
+            expected.add(entry.key)
+            if entry.choices:
+                expected |= {beside.key for beside in entries(entry.choices[tree[entry.key]])} - {"name"}
+        strange = [key for key in tree if key not in expected]
+        if strange:
+            place = path + shown(strange[0])
+            raise self.error(f"{self.where}: the key '{place}' is not known to drrej {__version__}")
 
     def choice(self, choices: dict[str, Any], tree: dict[str, Any], path: str, key: str) -> Any:
         """An object of one of several classes, whose fields are beside its name."""
@@ -248,10 +231,10 @@ class _Reader:
             return tuple(self.value(item, each, f"{place}[{number}]", about) for number, each in enumerate(value))
         if origin is dict and isinstance(value, dict):
             of = typing.get_args(kind)[1]
-            return {key: self.value(of, item, f"{place}.{key}", about) for key, item in value.items()}
+            named = ((key, f"{place}.{shown(key)}") for key in value)
+            return {key: self.value(of, value[key], at, about) for key, at in named}
         if not any(_is_of(each, value) for each in kinds):
-            said = json.dumps(value)[:40]
-            raise self.error(f"{self.where}: the value of '{place}' should be {_named(kind)}, not {said}")
+            raise self.error(f"{self.where}: the value of '{place}' should be {_named(kind)}, not {_said(value)}")
         if not isinstance(value, str | bool) and not _within(value, about):
             raise self.error(f"{self.where}: the value of '{place}' is out of range")
         return float(value) if kind is float else value
@@ -276,53 +259,17 @@ def _within(value: float, about: About) -> bool:
 
 def _is_broken(text: str) -> bool:
     """Whether text holds half of a surrogate pair, which no file can."""
-    return any("\ud800" <= ch <= "\udfff" for ch in text)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
+def _said(value: Any) -> str:
+    """A value for a message; lists and objects may be long or deep."""
+    return _CONTAINERS.get(type(value)) or json.dumps(value)[:40]
 
 
 def _named(kind: Any) -> str:
-    return _KINDS[kind][1] if kind in _KINDS else "of another kind"
-
-
-# Schemas
-
-
-def _object_schema(kind: Any, about: About) -> Schema:
-    properties: Schema = {}
-    for entry in entries(kind):
-        properties[entry.key] = {"enum": list(entry.choices)} if entry.choices else _entry_schema(entry, about)
-        for choice in dict.fromkeys(entry.choices.values()):
-            beside = _object_schema(choice, about)["properties"]
-            properties |= {key: schema for key, schema in beside.items() if key != "name"}
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": [entry.key for entry in entries(kind) if entry.required],
-        "additionalProperties": False,
-    }
-
-
-def _entry_schema(entry: Entry, section: About) -> Schema:
-    said = {"description": f"{entry.about.meaning}."} if entry.about.meaning else {}
-    absent = entry.field.default is None  # then it is left out rather than null
-    kinds = [kind for kind in entry.kinds if not (absent and kind is types.NoneType)]
-    schemas = [_value_schema(kind, entry.about.inside(section)) for kind in kinds]
-    return {**said, **(schemas[0] if len(schemas) == 1 else {"anyOf": schemas})}
-
-
-def _value_schema(hint: Any, about: About) -> Schema:
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if origin in (types.UnionType, typing.Union):
-        return {"anyOf": [_value_schema(argument, about) for argument in arguments]}
-    if origin is typing.Literal:
-        return {"enum": list(arguments)}
-    if origin is tuple:
-        return {"type": "array", "items": _value_schema(arguments[0], about)}
-    if origin is dict:
-        return {"type": "object", "additionalProperties": _value_schema(arguments[1], about)}
-    if dataclasses.is_dataclass(hint):
-        return _object_schema(hint, about)
-    schema: Schema = {"type": _KINDS[hint][0]}
-    if hint in (float, int):
-        least, most = about.range
-        schema |= {key: limit for key, limit in (("minimum", least), ("maximum", most)) if limit is not None}
-    return schema
+    return _WORDS.get(kind, "of another kind")

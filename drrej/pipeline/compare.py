@@ -74,9 +74,11 @@ class Rivals:
                     f"{dump.parts[0].name}: `rejected={name}`: the column is {kind}; it must be boolean (or 0 and 1)"
                 )
 
-    def rank(self, block: Block, rows: View) -> dict[str, Floats]:
-        """Each score of a block, low values first."""
+    def rank(self, block: Block, rows: View, logits: bool = True) -> dict[str, Floats]:
+        """Each score of a block, low values first; of probabilities the energy is the same for every row."""
         ranked = usual_scores(rows) if self.usual else {}
+        if not logits:
+            ranked.pop("energy", None)
         for score in self.scores:
             values = _numbers(block, score.column)
             ranked[score.column] = -values if score.order == "high" else values

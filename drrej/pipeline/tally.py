@@ -156,13 +156,14 @@ class Evaluator:
             tally=self._tally(block, labels, scored, right),
             drift=None if scored.drift is scored.loss else scored.drift,
             losses=(scored.loss[np.flatnonzero(right)], scored.loss[np.flatnonzero(~right)]),
-            scores={
-                name: (values[right], values[~right])
-                for name, values in self.rivals.rank(block, scored.rows.calibrated).items()
-            },
+            scores={name: (values[right], values[~right]) for name, values in self._ranked(block, scored).items()},
             keyed=keyed,
             confused=self._confused(labels, scored.prediction, wrong_accepted) if self.pictures else None,
         )
+
+    def _ranked(self, block: Block, scored: ScoredRows) -> dict[str, Floats]:
+        kind = self.application.scoring.intake.kind
+        return self.rivals.rank(block, scored.rows.calibrated, logits=kind == "logits")
 
     def _tally(self, block: Block, labels: Integers, scored: ScoredRows, right: Booleans) -> Tally:
         # calibration is about the likeliest class, whatever the prediction

@@ -11,9 +11,9 @@ def render_github(report: Judged) -> str:
     if not report.gates:
         accuracy = report.get("accuracy", {}).get("value")
         text = f"coverage {figure(report['coverage']['value'])}, accuracy {figure(accuracy)}, {report['rows']} rows"
-        return _command("notice", "drrej", text)
+        return command("notice", "drrej", text)
     return "".join(
-        _command(
+        command(
             "notice" if gate.passed else "error",
             f"drrej gate {'passed' if gate.passed else 'failed'}",
             f"{gate.gate}: the value is {against(gate.value, gate.limit)}",
@@ -22,7 +22,8 @@ def render_github(report: Judged) -> str:
     )
 
 
-def _command(kind: str, title: str, message: str) -> str:
+def command(kind: str, title: str, message: str) -> str:
+    """A workflow command: `kind` is notice, warning or error."""
     return f"::{kind} title={_property(title)}::{_data(message)}\n"
 
 

@@ -40,9 +40,9 @@ def render_html(report: Report) -> str:
     plain = {table.id: table for table in tables(report)}
     plots = page_plots(report, _plot_texts(report))
     captions = _plot_captions(report)
-    return _template().render(
+    return template("page.html.jinja").render(
         report=report,
-        style=files("drrej.report").joinpath("page.css").read_text(encoding="utf-8"),
+        style=style(),
         short=_short(report),
         verdict=verdict(report),
         decision=_decision(report),
@@ -55,8 +55,14 @@ def render_html(report: Report) -> str:
     )
 
 
+def style() -> str:
+    """The style sheet of pages."""
+    return files("drrej.report").joinpath("page.css").read_text(encoding="utf-8")
+
+
 @cache
-def _template() -> Template:
+def template(name: str) -> Template:
+    """A template of a page; what it inserts is escaped."""
     import jinja2
 
     page = jinja2.Environment(
@@ -65,7 +71,7 @@ def _template() -> Template:
     page.filters |= {"percent": percent, "percents": percents, "counted": counted}
     page.filters |= {"typeset": _typeset, "thousands": "{:,}".format}
     page.globals |= {"against": against}
-    text = files("drrej.report").joinpath("page.html.jinja").read_text(encoding="utf-8")
+    text = files("drrej.report").joinpath(name).read_text(encoding="utf-8")
     return page.from_string(text)
 
 
@@ -137,9 +143,10 @@ def _plot_texts(report: Report) -> dict[str, str]:
 
 def _plot_captions(report: Report) -> dict[str, str]:
     chosen = f"The dot is this rejector{'' if report.tau is None else ', τ = ' + figure(report.tau)}"
+    shaded = "" if report.cutoff is None else " Rows in the shaded part are rejected."
     captions = {
         "curve": f"{chosen}. Upwards is better; the ideal order would accept every right row before any wrong one.",
-        "losses": "Each row's own expected loss. Rows in the shaded part are rejected.",
+        "losses": f"Each row's own expected loss.{shaded}",
     }
     if report.ece is not None:
         captions["reliability"] = (

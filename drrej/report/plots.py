@@ -1,169 +1,64 @@
-"""The report's plots, drawn with matplotlib (imported inside the functions: it is an optional extra).
-
-Every colour is one of the palette: in a page it becomes a CSS variable, so that a plot follows light, dark and print.
-"""
+"""The report's plots, drawn with matplotlib (imported inside the functions: it is an optional extra)."""
 
 from __future__ import annotations
 
-import io
-import logging
-import re
-import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from html import escape
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from drrej.documents.pictures import BaselineCurve, Bin, IdealPoint, LossHistogram, Reliability
 from drrej.documents.proportions import CurvePoint
 from drrej.documents.report import Report
-from drrej.errors import OptionError
+from drrej.report.drawing import (
+    GRID,
+    HEIGHT,
+    INK,
+    MAIN,
+    MUTED,
+    OLD,
+    RIVALS,
+    SHADE,
+    WIDTH,
+    WRONG,
+    figure_of,
+    inline,
+    percent_axes,
+    quiet,
+    saved,
+    settings,
+)
 from drrej.report.numbers import figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-INK, MUTED, GRID, SHADE = "#1b1f24", "#59626e", "#dfe3e8", "#8b95a1"
-MAIN, WRONG, OLD = "#0072b2", "#c64f00", "#7a3e9d"
-RIVALS = ("#00795a", "#b0487f", "#9a6a00", "#6b5b4b", "#3a6fd8", "#5f7f1a")
-VARIABLES = {
-    INK: "ink",
-    MUTED: "muted",
-    GRID: "grid",
-    SHADE: "shade",
-    MAIN: "main",
-    WRONG: "wrong",
-    OLD: "old",
-    **{color: f"rival{number}" for number, color in enumerate(RIVALS, 1)},
-}
-"""The palette (told apart by the colour-blind, dashes help) and the names of its CSS variables."""
-
 _DASHES = ((0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)), (0, (3, 1.5)), (0, (8, 3)), (0, (1, 3)))
-_WIDTH, _HEIGHT = 400, 310
-_SETTINGS: dict[Any, Any] = {
-    "svg.fonttype": "none",  # text stays text: it can be read, searched and takes the page's font
-    "svg.hashsalt": "drrej",  # the same report gives the same bytes
-    "text.parse_math": False,
-    "font.family": "sans-serif",
-    "font.sans-serif": ["DejaVu Sans"],
-    "font.size": 11,
-    "axes.titlesize": 11,
-    "text.color": INK,
-    "axes.labelcolor": INK,
-    "axes.edgecolor": MUTED,
-    "xtick.color": MUTED,
-    "ytick.color": MUTED,
-    "xtick.labelcolor": INK,
-    "ytick.labelcolor": INK,
-    "axes.linewidth": 0.8,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": GRID,
-    "grid.linewidth": 0.8,
-    "legend.frameon": False,
-    "legend.fontsize": 10,
-    "lines.linewidth": 1.8,
-}
-
-
-def need_matplotlib(wanted: str) -> None:
-    """Raise unless plots can be drawn."""
-    logging.getLogger("matplotlib").setLevel(logging.ERROR)
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError:
-        raise OptionError(f"{wanted}: plots need matplotlib; install it with: pip install 'drrej[plot]'") from None
 
 
 def render_curve(report: Report, kind: str) -> bytes:
     """The accuracy-coverage curve alone, as png, svg or pdf."""
-    with _settings(), _quiet():
-        return _saved(_curve(report, 620, 440), kind)
+    with settings(), quiet():
+        return saved(_curve(report, 620, 440), kind)
 
 
 def page_plots(report: Report, texts: dict[str, str]) -> dict[str, str]:
     """Every plot that this report has, as SVG to be put into a page; `texts` say what each shows."""
     assert report.pictures is not None
-    with _settings(), _quiet():
+    with settings(), quiet():
         drawn = {}
         if report.coverage_curve is not None:
-            drawn["curve"] = _curve(report, _WIDTH, _HEIGHT)
+            drawn["curve"] = _curve(report, WIDTH, HEIGHT)
         drawn["losses"] = _losses(report.cutoff, report.pictures.losses)
         if report.pictures.reliability is not None:
             drawn["reliability"] = _reliability(report.pictures.reliability)
-        return {name: _inline(_saved(plot, "svg").decode(), name, texts[name]) for name, plot in drawn.items()}
-
-
-@contextmanager
-def _settings() -> Iterator[None]:
-    import matplotlib as mpl
-
-    with mpl.rc_context():
-        mpl.rcdefaults()  # the user's own style would change what the page's colours stand for
-        for name, value in _SETTINGS.items():
-            mpl.rcParams[name] = value
-        yield
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """A sign that the font lacks is no reason for a warning: browsers have other fonts."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*[Gg]lyph.*")
-        yield
-
-
-def _saved(plot: Figure, kind: str) -> bytes:
-    metadata = {
-        "png": {"Software": None},
-        "svg": {"Date": None, "Creator": None, "Format": None, "Type": None},
-        "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
-    }[kind]
-    stream = io.BytesIO()
-    plot.savefig(stream, format=kind, metadata=metadata, dpi=160, transparent=kind == "svg")
-    return stream.getvalue()
-
-
-def _inline(svg: str, name: str, text: str) -> str:
-    """An SVG for a page: no prolog, ids of its own, palette colours as CSS variables."""
-    svg = svg[svg.index("<svg") :]
-    svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg, flags=re.DOTALL)
-    svg = re.sub(r'\bid="', f'id="{name}-', svg)
-    svg = re.sub(r'(url\(#|href="#)', rf"\g<1>{name}-", svg)
-    for color, variable in VARIABLES.items():
-        svg = svg.replace(color, f"var(--{variable})")
-    opening = svg[: svg.index(">") + 1]
-    box = re.search(r'viewBox="[^"]*"', opening)
-    assert box is not None
-    start = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" {box[0]} role="img" '
-        f'aria-label="{escape(text)}">'
-    )
-    return start + re.sub(r"\s*\n\s*", "\n", svg[len(opening) :]).strip()
-
-
-def _figure(width: float, height: float) -> Figure:
-    from matplotlib.figure import Figure
-
-    return Figure(figsize=(width / 72, height / 72), layout="constrained")
-
-
-def _percent_axes(axes: Axes, which: str) -> None:
-    from matplotlib.ticker import FuncFormatter, MaxNLocator
-
-    for axis in (axes.xaxis if letter == "x" else axes.yaxis for letter in which):
-        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.6g} %"))
-        axis.set_major_locator(MaxNLocator(6 if axis is axes.yaxis else 5, steps=[1, 2, 2.5, 5, 10]))
+        return {name: inline(saved(plot, "svg").decode(), name, texts[name]) for name, plot in drawn.items()}
 
 
 # Accuracy against coverage
 
 
 def _curve(report: Report, width: float, height: float) -> Figure:
-    plot = _figure(width, height)
+    plot = figure_of(width, height)
     axes = plot.subplots()
     assert report.coverage_curve is not None
     assert report.base_accuracy is not None
@@ -178,7 +73,7 @@ def _curve(report: Report, width: float, height: float) -> Figure:
     room = max(1.0 - lowest, 1e-3)
     axes.set(xlim=(0, 1), ylim=(max(lowest - 0.25 * room, 0.0), 1 + 0.04 * room))
     axes.set(xlabel="coverage: share of the rows that are accepted", ylabel="accuracy of the accepted rows")
-    _percent_axes(axes, "xy")
+    percent_axes(axes, "xy")
     handles, labels = axes.get_legend_handles_labels()
     handles, labels = handles[-2:] + handles[:-2], labels[-2:] + labels[:-2]
     plot.legend(handles, labels, loc="outside lower center", ncols=3, columnspacing=1.2, handlelength=2.2)
@@ -240,7 +135,7 @@ def _power(value: float) -> str:
 def _losses(cutoff: float | None, histogram: LossHistogram) -> Figure:
     from matplotlib.ticker import FuncFormatter
 
-    plot = _figure(_WIDTH, _HEIGHT)
+    plot = figure_of(WIDTH, HEIGHT)
     kinds = {
         ("right predictions", MAIN): histogram.right,
         ("wrong predictions", WRONG): histogram.wrong,
@@ -271,7 +166,7 @@ def _losses(cutoff: float | None, histogram: LossHistogram) -> Figure:
 
 
 def _reliability(bins: Reliability) -> Figure:
-    plot = _figure(_WIDTH, _HEIGHT)
+    plot = figure_of(WIDTH, HEIGHT)
     upper, lower = plot.subplots(2, sharex=True, gridspec_kw={"height_ratios": [3.2, 1]})
     upper.plot([0, 1], [0, 1], color=MUTED, lw=1.2, ls=(0, (4, 3)), label="perfectly calibrated")
     for rows, color, shape, label, filled in (
@@ -283,8 +178,8 @@ def _reliability(bins: Reliability) -> Figure:
         _shares(lower, rows, color, filled)
     upper.set(xlim=(0, 1), ylim=(0, 1.02), ylabel="accuracy")
     lower.set(xlabel="confidence: the largest probability", ylabel="rows")
-    _percent_axes(upper, "xy")
-    _percent_axes(lower, "xy")
+    percent_axes(upper, "xy")
+    percent_axes(lower, "xy")
     lower.yaxis.get_major_locator().set_params(nbins=2)
     plot.legend(loc="outside lower center", ncols=2, columnspacing=1.2)
     return plot

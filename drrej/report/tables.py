@@ -30,7 +30,7 @@ class Table:
 
 def tables(report: Judged) -> list[Table]:
     """Every table that this report has."""
-    return [table for table in _tables(report) if table is not None]
+    return [table for table in table_list(report) if table is not None]
 
 
 @singledispatch
@@ -40,7 +40,8 @@ def heading(report: Judged) -> str:
 
 
 @singledispatch
-def _tables(report: Judged) -> list[Table | None]:
+def table_list(report: Judged) -> list[Table | None]:
+    """The tables of a report of a kind, None for those that it lacks; see `tables`."""
     raise TypeError(type(report))
 
 
@@ -68,7 +69,7 @@ def _(report: Report) -> str:
     return f"{report.rows} rows, {report.classes} classes; {_decision(report)}{tau}"
 
 
-@_tables.register
+@table_list.register
 def _(report: Report) -> list[Table | None]:
     return [
         _proportions(report),
@@ -232,7 +233,7 @@ def _(report: RegressionReport) -> str:
     return f"{report.rows} rows, regression; {_decision(report)}"
 
 
-@_tables.register
+@table_list.register
 def _(report: RegressionReport) -> list[Table | None]:
     coverage = report.coverage
     said = f"coverage  {figure(coverage.value)}  ({interval(coverage)}), {coverage.accepted} accepted"

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from drrej.data.part import Part
-from drrej.data.readers.base import Contents, Reader, Request
+from drrej.data.readers.base import Contents, ListColumn, Reader, Request
 from drrej.data.readers.memory import MemoryReader
 from drrej.data.readers.parquet import ParquetReader
 
-__all__ = ["ENDINGS", "READERS", "Contents", "Reader", "Request", "read_table", "reader_of"]
+__all__ = ["ENDINGS", "READERS", "Contents", "ListColumn", "Reader", "Request", "read_table", "reader_of"]
 
 READERS: tuple[Reader, ...] = (ParquetReader(), MemoryReader())
 """The first is for files whose name says nothing."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
@@ -29,11 +29,19 @@ class Contents:
     identity: Identity | None
 
 
+class ListColumn(NamedTuple):
+    """A column of scores in which every list is expected to have so many values."""
+
+    column: str
+    classes: int
+
+
 @dataclass(frozen=True)
 class Request:
     """Some columns of one row group of a file, in batches of at most so many rows.
 
     `opened` names the opening of the dump, so that a reader may keep what it has found out about a file meanwhile.
+    `scores` is the list column that nearly all of the time goes into; a reader that knows a short cut may take it.
     """
 
     part: Part
@@ -41,6 +49,7 @@ class Request:
     group: int
     columns: Sequence[str]
     rows: int
+    scores: ListColumn | None = None
 
 
 class Reader(Protocol):

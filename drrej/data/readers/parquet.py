@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 from drrej.data.identity import check_unchanged, identity_of
 from drrej.data.part import Identity, Part, one_line
 from drrej.data.readers.base import READ_ERRORS, Contents, Request, reading, unreadable
+from drrej.data.readers.lists import Opened, arrow_batches, footer_of, list_batches
 from drrej.errors import DumpError
 
 _ALL_BUFFERS = 4 << 20
@@ -44,12 +45,13 @@ class ParquetReader:
             file, _ = _open(part, request.opened, len(request.columns))
             with file:
                 stored = set(file.schema_arrow.names)
-                yield from file.iter_batches(
-                    batch_size=request.rows,
-                    row_groups=[request.group],
-                    columns=[name for name in request.columns if name in stored],
-                    use_threads=False,
-                )
+                request = replace(request, columns=tuple(name for name in request.columns if name in stored))
+                if request.scores is None or part.uri is not None:
+                    yield from arrow_batches(file, request)
+                    return
+                with open(part.path, "rb") as stream:
+                    footer = footer_of(stream.fileno(), file.metadata)
+                    yield from list_batches(Opened(file, stream.fileno(), footer), request)
 
 
 def _open(part: Part, opened: str, columns: int = 1) -> tuple[pq.ParquetFile, Identity]:

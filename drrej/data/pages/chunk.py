@@ -1,0 +1,193 @@
+"""The values of a float column, straight from the pages of its column chunk."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import zlib
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from drrej.data.pages.footer import Footer, Layout
+from drrej.data.pages.headers import BYTE_STREAM_SPLIT, DICTIONARY, Page, scan
+from drrej.data.pages.runs import indices
+from drrej.data.pages.storage import Bytes, fresh, inflate, read_into
+from drrej.data.pages.thrift import UnfitError
+
+AnyFloats = NDArray[np.floating[Any]]
+
+
+class NeedsArrowError(Exception):
+    """Arrow must read this column of the row group from `row` on; the rows handed out before it are right."""
+
+    def __init__(self, row: int, reason: str) -> None:
+        super().__init__(f"row {row}: {reason}")
+        self.row = row
+        self.reason = reason
+
+
+def open_footer(file: int, metadata: pq.FileMetaData) -> Footer:
+    """The footer of a local file, by its descriptor and Arrow's reading of it; good for all its row groups.
+
+    Raises `NeedsArrowError` where no column of the file can be read here, or it would not pay.
+    """
+    with _left_to_arrow():
+        return Footer.read(file, metadata)
+
+
+def open_chunk(file: int, footer: Footer, row_group: int, leaf: int, classes: int) -> Chunk:
+    """The chunk of the column `leaf` (a number among the leaves of the schema), a list of floats, in a row group.
+
+    All page headers are read; where they, the type, or the numbers of rows and values do not fit `classes` floats in
+    each row, `NeedsArrowError` is raised.
+    """
+    with _left_to_arrow():
+        layout = Layout.of(footer, row_group, leaf, classes)
+        pages = scan(file, layout)
+    dictionary = pages.pop(0) if pages[0].dictionary else None
+    firsts = itertools.accumulate((page.values for page in pages), initial=0)
+    return Chunk(file, layout, tuple(pages), tuple(firsts), dictionary)
+
+
+@contextlib.contextmanager
+def _left_to_arrow() -> Iterator[None]:
+    try:
+        yield
+    except (UnfitError, IndexError) as error:  # bytes are taken one by one; an IndexError says that they end early
+        raise NeedsArrowError(0, str(error)) from None
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """A column chunk of lists of K values, whose page headers were read and fit.
+
+    Several threads may read it at the same time.
+    """
+
+    file: int
+    """Its descriptor, which must stay open."""
+    layout: Layout
+    pages: tuple[Page, ...]
+    firsts: tuple[int, ...]
+    """The number of the first value of each page, and of all values."""
+    dictionary_page: Page | None
+
+    def split(self, parts: int) -> list[tuple[int, int]]:
+        """At most `parts` ranges of rows, cut where pages begin: several threads may read one each."""
+        starts = -(-np.array(self.firsts) // self.layout.classes)
+        wanted = np.arange(1, parts) * self.layout.rows // parts
+        edges = sorted({0, self.layout.rows, *starts[np.searchsorted(starts, wanted)].tolist()})
+        return list(itertools.pairwise(edges))
+
+    def blocks(self, rows: int, start: int = 0, stop: int | None = None) -> Iterator[AnyFloats]:
+        """The rows from `start` to `stop`, in order, as arrays of `rows` x classes; the last may have fewer rows.
+
+        An array stays as it is, but may share its memory with others: do not write into it. `NeedsArrowError` is raised
+        at a page that does not fit.
+        """
+        classes, row = self.layout.classes, start
+        stop = self.layout.rows if stop is None else stop
+        try:
+            spans = self._spans(start, stop)
+            span = np.empty(0, self.layout.dtype)
+            for row in range(start, stop, rows):
+                pieces, missing = [], min(rows, stop - row) * classes
+                while missing:
+                    span = span if span.size else next(spans)
+                    pieces.append(span[:missing])
+                    span = span[missing:]
+                    missing -= pieces[-1].size
+                if not span.size:  # whether the last row ends here is for the next page to say
+                    span = next(spans, span)
+                yield self._joined(pieces).reshape(-1, classes)
+        except UnfitError as error:
+            raise NeedsArrowError(row, str(error)) from None
+
+    def _joined(self, pieces: list[AnyFloats]) -> AnyFloats:
+        """The pieces in one array: a single one as it is, unless unaligned, for which arithmetic is slow."""
+        if len(pieces) == 1 and pieces[0].flags.aligned:
+            return pieces[0]
+        memory = fresh(sum(piece.nbytes for piece in pieces)).view(self.layout.dtype)
+        return np.concatenate(pieces, out=memory)
+
+    def _spans(self, start: int, stop: int) -> Iterator[AnyFloats]:
+        """The values of the rows, page by page, up to the page that shows where the last row ends."""
+        self._dictionary  # noqa: B018 - Arrow reads it, and may refuse it, even if no page needs it
+        first, last = start * self.layout.classes, stop * self.layout.classes
+        number = bisect_right(self.firsts, first) - 1
+        while number < len(self.pages) and self.firsts[number] <= last:
+            begin = self.firsts[number]
+            yield self._values(number)[max(0, first - begin) : last - begin]
+            number += 1
+
+    def _values(self, number: int) -> AnyFloats:
+        """The values of a page whose levels say what they must."""
+        page, first = self.pages[number], self.firsts[number]
+        stored, body = self._bytes(page)
+        try:
+            for levels, length in zip(self.layout.levels, page.level_bytes or (None, None), strict=True):
+                if length is None:
+                    text, body = _counted(body)
+                else:
+                    text, stored = stored[:length], stored[length:]
+                levels.check(text.tobytes(), page.values, first % levels.period)
+            return self._decode(page, body)
+        except IndexError:  # bytes are taken one by one, and there were too few
+            raise UnfitError("data too short") from None
+
+    def _bytes(self, page: Page) -> tuple[Bytes, Bytes]:
+        """A page as it is stored, and its uncompressed bytes (of a v2 page: of its values alone)."""
+        # Uncompressed values may become a block. They end where the page ends, so that is where they are aligned.
+        memory = fresh(page.stored + 7)[-page.stored % 8 :][: page.stored]
+        read_into(memory, self.file, page.offset)
+        if page.crc is not None and zlib.crc32(memory.data) != page.crc & 0xFFFFFFFF:
+            raise UnfitError("checksum")
+        levels = sum(page.level_bytes or ())
+        if self.layout.codec is not None and page.compressed:
+            return memory, inflate(memory[levels:], page.size - levels, self.layout.codec)
+        if page.size != page.stored:
+            raise UnfitError("uncompressed size")
+        return memory, memory[levels:]
+
+    def _decode(self, page: Page, body: Bytes) -> AnyFloats:
+        dtype = self.layout.dtype
+        if page.encoding in DICTIONARY:
+            places = indices(body.tobytes(), page.values)
+            if places.max() >= self._dictionary.size:
+                raise UnfitError("index beyond the dictionary")
+            memory = fresh(places.size * dtype.itemsize).view(dtype)
+            return self._dictionary.take(places, out=memory, mode="clip")  # none is clipped, as the check said
+        if body.size != page.values * dtype.itemsize:
+            raise UnfitError("size of the values")
+        if page.encoding == BYTE_STREAM_SPLIT:
+            body = _interleaved(body.reshape(dtype.itemsize, -1))
+        return body.view(dtype)
+
+    @cached_property
+    def _dictionary(self) -> AnyFloats:
+        if self.dictionary_page is None:
+            return np.empty(0, self.layout.dtype)
+        return self._decode(self.dictionary_page, self._bytes(self.dictionary_page)[1])
+
+
+def _counted(body: Bytes) -> tuple[Bytes, Bytes]:
+    """The section that begins `body` with its length, and what follows it."""
+    end = 4 + int.from_bytes(body[:4].tobytes(), "little")
+    if body.size < end:
+        raise UnfitError("length of the levels")
+    return body[4:end], body[end:]
+
+
+def _interleaved(parts: Bytes) -> Bytes:
+    """The first byte of each part, then the second of each, ... (stream by stream: `parts.T.ravel()` is 4 x slower)."""
+    memory = fresh(parts.size)
+    for number, part in enumerate(parts):
+        memory[number :: len(parts)] = part
+    return memory

@@ -1,0 +1,175 @@
+"""The report of a monitor, from its state alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from drrej._version import __version__
+from drrej.core.monitor.rate import Tally, confidence_sequence
+from drrej.core.monitor.restarts import start_share
+from drrej.core.monitor.where import moves
+from drrej.documents.gates import Gate
+from drrej.documents.monitor import Counts, MonitorName, MonitorState, Parts
+from drrej.documents.monitor_report import (
+    Band,
+    History,
+    LimitWatch,
+    MonitorReport,
+    MovedPart,
+    TrackedCoverage,
+    TrackedRisk,
+    Watch,
+)
+
+MOST_MOVES = 12
+_LN_10 = math.log(10.0)
+
+
+def monitor_report(state: MonitorState, gates: Sequence[Gate] = (), history: bool = False) -> MonitorReport:
+    """What a state says; `history` adds the confidence sequences after each night, for pictures."""
+    settings, accepted, errors = state.settings, state.accepted, state.errors
+    moved, looked_at = _moved(state)
+    report = MonitorReport(
+        drrej_version=__version__,
+        state="alarm" if state.alarms else "ok",
+        settings=settings,
+        night=state.nights[-1],
+        nights=state.looks,
+        rows=accepted.rows,
+        risk=TrackedRisk(
+            **_tracked(errors, settings.alpha),
+            errors=errors.events,
+            labels=errors.rows,
+            watch=_limit_watch(state, "risk", settings.max_risk),
+        ),
+        coverage=TrackedCoverage(
+            **_tracked(accepted, settings.alpha),
+            accepted=accepted.events,
+            watch=_limit_watch(state, "coverage", settings.min_coverage),
+        ),
+        drift=Watch(**_evidence(state, "drift")) if settings.drift else None,
+        moved=moved,
+        looked_at=looked_at,
+        alarms=tuple(alarm.monitor for alarm in state.alarms),
+        recent=state.nights,
+        folded=state.folded,
+        resets=state.resets,
+        history=_history(state) if history else None,
+        gates=(),
+    )
+    return replace(report, gates=tuple(gate.judge(report) for gate in gates))
+
+
+def _tracked(tally: Tally, delta: float) -> dict[str, Any]:
+    lower, upper = confidence_sequence(tally, delta)
+    return {"value": tally.rate, "lower": lower, "upper": upper}
+
+
+def _limit_watch(state: MonitorState, name: MonitorName, limit: float | None) -> LimitWatch | None:
+    return None if limit is None else LimitWatch(limit=limit, **_evidence(state, name))
+
+
+def _evidence(state: MonitorState, name: MonitorName) -> dict[str, Any]:
+    """What a monitor that is watched says."""
+    alarm = next((alarm for alarm in state.alarms if alarm.monitor == name), None)
+    return {
+        "log10_e_value": state.log_e_values[name] / _LN_10,
+        "alarm_at": state.settings.bar / _LN_10,
+        "state": "ok" if alarm is None else "alarm",
+        "alarm": None if alarm is None else alarm.night,
+        "promise": _promise(state, name),
+    }
+
+
+def _promise(state: MonitorState, name: MonitorName) -> str:
+    settings = state.settings
+    null = {
+        "risk": f"no night's risk is above {settings.max_risk}",
+        "coverage": f"no night's coverage is below {settings.min_coverage}",
+        "drift": "all rows, the fit's too, come from one distribution",
+    }[name]
+    if name == "drift" and state.drift is not None and not state.drift.fit_rows:
+        null = "the rows of all nights come from one distribution"
+    return f"it alarms with chance at most {settings.level:.3g}, ever, if {null}"
+
+
+def _history(state: MonitorState) -> History:
+    risk, coverage = [], []
+    errors, accepted = Tally(), Tally()
+    spans: list[Counts] = [*state.folded, *state.nights]
+    for span in spans:
+        errors += Tally(span.errors, span.labels)
+        accepted += Tally(span.accepted, span.rows)
+        risk.append(Band(**_tracked(errors, state.settings.alpha)))
+        coverage.append(Band(**_tracked(accepted, state.settings.alpha)))
+    return History(risk=tuple(risk), coverage=tuple(coverage))
+
+
+# What moved
+
+
+_Compared = tuple[str, Sequence[str], list[Tally], list[Tally]]
+"""What is compared, the names of its parts, and the shares of the last night and of those before."""
+
+
+def _moved(state: MonitorState) -> tuple[tuple[MovedPart, ...], int]:
+    """The parts that surely differ between the last night and those before it, largest first; and how many there are.
+
+    The tables of look t share alpha · `start_share(t)`, so that all tables of all nights hold together.
+    """
+    if state.looks < 2:
+        return (), 0
+    tables = [*_coverage(state), *_losses(state)]
+    for what, parts in (("prediction", state.by_prediction), (state.settings.by or "group", state.by_group)):
+        tables += [] if parts is None else _tables(what, parts)
+    delta = state.settings.alpha * start_share(state.looks - 1) / len(tables)
+    found = [
+        MovedPart(
+            what=what,
+            part=names[move.part],
+            new=move.new,
+            old=move.old,
+            lower=move.interval[0],
+            upper=move.interval[1],
+            at_least=move.at_least,
+        )
+        for what, names, new, old in tables
+        for move in moves(new, old, delta)
+        if move.at_least
+    ]
+    found.sort(key=lambda part: -abs(part.at_least))
+    return tuple(found[:MOST_MOVES]), sum(len(names) for _, names, _, _ in tables)
+
+
+def _coverage(state: MonitorState) -> list[_Compared]:
+    last, all_nights = state.nights[-1], state.accepted
+    old = Tally(all_nights.events - last.accepted, all_nights.rows - last.rows)
+    return [("coverage", ["all rows"], [Tally(last.accepted, last.rows)], [old])]
+
+
+def _losses(state: MonitorState) -> list[_Compared]:
+    """The share of the rows in each bin of the losses; the rows of the fit are among those before."""
+    if state.drift is None:
+        return []
+    new, pool, edges = state.drift.new, state.drift.losses.pool, state.drift.edges
+    ends = [f"{edge:.4g}" for edge in edges]
+    names = [" to ".join(filter(None, pair)) for pair in zip(["", *ends], [*ends, ""], strict=True)]
+    if ends:
+        names[0], names[-1] = f"below {ends[0]}", f"{ends[-1]} or more"
+    rows, before = sum(new), sum(pool) - sum(new)
+    old = [Tally(all_rows - n, before) for n, all_rows in zip(new, pool, strict=True)]
+    return [("share of rows by loss", names, [Tally(n, rows) for n in new], old)]
+
+
+def _tables(what: str, parts: Parts) -> list[_Compared]:
+    """The share of each part among all rows, and its coverage: of the last night, and of those before."""
+    columns = (parts.new_rows, parts.new_accepted), (parts.old_rows, parts.old_accepted)
+    shares = [[Tally(n, sum(rows)) for n in rows] for rows, _ in columns]
+    coverages = [[Tally(a, n) for n, a in zip(rows, accepted, strict=True)] for rows, accepted in columns]
+    return [
+        (f"share of rows by {what}", parts.names, shares[0], shares[1]),
+        (f"coverage by {what}", parts.names, coverages[0], coverages[1]),
+    ]

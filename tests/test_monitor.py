@@ -1,0 +1,802 @@
+"""Nights in a row through the real command and the library: what counts, what is refused, what stays whole."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import mpmath
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from conftest import environment, load_json, make_model, make_rejector, source, write_dump, write_mask
+from running import drrej, fail, run_drrej, succeed
+
+from drrej.core.monitor.bins import bin_counts
+from drrej.core.monitor.drift import LossDrift
+from drrej.core.monitor.rate import LOG_ODDS, LOG_WEIGHTS
+from drrej.core.monitor.restarts import start_share, unspent
+from drrej.core.sketch import Sketch
+from drrej.data import dump as dump_module
+from drrej.documents import monitor as documents
+from drrej.documents.gates import Gate
+from drrej.documents.metrics import catalogue
+from drrej.documents.monitor import KEPT_NIGHTS, MonitorState, Night, Settings
+from drrej.documents.monitor_report import MonitorReport
+from drrej.documents.rejector import Rejector
+from drrej.errors import MonitorError, OptionError
+from drrej.outputs.states import StateFile
+from drrej.pipeline import monitor as step
+from drrej.pipeline.monitor import MonitorOptions, monitor
+from drrej.pipeline.nights import NightCounts
+
+CLASSES = 4
+RISK = 0.35
+"""Above the risk of the generated model on the rows that the rejector accepts."""
+
+
+def night_rows(seed: int, rows: int = 300, harder: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of a night; `harder` below 1 makes the model less sure, and as wrong as it says."""
+    logits, _ = make_model(rows, CLASSES, seed)
+    logits = (logits * harder).astype(np.float32)
+    scaled = logits.astype(np.float64) / 2.0
+    p = np.exp(scaled - scaled.max(axis=1, keepdims=True))
+    p /= p.sum(axis=1, keepdims=True)
+    draws = np.random.default_rng(seed + 10**6).random((rows, 1))
+    return logits, (p.cumsum(axis=1) < draws).sum(axis=1).clip(max=CLASSES - 1)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A rejector, another one, and twelve nights with labels."""
+    folder = tmp_path_factory.mktemp("world")
+    logits, labels = night_rows(1, 4000)
+    val = write_dump(folder / "val.parquet", logits, labels)
+    (folder / "r.json").write_text(make_rejector(source(val)).to_json())
+    (folder / "other.json").write_text(make_rejector(source(val), ("coverage", 0.7)).to_json())
+    for number in range(12):
+        write_dump(folder / f"n{number}.parquet", *night_rows(100 + number))
+    return folder
+
+
+def rejector_of(world: Path) -> Rejector:
+    return Rejector.from_json((world / "r.json").read_text())
+
+
+def run_nights(world: Path, count: int, **options: Any) -> tuple[MonitorState, MonitorReport]:
+    state = None
+    for number in range(count):
+        wanted = MonitorOptions(max_risk=RISK, min_coverage=0.7, **options)
+        state, report = monitor(source(world / f"n{number}.parquet"), rejector_of(world), state, wanted)
+        assert MonitorState.from_json(state.to_json()) == state
+    assert state is not None
+    return state, report
+
+
+# What counts
+
+
+def test_counts_are_those_of_the_mask(world: Path, tmp_path: Path) -> None:
+    state, report = run_nights(world, 3)
+    rejector = rejector_of(world)
+    for number, night in enumerate(state.nights):
+        path = world / f"n{number}.parquet"
+        mask, labels = write_mask(source(path), rejector, tmp_path / "mask.parquet"), night_rows(100 + number)[1]
+        accepted = ~mask["rejected"]
+        wrong = accepted & (mask["prediction"] != labels)
+        assert (night.name, night.rows, night.labels) == (f"n{number}", 300, night.accepted)
+        assert (night.accepted, night.errors) == (accepted.sum(), wrong.sum())
+    assert state.drift is not None
+    assert state.drift.new == bin_counts(mask["loss"], state.drift.edges)
+    parts = state.by_prediction
+    assert parts is not None
+    assert list(parts.new_rows) == np.bincount(mask["prediction"], minlength=CLASSES).tolist()
+    assert list(parts.new_accepted) == np.bincount(mask["prediction"][accepted], minlength=CLASSES).tolist()
+    assert sum(parts.old_rows) == 600
+    assert (report.coverage.value, report.rows) == (state.accepted.events / 900, 900)
+
+
+def exact_rate_e_value(counts: list[tuple[int, int]], limit: float) -> float:
+    """Both e-values of a rate and their mean, with all starts written out, in 40 digits."""
+    with mpmath.workdps(40):
+        weights = [mpmath.e ** mpmath.mpf(w) for w in LOG_WEIGHTS]
+        odds = [mpmath.e ** mpmath.mpf(o) for o in LOG_ODDS]
+
+        def product(nights: list[tuple[int, int]]) -> Any:
+            events, rows = sum(e for e, _ in nights), sum(n for _, n in nights)
+            return [theta**events / (1 + mpmath.mpf(limit) * (theta - 1)) ** rows for theta in odds]
+
+        def mixed(nights: list[tuple[int, int]]) -> Any:
+            return sum(w * m for w, m in zip(weights, product(nights), strict=True))
+
+        looks = [night for night in counts if night[1]]
+        restarts = sum(start_share(j + 1) * mixed(looks[j:]) for j in range(len(looks)))
+        return float(mpmath.log((mixed(looks) + restarts + unspent(len(looks))) / 2))
+
+
+def test_e_values_by_another_route(world: Path, tmp_path: Path) -> None:
+    state, _ = run_nights(world, 5)
+    values = state.log_e_values
+    risk = exact_rate_e_value([(night.errors, night.labels) for night in state.nights], RISK)
+    rejected = exact_rate_e_value([(night.rows - night.accepted, night.rows) for night in state.nights], 1 - 0.7)
+    assert values["risk"] == pytest.approx(risk, abs=1e-9)
+    assert values["coverage"] == pytest.approx(rejected, abs=1e-9)
+    drift = LossDrift.start(np.subtract(state.drift.losses.pool, counted_bins(state, world, tmp_path)).tolist())
+    assert drift.first_rows == 4000
+    for number in range(5):
+        drift = drift.update(bins_of_night(state, world, tmp_path, number))
+    both = np.logaddexp(drift.log_e_value, drift.restarts_log_e_value) - math.log(2)
+    assert values["drift"] == pytest.approx(both, abs=1e-12)
+    assert state.nights[-1].log_e == values
+
+
+def bins_of_night(state: MonitorState, world: Path, tmp_path: Path, number: int) -> tuple[int, ...]:
+    mask = write_mask(source(world / f"n{number}.parquet"), rejector_of(world), tmp_path / "mask.parquet")
+    assert state.drift is not None
+    return bin_counts(mask["loss"], state.drift.edges)
+
+
+def counted_bins(state: MonitorState, world: Path, tmp_path: Path) -> np.ndarray:
+    return np.sum([bins_of_night(state, world, tmp_path, number) for number in range(5)], axis=0)
+
+
+def test_the_state_does_not_depend_on_blocks_threads_files_or_the_order_of_rows(
+    world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logits, labels = night_rows(7, 2000)
+    group = np.array(["a", "b", "c"])[np.arange(2000) % 3]
+    order = np.random.default_rng(0).permutation(2000)
+
+    def state(folder: str, jobs: int, pieces: int, rows: np.ndarray, row_group: int) -> str:
+        (tmp_path / folder).mkdir()
+        for piece, part in enumerate(np.array_split(rows, pieces)):
+            path = tmp_path / folder / f"{piece}.parquet"
+            write_dump(path, logits[part], labels[part], row_group=row_group, extra={"group": pa.array(group[part])})
+        wanted = MonitorOptions(max_risk=RISK, by="group", night="x")
+        return monitor(source(tmp_path / folder, jobs=jobs), rejector_of(world), None, wanted)[0].to_json()
+
+    one = state("one", 1, 1, np.arange(2000), 2000)
+    assert state("threads", 4, 3, order, 170) == one
+    monkeypatch.setattr(dump_module, "MAX_BLOCK_ROWS", 37)
+    assert state("blocks", 2, 2, order, 900) == one
+
+
+def test_the_order_of_nights_does_not_change_the_totals(world: Path) -> None:
+    forward, _ = run_nights(world, 4)
+    backward = None
+    for number in reversed(range(4)):
+        wanted = MonitorOptions(max_risk=RISK, min_coverage=0.7)
+        backward, _ = monitor(source(world / f"n{number}.parquet"), rejector_of(world), backward, wanted)
+    assert backward is not None
+    assert (backward.errors, backward.accepted) == (forward.errors, forward.accepted)
+    for ours, theirs in ((forward.risk, backward.risk), (forward.coverage, backward.coverage)):
+        assert ours is not None
+        assert theirs is not None
+        assert ours.log_e_value == theirs.log_e_value
+    assert forward.drift.losses.pool == backward.drift.losses.pool
+    assert [night.name for night in backward.nights] == ["n3", "n2", "n1", "n0"]
+
+
+def test_drift_of_a_learned_loss_is_looked_for_by_its_plain_base(world: Path, tmp_path: Path) -> None:
+    import drrej as package
+
+    val = source(world / "val.parquet")
+    rejector = make_rejector(val, ratio=package.RatioOptions(loss="learned"))
+    assert rejector.ratio is not None
+    assert rejector.ratio.drift_quantiles is not None
+    state, _ = monitor(source(world / "n0.parquet"), rejector)
+    plain = make_rejector(val, ratio=package.RatioOptions(loss=rejector.ratio.loss.drift_loss.name))
+    mask = write_mask(source(world / "n0.parquet"), plain, tmp_path / "m.parquet")
+    assert state.drift.new == bin_counts(mask["loss"], state.drift.edges)
+    assert set(state.drift.edges) <= set(rejector.ratio.drift_quantiles)
+
+
+def test_tied_losses_make_the_first_night_the_first_batch(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+
+    def dump(name: str) -> str:
+        return write_dump(
+            tmp_path / name, 3 * np.eye(3, dtype=np.float32)[rng.integers(0, 3, 400)], rng.integers(0, 3, 400)
+        )
+
+    rejector = make_rejector(source(dump("val.parquet")), ("coverage", 1.0))
+    state, report = monitor(source(dump("a.parquet")), rejector)
+    assert (state.drift.fit_rows, state.drift.losses.first_rows) == (0, 400)
+    assert "the rows of all nights" in report.drift.promise
+    monitor(source(dump("b.parquet")), rejector, state)
+
+
+# The same rows twice
+
+
+def test_a_night_counts_once(world: Path, tmp_path: Path) -> None:
+    night = ("monitor", "s.json", world / "n0.parquet", "-r", world / "r.json")
+    succeed(*night, "--max-risk", RISK, cwd=tmp_path)
+    before = (tmp_path / "s.json").read_bytes()
+    assert "counted already, as the night 'n0'" in fail(*night, cwd=tmp_path)
+    assert "counted already" in fail(*night, "--night", "another", cwd=tmp_path)
+    table = pq.ParquetFile(world / "n0.parquet").read()
+    (tmp_path / "again").mkdir()
+    turned = table.take(pa.array(np.arange(300)[::-1]))
+    for part in range(2):
+        pq.write_table(turned.slice(150 * part, 150), tmp_path / "again" / f"{part}.parquet")
+    assert "counted already" in fail("monitor", "s.json", "again", "-r", world / "r.json", cwd=tmp_path)
+    pq.write_table(table.slice(0, 0), tmp_path / "empty.parquet")
+    assert "zero rows" in fail("monitor", "s.json", "empty.parquet", "-r", world / "r.json", cwd=tmp_path)
+    assert (tmp_path / "s.json").read_bytes() == before
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["again", "empty.parquet", "s.json"]
+
+
+def test_a_directory_that_grows_is_noticed(world: Path, tmp_path: Path) -> None:
+    days = tmp_path / "days"
+    days.mkdir()
+    shutil.copy(world / "n0.parquet", days)
+    night = ("monitor", tmp_path / "s.json", days, "-r", world / "r.json")
+    succeed(*night)
+    shutil.copy(world / "n1.parquet", days)
+    message = fail(*night)
+    assert "'night 2' holds about 100% of the rows of the night before, 'days'" in message
+    assert "give the files of this night alone" in message
+
+
+def test_nights_have_names_of_their_own(world: Path, tmp_path: Path) -> None:
+    state = tmp_path / "s.json"
+    for number, (name, path) in enumerate({"n0": "n0.parquet", "night 2": "n1.parquet n2.parquet"}.items()):
+        succeed("monitor", state, *(world / part for part in path.split()), "-r", world / "r.json")
+        assert load_json(state)["nights"][number]["name"] == name
+    succeed("monitor", state, world / "n3.parquet", "-r", world / "r.json", "--night", "2026-03-01")
+    succeed("monitor", state, "-", "-r", world / "r.json", stdin=(world / "n4.parquet").read_bytes())
+    assert [night["name"] for night in load_json(state)["nights"]] == ["n0", "night 2", "2026-03-01", "night 4"]
+    assert "already" in fail("monitor", state, world / "n5.parquet", "-r", world / "r.json", "--night", "n0")
+    assert "one line" in fail("monitor", state, world / "n5.parquet", "-r", world / "r.json", "--night", "a\nb")
+
+
+# Settings, rejectors, resets
+
+
+def test_another_rejector_is_refused(world: Path, tmp_path: Path) -> None:
+    state = tmp_path / "s.json"
+    succeed("monitor", state, world / "n0.parquet", "-r", world / "r.json")
+    assert "another rejector" in fail("monitor", state, world / "n1.parquet", "-r", world / "other.json")
+    told = ("monitor", state, world / "n1.parquet", "-r", world / "other.json", "--reset", "a new threshold")
+    succeed(*told, "--min-coverage", "0.5")
+    tree = load_json(state)
+    assert [(reset["why"], reset["nights"], reset["last"]) for reset in tree["resets"]] == [
+        ("a new threshold", 1, "n0")
+    ]
+    assert (tree["settings"]["min_coverage"], len(tree["nights"]), len(tree["seen"])) == (0.5, 1, 2)
+    assert "counted already" in fail("monitor", state, world / "n0.parquet", "-r", world / "other.json")
+
+
+def test_a_newer_version_that_wrote_the_same_rejector_is_no_other_rejector(world: Path) -> None:
+    import dataclasses
+
+    state, _ = run_nights(world, 1)
+    newer = dataclasses.replace(rejector_of(world), drrej_version="99.0")
+    monitor(source(world / "n1.parquet"), newer, state)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--max-risk", "0.2"], "--max-risk 0.2: the monitor was started with 0.35 there"),
+        (["--min-coverage", "0.2"], "--min-coverage 0.2: the monitor was started with nothing there"),
+        (["--no-drift"], "--no-drift: the monitor was started with True there"),
+        (["--confidence", "0.9"], "--confidence 0.9: the monitor was started with 0.95 there"),
+        (["--by", "id"], "--by id: the monitor was started with nothing there"),
+        (["--late", "n7"], "--late n7: there is no such night among the last 1, which end with 'n0'"),
+        (["--late", "n0", "--night", "x"], "--late goes without --night"),
+        (["--reset", " "], "--reset: write one line"),
+        (["--gate", "accuracy >= 0.9"], "there is no metric 'accuracy'"),
+        (["-o", "x.png"], "-o x.png: a monitor is written as .html, .json, .md or .txt"),
+        (["--label", "nothing"], "there is no label column 'nothing'"),
+    ],
+)
+def test_what_does_not_go_together(world: Path, tmp_path: Path, options: list[str], message: str) -> None:
+    state = tmp_path / "s.json"
+    succeed("monitor", state, world / "n0.parquet", "-r", world / "r.json", "--max-risk", RISK)
+    before = state.read_bytes()
+    assert message in fail("monitor", state, world / "n1.parquet", "-r", world / "r.json", *options, cwd=tmp_path)
+    assert state.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["n0.parquet"], "-r REJECTOR is needed"),
+        (["n0.parquet", "-r", "r.json", "--no-drift"], "nothing is watched"),
+        (["n0.parquet", "-r", "r.json", "--max-risk", "1"], "--max-risk 1: it must be above 0 and below 1"),
+        (["n0.parquet", "-r", "r.json", "--reset", "why"], "--reset: there is no monitor yet"),
+        (["n0.parquet", "-r", "r.json", "--late", "n0"], "--late n0: there is no monitor yet"),
+        ([], "no such file; name the dump of the first night"),
+        (["--max-risk", "0.1"], "--max-risk goes with the DUMP of a night"),
+    ],
+)
+def test_what_a_first_night_needs(world: Path, tmp_path: Path, arguments: list[str], message: str) -> None:
+    assert message in fail("monitor", tmp_path / "s.json", *arguments, cwd=world)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("state", ["-", "s3://bucket/state.json", "/dev/null"])
+def test_a_state_is_a_file_here(world: Path, state: str) -> None:
+    assert "must be a file on this machine" in fail("monitor", state, world / "n0.parquet", "-r", world / "r.json")
+
+
+def test_a_regression_has_no_monitor(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"variance": np.random.default_rng(0).random(60)}), tmp_path / "f.parquet")
+    succeed("fit", "f.parquet", "--loss", "column", "--loss-column", "variance", "-o", "f.json", cwd=tmp_path)
+    succeed("threshold", "f.parquet", "-r", "f.json", "--coverage", "0.8", "-o", "r.json", cwd=tmp_path)
+    assert "for a regression" in fail("monitor", "s.json", "f.parquet", "-r", "r.json", cwd=tmp_path)
+
+
+# Alarms
+
+
+def test_an_alarm_stays_until_it_is_reset(world: Path, tmp_path: Path) -> None:
+    state, rejector = tmp_path / "s.json", world / "r.json"
+    succeed("monitor", state, world / "n0.parquet", "-r", rejector, "--min-coverage", "0.7", "--no-drift")
+    for number in range(6):
+        write_dump(tmp_path / f"hard{number}.parquet", *night_rows(500 + number, harder=0.3))
+        outcome = drrej("monitor", state, tmp_path / f"hard{number}.parquet", "-r", rejector)
+        if outcome.code:
+            break
+    assert (outcome.code, load_json(state)["alarms"][0]["monitor"]) == (1, "coverage")
+    since = f"hard{number}"
+    assert outcome.lines[0].startswith(f"drrej: alarm: coverage since '{since}' (e-value ")
+    assert outcome.out.decode().startswith(f"alarm: coverage since '{since}'")
+    for later in range(1, 6):
+        outcome = drrej("monitor", state, world / f"n{later}.parquet", "-r", rejector, "-q")
+        assert (outcome.code, outcome.out.decode(), outcome.err) == (1, f"alarm: coverage since '{since}'\n", "")
+    assert drrej("monitor", state, "-q").code == 1
+    reset = drrej("monitor", state, world / "n6.parquet", "-r", rejector, "-q", "--reset", "the camera was cleaned")
+    assert (reset.code, reset.out) == (0, b"ok\n")
+    tree = load_json(state)
+    assert (tree["alarms"], tree["settings"]["min_coverage"]) == ([], 0.7)
+    assert tree["resets"][0]["alarms"][0]["night"] == since
+
+
+@pytest.mark.parametrize(("harder", "alarms"), [(1.0, set()), (0.6, {"drift", "coverage"})])
+def test_sixty_nights(world: Path, tmp_path: Path, harder: float, alarms: set[str]) -> None:
+    """Through the command: quiet for 60 nights, or changed from night 41 on and seen within a few nights."""
+    state = tmp_path / "s.json"
+    seen: dict[str, int] = {}
+    limits = ("--max-risk", RISK, "--min-coverage", 0.75)
+    for night in range(60):
+        path = write_dump(tmp_path / "night.parquet", *night_rows(1000 + night, harder=harder if night >= 40 else 1.0))
+        outcome = drrej("monitor", state, path, "-r", world / "r.json", *limits, "--format", "json", "--night", night)
+        report = json.loads(outcome.out)
+        assert outcome.code == (1 if report["alarms"] else 0)
+        seen |= {name: night for name in report["alarms"] if name not in seen}
+    assert seen.keys() == alarms
+    assert all(40 <= night <= 50 for night in seen.values()), seen
+    low, high = report["risk"]["lower"], report["risk"]["upper"]
+    assert low < report["risk"]["value"] < high < RISK
+    assert MonitorState.from_json(state.read_text()).looks == 60
+
+
+def test_gates_on_its_figures(world: Path, tmp_path: Path) -> None:
+    state = tmp_path / "s.json"
+    night = ("-r", world / "r.json", "--max-risk", RISK)
+    outcome = drrej("monitor", state, world / "n0.parquet", *night, "--gate", "coverage.lower >= 0.99")
+    assert outcome.code == 1
+    assert outcome.lines[0].startswith("drrej: gate failed: coverage.lower >= 0.99: the value is ")
+    assert load_json(state)["alarms"] == []  # it was counted, and a gate is no alarm
+    assert drrej("monitor", state, "--gate", "risk.watch.log10_e_value < 1", "--gate", "risk <= 0.35").code == 0
+    assert "undefined" in fail("monitor", state, "--gate", "coverage.watch.limit > 0")
+
+
+def test_each_number_that_a_gate_can_name_is_there(world: Path) -> None:
+    _, report = run_nights(world, 2)
+    for metric in catalogue(of=MonitorReport):
+        assert Gate.parse(f"{metric.name} < 1e9").judge(report).passed
+
+
+# Labels
+
+
+def without_labels(path: Path, target: Path, kept: np.ndarray | None = None) -> str:
+    """A copy without its labels, or with those of some rows alone."""
+    table = pq.ParquetFile(path).read()
+    labels = table.column("label").to_numpy()
+    table = table.drop_columns(["label"])
+    if kept is not None:
+        table = table.append_column("label", pa.array(labels, mask=~kept))
+    pq.write_table(table, target)
+    return str(target)
+
+
+def test_late_labels_count_once(world: Path, tmp_path: Path) -> None:
+    """As if they had been there from the start, but for the looks of the restarts."""
+    state, rejector = tmp_path / "s.json", world / "r.json"
+    tables = []
+    for number in range(3):
+        table = pq.ParquetFile(world / f"n{number}.parquet").read()
+        ids = pa.array(np.arange(300) + 1000 * number)
+        table = table.set_column(table.schema.get_field_index("id"), "id", ids)
+        tables.append(table.select(["id", "label"]))
+        pq.write_table(table.drop_columns(["label"]), tmp_path / f"n{number}.parquet")
+        succeed("monitor", state, tmp_path / f"n{number}.parquet", "-r", rejector, "--max-risk", RISK)
+    pq.write_table(pa.concat_tables(tables), tmp_path / "labels.parquet")
+    assert load_json(state)["risk"]["total"] == {"events": 0, "rows": 0}
+    late = ("-r", rejector, "--labels-from", tmp_path / "labels.parquet", "--join-on", "id", "--late")
+    assert "not the rows of that night" in fail("monitor", state, tmp_path / "n0.parquet", *late, "n1")
+    before = state.read_bytes()
+    assert "no accepted row" in fail("monitor", state, tmp_path / "n1.parquet", "-r", rejector, "--late", "n1")
+    assert state.read_bytes() == before
+    for number in (1, 0, 2):
+        succeed("monitor", state, tmp_path / f"n{number}.parquet", *late, f"n{number}")
+    message = fail("monitor", state, tmp_path / "n1.parquet", *late, "n1")
+    assert "labels of this night were counted already" in message
+    direct = None
+    for number in (1, 0, 2):
+        direct, _ = monitor(source(world / f"n{number}.parquet"), rejector_of(world), direct, MonitorOptions(RISK))
+    tree = load_json(state)
+    assert [night["labels_after"] for night in tree["nights"]] == ["n2", "n2", "n2"]
+    assert tree["risk"] == direct["risk"]  # the same looks in the same order
+
+
+def test_late_labels_can_raise_the_alarm(world: Path, tmp_path: Path) -> None:
+    logits, labels = night_rows(9, 3000)
+    wrong = (labels + 1) % CLASSES
+    bare = write_dump(tmp_path / "a.parquet", logits)
+    state, report = monitor(source(bare), rejector_of(world), None, MonitorOptions(max_risk=RISK))
+    assert (report.risk.value, report.risk.labels, report.state) == (None, 0, "ok")
+    told = write_dump(tmp_path / "b.parquet", logits, wrong)
+    state, report = monitor(source(told), rejector_of(world), state, MonitorOptions(late="a"))
+    assert [(alarm.monitor, alarm.night, alarm.late) for alarm in state.alarms] == [("risk", "a", "a")]
+    assert MonitorState.from_json(state.to_json()) == state
+
+
+def test_audits_of_some_accepted_rows(world: Path, tmp_path: Path) -> None:
+    kept = np.random.default_rng(3).random(300) < 0.2
+    path = without_labels(world / "n0.parquet", tmp_path / "n0.parquet", kept)
+    rejector = rejector_of(world)
+    mask = write_mask(source(path), rejector, tmp_path / "mask.parquet")
+    labels = night_rows(100)[1]
+    audited = kept & ~mask["rejected"]
+    message = fail("monitor", tmp_path / "s.json", path, "-r", world / "r.json")
+    assert "no label (null)" in message
+    assert "--on-missing-label skip" in message
+    state, _ = monitor(source(path, on_missing_label="skip"), rejector)
+    night = state.nights[0]
+    assert (night.rows, night.labels) == (300, audited.sum())
+    assert night.errors == (audited & (mask["prediction"] != labels)).sum()
+    succeed("monitor", tmp_path / "s.json", path, "-r", world / "r.json", "--on-missing-label", "skip")
+    assert MonitorState.from_json((tmp_path / "s.json").read_text()) == state
+    pq.write_table(pa.table({"id": np.flatnonzero(kept), "label": labels[kept]}), tmp_path / "labels.parquet")
+    joined = source(path, labels_from=str(tmp_path / "labels.parquet"), join_on="id", on_missing_label="skip")
+    assert monitor(joined, rejector)[0] == state
+    refused = source(path, labels_from=str(tmp_path / "labels.parquet"), join_on="id")
+    with pytest.raises(Exception, match="no label in"):
+        monitor(refused, rejector)
+
+
+def test_a_key_that_occurs_twice_is_refused(world: Path, tmp_path: Path) -> None:
+    logits, labels = night_rows(5)
+    path = write_dump(tmp_path / "a.parquet", logits, extra={"key": np.arange(300) // 2})
+    pq.write_table(pa.table({"key": np.arange(150), "label": labels[:150]}), tmp_path / "labels.parquet")
+    joined = source(path, labels_from=str(tmp_path / "labels.parquet"), join_on="key", on_missing_label="skip")
+    with pytest.raises(Exception, match="a key that occurred before"):
+        monitor(joined, rejector_of(world))
+
+
+def test_labels_that_are_null_throughout_are_none(world: Path, tmp_path: Path) -> None:
+    table = pq.ParquetFile(world / "n0.parquet").read().drop_columns(["label"])
+    pq.write_table(table.append_column("label", pa.nulls(300)), tmp_path / "a.parquet")
+    state, _ = monitor(source(tmp_path / "a.parquet"), rejector_of(world))
+    assert state.nights[0].labels == 0
+    pq.write_table(table.append_column("label", pa.array(["x"] * 300)), tmp_path / "b.parquet")
+    with pytest.raises(Exception, match="labels are text"):
+        monitor(source(tmp_path / "b.parquet"), rejector_of(world))
+
+
+# What moved
+
+
+def test_the_group_that_moved_is_named(world: Path, tmp_path: Path) -> None:
+    state = None
+    for number, harder in ((0, 1.0), (1, 1.0), (2, 0.2)):
+        logits, labels = night_rows(700 + number, 3000)
+        group = np.array(["day", "dusk", "dark"])[np.arange(3000) % 3]
+        logits[group == "dark"] *= harder
+        extra = {"light": pa.array(group)}
+        path = write_dump(tmp_path / f"{number}.parquet", logits, labels, extra=extra)
+        wanted = MonitorOptions(by="light") if state is None else MonitorOptions()
+        state, report = monitor(source(path), rejector_of(world), state, wanted)
+        if number == 1:
+            assert not report.moved
+    assert report.state == "alarm"
+    by_group = [move for move in report.moved if move.what.endswith("light")]
+    assert [(move.what, move.part) for move in by_group] == [("coverage by light", "dark")]
+    assert by_group[0].at_least < -0.2
+    parts = state.by_group
+    assert Counter(dict(zip(parts.names, parts.old_rows, strict=True))) == {"day": 2000, "dusk": 2000, "dark": 2000}
+
+
+def test_too_many_groups_are_refused(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("drrej.pipeline.nights.MOST_PARTS", 100)
+    with pytest.raises(OptionError, match=r"`by=id`: the night has 300 groups"):
+        monitor(source(world / "n0.parquet"), rejector_of(world), None, MonitorOptions(by="id"))
+
+
+# Reports
+
+
+def test_every_format(world: Path, tmp_path: Path) -> None:
+    state = tmp_path / "s.json"
+    names = ["<b>first", "second"]
+    for number, name in enumerate(names):
+        night = ("monitor", state, world / f"n{number}.parquet", "-r", world / "r.json", "--night", name)
+        succeed(*night, "--min-coverage", "0.5", *(["-o", tmp_path / "p.html"] if number else []))
+    page = (tmp_path / "p.html").read_text()
+    assert page.count("<svg") == 3
+    assert "&lt;b&gt;first" in page
+    assert "<b>first" not in page
+    tree = json.loads(succeed("monitor", state, "--format", "json"))
+    assert (tree["format"], tree["state"], tree["nights"]) == ("drrej-monitor-report/1", "ok", 2)
+    assert succeed("monitor", state, "--format", "github").startswith(
+        b"::notice title=drrej monitor::ok (night 'second'"
+    )
+    markdown = succeed("monitor", state, "--format", "markdown").decode()
+    assert "| coverage | below 0.5 |" in markdown
+    assert "&lt;b&gt;first" in markdown
+    text = succeed("monitor", state).decode()
+    assert "- drift: it alarms with chance at most 0.025, ever, if all rows, the fit's too" in text
+    succeed("monitor", state, "-o", tmp_path / "r.json", "-o", tmp_path / "r.txt", "-o", tmp_path / "r.md")
+    assert (tmp_path / "r.txt").read_text() == text
+    assert load_json(tmp_path / "r.json") == tree
+    assert "exists already" in fail("monitor", state, "-o", tmp_path / "r.json")
+
+
+def test_documents_follow_their_schemas(world: Path) -> None:
+    import jsonschema
+
+    state, report = run_nights(world, 3, by="id", history=True)
+    for document in (state, report):
+        schema = document.CODEC.schema(type(document))
+        jsonschema.Draft202012Validator(schema).validate(json.loads(document.to_json()))
+        assert type(document).from_json(document.to_json()) == document
+    assert json.loads(succeed("schema", "monitor"))["title"] == "drrej state of a monitor"
+
+
+# The state
+
+
+DAMAGES: dict[str, Any] = {
+    "an error less": lambda tree: tree["nights"][0].update(errors=tree["nights"][0]["errors"] - 1),
+    "a row more": lambda tree: tree["nights"][1].update(rows=301),
+    "more accepted than rows": lambda tree: tree["nights"][1].update(accepted=999),
+    "a fingerprint changed": lambda tree: tree["nights"][0].update(fingerprint="12c.0000000000000000"),
+    "a fingerprint lost": lambda tree: tree["seen"].pop(),
+    "a night lost": lambda tree: tree["nights"].pop(0),
+    "no nights": lambda tree: tree.update(nights=[]),
+    "a name twice": lambda tree: tree["nights"][1].update(name="n0"),
+    "another limit": lambda tree: tree["settings"].update(max_risk=0.2),
+    "no limit": lambda tree: tree["settings"].pop("max_risk"),
+    "a limit of 2": lambda tree: tree["settings"].update(max_risk=2),
+    "nothing watched": lambda tree: tree["settings"].update(max_risk=None, min_coverage=None, drift=False),
+    "evidence cut": lambda tree: tree["risk"]["restarts"]["forever"].pop(),
+    "evidence raised": lambda tree: tree["coverage"]["restarts"].update(
+        forever=[x + 9 for x in tree["coverage"]["restarts"]["forever"]]
+    ),
+    "an alarm lost": lambda tree: tree["drift"]["losses"].update(
+        against_first=[x + 99 for x in tree["drift"]["losses"]["against_first"]]
+    ),
+    "pool": lambda tree: tree["drift"]["losses"]["pool"].__setitem__(0, 7),
+    "edges": lambda tree: tree["drift"]["edges"].reverse(),
+    "an unknown alarm": lambda tree: tree.update(alarms=[{"monitor": "weather", "night": "n0", "log_e": 9.0}]),
+    "an alarm twice": lambda tree: tree.update(alarms=[{"monitor": "risk", "night": "n0", "log_e": 9.0}] * 2),
+    "parts": lambda tree: tree["by_prediction"]["names"].pop(),
+    "sketch": lambda tree: tree.update(last="2.0.0.0.AAAA"),
+    "another format": lambda tree: tree.update(format="drrej-monitor/2"),
+    "a report": lambda tree: tree.update(format="drrej-report/1"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_state_is_refused_and_left(world: Path, tmp_path: Path, damage: str) -> None:
+    state, _ = run_nights(world, 2)
+    tree = json.loads(state.to_json())
+    DAMAGES[damage](tree)
+    path = tmp_path / "s.json"
+    path.write_text(json.dumps(tree))
+    before = path.read_bytes()
+    message = fail("monitor", path, world / "n2.parquet", "-r", world / "r.json")
+    assert message.startswith(f"{path}: ")
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b"[]", b"PAR1"])
+def test_what_is_no_state_is_refused_and_left(world: Path, tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "s.json"
+    path.write_bytes(content)
+    assert str(path) in fail("monitor", path, world / "n2.parquet", "-r", world / "r.json")
+    assert path.read_bytes() == content
+
+
+def test_a_cut_state_is_refused_wherever_it_is_cut(world: Path) -> None:
+    text = run_nights(world, 2)[0].to_json()
+    for end in range(0, len(text) - 2, 211):
+        with pytest.raises(MonitorError):
+            MonitorState.from_json(text[:end])
+
+
+def fake_night(rng: np.random.Generator, rows: int = 5000, classes: int = 100, bins: int = 16) -> NightCounts:
+    """Counts of a night as the pass would bring them."""
+    accepted = int(rng.binomial(rows, 0.8))
+    by_class = rng.multinomial(rows, np.full(classes, 1 / classes))
+    return NightCounts(
+        rows,
+        accepted,
+        accepted,
+        int(rng.binomial(accepted, 0.05)),
+        rng.multinomial(rows, np.full(bins, 1 / bins)),
+        np.stack([by_class, by_class // 2], axis=1),
+        Counter(),
+        Sketch.of(rng.integers(0, 2**63, rows).astype(np.uint64)),
+        None,
+    )
+
+
+def test_a_thousand_nights_stay_small(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And nothing is lost by folding: the totals, and the monitors, know every row."""
+    import dataclasses
+
+    rng, counted = np.random.default_rng(0), []
+
+    def count(*_: Any) -> NightCounts:
+        counted.append(fake_night(rng))
+        return counted[-1]
+
+    monkeypatch.setattr(step, "count_night", count)
+    monkeypatch.setattr(step, "monitor_report", lambda *_: None)
+    rejector = dataclasses.replace(rejector_of(world), classes=100, class_names=None)
+    state = None
+    for number in range(1000):
+        wanted = MonitorOptions(max_risk=0.06, min_coverage=0.7, night=f"night of number {number}")
+        state, _ = monitor(source("x"), rejector, state, wanted)
+    assert state is not None
+    assert len(state.to_json()) < 200_000
+    assert MonitorState.from_json(state.to_json()) == state
+    assert len(state.nights) == KEPT_NIGHTS
+    assert len(state.folded) <= documents.MOST_FOLDS
+    assert state.looks == len(state.seen) == 1000
+    assert state.errors.events == sum(night.errors for night in counted)
+    assert state.accepted.rows == 5_000_000
+    assert (state.folded[0].first, state.folded[-1].last) == ("night of number 0", "night of number 939")
+    assert [fold.nights for fold in state.folded[:-1]] == [state.folded[0].nights] * (len(state.folded) - 1)
+    monkeypatch.setattr(step, "count_night", lambda *_: counted[0])
+    with pytest.raises(MonitorError, match="as an older night"):
+        monitor(source("x"), rejector, state)
+
+
+# Runs at the same time, and runs that are killed
+
+
+def test_who_comes_second_is_told_so(world: Path, tmp_path: Path) -> None:
+    path = tmp_path / "s.json"
+    with StateFile(str(path)):
+        message = fail("monitor", path, world / "n0.parquet", "-r", world / "r.json")
+        assert message == f"{path}: another run is at work on it; start again when that is done"
+        link = tmp_path / "link.json"
+        link.symlink_to(path)
+        assert "another run" in fail("monitor", link, world / "n0.parquet", "-r", world / "r.json")
+    succeed("monitor", path, world / "n0.parquet", "-r", world / "r.json")
+    with StateFile(str(path)):
+        succeed("monitor", path)  # looking needs no lock
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["link.json", "s.json"]
+
+
+def start(state: Path, night: Path, rejector: Path) -> subprocess.Popen[bytes]:
+    arguments = ["monitor", str(state), str(night), "-r", str(rejector), "-q"]
+    return subprocess.Popen(
+        [sys.executable, "-m", "drrej", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment()
+    )
+
+
+def test_runs_at_the_same_time_lose_nothing(world: Path, tmp_path: Path) -> None:
+    state = tmp_path / "s.json"
+    left = {f"n{number}" for number in range(6)}
+    rounds = 0
+    while left and rounds < 20:
+        rounds += 1
+        runs = {name: start(state, world / f"{name}.parquet", world / "r.json") for name in sorted(left)}
+        for name, run in runs.items():
+            _, err = run.communicate(timeout=120)
+            assert run.returncode == 0 or b"another run is at work on it" in err, err
+            left -= {name} if run.returncode == 0 else set()
+        known = MonitorState.from_json(state.read_text())
+        assert {night.name for night in known.nights} == {f"n{number}" for number in range(6)} - left
+    assert not left
+    assert [p.name for p in tmp_path.iterdir()] == ["s.json"]
+
+
+def killed_nights(world: Path, folder: Path, kills: int, seed: int, patience: float = 1.5) -> int:
+    """Start nights and kill them at random moments; after each, the state is one of the two. How many were counted."""
+    state, draw = folder / "s.json", random.Random(seed)
+    counted: list[str] = []
+    for kill in range(kills):
+        if len(counted) == 12:
+            state.unlink()
+            counted = []
+        name = f"n{len(counted)}"
+        run = start(state, world / f"{name}.parquet", world / "r.json")
+        time.sleep(draw.random() * patience)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(run.pid, signal.SIGKILL)
+        run.communicate(timeout=60)
+        known = [] if not state.exists() else [n.name for n in MonitorState.from_json(state.read_text()).nights]
+        assert known in (counted, [*counted, name]), (kill, known, counted)
+        counted = known
+    return len(counted)
+
+
+def test_killed_runs_leave_a_whole_state(world: Path, tmp_path: Path) -> None:
+    counted = killed_nights(world, tmp_path, kills=6, seed=1)
+    for number in range(counted, 7):
+        done = run_drrej("monitor", tmp_path / "s.json", world / f"n{number}.parquet", "-r", world / "r.json")
+        assert done.returncode == 0, done.stderr
+    whole = None
+    for number in range(7):
+        whole, _ = monitor(source(world / f"n{number}.parquet"), rejector_of(world), whole)
+    assert (tmp_path / "s.json").read_text() == whole.to_json()
+    assert [p.name for p in tmp_path.iterdir()] == ["s.json"]  # what killed runs left is cleared away
+
+
+@pytest.mark.parametrize("moment", ["replace", "fsync"])
+def test_a_write_that_fails_leaves_the_old_state(
+    world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    state = tmp_path / "s.json"
+    succeed("monitor", state, world / "n0.parquet", "-r", world / "r.json")
+    before = state.read_bytes()
+
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, moment, full)
+        message = fail("monitor", state, world / "n1.parquet", "-r", world / "r.json", "-o", tmp_path / "r.txt")
+    assert "No space left on device" in message
+    assert state.read_bytes() == before
+    assert [p.name for p in tmp_path.iterdir()] == ["s.json"]
+    succeed("monitor", state, world / "n1.parquet", "-r", world / "r.json")
+
+
+# Documents on their own
+
+
+def test_settings_share_the_chance_of_a_false_alarm() -> None:
+    one = Settings(confidence=0.95, drift=True)
+    three = Settings(confidence=0.95, drift=True, max_risk=0.1, min_coverage=0.5)
+    assert (one.watched, three.watched) == (("drift",), ("risk", "coverage", "drift"))
+    assert one.level == pytest.approx(0.05)
+    assert math.exp(three.bar) == pytest.approx(60)
+
+
+def test_folds_add_up_and_stay_few() -> None:
+    folded: tuple[documents.Fold, ...] = ()
+    for number in range(5000):
+        night = Night(
+            rows=10, accepted=number % 10, labels=0, errors=0, name=str(number), fingerprint="", log_e={"risk": number}
+        )
+        folded = documents.folded_away(folded, night)
+        assert len(folded) <= documents.MOST_FOLDS
+        assert sum(fold.nights for fold in folded) == number + 1
+    assert sum(fold.accepted for fold in folded) == sum(number % 10 for number in range(5000))
+    starts = [int(fold.first) for fold in folded]
+    assert starts == sorted(starts)
+    assert [int(fold.last) + 1 for fold in folded[:-1]] == starts[1:]
+    assert folded[-1].log_e == {"risk": 4999}

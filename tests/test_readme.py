@@ -1,0 +1,30 @@
+"""The Python of the README runs as it stands there."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from conftest import ROOT, SAMPLE, make_model
+
+SECTION = (ROOT / "README.md").read_text(encoding="utf-8").partition("## In Python\n")[2].partition("\n## ")[0]
+BLOCKS = re.findall(r"```python\n(.*?)```", SECTION, re.DOTALL)
+
+
+def test_there_are_examples_for_arrays_and_for_files() -> None:
+    assert len(BLOCKS) == 2
+    assert "fit_rejector" in BLOCKS[0]
+    assert "Source" in BLOCKS[1]
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=["arrays", "files"])
+def test_the_python_of_the_readme_runs(block: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(SAMPLE, tmp_path / "sample_data")
+    monkeypatch.chdir(tmp_path)
+    logits, labels = make_model(3000, 4, 1)
+    test_logits, test_labels = make_model(1000, 4, 2)
+    names = {"logits": logits, "labels": labels, "new_logits": test_logits}
+    exec(block, names | {"test_logits": test_logits, "test_labels": test_labels})
+    assert {path.name for path in tmp_path.iterdir()} & {"rejector.json", "mask.parquet"}
