@@ -9,13 +9,12 @@ import stat
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from conftest import environment, succeed
+from conftest import environment, fail, succeed
 
 from drrej import LocalDataset, OutputError, OutputFile
 from drrej.outputs import folders, hidden, renames
@@ -319,16 +318,14 @@ COMMANDS = {
 
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("name", ["d.parquet", "./d.parquet", "symlink.parquet", "hardlink.parquet"])
-def test_an_output_that_is_an_input(
-    job: Path, command: str, name: str, refuse: Callable[..., str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_output_that_is_an_input(job: Path, command: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(job)
     (job / "symlink.parquet").symlink_to("d.parquet")
     os.link(job / "d.parquet", job / "hardlink.parquet")
     shutil.copy("d.parquet", "x.parquet")
     before = contents(job)
     words = [word.format(dump="d.parquet", out=name) for word in COMMANDS[command]]
-    message = refuse(*words, "--force")
+    message = fail(*words, "--force")
     assert message == f"{name}: the input d.parquet is the same file and would be lost; choose another with -o"
     assert contents(job) == before
 
@@ -345,9 +342,7 @@ def test_standard_input_and_output_are_files_too(job: Path) -> None:
         assert (done.returncode, (job / "d.parquet").read_bytes()) == (2, before)
 
 
-def test_a_directory_that_holds_an_input(
-    job: Path, refuse: Callable[..., str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_directory_that_holds_an_input(job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(job)
     for kind, make in {
         "file": lambda path: shutil.copy("d.parquet", path),
@@ -358,30 +353,59 @@ def test_a_directory_that_holds_an_input(
         folder.mkdir()
         make(folder / "x.parquet")
         for dump in (folder, folder / "x.parquet", *(["d.parquet"] if kind == "hardlink" else [])):
-            message = refuse("reject", dump, "-r", "rejector.json", "-o", f"{kind}/", "--force")
+            message = fail("reject", dump, "-r", "rejector.json", "-o", f"{kind}/", "--force")
             assert message.endswith("lies in it; choose another directory with -o")
         assert os.listdir(folder) == ["x.parquet"]
 
 
-def test_a_rejector_may_be_replaced_but_by_a_rejector_only(
-    job: Path, refuse: Callable[..., str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_rejector_may_be_replaced_but_by_a_rejector_only(job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(job)
     succeed("fit", "d.parquet", "-r", "calibrated.json", "-o", "calibrated.json", cwd=job)
     assert (job / "calibrated.json").read_bytes() == (job / "fitted.json").read_bytes()
+    rejector = (job / "rejector.json").read_bytes()
+    (job / "link.json").symlink_to("rejector.json")
+    shutil.copy("rejector.json", "plain")
+    for words in (
+        ["evaluate", "d.parquet", "-r", "rejector.json", "-o", "rejector.json"],
+        ["evaluate", "d.parquet", "-r", "rejector.json", "-o", "link.json"],
+        ["reject", "d.parquet", "-r", "plain", "-o", "plain"],
+        ["threshold", "d.parquet", "-r", "plain", "--tau", "0.9", "-o", "x", "--mask", "plain"],
+        ["weights", "d.parquet", "-r", "plain", "--radius", "0.1", "-o", "plain"],
+    ):
+        assert "is the same file and would be lost" in fail(*words, "--force")
+    assert {(job / name).read_bytes() for name in ("rejector.json", "plain")} == {rejector}
+
+
+def test_other_files_that_a_command_reads_are_spared(job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(job)
+    Path("costs.csv").write_text("\n".join(",".join("01"[row != column] for column in range(6)) for row in range(6)))
+    Path("names.txt").write_text("\n".join("abcdef"))
+    succeed("evaluate", "d.parquet", "-r", "rejector.json", "-o", "report.json", cwd=job)
+    before = contents(job)
+    cost = ["--loss", "cost", "--cost-matrix", "costs.csv"]
+    run = ["run", "--val", "d.parquet", "--test", "d.parquet", "--tau", "0.9", "-o", "."]
+    for words in (
+        ["fit", "d.parquet", "-r", "calibrated.json", *cost, "-o", "costs.csv"],
+        ["calibrate", "d.parquet", "--classes", "names.txt", "-o", "names.txt"],
+        ["evaluate", "d.parquet", "-r", "rejector.json", "--baseline", "report.json", "-o", "report.json"],
+        [*run, "--baseline", "report.json"],
+        [*run, *cost, "--table", "costs.csv"],
+    ):
+        assert "is the same file and would be lost" in fail(*words, "--force")
+    assert contents(job) == before
 
 
 @pytest.mark.parametrize("name", ["mask.csv", "mask.json", "mask.parquet.gz", "MASK.CSV"])
 def test_a_mask_is_not_written_under_the_name_of_another_format(
-    job: Path, name: str, refuse: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+    job: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(job)
     ending = name[name.rindex(".") :].lower()
     says = f"{name}: a mask is parquet, not {ending}; end its name in .parquet"
-    assert refuse("reject", "d.parquet", "-r", "rejector.json", "-o", name) == says
-    assert refuse("weights", "d.parquet", "-r", "calibrated.json", "--radius", "0.1", "-o", name) == says
+    assert fail("reject", "d.parquet", "-r", "rejector.json", "-o", name) == says
+    assert fail("weights", "d.parquet", "-r", "calibrated.json", "--radius", "0.1", "-o", name) == says
     words = ["threshold", "d.parquet", "-r", "fitted.json", "--tau", "0.8", "-o", "x", "--mask", name]
-    assert refuse(*words) == says
+    assert fail(*words) == says
     assert not Path(name).exists()
 
 

@@ -8,8 +8,8 @@ from drrej.cli import options
 from drrej.cli.command import Command
 from drrej.cli.console import complain, say_notes
 from drrej.cli.main import app
-from drrej.cli.reading import Reading, bytes_of, engine_of
-from drrej.cli.writing import output_file
+from drrej.cli.reading import Certificates, Reading, bytes_of, engine_of
+from drrej.cli.writing import check_spared, output_file
 
 if TYPE_CHECKING:
     from drrej.documents.rejector import Calibration
@@ -44,6 +44,9 @@ def calibrate(
     memory: options.Memory = None,
     jobs: options.Jobs = 0,
     cluster: options.ClusterAddress = None,
+    tls_ca: options.TlsAuthority = None,
+    tls_cert: options.TlsCertificate = None,
+    tls_key: options.TlsKey = None,
     quiet: options.Quiet = False,
 ) -> None:
     """Start a rejector: fit the temperature on labelled rows.
@@ -54,8 +57,9 @@ def calibrate(
     from drrej.pipeline.calibrate import calibrate as step
 
     reading = Reading(logits, label, labels_from, join_on, on_missing_label, input, binary, classes, normalize)
-    source = reading.source(dumps, engine_of(jobs, cluster, quiet))
+    source = reading.source(dumps, engine_of(jobs, cluster, quiet, Certificates(tls_ca, tls_cert, tls_key)))
     with output_file(output, force) as file:
+        check_spared(classes)
         rejector = step(source, CalibrateOptions(precision or "auto", bytes_of(memory), floor))
         file.write_text(rejector.to_json())
         file.commit()

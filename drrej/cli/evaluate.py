@@ -16,9 +16,9 @@ from drrej.cli.console import say_notes
 from drrej.cli.flags import in_flags
 from drrej.cli.judging import Comparisons, Judging, exit_by_gates, show_report
 from drrej.cli.main import app
-from drrej.cli.reading import Reading, engine_of, read_rejector
+from drrej.cli.reading import Certificates, Reading, engine_of, read_rejector
 from drrej.cli.regression import Regression, Task, check_regression
-from drrej.cli.writing import format_of
+from drrej.cli.writing import check_spared, format_of
 from drrej.errors import OptionError
 
 if TYPE_CHECKING:
@@ -93,6 +93,9 @@ def evaluate(
     classes: options.Classes = None,
     jobs: options.Jobs = 0,
     cluster: options.ClusterAddress = None,
+    tls_ca: options.TlsAuthority = None,
+    tls_cert: options.TlsCertificate = None,
+    tls_key: options.TlsKey = None,
     quiet: options.Quiet = False,
 ) -> None:
     """Report coverage and accuracy; judge gates.
@@ -112,10 +115,11 @@ def evaluate(
     gates, wanted = judging.gates(), with_pictures(judging.options(others, reading, on_unseen_group), outputs)
     if not baseline_dump:
         check_early(gates, wanted)
-    engine = engine_of(jobs, cluster, quiet)
+    engine = engine_of(jobs, cluster, quiet, Certificates(tls_ca, tls_cert, tls_key))
     source = others.reading(reading).source(dumps, engine)
     with ExitStack() as stack:
         files = [(stack.enter_context(OutputFile(path, force)), kind) for path, kind in outputs]
+        check_spared(classes, baseline)
         document = read_rejector(rejector, source, "threshold")
         if regression.is_meant(document):
             check_regression([judging, others, reading], [format, *(kind for _, kind in outputs)])

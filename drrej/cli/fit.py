@@ -7,8 +7,8 @@ from drrej.cli.choosing import Objective
 from drrej.cli.command import Command
 from drrej.cli.console import say_notes
 from drrej.cli.main import app
-from drrej.cli.reading import Reading, Start, engine_of
-from drrej.cli.writing import output_file
+from drrej.cli.reading import Certificates, Reading, Start, engine_of
+from drrej.cli.writing import check_spared, output_file
 
 EXAMPLES = """
 Examples:
@@ -49,6 +49,9 @@ def fit(
     precision: options.Precision = None,
     jobs: options.Jobs = 0,
     cluster: options.ClusterAddress = None,
+    tls_ca: options.TlsAuthority = None,
+    tls_cert: options.TlsCertificate = None,
+    tls_key: options.TlsKey = None,
     quiet: options.Quiet = False,
 ) -> None:
     """Add the density ratio (labels are needed for --loss learned and auto only).
@@ -59,8 +62,9 @@ def fit(
 
     objective = Objective(divergence, alpha, lam, loss, cost_matrix, loss_column)
     reading = Reading(logits, label, labels_from, join_on, on_missing_label, input, binary, classes, normalize)
-    source = reading.source(dumps, engine_of(jobs, cluster, quiet))
+    source = reading.source(dumps, engine_of(jobs, cluster, quiet, Certificates(tls_ca, tls_cert, tls_key)))
     with output_file(output, force, rejector) as file:
+        check_spared(classes, cost_matrix)
         start = Start(rejector, temperature, precision, loss_column, prediction, target, floor).rejector_for(source)
         fitted = step(source, start, objective.options(start.class_names))
         say_notes(source, quiet, start.floor)

@@ -14,7 +14,7 @@ from drrej.cli.commandline import reading_flags
 from drrej.cli.console import show
 from drrej.cli.flags import in_flags
 from drrej.cli.main import app
-from drrej.cli.reading import Reading, engine_of
+from drrej.cli.reading import Certificates, Reading, engine_of
 
 if TYPE_CHECKING:
     from drrej.data.dump import DumpOptions
@@ -49,6 +49,9 @@ def inspect(
     classes: options.Classes = None,
     jobs: options.Jobs = 0,
     cluster: options.ClusterAddress = None,
+    tls_ca: options.TlsAuthority = None,
+    tls_cert: options.TlsCertificate = None,
+    tls_key: options.TlsKey = None,
     quiet: options.Quiet = False,
 ) -> None:
     """Tell what a dump holds and how to go on, or what a rejector does.
@@ -56,7 +59,7 @@ def inspect(
     FILE: dumps (parquet files, directories, globs or URIs) or rejectors; - is standard input.
     """
     reading = Reading(logits, label, labels_from, join_on, on_missing_label, input, binary, classes, normalize)
-    engine = engine_of(jobs, cluster, quiet)
+    engine = engine_of(jobs, cluster, quiet, Certificates(tls_ca, tls_cert, tls_key))
     for number, path in enumerate(files):
         show("\n" if number else "")
         show(describe(path, reading.source([path], engine)) + "\n")

@@ -223,7 +223,14 @@ ClusterAddress = Annotated[
         "--cluster",
         metavar="ADDRESS",
         envvar="DASK_SCHEDULER_ADDRESS",
-        help="Work on a Dask cluster: tcp://HOST:8786, or local:N processes.",
+        help="Work on a Dask cluster: tls://HOST:8786, tcp://HOST:8786, or local:N processes.",
     ),
+]
+TlsAuthority = Annotated[
+    str | None, engine("--tls-ca", metavar="FILE", help="For tls://: who signed the certificates of the cluster.")
+]
+TlsCertificate = Annotated[str | None, engine("--tls-cert", metavar="FILE", help="For tls://: your certificate.")]
+TlsKey = Annotated[
+    str | None, engine("--tls-key", metavar="FILE", show_default="in --tls-cert", help="For tls://: its key.")
 ]
 Quiet = Annotated[bool, engine("-q", "--quiet", metavar=FLAG, help="No progress, no warnings.")]

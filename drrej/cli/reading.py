@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from drrej.cli.regression import refuse_columns
+from drrej.cli.writing import check_spared
 from drrej.errors import OptionError, RejectorError
 
 if TYPE_CHECKING:
     from drrej.documents.rejector import Rejector
+    from drrej.engines.dask_security import Tls
     from drrej.engines.protocol import Engine
     from drrej.pipeline.source import Source
 
@@ -59,19 +61,44 @@ class Reading:
         return source
 
 
-def engine_of(jobs: int, cluster: str | None, quiet: bool) -> Engine:
+@dataclass(frozen=True)
+class Certificates:
+    """The options --tls-ca, --tls-cert and --tls-key."""
+
+    ca: str | None = None
+    cert: str | None = None
+    key: str | None = None
+
+    def tls(self, cluster: str | None) -> Tls | None:
+        """As the library takes them."""
+        from drrej.engines.dask_security import Tls
+
+        if self == Certificates():
+            return None
+        if cluster is None:
+            raise OptionError("--tls-ca, --tls-cert and --tls-key go with --cluster tls://HOST:8786")
+        if self.ca is None or self.cert is None:
+            raise OptionError("--tls-ca FILE and --tls-cert FILE go together; give both")
+        return Tls(self.ca, self.cert, self.key)
+
+
+def engine_of(jobs: int, cluster: str | None, quiet: bool, certificates: Certificates) -> Engine:
     """What runs the passes: threads of this process, or a cluster."""
-    from drrej.cli.console import progress
+    from drrej.cli.console import complain, progress
     from drrej.engines.threads import ThreadEngine
 
     if jobs < 0:
         raise OptionError(f"--jobs {jobs}: it must be 0 (all cores) or more")
+    tls = certificates.tls(cluster)
     if cluster is None:
         return ThreadEngine(jobs, progress(quiet))
     from drrej.engines.dask import DaskEngine
     from drrej.engines.dask_cluster import connection
 
-    return DaskEngine(connection(cluster), jobs, progress(quiet))
+    connected = connection(cluster, tls)
+    if connected.is_open_to_strangers and not quiet:
+        complain(f"{cluster} is not encrypted: whoever reaches it can read the rows and run code as you", "warning")
+    return DaskEngine(connected, jobs, progress(quiet))
 
 
 def _class_names(text: str | None) -> tuple[str, ...] | None:
@@ -156,6 +183,7 @@ def read_rejector(path: str, source: Source, needs: Section) -> Rejector:
     from drrej.documents.rejector import Rejector
 
     check_one_stdin(source, rejector=path)
+    check_spared(path)
     where = "standard input" if path == STDIN else path
     raw = _content(path)
     if not raw.strip():

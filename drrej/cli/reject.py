@@ -11,7 +11,8 @@ from drrej.cli import options
 from drrej.cli.command import Command
 from drrej.cli.console import complain, say_notes, warn_bad_rows
 from drrej.cli.main import app
-from drrej.cli.reading import Reading, engine_of, names_of, read_rejector
+from drrej.cli.reading import Certificates, Reading, engine_of, names_of, read_rejector
+from drrej.cli.writing import check_spared
 
 EXAMPLES = """
 Examples:
@@ -46,6 +47,9 @@ def reject(
     classes: options.Classes = None,
     jobs: options.Jobs = 0,
     cluster: options.ClusterAddress = None,
+    tls_ca: options.TlsAuthority = None,
+    tls_cert: options.TlsCertificate = None,
+    tls_key: options.TlsKey = None,
     quiet: options.Quiet = False,
 ) -> None:
     """Write the rejection mask, row for row.
@@ -57,10 +61,11 @@ def reject(
     from drrej.pipeline.reject import reject as step
 
     reading = Reading(logits=logits, label=label, input=input, binary=binary, classes=classes, normalize=normalize)
-    source = reading.source(dumps, engine_of(jobs, cluster, quiet))
+    source = reading.source(dumps, engine_of(jobs, cluster, quiet, Certificates(tls_ca, tls_cert, tls_key)))
     whole_directory = output.endswith("/") or os.path.isdir(output)
     wanted = MaskOptions(names_of(keep), on_bad_row, on_unseen_group)
     with source.engine.dataset(output, force) if whole_directory else OutputFile(output, force) as place:
+        check_spared(classes)
         document = read_rejector(rejector, source, "threshold")
         counts = step(source, document, place, wanted)
         place.commit()

@@ -16,9 +16,9 @@ from drrej.cli.command import Command
 from drrej.cli.console import complain, say_notes, warn_bad_rows
 from drrej.cli.judging import Comparisons, Judging, exit_by_gates, show_report
 from drrej.cli.main import app
-from drrej.cli.reading import Reading, Start, bytes_of, check_one_stdin, engine_of, names_of
+from drrej.cli.reading import Certificates, Reading, Start, bytes_of, check_one_stdin, engine_of, names_of
 from drrej.cli.threshold import warn_uncertified
-from drrej.cli.writing import check_table
+from drrej.cli.writing import check_spared, check_table
 from drrej.errors import OptionError
 
 if TYPE_CHECKING:
@@ -108,6 +108,9 @@ def run(
     memory: options.Memory = None,
     jobs: options.Jobs = 0,
     cluster: options.ClusterAddress = None,
+    tls_ca: options.TlsAuthority = None,
+    tls_cert: options.TlsCertificate = None,
+    tls_key: options.TlsKey = None,
     quiet: options.Quiet = False,
 ) -> None:
     """Do all of it: calibrate, fit and threshold on --val; evaluate and reject on --test.
@@ -134,7 +137,7 @@ def run(
     wanted = replace(wanted, on_bad_row=on_bad_row)
     if not baseline_dump:
         check_gates(gates, wanted)
-    plain, engine = others.reading(reading), engine_of(jobs, cluster, quiet)
+    plain, engine = others.reading(reading), engine_of(jobs, cluster, quiet, Certificates(tls_ca, tls_cert, tls_key))
     source, target = plain.source(val, engine), plain.source(test, engine)
     chosen_on = plain.source(choose, engine) if choose else source
     check_one_stdin(source, target, *([chosen_on] if choose else []))
@@ -145,6 +148,7 @@ def run(
             stack.enter_context(OutputFile(os.path.join(output, name), force)) for name in FILES
         )
         candidates = None if table is None else stack.enter_context(OutputFile(table, force))
+        check_spared(classes, cost_matrix, baseline)
         fitted = fit(
             source,
             _calibrated(source, temperature, CalibrateOptions(precision or "auto", bytes_of(memory), floor)),

@@ -11,8 +11,8 @@ from drrej.cli import options
 from drrej.cli.command import Command
 from drrej.cli.console import say_notes, show_curve
 from drrej.cli.main import app
-from drrej.cli.reading import Reading, Start, engine_of
-from drrej.cli.writing import output_file
+from drrej.cli.reading import Certificates, Reading, Start, engine_of
+from drrej.cli.writing import check_spared, output_file
 from drrej.errors import OptionError
 
 EXAMPLES = """
@@ -54,6 +54,9 @@ def sweep(
     precision: options.Precision = None,
     jobs: options.Jobs = 0,
     cluster: options.ClusterAddress = None,
+    tls_ca: options.TlsAuthority = None,
+    tls_cert: options.TlsCertificate = None,
+    tls_key: options.TlsKey = None,
     quiet: options.Quiet = False,
 ) -> None:
     """Compare alphas, lambdas and losses: the coverage that tau reaches, the flat part, accuracy.
@@ -72,8 +75,9 @@ def sweep(
         "csv": render_sweep_csv,
     }
     reading = Reading(logits, label, labels_from, join_on, on_missing_label, input, binary, classes, normalize)
-    source = reading.source(dumps, engine_of(jobs, cluster, quiet))
+    source = reading.source(dumps, engine_of(jobs, cluster, quiet, Certificates(tls_ca, tls_cert, tls_key)))
     with output_file(output, force) as file:
+        check_spared(classes)
         start = Start(rejector, temperature, precision).rejector_for(source)
         table = step(source, start, grid, labelled=not no_labels)
         say_notes(source, quiet)

@@ -12,8 +12,8 @@ from drrej.cli.choosing import Target
 from drrej.cli.command import Command
 from drrej.cli.console import complain, say_notes
 from drrej.cli.main import app
-from drrej.cli.reading import Reading, engine_of, read_rejector
-from drrej.cli.writing import check_table, output_file
+from drrej.cli.reading import Certificates, Reading, engine_of, read_rejector
+from drrej.cli.writing import check_spared, check_table, output_file
 
 if TYPE_CHECKING:
     from drrej.documents.rejector import Rejector
@@ -58,6 +58,9 @@ def threshold(
     classes: options.Classes = None,
     jobs: options.Jobs = 0,
     cluster: options.ClusterAddress = None,
+    tls_ca: options.TlsAuthority = None,
+    tls_cert: options.TlsCertificate = None,
+    tls_key: options.TlsKey = None,
     quiet: options.Quiet = False,
 ) -> None:
     """Add the threshold: exactly one of --tau, --coverage, --risk, --max-loss.
@@ -72,11 +75,12 @@ def threshold(
     rule = Target(tau, coverage, risk, max_loss, confidence, method).rule()
     check_table(table)
     reading = Reading(logits, label, labels_from, join_on, on_missing_label, input, binary, classes, normalize)
-    source = reading.source(dumps, engine_of(jobs, cluster, quiet))
+    source = reading.source(dumps, engine_of(jobs, cluster, quiet, Certificates(tls_ca, tls_cert, tls_key)))
     with ExitStack() as files:
         document = files.enter_context(output_file(output, force, rejector))
         mask_file = None if mask is None else files.enter_context(OutputFile(mask, force))
         table_file = None if table is None else files.enter_context(OutputFile(table, force))
+        check_spared(classes)
         start = read_rejector(rejector, source, "ratio")
         found = choose_threshold(source, start, rule, ThresholdOptions(by, allow_reuse), table_file is not None)
         say_notes(source, quiet, found.rejector.floor)

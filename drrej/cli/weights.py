@@ -12,7 +12,8 @@ from drrej.cli.choosing import Objective
 from drrej.cli.command import Command
 from drrej.cli.console import say_notes, show
 from drrej.cli.main import app
-from drrej.cli.reading import Reading, Start, engine_of, names_of
+from drrej.cli.reading import Certificates, Reading, Start, engine_of, names_of
+from drrej.cli.writing import check_spared
 from drrej.errors import OptionError
 
 EXAMPLES = """
@@ -55,6 +56,9 @@ def weights(
     precision: options.Precision = None,
     jobs: options.Jobs = 0,
     cluster: options.ClusterAddress = None,
+    tls_ca: options.TlsAuthority = None,
+    tls_cert: options.TlsCertificate = None,
+    tls_key: options.TlsKey = None,
     quiet: options.Quiet = False,
 ) -> None:
     """Give the worst-case weights of a divergence ball around the data (DRO).
@@ -74,9 +78,10 @@ def weights(
         raise OptionError("--keep says which columns go beside the weights; it goes with -o OUT")
     objective = Objective(divergence, alpha, lam, loss, cost_matrix, loss_column)
     reading = Reading(logits=logits, input=input, binary=binary, classes=classes, normalize=normalize)
-    source = reading.source(dumps, engine_of(jobs, cluster, quiet))
+    source = reading.source(dumps, engine_of(jobs, cluster, quiet, Certificates(tls_ca, tls_cert, tls_key)))
     start = Start(rejector, temperature, precision, loss_column).rejector_for(source)
     with OutputFile(output, force) if output is not None else nullcontext() as file:
+        check_spared(rejector, classes, cost_matrix)
         summary = step(source, start, objective.options(start.class_names), radius, file, names_of(keep))
         if file is not None:
             file.commit()

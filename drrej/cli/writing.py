@@ -15,8 +15,14 @@ def output_file(path: str, force: bool, rejector: str | None = None) -> OutputFi
     """The file to be written; `-r R -o R` needs no --force."""
     from drrej.outputs.files import OutputFile
 
-    same = rejector not in (None, "-") and os.path.realpath(path) == os.path.realpath(str(rejector))
-    return OutputFile(path, force or same)
+    return OutputFile(path, force, updates=rejector)
+
+
+def check_spared(*inputs: str | None) -> None:
+    """Raise when an output would replace one of these files, which are inputs besides the dumps."""
+    from drrej.outputs.claims import check_inputs
+
+    check_inputs(name for name in inputs if name is not None and ("://" in name or os.path.isfile(name)))
 
 
 def check_table(path: str | None) -> None:

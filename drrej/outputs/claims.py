@@ -11,7 +11,7 @@ import stat
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import IO, Any, Protocol
 
 from drrej.data.part import Part
 from drrej.data.uris import is_uri
@@ -37,7 +37,7 @@ class Input:
         if part.uri is not None:
             return cls._stored(part, file)
         if part.name == "standard input":  # `path` is a copy
-            return cls(part.name, (), inode_of(None if sys.stdin is None else sys.stdin.fileno()))
+            return cls(part.name, (), inode_of(descriptor_of(sys.stdin)))
         folder, name = os.path.split(part.path)
         path = os.path.join(_real(folder), name)
         paths = (path, os.path.realpath(path)) if os.path.islink(path) else (path,)
@@ -96,6 +96,14 @@ def check_inputs(files: Iterable[Part | str]) -> None:
             wrong = place.conflict(source)
             if wrong is not None:
                 raise OutputError(f"{name}: {wrong}")
+
+
+def descriptor_of(stream: IO[str] | None) -> int | None:
+    """The descriptor behind standard input or output, if there is one."""
+    try:
+        return None if stream is None else stream.fileno()
+    except (OSError, ValueError):
+        return None
 
 
 def inode_of(file: str | int | None) -> Inode | None:

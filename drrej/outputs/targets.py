@@ -19,7 +19,7 @@ from typing import IO, Protocol
 from drrej.data.uris import is_uri, redacted
 from drrej.errors import OutputError
 from drrej.outputs import remote
-from drrej.outputs.claims import FilePlace, ObjectPlace, Place, claim, inode_of, release
+from drrej.outputs.claims import FilePlace, ObjectPlace, Place, claim, descriptor_of, inode_of, release
 from drrej.outputs.hidden import HiddenFile, cannot_write, check_folder
 from drrej.outputs.renames import rename_new
 
@@ -148,7 +148,7 @@ class Stream:
         self.name = "standard output" if target == STDOUT else target
         self._target = target
         self._delayed = _Delayed(self.name)
-        descriptor = sys.stdout.fileno() if target == STDOUT and _has_descriptor(sys.stdout) else None
+        descriptor = descriptor_of(sys.stdout) if target == STDOUT else None
         self._claim = FilePlace(target if target == STDOUT else os.path.realpath(target), None, inode_of(descriptor))
         claim(self._claim, self.name)
 
@@ -177,13 +177,6 @@ class Stream:
         """Give the place up; content that is not in it goes away."""
         release(self._claim)
         self._delayed.close()
-
-
-def _has_descriptor(stream: IO[str] | None) -> bool:
-    try:
-        return stream is not None and stream.fileno() >= 0
-    except (OSError, ValueError):
-        return False
 
 
 class StoredObject:
