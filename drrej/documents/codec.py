@@ -7,13 +7,13 @@ its default is left out of the document. Metadata of a field say more:
 - `kinds` and `fields_after`: it is an object of one of several classes. The document has its name under the key, and
   its fields beside the others, after the one named.
 
->>> from drrej.documents.report import Resamples
->>> codec = Codec("drrej-draws/1", "record of draws", ValueError)
->>> codec.tree(Resamples(resamples=20, seed=1))
-{'format': 'drrej-draws/1', 'resamples': 20, 'seed': 1}
->>> codec.read(Resamples, '{"format": "drrej-draws/1", "resamples": -3, "seed": 1}', "d.json")
+>>> from drrej.documents.proportions import Proportion
+>>> codec = Codec("drrej-share/1", "share", ValueError)
+>>> codec.tree(Proportion(value=0.5, lower=0.25, upper=0.75))
+{'format': 'drrej-share/1', 'value': 0.5, 'lower': 0.25, 'upper': 0.75}
+>>> codec.read(Proportion, '{"format": "drrej-share/1", "value": 17, "lower": null, "upper": null}', "s.json")
 Traceback (most recent call last):
-ValueError: d.json: the value of 'resamples' is out of range
+ValueError: s.json: the value of 'value' is out of range
 """
 
 from __future__ import annotations
