@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -109,8 +110,11 @@ def test_what_is_not_a_report_at_all(text: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_keys_of_a_later_version_are_ignored(report: drrej.Report) -> None:
-    assert drrej.Report.from_json(changed(report, "novelty", 1)) == report
+@pytest.mark.parametrize("path", ["novelty", "coverage/novelty", "curve/3/novelty"])
+def test_keys_that_are_not_known_are_refused(report: drrej.Report, path: str) -> None:
+    said = path.replace("/3", "[3]").replace("/", ".")
+    with pytest.raises(drrej.ReportError, match=re.escape(f"r.json: the key '{said}' is not known to drrej ")):
+        drrej.Report.from_json(changed(report, path, 1), "r.json")
 
 
 def leaves(node: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:

@@ -661,6 +661,7 @@ def test_a_thousand_nights_stay_small(world: Path, monkeypatch: pytest.MonkeyPat
         return counted[-1]
 
     monkeypatch.setattr(step, "count_night", count)
+    monkeypatch.setattr(step, "monitor_report", lambda *_: None)
     rejector = dataclasses.replace(rejector_of(world), classes=100, class_names=None)
     state = None
     for number in range(1000):
@@ -743,12 +744,12 @@ def killed_nights(world: Path, folder: Path, kills: int, seed: int, patience: fl
 
 
 def test_killed_runs_leave_a_whole_state(world: Path, tmp_path: Path) -> None:
-    counted = killed_nights(world, tmp_path, kills=8, seed=1)
-    for number in range(counted, 12):
+    counted = killed_nights(world, tmp_path, kills=6, seed=1)
+    for number in range(counted, 7):
         done = run_drrej("monitor", tmp_path / "s.json", world / f"n{number}.parquet", "-r", world / "r.json")
         assert done.returncode == 0, done.stderr
     whole = None
-    for number in range(12):
+    for number in range(7):
         whole, _ = monitor(source(world / f"n{number}.parquet"), rejector_of(world), whole)
     assert (tmp_path / "s.json").read_text() == whole.to_json()
     assert [p.name for p in tmp_path.iterdir()] == ["s.json"]  # what killed runs left is cleared away

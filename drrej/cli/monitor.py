@@ -118,7 +118,7 @@ def monitor(
     from drrej.pipeline.monitor import MonitorOptions, check_monitor_gates
     from drrej.pipeline.monitor import monitor as step
     from drrej.pipeline.monitor_report import monitor_report
-    from drrej.report.monitor import render_monitor
+    from drrej.report.monitor_formats import render_monitor
 
     gates = [Gate.parse(text) for text in gate or []]
     check_monitor_gates(gates)
@@ -204,7 +204,8 @@ def _refuse_night(wanted: MonitorOptions, rejector: str | None) -> None:
 
 def _show(report: MonitorReport, format: str, quiet: bool, shown: bool) -> None:
     """The report, then a line per alarm and failed gate, and exit 1 if there is one."""
-    from drrej.report.monitor import e_value, render_monitor, verdict, watches
+    from drrej.report.monitor import e_value, verdict, watches
+    from drrej.report.monitor_formats import render_monitor
 
     if not shown:
         show(f"{verdict(report)}\n" if quiet and format == "text" else render_monitor(report, format))

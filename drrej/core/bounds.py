@@ -19,9 +19,15 @@ e^{B/lambda}, two ratios of Theorem 4.9 differ by at most B/lambda, and no total
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 DELTA = 0.05
+
+NOT_LEARNED = "a loss that was not learned from these rows"
+"""What every bound needs."""
+
+FITTED_ROWS = "fitted rows"
+"""The name of the bound that the rows themselves give."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +67,11 @@ def bounds(
         _bound(f"theorem {theorem}", ratio, rows, condition, holds, trivial),
         _bound("total variation", variation, rows, f"{condition}, and a finite set of inputs", holds, 1.0),
     ]
+
+
+def without_promise(bound: RatioBound) -> RatioBound:
+    """A bound that says nothing, because the loss was learned from the rows."""
+    return replace(bound, value=None, holds=False, vacuous=False, condition=NOT_LEARNED)
 
 
 def _bound(theorem: str, value: float | None, points: int, condition: str, holds: bool, trivial: float) -> RatioBound:

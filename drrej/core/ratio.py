@@ -21,6 +21,9 @@ import numpy as np
 
 from drrej.core.types import Floats
 
+MAX_ALPHA = 1e3
+"""Beyond it, and below its negative, floats do not tell ratios apart."""
+
 _SAMPLE = 4096
 _MAX_STEPS = 200
 _ROUNDING = 2e-16

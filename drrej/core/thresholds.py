@@ -19,6 +19,12 @@ RULES = ("tau", "coverage", "risk", "max-loss")
 METHODS = ("fixed-sequence", "sgr")
 """How a risk is certified; the first is the default."""
 
+COVERAGE_METHOD = "order-statistic"
+"""How a coverage is certified."""
+
+REJECT_ALL = -1.0
+"""A cutoff below every loss."""
+
 
 @dataclass(frozen=True)
 class Rule:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import csv
-import json
 import math
 from collections.abc import Sequence
 from typing import Any
 
 from drrej.errors import OptionError
+from drrej.strict_json import parse, shown
 
 _SHAPE = "K rows (true classes) of K numbers (actions), with or without class names in the first row and column"
 
@@ -32,7 +32,7 @@ def _cells(path: str) -> list[list[Any]]:
             return _parquet(path)
         with open(path, encoding="utf-8", newline="") as stream:
             if path.lower().endswith(".json"):
-                return _json(json.load(stream), path)
+                return _json(parse(stream.read()), path)
             return [list(row) for row in csv.reader(stream)]
     except OSError as error:
         raise OptionError(f"`cost_matrix={path}`: cannot be read ({error.strerror or error})") from None
@@ -58,12 +58,20 @@ def _parquet(path: str) -> list[list[Any]]:
 
 def _json(tree: Any, path: str) -> list[list[Any]]:
     if isinstance(tree, list) and all(isinstance(row, list) for row in tree):
-        return tree
+        return [[_flat(cell, path) for cell in row] for row in tree]
     if isinstance(tree, dict) and tree and all(isinstance(row, dict) for row in tree.values()):
         actions = list(next(iter(tree.values())))
-        rows = [[true, *(row.get(action) for action in actions)] for true, row in tree.items()]
+        if any(row.keys() != set(actions) for row in tree.values()):
+            raise OptionError(f"`cost_matrix={path}`: its rows name different actions")
+        rows = [[true, *(_flat(row.get(action), path) for action in actions)] for true, row in tree.items()]
         return [["", *actions], *rows]
     raise OptionError(f"`cost_matrix={path}`: a list of rows or an object of objects is expected: {_SHAPE}")
+
+
+def _flat(cell: Any, path: str) -> Any:
+    if isinstance(cell, list | dict):
+        raise OptionError(f"`cost_matrix={path}`: a list or an object where a number is expected: {_SHAPE}")
+    return cell
 
 
 def _without_blank(cells: list[list[Any]]) -> list[list[Any]]:
@@ -86,14 +94,14 @@ def _split(cells: list[list[Any]], path: str) -> tuple[list[str] | None, list[st
 def _is_cost(cell: Any) -> bool:
     try:
         float(cell)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):  # the last for whole numbers beyond every float
         return False
     return True
 
 
 def _number(cell: Any, path: str) -> float:
     if isinstance(cell, bool) or not _is_cost(cell):
-        raise OptionError(f"`cost_matrix={path}`: '{cell}' is not a number; expected: {_SHAPE}")
+        raise OptionError(f"`cost_matrix={path}`: '{shown(str(cell))}' is not a number; expected: {_SHAPE}")
     value = float(cell)
     if not (math.isfinite(value) and value >= 0):
         raise OptionError(f"`cost_matrix={path}`: a cost of {value:g}; costs are finite and not negative")

@@ -7,13 +7,13 @@ its default is left out of the document. Metadata of a field say more:
 - `kinds` and `fields_after`: it is an object of one of several classes. The document has its name under the key, and
   its fields beside the others, after the one named.
 
->>> from drrej.documents.proportions import Proportion
->>> codec = Codec("drrej-share/1", "share", ValueError)
->>> codec.tree(Proportion(value=0.5, lower=0.25, upper=0.75))
-{'format': 'drrej-share/1', 'value': 0.5, 'lower': 0.25, 'upper': 0.75}
->>> codec.read(Proportion, '{"format": "drrej-share/1", "value": 17, "lower": null, "upper": null}', "s.json")
+>>> from drrej.documents.pictures import IdealPoint
+>>> codec = Codec("drrej-point/1", "point", ValueError)
+>>> codec.tree(IdealPoint(coverage=0.5, accuracy=1.0))
+{'format': 'drrej-point/1', 'coverage': 0.5, 'accuracy': 1.0}
+>>> codec.read(IdealPoint, '{"format": "drrej-point/1", "coverage": 0.5, "accuracy": 17}', "p.json")
 Traceback (most recent call last):
-ValueError: s.json: the value of 'value' is out of range
+ValueError: p.json: the value of 'accuracy' is out of range
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from typing import Any, TypeVar
 
 from drrej._version import __version__
 from drrej.documents.about import About
+from drrej.strict_json import parse, shown
 
 T = TypeVar("T")
 
@@ -38,6 +39,7 @@ RENAMED = {"lam": "lambda", "class_": "class"}
 
 _LARGEST = sys.float_info.max
 _WORDS: dict[Any, str] = {float: "a number", int: "a whole number", str: "text", bool: "true or false"}
+_CONTAINERS: dict[type, str] = {list: "a list", dict: "an object"}
 
 
 @dataclass(frozen=True)
@@ -125,8 +127,8 @@ class Codec:
 
     def _parsed(self, text: str, where: str) -> dict[str, Any]:
         try:
-            tree = json.loads(text, parse_constant=_no_constant, object_pairs_hook=_no_doubled)
-        except (ValueError, RecursionError) as error:
+            tree = parse(text)
+        except ValueError as error:
             reason = " ".join(str(error).split())
             raise self.error(f"{where}: not a JSON document ({reason}); is it a {self.noun}?") from None
         if not isinstance(tree, dict):
@@ -140,18 +142,6 @@ class Codec:
             raise self.error(f"{where}: format '{found}' is not known to drrej {__version__}; update drrej")
         other = f", not '{found[:40]}'" if isinstance(found, str) and found.startswith("drrej-") else ""
         raise self.error(f"{where}: not a {self.noun}: its 'format' should be '{self.format}'{other}")
-
-
-def _no_constant(name: str) -> float:
-    raise ValueError(f"{name} is not a JSON number")
-
-
-def _no_doubled(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    tree = dict(pairs)
-    if len(tree) < len(pairs):
-        keys = [key for key, _ in pairs]
-        raise ValueError(f"the key {json.dumps(next(key for key in keys if keys.count(key) > 1))} occurs twice")
-    return tree
 
 
 def to_tree(node: Any) -> Any:
@@ -200,10 +190,24 @@ class _Reader:
                 values[entry.name] = self.value(entry.hint, tree[entry.key], place, entry.about.inside(about))
             elif entry.required:
                 raise self.error(f"{self.where}: the key '{place}' is missing")
+        if not known:
+            self._check_keys(kind, tree, path)
         try:
             return kind(**values)
         except ValueError as error:  # what contradicts itself cannot be made
             raise self.error(f"{self.where}: '{path.rstrip('.') or 'document'}': {error}") from None
+
+    def _check_keys(self, kind: type, tree: dict[str, Any], path: str) -> None:
+        """Raise for a key that is none of the object's; the document itself has its format besides."""
+        expected = set() if path else {"format"}
+        for entry in entries(kind):
+            expected.add(entry.key)
+            if entry.choices:
+                expected |= {beside.key for beside in entries(entry.choices[tree[entry.key]])} - {"name"}
+        strange = [key for key in tree if key not in expected]
+        if strange:
+            place = path + shown(strange[0])
+            raise self.error(f"{self.where}: the key '{place}' is not known to drrej {__version__}")
 
     def choice(self, choices: dict[str, Any], tree: dict[str, Any], path: str, key: str) -> Any:
         """An object of one of several classes, whose fields are beside its name."""
@@ -227,10 +231,10 @@ class _Reader:
             return tuple(self.value(item, each, f"{place}[{number}]", about) for number, each in enumerate(value))
         if origin is dict and isinstance(value, dict):
             of = typing.get_args(kind)[1]
-            return {key: self.value(of, item, f"{place}.{key}", about) for key, item in value.items()}
+            named = ((key, f"{place}.{shown(key)}") for key in value)
+            return {key: self.value(of, value[key], at, about) for key, at in named}
         if not any(_is_of(each, value) for each in kinds):
-            said = json.dumps(value)[:40]
-            raise self.error(f"{self.where}: the value of '{place}' should be {_named(kind)}, not {said}")
+            raise self.error(f"{self.where}: the value of '{place}' should be {_named(kind)}, not {_said(value)}")
         if not isinstance(value, str | bool) and not _within(value, about):
             raise self.error(f"{self.where}: the value of '{place}' is out of range")
         return float(value) if kind is float else value
@@ -255,7 +259,16 @@ def _within(value: float, about: About) -> bool:
 
 def _is_broken(text: str) -> bool:
     """Whether text holds half of a surrogate pair, which no file can."""
-    return any("\ud800" <= ch <= "\udfff" for ch in text)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
+def _said(value: Any) -> str:
+    """A value for a message; lists and objects may be long or deep."""
+    return _CONTAINERS.get(type(value)) or json.dumps(value)[:40]
 
 
 def _named(kind: Any) -> str:

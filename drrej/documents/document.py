@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
 from drrej.documents.codec import Codec
+from drrej.documents.findings import Finding, expect
 
 
 class Document(Mapping[str, Any]):
@@ -39,8 +40,22 @@ class Document(Mapping[str, Any]):
 
     @classmethod
     def from_json(cls, text: str, where: str | None = None) -> Self:
-        """Read a document, checking every key, range and count; `where` names it in messages."""
-        return cls.CODEC.read(cls, text, where or cls.CODEC.noun)
+        """Read a document, checking every key and range, and that no value contradicts another.
+
+        `where` names it in messages.
+        """
+        where = where or cls.CODEC.noun
+        document = cls.CODEC.read(cls, text, where, cls.mend)
+        expect(document.findings(), where, cls.CODEC.error)
+        return document
+
+    @staticmethod
+    def mend(tree: dict[str, Any]) -> None:
+        """Bring the tree of an older document to what is written today."""
+
+    def findings(self) -> Iterable[Finding]:
+        """What is to be checked of a document that was read, besides keys, types and ranges."""
+        return ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,7 +25,6 @@ class Watch:
     `alarm` is the night after which it alarmed; an alarm stays until the monitor is reset.
     """
 
-    limit: Annotated[float | None, About("as the limit", Unit.SHARE, "neither", NONE)] = None
     log10_e_value: Annotated[float, About("evidence: logarithm of the e-value to base 10", Unit.NUMBER, "lower", NONE)]
     alarm_at: Annotated[float, About("evidence at which the alarm goes off", Unit.NUMBER, "neither", NONE)]
     state: Literal["ok", "alarm"]
@@ -35,6 +34,13 @@ class Watch:
     def __post_init__(self) -> None:
         if (self.state == "alarm") != (self.alarm is not None):
             raise ValueError("the state does not go with the alarm")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LimitWatch(Watch):
+    """A monitor of a share that has a limit."""
+
+    limit: Annotated[float, About("as the limit", Unit.SHARE, "neither", NONE)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +61,7 @@ class TrackedRisk(Tracked):
 
     errors: Annotated[int, About("as the number of errors", Unit.COUNT, "lower", NONE)]
     labels: Annotated[int, About("as the number of labels", Unit.COUNT, "higher", NONE)]
-    watch: Watch | None = None
+    watch: LimitWatch | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +69,7 @@ class TrackedCoverage(Tracked):
     """The share of accepted rows."""
 
     accepted: Annotated[int, About("as the number of accepted rows", Unit.COUNT, "higher", NONE)]
-    watch: Watch | None = None
+    watch: LimitWatch | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

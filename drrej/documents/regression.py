@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 from drrej.documents.about import NONE, About, Share, Unit
 from drrej.documents.codec import Codec
 from drrej.documents.document import GateRow, Judged
+from drrej.documents.findings import Finding
 from drrej.documents.proportions import CoverageOfDump, Cutoff, Rows, Tau
+from drrej.documents.report_consistency import decision_findings
 from drrej.errors import ReportError
 
 FORMAT = "drrej-regression-report/1"
@@ -70,3 +73,7 @@ class RegressionReport(Judged):
     ratio: Annotated[RatioMean, About(better="neither", interval=NONE)]
     curve: tuple[ErrorPoint, ...]
     gates: tuple[GateRow, ...]
+
+    def findings(self) -> Iterable[Finding]:
+        """Whether counts and shares go together."""
+        return decision_findings(self)

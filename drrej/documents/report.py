@@ -5,8 +5,9 @@ What needs labels or was not asked for is None and is left out of the document.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal
 
 from drrej.documents.about import (
     EXACT,
@@ -23,6 +24,7 @@ from drrej.documents.about import (
 )
 from drrej.documents.codec import Codec
 from drrej.documents.document import GateRow, Judged
+from drrej.documents.findings import Finding
 from drrej.documents.pictures import Pictures
 from drrej.documents.proportions import (
     Accuracy,
@@ -39,6 +41,7 @@ from drrej.documents.proportions import (
     WorstCoverage,
     check_interval,
 )
+from drrej.documents.report_consistency import report_findings
 from drrej.errors import ReportError
 
 FORMAT = "drrej-report/1"
@@ -215,11 +218,6 @@ class Report(Judged):
 
     CODEC: ClassVar[Codec] = Codec(FORMAT, "report", ReportError)
 
-    @classmethod
-    def from_json(cls, text: str, where: str | None = None) -> Self:
-        """Read a report, checking every key, range and count; `where` names it in messages."""
-        return cls.CODEC.read(cls, text, where or cls.CODEC.noun, _without_draws)
-
     drrej_version: str
     rows: Rows
     classes: Annotated[int, About("classes of the model", Unit.COUNT, "neither", NONE, least=2)]
@@ -307,22 +305,11 @@ class Report(Judged):
     difference: Annotated[Difference | None, About("", Unit.DIFFERENCE, when=When.BASELINE)] = None
     gates: tuple[GateRow, ...]
 
-    def __post_init__(self) -> None:
-        """Raise when counts and shares contradict each other."""
-        accepted = self.coverage.accepted
-        _check_share("coverage", self.coverage.value, accepted, self.rows)
-        if self.accuracy is not None:
-            _check_share("accuracy", self.accuracy.value, accepted - self.accuracy.errors, accepted)
-        if self.base_accuracy is not None:
-            _check_share("base_accuracy", self.base_accuracy.value, self.rows - self.base_accuracy.errors, self.rows)
+    def findings(self) -> Iterable[Finding]:
+        """Whether counts, shares, intervals and verdicts go together."""
+        return report_findings(self)
 
-
-def _check_share(name: str, value: float | None, hits: int, rows: int) -> None:
-    """Raise unless a share is what its counts say."""
-    if not 0 <= hits <= rows or value != (hits / rows if rows else None):
-        raise ValueError(f"the value of '{name}' is not what its counts say")
-
-
-def _without_draws(tree: dict[str, Any]) -> None:
-    """Reports once told how often rows were drawn for intervals; nothing is drawn any more."""
-    tree.pop("bootstrap", None)
+    @staticmethod
+    def mend(tree: dict[str, Any]) -> None:
+        """Reports once told how often rows were drawn for intervals; nothing is drawn any more."""
+        tree.pop("bootstrap", None)

@@ -87,8 +87,6 @@ def _choice_lines(ratio: Ratio) -> list[str]:
 def _bound_lines(ratio: Ratio) -> list[str]:
     if ratio.bounds is None:
         return []
-    if not ratio.bounds:
-        return ["bounds: none; the paper's cover alpha 1 and 3 only"]
     lines = []
     for bound in ratio.bounds:
         what = "total variation of Q" if bound.theorem == "total variation" else "error of the ratio"
@@ -97,7 +95,8 @@ def _bound_lines(ratio: Ratio) -> list[str]:
         else:
             verdict = ", vacuous" if bound.vacuous else ""
             said = f"at most {_g(bound.value) if bound.value is not None else 'infinity'}{verdict}"
-            said += f" (confidence {bound.confidence:g}, {bound.points} points; needs {bound.condition})"
+            where = f"{bound.points} points" if bound.theorem != "fitted rows" else "everywhere"
+            said += f" (confidence {bound.confidence:g}, {where}; needs {bound.condition})"
         lines.append(f"bound, {bound.theorem}: {what} {said}")
     return lines
 

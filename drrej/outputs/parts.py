@@ -25,6 +25,7 @@ from drrej.errors import OutputError
 from drrej.outputs.datasets import NOTES
 from drrej.outputs.masks import ParquetMask
 from drrej.outputs.remote import upload
+from drrej.strict_json import parse
 
 
 @dataclass(frozen=True)
@@ -74,11 +75,11 @@ class PartSink:
             return None
         try:
             with filesystem.open_input_stream(note.path) as stream:
-                noted = json.loads(stream.read())
+                noted = parse(stream.read().decode())
             if noted.pop("digest") != digest or noted.pop("size") != mask.size:
                 return None
             return PartCounts(Notes(**noted["notes"]), noted["rejected"], reused=1)
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):  # no note of ours
             return None
 
     @contextlib.contextmanager

@@ -7,22 +7,22 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from drrej.core.bounds import bounds
+from drrej.core.bounds import DELTA, FITTED_ROWS, RatioBound, bounds, without_promise
 from drrej.core.drift import loss_quantiles
 from drrej.core.exact import Total
+from drrej.core.fitted import fitted_bound
 from drrej.core.floor import FACE_VALUE
 from drrej.core.intervals import json_number
 from drrej.core.losses import KINDS, PLAIN, Loss
-from drrej.core.ratio import DensityRatio, fit_ratio
-from drrej.core.types import Precision
+from drrej.core.ratio import MAX_ALPHA, DensityRatio, fit_ratio
+from drrej.core.types import Floats, Precision
 from drrej.documents.rejector import Calibration, Columns, Ratio, Rejector, is_temperature
 from drrej.errors import OptionError
 from drrej.pipeline.intake import check_floor
-from drrej.pipeline.learning import CHOOSERS, Chooser, Given
+from drrej.pipeline.learning import CHOOSERS, Chooser, FittedLoss, Given
 from drrej.pipeline.source import Source
 
 DIVERGENCES = {"kl": 1.0, "chi2": 3.0}
-MAX_ALPHA = 1e3
 LOSS_NAMES = tuple(dict.fromkeys([*PLAIN, *CHOOSERS, *KINDS]))
 
 
@@ -92,32 +92,54 @@ def fit(source: Source, rejector: Rejector, options: RatioOptions | None = None)
     options = options or RatioOptions()
     rejector.need_calibration()
     fitted = options.chooser.choose(source, rejector)
+    return rejector.with_ratio(ratio_of(fitted, options, rejector.classes))
+
+
+def ratio_of(fitted: FittedLoss, options: RatioOptions, classes: int) -> Ratio:
+    """The ratio of the losses of some rows."""
     values = fitted.values
     density = fit_ratio(values, options.alpha, options.lam)
     ordered = np.sort(values)
     with np.errstate(over="ignore", invalid="ignore"):
         variance = float(np.var(density.ratio(ordered)))
-    largest = fitted.loss.bound(rejector.classes)
-    return rejector.with_ratio(
-        Ratio(
-            alpha=options.alpha,
-            lam=options.lam,
-            loss=fitted.loss,
-            log_max_ratio=density.log_max_ratio,
-            min_loss=density.min_loss,
-            mean_loss=Total.of(values).mean(values.size),
-            max_loss=float(values.max()),
-            normalizer=density.normalizer(),
-            variance=json_number(variance),
-            rows=values.size,
-            fingerprint=fitted.sketch.fingerprint().text(),
-            loss_quantiles=loss_quantiles(ordered),
-            drift_quantiles=None if fitted.drift is None else loss_quantiles(np.sort(fitted.drift)),
-            choice=fitted.choice,
-            bounds=tuple(bounds(options.alpha, options.lam, largest, values.size, _max_ratio(density))),
-        )
+    largest = fitted.loss.bound(classes)
+    return Ratio(
+        alpha=options.alpha,
+        lam=options.lam,
+        loss=fitted.loss,
+        log_max_ratio=density.log_max_ratio,
+        min_loss=density.min_loss,
+        mean_loss=Total.of(values).mean(values.size),
+        max_loss=float(values.max()),
+        normalizer=density.normalizer(),
+        variance=json_number(variance),
+        rows=values.size,
+        fingerprint=fitted.sketch.fingerprint().text(),
+        loss_quantiles=loss_quantiles(ordered),
+        drift_quantiles=None if fitted.drift is None else loss_quantiles(np.sort(fitted.drift)),
+        choice=fitted.choice,
+        bounds=_bounds(ordered, density, largest, fixed=fitted.loss.drift_loss is None),
     )
 
 
-def _max_ratio(density: DensityRatio) -> float | None:
-    return json_number(np.exp(density.log_max_ratio))
+def _bounds(ordered: Floats, density: DensityRatio, largest: float | None, fixed: bool) -> tuple[RatioBound, ...]:
+    """How far the ratio may be from that of the whole distribution: told by the rows, and the paper's worst cases.
+
+    All of them are for a loss that was not learned from these rows.
+    """
+    with np.errstate(over="ignore"):
+        max_ratio = json_number(np.exp(density.log_max_ratio))
+    paper = bounds(density.alpha, density.lam, largest, ordered.size, max_ratio)
+    if not fixed:
+        return tuple(map(without_promise, paper))
+    found = fitted_bound(ordered, density, DELTA, largest)
+    told = RatioBound(
+        theorem=FITTED_ROWS,
+        value=found.value,
+        confidence=1.0 - DELTA,
+        points=ordered.size,
+        condition="independent rows",
+        holds=True,
+        vacuous=found.value is None,
+    )
+    return (told, *paper)

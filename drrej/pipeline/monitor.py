@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from drrej._version import __version__
@@ -373,6 +373,6 @@ def _with_late_labels(
     risk = state.risk
     if risk is not None:
         risk = risk.update(Tally(counts.errors, counts.labels))
-    fields = {name: getattr(state, name) for name in MonitorState.__dataclass_fields__}
-    draft = _Draft({**fields, "drrej_version": __version__, "risk": risk})
+    known = {field.name: getattr(state, field.name) for field in fields(state)}
+    draft = _Draft({**known, "drrej_version": __version__, "risk": risk})
     return draft.finished(nights[:-1], nights[-1], late)

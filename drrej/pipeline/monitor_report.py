@@ -16,6 +16,7 @@ from drrej.documents.monitor import Counts, MonitorName, MonitorState, Parts
 from drrej.documents.monitor_report import (
     Band,
     History,
+    LimitWatch,
     MonitorReport,
     MovedPart,
     TrackedCoverage,
@@ -42,14 +43,14 @@ def monitor_report(state: MonitorState, gates: Sequence[Gate] = (), history: boo
             **_tracked(errors, settings.alpha),
             errors=errors.events,
             labels=errors.rows,
-            watch=_watch(state, "risk", settings.max_risk),
+            watch=_limit_watch(state, "risk", settings.max_risk),
         ),
         coverage=TrackedCoverage(
             **_tracked(accepted, settings.alpha),
             accepted=accepted.events,
-            watch=_watch(state, "coverage", settings.min_coverage),
+            watch=_limit_watch(state, "coverage", settings.min_coverage),
         ),
-        drift=_watch(state, "drift", None),
+        drift=Watch(**_evidence(state, "drift")) if settings.drift else None,
         moved=moved,
         looked_at=looked_at,
         alarms=tuple(alarm.monitor for alarm in state.alarms),
@@ -67,18 +68,20 @@ def _tracked(tally: Tally, delta: float) -> dict[str, Any]:
     return {"value": tally.rate, "lower": lower, "upper": upper}
 
 
-def _watch(state: MonitorState, name: MonitorName, limit: float | None) -> Watch | None:
-    if name not in state.settings.watched:
-        return None
+def _limit_watch(state: MonitorState, name: MonitorName, limit: float | None) -> LimitWatch | None:
+    return None if limit is None else LimitWatch(limit=limit, **_evidence(state, name))
+
+
+def _evidence(state: MonitorState, name: MonitorName) -> dict[str, Any]:
+    """What a monitor that is watched says."""
     alarm = next((alarm for alarm in state.alarms if alarm.monitor == name), None)
-    return Watch(
-        limit=limit,
-        log10_e_value=state.log_e_values[name] / _LN_10,
-        alarm_at=state.settings.bar / _LN_10,
-        state="ok" if alarm is None else "alarm",
-        alarm=None if alarm is None else alarm.night,
-        promise=_promise(state, name),
-    )
+    return {
+        "log10_e_value": state.log_e_values[name] / _LN_10,
+        "alarm_at": state.settings.bar / _LN_10,
+        "state": "ok" if alarm is None else "alarm",
+        "alarm": None if alarm is None else alarm.night,
+        "promise": _promise(state, name),
+    }
 
 
 def _promise(state: MonitorState, name: MonitorName) -> str:

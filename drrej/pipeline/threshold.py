@@ -10,7 +10,7 @@ import pyarrow as pa
 from drrej.core.curves import RiskCoverage
 from drrej.core.guarantees import Certified, Looks, best_look, certified_coverage, risk_looks, sgr, split_delta
 from drrej.core.intervals import CONFIDENCE, exact_decimal
-from drrej.core.thresholds import METHODS, Rule, choose_cutoff, cutoff_after
+from drrej.core.thresholds import COVERAGE_METHOD, METHODS, REJECT_ALL, Rule, choose_cutoff, cutoff_after
 from drrej.data.dump import Dump
 from drrej.documents.rejector import Bound, GroupThreshold, Ratio, Rejector, RuleRecord, Threshold
 from drrej.engines.protocol import Pass
@@ -20,9 +20,6 @@ from drrej.pipeline.groups import Grouping
 from drrej.pipeline.losses import Collecting, Losses, collect_losses
 from drrej.pipeline.scoring import Scoring
 from drrej.pipeline.source import Source
-
-REJECT_ALL = -1.0
-"""A cutoff below every loss."""
 
 UNNOTICEABLE = (
     "these rows repeat so much that it cannot be told whether 'calibrate' or 'fit' has seen them; the guarantee holds "
@@ -143,7 +140,7 @@ class _Picker:
         self.delta = None
         if rule.confidence is not None:
             self.delta = split_delta(float(1 - exact_decimal(rule.confidence)), groups)
-            self.method = "order-statistic" if rule.kind == "coverage" else rule.method or METHODS[0]
+            self.method = COVERAGE_METHOD if rule.kind == "coverage" else rule.method or METHODS[0]
         self.looks: list[tuple[str, int, Looks]] = []
 
     def pick(self, group: str, points: RiskCoverage, must: bool = False) -> _Picked:

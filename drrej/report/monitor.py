@@ -6,25 +6,12 @@ import math
 from collections.abc import Iterator
 
 from drrej.documents.monitor import Counts, Fold, Night
-from drrej.documents.monitor_report import MonitorReport, TrackedCoverage, TrackedRisk, Watch
+from drrej.documents.monitor_report import LimitWatch, MonitorReport, TrackedCoverage, TrackedRisk, Watch
 from drrej.report.github import command
 from drrej.report.numbers import against, counted, figure, interval
 from drrej.report.tables import Table, heading, table_list
 
 SHOWN_NIGHTS = 7
-
-
-def render_monitor(report: MonitorReport, kind: str) -> str:
-    """The report as text, json, markdown, github or html."""
-    from drrej.report import RENDERERS
-
-    if kind == "github":
-        return _github(report)
-    if kind == "html":
-        from drrej.report.monitor_page import render_monitor_page
-
-        return render_monitor_page(report)
-    return RENDERERS[kind](report)
 
 
 def verdict(report: MonitorReport) -> str:
@@ -81,7 +68,7 @@ def _watches(report: MonitorReport) -> Table:
     rows = [
         [
             name,
-            "-" if watch.limit is None else f"{'below' if name == 'coverage' else 'above'} {watch.limit:g}",
+            f"{'below' if name == 'coverage' else 'above'} {watch.limit:g}" if isinstance(watch, LimitWatch) else "-",
             e_value(watch.log10_e_value),
             e_value(watch.alarm_at),
             "ok" if watch.alarm is None else f"ALARM since '{watch.alarm}'",
@@ -136,7 +123,7 @@ def _resets(report: MonitorReport) -> Table | None:
     return Table("resets", "Monitors before this one", ["ended because", "nights", "first", "last", "alarms"], rows)
 
 
-def _github(report: MonitorReport) -> str:
+def github_lines(report: MonitorReport) -> str:
     """`::error` for an alarm and for a failed gate; a notice if there is nothing of the kind."""
     lines = [
         command("error", f"drrej {name} alarm", f"since '{watch.alarm}', e-value {e_value(watch.log10_e_value)}")

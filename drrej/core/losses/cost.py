@@ -8,6 +8,7 @@ in float64 from its own contiguous memory, so its bits do not depend on its neig
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -75,9 +76,11 @@ class CostLoss(Loss):
         return float(self.by_action.max(axis=1).min())
 
     def check(self, classes: int) -> None:
-        """The matrix must be square, with a row for each class."""
+        """The matrix must be square, with a row for each class, and no cost negative."""
         if len(self.costs) != classes or any(len(row) != classes for row in self.costs):
             raise OptionError(f"`cost_matrix`: it is for {len(self.costs)} classes but the rejector has {classes}")
+        if not all(0 <= cost < math.inf for row in self.costs for cost in row):
+            raise OptionError("`cost_matrix`: costs are finite and not negative")
 
     @property
     def arguments(self) -> dict[str, str]:

@@ -177,8 +177,12 @@ class LearnedLoss(Loss):
         """The model must be of known parts, and for these classes."""
         model = self.learned
         known = model.base in PLAIN and set(model.features) <= set(FEATURES)
-        if not known or len(model.class_intercepts) not in (0, classes):
+        if not known or len(model.class_intercepts) != (0 if model.strength is None else classes):
             raise OptionError(f"`loss=learned`: the model is not one for {classes} classes")
+        ranges = all(feature.low <= feature.high for feature in model.features.values())
+        strength = not model.features if model.strength is None else model.strength > 0
+        if not (ranges and strength and model.slope > 0):
+            raise OptionError("`loss=learned`: the model contradicts itself")
 
 
 def error_probability(eta: Floats) -> Floats:

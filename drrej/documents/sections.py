@@ -1,0 +1,168 @@
+"""The sections of a rejector: what each step has found."""
+
+from __future__ import annotations
+
+import math
+import sys
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from drrej.core.bounds import RatioBound
+from drrej.core.calibrators import Calibrator, Temperature
+from drrej.core.choice import Candidate
+from drrej.core.losses import KINDS, Loss
+from drrej.core.ratio import DensityRatio
+from drrej.core.types import Floats
+
+
+@dataclass(frozen=True)
+class BeforeAfter:
+    """A figure before and after calibration."""
+
+    before: float | None
+    after: float | None
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns that later commands need not be told again; `prediction` and `target` are those of a regression."""
+
+    logits: str
+    label: str | None = None
+    prediction: str | None = None
+    target: str | None = None
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """The fitted temperature; `method` is "given" when it was set by hand, "none" without logits.
+
+    `floor` is what a probability of 0 counts as; None for logits.
+    """
+
+    method: str
+    temperature: float
+    converged: bool | None = None
+    rows: int | None = None
+    fingerprint: str | None = None
+    nll: BeforeAfter | None = None
+    ece: BeforeAfter | None = None
+    brier: BeforeAfter | None = None
+    floor: float | None = None
+
+    @property
+    def is_fitted(self) -> bool:
+        """Whether it was fitted to rows."""
+        return self.method not in ("given", "none")
+
+    @property
+    def calibrator(self) -> Calibrator:
+        """What turns logits into calibrated scores."""
+        return Temperature(self.temperature)
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """The fitted density ratio, see `drrej.core.ratio`.
+
+    `variance` is that of the ratio on the fitted rows, `loss_quantiles` what `drrej.core.drift` keeps of their losses.
+    The document has the loss's name under `loss` and its fields beside the others. `choice` is the table from which
+    `auto` chose the loss. `drift_quantiles` are those of the plain loss by which drift is looked for, where the loss
+    itself was fitted to these rows.
+    """
+
+    alpha: float
+    lam: float
+    loss: Loss = field(metadata={"kinds": KINDS, "fields_after": "loss_quantiles"})
+    log_max_ratio: float
+    min_loss: float
+    mean_loss: float | None
+    max_loss: float
+    normalizer: dict[str, float | None]
+    variance: float | None
+    rows: int
+    fingerprint: str
+    loss_quantiles: tuple[float, ...]
+    drift_quantiles: tuple[float, ...] | None = None
+    choice: tuple[Candidate, ...] | None = None
+    bounds: tuple[RatioBound, ...] | None = None
+
+    @property
+    def density(self) -> DensityRatio:
+        """The ratio as a function of losses."""
+        return DensityRatio(self.alpha, self.lam, self.log_max_ratio, self.min_loss)
+
+
+@dataclass(frozen=True)
+class RuleRecord:
+    """The rule that chose the threshold; with `confidence`, how that is a guarantee.
+
+    `reused` is true when rows that calibrate or fit have seen were allowed: then it is none.
+    """
+
+    kind: str
+    target: float
+    confidence: float | None = None
+    method: str | None = None
+    reused: bool | None = None
+
+
+@dataclass(frozen=True)
+class Bound:
+    """What is guaranteed: the risk is at most, or the coverage at least, `value`, each but with chance `delta`.
+
+    From `errors` among `accepted` of `rows` rows.
+    """
+
+    value: float
+    delta: float
+    rows: int
+    accepted: int
+    errors: int | None = None
+
+
+@dataclass(frozen=True)
+class GroupThreshold:
+    """The decision for the rows of one group. A negative cutoff rejects all of them."""
+
+    group: str
+    tau: float | None
+    cutoff: float | None
+    rows: int
+    accepted: int
+    coverage: float
+    accuracy: float | None = None
+    bound: Bound | None = None
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """The decision: reject iff L' >= cutoff. `cutoff` None rejects nothing; tau is its translation.
+
+    With `by`, a column or "prediction", each group has a cutoff of its own and `tau` and `cutoff` are None.
+    """
+
+    tau: float | None
+    cutoff: float | None
+    rule: RuleRecord
+    rows: int
+    accepted: int
+    coverage: float
+    accuracy: float | None = None
+    bound: Bound | None = None
+    by: str | None = None
+    groups: tuple[GroupThreshold, ...] | None = None
+
+    def accepts(self, losses: Floats) -> NDArray[np.bool_]:
+        """Which rows are accepted."""
+        if self.cutoff is None:
+            return np.ones(losses.shape, bool)
+        accepted: NDArray[np.bool_] = losses < np.float64(self.cutoff)
+        return accepted
+
+
+def is_temperature(value: float) -> bool:
+    """Whether it is a positive number whose inverse is a number too."""
+    return math.isfinite(value) and value >= sys.float_info.min
