@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from drrej.pipeline.batch import score_batch
     from drrej.pipeline.calibrate import CalibrateOptions, calibrate
     from drrej.pipeline.compare import Rivals, Score
-    from drrej.pipeline.evaluate import BaselineDump, EvaluateOptions, evaluate, failed_gates
+    from drrej.pipeline.evaluate import BaselineDump, EvaluateOptions, evaluate
     from drrej.pipeline.fit import RatioOptions, fit
     from drrej.pipeline.regression import evaluate_regression
     from drrej.pipeline.reject import MaskOptions, reject
@@ -102,7 +102,7 @@ _HOMES = {
     "drrej.pipeline.calibrate": ["CalibrateOptions", "calibrate"],
     "drrej.pipeline.source": ["Source"],
     "drrej.pipeline.compare": ["Rivals", "Score"],
-    "drrej.pipeline.evaluate": ["BaselineDump", "EvaluateOptions", "evaluate", "failed_gates"],
+    "drrej.pipeline.evaluate": ["BaselineDump", "EvaluateOptions", "evaluate"],
     "drrej.pipeline.fit": ["RatioOptions", "fit"],
     "drrej.pipeline.regression": ["evaluate_regression"],
     "drrej.pipeline.reject": ["MaskOptions", "reject"],
@@ -160,7 +160,6 @@ __all__ = [
     "evaluate",
     "evaluate_regression",
     "expected_losses",
-    "failed_gates",
     "fit",
     "fit_ratio",
     "fit_rejector",

@@ -122,11 +122,9 @@ def show_report(report: Judged, format: TextFormat) -> None:
 
 def exit_by_gates(report: Judged) -> None:
     """A line per failed gate, and exit 1 if there is one."""
-    from drrej.pipeline.evaluate import failed_gates
     from drrej.report.numbers import against
 
-    failed = failed_gates(report)
-    for gate in failed:
-        complain(f"{gate['gate']}: the value is {against(gate['value'], gate['limit'])}", "gate failed")
-    if failed:
+    for gate in report.failed_gates:
+        complain(f"{gate.gate}: the value is {against(gate.value, gate.limit)}", "gate failed")
+    if report.failed_gates:
         raise typer.Exit(1)

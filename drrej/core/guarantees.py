@@ -98,7 +98,7 @@ def any_cutoff_bound(accepted: int, errors: int, rows: int, delta: float) -> flo
     """An upper bound on the risk of a cutoff among the losses of `rows` rows, however it was chosen; see the module.
 
     >>> round(any_cutoff_bound(800, 4, 1000, 0.05), 4)  # 0.0114 if the cutoff had been chosen beforehand
-    0.0221
+    0.0231
     """
     return upper_bound(errors, accepted, delta / rows)
 

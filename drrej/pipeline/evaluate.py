@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
-from drrej.documents.codec import to_tree
-from drrej.documents.document import Judged
 from drrej.documents.gates import Gate
 from drrej.documents.metrics import check_gate
 from drrej.documents.points import DEFAULT_POINTS, Point
@@ -20,7 +17,7 @@ from drrej.pipeline.labelled import labelled_report
 from drrej.pipeline.source import Source
 from drrej.pipeline.unlabelled import unlabelled_report
 
-__all__ = ["BaselineDump", "EvaluateOptions", "check_gates", "evaluate", "failed_gates"]
+__all__ = ["BaselineDump", "EvaluateOptions", "check_gates", "evaluate"]
 
 
 def evaluate(
@@ -47,9 +44,3 @@ def check_gates(gates: Sequence[Gate], options: EvaluateOptions, rejector: Rejec
     """Raise when a gate names what this report will not have; without the rejector, as far as can be said."""
     for gate in gates:
         check_gate(gate, options.conditions(rejector))
-
-
-def failed_gates(report: Judged) -> list[dict[str, Any]]:
-    """The gates that did not pass, as the report has them under `gates`."""
-    failed: list[dict[str, Any]] = to_tree(report.failed_gates)
-    return failed
