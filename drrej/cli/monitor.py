@@ -14,7 +14,7 @@ from drrej.cli.command import Command
 from drrej.cli.console import complain, say_notes, show
 from drrej.cli.judging import exit_by_gates
 from drrej.cli.main import app
-from drrej.cli.reading import Reading, engine_of, read_rejector
+from drrej.cli.reading import Certificates, Reading, engine_of, read_rejector
 from drrej.cli.writing import format_of
 from drrej.errors import MonitorError, OptionError
 
@@ -104,6 +104,9 @@ def monitor(
     classes: options.Classes = None,
     jobs: options.Jobs = 0,
     cluster: options.ClusterAddress = None,
+    tls_ca: options.TlsAuthority = None,
+    tls_cert: options.TlsCertificate = None,
+    tls_key: options.TlsKey = None,
     quiet: options.Quiet = False,
 ) -> None:
     """Watch risk, coverage and drift night by night; looking every day is allowed.
@@ -136,7 +139,7 @@ def monitor(
             if rejector is None:
                 raise OptionError("-r REJECTOR is needed: the one whose masks are used")
             reading = Reading(logits, label, labels_from, join_on, None, input, binary, classes, normalize)
-            source = reading.source(dumps, engine_of(jobs, cluster, quiet))
+            source = reading.source(dumps, engine_of(jobs, cluster, quiet, Certificates(tls_ca, tls_cert, tls_key)))
             missing = dataclasses.replace(source.options, on_missing_label=on_missing_label or "error")
             source = dataclasses.replace(source, options=missing)
             stack.enter_context(place)
