@@ -3,6 +3,8 @@
 DrrejError                 exit 2: something is wrong and can be mended by the user
 ├── OptionError            parameters that contradict each other or are out of range
 ├── DumpError              a parquet dump that cannot be read as logits and labels
+│   ├── BadFileError       one of its files, which `on_bad_file=skip` leaves out
+│   └── BadRowsError       rows without usable scores, which `on_bad_row=skip` leaves out
 ├── RejectorError          a rejector document that is missing, damaged or not ready
 ├── ReportError            a report document that is damaged, or of another kind than is needed
 ├── MonitorError           a monitor's state that is damaged, or belongs to other nights or another rejector
@@ -20,6 +22,8 @@ from __future__ import annotations
 from drrej.core.errors import DrrejError, Infeasible, OptionError
 
 __all__ = [
+    "BadFileError",
+    "BadRowsError",
     "ClusterError",
     "DrrejError",
     "DumpError",
@@ -35,6 +39,23 @@ __all__ = [
 
 class DumpError(DrrejError):
     """A dump that cannot be read as logits and labels."""
+
+
+class BadFileError(DumpError):
+    """A file of a dump that cannot be read; `file` is what messages call it."""
+
+    file = ""
+
+    @classmethod
+    def of(cls, file: str, message: str) -> BadFileError:
+        """The error of a file; the message begins with its name."""
+        error = cls(message)
+        error.file = file
+        return error
+
+
+class BadRowsError(DumpError):
+    """Rows of a dump without usable scores."""
 
 
 class RejectorError(DrrejError):

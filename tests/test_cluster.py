@@ -27,7 +27,7 @@ from drrej.engines import tasks
 from drrej.engines.dask import DaskEngine
 from drrej.engines.dask_cluster import Cluster
 from drrej.engines.tasks import TASK_BYTES, cut
-from drrej.outputs.datasets import StagedDataset
+from drrej.outputs.datasets import LocalDataset
 
 pytestmark = pytest.mark.filterwarnings("default")  # Dask's own warnings are not ours to mend
 
@@ -161,7 +161,7 @@ def test_bad_rows_are_told_as_on_one_machine(tmp_path: Path, engine: DaskEngine)
     messages = []
     for dump in (source(path), elsewhere(source(path), engine)):
         for target in ("mask.parquet", "masks/"):
-            place: Any = drrej.OutputFile if target == "mask.parquet" else StagedDataset
+            place: Any = drrej.OutputFile if target == "mask.parquet" else LocalDataset
             with pytest.raises(drrej.DumpError) as caught, place(str(tmp_path / target)) as output:
                 drrej.reject(dump, rejector, output)
             messages.append(str(caught.value))
@@ -194,11 +194,11 @@ def test_a_rerun_takes_up_what_an_interrupted_run_has_finished(
     rejector = _any_rejector(60)
     target = str(tmp_path / "masks")
     stopped = dataclasses.replace(engine, progress=_Interrupts(after=18_000))
-    with pytest.raises(KeyboardInterrupt), StagedDataset(target) as output:
+    with pytest.raises(KeyboardInterrupt), LocalDataset(target) as output:
         drrej.reject(elsewhere(source(dataset), stopped), rejector, output)
     assert not Path(target).exists()
 
-    with StagedDataset(target) as output:
+    with LocalDataset(target) as output:
         counts = drrej.reject(elsewhere(source(dataset), engine), rejector, output)
         output.commit()
     assert (counts.rows, counts.reused >= 2) == (45_000, True)
@@ -216,7 +216,7 @@ def test_another_rejector_or_input_is_not_reused(dataset: Path, engine: DaskEngi
 
     def interrupted(with_rejector: drrej.Rejector) -> int:
         dump = elsewhere(source(tmp_path / "a.parquet", tmp_path / "b.parquet"), engine)
-        with contextlib.suppress(KeyboardInterrupt), StagedDataset(str(tmp_path / "masks")) as output:
+        with contextlib.suppress(KeyboardInterrupt), LocalDataset(str(tmp_path / "masks")) as output:
             counts = drrej.reject(dump, with_rejector, output)
             raise KeyboardInterrupt
         return counts.reused
@@ -231,8 +231,8 @@ def test_another_rejector_or_input_is_not_reused(dataset: Path, engine: DaskEngi
 
 
 def test_two_runs_do_not_write_one_dataset(tmp_path: Path) -> None:
-    with StagedDataset(str(tmp_path / "masks")), pytest.raises(drrej.OutputError, match="another run is writing it"):
-        StagedDataset(str(tmp_path / "masks"))
+    with LocalDataset(str(tmp_path / "masks")), pytest.raises(drrej.OutputError, match="another run is writing it"):
+        LocalDataset(str(tmp_path / "masks"))
     assert list(tmp_path.iterdir()) == []
 
 

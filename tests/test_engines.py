@@ -29,7 +29,7 @@ from drrej.engines.passes import map_blocks
 from drrej.engines.protocol import Done, Engine, Parts, Pass, Silent
 from drrej.engines.tasks import cut
 from drrej.engines.worker import Answer, Context, Host, Keep, Token, run_part, run_task, versions
-from drrej.outputs.datasets import StagedDataset
+from drrej.outputs.datasets import LocalDataset
 from drrej.outputs.parts import PartCounts, PartSink
 
 PASS = Pass("testing", labelled=True)
@@ -206,8 +206,8 @@ class ProcessEngine:
     def keeping(self, memory: int | None) -> Iterator[ProcessEngine]:
         yield replace(self, keep=(memory,))
 
-    def dataset(self, target: str, force: bool) -> StagedDataset:
-        return StagedDataset(target, force)
+    def dataset(self, target: str, force: bool) -> LocalDataset:
+        return LocalDataset(target, force)
 
     def write(self, dump: Dump, run: Pass, work: Any, parts: Parts) -> Generator[Done[PartCounts]]:
         root = parts.dataset.shared([part.relative for part in dump.parts])

@@ -131,7 +131,7 @@ def test_what_a_killed_run_left_is_cleared_and_what_is_in_use_is_not(tmp_path: P
 def test_a_directory_appears_whole(tmp_path: Path) -> None:
     target = tmp_path / "out"
     with LocalDataset(f"{target}/") as folder:
-        (Path(folder.folder([])) / "a.parquet").write_text("a.parquet")
+        (Path(folder.folder(["a.parquet"])) / "a.parquet").write_text("a.parquet")
         assert not target.exists()
         folder.commit()
     assert os.listdir(tmp_path) == ["out"]
@@ -139,10 +139,10 @@ def test_a_directory_appears_whole(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="not empty; use `force=True`"):
         LocalDataset(str(target))
     with LocalDataset(str(target), force=True) as folder:
-        (Path(folder.folder([])) / "b.parquet").write_text("b.parquet")
+        (Path(folder.folder(["b.parquet"])) / "b.parquet").write_text("b.parquet")
     assert os.listdir(target) == ["a.parquet"]
     with LocalDataset(str(target), force=True) as folder:
-        (Path(folder.folder([])) / "b.parquet").write_text("b.parquet")
+        (Path(folder.folder(["b.parquet"])) / "b.parquet").write_text("b.parquet")
         folder.commit()
     assert os.listdir(target) == ["b.parquet"]
     assert os.listdir(tmp_path) == ["out"]
@@ -162,7 +162,7 @@ def test_a_directory_that_appears_meanwhile_is_kept(tmp_path: Path) -> None:
     for files in ([], ["precious.parquet"]):
         target = tmp_path / f"out{len(files)}"
         with LocalDataset(str(target)) as dataset:
-            (Path(dataset.folder([])) / "a.parquet").write_text("mine")
+            (Path(dataset.folder(["a.parquet"])) / "a.parquet").write_text("mine")
             target.mkdir()
             for name in files:
                 (target / name).write_text("theirs")
@@ -248,7 +248,7 @@ def killed(path, final):
 
 calls = []
 with LocalDataset(sys.argv[1], force=True) as dataset:
-    (Path(dataset.folder([])) / "new.parquet").write_text("new")
+    (Path(dataset.folder(["new.parquet"])) / "new.parquet").write_text("new")
     os.rename = killed
     dataset.commit()
 """

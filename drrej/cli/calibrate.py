@@ -8,7 +8,7 @@ from drrej.cli import options
 from drrej.cli.command import Command
 from drrej.cli.console import complain, say_notes
 from drrej.cli.main import app
-from drrej.cli.reading import Certificates, Reading, bytes_of, engine_of
+from drrej.cli.reading import Bad, Certificates, Reading, bytes_of, engine_of
 from drrej.cli.writing import check_spared, output_file
 
 if TYPE_CHECKING:
@@ -35,6 +35,9 @@ def calibrate(
     labels_from: options.LabelsFrom = None,
     join_on: options.JoinOn = None,
     on_missing_label: options.OnMissingLabel = None,
+    on_bad_row: options.SkipBadRow = "error",
+    on_bad_file: options.OnBadFile = "error",
+    max_bad: options.MaxBad = None,
     input: options.Input = None,
     normalize: options.Normalize = False,
     binary: options.Binary = False,
@@ -56,7 +59,8 @@ def calibrate(
     from drrej.pipeline.calibrate import CalibrateOptions
     from drrej.pipeline.calibrate import calibrate as step
 
-    reading = Reading(logits, label, labels_from, join_on, on_missing_label, input, binary, classes, normalize)
+    bad = Bad(on_bad_row, on_bad_file, max_bad)
+    reading = Reading(logits, label, labels_from, join_on, on_missing_label, input, binary, classes, normalize, bad)
     source = reading.source(dumps, engine_of(jobs, cluster, quiet, Certificates(tls_ca, tls_cert, tls_key)))
     with output_file(output, force) as file:
         check_spared(classes)

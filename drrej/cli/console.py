@@ -13,6 +13,7 @@ from drrej.data.uris import redacted
 
 if TYPE_CHECKING:
     from drrej.engines.protocol import Progress
+    from drrej.outputs.records import FileCounts
     from drrej.pipeline.reject import MaskCounts
     from drrej.pipeline.source import Source
 
@@ -23,6 +24,11 @@ _PATIENCE = 1.0
 def complain(message: str, kind: str = "error") -> None:
     """One line on standard error, whatever a file's name or a gate contains; never credentials."""
     print(f"drrej: {kind}: {redacted(in_flags(' '.join(message.splitlines())))}", file=sys.stderr)
+
+
+def log(line: str) -> None:
+    """A line of a log on standard error, at once."""
+    print(redacted(line), file=sys.stderr, flush=True)
 
 
 def show(text: str) -> None:
@@ -39,13 +45,20 @@ def say_notes(source: Source, quiet: bool, floor: float | None = None) -> None:
         counts_as = "" if floor is None else f" as {floor:.3g}"
         complain(f"{notes.zeros} probabilities of 0 count{counts_as or ' as the rejector says'}", "note")
     if notes.left_out:
-        complain(f"{notes.left_out} rows without a label in {source.options.labels_from} were left out", "note")
+        where = "" if source.options.labels_from is None else f" in {source.options.labels_from}"
+        complain(f"{notes.left_out} rows without a label{where} were left out", "note")
+    for problem in source.passed.all():
+        complain(problem.said("left out" if source.options.on_bad_row == "skip" else "let through"), "warning")
+    for reason in source.bad_files.all().values():
+        complain(f"{reason}; the file is left out", "warning")
 
 
-def warn_bad_rows(counts: MaskCounts, more: str = "") -> None:
-    """Tell, also when asked to be quiet, that rows without usable scores were let through."""
-    if counts.bad:
-        complain(f"{counts.bad} of {counts.rows} rows have no usable scores and were rejected{more}", "warning")
+def warn_bad_rows(counts: MaskCounts, quiet: bool, policy: str, more: str = "") -> None:
+    """Tell that rows without usable scores were let through."""
+    if counts.bad and not quiet:
+        read = counts.rows + (counts.bad if policy == "skip" else 0)
+        done = "left out" if policy == "skip" else f"rejected{more}"
+        complain(f"{counts.bad} of {read} rows have no usable scores and were {done}", "warning")
 
 
 def show_curve(
@@ -105,6 +118,9 @@ class Bar:
         )
         self._bar.start()
         self._task = self._bar.add_task(self._what, total=self._rows, rate="")
+
+    def finished(self, file: FileCounts) -> None:
+        """Nothing: the bar moves by rows."""
 
     def stop(self) -> None:
         """The pass is over."""

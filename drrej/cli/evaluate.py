@@ -16,7 +16,7 @@ from drrej.cli.console import say_notes
 from drrej.cli.flags import in_flags
 from drrej.cli.judging import Comparisons, Judging, exit_by_gates, show_report
 from drrej.cli.main import app
-from drrej.cli.reading import Certificates, Reading, engine_of, read_rejector
+from drrej.cli.reading import Bad, Certificates, Reading, engine_of, read_rejector
 from drrej.cli.regression import Regression, Task, check_regression
 from drrej.cli.writing import check_spared, format_of
 from drrej.errors import OptionError
@@ -87,6 +87,9 @@ def evaluate(
     labels_from: options.LabelsFrom = None,
     join_on: options.JoinOn = None,
     on_missing_label: options.OnMissingLabel = None,
+    on_bad_row: options.SkipBadRow = "error",
+    on_bad_file: options.OnBadFile = "error",
+    max_bad: options.MaxBad = None,
     input: options.Input = None,
     normalize: options.Normalize = False,
     binary: options.Binary = False,
@@ -107,7 +110,8 @@ def evaluate(
     from drrej.pipeline.regression import evaluate_regression
     from drrej.report import render
 
-    reading = Reading(logits, label, labels_from, join_on, on_missing_label, input, binary, classes, normalize)
+    bad = Bad(on_bad_row, on_bad_file, max_bad)
+    reading = Reading(logits, label, labels_from, join_on, on_missing_label, input, binary, classes, normalize, bad)
     judging = Judging(gate, metric, intervals, by, no_labels)
     others = Comparisons(compare, score, score_order, rejected, baseline, baseline_dump, baseline_rejector)
     regression = Regression(task, prediction, target)

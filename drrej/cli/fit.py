@@ -7,7 +7,7 @@ from drrej.cli.choosing import Objective
 from drrej.cli.command import Command
 from drrej.cli.console import say_notes
 from drrej.cli.main import app
-from drrej.cli.reading import Certificates, Reading, Start, engine_of
+from drrej.cli.reading import Bad, Certificates, Reading, Start, engine_of
 from drrej.cli.writing import check_spared, output_file
 
 EXAMPLES = """
@@ -41,6 +41,9 @@ def fit(
     labels_from: options.LabelsFrom = None,
     join_on: options.JoinOn = None,
     on_missing_label: options.OnMissingLabel = None,
+    on_bad_row: options.SkipBadRow = "error",
+    on_bad_file: options.OnBadFile = "error",
+    max_bad: options.MaxBad = None,
     input: options.Input = None,
     normalize: options.Normalize = False,
     binary: options.Binary = False,
@@ -61,7 +64,8 @@ def fit(
     from drrej.pipeline.fit import fit as step
 
     objective = Objective(divergence, alpha, lam, loss, cost_matrix, loss_column)
-    reading = Reading(logits, label, labels_from, join_on, on_missing_label, input, binary, classes, normalize)
+    bad = Bad(on_bad_row, on_bad_file, max_bad)
+    reading = Reading(logits, label, labels_from, join_on, on_missing_label, input, binary, classes, normalize, bad)
     source = reading.source(dumps, engine_of(jobs, cluster, quiet, Certificates(tls_ca, tls_cert, tls_key)))
     with output_file(output, force, rejector) as file:
         check_spared(classes, cost_matrix)

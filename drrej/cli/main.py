@@ -19,7 +19,7 @@ from drrej.cli.command import Group
 from drrej.cli.commands import COMMANDS, register
 from drrej.cli.console import complain, show
 from drrej.cli.options import FLAG
-from drrej.errors import DrrejError
+from drrej.errors import BadRowsError, DrrejError
 
 WRONG = 2
 INTERRUPTED = 128 + signal.SIGINT
@@ -111,7 +111,8 @@ def _run(arguments: list[str]) -> int:
 
 def _explain(error: Exception, arguments: list[str]) -> int:
     if isinstance(error, DrrejError):
-        complain(str(error))
+        hint = " (or leave such rows out with --on-bad-row skip)" if isinstance(error, BadRowsError) else ""
+        complain(f"{error}{hint}")
         return error.exit_code
     if hasattr(error, "format_message"):  # typer's own errors about the command line
         complain(_usage(error, arguments))

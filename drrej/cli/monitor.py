@@ -14,7 +14,7 @@ from drrej.cli.command import Command
 from drrej.cli.console import complain, say_notes, show
 from drrej.cli.judging import exit_by_gates
 from drrej.cli.main import app
-from drrej.cli.reading import Certificates, Reading, engine_of, read_rejector
+from drrej.cli.reading import Bad, Certificates, Reading, engine_of, read_rejector
 from drrej.cli.writing import format_of
 from drrej.errors import MonitorError, OptionError
 
@@ -98,6 +98,9 @@ def monitor(
             "--on-missing-label", show_default="error", help="Rows without a label; skip: they do not count as labels."
         ),
     ] = None,
+    on_bad_row: options.SkipBadRow = "error",
+    on_bad_file: options.OnBadFile = "error",
+    max_bad: options.MaxBad = None,
     input: options.Input = None,
     normalize: options.Normalize = False,
     binary: options.Binary = False,
@@ -138,10 +141,11 @@ def monitor(
         if dumps:
             if rejector is None:
                 raise OptionError("-r REJECTOR is needed: the one whose masks are used")
-            reading = Reading(logits, label, labels_from, join_on, None, input, binary, classes, normalize)
+            bad = Bad(on_bad_row, on_bad_file, max_bad)
+            reading = Reading(
+                logits, label, labels_from, join_on, on_missing_label, input, binary, classes, normalize, bad
+            )
             source = reading.source(dumps, engine_of(jobs, cluster, quiet, Certificates(tls_ca, tls_cert, tls_key)))
-            missing = dataclasses.replace(source.options, on_missing_label=on_missing_label or "error")
-            source = dataclasses.replace(source, options=missing)
             stack.enter_context(place)
             before = _read(place, state)
             document = read_rejector(rejector, source, "threshold")

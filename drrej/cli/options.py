@@ -50,7 +50,8 @@ Keep = Annotated[
     typer.Option("--keep", metavar="COLS", show_default="all but the logits", help="Comma list of columns to copy."),
 ]
 OnBadRow = Annotated[
-    Literal["error", "reject"], typer.Option("--on-bad-row", help="What becomes of a row without usable scores.")
+    Literal["error", "reject", "skip"],
+    typer.Option("--on-bad-row", help="What becomes of a row without usable scores; skip: it is left out."),
 ]
 OnUnseenGroup = Annotated[
     Literal["error", "reject"],
@@ -183,7 +184,25 @@ LabelsFrom = Annotated[
 JoinOn = Annotated[str | None, reading("--join-on", metavar="COL", help="Key column shared with --labels-from.")]
 OnMissingLabel = Annotated[
     Literal["error", "skip"] | None,
-    reading("--on-missing-label", show_default="error", help="What becomes of rows that --labels-from lacks."),
+    reading(
+        "--on-missing-label",
+        show_default="error",
+        help="What becomes of rows without a label (null, or not in --labels-from).",
+    ),
+]
+SkipBadRow = Annotated[
+    Literal["error", "skip"],
+    reading("--on-bad-row", help="What becomes of a row without usable scores; skip: it is left out."),
+]
+OnBadFile = Annotated[
+    Literal["error", "skip"],
+    reading("--on-bad-file", help="What becomes of a file that cannot be read; skip: it is left out."),
+]
+MaxBad = Annotated[
+    float | None,
+    reading(
+        "--max-bad", metavar="SHARE", show_default="no limit", help="Exit 2 if more of the rows, or files, are bad."
+    ),
 ]
 Input = Annotated[
     Literal["logits", "probs", "log-probs"] | None,

@@ -15,11 +15,27 @@ from drrej.errors import OptionError, RejectorError
 if TYPE_CHECKING:
     from drrej.documents.rejector import Rejector
     from drrej.engines.dask_security import Tls
-    from drrej.engines.protocol import Engine
+    from drrej.engines.protocol import Engine, Progress
     from drrej.pipeline.source import Source
 
 STDIN = "-"
 Section = Literal["calibration", "ratio", "threshold"]
+
+
+@dataclass(frozen=True)
+class Bad:
+    """The options --on-bad-row, --on-bad-file and --max-bad."""
+
+    rows: Literal["error", "reject", "skip"] = "error"
+    files: Literal["error", "skip"] = "error"
+    most: float | None = None
+
+    def check(self) -> None:
+        """Raise when a share is given of what is not allowed at all."""
+        if self.most is not None and self.rows == self.files == "error":
+            raise OptionError(
+                "--max-bad goes with --on-bad-row or --on-bad-file: without them the first bad row or file is an error"
+            )
 
 
 @dataclass(frozen=True)
@@ -35,6 +51,7 @@ class Reading:
     binary: bool = False
     classes: str | None = None
     normalize: bool = False
+    bad: Bad = Bad()
 
     def source(self, dumps: list[str], engine: Engine) -> Source:
         """The dump to read."""
@@ -42,8 +59,7 @@ class Reading:
         from drrej.engines.memory import prefer_jemalloc
         from drrej.pipeline.source import Source
 
-        if self.on_missing_label is not None and self.labels_from is None:
-            raise OptionError("--on-missing-label goes with --labels-from FILE")
+        self.bad.check()
         prefer_jemalloc()
         options = DumpOptions(
             logits=self.logits,
@@ -55,6 +71,9 @@ class Reading:
             labels_from=self.labels_from,
             join_on=self.join_on,
             on_missing_label=self.on_missing_label or "error",
+            on_bad_row="skip" if self.bad.rows == "skip" else "error",
+            on_bad_file=self.bad.files,
+            max_bad=self.bad.most,
         )
         source = Source(dumps, options, engine)
         check_one_stdin(source)
@@ -82,8 +101,10 @@ class Certificates:
         return Tls(self.ca, self.cert, self.key)
 
 
-def engine_of(jobs: int, cluster: str | None, quiet: bool, certificates: Certificates) -> Engine:
-    """What runs the passes: threads of this process, or a cluster."""
+def engine_of(
+    jobs: int, cluster: str | None, quiet: bool, certificates: Certificates, log: Progress | None = None
+) -> Engine:
+    """What runs the passes: threads of this process, or a cluster; `log` is told how far they are."""
     from drrej.cli.console import complain, progress
     from drrej.engines.threads import ThreadEngine
 
@@ -91,14 +112,14 @@ def engine_of(jobs: int, cluster: str | None, quiet: bool, certificates: Certifi
         raise OptionError(f"--jobs {jobs}: it must be 0 (all cores) or more")
     tls = certificates.tls(cluster)
     if cluster is None:
-        return ThreadEngine(jobs, progress(quiet))
+        return ThreadEngine(jobs, log or progress(quiet))
     from drrej.engines.dask import DaskEngine
     from drrej.engines.dask_cluster import connection
 
     connected = connection(cluster, tls)
     if connected.is_open_to_strangers and not quiet:
         complain(f"{cluster} is not encrypted: whoever reaches it can read the rows and run code as you", "warning")
-    return DaskEngine(connected, jobs, progress(quiet))
+    return DaskEngine(connected, jobs, log or progress(quiet))
 
 
 def _class_names(text: str | None) -> tuple[str, ...] | None:

@@ -45,7 +45,7 @@ def check_regression(groups: Iterable[Any], formats: Iterable[str]) -> None:
 
     for group in groups:
         for field in dataclasses.fields(group):
-            if field.name != "gate" and getattr(group, field.name) not in (None, False):
+            if field.name not in ("gate", "bad") and getattr(group, field.name) not in (None, False):
                 raise OptionError(f"--{field.name.replace('_', '-')}: it is not for a regression, and the rejector is")
     for format in formats:
         if format in DRAWN:

@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated
+import time
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from drrej.cli import options
 from drrej.cli.command import Command
 from drrej.cli.console import complain, say_notes, warn_bad_rows
+from drrej.cli.logs import FileLog, LogKind, log_kind
 from drrej.cli.main import app
-from drrej.cli.reading import Certificates, Reading, engine_of, names_of, read_rejector
+from drrej.cli.reading import Bad, Certificates, Reading, engine_of, names_of, read_rejector
 from drrej.cli.writing import check_spared
+from drrej.errors import OptionError
+
+if TYPE_CHECKING:
+    from drrej.engines.protocol import Engine
+    from drrej.outputs.files import OutputFile
+    from drrej.outputs.protocol import Dataset
 
 EXAMPLES = """
 Examples:
 
 drrej reject test.parquet -r rejector.json -o mask.parquet
 
-drrej reject nightly/ -r rejector.json -o scored/ --on-bad-row reject
+drrej reject nightly/ -r rejector.json -o scored/ --update --on-bad-row reject
 
 cat test.parquet | drrej reject - -r rejector.json -o - > mask.parquet
 """
@@ -36,9 +45,29 @@ def reject(
         ),
     ],
     force: options.Force = False,
+    update: Annotated[
+        bool,
+        typer.Option(
+            "--update", metavar=options.FLAG, help="With -o DIR/: only files that are new or changed; the rest stays."
+        ),
+    ] = False,
     keep: options.Keep = None,
     on_bad_row: options.OnBadRow = "error",
     on_unseen_group: options.OnUnseenGroup = "error",
+    log: Annotated[
+        LogKind | None,
+        typer.Option(
+            "--log",
+            metavar="text|json",
+            show_default="text with -o DIR/ and no terminal",
+            help="A line for each file on standard error.",
+        ),
+    ] = None,
+    summary: Annotated[
+        str | None, typer.Option("--summary", metavar="FILE", help="Also write what was done, as JSON.")
+    ] = None,
+    on_bad_file: options.OnBadFile = "error",
+    max_bad: options.MaxBad = None,
     logits: options.Logits = None,
     label: options.Label = None,
     input: options.Input = None,
@@ -57,19 +86,51 @@ def reject(
     DUMP: parquet files, directories, globs or URIs; - is standard input.
     """
     from drrej.outputs.files import OutputFile
+    from drrej.pipeline.left_out import mask_summary
     from drrej.pipeline.reject import MaskOptions
     from drrej.pipeline.reject import reject as step
 
-    reading = Reading(logits=logits, label=label, input=input, binary=binary, classes=classes, normalize=normalize)
-    source = reading.source(dumps, engine_of(jobs, cluster, quiet, Certificates(tls_ca, tls_cert, tls_key)))
+    started = time.monotonic()
     whole_directory = output.endswith("/") or os.path.isdir(output)
+    kind = log_kind(log, quiet, whole_directory)
+    lines = None if kind is None else FileLog(kind)
+    bad = Bad(on_bad_row, on_bad_file, max_bad)
+    reading = Reading(
+        logits=logits, label=label, input=input, binary=binary, classes=classes, normalize=normalize, bad=bad
+    )
+    engine = engine_of(jobs, cluster, quiet, Certificates(tls_ca, tls_cert, tls_key), lines)
+    source = reading.source(dumps, engine)
     wanted = MaskOptions(names_of(keep), on_bad_row, on_unseen_group)
-    with source.engine.dataset(output, force) if whole_directory else OutputFile(output, force) as place:
+    with ExitStack() as stack:
+        place = _place(engine, output, whole_directory, force, update)
+        stack.enter_context(place)
+        record = None if summary is None else stack.enter_context(OutputFile(summary, force or update))
         check_spared(classes)
         document = read_rejector(rejector, source, "threshold")
         counts = step(source, document, place, wanted)
+        done = mask_summary(source, counts, time.monotonic() - started)
+        if record is not None:
+            record.write_text(done.to_json())
         place.commit()
-    say_notes(source, quiet, document.floor)
-    if counts.reused and not quiet:
-        complain(f"{counts.reused} files were finished by an earlier run and are used again", "note")
-    warn_bad_rows(counts)
+        if record is not None:
+            record.commit()
+    if kind != "json":  # which says the same in its last line
+        say_notes(source, quiet, document.floor)
+        if counts.reused and not quiet and not update:
+            complain(f"{counts.reused} files were finished by an earlier run and are used again", "note")
+        warn_bad_rows(counts, quiet, on_bad_row)
+    if lines is not None:
+        lines.summary(done)
+
+
+def _place(engine: Engine, output: str, whole_directory: bool, force: bool, update: bool) -> OutputFile | Dataset:
+    """The file or directory to be written."""
+    from drrej.outputs.files import OutputFile
+
+    if force and update:
+        raise OptionError("--force makes all masks again, --update only new ones: give one of them")
+    if whole_directory:
+        return engine.dataset(output, force, update)
+    if update:
+        raise OptionError(f"--update goes with a directory of masks: write -o {output}/")
+    return OutputFile(output, force)

@@ -16,7 +16,7 @@ from drrej.cli.command import Command
 from drrej.cli.console import complain, say_notes, warn_bad_rows
 from drrej.cli.judging import Comparisons, Judging, exit_by_gates, show_report
 from drrej.cli.main import app
-from drrej.cli.reading import Certificates, Reading, Start, bytes_of, check_one_stdin, engine_of, names_of
+from drrej.cli.reading import Bad, Certificates, Reading, Start, bytes_of, check_one_stdin, engine_of, names_of
 from drrej.cli.threshold import warn_uncertified
 from drrej.cli.writing import check_spared, check_table
 from drrej.errors import OptionError
@@ -99,6 +99,8 @@ def run(
     labels_from: options.LabelsFrom = None,
     join_on: options.JoinOn = None,
     on_missing_label: options.OnMissingLabel = None,
+    on_bad_file: options.OnBadFile = "error",
+    max_bad: options.MaxBad = None,
     input: options.Input = None,
     normalize: options.Normalize = False,
     binary: options.Binary = False,
@@ -130,7 +132,8 @@ def run(
     check_table(table)
     if temperature is not None and memory is not None:
         raise OptionError("--memory is for fitting the temperature; it does not go with --temperature T")
-    reading = Reading(logits, label, labels_from, join_on, on_missing_label, input, binary, classes, normalize)
+    bad = Bad(on_bad_row, on_bad_file, max_bad)
+    reading = Reading(logits, label, labels_from, join_on, on_missing_label, input, binary, classes, normalize, bad)
     judging = Judging(gate, metric, intervals, report_by or by)
     others = Comparisons(compare, score, score_order, rejected, baseline, baseline_dump, baseline_rejector)
     gates, wanted = judging.gates(), judging.options(others, reading, on_unseen_group)
@@ -173,7 +176,7 @@ def run(
     warn_uncertified(rejector, quiet)
     for passed in (source, target, *([chosen_on] if choose else [])):
         say_notes(passed, quiet, rejector.floor)
-    warn_bad_rows(counts, "; the report leaves them out")
+    warn_bad_rows(counts, quiet, on_bad_row, "; the report leaves them out")
     show_report(report, format)
     exit_by_gates(report)
 

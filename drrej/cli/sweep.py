@@ -11,7 +11,7 @@ from drrej.cli import options
 from drrej.cli.command import Command
 from drrej.cli.console import say_notes, show_curve
 from drrej.cli.main import app
-from drrej.cli.reading import Certificates, Reading, Start, engine_of
+from drrej.cli.reading import Bad, Certificates, Reading, Start, engine_of
 from drrej.cli.writing import check_spared, output_file
 from drrej.errors import OptionError
 
@@ -47,6 +47,9 @@ def sweep(
     labels_from: options.LabelsFrom = None,
     join_on: options.JoinOn = None,
     on_missing_label: options.OnMissingLabel = None,
+    on_bad_row: options.SkipBadRow = "error",
+    on_bad_file: options.OnBadFile = "error",
+    max_bad: options.MaxBad = None,
     input: options.Input = None,
     normalize: options.Normalize = False,
     binary: options.Binary = False,
@@ -74,7 +77,8 @@ def sweep(
         "json": render_json,
         "csv": render_sweep_csv,
     }
-    reading = Reading(logits, label, labels_from, join_on, on_missing_label, input, binary, classes, normalize)
+    bad = Bad(on_bad_row, on_bad_file, max_bad)
+    reading = Reading(logits, label, labels_from, join_on, on_missing_label, input, binary, classes, normalize, bad)
     source = reading.source(dumps, engine_of(jobs, cluster, quiet, Certificates(tls_ca, tls_cert, tls_key)))
     with output_file(output, force) as file:
         check_spared(classes)

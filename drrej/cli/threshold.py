@@ -12,7 +12,7 @@ from drrej.cli.choosing import Target
 from drrej.cli.command import Command
 from drrej.cli.console import complain, say_notes
 from drrej.cli.main import app
-from drrej.cli.reading import Certificates, Reading, engine_of, read_rejector
+from drrej.cli.reading import Bad, Certificates, Reading, engine_of, read_rejector
 from drrej.cli.writing import check_spared, check_table, output_file
 
 if TYPE_CHECKING:
@@ -52,6 +52,9 @@ def threshold(
     labels_from: options.LabelsFrom = None,
     join_on: options.JoinOn = None,
     on_missing_label: options.OnMissingLabel = None,
+    on_bad_row: options.SkipBadRow = "error",
+    on_bad_file: options.OnBadFile = "error",
+    max_bad: options.MaxBad = None,
     input: options.Input = None,
     normalize: options.Normalize = False,
     binary: options.Binary = False,
@@ -74,7 +77,8 @@ def threshold(
 
     rule = Target(tau, coverage, risk, max_loss, confidence, method).rule()
     check_table(table)
-    reading = Reading(logits, label, labels_from, join_on, on_missing_label, input, binary, classes, normalize)
+    bad = Bad(on_bad_row, on_bad_file, max_bad)
+    reading = Reading(logits, label, labels_from, join_on, on_missing_label, input, binary, classes, normalize, bad)
     source = reading.source(dumps, engine_of(jobs, cluster, quiet, Certificates(tls_ca, tls_cert, tls_key)))
     with ExitStack() as files:
         document = files.enter_context(output_file(output, force, rejector))

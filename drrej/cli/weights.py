@@ -12,7 +12,7 @@ from drrej.cli.choosing import Objective
 from drrej.cli.command import Command
 from drrej.cli.console import say_notes, show
 from drrej.cli.main import app
-from drrej.cli.reading import Certificates, Reading, Start, engine_of, names_of
+from drrej.cli.reading import Bad, Certificates, Reading, Start, engine_of, names_of
 from drrej.cli.writing import check_spared
 from drrej.errors import OptionError
 
@@ -49,6 +49,9 @@ def weights(
     cost_matrix: options.CostMatrixFile = None,
     loss_column: options.LossColumn = None,
     logits: options.Logits = None,
+    on_bad_row: options.SkipBadRow = "error",
+    on_bad_file: options.OnBadFile = "error",
+    max_bad: options.MaxBad = None,
     input: options.Input = None,
     normalize: options.Normalize = False,
     binary: options.Binary = False,
@@ -77,7 +80,14 @@ def weights(
     if keep is not None and output is None:
         raise OptionError("--keep says which columns go beside the weights; it goes with -o OUT")
     objective = Objective(divergence, alpha, lam, loss, cost_matrix, loss_column)
-    reading = Reading(logits=logits, input=input, binary=binary, classes=classes, normalize=normalize)
+    reading = Reading(
+        logits=logits,
+        input=input,
+        binary=binary,
+        classes=classes,
+        normalize=normalize,
+        bad=Bad(on_bad_row, on_bad_file, max_bad),
+    )
     source = reading.source(dumps, engine_of(jobs, cluster, quiet, Certificates(tls_ca, tls_cert, tls_key)))
     start = Start(rejector, temperature, precision, loss_column).rejector_for(source)
     with OutputFile(output, force) if output is not None else nullcontext() as file:

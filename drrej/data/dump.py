@@ -25,7 +25,7 @@ from drrej.data.part import Part
 from drrej.data.problems import Problem
 from drrej.data.readers import ListColumn, Request, reader_of
 from drrej.data.readers.base import damaged
-from drrej.errors import DumpError
+from drrej.errors import BadFileError, DumpError, OptionError
 
 BLOCK_BYTES = 4 << 20
 MAX_BLOCK_ROWS = 1 << 16
@@ -44,6 +44,14 @@ class DumpOptions:
     labels_from: str | None = None
     join_on: str | None = None
     on_missing_label: Literal["error", "skip"] = "error"
+    on_bad_row: Literal["error", "skip"] = "error"
+    on_bad_file: Literal["error", "skip"] = "error"
+    max_bad: float | None = None
+    """The share of bad rows, and of bad files, above which the dump is refused after all."""
+
+    def __post_init__(self) -> None:
+        if self.max_bad is not None and not 0 <= self.max_bad <= 1:
+            raise OptionError(f"`max_bad={self.max_bad:g}`: it is a share, from 0 to 1")
 
 
 @dataclass(frozen=True)
@@ -91,26 +99,29 @@ class Block:
         return Notes(self.rows, self.zeros, bad, self.left_out, self.inside, self.summing)
 
     def report(
-        self, rows: NDArray[np.intp], what: str, remedy: str, example: str = "", column: str | None = None
+        self,
+        rows: NDArray[np.intp],
+        what: str,
+        remedy: str,
+        example: str = "",
+        column: str | None = None,
+        usable: bool = False,
     ) -> None:
-        """Note bad rows."""
+        """Note bad rows, by default of the scores; `usable` says that they could be decided all the same."""
         if rows.size:
             self.bad[rows] = True
+            unusable = column in (None, self.logit_name) and not usable
             place = (self.part.name, int(self.row_numbers()[rows[0]]), int(rows.size))
-            self.problems.append(Problem(what, column or self.logit_name, remedy, *place, example))
+            self.problems.append(Problem(what, column or self.logit_name, remedy, *place, example, unusable))
 
     def row_numbers(self) -> NDArray[np.int64]:
         """Where the rows of the block stand in their file."""
         rows = np.arange(self.bad.size) if self.kept is None else self.kept
         return rows + self.first_row
 
-    def usable(self, columns: Container[str] = ()) -> Block:
-        """The rows that are not bad, as a block of their own.
-
-        What is wrong with the scores, or with these other columns, is no problem any more.
-        """
+    def usable(self) -> Block:
+        """The rows that are not bad, as a block of their own."""
         good = np.flatnonzero(~self.bad)
-        self.problems[:] = [p for p in self.problems if p.column != self.logit_name and p.column not in columns]
         return replace(
             self,
             scores=self.scores[good],
@@ -181,6 +192,9 @@ class Dump:
     names: tuple[str, ...] | None
     schema: pa.Schema
     join: LabelJoin | None
+    skip_bad_rows: bool = False
+    skip_unlabelled: bool = False
+    """Whether rows with a null for a label are left out; with `join` it is that which knows."""
     opened: str = field(default_factory=lambda: os.urandom(8).hex())
     """Tells one opening from another: files may change between them."""
 
@@ -221,9 +235,10 @@ class Dump:
             yield block
             row += batch.num_rows
         if row != group.first_row + group.rows:
-            raise DumpError(
+            raise BadFileError.of(
+                part.name,
                 f"{part.name}: row group {group.row_group} does not hold the {group.rows} rows that the file's footer "
-                "promises; the file is damaged: write it again"
+                "promises; the file is damaged: write it again",
             )
 
     def _batches(self, group: RowGroup, wanted: Sequence[str], as_stored: str | None) -> Iterator[pa.RecordBatch]:
@@ -291,6 +306,8 @@ class Dump:
             return
         assert self.label is not None
         name = self.label
+        if self.skip_unlabelled and block.columns.column(name).null_count:
+            _leave_out(block, np.flatnonzero(np.asarray(block.columns.column(name).is_valid())))
 
         def report(rows: NDArray[np.intp], what: str, remedy: str, example: str = "") -> None:
             block.report(rows, what, remedy, example, column=name)
@@ -302,11 +319,16 @@ class Dump:
         found = join.positions(block.columns.column(join.on), block)
         if join.skip_missing:
             kept = np.flatnonzero(found >= 0)
-            block.left_out = found.size - kept.size
-            if block.left_out:
+            if kept.size < found.size:
                 found = found[kept]
-                block.kept = kept
-                block.columns = block.columns.take(pa.array(kept))
-                block.bad = block.bad[kept]
+                _leave_out(block, kept)
         block.joined = found
         block.labels = join.labels[np.maximum(found, 0)]
+
+
+def _leave_out(block: Block, kept: NDArray[np.intp]) -> None:
+    """Leave out all but some rows of a block that was just read."""
+    block.left_out = block.bad.size - kept.size
+    block.kept = kept
+    block.columns = block.columns.take(pa.array(kept))
+    block.bad = block.bad[kept]

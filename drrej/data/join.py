@@ -127,6 +127,8 @@ class _Labels:
                 f"{part.name}: there is no column '{name}'; choose the label column with `label` among: {shown(known)}"
             )
         table = read_table(part, [on, name], contents)
+        if options.on_missing_label == "skip" and table.column(name).null_count:  # labels that have not come yet
+            table = table.filter(table.column(name).is_valid())
         where = f"{part.name}: column '{name}'"
         kind = label_kind(table.schema.field(name).type, options.classes, classes, where)
         labels = kind.encode(_whole(table.column(name)), classes, report)

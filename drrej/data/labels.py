@@ -14,6 +14,9 @@ from drrej.data.problems import shown
 from drrej.errors import DumpError
 
 
+_LATE = "drop or fix these rows, or leave them out with `on_missing_label=skip`"
+
+
 @dataclass(frozen=True)
 class LabelKind:
     """How labels are stored (`type`) and what the classes are called, in class order, if they have names."""
@@ -26,7 +29,7 @@ class LabelKind:
         if isinstance(array, pa.DictionaryArray):  # codes differ from batch to batch: only values count
             array = array.dictionary_decode()
         if array.null_count:
-            report(np.flatnonzero(np.asarray(array.is_null())), "no label (null)", "drop or fix these rows")
+            report(np.flatnonzero(np.asarray(array.is_null())), "no label (null)", _LATE)
         if is_text(array.type):
             return self._from_names(array.cast(pa.large_string()), report)
         if pa.types.is_boolean(array.type):

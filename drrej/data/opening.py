@@ -17,10 +17,10 @@ from drrej.data.dump import Dump, DumpOptions, RowGroup
 from drrej.data.join import LabelJoin
 from drrej.data.labels import LabelKind, label_kind
 from drrej.data.part import Part
-from drrej.data.problems import shown
+from drrej.data.problems import BadFiles, shown
 from drrej.data.readers import Contents, Request, reader_of
 from drrej.data.sources import Spools, find_parts
-from drrej.errors import DumpError, OptionError
+from drrej.errors import BadFileError, DumpError, OptionError
 
 _REMOTE_LOOKS = 32
 """Files on object storage that are opened at a time: each is a few requests, and most of that is waiting."""
@@ -42,20 +42,32 @@ class _Opened:
     classes: int = 0
 
 
-def open_dump(arguments: Sequence[str], options: DumpOptions, labelled: bool, spools: Spools | None = None) -> Dump:
-    """Open a dump: list its parts, find its columns, check that the parts agree."""
+def open_dump(
+    arguments: Sequence[str],
+    options: DumpOptions,
+    labelled: bool,
+    spools: Spools | None = None,
+    bad: BadFiles | None = None,
+    classes: int | None = None,
+) -> Dump:
+    """Open a dump: list its parts, find its columns, check that the parts agree.
+
+    Files that are known to be `bad` are left out, and those that are found to be so join them, where the options say
+    so. `classes` is the number of classes of the rejector, if there is one.
+    """
     opened = os.urandom(8).hex()
-    parts = find_parts(arguments, spools)
+    bad = BadFiles() if bad is None else bad
+    every = find_parts(arguments, spools)
+    shape = _Shape(classes)
+    looked = _good(every, options, opened, shape, bad)
+    parts = [replace(part, identity=look.contents.identity) for part, look in looked]
     hive = _hive_fields(parts)
     groups: list[RowGroup] = []
     schemas: dict[int, pa.Schema] = {}
-    shape = _Shape()
-    for number, (part, look) in enumerate(zip(list(parts), _looks(parts, options, opened), strict=True)):
-        parts[number] = replace(part, identity=look.contents.identity)
+    for number, (_, look) in enumerate(looked):
         if look.groups:
-            shape.check(part, look)
             schemas[number] = _with_fields(look.contents.schema, hive)
-            groups += look.groups
+            groups += [replace(group, part=number) for group in look.groups]
     if not groups:
         raise DumpError(
             f"{shown([part.name for part in parts], 3)}: zero rows; there is nothing to work on: "
@@ -86,21 +98,53 @@ def open_dump(arguments: Sequence[str], options: DumpOptions, labelled: bool, sp
         names=options.classes,
         schema=schemas[first],
         join=join,
+        skip_bad_rows=options.on_bad_row == "skip",
+        skip_unlabelled=options.on_missing_label == "skip",
         opened=opened,
     )
 
 
-def _looks(parts: Sequence[Part], options: DumpOptions, opened: str) -> Iterator[_Opened]:
+def _good(
+    every: Sequence[Part], options: DumpOptions, opened: str, shape: _Shape, bad: BadFiles
+) -> list[tuple[Part, _Opened]]:
+    """The parts that can be read and fit together, with what they hold; raises for others unless they are left out."""
+    parts = [part for part in every if part.name not in bad]
+    good = []
+    for part, look in zip(parts, _looks(parts, options, opened), strict=True):
+        try:
+            if isinstance(look, DumpError):
+                raise look
+            if look.groups:
+                shape.check(part, look)
+            good.append((part, look))
+        except DumpError as error:
+            if options.on_bad_file == "error" and len(every) == 1:
+                raise
+            if options.on_bad_file == "error":
+                raise BadFileError.of(part.name, f"{error} (or leave such files out with `on_bad_file=skip`)") from None
+            bad.add(part.name, str(error))
+    bad.check(len(every), options.max_bad)
+    return good
+
+
+def _looks(parts: Sequence[Part], options: DumpOptions, opened: str) -> Iterator[_Opened | DumpError]:
     """A look at each part, in order; at several at once where each waits for the network."""
     tasks = [(number, part, options, opened) for number, part in enumerate(parts)]
     if len(parts) == 1 or all(part.uri is None for part in parts):
-        yield from itertools.starmap(_look, tasks)
+        yield from itertools.starmap(_tried, tasks)
         return
     with ThreadPoolExecutor(_REMOTE_LOOKS) as pool:
         try:
-            yield from pool.map(lambda task: _look(*task), tasks)
+            yield from pool.map(lambda task: _tried(*task), tasks)
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _tried(number: int, part: Part, options: DumpOptions, opened: str) -> _Opened | DumpError:
+    try:
+        return _look(number, part, options, opened)
+    except DumpError as error:
+        return error
 
 
 def _look(number: int, part: Part, options: DumpOptions, opened: str) -> _Opened:
@@ -117,13 +161,19 @@ def _look(number: int, part: Part, options: DumpOptions, opened: str) -> _Opened
 class _Shape:
     """Logit columns and number of classes: found in the first part with rows, required of the others."""
 
-    def __init__(self) -> None:
+    def __init__(self, expected: int | None = None) -> None:
+        self.expected = expected
         self.columns: LogitColumns | None = None
         self.classes = 0
         self.first = ""
 
     def check(self, part: Part, look: _Opened) -> None:
         assert look.columns is not None
+        if self.expected is not None and look.classes != self.expected:
+            raise DumpError(
+                f"{part.name}: column '{look.columns.pattern}' has {look.classes} scores per row but the rejector was "
+                f"made for {self.expected} classes; is it the same model?"
+            )
         if self.columns is None:
             self.columns, self.classes, self.first = look.columns, look.classes, part.name
         elif look.classes != self.classes:

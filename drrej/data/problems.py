@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from drrej.errors import DumpError
+from drrej.errors import BadRowsError, DumpError
 
 
 @dataclass(frozen=True)
 class Problem:
     """One kind of bad row: what is wrong, how often, where first, and what to do.
 
-    `example` is what the first of them holds; it does not make another kind.
+    `example` is what the first of them holds; it does not make another kind. Rows that are `unusable` cannot be decided
+    by any rejector; to leave out others would change what is measured.
     """
 
     what: str
@@ -22,13 +23,18 @@ class Problem:
     row: int
     count: int
     example: str = ""
+    unusable: bool = False
 
     def message(self) -> str:
-        """One line for the user."""
+        """One line for the user, with what to do."""
+        return self.said(self.remedy)
+
+    def said(self, last: str) -> str:
+        """One line for the user that ends so."""
         rows = "1 row has" if self.count == 1 else f"{self.count} rows have"
         where = f"row {self.row}, counted from 0" if self.count == 1 else f"the first is row {self.row}, counted from 0"
         example = f" ({self.example})" if self.example else ""
-        return f"{self.file}: column '{self.column}': {rows} {self.what}; {where}{example}; {self.remedy}"
+        return f"{self.file}: column '{self.column}': {rows} {self.what}; {where}{example}; {last}"
 
 
 class Problems:
@@ -44,6 +50,13 @@ class Problems:
             known = self._found.get(key)
             self._found[key] = problem if known is None else replace(known, count=known.count + problem.count)
 
+    def see(self, other: Problems) -> None:
+        """Keep what another pass over the same rows found: the same, as far as it looked."""
+        for key, problem in other._found.items():
+            known = self._found.get(key)
+            if known is None or known.count < problem.count:
+                self._found[key] = problem
+
     def __bool__(self) -> bool:
         return bool(self._found)
 
@@ -56,7 +69,51 @@ class Problems:
         if not self._found:
             return
         first, *others = self._found.values()
-        raise DumpError(first.message() + "".join(f"; also {other.count} with {other.what}" for other in others))
+        kind = BadRowsError if first.unusable else DumpError
+        raise kind(first.message() + "".join(f"; also {other.count} with {other.what}" for other in others))
+
+
+class BadFiles:
+    """Files of a dump that cannot be read and are left out, with what is wrong with them."""
+
+    def __init__(self) -> None:
+        self._reasons: dict[str, str] = {}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._reasons
+
+    def __bool__(self) -> bool:
+        return bool(self._reasons)
+
+    def add(self, name: str, reason: str) -> None:
+        """Note a file; the reason begins with its name."""
+        self._reasons[name] = reason
+
+    def all(self) -> dict[str, str]:
+        """The reason of each file."""
+        return dict(self._reasons)
+
+    def check(self, files: int, most: float | None) -> None:
+        """Raise when they are too large a share of so many files, or all of them."""
+        if not self._reasons:
+            return
+        reason = next(iter(self._reasons.values()))
+        if len(self._reasons) == files:
+            raise DumpError(f"{reason} (none of the {files} files is good)")
+        if most is not None and len(self._reasons) > most * files:
+            raise DumpError(
+                f"{reason} (this and {len(self._reasons) - 1} other of {files} files are bad, more than "
+                f"`max_bad={most:g}` allows)"
+            )
+
+
+def check_bad_rows(bad: int, rows: int, most: float | None, problems: Problems) -> None:
+    """Raise when bad rows are too large a share of all, or all of them."""
+    if bad and (bad == rows or (most is not None and bad > most * rows)):
+        found = problems.all()
+        first = found[0].message() if found else "bad rows"
+        allowed = "none is good" if bad == rows else f"more than `max_bad={most:g}` allows"
+        raise DumpError(f"{first} ({bad} of {rows} rows are bad, {allowed})")
 
 
 def shown(names: Sequence[str], most: int = 12) -> str:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import atexit
 import contextlib
 import glob
+import itertools
 import os
 import shutil
 import stat
 import sys
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import IO
 from urllib.parse import unquote
@@ -53,7 +55,7 @@ def _find(argument: str, spools: Spools) -> list[Part]:
     if os.path.isdir(argument):
         return _find_in_directory(argument)
     if not os.path.lexists(argument):
-        return [part for match in _matches(argument) for part in _find(match, spools)]
+        return [_below(argument, part) for match in _matches(argument) for part in _find(match, spools)]
     try:
         if not stat.S_ISREG(os.stat(argument).st_mode):  # a FIFO or <(...): parquet needs to seek
             with open(argument, "rb") as stream:
@@ -61,7 +63,15 @@ def _find(argument: str, spools: Spools) -> list[Part]:
             return [spools[argument]]
     except OSError as error:
         raise DumpError(f"{argument}: cannot be read ({error.strerror})") from None
-    return [Part(_from_root(argument), argument, os.path.basename(argument), _hive(argument))]
+    return [Part(_from_root(argument), argument, _from_hive(argument), _hive(argument))]
+
+
+def _below(pattern: str, part: Part) -> Part:
+    """A part that a glob has found: its relative path begins where the pattern does, but for folders of columns."""
+    fixed = itertools.takewhile(lambda piece: not glob.has_magic(piece), pattern.split("/")[:-1])
+    start = os.path.join(os.getcwd(), *fixed) if not pattern.startswith("/") else "/" + os.path.join(*fixed, "")
+    below = os.path.relpath(part.path, start).replace(os.sep, "/")
+    return part if below.startswith("../") else replace(part, relative=max(below, part.relative, key=len))
 
 
 def _matches(pattern: str) -> list[str]:
@@ -102,7 +112,7 @@ def _find_uri(uri: str) -> list[Part]:
         if info.type == pafs.FileType.NotFound:
             raise DumpError(f"{name}: no such file or directory")
         if info.type != pafs.FileType.Directory:
-            return [Part(path, name, PurePosixPath(path).name, _hive(path), uri=uri)]
+            return [Part(path, name, _from_hive(path), _hive(path), uri=uri)]
         entries = filesystem.get_file_info(pafs.FileSelector(path, recursive=True))
     except (OSError, pa.ArrowException, ValueError) as error:
         raise DumpError(f"{name}: cannot be opened ({one_line(error)})") from None
@@ -132,6 +142,25 @@ def _hive(path: str) -> tuple[tuple[str, str | None], ...]:
     folders = path.replace(os.sep, "/").split("/")[:-1]
     pairs = (folder.split("=", 1) for folder in folders if "=" in folder)
     return tuple((unquote(key), None if value == _HIVE_NULL else unquote(value)) for key, value in pairs)
+
+
+def _from_hive(path: str) -> str:
+    """The name of a file, with the folders before it from the first on that spells a column."""
+    pieces = os.path.normpath(path).replace(os.sep, "/").split("/")
+    first = next((i for i, piece in enumerate(pieces[:-1]) if "=" in piece), len(pieces) - 1)
+    return "/".join(pieces[first:])
+
+
+def distinct(parts: Sequence[Part]) -> tuple[Part, ...]:
+    """The same parts with relative paths that differ: where two are equal, all begin at the folder they share."""
+    if len({part.relative for part in parts}) == len(parts):
+        return tuple(parts)
+    paths = [os.path.normpath(part.path) for part in parts]
+    if len({part.uri is None for part in parts}) > 1 or len(set(paths)) < len(paths):
+        return tuple(parts)
+    shared = os.path.commonpath([os.path.dirname(path) for path in paths])
+    relative = [os.path.relpath(path, shared).replace(os.sep, "/") for path in paths]
+    return tuple(replace(part, relative=path) for part, path in zip(parts, relative, strict=True))
 
 
 def _spooled_stdin() -> Part:

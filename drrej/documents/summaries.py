@@ -1,4 +1,4 @@
-"""The documents of `drrej sweep` and `drrej weights`."""
+"""The documents of `drrej sweep` and `drrej weights`, and what `drrej reject` did."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import ClassVar
 from drrej.documents.about import Count, Share, ShareOrNone
 from drrej.documents.codec import Codec
 from drrej.documents.document import Document
+from drrej.documents.left_out import LeftOut
 from drrej.documents.proportions import CurvePoint
 from drrej.errors import ReportError
 
@@ -63,3 +64,34 @@ class WorstCaseSummary(Document):
     zero_weights: Count
     effective_rows: float | None
     fingerprint: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaskedFile:
+    """The mask of one input file. Bad rows are among the rejected, or were left out; `reused`: it was there already."""
+
+    file: str
+    rows: Count
+    rejected: Count
+    coverage: ShareOrNone
+    bad_rows: Count
+    seconds: float
+    reused: bool
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class MaskSummary(Document):
+    """What `drrej reject` did: all files together, then each, and what was bad."""
+
+    CODEC: ClassVar[Codec] = Codec("drrej-masks-summary/1", "summary of masks", ReportError)  # 1: the first format
+
+    drrej_version: str
+    files: Count
+    reused: Count
+    rows: Count
+    rejected: Count
+    coverage: ShareOrNone
+    bad_rows: Count
+    seconds: float
+    masks: tuple[MaskedFile, ...]
+    left_out: LeftOut

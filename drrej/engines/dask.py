@@ -25,10 +25,11 @@ from drrej.engines.dask_cluster import Cluster
 from drrej.engines.memory import available_memory
 from drrej.engines.protocol import Done, Mapper, Parts, Pass, Progress, Silent, Work
 from drrej.engines.worker import Answer, Context, Host, Keep, PartTask, Task, Token, run_part, run_task, versions
-from drrej.outputs.datasets import StagedDataset
+from drrej.outputs.datasets import LocalDataset
 from drrej.outputs.objects import ObjectStoreDataset
-from drrej.outputs.parts import PartCounts, PartSink
+from drrej.outputs.parts import PartSink
 from drrej.outputs.protocol import Dataset
+from drrej.outputs.records import Finished
 
 T = TypeVar("T")
 
@@ -71,19 +72,27 @@ class DaskEngine:
         yield _Keeping(self, memory)
         self.cluster.forget()  # after an error the connection's end does it
 
-    def dataset(self, target: str, force: bool) -> Dataset:
+    def dataset(self, target: str, force: bool, update: bool = False) -> Dataset:
         """A directory that workers write; a rerun after an interruption uses the files that are finished."""
-        return ObjectStoreDataset(target, force) if is_uri(target) else StagedDataset(target, force)
+        return ObjectStoreDataset(target, force, update) if is_uri(target) else LocalDataset(target, force, update)
 
-    def write(self, dump: Dump, run: Pass, work: Work[pa.RecordBatch], parts: Parts) -> Generator[Done[PartCounts]]:
+    def write(self, dump: Dump, run: Pass, work: Work[pa.RecordBatch], parts: Parts) -> Generator[Done[Finished]]:
         """One task per part, written by the worker that has it."""
-        root = parts.dataset.shared([part.relative for part in dump.parts])
-        sink = PartSink(root, parts.dataset.name, parts.schema, parts.recipe)
+        dataset = parts.dataset
+        root = dataset.shared([part.relative for part in dump.parts])
+        sink = PartSink(root, dataset.name, parts.schema, parts.recipe, dataset.staged, dataset.resumes)
         context = Context(replace(dump, row_groups=()), run, work, versions(), sink=sink)
+        present, left = parts.dataset.present(), []
+        for number, part in enumerate(dump.parts):
+            found = sink.present(part, present)
+            if found is None:
+                left.append(number)
+            else:
+                yield Done(found, found.record.counts.notes, (), passed=found.record.counts.problems)
         groups: dict[int, list[RowGroup]] = {}
         for group in dump.row_groups:
             groups.setdefault(group.part, []).append(group)
-        todo = (((number, tuple(groups.get(number, ()))), None) for number in range(len(dump.parts)))
+        todo = (((number, tuple(groups.get(number, ()))), None) for number in left)
         answers: Generator[Answer] = self.cluster.in_order(_run_part, context, todo)
         with contextlib.closing(answers):
             for answer in answers:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 import numpy as np
@@ -14,17 +15,30 @@ from drrej.data.dump import Block, Dump
 from drrej.data.notes import Notes
 from drrej.data.problems import Problem, Problems
 from drrej.engines.protocol import Done, Engine, Mapper, Parts, Pass, Progress, UsedKeys, noted
-from drrej.outputs.parts import PartCounts
+from drrej.outputs.records import FileCounts, Finished
 
 T = TypeVar("T")
 
 
+@dataclass
+class Noticed:
+    """What a pass noticed: counts, and what is wrong with rows that it let through or left out."""
+
+    notes: Notes = field(default_factory=Notes)
+    passed: Problems = field(default_factory=Problems)
+
+    def see(self, other: Noticed) -> None:
+        """Keep what another pass over the same rows noticed."""
+        self.notes.see(other.notes)
+        self.passed.see(other.passed)
+
+
 def map_blocks(
-    dump: Dump, function: Callable[[Block], T], run: Pass, engine: Mapper, notes: Notes | None = None
+    dump: Dump, function: Callable[[Block], T], run: Pass, engine: Mapper, noticed: Noticed | None = None
 ) -> Iterator[T]:
     """The results of `function` on every block, in order; bad rows raise at the end, counted over the whole dump."""
-    results = engine.map(dump, run, functools.partial(noted, function))
-    yield from _checked(dump, run, results, engine.progress, notes)
+    results = engine.map(dump, run, functools.partial(noted, function, run, dump.skip_bad_rows))
+    yield from _checked(dump, run, results, engine.progress, noticed)
 
 
 def write_parts(
@@ -33,17 +47,21 @@ def write_parts(
     run: Pass,
     engine: Engine,
     parts: Parts,
-    notes: Notes | None = None,
-) -> PartCounts:
+    noticed: Noticed | None = None,
+) -> list[Finished]:
     """Write what `function` makes of every block to a file per part; bad rows raise at the end."""
-    results = engine.write(dump, run, functools.partial(noted, function), parts)
-    return sum(_checked(dump, run, results, engine.progress, notes), PartCounts())
+    results = engine.write(dump, run, functools.partial(noted, function, run, dump.skip_bad_rows), parts)
+    files = []
+    for file in _checked(dump, run, results, engine.progress, noticed):
+        engine.progress.finished(FileCounts.of(file))
+        files.append(file)
+    return files
 
 
 def _checked(
-    dump: Dump, run: Pass, results: Generator[Done[T]], progress: Progress, notes: Notes | None
+    dump: Dump, run: Pass, results: Generator[Done[T]], progress: Progress, noticed: Noticed | None
 ) -> Iterator[T]:
-    found = Notes()
+    found = Noticed()
     problems = Problems()
     seen = _Seen(dump)
     progress.start(run.what, dump.rows)
@@ -51,16 +69,17 @@ def _checked(
         with closing(results):
             for done in results:
                 progress.advance(done.notes.rows + done.notes.left_out)
-                found += done.notes
+                found.notes += done.notes
+                found.passed.add(done.passed)
+                problems.add(done.problems)
                 if not run.bad_rows_allowed:
-                    problems.add(done.problems)
                     problems.add(seen.again(done.keys))
                 if done.result is not None and not problems:
                     yield done.result
     finally:
         progress.stop()
-    if notes is not None:
-        notes.see(found)
+    if noticed is not None:
+        noticed.see(found)
     problems.raise_first()
 
 

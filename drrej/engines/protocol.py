@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from drrej.data.dump import Block, Dump
 from drrej.data.notes import Notes
 from drrej.data.problems import Problem
-from drrej.outputs.parts import PartCounts
 from drrej.outputs.protocol import Dataset
+from drrej.outputs.records import FileCounts, Finished
 
 T = TypeVar("T")
 R_co = TypeVar("R_co", covariant=True)
@@ -35,6 +35,9 @@ class Progress(Protocol):
     def advance(self, rows: int) -> None:
         """So many rows more are done."""
 
+    def finished(self, file: FileCounts) -> None:
+        """A file is finished."""
+
     def stop(self) -> None:
         """The pass is over."""
 
@@ -46,6 +49,9 @@ class Silent:
         """Nothing."""
 
     def advance(self, rows: int) -> None:
+        """Nothing."""
+
+    def finished(self, file: FileCounts) -> None:
         """Nothing."""
 
     def stop(self) -> None:
@@ -60,6 +66,9 @@ class Pass:
     labelled: bool
     keep: Sequence[str] = ()
     bad_rows_allowed: bool = False
+    """Whether bad rows are no error: the results say what becomes of them."""
+    scores: Sequence[str] = ()
+    """Columns besides the scores without which a row cannot be decided, so that it may be left out."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +88,8 @@ class Done(Generic[R_co]):
     notes: Notes
     problems: Sequence[Problem]
     keys: UsedKeys | None = None
+    passed: Sequence[Problem] = ()
+    """What is wrong with rows that were let through, or left out."""
 
 
 Work = Callable[[Block], Done[T]]
@@ -119,15 +130,25 @@ class Engine(Mapper, Protocol):
         are workers, each has that much.
         """
 
-    def dataset(self, target: str, force: bool) -> Dataset:
+    def dataset(self, target: str, force: bool, update: bool = False) -> Dataset:
         """A directory for `write`, of the kind that fits the target and those who write."""
 
-    def write(self, dump: Dump, run: Pass, work: Work[pa.RecordBatch], parts: Parts) -> Generator[Done[PartCounts]]:
-        """Write what `work` makes of each block to a file per part of the dump; give counts, in order."""
+    def write(self, dump: Dump, run: Pass, work: Work[pa.RecordBatch], parts: Parts) -> Generator[Done[Finished]]:
+        """Write what `work` makes of each block to a file per part of the dump; tell what is finished.
+
+        Parts of which `parts.dataset` has the same mask already come first, the others in order.
+        """
 
 
-def noted(function: Callable[[Block], T], block: Block) -> Done[T]:
-    """The result of a block with all that the pass has to know of it."""
+def noted(function: Callable[[Block], T], run: Pass, skip: bool, block: Block) -> Done[T]:
+    """The result of a block with all that the pass has to know of it; with `skip`, of its good rows."""
     result = function(block) if block.rows else None  # also beside bad rows: it may find more of them
     keys = None if block.joined is None else UsedKeys(block.part.name, block.joined, block.row_numbers())
-    return Done(result, block.notes, block.problems, keys)
+    if run.bad_rows_allowed:
+        return Done(result, block.notes, (), keys, tuple(block.problems))
+    if not skip or not block.bad.any():
+        return Done(result, block.notes, block.problems, keys)
+    passed = [problem for problem in block.problems if problem.unusable or problem.column in run.scores]
+    wrong = [problem for problem in block.problems if problem not in passed]
+    good = block.usable()
+    return Done(function(good) if good.rows else None, block.notes, wrong, keys, passed)

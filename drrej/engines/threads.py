@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
+import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
 from drrej.data.dump import Block, Dump, RowGroup
+from drrej.data.notes import Notes
 from drrej.data.part import Part
+from drrej.data.problems import Problems
 from drrej.data.uris import is_uri
 from drrej.engines.cache import SMALL, BlockCache
 from drrej.engines.memory import available_memory
 from drrej.engines.pool import in_order
 from drrej.engines.protocol import Done, Mapper, Parts, Pass, Progress, Silent, Work
 from drrej.outputs.datasets import LocalDataset
-from drrej.outputs.masks import MaskPerPart
 from drrej.outputs.objects import ObjectStoreDataset
-from drrej.outputs.parts import PartCounts
+from drrej.outputs.parts import PartSink, PendingMask
 from drrej.outputs.protocol import Dataset
+from drrej.outputs.records import Finished, PartCounts
 
 T = TypeVar("T")
 
@@ -48,27 +52,88 @@ class ThreadEngine:
         """Blocks are kept in this process as far as they fit."""
         return nullcontext(_Keeping(self, available_memory() // 4 if memory is None else memory))
 
-    def dataset(self, target: str, force: bool) -> Dataset:
-        """A directory that this process writes."""
-        return ObjectStoreDataset(target, force) if is_uri(target) else LocalDataset(target, force)
+    def dataset(self, target: str, force: bool, update: bool = False) -> Dataset:
+        """A directory; a rerun after an interruption uses the files that are finished."""
+        return ObjectStoreDataset(target, force, update) if is_uri(target) else LocalDataset(target, force, update)
 
-    def write(self, dump: Dump, run: Pass, work: Work[pa.RecordBatch], parts: Parts) -> Generator[Done[PartCounts]]:
+    def write(self, dump: Dump, run: Pass, work: Work[pa.RecordBatch], parts: Parts) -> Generator[Done[Finished]]:
         """Write the masks of all parts, one after the other, while the threads go on."""
 
         def with_part(block: Block) -> Done[tuple[Part, pa.RecordBatch | None]]:
             done = work(block)
             return replace(done, result=(block.part, done.result))
 
-        folder = parts.dataset.folder([part.relative for part in dump.parts])
+        dataset = parts.dataset
+        root = dataset.folder([part.relative for part in dump.parts])
+        sink = PartSink(root, dataset.name, parts.schema, parts.recipe, dataset.staged, dataset.resumes)
+        there = {number: found for number, found in _there(dump, sink, parts) if found is not None}
+        for found in there.values():
+            yield Done(found, found.record.counts.notes, (), passed=found.record.counts.problems)
+        left = [number for number in range(len(dump.parts)) if number not in there]
+        groups = tuple(group for group in dump.row_groups if group.part not in there)
         spoilt = False
-        with MaskPerPart(folder, parts.dataset.name, dump.parts, parts.schema) as masks:
-            for done in self.map(dump, run, with_part):
+        with contextlib.closing(_Writer(sink, [dump.parts[number] for number in left])) as writer:
+            for done in self.map(replace(dump, row_groups=groups), run, with_part):
                 assert done.result is not None
                 part, batch = done.result
-                spoilt = spoilt or (bool(done.problems) and not run.bad_rows_allowed)
-                if batch is not None and not spoilt:
-                    masks.write(part, batch)
-                yield Done(PartCounts.of(batch, done.notes), done.notes, done.problems, done.keys)
+                spoilt = spoilt or bool(done.problems)
+                if not spoilt:
+                    for finished in writer.until(part):
+                        yield Done(finished, Notes(), ())
+                    writer.write(batch, done)
+                yield Done(None, done.notes, done.problems, done.keys, done.passed)
+            if not spoilt:
+                for finished in writer.until(None):
+                    yield Done(finished, Notes(), ())
+
+
+def _there(dump: Dump, sink: PartSink, parts: Parts) -> Iterator[tuple[int, Finished | None]]:
+    """For each part its mask, if the dataset or an interrupted run has it already."""
+    present = parts.dataset.present()
+    for number, part in enumerate(dump.parts):
+        yield number, sink.present(part, present) or sink.earlier(part)
+
+
+class _Writer:
+    """The masks of some parts, one after the other; a part without rows gets a mask without rows."""
+
+    def __init__(self, sink: PartSink, parts: Sequence[Part]) -> None:
+        self._sink = sink
+        self._waiting = list(reversed(parts))
+        self._part: Part | None = None
+        self._mask: PendingMask | None = None
+        self._counts, self._problems = PartCounts(), Problems()
+        self._since = time.monotonic()
+
+    def until(self, part: Part | None) -> Iterator[Finished]:
+        """Finish masks until it is the turn of a part; None: all of them."""
+        while self._part != part or (part is None and self._waiting):
+            if self._mask is not None:
+                now = time.monotonic()
+                counts = replace(self._counts, problems=tuple(self._problems.all()))
+                yield self._mask.finish(counts, now - self._since)
+                self._since = now
+                self.close()
+            if not self._waiting:
+                self._part = None
+                return
+            self._part = self._waiting.pop()
+            self._mask = PendingMask(self._sink, self._part)
+            self._counts, self._problems = PartCounts(), Problems()
+
+    def write(self, batch: pa.RecordBatch | None, done: Done[Any]) -> None:
+        """Add rows of the part."""
+        assert self._mask is not None
+        if batch is not None:
+            self._mask.write(batch)
+        self._counts += PartCounts.of(batch, done.notes)
+        self._problems.add(done.passed)
+
+    def close(self) -> None:
+        """Throw away what is not finished."""
+        if self._mask is not None:
+            self._mask.discard()
+            self._mask = None
 
 
 @dataclass(frozen=True)

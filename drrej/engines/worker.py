@@ -9,8 +9,9 @@ import os
 import pickle
 import platform
 import threading
+import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,7 +25,8 @@ from drrej.engines.cache import BlockCache
 from drrej.engines.protocol import Done, Pass, Work
 from drrej.engines.tasks import Stretch
 from drrej.errors import ClusterError, DrrejError
-from drrej.outputs.parts import PartCounts, PartSink
+from drrej.outputs.parts import PartSink
+from drrej.outputs.records import Finished, PartCounts
 
 
 class Token(NamedTuple):
@@ -110,31 +112,33 @@ def run_part(context: Context, task: PartTask, host: Host) -> Answer:
     part = context.dump.parts[number]
     assert context.sink is not None
     try:
-        digest = context.sink.digest(part)
-        earlier = context.sink.earlier(part, digest)
+        earlier = context.sink.earlier(part)
         if earlier is not None:
-            return Answer([Done(earlier, earlier.notes, ())], None, host.name)
-        return Answer([_write_part(context, context.sink, part, groups, digest)], None, host.name)
+            counts = earlier.record.counts
+            return Answer([Done(earlier, counts.notes, (), passed=counts.problems)], None, host.name)
+        return Answer([_write_part(context, context.sink, part, groups)], None, host.name)
     except DrrejError as wrong:
         return Answer([], _seen_from_here(wrong, [part], host), host.name)
 
 
-def _write_part(
-    context: Context, sink: PartSink, part: Part, groups: Sequence[RowGroup], digest: str
-) -> Done[PartCounts]:
+def _write_part(context: Context, sink: PartSink, part: Part, groups: Sequence[RowGroup]) -> Done[Finished]:
     counts = PartCounts()
-    problems = Problems()
+    problems, passed = Problems(), Problems()
+    finished = None
+    since = time.monotonic()
     with sink.open(part) as mask:
         for group in groups:
             for block in context.dump.read(group, context.run.labelled, context.run.keep):
                 done = context.work(block)
                 problems.add(done.problems)
+                passed.add(done.passed)
                 if done.result is not None:
                     mask.write(done.result)
                 counts += PartCounts.of(done.result, done.notes)
-        if context.run.bad_rows_allowed or not problems:
-            mask.finish(counts, digest)
-    return Done(counts, counts.notes, problems.all())
+        if not problems:
+            counts = replace(counts, problems=tuple(passed.all()))
+            finished = mask.finish(counts, time.monotonic() - since)
+    return Done(finished, counts.notes, problems.all(), passed=passed.all())
 
 
 def _seen_from_here(error: DrrejError, parts: Sequence[Part], host: Host) -> DrrejError:

@@ -5,6 +5,7 @@ Every output claims its place when it is made and gives it up when it is left. W
 
 from __future__ import annotations
 
+import fnmatch
 import functools
 import os
 import stat
@@ -55,6 +56,18 @@ class Input:
         return cls(part.name, storage=(filesystem, path))
 
 
+class Output(Protocol):
+    """An output as far as it matters here: what was named, and what messages call it."""
+
+    @property
+    def target(self) -> str:
+        """The path or URI that was named."""
+
+    @property
+    def name(self) -> str:
+        """For messages."""
+
+
 class Place(Protocol):
     """Where an output goes."""
 
@@ -96,6 +109,46 @@ def check_inputs(files: Iterable[Part | str]) -> None:
             wrong = place.conflict(source)
             if wrong is not None:
                 raise OutputError(f"{name}: {wrong}")
+
+
+def check_outside(arguments: Iterable[str], output: Output) -> None:
+    """Raise when a mask would lie in a directory that is read, where the next run would take it for a dump."""
+    target = output.target
+    if target == "-" or (is_uri(target) and not any(is_uri(argument) for argument in arguments)):
+        return
+    place = target.rstrip("/") if is_uri(target) else os.path.realpath(target)
+    for argument in arguments:
+        if is_uri(argument) != is_uri(target):
+            continue
+        folder = argument.rstrip("/") if is_uri(argument) else os.path.realpath(argument)
+        inside = place.removeprefix(f"{folder}/") if place.startswith(f"{folder}/") else ""
+        if inside and not any(piece.startswith(("_", ".")) for piece in inside.split("/")) and _is_folder(argument):
+            raise OutputError(
+                f"{output.name}: it lies in the input {argument}, and the next run would read it as a dump; choose "
+                "another with `output`"
+            )
+        if not is_uri(argument) and not os.path.lexists(argument) and _matches(place, argument):
+            raise OutputError(
+                f"{output.name}: the next run would read it as a dump, because the pattern {argument} matches it; "
+                "choose another with `output`"
+            )
+
+
+def _is_folder(argument: str) -> bool:
+    return is_uri(argument) or os.path.isdir(argument)
+
+
+def _matches(place: str, pattern: str) -> bool:
+    """Whether a path is among those that a glob names."""
+    return _fits(place.split("/"), os.path.join(os.path.realpath("."), pattern).split("/"))
+
+
+def _fits(pieces: list[str], patterns: list[str]) -> bool:
+    if not patterns or not pieces:
+        return not patterns and not pieces
+    if patterns[0] == "**":
+        return _fits(pieces, patterns[1:]) or _fits(pieces[1:], patterns)
+    return fnmatch.fnmatchcase(pieces[0], patterns[0]) and _fits(pieces[1:], patterns[1:])
 
 
 def descriptor_of(stream: IO[str] | None) -> int | None:

@@ -33,24 +33,32 @@ _TAKEN = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR)
 
 
 class FinalFolder:
-    """Where a directory will be; without `force` the name must be free, or that of an empty directory."""
+    """Where a directory will be; without `force` or `update` the name must be free, or that of an empty directory."""
 
-    def __init__(self, target: str, force: bool) -> None:
+    def __init__(self, target: str, force: bool, update: bool = False) -> None:
         self.name = target.rstrip("/") or "/"
         self.path = Path(os.path.realpath(self.name))
         self.place = FolderPlace(str(self.path), str(self.path))
-        self._force = force
+        self._force = force or update
         check_folder(self.name, str(self.path.parent))
         recover_replaced(self.path)
         self._was_there = os.path.lexists(self.path)
         if self._was_there:
             self._check_replaceable()
 
+    @property
+    def holds_files(self) -> bool:
+        """Whether the directory is there and not empty."""
+        return self.path.is_dir() and any(self.path.iterdir())
+
     def _check_replaceable(self) -> None:
         if not self.path.is_dir():
             raise OutputError(f"{self.name}: it exists and is not a directory; choose another with `output`")
-        if any(self.path.iterdir()) and not self._force:
-            raise OutputError(f"{self.name}: the directory exists and is not empty; use `force=True` to replace it")
+        if self.holds_files and not self._force:
+            raise OutputError(
+                f"{self.name}: the directory exists and is not empty; use `force=True` to replace it, or `update=True` "
+                "to add what is new"
+            )
         files = (name for _, _, names in os.walk(self.path) for name in names)
         check_only_masks(self.name, files)
 

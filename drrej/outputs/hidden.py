@@ -45,26 +45,6 @@ class HiddenFile:
         self._lock.close()
 
 
-class HiddenFolder:
-    """A new folder beside a target, locked until it is closed; raises OSError."""
-
-    def __init__(self, target: Path) -> None:
-        clear_leftovers(target.parent, target.name)
-        while True:
-            self.path = target.parent / hidden_name(target.name)
-            self.path.mkdir()
-            with contextlib.suppress(BlockingIOError, FileNotFoundError):  # another run is about to take it away
-                self._lock = lock_folder(self.path)
-                if self.path.exists():
-                    return
-                os.close(self._lock)
-
-    def close(self) -> None:
-        """Let go of the folder, and remove whatever has its hidden name."""
-        shutil.rmtree(self.path, ignore_errors=True)
-        os.close(self._lock)
-
-
 def lock_folder(path: Path) -> int:
     """The descriptor that holds the lock; BlockingIOError when another process holds it."""
     descriptor = os.open(path, os.O_RDONLY)

@@ -41,6 +41,16 @@ def check_ending(output: OutputFile) -> None:
         raise OptionError(f"{output.name}: a mask is parquet, not {ending}; end its name in .parquet")
 
 
+def check_one_file(parts: Sequence[Part], output: OutputFile) -> None:
+    """Raise when the masks of several files would go to one file that has a directory's name."""
+    ending = os.path.splitext(output.target.partition("?")[0])[1]
+    if len(parts) > 1 and output.is_regular and not ending:
+        raise OptionError(
+            f"{output.name}: is it to be a file or a directory? Write `output={output.name}/` for one mask for each of "
+            f"the {len(parts)} input files, or `output={output.name}.parquet` for one mask of them all"
+        )
+
+
 def _repeats(field: pa.Field) -> bool:
     return field.name == "prediction" or not pa.types.is_primitive(field.type)
 
@@ -109,48 +119,6 @@ def check_distinct(parts: Sequence[Part], target: str) -> None:
         if part.relative in seen:
             raise DumpError(f"{target}: two input files would both be written to {part.relative}; give them one by one")
         seen.add(part.relative)
-
-
-class MaskPerPart:
-    """One mask per part, under the same relative path; parts without rows get a mask without rows."""
-
-    def __init__(self, folder: str, target: str, parts: Sequence[Part], schema: pa.Schema) -> None:
-        self._folder = folder
-        self._target = target
-        self._schema = schema
-        self._waiting = list(parts)
-        self._current: Part | None = None
-        self._file: ParquetMask | None = None
-
-    def write(self, part: Part, batch: pa.RecordBatch) -> None:
-        """Add rows of a part; parts come in order."""
-        while self._current != part:
-            self._next_part()
-        assert self._file is not None
-        self._file.write(batch)
-
-    def _next_part(self) -> None:
-        if self._file is not None:
-            self._file.close(complete=True)
-        self._current = self._waiting.pop(0)
-        path = os.path.join(self._folder, self._current.relative)
-        target = os.path.join(self._target, self._current.relative)
-        try:
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-        except OSError as error:
-            raise cannot_write(target, error) from None
-        self._file = ParquetMask(path, target, self._schema)
-
-    def __enter__(self) -> MaskPerPart:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        while kind is None and self._waiting:
-            self._next_part()
-        if self._file is not None:
-            self._file.close(complete=kind is None)
 
 
 def write_table(table: pa.Table, path: str, target: str) -> None:

@@ -1,4 +1,4 @@
-"""Masks written where they are computed: one file per input file, by whichever worker scores it.
+"""Masks written where they are computed: one file per input file, by this process or by whichever worker scores it.
 
 A finished mask has a note beside it that says of what it was made, so that a rerun after a crash can use it. Masks
 and notes appear whole: renamed into place on a filesystem, uploaded in one piece to object storage.
@@ -8,44 +8,22 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import os
 import secrets
 import tempfile
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from drrej.data.notes import Notes
 from drrej.data.part import Part, one_line
 from drrej.data.uris import below, is_uri
 from drrej.errors import OutputError
 from drrej.outputs.datasets import NOTES
 from drrej.outputs.masks import ParquetMask
+from drrej.outputs.records import Finished, MaskRecord, PartCounts, note_text, parse_note
 from drrej.outputs.remote import upload
-from drrej.strict_json import parse
-
-
-@dataclass(frozen=True)
-class PartCounts:
-    """What was written. Counts add: `PartCounts()` is neutral, and the order does not matter.
-
-    `reused` are files that an earlier, interrupted run had finished.
-    """
-
-    notes: Notes = field(default_factory=Notes)
-    rejected: int = 0
-    reused: int = 0
-
-    def __add__(self, other: PartCounts) -> PartCounts:
-        return PartCounts(self.notes + other.notes, self.rejected + other.rejected, self.reused + other.reused)
-
-    @classmethod
-    def of(cls, batch: pa.RecordBatch | None, notes: Notes) -> PartCounts:
-        """The counts of a batch of a mask, made of rows that were noticed so."""
-        return cls(notes, 0 if batch is None else batch.column("rejected").true_count)
 
 
 @dataclass(frozen=True)
@@ -53,34 +31,52 @@ class PartSink:
     """Where the masks of a dataset go: `root` is a folder that all workers share, or a URI.
 
     `recipe` identifies the rejector and the options; with the input's identity it tells whether a mask that is there
-    already is the one wanted.
+    already is the one wanted. `known` are masks of a dataset that was being completed when its run ended; `resumes`
+    says whether an earlier run may have left any.
     """
 
     root: str
     target: str
     schema: pa.Schema
     recipe: str
+    known: Mapping[str, MaskRecord] = field(default_factory=dict)
+    resumes: bool = True
 
-    def digest(self, part: Part) -> str:
-        """Identifies the content of a mask."""
+    def made_of(self, part: Part) -> tuple[str, str, str]:
+        """What identifies the content of a mask, its recipe, and its input."""
         assert part.identity is not None
-        facts = (self.recipe, part.name, part.identity.size, part.identity.version, self.schema.to_string())
-        return hashlib.sha256(repr(facts).encode()).hexdigest()
+        recipe = hashlib.sha256(repr((self.recipe, self.schema.to_string())).encode()).hexdigest()
+        source = f"{part.identity.size}:{part.identity.version}"
+        return hashlib.sha256(repr((recipe, part.relative, source)).encode()).hexdigest(), recipe, source
 
-    def earlier(self, part: Part, digest: str) -> PartCounts | None:
-        """What an earlier run noted of the same mask, if it is there."""
+    def present(self, part: Part, present: Mapping[str, MaskRecord]) -> Finished | None:
+        """The mask of a part, if it is among those that an update leaves as they are."""
+        record = present.get(part.relative)
+        if record is None or record.digest != self.made_of(part)[0]:
+            return None
+        return Finished(part.name, part.relative, record, reused=True)
+
+    def earlier(self, part: Part) -> Finished | None:
+        """The mask of a part, if an earlier run has made the same."""
+        if not self.resumes:
+            return None
+        digest, _, _ = self.made_of(part)
         filesystem, root = locate(self.root)
         mask, note = filesystem.get_file_info([f"{root}/{part.relative}", f"{root}/{_note(part)}"])
-        if mask.type != pafs.FileType.File or note.type != pafs.FileType.File:
+        if mask.type != pafs.FileType.File:
             return None
-        try:
-            with filesystem.open_input_stream(note.path) as stream:
-                noted = parse(stream.read().decode())
-            if noted.pop("digest") != digest or noted.pop("size") != mask.size:
-                return None
-            return PartCounts(Notes(**noted["notes"]), noted["rejected"], reused=1)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):  # no note of ours
-            return None
+        noted = None
+        if note.type == pafs.FileType.File:
+            try:
+                with filesystem.open_input_stream(note.path) as stream:
+                    noted = parse_note(stream.read())
+            except OSError:
+                noted = None
+        version = None if is_uri(self.root) else os.stat(mask.path).st_mtime_ns
+        for record in (noted, self.known.get(part.relative)):
+            if record is not None and record.digest == digest and record.is_of(mask.size, version):
+                return Finished(part.name, part.relative, record, reused=True)
+        return None
 
     @contextlib.contextmanager
     def open(self, part: Part) -> Iterator[PendingMask]:
@@ -116,20 +112,31 @@ class PendingMask:
         """Add rows."""
         self.mask.write(batch)
 
-    def finish(self, counts: PartCounts, digest: str) -> None:
+    def finish(self, counts: PartCounts, seconds: float) -> Finished:
         """Put the mask into place, then the note."""
         self.closed = True
         self.mask.close(complete=True)
-        noted = asdict(counts) | {"digest": digest, "size": os.path.getsize(self.path)}
+        status = os.stat(self.path)
+        stored = is_uri(self.sink.root)
+        if stored:
+            self._forget_note()  # of a mask that has no time by which it could be told from this one
         self._place(self.path, self.part.relative)
-        handle, note = tempfile.mkstemp(prefix="drrej-", dir=None if is_uri(self.sink.root) else self.sink.root)
+        version = None if stored else status.st_mtime_ns
+        record = MaskRecord(*self.sink.made_of(self.part), status.st_size, version, counts)
+        handle, note = tempfile.mkstemp(prefix="drrej-", dir=None if stored else self.sink.root)
         try:
             with open(handle, "w", encoding="utf-8") as stream:
-                json.dump(noted, stream)
+                stream.write(note_text(record))
             self._place(note, _note(self.part))
         finally:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(note)
+        return Finished(self.part.name, self.part.relative, record, seconds)
+
+    def _forget_note(self) -> None:
+        filesystem, root = locate(self.sink.root)
+        with contextlib.suppress(OSError):  # there is none
+            filesystem.delete_file(f"{root}/{_note(self.part)}")
 
     def _place(self, path: str, relative: str) -> None:
         try:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Protocol, Self
+
+from drrej.outputs.records import MaskRecord
 
 
 class Output(Protocol):
@@ -31,8 +33,26 @@ class Output(Protocol):
 class Dataset(Output, Protocol):
     """A directory of files, written by this process or by workers; `files` are the names of all that will be in it."""
 
+    @property
+    def target(self) -> str:
+        """What was named."""
+
+    @property
+    def resumes(self) -> bool:
+        """Whether an earlier run, which did not end, may have left files."""
+
+    @property
+    def staged(self) -> Mapping[str, MaskRecord]:
+        """What was known of files when an earlier run was about to complete the dataset."""
+
+    def present(self) -> Mapping[str, MaskRecord]:
+        """Of what the files were made that an update leaves as they are; nothing unless it is one."""
+
     def folder(self, files: Sequence[str]) -> str:
-        """A folder on this machine for what this process writes."""
+        """A folder or URI for what this process writes."""
 
     def shared(self, files: Sequence[str]) -> str:
         """A folder or URI that workers write to: each file there appears whole."""
+
+    def record(self, written: Mapping[str, MaskRecord]) -> None:
+        """Take down of what the files were made, before `commit`."""

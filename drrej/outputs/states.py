@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 from types import TracebackType
 
@@ -11,15 +10,13 @@ from drrej.data.uris import is_uri, redacted
 from drrej.errors import OutputError
 from drrej.outputs.files import OutputFile
 from drrej.outputs.hidden import cannot_write, check_folder
-
-LOCK = ".drrej-lock"
+from drrej.outputs.locks import TargetLock
 
 
 class StateFile:
     """A file on this machine that is locked from `with` on: who comes second is told so at once.
 
-    The lock is on a hidden file beside it, because the file itself is replaced. It goes away with the process, however
-    that ends.
+    The lock goes away with the process, however that ends.
     """
 
     def __init__(self, target: str) -> None:
@@ -27,30 +24,17 @@ class StateFile:
         if is_uri(target) or target == "-" or (os.path.exists(target) and not os.path.isfile(target)):
             raise OutputError(f"{self.name}: a state must be a file on this machine: nothing else can be locked")
         self._final = os.path.realpath(target)
-        self._lock_path = os.path.join(os.path.dirname(self._final), f".{os.path.basename(self._final)}{LOCK}")
-        self._lock: int | None = None
+        self._lock: TargetLock | None = None
 
     def __enter__(self) -> StateFile:
         check_folder(self.name, os.path.dirname(self._final))
         try:
-            self._lock = self._locked()
+            self._lock = TargetLock(self._final)
         except BlockingIOError:
             raise OutputError(f"{self.name}: another run is at work on it; start again when that is done") from None
         except OSError as error:
             raise cannot_write(self.name, error) from None
         return self
-
-    def _locked(self) -> int:
-        while True:
-            descriptor = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if _same_file(descriptor, self._lock_path):
-                    return descriptor
-            except OSError:
-                os.close(descriptor)
-                raise
-            os.close(descriptor)  # its owner has removed it between our opening and locking it
 
     def read(self) -> str | None:
         """The text; None if there is none yet."""
@@ -76,17 +60,8 @@ class StateFile:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._lock is not None:
-            with contextlib.suppress(OSError):
-                os.unlink(self._lock_path)
-            os.close(self._lock)
+            self._lock.release()
             self._lock = None
-
-
-def _same_file(descriptor: int, path: str) -> bool:
-    try:
-        return os.path.samestat(os.fstat(descriptor), os.stat(path))
-    except FileNotFoundError:
-        return False
 
 
 def _sync_folder(folder: str) -> None:

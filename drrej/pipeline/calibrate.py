@@ -29,7 +29,7 @@ from drrej.engines.protocol import Mapper, Pass
 from drrej.pipeline.intake import Intake, check_floor
 from drrej.pipeline.passes import map_blocks
 from drrej.pipeline.scoring import without_rows
-from drrej.pipeline.source import Source, no_labels
+from drrej.pipeline.source import Source, no_labels, without_bad_files
 
 T = TypeVar("T")
 
@@ -83,6 +83,7 @@ class _First:
     sample: Labelled
 
 
+@without_bad_files
 def calibrate(source: Source, options: CalibrateOptions | None = None) -> Rejector:
     """Start a rejector: fit the temperature that minimises the NLL, and the floor of probabilities with it.
 
@@ -202,7 +203,7 @@ def _first_look(
         remedy = "the NLL is infinite for every temperature; drop or fix them"
         if impossible.size and are_log_probabilities(block.scores[impossible]).all():
             remedy = "these are log-probabilities: say `input=log-probs`, and 0 gets a floor"
-        block.report(impossible, "-inf at the label's class", remedy)
+        block.report(impossible, "-inf at the label's class", remedy, usable=True)
     keys = intake.keys(block, rows.scores, rows.largest, rows.prediction)
     chosen = np.flatnonzero(keys <= limit)
     return _First(labelled.tally()[0], Sketch.of(keys), positives, Labelled(stored[chosen], labels[chosen]))
@@ -248,10 +249,13 @@ class _Rows:
         return sum(tallies, CalibrationTally.empty())
 
     def _each(self, function: Callable[[AnyFloats, NDArray[np.int64]], T]) -> Iterator[T]:
-        intake = self.intake
+        intake, skip = self.intake, self.dump.skip_bad_rows
 
         def of_block(block: Block) -> T:
             assert block.labels is not None
-            return function(intake.logits(block), block.labels)
+            logits = intake.logits(block)
+            if skip and (not block.check_largest(np.max(logits, axis=1)) or block.bad.any()):
+                logits = without_rows(logits, block.bad)  # they are left out; else the first pass has found none
+            return function(logits, block.labels)
 
         return passes.map_blocks(self.dump, of_block, Pass("calibrating", labelled=True), self.engine)

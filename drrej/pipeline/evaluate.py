@@ -14,12 +14,13 @@ from drrej.errors import OptionError
 from drrej.pipeline.baseline import check_same_classes
 from drrej.pipeline.evaluate_options import BaselineDump, EvaluateOptions
 from drrej.pipeline.labelled import labelled_report
-from drrej.pipeline.source import Source
+from drrej.pipeline.source import Source, without_bad_files
 from drrej.pipeline.unlabelled import unlabelled_report
 
 __all__ = ["BaselineDump", "EvaluateOptions", "check_gates", "evaluate"]
 
 
+@without_bad_files
 def evaluate(
     source: Source, rejector: Rejector, gates: Sequence[Gate] = (), options: EvaluateOptions | None = None
 ) -> Report:
@@ -31,6 +32,8 @@ def evaluate(
     check_gates(gates, options, rejector)
     if options.baseline is not None:
         check_same_classes(options.baseline, rejector)
+    if options.on_bad_row != "error":
+        source = replace(source, options=replace(source.options, on_bad_row="skip"))
     if options.labels:
         usual = [Point.parse(text)[0] for text in DEFAULT_POINTS]
         asked = [gate.point for gate in gates if gate.point is not None]

@@ -30,7 +30,7 @@ class EvaluateOptions:
     """What the report holds besides the figures that every report has.
 
     `intervals` adds those of the areas and of coverages at a risk.
-    With `on_bad_row="reject"` rows without usable scores, which a mask rejects, are left out of the report.
+    Unless `on_bad_row="error"`, rows without usable scores, which a mask rejects or lacks, are left out of the report.
     `pictures` adds what a page or a plot shows. For that page, `words` say what the rejector does where the caller has
     other words than the document's own, and `commands` how to make it and the report again.
     """
@@ -41,7 +41,7 @@ class EvaluateOptions:
     rivals: Rivals = field(default_factory=Rivals)
     labels: bool = True
     on_unseen_group: OnUnseen = "error"
-    on_bad_row: Literal["error", "reject"] = "error"
+    on_bad_row: Literal["error", "reject", "skip"] = "error"
     baseline: Report | None = None
     baseline_dump: BaselineDump | None = None
     pictures: bool = False
@@ -58,7 +58,6 @@ class EvaluateOptions:
             "`score`": bool(self.rivals.scores),
             "`rejected`": bool(self.rivals.masks),
             "`metric`": bool(self.points),
-            "`on_bad_row=reject`": self.on_bad_row == "reject",
             "`baseline`": self.baseline is not None,
             "`baseline_dump`": self.baseline_dump is not None,
         }

@@ -20,7 +20,7 @@ from drrej.documents.rejector import Calibration, Columns, Ratio, Rejector, is_t
 from drrej.errors import OptionError
 from drrej.pipeline.intake import check_floor
 from drrej.pipeline.learning import CHOOSERS, Chooser, FittedLoss, Given
-from drrej.pipeline.source import Source
+from drrej.pipeline.source import Source, without_bad_files
 
 DIVERGENCES = {"kl": 1.0, "chi2": 3.0}
 LOSS_NAMES = tuple(dict.fromkeys([*PLAIN, *CHOOSERS, *KINDS]))
@@ -87,6 +87,7 @@ def without_logits(
     return start.with_calibration(Calibration("none", 1.0))
 
 
+@without_bad_files
 def fit(source: Source, rejector: Rejector, options: RatioOptions | None = None) -> Rejector:
     """Add the density ratio."""
     options = options or RatioOptions()

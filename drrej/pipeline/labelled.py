@@ -64,7 +64,7 @@ def labelled_report(source: Source, rejector: Rejector, options: EvaluateOptions
 def _pass(source: Source, rejector: Rejector, options: EvaluateOptions) -> _Found:
     dump = source.open(rejector, labelled=True)
     evaluator = _evaluator(rejector, dump, options)
-    run = Pass("evaluating", labelled=True, keep=evaluator.columns)
+    run = Pass("evaluating", labelled=True, keep=evaluator.columns, scores=evaluator.application.columns)
     merged = Tally.empty(rejector.classes)
     losses, drift = LossStore(dump.rows), list[Floats]()
     scores: dict[str, LossStore] = {}
@@ -95,9 +95,7 @@ def _evaluator(rejector: Rejector, dump: Dump, options: EvaluateOptions) -> Eval
     check_columns(dump, [key] if key else [], "`join_on`")
     needs = Evaluator.NEEDS | options.rivals.needs
     application = Application(rejector, dump, options.on_unseen_group, needs, raw=Evaluator.NEEDS)
-    return Evaluator(
-        application, options.rivals, grouping, key, options.pictures, leave_out_bad=options.on_bad_row == "reject"
-    )
+    return Evaluator(application, options.rivals, grouping, key, options.pictures)
 
 
 def _figures(rejector: Rejector, found: _Found, wanted: Sequence[Point], intervals: bool) -> Report:

@@ -61,7 +61,7 @@ def collect_losses(
     """One pass that keeps L' of each row (8 bytes, 9 with labels, 8 more with groups)."""
     collecting = collecting or Collecting()
     grouped = () if collecting.grouping is None else collecting.grouping.columns
-    run = replace(run, keep=(*run.keep, *scoring.columns, *grouped))
+    run = replace(run, keep=(*run.keep, *scoring.columns, *grouped), scores=scoring.columns)
     blocks = list(map_blocks(source, dump, partial(collecting.of, scoring=scoring), run))
     if not blocks:
         raise no_labels(dump)

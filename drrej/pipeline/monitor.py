@@ -35,7 +35,7 @@ from drrej.errors import MonitorError, OptionError
 from drrej.pipeline.groups import OnUnseen
 from drrej.pipeline.monitor_report import monitor_report
 from drrej.pipeline.nights import MOST_PARTS, NightCounts, NightLook, count_night
-from drrej.pipeline.source import Source
+from drrej.pipeline.source import Source, without_bad_files
 
 CONFIDENCE = 0.95
 LONGEST_NAME = 200
@@ -68,6 +68,7 @@ class MonitorOptions:
                 raise OptionError(f"`{name}`: write one line of text with at most {LONGEST_NAME} characters")
 
 
+@without_bad_files
 def monitor(
     source: Source,
     rejector: Rejector,

@@ -110,7 +110,7 @@ def count_night(source: Source, rejector: Rejector, look: NightLook) -> NightCou
 
     wanted = [*application.columns, *(() if grouping is None else grouping.columns)]
     wanted += [] if labels is None else [labels.column]
-    run = Pass("counting", labelled=False, keep=tuple(dict.fromkeys(wanted)))
+    run = Pass("counting", labelled=False, keep=tuple(dict.fromkeys(wanted)), scores=application.columns)
     blocks = list(map_blocks(source, dump, of_block, run))
     night = sum(blocks[1:], blocks[0])
     groups = {name for name, _ in night.by_group}

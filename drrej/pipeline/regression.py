@@ -23,7 +23,7 @@ from drrej.pipeline.figures import CURVE_STEPS, coverage_figure, decision
 from drrej.pipeline.groups import OnUnseen
 from drrej.pipeline.passes import map_blocks
 from drrej.pipeline.scoring import column_values
-from drrej.pipeline.source import Source
+from drrej.pipeline.source import Source, without_bad_files
 
 AUGRC_CONVENTION = "trapezoid of (sum of accepted errors) / rows over distinct losses, from (0, 0)"
 
@@ -35,6 +35,7 @@ class _Residuals:
     residuals: Floats
 
 
+@without_bad_files
 def evaluate_regression(
     source: Source,
     rejector: Rejector,
@@ -61,7 +62,7 @@ def evaluate_regression(
         predicted, true = (column_values(block, name) for name in columns)
         return _Residuals(scored.loss, scored.accepted, predicted - true)
 
-    run = Pass("evaluating", labelled=False, keep=(*columns, *application.columns))
+    run = Pass("evaluating", labelled=False, keep=(*columns, *application.columns), scores=application.columns)
     blocks = list(map_blocks(source, dump, of_block, run))
     everything = _Residuals(
         np.concatenate([block.losses for block in blocks]),

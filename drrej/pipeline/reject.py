@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import itertools
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from operator import itemgetter
 from typing import Literal
 
 import numpy as np
@@ -13,17 +18,19 @@ from drrej._version import __version__
 from drrej.data.dump import Block, Dump
 from drrej.data.labels import LabelKind, is_text
 from drrej.data.layouts import boolean_array, plain_array
-from drrej.data.notes import Notes
+from drrej.data.sources import distinct
 from drrej.documents.rejector import Rejector
 from drrej.engines.protocol import Parts, Pass
+from drrej.outputs.claims import check_outside
+from drrej.outputs.datasets import check_left
 from drrej.outputs.files import OutputFile
-from drrej.outputs.masks import MASK_COLUMNS, ParquetMask, check_distinct, check_ending, check_names
-from drrej.outputs.parts import PartCounts
+from drrej.outputs.masks import MASK_COLUMNS, ParquetMask, check_distinct, check_ending, check_names, check_one_file
 from drrej.outputs.protocol import Dataset
+from drrej.outputs.records import FileCounts
 from drrej.pipeline.application import Application
 from drrej.pipeline.groups import OnUnseen
 from drrej.pipeline.passes import map_blocks, write_parts
-from drrej.pipeline.source import Source
+from drrej.pipeline.source import Source, without_bad_files
 
 
 @dataclass(frozen=True)
@@ -31,7 +38,7 @@ class MaskOptions:
     """Which columns the mask keeps (None: all but the logits); what becomes of bad rows and of unknown groups."""
 
     keep: Sequence[str] | None = None
-    on_bad_row: Literal["error", "reject"] = "error"
+    on_bad_row: Literal["error", "reject", "skip"] = "error"
     on_unseen_group: OnUnseen = "error"
 
 
@@ -43,7 +50,19 @@ class MaskCounts:
     rejected: int
     bad: int
     reused: int = 0
-    """Files that an earlier, interrupted run had finished."""
+    """Files that were there already: an interrupted run had finished them, or there was nothing to update."""
+    files: tuple[FileCounts, ...] = ()
+
+    @classmethod
+    def of(cls, files: Sequence[FileCounts]) -> MaskCounts:
+        """The sums over all files."""
+        return cls(
+            sum(file.rows for file in files),
+            sum(file.rejected for file in files),
+            sum(file.bad for file in files),
+            sum(file.reused for file in files),
+            tuple(files),
+        )
 
 
 class Masking:
@@ -86,28 +105,61 @@ def reject(
     """Write the mask of a dump: to one file, or to a dataset with one file per input file."""
     options = options or MaskOptions()
     rejector.need_threshold()
+    if options.on_bad_row == "skip":
+        source = replace(source, options=replace(source.options, on_bad_row="skip"))
     if isinstance(output, OutputFile):
         check_ending(output)
+    check_outside(source.arguments, output)
+    return MaskCounts.of(_written(source, rejector, output, options))
+
+
+@without_bad_files
+def _written(
+    source: Source, rejector: Rejector, output: OutputFile | Dataset, options: MaskOptions
+) -> list[FileCounts]:
     dump = source.open(rejector, labelled=False)
     keep = kept_columns(rejector, dump, options, in_paths=not isinstance(output, OutputFile))
     masking = Masking(rejector, dump, keep, options.on_unseen_group)
-    run = Pass("scoring", labelled=False, keep=masking.columns, bad_rows_allowed=options.on_bad_row == "reject")
+    allowed = options.on_bad_row == "reject"
+    run = Pass("scoring", False, masking.columns, bad_rows_allowed=allowed, scores=masking.application.columns)
     if isinstance(output, OutputFile):
-        written = _write_file(source, dump, masking, run, output)
-    else:
-        check_distinct(dump.parts, output.name)
-        parts = Parts(output, masking.schema, _recipe(dump, masking, options))
-        written = write_parts(source, dump, masking, run, parts)
-    return MaskCounts(written.notes.rows, written.rejected, written.notes.bad_rows, written.reused)
+        check_one_file(dump.parts, output)
+        return list(_one_file(source, dump, masking, run, output))
+    parts = distinct(dump.parts)
+    check_distinct(parts, output.name)
+    dump = replace(dump, parts=parts)
+    files = write_parts(source, dump, masking, run, Parts(output, masking.schema, _recipe(dump, masking, options)))
+    records = {file.relative: file.record for file in files}
+    check_left(output.name, output.present(), records)
+    output.record(records)
+    return [FileCounts.of(file) for file in files]
 
 
-def _write_file(source: Source, dump: Dump, masking: Masking, run: Pass, output: OutputFile) -> PartCounts:
-    notes, rejected = Notes(), 0
+def _one_file(source: Source, dump: Dump, masking: Masking, run: Pass, output: OutputFile) -> Iterator[FileCounts]:
+    """All masks one after the other; what became of each input file."""
+    rows = Counter[str]()
+    for group in dump.row_groups:
+        rows[dump.parts[group.part].name] += group.rows
+    progress = source.engine.progress
+    since = time.monotonic()
     with ParquetMask(output.path, output.name, masking.schema) as mask:
-        for batch in map_blocks(source, dump, masking, run, notes=notes):
-            mask.write(batch)
-            rejected += batch.column("rejected").true_count
-    return PartCounts(notes, rejected)
+        pieces = map_blocks(source, dump, partial(_piece, masking), run)
+        for name, batches in itertools.groupby(pieces, key=itemgetter(0)):
+            written = rejected = bad = 0
+            for _, batch in batches:
+                mask.write(batch)
+                written += batch.num_rows
+                rejected += batch.column("rejected").true_count
+                bad += batch.column("loss").null_count
+            now = time.monotonic()
+            file = FileCounts(name, written, rejected, bad + rows[name] - written, now - since)
+            progress.finished(file)
+            since = now
+            yield file
+
+
+def _piece(masking: Masking, block: Block) -> tuple[str, pa.RecordBatch]:
+    return block.part.name, masking(block)
 
 
 def _recipe(dump: Dump, masking: Masking, options: MaskOptions) -> str:

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Concatenate, ParamSpec, TypeVar
 
 from drrej.core.types import Precision
 from drrej.data.dump import Dump, DumpOptions
 from drrej.data.notes import Notes
 from drrej.data.opening import open_dump
 from drrej.data.part import Part
+from drrej.data.problems import BadFiles, Problems, check_bad_rows
 from drrej.data.sources import Spools
 from drrej.documents.rejector import Columns, Rejector
+from drrej.engines.passes import Noticed
 from drrej.engines.protocol import Engine
 from drrej.engines.threads import ThreadEngine
-from drrej.errors import DumpError, OptionError
+from drrej.errors import BadFileError, DumpError, OptionError
 from drrej.outputs.claims import check_inputs
 
 
@@ -27,6 +31,10 @@ class Source:
     options: DumpOptions = field(default_factory=DumpOptions)
     engine: Engine = field(default_factory=ThreadEngine)
     notes: Notes = field(default_factory=Notes)
+    passed: Problems = field(default_factory=Problems)
+    """What is wrong with rows that were let through or left out."""
+    bad_files: BadFiles = field(default_factory=BadFiles)
+    """Files that were left out."""
     spools: Spools = field(default_factory=dict)
     found: list[Part] = field(default_factory=list)
     """The files that were there when it was first opened: a command that opens it again must find the same."""
@@ -51,15 +59,24 @@ class Source:
                 binary=rejector.binary if options.binary is None else options.binary,
                 classes=options.classes or rejector.class_names,
             )
-        dump = open_dump(self.arguments, options, labelled, self.spools)
+        classes = None if rejector is None else rejector.classes
+        dump = open_dump(self.arguments, options, labelled, self.spools, self.bad_files, classes)
         check_inputs([*dump.parts, *([] if dump.join is None else [dump.join.file])])
         self._check_unchanged(dump)
-        if rejector is not None and dump.classes != rejector.classes:
-            raise DumpError(
-                f"{dump.parts[0].name}: column '{dump.columns.pattern}' has {dump.classes} scores per row but the "
-                f"rejector was made for {rejector.classes} classes; is it the same model?"
-            )
         return dump
+
+    def see(self, noticed: Noticed) -> None:
+        """Keep what a pass noticed; raises when more rows are bad than the options allow."""
+        self.notes.see(noticed.notes)
+        self.passed.see(noticed.passed)
+        check_bad_rows(noticed.notes.bad_rows, noticed.notes.rows, self.options.max_bad, noticed.passed)
+
+    def leave_out(self, error: BadFileError) -> None:
+        """Leave out a file that turned out to be damaged while it was read; raises unless the options say so."""
+        if self.options.on_bad_file == "error" or not error.file or error.file in self.bad_files:
+            raise error
+        self.bad_files.add(error.file, str(error))
+        self.found.clear()
 
     def _check_unchanged(self, dump: Dump) -> None:
         if not self.found:
@@ -82,6 +99,24 @@ class Source:
             precision=precision,
             normalize=dump.normalize,
         )
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def without_bad_files(step: Callable[Concatenate[Source, P], T]) -> Callable[Concatenate[Source, P], T]:
+    """A step that starts again without a file that turns out to be damaged on the way, where the options say so."""
+
+    def again(source: Source, /, *args: P.args, **options: P.kwargs) -> T:
+        while True:
+            try:
+                return step(source, *args, **options)
+            except BadFileError as error:
+                source.leave_out(error)
+
+    functools.update_wrapper(again, step)
+    return again
 
 
 def _check_names(options: DumpOptions, rejector: Rejector) -> None:

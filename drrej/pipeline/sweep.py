@@ -28,7 +28,7 @@ from drrej.pipeline.figures import coverage_curve
 from drrej.pipeline.fit import RatioOptions
 from drrej.pipeline.passes import map_blocks
 from drrej.pipeline.scoring import Scoring
-from drrej.pipeline.source import Source, no_labels
+from drrej.pipeline.source import Source, no_labels, without_bad_files
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,7 @@ class _BlockLosses:
     wrong: np.ndarray[tuple[int], np.dtype[np.bool_]] | None
 
 
+@without_bad_files
 def sweep(source: Source, rejector: Rejector, grid: Grid | None = None, labelled: bool = True) -> Sweep:
     """The table, and the accuracy-coverage curve of each loss; without labels there is neither accuracy nor curve."""
     grid = grid or Grid()

@@ -111,17 +111,13 @@ class EvaluatedBlock:
 
 @dataclass(frozen=True)
 class Evaluator:
-    """Evaluates blocks of labelled rows. `application` must bring the gap sums `NEEDS` and those of the rivals.
-
-    With `leave_out_bad`, rows that the application cannot decide are no part of it.
-    """
+    """Evaluates blocks of labelled rows. `application` must bring the gap sums `NEEDS` and those of the rivals."""
 
     application: Application
     rivals: Rivals
     grouping: Grouping | None
     key: str | None
     pictures: bool = False
-    leave_out_bad: bool = False
 
     NEEDS: ClassVar[Need] = Need.Q
 
@@ -138,12 +134,6 @@ class Evaluator:
 
     def __call__(self, block: Block) -> EvaluatedBlock:
         """Evaluate a block."""
-        evaluated = self._evaluated(block)
-        if self.leave_out_bad and block.bad.any():
-            return self._evaluated(block.usable(self.application.columns))
-        return evaluated
-
-    def _evaluated(self, block: Block) -> EvaluatedBlock:
         labels = block.labels
         assert labels is not None
         scored = self.application(block)

@@ -19,7 +19,7 @@ from drrej.pipeline.freshness import Freshness
 from drrej.pipeline.groups import Grouping
 from drrej.pipeline.losses import Collecting, Losses, collect_losses
 from drrej.pipeline.scoring import Scoring
-from drrej.pipeline.source import Source
+from drrej.pipeline.source import Source, without_bad_files
 
 UNNOTICEABLE = (
     "these rows repeat so much that it cannot be told whether 'calibrate' or 'fit' has seen them; the guarantee holds "
@@ -49,6 +49,7 @@ def threshold(source: Source, rejector: Rejector, rule: Rule, options: Threshold
     return choose_threshold(source, rejector, rule, options).rejector
 
 
+@without_bad_files
 def choose_threshold(
     source: Source, rejector: Rejector, rule: Rule, options: ThresholdOptions | None = None, table: bool = False
 ) -> Chosen:

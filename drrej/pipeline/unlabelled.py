@@ -64,7 +64,7 @@ def unlabelled_report(source: Source, rejector: Rejector, options: EvaluateOptio
         )
         return sums, scored.loss, scored.drift
 
-    run = Pass("evaluating", labelled=False, keep=application.columns)
+    run = Pass("evaluating", labelled=False, keep=application.columns, scores=application.columns)
     blocks = list(map_blocks(source, dump, of_block, run))
     points = drift = RankedLosses.of(np.concatenate([losses for _, losses, _ in blocks]), np.empty(0))
     if ratio.loss.drift_loss is not None:

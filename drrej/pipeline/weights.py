@@ -25,11 +25,12 @@ from drrej.pipeline.fit import RatioOptions
 from drrej.pipeline.losses import collect_losses
 from drrej.pipeline.passes import map_blocks
 from drrej.pipeline.scoring import Scoring
-from drrej.pipeline.source import Source
+from drrej.pipeline.source import Source, without_bad_files
 
 WEIGHT_COLUMNS = ("loss", "weight")
 
 
+@without_bad_files
 def weights(
     source: Source,
     rejector: Rejector,

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from drrej.data.identity import check_unchanged
 from drrej.data.part import Identity, Part, one_line
-from drrej.errors import DumpError
+from drrej.errors import BadFileError
 
 READ_ERRORS = (OSError, pa.ArrowException, ValueError, OverflowError, TypeError, UnicodeDecodeError)
 """What pyarrow raises on damaged files."""
@@ -73,16 +73,18 @@ class Reader(Protocol):
         """The rows of a row group in order. Columns that the file does not have are left out."""
 
 
-def unreadable(part: Part, format: str, error: Exception) -> DumpError:
+def unreadable(part: Part, format: str, error: Exception) -> BadFileError:
     """The error of a file that is not of its format."""
-    return DumpError(
-        f"{part.name}: not a readable {format} file ({one_line(error)}); is it complete, and is it {format}?"
+    return BadFileError.of(
+        part.name,
+        f"{part.name}: not a readable {format} file ({one_line(error)}); is it complete, and is it {format}?",
     )
 
 
-def damaged(part: Part, error: Exception) -> DumpError:
+def damaged(part: Part, error: Exception) -> BadFileError:
     """The error of a file that cannot be read to its end."""
-    return DumpError(f"{part.name}: cannot be read to the end ({one_line(error)}); is it complete? write it again")
+    message = f"{part.name}: cannot be read to the end ({one_line(error)}); is it complete? write it again"
+    return BadFileError.of(part.name, message)
 
 
 @contextlib.contextmanager
