@@ -92,9 +92,9 @@ def test_github_annotations(rejector):
 
 
 def test_github_escapes():
-    from drrej.report.github import _command
+    from drrej.report.github import command
 
-    assert _command("error", "a:b,c", "50%\nmore") == "::error title=a%3Ab%2Cc::50%25%0Amore\n"
+    assert command("error", "a:b,c", "50%\nmore") == "::error title=a%3Ab%2Cc::50%25%0Amore\n"
 
 
 def test_markdown_tables_are_whole_and_names_are_escaped(tmp_path):
