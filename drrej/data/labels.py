@@ -13,7 +13,6 @@ from drrej.data.layouts import Report, boolean_array, plain_array
 from drrej.data.problems import shown
 from drrej.errors import DumpError
 
-
 _LATE = "drop or fix these rows, or leave them out with `on_missing_label=skip`"
 
 

@@ -55,6 +55,7 @@ def open_dump(
     Files that are known to be `bad` are left out, and those that are found to be so join them, where the options say
     so. `classes` is the number of classes of the rejector, if there is one.
     """
+    _check_normalize(options)
     opened = os.urandom(8).hex()
     bad = BadFiles() if bad is None else bad
     every = find_parts(arguments, spools)
@@ -125,6 +126,14 @@ def _good(
             bad.add(part.name, str(error))
     bad.check(len(every), options.max_bad)
     return good
+
+
+def _check_normalize(options: DumpOptions) -> None:
+    """Raise when rows are to be divided by a sum that they do not have."""
+    if options.normalize and options.input in (None, "logits"):
+        raise OptionError("`normalize` goes with `input=probs`: logits have no sum to divide by")
+    if options.normalize and options.binary:
+        raise OptionError("`normalize` does not go with `binary`: one score per row has no sum to divide by")
 
 
 def _looks(parts: Sequence[Part], options: DumpOptions, opened: str) -> Iterator[_Opened | DumpError]:
