@@ -1,4 +1,4 @@
-"""SIGKILL at random moments, over all commands that write, with --force on existing targets.
+"""SIGKILL at random moments, over all commands that write, with --force on existing targets, or updating them.
 
 `python tests/kill_campaign.py KILLS SEED [COMMAND...]` prints a table. After each kill every target must be the old or
 the new one, whole; what the killed runs leave behind stays for the next ones, and a last run that nobody kills must
@@ -21,6 +21,7 @@ from pathlib import Path
 from conftest import environment, make_model, make_rejector, source, write_dump
 
 from drrej import RatioOptions
+from drrej.outputs.records import RECORDS
 
 Content = dict[str, bytes]
 """The files of a target by name; a plain file has the name ''."""
@@ -39,11 +40,21 @@ class Command:
     new: str
     targets: tuple[str, ...]
     program: str = ONE_STEP
+    flag: str = "--force"
 
     def line(self, variant: str, force: bool = True) -> list[str]:
         """The command line."""
         words = self.words.format(variant).split()
-        return [sys.executable, "-c", self.program, *words, "--jobs", "2", "-q", *(["--force"] if force else [])]
+        return [
+            sys.executable,
+            "-c",
+            self.program,
+            *words,
+            "--jobs",
+            "2",
+            "-q",
+            *([self.flag] if force and self.flag else []),
+        ]
 
 
 _EVALUATED = ("report.json", "report.md", "report.txt", "report.xml")
@@ -71,6 +82,12 @@ COMMANDS = {
     ),
     "reject DIR/, workers": Command(
         "reject ../parts {} -o staged/ --cluster local:1", "-r ../a.json", "-r ../b.json", ("staged",)
+    ),
+    "reject --update": Command(
+        "reject {} -r ../a.json -o update/", "../early", "../parts", ("update",), flag="--update"
+    ),
+    "monitor": Command(
+        "monitor state.json {} -r ../a.json", "../parts/0.parquet", "../parts/1.parquet", ("state.json",), flag=""
     ),
     "weights": Command(
         "weights ../d.parquet -r ../a.json -o w.parquet {}", "--radius 0.1", "--radius 0.2", ("w.parquet",)
@@ -102,6 +119,9 @@ def make_job(folder: Path, rows: int) -> None:
     for number in range(3):
         third = slice(number * rows // 3, (number + 1) * rows // 3)
         write_dump(folder / "parts" / f"{number}.parquet", logits[third], labels[third])
+    (folder / "early").mkdir()
+    for number in range(2):  # the same files, as they were before the third came
+        os.link(folder / "parts" / f"{number}.parquet", folder / "early" / f"{number}.parquet")
     for name, coverage, loss in (("a", 0.5, "log"), ("b", 0.8, "brier")):
         rejector = make_rejector(source(dump), ("coverage", coverage), RatioOptions(loss=loss))
         (folder / f"{name}.json").write_text(rejector.to_json())
@@ -115,11 +135,14 @@ class Campaign:
         self.row = Row(name)
         self.folder = folder / name.translate(str.maketrans(" /", "__"))
         self.folder.mkdir()
+        self.saved = self.folder.with_suffix(".saved")
         self.random = moments
         self.versions: list[list[Content]] = []
         for variant in (self.command.old, self.command.new):
             self.seconds = self._run(variant)
             self.versions.append(self._contents())
+            if not self.saved.exists():
+                shutil.copytree(self.folder, self.saved)
         assert all(old != new for old, new in zip(*self.versions, strict=True)), "old and new are the same"
 
     def _run(self, variant: str) -> float:
@@ -135,14 +158,10 @@ class Campaign:
 
     def _restore(self) -> None:
         """The old targets again; what killed runs have left stays."""
-        for name, files in zip(self.command.targets, self.versions[0], strict=True):
-            path = self.folder / name
-            if path.is_dir():
-                shutil.rmtree(path)
-            for relative, data in files.items():
-                file = path / relative if relative else path
-                file.parent.mkdir(exist_ok=True)
-                file.write_bytes(data)
+        for name in self.command.targets:
+            if (self.folder / name).is_dir():
+                shutil.rmtree(self.folder / name)
+        shutil.copytree(self.saved, self.folder, dirs_exist_ok=True)
 
     def kill(self) -> None:
         """One run, killed."""
@@ -212,10 +231,17 @@ class Campaign:
 
     def _hidden(self) -> list[str]:
         names = {Path(name).parent for name in self.command.targets}
-        return [str(path) for place in names for path in (self.folder / place).glob(".*drrej-*")]
+        return [
+            str(path)
+            for place in names
+            for path in (self.folder / place).glob(".*drrej-*")
+            if not path.name.endswith(RECORDS)
+        ]
 
     def finish(self) -> Row:
         """A last run that nobody kills."""
+        if self.command.flag != "--force":
+            self._restore()
         self._run(self.command.new)
         if self._contents() != self.versions[1]:
             self.row.broken.append("the last run did not write what it should")

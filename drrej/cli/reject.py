@@ -86,7 +86,7 @@ def reject(
     DUMP: parquet files, directories, globs or URIs; - is standard input.
     """
     from drrej.outputs.files import OutputFile
-    from drrej.pipeline.left_out import mask_summary
+    from drrej.pipeline.mask_summary import mask_summary
     from drrej.pipeline.reject import MaskOptions
     from drrej.pipeline.reject import reject as step
 

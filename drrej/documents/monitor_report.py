@@ -9,6 +9,7 @@ from drrej.documents.about import NONE, About, Interval, Share, ShareOrNone, Uni
 from drrej.documents.codec import Codec
 from drrej.documents.document import GateRow, Judged
 from drrej.documents.monitor import Fold, MonitorName, Night, Reset, Settings
+from drrej.documents.moved import MovedPart
 from drrej.documents.proportions import check_interval
 from drrej.errors import ReportError
 
@@ -70,22 +71,6 @@ class TrackedCoverage(Tracked):
 
     accepted: Annotated[int, About("as the number of accepted rows", Unit.COUNT, "higher", NONE)]
     watch: LimitWatch | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class MovedPart:
-    """A share of the last night against that of all rows before it, and the interval of the difference new - old.
-
-    `at_least` is how far it has moved for sure, with its sign.
-    """
-
-    what: str
-    part: str
-    new: ShareOrNone
-    old: ShareOrNone
-    lower: float
-    upper: float
-    at_least: float
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,6 +25,8 @@ from drrej.documents.about import (
 from drrej.documents.codec import Codec
 from drrej.documents.document import GateRow, Judged
 from drrej.documents.findings import Finding
+from drrej.documents.left_out import LeftOut
+from drrej.documents.moved import Where
 from drrej.documents.pictures import Pictures
 from drrej.documents.proportions import (
     Accuracy,
@@ -160,6 +162,17 @@ class GroupRow:
     coverage: Coverage
     accuracy: Accuracy
     base_accuracy: Accuracy
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupLook:
+    """The rows of one group, without labels. Drift is since the fit; its p-value is times the number of groups."""
+
+    group: str
+    rows: Count
+    coverage: Coverage
+    expected_accuracy: ShareOrNone
+    drift: Drift
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -307,11 +320,14 @@ class Report(Judged):
     cost: Annotated[Cost | None, About("", Unit.COST, "lower", NONE, When.COSTS)] = None
     by: str | None = None
     per_group: tuple[GroupRow, ...] | None = None
+    looks: tuple[GroupLook, ...] | None = None
+    where: Annotated[Where | None, About(gate=False)] = None
     worst_group: Annotated[WorstGroup | None, About("", Unit.SHARE, "higher", EXACT, When.GROUPS)] = None
     scores: tuple[ScoreRow, ...] | None = None
     masks: tuple[MaskRow, ...] | None = None
     pictures: Annotated[Pictures | None, About(gate=False)] = None
     difference: Annotated[Difference | None, About("", Unit.DIFFERENCE, when=When.BASELINE)] = None
+    left_out: Annotated[LeftOut | None, About(gate=False)] = None
     gates: tuple[GateRow, ...]
 
     def findings(self) -> Iterable[Finding]:

@@ -156,7 +156,7 @@ class LocalDataset:
                 path = os.path.join(folder, name)
                 if os.path.relpath(path, self._stage).replace(os.sep, "/") not in belong:
                     os.unlink(path)
-            if not os.listdir(folder):
+            if not os.listdir(folder) and folder != str(self._stage):
                 os.rmdir(folder)
 
     def __enter__(self) -> LocalDataset:

@@ -53,7 +53,6 @@ class EvaluateOptions:
             raise OptionError("give either `baseline` or `baseline_dump`")
         needs_labels = {
             "`intervals=True`": self.intervals,
-            "`by`": self.by is not None,
             "`compare`": self.rivals.usual,
             "`score`": bool(self.rivals.scores),
             "`rejected`": bool(self.rivals.masks),
@@ -72,7 +71,7 @@ class EvaluateOptions:
         held = {
             When.LABELS: self.labels,
             When.COSTS: self.labels and (rejector is None or rejector.need_ratio().loss.is_cost),
-            When.GROUPS: self.by is not None,
+            When.GROUPS: self.by is not None and self.labels,
             When.INTERVALS: self.intervals,
             When.BASELINE: then is not None or paired,
             When.PAIRS: paired,

@@ -16,18 +16,23 @@ from drrej.errors import DumpError
 PREDICTION = "prediction"
 """The name that stands for the prediction instead of a column."""
 
+FILE = "file"
+"""The name that stands for the file that a row is in."""
+
 OnUnseen = Literal["error", "reject"]
 
 
 class Grouping:
     """The groups of the rows of a dump: values of a column as text, or predicted classes by name or number.
 
-    `asked_by` says in messages who needs the column.
+    With `files`, the name 'file' stands for the file that a row is in, unless there is such a column. `asked_by` says
+    in messages who needs the column.
     """
 
-    def __init__(self, by: str, rejector: Rejector, dump: Dump, asked_by: str = "`by`") -> None:
+    def __init__(self, by: str, rejector: Rejector, dump: Dump, asked_by: str = "`by`", files: bool = False) -> None:
         self.by = by
-        self.columns = () if by == PREDICTION else (by,)
+        self._is_file = files and by == FILE and FILE not in dump.schema.names
+        self.columns = () if by == PREDICTION or self._is_file else (by,)
         check_columns(dump, self.columns, asked_by)
         self._classes = list(rejector.class_names or map(str, range(rejector.classes)))
 
@@ -35,6 +40,8 @@ class Grouping:
         """The group number of each row and the groups' names; rows without a group are reported."""
         if self.by == PREDICTION:
             return prediction, self._classes
+        if self._is_file:
+            return np.zeros(block.rows, np.int64), [block.part.name]
         column = block.columns.column(self.by)
         if column.null_count:
             block.report(np.flatnonzero(np.asarray(column.is_null())), "no group (null)", "fill it in", column=self.by)

@@ -26,6 +26,7 @@ from drrej.pipeline.baseline import baseline_curve, keyed_rows, paired_differenc
 from drrej.pipeline.compare import AREAS, areas_of, mask_row, score_row
 from drrej.pipeline.evaluate_options import EvaluateOptions
 from drrej.pipeline.groups import Grouping, check_columns
+from drrej.pipeline.left_out import left_out
 from drrej.pipeline.passes import map_blocks
 from drrej.pipeline.source import Source, no_labels
 from drrej.pipeline.tally import Evaluator, KeyedRows, Tally
@@ -46,7 +47,7 @@ class _Found:
 def labelled_report(source: Source, rejector: Rejector, options: EvaluateOptions, wanted: Sequence[Point]) -> Report:
     """The report without its gates; `wanted` are the points of the curve that it has."""
     found = _pass(source, rejector, options)
-    report = _figures(rejector, found, wanted, options.intervals)
+    report = replace(_figures(rejector, found, wanted, options.intervals), left_out=left_out(source))
     if options.by is not None:
         groups = figures.per_group(found.tally.by_group)
         report = replace(report, by=options.by, per_group=groups, worst_group=figures.worst_group(groups))
@@ -91,7 +92,7 @@ def _pass(source: Source, rejector: Rejector, options: EvaluateOptions) -> _Foun
 
 
 def _evaluator(rejector: Rejector, dump: Dump, options: EvaluateOptions) -> Evaluator:
-    grouping = None if options.by is None else Grouping(options.by, rejector, dump)
+    grouping = None if options.by is None else Grouping(options.by, rejector, dump, files=True)
     key = None if options.baseline_dump is None else options.baseline_dump.key
     options.rivals.check(dump)
     check_columns(dump, [key] if key else [], "`join_on`")

@@ -10,7 +10,6 @@ from typing import Any
 from drrej._version import __version__
 from drrej.core.monitor.rate import Tally, confidence_sequence
 from drrej.core.monitor.restarts import start_share
-from drrej.core.monitor.where import moves
 from drrej.documents.gates import Gate
 from drrej.documents.monitor import Counts, MonitorName, MonitorState, Parts
 from drrej.documents.monitor_report import (
@@ -18,11 +17,12 @@ from drrej.documents.monitor_report import (
     History,
     LimitWatch,
     MonitorReport,
-    MovedPart,
     TrackedCoverage,
     TrackedRisk,
     Watch,
 )
+from drrej.documents.moved import MovedPart
+from drrej.pipeline.moved import Compared, moved_parts, region_names
 
 MOST_MOVES = 12
 _LN_10 = math.log(10.0)
@@ -111,10 +111,6 @@ def _history(state: MonitorState) -> History:
 # What moved
 
 
-_Compared = tuple[str, Sequence[str], list[Tally], list[Tally]]
-"""What is compared, the names of its parts, and the shares of the last night and of those before."""
-
-
 def _moved(state: MonitorState) -> tuple[tuple[MovedPart, ...], int]:
     """The parts that surely differ between the last night and those before it, largest first; and how many there are.
 
@@ -125,51 +121,32 @@ def _moved(state: MonitorState) -> tuple[tuple[MovedPart, ...], int]:
     tables = [*_coverage(state), *_losses(state)]
     for what, parts in (("prediction", state.by_prediction), (state.settings.by or "group", state.by_group)):
         tables += [] if parts is None else _tables(what, parts)
-    delta = state.settings.alpha * start_share(state.looks - 1) / len(tables)
-    found = [
-        MovedPart(
-            what=what,
-            part=names[move.part],
-            new=move.new,
-            old=move.old,
-            lower=move.interval[0],
-            upper=move.interval[1],
-            at_least=move.at_least,
-        )
-        for what, names, new, old in tables
-        for move in moves(new, old, delta)
-        if move.at_least
-    ]
-    found.sort(key=lambda part: -abs(part.at_least))
-    return tuple(found[:MOST_MOVES]), sum(len(names) for _, names, _, _ in tables)
+    found = moved_parts(tables, state.settings.alpha * start_share(state.looks - 1))
+    return found[:MOST_MOVES], sum(len(table.names) for table in tables)
 
 
-def _coverage(state: MonitorState) -> list[_Compared]:
+def _coverage(state: MonitorState) -> list[Compared]:
     last, all_nights = state.nights[-1], state.accepted
     old = Tally(all_nights.events - last.accepted, all_nights.rows - last.rows)
-    return [("coverage", ["all rows"], [Tally(last.accepted, last.rows)], [old])]
+    return [Compared("coverage", ["all rows"], [Tally(last.accepted, last.rows)], [old])]
 
 
-def _losses(state: MonitorState) -> list[_Compared]:
+def _losses(state: MonitorState) -> list[Compared]:
     """The share of the rows in each bin of the losses; the rows of the fit are among those before."""
     if state.drift is None:
         return []
     new, pool, edges = state.drift.new, state.drift.losses.pool, state.drift.edges
-    ends = [f"{edge:.4g}" for edge in edges]
-    names = [" to ".join(filter(None, pair)) for pair in zip(["", *ends], [*ends, ""], strict=True)]
-    if ends:
-        names[0], names[-1] = f"below {ends[0]}", f"{ends[-1]} or more"
     rows, before = sum(new), sum(pool) - sum(new)
     old = [Tally(all_rows - n, before) for n, all_rows in zip(new, pool, strict=True)]
-    return [("share of rows by loss", names, [Tally(n, rows) for n in new], old)]
+    return [Compared("share of rows by loss", region_names(edges), [Tally(n, rows) for n in new], old)]
 
 
-def _tables(what: str, parts: Parts) -> list[_Compared]:
+def _tables(what: str, parts: Parts) -> list[Compared]:
     """The share of each part among all rows, and its coverage: of the last night, and of those before."""
     columns = (parts.new_rows, parts.new_accepted), (parts.old_rows, parts.old_accepted)
     shares = [[Tally(n, sum(rows)) for n in rows] for rows, _ in columns]
     coverages = [[Tally(a, n) for n, a in zip(rows, accepted, strict=True)] for rows, accepted in columns]
     return [
-        (f"share of rows by {what}", parts.names, shares[0], shares[1]),
-        (f"coverage by {what}", parts.names, coverages[0], coverages[1]),
+        Compared(f"share of rows by {what}", parts.names, shares[0], shares[1]),
+        Compared(f"coverage by {what}", parts.names, coverages[0], coverages[1]),
     ]

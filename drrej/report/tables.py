@@ -14,6 +14,8 @@ from drrej.documents.report import Area, Calibration, Change, Difference, Excess
 from drrej.report.numbers import figure, interval
 
 MOST_CLASSES = 20
+MOST_LOOKS = 50
+MOST_MOVES = 20
 _CURVE_EVERY = 5
 
 
@@ -74,6 +76,7 @@ def _(report: Report) -> list[Table | None]:
     return [
         _proportions(report),
         _groups(report),
+        _looks(report),
         _scores(report),
         _masks(report),
         _differences(report),
@@ -82,8 +85,10 @@ def _(report: Report) -> list[Table | None]:
         _areas(report),
         _costs(report),
         _drift(report),
+        _where(report),
         _curve(report),
         _per_class(report),
+        _left_out(report),
     ]
 
 
@@ -121,6 +126,66 @@ def _group(row: GroupRow, shares: Sequence[Entry]) -> list[str]:
         share: Proportion = getattr(row, entry.name)
         cells += [figure(share.value), *([interval(share)] if entry.name == "accuracy" else [])]
     return cells
+
+
+def _looks(report: Report) -> Table | None:
+    if report.looks is None or report.by is None:
+        return None
+    header = [report.by, "rows", "coverage", "95 % interval", "expected accuracy", "drift", "p-value"]
+    rows = [
+        [
+            look.group,
+            str(look.rows),
+            *_with_interval(look.coverage),
+            figure(look.expected_accuracy),
+            figure(look.drift.distance),
+            figure(look.drift.p_value),
+        ]
+        for look in report.looks[:MOST_LOOKS]
+    ]
+    left = len(report.looks) - len(rows)
+    more = f"; {left} with less drift are not shown" if left > 0 else ""
+    remark = f"drift since the fit, largest first; its p-value is times {len(report.looks)}, the number of groups{more}"
+    return Table("looks", f"By {report.by}", header, rows, remark)
+
+
+def _where(report: Report) -> Table | None:
+    where = report.where
+    if where is None or not where.parts:
+        return None
+    rows = [
+        [
+            f"{part.what}: {part.part}",
+            figure(part.old),
+            figure(part.new),
+            f"{figure(part.lower)} - {figure(part.upper)}",
+        ]
+        for part in where.parts[:MOST_MOVES]
+    ]
+    left = len(where.parts) - len(rows)
+    more = f"; {left} more are not shown" if left > 0 else ""
+    remark = f"most first; the intervals hold for all {where.compared} shares together, at 95 %{more}"
+    return Table("where", "What surely moved", ["moved", "then", "here", "difference"], rows, remark)
+
+
+def _left_out(report: Report) -> Table | None:
+    left = report.left_out
+    if left is None:
+        return None
+    rows = [
+        [
+            f"{found.rows} {'row' if found.rows == 1 else 'rows'}: {found.reason}",
+            f"{found.first_file}, {found.first_row}",
+        ]
+        for found in left.reasons
+    ]
+    rows += [[f"file: {_without(bad.reason, bad.file)}", bad.file] for bad in left.files]
+    return Table("left_out", "Left out", ["left out", "first: file, row from 0"], rows)
+
+
+def _without(reason: str, file: str) -> str:
+    """A reason without the file's name before it and the advice after it."""
+    return reason.removeprefix(f"{file}: ").partition("; ")[0]
 
 
 def _scores(report: Report) -> Table | None:
