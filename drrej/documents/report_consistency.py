@@ -228,7 +228,13 @@ def _classes(report: Tree) -> Iterator[Finding]:
 
 def _groups(report: Tree) -> Iterator[Finding]:
     for key in ("per_group", "worst_group"):
-        yield key, (key in report) == ("by" in report), "goes with 'by'"
+        yield key, (key in report) == ("by" in report and "looks" not in report), "goes with 'by'"
+    looks = report.get("looks", ())
+    if "looks" in report:
+        yield "looks", "by" in report and "accuracy" not in report, "goes with 'by', without labels"
+        yield "looks", len({row["group"] for row in looks}) == len(looks), "names a group twice"
+        totals = [sum(row["rows"] for row in looks), sum(row["coverage"]["accepted"] for row in looks)]
+        yield "looks", totals == [report["rows"], report["coverage"]["accepted"]], _SUM
     table = report.get("per_group", ())
     yield "per_group", len({row["group"] for row in table}) == len(table), "names a group twice"
     totals = [0, 0, 0, 0]

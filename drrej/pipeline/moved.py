@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 from drrej.core import drift as fit_drift
 from drrej.core.monitor.bins import bin_counts, stored_bins
@@ -50,11 +49,13 @@ def region_names(edges: Sequence[float]) -> list[str]:
     >>> region_names([0.5, 1.0])
     ['below 0.5', '0.5 to 1', '1 or more']
     """
-    ends = [f"{edge:.4g}" for edge in edges]
-    if not ends:
-        return [""]
-    inner = [f"{first} to {last}" for first, last in pairwise(ends)]
-    return [f"below {ends[0]}", *inner, f"{ends[-1]} or more"]
+    return [_region_name(edges, first, first + 1) for first in range(len(edges) + 1)]
+
+
+def _region_name(edges: Sequence[float], first: int, end: int) -> str:
+    if first == 0:
+        return f"below {edges[end - 1]:.4g}" if end <= len(edges) else "any"
+    return f"{edges[first - 1]:.4g} or more" if end > len(edges) else f"{edges[first - 1]:.4g} to {edges[end - 1]:.4g}"
 
 
 def since_fit(losses: Floats, ratio: Ratio) -> list[Compared]:
@@ -65,8 +66,22 @@ def since_fit(losses: Floats, ratio: Ratio) -> list[Compared]:
     edges, counts = stored_bins(quantiles, fit_drift.ranks(len(quantiles), ratio.rows), ratio.rows)
     if counts is None:
         return []
-    new = [Tally(n, losses.size) for n in bin_counts(losses, edges)]
-    return [Compared("share of rows by loss", region_names(edges), new, [Tally(n, sum(counts)) for n in counts])]
+    found = bin_counts(losses, edges)
+    regions = _regions(len(counts))
+    names = [_region_name(edges, first, end) for first, end in regions]
+    new = [Tally(sum(found[first:end]), losses.size) for first, end in regions]
+    old = [Tally(sum(counts[first:end]), sum(counts)) for first, end in regions]
+    return [Compared("share of rows by loss", names, new, old)] if regions else []
+
+
+def _regions(bins: int) -> list[tuple[int, int]]:
+    """Single bins, pairs, fours and so on, up to halves: a shift that each bin shows a little of is seen in these."""
+    found = []
+    width = 1
+    while width < bins:
+        found += [(first, min(first + width, bins)) for first in range(0, bins, width)]
+        width *= 2
+    return found
 
 
 def against_the_rest(by: str, groups: dict[str, Tally]) -> Compared:

@@ -164,8 +164,11 @@ def _where(report: Report) -> Table | None:
     ]
     left = len(where.parts) - len(rows)
     more = f"; {left} more are not shown" if left > 0 else ""
-    remark = f"most first; the intervals hold for all {where.compared} shares together, at 95 %{more}"
-    return Table("where", "What surely moved", ["moved", "then", "here", "difference"], rows, remark)
+    remark = (
+        "elsewhere: in the fit, or in the other rows; most first; "
+        f"the intervals hold for all {where.compared} shares together, at 95 %{more}"
+    )
+    return Table("where", "What surely moved", ["moved", "elsewhere", "here", "difference"], rows, remark)
 
 
 def _left_out(report: Report) -> Table | None:
