@@ -99,6 +99,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     make("threshold forecasts.parquet -r rfit.json --coverage 0.5 --by region -o rregions.json")
     make("monitor kept.json test.parquet -r r.json --max-risk 0.9")
     make("monitor bare.json bare.parquet -r r.json --night bare")
+    make("reject val.parquet -r r.json -o masks/")
+    (folder / "cut").mkdir()
+    whole = (folder / "test.parquet").read_bytes()
+    for name, content in (("a.parquet", whole), ("b.parquet", whole[:-30])):
+        (folder / "cut" / name).write_bytes(content)
     (folder / "there.json").write_text("{}")
     (folder / "there.parquet").write_text("")
     return folder
@@ -185,8 +190,20 @@ RUN = "--val val.parquet --test test.parquet -o out"
 RUN_ZEROS = "--val zeros.parquet --test zeros.parquet --input probs --coverage 0.8 -o out"
 RISK = "val.parquet -r fit.json --risk 0.7"
 
+
+def bad(base: str) -> dict[str, Case]:
+    """The options about bad rows and files."""
+    row = base.replace("test.parquet" if "test.parquet" in base else "val.parquet", "broken.parquet")
+    return {
+        "--on-bad-row": Acts("--on-bad-row skip", row),
+        "--on-bad-file": Acts("--on-bad-file skip", row.replace("broken.parquet", "cut")),
+        "--max-bad": Refused("--max-bad 0.001", "more than --max-bad 0.001 allows", f"{row} --on-bad-row skip"),
+    }
+
+
 CASES: dict[str, dict[str, Case]] = {
     "calibrate": {
+        **bad(BASES["calibrate"]),
         "dumps": Acts("test.parquet"),
         "--output": Acts("-o new.json"),
         "--force": Acts("--force", "val.parquet -o there.json"),
@@ -201,6 +218,7 @@ CASES: dict[str, dict[str, Case]] = {
         "--memory": Acts("--memory 0"),
     },
     "fit": {
+        **bad(BASES["fit"]),
         "dumps": Acts("test.parquet"),
         "--rejector": Acts("-r cal.json", "val.parquet"),
         "--temperature": Acts("--temperature 3", "val.parquet"),
@@ -219,6 +237,7 @@ CASES: dict[str, dict[str, Case]] = {
         "--precision": Acts("--precision float64", "val.parquet --temperature 1"),
     },
     "threshold": {
+        **bad(BASES["threshold"]),
         "dumps": Acts("test.parquet"),
         "--rejector": Acts("-r fit.json", "val.parquet --coverage 0.8"),
         "--output": Acts("-o new.json"),
@@ -241,6 +260,7 @@ CASES: dict[str, dict[str, Case]] = {
         ),
     },
     "evaluate": {
+        **bad(BASES["evaluate"]),
         "dumps": Acts("test.parquet"),
         "--rejector": Acts("-r half.json", "val.parquet"),
         "--output": Acts("-o new.json"),
@@ -272,6 +292,10 @@ CASES: dict[str, dict[str, Case]] = {
         ),
     },
     "reject": {
+        **bad(BASES["reject"]),
+        "--update": Acts("--update", "val.parquet -r r.json -o masks/"),
+        "--log": Acts("--log json"),
+        "--summary": Acts("--summary new.json"),
         "dumps": Acts("test.parquet"),
         "--rejector": Acts("-r half.json", "val.parquet -o out.parquet"),
         "--output": Acts("-o new.parquet", "val.parquet -r r.json"),
@@ -289,6 +313,7 @@ CASES: dict[str, dict[str, Case]] = {
         "--quiet": Acts("--quiet", "zeros.parquet -r r.json -o out.parquet --input probs"),
     },
     "run": {
+        **bad(BASES["run"]),
         "--val": Acts("--val test.parquet"),
         "--test": Acts("--test val.parquet"),
         "--output": Acts("-o new", "--val val.parquet --test test.parquet --coverage 0.8"),
@@ -335,6 +360,7 @@ CASES: dict[str, dict[str, Case]] = {
         "--memory": Acts("--memory 0"),
     },
     "monitor": {
+        **bad(BASES["monitor"]),
         "state": Acts("kept.json", ""),
         "dumps": Acts("val.parquet", "kept.json -r r.json"),
         "--rejector": Acts("-r r.json", "new.json val.parquet"),
@@ -359,6 +385,7 @@ CASES: dict[str, dict[str, Case]] = {
         ),
     },
     "sweep": {
+        **bad(BASES["sweep"]),
         "dumps": Acts("test.parquet"),
         "--rejector": Acts("-r cal.json", "val.parquet"),
         "--temperature": Acts("--temperature 3", "val.parquet"),
@@ -378,6 +405,7 @@ CASES: dict[str, dict[str, Case]] = {
         "--precision": Refused("--precision float64", "--precision is remembered in the rejector of -r"),
     },
     "weights": {
+        **bad(BASES["weights"]),
         "dumps": Acts("test.parquet"),
         "--rejector": Acts("-r cal.json", "val.parquet --radius 0.1"),
         "--temperature": Acts("--temperature 3", "val.parquet --radius 0.1"),
@@ -535,7 +563,8 @@ def test_a_classification_refuses_the_columns_of_a_regression(option: str, base:
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ("calibrate val.parquet --on-missing-label skip", "--on-missing-label goes with --labels-from FILE"),
+        ("calibrate val.parquet --max-bad 0.1", "--max-bad goes with --on-bad-row or --on-bad-file"),
+        ("reject val.parquet -r r.json -o out/ --update --force", "give one of them"),
         ("fit val.parquet -r cal.json --floor 0.1", "--floor is remembered in the rejector"),
         ("calibrate val.parquet --normalize", "--normalize goes with --input probs"),
         ("calibrate val.parquet --input logits --normalize", "--normalize goes with --input probs"),
