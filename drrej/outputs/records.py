@@ -99,7 +99,7 @@ class FileCounts:
     rows: int
     rejected: int
     bad: int
-    seconds: float
+    seconds: float = field(compare=False)
     reused: bool = False
 
     @property
