@@ -30,6 +30,7 @@ class Command(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Turn the words after the command's name into the values of its parameters."""
+        ctx.default_map = _configured(self, ctx, list(args))
         try:
             ctx.params.update(_plain_values(self, ctx, list(args)))
         except _NotPlainError:
@@ -69,6 +70,16 @@ def _no_colours_in_a_pipe() -> Iterator[None]:
         yield
     finally:
         os.environ["TERM"] = terminal
+
+
+def _configured(command: TyperCommand, ctx: Any, args: list[str]) -> dict[str, Any]:
+    """What variables and configuration files say of the options that are not on the command line."""
+    from drrej.cli.configuration import settings_of
+
+    given, _, _ = command.make_parser(ctx).parse_args(args=args)
+    if "help" in given:
+        return {}
+    return {name: setting.value for name, setting in settings_of(command, given).items()}
 
 
 class _NotPlainError(Exception):

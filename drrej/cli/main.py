@@ -17,6 +17,7 @@ import typer
 from drrej._version import __version__
 from drrej.cli.command import Group
 from drrej.cli.commands import COMMANDS, register
+from drrej.cli.configuration import chosen
 from drrej.cli.console import complain, show
 from drrej.cli.options import FLAG
 from drrej.errors import DrrejError
@@ -58,16 +59,20 @@ def _help(context: typer.Context, wanted: bool) -> None:
 
 @app.callback()
 def _top(
-    version: Annotated[
+    version: Annotated[  # noqa: ARG001 -- its callback acts, as that of help
         bool,
         typer.Option("--version", metavar=FLAG, callback=_version, is_eager=True, help="Show the version and exit."),
     ] = False,
-    help: Annotated[  # of our own: that of typer imports pydantic, see `command`
+    help: Annotated[  # noqa: ARG001 -- of our own: that of typer imports pydantic, see `command`
         bool,
         typer.Option("-h", "--help", metavar=FLAG, callback=_help, is_eager=True, help="Show this message and exit."),
     ] = False,
+    config: Annotated[
+        str | None,
+        typer.Option("--config", metavar="FILE", help="Options from this file too, see 'drrej config --help'."),
+    ] = None,
 ) -> None:
-    pass
+    chosen.path = config
 
 
 def main() -> Never:
