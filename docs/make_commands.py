@@ -14,7 +14,7 @@ from drrej.cli.main import app
 INTRODUCTION = """# Commands and their options
 
 As `drrej COMMAND --help` has them; this page is made from the same text by `docs/make_commands.py`. Exit codes, the
-documents and what is computed are in the [README](../README.md).
+documents are under [documents](documents.md), what is computed under [theory](theory.md).
 """
 
 
