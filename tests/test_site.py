@@ -23,7 +23,7 @@ import yaml
 from conftest import ROOT, SAMPLE, environment
 
 DOCS = ROOT / "docs"
-ELSEWHERE = {"monitoring.md", "frameworks.md"}  # test_monitoring_doc and test_interop run these
+ELSEWHERE = {"monitoring.md", "frameworks.md", "scale.md"}  # test_monitoring_doc, test_interop, test_batch
 KINDS = {"bash", "python", "text", "toml", "yaml", "bibtex", "json"}
 
 
