@@ -135,7 +135,10 @@ def test_the_configuration_of_the_page_is_one(workspace: Path) -> None:
     _shell(workspace, "drrej config")
 
 
-@pytest.mark.parametrize(("script", "page"), [("make_commands.py", "commands.md"), ("make_metrics.py", "metrics.md")])
+@pytest.mark.parametrize(
+    ("script", "page"),
+    [("make_commands.py", "commands.md"), ("make_metrics.py", "metrics.md"), ("make_man.py", "drrej.1")],
+)
 def test_pages_that_are_made_are_up_to_date(script: str, page: str) -> None:
     made = runpy.run_path(str(DOCS / script))["page"]()
     assert made == (DOCS / page).read_text(encoding="utf-8"), f"run docs/{script}"

@@ -18,7 +18,7 @@ Examples:
 
 drrej config
 
-DRREJ_JOBS=2 drrej --config ci.toml config
+drrej config > drrej.toml
 """
 
 
@@ -26,11 +26,11 @@ DRREJ_JOBS=2 drrej --config ci.toml config
 def config() -> None:
     """Show what is configured, as TOML, and where each value comes from.
 
-    Later ones win: drrej.toml or [tool.drrej] of pyproject.toml, --config FILE, DRREJ_* variables, the command line.
+    Later ones win: drrej.toml or tool.drrej of pyproject.toml, --config FILE, DRREJ_* variables, the command line.
     """
-    from drrej.cli.configuration import all_commands, settings_of
+    from drrej.cli.configuration import chosen, settings_of
 
-    settings = {name: settings_of(command) for name, command in all_commands().items()}
+    settings = {name: settings_of(command) for name, command in chosen.commands().items()}
     show("".join(f"{line}\n" for line in _lines(settings)) or "# nothing is configured\n")
 
 

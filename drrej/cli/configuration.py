@@ -11,7 +11,7 @@ What must be said each time cannot be configured: the inputs, outputs and `--for
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -42,12 +42,25 @@ class Setting:
 
 @dataclass
 class Chosen:
-    """The file of `drrej --config`, until the command is read."""
+    """What the program says before a command is read: the file of `drrej --config`, and how to get all commands."""
 
     path: str | None = None
+    commands: Callable[[], dict[str, Any]] = dict
 
 
 chosen = Chosen()
+
+
+def split_config(arguments: list[str]) -> tuple[str | None, list[str]]:
+    """The file of a `--config FILE` at the front of a command line, and the rest of it."""
+    first = arguments[0] if arguments else ""
+    if first.startswith("--config="):
+        return first.partition("=")[2], arguments[1:]
+    if first == "--config":
+        if len(arguments) < 2:
+            raise OptionError("--config needs the name of a file")
+        return arguments[1], arguments[2:]
+    return None, arguments
 
 
 def is_configurable(option: Any) -> bool:
@@ -221,20 +234,8 @@ def configurable() -> dict[str, dict[str, Any]]:
     """The options that can be configured, by command and name."""
     return {
         name: {option.name: option for option in command.params if is_configurable(option)}
-        for name, command in all_commands().items()
+        for name, command in chosen.commands().items()
     }
-
-
-def all_commands() -> dict[str, Any]:
-    """Every command as typer knows it."""
-    from typer.main import get_command
-
-    from drrej.cli.commands import COMMANDS, register
-    from drrej.cli.main import app
-
-    register([])
-    found = get_command(app).commands  # type: ignore[attr-defined]
-    return {name: found[name] for name in COMMANDS}
 
 
 def number_of(option: Any) -> type[int] | type[float] | None:

@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from functools import cache
 from types import FrameType
 from typing import Annotated, Any, Never
 
@@ -39,7 +40,7 @@ drrej run --val val.parquet --test test.parquet --coverage 0.8 -o out
 """,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
-    add_completion=False,
+    add_completion=len(sys.argv) < 2 or sys.argv[1].startswith("-"),  # its options import pydantic, see `command`
     add_help_option=False,  # see `_top`
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -59,20 +60,34 @@ def _help(context: typer.Context, wanted: bool) -> None:
 
 @app.callback()
 def _top(
-    version: Annotated[  # noqa: ARG001 -- its callback acts, as that of help
+    version: Annotated[
         bool,
         typer.Option("--version", metavar=FLAG, callback=_version, is_eager=True, help="Show the version and exit."),
     ] = False,
-    help: Annotated[  # noqa: ARG001 -- of our own: that of typer imports pydantic, see `command`
+    help: Annotated[
         bool,
         typer.Option("-h", "--help", metavar=FLAG, callback=_help, is_eager=True, help="Show this message and exit."),
     ] = False,
     config: Annotated[
-        str | None,
-        typer.Option("--config", metavar="FILE", help="Options from this file too, see 'drrej config --help'."),
-    ] = None,
+        bool,
+        typer.Option(
+            "--config", metavar="FILE", help="Take options from this file too, see 'drrej config --help'; comes first."
+        ),
+    ] = False,
 ) -> None:
-    chosen.path = config
+    pass
+
+
+@cache
+def command_group() -> Any:
+    """All commands as typer makes them from their functions."""
+    from typer.main import get_command
+
+    register([])
+    return get_command(app)
+
+
+chosen.commands = lambda: {name: command_group().commands[name] for name in COMMANDS}
 
 
 def main() -> Never:
