@@ -27,6 +27,11 @@ WRONG = 2
 INTERRUPTED = 128 + signal.SIGINT
 BROKEN_PIPE = 128 + signal.SIGPIPE
 
+_COMPLETING = "_DRREJ_COMPLETE" in os.environ or bool(
+    {"--install-completion", "--show-completion", "--help", "-h"} & set(sys.argv[1:2])
+)
+"""Whether options for completion may be meant: to have them imports pydantic, see `command`."""
+
 app = typer.Typer(
     name="drrej",
     cls=Group,
@@ -40,7 +45,7 @@ drrej run --val val.parquet --test test.parquet --coverage 0.8 -o out
 """,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
-    add_completion=len(sys.argv) < 2 or sys.argv[1].startswith("-"),  # its options import pydantic, see `command`
+    add_completion=_COMPLETING,
     add_help_option=False,  # see `_top`
     context_settings={"help_option_names": ["-h", "--help"]},
 )
