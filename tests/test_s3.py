@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from conftest import fail, make_model, only_line, run_drrej, succeed, write_dump
+from running import drrej as run
 
 boto3 = pytest.importorskip("boto3", reason="moto[server] and boto3 are not installed: pip install 'drrej[test]'")
 moto_server = pytest.importorskip(
@@ -89,8 +90,13 @@ def test_the_pipeline_by_uri(dataset: Path, tmp_path: Path) -> None:
     succeed("reject", "s3://data/in", "-r", "s3://data/docs/t.json", "-o", "s3://data/masks/")
     assert objects("masks/") == contents(tmp_path / "masks") | {"_SUCCESS": b""}
     assert fail("reject", "s3://data/in", "-r", tmp_path / "t.json", "-o", "s3://data/masks/") == (
-        "s3://data/masks: there is a dataset already; use --force to replace it"
+        "s3://data/masks: there is a dataset already; use --force to replace it, or --update to add what is new"
     )
+    before = boto3.client("s3").head_object(Bucket="data", Key="masks/1.parquet")["LastModified"]
+    updated = run("reject", "s3://data/in", "-r", tmp_path / "t.json", "--update", "-o", "s3://data/masks/")
+    assert "2 files (2 of them there already)" in updated.lines[-1]
+    assert boto3.client("s3").head_object(Bucket="data", Key="masks/1.parquet")["LastModified"] == before
+    assert objects("masks/") == contents(tmp_path / "masks") | {"_SUCCESS": b""}
     succeed("reject", "s3://data/in/1.parquet", "-r", tmp_path / "t.json", "-f", "-o", "s3://data/masks/")
     assert set(objects("masks/")) == {"1.parquet", "_SUCCESS"}
 
