@@ -21,12 +21,13 @@ from drrej.core.sketch import Sketch
 from drrej.core.temperature import NllSums, SumOfRows, fit_temperature
 from drrej.core.types import AnyFloats, Precision
 from drrej.data.dump import Block, Dump
+from drrej.data.notes import Notes
 from drrej.documents.rejector import BeforeAfter, Calibration, Rejector
 from drrej.engines import passes
 from drrej.engines.cache import SMALL
 from drrej.engines.pool import in_order
 from drrej.engines.protocol import Mapper, Pass
-from drrej.pipeline.intake import Intake, check_floor
+from drrej.pipeline.intake import Intake, check_floor, check_kind
 from drrej.pipeline.passes import map_blocks
 from drrej.pipeline.scoring import without_rows
 from drrej.pipeline.source import Source, no_labels
@@ -139,9 +140,11 @@ class _Calibration:
             assert block.labels is not None
             return _first_look(block, block.labels, intake, precision, limit)
 
-        blocks = list(map_blocks(self.source, self.dump, first, Pass("reading", labelled=True), self.engine))
+        run, notes = Pass("reading", labelled=True), Notes()
+        blocks = list(map_blocks(self.source, self.dump, first, run, self.engine, notes))
         if not blocks:
             raise no_labels(self.dump)
+        check_kind(self.dump, notes, calibrating=True)
         return blocks
 
     def _floor(self, sample: list[Labelled], positives: Positives) -> float | None:
