@@ -10,7 +10,7 @@ class Notes:
     """Counts of rows and of what is odd about them. They add: `Notes()` is neutral, and the order does not matter.
 
     `zeros` are probabilities of 0, `left_out` rows without a label; of rows of scores that are to be taken as logits,
-    `inside` counts those that lie in [0, 1], `summing` those of them that sum to 1, and `scaled` percentages and counts.
+    `inside` counts those that lie in [0, 1], `summing` those of them that sum to 1, `scaled` percentages and counts.
 
     >>> Notes(rows=3, zeros=1) + Notes(rows=2, bad_rows=1)
     Notes(rows=5, zeros=1, bad_rows=1, left_out=0, inside=0, summing=0, scaled=0)
