@@ -150,14 +150,14 @@ class _Calibration:
     def _floor(self, sample: list[Labelled], positives: Positives) -> float | None:
         """What a probability of 0 counts as: as given, or chosen on a part of the sample; None for logits.
 
-        Without a 0 among the rows there is nothing to choose by: the floor leaves all probabilities as they are.
+        Where every type would hold all of the probabilities there is nothing to choose: they stay as they are.
         """
         if self.dump.input == "logits" or self.options.floor is not None:
             return self.options.floor
         part = _first_values(sample, FLOOR_VALUES)
 
         def nll(floor: float) -> float:
-            if not positives.zeros:
+            if not positives.may_vanish:
                 return 0.0
             rows = [Labelled(floored_logits(piece.logits, floor), piece.labels) for piece in part]
             fit = fit_temperature(_Sample(rows, self.engine.workers).total, None, "float64")
