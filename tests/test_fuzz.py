@@ -335,7 +335,11 @@ def test_mutations(originals: Originals, tmp_path: Path, monkeypatch: pytest.Mon
         print("", *lines, *shown, sep="\n")  # noqa: T201 - a report for whoever asked for the long run
 
 
-QUIET_NOT = {np.float16: (np.uint16, 0x7D01), np.float32: (np.uint32, 0x7FA00001), np.float64: (np.uint64, 0x7FF4 << 48)}
+QUIET_NOT = {
+    np.float16: (np.uint16, 0x7D01),
+    np.float32: (np.uint32, 0x7FA00001),
+    np.float64: (np.uint64, 0x7FF40000 << 32),
+}
 """Bits of a NaN that signals: a cast of it is an invalid operation, of which numpy warns."""
 
 
