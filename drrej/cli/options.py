@@ -75,6 +75,13 @@ Risk = Annotated[
     float | None, rule("--risk", metavar="R", help="Accept as many rows as keep their error rate at or below R.")
 ]
 MaxLoss = Annotated[float | None, rule("--max-loss", metavar="L", help="Reject where the expected loss is L or more.")]
+ReviewCost = Annotated[
+    float | None, rule("--review-cost", metavar="C", help="Least total cost, where a rejected row costs C.")
+]
+ErrorCost = Annotated[
+    float | None,
+    rule("--error-cost", metavar="E", help="With --review-cost: an accepted error costs E (or use --loss cost)."),
+]
 Confidence = Annotated[
     float | None,
     guarantee(

@@ -73,6 +73,7 @@ class EvaluateOptions:
         held = {
             When.LABELS: self.labels,
             When.COSTS: self.labels and (rejector is None or rejector.need_ratio().loss.is_cost),
+            When.PRICES: self.labels and (rejector is None or rejector.need_threshold().rule.kind == "cost"),
             When.GROUPS: self.by is not None,
             When.INTERVALS: self.intervals,
             When.BASELINE: then is not None or paired,

@@ -19,7 +19,7 @@ from drrej.report.target import TYPESET, gate_value, target_lines, target_of
 if TYPE_CHECKING:
     from jinja2 import Template
 
-_BESIDE = ("calibration", "areas", "cost", "drift")
+_BESIDE = ("total-cost", "calibration", "areas", "cost", "drift")
 _COMPARISONS = ("difference", "scores", "masks")
 """Tables of the text report that are shown as they are: beside the plots, and below them."""
 
@@ -52,6 +52,7 @@ def render_html(report: Report) -> str:
         beside=[plain[id] for id in _BESIDE if id in plain],
         comparisons=[plain[id] for id in _COMPARISONS if id in plain],
         points=plain.get("points"),
+        confusion=plain.get("confusion"),
         tau_every=_TAU_EVERY,
         longest=_LONGEST,
     )

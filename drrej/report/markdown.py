@@ -8,7 +8,7 @@ from drrej.documents.document import Judged
 from drrej.report.tables import Table, heading, tables
 from drrej.report.target import TYPESET, gate_value, target_lines, target_of
 
-_FOLDED = {"points", "calibration", "areas", "drift", "curve", "classes"}
+_FOLDED = {"points", "calibration", "areas", "drift", "curve", "classes", "confusion"}
 
 
 def render_markdown(report: Judged) -> str:

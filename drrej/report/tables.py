@@ -7,14 +7,17 @@ from dataclasses import dataclass
 from functools import singledispatch
 
 from drrej.documents.codec import Entry, entries
+from drrej.documents.costs import Saving
 from drrej.documents.document import Judged
 from drrej.documents.proportions import Proportion
 from drrej.documents.regression import ErrorFigures, RegressionReport
 from drrej.documents.report import Area, Calibration, Change, Difference, Excess, GroupRow, Ranking, Report, ScoreRow
-from drrej.report.numbers import figure, interval
+from drrej.report.numbers import figure, interval, short
 
 MOST_CLASSES = 20
 _CURVE_EVERY = 5
+_SHORT = 9
+"""Signs of a class name that heads a column; longer ones are numbered."""
 
 
 @dataclass(frozen=True)
@@ -80,10 +83,12 @@ def _(report: Report) -> list[Table | None]:
         _points(report),
         _calibration(report),
         _areas(report),
+        _total_cost(report),
         _costs(report),
         _drift(report),
         _curve(report),
         _per_class(report),
+        _confusion(report),
     ]
 
 
@@ -181,6 +186,26 @@ def _areas(report: Report) -> Table | None:
     return Table("areas", "Areas", ["", "value", "95 % interval"], rows) if rows else None
 
 
+def _total_cost(report: Report) -> Table | None:
+    cost = report.total_cost
+    if cost is None:
+        return None
+    rows = [
+        ["this rejector", short(cost.value), f"{short(cost.lower)} - {short(cost.upper)}", "-"],
+        ["accepting all", short(cost.accepting_all), "-", _saving(cost.saved_over_accepting)],
+        ["reviewing all", short(cost.rejecting_all), "-", _saving(cost.saved_over_rejecting)],
+        ["best cutoff here", short(cost.best_cutoff), "-", "-"],
+        ["oracle", short(cost.oracle), "-", "-"],
+    ]
+    header = ["cost per 1000 rows", "cost", "95 % interval", "saved over it"]
+    remark = "errors and reviews; the oracle knows which rows to review; both savings hold with 95 %"
+    return Table("total-cost", "Cost of errors and reviews", header, rows, remark)
+
+
+def _saving(saving: Saving) -> str:
+    return f"{short(saving.value)} ({short(saving.lower)} - {short(saving.upper)})"
+
+
 def _costs(report: Report) -> Table | None:
     cost = report.cost
     if cost is None:
@@ -223,6 +248,21 @@ def _per_class(report: Report) -> Table | None:
     if len(shown) < len(classes):
         remark = f"the {MOST_CLASSES} of {len(classes)} classes with the lowest accuracy"
     return Table("classes", "By class", ["class", "rows", "coverage", "accuracy"], rows, remark)
+
+
+def _confusion(report: Report) -> Table | None:
+    matrix = report.confusion
+    if matrix is None:
+        return None
+    names = [row.class_ for row in matrix.rows]
+    columns = names
+    if max(map(len, names)) > _SHORT:
+        columns = [str(number) for number in range(1, len(names) + 1)]
+        names = [f"{number} {name}" for number, name in zip(columns, names, strict=True)]
+    rows = [[name, *map(str, row.predicted), str(row.rejected)] for name, row in zip(names, matrix.rows, strict=True)]
+    remark = "accepted rows by true class and prediction"
+    remark += "; the classes with the most errors, and the others together" if matrix.others else ""
+    return Table("confusion", "Confusion matrix", ["true class", *columns, "rejected"], rows, remark)
 
 
 # Regression

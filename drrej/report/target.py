@@ -6,10 +6,11 @@ from collections import Counter
 from decimal import Decimal
 from typing import NamedTuple
 
+from drrej.documents.costs import TotalCost
 from drrej.documents.document import GateRow, Judged
 from drrej.documents.gates import TARGET
 from drrej.documents.targets import Promise, Target
-from drrej.report.numbers import against, counted
+from drrej.report.numbers import against, counted, short
 
 _MOST = 5
 """Promises that are told one by one when there are more; those that were missed come first."""
@@ -56,15 +57,19 @@ def sentence(report: Judged, target: Target, promise: Promise, signs: Signs = AS
 
 
 def _start(target: Target, promise: Promise, signs: Signs) -> str:
-    limit = (
-        f"{promise.what} {signs.at_most if promise.what == 'risk' else signs.at_least} {exact_percent(promise.wanted)}"
-    )
+    if promise.what == "cost":
+        return "wanted the least cost"
+    sign = signs.at_most if promise.what == "risk" else signs.at_least
+    limit = f"{promise.what} {sign} {exact_percent(promise.wanted)}"
     if target.confidence is None:
         return f"wanted {limit}"
     return f"certified {limit} with confidence {exact_percent(target.confidence)}"
 
 
 def _result(report: Judged, target: Target, promise: Promise, signs: Signs) -> str:
+    cost = getattr(report, "total_cost", None)
+    if promise.what == "cost" and isinstance(cost, TotalCost):
+        return _cost_result(cost, promise, signs)
     if promise.value is None or promise.lower is None or promise.upper is None:
         labelled = promise.what == "coverage" or "accuracy" in report
         return f"not shown, {'no row is accepted' if labelled else 'it takes labels'}"
@@ -79,6 +84,12 @@ def _result(report: Judged, target: Target, promise: Promise, signs: Signs) -> s
     if promise.verdict == "not shown":
         return f"{found}: not shown, the interval contains {exact_percent(promise.wanted)}"
     return f"{found}: {promise.verdict}"
+
+
+def _cost_result(cost: TotalCost, promise: Promise, signs: Signs) -> str:
+    found = f"{short(cost.value)} per 1000 rows ({short(cost.lower)}{signs.to}{short(cost.upper)})"
+    others = f"{short(cost.accepting_all)} accepting all, {short(cost.rejecting_all)} reviewing all"
+    return f"{found}, against {others}: {promise.verdict}"
 
 
 def gate_value(report: Judged, gate: GateRow) -> str:
