@@ -148,6 +148,12 @@ Metrics = Annotated[
 Intervals = Annotated[
     bool, report("--intervals", metavar=FLAG, help="Also give intervals of the areas and of coverages at a risk.")
 ]
+Examples = Annotated[
+    str | None,
+    report("--examples", metavar="COLS", help="Also show these columns of rejected rows and of accepted errors: data!"),
+]
+Title = Annotated[str | None, report("--title", metavar="TEXT", help="Heads the page.")]
+Model = Annotated[str | None, report("--model", metavar="NAME", help="What was judged, for the page.")]
 Compare = Annotated[
     bool, rivals("--compare", metavar=FLAG, help="Also judge the usual scores: max probability, entropy, margin, ...")
 ]

@@ -174,6 +174,25 @@ class ConfusionMatrix:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Example:
+    """A row: its true class, prediction and expected loss, and what the columns that were asked for hold, as text."""
+
+    label: str
+    prediction: str
+    loss: float
+    values: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Examples:
+    """Rows to look at: the rejected ones with the largest losses, the accepted errors with the smallest."""
+
+    columns: tuple[str, ...]
+    rejected: tuple[Example, ...]
+    wrongly_accepted: tuple[Example, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class GroupRow:
     """The rows of one group."""
 
@@ -327,6 +346,7 @@ class Report(Judged):
     coverage_curve: tuple[CurvePoint, ...] | None = None
     per_class: tuple[ClassRow, ...] | None = None
     confusion: Annotated[ConfusionMatrix | None, About(gate=False)] = None
+    examples: Annotated[Examples | None, About(gate=False)] = None
     cost: Annotated[Cost | None, About("", Unit.COST, "lower", NONE, When.COSTS)] = None
     total_cost: Annotated[
         TotalCost | None,

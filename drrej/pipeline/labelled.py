@@ -27,6 +27,7 @@ from drrej.pipeline.baseline import baseline_curve, keyed_rows, paired_differenc
 from drrej.pipeline.compare import AREAS, areas_of, mask_row, score_row
 from drrej.pipeline.confusion import confusion_matrix
 from drrej.pipeline.evaluate_options import EvaluateOptions
+from drrej.pipeline.examples import Picked, Picking
 from drrej.pipeline.groups import Grouping, check_columns
 from drrej.pipeline.passes import map_blocks
 from drrej.pipeline.source import Source, no_labels
@@ -45,6 +46,8 @@ class _Found:
     keyed: list[KeyedRows]
     confused: NDArray[np.int64]
     priced: list[PricedRows]
+    picked: list[Picked]
+    data: str
 
 
 def labelled_report(source: Source, rejector: Rejector, options: EvaluateOptions, wanted: Sequence[Point]) -> Report:
@@ -61,6 +64,8 @@ def labelled_report(source: Source, rejector: Rejector, options: EvaluateOptions
     if options.rivals.masks:
         cells = {name: figures.cells_of(found.tally.masks, name) for name in options.rivals.masks}
         report = replace(report, masks=tuple(mask_row(name, cells[name], found.points) for name in cells))
+    if options.examples is not None:
+        report = replace(report, examples=Picking(options.examples, rejector.class_names).together(found.picked))
     if found.priced:
         report = replace(report, total_cost=_total_cost(rejector, PricedRows.joined(found.priced)))
     report, then = _compared(report, found, options)
@@ -79,6 +84,7 @@ def _pass(source: Source, rejector: Rejector, options: EvaluateOptions) -> _Foun
     keyed: list[KeyedRows] = []
     confused: list[NDArray[np.int64]] = []
     priced: list[PricedRows] = []
+    picked: list[Picked] = []
     for block in map_blocks(source, dump, evaluator, run):
         merged = merged + block.tally
         losses.add(*block.losses)
@@ -88,6 +94,7 @@ def _pass(source: Source, rejector: Rejector, options: EvaluateOptions) -> _Foun
         keyed += [] if block.keyed is None else [block.keyed]
         confused.append(block.confused)
         priced += [] if block.priced is None else [block.priced]
+        picked += [] if block.picked is None else [block.picked]
     if not merged.all.rows and source.notes.bad_rows:
         raise DumpError(f"{dump.parts[0].name}: no row has usable scores")
     if not merged.all.rows:
@@ -95,7 +102,8 @@ def _pass(source: Source, rejector: Rejector, options: EvaluateOptions) -> _Foun
     ranked = {name: store.ranked() for name, store in scores.items()}
     points = losses.ranked()
     other = RankedLosses.of(np.concatenate(drift), np.empty(0)) if drift else points
-    return _Found(merged, points, other, ranked, keyed, np.concatenate(confused), priced)
+    errors, data = np.concatenate(confused), pictures.data_name(dump)
+    return _Found(merged, points, other, ranked, keyed, errors, priced, picked, data)
 
 
 def _evaluator(rejector: Rejector, dump: Dump, options: EvaluateOptions) -> Evaluator:
@@ -103,9 +111,11 @@ def _evaluator(rejector: Rejector, dump: Dump, options: EvaluateOptions) -> Eval
     key = None if options.baseline_dump is None else options.baseline_dump.key
     options.rivals.check(dump)
     check_columns(dump, [key] if key else [], "`join_on`")
+    check_columns(dump, options.examples or (), "`examples`")
+    picking = None if options.examples is None else Picking(options.examples, rejector.class_names)
     needs = Evaluator.NEEDS | options.rivals.needs
     application = Application(rejector, dump, options.on_unseen_group, needs, raw=Evaluator.NEEDS)
-    return Evaluator(application, options.rivals, grouping, key, leave_out_bad=options.on_bad_row == "reject")
+    return Evaluator(application, options.rivals, grouping, key, picking, leave_out_bad=options.on_bad_row == "reject")
 
 
 def _figures(rejector: Rejector, found: _Found, wanted: Sequence[Point], intervals: bool) -> Report:
@@ -192,5 +202,5 @@ def _pictures(rejector: Rejector, found: _Found, options: EvaluateOptions, then:
         confusions=pictures.confusions(found.confused, rejector.classes, names),
         groups=None if options.by is None else pictures.worst_rows(by_group),
         baseline=then,
-        made=pictures.made_by(rejector, options.words, options.commands),
+        made=pictures.made_by(rejector, options, found.data),
     )

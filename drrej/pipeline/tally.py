@@ -19,6 +19,7 @@ from drrej.data.join import sortable_keys
 from drrej.pipeline.application import Application, ScoredRows
 from drrej.pipeline.compare import Rivals
 from drrej.pipeline.cost_figures import CostTally
+from drrej.pipeline.examples import Picked, Picking
 from drrej.pipeline.groups import Grouping
 
 Split = tuple[Floats, Floats]
@@ -124,6 +125,7 @@ class EvaluatedBlock:
     scores: dict[str, Split]
     keyed: KeyedRows | None
     priced: PricedRows | None
+    picked: Picked | None
     confused: NDArray[np.int64]
     """label * classes + prediction of each error among the accepted rows."""
 
@@ -139,6 +141,7 @@ class Evaluator:
     rivals: Rivals
     grouping: Grouping | None
     key: str | None
+    picking: Picking | None = None
     leave_out_bad: bool = False
 
     NEEDS: ClassVar[Need] = Need.Q
@@ -147,7 +150,8 @@ class Evaluator:
     def columns(self) -> list[str]:
         """Columns to read besides logits and labels."""
         grouped = () if self.grouping is None else self.grouping.columns
-        return [*self.application.columns, *grouped, *self.rivals.columns, *([self.key] if self.key else [])]
+        shown = () if self.picking is None else self.picking.columns
+        return [*self.application.columns, *grouped, *self.rivals.columns, *([self.key] if self.key else []), *shown]
 
     @property
     def classes(self) -> int:
@@ -176,6 +180,7 @@ class Evaluator:
             losses=(scored.loss[np.flatnonzero(right)], scored.loss[np.flatnonzero(~right)]),
             scores={name: (values[right], values[~right]) for name, values in self._ranked(block, scored).items()},
             keyed=keyed,
+            picked=self._picked(block, labels, scored),
             priced=self._priced(labels, scored, right),
             confused=self._confused(labels, scored.prediction, wrong_accepted),
         )
@@ -211,6 +216,11 @@ class Evaluator:
             ),
             cost=None if realised is None else CostTally.of(realised, scored.loss, scored.accepted),
         )
+
+    def _picked(self, block: Block, labels: Integers, scored: ScoredRows) -> Picked | None:
+        if self.picking is None:
+            return None
+        return self.picking.of(block, labels, scored.prediction, scored.loss, scored.accepted)
 
     def _priced(self, labels: Integers, scored: ScoredRows, right: Booleans) -> PricedRows | None:
         rule = self.application.rejector.need_threshold().rule

@@ -10,7 +10,7 @@ from drrej.documents.costs import TotalCost
 from drrej.documents.document import GateRow, Judged
 from drrej.documents.gates import TARGET
 from drrej.documents.targets import Promise, Target
-from drrej.report.numbers import against, counted, short
+from drrej.report.numbers import against, counted, money
 
 _MOST = 5
 """Promises that are told one by one when there are more; those that were missed come first."""
@@ -87,8 +87,8 @@ def _result(report: Judged, target: Target, promise: Promise, signs: Signs) -> s
 
 
 def _cost_result(cost: TotalCost, promise: Promise, signs: Signs) -> str:
-    found = f"{short(cost.value)} per 1000 rows ({short(cost.lower)}{signs.to}{short(cost.upper)})"
-    others = f"{short(cost.accepting_all)} accepting all, {short(cost.rejecting_all)} reviewing all"
+    found = f"{money(cost.value)} per 1000 rows ({money(cost.lower)}{signs.to}{money(cost.upper)})"
+    others = f"{money(cost.accepting_all)} accepting all, {money(cost.rejecting_all)} reviewing all"
     return f"{found}, against {others}: {promise.verdict}"
 
 
