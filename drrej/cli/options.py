@@ -150,7 +150,7 @@ Intervals = Annotated[
 ]
 Examples = Annotated[
     str | None,
-    report("--examples", metavar="COLS", help="Also show these columns of rejected rows and of accepted errors: data!"),
+    report("--examples", metavar="COLS", help="Also show these columns of some rejected rows and accepted errors."),
 ]
 Title = Annotated[str | None, report("--title", metavar="TEXT", help="Heads the page.")]
 Model = Annotated[str | None, report("--model", metavar="NAME", help="What was judged, for the page.")]

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 EXAMPLES = """
 Examples:
 
-drrej threshold val.parquet -r fitted.json --coverage 0.8 -o rejector.json
-
 drrej threshold fresh.parquet -r fitted.json --accuracy 0.98 --confidence 0.95
 
 drrej threshold val.parquet -r fitted.json --risk 0.02 --by prediction

@@ -182,19 +182,13 @@ def _points(report: Report, style: Style) -> Table | None:
 
 def _calibration(report: Report, style: Style) -> Table | None:
     parts = [entry.name for entry in entries(Calibration)]
-    measured = [(entry, getattr(report, entry.name)) for entry in _fields(Report, Calibration)]
-    rows = [
-        [
-            _label(entry),
-            *(
-                (style.share if entry.about.unit is Unit.SHARE else style.number)(getattr(value, part))
-                for part in parts
-            ),
-        ]
-        for entry, value in measured
-        if value is not None
-    ]
-    notes = [_note(entry) for entry, value in measured if value is not None]
+    found = [(entry, getattr(report, entry.name)) for entry in _fields(Report, Calibration)]
+    measured = [(entry, value) for entry, value in found if value is not None]
+    rows = []
+    for entry, value in measured:
+        written = style.share if entry.about.unit is Unit.SHARE else style.number
+        rows.append([_label(entry), *(written(getattr(value, part)) for part in parts)])
+    notes = [_note(entry) for entry, _ in measured]
     return Table("calibration", "Calibration", ["", *parts], rows, notes=notes) if rows else None
 
 
