@@ -24,7 +24,7 @@ from conftest import (
     succeed,
     write_dump,
 )
-from pages import NAMES, SCRIPT, make_page
+from pages import NAMES, SCRIPT, TITLE, make_page
 
 import drrej
 from drrej.documents.proportions import Proportion
