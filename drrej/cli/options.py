@@ -81,7 +81,7 @@ ReviewCost = Annotated[
 ]
 ErrorCost = Annotated[
     float | None,
-    rule("--error-cost", metavar="E", help="With --review-cost: an accepted error costs E (or use --loss cost)."),
+    guarantee("--error-cost", metavar="E", help="With --review-cost: an accepted error costs E (or use --loss cost)."),
 ]
 Confidence = Annotated[
     float | None,
