@@ -147,8 +147,8 @@ def fit_rejector(
     classifier's class 1. numpy arrays, lists, torch CPU tensors and anything with `__array__` or DLPack will do.
     `labels` are class numbers from 0, or names with `classes`. Exactly one rule: `accuracy` or `risk` of the accepted
     rows, `coverage`, `tau`, `max_loss`, or the least total cost, where a rejected row costs `review_cost` and an
-    accepted error `error_cost`. With `confidence` the accuracy or coverage is guaranteed for new rows; then half of the rows,
-    drawn by their content, calibrate and fit, and the others choose the threshold.
+    accepted error `error_cost`. With `confidence` the accuracy or coverage is guaranteed for new rows; then half of
+    the rows, drawn by their content, calibrate and fit, and the others choose the threshold.
 
     >>> logits = np.array([[4.0, 0.0], [0.1, 0.0], [0.0, 3.0], [0.0, 0.2]] * 5)
     >>> fit_rejector(logits, [0, 1, 1, 0] * 5, accuracy=0.98).document.threshold.coverage
