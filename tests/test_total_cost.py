@@ -13,6 +13,7 @@ from conftest import fail, make_model, source, succeed, write_dump, write_mask
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
+from simulate_verdicts import COSTS, Prices, cost_verdicts
 
 import drrej
 from drrej.core.bounded import mean_upper_bound
@@ -150,6 +151,14 @@ def test_the_verdict_on_a_cost() -> None:
     assert cost_verdict((1.0, 3.0), (0.0, 2.0)) == "met"
     assert cost_verdict((1.0, 3.0), (-1.0, 2.0)) == "not shown"
     assert cost_verdict((1.0, 3.0), (-3.0, -1.0)) == "missed"
+
+
+@pytest.mark.parametrize("prices", COSTS[:4])
+def test_the_verdict_on_a_cost_seldom_errs(prices: Prices) -> None:
+    """A sample of `simulate_verdicts`: a fortieth is what each error may have."""
+    trials = 300
+    found = cost_verdicts(prices, trials, 1)
+    assert found["missed" if prices.holds else "met"] <= stats.binom.ppf(0.9999, trials, 0.025)
 
 
 def test_where_every_review_costs_less_than_any_error(world: dict[str, Any]) -> None:

@@ -30,9 +30,11 @@ drrej metrics --format json
 
 _MORE = """
 Points of the curve take any number: accuracy@coverage=0.9, risk@coverage=0.9, coverage@risk=0.01,
-coverage@accuracy=0.99. NAME is a class or, with --by, a group. 'target' alone is a gate too: what the
-threshold was chosen for. Shares are written as 0.99, not as 99.
+coverage@accuracy=0.99. NAME is a class or, with --by, a group. 'target' is a gate of its own, without a
+number. Shares are written as 0.99, not as 99.
 """
+
+_TARGET = "What the threshold was chosen for; as a gate it fails where these rows contradict it."
 
 
 @app.command(cls=Command, epilog=EXAMPLES)
@@ -49,13 +51,14 @@ def metrics(
     import json
     from dataclasses import asdict
 
-    from drrej.documents.metrics import catalogue, slices
+    from drrej.documents.metrics import Metric, catalogue, slices
     from drrej.documents.regression import RegressionReport
     from drrej.documents.report import Report
 
     found = catalogue(of=RegressionReport if regression else Report)
     if not regression:
         found += [*slices("class"), *slices("group")]
+    found.append(Metric("target", _TARGET, "verdict", "neither", "none", "a threshold that was chosen for something"))
     wanted = [metric for metric in found if not words or any(word in metric.name for word in words)]
     if not wanted:
         raise OptionError(f"no metric has {' or '.join(words or [])} in its name; 'drrej metrics' lists them all")

@@ -99,7 +99,10 @@ def _judge_target(report: Mapping[str, Any]) -> GateRow:
         )
     first = next(promise for promise in target["promises"] if promise["verdict"] == target["verdict"])
     if first["value"] is None:
-        raise GateError(f"gate 'target': the {first['what']} is undefined on these rows, so the gate can say nothing")
+        raise GateError(
+            f"gate 'target': the {first['what']} is undefined on these rows, so the gate can say nothing; it takes "
+            "labels and accepted rows"
+        )
     passed = target["verdict"] != "missed"
     return GateRow(gate=TARGET, value=first["value"], limit=first["wanted"], passed=passed)
 
