@@ -61,7 +61,7 @@ def open_dump(
     every = find_parts(arguments, spools)
     shape = _Shape(classes)
     looked = _good(every, options, opened, shape, bad)
-    parts = [replace(part, identity=look.contents.identity) for part, look in looked]
+    parts = [replace(part, identity=look.contents.identity, index=look.contents.index) for part, look in looked]
     hive = _hive_fields(parts)
     groups: list[RowGroup] = []
     schemas: dict[int, pa.Schema] = {}

@@ -141,8 +141,13 @@ class Engine(Mapper, Protocol):
 
 
 def noted(function: Callable[[Block], T], run: Pass, skip: bool, block: Block) -> Done[T]:
-    """The result of a block with all that the pass has to know of it; with `skip`, of its good rows."""
-    result = function(block) if block.rows else None  # also beside bad rows: it may find more of them
+    """The result of a block with all that the pass has to know of it; with `skip`, of its good rows.
+
+    Rows may hold anything. What is not a number shows in results and is reported there: a warning of numpy's, such as
+    that on the cast of a signalling NaN, tells nothing that the report does not.
+    """
+    with np.errstate(invalid="ignore"):
+        result = function(block) if block.rows else None  # also beside bad rows: it may find more of them
     keys = None if block.joined is None else UsedKeys(block.part.name, block.joined, block.row_numbers())
     if run.bad_rows_allowed:
         return Done(result, block.notes, (), keys, tuple(block.problems))
@@ -151,4 +156,6 @@ def noted(function: Callable[[Block], T], run: Pass, skip: bool, block: Block) -
     passed = [problem for problem in block.problems if problem.unusable or problem.column in run.scores]
     wrong = [problem for problem in block.problems if problem not in passed]
     good = block.usable()
-    return Done(function(good) if good.rows else None, block.notes, wrong, keys, passed)
+    with np.errstate(invalid="ignore"):
+        result = function(good) if good.rows else None
+    return Done(result, block.notes, wrong, keys, passed)

@@ -10,6 +10,7 @@ from drrej.data.labels import LabelKind, label_kind
 from drrej.data.part import Part
 from drrej.data.problems import Problems
 from drrej.documents.rejector import Rejector
+from drrej.engines.protocol import Pass, noted
 from drrej.errors import DumpError
 from drrej.pipeline.reject import Masking, MaskOptions, kept_columns
 
@@ -26,13 +27,15 @@ def score_batch(batch: pa.RecordBatch, rejector: Rejector, options: MaskOptions 
     rejector.need_threshold()
     dump = _dump(batch, rejector)
     masking = Masking(rejector, dump, kept_columns(rejector, dump, options), options.on_unseen_group)
-    problems, masks = Problems(), []
+    allowed, skip = options.on_bad_row == "reject", options.on_bad_row == "skip"
+    run = Pass("scoring", False, bad_rows_allowed=allowed, scores=masking.application.columns)
+    problems, masks = Problems(), list[pa.RecordBatch]()
     for start in range(0, batch.num_rows, dump.block_rows):
         block = dump.block(dump.parts[0], start, batch.slice(start, dump.block_rows), labelled=False)
-        masks.append(masking(block))
-        problems.add(block.problems)
-    if options.on_bad_row == "error":
-        problems.raise_first()
+        done = noted(masking, run, skip, block)
+        masks += [] if done.result is None else [done.result]
+        problems.add(done.problems)
+    problems.raise_first()
     return _joined(masks, masking.schema)
 
 

@@ -18,6 +18,7 @@ from drrej._version import __version__
 from drrej.data.dump import Block, Dump
 from drrej.data.labels import LabelKind, is_text
 from drrej.data.layouts import boolean_array, plain_array
+from drrej.data.pandas_index import joined_index
 from drrej.data.sources import distinct
 from drrej.documents.rejector import Rejector
 from drrej.engines.protocol import Parts, Pass
@@ -142,7 +143,8 @@ def _one_file(source: Source, dump: Dump, masking: Masking, run: Pass, output: O
         rows[dump.parts[group.part].name] += group.rows
     progress = source.engine.progress
     since = time.monotonic()
-    with ParquetMask(output.path, output.name, masking.schema) as mask:
+    index = joined_index(part.index for part in dump.parts)
+    with ParquetMask(output.path, output.name, masking.schema, index) as mask:
         pieces = map_blocks(source, dump, partial(_piece, masking), run)
         for name, batches in itertools.groupby(pieces, key=itemgetter(0)):
             written = rejected = bad = 0

@@ -26,7 +26,7 @@ from drrej.pipeline.groups import Grouping
 from drrej.pipeline.left_out import left_out
 from drrej.pipeline.moved import against_the_rest, moved_parts, since_fit
 from drrej.pipeline.passes import map_blocks
-from drrej.pipeline.pictures import loss_histogram, made_by
+from drrej.pipeline.pictures import data_name, loss_histogram, made_by
 from drrej.pipeline.source import Source
 
 CONFIDENCE = 0.95
@@ -104,7 +104,7 @@ def unlabelled_report(source: Source, rejector: Rejector, options: EvaluateOptio
     pictures = None
     if options.pictures:
         histogram = loss_histogram(points, labelled=False)
-        pictures = Pictures(losses=histogram, made=made_by(rejector, options.words, options.commands))
+        pictures = Pictures(losses=histogram, made=made_by(rejector, options, data_name(dump)))
     return Report(
         **decision(rejector),
         rows=rows,
