@@ -145,7 +145,7 @@ def modules(monkeypatch: pytest.MonkeyPatch, **made: dict[str, Any]) -> None:
 
 
 def test_airflow(srv: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The commands run; that Airflow itself takes the file was tried by hand."""
+    """The commands run, by stand-ins for the classes of Airflow."""
     FakeBash.made.clear()
     modules(monkeypatch, airflow__providers__standard__operators__bash={"BashOperator": FakeBash})
     sdk = types.ModuleType("airflow.sdk")
