@@ -36,6 +36,10 @@ class Columns:
     target: str | None = None
 
 
+FITTED_METHODS = ("temperature",)
+"""How a calibration may have been fitted to rows."""
+
+
 @dataclass(frozen=True)
 class Calibration:
     """The fitted temperature; `method` is "given" when it was set by hand, "none" without logits.
@@ -56,7 +60,7 @@ class Calibration:
     @property
     def is_fitted(self) -> bool:
         """Whether it was fitted to rows."""
-        return self.method not in ("given", "none")
+        return self.method in FITTED_METHODS
 
     @property
     def calibrator(self) -> Calibrator:
