@@ -11,7 +11,15 @@ from drrej.core.losses.learned import LearnedLoss
 from drrej.core.losses.plain import PLAIN, PlainLoss, expected_losses
 
 __all__ = [
-    *("KINDS", "NAMED", "PLAIN", "ColumnLoss", "CostLoss", "LearnedLoss", "Loss", "PlainLoss", "Scored"),
+    "KINDS",
+    "NAMED",
+    "PLAIN",
+    "ColumnLoss",
+    "CostLoss",
+    "LearnedLoss",
+    "Loss",
+    "PlainLoss",
+    "Scored",
     "expected_losses",
 ]
 
