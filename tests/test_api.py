@@ -139,6 +139,19 @@ def test_heavy_imports_stay_where_they_belong(path: Path) -> None:
         assert "pyarrow" not in {module.split(".")[0] for module in imports_of(path)}
 
 
+def test_the_map_of_the_house_is_true() -> None:
+    """docs/architecture.md tells of every room how large it is, and names no file that is not there."""
+    page = (PACKAGE.parent / "docs" / "architecture.md").read_text(encoding="utf-8")
+    rooms = {name: sizes for name, *sizes in re.findall(r"^\| `(\w+)/` \| (\d+) \| (\d+) \|", page, re.MULTILINE)}
+    assert list(rooms) == list(ROOMS)
+    for name, told in rooms.items():
+        modules = [path for path in SOURCES if room(path) == name]
+        lines = sum(len(path.read_text(encoding="utf-8").splitlines()) for path in modules)
+        assert [len(modules), lines] == [pytest.approx(int(size), rel=1 / 6) for size in told], name
+    for name in set(re.findall(r"`((?:\w+/)+\w+\.\w+)`", page)):
+        assert (PACKAGE / name).exists() or (PACKAGE.parent / name).exists(), name
+
+
 def test_no_room_has_a_cycle() -> None:
     graph = {module_name(path): {m for m in imports_of(path) if m.startswith("drrej.")} for path in SOURCES}
     graph = {name: (used & graph.keys()) - {name} for name, used in graph.items()}

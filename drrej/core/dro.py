@@ -70,7 +70,7 @@ def worst_case_in_ball(losses: Floats, alpha: float, radius: float) -> WorstCase
     if radius >= limit:
         raise Infeasible(
             f"`radius={radius:g}` allows all mass on the rows of the largest loss: the worst-case risk is that loss, "
-            f"{worst:.6g}, and no lambda belongs to it; the radius must be below {limit:.6g}"
+            f"{worst:.6g}, whatever lambda is; the radius must be below {limit:.6g}"
         )
     return worst_case(ordered, alpha, math.exp(_log_lambda(ordered, alpha, radius)))
 

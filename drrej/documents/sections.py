@@ -104,7 +104,7 @@ class Ratio:
 class RuleRecord:
     """The rule that chose the threshold; with `confidence`, how that is a guarantee.
 
-    `reused` is true when rows that calibrate or fit have seen were allowed: then it is none.
+    `reused` is true where rows that calibrate or fit have seen were used all the same; then nothing is guaranteed.
     """
 
     kind: str
@@ -126,9 +126,9 @@ class RuleRecord:
 
 @dataclass(frozen=True)
 class Bound:
-    """What is guaranteed: the risk is at most, or the coverage at least, `value`, each but with chance `delta`.
+    """What is guaranteed: the risk is at most `value`, or the coverage is at least `value`.
 
-    From `errors` among `accepted` of `rows` rows.
+    On new rows it fails to hold with a probability of at most `delta`. From `errors` among `accepted` of `rows` rows.
     """
 
     value: float
