@@ -46,6 +46,7 @@ def test_public_names_exist_and_are_documented(name: str) -> None:
         ]
         assert all(inspect.getdoc(member) for member in members)
     else:
+        assert ">>> " in (inspect.getdoc(value) or ""), "an example is missing"
         hints = inspect.signature(value)
         assert hints.return_annotation is not inspect.Signature.empty
         assert all(p.annotation is not inspect.Parameter.empty for p in hints.parameters.values())

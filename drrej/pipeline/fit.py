@@ -88,7 +88,14 @@ def without_logits(
 
 
 def fit(source: Source, rejector: Rejector, options: RatioOptions | None = None) -> Rejector:
-    """Add the density ratio."""
+    """Add the density ratio. Labels are needed for the losses `learned` and `auto` only.
+
+    >>> from drrej import calibrate
+    >>> val = Source("sample_data/val.parquet")
+    >>> ratio = fit(val, calibrate(val), RatioOptions(alpha=3.0)).need_ratio()
+    >>> ratio.rows, ratio.loss.name, round(ratio.mean_loss, 4)  # in nats
+    (1648, 'log', 0.0609)
+    """
     options = options or RatioOptions()
     rejector.need_calibration()
     fitted = options.chooser.choose(source, rejector)
