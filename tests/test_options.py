@@ -552,8 +552,8 @@ def test_a_classification_refuses_the_columns_of_a_regression(option: str, base:
         ("run --val val.parquet --test test.parquet --tau 1 -o out --temperature 1 --memory 1G", "--memory is for"),
         ("weights val.parquet -r cal.json --radius 1 --keep key", "it goes with -o OUT"),
         ("reject val.parquet -r r.json -o out.parquet --labels-from some.parquet", "No such option: --labels-from"),
-        ("threshold val.parquet -r fit.json --tau 1 --confidence 0.9", "--confidence goes with --risk or --coverage"),
-        ("threshold val.parquet -r fit.json --risk 0.1 --method sgr", "--method goes with --risk R --confidence P"),
+        ("threshold val.parquet -r fit.json --tau 1 --confidence 0.9", "--confidence goes with --accuracy, --risk or"),
+        ("threshold val.parquet -r fit.json --risk 0.1 --method sgr", "--method goes with --accuracy A or --risk R"),
     ],
 )
 def test_options_that_need_each_other(line: str, says: str, folder: Path) -> None:
