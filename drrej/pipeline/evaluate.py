@@ -29,6 +29,13 @@ def evaluate(
 
     The target of the rejector is held against the result, see `Report.target`. Where each group has its own cutoff,
     the report is by these groups unless `options.by` says otherwise.
+
+    >>> from drrej import Rule, calibrate, fit, threshold
+    >>> val = Source("sample_data/val.parquet")
+    >>> rejector = threshold(val, fit(val, calibrate(val)), Rule("coverage", 0.8))
+    >>> report = evaluate(Source("sample_data/test.parquet"), rejector, [Gate.parse("accuracy >= 0.97")])
+    >>> report.coverage.accepted, report.rows, report.failed_gates
+    (1617, 2060, ())
     """
     options = options or EvaluateOptions()
     threshold = rejector.need_threshold()

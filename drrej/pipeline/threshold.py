@@ -54,7 +54,14 @@ class Chosen:
 
 
 def threshold(source: Source, rejector: Rejector, rule: Rule, options: ThresholdOptions | None = None) -> Rejector:
-    """Add the threshold that a rule picks on these rows."""
+    """Add the threshold that a rule picks on these rows.
+
+    >>> from drrej import calibrate, fit
+    >>> val = Source("sample_data/val.parquet")
+    >>> found = threshold(val, fit(val, calibrate(val)), Rule("coverage", 0.8)).need_threshold()
+    >>> found.accepted, found.rows  # at least 80 % of them
+    (1319, 1648)
+    """
     return choose_threshold(source, rejector, rule, options).rejector
 
 
