@@ -160,6 +160,7 @@ OBJECTIVE: dict[str, Case] = {
     "--divergence": Acts("--divergence chi2"),
     "--alpha": Acts("--alpha 2"),
     "--lambda": Acts("--lambda 2"),
+    "--effective-sample": Acts("--effective-sample 0.6"),
     "--loss": Acts("--loss zero-one"),
     "--cost-matrix": Acts("--loss cost --cost-matrix costs.csv"),
     "--loss-column": Acts("--loss column --loss-column own"),

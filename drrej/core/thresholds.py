@@ -16,6 +16,9 @@ from drrej.core.intervals import exact_decimal, rate_at_most
 from drrej.core.ratio import DensityRatio
 
 RULES = ("tau", "coverage", "risk", "max-loss")
+FIXED = ("tau", "max-loss")
+"""Rules whose cutoff is known before any row is seen."""
+
 METHODS = ("fixed-sequence", "sgr")
 """How a risk is certified; the first is the default."""
 
@@ -57,6 +60,11 @@ class Rule:
             raise OptionError("`method` goes with `risk=R` `confidence=P`")
         if self.method not in (None, *METHODS):
             raise OptionError(f"`method={self.method}`: it must be one of {', '.join(METHODS)}")
+
+    @property
+    def uses_rows(self) -> bool:
+        """Whether the cutoff depends on the rows at hand."""
+        return self.kind not in FIXED
 
     @property
     def needs_labels(self) -> bool:

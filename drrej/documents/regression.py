@@ -65,6 +65,7 @@ class RegressionReport(Judged):
     tau: Tau
     cutoff: Cutoff
     cutoff_by: str | None = None
+    seen_by: tuple[str, ...] | None = None
     coverage: CoverageOfDump
     mse: Annotated[
         ErrorFigures, About("mean squared error of the prediction", Unit.SQUARED_ERROR, "lower", NONE, label="MSE")

@@ -110,6 +110,14 @@ class MeanRatio:
     p_value: Annotated[
         float | None, About("chance of a mean ratio at least as far from 1 without drift", Unit.P_VALUE, "higher")
     ]
+    error: Annotated[
+        float | None,
+        About(
+            "bound on the error of the fitted ratio at every input, confidence 0.95, told by the fitted rows",
+            Unit.RATIO,
+            "lower",
+        ),
+    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -224,6 +232,7 @@ class Report(Judged):
     tau: Tau
     cutoff: Cutoff
     cutoff_by: str | None = None
+    seen_by: tuple[str, ...] | None = None
     coverage: CoverageOfDump
     accuracy: Annotated[
         Accuracy | None,

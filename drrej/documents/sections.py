@@ -14,6 +14,7 @@ from drrej.core.calibrators import Calibrator, Temperature
 from drrej.core.choice import Candidate
 from drrej.core.losses import KINDS, Loss
 from drrej.core.ratio import DensityRatio
+from drrej.core.thresholds import FIXED
 from drrej.core.types import Floats
 
 
@@ -70,7 +71,8 @@ class Ratio:
     `variance` is that of the ratio on the fitted rows, `loss_quantiles` what `drrej.core.drift` keeps of their losses.
     The document has the loss's name under `loss` and its fields beside the others. `choice` is the table from which
     `auto` chose the loss. `drift_quantiles` are those of the plain loss by which drift is looked for, where the loss
-    itself was fitted to these rows.
+    itself was fitted to these rows. `third` is the third central moment of the ratio on these rows, `effective_sample`
+    the share of the sample that lambda was chosen to keep.
     """
 
     alpha: float
@@ -86,6 +88,8 @@ class Ratio:
     fingerprint: str
     loss_quantiles: tuple[float, ...]
     drift_quantiles: tuple[float, ...] | None = None
+    third: float | None = None
+    effective_sample: float | None = None
     choice: tuple[Candidate, ...] | None = None
     bounds: tuple[RatioBound, ...] | None = None
 
@@ -99,7 +103,7 @@ class Ratio:
 class RuleRecord:
     """The rule that chose the threshold; with `confidence`, how that is a guarantee.
 
-    `reused` is true when rows that calibrate or fit have seen were allowed: then it is none.
+    `reused` is true when rows that calibrate or fit have seen were allowed; then nothing is guaranteed.
     """
 
     kind: str
@@ -108,12 +112,17 @@ class RuleRecord:
     method: str | None = None
     reused: bool | None = None
 
+    @property
+    def uses_rows(self) -> bool:
+        """Whether the cutoff depends on the rows at hand."""
+        return self.kind not in FIXED
+
 
 @dataclass(frozen=True)
 class Bound:
-    """What is guaranteed: the risk is at most, or the coverage at least, `value`, each but with chance `delta`.
+    """What is guaranteed: the risk is at most, or the coverage at least, `value`. It fails with chance `delta` at most.
 
-    From `errors` among `accepted` of `rows` rows.
+    The rows at hand were `rows`; `accepted` of them are accepted, with `errors` among these.
     """
 
     value: float
@@ -142,6 +151,7 @@ class Threshold:
     """The decision: reject iff L' >= cutoff. `cutoff` None rejects nothing; tau is its translation.
 
     With `by`, a column or "prediction", each group has a cutoff of its own and `tau` and `cutoff` are None.
+    `fingerprint` tells the rows that the cutoff was chosen on, where it depends on them.
     """
 
     tau: float | None
@@ -152,6 +162,7 @@ class Threshold:
     coverage: float
     accuracy: float | None = None
     bound: Bound | None = None
+    fingerprint: str | None = None
     by: str | None = None
     groups: tuple[GroupThreshold, ...] | None = None
 

@@ -138,6 +138,7 @@ def fit_rejector(
     loss: str | Loss = "log",
     alpha: float = 1.0,
     lam: float = 1.0,
+    effective_sample: float | None = None,
     input: InputKind | None = None,
     classes: Sequence[str] | None = None,
 ) -> ArrayRejector:
@@ -147,14 +148,15 @@ def fit_rejector(
     classifier's class 1. numpy arrays, lists, torch CPU tensors and anything with `__array__` or DLPack will do.
     `labels` are class numbers from 0, or names with `classes`. Exactly one rule: `accuracy` or `risk` of the accepted
     rows, `coverage`, `tau` or `max_loss`. With `confidence` the accuracy or coverage is guaranteed for new rows; then
-    half of the rows, drawn by their content, calibrate and fit, and the others choose the threshold.
+    half of the rows, drawn by their content, calibrate and fit, and the others choose the threshold. `alpha`, `lam` and
+    `effective_sample` are those of `RatioOptions`.
 
     >>> logits = np.array([[4.0, 0.0], [0.1, 0.0], [0.0, 3.0], [0.0, 0.2]] * 5)
     >>> fit_rejector(logits, [0, 1, 1, 0] * 5, accuracy=0.98).document.threshold.coverage
     0.5
     """
     rule = _rule({"risk": risk, "coverage": coverage, "tau": tau, "max-loss": max_loss}, accuracy, confidence)
-    options = ArrayOptions(input, classes, ratio=RatioOptions(alpha, lam, loss))
+    options = ArrayOptions(input, classes, ratio=RatioOptions(alpha, lam, loss, effective_sample))
     if confidence is None:
         with _source(scores, labels, options) as source:
             fitted = fit(source, calibrate(source, CalibrateOptions(floor=options.floor)), options.ratio)

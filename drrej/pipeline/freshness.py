@@ -1,15 +1,52 @@
-"""Whether rows are fresh: a guarantee needs rows that calibrate and fit have not seen."""
+"""Whether rows are fresh: a guarantee needs rows that calibrate and fit have not seen, a report those of no step."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import add
 
-from drrej.core.sketch import Fingerprint
+from drrej.core.sketch import Fingerprint, Sighting, Sketch
 from drrej.documents.rejector import Rejector
 from drrej.errors import OptionError
 from drrej.pipeline.losses import Losses
 
 _ALLOW = "use `allow_reuse=True` (it is recorded, and the guarantee does not hold)"
+
+
+def calibrated_on(rejector: Rejector, rows: Sketch) -> bool:
+    """Whether the temperature was fitted on rows of a sketch, as far as both sketches tell."""
+    calibration = rejector.need_calibration()
+    if not calibration.fingerprint or calibration.rows is None:
+        return calibration.is_fitted
+    known = Fingerprint.parse(calibration.fingerprint, calibration.rows)
+    return known.judge(Sighting(rows.rows, rows.total, known.look_up(rows.keys).found)).reused
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What the steps that made a rejector have seen, as far as it tells: fingerprints by step."""
+
+    by_step: dict[str, Fingerprint]
+
+    @classmethod
+    def of(cls, rejector: Rejector) -> Seen:
+        """From a finished rejector."""
+        calibration, ratio, threshold = rejector.need_calibration(), rejector.need_ratio(), rejector.need_threshold()
+        stored = {
+            "calibrate": (calibration.fingerprint, calibration.rows),
+            "fit": (ratio.fingerprint, ratio.rows),
+            "threshold": (threshold.fingerprint, threshold.rows),
+        }
+        found = {step: Fingerprint.parse(text, rows) for step, (text, rows) in stored.items() if text and rows}
+        return cls({step: each for step, each in found.items() if rejector.input == "logits" or not each.old})
+
+    def among(self, blocks: Iterable[Sequence[Sighting]]) -> tuple[str, ...] | None:
+        """The steps that have seen some of the rows, from the sightings of all blocks; None if there is none."""
+        sums = [reduce(add, sightings) for sightings in zip(*blocks, strict=True)]
+        known = zip(self.by_step.items(), sums, strict=True) if sums else ()
+        return tuple(step for (step, fingerprint), sighting in known if fingerprint.judge(sighting).reused) or None
 
 
 @dataclass(frozen=True)

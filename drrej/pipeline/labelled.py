@@ -23,6 +23,7 @@ from drrej.pipeline.application import Application
 from drrej.pipeline.baseline import baseline_curve, keyed_rows, paired_differences, report_differences
 from drrej.pipeline.compare import AREAS, areas_of, mask_row, score_row
 from drrej.pipeline.evaluate_options import EvaluateOptions
+from drrej.pipeline.freshness import Seen
 from drrej.pipeline.groups import Grouping, check_columns
 from drrej.pipeline.passes import map_blocks
 from drrej.pipeline.source import Source, no_labels
@@ -39,6 +40,7 @@ class _Found:
     scores: Mapping[str, Curve]
     keyed: list[KeyedRows]
     confused: list[NDArray[np.int64]]
+    seen_by: tuple[str, ...] | None
 
 
 def labelled_report(source: Source, rejector: Rejector, options: EvaluateOptions, wanted: Sequence[Point]) -> Report:
@@ -63,7 +65,9 @@ def labelled_report(source: Source, rejector: Rejector, options: EvaluateOptions
 
 def _pass(source: Source, rejector: Rejector, options: EvaluateOptions) -> _Found:
     dump = source.open(rejector, labelled=True)
-    evaluator = _evaluator(rejector, dump, options)
+    seen = Seen.of(rejector)
+    evaluator = _evaluator(rejector, dump, options, seen)
+    sightings = []
     run = Pass("evaluating", labelled=True, keep=evaluator.columns)
     merged = Tally.empty(rejector.classes)
     losses, drift = LossStore(dump.rows), list[Floats]()
@@ -72,6 +76,7 @@ def _pass(source: Source, rejector: Rejector, options: EvaluateOptions) -> _Foun
     confused: list[NDArray[np.int64]] = []
     for block in map_blocks(source, dump, evaluator, run):
         merged = merged + block.tally
+        sightings.append(block.sightings)
         losses.add(*block.losses)
         drift += [] if block.drift is None else [block.drift]
         for name, values in block.scores.items():
@@ -85,16 +90,17 @@ def _pass(source: Source, rejector: Rejector, options: EvaluateOptions) -> _Foun
     ranked = {name: store.ranked() for name, store in scores.items()}
     points = losses.ranked()
     other = RankedLosses.of(np.concatenate(drift), np.empty(0)) if drift else points
-    return _Found(merged, points, other, ranked, keyed, confused)
+    return _Found(merged, points, other, ranked, keyed, confused, seen.among(sightings))
 
 
-def _evaluator(rejector: Rejector, dump: Dump, options: EvaluateOptions) -> Evaluator:
+def _evaluator(rejector: Rejector, dump: Dump, options: EvaluateOptions, seen: Seen) -> Evaluator:
     grouping = None if options.by is None else Grouping(options.by, rejector, dump)
     key = None if options.baseline_dump is None else options.baseline_dump.key
     options.rivals.check(dump)
     check_columns(dump, [key] if key else [], "`join_on`")
     needs = Evaluator.NEEDS | options.rivals.needs
-    application = Application(rejector, dump, options.on_unseen_group, needs, raw=Evaluator.NEEDS)
+    earlier = tuple(seen.by_step.values())
+    application = Application(rejector, dump, options.on_unseen_group, needs, Evaluator.NEEDS, earlier)
     return Evaluator(
         application, options.rivals, grouping, key, options.pictures, leave_out_bad=options.on_bad_row == "reject"
     )
@@ -115,6 +121,7 @@ def _figures(rejector: Rejector, found: _Found, wanted: Sequence[Point], interva
     }
     return Report(
         **figures.decision(rejector),
+        seen_by=found.seen_by,
         rows=rows,
         classes=rejector.classes,
         coverage=figures.coverage_figure(accepted, rows),
@@ -127,7 +134,7 @@ def _figures(rejector: Rejector, found: _Found, wanted: Sequence[Point], interva
         **areas,
         **rankings,
         points={point.name: point.row(points, intervals) for point in wanted},
-        ratio=figures.ratio_figure(tally.ratio, tally.ratio_squared, rows, ratio),
+        ratio=figures.ratio_figure(tally.ratio, rows, ratio),
         drift=figures.drift_figure(found.drift, ratio),
         curve=figures.tau_curve(ratio.density, points),
         coverage_curve=figures.coverage_curve(points),

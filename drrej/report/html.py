@@ -13,7 +13,7 @@ from drrej.documents.report import Report
 from drrej.errors import OptionError
 from drrej.report.numbers import against, counted, figure, percent, percents
 from drrej.report.plots import page_plots
-from drrej.report.tables import tables
+from drrej.report.tables import seen_by, tables
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -46,6 +46,7 @@ def render_html(report: Report) -> str:
         short=_short(report),
         verdict=verdict(report),
         decision=_decision(report),
+        seen_by=seen_by(report),
         plots=[(_PLOT_TITLES[name], svg, captions[name]) for name, svg in plots.items()],
         beside=[plain[id] for id in _BESIDE if id in plain],
         comparisons=[plain[id] for id in _COMPARISONS if id in plain],
