@@ -278,7 +278,14 @@ class Report(Judged):
     ] = None
     e_aurc: Annotated[
         Area | None,
-        About("AURC above that of the best order", Unit.SHARE, "lower", WEIGHTED, When.LABELS, "E-AURC"),
+        About(
+            "AURC less err^2 / 2, that of all right rows before all wrong ones",
+            Unit.SHARE,
+            "lower",
+            WEIGHTED,
+            When.LABELS,
+            "E-AURC",
+        ),
     ] = None
     augrc: Annotated[
         Area | None,
@@ -286,15 +293,36 @@ class Report(Judged):
     ] = None
     standard_e_aurc: Annotated[
         Excess | None,
-        About("AURC above the ideal of the literature", Unit.NUMBER, "lower", WEIGHTED, When.LABELS, "standard E-AURC"),
+        About(
+            "AURC less the ideal of the literature, err + (1 - err) ln(1 - err)",
+            Unit.NUMBER,
+            "lower",
+            WEIGHTED,
+            When.LABELS,
+            "standard E-AURC",
+        ),
     ] = None
     naurc: Annotated[
         Ranking | None,
-        About("AURC between the ideal (0) and a random order (1)", Unit.NUMBER, "lower", NONE, When.LABELS, "nAURC"),
+        About(
+            "(AURC - ideal) / (err - ideal) with the ideal of the literature: 0 is perfect, 1 is random",
+            Unit.NUMBER,
+            "lower",
+            NONE,
+            When.LABELS,
+            "nAURC",
+        ),
     ] = None
     failure_auroc: Annotated[
         Ranking | None,
-        About("AUROC of the loss as a detector of errors", Unit.SHARE, "higher", NONE, When.LABELS, "AUROC of errors"),
+        About(
+            "AUROC of errors: the chance that a wrong row has a larger loss than a right one",
+            Unit.SHARE,
+            "higher",
+            NONE,
+            When.LABELS,
+            "AUROC of errors",
+        ),
     ] = None
     fpr_at_95_tpr: Annotated[
         Ranking | None,
