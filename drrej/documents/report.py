@@ -305,7 +305,7 @@ class Report(Judged):
     naurc: Annotated[
         Ranking | None,
         About(
-            "(AURC - ideal) / (err - ideal) with the ideal of the literature: 0 is perfect, 1 is random",
+            "normalised AURC, (AURC - ideal) / (err - ideal) with that ideal: 0 is perfect, 1 is random",
             Unit.NUMBER,
             "lower",
             NONE,

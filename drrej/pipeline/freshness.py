@@ -26,9 +26,10 @@ def calibrated_on(rejector: Rejector, rows: Sketch) -> bool:
 
 @dataclass(frozen=True)
 class Seen:
-    """What the steps that made a rejector have seen, as far as it tells: fingerprints by step."""
+    """What the steps that made a rejector have seen, as far as it tells: fingerprints, and the steps of each."""
 
-    by_step: dict[str, Fingerprint]
+    sets: tuple[Fingerprint, ...]
+    steps: tuple[tuple[str, ...], ...]
 
     @classmethod
     def of(cls, rejector: Rejector) -> Seen:
@@ -39,14 +40,19 @@ class Seen:
             "fit": (ratio.fingerprint, ratio.rows),
             "threshold": (threshold.fingerprint, threshold.rows),
         }
-        found = {step: Fingerprint.parse(text, rows) for step, (text, rows) in stored.items() if text and rows}
-        return cls({step: each for step, each in found.items() if rejector.input == "logits" or not each.old})
+        by_set: dict[tuple[str, int], list[str]] = {}  # as a rule all steps have the same rows
+        for step, (text, rows) in stored.items():
+            if text and rows:
+                by_set.setdefault((text, rows), []).append(step)
+        known = [(Fingerprint.parse(*each), tuple(steps)) for each, steps in by_set.items()]
+        usable = [(each, steps) for each, steps in known if rejector.input == "logits" or not each.old]
+        return cls(tuple(each for each, _ in usable), tuple(steps for _, steps in usable))
 
     def among(self, blocks: Iterable[Sequence[Sighting]]) -> tuple[str, ...] | None:
         """The steps that have seen some of the rows, from the sightings of all blocks; None if there is none."""
         sums = [reduce(add, sightings) for sightings in zip(*blocks, strict=True)]
-        known = zip(self.by_step.items(), sums, strict=True) if sums else ()
-        return tuple(step for (step, fingerprint), sighting in known if fingerprint.judge(sighting).reused) or None
+        known = zip(self.sets, self.steps, sums, strict=True) if sums else ()
+        return tuple(step for each, steps, found in known if each.judge(found).reused for step in steps) or None
 
 
 @dataclass(frozen=True)

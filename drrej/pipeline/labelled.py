@@ -101,8 +101,7 @@ def _evaluator(rejector: Rejector, dump: Dump, options: EvaluateOptions, seen: S
     options.rivals.check(dump)
     check_columns(dump, [key] if key else [], "`join_on`")
     needs = Evaluator.NEEDS | options.rivals.needs
-    earlier = tuple(seen.by_step.values())
-    application = Application(rejector, dump, options.on_unseen_group, needs, Evaluator.NEEDS, earlier)
+    application = Application(rejector, dump, options.on_unseen_group, needs, Evaluator.NEEDS, seen.sets)
     return Evaluator(
         application, options.rivals, grouping, key, options.pictures, leave_out_bad=options.on_bad_row == "reject"
     )

@@ -55,7 +55,7 @@ def evaluate_regression(
         check_gate(gate, frozenset(), RegressionReport)
     dump = source.open(rejector, labelled=False)
     seen = Seen.of(rejector)
-    application = Application(rejector, dump, on_unseen_group, earlier=tuple(seen.by_step.values()))
+    application = Application(rejector, dump, on_unseen_group, earlier=seen.sets)
     columns = [
         _named(dump, "prediction", prediction or rejector.columns.prediction),
         _named(dump, "target", target or rejector.columns.target),

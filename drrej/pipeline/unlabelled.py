@@ -49,7 +49,7 @@ def unlabelled_report(source: Source, rejector: Rejector, options: EvaluateOptio
     dump = source.open(rejector, labelled=False)
     ratio = rejector.need_ratio()
     seen = Seen.of(rejector)
-    application = Application(rejector, dump, options.on_unseen_group, earlier=tuple(seen.by_step.values()))
+    application = Application(rejector, dump, options.on_unseen_group, earlier=seen.sets)
     fitted = ratio.loss.is_error_probability
 
     def of_block(block: Block) -> tuple[_Sums, Floats, Floats, tuple[Sighting, ...]]:
