@@ -22,6 +22,15 @@ def score_batch(batch: pa.RecordBatch, rejector: Rejector, options: MaskOptions 
 
     The rows have the same bits as in the mask that `drrej reject` writes. For Spark's mapInArrow, Ray's map_batches,
     and whatever else hands out record batches; rows are counted from the start of the batch in messages.
+
+    >>> import pyarrow.parquet as pq
+    >>> from drrej import Rule, Source, calibrate, fit, threshold
+    >>> val = Source("sample_data/val.parquet")
+    >>> rejector = threshold(val, fit(val, calibrate(val)), Rule("coverage", 0.8))
+    >>> batch = next(pq.ParquetFile("sample_data/test.parquet").iter_batches(100))
+    >>> scored = score_batch(batch, rejector)
+    >>> scored.schema.names[-4:], scored.column("rejected").true_count
+    (['prediction', 'loss', 'ratio', 'rejected'], 21)
     """
     options = options or MaskOptions()
     rejector.need_threshold()

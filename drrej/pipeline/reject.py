@@ -84,7 +84,20 @@ class Masking:
 def reject(
     source: Source, rejector: Rejector, output: OutputFile | Dataset, options: MaskOptions | None = None
 ) -> MaskCounts:
-    """Write the mask of a dump: to one file, or to a dataset with one file per input file."""
+    """Write the mask of a dump: to one file, or to a dataset with one file per input file.
+
+    A mask has the kept columns, then `prediction`, `loss`, `ratio` and `rejected`, row for row as in the dump.
+
+    >>> import tempfile
+    >>> from drrej import Rule, calibrate, fit, threshold
+    >>> val = Source("sample_data/val.parquet")
+    >>> rejector = threshold(val, fit(val, calibrate(val)), Rule("coverage", 0.8))
+    >>> with tempfile.TemporaryDirectory() as folder, OutputFile(f"{folder}/mask.parquet") as file:
+    ...     counts = reject(Source("sample_data/test.parquet"), rejector, file)
+    ...     file.commit()
+    >>> counts.rows, counts.rejected
+    (2060, 443)
+    """
     options = options or MaskOptions()
     rejector.need_threshold()
     if isinstance(output, OutputFile):

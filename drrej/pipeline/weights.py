@@ -42,6 +42,12 @@ def weights(
     """The worst case in numbers; with `output`, the weight of each row as parquet.
 
     With a radius lambda is solved for, else that of the options is used.
+
+    >>> from drrej import calibrate
+    >>> val = Source("sample_data/val.parquet")
+    >>> found = weights(val, calibrate(val), RatioOptions(), radius=0.1)
+    >>> round(found.divergence, 6), found.worst_case_risk > found.risk
+    (0.1, True)
     """
     if radius is not None and not (math.isfinite(radius) and radius > 0):
         raise OptionError(f"`radius={radius:g}`: it must be a finite number above 0")
