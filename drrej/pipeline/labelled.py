@@ -50,10 +50,14 @@ class _Found:
     data: str
 
 
+Names = tuple[str, ...] | None
+
+
 def labelled_report(source: Source, rejector: Rejector, options: EvaluateOptions, wanted: Sequence[Point]) -> Report:
     """The report without its gates; `wanted` are the points of the curve that it has."""
     found = _pass(source, rejector, options)
-    report = _figures(rejector, found, wanted, options.intervals)
+    names = _named(rejector, source.options.classes).class_names
+    report = _figures(rejector, found, wanted, options.intervals, names)
     if options.by is not None:
         groups = figures.per_group(found.tally.by_group)
         report = replace(report, by=options.by, per_group=groups, worst_group=figures.worst_group(groups))
@@ -65,12 +69,12 @@ def labelled_report(source: Source, rejector: Rejector, options: EvaluateOptions
         cells = {name: figures.cells_of(found.tally.masks, name) for name in options.rivals.masks}
         report = replace(report, masks=tuple(mask_row(name, cells[name], found.points) for name in cells))
     if options.examples is not None:
-        report = replace(report, examples=Picking(options.examples, rejector.class_names).together(found.picked))
+        report = replace(report, examples=Picking(options.examples, names).together(found.picked))
     if found.priced:
         report = replace(report, total_cost=_total_cost(rejector, PricedRows.joined(found.priced)))
     report, then = _compared(report, found, options)
     if options.pictures:
-        report = replace(report, pictures=_pictures(rejector, found, options, then))
+        report = replace(report, pictures=_pictures(rejector, names, found, options, then))
     return report
 
 
@@ -106,19 +110,24 @@ def _pass(source: Source, rejector: Rejector, options: EvaluateOptions) -> _Foun
     return _Found(merged, points, other, ranked, keyed, errors, priced, picked, data)
 
 
+def _named(rejector: Rejector, names: Names) -> Rejector:
+    """With these names of its classes if it has none: what a report calls them. Groups of its threshold keep theirs."""
+    return rejector if rejector.class_names or not rejector.has_classes else replace(rejector, class_names=names)
+
+
 def _evaluator(rejector: Rejector, dump: Dump, options: EvaluateOptions) -> Evaluator:
-    grouping = None if options.by is None else Grouping(options.by, rejector, dump)
+    grouping = None if options.by is None else Grouping(options.by, _named(rejector, dump.names), dump)
     key = None if options.baseline_dump is None else options.baseline_dump.key
     options.rivals.check(dump)
     check_columns(dump, [key] if key else [], "`join_on`")
     check_columns(dump, options.examples or (), "`examples`")
-    picking = None if options.examples is None else Picking(options.examples, rejector.class_names)
+    picking = None if options.examples is None else Picking(options.examples, _named(rejector, dump.names).class_names)
     needs = Evaluator.NEEDS | options.rivals.needs
     application = Application(rejector, dump, options.on_unseen_group, needs, raw=Evaluator.NEEDS)
     return Evaluator(application, options.rivals, grouping, key, picking, leave_out_bad=options.on_bad_row == "reject")
 
 
-def _figures(rejector: Rejector, found: _Found, wanted: Sequence[Point], intervals: bool) -> Report:
+def _figures(rejector: Rejector, found: _Found, wanted: Sequence[Point], intervals: bool, names: Names) -> Report:
     """What every report on rows with labels has."""
     ratio, tally, points = rejector.need_ratio(), found.tally, found.points
     rows, accepted, errors = tally.counts
@@ -151,8 +160,8 @@ def _figures(rejector: Rejector, found: _Found, wanted: Sequence[Point], interva
         drift=figures.drift_figure(found.drift, ratio),
         curve=figures.tau_curve(ratio.density, points),
         coverage_curve=figures.coverage_curve(points),
-        per_class=figures.per_class(tally.by_class, rejector.class_names),
-        confusion=confusion_matrix(tally.by_class, found.confused, rejector.class_names),
+        per_class=figures.per_class(tally.by_class, names),
+        confusion=confusion_matrix(tally.by_class, found.confused, names),
         cost=None if tally.cost is None else tally.cost.figures(),
         gates=(),
     )
@@ -187,8 +196,10 @@ def _compared(report: Report, found: _Found, options: EvaluateOptions) -> tuple[
     return replace(report, difference=difference), baseline_curve(rows)
 
 
-def _pictures(rejector: Rejector, found: _Found, options: EvaluateOptions, then: BaselineCurve | None) -> Pictures:
-    tally, points, names = found.tally, found.points, rejector.class_names
+def _pictures(
+    rejector: Rejector, names: Names, found: _Found, options: EvaluateOptions, then: BaselineCurve | None
+) -> Pictures:
+    tally, points = found.tally, found.points
     classes = [(str(k) if names is None else names[k], tally.by_class[k]) for k in range(rejector.classes)]
     groups = sorted({group for group, _ in tally.by_group})
     by_group = [(group, figures.cells_of(tally.by_group, group)) for group in groups]
