@@ -27,6 +27,8 @@ ROOMS: dict[str, set[str]] = {
     "engines": {"data", "outputs"},
     "pipeline": {"core", "documents", "data", "outputs", "engines"},
     "report": {"documents"},
+    "api": {"core", "documents", "data", "outputs", "engines", "pipeline", "report"},
+    "sklearn": {"api", "core", "documents"},
     "cli": {"core", "documents", "data", "outputs", "engines", "pipeline", "report"},
 }
 OUTSIDE = {"__main__", "errors", "_version", "strict_json"}

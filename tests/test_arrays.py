@@ -51,7 +51,7 @@ def by_files(tmp_path: Path, rule: tuple[str, float], loss: str) -> tuple[drrej.
 def test_the_same_bits_as_by_way_of_files(tmp_path: Path, loss: str) -> None:
     document, mask, report = by_files(tmp_path, ("risk", 0.1), loss)
     rejector = drrej.fit_rejector(LOGITS, LABELS, accuracy=0.9, loss=loss)
-    assert rejector.document.to_json() == document.to_json()
+    assert rejector.to_json() == document.to_json()
     scored = rejector.score(NEW)
     for name in ("prediction", "loss", "ratio", "rejected"):
         np.testing.assert_array_equal(getattr(scored, name), mask[name])
@@ -62,15 +62,15 @@ def test_the_same_bits_as_by_way_of_files(tmp_path: Path, loss: str) -> None:
 @pytest.mark.parametrize("wrap", [np.asarray, np.ndarray.tolist, HasArray, HasDlpack, np.asfortranarray])
 def test_whatever_holds_the_numbers(wrap: Any) -> None:
     wide = LOGITS.astype(np.float64)  # as a list holds them
-    expected = drrej.fit_rejector(wide, LABELS, coverage=0.7).document.to_json()
-    assert drrej.fit_rejector(wrap(wide), wrap(LABELS), coverage=0.7).document.to_json() == expected
+    expected = drrej.fit_rejector(wide, LABELS, coverage=0.7).to_json()
+    assert drrej.fit_rejector(wrap(wide), wrap(LABELS), coverage=0.7).to_json() == expected
 
 
 def test_torch_tensors_even_those_that_are_trained() -> None:
     torch = pytest.importorskip("torch")
-    expected = drrej.fit_rejector(LOGITS, LABELS, coverage=0.7).document
+    expected = drrej.fit_rejector(LOGITS, LABELS, coverage=0.7)
     tensor = torch.tensor(LOGITS, requires_grad=True)
-    assert drrej.fit_rejector(tensor, torch.tensor(LABELS), coverage=0.7).document == expected
+    assert drrej.fit_rejector(tensor, torch.tensor(LABELS), coverage=0.7) == expected
 
 
 def test_probabilities_and_class_names(tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_probabilities_and_class_names(tmp_path: Path) -> None:
     assert predicted.tolist() == [names[k] for k in p.argmax(axis=1)]
     assert rejected.mean() == pytest.approx(0.2, abs=0.01)
     rejector.save(tmp_path / "r.json")
-    again = drrej.ArrayRejector.load(tmp_path / "r.json")
+    again = drrej.Rejector.load(tmp_path / "r.json")
     assert again == rejector
     np.testing.assert_array_equal(again.reject(p), rejected)
 
@@ -91,14 +91,14 @@ def test_one_score_per_row_is_a_binary_classifier() -> None:
     logits, labels = make_model(800, 2, 9)
     score = logits[:, 1] - logits[:, 0]
     rejector = drrej.fit_rejector(score, labels, coverage=0.6)
-    assert rejector.document.binary
+    assert rejector.binary
     np.testing.assert_array_equal(rejector.predict(score)[0], (score > 0).astype(int))
 
 
 def test_a_promise_uses_half_of_the_rows_to_choose() -> None:
     order = np.random.default_rng(0).permutation(len(LABELS))
     rejector = drrej.fit_rejector(LOGITS, LABELS, accuracy=0.9, confidence=0.9)
-    chosen = rejector.document.need_threshold()
+    chosen = rejector.need_threshold()
     assert chosen.rows == len(LABELS) // 2
     assert chosen.rule.confidence == 0.9
     assert chosen.rule.reused is False
@@ -126,7 +126,7 @@ def test_bad_arrays_get_plain_errors(scores: Any, labels: Any, options: dict[str
 
 def test_the_document_is_that_of_the_command_line(tmp_path: Path) -> None:
     rejector = drrej.fit_rejector(LOGITS, LABELS, coverage=0.8)
-    tree = json.loads(rejector.document.to_json())
+    tree = json.loads(rejector.to_json())
     assert tree["columns"] == {"logits": "logits", "label": "label"}
-    mask = write_mask(source(write_dump(tmp_path / "d.parquet", NEW, TRUE)), rejector.document, tmp_path / "m.parquet")
+    mask = write_mask(source(write_dump(tmp_path / "d.parquet", NEW, TRUE)), rejector, tmp_path / "m.parquet")
     np.testing.assert_array_equal(mask["rejected"], rejector.reject(NEW))
