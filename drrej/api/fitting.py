@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -12,10 +11,9 @@ import pyarrow.compute as pc
 
 from drrej.api.arrays import Array, ArrayOptions, array_source, as_labels, as_scores
 from drrej.api.rejector import Rejector
-from drrej.core.intervals import exact_decimal
 from drrej.core.losses import Loss
 from drrej.core.row_keys import content_keys, copy_keys
-from drrej.core.thresholds import Rule
+from drrej.core.thresholds import ERROR_RULES, Rule
 from drrej.core.types import Booleans, InputKind
 from drrej.documents.rejector import Rejector as Document
 from drrej.errors import DumpError, OptionError
@@ -66,7 +64,8 @@ def fit_rejector(
     >>> rejector.evaluate(logits, [0, 1, 1, 0] * 5).accuracy.value
     1.0
     """
-    rule = _rule({"risk": risk, "coverage": coverage, "tau": tau, "max-loss": max_loss}, accuracy, confidence)
+    rules = {"accuracy": accuracy, "risk": risk, "coverage": coverage, "tau": tau, "max-loss": max_loss}
+    rule = _rule(rules, confidence)
     if fresh is not None and confidence is None:
         raise OptionError("`fresh` goes with `confidence`: a guarantee needs rows that nothing else has seen")
     options = ArrayOptions(input, classes, normalize)
@@ -107,14 +106,10 @@ def _second_half(rows: Array, labels: pa.Array) -> Booleans:
     return half
 
 
-def _rule(given: dict[str, float | None], accuracy: float | None, confidence: float | None) -> Rule:
+def _rule(given: dict[str, float | None], confidence: float | None) -> Rule:
     rules = {kind: target for kind, target in given.items() if target is not None}
-    if accuracy is not None:
-        if not 0 < accuracy <= 1:
-            raise OptionError(f"`accuracy={accuracy:g}`: it must be above 0 and at most 1, e.g. 0.98")
-        if "risk" in rules:
-            raise OptionError("`accuracy` and `risk` are the same promise; give one of them")
-        rules["risk"] = float(Fraction(1) - exact_decimal(accuracy))
+    if rules.keys() >= set(ERROR_RULES):
+        raise OptionError("`accuracy` and `risk` are the same promise; give one of them")
     if len(rules) != 1:
         raise OptionError("give exactly one of `accuracy`, `risk`, `coverage`, `tau` and `max_loss`")
     ((kind, target),) = rules.items()

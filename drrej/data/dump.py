@@ -187,6 +187,8 @@ class Dump:
     join: LabelJoin | None
     opened: str = field(default_factory=lambda: os.urandom(8).hex())
     """Tells one opening from another: files may change between them."""
+    pandas: bytes | None = None
+    """What pandas noted about the first frame that has rows, its index above all."""
 
     @property
     def binary(self) -> bool:

@@ -20,7 +20,7 @@ from drrej.documents.summaries import WorstCaseSummary
 from drrej.engines.protocol import Pass
 from drrej.errors import OptionError
 from drrej.outputs.files import OutputFile
-from drrej.outputs.masks import ParquetMask, check_ending, check_names
+from drrej.outputs.masks import MaskFile, check_names, format_of
 from drrej.pipeline.fit import RatioOptions
 from drrej.pipeline.losses import collect_losses
 from drrej.pipeline.passes import map_blocks
@@ -45,7 +45,7 @@ def weights(
     if radius is not None and not (math.isfinite(radius) and radius > 0):
         raise OptionError(f"`radius={radius:g}`: it must be a finite number above 0")
     if output is not None:
-        check_ending(output)
+        format_of(output)
     dump = source.open(rejector, labelled=False)
     scoring = Scoring(rejector, options.given_loss, dump)
     kept = kept_columns(dump, keep, scoring.loss)
@@ -107,6 +107,6 @@ def _write(
         return pa.RecordBatch.from_arrays(columns, schema=schema)
 
     run = Pass("writing", labelled=False, keep=(*keep, *scoring.columns))
-    with ParquetMask(output.path, output.name, schema) as writer:
+    with MaskFile(output.path, output.name, schema, format_of(output)) as writer:
         for batch in map_blocks(source, dump, of_block, run):
             writer.write(batch)

@@ -21,12 +21,13 @@ READ_ERRORS = (OSError, pa.ArrowException, ValueError, OverflowError, TypeError,
 class Contents:
     """What a file holds: its columns, the rows of each of its row groups, and what it was when it was looked at.
 
-    Nothing is said of what cannot change.
+    Nothing is said of what cannot change. `pandas` is what pandas noted about the frame that was written.
     """
 
     schema: pa.Schema
     groups: tuple[int, ...]
     identity: Identity | None
+    pandas: bytes | None = None
 
 
 class ListColumn(NamedTuple):

@@ -36,7 +36,8 @@ class ParquetReader:
         """The schema and the rows of each row group."""
         file, identity = _open(part, opened)
         with file:
-            return Contents(_schema(file, part), _group_rows(file, part), identity)
+            schema, groups = _schema(file, part), _group_rows(file, part)
+            return Contents(schema, groups, identity, (file.schema_arrow.metadata or {}).get(b"pandas"))
 
     def batches(self, request: Request) -> Iterator[pa.RecordBatch]:
         """The rows of a row group, decoded in order."""
