@@ -121,8 +121,10 @@ class JsonLinesEncoder:
 
 
 def _is_bytes(data_type: pa.DataType) -> bool:
-    if pa.types.is_dictionary(data_type) or pa.types.is_list(data_type) or pa.types.is_large_list(data_type):
+    if pa.types.is_dictionary(data_type):
         return _is_bytes(data_type.value_type)
+    if pa.types.is_nested(data_type):
+        return any(_is_bytes(data_type.field(i).type) for i in range(data_type.num_fields))
     return bool(
         pa.types.is_binary(data_type)
         or pa.types.is_large_binary(data_type)
