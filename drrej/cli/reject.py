@@ -22,11 +22,9 @@ if TYPE_CHECKING:
 EXAMPLES = """
 Examples:
 
-drrej reject test.parquet -r rejector.json -o mask.parquet
+drrej reject test.parquet -r rejector.json -o mask.csv --review tasks.json
 
 drrej reject nightly/ -r rejector.json -o scored/ --on-bad-row reject
-
-drrej reject test.parquet -r rejector.json -o mask.csv --review tasks.json --review-limit 500
 
 cat test.parquet | drrej reject - -r rejector.json -o - > mask.parquet
 """
