@@ -54,6 +54,15 @@ class Rejector(Document):
         """A document as a rejector for arrays."""
         return cls(**{field.name: getattr(document, field.name) for field in fields(document)})
 
+    def __eq__(self, other: object) -> bool:
+        """Equal documents are equal rejectors, however they were made."""
+        if not isinstance(other, Document):
+            return NotImplemented
+        return all(getattr(self, field.name) == getattr(other, field.name) for field in fields(Document))
+
+    def __hash__(self) -> int:
+        return hash(tuple(getattr(self, field.name) for field in fields(Document)))
+
     def score(self, scores: Any) -> ScoredArrays:
         """Prediction, loss, ratio and decision of each row; predictions are class names where the classes have them."""
         self.need_threshold()
