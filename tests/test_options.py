@@ -136,6 +136,8 @@ BASES = {
     "weights": "val.parquet -r cal.json --radius 0.1",
     "inspect": "val.parquet",
     "schema": "rejector",
+    "config": "",
+    "help": "",
 }
 
 
@@ -415,6 +417,8 @@ CASES: dict[str, dict[str, Case]] = {
         "--normalize": Acts("--normalize", "doubled.parquet --input probs"),
     },
     "schema": {"document": Acts("report", "")},
+    "config": {},
+    "help": {"command": Acts("fit", "")},
 }
 
 
