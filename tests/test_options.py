@@ -285,6 +285,8 @@ CASES: dict[str, dict[str, Case]] = {
         "dumps": Acts("test.parquet"),
         "--rejector": Acts("-r half.json", "val.parquet -o out.parquet"),
         "--output": Acts("-o new.parquet", "val.parquet -r r.json"),
+        "--review": Acts("--review tasks.json"),
+        "--review-limit": Acts("--review-limit 2", "val.parquet -r r.json -o out.parquet --review rows.jsonl"),
         "--force": Acts("--force", "val.parquet -r r.json -o there.parquet"),
         "--keep": Acts("--keep key"),
         "--on-bad-row": Acts("--on-bad-row reject", "broken.parquet -r r.json -o out.parquet"),

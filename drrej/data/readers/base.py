@@ -10,7 +10,6 @@ from typing import NamedTuple, Protocol
 import pyarrow as pa
 
 from drrej.data.identity import check_unchanged
-from drrej.data.pandas_index import PandasIndex
 from drrej.data.part import Identity, Part, one_line
 from drrej.errors import DumpError
 
@@ -22,13 +21,13 @@ READ_ERRORS = (OSError, pa.ArrowException, ValueError, OverflowError, TypeError,
 class Contents:
     """What a file holds: its columns, the rows of each of its row groups, and what it was when it was looked at.
 
-    Nothing is said of what cannot change. `index` is that of a pandas frame.
+    Nothing is said of what cannot change. `pandas` is what pandas noted about the frame that was written.
     """
 
     schema: pa.Schema
     groups: tuple[int, ...]
     identity: Identity | None
-    index: PandasIndex | None = None
+    pandas: bytes | None = None
 
 
 class ListColumn(NamedTuple):
