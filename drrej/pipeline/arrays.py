@@ -138,6 +138,7 @@ def fit_rejector(
     loss: str | Loss = "log",
     alpha: float = 1.0,
     lam: float = 1.0,
+    effective_sample: float | None = None,
     input: InputKind | None = None,
     classes: Sequence[str] | None = None,
 ) -> ArrayRejector:
@@ -148,7 +149,8 @@ def fit_rejector(
     `labels` are class numbers from 0, or names with `classes`. Exactly one rule: `accuracy` or `risk` of the accepted
     rows, `coverage`, `tau`, `max_loss`, or the least total cost, where a rejected row costs `review_cost` and an
     accepted error `error_cost`. With `confidence` the accuracy or coverage is guaranteed for new rows; then half of
-    the rows, drawn by their content, calibrate and fit, and the others choose the threshold.
+    the rows, drawn by their content, calibrate and fit, and the others choose the threshold. `alpha`, `lam` and
+    `effective_sample` are those of `RatioOptions`.
 
     >>> logits = np.array([[4.0, 0.0], [0.1, 0.0], [0.0, 3.0], [0.0, 0.2]] * 5)
     >>> fit_rejector(logits, [0, 1, 1, 0] * 5, accuracy=0.98).document.threshold.coverage
@@ -156,7 +158,7 @@ def fit_rejector(
     """
     rules = {"accuracy": accuracy, "risk": risk, "coverage": coverage, "tau": tau, "max-loss": max_loss}
     rule = _rule({**rules, "cost": review_cost}, confidence, error_cost)
-    options = ArrayOptions(input, classes, ratio=RatioOptions(alpha, lam, loss))
+    options = ArrayOptions(input, classes, ratio=RatioOptions(alpha, lam, loss, effective_sample))
     if confidence is None:
         with _source(scores, labels, options) as source:
             fitted = fit(source, calibrate(source, CalibrateOptions(floor=options.floor)), options.ratio)

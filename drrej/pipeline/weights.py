@@ -51,6 +51,8 @@ def weights(
     """
     if radius is not None and not (math.isfinite(radius) and radius > 0):
         raise OptionError(f"`radius={radius:g}`: it must be a finite number above 0")
+    if options.effective_sample is not None:
+        raise OptionError("`effective_sample` is for the ratio of a rejector; use `radius` here, or `lam`")
     if output is not None:
         check_ending(output)
     dump = source.open(rejector, labelled=False)
