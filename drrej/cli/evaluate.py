@@ -14,7 +14,7 @@ from drrej.cli.command import Command
 from drrej.cli.commandline import commands_of, this_command
 from drrej.cli.console import say_notes
 from drrej.cli.flags import in_flags
-from drrej.cli.judging import Comparisons, Judging, exit_by_gates, show_report, warn_seen
+from drrej.cli.judging import Comparisons, Judging, Shown, exit_by_gates, show_report, warn_seen
 from drrej.cli.main import app
 from drrej.cli.reading import Certificates, Reading, engine_of, read_rejector
 from drrej.cli.regression import Regression, Task, check_regression
@@ -68,6 +68,9 @@ def evaluate(
             "--no-labels", metavar=options.FLAG, help="Only what needs no labels: coverage, expected accuracy, drift."
         ),
     ] = False,
+    examples: options.Examples = None,
+    title: options.Title = None,
+    model: options.Model = None,
     compare: options.Compare = False,
     score: options.Scores = None,
     score_order: options.ScoreOrders = None,
@@ -114,6 +117,8 @@ def evaluate(
     regression = Regression(task, prediction, target)
     outputs = [(path, format if path == "-" else format_of(path)) for path in output or []]
     gates, wanted = judging.gates(), with_pictures(judging.options(others, reading, on_unseen_group), outputs)
+    shown = Shown(examples, title, model)
+    wanted = shown.options(wanted, [kind for _, kind in outputs], rejector)
     if not baseline_dump:
         check_early(gates, wanted)
     engine = engine_of(jobs, cluster, quiet, Certificates(tls_ca, tls_cert, tls_key))
@@ -123,7 +128,7 @@ def evaluate(
         check_spared(classes, baseline)
         document = read_rejector(rejector, source, "threshold")
         if regression.is_meant(document):
-            check_regression([judging, others, reading], [format, *(kind for _, kind in outputs)])
+            check_regression([judging, others, reading, shown], [format, *(kind for _, kind in outputs)])
             report: Report | RegressionReport = evaluate_regression(
                 source, document, prediction, target, gates, on_unseen_group
             )
