@@ -30,11 +30,20 @@ class Identity:
 
 
 @dataclass(frozen=True)
+class Asked:
+    """What the user says of which rows of a file are meant, for formats that leave it open."""
+
+    filter: str | None = None
+    per_length: bool = False
+
+
+@dataclass(frozen=True)
 class Part:
     """One file of a dump.
 
     `name` is what messages call it, `relative` its path below the directory it was found in, `hive` the columns that
-    its directories spell (`date=2026-01-31/`), `identity` what it was when the dump was opened.
+    its directories spell (`date=2026-01-31/`), `identity` what it was when the dump was opened. `asked` is what the
+    user says of its rows.
     """
 
     path: str
@@ -43,6 +52,13 @@ class Part:
     hive: tuple[tuple[str, str | None], ...] = ()
     uri: str | None = None
     identity: Identity | None = None
+    asked: Asked = Asked()
+    ending: str = ""
+    """The ending that its name should have, where it has none that is known."""
+
+    def ends_with(self, endings: tuple[str, ...]) -> bool:
+        """Whether its name ends so, or should."""
+        return (self.ending or self.path.lower()).endswith(endings)
 
     def filesystem(self) -> pafs.FileSystem:
         """The filesystem that opens `path`."""

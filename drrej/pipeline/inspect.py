@@ -18,6 +18,7 @@ from drrej.data.columns import LogitColumns
 from drrej.data.dump import Block, Dump
 from drrej.data.labels import is_text, value_type
 from drrej.data.part import Part
+from drrej.data.paths import column_of, field_of
 from drrej.data.problems import Problem, Problems
 from drrej.data.readers import reader_of
 from drrej.data.sources import STDIN, find_parts
@@ -70,13 +71,13 @@ class Content:
 
 @dataclass(frozen=True)
 class Labels:
-    """Where the labels are: in a column, in another file (`joined` by a key), in a column of `text`, or `nowhere`.
+    """Where the labels are: in a column, in another file (`joined` by a key, `beside` by order), in `text`, or nowhere.
 
     `column` and `type` are of the label column, `file` and `key` of a join; `names` are the labels found in a text
     column; `reason` is why there are none.
     """
 
-    kind: Literal["column", "joined", "text", "nowhere"]
+    kind: Literal["column", "joined", "beside", "text", "nowhere"]
     column: str = ""
     type: str = ""
     file: str = ""
@@ -87,7 +88,7 @@ class Labels:
     @property
     def readable(self) -> bool:
         """Whether labels can be read as they are."""
-        return self.kind in ("column", "joined")
+        return self.kind in ("column", "joined", "beside")
 
 
 @dataclass(frozen=True)
@@ -151,7 +152,7 @@ def _content(source: Source, dump: Dump, probabilities: bool) -> Content:
         input=dump.input,
         probabilities=probabilities,
         scores=dump.columns,
-        scores_type=str(dump.schema.field(dump.columns.names[0]).type),
+        scores_type=_type_of(dump),
         classes=dump.classes,
         labels=labels,
         problems=problems.all(),
@@ -160,6 +161,12 @@ def _content(source: Source, dump: Dump, probabilities: bool) -> Content:
         right=sum(block.right for block in blocks),
         sorted_scores=usable >= _ENOUGH and sum(block.first for block in blocks) >= usable,
     )
+
+
+def _type_of(dump: Dump) -> str:
+    found = field_of(dump.schema, dump.columns.names[0])
+    assert found is not None
+    return str(found.type)
 
 
 def _first_schema(parts: Sequence[Part]) -> pa.Schema:
@@ -188,13 +195,18 @@ def _labels(dump: Dump, source: Source) -> Labels:
     try:
         labelled = source.open(None, labelled=True)
     except (DumpError, OptionError) as error:
-        if dump.label is not None and is_text(value_type(dump.schema.field(dump.label).type)):
+        found = None if dump.label is None else field_of(dump.schema, dump.label)
+        if dump.label is not None and found is not None and is_text(value_type(found.type)):
             return Labels("text", column=dump.label, names=_distinct(dump, dump.label))
         return Labels("nowhere", reason=str(error))
     if labelled.join is not None:
         return Labels("joined", file=labelled.join.file, key=labelled.join.on)
+    if labelled.beside is not None:
+        return Labels("beside", file=labelled.beside.file)
     assert labelled.label is not None
-    return Labels("column", column=labelled.label, type=str(labelled.schema.field(labelled.label).type))
+    found = field_of(labelled.schema, labelled.label)
+    assert found is not None
+    return Labels("column", column=labelled.label, type=str(found.type))
 
 
 def _distinct(dump: Dump, column: str) -> list[str]:
@@ -202,7 +214,7 @@ def _distinct(dump: Dump, column: str) -> list[str]:
     found: set[str] = set()
     for group in dump.row_groups:
         for block in dump.read(group, labelled=False, keep=[column]):
-            found.update(name for name in block.columns.column(column).unique().to_pylist() if name is not None)
+            found.update(name for name in column_of(block.columns, column).unique().to_pylist() if name is not None)
     return sorted(found)
 
 
