@@ -66,6 +66,7 @@ def run(
     on_unseen_group: options.OnUnseenGroup = "error",
     tau: options.Tau = None,
     coverage: options.Coverage = None,
+    accuracy: options.Accuracy = None,
     risk: options.Risk = None,
     max_loss: options.MaxLoss = None,
     confidence: options.Confidence = None,
@@ -126,7 +127,7 @@ def run(
     from drrej.pipeline.threshold import ThresholdOptions, choose_threshold
     from drrej.report import render
 
-    rule = Target(tau, coverage, risk, max_loss, confidence, method).rule()
+    rule = Target(tau, coverage, accuracy, risk, max_loss, confidence, method).rule()
     check_table(table)
     if temperature is not None and memory is not None:
         raise OptionError("--memory is for fitting the temperature; it does not go with --temperature T")
@@ -175,7 +176,7 @@ def run(
         say_notes(passed, quiet, rejector.floor)
     warn_bad_rows(counts, "; the report leaves them out")
     show_report(report, format)
-    exit_by_gates(report)
+    exit_by_gates(report, and_target=True)
 
 
 def _calibrated(source: Source, temperature: float | None, how: CalibrateOptions) -> Rejector:
