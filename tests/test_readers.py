@@ -7,7 +7,6 @@ import gzip
 import io
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,48 +14,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from dumps_zoo import Rows, make_rows, same_decisions, small_rows
+from dumps_zoo import Rows, make_rows, small_rows
 from formats_zoo import WRITERS, csv_bytes, jsonl_bytes, list_table, wide_table
+from results import Results
 from running import fail, succeed
 
 from drrej.data.readers import chunks
 
 ROWS = make_rows(5, rows=3000, seed=3)
-
-
-@dataclass(frozen=True)
-class Results:
-    """What `drrej run` leaves."""
-
-    rejector: dict[str, Any]
-    report: dict[str, Any]
-    mask: pa.Table
-
-    @classmethod
-    def of(cls, folder: Path, *dump: object) -> Results:
-        words = [str(word) for word in dump]
-        run = ["run", "--val", words[0], "--test", words[0], *words[1:], "--coverage", "0.8", "--allow-reuse"]
-        succeed(*(word for word in run if word != "--allow-reuse"), "-o", folder / "out", "-f", "-q")
-        rejector, report = (
-            json.loads((folder / "out" / f"{name}.json").read_text()) for name in ("rejector", "report")
-        )
-        return cls(rejector, report, pq.ParquetFile(folder / "out" / "mask.parquet").read())
-
-    def check(self, other: Results) -> None:
-        """Equal but for the names of files and columns."""
-        for key in ("calibration", "ratio", "threshold", "classes", "input"):
-            assert _numbers(self.rejector[key]) == _numbers(other.rejector[key]), key
-        assert _numbers(self.report) == _numbers(other.report)
-        same_decisions(self.mask, other.mask)
-        assert self.mask.column("prediction").to_pylist() == other.mask.column("prediction").to_pylist()
-
-
-def _numbers(found: Any) -> Any:
-    """A document without the words that name files, commands and columns."""
-    left_out = {"files", "command", "commands", "about", "dump", "columns", "sources", "seconds", "path", "input_files"}
-    if isinstance(found, dict):
-        return {key: _numbers(value) for key, value in found.items() if key not in left_out}
-    return [_numbers(value) for value in found] if isinstance(found, list) else found
 
 
 @pytest.fixture(scope="module")
@@ -159,7 +124,7 @@ def test_directories_globs_and_mixed_formats(tmp_path: Path, expected: Results) 
     assert json.loads(succeed("calibrate", "-q", *mixed, tmp_path / "2.jsonl"))["calibration"] == calibration
     Results.of(tmp_path, f"{folder}/[012].csv")  # leaves a rejector
     masks = tmp_path / "masks"
-    succeed("reject", f"{folder}/[012].csv", "-r", tmp_path / "out" / "rejector.json", "-o", masks, "-q")
+    succeed("reject", f"{folder}/[012].csv", "-r", tmp_path / "out" / "rejector.json", "-o", f"{masks}/", "-q")
     assert sorted(path.name for path in masks.iterdir()) == ["0.parquet", "1.parquet", "2.parquet"]
 
 

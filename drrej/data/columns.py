@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import pyarrow as pa
 
 from drrej.core.types import InputKind
 from drrej.data.families import families, is_number, match_columns, named_families
-from drrej.data.names import LABEL_NAMES, SCORE_NAMES, SPARK_LOGITS, SPARK_PROBABILITIES
+from drrej.data.names import (
+    CHOICES,
+    LABEL_NAMES,
+    LIGHTEVAL_CHOICES,
+    LIGHTEVAL_LABEL,
+    LIGHTEVAL_SCORES,
+    SCORE_NAMES,
+    SPARK_LOGITS,
+    SPARK_PROBABILITIES,
+)
 from drrej.data.paths import field_of
 from drrej.data.problems import shown
 from drrej.errors import DumpError
 
-Layout = Literal["list", "wide", "score", "vector", "labelled"]
-"""A list per row, a column per class, one score, Spark's vectors, or a list of (label, probability) in any order."""
+Layout = Literal["list", "wide", "score", "vector", "labelled", "choices"]
+"""A list per row, a column per class, one score, Spark's vectors, a list of (label, probability) in any order, or a
+list whose length differs from row to row: the scores of the choices that a question has."""
 
 LOGITS = "logits"
 LABEL = "label"
@@ -35,6 +44,8 @@ class LogitColumns:
     layout: Layout
     pattern: str
     classes: tuple[str, ...] | None = None
+    texts: str | None = None
+    """The column of the choices' texts, if scores are to be divided by their lengths."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +58,7 @@ class Wanted:
     classes: tuple[str, ...] | None = None
     input: InputKind | None = None
     typed: bool = True
+    per_length: bool = False
 
 
 def storage_type(data_type: pa.DataType) -> pa.DataType:
@@ -84,6 +96,20 @@ def list_layout(data_type: pa.DataType, typed: bool = True) -> Layout | None:
 
 def find_logits(schema: pa.Schema, wanted: Wanted, where: str) -> LogitColumns:
     """The logit columns of a schema: as asked for, or the only ones that can be meant."""
+    found = _find_logits(schema, wanted, where)
+    field = field_of(schema, found.names[0])
+    lighteval = found.names == (LIGHTEVAL_SCORES,) and field_of(schema, LIGHTEVAL_CHOICES) is not None
+    if field is not None and found.layout == "list" and (lighteval or CHOICES in (field.metadata or {})):
+        texts = (LIGHTEVAL_CHOICES if lighteval else "choices") if wanted.per_length else None
+        return replace(found, layout="choices", texts=texts)
+    if wanted.per_length:
+        raise DumpError(
+            f"{where}: `per_length=True` is for logs with the texts of the choices; column '{found.pattern}' has none"
+        )
+    return found
+
+
+def _find_logits(schema: pa.Schema, wanted: Wanted, where: str) -> LogitColumns:
     repeated = sorted(name for name, count in Counter(schema.names).items() if count > 1)
     if repeated:
         raise DumpError(f"{where}: column '{repeated[0]}' occurs twice; rename one of them")
@@ -94,6 +120,8 @@ def find_logits(schema: pa.Schema, wanted: Wanted, where: str) -> LogitColumns:
     if LOGITS in schema.names:
         return _asked_for(schema, LOGITS, wanted, where)
     lists = {field.name: layout for field in schema if (layout := list_layout(field.type, wanted.typed)) is not None}
+    if is_lighteval(schema):
+        return _asked_for(schema, LIGHTEVAL_SCORES, wanted, where)
     chosen = _most_likely(lists, wanted.input)
     if chosen is not None:
         return LogitColumns((chosen,), lists[chosen], chosen)
@@ -116,6 +144,11 @@ def find_logits(schema: pa.Schema, wanted: Wanted, where: str) -> LogitColumns:
         f"{where}: no logit columns found (no 'logits', no list of floats, no columns like logit_0, logit_1, ...); "
         f"choose with `logits` among: {shown(schema.names)}{hint}"
     )
+
+
+def is_lighteval(schema: pa.Schema) -> bool:
+    """Whether a table has the columns of lighteval's details of multiple choice."""
+    return all(field_of(schema, path) is not None for path in (LIGHTEVAL_SCORES, LIGHTEVAL_LABEL, LIGHTEVAL_CHOICES))
 
 
 def suggested_logits(schema: pa.Schema, wanted: Wanted) -> str | None:
@@ -192,7 +225,7 @@ def find_label(schema: pa.Schema, wanted: str | None, where: str) -> str:
         raise DumpError(
             f"{where}: there is no label column '{wanted}'; choose one with `label` among: {shown(schema.names)}"
         )
-    label = likely_label(schema.names)
+    label = likely_label(schema)
     if label is not None:
         return label
     several = [name for name in LABEL_NAMES if name in schema.names]
@@ -204,7 +237,9 @@ def find_label(schema: pa.Schema, wanted: str | None, where: str) -> str:
     )
 
 
-def likely_label(names: Sequence[str]) -> str | None:
+def likely_label(schema: pa.Schema) -> str | None:
     """The column that holds the labels, by its name."""
-    found = [name for name in LABEL_NAMES if name in names]
+    found = [name for name in LABEL_NAMES if name in schema.names]
+    if not found and is_lighteval(schema):
+        return LIGHTEVAL_LABEL
     return found[0] if LABEL in found or len(found) == 1 else None

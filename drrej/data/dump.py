@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from drrej.core.types import AnyFloats, Floats, InputKind
 from drrej.data import layouts as arrays
+from drrej.data.choices import scores_from_choices
 from drrej.data.columns import LABEL, LogitColumns, storage_type
 from drrej.data.join import LabelJoin, LabelsBeside
 from drrej.data.labels import LabelKind
@@ -46,6 +47,8 @@ class DumpOptions:
     labels_from: str | None = None
     join_on: str | None = None
     on_missing_label: Literal["error", "skip"] = "error"
+    filter: str | None = None
+    per_length: bool = False
 
 
 @dataclass(frozen=True)
@@ -219,7 +222,7 @@ class Dump:
     def read(self, group: RowGroup, labelled: bool, keep: Sequence[str] = ()) -> Iterator[Block]:
         """The blocks of a row group: logits, labels if asked for, and the columns to keep."""
         part = self.parts[group.part]
-        wanted = list(self.columns.names)
+        wanted = [*self.columns.names, *([] if self.columns.texts is None else [self.columns.texts])]
         extra = [*keep]
         if labelled and self.beside is None:
             extra.append(self.join.on if self.join is not None else self.label or LABEL)
@@ -304,6 +307,9 @@ class Dump:
         elif self.columns.layout == "labelled":
             labels = self.columns.classes or tuple(str(i) for i in range(self.classes))
             block.scores = scores_from_labelled(chosen[0], labels, block.report)
+        elif self.columns.layout == "choices":
+            texts = None if self.columns.texts is None else column_of(block.columns, self.columns.texts)
+            block.scores = scores_from_choices(chosen[0], self.classes, block.report, texts)
         else:
             block.scores = arrays.scores_from_score(chosen[0], block.report)
         return block

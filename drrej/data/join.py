@@ -153,7 +153,7 @@ class _Labels:
         known = contents.schema.names
         if on is not None and on not in known:
             raise DumpError(f"{part.name}: there is no column '{on}' to join on; columns: {shown(known)}")
-        name = _label_column(known, options, on, part)
+        name = _label_column(contents.schema, options, on, part)
         table = read_table(part, [name] if on is None else [on, name], contents)
         where = f"{part.name}: column '{name}'"
         kind = label_kind(table.schema.field(name).type, classes, where)
@@ -165,13 +165,14 @@ class _Labels:
         return cls(part.name, keys, labels, kind, problems)
 
 
-def _label_column(known: Sequence[str], options: DumpOptions, on: str | None, part: Part) -> str:
+def _label_column(schema: pa.Schema, options: DumpOptions, on: str | None, part: Part) -> str:
     """The column of labels: as asked for, as labels are called, or the only one besides the key."""
+    known = schema.names
     if options.label in known:
         assert options.label is not None
         return options.label
     others = [name for name in known if name != on]
-    name = likely_label(known) if options.label is None else None
+    name = likely_label(schema) if options.label is None else None
     if name is None and len(others) == 1 and (options.label is None or on is None):
         name = others[0]
     if name is None:

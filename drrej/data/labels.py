@@ -37,6 +37,8 @@ class LabelKind:
         """Class numbers of a label column; 0 in place of labels that were reported as bad."""
         if isinstance(array, pa.DictionaryArray):  # codes differ from batch to batch: only values count
             array = array.dictionary_decode()
+        if pa.types.is_list(array.type) or pa.types.is_large_list(array.type):
+            array = _only_values(array, report)
         if array.null_count:
             report(np.flatnonzero(np.asarray(array.is_null())), "no label (null)", "drop or fix these rows")
         if is_text(array.type) or (self.spelled and pa.types.is_integer(array.type)):
@@ -71,6 +73,8 @@ class LabelKind:
 def label_kind(data_type: pa.DataType, classes: Classes, where: str) -> LabelKind:
     """Check that labels of a type can be read and say how."""
     data_type = value_type(data_type)
+    if pa.types.is_list(data_type) or pa.types.is_large_list(data_type):  # one in each, as lighteval writes them
+        data_type = value_type(data_type.value_type)
     count = classes.count
     if classes.spelled and pa.types.is_integer(data_type):
         return LabelKind(pa.string(), classes.names, spelled=True)
@@ -108,6 +112,16 @@ def is_text(data_type: pa.DataType) -> bool:
     return bool(
         pa.types.is_string(data_type) or pa.types.is_large_string(data_type) or pa.types.is_string_view(data_type)
     )
+
+
+def _only_values(array: pa.Array, report: Report) -> pa.Array:
+    """The value of each list of one; others are no labels."""
+    missing = np.asarray(array.is_null())
+    lengths = np.where(missing, 1, np.diff(array.offsets.to_numpy(zero_copy_only=False)))
+    report(np.flatnonzero(lengths > 1), "several right answers", "leave these rows out: a row has one label")
+    starts = array.offsets.to_numpy(zero_copy_only=False)[:-1]
+    places = pa.array(starts, pa.int64(), mask=missing | (lengths == 0))
+    return array.values.take(places)
 
 
 def _without_bad(array: pa.Array, classes: int, report: Report) -> NDArray[np.int64]:

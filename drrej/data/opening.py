@@ -17,7 +17,8 @@ from drrej.data.columns import LogitColumns, Wanted, find_label, find_logits, is
 from drrej.data.dump import Dump, DumpOptions, RowGroup
 from drrej.data.join import LabelJoin, LabelsBeside
 from drrej.data.labels import Classes, LabelKind, label_kind
-from drrej.data.part import Part
+from drrej.data.names import CHOICES
+from drrej.data.part import Asked, Part
 from drrej.data.paths import column_of, field_of, root_of
 from drrej.data.problems import shown
 from drrej.data.readers import Contents, Request, has_no_keys, reader_of
@@ -51,7 +52,8 @@ def open_dump(arguments: Sequence[str], options: DumpOptions, labelled: bool, sp
     """Open a dump: list its parts, find its columns, check that the parts agree."""
     _check_normalize(options)
     opened = os.urandom(8).hex()
-    parts = find_parts(arguments, spools)
+    asked = Asked(options.filter)
+    parts = [replace(part, asked=asked) for part in find_parts(arguments, spools)]
     hive = _hive_fields(parts)
     groups: list[RowGroup] = []
     schemas: dict[int, pa.Schema] = {}
@@ -69,6 +71,8 @@ def open_dump(arguments: Sequence[str], options: DumpOptions, labelled: bool, sp
         )
     assert shape.columns is not None
     first = groups[0].part
+    if options.filter is not None and shape.columns.layout != "choices":
+        raise OptionError("`filter=NAME` is for logs of lm-evaluation-harness")
     if options.classes is not None and len(options.classes) != shape.classes:
         raise DumpError(
             f"{parts[first].name}: column '{shape.columns.pattern}' has {shape.classes} scores per row but `classes` "
@@ -124,7 +128,8 @@ def _look(number: int, part: Part, options: DumpOptions, opened: str) -> _Opened
     groups = [RowGroup(number, i, end - rows, rows, contents.place(i)) for i, (end, rows) in sizes if rows]
     if not groups:
         return _Opened(contents, [])
-    wanted = Wanted(options.logits, bool(options.binary), options.label, options.classes, options.input, contents.typed)
+    said = (options.logits, bool(options.binary), options.label, options.classes, options.input)
+    wanted = Wanted(*said, contents.typed, options.per_length)
     columns = find_logits(contents.schema, wanted, part.name)
     first = _FirstRows(columns.names[0], part, contents, opened)
     if columns.layout == "labelled":
@@ -163,6 +168,8 @@ class _Shape:
         assert look.columns is not None
         if self.columns is None:
             self.columns, self.classes, self.first = look.columns, look.classes, part.name
+        elif self.columns.layout == look.columns.layout == "choices":
+            self.classes = max(self.classes, look.classes)
         elif look.classes != self.classes:
             raise DumpError(
                 f"{part.name}: column '{look.columns.pattern}' has {look.classes} scores per row, but {self.first} has "
@@ -196,21 +203,32 @@ class _FirstRows:
         values, counts = np.unique(self._of(sizes), return_counts=True)
         return int(values[counts.argmax()])
 
+    def longest(self) -> int:
+        """The number of scores of the longest list of all."""
+        field_ = field_of(self.contents.schema, self.column)
+        known = (field_.metadata or {}).get(CHOICES) if field_ is not None else None
+        if known is not None:
+            return int(known)
+        return max((max(lengths, default=0) for lengths in self._each(_lengths)), default=0)
+
     def labels(self) -> tuple[str, ...]:
         """The labels that they spell."""
         return tuple(self._of(labels_in))
 
     def _of(self, found_in: Callable[[pa.Array], list[T]]) -> list[T]:
+        for found in self._each(found_in):
+            if found:
+                return found
+        raise DumpError(
+            f"{self.part.name}: column '{self.column}' is null in every row; is it the right column? (see `logits`)"
+        )
+
+    def _each(self, found_in: Callable[[pa.Array], list[T]]) -> Iterator[list[T]]:
         root = root_of(self.contents.schema, self.column)
         for group in range(len(self.contents.groups)):
             request = Request(self.part, self.opened, group, [root], _FIRST_ROWS, place=self.contents.place(group))
             for batch in reader_of(self.part).batches(request):
-                found = found_in(column_of(batch, self.column))
-                if found:
-                    return found
-        raise DumpError(
-            f"{self.part.name}: column '{self.column}' is null in every row; is it the right column? (see `logits`)"
-        )
+                yield found_in(column_of(batch, self.column))
 
 
 def _lengths(array: pa.Array) -> list[int]:
@@ -224,6 +242,8 @@ def _class_count(columns: LogitColumns, first: _FirstRows) -> int:
         return len(columns.names)
     if columns.layout == "labelled":
         return len(columns.classes or ())
+    if columns.layout == "choices":
+        return first.longest()
     where = f"{first.part.name}: column '{first.column}'"
     if isinstance(first.type, pa.FixedShapeTensorType) and len(first.type.shape) != 1:
         raise DumpError(f"{where} has tensors of shape {first.type.shape}; one vector per row is needed")
@@ -301,7 +321,7 @@ class _LabelSearch:
     def _column(self, schema: pa.Schema) -> str | None:
         label = self.options.label
         if label is None:
-            return likely_label(schema.names)
+            return likely_label(schema)
         return label if field_of(schema, label) is not None else None
 
     def _kind(self, number: int, label: str, first: Part) -> LabelKind:

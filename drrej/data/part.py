@@ -34,7 +34,6 @@ class Asked:
     """What the user says of which rows of a file are meant, for formats that leave it open."""
 
     filter: str | None = None
-    per_length: bool = False
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from drrej.data.part import Part, one_line
-from drrej.data.readers import ENDINGS, reader_of
+from drrej.data.readers import ENDINGS, FOLDER_ENDINGS, reader_of
 from drrej.data.readers.sniffing import HEAD, ending_of
 from drrej.data.uris import below, redacted
 from drrej.errors import DumpError
@@ -88,7 +88,7 @@ def _find_in_directory(directory: str) -> list[Part]:
     for folder, folders, files in os.walk(directory, onerror=fail, followlinks=True):
         folders[:] = sorted(f for f in folders if not _hidden(f))
         for file in files:
-            if not _hidden(file) and file.endswith(ENDINGS):
+            if not _hidden(file) and file.lower().endswith(FOLDER_ENDINGS):
                 path = os.path.join(folder, file)
                 relative = PurePosixPath(os.path.relpath(path, directory).replace(os.sep, "/"))
                 hive = _hive(str(relative.parent) + "/")
@@ -112,7 +112,7 @@ def _find_uri(uri: str) -> list[Part]:
     for entry in entries:
         relative = PurePosixPath(entry.path).relative_to(path)
         visible = not any(_hidden(piece) for piece in relative.parts)
-        if entry.type == pafs.FileType.File and visible and relative.name.endswith(ENDINGS):
+        if entry.type == pafs.FileType.File and visible and relative.name.lower().endswith(FOLDER_ENDINGS):
             hive = _hive(str(relative.parent) + "/")
             found.append(Part(entry.path, below(name, str(relative)), _mask_name(str(relative)), hive, uri=uri))
     return _of_one_format(found, name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -14,13 +15,15 @@ from drrej.core.calibrators import IDENTITY
 from drrej.core.kernels import Need
 from drrej.core.score_kinds import ScoreLook
 from drrej.core.types import InputKind
-from drrej.data.columns import LogitColumns
-from drrej.data.dump import Block, Dump
+from drrej.data.columns import LogitColumns, Wanted, suggested_logits
+from drrej.data.dump import Block, Dump, DumpOptions
 from drrej.data.labels import is_text, value_type
-from drrej.data.part import Part
+from drrej.data.part import Asked, Part
 from drrej.data.paths import column_of, field_of
 from drrej.data.problems import Problem, Problems
 from drrej.data.readers import reader_of
+from drrej.data.readers.json_table import is_table
+from drrej.data.readers.sniffing import HEAD, ending_of
 from drrej.data.sources import STDIN, find_parts
 from drrej.engines import passes
 from drrej.engines.protocol import Pass
@@ -40,8 +43,11 @@ class DumpFacts:
     """The files of a dump and their columns; what can be read from them, or why nothing can."""
 
     files: int
+    formats: Sequence[str]
     columns: Sequence[Column]
     content: Content | str
+    options: DumpOptions
+    """How it was read: as asked, or as it can be."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +67,7 @@ class Content:
     scores: LogitColumns
     scores_type: str
     classes: int
+    names: Sequence[str] | None
     labels: Labels
     problems: Sequence[Problem]
     bad_rows: int
@@ -110,12 +117,26 @@ def json_text(path: str, source: Source) -> str | None:
         return None
     try:
         with open(stored, "rb") as stream:
-            if not (stream.read(64).lstrip().startswith(b"{") or stored.endswith(".json")):
-                return None
+            head = stream.read(HEAD)
+        if not (head.lstrip().startswith(b"{") or stored.endswith(".json")) or _is_dump(stored, head):
+            return None
         with open(stored, encoding="utf-8", errors="replace") as text:
             return text.read()
     except OSError as error:
         raise RejectorError(f"{path}: cannot be read ({error.strerror})") from None
+
+
+def _is_dump(path: str, head: bytes) -> bool:
+    """Whether a file that may be a JSON document is a table, or JSON lines."""
+    if b'"drrej-' in head:
+        return False
+    if path.endswith(".jsonl") or ending_of(head) == ".jsonl":
+        return True
+    try:
+        with open(path, "rb") as stream:
+            return is_table(json.loads(stream.read()))
+    except (ValueError, RecursionError):
+        return False
 
 
 def _is_stream(path: str) -> bool:
@@ -124,17 +145,36 @@ def _is_stream(path: str) -> bool:
 
 def inspect_dump(source: Source) -> DumpFacts:
     """Layout, classes, rows, bad rows and labels; one pass over all rows."""
-    parts = find_parts(source.arguments, source.spools)
+    asked = Asked(source.options.filter)
+    parts = [replace(part, asked=asked) for part in find_parts(source.arguments, source.spools)]
     columns = [(field.name, str(field.type)) for field in _first_schema(parts)]
+    formats = sorted({reader_of(part).format for part in parts})
+
+    def facts(content: Content | str) -> DumpFacts:
+        return DumpFacts(len(parts), formats, columns, content, source.options)
+
     try:
         dump = source.open(None, labelled=False)
     except DumpError as error:
-        return DumpFacts(len(parts), columns, str(error))
+        pattern = None if source.options.logits or source.options.binary else _suggested(parts, source.options)
+        if pattern is None:
+            return facts(str(error))
+        source = replace(source, options=replace(source.options, logits=pattern))
+        try:
+            dump = source.open(None, labelled=False)
+        except DumpError as other:
+            return facts(str(other))
     probabilities = source.options.input is None and _all_probabilities(dump, source)
     if probabilities:
         source = replace(source, options=replace(source.options, input="probs"))
         dump = source.open(None, labelled=False)
-    return DumpFacts(len(parts), columns, _content(source, dump, probabilities))
+    return facts(_content(source, dump, probabilities))
+
+
+def _suggested(parts: Sequence[Part], options: DumpOptions) -> str | None:
+    """A pattern for columns that are named by class."""
+    contents = reader_of(parts[0]).contents(parts[0], "")
+    return suggested_logits(contents.schema, Wanted(label=options.label, typed=contents.typed))
 
 
 def _content(source: Source, dump: Dump, probabilities: bool) -> Content:
@@ -154,6 +194,7 @@ def _content(source: Source, dump: Dump, probabilities: bool) -> Content:
         scores=dump.columns,
         scores_type=_type_of(dump),
         classes=dump.classes,
+        names=dump.names,
         labels=labels,
         problems=problems.all(),
         bad_rows=bad,

@@ -56,6 +56,8 @@ class Source:
         dump = open_dump(self.arguments, options, labelled, self.spools)
         check_inputs([*dump.parts, *([] if dump.labels_file is None else [dump.labels_file])])
         self._check_unchanged(dump)
+        if rejector is not None and dump.columns.layout == "choices" and dump.classes < rejector.classes:
+            dump = replace(dump, classes=rejector.classes)  # none of these questions has as many choices
         if rejector is not None and dump.classes != rejector.classes:
             raise DumpError(
                 f"{dump.parts[0].name}: column '{dump.columns.pattern}' has {dump.classes} scores per row but the "

@@ -11,12 +11,14 @@ from drrej.data.readers.arrays import NpyReader, NpzReader
 from drrej.data.readers.base import Contents, ListColumn, Reader, Request
 from drrej.data.readers.csv import CsvReader
 from drrej.data.readers.ipc import ArrowReader
+from drrej.data.readers.json_table import JsonTableReader
 from drrej.data.readers.jsonl import JsonLinesReader
 from drrej.data.readers.memory import MemoryReader
 from drrej.data.readers.parquet import ParquetReader
 
 __all__ = [
     "ENDINGS",
+    "FOLDER_ENDINGS",
     "READERS",
     "Contents",
     "ListColumn",
@@ -32,6 +34,7 @@ READERS: tuple[Reader, ...] = (
     MemoryReader(),
     CsvReader(),
     JsonLinesReader(),
+    JsonTableReader(),
     ArrowReader(),
     NpyReader(),
     NpzReader(),
@@ -40,6 +43,9 @@ READERS: tuple[Reader, ...] = (
 
 ENDINGS = tuple(ending for reader in READERS for ending in reader.endings)
 """How names of files end that are known."""
+
+FOLDER_ENDINGS = tuple(ending for ending in ENDINGS if ".json" not in ending or ".jsonl" in ending)
+"""How names of files end that are looked for in directories: most documents in JSON are something else."""
 
 _TABLE_ROWS = 1 << 16
 

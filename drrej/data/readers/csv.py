@@ -83,7 +83,7 @@ class _Rest:
     def read(self, size: int) -> bytes:
         if self._first:
             first, self._first = self._first, b""
-            return first
+            return first + bytes(self._stream.read(max(0, size - len(first))))
         piece: bytes = self._stream.read(size)
         return piece
 

@@ -15,8 +15,9 @@ from typing import Any
 import pyarrow as pa
 
 from drrej.data.part import Identity, Part
+from drrej.data.readers import lm_eval
 from drrej.data.readers.base import Contents, Request, reading
-from drrej.data.readers.chunks import compression_of, cut, looked_at, open_text, read_range, with_compressions
+from drrej.data.readers.chunks import CHUNK, compression_of, cut, looked_at, open_text, read_range, with_compressions
 from drrej.errors import DumpError
 
 _CONFLICT = re.compile(r"Column\(/?(.*?)\) (.*) in row (\d+)")
@@ -49,6 +50,9 @@ class JsonLinesReader:
     def batches(self, request: Request) -> Iterator[pa.RecordBatch]:
         """The rows of a piece, or of all of a compressed file."""
         part, place = request.part, request.place
+        if isinstance(place, lm_eval.Place):
+            yield from lm_eval.batches(request, place)
+            return
         assert isinstance(place, Place)
         with reading(part):
             if place.stop is not None:
@@ -67,6 +71,9 @@ def end_of_lines(text: bytes, last: bool) -> int:
 
 
 def _look(part: Part, identity: Identity) -> Contents:
+    with open_text(part) as stream:
+        if lm_eval.is_log(stream.read(CHUNK)):
+            return lm_eval.look(part, identity)
     schema: pa.Schema | None = None
     rows: list[int] = []
     ends: list[int] = []
