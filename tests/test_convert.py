@@ -108,7 +108,6 @@ def test_what_convert_refuses(tmp_path: Path) -> None:
     path = write(tmp_path, "d.parquet", z=fixed_list(bad), label=ROWS.labels)
     assert "1 row has NaN among the scores; row 5" in fail("convert", path, "-o", tmp_path / "c.parquet")
     assert not (tmp_path / "c.parquet").exists()
-    twice = {"z": fixed_list(ROWS.logits), "logits": ROWS.labels}
-    path = write(tmp_path, "d.parquet", **twice)
-    message = fail("convert", path, "--logits", "z", "-o", tmp_path / "c.parquet")
-    assert "there is another column 'logits'; rename it" in message
+    path = write(tmp_path, "d.parquet", **by_name("z_", [0, 1, 2, 3]), probs=ROWS.labels)
+    message = fail("convert", path, "--logits", "z_*", "--input", "probs", "-o", tmp_path / "c.parquet")
+    assert "there is another column 'probs'; rename it" in message

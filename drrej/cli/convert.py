@@ -71,7 +71,8 @@ def convert(
 
 def _next(output: str, written: Converted, normalize: bool) -> str:
     """The command for the new file."""
-    flags = ["--label", written.label] if written.label not in (None, "label") else []
+    flags = ["--logits", written.scores] if written.scores != "logits" else []
+    flags += ["--label", written.label] if written.label not in (None, "label") else []
     flags += ["--input", written.input] if written.input != "logits" else []
     flags += ["--normalize"] if normalize else []
     flags += ["--binary"] if written.binary else []

@@ -18,11 +18,13 @@ class Classes:
     """The classes of a dump: how many, what they are called, in class order, if they have names.
 
     `spelled`: the dump writes these names beside the scores, so that labels are names also where they are numbers.
+    `listed`: labels may be lists of one, as lighteval writes them.
     """
 
     count: int
     names: tuple[str, ...] | None = None
     spelled: bool = False
+    listed: bool = False
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ class LabelKind:
 def label_kind(data_type: pa.DataType, classes: Classes, where: str) -> LabelKind:
     """Check that labels of a type can be read and say how."""
     data_type = value_type(data_type)
-    if pa.types.is_list(data_type) or pa.types.is_large_list(data_type):  # one in each, as lighteval writes them
+    if classes.listed and (pa.types.is_list(data_type) or pa.types.is_large_list(data_type)):
         data_type = value_type(data_type.value_type)
     count = classes.count
     if classes.spelled and pa.types.is_integer(data_type):

@@ -162,7 +162,7 @@ class _Shape:
         if self.columns.layout == "labelled" and spelled == tuple(str(i) for i in range(self.classes)):
             spelled = None  # class numbers
         in_values = self.columns.layout == "labelled" and spelled is not None
-        return Classes(self.classes, options.classes or spelled, in_values)
+        return Classes(self.classes, options.classes or spelled, in_values, self.columns.layout == "choices")
 
     def check(self, part: Part, look: _Opened) -> None:
         assert look.columns is not None

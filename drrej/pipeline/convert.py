@@ -69,7 +69,9 @@ class _Form:
     def __init__(self, dump: Dump, labels: LabelKind | None) -> None:
         self.dump, self.labels = dump, labels
         self.intake = Intake.of(dump)
-        self.scores = _NAMES[dump.input]
+        stored = dump.columns.names[0]
+        own_name = len(dump.columns.names) == 1 and stored in dump.schema.names
+        self.scores = stored if own_name else _NAMES[dump.input]
         own = {self.scores: pa.list_(_value_type(dump), dump.classes)}
         if dump.binary:
             own[self.scores] = _value_type(dump)

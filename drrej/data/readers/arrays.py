@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
@@ -72,7 +73,10 @@ def _stored(stream: IO[bytes] | Any, name: str, part: Part) -> Stored:
     if version not in ((1, 0), (2, 0)):
         raise ValueError(f"version {version} of the format is for records")
     header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
-    shape, fortran, dtype = header(stream)
+    try:
+        shape, fortran, dtype = header(stream)
+    except (SyntaxError, tokenize.TokenError, TypeError, IndexError, KeyError, AttributeError, RecursionError) as error:
+        raise ValueError(f"its header is damaged: {error}") from None
     where = f"{part.name}: array '{name}'"
     if dtype.hasobject:
         raise DumpError(

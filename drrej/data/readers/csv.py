@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import io
 import itertools
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -25,6 +26,7 @@ from drrej.errors import DumpError
 _NULLS = ["", "null", "NULL", "None", "NA", "N/A", "n/a", "#N/A"]
 """No spelling of NaN: that is a number, and a row that has it is told so."""
 
+_CELLS = re.compile(r"Row #(\d+): Expected \d+ columns, got (\d+)")
 _TABS = with_compressions(".tsv")
 _SEPARATORS = ",;\t|"
 _LONGEST_HEADER = 64 << 20
@@ -231,12 +233,6 @@ class _Parser:
         """Some columns of a piece; types that are not given are found out."""
         from pyarrow import csv as pacsv
 
-        wrong: list[Any] = []
-
-        def note(row: Any) -> str:
-            wrong.append(row)
-            return "error"
-
         try:
             return pacsv.read_csv(
                 pa.BufferReader(text),
@@ -245,17 +241,16 @@ class _Parser:
                     delimiter=self.separator,
                     newlines_in_values=b'"' in text,
                     ignore_empty_lines=len(self.names) > 1,  # of one column, an empty line is a cell
-                    invalid_row_handler=note,
                 ),
                 pacsv.ConvertOptions(include_columns=list(wanted), column_types=types, null_values=_NULLS),
             )
-        except pa.ArrowInvalid:
-            if not wrong:
+        except pa.ArrowInvalid as error:
+            wrong = _CELLS.search(str(error))
+            if wrong is None:
                 raise
             raise DumpError(
-                f"{self.part.name}: row {first_row + wrong[0].number - 1}, counted from 0, has "
-                f"{wrong[0].actual_columns} cells but the header names {len(self.names)} columns; is a separator or a "
-                "quote missing?"
+                f"{self.part.name}: row {first_row + int(wrong[1]) - 1}, counted from 0, has {wrong[2]} cells but the "
+                f"header names {len(self.names)} columns; is a separator or a quote missing?"
             ) from None
 
     def batches(self, request: Request, text: bytes, place: Place) -> Iterator[pa.RecordBatch]:

@@ -15,9 +15,12 @@ from typing import Any
 import pyarrow as pa
 
 from drrej.data.part import Identity, Part
-from drrej.data.readers import lm_eval
 from drrej.data.readers.base import Contents, Request, reading
 from drrej.data.readers.chunks import CHUNK, compression_of, cut, looked_at, open_text, read_range, with_compressions
+from drrej.data.readers.lm_eval import Place as LogPlace
+from drrej.data.readers.lm_eval import batches as log_batches
+from drrej.data.readers.lm_eval import is_log
+from drrej.data.readers.lm_eval import look as look_at_log
 from drrej.errors import DumpError
 
 _CONFLICT = re.compile(r"Column\(/?(.*?)\) (.*) in row (\d+)")
@@ -50,8 +53,8 @@ class JsonLinesReader:
     def batches(self, request: Request) -> Iterator[pa.RecordBatch]:
         """The rows of a piece, or of all of a compressed file."""
         part, place = request.part, request.place
-        if isinstance(place, lm_eval.Place):
-            yield from lm_eval.batches(request, place)
+        if isinstance(place, LogPlace):
+            yield from log_batches(request, place)
             return
         assert isinstance(place, Place)
         with reading(part):
@@ -72,8 +75,8 @@ def end_of_lines(text: bytes, last: bool) -> int:
 
 def _look(part: Part, identity: Identity) -> Contents:
     with open_text(part) as stream:
-        if lm_eval.is_log(stream.read(CHUNK)):
-            return lm_eval.look(part, identity)
+        if is_log(stream.read(CHUNK)):
+            return look_at_log(part, identity)
     schema: pa.Schema | None = None
     rows: list[int] = []
     ends: list[int] = []

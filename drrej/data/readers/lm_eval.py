@@ -1,4 +1,4 @@
-"""Logs of lm-evaluation-harness (`--log_samples`): a JSON object per question, with the log-likelihood of each choice.
+"""Logs of lm-evaluation-harness (its samples): a JSON object per question, with the log-likelihood of each choice.
 
 Questions may have different numbers of choices, so the scores are lists of different lengths; see the layout `choices`.
 Files are read line by line: they hold the prompts as well, but few questions.

@@ -59,8 +59,9 @@ def _text_ending(text: bytes) -> str | None:
             if start[:1] == b"{" and newline and rest.strip()[:1] in (b"{", b"") and _is_json(line)
             else ".json"
         )
-    header = start.partition(b"\n")[0]
-    return ".csv" if any(mark in header for mark in (b",", b"\t", b";", b"|")) else None
+    header, first = (*start.split(b"\n", 2), b"")[:2]
+    marks = (b",", b"\t", b";", b"|")
+    return ".csv" if any(0 < header.count(mark) <= first.count(mark) for mark in marks) else None
 
 
 def _is_json(line: bytes) -> bool:
