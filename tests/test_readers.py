@@ -6,6 +6,7 @@ import contextlib
 import gzip
 import io
 import json
+import pickle
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,9 @@ from formats_zoo import WRITERS, csv_bytes, jsonl_bytes, list_table, wide_table
 from results import Results
 from running import fail, succeed
 
+from drrej import DumpError
+from drrej.data.dump import DumpOptions
+from drrej.data.opening import open_dump
 from drrej.data.readers import chunks
 
 ROWS = make_rows(5, rows=3000, seed=3)
@@ -295,3 +299,64 @@ def test_arrays_of_any_name_and_type(tmp_path: Path) -> None:
 def test_arrays_that_are_called_probabilities_are_never_taken_as_logits(tmp_path: Path) -> None:
     np.savez(tmp_path / "d.npz", probs=small_rows().logits[:10], y=small_rows().labels[:10])
     assert "is called as probabilities are, but its rows are none" in fail("calibrate", tmp_path / "d.npz")
+
+
+@pytest.mark.parametrize("ending", ["csv", "csv.gz", "jsonl", "arrow", "arrows", "npz"])
+def test_uris_and_one_job(tmp_path: Path, ending: str, expected: Results, small_chunks: None) -> None:
+    path = tmp_path / f"dump.{ending}"
+    WRITERS[ending](path, ROWS)
+    Results.of(tmp_path, f"file://{path}", "--jobs", "1").check(expected)
+
+
+@pytest.mark.parametrize("ending", ["csv", "jsonl", "arrow", "npz", "csv.zst", "npy"])
+def test_row_groups_are_read_elsewhere(tmp_path: Path, ending: str, small_chunks: None) -> None:
+    """A worker gets the dump and a row group, and reads the same blocks."""
+    path = tmp_path / f"dump.{ending}"
+    if ending == "npy":
+        np.save(path, ROWS.logits.astype(np.float64))
+    else:
+        WRITERS[ending](path, ROWS)
+    dump = open_dump([str(path)], DumpOptions(), labelled=False)
+    assert ending not in ("csv", "jsonl", "arrow") or len(dump.row_groups) > 3
+    sent = pickle.loads(pickle.dumps(dump))
+    blocks = [block.scores for group in reversed(sent.row_groups) for block in sent.read(group, labelled=False)]
+    assert sum(map(len, blocks)) == len(ROWS.labels)
+    rows = np.concatenate([block.scores for group in sent.row_groups for block in sent.read(group, labelled=False)])
+    assert np.array_equal(rows, ROWS.logits.astype(np.float64))
+
+
+@pytest.mark.parametrize("ending", ["csv", "jsonl", "arrow", "npz", "csv.gz", "npy"])
+@pytest.mark.parametrize("how", ["longer", "shorter", "gone", "replaced"])
+def test_files_that_change_while_they_are_read(tmp_path: Path, ending: str, how: str) -> None:
+    path = tmp_path / f"dump.{ending}"
+    if ending == "npy":
+        np.save(path, ROWS.logits.astype(np.float64))
+    else:
+        WRITERS[ending](path, ROWS)
+    dump = open_dump([str(path)], DumpOptions(), labelled=False)
+    text = path.read_bytes()
+    if how == "gone":
+        path.unlink()
+    elif how == "replaced":
+        path.rename(tmp_path / "old")
+        path.write_bytes(text)
+    else:
+        path.write_bytes(text + text if how == "longer" else text[: len(text) // 2])
+    with pytest.raises(DumpError, match="was changed, replaced or removed while it was being read"):
+        list(dump.read(dump.row_groups[0], labelled=False))
+
+
+def test_lists_in_cells_of_csv(tmp_path: Path, expected: Results, small_chunks: None) -> None:
+    """As pandas writes a column of lists."""
+    lines = ["id,logits,label"]
+    for i, (row, label) in enumerate(zip(ROWS.logits, ROWS.labels, strict=True)):
+        cell = json.dumps(row.astype(float).tolist()).replace("Infinity", "inf" if i % 2 else "Infinity")
+        lines.append(f'{i},"{cell}",{label}')
+    (tmp_path / "d.csv").write_text("\n".join(lines))
+    Results.of(tmp_path, tmp_path / "d.csv").check(expected)
+    lines[2000] = '1999,"[1.0, 2.0, abc]",1'
+    (tmp_path / "d.csv").write_text("\n".join(lines))
+    message = fail("calibrate", tmp_path / "d.csv")
+    assert (
+        "column 'logits': row 1999, counted from 0, holds '[1.0, 2.0, abc]', which is not a list of numbers" in message
+    )

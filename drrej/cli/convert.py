@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from drrej.cli import options
 from drrej.cli.command import Command
-from drrej.cli.console import complain
+from drrej.cli.console import show
 from drrej.cli.main import app
 from drrej.cli.reading import Certificates, Reading, engine_of
 from drrej.cli.writing import check_spared, output_file
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 EXAMPLES = """
 Examples:
 
-drrej convert predictions.csv -o val.parquet
+drrej convert val.csv -o val.parquet
 
 drrej convert logits.npy --labels-from labels.npy -o val.parquet
 
-drrej convert samples_arc_easy.jsonl -o arc.parquet
+cat val.csv | drrej convert - -o - > val.parquet
 """
 
 
@@ -65,8 +65,8 @@ def convert(
         check_spared(classes)
         written = step(source, file)
         file.commit()
-    if not quiet:
-        complain(f"{written.rows} rows; go on with: {_next(output, written, normalize)}", "note")
+    if not quiet and output != "-":
+        show(f"{written.rows} rows; go on with:\n  {_next(output, written, normalize)}\n")
 
 
 def _next(output: str, written: Converted, normalize: bool) -> str:

@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from drrej.data.identity import check_unchanged
 from drrej.data.layouts import boolean_array, plain_array
 from drrej.data.names import LABEL_NAMES, SCORE_NAMES
 from drrej.data.part import Identity, Part
@@ -200,6 +201,7 @@ class NpzReader:
                     for stream in streams:
                         stream.end()
         except _ZIP_ERRORS as error:
+            check_unchanged(part)
             raise damaged(part, error) from None
 
 

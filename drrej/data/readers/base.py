@@ -101,6 +101,9 @@ def reading(part: Part) -> Iterator[None]:
     try:
         yield
         check_unchanged(part)
+    except DumpError:  # what is wrong may be that it is another file now
+        check_unchanged(part)
+        raise
     except READ_ERRORS as error:
         check_unchanged(part)
         raise damaged(part, error) from None

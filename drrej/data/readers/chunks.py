@@ -81,6 +81,11 @@ def cut(stream: Any, start: int, end_of_rows: Callable[[bytes, bool], int], name
         yield Chunk(start, waiting)
 
 
+def end_of_lines(text: bytes, last: bool) -> int:
+    """How many bytes of a text are whole lines."""
+    return len(text) if last else text.rfind(b"\n") + 1
+
+
 def looked_at(part: Part, format: str, look: Callable[[Identity], Contents]) -> Contents:
     """What `look` finds in a file; what was found before, if the file is still the same."""
     key = (part.path, part.uri, part.asked)
@@ -90,6 +95,7 @@ def looked_at(part: Part, format: str, look: Callable[[Identity], Contents]) -> 
         if known is not None and known.identity == identity:
             return known
         contents = look(identity)
+        str(contents.schema)  # raises where a name is not text
         if not identity.same_as(identity_of(part)):
             raise DumpError(f"{part.name}: the file was changed while it was being read; wait until it is complete")
     except READ_ERRORS as error:

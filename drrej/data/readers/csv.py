@@ -27,6 +27,10 @@ _NULLS = ["", "null", "NULL", "None", "NA", "N/A", "n/a", "#N/A"]
 """No spelling of NaN: that is a number, and a row that has it is told so."""
 
 _CELLS = re.compile(r"Row #(\d+): Expected \d+ columns, got (\d+)")
+_LIST = re.compile(r"\s*\[\s*[-+]?(\d|\.\d|nan\b|inf|Infinity|NaN\b)[^\[\]]*,", re.IGNORECASE)
+LISTS = pa.list_(pa.float64())
+"""The type of cells such as "[0.5, 1.5]", as pandas writes a column of lists."""
+
 _TABS = with_compressions(".tsv")
 _SEPARATORS = ",;\t|"
 _LONGEST_HEADER = 64 << 20
@@ -104,7 +108,7 @@ def _look(part: Part, identity: Identity) -> Contents:
             open_ = [name for name in head.names if types.get(name) != pa.float64()]
             table = parser.table(chunk.text, open_ or head.names[:1], {}, sum(rows))
             for name in open_:
-                types[name] = _common(types.get(name, pa.null()), table.schema.field(name).type)
+                types[name] = _common(types.get(name, pa.null()), _kind(table.column(name)))
             rows.append(table.num_rows)
             ends.append(chunk.start + len(chunk.text))
     schema = pa.schema([(name, _stored(types.get(name, pa.null()))) for name in head.names])
@@ -176,6 +180,15 @@ def _is_number(text: str) -> bool:
     except ValueError:
         return False
     return text.lower() not in ("nan", "inf", "infinity")  # which may be names
+
+
+def _kind(column: pa.ChunkedArray) -> pa.DataType:
+    """The type of a column of a piece: text that begins as a list of numbers does is one."""
+    if pa.types.is_string(column.type):
+        first = next((cell for cell in column.slice(0, 100).to_pylist() if cell), "")
+        if _LIST.match(first):
+            return LISTS
+    return column.type
 
 
 def _common(one: pa.DataType, other: pa.DataType) -> pa.DataType:
@@ -256,12 +269,29 @@ class _Parser:
     def batches(self, request: Request, text: bytes, place: Place) -> Iterator[pa.RecordBatch]:
         """The columns of a request, of a piece whose first row is that of the place."""
         types = {name: place.schema.field(name).type for name in request.columns if name in place.schema.names}
+        plain = {name: pa.string() if kind == LISTS else kind for name, kind in types.items()}
         try:
-            table = self.table(text, [*types], types, place.first_row)
+            table = self.table(text, [*types], plain, place.first_row)
         except pa.ArrowInvalid:
             self._name_the_cell(text, types, place.first_row)
             raise
+        for number, (name, kind) in enumerate(types.items()):
+            if kind == LISTS:
+                table = table.set_column(number, name, self._lists(table.column(name), name, place.first_row))
         yield from table.to_batches(max_chunksize=request.rows)
+
+    def _lists(self, cells: pa.ChunkedArray, name: str, first_row: int) -> pa.Array:
+        """Lists of numbers that are written in cells."""
+        rows = []
+        for row, cell in enumerate(cells.to_pylist(), first_row):
+            try:
+                rows.append(_numbers(cell))
+            except ValueError:
+                raise DumpError(
+                    f"{self.part.name}: column '{name}': row {row}, counted from 0, holds '{cell[:40]}', which is not "
+                    "a list of numbers as in the rows before; fix the cell"
+                ) from None
+        return pa.array(rows, LISTS)
 
     def _name_the_cell(self, text: bytes, types: dict[str, pa.DataType], first_row: int) -> None:
         """Raise about the first cell that is not of its column's type."""
@@ -275,6 +305,15 @@ class _Parser:
                         f"{self.part.name}: column '{name}': row {first_row + row}, counted from 0, holds "
                         f"'{shown[:40]}', which is not {what} as in the rows before; fix the cell"
                     )
+
+
+def _numbers(cell: str | None) -> list[float] | None:
+    if cell is None or not cell.strip():
+        return None
+    inside = cell.strip()
+    if inside[0] != "[" or inside[-1] != "]" or "_" in inside:
+        raise ValueError(cell)
+    return [float(number) for number in inside[1:-1].split(",")] if inside[1:-1].strip() else []
 
 
 def _is_of(cell: str, kind: pa.DataType) -> bool:

@@ -16,7 +16,16 @@ import pyarrow as pa
 
 from drrej.data.part import Identity, Part
 from drrej.data.readers.base import Contents, Request, reading
-from drrej.data.readers.chunks import CHUNK, compression_of, cut, looked_at, open_text, read_range, with_compressions
+from drrej.data.readers.chunks import (
+    CHUNK,
+    compression_of,
+    cut,
+    end_of_lines,
+    looked_at,
+    open_text,
+    read_range,
+    with_compressions,
+)
 from drrej.data.readers.lm_eval import Place as LogPlace
 from drrej.data.readers.lm_eval import batches as log_batches
 from drrej.data.readers.lm_eval import is_log
@@ -66,11 +75,6 @@ class JsonLinesReader:
                     for batch in _batches(request, place, chunk.text):
                         place = replace(place, first_row=place.first_row + batch.num_rows)
                         yield batch
-
-
-def end_of_lines(text: bytes, last: bool) -> int:
-    """How many bytes of a text are whole lines."""
-    return len(text) if last else text.rfind(b"\n") + 1
 
 
 def _look(part: Part, identity: Identity) -> Contents:

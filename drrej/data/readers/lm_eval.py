@@ -18,7 +18,7 @@ from drrej.data.names import CHOICES
 from drrej.data.part import Identity, Part
 from drrej.data.problems import shown
 from drrej.data.readers.base import Contents, Request, reading
-from drrej.data.readers.chunks import open_text
+from drrej.data.readers.chunks import cut, end_of_lines, open_text
 from drrej.errors import DumpError
 
 _MARK = b'"filtered_resps"'
@@ -97,14 +97,23 @@ def _chosen(filters: dict[str, int], part: Part) -> str:
 
 def _samples(stream: Any, part: Part) -> Iterator[tuple[int, dict[str, Any]]]:
     """The questions with their numbers: of lines, or of one array, as old versions write."""
-    text = b"".join(iter(lambda: stream.read(1 << 20), b""))
-    lines = [line for line in text.split(b"\n") if line.strip()]
-    one_array = text.lstrip()[:1] == b"["
-    found = _parsed(text, part, 0) if one_array else [_parsed(line, part, row) for row, line in enumerate(lines)]
-    for row, sample in enumerate(found):
+    for row, sample in enumerate(_objects(stream, part)):
         if not isinstance(sample, dict) or not isinstance(sample.get("filtered_resps"), list):
             raise DumpError(f"{part.name}: row {row}, counted from 0, has no 'filtered_resps'; is it of another log?")
         yield row, sample
+
+
+def _objects(stream: Any, part: Part) -> Iterator[Any]:
+    row = 0
+    chunks = cut(stream, 0, end_of_lines, part.name)
+    for chunk in chunks:
+        if not row and chunk.text.lstrip()[:1] == b"[":
+            yield from _parsed(chunk.text + b"".join(more.text for more in chunks), part, 0)
+            return
+        for line in chunk.text.split(b"\n"):
+            if line.strip():
+                yield _parsed(line, part, row)
+                row += 1
 
 
 def _parsed(text: bytes, part: Part, row: int) -> Any:
