@@ -15,7 +15,7 @@ PAGE = (ROOT / "docs" / "llm.md").read_text(encoding="utf-8")
 
 def test_the_commands_of_the_page_run(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "sample_data" / "llm", tmp_path / "sample_data" / "llm")
-    blocks = re.findall(r"^```sh\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    blocks = re.findall(r"^```bash\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
     lines = [line for block in blocks for line in block.splitlines()]
     assert len(lines) == 10
     for line in lines:

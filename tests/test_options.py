@@ -140,6 +140,8 @@ BASES = {
     "inspect": "val.parquet",
     "convert": "val.parquet -o new.parquet",
     "schema": "rejector",
+    "config": "",
+    "help": "",
 }
 
 
@@ -433,6 +435,8 @@ CASES: dict[str, dict[str, Case]] = {
         "--per-length": Acts("--per-length", "log.jsonl -o new.parquet"),
     },
     "schema": {"document": Acts("report", "")},
+    "config": {},
+    "help": {"command": Acts("fit", "")},
 }
 
 
