@@ -360,3 +360,16 @@ def test_lists_in_cells_of_csv(tmp_path: Path, expected: Results, small_chunks: 
     assert (
         "column 'logits': row 1999, counted from 0, holds '[1.0, 2.0, abc]', which is not a list of numbers" in message
     )
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_rows_that_are_bad_twice_and_nans_that_signal(tmp_path: Path, kind: type) -> None:
+    logits = ROWS.logits.astype(kind)
+    bits = np.uint32(0x7FA00000) if kind is np.float32 else np.uint64(0x7FF4000000000000)
+    logits.view(bits.dtype)[7, 2] = bits
+    labels = ROWS.labels.copy()
+    labels[7] = 99
+    np.savez(tmp_path / "d.npz", logits=logits, labels=labels)
+    assert "1 row has a label outside 0 to 4; row 7" in fail("calibrate", tmp_path / "d.npz")
+    np.savez(tmp_path / "d.npz", logits=logits, labels=ROWS.labels)
+    assert "1 row has NaN among the scores; row 7" in fail("calibrate", tmp_path / "d.npz")

@@ -130,9 +130,9 @@ class Block:
 
     def check_largest(self, largest: Floats) -> bool:
         """Report rows whose largest score is not finite: the cheapest way to see NaN, +inf and all -inf in logits."""
-        suspects = np.flatnonzero(~np.isfinite(largest))
-        if suspects.size:
-            suspects = suspects[~self.bad[suspects]]
+        found = np.flatnonzero(~np.isfinite(largest))
+        if found.size:
+            suspects = found[~self.bad[found]]  # others were reported for something else
             values = self.scores[suspects]
             has_nan = np.isnan(values).any(axis=1)
             has_inf = ~has_nan & (values == np.inf).any(axis=1)
@@ -140,7 +140,7 @@ class Block:
             self.report(suspects[has_nan], "NaN among the scores", drop)
             self.report(suspects[has_inf], "+inf among the scores", drop)
             self.report(suspects[~has_nan & ~has_inf], "-inf for every class", "one class must be possible")
-        return not suspects.size
+        return not found.size
 
 
 def join_blocks(blocks: Sequence[Block]) -> Block:
