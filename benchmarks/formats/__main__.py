@@ -130,6 +130,7 @@ def main() -> None:
             if not path.exists():
                 make(path, ending, rows)
         lines.append(row(ending, paths, rejector, chosen.repeat))
+        sys.stderr.write(f"{lines[-1]}\n")
     sys.stdout.write("\n".join(lines) + "\n")
 
 
