@@ -20,7 +20,7 @@ from registry import commands, flag, options
 
 COMMANDS = [
     *("calibrate", "fit", "threshold", "evaluate", "reject", "run"),
-    *("monitor", "sweep", "weights", "inspect", "convert", "config", "schema", "help"),
+    *("monitor", "sweep", "weights", "inspect", "convert", "metrics", "config", "schema", "help"),
 ]
 
 

@@ -69,6 +69,8 @@ def run(
     accuracy: options.Accuracy = None,
     risk: options.Risk = None,
     max_loss: options.MaxLoss = None,
+    review_cost: options.ReviewCost = None,
+    error_cost: options.ErrorCost = None,
     confidence: options.Confidence = None,
     method: options.Method = None,
     by: options.CutoffBy = None,
@@ -127,7 +129,7 @@ def run(
     from drrej.pipeline.threshold import ThresholdOptions, choose_threshold
     from drrej.report import render
 
-    rule = Target(tau, coverage, accuracy, risk, max_loss, confidence, method).rule()
+    rule = Target(tau, coverage, accuracy, risk, max_loss, confidence, review_cost, error_cost, method).rule()
     check_table(table)
     if temperature is not None and memory is not None:
         raise OptionError("--memory is for fitting the temperature; it does not go with --temperature T")

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import pyarrow.fs as pafs
 
+from drrej.data.pandas_index import PandasIndex
 from drrej.data.uris import redacted
 
 
@@ -41,8 +42,9 @@ class Part:
     """One file of a dump.
 
     `name` is what messages call it, `relative` its path below the directory it was found in, `hive` the columns that
-    its directories spell (`date=2026-01-31/`), `identity` what it was when the dump was opened. `asked` is what the
-    user says of its rows.
+    its directories spell (`date=2026-01-31/`), `identity` what it was when the dump was opened, `index` that of the
+    pandas frame in it. `asked` is what the user says of its rows, `ending` what its name should end in where that tells
+    nothing.
     """
 
     path: str
@@ -51,9 +53,9 @@ class Part:
     hive: tuple[tuple[str, str | None], ...] = ()
     uri: str | None = None
     identity: Identity | None = None
+    index: PandasIndex | None = None
     asked: Asked = Asked()
     ending: str = ""
-    """The ending that its name should have, where it has none that is known."""
 
     def ends_with(self, endings: tuple[str, ...]) -> bool:
         """Whether its name ends so, or should."""

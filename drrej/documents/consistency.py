@@ -27,6 +27,7 @@ from drrej.core.temperature import MAX_TEMPERATURE, MIN_TEMPERATURE
 from drrej.core.types import Floats, InputKind
 from drrej.documents.findings import NEAR, RANGE, Finding, is_near
 from drrej.documents.sections import (
+    FITTED_METHODS,
     BeforeAfter,
     Calibration,
     Ratio,
@@ -56,7 +57,7 @@ def calibration_findings(found: Calibration, kind: InputKind, classes: int) -> I
     """The temperature, the floor, and figures that go with them."""
     temperature, fitted, floor = found.temperature, found.is_fitted, found.floor
     key = "calibration"
-    yield f"{key}.method", found.method in ("temperature", "given", "none"), "is not known"
+    yield f"{key}.method", found.method in (*FITTED_METHODS, "given", "none"), "is not known"
     yield f"{key}.temperature", is_temperature(temperature), f"{RANGE}: it must be above 0"
     bracket = MIN_TEMPERATURE * (1 - NEAR) <= temperature <= MAX_TEMPERATURE * (1 + NEAR)
     yield f"{key}.temperature", not fitted or bracket, f"{RANGE} of a fit"

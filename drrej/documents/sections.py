@@ -36,6 +36,10 @@ class Columns:
     target: str | None = None
 
 
+FITTED_METHODS = ("temperature",)
+"""How a calibration may have been fitted to rows."""
+
+
 @dataclass(frozen=True)
 class Calibration:
     """The fitted temperature; `method` is "given" when it was set by hand, "none" without logits.
@@ -56,7 +60,7 @@ class Calibration:
     @property
     def is_fitted(self) -> bool:
         """Whether it was fitted to rows."""
-        return self.method not in ("given", "none")
+        return self.method in FITTED_METHODS
 
     @property
     def calibrator(self) -> Calibrator:
@@ -100,7 +104,8 @@ class Ratio:
 class RuleRecord:
     """The rule that chose the threshold; with `confidence`, how that is a guarantee.
 
-    `reused` is true when rows that calibrate or fit have seen were allowed: then it is none.
+    `reused` is true where rows that calibrate or fit have seen were used all the same; then nothing is guaranteed. The
+    target of the kind "cost" is the price of a review, and `error_cost` that of an error, None with a cost matrix.
     """
 
     kind: str
@@ -108,6 +113,12 @@ class RuleRecord:
     confidence: float | None = None
     method: str | None = None
     reused: bool | None = None
+    error_cost: float | None = None
+
+    @property
+    def needs_labels(self) -> bool:
+        """Whether it looked at errors."""
+        return self.limits_errors or self.kind == "cost"
 
     @property
     def limits_errors(self) -> bool:
@@ -122,9 +133,9 @@ class RuleRecord:
 
 @dataclass(frozen=True)
 class Bound:
-    """What is guaranteed: the risk is at most, or the coverage at least, `value`, each but with chance `delta`.
+    """What is guaranteed: the risk is at most `value`, or the coverage is at least `value`.
 
-    From `errors` among `accepted` of `rows` rows.
+    On new rows it fails to hold with a probability of at most `delta`. From `errors` among `accepted` of `rows` rows.
     """
 
     value: float

@@ -13,7 +13,7 @@ from drrej.core.exact import Total
 from drrej.core.fitted import fitted_bound
 from drrej.core.floor import FACE_VALUE
 from drrej.core.intervals import json_number
-from drrej.core.losses import KINDS, PLAIN, Loss
+from drrej.core.losses import KINDS, NAMED, Loss
 from drrej.core.ratio import MAX_ALPHA, DensityRatio, fit_ratio
 from drrej.core.types import Floats, Precision
 from drrej.documents.rejector import Calibration, Columns, Ratio, Rejector, is_temperature
@@ -23,14 +23,14 @@ from drrej.pipeline.learning import CHOOSERS, Chooser, FittedLoss, Given
 from drrej.pipeline.source import Source
 
 DIVERGENCES = {"kl": 1.0, "chi2": 3.0}
-LOSS_NAMES = tuple(dict.fromkeys([*PLAIN, *CHOOSERS, *KINDS]))
+LOSS_NAMES = tuple(dict.fromkeys([*NAMED, *CHOOSERS, *KINDS]))
 
 
 @dataclass(frozen=True)
 class RatioOptions:
     """The objective: divergence by alpha, the weight lambda of the divergence, and which loss.
 
-    `loss` is a loss, or the name of a plain one, or `learned` or `auto`, which need labelled rows.
+    `loss` is a loss, or the name of one that has no parameters, or `learned` or `auto`, which need labelled rows.
     """
 
     alpha: float = 1.0
@@ -42,7 +42,7 @@ class RatioOptions:
             raise OptionError(f"`alpha={self.alpha:g}`: it must be a number between {-MAX_ALPHA:g} and {MAX_ALPHA:g}")
         if not (math.isfinite(self.lam) and self.lam > 0):
             raise OptionError(f"`lam={self.lam:g}`: it must be a finite number above 0")
-        if isinstance(self.loss, str) and self.loss not in (*PLAIN, *CHOOSERS):
+        if isinstance(self.loss, str) and self.loss not in (*NAMED, *CHOOSERS):
             raise OptionError(f"`loss={self.loss}`: it must be one of {', '.join(LOSS_NAMES)}")
 
     @property
@@ -50,7 +50,7 @@ class RatioOptions:
         """How the loss is settled on."""
         if isinstance(self.loss, Loss):
             return Given(self.loss)
-        return CHOOSERS[self.loss] if self.loss in CHOOSERS else Given(PLAIN[self.loss])
+        return CHOOSERS[self.loss] if self.loss in CHOOSERS else Given(NAMED[self.loss])
 
     @property
     def given_loss(self) -> Loss:
@@ -88,7 +88,14 @@ def without_logits(
 
 
 def fit(source: Source, rejector: Rejector, options: RatioOptions | None = None) -> Rejector:
-    """Add the density ratio."""
+    """Add the density ratio. Labels are needed for the losses `learned` and `auto` only.
+
+    >>> from drrej import calibrate
+    >>> val = Source("sample_data/val.parquet")
+    >>> ratio = fit(val, calibrate(val), RatioOptions(alpha=3.0)).need_ratio()
+    >>> ratio.rows, ratio.loss.name, round(ratio.mean_loss, 4)  # in nats
+    (1648, 'log', 0.0609)
+    """
     options = options or RatioOptions()
     rejector.need_calibration()
     fitted = options.chooser.choose(source, rejector)

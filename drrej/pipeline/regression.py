@@ -46,7 +46,20 @@ def evaluate_regression(
 ) -> RegressionReport:
     """Report on a dump under a finished rejector; `mse` and `mae` stand for those of the accepted rows.
 
-    `prediction` and `target` are columns of the dump; without them those that the rejector remembers.
+    `prediction` and `target` are columns of the dump; without them those that the rejector remembers. `mse` is in
+    squared units of the target, `mae` in its units.
+
+    >>> import tempfile, numpy as np, pyarrow as pa, pyarrow.parquet as pq
+    >>> from drrej import ColumnLoss, RatioOptions, Rule, fit, threshold
+    >>> from drrej.pipeline.fit import without_logits
+    >>> rows = {"variance": np.arange(1.0, 5.0), "mean": np.zeros(4), "value": np.arange(1.0, 5.0)}
+    >>> with tempfile.NamedTemporaryFile(suffix=".parquet") as file:
+    ...     pq.write_table(pa.table(rows), file.name)
+    ...     dump = Source(file.name)
+    ...     fitted = fit(dump, without_logits("variance"), RatioOptions(loss=ColumnLoss("variance")))
+    ...     report = evaluate_regression(dump, threshold(dump, fitted, Rule("coverage", 0.5)), "mean", "value")
+    >>> report.coverage.accepted, report.mse.value, report.mae.value  # of the values 1 and 2
+    (2, 2.5, 1.5)
     """
     for gate in gates:
         check_gate(gate, frozenset(), RegressionReport)

@@ -14,6 +14,7 @@ from drrej.data.dump import Block, Dump
 from drrej.data.labels import LabelKind, is_text
 from drrej.data.layouts import boolean_array, plain_array
 from drrej.data.notes import Notes
+from drrej.data.pandas_index import joined_index
 from drrej.documents.rejector import Rejector
 from drrej.engines.protocol import Parts, Pass
 from drrej.outputs.files import OutputFile
@@ -83,7 +84,20 @@ class Masking:
 def reject(
     source: Source, rejector: Rejector, output: OutputFile | Dataset, options: MaskOptions | None = None
 ) -> MaskCounts:
-    """Write the mask of a dump: to one file, or to a dataset with one file per input file."""
+    """Write the mask of a dump: to one file, or to a dataset with one file per input file.
+
+    A mask has the kept columns, then `prediction`, `loss`, `ratio` and `rejected`, row for row as in the dump.
+
+    >>> import tempfile
+    >>> from drrej import Rule, calibrate, fit, threshold
+    >>> val = Source("sample_data/val.parquet")
+    >>> rejector = threshold(val, fit(val, calibrate(val)), Rule("coverage", 0.8))
+    >>> with tempfile.TemporaryDirectory() as folder, OutputFile(f"{folder}/mask.parquet") as file:
+    ...     counts = reject(Source("sample_data/test.parquet"), rejector, file)
+    ...     file.commit()
+    >>> counts.rows, counts.rejected
+    (2060, 443)
+    """
     options = options or MaskOptions()
     rejector.need_threshold()
     if isinstance(output, OutputFile):
@@ -103,7 +117,8 @@ def reject(
 
 def _write_file(source: Source, dump: Dump, masking: Masking, run: Pass, output: OutputFile) -> PartCounts:
     notes, rejected = Notes(), 0
-    with ParquetMask(output.path, output.name, masking.schema) as mask:
+    index = joined_index(part.index for part in dump.parts)
+    with ParquetMask(output.path, output.name, masking.schema, index) as mask:
         for batch in map_blocks(source, dump, masking, run, notes=notes):
             mask.write(batch)
             rejected += batch.column("rejected").true_count

@@ -15,6 +15,7 @@ from drrej.core.losses import Loss
 from drrej.core.sketch import Sketch
 from drrej.core.types import Floats
 from drrej.data.dump import Block, Dump
+from drrej.data.pandas_index import joined_index
 from drrej.documents.rejector import Rejector
 from drrej.documents.summaries import WorstCaseSummary
 from drrej.engines.protocol import Pass
@@ -41,6 +42,12 @@ def weights(
     """The worst case in numbers; with `output`, the weight of each row as parquet.
 
     With a radius lambda is solved for, else that of the options is used.
+
+    >>> from drrej import calibrate
+    >>> val = Source("sample_data/val.parquet")
+    >>> found = weights(val, calibrate(val), RatioOptions(), radius=0.1)
+    >>> round(found.divergence, 6), found.worst_case_risk > found.risk
+    (0.1, True)
     """
     if radius is not None and not (math.isfinite(radius) and radius > 0):
         raise OptionError(f"`radius={radius:g}`: it must be a finite number above 0")
@@ -107,6 +114,7 @@ def _write(
         return pa.RecordBatch.from_arrays(columns, schema=schema)
 
     run = Pass("writing", labelled=False, keep=(*keep, *scoring.columns))
-    with ParquetMask(output.path, output.name, schema) as writer:
+    index = joined_index(part.index for part in dump.parts)
+    with ParquetMask(output.path, output.name, schema, index) as writer:
         for batch in map_blocks(source, dump, of_block, run):
             writer.write(batch)

@@ -10,6 +10,7 @@ from typing import NamedTuple, Protocol
 import pyarrow as pa
 
 from drrej.data.identity import check_unchanged
+from drrej.data.pandas_index import PandasIndex
 from drrej.data.part import Identity, Part, one_line
 from drrej.errors import DumpError
 
@@ -23,7 +24,7 @@ class Contents:
 
     Nothing is said of what cannot change. `places` tell where each row group is, for readers to whom its number does
     not; they go to whoever reads it, in whatever process. `typed` is False where numbers are written as text, so that 1
-    may be a floating-point number.
+    may be a floating-point number. `index` is that of a pandas frame.
     """
 
     schema: pa.Schema
@@ -31,6 +32,7 @@ class Contents:
     identity: Identity | None
     places: tuple[Hashable, ...] = ()
     typed: bool = True
+    index: PandasIndex | None = None
 
     def place(self, group: int) -> Hashable:
         """Where a row group is."""
