@@ -20,7 +20,7 @@ from registry import commands, flag, options
 
 COMMANDS = [
     *("calibrate", "fit", "threshold", "evaluate", "reject", "run"),
-    *("monitor", "sweep", "weights", "inspect", "metrics", "config", "schema", "help"),
+    *("monitor", "sweep", "weights", "inspect", "convert", "metrics", "config", "schema", "help"),
 ]
 
 
@@ -125,6 +125,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rng = np.random.default_rng(0)
     logits, labels = make_model(200, 3, seed=1)
     write_dump(folder / "wide.parquet", logits, layout="wide", extra={"truth": labels})
+    np.save(folder / "logits.npy", logits)
+    np.save(folder / "labels.npy", labels)
+    lines = [",".join(map(str, [*row, label])) for row, label in zip(logits, labels, strict=True)]
+    (folder / "val.csv").write_text("\n".join(["logit_0,logit_1,logit_2,label", *lines]) + "\n")
     for name in ("val", "test"):
         shutil.copy(SAMPLE / f"{name}.parquet", folder)
     shutil.copy(SAMPLE / "test.parquet", folder / "fresh.parquet")

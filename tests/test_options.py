@@ -82,6 +82,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     columns = {"mean": spread * 2, "value": spread * 3, "far": spread - 9, "region": NAMES[np.arange(60) % 2]}
     write("forecasts.parquet", {"variance": spread, **columns})
     write("odd.parquet", {"variance": spread, **columns, "region": NAMES[np.arange(60) % 3]})
+    log = (ROOT / "sample_data" / "llm" / "samples_arithmetic_val.jsonl").read_text().splitlines(keepends=True)[:30]
+    (folder / "log.jsonl").write_text("".join(log))
+    (folder / "twice.jsonl").write_text("".join([*log, *(line.replace('"none"', '"best"') for line in log)]))
     (folder / "costs.csv").write_text("0,1,2\n3,0,1\n1,5,0\n")
     (folder / "named.csv").write_text(",c,b,a\nc,0,1,2\nb,3,0,1\na,1,5,0\n")
 
@@ -135,6 +138,7 @@ BASES = {
     "sweep": "val.parquet -r cal.json",
     "weights": "val.parquet -r cal.json --radius 0.1",
     "inspect": "val.parquet",
+    "convert": "val.parquet -o new.parquet",
     "metrics": "",
     "schema": "rejector",
     "config": "",
@@ -427,6 +431,22 @@ CASES: dict[str, dict[str, Case]] = {
             "--on-missing-label skip", "val.parquet --labels-from some.parquet --join-on key --logits logits"
         ),
         "--normalize": Acts("--normalize", "doubled.parquet --input probs"),
+        "--filter": Acts("--filter none", "twice.jsonl"),
+        "--per-length": Acts("--per-length", "log.jsonl"),
+    },
+    "convert": {
+        "dumps": Acts("test.parquet"),
+        "--output": Acts("-o other.parquet"),
+        "--force": Acts("--force", "val.parquet -o there.parquet"),
+        **reading(
+            "val.parquet -o new.parquet",
+            "val.parquet -o new.parquet",
+            Acts("--binary", "val.parquet --logits score -o new.parquet"),
+            "val.parquet -o new.parquet",
+        ),
+        "--normalize": Acts("--normalize", "doubled.parquet --input probs -o new.parquet"),
+        "--filter": Acts("--filter none", "twice.jsonl -o new.parquet"),
+        "--per-length": Acts("--per-length", "log.jsonl -o new.parquet"),
     },
     "metrics": {
         "words": Acts("accuracy"),

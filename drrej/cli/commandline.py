@@ -31,6 +31,8 @@ def reading_flags(options: DumpOptions) -> list[str]:
             "--labels-from": options.labels_from,
             "--join-on": options.join_on,
             "--on-missing-label": "skip" if options.on_missing_label == "skip" else None,
+            "--filter": options.filter,
+            "--per-length": options.per_length or None,
             "--input": options.input,
             "--normalize": options.normalize or None,
             "--classes": ",".join(options.classes) if options.classes else None,

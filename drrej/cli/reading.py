@@ -35,6 +35,8 @@ class Reading:
     binary: bool = False
     classes: str | None = None
     normalize: bool = False
+    filter: str | None = None
+    per_length: bool = False
 
     def source(self, dumps: list[str], engine: Engine) -> Source:
         """The dump to read."""
@@ -55,6 +57,8 @@ class Reading:
             labels_from=self.labels_from,
             join_on=self.join_on,
             on_missing_label=self.on_missing_label or "error",
+            filter=self.filter,
+            per_length=self.per_length,
         )
         source = Source(dumps, options, engine)
         check_one_stdin(source)

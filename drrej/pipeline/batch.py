@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pyarrow as pa
 
-from drrej.data.columns import LABEL, find_logits
+from drrej.data.columns import LABEL, Wanted, find_logits
 from drrej.data.dump import Dump
-from drrej.data.labels import LabelKind, label_kind
+from drrej.data.labels import Classes, LabelKind, label_kind
 from drrej.data.part import Part
 from drrej.data.problems import Problems
 from drrej.documents.rejector import Rejector
@@ -49,7 +51,10 @@ def score_batch(batch: pa.RecordBatch, rejector: Rejector, options: MaskOptions 
 def _dump(batch: pa.RecordBatch, rejector: Rejector) -> Dump:
     """The batch seen as a dump that is not in a file."""
     schema = batch.schema.remove_metadata()
-    columns = find_logits(schema, rejector.columns.logits, rejector.binary, _WHERE, rejector.columns.label)
+    named = (rejector.columns.logits, rejector.binary, rejector.columns.label, rejector.class_names)
+    columns = find_logits(schema, Wanted(*named), _WHERE)
+    if columns.layout == "labelled":
+        columns = replace(columns, classes=rejector.class_names)
     if columns.layout == "wide" and len(columns.names) != rejector.classes:
         raise DumpError(
             f"{_WHERE}: column '{columns.pattern}' has {len(columns.names)} scores per row but the rejector was made "
@@ -77,7 +82,7 @@ def _label_kind(schema: pa.Schema, label: str, rejector: Rejector) -> LabelKind 
     if label not in schema.names:
         return None
     try:
-        return label_kind(schema.field(label).type, rejector.class_names, rejector.classes, _WHERE)
+        return label_kind(schema.field(label).type, Classes(rejector.classes, rejector.class_names), _WHERE)
     except DumpError:  # labels are not needed: predictions are class numbers then
         return None
 

@@ -37,7 +37,7 @@ class ParquetReader:
         file, identity = _open(part, opened)
         with file:
             schema, groups = _schema(file, part), _group_rows(file, part)
-            return Contents(schema, groups, identity, (file.schema_arrow.metadata or {}).get(b"pandas"))
+            return Contents(schema, groups, identity, pandas=(file.schema_arrow.metadata or {}).get(b"pandas"))
 
     def batches(self, request: Request) -> Iterator[pa.RecordBatch]:
         """The rows of a row group, decoded in order."""
