@@ -22,6 +22,7 @@ from drrej.data.join import LabelJoin
 from drrej.data.labels import LabelKind
 from drrej.data.notes import Notes
 from drrej.data.part import Part
+from drrej.data.portion import Portion
 from drrej.data.problems import Problem
 from drrej.data.readers import ListColumn, Request, reader_of
 from drrej.data.readers.base import damaged
@@ -44,6 +45,8 @@ class DumpOptions:
     labels_from: str | None = None
     join_on: str | None = None
     on_missing_label: Literal["error", "skip"] = "error"
+    portion: Portion | None = None
+    """Which of the rows to read; None: all."""
 
 
 @dataclass(frozen=True)
@@ -109,16 +112,19 @@ class Block:
 
         What is wrong with the scores, or with these other columns, is no problem any more.
         """
-        good = np.flatnonzero(~self.bad)
         self.problems[:] = [p for p in self.problems if p.column != self.logit_name and p.column not in columns]
+        return replace(self.take(np.flatnonzero(~self.bad)), problems=[])
+
+    def take(self, rows: NDArray[np.intp]) -> Block:
+        """Some of the rows as a block of their own; what is wrong with the others is still known."""
         return replace(
             self,
-            scores=self.scores[good],
-            labels=None if self.labels is None else self.labels[good],
-            columns=self.columns.take(pa.array(good)),
-            bad=np.zeros(good.size, bool),
-            problems=[],
-            kept=self.row_numbers()[good] - self.first_row,
+            scores=self.scores[rows],
+            labels=None if self.labels is None else self.labels[rows],
+            columns=self.columns.take(pa.array(rows)),
+            bad=self.bad[rows],
+            joined=None if self.joined is None else self.joined[rows],
+            kept=self.row_numbers()[rows] - self.first_row,
         )
 
     def check_largest(self, largest: Floats) -> bool:
@@ -181,6 +187,7 @@ class Dump:
     names: tuple[str, ...] | None
     schema: pa.Schema
     join: LabelJoin | None
+    portion: Portion | None = None
     opened: str = field(default_factory=lambda: os.urandom(8).hex())
     """Tells one opening from another: files may change between them."""
 
@@ -204,10 +211,11 @@ class Dump:
 
     def read(self, group: RowGroup, labelled: bool, keep: Sequence[str] = ()) -> Iterator[Block]:
         """The blocks of a row group: logits, labels if asked for, and the columns to keep."""
-        part = self.parts[group.part]
+        part, portion = self.parts[group.part], self.portion
         wanted = list(self.columns.names)
-        extra = [*keep]
-        if labelled:
+        extra = [*keep, *(() if portion is None else portion.columns)]
+        with_labels = labelled or (portion is not None and portion.by_label)
+        if with_labels:
             extra.append(self.join.on if self.join is not None else self.label or LABEL)
         wanted += [name for name in dict.fromkeys(extra) if name not in wanted]
         row = group.first_row
@@ -215,10 +223,10 @@ class Dump:
             if row + batch.num_rows > group.first_row + group.rows:
                 break
             try:
-                block = self.block(part, row, batch, labelled)
+                block = self.block(part, row, batch, with_labels)
             except (pa.ArrowException, UnicodeDecodeError) as error:  # such as codes beyond their dictionary
                 raise damaged(part, error) from None
-            yield block
+            yield block if portion is None else block.take(portion.chosen(block))
             row += batch.num_rows
         if row != group.first_row + group.rows:
             raise DumpError(

@@ -75,7 +75,7 @@ def open_dump(arguments: Sequence[str], options: DumpOptions, labelled: bool, sp
     return Dump(
         parts=tuple(parts),
         row_groups=tuple(groups),
-        rows=sum(group.rows for group in groups),
+        rows=sum(group.rows for group in groups) if options.portion is None else options.portion.rows,
         classes=shape.classes,
         columns=shape.columns,
         label=label,
@@ -86,6 +86,7 @@ def open_dump(arguments: Sequence[str], options: DumpOptions, labelled: bool, sp
         names=options.classes,
         schema=schemas[first],
         join=join,
+        portion=options.portion,
         opened=opened,
     )
 
