@@ -6,7 +6,7 @@ from importlib import import_module
 
 COMMANDS = (
     *("calibrate", "fit", "threshold", "evaluate", "reject", "run"),
-    *("monitor", "sweep", "weights", "inspect", "schema"),
+    *("plan", "monitor", "sweep", "weights", "inspect", "schema"),
 )
 
 

@@ -3,8 +3,8 @@
 Each row has a key, a hash of its content and a seed, so the parts are the same in any order, layout and block size, and
 equal rows (with `group`, rows of one group) stay together.
 
-**One part is plain**: the rows with the smallest keys. Keys are as good as random, so given the number of its rows it is
-a simple random sample of all rows; if these are independent draws from a distribution, so are its rows, and whatever
+**One part is plain**: the rows with the smallest keys. Keys are as good as random, so given the number of its rows it
+is a simple random sample of all rows; if these are independent draws from a distribution, so are its rows, and what
 the other parts are used for is independent of them. A guarantee is exact on this part.
 
 **The other parts are stratified** by label: each label's rows are divided in the same proportion. A rare class is then
@@ -38,8 +38,9 @@ def seeded(keys: Keys, seed: int) -> Keys:
 
 @dataclass(frozen=True, eq=False)
 class Limits:
-    """Where each part ends. Keys up to `plain_limit` are of the part `plain`; of the others, in order, those of label y
-    end at `limits[y]` (labels x parts - 2).
+    """Where each part ends.
+
+    Keys up to `plain_limit` are of the part `plain`; the others, in order, end at `limits` (labels x parts - 2).
     """
 
     parts: int
