@@ -64,9 +64,7 @@ def plan(
     ] = None,
     output: Annotated[
         list[str] | None,
-        typer.Option(
-            "-o", "--output", metavar="FILE", help="Also write .txt .json .md, or .png .svg .pdf. Repeatable."
-        ),
+        typer.Option("-o", "--output", metavar="FILE", help="Also write .txt .json .md .png .svg .pdf. Repeatable."),
     ] = None,
     force: options.Force = False,
     format: Annotated[Format, typer.Option("--format", help="What goes to standard output.")] = "text",

@@ -51,7 +51,7 @@ class Limits:
     @property
     def by_label(self) -> bool:
         """Whether the label of a row has a say."""
-        return self.limits.shape[0] > 1 and self.limits.shape[1] > 0
+        return bool(self.limits.shape[0] > 1 and self.limits.shape[1] > 0)
 
     def part_of(self, keys: Keys, labels: Integers | None = None) -> Integers:
         """The number of each row's part."""
