@@ -94,7 +94,8 @@ def parts_of(sources: Sequence[Source], options: SplitOptions | None) -> Parts:
     said = ", ".join(f"{rows} to {task}" for rows, task in zip(counts, tasks, strict=False))
     how = "by their content" if options.group is None else f"by '{options.group}'"
     note = f"{sum(counts)} rows are divided {how}: {said}"
-    return Parts(divided[0], *(divided if len(divided) == 3 else divided[1:]), fresh=True, note=note)
+    fit, choose, test = divided[-3:]
+    return Parts(divided[0], fit, choose, test, fresh=True, note=note)
 
 
 def _shares(text: str) -> list[float]:
