@@ -87,14 +87,16 @@ def test_github_annotations(rejector):
     lines = RENDERERS["github"](report(rejector, "accuracy >= 0.9", "coverage > 0.99")).splitlines()
     assert lines[0].startswith("::notice title=drrej gate passed::accuracy >= 0.9: the value is ")
     assert lines[1].startswith("::error title=drrej gate failed::coverage > 0.99: the value is ")
-    (line,) = RENDERERS["github"](report(rejector)).splitlines()
+    assert lines[2:] == ["::warning title=drrej target::wanted coverage ≥ 90 %25: 87.4 %25 (85.9\N{EN DASH}88.8 %25): missed"]
+    line, target = RENDERERS["github"](report(rejector)).splitlines()
+    assert target == lines[2]
     assert line.startswith("::notice title=drrej::coverage ")
 
 
 def test_github_escapes():
-    from drrej.report.github import _command
+    from drrej.report.github import command
 
-    assert _command("error", "a:b,c", "50%\nmore") == "::error title=a%3Ab%2Cc::50%25%0Amore\n"
+    assert command("error", "a:b,c", "50%\nmore") == "::error title=a%3Ab%2Cc::50%25%0Amore\n"
 
 
 def test_markdown_tables_are_whole_and_names_are_escaped(tmp_path):

@@ -318,10 +318,10 @@ def test_table_of_a_plain_rule_has_every_distinct_loss(rejector):
 @pytest.mark.parametrize(
     ("rule", "said"),
     [
-        (("tau", 0.5, 0.9), "goes with `risk` or `coverage`"),
+        (("tau", 0.5, 0.9), "goes with `accuracy`, `risk` or `coverage`"),
         (("risk", 0.5, 1.0), "below 1"),
-        (("coverage", 0.5, 0.9, "sgr"), "`method` goes with `risk=R`"),
-        (("risk", 0.5, None, "sgr"), "`method` goes with `risk=R`"),
+        (("coverage", 0.5, 0.9, "sgr"), "`method` goes with `accuracy=A`"),
+        (("risk", 0.5, None, "sgr"), "`method` goes with `accuracy=A`"),
         (("risk", 0.5, 0.9, "magic"), "must be one of"),
     ],
 )

@@ -82,7 +82,7 @@ def test_an_infeasible_target_writes_nothing(tmp_path: Path, rule: list[str]) ->
     ("rule", "message"),
     [
         ([], "give exactly one rule"),
-        (["--tau", "1", "--coverage", "0.5"], "(found: --tau and --coverage)"),
+        (["--tau", "1", "--coverage", "0.5"], "(found: --coverage and --tau)"),
         (["--coverage", "1.5"], "--coverage 1.5: it must be above 0 and at most 1"),
     ],
 )

@@ -147,8 +147,8 @@ def test_targets_out_of_range(kind: str, target: float, allowed: str) -> None:
 
 
 def test_an_unknown_rule() -> None:
-    with pytest.raises(OptionError, match="unknown rule 'accuracy'"):
-        Rule("accuracy", 0.9)
+    with pytest.raises(OptionError, match="unknown rule 'precision'"):
+        Rule("precision", 0.9)
 
 
 def test_a_cutoff_that_no_row_is_below_accepts_nothing() -> None:

@@ -54,6 +54,7 @@ class Target:
 
     tau: float | None
     coverage: float | None
+    accuracy: float | None
     risk: float | None
     max_loss: float | None
     confidence: float | None
@@ -63,10 +64,18 @@ class Target:
         """The one rule that was given."""
         from drrej.core.thresholds import Rule
 
-        rules = {"tau": self.tau, "coverage": self.coverage, "risk": self.risk, "max-loss": self.max_loss}
+        rules = {
+            "accuracy": self.accuracy,
+            "coverage": self.coverage,
+            "risk": self.risk,
+            "tau": self.tau,
+            "max-loss": self.max_loss,
+        }
         given = {kind: target for kind, target in rules.items() if target is not None}
         if len(given) != 1:
             found = " and ".join(f"--{kind}" for kind in given) or "none"
-            raise OptionError(f"give exactly one rule: --tau, --coverage, --risk or --max-loss (found: {found})")
+            raise OptionError(
+                f"give exactly one rule: --accuracy, --coverage, --risk, --tau or --max-loss (found: {found})"
+            )
         ((kind, target),) = given.items()
         return Rule(kind, target, self.confidence, self.method)

@@ -89,7 +89,7 @@ def _rule_of(threshold: Threshold) -> list[str]:
         {
             f"--{rule.kind}": repr(rule.target),
             "--confidence": None if rule.confidence is None else repr(rule.confidence),
-            "--method": rule.method if rule.method and rule.kind == "risk" else None,
+            "--method": rule.method if rule.method and rule.limits_errors else None,
             "--by": threshold.by or None,
             "--allow-reuse": rule.reused or None,
         }

@@ -120,11 +120,16 @@ def show_report(report: Judged, format: TextFormat) -> None:
         show_curve(report["coverage_curve"], None if chosen[1] is None else chosen)
 
 
-def exit_by_gates(report: Judged) -> None:
-    """A line per failed gate, and exit 1 if there is one."""
-    from drrej.report.numbers import against
+def exit_by_gates(report: Judged, and_target: bool = False) -> None:
+    """A line per failed gate, and exit 1 if there is one; `and_target` holds the target to be a gate too."""
+    from drrej.documents.gates import TARGET
+    from drrej.report.target import gate_words, sentence, target_of
 
     for gate in report.failed_gates:
-        complain(f"{gate.gate}: the value is {against(gate.value, gate.limit)}", "gate failed")
-    if report.failed_gates:
+        complain(gate_words(report, gate), "gate failed")
+    target = target_of(report) if and_target and all(gate.gate != TARGET for gate in report.gates) else None
+    missed = target is not None and target.verdict == "missed"
+    if target is not None and missed:
+        complain(sentence(report, target, target.deciding), "target missed")
+    if report.failed_gates or missed:
         raise typer.Exit(1)

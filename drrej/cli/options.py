@@ -68,13 +68,18 @@ Format = Annotated[
 
 Tau = Annotated[float | None, rule("--tau", metavar="T", help="Reject where the ratio is at most T.")]
 Coverage = Annotated[float | None, rule("--coverage", metavar="C", help="Accept at least this share of the rows.")]
+Accuracy = Annotated[
+    float | None, rule("--accuracy", metavar="A", help="Accept as many rows as keep their accuracy at or above A.")
+]
 Risk = Annotated[
     float | None, rule("--risk", metavar="R", help="Accept as many rows as keep their error rate at or below R.")
 ]
 MaxLoss = Annotated[float | None, rule("--max-loss", metavar="L", help="Reject where the expected loss is L or more.")]
 Confidence = Annotated[
     float | None,
-    guarantee("--confidence", metavar="P", help="Make --risk or --coverage hold on new rows with probability P."),
+    guarantee(
+        "--confidence", metavar="P", help="Make the accuracy, risk or coverage hold on new rows with probability P."
+    ),
 ]
 Method = Annotated[
     Literal["fixed-sequence", "sgr"] | None,

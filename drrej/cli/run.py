@@ -38,9 +38,9 @@ rows = partial(typer.Option, rich_help_panel="Rows: one DUMP, or --val and --tes
 EXAMPLES = """
 Examples:
 
-drrej run predictions.parquet --risk 0.02 -o out
+drrej run predictions.parquet --accuracy 0.98 -o out
 
-drrej run predictions.parquet --risk 0.02 --split 40,20,20,20 --group patient -o out
+drrej run predictions.parquet --accuracy 0.98 --split 40,20,20,20 --group patient -o out
 
 drrej run --val val.parquet --test test.parquet --coverage 0.8 -o out
 """
@@ -89,6 +89,7 @@ def run(
     on_unseen_group: options.OnUnseenGroup = "error",
     tau: options.Tau = None,
     coverage: options.Coverage = None,
+    accuracy: options.Accuracy = None,
     risk: options.Risk = None,
     max_loss: options.MaxLoss = None,
     confidence: Annotated[
@@ -160,7 +161,7 @@ def run(
 
     division = RowOptions(dumps, val, test, choose, split, seed, group)
     divided = division.check()
-    rule = Target(tau, coverage, risk, max_loss, confidence or None, method).rule()
+    rule = Target(tau, coverage, accuracy, risk, max_loss, confidence or None, method).rule()
     check_table(table)
     if temperature is not None and memory is not None:
         raise OptionError("--memory is for fitting the temperature; it does not go with --temperature T")
@@ -217,7 +218,7 @@ def run(
         say_notes(source, quiet, rejector.floor)
     warn_bad_rows(counts, "; the report leaves them out")
     show_report(report, format)
-    exit_by_gates(report)
+    exit_by_gates(report, and_target=True)
 
 
 def _not_promised(parts: Parts, rejector: Rejector, divided: SplitOptions | None) -> str | None:

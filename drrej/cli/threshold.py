@@ -23,7 +23,7 @@ Examples:
 
 drrej threshold val.parquet -r fitted.json --coverage 0.8 -o rejector.json
 
-drrej threshold fresh.parquet -r fitted.json --risk 0.02 --confidence 0.95
+drrej threshold fresh.parquet -r fitted.json --accuracy 0.98 --confidence 0.95
 
 drrej threshold val.parquet -r fitted.json --risk 0.02 --by prediction
 """
@@ -41,6 +41,7 @@ def threshold(
     table: options.Table = None,
     tau: options.Tau = None,
     coverage: options.Coverage = None,
+    accuracy: options.Accuracy = None,
     risk: options.Risk = None,
     max_loss: options.MaxLoss = None,
     confidence: options.Confidence = None,
@@ -63,7 +64,7 @@ def threshold(
     tls_key: options.TlsKey = None,
     quiet: options.Quiet = False,
 ) -> None:
-    """Add the threshold: exactly one of --tau, --coverage, --risk, --max-loss.
+    """Add the threshold: exactly one of --accuracy, --coverage, --risk, --tau, --max-loss.
 
     DUMP: parquet files, directories, globs or URIs; - is standard input.
     """
@@ -72,7 +73,7 @@ def threshold(
     from drrej.pipeline.reject import reject
     from drrej.pipeline.threshold import ThresholdOptions, choose_threshold
 
-    rule = Target(tau, coverage, risk, max_loss, confidence, method).rule()
+    rule = Target(tau, coverage, accuracy, risk, max_loss, confidence, method).rule()
     check_table(table)
     reading = Reading(logits, label, labels_from, join_on, on_missing_label, input, binary, classes, normalize)
     source = reading.source(dumps, engine_of(jobs, cluster, quiet, Certificates(tls_ca, tls_cert, tls_key)))

@@ -245,11 +245,14 @@ def sgr(points: RiskCoverage, ratio: DensityRatio, risk: float, delta: float) ->
     )
 
 
-def best_look(looks: Looks, rows: int, risk: float, confidence: float) -> Certified:
-    """The largest certified cutoff, with the risk that is guaranteed; raises Infeasible with the best bound found."""
+def best_look(looks: Looks, rows: int, risk: float, confidence: float, asked: str = "") -> Certified:
+    """The largest certified cutoff, with the risk that is guaranteed; raises Infeasible with the best bound found.
+
+    `asked` is the target in the words of the user, where those are other than `risk`.
+    """
     held = np.flatnonzero(looks.certified)
     if not held.size:
-        raise Infeasible(_too_risky(looks, rows, risk, confidence))
+        raise Infeasible(_too_risky(looks, rows, risk, confidence, asked or f"`risk={risk:g}`"))
     best = int(held[-1])
     cutoff = float(looks.cutoffs[best])
     return Certified(
@@ -262,13 +265,15 @@ def best_look(looks: Looks, rows: int, risk: float, confidence: float) -> Certif
     )
 
 
-def _too_risky(looks: Looks, rows: int, risk: float, confidence: float) -> str:
+def _too_risky(looks: Looks, rows: int, risk: float, confidence: float, asked: str) -> str:
     bounds = looks.bounds
-    start = f"`risk={risk:g}` `confidence={confidence:g}` cannot be certified on {rows} rows: "
+    start = f"{asked} `confidence={confidence:g}` cannot be certified on {rows} rows: "
     if not bounds.size or float(bounds.min()) >= 1.0:
         return start + "nothing could be bounded; more rows are needed"
     best = int(np.argmin(bounds))
-    found = f"the best upper bound is {bounds[best]:.6g}, at coverage {looks.accepted[best] / rows:.6g}"
+    found = (
+        f"the best upper bound of the error rate is {bounds[best]:.6g}, at coverage {looks.accepted[best] / rows:.6g}"
+    )
     needed = math.ceil(math.log1p(-confidence) / math.log1p(-risk)) if risk > 0 else None
     if needed is None or rows < needed:
         least = "no number of rows suffices for a risk of 0" if needed is None else f"at least {needed} rows are needed"

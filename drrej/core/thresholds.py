@@ -15,7 +15,10 @@ from drrej.core.errors import Infeasible, OptionError
 from drrej.core.intervals import exact_decimal, rate_at_most
 from drrej.core.ratio import DensityRatio
 
-RULES = ("tau", "coverage", "risk", "max-loss")
+RULES = ("tau", "coverage", "accuracy", "risk", "max-loss")
+ERROR_RULES = ("accuracy", "risk")
+"""Those that limit the error rate of the accepted rows."""
+
 METHODS = ("fixed-sequence", "sgr")
 """How a risk is certified; the first is the default."""
 
@@ -30,7 +33,11 @@ REJECT_ALL = -1.0
 class Rule:
     """How the cutoff is chosen: one of `RULES` and its target.
 
-    `confidence` makes a risk or a coverage a guarantee, see `core.guarantees`; `method` says how a risk is certified.
+    `confidence` makes a risk, an accuracy or a coverage a guarantee, see `core.guarantees`; `method` says how a risk is
+    certified. An accuracy is a risk in other words: 0.98 is the risk 0.02, in decimals.
+
+    >>> Rule("accuracy", 0.98).risk
+    0.02
     """
 
     kind: str
@@ -44,24 +51,56 @@ class Rule:
         inside, allowed = {
             "tau": (self.target >= 0, "0 or more"),
             "coverage": (0 < self.target <= 1, "above 0 and at most 1"),
+            "accuracy": (0 < self.target <= 1, "above 0 and at most 1"),
             "risk": (0 <= self.target < 1, "at least 0 and below 1"),
             "max-loss": (self.target > 0, "above 0"),
         }[self.kind]
         if not (inside and math.isfinite(self.target)):
-            raise OptionError(f"`{self.kind}={self.target:g}`: it must be {allowed}")
-        if self.confidence is not None and self.kind not in ("risk", "coverage"):
-            raise OptionError(f"`confidence` goes with `risk` or `coverage`, not with `{self.kind}`")
+            hint = "" if self.kind in ("tau", "max-loss") else as_share(self.target)
+            raise OptionError(f"`{self.kind}={self.target:g}`: it must be {allowed}{hint}")
+        if self.confidence is not None and not (self.limits_errors or self.kind == "coverage"):
+            raise OptionError(f"`confidence` goes with `accuracy`, `risk` or `coverage`, not with `{self.kind}`")
         if self.confidence is not None and not 0 < self.confidence < 1:
-            raise OptionError(f"`confidence={self.confidence:g}`: it must be above 0 and below 1, e.g. 0.95")
-        if self.method is not None and (self.kind != "risk" or self.confidence is None):
-            raise OptionError("`method` goes with `risk=R` `confidence=P`")
+            hint = as_share(self.confidence) or ", e.g. 0.95"
+            raise OptionError(f"`confidence={self.confidence:g}`: it must be above 0 and below 1{hint}")
+        if self.method is not None and (not self.limits_errors or self.confidence is None):
+            raise OptionError("`method` goes with `accuracy=A` or `risk=R`, and `confidence=P`")
         if self.method not in (None, *METHODS):
             raise OptionError(f"`method={self.method}`: it must be one of {', '.join(METHODS)}")
 
     @property
     def needs_labels(self) -> bool:
         """Whether the rule looks at errors."""
-        return self.kind == "risk"
+        return self.limits_errors
+
+    @property
+    def limits_errors(self) -> bool:
+        """Whether the rule limits the error rate of the accepted rows, in either word."""
+        return self.kind in ERROR_RULES
+
+    @property
+    def risk(self) -> float:
+        """The largest error rate that a rule which limits errors allows."""
+        return risk_of(self.kind, self.target)
+
+
+def risk_of(kind: str, target: float) -> float:
+    """The error rate that an accuracy or a risk allows, as the decimal that a user would write.
+
+    >>> risk_of("accuracy", 0.98), risk_of("risk", 0.02)
+    (0.02, 0.02)
+    """
+    assert kind in ERROR_RULES
+    return float(1 - exact_decimal(target)) if kind == "accuracy" else target
+
+
+def as_share(number: float) -> str:
+    """A hint for a percentage that was given where a share is meant; empty for other numbers.
+
+    >>> as_share(98.0), as_share(-1.0)
+    ('; for 98 % write 0.98', '')
+    """
+    return f"; for {number:g} % write {float(exact_decimal(number) / 100):g}" if 1 < number <= 100 else ""
 
 
 def choose_cutoff(rule: Rule, ratio: DensityRatio, points: RiskCoverage) -> float | None:
@@ -72,7 +111,7 @@ def choose_cutoff(rule: Rule, ratio: DensityRatio, points: RiskCoverage) -> floa
         return capped(rule.target, ratio)
     if rule.kind == "coverage":
         return _cutoff_for_coverage(rule.target, ratio, points)
-    return _cutoff_for_risk(rule.target, ratio, points)
+    return _cutoff_for_risk(rule, ratio, points)
 
 
 def _cutoff_for_coverage(target: float, ratio: DensityRatio, points: RiskCoverage) -> float | None:
@@ -87,17 +126,17 @@ def _cutoff_for_coverage(target: float, ratio: DensityRatio, points: RiskCoverag
     return cutoff_after(int(np.searchsorted(points.accepted, wanted)), ratio, points)
 
 
-def _cutoff_for_risk(target: float, ratio: DensityRatio, points: RiskCoverage) -> float | None:
-    limit = exact_decimal(target)
+def _cutoff_for_risk(rule: Rule, ratio: DensityRatio, points: RiskCoverage) -> float | None:
+    limit, asked = exact_decimal(rule.risk), f"`{rule.kind}={rule.target:g}`"
     reachable, _ = points.below(ratio.flat_start)
     held = rate_at_most(points.errors, points.accepted, limit)
     candidates = np.flatnonzero(held & (points.accepted <= reachable))
     if not candidates.size:
         if not reachable:
-            raise Infeasible(f"`risk={target:g}` cannot be reached: the ratio is 0 on every row")
+            raise Infeasible(f"{asked} cannot be reached: the ratio is 0 on every row")
         lowest = int(np.argmin((points.errors / points.accepted)[points.accepted <= reachable]))
         raise Infeasible(
-            f"`risk={target:g}` cannot be reached: the lowest error rate among accepted rows is "
+            f"{asked} cannot be reached: the lowest error rate among accepted rows is "
             f"{points.errors[lowest] / points.accepted[lowest]:.6g}, at coverage "
             f"{points.accepted[lowest] / points.rows:.6g}"
         )

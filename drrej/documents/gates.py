@@ -21,6 +21,9 @@ _COMPARE: dict[str, Callable[[float, float], bool]] = {
 }
 _NUMBER = r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
 _GATE = re.compile(rf"\s*([A-Za-z_][\w.@=+-]*?)\s*(>=|<=|>|<)\s*({_NUMBER})\s*")
+TARGET = "target"
+"""The gate that is the target of the threshold."""
+
 _HINT = "write METRIC OP NUMBER and quote the gate, e.g. `gate='accuracy >= 0.97'`"
 
 
@@ -39,7 +42,9 @@ class Gate:
 
     @classmethod
     def parse(cls, text: str) -> Gate:
-        """Parse `METRIC OP NUMBER`."""
+        """Parse `METRIC OP NUMBER`, or `target`: what the threshold was chosen for."""
+        if text.strip() == TARGET:
+            return cls(TARGET, TARGET, "", 0.0)
         match = _GATE.fullmatch(text)
         if match is None:
             raise GateError(f"gate '{text}' cannot be read; {_HINT}")
@@ -64,12 +69,29 @@ class Gate:
 
     def judge(self, report: Mapping[str, Any]) -> GateRow:
         """The gate's row of a report. Raises when the report has no number there."""
+        if self.metric == TARGET:
+            return _judge_target(report)
         value = lookup(report, self.metric)
         if value is None:
             raise GateError(
                 f"gate '{self.text}': {self.metric} is undefined on these rows, so the gate can say nothing"
             )
         return GateRow(gate=self.text, value=value, limit=self.limit, passed=_COMPARE[self.op](value, self.limit))
+
+
+def _judge_target(report: Mapping[str, Any]) -> GateRow:
+    """The target as a gate: it fails where these rows contradict the target, see `core.verdicts`."""
+    target = report.get(TARGET)
+    if target is None:
+        raise GateError(
+            "gate 'target': the threshold was chosen by a tau or a largest loss, which promises nothing; "
+            "choose it by `accuracy`, `risk` or `coverage`"
+        )
+    first = next(promise for promise in target["promises"] if promise["verdict"] == target["verdict"])
+    if first["value"] is None:
+        raise GateError(f"gate 'target': the {first['what']} is undefined on these rows, so the gate can say nothing")
+    passed = target["verdict"] != "missed"
+    return GateRow(gate=TARGET, value=first["value"], limit=first["wanted"], passed=passed)
 
 
 def lookup(report: Mapping[str, Any], metric: str) -> float | None:

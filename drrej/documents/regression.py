@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
@@ -11,7 +12,8 @@ from drrej.documents.codec import Codec
 from drrej.documents.document import GateRow, Judged
 from drrej.documents.findings import Finding
 from drrej.documents.proportions import CoverageOfDump, Cutoff, Rows, Tau
-from drrej.documents.report_consistency import decision_findings
+from drrej.documents.report_consistency import decision_findings, target_findings
+from drrej.documents.targets import Target
 from drrej.errors import ReportError
 
 FORMAT = "drrej-regression-report/1"
@@ -65,6 +67,7 @@ class RegressionReport(Judged):
     tau: Tau
     cutoff: Cutoff
     cutoff_by: str | None = None
+    target: Annotated[Target | None, About(gate=False)] = None
     coverage: CoverageOfDump
     mse: Annotated[
         ErrorFigures, About("mean squared error of the prediction", Unit.SQUARED_ERROR, "lower", NONE, label="MSE")
@@ -76,4 +79,4 @@ class RegressionReport(Judged):
 
     def findings(self) -> Iterable[Finding]:
         """Whether counts and shares go together."""
-        return decision_findings(self)
+        return itertools.chain(decision_findings(self), target_findings(self))

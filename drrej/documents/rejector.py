@@ -157,8 +157,8 @@ class Rejector:
             yield "ratio.loss", self.has_classes or ratio.loss.name == "column", "is out of range for a regression"
             yield from ratio_findings(ratio, self.classes)
         if ratio is not None and threshold is not None:
-            risk = threshold.rule.kind == "risk"
-            yield "threshold.rule.kind", self.has_classes or not risk, "is out of range for a regression"
+            counts = threshold.rule.limits_errors
+            yield "threshold.rule.kind", self.has_classes or not counts, "is out of range for a regression"
             yield from threshold_findings(threshold, ratio)
 
 

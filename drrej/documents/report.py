@@ -42,6 +42,7 @@ from drrej.documents.proportions import (
     check_interval,
 )
 from drrej.documents.report_consistency import report_findings
+from drrej.documents.targets import Target
 from drrej.errors import ReportError
 
 FORMAT = "drrej-report/1"
@@ -224,10 +225,18 @@ class Report(Judged):
     tau: Tau
     cutoff: Cutoff
     cutoff_by: str | None = None
+    target: Annotated[Target | None, About(gate=False)] = None
     coverage: CoverageOfDump
     accuracy: Annotated[
         Accuracy | None,
         About("share of the accepted rows whose prediction is right", Unit.SHARE, "higher", EXACT, When.LABELS),
+    ] = None
+    risk: Annotated[
+        Proportion | None,
+        About("share of the accepted rows whose prediction is wrong", Unit.SHARE, "lower", EXACT, When.LABELS),
+    ] = None
+    errors: Annotated[
+        int | None, About("wrong predictions among the accepted rows", Unit.COUNT, "lower", NONE, When.LABELS)
     ] = None
     base_accuracy: Annotated[
         Accuracy | None,

@@ -5,15 +5,18 @@ Checks work on the tree of the document. Intervals of areas need not hold the va
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
 from drrej.core.intervals import exact_decimal, proportion
+from drrej.core.verdicts import Judgement, together
 from drrej.documents.findings import NEAR, RANGE, Finding, is_near
 from drrej.documents.gates import Gate, lookup
 from drrej.documents.points import Point
+from drrej.documents.targets import Counts, judged
 from drrej.errors import GateError
 
 Tree = Mapping[str, Any]
@@ -33,6 +36,9 @@ def report_findings(report: Tree) -> Iterator[Finding]:
         yield key, (key in report) == labelled, "is there without labels, or missing with them"
     if labelled:
         yield from _labelled(report)
+    for key in ("risk", "errors"):
+        yield key, labelled or key not in report, "is there without labels"
+    yield from target_findings(report)
     yield from _drift(report)
     yield from _groups(report)
     for number, mask in enumerate(report.get("masks", ())):
@@ -73,11 +79,46 @@ def _share(key: str, share: Tree, hits: int, rows: int) -> Iterator[Finding]:
         yield f"{key}.{end}", is_near(share[end], exact[end]), _COUNTS
 
 
+def target_findings(report: Tree) -> Iterator[Finding]:
+    """The verdicts on the target, from the counts of all rows or of each group."""
+    if "target" not in report:
+        return
+    target = report["target"]
+    promises = target["promises"]
+    groups = {row["group"]: row for row in report.get("per_group", ())}
+    for number, promise in enumerate(promises):
+        key, group = f"target.promises[{number}]", promise.get("group")
+        yield f"{key}.group", group is None or group in groups, "is none of 'per_group'"
+        counts = _target_counts(report if group is None else groups[group], "cutoff" in report and group is None)
+        sure = dataclasses.replace(counts, certain=counts.accepted == counts.rows)
+        again = [judged(promise["what"], promise["wanted"], each, len(promises)) for each in (counts, sure)]
+        yield key, any(_is_judgement(promise, judgement) for judgement in again), "is not the verdict on this report"
+    verdict = together(promise["verdict"] for promise in promises)
+    yield "target.verdict", bool(promises) and target["verdict"] == verdict, "is not that of its promises"
+
+
+def _target_counts(row: Tree, whole: bool) -> Counts:
+    errors = row["accuracy"]["errors"] if "accuracy" in row else None
+    certain = whole and row["cutoff"] is None and "cutoff_by" not in row
+    return Counts(row["rows"], row["coverage"]["accepted"], errors, certain=certain)
+
+
+def _is_judgement(promise: Tree, again: Judgement) -> bool:
+    same = all(is_near(promise[key], getattr(again, key)) for key in ("value", "lower", "upper"))
+    chance = (promise["p_value"] is None) == (again.p_value is None) and math.isclose(
+        promise["p_value"] or 0.0, again.p_value or 0.0, rel_tol=1e-6, abs_tol=1e-300
+    )
+    return same and chance and promise["verdict"] == again.verdict
+
+
 def _labelled(report: Tree) -> Iterator[Finding]:
     rows, accepted = report["rows"], report["coverage"]["accepted"]
     errors, all_errors = report["accuracy"]["errors"], report["base_accuracy"]["errors"]
     yield from _share("accuracy", report["accuracy"], accepted - errors, accepted)
     yield from _share("base_accuracy", report["base_accuracy"], rows - all_errors, rows)
+    if "risk" in report:  # reports of older versions do not have it
+        yield from _share("risk", report["risk"], errors, accepted)
+    yield "errors", report.get("errors", errors) == errors, "is not 'accuracy.errors'"
     rejected_errors = all_errors - errors
     yield "accuracy.errors", 0 <= rejected_errors <= rows - accepted, "contradicts 'base_accuracy.errors'"
     yield from _areas("", report, all_errors / rows)

@@ -14,6 +14,7 @@ from drrej.core.calibrators import Calibrator, Temperature
 from drrej.core.choice import Candidate
 from drrej.core.losses import KINDS, Loss
 from drrej.core.ratio import DensityRatio
+from drrej.core.thresholds import ERROR_RULES, risk_of
 from drrej.core.types import Floats
 
 
@@ -107,6 +108,16 @@ class RuleRecord:
     confidence: float | None = None
     method: str | None = None
     reused: bool | None = None
+
+    @property
+    def limits_errors(self) -> bool:
+        """Whether it limits the error rate of the accepted rows, as a risk or as an accuracy."""
+        return self.kind in ERROR_RULES
+
+    @property
+    def risk(self) -> float:
+        """The largest error rate that a rule which limits errors allows."""
+        return risk_of(self.kind, self.target)
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ def threshold_findings(found: Threshold, ratio: Ratio) -> Iterator[Finding]:
         return
     names = [group.group for group in groups]
     yield "threshold.groups", bool(names) and len(set(names)) == len(names), "names no group or one twice"
-    yield "threshold.by", rule.kind in ("risk", "coverage"), f"contradicts the rule '{rule.kind}'"
+    yield "threshold.by", rule.limits_errors or rule.kind == "coverage", f"contradicts the rule '{rule.kind}'"
     for key in ("tau", "cutoff", "bound"):
         yield f"threshold.{key}", getattr(found, key) is None, "is there, but each group has its own"
     for number, group in enumerate(groups):
@@ -45,12 +45,12 @@ def threshold_findings(found: Threshold, ratio: Ratio) -> Iterator[Finding]:
 
 def _rule(rule: RuleRecord) -> Iterator[Finding]:
     certified = rule.confidence is not None
-    given = rule.method if rule.kind == "risk" else None
+    given = rule.method if rule.limits_errors else None
     try:
         Rule(rule.kind, rule.target, rule.confidence, given)
     except OptionError as error:
         yield "threshold.rule", False, f"{RANGE}: {shown(str(error))}"
-    methods = (None,) if not certified else METHODS if rule.kind == "risk" else (COVERAGE_METHOD,)
+    methods = (None,) if not certified else METHODS if rule.limits_errors else (COVERAGE_METHOD,)
     yield "threshold.rule.method", rule.method in methods, f"{RANGE} for such a rule"
     yield "threshold.rule.reused", (rule.reused is not None) == certified, "goes with 'threshold.rule.confidence'"
 
@@ -74,12 +74,12 @@ def _decision(
     key: str, found: Threshold | GroupThreshold, rule: RuleRecord, ratio: Ratio, groups: int
 ) -> Iterator[Finding]:
     tau, cutoff, accepted, rows, density = found.tau, found.cutoff, found.accepted, found.rows, ratio.density
-    counted = rule.kind == "risk" and accepted > 0
+    counted = rule.limits_errors and accepted > 0
     yield f"{key}.accuracy", (found.accuracy is not None) == counted, f"contradicts the rule '{rule.kind}'"
     yield f"{key}.accepted", cutoff is not None or accepted == rows, f"contradicts '{key}.cutoff': nothing is rejected"
     none = cutoff is None or cutoff > 0 or accepted == 0
     yield f"{key}.accepted", none, f"contradicts '{key}.cutoff': every row is rejected"
-    if isinstance(found, GroupThreshold) and cutoff == REJECT_ALL and rule.kind == "risk":
+    if isinstance(found, GroupThreshold) and cutoff == REJECT_ALL and rule.limits_errors:
         yield f"{key}.tau", tau is None, f"contradicts '{key}.cutoff': every row is rejected"
         yield f"{key}.bound", found.bound is None, f"contradicts '{key}.cutoff': nothing was certified"
         return
@@ -105,12 +105,16 @@ def _decision(
 
 def _target(key: str, found: Threshold | GroupThreshold, rule: RuleRecord) -> Iterator[Finding]:
     """What the rule asks of these rows."""
-    target = exact_decimal(rule.target)
     if rule.kind == "coverage":
-        yield f"{key}.accepted", found.accepted >= target * found.rows, "is below 'threshold.rule.target'"
-    if rule.kind == "risk" and rule.confidence is None:
+        enough = found.accepted >= exact_decimal(rule.target) * found.rows
+        yield f"{key}.accepted", enough, "is below 'threshold.rule.target'"
+    if rule.limits_errors and rule.confidence is None:
         errors = found.accepted - _right(found)
-        yield f"{key}.accuracy", errors <= target * found.accepted, "is below what 'threshold.rule.target' asks for"
+        yield (
+            f"{key}.accuracy",
+            errors <= exact_decimal(rule.risk) * found.accepted,
+            "is below what 'threshold.rule.target' asks for",
+        )
 
 
 def _bound(
@@ -123,11 +127,11 @@ def _bound(
     whole = any(is_near(delta, level) for level in levels)
     yield f"{key}.delta", whole or 0 < delta <= max(levels), f"{RANGE} for such a confidence"
     wrong = "is not the bound of its counts"
-    if rule.kind == "risk":
+    if rule.limits_errors:
         yield f"{key}.errors", errors is not None and errors == accepted - _right(found), "contradicts the accuracy"
-        yield f"{key}.value", value <= rule.target * (1 + NEAR), "is above 'threshold.rule.target'"
+        yield f"{key}.value", value <= rule.risk * (1 + NEAR), "is above 'threshold.rule.target'"
         # the risk that was asked for at the whole delta; older versions tell the bound of the last look at its level
-        promise = whole and value == rule.target and is_below_level(delta, errors or 0, accepted, value)
+        promise = whole and value == rule.risk and is_below_level(delta, errors or 0, accepted, value)
         yield f"{key}.value", promise or is_binomial_level(delta, errors or 0, accepted, value), wrong
         return
     yield f"{key}.errors", errors is None, "contradicts the rule 'coverage'"

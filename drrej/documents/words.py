@@ -135,7 +135,11 @@ def _decision(threshold: Threshold | GroupThreshold, ratio: Ratio) -> str:
 
 def _guarantee_line(threshold: Threshold) -> str:
     rule = threshold.rule
-    what = "error rate among accepted rows is at most" if rule.kind == "risk" else "share of accepted rows is at least"
+    what = {
+        "accuracy": "accuracy of accepted rows is at least",
+        "risk": "error rate among accepted rows is at most",
+        "coverage": "share of accepted rows is at least",
+    }[rule.kind]
     whose = "" if threshold.groups is None else " of each group"
     line = f"guarantee: on new rows like these the {what} {rule.target:g}{whose}, with confidence {rule.confidence:g}"
     if rule.method == "sgr":

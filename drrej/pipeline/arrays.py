@@ -9,17 +9,15 @@ import contextlib
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from drrej.core.intervals import exact_decimal
 from drrej.core.losses import Loss
 from drrej.core.row_keys import content_keys
-from drrej.core.thresholds import Rule
+from drrej.core.thresholds import ERROR_RULES, Rule
 from drrej.core.types import Booleans, Floats, InputKind
 from drrej.data.columns import LABEL, LOGITS
 from drrej.data.dump import Block, DumpOptions
@@ -153,7 +151,8 @@ def fit_rejector(
     >>> fit_rejector(logits, [0, 1, 1, 0] * 5, accuracy=0.98).document.threshold.coverage
     0.5
     """
-    rule = _rule({"risk": risk, "coverage": coverage, "tau": tau, "max-loss": max_loss}, accuracy, confidence)
+    rules = {"accuracy": accuracy, "risk": risk, "coverage": coverage, "tau": tau, "max-loss": max_loss}
+    rule = _rule(rules, confidence)
     options = ArrayOptions(input, classes, ratio=RatioOptions(alpha, lam, loss))
     if confidence is None:
         with _source(scores, labels, options) as source:
@@ -168,14 +167,10 @@ def fit_rejector(
         return ArrayRejector(threshold(source, fitted, rule, ThresholdOptions()))
 
 
-def _rule(given: dict[str, float | None], accuracy: float | None, confidence: float | None) -> Rule:
+def _rule(given: dict[str, float | None], confidence: float | None) -> Rule:
     rules = {kind: target for kind, target in given.items() if target is not None}
-    if accuracy is not None:
-        if not 0 < accuracy <= 1:
-            raise OptionError(f"`accuracy={accuracy:g}`: it must be above 0 and at most 1, e.g. 0.98")
-        if "risk" in rules:
-            raise OptionError("`accuracy` and `risk` are the same promise; give one of them")
-        rules["risk"] = float(Fraction(1) - exact_decimal(accuracy))
+    if rules.keys() >= set(ERROR_RULES):
+        raise OptionError("`accuracy` and `risk` are the same promise; give one of them")
     if len(rules) != 1:
         raise OptionError("give exactly one of `accuracy`, `risk`, `coverage`, `tau` and `max_loss`")
     ((kind, target),) = rules.items()

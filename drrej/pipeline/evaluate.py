@@ -15,6 +15,7 @@ from drrej.pipeline.baseline import check_same_classes
 from drrej.pipeline.evaluate_options import BaselineDump, EvaluateOptions
 from drrej.pipeline.labelled import labelled_report
 from drrej.pipeline.source import Source
+from drrej.pipeline.targets import target_of
 from drrej.pipeline.unlabelled import unlabelled_report
 
 __all__ = ["BaselineDump", "EvaluateOptions", "check_gates", "evaluate"]
@@ -23,9 +24,15 @@ __all__ = ["BaselineDump", "EvaluateOptions", "check_gates", "evaluate"]
 def evaluate(
     source: Source, rejector: Rejector, gates: Sequence[Gate] = (), options: EvaluateOptions | None = None
 ) -> Report:
-    """Report on a dump under a finished rejector; gates are judged last, see `Report.failed_gates`."""
+    """Report on a dump under a finished rejector; gates are judged last, see `Report.failed_gates`.
+
+    The target of the rejector is held against the result, see `Report.target`. Where each group has its own cutoff,
+    the report is by these groups unless `options.by` says otherwise.
+    """
     options = options or EvaluateOptions()
-    rejector.need_threshold()
+    threshold = rejector.need_threshold()
+    if options.labels and options.by is None:
+        options = replace(options, by=threshold.by)
     if not rejector.has_classes:
         raise OptionError("the rejector was made for rows without logits; use evaluate_regression")
     check_gates(gates, options, rejector)
@@ -37,6 +44,7 @@ def evaluate(
         report = labelled_report(source, rejector, options, list(dict.fromkeys([*usual, *options.points, *asked])))
     else:
         report = unlabelled_report(source, rejector, options)
+    report = replace(report, target=target_of(report, threshold))
     return replace(report, gates=tuple(gate.judge(report) for gate in gates))
 
 

@@ -10,10 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from drrej.core.curves import Curve, LossStore, RankedLosses
+from drrej.core.intervals import proportion
 from drrej.core.types import Floats
 from drrej.data.dump import Dump
 from drrej.documents.pictures import BaselineCurve, Pictures, Reliability
 from drrej.documents.points import Point
+from drrej.documents.proportions import Proportion
 from drrej.documents.rejector import Rejector
 from drrej.documents.report import Area, Calibration, Excess, ExpectedAccuracy, Ranking, Report
 from drrej.engines.protocol import Pass
@@ -119,6 +121,8 @@ def _figures(rejector: Rejector, found: _Found, wanted: Sequence[Point], interva
         classes=rejector.classes,
         coverage=figures.coverage_figure(accepted, rows),
         accuracy=figures.accuracy_figure(errors, accepted),
+        risk=Proportion(**proportion(errors, accepted)),
+        errors=errors,
         base_accuracy=figures.accuracy_figure(points.total_errors, rows),
         expected_accuracy=_expected(rejector, tally),
         nll=Calibration(**{name: part.mean_nll for name, part in parts.items()}),

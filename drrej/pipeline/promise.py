@@ -14,8 +14,6 @@ from drrej.pipeline.plan import CONFIDENCE, PlanOptions, plan_from
 from drrej.pipeline.source import Source
 from drrej.pipeline.threshold import Chosen, ThresholdOptions, choose_threshold
 
-CERTIFIABLE = ("accuracy", "risk", "coverage")
-
 
 @dataclass(frozen=True)
 class Promised:
@@ -33,7 +31,7 @@ def certify_if_possible(
     Rules that no confidence goes with are taken as they are. How many rows it would take is said as `plan` says it.
     """
     options = options or ThresholdOptions()
-    if rule.confidence is not None or rule.kind not in CERTIFIABLE:
+    if rule.confidence is not None or not (rule.limits_errors or rule.kind == "coverage"):
         return Promised(choose_threshold(source, rejector, rule, options, table))
     certain = replace(rule, confidence=CONFIDENCE)
     try:
@@ -50,9 +48,9 @@ def certify_if_possible(
 
 def _advice(source: Source, rejector: Rejector, rule: Rule, options: ThresholdOptions) -> str:
     """How many rows would be enough."""
-    if rule.kind == "coverage" or options.by is not None:
+    if not rule.limits_errors or options.by is not None:
         return "More rows to choose on may be enough"
-    found, _ = plan_from(source, rejector, PlanOptions(rule.target, CONFIDENCE))
+    found, _ = plan_from(source, rejector, PlanOptions(rule.risk, CONFIDENCE))
     known = [(row.needed, row.coverage) for row in found.at_hand or () if row.needed is not None]
     if not known:
         return "The observed error rate is nowhere low enough for more rows to be of use"

@@ -24,6 +24,7 @@ from drrej.pipeline.groups import OnUnseen
 from drrej.pipeline.passes import map_blocks
 from drrej.pipeline.scoring import column_values
 from drrej.pipeline.source import Source
+from drrej.pipeline.targets import target_of
 
 AUGRC_CONVENTION = "trapezoid of (sum of accepted errors) / rows over distinct losses, from (0, 0)"
 
@@ -69,6 +70,7 @@ def evaluate_regression(
         np.concatenate([block.residuals for block in blocks]),
     )
     report = _report(rejector, everything)
+    report = replace(report, target=target_of(report, rejector.need_threshold()))
     return replace(report, gates=tuple(gate.judge(report) for gate in gates))
 
 

@@ -57,8 +57,10 @@ def choose_threshold(
     ratio = rejector.need_ratio()
     if rule.needs_labels and not rejector.has_classes:
         raise OptionError(f"`{rule.kind}` counts wrong predictions, but this rejector is for rows without logits")
-    if options.by is not None and rule.kind not in ("risk", "coverage"):
-        raise OptionError(f"`by` goes with `risk` or `coverage`: `{rule.kind}` is the same cutoff for every group")
+    if options.by is not None and not (rule.limits_errors or rule.kind == "coverage"):
+        raise OptionError(
+            f"`by` goes with `accuracy`, `risk` or `coverage`: `{rule.kind}` is the same cutoff for every group"
+        )
     dump = source.open(rejector, rule.needs_labels)
     labelled = rule.needs_labels or (table and dump.label_kind is not None)
     if options.allow_reuse and rule.confidence is None:
@@ -148,13 +150,13 @@ class _Picker:
         try:
             certified, cutoff = self._choose(group, points)
         except Infeasible as verdict:
-            if must or self.rule.kind != "risk":
+            if must or not self.rule.limits_errors:
                 raise
             return _Picked(GroupThreshold(group, None, REJECT_ALL, points.rows, 0, 0.0), verdict)
         accepted, errors = points.below(cutoff)
         bound = None
         if certified is not None:
-            counted = errors if self.rule.kind == "risk" else None
+            counted = errors if self.rule.limits_errors else None
             bound = Bound(certified.bound, certified.level, points.rows, accepted, counted)
         tau = self.rule.target if self.rule.kind == "tau" else self.ratio.density.tau(cutoff)
         accuracy = (accepted - errors) / accepted if self.labelled and self.rule.needs_labels and accepted else None
@@ -172,11 +174,12 @@ class _Picker:
             certified = certified_coverage(points, density, rule.target, self.delta, rule.confidence)
             return certified, certified.cutoff
         if self.method == "sgr":
-            looks = sgr(points, density, rule.target, self.delta)
+            looks = sgr(points, density, rule.risk, self.delta)
         else:
-            looks = risk_looks(points, density, rule.target, self.delta)
+            looks = risk_looks(points, density, rule.risk, self.delta)
         self.looks.append((group, points.rows, looks))
-        certified = best_look(looks, points.rows, rule.target, rule.confidence)
+        asked = f"`{rule.kind}={rule.target:g}`"
+        certified = best_look(looks, points.rows, rule.risk, rule.confidence, asked)
         return certified, certified.cutoff
 
     def table(self, grouped: bool) -> pa.Table:

@@ -3,23 +3,36 @@
 from __future__ import annotations
 
 from drrej.documents.document import Judged
-from drrej.report.numbers import against, figure
+from drrej.documents.gates import TARGET
+from drrej.report.numbers import figure
+from drrej.report.target import TYPESET, gate_words, target_lines, target_of
 
 
 def render_github(report: Judged) -> str:
-    """`::error` for a failed gate, `::notice` for one that passed; a notice with the coverage when there is no gate."""
+    """`::error` for a failed gate, `::notice` for one that passed; without gates a notice with the coverage.
+
+    Then the target: a warning where these rows contradict it. Whether that is an error, the gate `target` says.
+    """
     if not report.gates:
         accuracy = report.get("accuracy", {}).get("value")
         text = f"coverage {figure(report['coverage']['value'])}, accuracy {figure(accuracy)}, {report['rows']} rows"
-        return command("notice", "drrej", text)
-    return "".join(
+        return command("notice", "drrej", text) + _target(report)
+    gates = [
         command(
             "notice" if gate.passed else "error",
             f"drrej gate {'passed' if gate.passed else 'failed'}",
-            f"{gate.gate}: the value is {against(gate.value, gate.limit)}",
+            gate_words(report, gate, TYPESET),
         )
         for gate in report.gates
-    )
+    ]
+    told = any(gate.gate == TARGET for gate in report.gates)
+    return "".join(gates) + ("" if told else _target(report))
+
+
+def _target(report: Judged) -> str:
+    target = target_of(report)
+    kind = "warning" if target is not None and target.verdict == "missed" else "notice"
+    return "".join(command(kind, "drrej target", line) for line in target_lines(report, TYPESET))
 
 
 def command(kind: str, title: str, message: str) -> str:

@@ -14,6 +14,7 @@ from drrej.errors import OptionError
 from drrej.report.numbers import against, counted, figure, percent, percents
 from drrej.report.plots import page_plots
 from drrej.report.tables import tables
+from drrej.report.target import TYPESET, gate_value, target_lines, target_of
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -45,6 +46,7 @@ def render_html(report: Report) -> str:
         style=style(),
         short=_short(report),
         verdict=verdict(report),
+        target=_target(report),
         decision=_decision(report),
         plots=[(_PLOT_TITLES[name], svg, captions[name]) for name, svg in plots.items()],
         beside=[plain[id] for id in _BESIDE if id in plain],
@@ -70,7 +72,7 @@ def template(name: str) -> Template:
     )
     page.filters |= {"percent": percent, "percents": percents, "counted": counted}
     page.filters |= {"typeset": _typeset, "thousands": "{:,}".format}
-    page.globals |= {"against": against}
+    page.globals |= {"against": against, "gate_value": gate_value}
     text = files("drrej.report").joinpath(name).read_text(encoding="utf-8")
     return page.from_string(text)
 
@@ -102,6 +104,21 @@ def verdict(report: Report) -> str:
         f"Accepts {coverage} of rows at {percent(accuracy.value)} accuracy "
         f"(95 % interval {percents(accuracy)}); {base}."
     )
+
+
+_MARKS = {
+    "met": ("passed", "✓ target met"),
+    "not shown": ("open", "? target not shown"),
+    "missed": ("failed", "✗ target missed"),
+}
+
+
+def _target(report: Report) -> dict[str, Any] | None:
+    found = target_of(report)
+    if found is None:
+        return None
+    kind, mark = _MARKS[found.verdict]
+    return {"kind": kind, "mark": mark, "lines": target_lines(report, TYPESET)}
 
 
 def _short(report: Report) -> str:

@@ -6,7 +6,7 @@ import re
 from xml.etree import ElementTree
 
 from drrej.documents.document import GateRow, Judged
-from drrej.report.numbers import against
+from drrej.report.target import gate_words, target_lines
 
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
@@ -16,8 +16,9 @@ def render_junit(report: Judged) -> str:
     counts = {"tests": str(len(report.gates) or 1), "failures": str(len(report.failed_gates)), "errors": "0"}
     root = ElementTree.Element("testsuites", counts)
     suite = ElementTree.SubElement(root, "testsuite", {"name": "drrej", **counts, "skipped": "0"})
+    _add_target(suite, report)
     for gate in report.gates:
-        _add_case(suite, gate)
+        _add_case(suite, report, gate)
     if not report.gates:
         ElementTree.SubElement(suite, "testcase", classname="drrej", name="report")
     ElementTree.indent(root)
@@ -25,9 +26,18 @@ def render_junit(report: Judged) -> str:
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'
 
 
-def _add_case(suite: ElementTree.Element, gate: GateRow) -> None:
+def _add_target(suite: ElementTree.Element, report: Judged) -> None:
+    """What was wanted and what came out: properties, because only a gate can fail."""
+    lines = target_lines(report)
+    if lines:
+        properties = ElementTree.SubElement(suite, "properties")
+        for line in lines:
+            ElementTree.SubElement(properties, "property", name="target", value=_NOT_XML.sub("?", line))
+
+
+def _add_case(suite: ElementTree.Element, report: Judged, gate: GateRow) -> None:
     name = _NOT_XML.sub("?", gate.gate)
     case = ElementTree.SubElement(suite, "testcase", classname="drrej.gates", name=name)
     if not gate.passed:
-        message = f"{name}: the value is {against(gate.value, gate.limit)}"
+        message = _NOT_XML.sub("?", gate_words(report, gate))
         ElementTree.SubElement(case, "failure", type="gate", message=message)

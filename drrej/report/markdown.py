@@ -5,16 +5,30 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from drrej.documents.document import Judged
-from drrej.report.numbers import against
 from drrej.report.tables import Table, heading, tables
+from drrej.report.target import TYPESET, gate_value, target_lines, target_of
 
 _FOLDED = {"points", "calibration", "areas", "drift", "curve", "classes"}
 
 
 def render_markdown(report: Judged) -> str:
     """Headings and tables of GitHub's markdown."""
-    sections = ["## drrej report", _escaped(heading(report)), *_gates(report), *(_section(t) for t in tables(report))]
+    sections = [
+        "## drrej report",
+        _escaped(heading(report)),
+        *_target(report),
+        *_gates(report),
+        *(_section(t) for t in tables(report)),
+    ]
     return "\n\n".join(sections) + "\n"
+
+
+def _target(report: Judged) -> list[str]:
+    target = target_of(report)
+    if target is None:
+        return []
+    first, *others = (_escaped(line) for line in target_lines(report, TYPESET))
+    return ["\n".join([f"**Target {target.verdict}:** {first}", *(f"- {line}" for line in others)])]
 
 
 def _gates(report: Judged) -> list[str]:
@@ -22,7 +36,7 @@ def _gates(report: Judged) -> list[str]:
         return []
     failed = len(report.failed_gates)
     verdict = f"**{failed} of {len(report.gates)} gates failed**" if failed else "**all gates passed**"
-    rows = [["✅" if gate.passed else "❌", f"`{gate.gate}`", against(gate.value, gate.limit)] for gate in report.gates]
+    rows = [["✅" if gate.passed else "❌", f"`{gate.gate}`", gate_value(report, gate)] for gate in report.gates]
     return [verdict, _table([["", "gate", "value"], *rows])]
 
 

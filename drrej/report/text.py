@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from drrej.documents.document import GateRow, Judged
-from drrej.report.numbers import against
+from drrej.documents.gates import TARGET
 from drrej.report.tables import Table, heading, tables
+from drrej.report.target import gate_value, target_lines
 
 
 def render_text(report: Judged) -> str:
     """Sections separated by empty lines; no line is wider than about 80 columns."""
-    sections = [[heading(report)], *(aligned(table) for table in tables(report)), _gates(report.gates)]
+    sections = [[heading(report)], target_lines(report), *(aligned(table) for table in tables(report)), _gates(report)]
     return "\n\n".join("\n".join(lines) for lines in sections if lines) + "\n"
 
 
-def _gates(gates: Sequence[GateRow]) -> list[str]:
+def _gates(report: Judged) -> list[str]:
     """One line per gate."""
-    return [
-        f"{'PASS' if gate.passed else 'FAIL'}  {gate.gate}  (value {against(gate.value, gate.limit)})" for gate in gates
-    ]
+    return [f"{'PASS' if gate.passed else 'FAIL'}  {gate.gate}  ({_met(report, gate)})" for gate in report.gates]
+
+
+def _met(report: Judged, gate: GateRow) -> str:
+    return ("" if gate.gate == TARGET else "value ") + gate_value(report, gate)
 
 
 def aligned(table: Table) -> list[str]:

@@ -1,0 +1,110 @@
+"""The target of a rejector against the result on these rows, in the words that the target was given in.
+
+The rule by which a verdict is reached, and how often it errs, is in `core.verdicts`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from drrej.core.verdicts import Claim, Judgement, Verdict, together
+from drrej.documents.about import About, Unit
+from drrej.documents.proportions import check_interval
+from drrej.documents.sections import RuleRecord
+
+What = Literal["accuracy", "risk", "coverage"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Promise:
+    """What was wanted of one figure (of one group, where each has its own cutoff), what came out, and the verdict.
+
+    The interval is that of the verdict: 95 %, or what is left of it where several promises are judged together.
+    """
+
+    what: What
+    wanted: Annotated[float, About("the limit, at most for a risk and at least for the others")]
+    group: str | None = None
+    value: float | None
+    lower: float | None
+    upper: float | None
+    p_value: Annotated[
+        float | None, About("chance of a result at least as bad where the promise just holds", Unit.P_VALUE)
+    ]
+    verdict: Verdict
+
+    def __post_init__(self) -> None:
+        check_interval(self.lower, self.upper)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """What the threshold was chosen for. With `confidence` that was certified for new rows like those it was chosen on.
+
+    `verdict` is missed if one promise is, met if each is.
+    """
+
+    verdict: Verdict
+    confidence: Annotated[float | None, About(unit=Unit.SHARE)] = None
+    promises: tuple[Promise, ...]
+
+    @property
+    def deciding(self) -> Promise:
+        """The promise that the verdict is about: the first that is missed, else not shown, else met."""
+        return next(promise for promise in self.promises if promise.verdict == self.verdict)
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Rows (of one group), those accepted, and the errors among these; None without labels."""
+
+    rows: int
+    accepted: int
+    errors: int | None
+    group: str | None = None
+    certain: bool = False
+    """Whether every row is accepted, those to come too."""
+
+
+def wanted_of(rule: RuleRecord) -> tuple[tuple[What, float], ...]:
+    """The figures that a rule makes promises about, with their limits; none for a tau or a largest loss."""
+    kinds: tuple[What, ...] = ("accuracy", "risk", "coverage")
+    return tuple((kind, rule.target) for kind in kinds if kind == rule.kind)
+
+
+def judge(
+    wanted: Sequence[tuple[What, float]], counts: Sequence[Counts], confidence: float | None = None
+) -> Target | None:
+    """Hold promises against counts, those of each group if there are several; None where nothing was promised."""
+    if not wanted:
+        return None
+    open_ones = [
+        (what, limit, count)
+        for count in counts
+        for what, limit in wanted
+        if len(counts) == 1 or count.accepted or what == "coverage"  # a group without accepted rows has no error rate
+    ] or [(what, limit, Counts(0, 0, 0)) for what, limit in wanted]
+    promises = tuple(
+        Promise(
+            what=what,
+            wanted=limit,
+            group=count.group,
+            **vars(judged(what, limit, count, len(open_ones))),
+        )
+        for what, limit, count in open_ones
+    )
+    return Target(verdict=together(row.verdict for row in promises), confidence=confidence, promises=promises)
+
+
+def judged(what: What, limit: float, counts: Counts, claims: int) -> Judgement:
+    """What the counts say about one promise among so many."""
+    claim = Claim(limit, at_least=what != "risk")
+    if what == "coverage":
+        found = claim.judge(counts.accepted, counts.rows, claims)
+        return Judgement(1.0, 1.0, 1.0, 1.0, "met") if counts.certain and found.value == 1 else found
+    if counts.errors is None:
+        return Judgement(None, None, None, None, "not shown")
+    hits = counts.errors if what == "risk" else counts.accepted - counts.errors
+    return claim.judge(hits, counts.accepted, claims)
