@@ -5,18 +5,15 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from typer.main import get_command
+from running import command_group
 
-from drrej.cli.commands import COMMANDS, register
-from drrej.cli.main import app
+from drrej.cli.commands import COMMANDS
 
 
 @functools.cache
 def commands() -> dict[str, Any]:
     """Every command, in the order of the pipeline."""
-    register([])
-    known: dict[str, Any] = get_command(app).commands  # type: ignore[attr-defined]
-    return {name: known[name] for name in COMMANDS}
+    return {name: command_group().commands[name] for name in COMMANDS}
 
 
 def options(command: str) -> list[Any]:

@@ -77,7 +77,7 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
 @pytest.mark.parametrize("arguments", ["['--help']", "['--version']", "['run', '--help']", "[]", "['run']"])
 def test_the_command_line_loads_nothing_heavy_before_it_works(arguments: str) -> None:
     """Rich is for help alone; pydantic is what typer needs to say what is wrong."""
-    code = f"sys.argv[1:] = {arguments}\nfrom drrej.cli import main\ntry:\n    main()\nexcept SystemExit:\n    pass"
+    code = f"sys.argv[1:] = {arguments}\nfrom drrej.cli.main import execute\nexecute()"
     loaded = modules_after(code)
     assert loaded & HEAVY == ({"rich"} if "help" in arguments else set())
     assert arguments == "['run']" or "pydantic" not in loaded

@@ -124,6 +124,8 @@ def leaves(node: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return ([path] if path else []) + below
 
 
+_VALIDATOR = jsonschema.Draft202012Validator(report_schema())
+
 JUNK = (
     st.none()
     | st.booleans()
@@ -135,16 +137,17 @@ JUNK = (
 )
 
 
-@given(st.data())
-def test_what_is_read_follows_the_schema(report: drrej.Report, data: st.DataObject) -> None:
+@given(st.integers(0, 10**6), JUNK)
+def test_what_is_read_follows_the_schema(report: drrej.Report, place: int, junk: Any) -> None:
     """A change anywhere is refused, or the schema takes it too. Null is read as a section that is not there."""
     tree = copy.deepcopy(report.tree)
-    *parents, last = data.draw(st.sampled_from(leaves(tree)))
+    places = leaves(tree)
+    *parents, last = places[place % len(places)]
     node: Any = tree
     for key in parents:
         node = node[key]
-    node[last] = data.draw(JUNK)
-    valid = jsonschema.Draft202012Validator(report_schema()).is_valid(tree)
+    node[last] = junk
+    valid = _VALIDATOR.is_valid(tree)
     try:
         drrej.Report.from_json(json.dumps(tree))
     except drrej.ReportError:

@@ -36,6 +36,7 @@ from drrej.documents.metrics import catalogue
 from drrej.documents.monitor import KEPT_NIGHTS, MonitorState, Night, Settings
 from drrej.documents.monitor_report import MonitorReport
 from drrej.documents.rejector import Rejector
+from drrej.documents.schemas import schema_of
 from drrej.errors import MonitorError, OptionError
 from drrej.outputs.states import StateFile
 from drrej.pipeline import monitor as step
@@ -565,7 +566,7 @@ def test_documents_follow_their_schemas(world: Path) -> None:
 
     state, report = run_nights(world, 3, by="id", history=True)
     for document in (state, report):
-        schema = document.CODEC.schema(type(document))
+        schema = schema_of(document.CODEC, type(document))
         jsonschema.Draft202012Validator(schema).validate(json.loads(document.to_json()))
         assert type(document).from_json(document.to_json()) == document
     assert json.loads(succeed("schema", "monitor"))["title"] == "drrej state of a monitor"
@@ -727,7 +728,9 @@ def killed_nights(world: Path, folder: Path, kills: int, seed: int) -> int:
     """Start nights and kill them at random moments; after each, the state is one of the two. How many were counted."""
     state, draw = folder / "s.json", random.Random(seed)
     began = time.monotonic()
-    assert start(folder / "first.json", world / "n0.parquet", world / "r.json").wait(120) == 0
+    first = start(folder / "first.json", world / "n0.parquet", world / "r.json")
+    assert first.communicate(timeout=120)
+    assert first.returncode == 0
     patience = 1.2 * (time.monotonic() - began)
     (folder / "first.json").unlink()
     counted: list[str] = []

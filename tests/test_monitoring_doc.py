@@ -59,7 +59,8 @@ def test_the_commands_of_the_page_run(workspace: Path) -> None:
     assert kinds == ["sh", "sh", "sh", "cron", "python", "sh"]
     for kind, text in BLOCKS:
         if kind == "python":
-            assert text.count("\n") == 5
+            assert len(text.split("\n\n")) == 2
+            assert len([line for line in text.splitlines() if line]) == 5
             (workspace / "drrej.prom.py").write_text(text)
         elif kind == "cron":
             when, command = text.strip().split("  ", 1)

@@ -139,9 +139,25 @@ BASES = {
 }
 
 
+TLS = "--tls-ca, --tls-cert and --tls-key go with --cluster tls://HOST:8786"
+
+
+def engine() -> dict[str, Case]:
+    """How passes are run."""
+    return {
+        "--jobs": Acts("--jobs 2"),
+        "--cluster": Refused("--cluster nowhere", "--cluster nowhere: write local:N"),
+        "--tls-ca": Refused("--tls-ca x.pem", TLS),
+        "--tls-cert": Refused("--tls-cert x.pem", TLS),
+        "--tls-key": Refused("--tls-key x.pem", TLS),
+    }
+
+
 def reading(base: str, zeros: str, binary: Case, named: str) -> dict[str, Case]:
     """How dumps are read. `zeros` works on probabilities that are noted, `named` needs the names of classes."""
     return {
+        **engine(),
+        "--normalize": Acts("--normalize", zeros.replace("zeros.", "doubled.")),
         "--logits": Acts("--logits other"),
         "--label": Acts("--label truth", base),
         "--labels-from": Acts("--labels-from turned.parquet --join-on key", base),
@@ -150,8 +166,6 @@ def reading(base: str, zeros: str, binary: Case, named: str) -> dict[str, Case]:
         "--input": Acts("--input probs", f"{base} --logits probs"),
         "--binary": binary,
         "--classes": Acts("--classes a,b,c", named),
-        "--jobs": Acts("--jobs 2"),
-        "--cluster": Refused("--cluster nowhere", "--cluster nowhere: write local:N"),
         "--quiet": Acts("--quiet", zeros),
     }
 
@@ -182,6 +196,7 @@ CASES: dict[str, dict[str, Case]] = {
             Acts("--binary", "val.parquet --logits score --label bit"),
             "val.parquet",
         ),
+        "--floor": Acts("--floor 0.01", "zeros.parquet --input probs"),
         "--precision": Acts("--precision float64"),
         "--memory": Acts("--memory 0"),
     },
@@ -200,6 +215,7 @@ CASES: dict[str, dict[str, Case]] = {
             Acts("--binary", "val.parquet --logits score --temperature 1"),
             "val.parquet -r cal.json --loss learned --label name",
         ),
+        "--floor": Acts("--floor 0.01", "zeros.parquet --input probs --temperature 1"),
         "--precision": Acts("--precision float64", "val.parquet --temperature 1"),
     },
     "threshold": {
@@ -233,8 +249,7 @@ CASES: dict[str, dict[str, Case]] = {
         "--on-unseen-group": Acts("--on-unseen-group reject", "unseen.parquet -r regions.json"),
         "--gate": Acts("--gate 'coverage > 0.99'", code=1),
         "--metric": Acts("--metric accuracy@coverage=0.31"),
-        "--bootstrap": Acts("--bootstrap 20"),
-        "--seed": Acts("--seed 9", "val.parquet -r r.json --bootstrap 20"),
+        "--intervals": Acts("--intervals"),
         "--by": Acts("--by region"),
         "--no-labels": Acts("--no-labels"),
         "--compare": Acts("--compare"),
@@ -269,8 +284,8 @@ CASES: dict[str, dict[str, Case]] = {
         "--input": Acts("--input probs", "val.parquet -r r.json -o out.parquet --logits probs"),
         "--binary": Refused("--binary --logits score", OTHER_CLASSES),
         "--classes": Acts("--classes a,b,c"),
-        "--jobs": Acts("--jobs 2"),
-        "--cluster": Refused("--cluster nowhere", "--cluster nowhere: write local:N"),
+        **engine(),
+        "--normalize": Acts("--normalize", "doubled.parquet -r r.json -o out.parquet --input probs"),
         "--quiet": Acts("--quiet", "zeros.parquet -r r.json -o out.parquet --input probs"),
     },
     "run": {
@@ -298,8 +313,7 @@ CASES: dict[str, dict[str, Case]] = {
         **OBJECTIVE,
         "--gate": Acts("--gate 'coverage > 0.99'", code=1),
         "--metric": Acts("--metric accuracy@coverage=0.31"),
-        "--bootstrap": Acts("--bootstrap 20"),
-        "--seed": Acts("--seed 9", f"{RUN} --coverage 0.8 --bootstrap 20"),
+        "--intervals": Acts("--intervals"),
         "--report-by": Acts("--report-by region"),
         "--compare": Acts("--compare"),
         "--score": Acts("--score trust"),
@@ -316,6 +330,7 @@ CASES: dict[str, dict[str, Case]] = {
             Acts("--binary", f"{RUN} --coverage 0.8 --logits score --label bit"),
             f"{RUN} --coverage 0.8 --label name",
         ),
+        "--floor": Acts("--floor 0.01", RUN_ZEROS),
         "--precision": Acts("--precision float64"),
         "--memory": Acts("--memory 0"),
     },
@@ -341,9 +356,6 @@ CASES: dict[str, dict[str, Case]] = {
             "new.json zeros.parquet -r r.json --input probs --no-drift --max-risk 0.9",
             Refused("--binary --logits score", OTHER_CLASSES),
             "new.json val.parquet -r r.json --label name",
-        ),
-        "--normalize": Acts(
-            "--normalize", "new.json doubled.parquet -r r.json --input probs --no-drift --max-risk 0.9"
         ),
     },
     "sweep": {
@@ -383,8 +395,8 @@ CASES: dict[str, dict[str, Case]] = {
             "--classes a,b,c", "val.parquet --temperature 1 --radius 0.1 --loss cost --cost-matrix named.csv"
         ),
         "--precision": Acts("--precision float64", "val.parquet --temperature 1 --radius 0.1 -o new.parquet"),
-        "--jobs": Acts("--jobs 2"),
-        "--cluster": Refused("--cluster nowhere", "--cluster nowhere: write local:N"),
+        **engine(),
+        "--normalize": Acts("--normalize", "doubled.parquet --input probs --temperature 1 --radius 0.1"),
         "--quiet": Acts("--quiet", "zeros.parquet --input probs --temperature 1 --radius 0.1"),
     },
     "inspect": {
@@ -398,6 +410,7 @@ CASES: dict[str, dict[str, Case]] = {
         "--on-missing-label": Acts(
             "--on-missing-label skip", "val.parquet --labels-from some.parquet --join-on key --logits logits"
         ),
+        "--normalize": Acts("--normalize", "doubled.parquet --input probs"),
     },
     "schema": {"document": Acts("report", "")},
 }
@@ -485,10 +498,10 @@ REGRESSION = "forecasts.parquet -r rr.json"
 @pytest.mark.parametrize(
     "given",
     [
-        *("--metric accuracy@coverage=0.5", "--bootstrap 5", "--bootstrap 5 --seed 1", "--by region", "--no-labels"),
+        *("--metric accuracy@coverage=0.5", "--intervals", "--by region", "--no-labels"),
         *("--compare", "--score variance", "--rejected variance", "--baseline before.json"),
         *("--baseline-dump forecasts.parquet --join-on mean", "--label value", "--logits mean", "--binary"),
-        *("--labels-from some.parquet --join-on mean", "--input probs", "--classes a,b"),
+        *("--labels-from some.parquet --join-on mean", "--input probs", "--classes a,b", "--normalize"),
     ],
 )
 def test_a_regression_refuses_what_is_not_for_it(given: str, folder: Path) -> None:
@@ -523,8 +536,12 @@ def test_a_classification_refuses_the_columns_of_a_regression(option: str, base:
     ("line", "says"),
     [
         ("calibrate val.parquet --on-missing-label skip", "--on-missing-label goes with --labels-from FILE"),
-        ("evaluate val.parquet -r r.json --seed 1", "--seed goes with --bootstrap N or --baseline-dump"),
-        ("evaluate val.parquet -r r.json --bootstrap 5 --seed -1", "--seed -1: it must be 0 or more"),
+        ("fit val.parquet -r cal.json --floor 0.1", "--floor is remembered in the rejector"),
+        ("calibrate val.parquet --normalize", "--normalize goes with --input probs"),
+        ("calibrate val.parquet --input logits --normalize", "--normalize goes with --input probs"),
+        ("calibrate val.parquet --logits score --label bit --binary --input probs --normalize", "not go with --binary"),
+        ("calibrate val.parquet --floor 0.1", "--floor goes with probabilities"),
+        ("calibrate val.parquet --cluster local:1 --tls-ca x", "--tls-ca FILE and --tls-cert FILE go together"),
         ("evaluate val.parquet -r r.json --score-order low", "--score-order goes with --score COL"),
         ("evaluate val.parquet -r r.json --baseline-rejector r.json", "--baseline-rejector goes with --baseline-dump"),
         ("evaluate val.parquet -r r.json --baseline-dump val.parquet", "--baseline-dump needs --join-on COL"),

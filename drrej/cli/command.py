@@ -19,6 +19,8 @@ from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
 
+from drrej.cli.commands import COMMANDS
+
 _NUMBERS: dict[Any, re.Pattern[str]] = {
     int: re.compile(r"[0-9]{1,15}"),
     float: re.compile(r"[0-9]{1,15}(\.[0-9]{0,15})?"),
@@ -51,7 +53,11 @@ class Command(TyperCommand):
 
 
 class Group(TyperGroup):
-    """The commands together; their help has no colours in a pipe."""
+    """The commands together, in the order of the pipeline; their help has no colours in a pipe."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """The names of the commands that are registered, whichever came first."""
+        return sorted(super().list_commands(ctx), key=COMMANDS.index)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the help."""

@@ -32,6 +32,7 @@ def reading_flags(options: DumpOptions) -> list[str]:
             "--join-on": options.join_on,
             "--on-missing-label": "skip" if options.on_missing_label == "skip" else None,
             "--input": options.input,
+            "--normalize": options.normalize or None,
             "--classes": ",".join(options.classes) if options.classes else None,
             "--binary": options.binary or None,
         }
@@ -43,25 +44,30 @@ def commands_of(rejector: Rejector) -> list[str]:
 
     Capitals stand for files that the rejector does not name.
     """
-    calibration, ratio = rejector.need_calibration(), rejector.need_ratio()
-    reading, objective = _reading_of(rejector), _objective_of(ratio)
+    calibration = rejector.need_calibration()
+    reading, objective = _reading_of(rejector), _objective_of(rejector.need_ratio())
     if calibration.method == "given":
         start = [["fit", "VAL", "--temperature", repr(calibration.temperature), *objective, *reading]]
     else:
-        precision = _flags({"--precision": rejector.precision if rejector.precision != "auto" else None})
-        start = [["calibrate", "VAL", *reading, *precision], ["fit", "VAL", "-r", "-", *objective]]
+        start = [["calibrate", "VAL", *reading], ["fit", "VAL", "-r", "-", *objective]]
     choice = ["threshold", "VAL", "-r", "-", *_rule_of(rejector.need_threshold()), "-o", "rejector.json"]
     return [" |\n  ".join(shlex.join(["drrej", *words]) for words in [*start, choice])]
 
 
 def _reading_of(rejector: Rejector) -> list[str]:
+    from drrej.core.floor import FACE_VALUE
+
+    floor = rejector.floor
     return _flags(
         {
             "--logits": rejector.columns.logits,
             "--label": rejector.columns.label or None,
             "--input": rejector.input if rejector.input != "logits" else None,
+            "--normalize": rejector.normalize or None,
             "--binary": rejector.binary or None,
             "--classes": _classes(rejector.class_names) if rejector.class_names else None,
+            "--floor": None if floor in (None, FACE_VALUE) else repr(floor),
+            "--precision": rejector.precision if rejector.precision != "auto" else None,
         }
     )
 

@@ -44,6 +44,7 @@ class _Opened:
 
 def open_dump(arguments: Sequence[str], options: DumpOptions, labelled: bool, spools: Spools | None = None) -> Dump:
     """Open a dump: list its parts, find its columns, check that the parts agree."""
+    _check_normalize(options)
     opened = os.urandom(8).hex()
     parts = find_parts(arguments, spools)
     hive = _hive_fields(parts)
@@ -89,6 +90,14 @@ def open_dump(arguments: Sequence[str], options: DumpOptions, labelled: bool, sp
         portion=options.portion,
         opened=opened,
     )
+
+
+def _check_normalize(options: DumpOptions) -> None:
+    """Raise when rows are to be divided by a sum that they do not have."""
+    if options.normalize and options.input in (None, "logits"):
+        raise OptionError("`normalize` goes with `input=probs`: logits have no sum to divide by")
+    if options.normalize and options.binary:
+        raise OptionError("`normalize` does not go with `binary`: one score per row has no sum to divide by")
 
 
 def _looks(parts: Sequence[Part], options: DumpOptions, opened: str) -> Iterator[_Opened]:

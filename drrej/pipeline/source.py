@@ -43,12 +43,14 @@ class Source:
         labelled = labelled or (options.portion is not None and options.portion.by_label)
         if rejector is not None:
             _check_names(options, rejector)
+            input = options.input or (None if rejector.input == "logits" else rejector.input)
+            remembered = rejector.normalize and input not in (None, "logits")
             options = replace(
                 options,
                 logits=options.logits or rejector.columns.logits,
                 label=options.label or rejector.columns.label,
-                input=options.input or (None if rejector.input == "logits" else rejector.input),
-                normalize=rejector.normalize if options.normalize is None else options.normalize,
+                input=input,
+                normalize=remembered if options.normalize is None else options.normalize,
                 binary=rejector.binary if options.binary is None else options.binary,
                 classes=options.classes or rejector.class_names,
             )
