@@ -87,7 +87,9 @@ def test_github_annotations(rejector):
     lines = RENDERERS["github"](report(rejector, "accuracy >= 0.9", "coverage > 0.99")).splitlines()
     assert lines[0].startswith("::notice title=drrej gate passed::accuracy >= 0.9: the value is ")
     assert lines[1].startswith("::error title=drrej gate failed::coverage > 0.99: the value is ")
-    assert lines[2:] == ["::warning title=drrej target::wanted coverage ≥ 90 %25: 87.4 %25 (85.9\N{EN DASH}88.8 %25): missed"]
+    assert lines[2:] == [
+        "::warning title=drrej target::wanted coverage ≥ 90 %25: 87.4 %25 (85.9\N{EN DASH}88.8 %25): missed"
+    ]
     line, target = RENDERERS["github"](report(rejector)).splitlines()
     assert target == lines[2]
     assert line.startswith("::notice title=drrej::coverage ")

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 EXAMPLES = """
 Examples:
 
-drrej plan --risk 0.02 --coverage 0.8
+drrej plan --accuracy 0.98 --coverage 0.8
 
 drrej plan --risk 0.02 --confidence 0.9 --error 0.01 --power 0.9 -o plan.png
 
@@ -41,7 +41,10 @@ Format = Literal["text", "json", "markdown"]
 def plan(
     dumps: Annotated[list[str] | None, typer.Argument(metavar="DUMP", hidden=True)] = None,
     rejector: options.RejectorSoFar = None,
-    risk: Annotated[float | None, typer.Option("--risk", metavar="R", help="The error rate to promise.")] = None,
+    accuracy: Annotated[
+        float | None, typer.Option("--accuracy", metavar="A", help="The accuracy of accepted rows to promise.")
+    ] = None,
+    risk: Annotated[float | None, typer.Option("--risk", metavar="R", help="The same as an error rate: 1 - A.")] = None,
     confidence: Annotated[
         float, typer.Option("--confidence", metavar="P", help="The probability that the promise is kept.")
     ] = 0.95,
@@ -93,7 +96,11 @@ def plan(
     from drrej.pipeline.plan import plan as step
 
     asked = PlanOptions(
-        risk, confidence, COVERAGE if coverage is None else coverage, POWER if power is None else power, error
+        _risk(accuracy, risk),
+        confidence,
+        COVERAGE if coverage is None else coverage,
+        POWER if power is None else power,
+        error,
     )
     reading = Reading(logits, label, labels_from, join_on, on_missing_label, input, binary, classes, normalize)
     _check(bool(dumps), rejector, reading, asked, power)
@@ -114,6 +121,17 @@ def plan(
         for file, _ in files:
             file.commit()
     show(_text(found, format))
+
+
+def _risk(accuracy: float | None, risk: float | None) -> float | None:
+    """The error rate to promise."""
+    from drrej.core.thresholds import Rule
+
+    if accuracy is None:
+        return risk
+    if risk is not None:
+        raise OptionError("--accuracy and --risk are the same promise; give one of them")
+    return Rule("accuracy", accuracy).risk
 
 
 def _check(dumps: bool, rejector: str | None, reading: Reading, asked: PlanOptions, power: float | None) -> None:

@@ -51,14 +51,13 @@ def _advice(source: Source, rejector: Rejector, rule: Rule, options: ThresholdOp
     if not rule.limits_errors or options.by is not None:
         return "More rows to choose on may be enough"
     found, _ = plan_from(source, rejector, PlanOptions(rule.risk, CONFIDENCE))
+    assert found.rows is not None
     known = [(row.needed, row.coverage) for row in found.at_hand or () if row.needed is not None]
     if not known:
         return "The observed error rate is nowhere low enough for more rows to be of use"
-    needed, coverage = min(known)
-    return (
-        f"About {needed} rows to choose on would certify it at coverage {coverage:.2g} (with a chance of "
-        f"80 %, by these rows); there are {found.rows}"
-    )
+    needed, coverage = min(((rows, at) for rows, at in known if rows > found.rows), default=(2 * found.rows, None))
+    where = "" if coverage is None else f" at coverage {coverage:.2g} (with a chance of 80 %, by these rows)"
+    return f"About {needed} rows to choose on would certify it{where}; there are {found.rows}"
 
 
 def _short(threshold: Threshold, rule: Rule) -> str | None:
