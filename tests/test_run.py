@@ -30,7 +30,19 @@ def test_run_is_the_steps_one_after_the_other(tmp_path: Path, val: str, test: st
 
 
 def test_options_of_every_step(tmp_path: Path, val: str, test: str) -> None:
-    options = ["--quiet", "--risk", "0.01", "--alpha", "3", "--lambda", "2", "--loss", "zero-one", "--precision", "float64"]
+    options = [
+        "--quiet",
+        "--risk",
+        "0.01",
+        "--alpha",
+        "3",
+        "--lambda",
+        "2",
+        "--loss",
+        "zero-one",
+        "--precision",
+        "float64",
+    ]
     out = tmp_path / "out"
     succeed(
         "run", "--val", val, "--test", test, *options, "--memory", "0", "--jobs", "1", "--format", "json", "-o", out

@@ -61,7 +61,7 @@ class Target:
     method: Literal["fixed-sequence", "sgr"] | None
 
     def rule(self) -> Rule:
-        """The one rule that was given."""
+        """The one rule that was given; a coverage may stand beside an accuracy or a risk."""
         from drrej.core.thresholds import Rule
 
         rules = {
@@ -72,10 +72,13 @@ class Target:
             "max-loss": self.max_loss,
         }
         given = {kind: target for kind, target in rules.items() if target is not None}
+        both = "coverage" in given and (given.keys() - {"coverage"}) in ({"accuracy"}, {"risk"})
+        beside = given.pop("coverage") if both else None
         if len(given) != 1:
             found = " and ".join(f"--{kind}" for kind in given) or "none"
             raise OptionError(
-                f"give exactly one rule: --accuracy, --coverage, --risk, --tau or --max-loss (found: {found})"
+                f"give exactly one rule: --accuracy, --coverage, --risk, --tau or --max-loss (found: {found}); only "
+                "--coverage may stand beside --accuracy or --risk"
             )
         ((kind, target),) = given.items()
-        return Rule(kind, target, self.confidence, self.method)
+        return Rule(kind, target, self.confidence, self.method, beside)

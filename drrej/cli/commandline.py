@@ -94,8 +94,9 @@ def _rule_of(threshold: Threshold) -> list[str]:
     return _flags(
         {
             f"--{rule.kind}": repr(rule.target),
+            "--coverage": None if rule.coverage is None else repr(rule.coverage),
             "--confidence": None if rule.confidence is None else repr(rule.confidence),
-            "--method": rule.method if rule.method and rule.limits_errors else None,
+            "--method": rule.method if rule.limits_errors and rule.coverage is None else None,
             "--by": threshold.by or None,
             "--allow-reuse": rule.reused or None,
         }

@@ -25,6 +25,9 @@ METHODS = ("fixed-sequence", "sgr")
 COVERAGE_METHOD = "order-statistic"
 """How a coverage is certified."""
 
+JOINT_METHOD = "joint"
+"""How a risk and a coverage are certified together."""
+
 REJECT_ALL = -1.0
 """A cutoff below every loss."""
 
@@ -34,7 +37,8 @@ class Rule:
     """How the cutoff is chosen: one of `RULES` and its target.
 
     `confidence` makes a risk, an accuracy or a coverage a guarantee, see `core.guarantees`; `method` says how a risk is
-    certified. An accuracy is a risk in other words: 0.98 is the risk 0.02, in decimals.
+    certified. An accuracy is a risk in other words: 0.98 is the risk 0.02, in decimals. `coverage`, beside a risk or an
+    accuracy, is to be reached as well; a confidence is then that of both together, see `core.joint`.
 
     >>> Rule("accuracy", 0.98).risk
     0.02
@@ -44,6 +48,7 @@ class Rule:
     target: float
     confidence: float | None = None
     method: str | None = None
+    coverage: float | None = None
 
     def __post_init__(self) -> None:
         if self.kind not in RULES:
@@ -67,6 +72,22 @@ class Rule:
             raise OptionError("`method` goes with `accuracy=A` or `risk=R`, and `confidence=P`")
         if self.method not in (None, *METHODS):
             raise OptionError(f"`method={self.method}`: it must be one of {', '.join(METHODS)}")
+        if self.coverage is not None:
+            self._check_coverage(self.coverage)
+
+    def _check_coverage(self, coverage: float) -> None:
+        if not self.limits_errors:
+            raise OptionError(f"`coverage` goes with `accuracy` or `risk`, not with `{self.kind}`")
+        if not 0 < coverage <= 1:
+            raise OptionError(f"`coverage={coverage:g}`: it must be above 0 and at most 1{as_share(coverage)}")
+        if self.method is not None:
+            raise OptionError(f"`method` is for `{self.kind}` alone, not together with `coverage`")
+
+    @property
+    def asked(self) -> str:
+        """The rule as its parameters say it, without the confidence."""
+        both = "" if self.coverage is None else f" `coverage={self.coverage:g}`"
+        return f"`{self.kind}={self.target:g}`{both}"
 
     @property
     def needs_labels(self) -> bool:
@@ -127,7 +148,7 @@ def _cutoff_for_coverage(target: float, ratio: DensityRatio, points: RiskCoverag
 
 
 def _cutoff_for_risk(rule: Rule, ratio: DensityRatio, points: RiskCoverage) -> float | None:
-    limit, asked = exact_decimal(rule.risk), f"`{rule.kind}={rule.target:g}`"
+    limit, asked = exact_decimal(rule.risk), rule.asked
     reachable, _ = points.below(ratio.flat_start)
     held = rate_at_most(points.errors, points.accepted, limit)
     candidates = np.flatnonzero(held & (points.accepted <= reachable))
@@ -140,7 +161,13 @@ def _cutoff_for_risk(rule: Rule, ratio: DensityRatio, points: RiskCoverage) -> f
             f"{points.errors[lowest] / points.accepted[lowest]:.6g}, at coverage "
             f"{points.accepted[lowest] / points.rows:.6g}"
         )
-    return cutoff_after(int(candidates[-1]), ratio, points)
+    best = int(candidates[-1])
+    accepted = int(points.accepted[best])
+    if rule.coverage is not None and accepted < exact_decimal(rule.coverage) * points.rows:
+        raise Infeasible(
+            f"{asked} cannot be reached: the error rate allows a coverage of {accepted / points.rows:.6g} at most"
+        )
+    return cutoff_after(best, ratio, points)
 
 
 def cutoff_after(point: int, ratio: DensityRatio, points: RiskCoverage) -> float | None:

@@ -108,6 +108,8 @@ class RuleRecord:
     confidence: float | None = None
     method: str | None = None
     reused: bool | None = None
+    coverage: float | None = None
+    """Promised together with an accuracy or a risk."""
 
     @property
     def limits_errors(self) -> bool:

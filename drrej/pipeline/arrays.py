@@ -144,7 +144,8 @@ def fit_rejector(
     `scores` are logits (rows x classes), or with `input="probs"` probabilities; one score per row means a binary
     classifier's class 1. numpy arrays, lists, torch CPU tensors and anything with `__array__` or DLPack will do.
     `labels` are class numbers from 0, or names with `classes`. Exactly one rule: `accuracy` or `risk` of the accepted
-    rows, `coverage`, `tau` or `max_loss`. With `confidence` the accuracy or coverage is guaranteed for new rows; then
+    rows, `coverage`, `tau` or `max_loss`; `coverage` may also stand beside the first two, to be kept together with
+    them. With `confidence` the accuracy or coverage is guaranteed for new rows; then
     half of the rows, drawn by their content, calibrate and fit, and the others choose the threshold.
 
     >>> logits = np.array([[4.0, 0.0], [0.1, 0.0], [0.0, 3.0], [0.0, 0.2]] * 5)
@@ -171,10 +172,15 @@ def _rule(given: dict[str, float | None], confidence: float | None) -> Rule:
     rules = {kind: target for kind, target in given.items() if target is not None}
     if rules.keys() >= set(ERROR_RULES):
         raise OptionError("`accuracy` and `risk` are the same promise; give one of them")
+    both = len(rules) == 2 and "coverage" in rules and bool(rules.keys() & set(ERROR_RULES))
+    coverage = rules.pop("coverage") if both else None
     if len(rules) != 1:
-        raise OptionError("give exactly one of `accuracy`, `risk`, `coverage`, `tau` and `max_loss`")
+        raise OptionError(
+            "give exactly one of `accuracy`, `risk`, `coverage`, `tau` and `max_loss`; only `coverage` may stand "
+            "beside `accuracy` or `risk`"
+        )
     ((kind, target),) = rules.items()
-    return Rule(kind, target, confidence)
+    return Rule(kind, target, confidence, coverage=coverage)
 
 
 def _remembered(document: Rejector) -> ArrayOptions:
