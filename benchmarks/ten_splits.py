@@ -29,6 +29,7 @@ class Outcome:
 
     @classmethod
     def of(cls, report: Report, certified: bool) -> Outcome:
+        """From a report."""
         assert report.target is not None
         assert report.accuracy is not None
         return cls(report.target.verdict, report.accuracy.value or 0.0, report.coverage.value or 0.0, certified)

@@ -29,7 +29,7 @@ drrej plan --accuracy 0.98 --coverage 0.8
 
 drrej plan --risk 0.02 --confidence 0.9 --error 0.01 --power 0.9 -o plan.png
 
-drrej plan val.parquet -r fitted.json --risk 0.02 -o plan.svg
+drrej plan fresh.parquet -r fitted.json --risk 0.02 -o plan.svg
 """
 
 PLOTS = (".png", ".svg", ".pdf")
@@ -103,13 +103,16 @@ def plan(
         error,
     )
     reading = Reading(logits, label, labels_from, join_on, on_missing_label, input, binary, classes, normalize)
+    certificates = Certificates(tls_ca, tls_cert, tls_key)
     _check(bool(dumps), rejector, reading, asked, power)
+    if not dumps and (jobs or certificates != Certificates()):
+        raise OptionError("--jobs and --tls-ca go with a DUMP; name one, or leave them out")
     renderers = {path: _renderer(path) for path in output or []}
     with ExitStack() as stack:
         files = [(stack.enter_context(OutputFile(path, force)), renderer) for path, renderer in renderers.items()]
         if dumps and rejector is not None:
             check_spared(classes)
-            source = reading.source(dumps, engine_of(jobs, cluster, quiet, Certificates(tls_ca, tls_cert, tls_key)))
+            source = reading.source(dumps, engine_of(jobs, cluster, quiet, certificates))
             found, caution = plan_from(source, read_rejector(rejector, source, "ratio"), asked, coverage)
             say_notes(source, quiet)
             if caution is not None and not quiet:

@@ -40,7 +40,7 @@ Examples:
 
 drrej run predictions.parquet --accuracy 0.98 -o out
 
-drrej run predictions.parquet --accuracy 0.98 --split 40,20,20,20 --group patient -o out
+drrej run predictions.parquet --coverage 0.8 --split 40,20,20,20 -o out
 
 drrej run --val val.parquet --test test.parquet --coverage 0.8 -o out
 """
