@@ -230,6 +230,7 @@ CASES: dict[str, dict[str, Case]] = {
         "--table": Acts("--table new.csv"),
         "--tau": Acts("--tau 0.9", "val.parquet -r fit.json"),
         "--coverage": Acts("--coverage 0.7", "val.parquet -r fit.json"),
+        "--accuracy": Acts("--accuracy 0.7", "val.parquet -r fit.json"),
         "--risk": Acts("--risk 0.3", "val.parquet -r fit.json"),
         "--max-loss": Acts("--max-loss 0.5", "val.parquet -r fit.json"),
         "--confidence": Acts("--confidence 0.9", "test.parquet -r fit.json --coverage 0.5"),
