@@ -6,22 +6,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from typer.main import get_command
-
-from drrej.cli.commands import COMMANDS, register
-from drrej.cli.main import app
+from drrej.cli.commands import COMMANDS
+from drrej.cli.main import command_group
 
 INTRODUCTION = """# Commands and their options
 
 As `drrej COMMAND --help` has them; this page is made from the same text by `docs/make_commands.py`. Exit codes, the
-documents and what is computed are in the [README](../README.md).
+documents are under [documents](documents.md), what is computed under [theory](theory.md).
 """
 
 
 def page() -> str:
     """The text of the page."""
-    register([])
-    commands = get_command(app).commands  # type: ignore[attr-defined]
+    commands = command_group().commands
     return "\n".join([INTRODUCTION, *(line for name in COMMANDS for line in _section(commands[name]))])
 
 
@@ -29,7 +26,7 @@ def _section(command: Any) -> Iterator[str]:
     arguments = [parameter for parameter in command.params if parameter.param_type_name == "argument"]
     usage = " ".join([f"drrej {command.name} [OPTIONS]", *(f"{argument.metavar}..." for argument in arguments)])
     if command.name == "schema":
-        usage = "drrej schema rejector|report"
+        usage = "drrej schema rejector|report|monitor|config"
     yield from (f"## {command.name}", "", f"`{usage}`", "")
     yield from (line for paragraph in command.help.split("\n\n") for line in (_plain(paragraph), ""))
     panels: dict[str, list[Any]] = {}

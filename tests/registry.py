@@ -5,9 +5,8 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from running import command_group
-
 from drrej.cli.commands import COMMANDS
+from drrej.cli.main import command_group
 
 
 @functools.cache

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import io
 import os
 import subprocess
@@ -11,14 +10,10 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from unittest import mock
-
-from typer.main import get_command
 
 import drrej as package
 from drrej.cli import main
-from drrej.cli.commands import register
 from drrej.data.sources import remove_spools
 
 
@@ -35,18 +30,11 @@ class Outcome:
         return self.err.splitlines()
 
 
-@functools.cache
-def command_group() -> Any:
-    """The commands as typer makes them from their functions: most of the time of a small command, so only once."""
-    register([])
-    return get_command(main.app)
-
-
 def drrej(*arguments: object, cwd: Path | str | None = None, stdin: bytes = b"") -> Outcome:
     """Run a command in this process: the same code as the program's, short of its signal handlers."""
     out, err = io.TextIOWrapper(io.BytesIO(), encoding="utf-8"), io.StringIO()
     words = [str(argument) for argument in arguments]
-    known = mock.patch.object(main, "app", command_group())
+    known = mock.patch.object(main, "app", main.command_group())
     with contextlib.chdir(cwd or os.curdir), known, _process(words, io.TextIOWrapper(io.BytesIO(stdin)), out, err):
         code = main.execute(words)
     remove_spools()

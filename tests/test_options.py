@@ -137,6 +137,8 @@ BASES = {
     "weights": "val.parquet -r cal.json --radius 0.1",
     "inspect": "val.parquet",
     "schema": "rejector",
+    "config": "",
+    "help": "",
 }
 
 
@@ -446,6 +448,8 @@ CASES: dict[str, dict[str, Case]] = {
         "--normalize": Acts("--normalize", "doubled.parquet --input probs"),
     },
     "schema": {"document": Acts("report", "")},
+    "config": {},
+    "help": {"command": Acts("fit", "")},
 }
 
 

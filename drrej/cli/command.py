@@ -32,6 +32,7 @@ class Command(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Turn the words after the command's name into the values of its parameters."""
+        ctx.default_map = _configured(self, ctx, list(args))
         try:
             ctx.params.update(_plain_values(self, ctx, list(args)))
         except _NotPlainError:
@@ -55,12 +56,22 @@ class Command(TyperCommand):
 class Group(TyperGroup):
     """The commands together, in the order of the pipeline; their help has no colours in a pipe."""
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Take `--config FILE` from the front: an option with a value would go through pydantic, given or not."""
+        from drrej.cli.configuration import chosen, split_config
+
+        chosen.path, rest = split_config(args)
+        return super().parse_args(ctx, rest)
+
     def list_commands(self, ctx: Any) -> list[str]:
         """The names of the commands that are registered, whichever came first."""
         return sorted(super().list_commands(ctx), key=COMMANDS.index)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the help."""
+        for option in self.params:
+            if str(option.name).endswith("_completion"):
+                option.metavar = ""  # or the help would call it <bool>
         with _no_colours_in_a_pipe():
             super().format_help(ctx, formatter)
 
@@ -75,6 +86,16 @@ def _no_colours_in_a_pipe() -> Iterator[None]:
         yield
     finally:
         os.environ["TERM"] = terminal
+
+
+def _configured(command: TyperCommand, ctx: Any, args: list[str]) -> dict[str, Any]:
+    """What variables and configuration files say of the options that are not on the command line."""
+    from drrej.cli.configuration import settings_of
+
+    given, _, _ = command.make_parser(ctx).parse_args(args=args)
+    if "help" in given:
+        return {}
+    return {name: setting.value for name, setting in settings_of(command, given).items()}
 
 
 class _NotPlainError(Exception):

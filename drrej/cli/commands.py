@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from importlib import import_module
 
+from drrej.cli.configuration import split_config
+
 COMMANDS = (
     *("calibrate", "fit", "threshold", "evaluate", "reject", "run"),
-    *("plan", "monitor", "sweep", "weights", "inspect", "schema"),
+    *("plan", "monitor", "sweep", "weights", "inspect", "config", "schema", "help"),
 )
 
 
 def register(arguments: list[str]) -> None:
     """Import the module of the command that is called, which registers it; all of them for help and for errors."""
-    called = arguments[0] if arguments else ""
+    _, rest = split_config(arguments)
+    called = rest[0] if rest else ""
     for name in (called,) if called in COMMANDS else COMMANDS:
         import_module(f"drrej.cli.{name}")

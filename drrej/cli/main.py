@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from functools import cache
 from types import FrameType
 from typing import Annotated, Any, Never
 
@@ -17,6 +18,7 @@ import typer
 from drrej._version import __version__
 from drrej.cli.command import Group
 from drrej.cli.commands import COMMANDS, register
+from drrej.cli.configuration import chosen
 from drrej.cli.console import complain, show
 from drrej.cli.options import FLAG
 from drrej.errors import DrrejError
@@ -24,6 +26,11 @@ from drrej.errors import DrrejError
 WRONG = 2
 INTERRUPTED = 128 + signal.SIGINT
 BROKEN_PIPE = 128 + signal.SIGPIPE
+
+_COMPLETING = "_DRREJ_COMPLETE" in os.environ or bool(
+    {"--install-completion", "--show-completion", "--help", "-h"} & set(sys.argv[1:2])
+)
+"""Whether options for completion may be meant: to have them imports pydantic, see `command`."""
 
 app = typer.Typer(
     name="drrej",
@@ -38,7 +45,7 @@ drrej run --val val.parquet --test test.parquet --coverage 0.8 -o out
 """,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
-    add_completion=False,
+    add_completion=_COMPLETING,
     add_help_option=False,  # see `_top`
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -62,12 +69,30 @@ def _top(
         bool,
         typer.Option("--version", metavar=FLAG, callback=_version, is_eager=True, help="Show the version and exit."),
     ] = False,
-    help: Annotated[  # of our own: that of typer imports pydantic, see `command`
+    help: Annotated[
         bool,
         typer.Option("-h", "--help", metavar=FLAG, callback=_help, is_eager=True, help="Show this message and exit."),
     ] = False,
+    config: Annotated[
+        bool,
+        typer.Option(
+            "--config", metavar="FILE", help="Take options from this file too, see 'drrej config --help'; comes first."
+        ),
+    ] = False,
 ) -> None:
     pass
+
+
+@cache
+def command_group() -> Any:
+    """All commands as typer makes them from their functions."""
+    from typer.main import get_command
+
+    register([])
+    return get_command(app)
+
+
+chosen.commands = lambda: {name: command_group().commands[name] for name in COMMANDS}
 
 
 def main() -> Never:

@@ -17,6 +17,7 @@ from drrej.report import TextFormat
 rule = partial(typer.Option, rich_help_panel="Rule: exactly one")
 guarantee = partial(typer.Option, rich_help_panel="Guarantee and groups")
 objective = partial(typer.Option, rich_help_panel="Loss and divergence")
+swept = partial(typer.Option, rich_help_panel="Swept")
 report = partial(typer.Option, rich_help_panel="Report")
 rivals = partial(typer.Option, rich_help_panel="Comparisons")
 regression = partial(typer.Option, rich_help_panel="Regression")

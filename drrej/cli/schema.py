@@ -22,13 +22,15 @@ drrej schema report > report.schema.json
 @app.command(cls=Command, epilog=EXAMPLES)
 def schema(
     document: Annotated[
-        Literal["rejector", "report", "monitor"], typer.Argument(metavar="DOCUMENT", help="Which document to describe.")
+        Literal["rejector", "report", "monitor", "config"],
+        typer.Argument(metavar="DOCUMENT", help="Which document to describe."),
     ],
 ) -> None:
     """Print the JSON Schema of a document."""
     import json
 
+    from drrej.cli.configuration import config_schema
     from drrej.documents.schemas import monitor_schema, rejector_schema, report_schema
 
-    made = {"rejector": rejector_schema, "report": report_schema, "monitor": monitor_schema}
+    made = {"rejector": rejector_schema, "report": report_schema, "monitor": monitor_schema, "config": config_schema}
     show(json.dumps(made[document](), indent=2) + "\n")

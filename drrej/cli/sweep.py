@@ -37,10 +37,10 @@ def sweep(
     no_labels: Annotated[
         bool, typer.Option("--no-labels", metavar=options.FLAG, help="Leave out what needs labels.")
     ] = False,
-    alpha: Annotated[str, options.objective("--alpha", metavar="A,...", help="Comma list of alphas.")] = "1,3",
-    lam: Annotated[str, options.objective("--lambda", metavar="L,...", help="Comma list of lambdas.")] = "1",
+    alpha: Annotated[str, options.swept("--alpha", metavar="A,...", help="Comma list of alphas.")] = "1,3",
+    lam: Annotated[str, options.swept("--lambda", metavar="L,...", help="Comma list of lambdas.")] = "1",
     loss: Annotated[
-        str, options.objective("--loss", metavar="NAME,...", help="Comma list of log, zero-one, brier.")
+        str, options.swept("--loss", metavar="NAME,...", help="Comma list of log, zero-one, brier.")
     ] = "log",
     logits: options.Logits = None,
     label: options.Label = None,

@@ -1,0 +1,184 @@
+"""Options from configuration files and variables: the order of precedence, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import tomllib
+from pathlib import Path
+
+import jsonschema
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from conftest import fail, logit_columns, make_model, succeed
+from running import drrej
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    logits, labels = make_model(200, 3, 1)
+    pq.write_table(pa.table({**logit_columns(logits, "fixed"), "y": labels}), tmp_path / "val.parquet")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def rejector(*words: str) -> dict[str, object]:
+    made = succeed("calibrate", "val.parquet", "--label", "y")
+    Path("c.json").write_bytes(made)
+    Path("r.json").write_bytes(succeed("fit", "val.parquet", "-r", "c.json"))
+    loaded: dict[str, object] = json.loads(succeed("threshold", "val.parquet", "-r", "r.json", *words))
+    return loaded
+
+
+def rule(document: dict[str, object]) -> tuple[str, float]:
+    threshold = document["threshold"]
+    assert isinstance(threshold, dict)
+    return threshold["rule"]["kind"], threshold["rule"]["target"]
+
+
+def test_a_key_is_an_option_of_every_command_that_has_it(folder: Path) -> None:
+    fail("calibrate", "val.parquet")  # there is no column `label`
+    (folder / "drrej.toml").write_text('label = "y"\n')
+    assert json.loads(succeed("calibrate", "val.parquet"))["columns"]["label"] == "y"
+
+
+def test_the_table_of_a_command_is_for_it_alone(folder: Path) -> None:
+    (folder / "drrej.toml").write_text("[threshold]\ncoverage = 0.5\n[run]\ncoverage = 0.6\n")
+    assert rule(rejector()) == ("coverage", 0.5)
+
+
+def test_a_key_is_left_to_the_commands_that_take_such_a_value(folder: Path) -> None:
+    (folder / "drrej.toml").write_text('label = "y"\nformat = "markdown"\nlambda = 2\n')
+    document = rejector("--coverage", "0.5")
+    assert document["ratio"]["lambda"] == 2.0  # type: ignore[index]
+    swept = succeed("sweep", "val.parquet", "-r", "c.json").decode()  # has no Markdown, and lists of its own
+    assert "|" not in swept
+
+
+def test_precedence(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """pyproject.toml or drrej.toml, then --config, then variables, then the command line."""
+    (folder / "pyproject.toml").write_text("[tool.drrej]\nlabel = 'y'\n[tool.drrej.threshold]\ncoverage = 0.5\n")
+    assert rule(rejector()) == ("coverage", 0.5)
+    (folder / "drrej.toml").write_text("coverage = 0.6\n")  # beside it: this one counts, the other is not read
+    assert rule(rejector()) == ("coverage", 0.6)
+    (folder / "ci.toml").write_text("coverage = 0.7\n")
+    named = json.loads(succeed("--config", "ci.toml", "threshold", "val.parquet", "-r", "r.json"))
+    assert rule(named) == ("coverage", 0.7)
+    monkeypatch.setenv("DRREJ_COVERAGE", "0.8")
+    named = json.loads(succeed("--config", "ci.toml", "threshold", "val.parquet", "-r", "r.json"))
+    assert rule(named) == ("coverage", 0.8)
+    assert rule(rejector("--coverage", "0.9")) == ("coverage", 0.9)
+
+
+def test_a_rule_on_the_command_line_takes_the_place_of_a_configured_one(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "drrej.toml").write_text("coverage = 0.6\n")
+    assert rule(rejector("--risk", "0.2")) == ("risk", 0.2)
+    monkeypatch.setenv("DRREJ_MAX_LOSS", "0.3")
+    assert rule(rejector()) == ("max-loss", 0.3)
+
+
+def test_the_nearest_file_counts(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "drrej.toml").write_text("coverage = 0.6\n")
+    (folder / "inner" / "deep").mkdir(parents=True)
+    (folder / "inner" / "pyproject.toml").write_text("[tool.other]\nx = 1\n")  # says nothing of drrej
+    monkeypatch.chdir(folder / "inner" / "deep")
+    assert "coverage = 0.6" in succeed("config").decode()
+
+
+def test_files_are_relative_to_the_file_that_names_them(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "names.txt").write_text("a\nb\nc\n")
+    (folder / "drrej.toml").write_text('label = "y"\nclasses = "names.txt"\n')
+    (folder / "inner").mkdir()
+    monkeypatch.chdir(folder / "inner")
+    assert json.loads(succeed("calibrate", "../val.parquet"))["class_names"] == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("lable = 'y'", "lable: no command has an option of this name that can be configured; did you mean label?"),
+        ("[evaluat]\njobs = 1", "[evaluat] is not the name of a command; did you mean evaluate?"),
+        ("[calibrate]\ncoverage = 0.5", "coverage: drrej calibrate has no option of this name that can be configured"),
+        ("output = 'x'", "output: no command has an option of this name"),
+        ("force = true", "force: no command has an option of this name"),
+        ("allow-reuse = true", "allow-reuse: no command has an option of this name"),
+        ("jobs = 'many'", "jobs must be a whole number"),
+        ("jobs = true", "jobs must be a whole number"),
+        ("binary = 1", "binary must be true or false"),
+        ("label = 3", "label must be a text"),
+        ("input = 'softmax'", "input must be logits or probs or log-probs"),
+        ("a = [", "not a TOML file"),
+    ],
+)
+def test_what_is_refused(folder: Path, text: str, message: str) -> None:
+    (folder / "drrej.toml").write_text(text)
+    said = fail("calibrate", "val.parquet")
+    assert "drrej.toml: " in said
+    assert message in said
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "message"),
+    [
+        ("DRREJ_JOB", "1", "DRREJ_JOB: no option of this name can be set by a variable; did you mean DRREJ_JOBS?"),
+        ("DRREJ_JOBS", "two", "DRREJ_JOBS=two: it must be a whole number"),
+        ("DRREJ_BINARY", "perhaps", "DRREJ_BINARY=perhaps: it must be true or false"),
+    ],
+)
+def test_variables_that_are_refused(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, variable: str, value: str, message: str
+) -> None:
+    monkeypatch.setenv(variable, value)
+    assert message in fail("calibrate", "val.parquet", "--label", "y")
+
+
+def test_a_named_file_that_is_not_there(folder: Path) -> None:
+    assert "none.toml: the configuration cannot be read" in fail("--config", "none.toml", "calibrate", "val.parquet")
+
+
+def test_gates_by_variable_are_one_a_line(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    document = rejector("--coverage", "0.8")
+    Path("r.json").write_text(json.dumps(document))
+    monkeypatch.setenv("DRREJ_GATE", "coverage >= 0.5\naccuracy >= 0.999999\n")
+    outcome = drrej("evaluate", "val.parquet", "-r", "r.json", "-q")
+    assert outcome.code == 1
+    assert b"PASS  coverage >= 0.5" in outcome.out
+    assert b"FAIL  accuracy >= 0.999999" in outcome.out
+
+
+def test_config_shows_toml_that_reads_back(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = 'label = "y"\ngate = ["accuracy >= 0.9"]\nlambda = 2.0\n[threshold]\ncoverage = 0.5\n'
+    (folder / "drrej.toml").write_text(text)
+    monkeypatch.setenv("DRREJ_JOBS", "2")
+    shown = succeed("config").decode()
+    assert tomllib.loads(shown) == tomllib.loads("jobs = 2\n" + text)
+    assert "jobs = 2  # DRREJ_JOBS\n" in shown
+    assert f'label = "y"  # {folder / "drrej.toml"}\n' in shown
+
+
+def test_nothing_is_configured(folder: Path) -> None:
+    assert succeed("config") == b"# nothing is configured\n"
+
+
+def test_the_schema_knows_what_the_command_line_takes(folder: Path) -> None:
+    schema = json.loads(succeed("schema", "config"))
+    jsonschema.Draft202012Validator.check_schema(schema)
+    good = {"label": "y", "jobs": 2, "lambda": 0.5, "gate": ["a >= 1"], "binary": True, "threshold": {"coverage": 0.5}}
+    jsonschema.validate(good, schema)
+    for bad in ({"lable": "y"}, {"jobs": "2"}, {"output": "x"}, {"threshold": {"gate": []}}, {"input": "softmax"}):
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(bad, schema)
+
+
+def test_a_file_of_somebody_else_is_not_obeyed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Anybody may put a drrej.toml into /tmp; that it names a cluster must not send rows there."""
+    (folder / "drrej.toml").write_text('label = "y"\n')
+    monkeypatch.setattr("os.getuid", lambda: 1234567)
+    if (folder / "drrej.toml").stat().st_uid == 0:
+        os.chown(folder / "drrej.toml", 65534, 65534)
+    said = fail("calibrate", "val.parquet")
+    assert f"belongs to another user; if you trust it, say drrej --config {folder / 'drrej.toml'}" in said
+    assert json.loads(succeed("--config", "drrej.toml", "calibrate", "val.parquet"))["columns"]["label"] == "y"
