@@ -116,7 +116,7 @@ def run(
     report_by: Annotated[
         str | None,
         options.report(
-            "--report-by", metavar="COL", show_default="--by", help="Also report by a column, or by 'prediction'."
+            "--report-by", metavar="COL", show_default="--by", help="Also report by a column, 'prediction' or 'label'."
         ),
     ] = None,
     compare: options.Compare = False,

@@ -63,6 +63,10 @@ def choose_threshold(
             f"`by` goes with `accuracy`, `risk` or `coverage`: `{rule.kind}` is the same cutoff for every group"
         )
     dump = source.open(rejector, rule.needs_labels)
+    if options.by is not None and options.by == dump.label:
+        raise OptionError(
+            f"`by={options.by}`: a row to come has no label, so no cutoff can depend on it; use `by=prediction`"
+        )
     labelled = rule.needs_labels or (table and dump.label_kind is not None)
     if options.allow_reuse and rule.confidence is None:
         raise OptionError("`allow_reuse=True` goes with `confidence`")
