@@ -49,7 +49,7 @@ def by_files(tmp_path: Path, rule: tuple[str, float], loss: str) -> tuple[drrej.
 
 @pytest.mark.parametrize("loss", ["log", "zero-one", "learned", "auto"])
 def test_the_same_bits_as_by_way_of_files(tmp_path: Path, loss: str) -> None:
-    document, mask, report = by_files(tmp_path, ("risk", 0.1), loss)
+    document, mask, report = by_files(tmp_path, ("accuracy", 0.9), loss)
     rejector = drrej.fit_rejector(LOGITS, LABELS, accuracy=0.9, loss=loss)
     assert rejector.document.to_json() == document.to_json()
     scored = rejector.score(NEW)

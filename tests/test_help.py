@@ -21,7 +21,7 @@ from running import drrej
 
 COMMANDS = [
     *("calibrate", "fit", "threshold", "evaluate", "reject", "run"),
-    *("plan", "monitor", "sweep", "weights", "inspect", "config", "schema", "help"),
+    *("plan", "monitor", "sweep", "weights", "inspect", "metrics", "config", "schema", "help"),
 ]
 
 

@@ -58,6 +58,8 @@ class Target:
     risk: float | None
     max_loss: float | None
     confidence: float | None
+    review_cost: float | None
+    error_cost: float | None
     method: Literal["fixed-sequence", "sgr"] | None
 
     def rule(self) -> Rule:
@@ -70,15 +72,19 @@ class Target:
             "risk": self.risk,
             "tau": self.tau,
             "max-loss": self.max_loss,
+            "review-cost": self.review_cost,
         }
         given = {kind: target for kind, target in rules.items() if target is not None}
+        if self.error_cost is not None and self.review_cost is None:
+            raise OptionError("--error-cost needs --review-cost C: what it costs to have a rejected row looked at")
         both = "coverage" in given and (given.keys() - {"coverage"}) in ({"accuracy"}, {"risk"})
         beside = given.pop("coverage") if both else None
         if len(given) != 1:
             found = " and ".join(f"--{kind}" for kind in given) or "none"
+            known = "--accuracy, --coverage, --risk, --review-cost, --tau or --max-loss"
             raise OptionError(
-                f"give exactly one rule: --accuracy, --coverage, --risk, --tau or --max-loss (found: {found}); only "
-                "--coverage may stand beside --accuracy or --risk"
+                f"give exactly one rule: {known} (found: {found}); only --coverage may stand beside --accuracy or "
+                "--risk"
             )
         ((kind, target),) = given.items()
-        return Rule(kind, target, self.confidence, self.method, beside)
+        return Rule(kind.removeprefix("review-"), target, self.confidence, self.method, self.error_cost, beside)

@@ -8,7 +8,7 @@ from drrej.cli.configuration import split_config
 
 COMMANDS = (
     *("calibrate", "fit", "threshold", "evaluate", "reject", "run"),
-    *("plan", "monitor", "sweep", "weights", "inspect", "config", "schema", "help"),
+    *("plan", "monitor", "sweep", "weights", "inspect", "metrics", "config", "schema", "help"),
 )
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import typer
 
 from drrej.cli.console import complain, show, show_curve
-from drrej.cli.reading import Reading, read_rejector
+from drrej.cli.reading import Reading, names_of, read_rejector
 from drrej.errors import OptionError
 
 if TYPE_CHECKING:
@@ -108,6 +109,26 @@ class Judging:
             on_unseen_group=on_unseen_group,
             baseline=None if baseline is None else read_baseline(baseline),
         )
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What is shown besides figures: columns of some rows, and what heads a page."""
+
+    examples: str | None
+    title: str | None
+    model: str | None
+
+    def options(self, wanted: EvaluateOptions, formats: Collection[str], rejector: str) -> EvaluateOptions:
+        """The options with these; raises when there is no page to head. A model without a name has its rejector's."""
+        for name in ("title", "model"):
+            if getattr(self, name) is not None and "html" not in formats:
+                raise OptionError(f"--{name} is for a page; it goes with -o FILE.html")
+        columns = names_of(self.examples)
+        if columns == []:
+            raise OptionError("--examples: name the columns to show, e.g. --examples id")
+        file = None if rejector == "-" else rejector.rsplit("/", 1)[-1]
+        return dataclasses.replace(wanted, examples=columns, title=self.title, model=self.model or file)
 
 
 def show_report(report: Judged, format: TextFormat) -> None:

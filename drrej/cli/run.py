@@ -16,7 +16,7 @@ from drrej.cli.choosing import Objective, Target
 from drrej.cli.command import Command
 from drrej.cli.console import complain, say_notes, warn_bad_rows
 from drrej.cli.evaluate import with_words
-from drrej.cli.judging import Comparisons, Judging, exit_by_gates, show_report
+from drrej.cli.judging import Comparisons, Judging, Shown, exit_by_gates, show_report
 from drrej.cli.main import app
 from drrej.cli.parts import Parts, RowOptions, parts_of
 from drrej.cli.reading import Certificates, Reading, Start, bytes_of, engine_of, names_of
@@ -92,6 +92,8 @@ def run(
     accuracy: options.Accuracy = None,
     risk: options.Risk = None,
     max_loss: options.MaxLoss = None,
+    review_cost: options.ReviewCost = None,
+    error_cost: options.ErrorCost = None,
     confidence: Annotated[
         float | None,
         options.guarantee(
@@ -119,6 +121,8 @@ def run(
             "--report-by", metavar="COL", show_default="--by", help="Also report by a column, 'prediction' or 'label'."
         ),
     ] = None,
+    title: options.Title = None,
+    model: options.Model = None,
     compare: options.Compare = False,
     score: options.Scores = None,
     score_order: options.ScoreOrders = None,
@@ -157,11 +161,11 @@ def run(
     from drrej.pipeline.promise import certify_if_possible
     from drrej.pipeline.reject import MaskOptions, reject
     from drrej.pipeline.threshold import ThresholdOptions, choose_threshold
-    from drrej.report import render
+    from drrej.report import need_libraries, render
 
     division = RowOptions(dumps, val, test, choose, split, seed, group)
     divided = division.check()
-    rule = Target(tau, coverage, accuracy, risk, max_loss, confidence or None, method).rule()
+    rule = Target(tau, coverage, accuracy, risk, max_loss, confidence or None, review_cost, error_cost, method).rule()
     check_table(table)
     if temperature is not None and memory is not None:
         raise OptionError("--memory is for fitting the temperature; it does not go with --temperature T")
@@ -172,6 +176,9 @@ def run(
     others = Comparisons(compare, score, score_order, rejected, baseline, baseline_dump, baseline_rejector)
     gates, wanted = judging.gates(), judging.options(others, reading, on_unseen_group)
     page = can_draw("html")
+    if not page and (title is not None or model is not None):
+        need_libraries("html", "--title" if title is not None else "--model")
+    wanted = Shown(None, title, model).options(wanted, ["html"], FILES[1])
     wanted = replace(wanted, on_bad_row=on_bad_row, pictures=page)
     if not baseline_dump:
         check_gates(gates, wanted)

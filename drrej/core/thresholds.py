@@ -10,12 +10,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from drrej.core.costs import CostCurve
 from drrej.core.curves import RiskCoverage
 from drrej.core.errors import Infeasible, OptionError
 from drrej.core.intervals import exact_decimal, rate_at_most
 from drrej.core.ratio import DensityRatio
 
-RULES = ("tau", "coverage", "accuracy", "risk", "max-loss")
+RULES = ("tau", "coverage", "accuracy", "risk", "max-loss", "cost")
 ERROR_RULES = ("accuracy", "risk")
 """Those that limit the error rate of the accepted rows."""
 
@@ -37,8 +38,10 @@ class Rule:
     """How the cutoff is chosen: one of `RULES` and its target.
 
     `confidence` makes a risk, an accuracy or a coverage a guarantee, see `core.guarantees`; `method` says how a risk is
-    certified. An accuracy is a risk in other words: 0.98 is the risk 0.02, in decimals. `coverage`, beside a risk or an
-    accuracy, is to be reached as well; a confidence is then that of both together, see `core.joint`.
+    certified. An accuracy is a risk in other words: 0.98 is the risk 0.02, in decimals. The target of the rule "cost"
+    is what a review costs; `error_cost` is what an accepted error costs, None where a cost matrix says so.
+    `coverage`, beside a risk or an accuracy, is to be reached as well; a confidence is then that of both together, see
+    `core.joint`.
 
     >>> Rule("accuracy", 0.98).risk
     0.02
@@ -48,6 +51,7 @@ class Rule:
     target: float
     confidence: float | None = None
     method: str | None = None
+    error_cost: float | None = None
     coverage: float | None = None
 
     def __post_init__(self) -> None:
@@ -59,12 +63,13 @@ class Rule:
             "accuracy": (0 < self.target <= 1, "above 0 and at most 1"),
             "risk": (0 <= self.target < 1, "at least 0 and below 1"),
             "max-loss": (self.target > 0, "above 0"),
+            "cost": (self.target > 0, "above 0"),
         }[self.kind]
         if not (inside and math.isfinite(self.target)):
-            hint = "" if self.kind in ("tau", "max-loss") else as_share(self.target)
-            raise OptionError(f"`{self.kind}={self.target:g}`: it must be {allowed}{hint}")
+            hint = "" if self.kind in ("tau", "max-loss", "cost") else as_share(self.target)
+            raise OptionError(f"{self.asked}: it must be {allowed}{hint}")
         if self.confidence is not None and not (self.limits_errors or self.kind == "coverage"):
-            raise OptionError(f"`confidence` goes with `accuracy`, `risk` or `coverage`, not with `{self.kind}`")
+            raise OptionError(f"`confidence` goes with `accuracy`, `risk` or `coverage`, not with `{self.parameter}`")
         if self.confidence is not None and not 0 < self.confidence < 1:
             hint = as_share(self.confidence) or ", e.g. 0.95"
             raise OptionError(f"`confidence={self.confidence:g}`: it must be above 0 and below 1{hint}")
@@ -72,6 +77,7 @@ class Rule:
             raise OptionError("`method` goes with `accuracy=A` or `risk=R`, and `confidence=P`")
         if self.method not in (None, *METHODS):
             raise OptionError(f"`method={self.method}`: it must be one of {', '.join(METHODS)}")
+        self._check_prices()
         if self.coverage is not None:
             self._check_coverage(self.coverage)
 
@@ -83,16 +89,34 @@ class Rule:
         if self.method is not None:
             raise OptionError(f"`method` is for `{self.kind}` alone, not together with `coverage`")
 
+    def _check_prices(self) -> None:
+        if self.error_cost is None:
+            return
+        if self.kind != "cost":
+            raise OptionError("`error_cost` goes with `review_cost`")
+        if not (self.error_cost > 0 and math.isfinite(self.error_cost)):
+            raise OptionError(f"`error_cost={self.error_cost:g}`: it must be above 0")
+        if self.error_cost <= self.target:
+            raise OptionError(
+                f"`error_cost={self.error_cost:g}` is not above `review_cost={self.target:g}`: then accepting every "
+                "row costs least, and there is nothing to choose"
+            )
+
+    @property
+    def parameter(self) -> str:
+        """The name of its target among the parameters of a user."""
+        return "review_cost" if self.kind == "cost" else self.kind
+
     @property
     def asked(self) -> str:
-        """The rule as its parameters say it, without the confidence."""
+        """The target as a user gave it, for messages."""
         both = "" if self.coverage is None else f" `coverage={self.coverage:g}`"
-        return f"`{self.kind}={self.target:g}`{both}"
+        return f"`{self.parameter}={self.target:g}`{both}"
 
     @property
     def needs_labels(self) -> bool:
         """Whether the rule looks at errors."""
-        return self.limits_errors
+        return self.limits_errors or self.kind == "cost"
 
     @property
     def limits_errors(self) -> bool:
@@ -125,7 +149,10 @@ def as_share(number: float) -> str:
 
 
 def choose_cutoff(rule: Rule, ratio: DensityRatio, points: RiskCoverage) -> float | None:
-    """The cutoff that a rule picks on these rows; None rejects nothing. Raises Infeasible."""
+    """The cutoff that a rule picks on these rows; None rejects nothing. Raises Infeasible.
+
+    For the rule "cost" see `least_cost_cutoff`, which needs what the rows cost.
+    """
     if rule.kind == "tau":
         return ratio.cutoff(rule.target)
     if rule.kind == "max-loss":
@@ -168,6 +195,13 @@ def _cutoff_for_risk(rule: Rule, ratio: DensityRatio, points: RiskCoverage) -> f
             f"{asked} cannot be reached: the error rate allows a coverage of {accepted / points.rows:.6g} at most"
         )
     return cutoff_after(best, ratio, points)
+
+
+def least_cost_cutoff(costs: CostCurve, ratio: DensityRatio, points: RiskCoverage) -> float | None:
+    """The cutoff of the least total cost on these rows, of which `costs` says what they cost; None rejects nothing."""
+    reachable, _ = points.below(ratio.flat_start)
+    best = costs.best(reachable)
+    return float(points.losses[0]) if best < 0 else cutoff_after(best, ratio, points)
 
 
 def cutoff_after(point: int, ratio: DensityRatio, points: RiskCoverage) -> float | None:

@@ -78,6 +78,7 @@ class Block:
     zeros: int = 0
     inside: int = 0
     summing: int = 0
+    scaled: int = 0
     joined: NDArray[np.int64] | None = None
     left_out: int = 0
     kept: NDArray[np.intp] | None = None  # rows of the batch, where some were left out
@@ -91,7 +92,7 @@ class Block:
     def notes(self) -> Notes:
         """What is odd about the rows."""
         bad = int(np.count_nonzero(self.bad))
-        return Notes(self.rows, self.zeros, bad, self.left_out, self.inside, self.summing)
+        return Notes(self.rows, self.zeros, bad, self.left_out, self.inside, self.summing, self.scaled)
 
     def report(
         self, rows: NDArray[np.intp], what: str, remedy: str, example: str = "", column: str | None = None
@@ -158,6 +159,7 @@ def join_blocks(blocks: Sequence[Block]) -> Block:
         zeros=sum(block.zeros for block in blocks),
         inside=sum(block.inside for block in blocks),
         summing=sum(block.summing for block in blocks),
+        scaled=sum(block.scaled for block in blocks),
         joined=np.concatenate(joined) if joined else None,
         left_out=sum(block.left_out for block in blocks),
         kept=rows - first.first_row,

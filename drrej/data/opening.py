@@ -52,7 +52,7 @@ def open_dump(arguments: Sequence[str], options: DumpOptions, labelled: bool, sp
     schemas: dict[int, pa.Schema] = {}
     shape = _Shape()
     for number, (part, look) in enumerate(zip(list(parts), _looks(parts, options, opened), strict=True)):
-        parts[number] = replace(part, identity=look.contents.identity)
+        parts[number] = replace(part, identity=look.contents.identity, index=look.contents.index)
         if look.groups:
             shape.check(part, look)
             schemas[number] = _with_fields(look.contents.schema, hive)

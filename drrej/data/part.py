@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import pyarrow.fs as pafs
 
+from drrej.data.pandas_index import PandasIndex
 from drrej.data.uris import redacted
 
 
@@ -34,7 +35,8 @@ class Part:
     """One file of a dump.
 
     `name` is what messages call it, `relative` its path below the directory it was found in, `hive` the columns that
-    its directories spell (`date=2026-01-31/`), `identity` what it was when the dump was opened.
+    its directories spell (`date=2026-01-31/`), `identity` what it was when the dump was opened, `index` that of the
+    pandas frame in it.
     """
 
     path: str
@@ -43,6 +45,7 @@ class Part:
     hive: tuple[tuple[str, str | None], ...] = ()
     uri: str | None = None
     identity: Identity | None = None
+    index: PandasIndex | None = None
 
     def filesystem(self) -> pafs.FileSystem:
         """The filesystem that opens `path`."""

@@ -14,6 +14,7 @@ from drrej.documents.about import (
     JOINED,
     JOINED_AREAS,
     NONE,
+    PRICED,
     WEIGHTED,
     About,
     Count,
@@ -23,6 +24,7 @@ from drrej.documents.about import (
     When,
 )
 from drrej.documents.codec import Codec
+from drrej.documents.costs import TotalCost
 from drrej.documents.document import GateRow, Judged
 from drrej.documents.findings import Finding
 from drrej.documents.pictures import Pictures
@@ -149,6 +151,45 @@ class ClassRow:
     rows: Count
     coverage: Share
     accuracy: ShareOrNone
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConfusionRow:
+    """The rows of one true class: how many accepted ones were predicted as each class, and how many are rejected."""
+
+    class_: str
+    predicted: Annotated[tuple[int, ...], About(unit=Unit.COUNT)]
+    rejected: Count
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConfusionMatrix:
+    """Accepted rows by true and predicted class, with a column of the rejected ones.
+
+    Of many classes those with the most errors are shown; the last row and column are the `others` together.
+    """
+
+    rows: tuple[ConfusionRow, ...]
+    others: Annotated[int, About("classes that have no row of their own", Unit.COUNT)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Example:
+    """A row: its true class, prediction and expected loss, and what the columns that were asked for hold, as text."""
+
+    label: str
+    prediction: str
+    loss: float
+    values: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Examples:
+    """Rows to look at: the rejected ones with the largest losses, the accepted errors with the smallest."""
+
+    columns: tuple[str, ...]
+    rejected: tuple[Example, ...]
+    wrongly_accepted: tuple[Example, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -314,7 +355,15 @@ class Report(Judged):
     curve: tuple[TauPoint, ...] | None = None
     coverage_curve: tuple[CurvePoint, ...] | None = None
     per_class: tuple[ClassRow, ...] | None = None
+    confusion: Annotated[ConfusionMatrix | None, About(gate=False)] = None
+    examples: Annotated[Examples | None, About(gate=False)] = None
     cost: Annotated[Cost | None, About("", Unit.COST, "lower", NONE, When.COSTS)] = None
+    total_cost: Annotated[
+        TotalCost | None,
+        About(
+            "cost of errors and reviews per 1000 rows", Unit.COST, "lower", PRICED, When.PRICES, "cost per 1000 rows"
+        ),
+    ] = None
     by: str | None = None
     per_group: tuple[GroupRow, ...] | None = None
     worst_group: Annotated[WorstGroup | None, About("", Unit.SHARE, "higher", EXACT, When.GROUPS)] = None

@@ -100,7 +100,8 @@ class Ratio:
 class RuleRecord:
     """The rule that chose the threshold; with `confidence`, how that is a guarantee.
 
-    `reused` is true when rows that calibrate or fit have seen were allowed: then it is none.
+    `reused` is true when rows that calibrate or fit have seen were allowed: then it is none. The target of the kind
+    "cost" is the price of a review, and `error_cost` that of an error, None where a cost matrix has it.
     """
 
     kind: str
@@ -108,8 +109,14 @@ class RuleRecord:
     confidence: float | None = None
     method: str | None = None
     reused: bool | None = None
+    error_cost: float | None = None
     coverage: float | None = None
     """Promised together with an accuracy or a risk."""
+
+    @property
+    def needs_labels(self) -> bool:
+        """Whether it looked at errors."""
+        return self.limits_errors or self.kind == "cost"
 
     @property
     def limits_errors(self) -> bool:

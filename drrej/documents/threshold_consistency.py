@@ -20,6 +20,8 @@ def threshold_findings(found: Threshold, ratio: Ratio) -> Iterator[Finding]:
     """The rule, and the decision for all rows or for each group."""
     rule, groups = found.rule, found.groups
     yield from _rule(rule)
+    prices = rule.kind != "cost" or (rule.error_cost is None) == ratio.loss.is_cost
+    yield "threshold.rule.error_cost", prices, "contradicts 'ratio.loss', which has the costs of errors or has not"
     yield "threshold.groups", (found.by is None) == (groups is None), "goes with 'threshold.by'"
     yield from _counts("threshold", found)
     if groups is None:
@@ -48,7 +50,8 @@ def _rule(rule: RuleRecord) -> Iterator[Finding]:
     certified = rule.confidence is not None
     given = rule.method if rule.limits_errors else None
     try:
-        Rule(rule.kind, rule.target, rule.confidence, None if rule.coverage is not None else given, rule.coverage)
+        given = None if rule.coverage is not None else given
+        Rule(rule.kind, rule.target, rule.confidence, given, rule.error_cost, rule.coverage)
     except OptionError as error:
         yield "threshold.rule", False, f"{RANGE}: {shown(str(error))}"
     methods: tuple[str | None, ...] = (None,)
@@ -78,7 +81,7 @@ def _decision(
     key: str, found: Threshold | GroupThreshold, rule: RuleRecord, ratio: Ratio, groups: int
 ) -> Iterator[Finding]:
     tau, cutoff, accepted, rows, density = found.tau, found.cutoff, found.accepted, found.rows, ratio.density
-    counted = rule.limits_errors and accepted > 0
+    counted = rule.needs_labels and accepted > 0
     yield f"{key}.accuracy", (found.accuracy is not None) == counted, f"contradicts the rule '{rule.kind}'"
     yield f"{key}.accepted", cutoff is not None or accepted == rows, f"contradicts '{key}.cutoff': nothing is rejected"
     none = cutoff is None or cutoff > 0 or accepted == 0

@@ -104,6 +104,9 @@ def _bound_lines(ratio: Ratio) -> list[str]:
 def _threshold_lines(threshold: Threshold, ratio: Ratio) -> list[str]:
     rule = f"`{threshold.rule.kind}={threshold.rule.target:g}`"
     rule += "" if threshold.rule.coverage is None else f" and `coverage={threshold.rule.coverage:g}`"
+    if threshold.rule.kind == "cost":
+        rule = f"`review_cost={threshold.rule.target:g}`"
+        rule += "" if threshold.rule.error_cost is None else f" `error_cost={threshold.rule.error_cost:g}`"
     share = f"{threshold.accepted} of {threshold.rows} rows ({100 * threshold.coverage:.2f} %)"
     if threshold.groups is None:
         lines = [f"decision: {_decision(threshold, ratio)}"]

@@ -9,6 +9,7 @@ from types import TracebackType
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from drrej.data.pandas_index import PandasIndex
 from drrej.data.part import Part
 from drrej.data.problems import shown
 from drrej.errors import DumpError, OptionError
@@ -48,15 +49,15 @@ def _repeats(field: pa.Field) -> bool:
 class ParquetMask:
     """Writes batches to a parquet file in row groups of a fixed size, whatever the size of the batches."""
 
-    def __init__(self, path: str, target: str, schema: pa.Schema) -> None:
+    def __init__(self, path: str, target: str, schema: pa.Schema, index: PandasIndex | None = None) -> None:
         self._target = target
-        self._schema = schema
+        self._schema = schema if index is None else schema.with_metadata(index.metadata(schema.names))
         self._pending: list[pa.RecordBatch] = []
         self._rows = 0
         try:
             self._writer = pq.ParquetWriter(
                 path,
-                schema,
+                self._schema,
                 # Numbers hardly repeat, losses and ratios look random: a dictionary or a codec would only cost time.
                 use_dictionary=[field.name for field in schema if _repeats(field)],
                 compression={name: "none" if name in ("loss", "ratio") else "snappy" for name in schema.names},
@@ -139,7 +140,7 @@ class MaskPerPart:
             os.makedirs(os.path.dirname(path), exist_ok=True)
         except OSError as error:
             raise cannot_write(target, error) from None
-        self._file = ParquetMask(path, target, self._schema)
+        self._file = ParquetMask(path, target, self._schema, self._current.index)
 
     def __enter__(self) -> MaskPerPart:
         return self

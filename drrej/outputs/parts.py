@@ -109,7 +109,7 @@ class PendingMask:
             except OSError as error:
                 raise OutputError(f"{self.name}: cannot be written ({error.strerror})") from None
             self.path = f"{os.path.dirname(final)}/.{secrets.token_hex(8)}"
-        self.mask = ParquetMask(self.path, self.name, sink.schema)
+        self.mask = ParquetMask(self.path, self.name, sink.schema, part.index)
         self.closed = False
 
     def write(self, batch: pa.RecordBatch) -> None:

@@ -132,6 +132,8 @@ def fit_rejector(
     coverage: float | None = None,
     tau: float | None = None,
     max_loss: float | None = None,
+    review_cost: float | None = None,
+    error_cost: float | None = None,
     confidence: float | None = None,
     loss: str | Loss = "log",
     alpha: float = 1.0,
@@ -144,16 +146,17 @@ def fit_rejector(
     `scores` are logits (rows x classes), or with `input="probs"` probabilities; one score per row means a binary
     classifier's class 1. numpy arrays, lists, torch CPU tensors and anything with `__array__` or DLPack will do.
     `labels` are class numbers from 0, or names with `classes`. Exactly one rule: `accuracy` or `risk` of the accepted
-    rows, `coverage`, `tau` or `max_loss`; `coverage` may also stand beside the first two, to be kept together with
-    them. With `confidence` the accuracy or coverage is guaranteed for new rows; then
-    half of the rows, drawn by their content, calibrate and fit, and the others choose the threshold.
+    rows, `coverage`, `tau`, `max_loss`, or the least total cost, where a rejected row costs `review_cost` and an
+    accepted error `error_cost`. `coverage` may also stand beside `accuracy` or `risk`, to be kept together with it.
+    With `confidence` the accuracy or coverage is guaranteed for new rows; then half of the rows, drawn by their
+    content, calibrate and fit, and the others choose the threshold.
 
     >>> logits = np.array([[4.0, 0.0], [0.1, 0.0], [0.0, 3.0], [0.0, 0.2]] * 5)
     >>> fit_rejector(logits, [0, 1, 1, 0] * 5, accuracy=0.98).document.threshold.coverage
     0.5
     """
     rules = {"accuracy": accuracy, "risk": risk, "coverage": coverage, "tau": tau, "max-loss": max_loss}
-    rule = _rule(rules, confidence)
+    rule = _rule({**rules, "cost": review_cost}, confidence, error_cost)
     options = ArrayOptions(input, classes, ratio=RatioOptions(alpha, lam, loss))
     if confidence is None:
         with _source(scores, labels, options) as source:
@@ -168,7 +171,7 @@ def fit_rejector(
         return ArrayRejector(threshold(source, fitted, rule, ThresholdOptions()))
 
 
-def _rule(given: dict[str, float | None], confidence: float | None) -> Rule:
+def _rule(given: dict[str, float | None], confidence: float | None, error_cost: float | None) -> Rule:
     rules = {kind: target for kind, target in given.items() if target is not None}
     if rules.keys() >= set(ERROR_RULES):
         raise OptionError("`accuracy` and `risk` are the same promise; give one of them")
@@ -176,11 +179,11 @@ def _rule(given: dict[str, float | None], confidence: float | None) -> Rule:
     coverage = rules.pop("coverage") if both else None
     if len(rules) != 1:
         raise OptionError(
-            "give exactly one of `accuracy`, `risk`, `coverage`, `tau` and `max_loss`; only `coverage` may stand "
-            "beside `accuracy` or `risk`"
+            "give exactly one of `accuracy`, `risk`, `coverage`, `review_cost`, `tau` and `max_loss`; only `coverage` "
+            "may stand beside `accuracy` or `risk`"
         )
     ((kind, target),) = rules.items()
-    return Rule(kind, target, confidence, coverage=coverage)
+    return Rule(kind, target, confidence, error_cost=error_cost, coverage=coverage)
 
 
 def _remembered(document: Rejector) -> ArrayOptions:

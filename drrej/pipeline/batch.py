@@ -10,6 +10,7 @@ from drrej.data.labels import LabelKind, label_kind
 from drrej.data.part import Part
 from drrej.data.problems import Problems
 from drrej.documents.rejector import Rejector
+from drrej.engines.protocol import noted
 from drrej.errors import DumpError
 from drrej.pipeline.reject import Masking, MaskOptions, kept_columns
 
@@ -29,7 +30,7 @@ def score_batch(batch: pa.RecordBatch, rejector: Rejector, options: MaskOptions 
     problems, masks = Problems(), []
     for start in range(0, batch.num_rows, dump.block_rows):
         block = dump.block(dump.parts[0], start, batch.slice(start, dump.block_rows), labelled=False)
-        masks.append(masking(block))
+        masks.append(noted(masking, block).result)
         problems.add(block.problems)
     if options.on_bad_row == "error":
         problems.raise_first()

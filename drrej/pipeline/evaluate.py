@@ -10,7 +10,8 @@ from drrej.documents.metrics import check_gate
 from drrej.documents.points import DEFAULT_POINTS, Point
 from drrej.documents.rejector import Rejector
 from drrej.documents.report import Report
-from drrej.errors import OptionError
+from drrej.documents.slices import near
+from drrej.errors import GateError, OptionError
 from drrej.pipeline.baseline import check_same_classes
 from drrej.pipeline.evaluate_options import BaselineDump, EvaluateOptions
 from drrej.pipeline.labelled import labelled_report
@@ -52,3 +53,8 @@ def check_gates(gates: Sequence[Gate], options: EvaluateOptions, rejector: Rejec
     """Raise when a gate names what this report will not have; without the rejector, as far as can be said."""
     for gate in gates:
         check_gate(gate, options.conditions(rejector))
+        member = gate.slice
+        if rejector is not None and member is not None and member.kind == "class":
+            known = list(rejector.class_names or map(str, range(rejector.classes)))
+            if member.member not in known:
+                raise GateError(f"gate '{gate.text}': there is no class '{member.member}'{near(member.member, known)}")

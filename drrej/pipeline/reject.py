@@ -14,6 +14,7 @@ from drrej.data.dump import Block, Dump
 from drrej.data.labels import LabelKind, is_text
 from drrej.data.layouts import boolean_array, plain_array
 from drrej.data.notes import Notes
+from drrej.data.pandas_index import joined_index
 from drrej.documents.rejector import Rejector
 from drrej.engines.protocol import Parts, Pass
 from drrej.outputs.files import OutputFile
@@ -103,7 +104,8 @@ def reject(
 
 def _write_file(source: Source, dump: Dump, masking: Masking, run: Pass, output: OutputFile) -> PartCounts:
     notes, rejected = Notes(), 0
-    with ParquetMask(output.path, output.name, masking.schema) as mask:
+    index = joined_index(part.index for part in dump.parts)
+    with ParquetMask(output.path, output.name, masking.schema, index) as mask:
         for batch in map_blocks(source, dump, masking, run, notes=notes):
             mask.write(batch)
             rejected += batch.column("rejected").true_count

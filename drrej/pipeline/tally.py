@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -19,6 +19,7 @@ from drrej.data.join import sortable_keys
 from drrej.pipeline.application import Application, ScoredRows
 from drrej.pipeline.compare import Rivals
 from drrej.pipeline.cost_figures import CostTally
+from drrej.pipeline.examples import Picked, Picking
 from drrej.pipeline.groups import Grouping
 
 Split = tuple[Floats, Floats]
@@ -97,6 +98,24 @@ class Tally:
 
 
 @dataclass(frozen=True)
+class PricedRows:
+    """Rows with what each costs if it is accepted."""
+
+    losses: Floats
+    costs: Floats
+    accepted: NDArray[np.bool_]
+
+    @classmethod
+    def joined(cls, blocks: Sequence[PricedRows]) -> PricedRows:
+        """The rows of all blocks."""
+        return cls(
+            np.concatenate([block.losses for block in blocks]),
+            np.concatenate([block.costs for block in blocks]),
+            np.concatenate([block.accepted for block in blocks]),
+        )
+
+
+@dataclass(frozen=True)
 class EvaluatedBlock:
     """What evaluation takes from a block: what adds up, and what is kept of each row."""
 
@@ -105,7 +124,9 @@ class EvaluatedBlock:
     drift: Floats | None
     scores: dict[str, Split]
     keyed: KeyedRows | None
-    confused: NDArray[np.int64] | None
+    priced: PricedRows | None
+    picked: Picked | None
+    confused: NDArray[np.int64]
     """label * classes + prediction of each error among the accepted rows."""
 
 
@@ -120,7 +141,7 @@ class Evaluator:
     rivals: Rivals
     grouping: Grouping | None
     key: str | None
-    pictures: bool = False
+    picking: Picking | None = None
     leave_out_bad: bool = False
 
     NEEDS: ClassVar[Need] = Need.Q
@@ -129,7 +150,8 @@ class Evaluator:
     def columns(self) -> list[str]:
         """Columns to read besides logits and labels."""
         grouped = () if self.grouping is None else self.grouping.columns
-        return [*self.application.columns, *grouped, *self.rivals.columns, *([self.key] if self.key else [])]
+        shown = () if self.picking is None else self.picking.columns
+        return [*self.application.columns, *grouped, *self.rivals.columns, *([self.key] if self.key else []), *shown]
 
     @property
     def classes(self) -> int:
@@ -158,7 +180,9 @@ class Evaluator:
             losses=(scored.loss[np.flatnonzero(right)], scored.loss[np.flatnonzero(~right)]),
             scores={name: (values[right], values[~right]) for name, values in self._ranked(block, scored).items()},
             keyed=keyed,
-            confused=self._confused(labels, scored.prediction, wrong_accepted) if self.pictures else None,
+            picked=self._picked(block, labels, scored),
+            priced=self._priced(labels, scored, right),
+            confused=self._confused(labels, scored.prediction, wrong_accepted),
         )
 
     def _ranked(self, block: Block, scored: ScoredRows) -> dict[str, Floats]:
@@ -192,6 +216,21 @@ class Evaluator:
             ),
             cost=None if realised is None else CostTally.of(realised, scored.loss, scored.accepted),
         )
+
+    def _picked(self, block: Block, labels: Integers, scored: ScoredRows) -> Picked | None:
+        if self.picking is None:
+            return None
+        return self.picking.of(block, labels, scored.prediction, scored.loss, scored.accepted)
+
+    def _priced(self, labels: Integers, scored: ScoredRows, right: Booleans) -> PricedRows | None:
+        rule = self.application.rejector.need_threshold().rule
+        if rule.kind != "cost":
+            return None
+        costs = self.application.scoring.loss.realised(scored.prediction, labels)
+        if rule.error_cost is not None:
+            costs = np.where(right, 0.0, rule.error_cost)
+        assert costs is not None
+        return PricedRows(scored.loss, costs, scored.accepted)
 
     def _confused(
         self, labels: NDArray[np.int64], prediction: NDArray[np.int64], wrong: NDArray[np.bool_]

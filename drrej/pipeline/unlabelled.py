@@ -19,7 +19,7 @@ from drrej.pipeline.application import Application
 from drrej.pipeline.evaluate_options import EvaluateOptions
 from drrej.pipeline.figures import coverage_figure, decision, drift_figure, expected_accuracy, ratio_figure
 from drrej.pipeline.passes import map_blocks
-from drrej.pipeline.pictures import loss_histogram, made_by
+from drrej.pipeline.pictures import data_name, loss_histogram, made_by
 from drrej.pipeline.source import Source
 
 
@@ -74,7 +74,7 @@ def unlabelled_report(source: Source, rejector: Rejector, options: EvaluateOptio
     pictures = None
     if options.pictures:
         histogram = loss_histogram(points, labelled=False)
-        pictures = Pictures(losses=histogram, made=made_by(rejector, options.words, options.commands))
+        pictures = Pictures(losses=histogram, made=made_by(rejector, options, data_name(dump)))
     return Report(
         **decision(rejector),
         rows=rows,

@@ -15,6 +15,7 @@ from drrej.core.losses import Loss
 from drrej.core.sketch import Sketch
 from drrej.core.types import Floats
 from drrej.data.dump import Block, Dump
+from drrej.data.pandas_index import joined_index
 from drrej.documents.rejector import Rejector
 from drrej.documents.summaries import WorstCaseSummary
 from drrej.engines.protocol import Pass
@@ -107,6 +108,7 @@ def _write(
         return pa.RecordBatch.from_arrays(columns, schema=schema)
 
     run = Pass("writing", labelled=False, keep=(*keep, *scoring.columns))
-    with ParquetMask(output.path, output.name, schema) as writer:
+    index = joined_index(part.index for part in dump.parts)
+    with ParquetMask(output.path, output.name, schema, index) as writer:
         for batch in map_blocks(source, dump, of_block, run):
             writer.write(batch)

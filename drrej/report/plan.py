@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from drrej.documents.plan import Plan, Question
 from drrej.report.numbers import percent
-from drrej.report.tables import Table
+from drrej.report.table import Table
 from drrej.report.text import aligned
 
 if TYPE_CHECKING:
