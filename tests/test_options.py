@@ -82,6 +82,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     columns = {"mean": spread * 2, "value": spread * 3, "far": spread - 9, "region": NAMES[np.arange(60) % 2]}
     write("forecasts.parquet", {"variance": spread, **columns})
     write("odd.parquet", {"variance": spread, **columns, "region": NAMES[np.arange(60) % 3]})
+    log = (ROOT / "sample_data" / "llm" / "samples_arithmetic_val.jsonl").read_text().splitlines(keepends=True)[:30]
+    (folder / "log.jsonl").write_text("".join(log))
+    (folder / "twice.jsonl").write_text("".join([*log, *(line.replace('"none"', '"best"') for line in log)]))
     (folder / "costs.csv").write_text("0,1,2\n3,0,1\n1,5,0\n")
     (folder / "named.csv").write_text(",c,b,a\nc,0,1,2\nb,3,0,1\na,1,5,0\n")
 
@@ -136,10 +139,12 @@ BASES = {
     "evaluate": "val.parquet -r r.json",
     "reject": "val.parquet -r r.json -o out.parquet",
     "run": "--val val.parquet --test test.parquet --coverage 0.8 -o out",
+    "plan": "--risk 0.3",
     "monitor": "new.json val.parquet -r r.json",
     "sweep": "val.parquet -r cal.json",
     "weights": "val.parquet -r cal.json --radius 0.1",
     "inspect": "val.parquet",
+    "convert": "val.parquet -o new.parquet",
     "metrics": "",
     "schema": "rejector",
     "config": "",
@@ -190,6 +195,8 @@ OBJECTIVE: dict[str, Case] = {
 OTHER_CLASSES = "has 2 scores per row but the rejector was made for 3 classes"
 
 RUN = "--val val.parquet --test test.parquet -o out"
+DIVIDED = "val.parquet --coverage 0.8 -o out"
+PLANNED = "val.parquet -r fit.json"
 RUN_ZEROS = "--val zeros.parquet --test zeros.parquet --input probs --coverage 0.8 -o out"
 RISK = "val.parquet -r fit.json --risk 0.7"
 
@@ -228,6 +235,7 @@ CASES: dict[str, dict[str, Case]] = {
         "--output": Acts("-o new.json"),
         "--force": Acts("--force", "val.parquet -r cal.json -o there.json"),
         **OBJECTIVE,
+        "--effective-sample": Acts("--effective-sample 0.6"),
         "--prediction": Acts("--prediction mean", "forecasts.parquet --loss column --loss-column variance"),
         "--target": Acts("--target value", "forecasts.parquet --loss column --loss-column variance"),
         **reading(
@@ -308,6 +316,8 @@ CASES: dict[str, dict[str, Case]] = {
         "dumps": Acts("test.parquet"),
         "--rejector": Acts("-r half.json", "val.parquet -o out.parquet"),
         "--output": Acts("-o new.parquet", "val.parquet -r r.json"),
+        "--review": Acts("--review tasks.json"),
+        "--review-limit": Acts("--review-limit 2", "val.parquet -r r.json -o out.parquet --review rows.jsonl"),
         "--force": Acts("--force", "val.parquet -r r.json -o there.parquet"),
         "--keep": Acts("--keep key"),
         "--on-bad-row": Acts("--on-bad-row reject", "broken.parquet -r r.json -o out.parquet"),
@@ -323,6 +333,10 @@ CASES: dict[str, dict[str, Case]] = {
     },
     "run": {
         **bad(BASES["run"]),
+        "dumps": Acts("val.parquet", "--coverage 0.8 -o out"),
+        "--split": Acts("--split 60,20,20", DIVIDED),
+        "--seed": Acts("--seed 3", DIVIDED),
+        "--group": Acts("--group key", DIVIDED),
         "--val": Acts("--val test.parquet"),
         "--test": Acts("--test val.parquet"),
         "--output": Acts("-o new", "--val val.parquet --test test.parquet --coverage 0.8"),
@@ -348,9 +362,12 @@ CASES: dict[str, dict[str, Case]] = {
         "--by": Acts("--by region"),
         "--allow-reuse": Acts("--allow-reuse", f"{RUN} --coverage 0.5 --confidence 0.9"),
         **OBJECTIVE,
+        "--effective-sample": Acts("--effective-sample 0.6"),
         "--gate": Acts("--gate 'coverage > 0.99'", code=1),
         "--metric": Acts("--metric accuracy@coverage=0.31"),
         "--intervals": Acts("--intervals"),
+        "--title": Acts("--title Night"),
+        "--model": Acts("--model net7"),
         "--report-by": Acts("--report-by region"),
         "--compare": Acts("--compare"),
         "--score": Acts("--score trust"),
@@ -370,6 +387,30 @@ CASES: dict[str, dict[str, Case]] = {
         "--floor": Acts("--floor 0.01", RUN_ZEROS),
         "--precision": Acts("--precision float64"),
         "--memory": Acts("--memory 0"),
+    },
+    "plan": {
+        "dumps": Acts("val.parquet -r fit.json"),
+        "--rejector": Refused("-r fit.json", "go with a DUMP"),
+        "--accuracy": Acts("--accuracy 0.9", "--coverage 0.9"),
+        "--risk": Acts("--risk 0.1", "--coverage 0.9"),
+        "--confidence": Acts("--confidence 0.9"),
+        "--coverage": Acts("--coverage 0.9"),
+        "--error": Acts("--error 0.1"),
+        "--power": Acts("--power 0.9"),
+        "--output": Acts("-o new.svg"),
+        "--force": Acts("--force", "--risk 0.3 -o there.json"),
+        "--format": Acts("--format json"),
+        **reading(
+            PLANNED,
+            "zeros.parquet -r r.json --input probs",
+            Refused("--binary --logits score", OTHER_CLASSES, PLANNED),
+            f"{PLANNED} --label name",
+        ),
+        "--logits": Acts("--logits other", PLANNED),
+        "--join-on": Refused("--join-on key", "--labels-from FILE and --join-on COL go together", PLANNED),
+        "--jobs": Acts("--jobs 2", PLANNED),
+        "--cluster": Refused("--cluster nowhere", "--cluster nowhere: write local:N", PLANNED),
+        **{name: Refused(f"{name} x.pem", TLS, PLANNED) for name in ("--tls-ca", "--tls-cert", "--tls-key")},
     },
     "monitor": {
         **bad(BASES["monitor"]),
@@ -451,6 +492,22 @@ CASES: dict[str, dict[str, Case]] = {
             "--on-missing-label skip", "val.parquet --labels-from some.parquet --join-on key --logits logits"
         ),
         "--normalize": Acts("--normalize", "doubled.parquet --input probs"),
+        "--filter": Acts("--filter none", "twice.jsonl"),
+        "--per-length": Acts("--per-length", "log.jsonl"),
+    },
+    "convert": {
+        "dumps": Acts("test.parquet"),
+        "--output": Acts("-o other.parquet"),
+        "--force": Acts("--force", "val.parquet -o there.parquet"),
+        **reading(
+            "val.parquet -o new.parquet",
+            "val.parquet -o new.parquet",
+            Acts("--binary", "val.parquet --logits score -o new.parquet"),
+            "val.parquet -o new.parquet",
+        ),
+        "--normalize": Acts("--normalize", "doubled.parquet --input probs -o new.parquet"),
+        "--filter": Acts("--filter none", "twice.jsonl -o new.parquet"),
+        "--per-length": Acts("--per-length", "log.jsonl -o new.parquet"),
     },
     "metrics": {
         "words": Acts("accuracy"),
@@ -553,7 +610,7 @@ REGRESSION = "forecasts.parquet -r rr.json"
 )
 def test_a_regression_refuses_what_is_not_for_it(given: str, folder: Path) -> None:
     message = fail("evaluate", *shlex.split(f"{REGRESSION} {given}"), cwd=folder)
-    assert re.match(r"--[a-z-]+: it is not for a regression, and the rejector is", message)
+    assert re.match(r"--[a-z-]+: it has no meaning for a regression, and the rejector is for one", message)
     assert message.split(":")[0] in given
 
 

@@ -23,6 +23,7 @@ class Objective:
     loss: str
     cost_matrix: str | None
     loss_column: str | None
+    effective_sample: float | None = None
 
     def options(self, class_names: Sequence[str] | None) -> RatioOptions:
         """As the library takes them; a cost matrix that has names is put in the order of `class_names`."""
@@ -40,12 +41,14 @@ class Objective:
             raise OptionError("--loss cost and --cost-matrix FILE go together; give both or neither")
         if (self.loss == ColumnLoss.name) != (self.loss_column is not None):
             raise OptionError("--loss column and --loss-column COL go together; give both or neither")
+        if self.lam is not None and self.effective_sample is not None:
+            raise OptionError("--effective-sample chooses --lambda; give one of them")
         loss: str | Loss = self.loss
         if self.cost_matrix is not None:
             loss = CostLoss(read_cost_matrix(self.cost_matrix, class_names))
         elif self.loss_column is not None:
             loss = ColumnLoss(self.loss_column)
-        return RatioOptions(alpha, 1.0 if self.lam is None else self.lam, loss)
+        return RatioOptions(alpha, 1.0 if self.lam is None else self.lam, loss, self.effective_sample)
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,7 @@ class Target:
     method: Literal["fixed-sequence", "sgr"] | None
 
     def rule(self) -> Rule:
-        """The one rule that was given."""
+        """The one rule that was given; a coverage may stand beside an accuracy or a risk."""
         from drrej.core.thresholds import Rule
 
         rules = {
@@ -77,9 +80,14 @@ class Target:
         given = {kind: target for kind, target in rules.items() if target is not None}
         if self.error_cost is not None and self.review_cost is None:
             raise OptionError("--error-cost needs --review-cost C: what it costs to have a rejected row looked at")
+        both = "coverage" in given and (given.keys() - {"coverage"}) in ({"accuracy"}, {"risk"})
+        beside = given.pop("coverage") if both else None
         if len(given) != 1:
             found = " and ".join(f"--{kind}" for kind in given) or "none"
             known = "--accuracy, --coverage, --risk, --review-cost, --tau or --max-loss"
-            raise OptionError(f"give exactly one rule: {known} (found: {found})")
+            raise OptionError(
+                f"give exactly one rule: {known} (found: {found}); only --coverage may stand beside --accuracy or "
+                "--risk"
+            )
         ((kind, target),) = given.items()
-        return Rule(kind.removeprefix("review-"), target, self.confidence, self.method, self.error_cost)
+        return Rule(kind.removeprefix("review-"), target, self.confidence, self.method, self.error_cost, beside)

@@ -34,6 +34,8 @@ def reading_flags(options: DumpOptions) -> list[str]:
             "--on-bad-row": "skip" if options.on_bad_row == "skip" else None,
             "--on-bad-file": "skip" if options.on_bad_file == "skip" else None,
             "--max-bad": None if options.max_bad is None else f"{options.max_bad:g}",
+            "--filter": options.filter,
+            "--per-length": options.per_length or None,
             "--input": options.input,
             "--normalize": options.normalize or None,
             "--classes": ",".join(options.classes) if options.classes else None,
@@ -85,8 +87,9 @@ def _objective_of(ratio: Ratio) -> list[str]:
     loss = {"loss": "auto"} if ratio.choice else ratio.loss.arguments
     return _flags(
         {
-            "--alpha": f"{ratio.alpha:g}" if ratio.alpha != 1.0 else None,
-            "--lambda": f"{ratio.lam:g}" if ratio.lam != 1.0 else None,
+            "--alpha": _number(ratio.alpha) if ratio.alpha != 1.0 else None,
+            "--lambda": _number(ratio.lam) if ratio.lam != 1.0 and ratio.effective_sample is None else None,
+            "--effective-sample": None if ratio.effective_sample is None else _number(ratio.effective_sample),
             **{flag_of(name): value for name, value in loss.items() if (name, value) != ("loss", "log")},
         }
     )
@@ -98,12 +101,18 @@ def _rule_of(threshold: Threshold) -> list[str]:
         {
             "--review-cost" if rule.kind == "cost" else f"--{rule.kind}": repr(rule.target),
             "--error-cost": None if rule.error_cost is None else repr(rule.error_cost),
+            "--coverage": None if rule.coverage is None else repr(rule.coverage),
             "--confidence": None if rule.confidence is None else repr(rule.confidence),
-            "--method": rule.method if rule.method and rule.limits_errors else None,
+            "--method": rule.method if rule.limits_errors and rule.coverage is None else None,
             "--by": threshold.by or None,
             "--allow-reuse": rule.reused or None,
         }
     )
+
+
+def _number(value: float) -> str:
+    """With all its digits: lambda may have been solved for."""
+    return f"{value:g}" if float(f"{value:g}") == value else repr(value)
 
 
 def _flags(given: dict[str, str | bool | None]) -> list[str]:

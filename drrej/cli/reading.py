@@ -52,6 +52,8 @@ class Reading:
     classes: str | None = None
     normalize: bool = False
     bad: Bad = Bad()
+    filter: str | None = None
+    per_length: bool = False
 
     def source(self, dumps: list[str], engine: Engine) -> Source:
         """The dump to read."""
@@ -74,6 +76,8 @@ class Reading:
             on_bad_row="skip" if self.bad.rows == "skip" else "error",
             on_bad_file=self.bad.files,
             max_bad=self.bad.most,
+            filter=self.filter,
+            per_length=self.per_length,
         )
         source = Source(dumps, options, engine)
         check_one_stdin(source)
@@ -90,14 +94,14 @@ class Certificates:
 
     def tls(self, cluster: str | None) -> Tls | None:
         """As the library takes them."""
-        from drrej.engines.dask_security import Tls
-
         if self == Certificates():
             return None
         if cluster is None:
             raise OptionError("--tls-ca, --tls-cert and --tls-key go with --cluster tls://HOST:8786")
         if self.ca is None or self.cert is None:
             raise OptionError("--tls-ca FILE and --tls-cert FILE go together; give both")
+        from drrej.engines.dask_security import Tls  # imports asyncio, which takes long
+
         return Tls(self.ca, self.cert, self.key)
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 EXAMPLES = """
 Examples:
 
-drrej reject test.parquet -r rejector.json -o mask.parquet
+drrej reject test.parquet -r rejector.json -o mask.csv --review tasks.json
 
 drrej reject nightly/ -r rejector.json -o scored/ --update --on-bad-row reject
 
@@ -41,9 +41,23 @@ def reject(
     output: Annotated[
         str,
         typer.Option(
-            "-o", "--output", metavar="OUT", help="The mask: a parquet file, - or DIR/ (one file per input file)."
+            "-o",
+            "--output",
+            metavar="OUT",
+            help="The mask: a file (.parquet, .csv, .jsonl, .arrow, ...), - or DIR/ (one file per input file).",
         ),
     ],
+    review: Annotated[
+        str | None,
+        typer.Option(
+            "--review",
+            metavar="FILE",
+            help="Also write the rejected rows, most doubtful first: .json (tasks of Label Studio) or .jsonl.",
+        ),
+    ] = None,
+    review_limit: Annotated[
+        int | None, typer.Option("--review-limit", metavar="N", help="No more than N rows in --review.")
+    ] = None,
     force: options.Force = False,
     update: Annotated[
         bool,
@@ -87,7 +101,7 @@ def reject(
     """
     from drrej.outputs.files import OutputFile
     from drrej.pipeline.mask_summary import mask_summary
-    from drrej.pipeline.reject import MaskOptions
+    from drrej.pipeline.reject import MaskOptions, Review
     from drrej.pipeline.reject import reject as step
 
     started = time.monotonic()
@@ -101,17 +115,24 @@ def reject(
     engine = engine_of(jobs, cluster, quiet, Certificates(tls_ca, tls_cert, tls_key), lines)
     source = reading.source(dumps, engine)
     wanted = MaskOptions(names_of(keep), on_bad_row, on_unseen_group)
+    if review_limit is not None and review is None:
+        raise OptionError("--review-limit goes with --review FILE")
+    if review is not None and update:
+        raise OptionError("--review does not go with --update: masks that stay as they are would be missing in it")
     with ExitStack() as stack:
         place = _place(engine, output, whole_directory, force, update)
         stack.enter_context(place)
         record = None if summary is None else stack.enter_context(OutputFile(summary, force or update))
+        queue = None if review is None else Review(stack.enter_context(OutputFile(review, force)), review_limit)
         check_spared(classes)
         document = read_rejector(rejector, source, "threshold")
-        counts = step(source, document, place, wanted)
+        counts = step(source, document, place, wanted, queue)
         done = mask_summary(source, counts, time.monotonic() - started)
         if record is not None:
             record.write_text(done.to_json())
         place.commit()
+        if queue is not None:
+            queue.file.commit()
         if record is not None:
             record.commit()
     if kind != "json":  # which says the same in its last line

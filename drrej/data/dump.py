@@ -7,9 +7,9 @@ addresses its blocks by file and number, so that any worker can open its own.
 from __future__ import annotations
 
 import os
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -17,14 +17,18 @@ from numpy.typing import NDArray
 
 from drrej.core.types import AnyFloats, Floats, InputKind
 from drrej.data import layouts as arrays
+from drrej.data.choices import scores_from_choices
 from drrej.data.columns import LABEL, LogitColumns, storage_type
-from drrej.data.join import LabelJoin
+from drrej.data.join import LabelJoin, LabelsBeside
 from drrej.data.labels import LabelKind
 from drrej.data.notes import Notes
 from drrej.data.part import Part
+from drrej.data.paths import column_of, field_of, root_of
+from drrej.data.portion import Portion
 from drrej.data.problems import Problem
 from drrej.data.readers import ListColumn, Request, reader_of
 from drrej.data.readers.base import damaged
+from drrej.data.vectors import scores_from_labelled, scores_from_vector
 from drrej.errors import BadFileError, DumpError, OptionError
 
 BLOCK_BYTES = 4 << 20
@@ -48,8 +52,14 @@ class DumpOptions:
     on_bad_file: Literal["error", "skip"] = "error"
     max_bad: float | None = None
     """The share of bad rows, and of bad files, above which the dump is refused after all."""
+    filter: str | None = None
+    per_length: bool = False
+    portion: Portion | None = None
+    """Which of the rows to read; None: all."""
 
     def __post_init__(self) -> None:
+        if self.input not in (None, *get_args(InputKind)):
+            raise OptionError(f"`input={self.input}`: it must be one of {', '.join(get_args(InputKind))}")
         if self.max_bad is not None and not 0 <= self.max_bad <= 1:
             raise OptionError(f"`max_bad={self.max_bad:g}`: it is a share, from 0 to 1")
 
@@ -62,6 +72,8 @@ class RowGroup:
     row_group: int
     first_row: int
     rows: int
+    place: Hashable = None
+    """What the reader has said of where it is."""
 
 
 @dataclass
@@ -122,22 +134,25 @@ class Block:
 
     def usable(self) -> Block:
         """The rows that are not bad, as a block of their own."""
-        good = np.flatnonzero(~self.bad)
+        return replace(self.take(np.flatnonzero(~self.bad)), problems=[])
+
+    def take(self, rows: NDArray[np.intp]) -> Block:
+        """Some of the rows as a block of their own; what is wrong with the others is still known."""
         return replace(
             self,
-            scores=self.scores[good],
-            labels=None if self.labels is None else self.labels[good],
-            columns=self.columns.take(pa.array(good)),
-            bad=np.zeros(good.size, bool),
-            problems=[],
-            kept=self.row_numbers()[good] - self.first_row,
+            scores=self.scores[rows],
+            labels=None if self.labels is None else self.labels[rows],
+            columns=self.columns.take(pa.array(rows)),
+            bad=self.bad[rows],
+            joined=None if self.joined is None else self.joined[rows],
+            kept=self.row_numbers()[rows] - self.first_row,
         )
 
     def check_largest(self, largest: Floats) -> bool:
         """Report rows whose largest score is not finite: the cheapest way to see NaN, +inf and all -inf in logits."""
-        suspects = np.flatnonzero(~np.isfinite(largest))
-        if suspects.size:
-            suspects = suspects[~self.bad[suspects]]
+        found = np.flatnonzero(~np.isfinite(largest))
+        if found.size:
+            suspects = found[~self.bad[found]]  # others were reported for something else
             values = self.scores[suspects]
             has_nan = np.isnan(values).any(axis=1)
             has_inf = ~has_nan & (values == np.inf).any(axis=1)
@@ -145,7 +160,7 @@ class Block:
             self.report(suspects[has_nan], "NaN among the scores", drop)
             self.report(suspects[has_inf], "+inf among the scores", drop)
             self.report(suspects[~has_nan & ~has_inf], "-inf for every class", "one class must be possible")
-        return not suspects.size
+        return not found.size
 
 
 def join_blocks(blocks: Sequence[Block]) -> Block:
@@ -197,8 +212,12 @@ class Dump:
     skip_bad_rows: bool = False
     skip_unlabelled: bool = False
     """Whether rows with a null for a label are left out; with `join` it is that which knows."""
+    beside: LabelsBeside | None = None
+    portion: Portion | None = None
     opened: str = field(default_factory=lambda: os.urandom(8).hex())
     """Tells one opening from another: files may change between them."""
+    pandas: bytes | None = None
+    """What pandas noted about the first frame that has rows, its index above all."""
 
     @property
     def binary(self) -> bool:
@@ -206,35 +225,49 @@ class Dump:
         return self.columns.layout == "score"
 
     @property
+    def labels_file(self) -> str | None:
+        """The other file that holds the labels, if one does."""
+        found = self.join or self.beside
+        return None if found is None else found.file
+
+    @property
     def other_columns(self) -> list[str]:
-        """Every column that is not a logit column, in the file's order, hive columns last."""
-        scores = set(self.columns.names)
+        """Every column that is not a logit column or a struct around it, in the file's order, hive columns last."""
+        scores = {root_of(self.schema, name) for name in self.columns.names}
         return [name for name in self.schema.names if name not in scores]
 
     @property
     def block_rows(self) -> int:
         """Rows of a block."""
-        first = storage_type(self.schema.field(self.columns.names[0]).type)
-        width = getattr(first, "value_type", first).bit_width // 8
+        field_ = field_of(self.schema, self.columns.names[0])
+        assert field_ is not None
+        first = storage_type(field_.type)
+        value = getattr(first, "value_type", first)
+        width = 8 if pa.types.is_nested(value) else value.bit_width // 8
         return max(1, min(MAX_BLOCK_ROWS, BLOCK_BYTES // (self.classes * int(width))))
 
     def read(self, group: RowGroup, labelled: bool, keep: Sequence[str] = ()) -> Iterator[Block]:
         """The blocks of a row group: logits, labels if asked for, and the columns to keep."""
-        part = self.parts[group.part]
-        wanted = list(self.columns.names)
-        extra = [*keep]
-        if labelled:
+        part, portion = self.parts[group.part], self.portion
+        wanted = [*self.columns.names, *([] if self.columns.texts is None else [self.columns.texts])]
+        extra = [*keep, *(() if portion is None else portion.columns)]
+        with_labels = labelled or (portion is not None and portion.by_label)
+        if with_labels and self.beside is None:
             extra.append(self.join.on if self.join is not None else self.label or LABEL)
-        wanted += [name for name in dict.fromkeys(extra) if name not in wanted]
+        wanted = list(dict.fromkeys(root_of(self.schema, name) for name in [*wanted, *extra]))
         row = group.first_row
-        for batch in self._batches(group, wanted, as_stored=self.label if labelled else None):
+        label = root_of(self.schema, self.label) if labelled and self.label is not None else None
+        for batch in self._batches(group, wanted, as_stored=label):
             if row + batch.num_rows > group.first_row + group.rows:
                 break
             try:
-                block = self.block(part, row, batch, labelled)
+                block = self.block(part, row, batch, with_labels and self.beside is None)
             except (pa.ArrowException, UnicodeDecodeError) as error:  # such as codes beyond their dictionary
                 raise damaged(part, error) from None
-            yield block
+            if with_labels and self.beside is not None:
+                start = self.beside.starts[group.part] + row
+                block.labels = self.beside.labels[start : start + batch.num_rows]
+            yield block if portion is None else block.take(portion.chosen(block))
             row += batch.num_rows
         if row != group.first_row + group.rows:
             raise BadFileError.of(
@@ -246,9 +279,10 @@ class Dump:
     def _batches(self, group: RowGroup, wanted: Sequence[str], as_stored: str | None) -> Iterator[pa.RecordBatch]:
         """Batches of the columns `wanted`, hive columns included; all but logits and labels in the schema's types."""
         part = self.parts[group.part]
-        scores = set(self.columns.names)
-        listed = ListColumn(self.columns.pattern, self.classes) if self.columns.layout == "list" else None
-        request = Request(part, self.opened, group.row_group, wanted, self.block_rows, listed)
+        scores = {root_of(self.schema, name) for name in self.columns.names}
+        plain = self.columns.layout == "list" and self.columns.names[0] in scores
+        listed = ListColumn(self.columns.names[0], self.classes) if plain else None
+        request = Request(part, self.opened, group.row_group, wanted, self.block_rows, listed, group.place)
         for batch in reader_of(part).batches(request):
             stored = set(batch.schema.names)
             columns = [
@@ -292,11 +326,19 @@ class Dump:
         )
         if labelled:
             self._add_labels(block)
-        chosen = [block.columns.column(name) for name in self.columns.names]
+        chosen = [column_of(block.columns, name) for name in self.columns.names]
         if self.columns.layout == "list":
             block.scores = arrays.scores_from_list(chosen[0], self.classes, block.report)
         elif self.columns.layout == "wide":
             block.scores = arrays.scores_from_columns(chosen, block.report)
+        elif self.columns.layout == "vector":
+            block.scores = scores_from_vector(chosen[0], self.classes, block.report)
+        elif self.columns.layout == "labelled":
+            labels = self.columns.classes or tuple(str(i) for i in range(self.classes))
+            block.scores = scores_from_labelled(chosen[0], labels, block.report)
+        elif self.columns.layout == "choices":
+            texts = None if self.columns.texts is None else column_of(block.columns, self.columns.texts)
+            block.scores = scores_from_choices(chosen[0], self.classes, block.report, texts)
         else:
             block.scores = arrays.scores_from_score(chosen[0], block.report)
         return block
@@ -308,13 +350,14 @@ class Dump:
             return
         assert self.label is not None
         name = self.label
-        if self.skip_unlabelled and block.columns.column(name).null_count:
-            _leave_out(block, np.flatnonzero(np.asarray(block.columns.column(name).is_valid())))
+        labels = column_of(block.columns, name)
+        if self.skip_unlabelled and labels.null_count:
+            _leave_out(block, np.flatnonzero(np.asarray(labels.is_valid())))
 
         def report(rows: NDArray[np.intp], what: str, remedy: str, example: str = "") -> None:
             block.report(rows, what, remedy, example, column=name)
 
-        block.labels = self.label_kind.encode(block.columns.column(name), self.classes, report)
+        block.labels = self.label_kind.encode(column_of(block.columns, name), self.classes, report)
 
     def _join_labels(self, block: Block, join: LabelJoin) -> None:
         """Labels by key; rows without one are left out for good where the user said so."""

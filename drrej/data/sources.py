@@ -1,4 +1,4 @@
-"""From what the user typed to an ordered list of parquet files: the parts of a dump."""
+"""From what the user typed to an ordered list of files: the parts of a dump."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from drrej.data.part import Part, one_line
-from drrej.data.readers import ENDINGS
+from drrej.data.readers import ENDINGS, FOLDER_ENDINGS, reader_of
+from drrej.data.readers.sniffing import HEAD, ending_of
 from drrej.data.uris import below, redacted
 from drrej.errors import DumpError
 
@@ -36,7 +37,7 @@ Spools = dict[str, Part]
 def find_parts(arguments: Sequence[str], spools: Spools | None = None) -> list[Part]:
     """The parts of a dump: arguments in the order given, directories and globs sorted by path."""
     if not arguments:
-        raise DumpError("no dump given; name a parquet file or a directory of them")
+        raise DumpError("no dump given; name a file or a directory of them")
     spools = {} if spools is None else spools
     parts: list[Part] = []
     for argument in arguments:
@@ -57,20 +58,21 @@ def _find(argument: str, spools: Spools) -> list[Part]:
     if not os.path.lexists(argument):
         return [_below(argument, part) for match in _matches(argument) for part in _find(match, spools)]
     try:
-        if not stat.S_ISREG(os.stat(argument).st_mode):  # a FIFO or <(...): parquet needs to seek
+        if not stat.S_ISREG(os.stat(argument).st_mode):  # a FIFO or <(...): most formats need to seek
             with open(argument, "rb") as stream:
                 spools[argument] = _spooled(stream, argument)
             return [spools[argument]]
     except OSError as error:
         raise DumpError(f"{argument}: cannot be read ({error.strerror})") from None
-    return [Part(_from_root(argument), argument, _from_hive(argument), _hive(argument))]
+    part = Part(_from_root(argument), argument, _mask_name(_from_hive(argument)), _hive(argument))
+    return [part if part.ends_with(ENDINGS) else replace(part, ending=_sniffed(part.path) or "")]
 
 
 def _below(pattern: str, part: Part) -> Part:
     """A part that a glob has found: its relative path begins where the pattern does, but for folders of columns."""
     fixed = itertools.takewhile(lambda piece: not glob.has_magic(piece), pattern.split("/")[:-1])
     start = os.path.join(os.getcwd(), *fixed) if not pattern.startswith("/") else "/" + os.path.join(*fixed, "")
-    below = os.path.relpath(part.path, start).replace(os.sep, "/")
+    below = _mask_name(os.path.relpath(part.path, start).replace(os.sep, "/"))
     return part if below.startswith("../") else replace(part, relative=max(below, part.relative, key=len))
 
 
@@ -95,13 +97,12 @@ def _find_in_directory(directory: str) -> list[Part]:
     for folder, folders, files in os.walk(directory, onerror=fail, followlinks=True):
         folders[:] = sorted(f for f in folders if not _hidden(f))
         for file in files:
-            if not _hidden(file) and file.endswith(ENDINGS):
+            if not _hidden(file) and file.lower().endswith(FOLDER_ENDINGS):
                 path = os.path.join(folder, file)
                 relative = PurePosixPath(os.path.relpath(path, directory).replace(os.sep, "/"))
-                found.append(Part(_from_root(path), path, str(relative), _hive(str(relative.parent) + "/")))
-    if not found:
-        raise DumpError(f"{directory}: no .parquet file in this directory")
-    return sorted(found, key=lambda part: part.relative)
+                hive = _hive(str(relative.parent) + "/")
+                found.append(Part(_from_root(path), path, _mask_name(str(relative)), hive))
+    return _of_one_format(found, directory)
 
 
 def _find_uri(uri: str) -> list[Part]:
@@ -112,7 +113,7 @@ def _find_uri(uri: str) -> list[Part]:
         if info.type == pafs.FileType.NotFound:
             raise DumpError(f"{name}: no such file or directory")
         if info.type != pafs.FileType.Directory:
-            return [Part(path, name, _from_hive(path), _hive(path), uri=uri)]
+            return [Part(path, name, _mask_name(_from_hive(path)), _hive(path), uri=uri)]
         entries = filesystem.get_file_info(pafs.FileSelector(path, recursive=True))
     except (OSError, pa.ArrowException, ValueError) as error:
         raise DumpError(f"{name}: cannot be opened ({one_line(error)})") from None
@@ -120,12 +121,36 @@ def _find_uri(uri: str) -> list[Part]:
     for entry in entries:
         relative = PurePosixPath(entry.path).relative_to(path)
         visible = not any(_hidden(piece) for piece in relative.parts)
-        if entry.type == pafs.FileType.File and visible and relative.name.endswith(ENDINGS):
+        if entry.type == pafs.FileType.File and visible and relative.name.lower().endswith(FOLDER_ENDINGS):
             hive = _hive(str(relative.parent) + "/")
-            found.append(Part(entry.path, below(name, str(relative)), str(relative), hive, uri=uri))
+            found.append(Part(entry.path, below(name, str(relative)), _mask_name(str(relative)), hive, uri=uri))
+    return _of_one_format(found, name)
+
+
+def _of_one_format(found: Sequence[Part], directory: str) -> list[Part]:
+    """The files of a directory that are the dump: those in parquet if there are any, whatever lies beside them."""
+    formats = {reader_of(part).format for part in found}
     if not found:
-        raise DumpError(f"{name}: no .parquet file in this directory")
-    return sorted(found, key=lambda part: part.relative)
+        raise DumpError(f"{directory}: no .parquet file in this directory, nor any other that drrej reads")
+    if "parquet" in formats:
+        formats = {"parquet"}
+    if len(formats) > 1:
+        raise DumpError(
+            f"{directory}: it holds files of several formats ({', '.join(sorted(formats))}); name those of the dump "
+            "with a pattern such as '*.csv'"
+        )
+    return sorted((part for part in found if reader_of(part).format in formats), key=lambda part: part.relative)
+
+
+def _mask_name(relative: str) -> str:
+    """The path of a file's mask in a directory of masks."""
+    ending = max((ending for ending in ENDINGS if relative.lower().endswith(ending)), key=len, default="")
+    return relative if ending in ("", ".parquet") else relative[: -len(ending)] + ".parquet"
+
+
+def _sniffed(path: str) -> str | None:
+    with open(path, "rb") as file:
+        return ending_of(file.read(HEAD))
 
 
 def _from_root(path: str) -> str:
@@ -159,22 +184,24 @@ def distinct(parts: Sequence[Part]) -> tuple[Part, ...]:
     if len({part.uri is None for part in parts}) > 1 or len(set(paths)) < len(paths):
         return tuple(parts)
     shared = os.path.commonpath([os.path.dirname(path) for path in paths])
-    relative = [os.path.relpath(path, shared).replace(os.sep, "/") for path in paths]
+    relative = [_mask_name(os.path.relpath(path, shared).replace(os.sep, "/")) for path in paths]
     return tuple(replace(part, relative=path) for part, path in zip(parts, relative, strict=True))
 
 
 def _spooled_stdin() -> Part:
     if sys.stdin is None:
-        raise DumpError("standard input: it is closed; name a parquet file instead of -")
+        raise DumpError("standard input: it is closed; name a file instead of -")
     return _spooled(sys.stdin.buffer, "standard input")
 
 
 def _spooled(stream: IO[bytes], name: str) -> Part:
     """Copy what cannot seek to a temporary file that ends with the process."""
     try:
-        handle, path = tempfile.mkstemp(prefix="drrej-", suffix=".parquet")
+        head = stream.read(HEAD)
+        handle, path = tempfile.mkstemp(prefix="drrej-", suffix=ending_of(head) or ".parquet")
         _spooled_paths.append(path)
         with open(handle, "wb") as spool:
+            spool.write(head)
             shutil.copyfileobj(stream, spool, 1 << 20)
             size = spool.tell()
     except OSError as error:

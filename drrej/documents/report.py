@@ -115,6 +115,14 @@ class MeanRatio:
     p_value: Annotated[
         float | None, About("chance of a mean ratio at least as far from 1 without drift", Unit.P_VALUE, "higher")
     ]
+    error: Annotated[
+        float | None,
+        About(
+            "bound on the error of the fitted ratio at every input, confidence 0.95, told by the fitted rows",
+            Unit.RATIO,
+            "lower",
+        ),
+    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -227,7 +235,11 @@ class WorstGroup:
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreRow:
-    """Another score on the same rows; `accuracy` is that at the coverage of the rejector."""
+    """Another score on the same rows; `accuracy` is that at the coverage of the rejector.
+
+    `augrc_difference` is its AUGRC minus that of the loss; the intervals hold for all scores together, and one that is
+    wholly below 0 says that the score orders these rows better, beyond noise.
+    """
 
     score: str
     aurc: Proportion
@@ -236,6 +248,12 @@ class ScoreRow:
     points: dict[str, PointFigure]
     accuracy: PointFigure
     coverage_curve: tuple[CurvePoint, ...]
+    augrc_difference: Change | None = None
+
+    @property
+    def is_better(self) -> bool:
+        """Whether it orders these rows better than the loss, beyond noise."""
+        return self.augrc_difference is not None and (self.augrc_difference.upper or 0.0) < 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -279,6 +297,7 @@ class Report(Judged):
     tau: Tau
     cutoff: Cutoff
     cutoff_by: str | None = None
+    seen_by: tuple[str, ...] | None = None
     target: Annotated[Target | None, About(gate=False)] = None
     coverage: CoverageOfDump
     accuracy: Annotated[
@@ -323,7 +342,14 @@ class Report(Judged):
     ] = None
     e_aurc: Annotated[
         Area | None,
-        About("AURC above that of the best order", Unit.SHARE, "lower", WEIGHTED, When.LABELS, "E-AURC"),
+        About(
+            "AURC less err^2 / 2, that of all right rows before all wrong ones",
+            Unit.SHARE,
+            "lower",
+            WEIGHTED,
+            When.LABELS,
+            "E-AURC",
+        ),
     ] = None
     augrc: Annotated[
         Area | None,
@@ -331,15 +357,36 @@ class Report(Judged):
     ] = None
     standard_e_aurc: Annotated[
         Excess | None,
-        About("AURC above the ideal of the literature", Unit.NUMBER, "lower", WEIGHTED, When.LABELS, "standard E-AURC"),
+        About(
+            "AURC less the ideal of the literature, err + (1 - err) ln(1 - err)",
+            Unit.NUMBER,
+            "lower",
+            WEIGHTED,
+            When.LABELS,
+            "standard E-AURC",
+        ),
     ] = None
     naurc: Annotated[
         Ranking | None,
-        About("AURC between the ideal (0) and a random order (1)", Unit.NUMBER, "lower", NONE, When.LABELS, "nAURC"),
+        About(
+            "normalised AURC, (AURC - ideal) / (err - ideal) with that ideal: 0 is perfect, 1 is random",
+            Unit.NUMBER,
+            "lower",
+            NONE,
+            When.LABELS,
+            "nAURC",
+        ),
     ] = None
     failure_auroc: Annotated[
         Ranking | None,
-        About("AUROC of the loss as a detector of errors", Unit.SHARE, "higher", NONE, When.LABELS, "AUROC of errors"),
+        About(
+            "AUROC of errors: the chance that a wrong row has a larger loss than a right one",
+            Unit.SHARE,
+            "higher",
+            NONE,
+            When.LABELS,
+            "AUROC of errors",
+        ),
     ] = None
     fpr_at_95_tpr: Annotated[
         Ranking | None,

@@ -23,6 +23,7 @@ from drrej.engines.memory import available_memory
 from drrej.engines.pool import in_order
 from drrej.engines.protocol import Done, Mapper, Parts, Pass, Progress, Silent, Work
 from drrej.outputs.datasets import LocalDataset
+from drrej.outputs.masks import mask_name
 from drrej.outputs.objects import ObjectStoreDataset
 from drrej.outputs.parts import PartSink, PendingMask
 from drrej.outputs.protocol import Dataset
@@ -64,7 +65,7 @@ class ThreadEngine:
             return replace(done, result=(block.part, done.result))
 
         dataset = parts.dataset
-        root = dataset.folder([part.relative for part in dump.parts])
+        root = dataset.folder([mask_name(part) for part in dump.parts])
         sink = PartSink(root, dataset.name, parts.schema, parts.recipe, dataset.staged, dataset.resumes)
         there = {number: found for number, found in _there(dump, sink, parts) if found is not None}
         for found in there.values():

@@ -113,6 +113,10 @@ class LocalDataset:
         """Take down of what the files were made."""
         self._written = written
 
+    def written(self) -> str:
+        """The directory beside the target."""
+        return str(self._stage)
+
     def commit(self) -> None:
         """Add what stays, drop what does not belong to the dataset, then give the directory its final name."""
         try:

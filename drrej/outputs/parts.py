@@ -11,17 +11,19 @@ import hashlib
 import os
 import secrets
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.fs as pafs
+import pyarrow.parquet as pq
 
+from drrej.data.pandas_index import with_range
 from drrej.data.part import Part, one_line
 from drrej.data.uris import below, is_uri
 from drrej.errors import OutputError
 from drrej.outputs.datasets import NOTES
-from drrej.outputs.masks import ParquetMask
+from drrej.outputs.masks import MaskFile, mask_name
 from drrej.outputs.records import Finished, MaskRecord, PartCounts, note_text, parse_note
 from drrej.outputs.remote import upload
 
@@ -47,14 +49,14 @@ class PartSink:
         assert part.identity is not None
         recipe = hashlib.sha256(repr((self.recipe, self.schema.to_string())).encode()).hexdigest()
         source = f"{part.identity.size}:{part.identity.version}"
-        return hashlib.sha256(repr((recipe, part.relative, source)).encode()).hexdigest(), recipe, source
+        return hashlib.sha256(repr((recipe, mask_name(part), source)).encode()).hexdigest(), recipe, source
 
     def present(self, part: Part, present: Mapping[str, MaskRecord]) -> Finished | None:
         """The mask of a part, if it is among those that an update leaves as they are."""
-        record = present.get(part.relative)
+        record = present.get(mask_name(part))
         if record is None or record.digest != self.made_of(part)[0]:
             return None
-        return Finished(part.name, part.relative, record, reused=True)
+        return Finished(part.name, mask_name(part), record, reused=True)
 
     def earlier(self, part: Part) -> Finished | None:
         """The mask of a part, if an earlier run has made the same."""
@@ -62,7 +64,7 @@ class PartSink:
             return None
         digest, _, _ = self.made_of(part)
         filesystem, root = locate(self.root)
-        mask, note = filesystem.get_file_info([f"{root}/{part.relative}", f"{root}/{_note(part)}"])
+        mask, note = filesystem.get_file_info([f"{root}/{mask_name(part)}", f"{root}/{_note(part)}"])
         if mask.type != pafs.FileType.File:
             return None
         noted = None
@@ -73,9 +75,9 @@ class PartSink:
             except OSError:
                 noted = None
         version = None if is_uri(self.root) else os.stat(mask.path).st_mtime_ns
-        for record in (noted, self.known.get(part.relative)):
+        for record in (noted, self.known.get(mask_name(part))):
             if record is not None and record.digest == digest and record.is_of(mask.size, version):
-                return Finished(part.name, part.relative, record, reused=True)
+                return Finished(part.name, mask_name(part), record, reused=True)
         return None
 
     @contextlib.contextmanager
@@ -94,18 +96,18 @@ class PendingMask:
     def __init__(self, sink: PartSink, part: Part) -> None:
         self.sink = sink
         self.part = part
-        self.name = f"{sink.target}/{part.relative}"
+        self.name = f"{sink.target}/{mask_name(part)}"
         if is_uri(sink.root):
             handle, self.path = tempfile.mkstemp(prefix="drrej-", suffix=".parquet")
             os.close(handle)
         else:
-            final = os.path.join(sink.root, part.relative)
+            final = os.path.join(sink.root, mask_name(part))
             try:
                 os.makedirs(os.path.dirname(final), exist_ok=True)
             except OSError as error:
                 raise OutputError(f"{self.name}: cannot be written ({error.strerror})") from None
             self.path = f"{os.path.dirname(final)}/.{secrets.token_hex(8)}"
-        self.mask = ParquetMask(self.path, self.name, sink.schema, part.index)
+        self.mask = MaskFile(self.path, self.name, with_range(sink.schema, [part]))
         self.closed = False
 
     def write(self, batch: pa.RecordBatch) -> None:
@@ -120,7 +122,7 @@ class PendingMask:
         stored = is_uri(self.sink.root)
         if stored:
             self._forget_note()  # of a mask that has no time by which it could be told from this one
-        self._place(self.path, self.part.relative)
+        self._place(self.path, mask_name(self.part))
         version = None if stored else status.st_mtime_ns
         record = MaskRecord(*self.sink.made_of(self.part), status.st_size, version, counts)
         handle, note = tempfile.mkstemp(prefix="drrej-", dir=None if stored else self.sink.root)
@@ -131,7 +133,7 @@ class PendingMask:
         finally:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(note)
-        return Finished(self.part.name, self.part.relative, record, seconds)
+        return Finished(self.part.name, mask_name(self.part), record, seconds)
 
     def _forget_note(self) -> None:
         filesystem, root = locate(self.sink.root)
@@ -158,6 +160,18 @@ class PendingMask:
             os.unlink(self.path)
 
 
+def masks_in(root: str, names: Sequence[str], target: str) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """The rows of masks that were written below a folder or URI, in order, each with the name of its mask."""
+    filesystem, folder = locate(root)
+    for name in names:
+        try:
+            with filesystem.open_input_file(f"{folder}/{name}") as stream:
+                for batch in pq.ParquetFile(stream).iter_batches():
+                    yield name, batch
+        except (OSError, pa.ArrowException) as error:
+            raise OutputError(f"{target}/{name}: cannot be read again ({one_line(error)})") from None
+
+
 def locate(root: str) -> tuple[pafs.FileSystem, str]:
     """The filesystem and the path of a folder or URI."""
     if not is_uri(root):
@@ -167,4 +181,4 @@ def locate(root: str) -> tuple[pafs.FileSystem, str]:
 
 
 def _note(part: Part) -> str:
-    return f"{NOTES}/{part.relative}.json"
+    return f"{NOTES}/{mask_name(part)}.json"

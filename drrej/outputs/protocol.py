@@ -56,3 +56,6 @@ class Dataset(Output, Protocol):
 
     def record(self, written: Mapping[str, MaskRecord]) -> None:
         """Take down of what the files were made, before `commit`."""
+
+    def written(self) -> str:
+        """The folder or URI that holds the files that were written, before they are committed."""

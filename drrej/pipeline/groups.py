@@ -11,7 +11,7 @@ import pyarrow as pa
 from drrej.core.types import Integers
 from drrej.data.dump import Block, Dump
 from drrej.documents.rejector import Rejector
-from drrej.errors import DumpError
+from drrej.errors import DumpError, OptionError
 
 PREDICTION = "prediction"
 """The name that stands for the prediction instead of a column."""
@@ -19,20 +19,38 @@ PREDICTION = "prediction"
 FILE = "file"
 """The name that stands for the file that a row is in."""
 
+LABEL = "label"
+"""The name that stands for the true class, where rows are reported on."""
+
 OnUnseen = Literal["error", "reject"]
 
 
 class Grouping:
     """The groups of the rows of a dump: values of a column as text, or predicted classes by name or number.
 
-    With `files`, the name 'file' stands for the file that a row is in, unless there is such a column. `asked_by` says
-    in messages who needs the column.
+    With `files`, the name 'file' stands for the file that a row is in, unless there is such a column. With `truth`,
+    "label" stands for the true class, wherever that is kept. `asked_by` says in messages who needs the column.
     """
 
-    def __init__(self, by: str, rejector: Rejector, dump: Dump, asked_by: str = "`by`", files: bool = False) -> None:
+    def __init__(
+        self,
+        by: str,
+        rejector: Rejector,
+        dump: Dump,
+        asked_by: str = "`by`",
+        files: bool = False,
+        truth: bool = False,
+    ) -> None:
         self.by = by
         self._is_file = files and by == FILE and FILE not in dump.schema.names
-        self.columns = () if by == PREDICTION or self._is_file else (by,)
+        self.truth = truth and by == LABEL
+        kept_elsewhere = dump.labels_file is not None or dump.label != LABEL
+        if self.truth and LABEL in dump.schema.names and kept_elsewhere:
+            raise OptionError(
+                "`by=label` may be the true class or the column of that name, which holds something else here; rename "
+                "the column"
+            )
+        self.columns = () if by == PREDICTION or self._is_file or self.truth else (by,)
         check_columns(dump, self.columns, asked_by)
         self._classes = list(rejector.class_names or map(str, range(rejector.classes)))
 
@@ -42,6 +60,9 @@ class Grouping:
             return prediction, self._classes
         if self._is_file:
             return np.zeros(block.rows, np.int64), [block.part.name]
+        if self.truth:
+            assert block.labels is not None
+            return block.labels, self._classes
         column = block.columns.column(self.by)
         if column.null_count:
             block.report(np.flatnonzero(np.asarray(column.is_null())), "no group (null)", "fill it in", column=self.by)

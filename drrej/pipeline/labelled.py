@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from drrej.core.curves import Curve, LossStore, RankedLosses
 from drrej.core.intervals import proportion
+from drrej.core.order_difference import OrderDifference, order_difference
 from drrej.core.types import Floats
 from drrej.data.dump import Dump
 from drrej.documents.costs import TotalCost
@@ -18,7 +19,7 @@ from drrej.documents.pictures import BaselineCurve, Pictures, Reliability
 from drrej.documents.points import Point
 from drrej.documents.proportions import Proportion
 from drrej.documents.rejector import Rejector
-from drrej.documents.report import Area, Calibration, Excess, ExpectedAccuracy, Ranking, Report
+from drrej.documents.report import Area, Calibration, Change, Excess, ExpectedAccuracy, Ranking, Report
 from drrej.engines.protocol import Pass
 from drrej.errors import DumpError
 from drrej.pipeline import figures, pictures
@@ -28,6 +29,7 @@ from drrej.pipeline.compare import AREAS, areas_of, mask_row, score_row
 from drrej.pipeline.confusion import confusion_matrix
 from drrej.pipeline.evaluate_options import EvaluateOptions
 from drrej.pipeline.examples import Picked, Picking
+from drrej.pipeline.freshness import Seen
 from drrej.pipeline.groups import Grouping, check_columns
 from drrej.pipeline.left_out import left_out
 from drrej.pipeline.passes import map_blocks
@@ -44,11 +46,13 @@ class _Found:
     points: Curve
     drift: Curve
     scores: Mapping[str, Curve]
+    differences: Mapping[str, OrderDifference]
     keyed: list[KeyedRows]
     confused: NDArray[np.int64]
     priced: list[PricedRows]
     picked: list[Picked]
     data: str
+    seen_by: tuple[str, ...] | None
 
 
 Names = tuple[str, ...] | None
@@ -64,8 +68,9 @@ def labelled_report(source: Source, rejector: Rejector, options: EvaluateOptions
         report = replace(report, by=options.by, per_group=groups, worst_group=figures.worst_group(groups))
     if found.scores:
         curves, accepted = {"loss": found.points, **found.scores}, report.coverage.accepted
-        rows = tuple(score_row(name, curve, accepted, wanted, options.intervals) for name, curve in curves.items())
-        report = replace(report, scores=rows)
+        rows = [score_row(name, curve, accepted, wanted, options.intervals) for name, curve in curves.items()]
+        compared = {name: Change(**vars(difference)) for name, difference in found.differences.items()}
+        report = replace(report, scores=tuple(replace(row, augrc_difference=compared.get(row.score)) for row in rows))
     if options.rivals.masks:
         cells = {name: figures.cells_of(found.tally.masks, name) for name in options.rivals.masks}
         report = replace(report, masks=tuple(mask_row(name, cells[name], found.points) for name in cells))
@@ -81,7 +86,9 @@ def labelled_report(source: Source, rejector: Rejector, options: EvaluateOptions
 
 def _pass(source: Source, rejector: Rejector, options: EvaluateOptions) -> _Found:
     dump = source.open(rejector, labelled=True)
-    evaluator = _evaluator(rejector, dump, options)
+    seen = Seen.of(rejector)
+    evaluator = _evaluator(rejector, dump, options, seen)
+    sightings = []
     run = Pass("evaluating", labelled=True, keep=evaluator.columns, scores=evaluator.application.columns)
     merged = Tally.empty(rejector.classes)
     losses, drift = LossStore(dump.rows), list[Floats]()
@@ -92,6 +99,7 @@ def _pass(source: Source, rejector: Rejector, options: EvaluateOptions) -> _Foun
     picked: list[Picked] = []
     for block in map_blocks(source, dump, evaluator, run):
         merged = merged + block.tally
+        sightings.append(block.sightings)
         losses.add(*block.losses)
         drift += [] if block.drift is None else [block.drift]
         for name, values in block.scores.items():
@@ -104,11 +112,17 @@ def _pass(source: Source, rejector: Rejector, options: EvaluateOptions) -> _Foun
         raise DumpError(f"{dump.parts[0].name}: no row has usable scores")
     if not merged.all.rows:
         raise no_labels(dump)
+    differences = {
+        name: order_difference(losses.values(), store.values(), losses.right, len(scores))
+        for name, store in scores.items()
+    }
     ranked = {name: store.ranked() for name, store in scores.items()}
     points = losses.ranked()
     other = RankedLosses.of(np.concatenate(drift), np.empty(0)) if drift else points
     errors, data = np.concatenate(confused), pictures.data_name(dump)
-    return _Found(merged, points, other, ranked, keyed, errors, priced, picked, data)
+    return _Found(
+        merged, points, other, ranked, differences, keyed, errors, priced, picked, data, seen.among(sightings)
+    )
 
 
 def _named(rejector: Rejector, names: Names) -> Rejector:
@@ -116,15 +130,17 @@ def _named(rejector: Rejector, names: Names) -> Rejector:
     return rejector if rejector.class_names or not rejector.has_classes else replace(rejector, class_names=names)
 
 
-def _evaluator(rejector: Rejector, dump: Dump, options: EvaluateOptions) -> Evaluator:
-    grouping = None if options.by is None else Grouping(options.by, _named(rejector, dump.names), dump, files=True)
+def _evaluator(rejector: Rejector, dump: Dump, options: EvaluateOptions, seen: Seen) -> Evaluator:
+    grouping = None
+    if options.by is not None:
+        grouping = Grouping(options.by, _named(rejector, dump.names), dump, files=True, truth=True)
     key = None if options.baseline_dump is None else options.baseline_dump.key
     options.rivals.check(dump)
     check_columns(dump, [key] if key else [], "`join_on`")
     check_columns(dump, options.examples or (), "`examples`")
     picking = None if options.examples is None else Picking(options.examples, _named(rejector, dump.names).class_names)
     needs = Evaluator.NEEDS | options.rivals.needs
-    application = Application(rejector, dump, options.on_unseen_group, needs, raw=Evaluator.NEEDS)
+    application = Application(rejector, dump, options.on_unseen_group, needs, Evaluator.NEEDS, seen.sets)
     return Evaluator(application, options.rivals, grouping, key, picking)
 
 
@@ -143,6 +159,7 @@ def _figures(rejector: Rejector, found: _Found, wanted: Sequence[Point], interva
     }
     return Report(
         **figures.decision(rejector),
+        seen_by=found.seen_by,
         rows=rows,
         classes=rejector.classes,
         coverage=figures.coverage_figure(accepted, rows),
@@ -157,7 +174,7 @@ def _figures(rejector: Rejector, found: _Found, wanted: Sequence[Point], interva
         **areas,
         **rankings,
         points={point.name: point.row(points, intervals) for point in wanted},
-        ratio=figures.ratio_figure(tally.ratio, tally.ratio_squared, rows, ratio),
+        ratio=figures.ratio_figure(tally.ratio, rows, ratio),
         drift=figures.drift_figure(found.drift, ratio),
         curve=figures.tau_curve(ratio.density, points),
         coverage_curve=figures.coverage_curve(points),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import time
 from collections import Counter
@@ -18,16 +19,19 @@ from drrej._version import __version__
 from drrej.data.dump import Block, Dump
 from drrej.data.labels import LabelKind, is_text
 from drrej.data.layouts import boolean_array, plain_array
-from drrej.data.pandas_index import joined_index
+from drrej.data.pandas_index import with_index, with_range
 from drrej.data.sources import distinct
 from drrej.documents.rejector import Rejector
 from drrej.engines.protocol import Parts, Pass
+from drrej.errors import OptionError
 from drrej.outputs.claims import check_outside
 from drrej.outputs.datasets import check_left
 from drrej.outputs.files import OutputFile
-from drrej.outputs.masks import MASK_COLUMNS, ParquetMask, check_distinct, check_ending, check_names, check_one_file
+from drrej.outputs.masks import MASK_COLUMNS, MaskFile, check_distinct, check_names, format_of, mask_name
+from drrej.outputs.parts import masks_in
 from drrej.outputs.protocol import Dataset
 from drrej.outputs.records import FileCounts
+from drrej.outputs.review import ReviewQueue, task_format, write_tasks
 from drrej.pipeline.application import Application
 from drrej.pipeline.groups import OnUnseen
 from drrej.pipeline.passes import map_blocks, write_parts
@@ -75,7 +79,7 @@ class Masking:
         self.columns = (*self.keep, *self.application.columns)
         self.kind = _prediction_kind(dump) if rejector.has_classes else None
         prediction = [] if self.kind is None else [pa.field("prediction", self.kind.type)]
-        self.schema = pa.schema(
+        plain = pa.schema(
             [
                 *(dump.schema.field(name) for name in keep),
                 *prediction,
@@ -84,6 +88,7 @@ class Masking:
                 pa.field("rejected", pa.bool_()),
             ]
         )
+        self.schema = with_index(plain, dump.pandas)
 
     def __call__(self, block: Block) -> pa.RecordBatch:
         """The mask of a block."""
@@ -100,56 +105,105 @@ class Masking:
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
 
+@dataclass(frozen=True)
+class Review:
+    """Where the rejected rows go for people to look at, most doubtful first; `limit` keeps no more than so many."""
+
+    file: OutputFile
+    limit: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.limit is not None and self.limit < 1:
+            raise OptionError(f"`review_limit={self.limit}`: it must be 1 or more")
+
+
 def reject(
-    source: Source, rejector: Rejector, output: OutputFile | Dataset, options: MaskOptions | None = None
+    source: Source,
+    rejector: Rejector,
+    output: OutputFile | Dataset,
+    options: MaskOptions | None = None,
+    review: Review | None = None,
 ) -> MaskCounts:
-    """Write the mask of a dump: to one file, or to a dataset with one file per input file."""
+    """Write the mask of a dump: to one file, or to a dataset with one file per input file.
+
+    A mask has the kept columns, then `prediction`, `loss`, `ratio` and `rejected`, row for row as in the dump.
+
+    >>> import tempfile
+    >>> from drrej import Rule, calibrate, fit, threshold
+    >>> val = Source("sample_data/val.parquet")
+    >>> rejector = threshold(val, fit(val, calibrate(val)), Rule("coverage", 0.8))
+    >>> with tempfile.TemporaryDirectory() as folder, OutputFile(f"{folder}/mask.parquet") as file:
+    ...     counts = reject(Source("sample_data/test.parquet"), rejector, file)
+    ...     file.commit()
+    >>> counts.rows, counts.rejected
+    (2060, 443)
+    """
     options = options or MaskOptions()
     rejector.need_threshold()
     if options.on_bad_row == "skip":
         source = replace(source, options=replace(source.options, on_bad_row="skip"))
     if isinstance(output, OutputFile):
-        check_ending(output)
+        format_of(output)
+    if review is not None:
+        task_format(review.file)
     check_outside(source.arguments, output)
-    return MaskCounts.of(_written(source, rejector, output, options))
+    return MaskCounts.of(_written(source, rejector, output, options, review))
 
 
 @without_bad_files
 def _written(
-    source: Source, rejector: Rejector, output: OutputFile | Dataset, options: MaskOptions
+    source: Source, rejector: Rejector, output: OutputFile | Dataset, options: MaskOptions, review: Review | None
 ) -> list[FileCounts]:
     dump = source.open(rejector, labelled=False)
     keep = kept_columns(rejector, dump, options, in_paths=not isinstance(output, OutputFile))
     masking = Masking(rejector, dump, keep, options.on_unseen_group)
     allowed = options.on_bad_row == "reject"
     run = Pass("scoring", False, masking.columns, bad_rows_allowed=allowed, scores=masking.application.columns)
-    if isinstance(output, OutputFile):
-        check_one_file(dump.parts, output)
-        return list(_one_file(source, dump, masking, run, output))
-    parts = distinct(dump.parts)
-    check_distinct(parts, output.name)
-    dump = replace(dump, parts=parts)
-    files = write_parts(source, dump, masking, run, Parts(output, masking.schema, _recipe(dump, masking, options)))
+    with contextlib.nullcontext() if review is None else ReviewQueue(masking.schema) as queue:
+        if isinstance(output, OutputFile):
+            files = list(_one_file(source, dump, masking, run, (output, queue)))
+        else:
+            parts = distinct(dump.parts)
+            check_distinct(parts, output.name)
+            dump = replace(dump, parts=parts)
+            files = _dataset(source, dump, masking, run, Parts(output, masking.schema, _recipe(dump, masking, options)))
+            if queue is not None:
+                names = [mask_name(part) for part in parts]
+                for name, batch in masks_in(output.written(), names, output.name):
+                    queue.add(batch, name)
+        if review is not None and queue is not None:
+            write_tasks(queue, review.file, review.limit)
+    return files
+
+
+def _dataset(source: Source, dump: Dump, masking: Masking, run: Pass, parts: Parts) -> list[FileCounts]:
+    """A mask for each input file; what became of each."""
+    files = write_parts(source, dump, masking, run, parts)
     records = {file.relative: file.record for file in files}
-    check_left(output.name, output.present(), records)
-    output.record(records)
+    check_left(parts.dataset.name, parts.dataset.present(), records)
+    parts.dataset.record(records)
     return [FileCounts.of(file) for file in files]
 
 
-def _one_file(source: Source, dump: Dump, masking: Masking, run: Pass, output: OutputFile) -> Iterator[FileCounts]:
+def _one_file(
+    source: Source, dump: Dump, masking: Masking, run: Pass, place: tuple[OutputFile, ReviewQueue | None]
+) -> Iterator[FileCounts]:
     """All masks one after the other; what became of each input file."""
+    output, queue = place
     rows = Counter[str]()
     for group in dump.row_groups:
         rows[dump.parts[group.part].name] += group.rows
     progress = source.engine.progress
     since = time.monotonic()
-    index = joined_index(part.index for part in dump.parts)
-    with ParquetMask(output.path, output.name, masking.schema, index) as mask:
+    schema = with_range(masking.schema, dump.parts)
+    with MaskFile(output.path, output.name, schema, format_of(output)) as mask:
         pieces = map_blocks(source, dump, partial(_piece, masking), run)
         for name, batches in itertools.groupby(pieces, key=itemgetter(0)):
             written = rejected = bad = 0
             for _, batch in batches:
                 mask.write(batch)
+                if queue is not None:
+                    queue.add(batch)
                 written += batch.num_rows
                 rejected += batch.column("rejected").true_count
                 bad += batch.column("loss").null_count
@@ -166,7 +220,7 @@ def _piece(masking: Masking, block: Block) -> tuple[str, pa.RecordBatch]:
 
 def _recipe(dump: Dump, masking: Masking, options: MaskOptions) -> str:
     """All that a mask depends on besides its input file."""
-    read_as = (dump.columns, dump.label_kind, dump.input, dump.normalize, dump.names)
+    read_as = (dump.columns, dump.label_kind, dump.input, dump.normalize, dump.names, dump.parts[0].asked)
     return repr((masking.application.rejector.to_json(), masking.keep, options, read_as, __version__))
 
 

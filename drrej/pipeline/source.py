@@ -48,6 +48,7 @@ class Source:
     def open(self, rejector: Rejector | None, labelled: bool) -> Dump:
         """Open it; what the options leave open is taken from the rejector."""
         options = self.options
+        labelled = labelled or (options.portion is not None and options.portion.by_label)
         if rejector is not None:
             _check_names(options, rejector)
             input = options.input or (None if rejector.input == "logits" else rejector.input)
@@ -63,8 +64,15 @@ class Source:
             )
         classes = None if rejector is None else rejector.classes
         dump = open_dump(self.arguments, options, labelled, self.spools, self.bad_files, classes)
-        check_inputs([*dump.parts, *([] if dump.join is None else [dump.join.file])])
+        check_inputs([*dump.parts, *([] if dump.labels_file is None else [dump.labels_file])])
         self._check_unchanged(dump)
+        if rejector is not None and dump.columns.layout == "choices" and dump.classes < rejector.classes:
+            dump = replace(dump, classes=rejector.classes)  # none of these questions has as many choices
+        if rejector is not None and dump.classes != rejector.classes:
+            raise DumpError(
+                f"{dump.parts[0].name}: column '{dump.columns.pattern}' has {dump.classes} scores per row but the "
+                f"rejector was made for {rejector.classes} classes; is it the same model?"
+            )
         return dump
 
     def see(self, noticed: Noticed) -> None:
@@ -75,8 +83,9 @@ class Source:
 
     def leave_out(self, error: BadFileError) -> None:
         """Leave out a file that turned out to be damaged while it was read; raises unless the options say so."""
-        if self.options.on_bad_file == "error" or not error.file or error.file in self.bad_files:
-            raise error
+        known = not error.file or error.file in self.bad_files
+        if self.options.on_bad_file == "error" or known or self.options.portion is not None:
+            raise error  # also of a part of a dump: it was divided with the rows of that file
         self.bad_files.add(error.file, str(error))
         self.found.clear()
 
@@ -139,5 +148,5 @@ def _check_names(options: DumpOptions, rejector: Rejector) -> None:
 
 def no_labels(dump: Dump) -> DumpError:
     """The error of a dump none of whose rows has a label."""
-    where = f" in {dump.join.file}" if dump.join else ""
+    where = f" in {dump.labels_file}" if dump.labels_file else ""
     return DumpError(f"{dump.parts[0].name}: no row has a label{where}")

@@ -9,9 +9,11 @@ from operator import attrgetter
 import numpy as np
 
 from drrej.core.curves import RankedLosses
+from drrej.core.drift import RatioSums
 from drrej.core.exact import Total
 from drrej.core.losses.plain import zero_one_loss
 from drrej.core.monitor.rate import Tally
+from drrej.core.sketch import Sighting
 from drrej.core.types import Floats
 from drrej.data.dump import Block
 from drrej.documents.moved import Where
@@ -22,6 +24,7 @@ from drrej.engines.protocol import Pass
 from drrej.pipeline.application import Application, ScoredRows
 from drrej.pipeline.evaluate_options import EvaluateOptions
 from drrej.pipeline.figures import coverage_figure, decision, drift_figure, expected_accuracy, ratio_figure
+from drrej.pipeline.freshness import Seen
 from drrej.pipeline.groups import Grouping
 from drrej.pipeline.left_out import left_out
 from drrej.pipeline.moved import against_the_rest, moved_parts, since_fit
@@ -34,13 +37,12 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class _Sums:
-    """What is added up over blocks: accepted rows, chances of an error (of all, of accepted rows), ratios, squares."""
+    """What is added up over blocks: accepted rows, chances of an error (of all, of accepted rows), powers of ratios."""
 
     accepted: int = 0
     doubt: Total = field(default_factory=Total)
     doubt_accepted: Total = field(default_factory=Total)
-    ratio: Total = field(default_factory=Total)
-    ratio_squared: Total = field(default_factory=Total)
+    ratio: RatioSums = field(default_factory=RatioSums)
 
     def __add__(self, other: _Sums) -> _Sums:
         return _Sums(
@@ -48,7 +50,6 @@ class _Sums:
             self.doubt + other.doubt,
             self.doubt_accepted + other.doubt_accepted,
             self.ratio + other.ratio,
-            self.ratio_squared + other.ratio_squared,
         )
 
 
@@ -68,35 +69,33 @@ def unlabelled_report(source: Source, rejector: Rejector, options: EvaluateOptio
     """The report without its gates."""
     dump = source.open(rejector, labelled=False)
     ratio = rejector.need_ratio()
-    application = Application(rejector, dump, options.on_unseen_group)
+    seen = Seen.of(rejector)
+    application = Application(rejector, dump, options.on_unseen_group, earlier=seen.sets)
     grouping = None if options.by is None else Grouping(options.by, rejector, dump, files=True)
     fitted = ratio.loss.is_error_probability
 
-    def of_block(block: Block) -> tuple[_Sums, Floats, Floats, dict[str, _Group]]:
+    def of_block(block: Block) -> tuple[_Sums, Floats, Floats, tuple[Sighting, ...], dict[str, _Group]]:
         scored = application(block)
         doubt = scored.loss if fitted else zero_one_loss(scored.rows.calibrated.sums)
-        with np.errstate(over="ignore"):
-            squared = np.square(scored.ratio)
         sums = _Sums(
             int(np.count_nonzero(scored.accepted)),
             Total.of(doubt),
             Total.of(doubt[scored.accepted]),
-            Total.of(scored.ratio),
-            Total.of(squared),
+            RatioSums.of(scored.log_ratio),
         )
         groups = {} if grouping is None else _by_group(grouping, block, scored, doubt)
-        return sums, scored.loss, scored.drift, groups
+        return sums, scored.loss, scored.drift, scored.sightings, groups
 
     columns = (*application.columns, *(() if grouping is None else grouping.columns))
     run = Pass("evaluating", labelled=False, keep=columns, scores=application.columns)
     blocks = list(map_blocks(source, dump, of_block, run))
-    values = np.concatenate([values for _, _, values, _ in blocks])
-    points = drift = RankedLosses.of(np.concatenate([losses for _, losses, _, _ in blocks]), np.empty(0))
+    values = np.concatenate([values for _, _, values, _, _ in blocks])
+    points = drift = RankedLosses.of(np.concatenate([losses for _, losses, _, _, _ in blocks]), np.empty(0))
     if ratio.loss.drift_loss is not None:
         drift = RankedLosses.of(values, np.empty(0))
-    merged = sum((sums for sums, _, _, _ in blocks), _Sums())
+    merged = sum((sums for sums, _, _, _, _ in blocks), _Sums())
     groups: _Groups = {}
-    for _, _, _, found in blocks:
+    for _, _, _, _, found in blocks:
         for name, group in found.items():
             groups.setdefault(name, []).append(group)
     looks = _looks(groups, ratio)
@@ -107,11 +106,12 @@ def unlabelled_report(source: Source, rejector: Rejector, options: EvaluateOptio
         pictures = Pictures(losses=histogram, made=made_by(rejector, options, data_name(dump)))
     return Report(
         **decision(rejector),
+        seen_by=seen.among(sightings for _, _, _, sightings, _ in blocks),
         rows=rows,
         classes=rejector.classes,
         coverage=coverage_figure(accepted, rows),
         expected_accuracy=expected_accuracy(merged.doubt_accepted.mean(accepted), merged.doubt.mean(rows)),
-        ratio=ratio_figure(merged.ratio, merged.ratio_squared, rows, ratio),
+        ratio=ratio_figure(merged.ratio, rows, ratio),
         drift=drift_figure(drift, ratio),
         by=options.by,
         looks=None if options.by is None else looks,
