@@ -139,12 +139,12 @@ def evaluate(
         else:
             wanted = replace(wanted, baseline_dump=others.dump(reading, engine, document))
             report = step(source, document, gates, with_words(wanted, document))
-        say_notes(source, quiet, document.floor)
-        warn_seen(report, quiet)
         for file, kind in files:
             file.write_bytes(render(report, kind))
         for file, _ in files:
             file.commit()
+    say_notes(source, quiet, document.floor)
+    warn_seen(report, quiet)
     if "-" not in (output or []):
         show_report(report, format)
     exit_by_gates(report)

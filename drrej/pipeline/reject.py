@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import pickle
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -191,7 +192,7 @@ def _one_file(
     """All masks one after the other; what became of each input file."""
     output, queue = place
     rows = Counter[str]()
-    for group in dump.row_groups:
+    for group in dump.row_groups if dump.skip_bad_rows and dump.portion is None else ():
         rows[dump.parts[group.part].name] += group.rows
     progress = source.engine.progress
     since = time.monotonic()
@@ -208,7 +209,8 @@ def _one_file(
                 rejected += batch.column("rejected").true_count
                 bad += batch.column("loss").null_count
             now = time.monotonic()
-            file = FileCounts(name, written, rejected, bad + rows[name] - written, now - since)
+            left_out = rows[name] - written if rows else 0
+            file = FileCounts(name, written, rejected, bad + left_out, now - since)
             progress.finished(file)
             since = now
             yield file
@@ -221,7 +223,8 @@ def _piece(masking: Masking, block: Block) -> tuple[str, pa.RecordBatch]:
 def _recipe(dump: Dump, masking: Masking, options: MaskOptions) -> str:
     """All that a mask depends on besides its input file."""
     read_as = (dump.columns, dump.label_kind, dump.input, dump.normalize, dump.names, dump.parts[0].asked)
-    return repr((masking.application.rejector.to_json(), masking.keep, options, read_as, __version__))
+    rows = None if dump.portion is None else pickle.dumps(dump.portion)
+    return repr((masking.application.rejector.to_json(), masking.keep, options, read_as, rows, __version__))
 
 
 def kept_columns(rejector: Rejector, dump: Dump, options: MaskOptions, in_paths: bool = False) -> Sequence[str]:
