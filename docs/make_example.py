@@ -15,8 +15,8 @@ CLASSES = "WALKING,WALKING_UPSTAIRS,WALKING_DOWNSTAIRS,SITTING,STANDING,LAYING"
 COMMANDS = (
     f"drrej calibrate sample_data/val.parquet --classes {CLASSES} -o rejector.json",
     "drrej fit sample_data/val.parquet -r rejector.json -o rejector.json",
-    "drrej threshold sample_data/val.parquet -r rejector.json --coverage 0.95 -o rejector.json",
-    "drrej evaluate sample_data/test.parquet -r rejector.json --compare --gate 'accuracy >= 0.98' "
+    "drrej threshold sample_data/val.parquet -r rejector.json --accuracy 0.99 -o rejector.json",
+    "drrej evaluate sample_data/test.parquet -r rejector.json --compare --title 'Activity recognition' --gate target "
     "--gate 'coverage >= 0.9' -o report.html",
 )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from drrej.documents.metrics import catalogue
+from drrej.documents.metrics import catalogue, slices
 from drrej.documents.regression import RegressionReport
 from drrej.documents.report import Report
 
@@ -14,7 +14,7 @@ Every number of a report that `--gate` may name, made from what the report decla
 without an ending stands for its `.value`. "Better" says which direction is. Intervals are 95 %, two-sided.
 
 Points of the curve have names without end: `accuracy@coverage=0.9` and `coverage@risk=0.02` are two; any share will
-do.
+do. `accuracy[class=NAME]` and, with `--by`, `accuracy[group=NAME]` are the figures of one class or group, see the end.
 """
 
 
@@ -32,7 +32,10 @@ def page() -> str:
             cells = (metric.meaning, metric.unit, metric.better, metric.interval, metric.needs)
             lines.append(" | ".join([f"| `{metric.name}`", *(cell.replace("|", "\\|") for cell in cells)]) + " |")
         lines.append("")
-    return "\n".join(lines)
+    lines += ["## One class or group", "", "| metric | meaning | unit | better | needs |", "|---|---|---|---|---|"]
+    for metric in [*slices("class"), *slices("group")]:
+        lines.append(f"| `{metric.name}` | {metric.meaning} | {metric.unit} | {metric.better} | {metric.needs} |")
+    return "\n".join([*lines, ""])
 
 
 if __name__ == "__main__":

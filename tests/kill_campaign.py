@@ -47,7 +47,7 @@ class Command:
 
 
 _EVALUATED = ("report.json", "report.md", "report.txt", "report.xml")
-_RUN = ("run/rejector.json", "run/report.json", "run/report.txt", "run/mask.parquet")
+_RUN = ("run/rejector.json", "run/report.json", "run/report.txt", "run/mask.parquet", "candidates.csv")
 
 COMMANDS = {
     "calibrate": Command("calibrate ../d.parquet -o c.json {}", "--precision float64", "", ("c.json",)),
@@ -75,7 +75,19 @@ COMMANDS = {
     "weights": Command(
         "weights ../d.parquet -r ../a.json -o w.parquet {}", "--radius 0.1", "--radius 0.2", ("w.parquet",)
     ),
-    "run": Command("run --val ../d.parquet --test ../d.parquet -o run {}", "--coverage 0.5", "--coverage 0.8", _RUN),
+    "sweep": Command("sweep ../d.parquet -r ../a.json -o s.csv --format csv {}", "", "--lambda 0.5", ("s.csv",)),
+    "monitor": Command(
+        "monitor state.json {} -o history.json -o history.md",
+        "../d.parquet -r ../a.json --night one --max-risk 0.9",
+        "../e.parquet -r ../a.json --night two",
+        ("state.json", "history.json", "history.md"),
+    ),
+    "run": Command(
+        "run --val ../d.parquet --test ../d.parquet -o run --table candidates.csv {}",
+        "--coverage 0.5 --loss brier",
+        "--coverage 0.8",
+        _RUN,
+    ),
 }
 
 
@@ -95,13 +107,15 @@ class Row:
 
 
 def make_job(folder: Path, rows: int) -> None:
-    """A dump, the same in three parts, and two rejectors."""
+    """A dump, the same in three parts, another of the same kind, and two rejectors."""
     logits, labels = make_model(rows, 10, seed=5)
     dump = write_dump(folder / "d.parquet", logits, labels, row_group=rows // 8)
     (folder / "parts").mkdir()
     for number in range(3):
         third = slice(number * rows // 3, (number + 1) * rows // 3)
         write_dump(folder / "parts" / f"{number}.parquet", logits[third], labels[third])
+    logits, labels = make_model(rows, 10, seed=6)
+    write_dump(folder / "e.parquet", logits, labels, row_group=rows // 8)
     for name, coverage, loss in (("a", 0.5, "log"), ("b", 0.8, "brier")):
         rejector = make_rejector(source(dump), ("coverage", coverage), RatioOptions(loss=loss))
         (folder / f"{name}.json").write_text(rejector.to_json())
@@ -216,6 +230,7 @@ class Campaign:
 
     def finish(self) -> Row:
         """A last run that nobody kills."""
+        self._restore()
         self._run(self.command.new)
         if self._contents() != self.versions[1]:
             self.row.broken.append("the last run did not write what it should")

@@ -9,6 +9,7 @@ from conftest import make_model, succeed, write_dump
 
 SCRIPT = "<script>alert(1)</script>"
 NAMES = [SCRIPT, 'say "hi" & <b>go</b>', "$x_1$", "naïve ☃ 猫", "x" * 120, *(f"class {number}" for number in range(35))]
+TITLE = "Weekly <b>check</b> & more"
 ROWS = 3000
 
 
@@ -31,5 +32,6 @@ def make_page(folder: Path) -> Path:
     succeed("evaluate", dump, "-r", folder / "r.json", "-o", folder / "old.json")
     asked = ["--by", "group <i>", "--compare", "--score", "_score", "--rejected", "by hand"]
     asked += ["--baseline", folder / "old.json", "--gate", "coverage >= 0.5", "--gate", "accuracy < 1"]
+    asked += ["--title", TITLE, "--examples", "group <i>,id"]
     succeed("evaluate", dump, "-r", folder / "r.json", *asked, "-o", folder / "page.html", "-o", folder / "page.json")
     return folder / "page.html"

@@ -49,6 +49,7 @@ def test_public_names_exist_and_are_documented(name: str) -> None:
         ]
         assert all(inspect.getdoc(member) for member in members)
     else:
+        assert ">>> " in (inspect.getdoc(value) or ""), "an example is missing"
         hints = inspect.signature(value)
         assert hints.return_annotation is not inspect.Signature.empty
         assert all(p.annotation is not inspect.Parameter.empty for p in hints.parameters.values())
@@ -148,6 +149,19 @@ def test_heavy_imports_stay_where_they_belong(path: Path) -> None:
     if own in ("core", "documents"):  # they know no files
         assert heavy <= {"numpy"}
         assert "pyarrow" not in {module.split(".")[0] for module in imports_of(path)}
+
+
+def test_the_map_of_the_house_is_true() -> None:
+    """docs/architecture.md tells of every room how large it is, and names no file that is not there."""
+    page = (PACKAGE.parent / "docs" / "architecture.md").read_text(encoding="utf-8")
+    rooms = {name: sizes for name, *sizes in re.findall(r"^\| `(\w+)/` \| (\d+) \| (\d+) \|", page, re.MULTILINE)}
+    assert list(rooms) == list(ROOMS)
+    for name, told in rooms.items():
+        modules = [path for path in SOURCES if room(path) == name]
+        lines = sum(len(path.read_text(encoding="utf-8").splitlines()) for path in modules)
+        assert [len(modules), lines] == [pytest.approx(int(size), rel=1 / 6) for size in told], name
+    for name in set(re.findall(r"`((?:\w+/)+\w+\.\w+)`", page)):
+        assert (PACKAGE / name).exists() or (PACKAGE.parent / name).exists(), name
 
 
 def test_no_room_has_a_cycle() -> None:

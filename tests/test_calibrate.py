@@ -122,3 +122,23 @@ def test_thousands_of_tiny_row_groups_give_the_same_document(tmp_path: Path) -> 
     document = succeed("calibrate", one)
     write_dump(one, logits, labels, row_group=2)
     assert succeed("calibrate", one) == document
+
+
+def test_probabilities_that_only_wide_types_hold_give_one_calibration_in_every_type(tmp_path: Path) -> None:
+    """A careless model: a few labels lie where it says 1e-12, which float16 stores as 0."""
+    rng = np.random.default_rng(8)
+    rows = 2000
+    p = np.tile([0.9, 0.06, 0.04], (rows, 1))
+    labels = np.where(rng.random(rows) < 0.9, 0, 1)
+    p[:40], labels[:40] = [1 - 2e-12, 1e-12, 1e-12], 2
+    found = []
+    for width in (np.float64, np.float32, np.float16):
+        for input in ("probs", "log-probs"):
+            with np.errstate(divide="ignore"):
+                scores = np.log(p) if input == "log-probs" else p
+            dump = source(write_dump(tmp_path / "d.parquet", scores.astype(width), labels), input=input)
+            found.append(drrej.calibrate(dump).need_calibration())
+    assert len({one.floor for one in found}) == 1
+    assert [one.temperature for one in found] == pytest.approx([found[0].temperature] * 6, rel=5e-3)
+    after = [one.ece.after for one in found if one.ece is not None]
+    assert max(after) < 0.01 + min(one.ece.before for one in found if one.ece is not None)

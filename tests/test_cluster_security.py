@@ -8,6 +8,7 @@ import ipaddress
 import os
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import threading
@@ -103,6 +104,16 @@ def test_who_has_the_key_is_let_in(local: Cluster) -> None:
         return str((await comm.read())["type"])
 
     assert asyncio.run(knock()) == "Scheduler"
+
+
+def test_what_workers_spill_is_out_of_reach_of_others(local: Cluster) -> None:
+    """Files of spilled results are unpickled: nobody else may have made the folder that they lie in."""
+    folders = [worker["local_directory"] for worker in local.client.scheduler_info(n_workers=-1)["workers"].values()]
+    assert len(folders) == 1
+    private = [path for path in (Path(folders[0]), *Path(folders[0]).parents) if path.name.startswith("drrej-workers-")]
+    assert len(private) == 1
+    assert stat.S_IMODE(private[0].stat().st_mode) == 0o700
+    assert private[0].stat().st_uid == os.getuid()
 
 
 def test_the_local_cluster_shows_no_pages(local: Cluster) -> None:

@@ -539,7 +539,7 @@ CALIBRATE = ["calibrate", "good.parquet", "-o", "out.json"]
 
 OPTIONS: list[tuple[list[str], list[str]]] = [
     (THRESHOLD, ["exactly one rule", "none"]),
-    ([*THRESHOLD, "--tau", "1", "--coverage", "0.5"], ["exactly one rule", "--tau and --coverage"]),
+    ([*THRESHOLD, "--tau", "1", "--coverage", "0.5"], ["exactly one rule", "--coverage and --tau"]),
     (RUN, ["exactly one rule"]),
     ([*RUN, "--risk", "0.1", "--max-loss", "1"], ["exactly one rule", "--risk and --max-loss"]),
     *(

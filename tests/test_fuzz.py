@@ -333,3 +333,35 @@ def test_mutations(originals: Originals, tmp_path: Path, monkeypatch: pytest.Mon
         lines = [f"{kind:10} {outcome:10} {count}" for (kind, outcome), count in sorted(counts.items())]
         shown = [f"{count:6}  {message}" for message, count in messages.most_common(400)]
         print("", *lines, *shown, sep="\n")  # noqa: T201 - a report for whoever asked for the long run
+
+
+QUIET_NOT = {
+    np.float16: (np.uint16, 0x7D01),
+    np.float32: (np.uint32, 0x7FA00001),
+    np.float64: (np.uint64, 0x7FF40000 << 32),
+}
+"""Bits of a NaN that signals: a cast of it is an invalid operation, of which numpy warns."""
+
+
+@pytest.mark.parametrize("width", QUIET_NOT)
+@pytest.mark.parametrize("flags", [[], ["--input", "probs"], ["--input", "log-probs"]])
+def test_a_signalling_nan_is_a_bad_row_like_any_other(flags: list[str], width: type, tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    scores = rng.normal(size=(60, K)) * 2
+    scores -= np.log(np.exp(scores).sum(axis=1, keepdims=True))
+    labels = scores.argmax(axis=1)
+    scores = (np.exp(scores) if "probs" in flags else scores).astype(width)
+    write(tmp_path / "good.parquet", {"logits": LISTS["list"](scores), "label": labels})
+    integers, bits = QUIET_NOT[width]
+    scores.view(integers)[7] = bits
+    bad = write(tmp_path / "bad.parquet", {"logits": LISTS["list"](scores), "label": labels})
+    make_rejector(tmp_path / "good.parquet", tmp_path, *flags)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for step in (["calibrate", *flags], ["fit", "-r", tmp_path / "rejector.json"]):
+            outcome = drrej(step[0], bad, *step[1:], "-o", tmp_path / "out.json")
+            assert outcome.code == 2
+            assert len(outcome.lines) == 1
+            assert "1 row has NaN" in outcome.err
+        words = ["-r", tmp_path / "rejector.json", "-o", tmp_path / "mask.parquet", "--on-bad-row", "reject"]
+        assert drrej("reject", bad, *words).code == 0

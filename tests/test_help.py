@@ -20,7 +20,7 @@ from registry import commands, flag, options
 
 COMMANDS = [
     *("calibrate", "fit", "threshold", "evaluate", "reject", "run"),
-    *("monitor", "sweep", "weights", "inspect", "config", "schema", "help"),
+    *("monitor", "sweep", "weights", "inspect", "metrics", "config", "schema", "help"),
 ]
 
 

@@ -24,7 +24,7 @@ from conftest import (
     succeed,
     write_dump,
 )
-from pages import NAMES, SCRIPT, make_page
+from pages import NAMES, SCRIPT, TITLE, make_page
 
 import drrej
 from drrej.documents.proportions import Proportion
@@ -127,6 +127,9 @@ def test_the_page_opens_with_the_verdict_and_has_every_part(page: Page) -> None:
     places = [
         text.index(part)
         for part in (
+            TITLE,
+            "? Target not shown",
+            "Wanted coverage ≥ 70 %: 70.0 %",
             "Accepts",
             "✓ passed",
             "Accuracy against coverage",
@@ -138,8 +141,12 @@ def test_the_page_opens_with_the_verdict_and_has_every_part(page: Page) -> None:
             "By group <i>",
             "By class",
             "10 other classes",
+            "Confusion matrix",
             "Errors that remain among the accepted rows",
+            "Area under error rate against coverage.",
             "What other τ would do",
+            "Rejected rows",
+            "Errors that were accepted",
             "How it was made",
             "drrej calibrate VAL",
             "drrej evaluate",
@@ -241,7 +248,7 @@ def test_without_a_page_matplotlib_is_not_loaded(rejector_file: str, test: str) 
 def test_the_example_is_what_the_code_makes(tmp_path: Path, documents: Path, val: str, test: str) -> None:
     """Its verdict and pictures; docs/make_example.py makes it again."""
     example = (ROOT / "docs" / "example-report.html").read_text(encoding="utf-8")
-    succeed("threshold", val, "-r", documents / "fitted.json", "--coverage", "0.95", "-o", tmp_path / "r.json")
+    succeed("threshold", val, "-r", documents / "fitted.json", "--accuracy", "0.99", "-o", tmp_path / "r.json")
     succeed("evaluate", test, "-r", tmp_path / "r.json", "-o", tmp_path / "r.json.json")
     report = drrej.Report.from_json((tmp_path / "r.json.json").read_text(encoding="utf-8"))
     assert verdict(report) in Page(example).text.replace("\N{NO-BREAK SPACE}", " ")

@@ -37,7 +37,7 @@ def test_the_advice_works(tmp_path: Path) -> None:
     logits, labels = make_model(60, 3, seed=1, dtype=np.float64)
     path = write_dump(tmp_path / "my dump.parquet", reference.softmax(logits, 9.0), None, extra={"truth": labels})
     text = look(path, label="truth")
-    assert "probabilities: every row lies in [0, 1] and sums to 1" in text
+    assert "probabilities: rows lie in [0, 1] and sum to 1" in text
     command = shlex.split(text.splitlines()[-1])
     assert command[:2] == ["drrej", "calibrate"]
     assert "--input" in command

@@ -135,6 +135,7 @@ BASES = {
     "sweep": "val.parquet -r cal.json",
     "weights": "val.parquet -r cal.json --radius 0.1",
     "inspect": "val.parquet",
+    "metrics": "",
     "schema": "rejector",
     "config": "",
     "help": "",
@@ -209,6 +210,7 @@ CASES: dict[str, dict[str, Case]] = {
         "--output": Acts("-o new.json"),
         "--force": Acts("--force", "val.parquet -r cal.json -o there.json"),
         **OBJECTIVE,
+        "--effective-sample": Acts("--effective-sample 0.6"),
         "--prediction": Acts("--prediction mean", "forecasts.parquet --loss column --loss-column variance"),
         "--target": Acts("--target value", "forecasts.parquet --loss column --loss-column variance"),
         **reading(
@@ -229,7 +231,10 @@ CASES: dict[str, dict[str, Case]] = {
         "--table": Acts("--table new.csv"),
         "--tau": Acts("--tau 0.9", "val.parquet -r fit.json"),
         "--coverage": Acts("--coverage 0.7", "val.parquet -r fit.json"),
+        "--accuracy": Acts("--accuracy 0.7", "val.parquet -r fit.json"),
         "--risk": Acts("--risk 0.3", "val.parquet -r fit.json"),
+        "--review-cost": Acts("--review-cost 1", "val.parquet -r fit.json --error-cost 5"),
+        "--error-cost": Acts("--error-cost 5", "val.parquet -r fit.json --review-cost 1"),
         "--max-loss": Acts("--max-loss 0.5", "val.parquet -r fit.json"),
         "--confidence": Acts("--confidence 0.9", "test.parquet -r fit.json --coverage 0.5"),
         "--method": Acts("--method sgr", "test.parquet -r fit.json --risk 0.6 --confidence 0.9"),
@@ -254,6 +259,9 @@ CASES: dict[str, dict[str, Case]] = {
         "--intervals": Acts("--intervals"),
         "--by": Acts("--by region"),
         "--no-labels": Acts("--no-labels"),
+        "--examples": Acts("--examples key"),
+        "--title": Refused("--title Weekly", "--title is for a page"),
+        "--model": Refused("--model resnet", "--model is for a page"),
         "--compare": Acts("--compare"),
         "--score": Acts("--score trust"),
         "--score-order": Acts("--score-order low", "val.parquet -r r.json --score trust"),
@@ -308,13 +316,17 @@ CASES: dict[str, dict[str, Case]] = {
         ),
         "--tau": Acts("--tau 0.9", RUN),
         "--coverage": Acts("--coverage 0.7", RUN),
+        "--accuracy": Acts("--accuracy 0.7", RUN),
         "--risk": Acts("--risk 0.3", RUN),
+        "--review-cost": Acts("--review-cost 1", f"{RUN} --error-cost 5"),
+        "--error-cost": Acts("--error-cost 5", f"{RUN} --review-cost 1"),
         "--max-loss": Acts("--max-loss 0.5", RUN),
         "--confidence": Acts("--confidence 0.9", f"{RUN} --coverage 0.5 --choose test.parquet"),
         "--method": Acts("--method sgr", f"{RUN} --risk 0.6 --confidence 0.9 --choose test.parquet"),
         "--by": Acts("--by region"),
         "--allow-reuse": Acts("--allow-reuse", f"{RUN} --coverage 0.5 --confidence 0.9"),
         **OBJECTIVE,
+        "--effective-sample": Acts("--effective-sample 0.6"),
         "--gate": Acts("--gate 'coverage > 0.99'", code=1),
         "--metric": Acts("--metric accuracy@coverage=0.31"),
         "--intervals": Acts("--intervals"),
@@ -416,6 +428,11 @@ CASES: dict[str, dict[str, Case]] = {
         ),
         "--normalize": Acts("--normalize", "doubled.parquet --input probs"),
     },
+    "metrics": {
+        "words": Acts("accuracy"),
+        "--regression": Acts("--regression"),
+        "--format": Acts("--format json"),
+    },
     "schema": {"document": Acts("report", "")},
     "config": {},
     "help": {"command": Acts("fit", "")},
@@ -512,7 +529,7 @@ REGRESSION = "forecasts.parquet -r rr.json"
 )
 def test_a_regression_refuses_what_is_not_for_it(given: str, folder: Path) -> None:
     message = fail("evaluate", *shlex.split(f"{REGRESSION} {given}"), cwd=folder)
-    assert re.match(r"--[a-z-]+: it is not for a regression, and the rejector is", message)
+    assert re.match(r"--[a-z-]+: it has no meaning for a regression, and the rejector is for one", message)
     assert message.split(":")[0] in given
 
 
@@ -554,8 +571,8 @@ def test_a_classification_refuses_the_columns_of_a_regression(option: str, base:
         ("run --val val.parquet --test test.parquet --tau 1 -o out --temperature 1 --memory 1G", "--memory is for"),
         ("weights val.parquet -r cal.json --radius 1 --keep key", "it goes with -o OUT"),
         ("reject val.parquet -r r.json -o out.parquet --labels-from some.parquet", "No such option: --labels-from"),
-        ("threshold val.parquet -r fit.json --tau 1 --confidence 0.9", "--confidence goes with --risk or --coverage"),
-        ("threshold val.parquet -r fit.json --risk 0.1 --method sgr", "--method goes with --risk R --confidence P"),
+        ("threshold val.parquet -r fit.json --tau 1 --confidence 0.9", "--confidence goes with --accuracy, --risk or"),
+        ("threshold val.parquet -r fit.json --risk 0.1 --method sgr", "--method goes with --accuracy A or --risk R"),
     ],
 )
 def test_options_that_need_each_other(line: str, says: str, folder: Path) -> None:

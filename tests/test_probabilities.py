@@ -281,6 +281,8 @@ def test_a_look_is_the_same_for_any_blocks(seed: int, cuts: list[int], known: bo
     scores[7] = [np.nan, 0, 1]
     scores[9] = [np.inf, 0, 1]
     scores[11] = [-np.inf, 0.5, 0.5]
+    scores[20:30] = 100 * softmax_rows(10, 3, seed)
+    scores[30:35] = np.abs(scores[30:35]) + 1.5
     whole = ScoreLook.of(scores)
     parts = ScoreLook()
     for part in np.split(scores, sorted(cuts)):
@@ -289,7 +291,8 @@ def test_a_look_is_the_same_for_any_blocks(seed: int, cuts: list[int], known: bo
     finite = [row for row in scores.tolist() if not math.isnan(sum(row)) and max(row) < math.inf]
     inside = [row for row in finite if min(row) >= 0 and max(row) <= 1]
     summing = [row for row in inside if abs(math.fsum(row) - 1) <= 1e-6]
-    assert whole == ScoreLook(len(finite), len(inside), len(summing))
+    hundreds = [row for row in finite if min(row) >= 0 and max(row) > 1 and abs(math.fsum(row) - 100) <= 2]
+    assert whole == ScoreLook(len(finite), len(inside), len(summing), len(hundreds))
 
 
 @pytest.mark.parametrize("decimals", [2, 3, 6, 17])
@@ -308,7 +311,7 @@ def test_other_scores() -> None:
     assert ScoreLook.of(rng.random((300, 5))).kind() == "unit interval"
     assert ScoreLook.of(rng.random((19, 5)) * 0.1).kind() == "logits"  # too few rows to say
     assert ScoreLook().kind() == "logits"
-    assert {"probabilities", "unit interval"} == set(score_kinds.REASONS) == set(score_kinds.REMEDIES)
+    assert {"probabilities", "unit interval", "scaled"} == set(score_kinds.REASONS) == set(score_kinds.REMEDIES)
 
 
 def test_one_score_per_row() -> None:
@@ -318,13 +321,27 @@ def test_one_score_per_row() -> None:
     p[:5] = 7
     assert ScoreLook.of_binary(p).kind(binary=True) == "probabilities"
     p[5] = 7
+    assert ScoreLook.of_binary(p).kind(binary=True) == "scaled"  # none is negative
+    p[:6] = -7
     assert ScoreLook.of_binary(p).kind(binary=True) == "logits"
     p[:6] = np.nan
     look = ScoreLook.of_binary(p[:100]) + ScoreLook.of_binary(p[100:])
     assert look == ScoreLook.of_binary(p) == ScoreLook(494, 494, 494)
     assert look.kind(binary=True) == "probabilities"
     assert ScoreLook.of_binary(rng.normal(size=500) * 3).kind(binary=True) == "logits"
-    assert ScoreLook.of_binary(np.array([0.3])).kind(binary=True) == "probabilities"
+    assert ScoreLook.of_binary(np.full(8, 0.3)).kind(binary=True) == "probabilities"
+    assert ScoreLook.of_binary(np.full(7, 0.3)).kind(binary=True) == "logits"  # a batch of a few doubtful rows
+
+
+def test_percentages_and_counts_are_no_logits() -> None:
+    p = softmax_rows(300, 5, seed=4)
+    assert ScoreLook.of(100 * p).kind() == "scaled"
+    assert ScoreLook.of(np.round(100 * p)).kind() == "scaled"
+    votes = np.random.default_rng(5).multinomial(15, np.full(5, 0.2), 300).astype(np.float32)
+    assert ScoreLook.of(votes).kind() == "scaled"
+    assert ScoreLook.of(votes[:19]).kind() == "logits"  # too few rows to say
+    assert ScoreLook.of(np.maximum(np.random.default_rng(6).normal(size=(300, 5)) * 9, 0)).kind() == "logits"
+    assert ScoreLook.of_binary(100 * p[:, 0]).kind(binary=True) == "scaled"
 
 
 def test_logarithms_of_probabilities_are_told_from_logits() -> None:

@@ -151,6 +151,21 @@ def test_names_of_classes_with_integer_labels_are_in_the_mask_and_in_the_report(
     assert [row["class"] for row in drrej.evaluate(dump, rejector)["per_class"]] == list(names)
 
 
+def test_names_that_the_rejector_lacks_name_the_classes_of_masks_and_reports(tmp_path: Path) -> None:
+    names = ("ant", "bee", "cat")
+    logits, labels = make_model(300, 3, 5)
+    path = write_dump(tmp_path / "d.parquet", logits, labels)
+    rule, by_prediction = drrej.Rule("coverage", 0.8), drrej.ThresholdOptions(by="prediction")
+    rejector = drrej.threshold(source(path), make_rejector(source(path)), rule, by_prediction)
+    named = source(path, classes=names)
+    assert write_mask(named, rejector, tmp_path / "m.parquet")["prediction"][0] == names[logits[0].argmax()]
+    wanted = drrej.EvaluateOptions(by="prediction", pictures=True)
+    report, plain = drrej.evaluate(named, rejector, (), wanted), drrej.evaluate(source(path), rejector, (), wanted)
+    assert [row["class"] for row in report["per_class"]] == [row["group"] for row in report["per_group"]] == list(names)
+    assert [row["class"] for row in plain["per_class"]] == [0, 1, 2]
+    assert report["coverage"] == plain["coverage"]
+
+
 @pytest.mark.parametrize(
     ("names", "said"),
     [

@@ -5,8 +5,10 @@ from __future__ import annotations
 import base64
 import doctest
 import math
+import re
 import zlib
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -349,3 +351,15 @@ def test_nothing_is_no_reuse() -> None:
     assert not judge(some, empty).reused
     assert not judge(empty, some).reused
     assert math.isclose(judge(some, some).share, 1)
+
+
+def test_the_table_of_the_docs_is_that_of_the_formula() -> None:
+    text = (Path(__file__).parents[1] / "docs" / "checks.md").read_text(encoding="utf-8")
+    rows = [line.strip("|").split("|") for line in text.splitlines() if re.match(r"\| [\d,]+ \| [\d,]+ \|", line)]
+    assert len(rows) == 13
+    for fitted, new, *cells in rows:
+        counts = [int(cell.replace(",", "")) for cell in (fitted, new)]
+        for share, cell in zip((0.01, 0.05, 0.2, 1.0), cells, strict=True):
+            shared = round(share * counts[1])
+            expected = f"{detection_probability(*counts, shared):.3f}" if shared <= counts[0] else ""
+            assert cell.strip() == expected

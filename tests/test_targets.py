@@ -20,7 +20,7 @@ import drrej
 from drrej.core.thresholds import Rule
 from drrej.core.verdicts import Claim
 from drrej.documents.targets import Counts, judge
-from drrej.report.target import exact_percent, percent_against, target_lines
+from drrej.report.target import exact_percent, percents_against, target_lines
 
 # The rule
 
@@ -77,7 +77,7 @@ def test_nothing_accepted_shows_nothing() -> None:
     [(0.961, 0.98, "96.1"), (0.97996, 0.98, "97.996"), (0.98, 0.98, "98.0"), (1.0, 0.999, "100.0"), (0.0, 0.02, "0.0")],
 )
 def test_percentages_that_tell_a_share_from_its_limit(share: float, limit: float, text: str) -> None:
-    assert percent_against(share, limit) == text
+    assert percents_against([share], limit) == [text]
 
 
 # In people's words

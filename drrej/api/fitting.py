@@ -32,11 +32,14 @@ def fit_rejector(
     coverage: float | None = None,
     tau: float | None = None,
     max_loss: float | None = None,
+    review_cost: float | None = None,
+    error_cost: float | None = None,
     confidence: float | None = None,
     fresh: tuple[Any, Any] | None = None,
     loss: str | Loss = "log",
     alpha: float = 1.0,
     lam: float = 1.0,
+    effective_sample: float | None = None,
     input: InputKind | None = None,
     classes: Sequence[str] | None = None,
     normalize: bool = False,
@@ -49,8 +52,9 @@ def fit_rejector(
     will do. `labels` (rows,) are class numbers from 0, or names with `classes`, which has them in the order of the
     scores.
 
-    Exactly one rule: `accuracy` or `risk` of the accepted rows, `coverage`, `tau` or `max_loss`. `loss`, `alpha` and
-    `lam` are those of the command line, as are `normalize` and `floor` for probabilities.
+    Exactly one rule: `accuracy` or `risk` of the accepted rows, `coverage`, `tau`, `max_loss`, or the least total
+    cost, where a rejected row costs `review_cost` and an accepted error `error_cost`. `loss`, `alpha`, `lam` and
+    `effective_sample` are those of the command line, as are `normalize` and `floor` for probabilities.
 
     With `confidence` the accuracy, risk or coverage is guaranteed for new rows like these, and `Infeasible` is raised
     where that cannot be certified. The threshold is then chosen on rows that nothing else has seen: on `fresh`, a pair
@@ -65,13 +69,15 @@ def fit_rejector(
     1.0
     """
     rules = {"accuracy": accuracy, "risk": risk, "coverage": coverage, "tau": tau, "max-loss": max_loss}
-    rule = _rule(rules, confidence)
+    rule = _rule({**rules, "cost": review_cost}, confidence, error_cost)
     if fresh is not None and confidence is None:
         raise OptionError("`fresh` goes with `confidence`: a guarantee needs rows that nothing else has seen")
     options = ArrayOptions(input, classes, normalize)
 
     def fitted(source: Source) -> Document:
-        return fit(source, calibrate(source, CalibrateOptions(floor=floor)), RatioOptions(alpha, lam, loss))
+        return fit(
+            source, calibrate(source, CalibrateOptions(floor=floor)), RatioOptions(alpha, lam, loss, effective_sample)
+        )
 
     if confidence is None:
         with array_source(scores, labels, options) as source:
@@ -106,11 +112,11 @@ def _second_half(rows: Array, labels: pa.Array) -> Booleans:
     return half
 
 
-def _rule(given: dict[str, float | None], confidence: float | None) -> Rule:
+def _rule(given: dict[str, float | None], confidence: float | None, error_cost: float | None) -> Rule:
     rules = {kind: target for kind, target in given.items() if target is not None}
     if rules.keys() >= set(ERROR_RULES):
         raise OptionError("`accuracy` and `risk` are the same promise; give one of them")
     if len(rules) != 1:
-        raise OptionError("give exactly one of `accuracy`, `risk`, `coverage`, `tau` and `max_loss`")
+        raise OptionError("give exactly one of `accuracy`, `risk`, `coverage`, `review_cost`, `tau` and `max_loss`")
     ((kind, target),) = rules.items()
-    return Rule(kind, target, confidence)
+    return Rule(kind, target, confidence, error_cost=error_cost)

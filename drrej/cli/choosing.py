@@ -23,6 +23,7 @@ class Objective:
     loss: str
     cost_matrix: str | None
     loss_column: str | None
+    effective_sample: float | None = None
 
     def options(self, class_names: Sequence[str] | None) -> RatioOptions:
         """As the library takes them; a cost matrix that has names is put in the order of `class_names`."""
@@ -40,12 +41,14 @@ class Objective:
             raise OptionError("--loss cost and --cost-matrix FILE go together; give both or neither")
         if (self.loss == ColumnLoss.name) != (self.loss_column is not None):
             raise OptionError("--loss column and --loss-column COL go together; give both or neither")
+        if self.lam is not None and self.effective_sample is not None:
+            raise OptionError("--effective-sample chooses --lambda; give one of them")
         loss: str | Loss = self.loss
         if self.cost_matrix is not None:
             loss = CostLoss(read_cost_matrix(self.cost_matrix, class_names))
         elif self.loss_column is not None:
             loss = ColumnLoss(self.loss_column)
-        return RatioOptions(alpha, 1.0 if self.lam is None else self.lam, loss)
+        return RatioOptions(alpha, 1.0 if self.lam is None else self.lam, loss, self.effective_sample)
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,8 @@ class Target:
     risk: float | None
     max_loss: float | None
     confidence: float | None
+    review_cost: float | None
+    error_cost: float | None
     method: Literal["fixed-sequence", "sgr"] | None
 
     def rule(self) -> Rule:
@@ -70,12 +75,14 @@ class Target:
             "risk": self.risk,
             "tau": self.tau,
             "max-loss": self.max_loss,
+            "review-cost": self.review_cost,
         }
         given = {kind: target for kind, target in rules.items() if target is not None}
+        if self.error_cost is not None and self.review_cost is None:
+            raise OptionError("--error-cost needs --review-cost C: what it costs to have a rejected row looked at")
         if len(given) != 1:
             found = " and ".join(f"--{kind}" for kind in given) or "none"
-            raise OptionError(
-                f"give exactly one rule: --accuracy, --coverage, --risk, --tau or --max-loss (found: {found})"
-            )
+            known = "--accuracy, --coverage, --risk, --review-cost, --tau or --max-loss"
+            raise OptionError(f"give exactly one rule: {known} (found: {found})")
         ((kind, target),) = given.items()
-        return Rule(kind, target, self.confidence, self.method)
+        return Rule(kind.removeprefix("review-"), target, self.confidence, self.method, self.error_cost)

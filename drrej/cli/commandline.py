@@ -82,8 +82,9 @@ def _objective_of(ratio: Ratio) -> list[str]:
     loss = {"loss": "auto"} if ratio.choice else ratio.loss.arguments
     return _flags(
         {
-            "--alpha": f"{ratio.alpha:g}" if ratio.alpha != 1.0 else None,
-            "--lambda": f"{ratio.lam:g}" if ratio.lam != 1.0 else None,
+            "--alpha": _number(ratio.alpha) if ratio.alpha != 1.0 else None,
+            "--lambda": _number(ratio.lam) if ratio.lam != 1.0 and ratio.effective_sample is None else None,
+            "--effective-sample": None if ratio.effective_sample is None else _number(ratio.effective_sample),
             **{flag_of(name): value for name, value in loss.items() if (name, value) != ("loss", "log")},
         }
     )
@@ -93,13 +94,19 @@ def _rule_of(threshold: Threshold) -> list[str]:
     rule = threshold.rule
     return _flags(
         {
-            f"--{rule.kind}": repr(rule.target),
+            "--review-cost" if rule.kind == "cost" else f"--{rule.kind}": repr(rule.target),
+            "--error-cost": None if rule.error_cost is None else repr(rule.error_cost),
             "--confidence": None if rule.confidence is None else repr(rule.confidence),
             "--method": rule.method if rule.method and rule.limits_errors else None,
             "--by": threshold.by or None,
             "--allow-reuse": rule.reused or None,
         }
     )
+
+
+def _number(value: float) -> str:
+    """With all its digits: lambda may have been solved for."""
+    return f"{value:g}" if float(f"{value:g}") == value else repr(value)
 
 
 def _flags(given: dict[str, str | bool | None]) -> list[str]:

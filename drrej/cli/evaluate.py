@@ -14,7 +14,7 @@ from drrej.cli.command import Command
 from drrej.cli.commandline import commands_of, this_command
 from drrej.cli.console import say_notes
 from drrej.cli.flags import in_flags
-from drrej.cli.judging import Comparisons, Judging, exit_by_gates, show_report
+from drrej.cli.judging import Comparisons, Judging, Shown, exit_by_gates, show_report, warn_seen
 from drrej.cli.main import app
 from drrej.cli.reading import Certificates, Reading, engine_of, read_rejector
 from drrej.cli.regression import Regression, Task, check_regression
@@ -22,9 +22,10 @@ from drrej.cli.writing import check_spared, format_of
 from drrej.errors import OptionError
 
 if TYPE_CHECKING:
-    from drrej.documents.document import Judged
     from drrej.documents.gates import Gate
+    from drrej.documents.regression import RegressionReport
     from drrej.documents.rejector import Rejector
+    from drrej.documents.report import Report
     from drrej.pipeline.evaluate import EvaluateOptions
 
 EXAMPLES = """
@@ -67,6 +68,9 @@ def evaluate(
             "--no-labels", metavar=options.FLAG, help="Only what needs no labels: coverage, expected accuracy, drift."
         ),
     ] = False,
+    examples: options.Examples = None,
+    title: options.Title = None,
+    model: options.Model = None,
     compare: options.Compare = False,
     score: options.Scores = None,
     score_order: options.ScoreOrders = None,
@@ -113,6 +117,8 @@ def evaluate(
     regression = Regression(task, prediction, target)
     outputs = [(path, format if path == "-" else format_of(path)) for path in output or []]
     gates, wanted = judging.gates(), with_pictures(judging.options(others, reading, on_unseen_group), outputs)
+    shown = Shown(examples, title, model)
+    wanted = shown.options(wanted, [kind for _, kind in outputs], rejector)
     if not baseline_dump:
         check_early(gates, wanted)
     engine = engine_of(jobs, cluster, quiet, Certificates(tls_ca, tls_cert, tls_key))
@@ -122,12 +128,15 @@ def evaluate(
         check_spared(classes, baseline)
         document = read_rejector(rejector, source, "threshold")
         if regression.is_meant(document):
-            check_regression([judging, others, reading], [format, *(kind for _, kind in outputs)])
-            report: Judged = evaluate_regression(source, document, prediction, target, gates, on_unseen_group)
+            check_regression([judging, others, reading, shown], [format, *(kind for _, kind in outputs)])
+            report: Report | RegressionReport = evaluate_regression(
+                source, document, prediction, target, gates, on_unseen_group
+            )
         else:
             wanted = replace(wanted, baseline_dump=others.dump(reading, engine, document))
             report = step(source, document, gates, with_words(wanted, document))
         say_notes(source, quiet, document.floor)
+        warn_seen(report, quiet)
         for file, kind in files:
             file.write_bytes(render(report, kind))
         for file, _ in files:

@@ -65,6 +65,17 @@ def inspect(
         show(describe(path, reading.source([path], engine)) + "\n")
 
 
+_FOUND = {
+    "probabilities": ("probabilities: rows lie in [0, 1] and sum to 1", ["--input", "probs"]),
+    "scaled": (
+        "percentages or counts: rows are not negative and sum to 100 or are whole numbers",
+        ["--input", "probs", "--normalize"],
+    ),
+    "log-probs": ("logarithms of probabilities, some of them of 0", ["--input", "log-probs"]),
+}
+_FOUND_BINARY = ("probabilities: each lies in [0, 1], as that of class 1 does", ["--input", "probs"])
+
+
 def describe(path: str, source: Source) -> str:
     """Several lines about a dump or a rejector."""
     from drrej.documents.rejector import Rejector
@@ -91,13 +102,16 @@ def _about_dump(path: str, facts: DumpFacts, options: DumpOptions) -> list[str]:
     lines = [f"{head}, {content.rows} rows in {_counted(content.row_groups, 'row group')}", *columns]
     lines += [f"  {name}  {kind} (from the directory names)" for name, kind in content.hive]
     flags = reading_flags(options)
-    if content.probabilities:
-        flags += ["--input", "probs"]
-        lines.append("scores:  probabilities: every row lies in [0, 1] and sums to 1")
+    if content.found:
+        words, said = _FOUND_BINARY if content.scores.layout == "score" else _FOUND[content.found]
+        lines.append(f"scores:  {words}")
+        flags += said
     if content.labels.kind == "text":
         flags += ["--classes", "NAMES"]
     lines.append(f"{content.input}:  {_layout(content)}, {content.classes} classes")
     lines += [f"bad rows: {problem.message()}" for problem in content.problems] or ["bad rows: none"]
+    if content.doubt:
+        lines.append(f"caution: {content.doubt}")
     lines.append(f"labels:  {_label_words(content.labels, content.classes)}{_accuracy(content)}")
     if content.sorted_scores:
         lines.append(
@@ -146,6 +160,7 @@ def _accuracy(content: Content) -> str:
 
 def _advice(path: str, flags: Sequence[str], content: Content) -> list[str]:
     words = shlex.join([path, *flags])
+    words += " --input KIND" if content.doubt else ""
     if content.labels.readable:
         mend = "drop or fix the bad rows, then " if content.bad_rows else ""
         return [f"{mend}go on with:", f"  drrej calibrate {words} -o rejector.json"]

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import typer
 
 from drrej.cli.console import complain, show, show_curve
-from drrej.cli.reading import Reading, read_rejector
+from drrej.cli.reading import Reading, names_of, read_rejector
 from drrej.errors import OptionError
 
 if TYPE_CHECKING:
     from drrej.documents.document import Judged
     from drrej.documents.gates import Gate
+    from drrej.documents.regression import RegressionReport
     from drrej.documents.rejector import Rejector
+    from drrej.documents.report import Report
     from drrej.engines.protocol import Engine
     from drrej.pipeline.compare import Rivals
     from drrej.pipeline.evaluate import BaselineDump, EvaluateOptions
@@ -110,6 +113,26 @@ class Judging:
         )
 
 
+@dataclass(frozen=True)
+class Shown:
+    """What is shown besides figures: columns of some rows, and what heads a page."""
+
+    examples: str | None
+    title: str | None
+    model: str | None
+
+    def options(self, wanted: EvaluateOptions, formats: Collection[str], rejector: str) -> EvaluateOptions:
+        """The options with these; raises when there is no page to head. A model without a name has its rejector's."""
+        for name in ("title", "model"):
+            if getattr(self, name) is not None and "html" not in formats:
+                raise OptionError(f"--{name} is for a page; it goes with -o FILE.html")
+        columns = names_of(self.examples)
+        if columns == []:
+            raise OptionError("--examples: name the columns to show, e.g. --examples id")
+        file = None if rejector == "-" else rejector.rsplit("/", 1)[-1]
+        return dataclasses.replace(wanted, examples=columns, title=self.title, model=self.model or file)
+
+
 def show_report(report: Judged, format: TextFormat) -> None:
     """The report on standard output; on a terminal the text comes with its curve."""
     from drrej.report import RENDERERS
@@ -118,6 +141,15 @@ def show_report(report: Judged, format: TextFormat) -> None:
     if format == "text" and "coverage_curve" in report:
         chosen = (report["coverage"]["value"], report["accuracy"]["value"])
         show_curve(report["coverage_curve"], None if chosen[1] is None else chosen)
+
+
+def warn_seen(report: Report | RegressionReport, quiet: bool) -> None:
+    """Tell that the rows are no test, because steps that made the rejector have used some of them."""
+    from drrej.report.tables import seen_by
+
+    words = seen_by(report)
+    if words and not quiet:
+        complain(f"{words}, and intervals and p-values do not hold; report on rows that no step has seen", "warning")
 
 
 def exit_by_gates(report: Judged, and_target: bool = False) -> None:

@@ -76,6 +76,13 @@ Risk = Annotated[
     float | None, rule("--risk", metavar="R", help="Accept as many rows as keep their error rate at or below R.")
 ]
 MaxLoss = Annotated[float | None, rule("--max-loss", metavar="L", help="Reject where the expected loss is L or more.")]
+ReviewCost = Annotated[
+    float | None, rule("--review-cost", metavar="C", help="Least total cost, where a rejected row costs C.")
+]
+ErrorCost = Annotated[
+    float | None,
+    guarantee("--error-cost", metavar="E", help="With --review-cost: an accepted error costs E (or use --loss cost)."),
+]
 Confidence = Annotated[
     float | None,
     guarantee(
@@ -113,6 +120,14 @@ Lambda = Annotated[
     float | None,
     objective("--lambda", metavar="L", show_default="1", help="Weight of the divergence against the loss."),
 ]
+EffectiveSample = Annotated[
+    float | None,
+    objective(
+        "--effective-sample",
+        metavar="S",
+        help="Choose --lambda: the idealized distribution keeps this share of the effective sample, e.g. 0.5.",
+    ),
+]
 LossName = Annotated[
     str,
     objective(
@@ -142,6 +157,12 @@ Metrics = Annotated[
 Intervals = Annotated[
     bool, report("--intervals", metavar=FLAG, help="Also give intervals of the areas and of coverages at a risk.")
 ]
+Examples = Annotated[
+    str | None,
+    report("--examples", metavar="COLS", help="Also show these columns of some rejected rows and accepted errors."),
+]
+Title = Annotated[str | None, report("--title", metavar="TEXT", help="Heads the page.")]
+Model = Annotated[str | None, report("--model", metavar="NAME", help="What was judged, for the page.")]
 Compare = Annotated[
     bool, rivals("--compare", metavar=FLAG, help="Also judge the usual scores: max probability, entropy, margin, ...")
 ]

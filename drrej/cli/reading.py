@@ -71,14 +71,14 @@ class Certificates:
 
     def tls(self, cluster: str | None) -> Tls | None:
         """As the library takes them."""
-        from drrej.engines.dask_security import Tls
-
         if self == Certificates():
             return None
         if cluster is None:
             raise OptionError("--tls-ca, --tls-cert and --tls-key go with --cluster tls://HOST:8786")
         if self.ca is None or self.cert is None:
             raise OptionError("--tls-ca FILE and --tls-cert FILE go together; give both")
+        from drrej.engines.dask_security import Tls  # imports asyncio, which takes long
+
         return Tls(self.ca, self.cert, self.key)
 
 

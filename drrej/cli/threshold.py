@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 EXAMPLES = """
 Examples:
 
-drrej threshold val.parquet -r fitted.json --coverage 0.8 -o rejector.json
-
 drrej threshold fresh.parquet -r fitted.json --accuracy 0.98 --confidence 0.95
 
 drrej threshold val.parquet -r fitted.json --risk 0.02 --by prediction
+
+drrej threshold val.parquet -r fitted.json --error-cost 50 --review-cost 2
 """
 
 
@@ -44,6 +44,8 @@ def threshold(
     accuracy: options.Accuracy = None,
     risk: options.Risk = None,
     max_loss: options.MaxLoss = None,
+    review_cost: options.ReviewCost = None,
+    error_cost: options.ErrorCost = None,
     confidence: options.Confidence = None,
     method: options.Method = None,
     by: options.CutoffBy = None,
@@ -64,7 +66,7 @@ def threshold(
     tls_key: options.TlsKey = None,
     quiet: options.Quiet = False,
 ) -> None:
-    """Add the threshold: exactly one of --accuracy, --coverage, --risk, --tau, --max-loss.
+    """Add the threshold: exactly one of --accuracy, --coverage, --risk, --review-cost, --tau, --max-loss.
 
     DUMP: parquet files, directories, globs or URIs; - is standard input.
     """
@@ -73,7 +75,7 @@ def threshold(
     from drrej.pipeline.reject import reject
     from drrej.pipeline.threshold import ThresholdOptions, choose_threshold
 
-    rule = Target(tau, coverage, accuracy, risk, max_loss, confidence, method).rule()
+    rule = Target(tau, coverage, accuracy, risk, max_loss, confidence, review_cost, error_cost, method).rule()
     check_table(table)
     reading = Reading(logits, label, labels_from, join_on, on_missing_label, input, binary, classes, normalize)
     source = reading.source(dumps, engine_of(jobs, cluster, quiet, Certificates(tls_ca, tls_cert, tls_key)))

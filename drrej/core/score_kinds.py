@@ -7,7 +7,7 @@ it is. The look at a block is a few counts that add up, so the verdict is that o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Literal
 
 import numpy as np
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from drrej.core.probabilities import LOG_TOLERANCE, Verdict, read_probabilities, row_sums
 from drrej.core.types import AnyFloats
 
-Kind = Literal["probabilities", "unit interval", "logits"]
+Kind = Literal["probabilities", "unit interval", "scaled", "logits"]
 
 _SLACK = 1e-6
 _STRAYS = 100
@@ -25,57 +25,78 @@ _STRAYS = 100
 _ENOUGH = 20
 """Rows from which on it is no accident that all scores lie in [0, 1] though they do not sum to 1."""
 
+_SOME = 8
+"""The same for one score per row: a batch of a few doubtful rows has logits in [0, 1] too."""
+
+_PERCENT = 2.0
+"""Percentages without decimals sum to 100 within this, as a rule."""
+
 REASONS: dict[Kind, str] = {
     "probabilities": "rows lie in [0, 1] and sum to 1, so these are probabilities, not logits",
     "unit interval": "scores lie in [0, 1], as probabilities do, but rows do not sum to 1",
+    "scaled": "rows are not negative and sum to 100 or are whole numbers: percentages or counts, not logits",
 }
-BINARY_REASON = "scores lie in [0, 1], as a probability of class 1 does"
+BINARY_REASONS: dict[Kind, str] = {
+    "probabilities": "scores lie in [0, 1], as a probability of class 1 does",
+    "scaled": "no score is negative, so every row would be of class 1: percentages or counts, not logits",
+}
 REMEDIES: dict[Kind, str] = {
     "probabilities": "say `input=probs`, or `input=logits` if they are logits all the same",
     "unit interval": (
         "say `input=logits` if they are logits, or `input=probs` with `normalize=True` if each is a probability "
         "of its own class"
     ),
+    "scaled": "say `input=probs` with `normalize=True`, or `input=logits` if they are logits all the same",
+}
+BINARY_REMEDIES: dict[Kind, str] = {
+    "probabilities": REMEDIES["probabilities"],
+    "scaled": "store them as probabilities in [0, 1], or say `input=logits` if they are logits all the same",
 }
 
 
 @dataclass(frozen=True)
 class ScoreLook:
-    """Counts of rows: all, those with every score in [0, 1], and of these the ones that sum to 1; adds up.
+    """Counts of rows: all, those with every score in [0, 1], of these the ones that sum to 1, and scaled ones; adds up.
 
-    Rows with NaN or +inf are bad anyway and do not count.
+    Scaled rows are not negative, and they sum to 100 or are whole numbers (of one score per row: any above 1). Rows
+    with NaN or +inf are bad anyway and do not count.
     """
 
     rows: int = 0
     inside: int = 0
     summing: int = 0
+    scaled: int = 0
 
     @classmethod
     def of(cls, scores: AnyFloats, largest: NDArray[np.float64] | None = None) -> ScoreLook:
         """Look at rows of scores (rows x classes). `largest` is the largest of each row, if it is known already.
 
-        >>> ScoreLook.of(np.array([[0.2, 0.8], [0.5, 0.9], [-1.0, 2.0]]))
-        ScoreLook(rows=3, inside=2, summing=1)
+        >>> ScoreLook.of(np.array([[0.2, 0.8], [0.5, 0.9], [-1.0, 2.0], [30.0, 70.0]]))
+        ScoreLook(rows=4, inside=2, summing=1, scaled=1)
         """
         if largest is None:
             largest = scores.max(axis=1).astype(np.float64)
         with np.errstate(invalid="ignore"):
-            rows = int(np.count_nonzero(largest < np.inf))  # not NaN either
-            likely = np.flatnonzero((largest >= 0) & (largest <= 1.0 + _SLACK))
-            inside = scores[likely]
-            inside = inside[inside.min(axis=1) >= 0] if inside.size else inside
-        verdicts = read_probabilities(inside).verdicts
-        return cls(rows, len(inside), int(np.count_nonzero(verdicts == Verdict.GOOD)))
+            finite = largest < np.inf  # not NaN either
+            likely = np.flatnonzero((largest >= 0) & finite & (scores[:, [0, -1]] >= 0).all(axis=1))
+            found = scores[likely]
+            positive = found.min(axis=1) >= 0 if found.size else np.zeros(likely.size, bool)
+            found, small = found[positive], largest[likely[positive]] <= 1.0 + _SLACK
+        verdicts = read_probabilities(found[small]).verdicts
+        counts = int(np.count_nonzero(small)), int(np.count_nonzero(verdicts == Verdict.GOOD))
+        return cls(int(np.count_nonzero(finite)), *counts, _scaled_rows(found[~small]))
 
     @classmethod
     def of_binary(cls, scores: AnyFloats) -> ScoreLook:
         """Look at one score per row."""
         with np.errstate(invalid="ignore"):
             inside = int(np.count_nonzero((scores >= -_SLACK) & (scores <= 1.0 + _SLACK)))
-            return cls(int(np.count_nonzero(scores < np.inf)), inside, inside)
+            above = int(np.count_nonzero((scores > 1.0 + _SLACK) & (scores < np.inf)))
+            return cls(int(np.count_nonzero(scores < np.inf)), inside, inside, above)
 
     def __add__(self, other: ScoreLook) -> ScoreLook:
-        return ScoreLook(self.rows + other.rows, self.inside + other.inside, self.summing + other.summing)
+        both = zip(astuple(self), astuple(other), strict=True)
+        return ScoreLook(*(mine + yours for mine, yours in both))
 
     def kind(self, binary: bool = False) -> Kind:
         """What the scores look like.
@@ -85,10 +106,32 @@ class ScoreLook:
         """
         if not self.rows:
             return "logits"
-        within = (self.rows - self.inside) * _STRAYS <= self.rows
-        if within if binary else 2 * self.summing > self.rows:
+        if binary:
+            return self._binary_kind()
+        if 2 * self.summing > self.rows:
             return "probabilities"
-        return "unit interval" if within and self.rows >= _ENOUGH else "logits"
+        if self.rows < _ENOUGH:
+            return "logits"
+        if 2 * self.scaled > self.rows:
+            return "scaled"
+        return "unit interval" if self._nearly_all(self.inside) else "logits"
+
+    def _binary_kind(self) -> Kind:
+        if self.rows >= _SOME and self._nearly_all(self.inside):
+            return "probabilities"
+        return "scaled" if self.rows >= _ENOUGH and self._nearly_all(self.inside + self.scaled) else "logits"
+
+    def _nearly_all(self, rows: int) -> bool:
+        return (self.rows - rows) * _STRAYS <= self.rows
+
+
+def _scaled_rows(rows: AnyFloats) -> int:
+    """How many of these rows, none of them negative, sum to 100 or are whole numbers."""
+    if not rows.size:
+        return 0
+    percentages = np.abs(rows.sum(axis=1, dtype=np.float64) - 100.0) <= _PERCENT
+    whole = (rows == np.rint(rows)).all(axis=1)
+    return int(np.count_nonzero(percentages | whole))
 
 
 def are_log_probabilities(scores: AnyFloats) -> NDArray[np.bool_]:

@@ -10,14 +10,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from drrej.core.costs import CostCurve
 from drrej.core.curves import RiskCoverage
 from drrej.core.errors import Infeasible, OptionError
 from drrej.core.intervals import exact_decimal, rate_at_most
 from drrej.core.ratio import DensityRatio
 
-RULES = ("tau", "coverage", "accuracy", "risk", "max-loss")
+RULES = ("tau", "coverage", "accuracy", "risk", "max-loss", "cost")
 ERROR_RULES = ("accuracy", "risk")
 """Those that limit the error rate of the accepted rows."""
+FIXED = ("tau", "max-loss")
+"""Those whose cutoff is known before any row is seen."""
 
 METHODS = ("fixed-sequence", "sgr")
 """How a risk is certified; the first is the default."""
@@ -34,7 +37,8 @@ class Rule:
     """How the cutoff is chosen: one of `RULES` and its target.
 
     `confidence` makes a risk, an accuracy or a coverage a guarantee, see `core.guarantees`; `method` says how a risk is
-    certified. An accuracy is a risk in other words: 0.98 is the risk 0.02, in decimals.
+    certified. An accuracy is a risk in other words: 0.98 is the risk 0.02, in decimals. The target of the rule "cost"
+    is what a review costs; `error_cost` is what an accepted error costs, None where a cost matrix says so.
 
     >>> Rule("accuracy", 0.98).risk
     0.02
@@ -44,6 +48,7 @@ class Rule:
     target: float
     confidence: float | None = None
     method: str | None = None
+    error_cost: float | None = None
 
     def __post_init__(self) -> None:
         if self.kind not in RULES:
@@ -54,12 +59,13 @@ class Rule:
             "accuracy": (0 < self.target <= 1, "above 0 and at most 1"),
             "risk": (0 <= self.target < 1, "at least 0 and below 1"),
             "max-loss": (self.target > 0, "above 0"),
+            "cost": (self.target > 0, "above 0"),
         }[self.kind]
         if not (inside and math.isfinite(self.target)):
-            hint = "" if self.kind in ("tau", "max-loss") else as_share(self.target)
-            raise OptionError(f"`{self.kind}={self.target:g}`: it must be {allowed}{hint}")
+            hint = "" if self.kind in ("tau", "max-loss", "cost") else as_share(self.target)
+            raise OptionError(f"{self.asked}: it must be {allowed}{hint}")
         if self.confidence is not None and not (self.limits_errors or self.kind == "coverage"):
-            raise OptionError(f"`confidence` goes with `accuracy`, `risk` or `coverage`, not with `{self.kind}`")
+            raise OptionError(f"`confidence` goes with `accuracy`, `risk` or `coverage`, not with `{self.parameter}`")
         if self.confidence is not None and not 0 < self.confidence < 1:
             hint = as_share(self.confidence) or ", e.g. 0.95"
             raise OptionError(f"`confidence={self.confidence:g}`: it must be above 0 and below 1{hint}")
@@ -67,11 +73,40 @@ class Rule:
             raise OptionError("`method` goes with `accuracy=A` or `risk=R`, and `confidence=P`")
         if self.method not in (None, *METHODS):
             raise OptionError(f"`method={self.method}`: it must be one of {', '.join(METHODS)}")
+        self._check_prices()
+
+    def _check_prices(self) -> None:
+        if self.error_cost is None:
+            return
+        if self.kind != "cost":
+            raise OptionError("`error_cost` goes with `review_cost`")
+        if not (self.error_cost > 0 and math.isfinite(self.error_cost)):
+            raise OptionError(f"`error_cost={self.error_cost:g}`: it must be above 0")
+        if self.error_cost <= self.target:
+            raise OptionError(
+                f"`error_cost={self.error_cost:g}` is not above `review_cost={self.target:g}`: then accepting every "
+                "row costs least, and there is nothing to choose"
+            )
+
+    @property
+    def parameter(self) -> str:
+        """The name of its target among the parameters of a user."""
+        return "review_cost" if self.kind == "cost" else self.kind
+
+    @property
+    def asked(self) -> str:
+        """The target as a user gave it, for messages."""
+        return f"`{self.parameter}={self.target:g}`"
+
+    @property
+    def uses_rows(self) -> bool:
+        """Whether the cutoff depends on the rows at hand."""
+        return self.kind not in FIXED
 
     @property
     def needs_labels(self) -> bool:
         """Whether the rule looks at errors."""
-        return self.limits_errors
+        return self.limits_errors or self.kind == "cost"
 
     @property
     def limits_errors(self) -> bool:
@@ -104,7 +139,10 @@ def as_share(number: float) -> str:
 
 
 def choose_cutoff(rule: Rule, ratio: DensityRatio, points: RiskCoverage) -> float | None:
-    """The cutoff that a rule picks on these rows; None rejects nothing. Raises Infeasible."""
+    """The cutoff that a rule picks on these rows; None rejects nothing. Raises Infeasible.
+
+    For the rule "cost" see `least_cost_cutoff`, which needs what the rows cost.
+    """
     if rule.kind == "tau":
         return ratio.cutoff(rule.target)
     if rule.kind == "max-loss":
@@ -127,7 +165,7 @@ def _cutoff_for_coverage(target: float, ratio: DensityRatio, points: RiskCoverag
 
 
 def _cutoff_for_risk(rule: Rule, ratio: DensityRatio, points: RiskCoverage) -> float | None:
-    limit, asked = exact_decimal(rule.risk), f"`{rule.kind}={rule.target:g}`"
+    limit, asked = exact_decimal(rule.risk), rule.asked
     reachable, _ = points.below(ratio.flat_start)
     held = rate_at_most(points.errors, points.accepted, limit)
     candidates = np.flatnonzero(held & (points.accepted <= reachable))
@@ -141,6 +179,13 @@ def _cutoff_for_risk(rule: Rule, ratio: DensityRatio, points: RiskCoverage) -> f
             f"{points.accepted[lowest] / points.rows:.6g}"
         )
     return cutoff_after(int(candidates[-1]), ratio, points)
+
+
+def least_cost_cutoff(costs: CostCurve, ratio: DensityRatio, points: RiskCoverage) -> float | None:
+    """The cutoff of the least total cost on these rows, of which `costs` says what they cost; None rejects nothing."""
+    reachable, _ = points.below(ratio.flat_start)
+    best = costs.best(reachable)
+    return float(points.losses[0]) if best < 0 else cutoff_after(best, ratio, points)
 
 
 def cutoff_after(point: int, ratio: DensityRatio, points: RiskCoverage) -> float | None:

@@ -79,6 +79,7 @@ class Block:
     zeros: int = 0
     inside: int = 0
     summing: int = 0
+    scaled: int = 0
     joined: NDArray[np.int64] | None = None
     left_out: int = 0
     kept: NDArray[np.intp] | None = None  # rows of the batch, where some were left out
@@ -92,7 +93,7 @@ class Block:
     def notes(self) -> Notes:
         """What is odd about the rows."""
         bad = int(np.count_nonzero(self.bad))
-        return Notes(self.rows, self.zeros, bad, self.left_out, self.inside, self.summing)
+        return Notes(self.rows, self.zeros, bad, self.left_out, self.inside, self.summing, self.scaled)
 
     def report(
         self, rows: NDArray[np.intp], what: str, remedy: str, example: str = "", column: str | None = None
@@ -156,6 +157,7 @@ def join_blocks(blocks: Sequence[Block]) -> Block:
         zeros=sum(block.zeros for block in blocks),
         inside=sum(block.inside for block in blocks),
         summing=sum(block.summing for block in blocks),
+        scaled=sum(block.scaled for block in blocks),
         joined=np.concatenate(joined) if joined else None,
         left_out=sum(block.left_out for block in blocks),
         kept=rows - first.first_row,
@@ -187,8 +189,6 @@ class Dump:
     join: LabelJoin | None
     opened: str = field(default_factory=lambda: os.urandom(8).hex())
     """Tells one opening from another: files may change between them."""
-    pandas: bytes | None = None
-    """What pandas noted about the first frame that has rows, its index above all."""
 
     @property
     def binary(self) -> bool:

@@ -10,10 +10,10 @@ class Notes:
     """Counts of rows and of what is odd about them. They add: `Notes()` is neutral, and the order does not matter.
 
     `zeros` are probabilities of 0, `left_out` rows without a label; of rows of scores that are to be taken as logits,
-    `inside` counts those that lie in [0, 1], and `summing` those of them that sum to 1.
+    `inside` counts those that lie in [0, 1], `summing` those of them that sum to 1, `scaled` percentages and counts.
 
     >>> Notes(rows=3, zeros=1) + Notes(rows=2, bad_rows=1)
-    Notes(rows=5, zeros=1, bad_rows=1, left_out=0, inside=0, summing=0)
+    Notes(rows=5, zeros=1, bad_rows=1, left_out=0, inside=0, summing=0, scaled=0)
     """
 
     rows: int = 0
@@ -22,6 +22,7 @@ class Notes:
     left_out: int = 0
     inside: int = 0
     summing: int = 0
+    scaled: int = 0
 
     def __add__(self, other: Notes) -> Notes:
         return Notes(*(mine + yours for mine, yours in zip(astuple(self), astuple(other), strict=True)))

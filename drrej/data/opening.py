@@ -16,7 +16,6 @@ from drrej.data.columns import LABEL, LogitColumns, find_label, find_logits, sto
 from drrej.data.dump import Dump, DumpOptions, RowGroup
 from drrej.data.join import LabelJoin
 from drrej.data.labels import LabelKind, label_kind
-from drrej.data.pandas_index import range_of
 from drrej.data.part import Part
 from drrej.data.problems import shown
 from drrej.data.readers import Contents, Request, reader_of
@@ -51,14 +50,12 @@ def open_dump(arguments: Sequence[str], options: DumpOptions, labelled: bool, sp
     hive = _hive_fields(parts)
     groups: list[RowGroup] = []
     schemas: dict[int, pa.Schema] = {}
-    noted: dict[int, bytes | None] = {}
     shape = _Shape()
     for number, (part, look) in enumerate(zip(list(parts), _looks(parts, options, opened), strict=True)):
-        found = look.contents
-        parts[number] = replace(part, identity=found.identity, index=range_of(found.pandas, sum(found.groups)))
+        parts[number] = replace(part, identity=look.contents.identity, index=look.contents.index)
         if look.groups:
             shape.check(part, look)
-            schemas[number], noted[number] = _with_fields(found.schema, hive), found.pandas
+            schemas[number] = _with_fields(look.contents.schema, hive)
             groups += look.groups
     if not groups:
         raise DumpError(
@@ -91,7 +88,6 @@ def open_dump(arguments: Sequence[str], options: DumpOptions, labelled: bool, sp
         schema=schemas[first],
         join=join,
         opened=opened,
-        pandas=noted[first],
     )
 
 

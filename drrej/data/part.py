@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import pyarrow.fs as pafs
 
+from drrej.data.pandas_index import PandasIndex
 from drrej.data.uris import redacted
 
 
@@ -30,22 +31,12 @@ class Identity:
 
 
 @dataclass(frozen=True)
-class RangeIndex:
-    """The index of a pandas frame that is a mere range, as pandas notes it."""
-
-    start: int
-    stop: int
-    step: int
-    name: str | None = None
-
-
-@dataclass(frozen=True)
 class Part:
     """One file of a dump.
 
     `name` is what messages call it, `relative` its path below the directory it was found in, `hive` the columns that
-    its directories spell (`date=2026-01-31/`), `identity` what it was when the dump was opened, `index` its index
-    where that is a range of pandas.
+    its directories spell (`date=2026-01-31/`), `identity` what it was when the dump was opened, `index` that of the
+    pandas frame in it.
     """
 
     path: str
@@ -54,7 +45,7 @@ class Part:
     hive: tuple[tuple[str, str | None], ...] = ()
     uri: str | None = None
     identity: Identity | None = None
-    index: RangeIndex | None = None
+    index: PandasIndex | None = None
 
     def filesystem(self) -> pafs.FileSystem:
         """The filesystem that opens `path`."""

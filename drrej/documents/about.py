@@ -40,6 +40,7 @@ class When(Enum):
 
     LABELS = "labels"
     COSTS = "`loss=cost` in 'drrej fit'"
+    PRICES = "`review_cost=C` in 'drrej threshold'"
     GROUPS = "`by=COL`"
     INTERVALS = "`intervals=True`"
     BASELINE = "`baseline=FILE` or `baseline_dump=DUMP`"
@@ -60,6 +61,7 @@ WEIGHTED = Interval("random weights of the rows", When.INTERVALS)
 CERTIFIED = Interval("exact tests of every cutoff", When.INTERVALS)
 JOINED = Interval("the two intervals joined, or random weights of paired rows")
 JOINED_AREAS = Interval("the two intervals joined, or random weights of paired rows", When.BOTH_INTERVALS)
+PRICED = Interval("exact bounds of what can happen to a row, or betting")
 NONE = Interval("none")
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from drrej.documents.document import GateRow
 from drrej.documents.points import Point
+from drrej.documents.slices import Slice
 from drrej.errors import GateError
 
 _COMPARE: dict[str, Callable[[float, float], bool]] = {
@@ -20,7 +21,8 @@ _COMPARE: dict[str, Callable[[float, float], bool]] = {
     "<": operator.lt,
 }
 _NUMBER = r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
-_GATE = re.compile(rf"\s*([A-Za-z_][\w.@=+-]*?)\s*(>=|<=|>|<)\s*({_NUMBER})\s*")
+_METRIC = r"[A-Za-z_][\w.@=+-]*?(?:\[(?:class|group)=[^\n]+?\](?:\.\w+)?)?"
+_GATE = re.compile(rf"\s*({_METRIC})\s*(>=|<=|>|<)\s*({_NUMBER})\s*")
 TARGET = "target"
 """The gate that is the target of the threshold."""
 
@@ -57,12 +59,17 @@ class Gate:
     @property
     def point(self) -> Point | None:
         """The point of the curve that the metric names, if it names one."""
-        return Point.parse(self.metric)[0] if "@" in self.metric else None
+        return Point.parse(self.metric)[0] if "@" in self.metric and self.slice is None else None
+
+    @property
+    def slice(self) -> Slice | None:
+        """The class or group whose figure the metric is, if it is one's."""
+        return Slice.parse(self.metric)
 
     @property
     def name(self) -> str:
         """The metric as the catalogue has it: points of the curve are spelled in one way."""
-        if "@" not in self.metric:
+        if "@" not in self.metric or self.slice is not None:
             return self.metric
         point, part = Point.parse(self.metric)
         return point.name if part is None else f"{point.name}.{part}"
@@ -71,7 +78,10 @@ class Gate:
         """The gate's row of a report. Raises when the report has no number there."""
         if self.metric == TARGET:
             return _judge_target(report)
-        value = lookup(report, self.metric)
+        try:
+            value = lookup(report, self.metric)
+        except GateError as error:
+            raise GateError(f"gate '{self.text}': {error}") from None
         if value is None:
             raise GateError(
                 f"gate '{self.text}': {self.metric} is undefined on these rows, so the gate can say nothing"
@@ -89,7 +99,10 @@ def _judge_target(report: Mapping[str, Any]) -> GateRow:
         )
     first = next(promise for promise in target["promises"] if promise["verdict"] == target["verdict"])
     if first["value"] is None:
-        raise GateError(f"gate 'target': the {first['what']} is undefined on these rows, so the gate can say nothing")
+        raise GateError(
+            f"gate 'target': the {first['what']} is undefined on these rows, so the gate can say nothing; it takes "
+            "labels and accepted rows"
+        )
     passed = target["verdict"] != "missed"
     return GateRow(gate=TARGET, value=first["value"], limit=first["wanted"], passed=passed)
 
@@ -102,7 +115,10 @@ def lookup(report: Mapping[str, Any], metric: str) -> float | None:
     """
     node: Any = report
     keys = metric.split(".")
-    if "@" in metric:
+    member = Slice.parse(metric)
+    if member is not None:
+        node, keys = member.figures(report), member.path.split(".")
+    elif "@" in metric:
         point, part = Point.parse(metric)
         keys = ["points", point.name, part or "value"]
     for key in keys:

@@ -8,18 +8,23 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from drrej.documents.about import NONE, About, When
+from drrej.core.thresholds import as_share
+from drrej.documents.about import NONE, About, Unit, When
 from drrej.documents.codec import Entry, entries
 from drrej.documents.gates import TARGET, Gate
 from drrej.documents.points import DEFAULT_POINTS, Point
 from drrej.documents.proportions import PointFigure
 from drrej.documents.report import Report
+from drrej.documents.slices import FIGURES, Slice
 from drrej.errors import GateError
 
 _NEAR = 6
 """So many names are proposed instead of one that is not known."""
+
+SLICES = {"class": When.LABELS, "group": When.GROUPS}
+"""What the figures of a class or of a group take."""
 
 _USUAL = [Point.parse(text)[0] for text in DEFAULT_POINTS]
 
@@ -46,6 +51,9 @@ def catalogue(
     """The metrics of the reports of a kind that are made under these conditions, in the order of the document.
 
     A section with a `value` can be named without it. Points of the curve have no end: those given are listed.
+
+    >>> next(metric for metric in catalogue() if metric.name == "risk").meaning
+    'Share of the accepted rows whose prediction is wrong.'
     """
     return list(_walk(of, "", About(), conditions, points))
 
@@ -97,18 +105,61 @@ def check_gate(gate: Gate, conditions: Collection[When], of: type = Report) -> N
     """Raise unless the gate names a metric that reports made under these conditions have."""
     if gate.metric == TARGET:
         return
+    if gate.slice is not None:
+        _check_slice(gate, gate.slice, conditions, of)
+        return
     points = [*_USUAL, *([] if gate.point is None else [gate.point])]
-    known = [metric.name for metric in catalogue(conditions, of, points)]
+    known = {metric.name: metric for metric in catalogue(conditions, of, points)}
     if gate.name in known:
+        _check_limit(gate, known[gate.name].unit)
         return
     said = f"gate '{gate.text}': there is no metric '{gate.metric}'"
     elsewhere = {metric.name: metric.needs for metric in catalogue(of=of, points=points)}
     if gate.name in elsewhere:
         raise GateError(f"{said} in this report; it needs {elsewhere[gate.name]}")
-    near = _near(gate.name, known)
+    raise GateError(said + _proposal(gate.name, list(known)))
+
+
+def _proposal(name: str, known: Sequence[str]) -> str:
+    near = _near(name, known)
     if near:
-        raise GateError(f"{said}; did you mean {', '.join(near)}?")
-    raise GateError(f"{said}; known: {', '.join(name for name in known if '.' not in name and '@' not in name)}")
+        return f"; did you mean {', '.join(near)}? 'drrej metrics' lists them all"
+    return f"; known: {', '.join(name for name in known if '.' not in name and '@' not in name)}"
+
+
+def _check_limit(gate: Gate, unit: str) -> None:
+    """Raise for a limit that no such figure can be near to, such as a percentage in place of a share."""
+    if unit in (Unit.SHARE.word, Unit.P_VALUE.word) and not 0 <= gate.limit <= 1:
+        hint = as_share(gate.limit) or "; then the gate would always say the same"
+        raise GateError(f"gate '{gate.text}': {gate.metric} is a {unit} from 0 to 1{hint}")
+    if unit == Unit.DIFFERENCE.word and abs(gate.limit) > 1:
+        hint = as_share(abs(gate.limit)) and f"; for {gate.limit:g} % write {gate.limit / 100:g}"
+        raise GateError(f"gate '{gate.text}': {gate.metric} is a difference from -1 to 1{hint}")
+
+
+def _check_slice(gate: Gate, member: Slice, conditions: Collection[When], of: type) -> None:
+    when = SLICES[member.kind]
+    said = f"gate '{gate.text}': there is no metric '{gate.metric}'"
+    if of is not Report or when not in conditions:
+        raise GateError(f"{said} in this report; it needs {when.value if of is Report else When.LABELS.value}")
+    known = {metric.name: metric for metric in _walk(FIGURES[member.kind], "", About(), conditions, ())}
+    if member.path not in known:
+        raise GateError(f"{said}{_proposal(member.path, list(known))}")
+    _check_limit(gate, known[member.path].unit)
+
+
+def slices(kind: str, name: str = "NAME") -> list[Metric]:
+    """The metrics of one member of a kind, "class" or "group".
+
+    >>> [metric.name for metric in slices("class", "cat")][:3]
+    ['rows[class=cat]', 'coverage[class=cat]', 'coverage[class=cat].value']
+    """
+    about = About(f"of the rows of one {kind}", when=SLICES[kind])
+    return [
+        replace(metric, name="".join([head, f"[{kind}={name}]", dot, part]))
+        for metric in _walk(FIGURES[kind], "", about, frozenset(When), ())
+        for head, dot, part in [metric.name.partition(".")]
+    ]
 
 
 def _near(name: str, known: Sequence[str]) -> list[str]:

@@ -114,8 +114,12 @@ class BaselineCurve:
 
 @dataclass(frozen=True, kw_only=True)
 class Made:
-    """How the rejector came to be, in words and as commands."""
+    """The report's title, day (of UTC), data and model; how the rejector came to be, in words and as commands."""
 
+    title: str | None = None
+    date: str | None = None
+    data: str | None = None
+    model: str | None = None
     words: tuple[str, ...]
     commands: tuple[str, ...]
 

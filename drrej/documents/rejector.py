@@ -157,7 +157,7 @@ class Rejector:
             yield "ratio.loss", self.has_classes or ratio.loss.name == "column", "is out of range for a regression"
             yield from ratio_findings(ratio, self.classes)
         if ratio is not None and threshold is not None:
-            counts = threshold.rule.limits_errors
+            counts = threshold.rule.needs_labels
             yield "threshold.rule.kind", self.has_classes or not counts, "is out of range for a regression"
             yield from threshold_findings(threshold, ratio)
 

@@ -14,6 +14,7 @@ from drrej.documents.about import (
     JOINED,
     JOINED_AREAS,
     NONE,
+    PRICED,
     WEIGHTED,
     About,
     Count,
@@ -23,6 +24,7 @@ from drrej.documents.about import (
     When,
 )
 from drrej.documents.codec import Codec
+from drrej.documents.costs import TotalCost
 from drrej.documents.document import GateRow, Judged
 from drrej.documents.findings import Finding
 from drrej.documents.pictures import Pictures
@@ -111,6 +113,14 @@ class MeanRatio:
     p_value: Annotated[
         float | None, About("chance of a mean ratio at least as far from 1 without drift", Unit.P_VALUE, "higher")
     ]
+    error: Annotated[
+        float | None,
+        About(
+            "bound on the error of the fitted ratio at every input, confidence 0.95, told by the fitted rows",
+            Unit.RATIO,
+            "lower",
+        ),
+    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,6 +159,45 @@ class ClassRow:
     rows: Count
     coverage: Share
     accuracy: ShareOrNone
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConfusionRow:
+    """The rows of one true class: how many accepted ones were predicted as each class, and how many are rejected."""
+
+    class_: str
+    predicted: Annotated[tuple[int, ...], About(unit=Unit.COUNT)]
+    rejected: Count
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConfusionMatrix:
+    """Accepted rows by true and predicted class, with a column of the rejected ones.
+
+    Of many classes those with the most errors are shown; the last row and column are the `others` together.
+    """
+
+    rows: tuple[ConfusionRow, ...]
+    others: Annotated[int, About("classes that have no row of their own", Unit.COUNT)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Example:
+    """A row: its true class, prediction and expected loss, and what the columns that were asked for hold, as text."""
+
+    label: str
+    prediction: str
+    loss: float
+    values: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Examples:
+    """Rows to look at: the rejected ones with the largest losses, the accepted errors with the smallest."""
+
+    columns: tuple[str, ...]
+    rejected: tuple[Example, ...]
+    wrongly_accepted: tuple[Example, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,6 +274,7 @@ class Report(Judged):
     tau: Tau
     cutoff: Cutoff
     cutoff_by: str | None = None
+    seen_by: tuple[str, ...] | None = None
     target: Annotated[Target | None, About(gate=False)] = None
     coverage: CoverageOfDump
     accuracy: Annotated[
@@ -269,7 +319,14 @@ class Report(Judged):
     ] = None
     e_aurc: Annotated[
         Area | None,
-        About("AURC above that of the best order", Unit.SHARE, "lower", WEIGHTED, When.LABELS, "E-AURC"),
+        About(
+            "AURC less err^2 / 2, that of all right rows before all wrong ones",
+            Unit.SHARE,
+            "lower",
+            WEIGHTED,
+            When.LABELS,
+            "E-AURC",
+        ),
     ] = None
     augrc: Annotated[
         Area | None,
@@ -277,15 +334,36 @@ class Report(Judged):
     ] = None
     standard_e_aurc: Annotated[
         Excess | None,
-        About("AURC above the ideal of the literature", Unit.NUMBER, "lower", WEIGHTED, When.LABELS, "standard E-AURC"),
+        About(
+            "AURC less the ideal of the literature, err + (1 - err) ln(1 - err)",
+            Unit.NUMBER,
+            "lower",
+            WEIGHTED,
+            When.LABELS,
+            "standard E-AURC",
+        ),
     ] = None
     naurc: Annotated[
         Ranking | None,
-        About("AURC between the ideal (0) and a random order (1)", Unit.NUMBER, "lower", NONE, When.LABELS, "nAURC"),
+        About(
+            "normalised AURC, (AURC - ideal) / (err - ideal) with that ideal: 0 is perfect, 1 is random",
+            Unit.NUMBER,
+            "lower",
+            NONE,
+            When.LABELS,
+            "nAURC",
+        ),
     ] = None
     failure_auroc: Annotated[
         Ranking | None,
-        About("AUROC of the loss as a detector of errors", Unit.SHARE, "higher", NONE, When.LABELS, "AUROC of errors"),
+        About(
+            "AUROC of errors: the chance that a wrong row has a larger loss than a right one",
+            Unit.SHARE,
+            "higher",
+            NONE,
+            When.LABELS,
+            "AUROC of errors",
+        ),
     ] = None
     fpr_at_95_tpr: Annotated[
         Ranking | None,
@@ -304,7 +382,15 @@ class Report(Judged):
     curve: tuple[TauPoint, ...] | None = None
     coverage_curve: tuple[CurvePoint, ...] | None = None
     per_class: tuple[ClassRow, ...] | None = None
+    confusion: Annotated[ConfusionMatrix | None, About(gate=False)] = None
+    examples: Annotated[Examples | None, About(gate=False)] = None
     cost: Annotated[Cost | None, About("", Unit.COST, "lower", NONE, When.COSTS)] = None
+    total_cost: Annotated[
+        TotalCost | None,
+        About(
+            "cost of errors and reviews per 1000 rows", Unit.COST, "lower", PRICED, When.PRICES, "cost per 1000 rows"
+        ),
+    ] = None
     by: str | None = None
     per_group: tuple[GroupRow, ...] | None = None
     worst_group: Annotated[WorstGroup | None, About("", Unit.SHARE, "higher", EXACT, When.GROUPS)] = None

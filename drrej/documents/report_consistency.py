@@ -13,6 +13,7 @@ from typing import Any
 
 from drrej.core.intervals import exact_decimal, proportion
 from drrej.core.verdicts import Judgement, together
+from drrej.documents.costs import cost_findings, cost_verdict
 from drrej.documents.findings import NEAR, RANGE, Finding, is_near
 from drrej.documents.gates import Gate, lookup
 from drrej.documents.points import Point
@@ -23,6 +24,7 @@ Tree = Mapping[str, Any]
 
 _LABELLED = ("accuracy", "base_accuracy", "nll", "ece", "brier", "aurc", "e_aurc", "augrc", "points", "curve",
              "coverage_curve", "per_class")  # fmt: skip
+_WAYS = ("accepting", "rejecting")
 _COUNTS = "is not what its counts say"
 _WHOLE = "is no share of a whole number of rows"
 _SUM = "does not add up to the counts of all rows"
@@ -36,10 +38,12 @@ def report_findings(report: Tree) -> Iterator[Finding]:
         yield key, (key in report) == labelled, "is there without labels, or missing with them"
     if labelled:
         yield from _labelled(report)
-    for key in ("risk", "errors"):
+    for key in ("risk", "errors", "confusion"):
         yield key, labelled or key not in report, "is there without labels"
     yield from target_findings(report)
     yield from _drift(report)
+    if "total_cost" in report:
+        yield from cost_findings(report["total_cost"])
     yield from _groups(report)
     for number, mask in enumerate(report.get("masks", ())):
         yield from _mask(f"masks[{number}]", mask, report["rows"])
@@ -88,6 +92,9 @@ def target_findings(report: Tree) -> Iterator[Finding]:
     groups = {row["group"]: row for row in report.get("per_group", ())}
     for number, promise in enumerate(promises):
         key, group = f"target.promises[{number}]", promise.get("group")
+        if promise["what"] == "cost":
+            yield key, _is_cost_promise(promise, report.get("total_cost")), "contradicts 'total_cost'"
+            continue
         yield f"{key}.group", group is None or group in groups, "is none of 'per_group'"
         counts = _target_counts(report if group is None else groups[group], "cutoff" in report and group is None)
         sure = dataclasses.replace(counts, certain=counts.accepted == counts.rows)
@@ -95,6 +102,15 @@ def target_findings(report: Tree) -> Iterator[Finding]:
         yield key, any(_is_judgement(promise, judgement) for judgement in again), "is not the verdict on this report"
     verdict = together(promise["verdict"] for promise in promises)
     yield "target.verdict", bool(promises) and target["verdict"] == verdict, "is not that of its promises"
+
+
+def _is_cost_promise(promise: Tree, cost: Tree | None) -> bool:
+    if cost is None:
+        return promise["value"] is None and promise["verdict"] == "not shown"
+    savings = [(cost[f"saved_over_{way}"]["lower"], cost[f"saved_over_{way}"]["upper"]) for way in _WAYS]
+    same = all(promise[key] == cost[key] for key in ("value", "lower", "upper"))
+    wanted = min(cost["accepting_all"], cost["rejecting_all"])
+    return same and promise["wanted"] == wanted and promise["verdict"] == cost_verdict(*savings)
 
 
 def _target_counts(row: Tree, whole: bool) -> Counts:
@@ -128,6 +144,8 @@ def _labelled(report: Tree) -> Iterator[Finding]:
     yield from _curve("coverage_curve", report["coverage_curve"], rows, all_errors)
     yield from _ends_with_all("coverage_curve", report)
     yield from _classes(report)
+    if "confusion" in report:
+        yield from _confusion(report)
     for number, row in enumerate(report.get("scores", ())):
         key = f"scores[{number}]"
         yield from _areas(f"{key}.", row, all_errors / rows)
@@ -179,13 +197,13 @@ def _points(key: str, points: Tree, rows: int, all_errors: int) -> Iterator[Find
             yield at, False, "is not a point of the curve"
             return
         yield at, part is None and point.name == name, "is not a point of the curve"
-        accepted, errors, limit = found["accepted"], found["errors"], exact_decimal(point.at)
+        accepted, errors = found["accepted"], found["errors"]
         yield at, errors <= min(accepted, all_errors) and accepted - errors <= rows - all_errors, _COUNTS
         if point.figure == "coverage":
             yield at, accepted <= rows and found["value"] == accepted / rows, _COUNTS
-            yield at, errors <= limit * accepted, "has more errors than its risk allows"
+            yield at, errors <= point.risk * accepted, "has more errors than its risk allows"
             continue
-        yield at, limit * rows <= accepted <= rows, "does not reach its coverage"
+        yield at, exact_decimal(point.at) * rows <= accepted <= rows, "does not reach its coverage"
         yield from _share(at, found, errors if point.figure == "risk" else accepted - errors, accepted)
 
 
@@ -224,6 +242,25 @@ def _classes(report: Tree) -> Iterator[Finding]:
         totals = [a + b for a, b in zip(totals, (rows, accepted, accepted - right), strict=True)]
     wanted = [report["rows"], report["coverage"]["accepted"], report["accuracy"]["errors"]]
     yield "per_class", totals == wanted, _SUM
+
+
+def _confusion(report: Tree) -> Iterator[Finding]:
+    """The matrix adds up to the counts of all rows; without other classes its diagonal is what is right."""
+    matrix = report["confusion"]
+    rows, accepted, errors = report["rows"], report["coverage"]["accepted"], report["accuracy"]["errors"]
+    shown = len(matrix["rows"]) - (matrix["others"] > 0)
+    yield "confusion.others", shown + matrix["others"] == report["classes"], "contradicts 'classes'"
+    square = all(len(row["predicted"]) == len(matrix["rows"]) for row in matrix["rows"])
+    yield "confusion.rows", square, "are not as long as there are classes"
+    yield "confusion.rows", sum(row["rejected"] for row in matrix["rows"]) == rows - accepted, _SUM
+    yield "confusion.rows", sum(sum(row["predicted"]) for row in matrix["rows"]) == accepted, _SUM
+    right = sum(row["predicted"][number] for number, row in enumerate(matrix["rows"]))
+    whole = right == accepted - errors if not matrix["others"] else right >= accepted - errors
+    yield "confusion.rows", whole, "contradicts 'accuracy.errors'"
+    of_class = {str(row["class"]): row["rows"] for row in report["per_class"]}
+    for number, row in enumerate(matrix["rows"][:shown]):
+        same = of_class.get(row["class"], 0) == sum(row["predicted"]) + row["rejected"]
+        yield f"confusion.rows[{number}]", same, "contradicts 'per_class'"
 
 
 def _groups(report: Tree) -> Iterator[Finding]:

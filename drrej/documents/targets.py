@@ -7,14 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
+from drrej.core.costs import PER
 from drrej.core.verdicts import Claim, Judgement, Verdict, together
 from drrej.documents.about import About, Unit
+from drrej.documents.costs import TotalCost
 from drrej.documents.proportions import check_interval
 from drrej.documents.sections import RuleRecord
 
-What = Literal["accuracy", "risk", "coverage"]
+What = Literal["accuracy", "risk", "coverage", "cost"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +27,7 @@ class Promise:
     """
 
     what: What
-    wanted: Annotated[float, About("the limit, at most for a risk and at least for the others")]
+    wanted: Annotated[float, About("the limit: a cost or a risk is to be at most that, other figures at least")]
     group: str | None = None
     value: float | None
     lower: float | None
@@ -70,7 +72,7 @@ class Counts:
 
 def wanted_of(rule: RuleRecord) -> tuple[tuple[What, float], ...]:
     """The figures that a rule makes promises about, with their limits; none for a tau or a largest loss."""
-    kinds: tuple[What, ...] = ("accuracy", "risk", "coverage")
+    kinds: tuple[What, ...] = ("accuracy", "risk", "coverage")  # for costs see `judge_cost`
     return tuple((kind, rule.target) for kind in kinds if kind == rule.kind)
 
 
@@ -96,6 +98,27 @@ def judge(
         for what, limit, count in open_ones
     )
     return Target(verdict=together(row.verdict for row in promises), confidence=confidence, promises=promises)
+
+
+def judge_cost(cost: TotalCost | None, review_cost: float) -> Target:
+    """Whether a threshold of least cost beats accepting every row and reviewing every row, per 1000 rows.
+
+    Without labels it cannot be told; then the limit is that of reviewing every row.
+    """
+    if cost is None:
+        nothing: dict[str, Any] = {"value": None, "lower": None, "upper": None, "verdict": "not shown"}
+        unknown = Promise(what="cost", wanted=PER * review_cost, p_value=None, **nothing)
+        return Target(verdict="not shown", promises=(unknown,))
+    promise = Promise(
+        what="cost",
+        wanted=min(cost.accepting_all, cost.rejecting_all),
+        value=cost.value,
+        lower=cost.lower,
+        upper=cost.upper,
+        p_value=None,
+        verdict=cost.verdict,
+    )
+    return Target(verdict=promise.verdict, promises=(promise,))
 
 
 def judged(what: What, limit: float, counts: Counts, claims: int) -> Judgement:

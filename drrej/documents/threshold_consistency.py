@@ -9,6 +9,7 @@ from drrej.core.guarantees import split_delta
 from drrej.core.intervals import exact_decimal
 from drrej.core.recompute import is_below_level, is_binomial_level, is_cutoff_of, is_tau_of, supports_rate
 from drrej.core.thresholds import COVERAGE_METHOD, METHODS, REJECT_ALL, Rule, capped
+from drrej.documents.consistency import fingerprint_findings
 from drrej.documents.findings import NEAR, RANGE, Finding, is_near
 from drrej.documents.sections import Bound, GroupThreshold, Ratio, RuleRecord, Threshold
 from drrej.errors import OptionError
@@ -19,8 +20,12 @@ def threshold_findings(found: Threshold, ratio: Ratio) -> Iterator[Finding]:
     """The rule, and the decision for all rows or for each group."""
     rule, groups = found.rule, found.groups
     yield from _rule(rule)
+    prices = rule.kind != "cost" or (rule.error_cost is None) == ratio.loss.is_cost
+    yield "threshold.rule.error_cost", prices, "contradicts 'ratio.loss', which has the costs of errors or has not"
     yield "threshold.groups", (found.by is None) == (groups is None), "goes with 'threshold.by'"
     yield from _counts("threshold", found)
+    yield "threshold.fingerprint", not found.fingerprint or rule.uses_rows, f"contradicts the rule '{rule.kind}'"
+    yield from fingerprint_findings("threshold.fingerprint", found.fingerprint, found.rows)
     if groups is None:
         yield from _decision("threshold", found, rule, ratio, 1)
         return
@@ -47,7 +52,7 @@ def _rule(rule: RuleRecord) -> Iterator[Finding]:
     certified = rule.confidence is not None
     given = rule.method if rule.limits_errors else None
     try:
-        Rule(rule.kind, rule.target, rule.confidence, given)
+        Rule(rule.kind, rule.target, rule.confidence, given, rule.error_cost)
     except OptionError as error:
         yield "threshold.rule", False, f"{RANGE}: {shown(str(error))}"
     methods = (None,) if not certified else METHODS if rule.limits_errors else (COVERAGE_METHOD,)
@@ -74,7 +79,7 @@ def _decision(
     key: str, found: Threshold | GroupThreshold, rule: RuleRecord, ratio: Ratio, groups: int
 ) -> Iterator[Finding]:
     tau, cutoff, accepted, rows, density = found.tau, found.cutoff, found.accepted, found.rows, ratio.density
-    counted = rule.limits_errors and accepted > 0
+    counted = rule.needs_labels and accepted > 0
     yield f"{key}.accuracy", (found.accuracy is not None) == counted, f"contradicts the rule '{rule.kind}'"
     yield f"{key}.accepted", cutoff is not None or accepted == rows, f"contradicts '{key}.cutoff': nothing is rejected"
     none = cutoff is None or cutoff > 0 or accepted == 0

@@ -15,6 +15,7 @@ import logging
 import re
 import secrets
 import signal
+import tempfile
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -57,6 +58,7 @@ class Cluster:
     session: str = field(default_factory=lambda: secrets.token_hex(8))
     _client: Any = None
     _local: Any = None
+    _scratch: tempfile.TemporaryDirectory[str] | None = None
 
     def __post_init__(self) -> None:
         match = re.fullmatch(r"local:(\d+)", self.address, re.ASCII)
@@ -87,7 +89,11 @@ class Cluster:
         return self._client
 
     def _start(self, workers: int) -> Any:
-        """Processes on this machine. Other users of it can reach their ports, but lack the key."""
+        """Processes on this machine. Other users of it can reach their ports, but lack the key.
+
+        What workers spill to the disk goes into a folder of this user alone: Dask's own is one that anybody may have
+        made first, and whoever owns it can exchange the files, which are unpickled.
+        """
         import dask
 
         distributed = import_distributed()
@@ -98,6 +104,7 @@ class Cluster:
                 "distributed.scheduler.http.routes": [],
                 "distributed.worker.http.routes": [],
             }
+            self._scratch = tempfile.TemporaryDirectory(prefix="drrej-workers-", ignore_cleanup_errors=True)
             with dask.config.set(no_pages), _ctrl_c_held():
                 self._local = distributed.LocalCluster(
                     n_workers=workers,
@@ -106,6 +113,7 @@ class Cluster:
                     protocol="tls://",
                     security=security,
                     dashboard_address=None,
+                    local_directory=self._scratch.name,
                     silence_logs=logging.CRITICAL,
                 )
             return distributed.Client(self._local, timeout=CONNECT_SECONDS, set_as_default=False, security=security)
@@ -240,6 +248,9 @@ class Cluster:
             with contextlib.suppress(Exception):
                 self._local.close(timeout=5)
             self._local = None
+        if self._scratch is not None:
+            self._scratch.cleanup()
+            self._scratch = None
 
 
 @functools.cache

@@ -127,7 +127,12 @@ class Engine(Mapper, Protocol):
 
 
 def noted(function: Callable[[Block], T], block: Block) -> Done[T]:
-    """The result of a block with all that the pass has to know of it."""
-    result = function(block) if block.rows else None  # also beside bad rows: it may find more of them
+    """The result of a block with all that the pass has to know of it.
+
+    Rows may hold anything. What is not a number shows in results and is reported there: a warning of numpy's, such as
+    that on the cast of a signalling NaN, tells nothing that the report does not.
+    """
+    with np.errstate(invalid="ignore"):
+        result = function(block) if block.rows else None  # also beside bad rows: it may find more of them
     keys = None if block.joined is None else UsedKeys(block.part.name, block.joined, block.row_numbers())
     return Done(result, block.notes, block.problems, keys)

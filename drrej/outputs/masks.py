@@ -9,7 +9,7 @@ from types import TracebackType
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from drrej.data.pandas_index import with_range
+from drrej.data.pandas_index import PandasIndex
 from drrej.data.part import Part
 from drrej.data.problems import shown
 from drrej.errors import DumpError, OptionError
@@ -100,6 +100,11 @@ class MaskFile:
                 raise cannot_write(self._target, error) from None
 
 
+def indexed(schema: pa.Schema, index: PandasIndex | None) -> pa.Schema:
+    """The schema of a file whose rows have the index of a pandas frame."""
+    return schema if index is None else schema.with_metadata(index.metadata(schema.names))
+
+
 def mask_name(part: Part) -> str:
     """The path of the mask of a part below the directory of a dataset: parquet, whatever the part is."""
     return part.relative if part.relative.endswith(PARQUET) else part.relative + PARQUET
@@ -143,7 +148,7 @@ class MaskPerPart:
             os.makedirs(os.path.dirname(path), exist_ok=True)
         except OSError as error:
             raise cannot_write(target, error) from None
-        self._file = MaskFile(path, target, with_range(self._schema, self._current))
+        self._file = MaskFile(path, target, indexed(self._schema, self._current.index))
 
     def __enter__(self) -> MaskPerPart:
         return self

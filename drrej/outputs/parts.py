@@ -20,12 +20,11 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from drrej.data.notes import Notes
-from drrej.data.pandas_index import with_range
 from drrej.data.part import Part, one_line
 from drrej.data.uris import below, is_uri
 from drrej.errors import OutputError
 from drrej.outputs.datasets import NOTES
-from drrej.outputs.masks import MaskFile, mask_name
+from drrej.outputs.masks import MaskFile, indexed, mask_name
 from drrej.outputs.remote import upload
 from drrej.strict_json import parse
 
@@ -111,7 +110,7 @@ class PendingMask:
             except OSError as error:
                 raise OutputError(f"{self.name}: cannot be written ({error.strerror})") from None
             self.path = f"{os.path.dirname(final)}/.{secrets.token_hex(8)}"
-        self.mask = MaskFile(self.path, self.name, with_range(sink.schema, part))
+        self.mask = MaskFile(self.path, self.name, indexed(sink.schema, part.index))
         self.closed = False
 
     def write(self, batch: pa.RecordBatch) -> None:

@@ -26,7 +26,7 @@ class StateFile:
         self.name = redacted(target)
         if is_uri(target) or target == "-" or (os.path.exists(target) and not os.path.isfile(target)):
             raise OutputError(f"{self.name}: a state must be a file on this machine: nothing else can be locked")
-        self._final = os.path.realpath(target)
+        self._target, self._final = target, os.path.realpath(target)
         self._lock_path = os.path.join(os.path.dirname(self._final), f".{os.path.basename(self._final)}{LOCK}")
         self._lock: int | None = None
 
@@ -67,7 +67,7 @@ class StateFile:
     def write(self, text: str) -> None:
         """Replace the text; a reader at any moment finds the old one or the new one, whole."""
         assert self._lock is not None
-        with OutputFile(self._final, force=True) as file:
+        with OutputFile(self._target, force=True) as file:
             file.write_text(text)
             file.commit()
         _sync_folder(os.path.dirname(self._final))

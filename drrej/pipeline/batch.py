@@ -10,6 +10,7 @@ from drrej.data.labels import LabelKind, label_kind
 from drrej.data.part import Part
 from drrej.data.problems import Problems
 from drrej.documents.rejector import Rejector
+from drrej.engines.protocol import noted
 from drrej.errors import DumpError
 from drrej.pipeline.reject import Masking, MaskOptions, kept_columns
 
@@ -21,6 +22,15 @@ def score_batch(batch: pa.RecordBatch, rejector: Rejector, options: MaskOptions 
 
     The rows have the same bits as in the mask that `drrej reject` writes. For Spark's mapInArrow, Ray's map_batches,
     and whatever else hands out record batches; rows are counted from the start of the batch in messages.
+
+    >>> import pyarrow.parquet as pq
+    >>> from drrej import Rule, Source, calibrate, fit, threshold
+    >>> val = Source("sample_data/val.parquet")
+    >>> rejector = threshold(val, fit(val, calibrate(val)), Rule("coverage", 0.8))
+    >>> batch = next(pq.ParquetFile("sample_data/test.parquet").iter_batches(100))
+    >>> scored = score_batch(batch, rejector)
+    >>> scored.schema.names[-4:], scored.column("rejected").true_count
+    (['prediction', 'loss', 'ratio', 'rejected'], 21)
     """
     options = options or MaskOptions()
     rejector.need_threshold()
@@ -29,7 +39,7 @@ def score_batch(batch: pa.RecordBatch, rejector: Rejector, options: MaskOptions 
     problems, masks = Problems(), []
     for start in range(0, batch.num_rows, dump.block_rows):
         block = dump.block(dump.parts[0], start, batch.slice(start, dump.block_rows), labelled=False)
-        masks.append(masking(block))
+        masks.append(noted(masking, block).result)
         problems.add(block.problems)
     if options.on_bad_row == "error":
         problems.raise_first()

@@ -21,12 +21,13 @@ from drrej.core.sketch import Sketch
 from drrej.core.temperature import NllSums, SumOfRows, fit_temperature
 from drrej.core.types import AnyFloats, Precision
 from drrej.data.dump import Block, Dump
+from drrej.data.notes import Notes
 from drrej.documents.rejector import BeforeAfter, Calibration, Rejector
 from drrej.engines import passes
 from drrej.engines.cache import SMALL
 from drrej.engines.pool import in_order
 from drrej.engines.protocol import Mapper, Pass
-from drrej.pipeline.intake import Intake, check_floor
+from drrej.pipeline.intake import Intake, check_floor, check_kind
 from drrej.pipeline.passes import map_blocks
 from drrej.pipeline.scoring import without_rows
 from drrej.pipeline.source import Source, no_labels
@@ -86,7 +87,11 @@ class _First:
 def calibrate(source: Source, options: CalibrateOptions | None = None) -> Rejector:
     """Start a rejector: fit the temperature that minimises the NLL, and the floor of probabilities with it.
 
-    The search starts from a sample; full passes follow until it has converged.
+    The search starts from a sample; full passes follow until it has converged. The dump needs labels.
+
+    >>> rejector = calibrate(Source("sample_data/val.parquet"))
+    >>> round(rejector.need_calibration().temperature, 4)  # below 1: the model is too unsure of itself
+    0.5356
     """
     options = options or CalibrateOptions()
     dump = source.open(None, labelled=True)
@@ -139,22 +144,24 @@ class _Calibration:
             assert block.labels is not None
             return _first_look(block, block.labels, intake, precision, limit)
 
-        blocks = list(map_blocks(self.source, self.dump, first, Pass("reading", labelled=True), self.engine))
+        run, notes = Pass("reading", labelled=True), Notes()
+        blocks = list(map_blocks(self.source, self.dump, first, run, self.engine, notes))
         if not blocks:
             raise no_labels(self.dump)
+        check_kind(self.dump, notes, calibrating=True)
         return blocks
 
     def _floor(self, sample: list[Labelled], positives: Positives) -> float | None:
         """What a probability of 0 counts as: as given, or chosen on a part of the sample; None for logits.
 
-        Without a 0 among the rows there is nothing to choose by: the floor leaves all probabilities as they are.
+        Where every type would hold all of the probabilities there is nothing to choose: they stay as they are.
         """
         if self.dump.input == "logits" or self.options.floor is not None:
             return self.options.floor
         part = _first_values(sample, FLOOR_VALUES)
 
         def nll(floor: float) -> float:
-            if not positives.zeros:
+            if not positives.may_vanish:
                 return 0.0
             rows = [Labelled(floored_logits(piece.logits, floor), piece.labels) for piece in part]
             fit = fit_temperature(_Sample(rows, self.engine.workers).total, None, "float64")

@@ -31,8 +31,10 @@ class EvaluateOptions:
 
     `intervals` adds those of the areas and of coverages at a risk.
     With `on_bad_row="reject"` rows without usable scores, which a mask rejects, are left out of the report.
-    `pictures` adds what a page or a plot shows. For that page, `words` say what the rejector does where the caller has
-    other words than the document's own, and `commands` how to make it and the report again.
+    `examples` names columns: these, and the classes, of up to 25 rejected rows and up to 25 accepted errors are in the
+    report then. `pictures` adds what a page or a plot shows. On that page, `title` is the heading, `model` names what
+    was judged, `words` say what the rejector does where the caller has other words than the document's own, and
+    `commands` how to make it and the report again.
     """
 
     points: Sequence[Point] = ()
@@ -45,6 +47,9 @@ class EvaluateOptions:
     baseline: Report | None = None
     baseline_dump: BaselineDump | None = None
     pictures: bool = False
+    examples: Sequence[str] | None = None
+    title: str | None = None
+    model: str | None = None
     words: Sequence[str] = ()
     commands: Sequence[str] = ()
 
@@ -54,6 +59,7 @@ class EvaluateOptions:
         needs_labels = {
             "`intervals=True`": self.intervals,
             "`by`": self.by is not None,
+            "`examples`": self.examples is not None,
             "`compare`": self.rivals.usual,
             "`score`": bool(self.rivals.scores),
             "`rejected`": bool(self.rivals.masks),
@@ -73,6 +79,7 @@ class EvaluateOptions:
         held = {
             When.LABELS: self.labels,
             When.COSTS: self.labels and (rejector is None or rejector.need_ratio().loss.is_cost),
+            When.PRICES: self.labels and (rejector is None or rejector.need_threshold().rule.kind == "cost"),
             When.GROUPS: self.by is not None,
             When.INTERVALS: self.intervals,
             When.BASELINE: then is not None or paired,

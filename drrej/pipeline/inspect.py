@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from drrej.core.calibrators import IDENTITY
 from drrej.core.kernels import Need
-from drrej.core.score_kinds import ScoreLook
+from drrej.core.score_kinds import ScoreLook, are_log_probabilities
 from drrej.core.types import InputKind
 from drrej.data.columns import LogitColumns
 from drrej.data.dump import Block, Dump
@@ -24,11 +24,13 @@ from drrej.data.sources import STDIN, find_parts
 from drrej.engines import passes
 from drrej.engines.protocol import Pass
 from drrej.errors import DumpError, OptionError, RejectorError
-from drrej.pipeline.intake import Intake
+from drrej.pipeline.intake import Intake, doubt_about
 from drrej.pipeline.source import Source
 
 _ENOUGH = 20
 """Rows from which on a pattern that all of them share is no accident."""
+
+Found = Literal["", "probabilities", "scaled", "log-probs"]
 
 Column = tuple[str, str]
 """A name and a type."""
@@ -47,7 +49,8 @@ class DumpFacts:
 class Content:
     """What can be read. `hive` are columns that only the directory names spell.
 
-    `probabilities` tells that the scores were found to be probabilities though nobody said so. `right` counts rows
+    `found` is what the scores were found to be though nobody said so, and `doubt` why they cannot be used before
+    somebody does. `right` counts rows
     whose prediction is the label, among the `labelled` ones. `sorted_scores` tells that the first score is the largest
     in every row.
     """
@@ -56,7 +59,8 @@ class Content:
     row_groups: int
     hive: Sequence[Column]
     input: InputKind
-    probabilities: bool
+    found: Found
+    doubt: str
     scores: LogitColumns
     scores_type: str
     classes: int
@@ -129,14 +133,16 @@ def inspect_dump(source: Source) -> DumpFacts:
         dump = source.open(None, labelled=False)
     except DumpError as error:
         return DumpFacts(len(parts), columns, str(error))
-    probabilities = source.options.input is None and _all_probabilities(dump, source)
-    if probabilities:
-        source = replace(source, options=replace(source.options, input="probs"))
+    found, doubt = _looked_at(dump, source) if source.options.input is None else ("", "")
+    if found:
+        kind: InputKind = "log-probs" if found == "log-probs" else "probs"
+        normalize = True if found == "scaled" else source.options.normalize
+        source = replace(source, options=replace(source.options, input=kind, normalize=normalize))
         dump = source.open(None, labelled=False)
-    return DumpFacts(len(parts), columns, _content(source, dump, probabilities))
+    return DumpFacts(len(parts), columns, _content(source, dump, found, doubt))
 
 
-def _content(source: Source, dump: Dump, probabilities: bool) -> Content:
+def _content(source: Source, dump: Dump, found: Found, doubt: str) -> Content:
     labels = _labels(dump, source)
     blocks = list(_pass(source, labels.readable))
     problems = Problems()
@@ -149,7 +155,8 @@ def _content(source: Source, dump: Dump, probabilities: bool) -> Content:
         row_groups=len(dump.row_groups),
         hive=[(key, str(dump.schema.field(key).type)) for key, _ in dump.parts[0].hive if key in dump.schema.names],
         input=dump.input,
-        probabilities=probabilities,
+        found=found,
+        doubt=doubt,
         scores=dump.columns,
         scores_type=str(dump.schema.field(dump.columns.names[0]).type),
         classes=dump.classes,
@@ -174,14 +181,23 @@ def _first_schema(parts: Sequence[Part]) -> pa.Schema:
     return first
 
 
-def _all_probabilities(dump: Dump, source: Source) -> bool:
-    """Whether every row is a row of probabilities: as a rule the first block says no."""
+def _looked_at(dump: Dump, source: Source) -> tuple[Found, str]:
+    """What scores are found to be that nobody has called anything, and why they cannot be used before somebody does."""
 
-    def looked(block: Block) -> ScoreLook:
-        return ScoreLook.of_binary(block.scores[:, 0]) if dump.binary else ScoreLook.of(block.scores)
+    def looked(block: Block) -> tuple[ScoreLook, int, int]:
+        if dump.binary:
+            return ScoreLook.of_binary(block.scores[:, 0]), 0, 0
+        zeros = block.scores[np.isneginf(block.scores).any(axis=1)]
+        return ScoreLook.of(block.scores), len(zeros), int(np.count_nonzero(are_log_probabilities(zeros)))
 
-    looks = passes.map_blocks(dump, looked, Pass("looking", False, (), True), source.engine)
-    return sum(looks, ScoreLook()).kind(dump.binary) == "probabilities"
+    looks = list(passes.map_blocks(dump, looked, Pass("looking", False, (), True), source.engine))
+    kind = sum((look for look, _, _ in looks), ScoreLook()).kind(dump.binary)
+    zeros, logarithms = sum(zeros for _, zeros, _ in looks), sum(logs for _, _, logs in looks)
+    if kind == "probabilities" or (kind == "scaled" and not dump.binary):
+        return kind, ""
+    if kind == "logits":
+        return ("log-probs" if zeros and zeros == logarithms else ""), ""
+    return "", doubt_about(dump, kind)
 
 
 def _labels(dump: Dump, source: Source) -> Labels:

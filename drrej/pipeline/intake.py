@@ -14,7 +14,7 @@ from drrej.core.probabilities import (
     read_probabilities,
 )
 from drrej.core.row_keys import Keys, content_keys, logit_keys
-from drrej.core.score_kinds import BINARY_REASON, REASONS, REMEDIES, ScoreLook
+from drrej.core.score_kinds import BINARY_REASONS, BINARY_REMEDIES, REASONS, REMEDIES, Kind, ScoreLook
 from drrej.core.types import AnyFloats, Floats, InputKind, Integers
 from drrej.data.dump import Block, Dump
 from drrej.data.notes import Notes
@@ -66,7 +66,7 @@ class Intake:
         if self.kind == "logits":
             scores = block.scores
             look = ScoreLook.of_binary(scores[:, 0]) if self.binary else ScoreLook.of(scores, largest)
-            block.inside, block.summing = look.inside, look.summing
+            block.inside, block.summing, block.scaled = look.inside, look.summing, look.scaled
 
     def keys(self, block: Block, logits: AnyFloats, largest: Floats, first: Integers) -> Keys:
         """A number for each row by its content, from the scores as they are stored.
@@ -83,14 +83,25 @@ def _pairs(score: AnyFloats) -> AnyFloats:
     return pairs.T
 
 
-def check_kind(dump: Dump, notes: Notes) -> None:
-    """Raise when scores that nobody has called logits look like probabilities."""
+def check_kind(dump: Dump, notes: Notes, calibrating: bool = False) -> None:
+    """Raise when scores that nobody has called logits look like probabilities, percentages or counts.
+
+    With one score per row, logits that are all positive say only that every row is of class 1, as in a dump of such
+    rows: a reason to ask when the temperature is fitted, and not later.
+    """
     if dump.input != "logits" or dump.input_said:
         return
-    kind = ScoreLook(notes.rows - notes.bad_rows, notes.inside, notes.summing).kind(dump.binary)
-    if kind != "logits":
-        reason = BINARY_REASON if dump.binary else REASONS[kind]
-        raise DumpError(f"{dump.parts[0].name}: column '{dump.columns.pattern}': {reason}; {REMEDIES[kind]}")
+    look = ScoreLook(notes.rows - notes.bad_rows, notes.inside, notes.summing, notes.scaled)
+    kind = look.kind(dump.binary)
+    if kind == "logits" or (kind == "scaled" and dump.binary and not calibrating):
+        return
+    raise DumpError(f"{dump.parts[0].name}: column '{dump.columns.pattern}': {doubt_about(dump, kind)}")
+
+
+def doubt_about(dump: Dump, kind: Kind) -> str:
+    """Why scores of such a look are not taken as logits, and what to say."""
+    reasons, remedies = (BINARY_REASONS, BINARY_REMEDIES) if dump.binary else (REASONS, REMEDIES)
+    return f"{reasons[kind]}; {remedies[kind]}"
 
 
 def check_floor(floor: float | None, dump: Dump) -> None:

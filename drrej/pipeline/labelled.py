@@ -13,6 +13,7 @@ from drrej.core.curves import Curve, LossStore, RankedLosses
 from drrej.core.intervals import proportion
 from drrej.core.types import Floats
 from drrej.data.dump import Dump
+from drrej.documents.costs import TotalCost
 from drrej.documents.pictures import BaselineCurve, Pictures, Reliability
 from drrej.documents.points import Point
 from drrej.documents.proportions import Proportion
@@ -24,11 +25,15 @@ from drrej.pipeline import figures, pictures
 from drrej.pipeline.application import Application
 from drrej.pipeline.baseline import baseline_curve, keyed_rows, paired_differences, report_differences
 from drrej.pipeline.compare import AREAS, areas_of, mask_row, score_row
+from drrej.pipeline.confusion import confusion_matrix
 from drrej.pipeline.evaluate_options import EvaluateOptions
+from drrej.pipeline.examples import Picked, Picking
+from drrej.pipeline.freshness import Seen
 from drrej.pipeline.groups import Grouping, check_columns
 from drrej.pipeline.passes import map_blocks
 from drrej.pipeline.source import Source, no_labels
-from drrej.pipeline.tally import Evaluator, KeyedRows, Tally
+from drrej.pipeline.tally import Evaluator, KeyedRows, PricedRows, Tally
+from drrej.pipeline.total_cost import total_cost
 
 
 @dataclass(frozen=True)
@@ -40,13 +45,21 @@ class _Found:
     drift: Curve
     scores: Mapping[str, Curve]
     keyed: list[KeyedRows]
-    confused: list[NDArray[np.int64]]
+    confused: NDArray[np.int64]
+    priced: list[PricedRows]
+    picked: list[Picked]
+    data: str
+    seen_by: tuple[str, ...] | None
+
+
+Names = tuple[str, ...] | None
 
 
 def labelled_report(source: Source, rejector: Rejector, options: EvaluateOptions, wanted: Sequence[Point]) -> Report:
     """The report without its gates; `wanted` are the points of the curve that it has."""
     found = _pass(source, rejector, options)
-    report = _figures(rejector, found, wanted, options.intervals)
+    names = _named(rejector, source.options.classes).class_names
+    report = _figures(rejector, found, wanted, options.intervals, names)
     if options.by is not None:
         groups = figures.per_group(found.tally.by_group)
         report = replace(report, by=options.by, per_group=groups, worst_group=figures.worst_group(groups))
@@ -57,29 +70,40 @@ def labelled_report(source: Source, rejector: Rejector, options: EvaluateOptions
     if options.rivals.masks:
         cells = {name: figures.cells_of(found.tally.masks, name) for name in options.rivals.masks}
         report = replace(report, masks=tuple(mask_row(name, cells[name], found.points) for name in cells))
+    if options.examples is not None:
+        report = replace(report, examples=Picking(options.examples, names).together(found.picked))
+    if found.priced:
+        report = replace(report, total_cost=_total_cost(rejector, PricedRows.joined(found.priced)))
     report, then = _compared(report, found, options)
     if options.pictures:
-        report = replace(report, pictures=_pictures(rejector, found, options, then))
+        report = replace(report, pictures=_pictures(rejector, names, found, options, then))
     return report
 
 
 def _pass(source: Source, rejector: Rejector, options: EvaluateOptions) -> _Found:
     dump = source.open(rejector, labelled=True)
-    evaluator = _evaluator(rejector, dump, options)
+    seen = Seen.of(rejector)
+    evaluator = _evaluator(rejector, dump, options, seen)
+    sightings = []
     run = Pass("evaluating", labelled=True, keep=evaluator.columns)
     merged = Tally.empty(rejector.classes)
     losses, drift = LossStore(dump.rows), list[Floats]()
     scores: dict[str, LossStore] = {}
     keyed: list[KeyedRows] = []
     confused: list[NDArray[np.int64]] = []
+    priced: list[PricedRows] = []
+    picked: list[Picked] = []
     for block in map_blocks(source, dump, evaluator, run):
         merged = merged + block.tally
+        sightings.append(block.sightings)
         losses.add(*block.losses)
         drift += [] if block.drift is None else [block.drift]
         for name, values in block.scores.items():
             scores.setdefault(name, LossStore(dump.rows)).add(*values)
         keyed += [] if block.keyed is None else [block.keyed]
-        confused += [] if block.confused is None else [block.confused]
+        confused.append(block.confused)
+        priced += [] if block.priced is None else [block.priced]
+        picked += [] if block.picked is None else [block.picked]
     if not merged.all.rows and source.notes.bad_rows:
         raise DumpError(f"{dump.parts[0].name}: no row has usable scores")
     if not merged.all.rows:
@@ -87,22 +111,28 @@ def _pass(source: Source, rejector: Rejector, options: EvaluateOptions) -> _Foun
     ranked = {name: store.ranked() for name, store in scores.items()}
     points = losses.ranked()
     other = RankedLosses.of(np.concatenate(drift), np.empty(0)) if drift else points
-    return _Found(merged, points, other, ranked, keyed, confused)
+    errors, data = np.concatenate(confused), pictures.data_name(dump)
+    return _Found(merged, points, other, ranked, keyed, errors, priced, picked, data, seen.among(sightings))
 
 
-def _evaluator(rejector: Rejector, dump: Dump, options: EvaluateOptions) -> Evaluator:
-    grouping = None if options.by is None else Grouping(options.by, rejector, dump)
+def _named(rejector: Rejector, names: Names) -> Rejector:
+    """With these names of its classes if it has none: what a report calls them. Groups of its threshold keep theirs."""
+    return rejector if rejector.class_names or not rejector.has_classes else replace(rejector, class_names=names)
+
+
+def _evaluator(rejector: Rejector, dump: Dump, options: EvaluateOptions, seen: Seen) -> Evaluator:
+    grouping = None if options.by is None else Grouping(options.by, _named(rejector, dump.names), dump)
     key = None if options.baseline_dump is None else options.baseline_dump.key
     options.rivals.check(dump)
     check_columns(dump, [key] if key else [], "`join_on`")
+    check_columns(dump, options.examples or (), "`examples`")
+    picking = None if options.examples is None else Picking(options.examples, _named(rejector, dump.names).class_names)
     needs = Evaluator.NEEDS | options.rivals.needs
-    application = Application(rejector, dump, options.on_unseen_group, needs, raw=Evaluator.NEEDS)
-    return Evaluator(
-        application, options.rivals, grouping, key, options.pictures, leave_out_bad=options.on_bad_row == "reject"
-    )
+    application = Application(rejector, dump, options.on_unseen_group, needs, Evaluator.NEEDS, seen.sets)
+    return Evaluator(application, options.rivals, grouping, key, picking, leave_out_bad=options.on_bad_row == "reject")
 
 
-def _figures(rejector: Rejector, found: _Found, wanted: Sequence[Point], intervals: bool) -> Report:
+def _figures(rejector: Rejector, found: _Found, wanted: Sequence[Point], intervals: bool, names: Names) -> Report:
     """What every report on rows with labels has."""
     ratio, tally, points = rejector.need_ratio(), found.tally, found.points
     rows, accepted, errors = tally.counts
@@ -117,6 +147,7 @@ def _figures(rejector: Rejector, found: _Found, wanted: Sequence[Point], interva
     }
     return Report(
         **figures.decision(rejector),
+        seen_by=found.seen_by,
         rows=rows,
         classes=rejector.classes,
         coverage=figures.coverage_figure(accepted, rows),
@@ -131,14 +162,21 @@ def _figures(rejector: Rejector, found: _Found, wanted: Sequence[Point], interva
         **areas,
         **rankings,
         points={point.name: point.row(points, intervals) for point in wanted},
-        ratio=figures.ratio_figure(tally.ratio, tally.ratio_squared, rows, ratio),
+        ratio=figures.ratio_figure(tally.ratio, rows, ratio),
         drift=figures.drift_figure(found.drift, ratio),
         curve=figures.tau_curve(ratio.density, points),
         coverage_curve=figures.coverage_curve(points),
-        per_class=figures.per_class(tally.by_class, rejector.class_names),
+        per_class=figures.per_class(tally.by_class, names),
+        confusion=confusion_matrix(tally.by_class, found.confused, names),
         cost=None if tally.cost is None else tally.cost.figures(),
         gates=(),
     )
+
+
+def _total_cost(rejector: Rejector, rows: PricedRows) -> TotalCost:
+    rule, loss = rejector.need_threshold().rule, rejector.need_ratio().loss
+    prices = [0.0, rule.error_cost] if rule.error_cost is not None else loss.prices
+    return total_cost(rows.losses, rows.costs, rows.accepted, rule.target, prices)
 
 
 def _expected(rejector: Rejector, tally: Tally) -> ExpectedAccuracy:
@@ -164,8 +202,10 @@ def _compared(report: Report, found: _Found, options: EvaluateOptions) -> tuple[
     return replace(report, difference=difference), baseline_curve(rows)
 
 
-def _pictures(rejector: Rejector, found: _Found, options: EvaluateOptions, then: BaselineCurve | None) -> Pictures:
-    tally, points, names = found.tally, found.points, rejector.class_names
+def _pictures(
+    rejector: Rejector, names: Names, found: _Found, options: EvaluateOptions, then: BaselineCurve | None
+) -> Pictures:
+    tally, points = found.tally, found.points
     classes = [(str(k) if names is None else names[k], tally.by_class[k]) for k in range(rejector.classes)]
     groups = sorted({group for group, _ in tally.by_group})
     by_group = [(group, figures.cells_of(tally.by_group, group)) for group in groups]
@@ -176,8 +216,8 @@ def _pictures(rejector: Rejector, found: _Found, options: EvaluateOptions, then:
         ),
         losses=pictures.loss_histogram(points),
         classes=pictures.worst_rows([(name, counts) for name, counts in classes if counts.any()]),
-        confusions=pictures.confusions(np.concatenate(found.confused), rejector.classes, names),
+        confusions=pictures.confusions(found.confused, rejector.classes, names),
         groups=None if options.by is None else pictures.worst_rows(by_group),
         baseline=then,
-        made=pictures.made_by(rejector, options.words, options.commands),
+        made=pictures.made_by(rejector, options, found.data),
     )

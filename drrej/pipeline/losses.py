@@ -32,6 +32,8 @@ class Losses:
     sightings: tuple[Sighting, ...] = ()
     groups: Integers | None = None
     names: Sequence[str] = ()
+    costs: Floats | None = None
+    """What each row costs if it is accepted, for a loss that knows."""
 
 
 @dataclass(frozen=True)
@@ -49,10 +51,11 @@ class Collecting:
         groups, names = (None, []) if self.grouping is None else self.grouping.of(block, scored.prediction)
         sketch, sightings = Sketch(), tuple[Sighting, ...]()
         if self.sketch or self.earlier:
-            keys = scoring.keys(block, scored)
+            keys = scoring.keys(block, scored.rows)
             sketch = Sketch.of(keys) if self.sketch else sketch
             sightings = tuple(fingerprint.look_up(keys) for fingerprint in self.earlier)
-        return Losses(scored.loss, wrong, sketch, sightings, groups, names)
+        costs = None if block.labels is None else scoring.loss.realised(scored.prediction, block.labels)
+        return Losses(scored.loss, wrong, sketch, sightings, groups, names, costs)
 
 
 def collect_losses(
@@ -66,12 +69,14 @@ def collect_losses(
     if not blocks:
         raise no_labels(dump)
     wrong = [block.wrong for block in blocks if block.wrong is not None]
+    costs = [block.costs for block in blocks if block.costs is not None]
     return Losses(
         np.concatenate([block.values for block in blocks]),
         np.concatenate(wrong) if wrong else None,
         sum((block.sketch for block in blocks), Sketch()),
         tuple(reduce(add, found) for found in zip(*(block.sightings for block in blocks), strict=True)),
         *_merged_groups(blocks),
+        costs=np.concatenate(costs) if costs else None,
     )
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,8 @@ from numpy.typing import NDArray
 
 from drrej.core.calibration import ECE_BINS, CalibrationTally
 from drrej.core.curves import Curve
+from drrej.data.dump import Dump
+from drrej.data.uris import redacted
 from drrej.documents.pictures import (
     Bin,
     Confusion,
@@ -24,6 +28,7 @@ from drrej.documents.pictures import (
 )
 from drrej.documents.rejector import Rejector
 from drrej.documents.words import describe_sections
+from drrej.pipeline.evaluate_options import EvaluateOptions
 
 MOST_ROWS = 30
 """Classes or groups that get a row of their own; the others share one."""
@@ -139,6 +144,27 @@ def _counted(name: str, counts: Sequence[int]) -> dict[str, Any]:
     }
 
 
-def made_by(rejector: Rejector, words: Sequence[str], commands: Sequence[str]) -> Made:
-    """How the rejector came to be: in words, those of the document unless others are given, and as commands."""
-    return Made(words=tuple(words) or tuple(describe_sections(rejector)), commands=tuple(commands))
+def made_by(rejector: Rejector, options: EvaluateOptions, data: str) -> Made:
+    """What heads the page, and how the rejector came to be: in words, the document's own unless others are given."""
+    return Made(
+        title=options.title,
+        date=_today(),
+        data=data,
+        model=options.model,
+        words=tuple(options.words) or tuple(describe_sections(rejector)),
+        commands=tuple(options.commands),
+    )
+
+
+def _today() -> str:
+    """The day in UTC, or that of SOURCE_DATE_EPOCH, as for other reproducible documents."""
+    epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
+    moment = datetime.fromtimestamp(int(epoch), UTC) if epoch.isdecimal() else datetime.now(UTC)
+    return moment.date().isoformat()
+
+
+def data_name(dump: Dump) -> str:
+    """The file of a dump, or the first of several."""
+    first = redacted(dump.parts[0].name).partition("?")[0].replace("\\", "/").rsplit("/", 1)[-1]
+    more = len(dump.parts) - 1
+    return first if not more else f"{first} and {more} more files" if more > 1 else f"{first} and 1 more file"

@@ -15,12 +15,12 @@ from drrej.data.dump import Block, Dump
 from drrej.data.labels import LabelKind, is_text
 from drrej.data.layouts import boolean_array, plain_array
 from drrej.data.notes import Notes
-from drrej.data.pandas_index import with_index, with_range
+from drrej.data.pandas_index import joined_index
 from drrej.documents.rejector import Rejector
 from drrej.engines.protocol import Parts, Pass
 from drrej.errors import OptionError
 from drrej.outputs.files import OutputFile
-from drrej.outputs.masks import MASK_COLUMNS, MaskFile, check_distinct, check_names, format_of, mask_name
+from drrej.outputs.masks import MASK_COLUMNS, MaskFile, check_distinct, check_names, format_of, indexed, mask_name
 from drrej.outputs.parts import PartCounts, masks_in
 from drrej.outputs.protocol import Dataset
 from drrej.outputs.review import ReviewQueue, task_format, write_tasks
@@ -68,7 +68,7 @@ class Masking:
                 pa.field("rejected", pa.bool_()),
             ]
         )
-        self.schema = with_index(plain, dump.pandas)
+        self.schema = plain
 
     def __call__(self, block: Block) -> pa.RecordBatch:
         """The mask of a block."""
@@ -104,7 +104,20 @@ def reject(
     options: MaskOptions | None = None,
     review: Review | None = None,
 ) -> MaskCounts:
-    """Write the mask of a dump: to one file, or to a dataset with one file per input file."""
+    """Write the mask of a dump: to one file, or to a dataset with one file per input file.
+
+    A mask has the kept columns, then `prediction`, `loss`, `ratio` and `rejected`, row for row as in the dump.
+
+    >>> import tempfile
+    >>> from drrej import Rule, calibrate, fit, threshold
+    >>> val = Source("sample_data/val.parquet")
+    >>> rejector = threshold(val, fit(val, calibrate(val)), Rule("coverage", 0.8))
+    >>> with tempfile.TemporaryDirectory() as folder, OutputFile(f"{folder}/mask.parquet") as file:
+    ...     counts = reject(Source("sample_data/test.parquet"), rejector, file)
+    ...     file.commit()
+    >>> counts.rows, counts.rejected
+    (2060, 443)
+    """
     options = options or MaskOptions()
     rejector.need_threshold()
     if isinstance(output, OutputFile):
@@ -135,7 +148,7 @@ def _write_file(
     source: Source, dump: Dump, masking: Masking, run: Pass, output: OutputFile, queue: ReviewQueue | None
 ) -> PartCounts:
     notes, rejected = Notes(), 0
-    schema = masking.schema if len(dump.parts) > 1 else with_range(masking.schema, dump.parts[0])
+    schema = indexed(masking.schema, joined_index(part.index for part in dump.parts))
     with MaskFile(output.path, output.name, schema, format_of(output)) as mask:
         for batch in map_blocks(source, dump, masking, run, notes=notes):
             mask.write(batch)

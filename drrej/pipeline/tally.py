@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -11,14 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from drrej.core.calibration import CalibrationTally
+from drrej.core.drift import RatioSums
 from drrej.core.exact import Total
 from drrej.core.kernels import Need
+from drrej.core.sketch import Sighting
 from drrej.core.types import Booleans, Floats, Integers
 from drrej.data.dump import Block
 from drrej.data.join import sortable_keys
 from drrej.pipeline.application import Application, ScoredRows
 from drrej.pipeline.compare import Rivals
 from drrej.pipeline.cost_figures import CostTally
+from drrej.pipeline.examples import Picked, Picking
 from drrej.pipeline.groups import Grouping
 
 Split = tuple[Floats, Floats]
@@ -58,8 +61,7 @@ class Tally:
     all: CalibrationTally
     accepted: CalibrationTally
     by_class: NDArray[np.int64]
-    ratio: Total
-    ratio_squared: Total
+    ratio: RatioSums
     loss: Total
     loss_accepted: Total
     by_group: Counter[tuple[str, int]]
@@ -71,7 +73,7 @@ class Tally:
         """That of no rows, which adds nothing."""
         none = CalibrationTally.empty()
         by_class = np.zeros((classes, 4), np.int64)
-        return cls(none, none, none, by_class, Total(), Total(), Total(), Total(), Counter(), Counter())
+        return cls(none, none, none, by_class, RatioSums(), Total(), Total(), Counter(), Counter())
 
     def __add__(self, other: Tally) -> Tally:
         costs = [cost for cost in (self.cost, other.cost) if cost is not None]
@@ -81,7 +83,6 @@ class Tally:
             accepted=self.accepted + other.accepted,
             by_class=self.by_class + other.by_class,
             ratio=self.ratio + other.ratio,
-            ratio_squared=self.ratio_squared + other.ratio_squared,
             loss=self.loss + other.loss,
             loss_accepted=self.loss_accepted + other.loss_accepted,
             by_group=self.by_group + other.by_group,
@@ -97,15 +98,36 @@ class Tally:
 
 
 @dataclass(frozen=True)
+class PricedRows:
+    """Rows with what each costs if it is accepted."""
+
+    losses: Floats
+    costs: Floats
+    accepted: NDArray[np.bool_]
+
+    @classmethod
+    def joined(cls, blocks: Sequence[PricedRows]) -> PricedRows:
+        """The rows of all blocks."""
+        return cls(
+            np.concatenate([block.losses for block in blocks]),
+            np.concatenate([block.costs for block in blocks]),
+            np.concatenate([block.accepted for block in blocks]),
+        )
+
+
+@dataclass(frozen=True)
 class EvaluatedBlock:
     """What evaluation takes from a block: what adds up, and what is kept of each row."""
 
     tally: Tally
     losses: Split
+    sightings: tuple[Sighting, ...]
     drift: Floats | None
     scores: dict[str, Split]
     keyed: KeyedRows | None
-    confused: NDArray[np.int64] | None
+    priced: PricedRows | None
+    picked: Picked | None
+    confused: NDArray[np.int64]
     """label * classes + prediction of each error among the accepted rows."""
 
 
@@ -120,7 +142,7 @@ class Evaluator:
     rivals: Rivals
     grouping: Grouping | None
     key: str | None
-    pictures: bool = False
+    picking: Picking | None = None
     leave_out_bad: bool = False
 
     NEEDS: ClassVar[Need] = Need.Q
@@ -129,7 +151,8 @@ class Evaluator:
     def columns(self) -> list[str]:
         """Columns to read besides logits and labels."""
         grouped = () if self.grouping is None else self.grouping.columns
-        return [*self.application.columns, *grouped, *self.rivals.columns, *([self.key] if self.key else [])]
+        shown = () if self.picking is None else self.picking.columns
+        return [*self.application.columns, *grouped, *self.rivals.columns, *([self.key] if self.key else []), *shown]
 
     @property
     def classes(self) -> int:
@@ -154,11 +177,14 @@ class Evaluator:
             keyed = KeyedRows(block_keys(block, self.key), scored.loss, ~right, scored.accepted)
         return EvaluatedBlock(
             tally=self._tally(block, labels, scored, right),
+            sightings=scored.sightings,
             drift=None if scored.drift is scored.loss else scored.drift,
             losses=(scored.loss[np.flatnonzero(right)], scored.loss[np.flatnonzero(~right)]),
             scores={name: (values[right], values[~right]) for name, values in self._ranked(block, scored).items()},
             keyed=keyed,
-            confused=self._confused(labels, scored.prediction, wrong_accepted) if self.pictures else None,
+            picked=self._picked(block, labels, scored),
+            priced=self._priced(labels, scored, right),
+            confused=self._confused(labels, scored.prediction, wrong_accepted),
         )
 
     def _ranked(self, block: Block, scored: ScoredRows) -> dict[str, Floats]:
@@ -171,8 +197,6 @@ class Evaluator:
         everything, kept = calibrated.tally(scored.accepted)
         (uncalibrated,) = raw.tally()
         cell = scored.accepted * 2 + right
-        with np.errstate(over="ignore"):
-            squared = np.square(scored.ratio)
         loss = self.application.scoring.loss
         realised, fitted = loss.realised(scored.prediction, labels), loss.is_error_probability
         return Tally(
@@ -180,8 +204,7 @@ class Evaluator:
             all=everything,
             accepted=kept,
             by_class=np.bincount(labels * 4 + cell, minlength=4 * self.classes).reshape(-1, 4),
-            ratio=Total.of(scored.ratio),
-            ratio_squared=Total.of(squared),
+            ratio=RatioSums.of(scored.log_ratio),
             loss=Total.of(scored.loss) if fitted else Total(),
             loss_accepted=Total.of(scored.loss[scored.accepted]) if fitted else Total(),
             by_group=self._by_group(block, scored.prediction, cell),
@@ -192,6 +215,21 @@ class Evaluator:
             ),
             cost=None if realised is None else CostTally.of(realised, scored.loss, scored.accepted),
         )
+
+    def _picked(self, block: Block, labels: Integers, scored: ScoredRows) -> Picked | None:
+        if self.picking is None:
+            return None
+        return self.picking.of(block, labels, scored.prediction, scored.loss, scored.accepted)
+
+    def _priced(self, labels: Integers, scored: ScoredRows, right: Booleans) -> PricedRows | None:
+        rule = self.application.rejector.need_threshold().rule
+        if rule.kind != "cost":
+            return None
+        costs = self.application.scoring.loss.realised(scored.prediction, labels)
+        if rule.error_cost is not None:
+            costs = np.where(right, 0.0, rule.error_cost)
+        assert costs is not None
+        return PricedRows(scored.loss, costs, scored.accepted)
 
     def _confused(
         self, labels: NDArray[np.int64], prediction: NDArray[np.int64], wrong: NDArray[np.bool_]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from drrej.documents.regression import RegressionReport
 from drrej.documents.rejector import Threshold
 from drrej.documents.report import GroupRow, Report
-from drrej.documents.targets import Counts, Target, judge, wanted_of
+from drrej.documents.targets import Counts, Target, judge, judge_cost, wanted_of
 
 
 def target_of(report: Report | RegressionReport, threshold: Threshold) -> Target | None:
@@ -15,6 +15,8 @@ def target_of(report: Report | RegressionReport, threshold: Threshold) -> Target
     threshold does not know. A confidence counts only where no row was used that the fit has seen.
     """
     rule = threshold.rule
+    if rule.kind == "cost":
+        return judge_cost(report.total_cost if isinstance(report, Report) else None, rule.target)
     confidence = None if rule.reused else rule.confidence
     return judge(wanted_of(rule), _counts(report, threshold), confidence)
 

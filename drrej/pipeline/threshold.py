@@ -7,10 +7,19 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from drrej.core.costs import CostCurve
 from drrej.core.curves import RiskCoverage
 from drrej.core.guarantees import Certified, Looks, best_look, certified_coverage, risk_looks, sgr, split_delta
 from drrej.core.intervals import CONFIDENCE, exact_decimal
-from drrej.core.thresholds import COVERAGE_METHOD, METHODS, REJECT_ALL, Rule, choose_cutoff, cutoff_after
+from drrej.core.thresholds import (
+    COVERAGE_METHOD,
+    METHODS,
+    REJECT_ALL,
+    Rule,
+    choose_cutoff,
+    cutoff_after,
+    least_cost_cutoff,
+)
 from drrej.data.dump import Dump
 from drrej.documents.rejector import Bound, GroupThreshold, Ratio, Rejector, RuleRecord, Threshold
 from drrej.engines.protocol import Pass
@@ -50,7 +59,14 @@ class Chosen:
 
 
 def threshold(source: Source, rejector: Rejector, rule: Rule, options: ThresholdOptions | None = None) -> Rejector:
-    """Add the threshold that a rule picks on these rows."""
+    """Add the threshold that a rule picks on these rows.
+
+    >>> from drrej import calibrate, fit
+    >>> val = Source("sample_data/val.parquet")
+    >>> found = threshold(val, fit(val, calibrate(val)), Rule("coverage", 0.8)).need_threshold()
+    >>> found.accepted, found.rows  # at least 80 % of them
+    (1319, 1648)
+    """
     return choose_threshold(source, rejector, rule, options).rejector
 
 
@@ -61,19 +77,24 @@ def choose_threshold(
     options = options or ThresholdOptions()
     ratio = rejector.need_ratio()
     if rule.needs_labels and not rejector.has_classes:
-        raise OptionError(f"`{rule.kind}` counts wrong predictions, but this rejector is for rows without logits")
+        raise OptionError(f"`{rule.parameter}` counts wrong predictions, but this rejector is for rows without logits")
     if options.by is not None and not (rule.limits_errors or rule.kind == "coverage"):
         raise OptionError(
-            f"`by` goes with `accuracy`, `risk` or `coverage`: `{rule.kind}` is the same cutoff for every group"
+            f"`by` goes with `accuracy`, `risk` or `coverage`: `{rule.parameter}` is the same cutoff for every group"
         )
+    if rule.kind == "cost":
+        _check_prices(rule, ratio)
     dump = source.open(rejector, rule.needs_labels)
     labelled = rule.needs_labels or (table and dump.label_kind is not None)
     if options.allow_reuse and rule.confidence is None:
         raise OptionError("`allow_reuse=True` goes with `confidence`")
-    freshness = Freshness({}) if rule.confidence is None or options.known_fresh else Freshness.of(rejector)
-    losses = _collect(source, dump, rejector, labelled, options, freshness)
+    known = rule.confidence is None or options.known_fresh
+    freshness = Freshness({}) if known else Freshness.of(rejector)
+    losses = _collect(source, dump, rejector, labelled, options, freshness, keep=rule.uses_rows)
     verdict = freshness.check(losses, options.allow_reuse)
     picker = _Picker(rule, ratio, len(losses.names) or 1, labelled)
+    if rule.kind == "cost":
+        picker.costs = priced(rule, losses)
     groups = None
     if options.by is None:
         decision = picker.pick("", _curve(losses, None), must=True).decision
@@ -83,7 +104,7 @@ def choose_threshold(
         groups = tuple(pick.decision for pick in picked)
         decision = _together(groups)
     reused = None if rule.confidence is None else verdict.reused
-    record = RuleRecord(rule.kind, rule.target, rule.confidence, picker.method, reused)
+    record = RuleRecord(rule.kind, rule.target, rule.confidence, picker.method, reused, rule.error_cost)
     finished = rejector.with_threshold(
         Threshold(
             tau=decision.tau,
@@ -94,12 +115,29 @@ def choose_threshold(
             coverage=decision.coverage,
             accuracy=decision.accuracy,
             bound=decision.bound,
+            fingerprint=losses.sketch.fingerprint().text() if rule.uses_rows else None,
             by=options.by,
             groups=groups,
         )
     )
     candidates = picker.table(options.by is not None) if table else pa.table({})
     return Chosen(finished, candidates, None if verdict.noticeable else UNNOTICEABLE)
+
+
+def priced(rule: Rule, losses: Losses) -> CostCurve:
+    """What accepting costs, from the price of an error or from the rows' own costs."""
+    costs = losses.costs
+    if rule.error_cost is not None and losses.wrong is not None:
+        costs = losses.wrong * np.float64(rule.error_cost)
+    assert costs is not None
+    return CostCurve.of(losses.values, costs, rule.target)
+
+
+def _check_prices(rule: Rule, ratio: Ratio) -> None:
+    if rule.error_cost is None and not ratio.loss.is_cost:
+        raise OptionError("`review_cost` needs `error_cost=E`, what an accepted error costs; or fit with `loss=cost`")
+    if rule.error_cost is not None and ratio.loss.is_cost:
+        raise OptionError("the cost matrix of the loss says what errors cost; leave out `error_cost`")
 
 
 def uncertified_groups(rejector: Rejector) -> list[str]:
@@ -114,9 +152,10 @@ def _collect(
     labelled: bool,
     options: ThresholdOptions,
     freshness: Freshness,
+    keep: bool,
 ) -> Losses:
     grouping = None if options.by is None else Grouping(options.by, rejector, dump)
-    collecting = Collecting(grouping, tuple(freshness.seen.values()), sketch=False)
+    collecting = Collecting(grouping, tuple(freshness.seen.values()), sketch=keep)
     scoring = Scoring(rejector, rejector.need_ratio().loss, dump)
     return collect_losses(source, dump, scoring, Pass("choosing", labelled), collecting)
 
@@ -148,6 +187,7 @@ class _Picker:
         if rule.confidence is not None:
             self.delta = split_delta(float(1 - exact_decimal(rule.confidence)), groups)
             self.method = COVERAGE_METHOD if rule.kind == "coverage" else rule.method or METHODS[0]
+        self.costs: CostCurve | None = None
         self.looks: list[tuple[str, int, Looks]] = []
 
     def pick(self, group: str, points: RiskCoverage, must: bool = False) -> _Picked:
@@ -173,6 +213,8 @@ class _Picker:
         rule, density = self.rule, self.ratio.density
         if self.delta is None or rule.confidence is None:
             self.looks.append((group, points.rows, _every_cutoff(self.ratio, points, 1.0 - CONFIDENCE)))
+            if self.costs is not None:
+                return None, least_cost_cutoff(self.costs, density, points)
             return None, choose_cutoff(rule, density, points)
         if rule.kind == "coverage":
             self.looks.append((group, points.rows, _every_cutoff(self.ratio, points, self.delta)))
@@ -183,8 +225,7 @@ class _Picker:
         else:
             looks = risk_looks(points, density, rule.risk, self.delta)
         self.looks.append((group, points.rows, looks))
-        asked = f"`{rule.kind}={rule.target:g}`"
-        certified = best_look(looks, points.rows, rule.risk, rule.confidence, asked)
+        certified = best_look(looks, points.rows, rule.risk, rule.confidence, rule.asked)
         return certified, certified.cutoff
 
     def table(self, grouped: bool) -> pa.Table:

@@ -15,12 +15,13 @@ from drrej.core.losses import Loss
 from drrej.core.sketch import Sketch
 from drrej.core.types import Floats
 from drrej.data.dump import Block, Dump
+from drrej.data.pandas_index import joined_index
 from drrej.documents.rejector import Rejector
 from drrej.documents.summaries import WorstCaseSummary
 from drrej.engines.protocol import Pass
 from drrej.errors import OptionError
 from drrej.outputs.files import OutputFile
-from drrej.outputs.masks import MaskFile, check_names, format_of
+from drrej.outputs.masks import MaskFile, check_names, format_of, indexed
 from drrej.pipeline.fit import RatioOptions
 from drrej.pipeline.losses import collect_losses
 from drrej.pipeline.passes import map_blocks
@@ -41,9 +42,17 @@ def weights(
     """The worst case in numbers; with `output`, the weight of each row as parquet.
 
     With a radius lambda is solved for, else that of the options is used.
+
+    >>> from drrej import calibrate
+    >>> val = Source("sample_data/val.parquet")
+    >>> found = weights(val, calibrate(val), RatioOptions(), radius=0.1)
+    >>> round(found.divergence, 6), found.worst_case_risk > found.risk
+    (0.1, True)
     """
     if radius is not None and not (math.isfinite(radius) and radius > 0):
         raise OptionError(f"`radius={radius:g}`: it must be a finite number above 0")
+    if options.effective_sample is not None:
+        raise OptionError("`effective_sample` is for the ratio of a rejector; use `radius` here, or `lam`")
     if output is not None:
         format_of(output)
     dump = source.open(rejector, labelled=False)
@@ -107,6 +116,7 @@ def _write(
         return pa.RecordBatch.from_arrays(columns, schema=schema)
 
     run = Pass("writing", labelled=False, keep=(*keep, *scoring.columns))
-    with MaskFile(output.path, output.name, schema, format_of(output)) as writer:
+    index = joined_index(part.index for part in dump.parts)
+    with MaskFile(output.path, output.name, indexed(schema, index), format_of(output)) as writer:
         for batch in map_blocks(source, dump, of_block, run):
             writer.write(batch)

@@ -11,17 +11,35 @@ from typing import TYPE_CHECKING, Any
 
 from drrej.documents.report import Report
 from drrej.errors import OptionError
-from drrej.report.numbers import against, counted, figure, percent, percents
+from drrej.report.numbers import against, counted, figure, money, percent, percents
 from drrej.report.plots import page_plots
-from drrej.report.tables import tables
+from drrej.report.table import PERCENT
+from drrej.report.tables import report_tables, seen_by
 from drrej.report.target import TYPESET, gate_value, target_lines, target_of
 
 if TYPE_CHECKING:
     from jinja2 import Template
 
-_BESIDE = ("calibration", "areas", "cost", "drift")
-_COMPARISONS = ("difference", "scores", "masks")
-"""Tables of the text report that are shown as they are: beside the plots, and below them."""
+_WIDE = ("total-cost", "difference", "scores", "masks")
+_NARROW = ("areas", "calibration", "cost", "drift")
+"""Tables of the text report that are shown as they are: across the page, and beside each other."""
+
+_EXAMPLES = ("rejected", "wrong")
+_SENTENCES = {
+    "total-cost": "What errors among the accepted rows and reviews of the rejected ones cost together.",
+    "calibration": "How far the stated probabilities are from what happens; lower is better.",
+    "areas": "How well the order by expected loss puts errors last, over all cutoffs at once.",
+    "cost": "What the predictions cost by the cost matrix.",
+    "drift": "Whether these rows are like those of the fit: a p-value near 0 says they are not.",
+    "difference": "What has changed since the baseline.",
+    "scores": "How other ways to order the rows do on the same rows.",
+    "masks": "How other rejectors do on the same rows.",
+    "points": "What other cutoffs would give: accuracy at a coverage, coverage at an error rate.",
+    "confusion": "Which classes are taken for which, and how many rows of each class are rejected.",
+    "rejected": "Rows that the rejector would not answer.",
+    "wrong": "Rows that it answered, and wrongly.",
+}
+"""What each table shows, in one plain sentence."""
 
 _TAU_EVERY = 5
 _LONGEST = 32
@@ -38,20 +56,26 @@ def need_jinja(wanted: str) -> None:
 
 def render_html(report: Report) -> str:
     """The page of a report with pictures; what a report without labels lacks is left out."""
-    plain = {table.id: table for table in tables(report)}
+    plain = {table.id: table for table in report_tables(report, PERCENT) if table is not None}
     plots = page_plots(report, _plot_texts(report))
     captions = _plot_captions(report)
     return template("page.html.jinja").render(
         report=report,
         style=style(),
         short=_short(report),
+        title=_title(report),
+        about=_about(report),
         verdict=verdict(report),
         target=_target(report),
         decision=_decision(report),
+        sentences=_SENTENCES,
+        examples=[plain[id] for id in _EXAMPLES if id in plain],
+        seen_by=seen_by(report),
         plots=[(_PLOT_TITLES[name], svg, captions[name]) for name, svg in plots.items()],
-        beside=[plain[id] for id in _BESIDE if id in plain],
-        comparisons=[plain[id] for id in _COMPARISONS if id in plain],
+        wide=[plain[id] for id in _WIDE if id in plain],
+        narrow=[plain[id] for id in _NARROW if id in plain],
         points=plain.get("points"),
+        confusion=plain.get("confusion"),
         tau_every=_TAU_EVERY,
         longest=_LONGEST,
     )
@@ -71,7 +95,7 @@ def template(name: str) -> Template:
         autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined, finalize=_printable
     )
     page.filters |= {"percent": percent, "percents": percents, "counted": counted}
-    page.filters |= {"typeset": _typeset, "thousands": "{:,}".format}
+    page.filters |= {"money": money, "typeset": _typeset, "thousands": "{:,}".format}
     page.globals |= {"against": against, "gate_value": gate_value}
     text = files("drrej.report").joinpath(name).read_text(encoding="utf-8")
     return page.from_string(text)
@@ -107,9 +131,9 @@ def verdict(report: Report) -> str:
 
 
 _MARKS = {
-    "met": ("passed", "✓ target met"),
-    "not shown": ("open", "? target not shown"),
-    "missed": ("failed", "✗ target missed"),
+    "met": ("passed", "✓ Target met"),
+    "not shown": ("open", "? Target not shown"),
+    "missed": ("failed", "✗ Target missed"),
 }
 
 
@@ -118,7 +142,11 @@ def _target(report: Report) -> dict[str, Any] | None:
     if found is None:
         return None
     kind, mark = _MARKS[found.verdict]
-    return {"kind": kind, "mark": mark, "lines": target_lines(report, TYPESET)}
+    return {
+        "kind": kind,
+        "mark": mark,
+        "lines": [line[:1].upper() + line[1:] for line in target_lines(report, TYPESET)],
+    }
 
 
 def _short(report: Report) -> str:
@@ -126,18 +154,31 @@ def _short(report: Report) -> str:
     return f"coverage {percent(report.coverage.value)}, accuracy {percent(accuracy)}"
 
 
+def _title(report: Report) -> str:
+    made = report.pictures.made if report.pictures is not None else None
+    return "Classification with rejection" if made is None or made.title is None else made.title
+
+
+def _about(report: Report) -> list[tuple[str, str]]:
+    """When, what and on what: the line below the title."""
+    made = report.pictures.made if report.pictures is not None else None
+    known = [] if made is None else [("Date", made.date), ("Data", made.data), ("Model", made.model)]
+    size = f"{counted(report.rows, 'row')}, {report.classes:,} classes"
+    return [(name, text) for name, text in [*known, ("Size", size)] if text]
+
+
 def _decision(report: Report) -> str:
-    start = f"{report.rows:,} rows, {report.classes:,} classes. "
     if report.cutoff is not None:
-        tau = "" if report.tau is None else f", that is where its ratio is τ = {figure(report.tau, 6)} or less"
-        return f"{start}A row is rejected where its expected loss is {figure(report.cutoff, 6)} or more{tau}."
-    return start + ("Nothing is rejected." if report.tau is not None else "Each group has its own cutoff.")
+        tau = "" if report.tau is None else f", that is where its density ratio is τ = {figure(report.tau, 6)} or less"
+        return f"A row is rejected where its expected loss is {figure(report.cutoff, 6)} or more{tau}."
+    return "Nothing is rejected." if report.tau is not None else "Each group has its own cutoff."
 
 
 # Plots
 
 _PLOT_TITLES = {
     "curve": "Accuracy against coverage",
+    "cost": "Cost against coverage",
     "losses": "Expected losses",
     "reliability": "Can the confidence be trusted?",
 }
@@ -147,6 +188,7 @@ def _plot_texts(report: Report) -> dict[str, str]:
     """What each plot shows, for those who do not see it."""
     if report.coverage_curve is None or report.ece is None:
         return {"losses": "Histogram of the expected losses of the rows, with the cutoff."}
+    costs = {} if report.total_cost is None else {"cost": "Line plot of the cost per 1000 rows against coverage."}
     steps = ", ".join(f"{percent(p.accuracy)} at {percent(p.coverage)}" for p in report.coverage_curve[4::15])
     return {
         "curve": f"Line plot of accuracy against coverage: {steps}. {verdict(report)}",
@@ -155,15 +197,22 @@ def _plot_texts(report: Report) -> dict[str, str]:
             "Reliability diagram: accuracy against confidence. The expected calibration error is "
             f"{percent(report.ece.uncalibrated)} before and {percent(report.ece.all)} after the temperature."
         ),
+        **costs,
     }
 
 
 def _plot_captions(report: Report) -> dict[str, str]:
-    chosen = f"The dot is this rejector{'' if report.tau is None else ', τ = ' + figure(report.tau)}"
     shaded = "" if report.cutoff is None else " Rows in the shaded part are rejected."
     captions = {
-        "curve": f"{chosen}. Upwards is better; the ideal order would accept every right row before any wrong one.",
-        "losses": f"Each row's own expected loss.{shaded}",
+        "curve": (
+            "How accurate the answers are if only so many rows are answered. The dot is this rejector. Upwards is "
+            "better; the ideal order would accept every right row before any wrong one."
+        ),
+        "losses": f"How much each prediction is expected to be off, by its own probabilities.{shaded}",
+        "cost": (
+            "What errors and reviews cost together, per 1000 rows, if so many rows are accepted. The dot is this "
+            "rejector; the left end reviews every row, the right end accepts every row."
+        ),
     }
     if report.ece is not None:
         captions["reliability"] = (

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from drrej.documents.document import Judged
-from drrej.report.tables import Table, heading, tables
+from drrej.report.table import Table
+from drrej.report.tables import heading, tables
 from drrej.report.target import TYPESET, gate_value, target_lines, target_of
 
-_FOLDED = {"points", "calibration", "areas", "drift", "curve", "classes"}
+_FOLDED = {"points", "calibration", "areas", "drift", "curve", "classes", "confusion"}
 
 
 def render_markdown(report: Judged) -> str:

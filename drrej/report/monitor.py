@@ -9,7 +9,8 @@ from drrej.documents.monitor import Counts, Fold, Night
 from drrej.documents.monitor_report import LimitWatch, MonitorReport, TrackedCoverage, TrackedRisk, Watch
 from drrej.report.github import command
 from drrej.report.numbers import against, counted, figure, interval
-from drrej.report.tables import Table, heading, table_list
+from drrej.report.table import Table
+from drrej.report.tables import heading, table_list
 
 SHOWN_NIGHTS = 7
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any, Protocol
 
 
@@ -41,6 +42,24 @@ def short(value: float | None) -> str:
     ('1', '1.23457e+06', '-')
     """
     return "-" if value is None else f"{value:.6g}"
+
+
+def plain(value: float | None) -> str:
+    """A number with three significant digits and no exponent; None is a dash.
+
+    >>> plain(0.0022571), plain(0.9911), plain(2.44e-05), plain(None)
+    ('0.00226', '0.991', '0.0000244', '-')
+    """
+    return "-" if value is None else f"{Decimal(f'{value:.3g}'):f}"
+
+
+def money(value: float) -> str:
+    """A cost with one decimal, or with three significant digits where that shows more.
+
+    >>> money(1213.592), money(251.456), money(0.02513), money(0.0)
+    ('1,213.6', '251.5', '0.0251', '0.0')
+    """
+    return f"{value:,.1f}" if value == 0 or abs(value) >= 10 else plain(value)
 
 
 def against(value: float, limit: float) -> str:

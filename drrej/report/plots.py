@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from drrej.documents.costs import TotalCost
 from drrej.documents.pictures import BaselineCurve, Bin, IdealPoint, LossHistogram, Reliability
 from drrej.documents.proportions import CurvePoint
 from drrej.documents.report import Report
@@ -26,7 +27,6 @@ from drrej.report.drawing import (
     saved,
     settings,
 )
-from drrej.report.numbers import figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -61,6 +61,8 @@ def page_plots(report: Report, texts: dict[str, str]) -> dict[str, str]:
         drawn = {}
         if report.coverage_curve is not None:
             drawn["curve"] = _curve(report, WIDTH, HEIGHT)
+        if report.total_cost is not None:
+            drawn["cost"] = _cost(report, report.total_cost)
         drawn["losses"] = _losses(report.cutoff, report.pictures.losses)
         if report.pictures.reliability is not None:
             drawn["reliability"] = _reliability(report.pictures.reliability)
@@ -81,7 +83,7 @@ def _curve(report: Report, width: float, height: float) -> Figure:
     axes.axhline(base, color=MUTED, lw=1.2, ls=(0, (4, 3)), label="no rejection")
     drawn = [curve, *_others(axes, report)]
     _line(axes, curve, MAIN, "this rejector", zorder=4)
-    _mark(axes, report, MAIN, _chosen(report), "o")
+    _mark(axes, report, MAIN, "chosen", "o")
     lowest = min(base, *(p.accuracy for points in drawn for p in points if p.accuracy is not None))
     room = max(1.0 - lowest, 1e-3)
     axes.set(xlim=(0, 1), ylim=(max(lowest - 0.25 * room, 0.0), 1 + 0.04 * room))
@@ -125,13 +127,29 @@ def _mark(axes: Axes, report: Report | BaselineCurve, color: str, label: str, sh
         axes.axvline(coverage, color=color, lw=0.9, ls=(0, (2, 3)), zorder=1)
 
 
-def _chosen(report: Report) -> str:
-    return "chosen" if report.tau is None else f"chosen: τ = {figure(report.tau)}"
-
-
 def _legend(name: str) -> str:
     """A label that matplotlib does not hide."""
     return f" {name}" if name.startswith("_") else name
+
+
+# Cost against coverage
+
+
+def _cost(report: Report, cost: TotalCost) -> Figure:
+    plot = figure_of(WIDTH, HEIGHT)
+    axes = plot.subplots()
+    axes.plot([p.coverage for p in cost.curve], [p.cost for p in cost.curve], color=MAIN, label="this rejector")
+    axes.axhline(cost.oracle, color=MUTED, lw=1.4, ls=":", label="oracle")
+    axes.axhline(cost.accepting_all, color=WRONG, lw=1.2, ls=(0, (4, 3)), label="accepting all")
+    axes.axhline(cost.rejecting_all, color=MUTED, lw=1.2, ls=(0, (4, 3)), label="reviewing all")
+    if report.coverage.value is not None:
+        axes.plot([report.coverage.value], [cost.value], "o", color=MAIN, ms=8, mec=GRID, mew=1.2, label="chosen")
+        axes.axvline(report.coverage.value, color=MAIN, lw=0.9, ls=(0, (2, 3)), zorder=1)
+    axes.set(xlim=(0, 1), ylim=(0, None))
+    axes.set(xlabel="coverage: share of the rows that are accepted", ylabel="cost per 1000 rows")
+    percent_axes(axes, "x")
+    plot.legend(loc="outside lower center", ncols=3, columnspacing=1.2, handlelength=2.2)
+    return plot
 
 
 # Expected losses

@@ -3,29 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import singledispatch
 
+from drrej.documents.about import Unit
 from drrej.documents.codec import Entry, entries
 from drrej.documents.document import Judged
 from drrej.documents.proportions import Proportion
 from drrej.documents.regression import ErrorFigures, RegressionReport
 from drrej.documents.report import Area, Calibration, Change, Difference, Excess, GroupRow, Ranking, Report, ScoreRow
-from drrej.report.numbers import figure, interval
+from drrej.report.extra_tables import confusion_table, example_tables, total_cost_table
+from drrej.report.numbers import Spread, figure, interval
+from drrej.report.table import DECIMALS, Style, Table
 
 MOST_CLASSES = 20
 _CURVE_EVERY = 5
-
-
-@dataclass(frozen=True)
-class Table:
-    """A header, rows of as many cells, and a remark below. Without a header the rows are plain lines."""
-
-    id: str
-    title: str
-    header: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    remark: str = ""
 
 
 def tables(report: Judged) -> list[Table]:
@@ -51,6 +42,15 @@ def _decision(report: Report | RegressionReport) -> str:
     return "rejects nothing" if report.cutoff is None else f"rejects a loss of {figure(report.cutoff, 6)} or more"
 
 
+def seen_by(report: Report | RegressionReport) -> str:
+    """A warning where the rows are no test: steps that made the rejector have used some of them."""
+    if report.seen_by is None:
+        return ""
+    *others, last = report.seen_by
+    steps = f"{', '.join(others)} and {last}" if others else last
+    return f"some of these rows were used by {steps}: new rows may do worse"
+
+
 def _fields(kind: type, section: type) -> list[Entry]:
     """The fields of a dataclass that are sections of a kind."""
     return [entry for entry in entries(kind) if isinstance(entry.section, type) and issubclass(entry.section, section)]
@@ -58,6 +58,11 @@ def _fields(kind: type, section: type) -> list[Entry]:
 
 def _label(entry: Entry) -> str:
     return entry.about.label or entry.name.replace("_", " ")
+
+
+def _note(entry: Entry) -> str:
+    """What a figure is, as a sentence."""
+    return entry.about.meaning[:1].upper() + entry.about.meaning[1:] + "."
 
 
 # Classification
@@ -71,133 +76,166 @@ def _(report: Report) -> str:
 
 @table_list.register
 def _(report: Report) -> list[Table | None]:
+    return report_tables(report, DECIMALS)
+
+
+def report_tables(report: Report, style: Style) -> list[Table | None]:
+    """The tables of a classification, with shares in a style."""
     return [
-        _proportions(report),
-        _groups(report),
-        _scores(report),
-        _masks(report),
-        _differences(report),
-        _points(report),
-        _calibration(report),
-        _areas(report),
-        _costs(report),
-        _drift(report),
+        _proportions(report, style),
+        _groups(report, style),
+        _scores(report, style),
+        _masks(report, style),
+        _differences(report, style),
+        _points(report, style),
+        _calibration(report, style),
+        _areas(report, style),
+        total_cost_table(report),
+        _costs(report, style),
+        _drift(report, style),
         _curve(report),
         _per_class(report),
+        confusion_table(report),
+        *example_tables(report),
     ]
 
 
-def _proportions(report: Report) -> Table:
-    rows = [_proportion("coverage", report.coverage, f"{report.coverage.accepted} of {report.rows} accepted")]
+def _proportions(report: Report, style: Style) -> Table:
+    rows = [_proportion(style, "coverage", report.coverage, f"{report.coverage.accepted} of {report.rows} accepted")]
     if report.accuracy is not None:
-        rows.append(_proportion("accuracy", report.accuracy, f"{report.accuracy.errors} errors"))
+        rows.append(_proportion(style, "accuracy", report.accuracy, f"{report.accuracy.errors} errors"))
     if report.base_accuracy is not None:
-        rows.append(_proportion("base accuracy", report.base_accuracy, f"{report.base_accuracy.errors} errors"))
-    rows.append(["expected accuracy", figure(report.expected_accuracy.value), "-", "from the probabilities"])
-    return Table("proportions", "Coverage and accuracy", ["", "value", "95 % interval", "counts"], rows)
+        rows.append(_proportion(style, "base accuracy", report.base_accuracy, f"{report.base_accuracy.errors} errors"))
+    rows.append(
+        ["expected accuracy", style.share(report.expected_accuracy.value), "-", "its own guess, blind to shift"]
+    )
+    header = ["", "value", "95 % interval", "counts"]
+    return Table("proportions", "Coverage and accuracy", header, rows, seen_by(report))
 
 
-def _proportion(name: str, share: Proportion, count: str) -> list[str]:
-    return [name, figure(share.value), interval(share), count]
+def _proportion(style: Style, name: str, share: Proportion, count: str) -> list[str]:
+    return [name, style.share(share.value), style.interval(share), count]
 
 
-def _with_interval(share: Proportion) -> tuple[str, str]:
-    return figure(share.value), interval(share)
+def _with_interval(style: Style, share: Proportion) -> tuple[str, str]:
+    return style.share(share.value), style.interval(share)
 
 
-def _groups(report: Report) -> Table | None:
+def _groups(report: Report, style: Style) -> Table | None:
     if report.per_group is None or report.by is None:
         return None
     shares = _fields(GroupRow, Proportion)
     header = [report.by, "rows"]
     for entry in shares:
         header += [_label(entry), *(["95 % interval"] if entry.name == "accuracy" else [])]
-    return Table("groups", f"By {report.by}", header, [_group(row, shares) for row in report.per_group])
+    return Table("groups", f"By {report.by}", header, [_group(style, row, shares) for row in report.per_group])
 
 
-def _group(row: GroupRow, shares: Sequence[Entry]) -> list[str]:
+def _group(style: Style, row: GroupRow, shares: Sequence[Entry]) -> list[str]:
     cells = [row.group, str(row.rows)]
     for entry in shares:
         share: Proportion = getattr(row, entry.name)
-        cells += [figure(share.value), *([interval(share)] if entry.name == "accuracy" else [])]
+        cells += [style.share(share.value), *([style.interval(share)] if entry.name == "accuracy" else [])]
     return cells
 
 
-def _scores(report: Report) -> Table | None:
+def _scores(report: Report, style: Style) -> Table | None:
     if report.scores is None:
         return None
     areas = _fields(Report, Area)
     header = ["score", *(_label(area) for area in areas), "accuracy", "95 % interval"]
-    rows = [_score(row, areas) for row in report.scores]
+    rows = [_score(style, row, areas) for row in report.scores]
     return Table("scores", "Scores", header, rows, "accuracy: at the coverage of this rejector")
 
 
-def _score(row: ScoreRow, areas: Sequence[Entry]) -> list[str]:
-    return [row.score, *(figure(getattr(row, area.name).value, 6) for area in areas), *_with_interval(row.accuracy)]
+def _score(style: Style, row: ScoreRow, areas: Sequence[Entry]) -> list[str]:
+    return [
+        row.score,
+        *(style.fine(getattr(row, area.name).value) for area in areas),
+        *_with_interval(style, row.accuracy),
+    ]
 
 
-def _masks(report: Report) -> Table | None:
+def _masks(report: Report, style: Style) -> Table | None:
     if report.masks is None:
         return None
     header = ["mask", "coverage", "accuracy", "95 % interval", "loss, same coverage"]
     rows = [
-        [row.mask, figure(row.coverage.value), *_with_interval(row.accuracy), figure(row.loss_accuracy.value)]
+        [
+            row.mask,
+            style.share(row.coverage.value),
+            *_with_interval(style, row.accuracy),
+            style.share(row.loss_accuracy.value),
+        ]
         for row in report.masks
     ]
     return Table("masks", "Masks", header, rows)
 
 
-def _differences(report: Report) -> Table | None:
+def _differences(report: Report, style: Style) -> Table | None:
     if report.difference is None:
         return None
     changes = {entry.key: getattr(report.difference, entry.name) for entry in _fields(Difference, Change)}
-    rows = [[name, figure(change.value), interval(change)] for name, change in changes.items()]
+    rows = [[name, style.share(change.value), style.interval(change)] for name, change in changes.items()]
     how = "paired rows" if report.difference.kind == "paired" else "two reports"
     header = ["", "difference", "95 % interval"]
     return Table("difference", "Difference to the baseline", header, rows, f"new - old, {how}")
 
 
-def _points(report: Report) -> Table | None:
+def _points(report: Report, style: Style) -> Table | None:
     if report.points is None:
         return None
     rows = [
-        _proportion(name, point, f"{point.errors} errors in {point.accepted}") for name, point in report.points.items()
+        _proportion(style, name, point, f"{point.errors} errors in {point.accepted}")
+        for name, point in report.points.items()
     ]
     return Table("points", "Points of the curve", ["", "value", "95 % interval", "counts"], rows)
 
 
-def _calibration(report: Report) -> Table | None:
+def _calibration(report: Report, style: Style) -> Table | None:
     parts = [entry.name for entry in entries(Calibration)]
-    measured = [(_label(entry), getattr(report, entry.name)) for entry in _fields(Report, Calibration)]
-    rows = [[name, *(figure(getattr(value, part)) for part in parts)] for name, value in measured if value is not None]
-    return Table("calibration", "Calibration", ["", *parts], rows) if rows else None
+    found = [(entry, getattr(report, entry.name)) for entry in _fields(Report, Calibration)]
+    measured = [(entry, value) for entry, value in found if value is not None]
+    rows = []
+    for entry, value in measured:
+        written = style.share if entry.about.unit is Unit.SHARE else style.number
+        rows.append([_label(entry), *(written(getattr(value, part)) for part in parts)])
+    notes = [_note(entry) for entry, _ in measured]
+    return Table("calibration", "Calibration", ["", *parts], rows, notes=notes) if rows else None
 
 
-def _areas(report: Report) -> Table | None:
-    found = [(_label(entry), getattr(report, entry.name)) for kind in (Area, Excess) for entry in _fields(Report, kind)]
-    rows = [[name, figure(area.value, 6), interval(area, 6)] for name, area in found if area is not None]
-    ranked = [(_label(entry), getattr(report, entry.name)) for entry in _fields(Report, Ranking)]
-    rows += [[name, figure(ranking.value, 6), "-"] for name, ranking in ranked if ranking is not None]
-    return Table("areas", "Areas", ["", "value", "95 % interval"], rows) if rows else None
+def _ends(style: Style, spread: Spread) -> str:
+    return "-" if spread.lower is None else f"{style.fine(spread.lower)} - {style.fine(spread.upper)}"
 
 
-def _costs(report: Report) -> Table | None:
+def _areas(report: Report, style: Style) -> Table | None:
+    found = [(entry, getattr(report, entry.name)) for kind in (Area, Excess) for entry in _fields(Report, kind)]
+    rows = [[_label(entry), style.fine(area.value), _ends(style, area)] for entry, area in found if area is not None]
+    ranked = [(entry, getattr(report, entry.name)) for entry in _fields(Report, Ranking)]
+    rows += [[_label(entry), style.fine(ranking.value), "-"] for entry, ranking in ranked if ranking is not None]
+    notes = [_note(entry) for entry, value in [*found, *ranked] if value is not None]
+    return Table("areas", "Areas", ["", "value", "95 % interval"], rows, notes=notes) if rows else None
+
+
+def _costs(report: Report, style: Style) -> Table | None:
     cost = report.cost
     if cost is None:
         return None
     rows = [
-        ["realised", figure(cost.value, 6), figure(cost.all.value, 6)],
-        ["expected", figure(cost.expected, 6), figure(cost.all.expected, 6)],
+        ["realised", style.fine(cost.value), style.fine(cost.all.value)],
+        ["expected", style.fine(cost.expected), style.fine(cost.all.expected)],
     ]
     return Table("cost", "Cost per row", ["cost", "accepted", "all"], rows)
 
 
-def _drift(report: Report) -> Table:
+def _drift(report: Report, style: Style) -> Table:
     ratio, drift = report.ratio, report.drift
     rows = [
-        ["mean ratio", f"{figure(ratio.mean)} +- {figure(ratio.std_error)}", figure(ratio.p_value)],
-        ["loss distribution", f"distance {figure(drift.distance)}", figure(drift.p_value)],
+        ["mean ratio", f"{style.number(ratio.mean)} +- {style.number(ratio.std_error)}", style.number(ratio.p_value)],
+        ["loss distribution", f"distance {style.number(drift.distance)}", style.number(drift.p_value)],
     ]
+    if ratio.error is not None:
+        rows.append(["fitted ratio", f"error at most {style.number(ratio.error)}", "-"])
     header = ["drift", "value", "p-value"]
     return Table("drift", "Drift since the fit", header, rows, "without drift the mean ratio is 1")
 
@@ -243,7 +281,7 @@ def _(report: RegressionReport) -> list[Table | None]:
         for point in report.curve[_CURVE_EVERY - 1 :: _CURVE_EVERY]
     ]
     return [
-        Table("proportions", "Coverage", [], [[said]]),
+        Table("proportions", "Coverage", [], [[said]], seen_by(report)),
         Table(
             "errors",
             "Errors",

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import NamedTuple
 
+from drrej.documents.costs import TotalCost
 from drrej.documents.document import GateRow, Judged
 from drrej.documents.gates import TARGET
 from drrej.documents.targets import Promise, Target
-from drrej.report.numbers import against, counted
+from drrej.report.numbers import against, counted, money
 
 _MOST = 5
 """Promises that are told one by one when there are more; those that were missed come first."""
@@ -56,21 +58,23 @@ def sentence(report: Judged, target: Target, promise: Promise, signs: Signs = AS
 
 
 def _start(target: Target, promise: Promise, signs: Signs) -> str:
-    limit = (
-        f"{promise.what} {signs.at_most if promise.what == 'risk' else signs.at_least} {exact_percent(promise.wanted)}"
-    )
+    if promise.what == "cost":
+        return "wanted the least cost"
+    sign = signs.at_most if promise.what == "risk" else signs.at_least
+    limit = f"{promise.what} {sign} {exact_percent(promise.wanted)}"
     if target.confidence is None:
         return f"wanted {limit}"
     return f"certified {limit} with confidence {exact_percent(target.confidence)}"
 
 
 def _result(report: Judged, target: Target, promise: Promise, signs: Signs) -> str:
+    cost = getattr(report, "total_cost", None)
+    if promise.what == "cost" and isinstance(cost, TotalCost):
+        return _cost_result(cost, promise, signs)
     if promise.value is None or promise.lower is None or promise.upper is None:
         labelled = promise.what == "coverage" or "accuracy" in report
         return f"not shown, {'no row is accepted' if labelled else 'it takes labels'}"
-    value, lower, upper = (
-        percent_against(number, promise.wanted) for number in (promise.value, promise.lower, promise.upper)
-    )
+    value, lower, upper = percents_against([promise.value, promise.lower, promise.upper], promise.wanted)
     found = f"{value} % ({lower}{signs.to}{upper} %)"
     if promise.verdict == "missed" and target.confidence is not None:
         chance = promise.p_value or 0.0
@@ -79,6 +83,12 @@ def _result(report: Judged, target: Target, promise: Promise, signs: Signs) -> s
     if promise.verdict == "not shown":
         return f"{found}: not shown, the interval contains {exact_percent(promise.wanted)}"
     return f"{found}: {promise.verdict}"
+
+
+def _cost_result(cost: TotalCost, promise: Promise, signs: Signs) -> str:
+    found = f"{money(cost.value)} per 1000 rows ({money(cost.lower)}{signs.to}{money(cost.upper)})"
+    others = f"{money(cost.accepting_all)} accepting all, {money(cost.rejecting_all)} reviewing all"
+    return f"{found}, against {others}: {promise.verdict}"
 
 
 def gate_value(report: Judged, gate: GateRow) -> str:
@@ -107,16 +117,16 @@ def exact_percent(share: float) -> str:
     return f"{digits.rstrip('0').rstrip('.') if '.' in digits else digits} %"
 
 
-def percent_against(share: float, limit: float) -> str:
-    """A share in percent with one decimal, or as many more as tell it from a limit.
+def percents_against(shares: Sequence[float], limit: float) -> list[str]:
+    """Shares in percent with one decimal, or as many more as tell each of them from a limit.
 
-    >>> percent_against(0.961, 0.98), percent_against(0.97996, 0.98)
-    ('96.1', '97.996')
+    >>> percents_against([0.961, 0.952], 0.98), percents_against([0.97996, 0.97], 0.98)
+    (['96.1', '95.2'], ['97.996', '97.000'])
     """
-    side = (share > limit, share < limit)
+    exact = Decimal(repr(limit)) * 100
     for digits in range(1, 15):
-        text = f"{100 * share:.{digits}f}"
-        shown, exact = Decimal(text), Decimal(repr(limit)) * 100
-        if (shown > exact, shown < exact) == side:
+        texts = [f"{100 * share:.{digits}f}" for share in shares]
+        sides = [(Decimal(text) > exact, Decimal(text) < exact) for text in texts]
+        if sides == [(share > limit, share < limit) for share in shares]:
             break
-    return text
+    return texts

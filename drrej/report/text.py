@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from drrej.documents.document import GateRow, Judged
 from drrej.documents.gates import TARGET
-from drrej.report.tables import Table, heading, tables
+from drrej.report.table import Table
+from drrej.report.tables import heading, tables
 from drrej.report.target import gate_value, target_lines
 
 

@@ -67,6 +67,11 @@ class Loss(ABC):
         """Whether a row with a label has a realised cost."""
         return False
 
+    @property
+    def prices(self) -> list[float]:
+        """All that an accepted row can cost in the end; none unless `is_cost`."""
+        return []
+
     def realised(self, prediction: Integers, labels: Integers) -> Floats | None:
         """What each row cost in the end, given its true class; None unless `is_cost`."""
         return None

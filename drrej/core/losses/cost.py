@@ -66,6 +66,11 @@ class CostLoss(Loss):
         """It is."""
         return True
 
+    @property
+    def prices(self) -> list[float]:
+        """All that an accepted row can cost in the end."""
+        return sorted({cost for row in self.costs for cost in row})
+
     def realised(self, prediction: Integers, labels: Integers) -> Floats:
         """The cost of each row's action, given its true class."""
         realised: Floats = self.by_action[prediction, labels]

@@ -10,6 +10,7 @@ from typing import NamedTuple, Protocol
 import pyarrow as pa
 
 from drrej.data.identity import check_unchanged
+from drrej.data.pandas_index import PandasIndex
 from drrej.data.part import Identity, Part, one_line
 from drrej.errors import DumpError
 
@@ -21,13 +22,13 @@ READ_ERRORS = (OSError, pa.ArrowException, ValueError, OverflowError, TypeError,
 class Contents:
     """What a file holds: its columns, the rows of each of its row groups, and what it was when it was looked at.
 
-    Nothing is said of what cannot change. `pandas` is what pandas noted about the frame that was written.
+    Nothing is said of what cannot change. `index` is that of a pandas frame.
     """
 
     schema: pa.Schema
     groups: tuple[int, ...]
     identity: Identity | None
-    pandas: bytes | None = None
+    index: PandasIndex | None = None
 
 
 class ListColumn(NamedTuple):
