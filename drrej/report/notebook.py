@@ -7,7 +7,8 @@ from html import escape
 
 from drrej.documents.document import Judged
 from drrej.report.numbers import against
-from drrej.report.tables import Table, heading, tables
+from drrej.report.table import Table
+from drrej.report.tables import heading, tables
 
 _SHOWN = {"proportions", "groups", "scores", "masks", "difference", "cost", "errors"}
 """Tables that stand open; the others are folded."""
