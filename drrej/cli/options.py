@@ -120,6 +120,14 @@ Lambda = Annotated[
     float | None,
     objective("--lambda", metavar="L", show_default="1", help="Weight of the divergence against the loss."),
 ]
+EffectiveSample = Annotated[
+    float | None,
+    objective(
+        "--effective-sample",
+        metavar="S",
+        help="Choose --lambda: the idealized distribution keeps this share of the effective sample, e.g. 0.5.",
+    ),
+]
 LossName = Annotated[
     str,
     objective(

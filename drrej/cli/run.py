@@ -14,7 +14,7 @@ from drrej.cli.calibrate import warn_calibration
 from drrej.cli.choosing import Objective, Target
 from drrej.cli.command import Command
 from drrej.cli.console import complain, say_notes, warn_bad_rows
-from drrej.cli.judging import Comparisons, Judging, exit_by_gates, show_report
+from drrej.cli.judging import Comparisons, Judging, exit_by_gates, show_report, warn_seen
 from drrej.cli.main import app
 from drrej.cli.reading import Certificates, Reading, Start, bytes_of, check_one_stdin, engine_of, names_of
 from drrej.cli.threshold import warn_uncertified
@@ -78,6 +78,7 @@ def run(
     divergence: options.Divergence = None,
     alpha: options.Alpha = None,
     lam: options.Lambda = None,
+    effective_sample: options.EffectiveSample = None,
     loss: options.LossName = "log",
     cost_matrix: options.CostMatrixFile = None,
     loss_column: options.LossColumn = None,
@@ -144,7 +145,9 @@ def run(
     source, target = plain.source(val, engine), plain.source(test, engine)
     chosen_on = plain.source(choose, engine) if choose else source
     check_one_stdin(source, target, *([chosen_on] if choose else []))
-    objective = Objective(divergence, alpha, lam, loss, cost_matrix, loss_column).options(source.options.classes)
+    objective = Objective(divergence, alpha, lam, loss, cost_matrix, loss_column, effective_sample).options(
+        source.options.classes
+    )
     with ExitStack() as stack:
         stack.enter_context(prepare_directory(output))
         document, as_json, as_text, mask = (
@@ -176,6 +179,7 @@ def run(
     warn_uncertified(rejector, quiet)
     for passed in (source, target, *([chosen_on] if choose else [])):
         say_notes(passed, quiet, rejector.floor)
+    warn_seen(report, quiet)
     warn_bad_rows(counts, "; the report leaves them out")
     show_report(report, format)
     exit_by_gates(report, and_target=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Container, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -28,7 +28,7 @@ from drrej.data.problems import Problem
 from drrej.data.readers import ListColumn, Request, reader_of
 from drrej.data.readers.base import damaged
 from drrej.data.vectors import scores_from_labelled, scores_from_vector
-from drrej.errors import DumpError
+from drrej.errors import DumpError, OptionError
 
 BLOCK_BYTES = 4 << 20
 MAX_BLOCK_ROWS = 1 << 16
@@ -49,6 +49,10 @@ class DumpOptions:
     on_missing_label: Literal["error", "skip"] = "error"
     filter: str | None = None
     per_length: bool = False
+
+    def __post_init__(self) -> None:
+        if self.input not in (None, *get_args(InputKind)):
+            raise OptionError(f"`input={self.input}`: it must be one of {', '.join(get_args(InputKind))}")
 
 
 @dataclass(frozen=True)
@@ -193,6 +197,8 @@ class Dump:
     beside: LabelsBeside | None = None
     opened: str = field(default_factory=lambda: os.urandom(8).hex())
     """Tells one opening from another: files may change between them."""
+    pandas: bytes | None = None
+    """What pandas noted about the first frame that has rows, its index above all."""
 
     @property
     def binary(self) -> bool:

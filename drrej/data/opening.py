@@ -18,6 +18,7 @@ from drrej.data.dump import Dump, DumpOptions, RowGroup
 from drrej.data.join import LabelJoin, LabelsBeside
 from drrej.data.labels import Classes, LabelKind, label_kind
 from drrej.data.names import CHOICES
+from drrej.data.pandas_index import range_of
 from drrej.data.part import Asked, Part
 from drrej.data.paths import column_of, field_of, root_of
 from drrej.data.problems import shown
@@ -57,12 +58,14 @@ def open_dump(arguments: Sequence[str], options: DumpOptions, labelled: bool, sp
     hive = _hive_fields(parts)
     groups: list[RowGroup] = []
     schemas: dict[int, pa.Schema] = {}
+    noted: dict[int, bytes | None] = {}
     shape = _Shape()
     for number, (part, look) in enumerate(zip(list(parts), _looks(parts, options, opened), strict=True)):
-        parts[number] = replace(part, identity=look.contents.identity, index=look.contents.index)
+        contents = look.contents
+        parts[number] = replace(part, identity=contents.identity, index=range_of(contents.pandas, sum(contents.groups)))
         if look.groups:
             shape.check(part, look)
-            schemas[number] = _with_fields(look.contents.schema, hive)
+            schemas[number], noted[number] = _with_fields(contents.schema, hive), contents.pandas
             groups += look.groups
     if not groups:
         raise DumpError(
@@ -97,6 +100,7 @@ def open_dump(arguments: Sequence[str], options: DumpOptions, labelled: bool, sp
         join=found.join,
         beside=found.beside,
         opened=opened,
+        pandas=noted[first],
     )
 
 

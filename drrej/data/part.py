@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import pyarrow.fs as pafs
 
-from drrej.data.pandas_index import PandasIndex
 from drrej.data.uris import redacted
 
 
@@ -31,6 +30,16 @@ class Identity:
 
 
 @dataclass(frozen=True)
+class RangeIndex:
+    """The index of a pandas frame that is a mere range, as pandas notes it."""
+
+    start: int
+    stop: int
+    step: int
+    name: str | None = None
+
+
+@dataclass(frozen=True)
 class Asked:
     """What the user says of which rows of a file are meant, for formats that leave it open."""
 
@@ -42,9 +51,9 @@ class Part:
     """One file of a dump.
 
     `name` is what messages call it, `relative` its path below the directory it was found in, `hive` the columns that
-    its directories spell (`date=2026-01-31/`), `identity` what it was when the dump was opened, `index` that of the
-    pandas frame in it. `asked` is what the user says of its rows, `ending` what its name should end in where that tells
-    nothing.
+    its directories spell (`date=2026-01-31/`), `identity` what it was when the dump was opened, `index` its index where
+    that is a range of pandas. `asked` is what the user says of its rows, `ending` what its name should end in where
+    that tells nothing.
     """
 
     path: str
@@ -53,7 +62,7 @@ class Part:
     hive: tuple[tuple[str, str | None], ...] = ()
     uri: str | None = None
     identity: Identity | None = None
-    index: PandasIndex | None = None
+    index: RangeIndex | None = None
     asked: Asked = Asked()
     ending: str = ""
 

@@ -14,7 +14,7 @@ from drrej.core.calibrators import Calibrator, Temperature
 from drrej.core.choice import Candidate
 from drrej.core.losses import KINDS, Loss
 from drrej.core.ratio import DensityRatio
-from drrej.core.thresholds import ERROR_RULES, risk_of
+from drrej.core.thresholds import ERROR_RULES, FIXED, risk_of
 from drrej.core.types import Floats
 
 
@@ -75,7 +75,8 @@ class Ratio:
     `variance` is that of the ratio on the fitted rows, `loss_quantiles` what `drrej.core.drift` keeps of their losses.
     The document has the loss's name under `loss` and its fields beside the others. `choice` is the table from which
     `auto` chose the loss. `drift_quantiles` are those of the plain loss by which drift is looked for, where the loss
-    itself was fitted to these rows.
+    itself was fitted to these rows. `third` is the third central moment of the ratio on these rows, `effective_sample`
+    the share of the sample that lambda was chosen to keep.
     """
 
     alpha: float
@@ -91,6 +92,8 @@ class Ratio:
     fingerprint: str
     loss_quantiles: tuple[float, ...]
     drift_quantiles: tuple[float, ...] | None = None
+    third: float | None = None
+    effective_sample: float | None = None
     choice: tuple[Candidate, ...] | None = None
     bounds: tuple[RatioBound, ...] | None = None
 
@@ -121,6 +124,11 @@ class RuleRecord:
         return self.limits_errors or self.kind == "cost"
 
     @property
+    def uses_rows(self) -> bool:
+        """Whether the cutoff depends on the rows at hand."""
+        return self.kind not in FIXED
+
+    @property
     def limits_errors(self) -> bool:
         """Whether it limits the error rate of the accepted rows, as a risk or as an accuracy."""
         return self.kind in ERROR_RULES
@@ -133,9 +141,9 @@ class RuleRecord:
 
 @dataclass(frozen=True)
 class Bound:
-    """What is guaranteed: the risk is at most `value`, or the coverage is at least `value`.
+    """What is guaranteed: the risk is at most, or the coverage at least, `value`. It fails with chance `delta` at most.
 
-    On new rows it fails to hold with a probability of at most `delta`. From `errors` among `accepted` of `rows` rows.
+    The rows at hand were `rows`; `accepted` of them are accepted, with `errors` among these.
     """
 
     value: float
@@ -164,6 +172,7 @@ class Threshold:
     """The decision: reject iff L' >= cutoff. `cutoff` None rejects nothing; tau is its translation.
 
     With `by`, a column or "prediction", each group has a cutoff of its own and `tau` and `cutoff` are None.
+    `fingerprint` tells the rows that the cutoff was chosen on, where it depends on them.
     """
 
     tau: float | None
@@ -174,6 +183,7 @@ class Threshold:
     coverage: float
     accuracy: float | None = None
     bound: Bound | None = None
+    fingerprint: str | None = None
     by: str | None = None
     groups: tuple[GroupThreshold, ...] | None = None
 

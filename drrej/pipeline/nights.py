@@ -88,8 +88,7 @@ def count_night(source: Source, rejector: Rejector, look: NightLook) -> NightCou
 
     def of_block(block: Block) -> NightCounts:
         scored = application(block)
-        raw = scored.rows.raw
-        keys = application.scoring.intake.keys(block, raw.scores, raw.largest, raw.prediction)
+        keys = application.scoring.keys(block, scored.rows)
         known = errors = np.zeros(block.rows, bool)
         if labels is not None:
             truth, known = labels.of(block)

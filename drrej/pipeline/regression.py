@@ -10,6 +10,7 @@ import numpy as np
 from drrej.core.curves import AURC_CONVENTION
 from drrej.core.intervals import json_number
 from drrej.core.selective import SelectiveRisk
+from drrej.core.sketch import Sighting
 from drrej.core.types import Booleans, Floats
 from drrej.data.dump import Block, Dump
 from drrej.documents.gates import Gate
@@ -20,6 +21,7 @@ from drrej.engines.protocol import Pass
 from drrej.errors import DumpError, OptionError
 from drrej.pipeline.application import Application
 from drrej.pipeline.figures import CURVE_STEPS, coverage_figure, decision
+from drrej.pipeline.freshness import Seen
 from drrej.pipeline.groups import OnUnseen
 from drrej.pipeline.passes import map_blocks
 from drrej.pipeline.scoring import column_values
@@ -34,6 +36,7 @@ class _Residuals:
     losses: Floats
     accepted: Booleans
     residuals: Floats
+    sightings: tuple[Sighting, ...] = ()
 
 
 def evaluate_regression(
@@ -64,7 +67,8 @@ def evaluate_regression(
     for gate in gates:
         check_gate(gate, frozenset(), RegressionReport)
     dump = source.open(rejector, labelled=False)
-    application = Application(rejector, dump, on_unseen_group)
+    seen = Seen.of(rejector)
+    application = Application(rejector, dump, on_unseen_group, earlier=seen.sets)
     columns = [
         _named(dump, "prediction", prediction or rejector.columns.prediction),
         _named(dump, "target", target or rejector.columns.target),
@@ -73,7 +77,7 @@ def evaluate_regression(
     def of_block(block: Block) -> _Residuals:
         scored = application(block)
         predicted, true = (column_values(block, name) for name in columns)
-        return _Residuals(scored.loss, scored.accepted, predicted - true)
+        return _Residuals(scored.loss, scored.accepted, predicted - true, scored.sightings)
 
     run = Pass("evaluating", labelled=False, keep=(*columns, *application.columns))
     blocks = list(map_blocks(source, dump, of_block, run))
@@ -82,7 +86,7 @@ def evaluate_regression(
         np.concatenate([block.accepted for block in blocks]),
         np.concatenate([block.residuals for block in blocks]),
     )
-    report = _report(rejector, everything)
+    report = replace(_report(rejector, everything), seen_by=seen.among(block.sightings for block in blocks))
     report = replace(report, target=target_of(report, rejector.need_threshold()))
     return replace(report, gates=tuple(gate.judge(report) for gate in gates))
 

@@ -38,10 +38,15 @@ UNNOTICEABLE = (
 
 @dataclass(frozen=True)
 class ThresholdOptions:
-    """Groups with their own cutoffs (a column or "prediction"), and whether rows that were seen may be used."""
+    """Groups with their own cutoffs (a column or "prediction"), and whether rows that were seen may be used.
+
+    `known_fresh`: the caller has set these rows apart from those of the steps before, so it need not be looked for;
+    rows that repeat could not be told from others that were seen.
+    """
 
     by: str | None = None
     allow_reuse: bool = False
+    known_fresh: bool = False
 
 
 @dataclass(frozen=True)
@@ -83,8 +88,8 @@ def choose_threshold(
     labelled = rule.needs_labels or (table and dump.label_kind is not None)
     if options.allow_reuse and rule.confidence is None:
         raise OptionError("`allow_reuse=True` goes with `confidence`")
-    freshness = Freshness({}) if rule.confidence is None else Freshness.of(rejector)
-    losses = _collect(source, dump, rejector, labelled, options, freshness)
+    freshness = Freshness({}) if rule.confidence is None or options.known_fresh else Freshness.of(rejector)
+    losses = _collect(source, dump, rejector, labelled, options, freshness, keep=rule.uses_rows)
     verdict = freshness.check(losses, options.allow_reuse)
     picker = _Picker(rule, ratio, len(losses.names) or 1, labelled)
     if rule.kind == "cost":
@@ -109,6 +114,7 @@ def choose_threshold(
             coverage=decision.coverage,
             accuracy=decision.accuracy,
             bound=decision.bound,
+            fingerprint=losses.sketch.fingerprint().text() if rule.uses_rows else None,
             by=options.by,
             groups=groups,
         )
@@ -145,9 +151,10 @@ def _collect(
     labelled: bool,
     options: ThresholdOptions,
     freshness: Freshness,
+    keep: bool,
 ) -> Losses:
     grouping = None if options.by is None else Grouping(options.by, rejector, dump)
-    collecting = Collecting(grouping, tuple(freshness.seen.values()), sketch=False)
+    collecting = Collecting(grouping, tuple(freshness.seen.values()), sketch=keep)
     scoring = Scoring(rejector, rejector.need_ratio().loss, dump)
     return collect_losses(source, dump, scoring, Pass("choosing", labelled), collecting)
 

@@ -10,7 +10,6 @@ from typing import NamedTuple, Protocol
 import pyarrow as pa
 
 from drrej.data.identity import check_unchanged
-from drrej.data.pandas_index import PandasIndex
 from drrej.data.part import Identity, Part, one_line
 from drrej.errors import DumpError
 
@@ -24,7 +23,8 @@ class Contents:
 
     Nothing is said of what cannot change. `places` tell where each row group is, for readers to whom its number does
     not; they go to whoever reads it, in whatever process. `typed` is False where numbers are written as text, so that 1
-    may be a floating-point number. `index` is that of a pandas frame.
+    may be a floating-point number. `pandas` is what
+    pandas noted about the frame that was written.
     """
 
     schema: pa.Schema
@@ -32,7 +32,7 @@ class Contents:
     identity: Identity | None
     places: tuple[Hashable, ...] = ()
     typed: bool = True
-    index: PandasIndex | None = None
+    pandas: bytes | None = None
 
     def place(self, group: int) -> Hashable:
         """Where a row group is."""
