@@ -494,3 +494,63 @@ def test_the_cost_of_a_small_file(nights: Path) -> None:
     succeed("reject", "many", "-r", "r.json", "-o", "scored/", cwd=nights)
     assert time.process_time() - started < 200 * 0.03
     assert len(masks(nights / "scored")) == 200
+
+
+# With what else a mask may be made of and for
+
+
+def test_review_does_not_go_with_update(nights: Path) -> None:
+    reject(nights, "-o", "scored/")
+    message = fail(
+        "reject", "nights", "-r", "r.json", "-o", "scored/", "--update", "--review", "tasks.json", cwd=nights
+    )
+    assert message == "--review does not go with --update: masks that stay as they are would be missing in it"
+    assert not (nights / "tasks.json").exists()
+
+
+def write_lines(path: Path, rows: slice, *more: str) -> None:
+    path.parent.mkdir(exist_ok=True)
+    lines = [
+        json.dumps({"logits": row.tolist(), "label": int(y)}) for row, y in zip(LOGITS[rows], LABELS[rows], strict=True)
+    ]
+    path.write_text("\n".join([*lines, *more]) + "\n")
+
+
+def test_files_of_other_formats_are_updated_and_left_out_too(nights: Path) -> None:
+    write_lines(nights / "lines/a.jsonl", slice(0, 200))
+    write_lines(nights / "lines/c.jsonl", slice(200, 300), '{"logits": [1, 2')
+    words = ("reject", "lines", "-r", "r.json", "-o", "scored/", "--update", "--on-bad-file", "skip")
+    outcome = run(*words, cwd=nights)
+    assert outcome.code == 0, outcome.err
+    assert "c.jsonl" in outcome.err
+    before = masks(nights / "scored")
+    assert list(before) == ["a.parquet"]
+    write_lines(nights / "lines/b.jsonl", slice(0, 100))
+    assert run(*words, cwd=nights).code == 0
+    after = masks(nights / "scored")
+    assert list(after) == ["a.parquet", "b.parquet"]
+    assert after["a.parquet"] == before["a.parquet"]
+    assert len(read_columns(nights / "scored/b.parquet")["rejected"]) == 100
+
+
+@pytest.mark.parametrize("output", ["scored/", "scored.csv"])
+def test_a_review_has_no_row_of_a_file_that_was_left_out(nights: Path, output: str) -> None:
+    path = add(nights, "dt=2/zz.parquet")
+    content = bytearray(path.read_bytes())
+    content[100:2000] = bytes(1900)  # found out when its rows are read, after those of the others
+    path.write_bytes(content)
+    lines = reject(nights, "-o", output, "--on-bad-file", "skip", "--review", "tasks.jsonl", "--log", "json")
+    done = json.loads(lines[-1])
+    assert len(done["left_out"]["files"]) == 1
+    assert len((nights / "tasks.jsonl").read_text().splitlines()) == done["rejected"] > 0
+
+
+def test_a_dump_that_is_divided(nights: Path) -> None:
+    message = fail("run", "nights", "--coverage", "0.8", "-o", "out", "--on-bad-row", "skip", cwd=nights)
+    assert message == "--on-bad-row skip goes with --test: rows without usable scores cannot be divided"
+    (nights / "nights/dt=2/bad.parquet").write_bytes(b"PAR1")
+    outcome = run("run", "nights", "--coverage", "0.8", "-o", "out", "--on-bad-file", "skip", "-q", cwd=nights)
+    assert outcome.code == 0, outcome.err
+    report = json.loads((nights / "out/report.json").read_text())
+    assert len(read_columns(nights / "out/mask.parquet")["rejected"]) == report["rows"] == 180
+    assert len(report["left_out"]["files"]) == 1

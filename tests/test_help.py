@@ -158,5 +158,7 @@ def test_the_examples_work(folder: Path, tmp_path: Path, command: str) -> None:
         else:
             outcome = drrej(*shlex.split(example)[1:], cwd=here)
             assert outcome.code == 0, outcome.err
-            assert all(line.startswith("drrej: note: ") for line in LOG_LINE.sub("", outcome.err).splitlines()), outcome.err
+            assert all(line.startswith("drrej: note: ") for line in LOG_LINE.sub("", outcome.err).splitlines()), (
+                outcome.err
+            )
         shutil.rmtree(here)
