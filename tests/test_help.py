@@ -17,10 +17,11 @@ import pyarrow.parquet as pq
 import pytest
 from conftest import SAMPLE, environment, make_model, run_drrej, succeed, write_dump
 from registry import commands, flag, options
+from running import drrej
 
 COMMANDS = [
     *("calibrate", "fit", "threshold", "evaluate", "reject", "run"),
-    *("monitor", "sweep", "weights", "inspect", "convert", "metrics", "config", "schema", "help"),
+    *("plan", "monitor", "sweep", "weights", "inspect", "convert", "metrics", "config", "schema", "help"),
 ]
 
 
@@ -131,7 +132,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "val.csv").write_text("\n".join(["logit_0,logit_1,logit_2,label", *lines]) + "\n")
     for name in ("val", "test"):
         shutil.copy(SAMPLE / f"{name}.parquet", folder)
-    shutil.copy(SAMPLE / "test.parquet", folder / "fresh.parquet")
+    for name in ("fresh", "predictions"):
+        shutil.copy(SAMPLE / "test.parquet", folder / f"{name}.parquet")
     (folder / "nightly").mkdir()
     shutil.copy(SAMPLE / "test.parquet", folder / "nightly")
     pq.write_table(pa.table({"variance": rng.random(50)}), folder / "forecasts.parquet")
@@ -154,5 +156,7 @@ def test_the_examples_work(folder: Path, tmp_path: Path, command: str) -> None:
             done = subprocess.run(["bash", "-c", script], cwd=here, env=environment(), capture_output=True, timeout=120)
             assert (done.returncode, done.stderr) == (0, b""), example
         else:
-            succeed(*shlex.split(example)[1:], cwd=here)
+            outcome = drrej(*shlex.split(example)[1:], cwd=here)
+            assert outcome.code == 0, outcome.err
+            assert all(line.startswith("drrej: note: ") for line in outcome.lines), outcome.err
         shutil.rmtree(here)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
+from conftest import fail, make_model, read_columns, source, succeed, write_dump
 from scipy import stats
 
+import drrej
 from drrej.core.curves import RiskCoverage
 from drrej.core.guarantees import best_look, risk_looks
 from drrej.core.joint import JointPromise, certified_both
@@ -87,10 +92,10 @@ def test_it_finds_what_a_risk_alone_would_miss() -> None:
 def test_verdicts_say_which_promise_fails() -> None:
     losses = np.linspace(0, 2, 400)
     wrong = np.arange(400) % 5 == 0
-    with pytest.raises(Infeasible, match=r"`risk` 0.05 cannot be certified at a coverage of at least 0.8"):
+    with pytest.raises(Infeasible, match=r"a risk of 0.05 cannot be certified at a coverage of at least 0.8"):
         certified_both(curve(losses, wrong), OPEN, JointPromise(0.05, 0.8, 0.1))
     flat = fit_ratio(losses, alpha=5.0, lam=0.2)
-    with pytest.raises(Infeasible, match=r"`coverage` 0.9 cannot be certified on 400 rows: the ratio is 0"):
+    with pytest.raises(Infeasible, match=r"a coverage of 0.9 cannot be certified on 400 rows: the ratio is 0"):
         certified_both(curve(losses, wrong), flat, JointPromise(0.5, 0.9, 0.1))
     found = certified_both(curve(losses, wrong), flat, JointPromise(0.5, 0.2, 0.1))
     assert found.cutoff == flat.flat_start
@@ -101,7 +106,7 @@ def test_a_coverage_that_only_accepting_all_can_promise() -> None:
     found = certified_both(curve(losses, np.zeros(60, bool)), OPEN, JointPromise(0.1, 0.999, 0.1))
     assert (found.cutoff, found.accepted) == (None, 60)
     assert certified_both(curve(losses, np.zeros(60, bool)), OPEN, JointPromise(0.1, 1.0, 0.1)).cutoff is None
-    with pytest.raises(Infeasible, match="`risk`"):
+    with pytest.raises(Infeasible, match="a risk of"):
         certified_both(curve(losses, np.ones(60, bool)), OPEN, JointPromise(0.1, 1.0, 0.1))
 
 
@@ -111,3 +116,78 @@ def test_a_coverage_that_only_accepting_all_can_promise() -> None:
 def test_promises_that_make_no_sense(numbers: tuple, said: str) -> None:
     with pytest.raises(OptionError, match=said):
         JointPromise(*numbers)
+
+
+# By threshold, run and fit_rejector
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Rows to fit, and fresh ones."""
+    folder = tmp_path_factory.mktemp("joint")
+    write_dump(folder / "val.parquet", *make_model(500, 3, seed=1))
+    write_dump(folder / "new.parquet", *make_model(2000, 3, seed=2))
+    val = source(folder / "val.parquet")
+    (folder / "fit.json").write_text(drrej.fit(val, drrej.calibrate(val)).to_json())
+    return folder
+
+
+def test_the_threshold_keeps_both(rows: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(rows)
+    words = ["threshold", "new.parquet", "-r", "fit.json", "--accuracy", "0.9", "--coverage", "0.5"]
+    succeed(*words, "--confidence", "0.9", "-o", "r.json", "--table", "t.parquet")
+    rejector = drrej.Rejector.from_json(Path("r.json").read_text())
+    found = rejector.need_threshold()
+    logits, labels = make_model(2000, 3, seed=2)
+    losses = drrej.expected_losses(logits, "log", rejector.need_calibration().temperature)
+    both = certified_both(curve(losses, logits.argmax(axis=1) != labels), OPEN, JointPromise(0.1, 0.5, 0.1))
+    assert (found.cutoff, found.accepted) == (both.cutoff, both.accepted)
+    assert (found.rule.kind, found.rule.coverage, found.rule.method) == ("accuracy", 0.5, "joint")
+    table = read_columns("t.parquet")
+    assert table["accepted"][table["certified"]].max() == both.accepted
+    report = drrej.evaluate(source("new.parquet"), rejector)
+    assert report.target is not None
+    promises = [(promise.what, promise.wanted) for promise in report.target.promises]
+    assert promises == [("accuracy", 0.9), ("coverage", 0.5)]
+    assert "with confidence 0.9 of both together (joint)" in succeed("inspect", "r.json").decode()
+    tree = json.loads(rejector.to_json())
+    tree["threshold"]["rule"]["coverage"] = 0.9
+    with pytest.raises(drrej.RejectorError, match=r"is below 'threshold.rule.coverage'"):
+        drrej.Rejector.from_json(json.dumps(tree))
+    succeed(*words, "-o", "plain.json")
+    plain = drrej.Rejector.from_json(Path("plain.json").read_text()).need_threshold()
+    assert plain.accepted > found.accepted
+    assert plain.rule.method is None
+
+
+def test_both_for_each_group(rows: Path) -> None:
+    rejector = drrej.Rejector.from_json((rows / "fit.json").read_text())
+    new, by = source(rows / "new.parquet"), drrej.ThresholdOptions(by="prediction")
+    rule = drrej.Rule("risk", 0.15, 0.9, coverage=0.4)
+    found = drrej.threshold(new, rejector, rule, by).need_threshold()
+    assert found.groups is not None
+    assert all(group.coverage > 0.4 for group in found.groups)
+    with pytest.raises(Infeasible, match=r"group '\d': `risk=0.05` `coverage=0.9` `confidence=0.9`: a risk of 0.05"):
+        drrej.threshold(new, rejector, drrej.Rule("risk", 0.05, 0.9, coverage=0.9), by)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        ("--risk 0.001 --coverage 0.9 --confidence 0.9", 1, "a risk of 0.001 cannot be certified at a coverage of"),
+        ("--risk 0.05 --coverage 0.99", 1, "--risk 0.05 --coverage 0.99 cannot be reached: the error rate allows a"),
+        ("--risk 0.05 --coverage 70", 2, "--coverage 70: it must be above 0 and at most 1; for 70 % write 0.7"),
+        ("--risk 0.05 --coverage 0.5 --confidence 0.9 --method sgr", 2, "--method is for --risk alone"),
+        ("--risk 0.05 --accuracy 0.9 --coverage 0.5", 2, "give exactly one rule"),
+        ("--tau 1 --coverage 0.5", 2, "only --coverage may stand beside --accuracy or --risk"),
+    ],
+)
+def test_what_cannot_be_promised(rows: Path, words: str, code: int, said: str) -> None:
+    assert said in fail("threshold", rows / "new.parquet", "-r", rows / "fit.json", *words.split(), code=code)
+
+
+def test_both_from_arrays() -> None:
+    found = drrej.fit_rejector(*make_model(2000, 3, seed=3), accuracy=0.85, coverage=0.5, confidence=0.9)
+    assert found.document.need_threshold().rule.coverage == 0.5
+    with pytest.raises(OptionError, match="only `coverage` may stand beside"):
+        drrej.fit_rejector(*make_model(100, 3, seed=3), tau=0.9, coverage=0.5)

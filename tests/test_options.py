@@ -134,6 +134,7 @@ BASES = {
     "evaluate": "val.parquet -r r.json",
     "reject": "val.parquet -r r.json -o out.parquet",
     "run": "--val val.parquet --test test.parquet --coverage 0.8 -o out",
+    "plan": "--risk 0.3",
     "monitor": "new.json val.parquet -r r.json",
     "sweep": "val.parquet -r cal.json",
     "weights": "val.parquet -r cal.json --radius 0.1",
@@ -189,6 +190,8 @@ OBJECTIVE: dict[str, Case] = {
 OTHER_CLASSES = "has 2 scores per row but the rejector was made for 3 classes"
 
 RUN = "--val val.parquet --test test.parquet -o out"
+DIVIDED = "val.parquet --coverage 0.8 -o out"
+PLANNED = "val.parquet -r fit.json"
 RUN_ZEROS = "--val zeros.parquet --test zeros.parquet --input probs --coverage 0.8 -o out"
 RISK = "val.parquet -r fit.json --risk 0.7"
 
@@ -305,6 +308,10 @@ CASES: dict[str, dict[str, Case]] = {
         "--quiet": Acts("--quiet", "zeros.parquet -r r.json -o out.parquet --input probs"),
     },
     "run": {
+        "dumps": Acts("val.parquet", "--coverage 0.8 -o out"),
+        "--split": Acts("--split 60,20,20", DIVIDED),
+        "--seed": Acts("--seed 3", DIVIDED),
+        "--group": Acts("--group key", DIVIDED),
         "--val": Acts("--val test.parquet"),
         "--test": Acts("--test val.parquet"),
         "--output": Acts("-o new", "--val val.parquet --test test.parquet --coverage 0.8"),
@@ -334,6 +341,8 @@ CASES: dict[str, dict[str, Case]] = {
         "--gate": Acts("--gate 'coverage > 0.99'", code=1),
         "--metric": Acts("--metric accuracy@coverage=0.31"),
         "--intervals": Acts("--intervals"),
+        "--title": Acts("--title Night"),
+        "--model": Acts("--model net7"),
         "--report-by": Acts("--report-by region"),
         "--compare": Acts("--compare"),
         "--score": Acts("--score trust"),
@@ -353,6 +362,30 @@ CASES: dict[str, dict[str, Case]] = {
         "--floor": Acts("--floor 0.01", RUN_ZEROS),
         "--precision": Acts("--precision float64"),
         "--memory": Acts("--memory 0"),
+    },
+    "plan": {
+        "dumps": Acts("val.parquet -r fit.json"),
+        "--rejector": Refused("-r fit.json", "go with a DUMP"),
+        "--accuracy": Acts("--accuracy 0.9", "--coverage 0.9"),
+        "--risk": Acts("--risk 0.1", "--coverage 0.9"),
+        "--confidence": Acts("--confidence 0.9"),
+        "--coverage": Acts("--coverage 0.9"),
+        "--error": Acts("--error 0.1"),
+        "--power": Acts("--power 0.9"),
+        "--output": Acts("-o new.svg"),
+        "--force": Acts("--force", "--risk 0.3 -o there.json"),
+        "--format": Acts("--format json"),
+        **reading(
+            PLANNED,
+            "zeros.parquet -r r.json --input probs",
+            Refused("--binary --logits score", OTHER_CLASSES, PLANNED),
+            f"{PLANNED} --label name",
+        ),
+        "--logits": Acts("--logits other", PLANNED),
+        "--join-on": Refused("--join-on key", "--labels-from FILE and --join-on COL go together", PLANNED),
+        "--jobs": Acts("--jobs 2", PLANNED),
+        "--cluster": Refused("--cluster nowhere", "--cluster nowhere: write local:N", PLANNED),
+        **{name: Refused(f"{name} x.pem", TLS, PLANNED) for name in ("--tls-ca", "--tls-cert", "--tls-key")},
     },
     "monitor": {
         "state": Acts("kept.json", ""),

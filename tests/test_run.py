@@ -12,12 +12,13 @@ from running import drrej as drrej_here
 import drrej
 from drrej.report import RENDERERS
 
-FILES = ["mask.parquet", "rejector.json", "report.json", "report.txt"]
+FILES = ["mask.parquet", "rejector.json", "report.html", "report.json", "report.txt"]
 
 
 def test_run_is_the_steps_one_after_the_other(tmp_path: Path, val: str, test: str, rejector_file: str) -> None:
     out = tmp_path / "out"
-    text = succeed("run", "--val", val, "--test", test, "--coverage", "0.8", "-o", out).decode()
+    words = ["run", "--val", val, "--test", test, "--coverage", "0.8", "--loss", "log", "-o", out]
+    text = succeed(*words).decode()
     assert sorted(os.listdir(out)) == FILES
     assert (out / "rejector.json").read_bytes() == Path(rejector_file).read_bytes()
     rejector = drrej.Rejector.from_json((out / "rejector.json").read_text())
@@ -29,7 +30,19 @@ def test_run_is_the_steps_one_after_the_other(tmp_path: Path, val: str, test: st
 
 
 def test_options_of_every_step(tmp_path: Path, val: str, test: str) -> None:
-    options = ["--risk", "0.01", "--alpha", "3", "--lambda", "2", "--loss", "zero-one", "--precision", "float64"]
+    options = [
+        "--quiet",
+        "--risk",
+        "0.01",
+        "--alpha",
+        "3",
+        "--lambda",
+        "2",
+        "--loss",
+        "zero-one",
+        "--precision",
+        "float64",
+    ]
     out = tmp_path / "out"
     succeed(
         "run", "--val", val, "--test", test, *options, "--memory", "0", "--jobs", "1", "--format", "json", "-o", out
@@ -68,7 +81,7 @@ def test_what_is_wrong_is_said_before_any_work(tmp_path: Path) -> None:
 def test_options_of_the_mask_and_of_the_threshold(tmp_path: Path, val: str, test: str) -> None:
     """--keep, --temperature and --table do what they do in reject, fit and threshold."""
     out, table = tmp_path / "out", tmp_path / "t.csv"
-    words = ["--keep", "id", "--temperature", "0.5", "--table", table]
+    words = ["--keep", "id", "--temperature", "0.5", "--table", table, "--loss", "log"]
     succeed("run", "--val", val, "--test", test, "--coverage", "0.8", *words, "-o", out)
     assert list(read_columns(out / "mask.parquet")) == ["id", "prediction", "loss", "ratio", "rejected"]
     steps = tmp_path / "steps"

@@ -53,7 +53,8 @@ def fit_rejector(
     scores.
 
     Exactly one rule: `accuracy` or `risk` of the accepted rows, `coverage`, `tau`, `max_loss`, or the least total cost,
-    where a rejected row costs `review_cost` and an accepted error `error_cost`. `loss`, `alpha`, `lam` and
+    where a rejected row costs `review_cost` and an accepted error `error_cost`. `coverage` may also stand beside
+    `accuracy` or `risk`, to be kept together with it. `loss`, `alpha`, `lam` and
     `effective_sample` are those of the command line, as are `normalize` and `floor` for probabilities.
 
     With `confidence` the accuracy, risk or coverage is guaranteed for new rows like these, and `Infeasible` is raised
@@ -115,7 +116,12 @@ def _rule(given: dict[str, float | None], confidence: float | None, error_cost: 
     rules = {kind: target for kind, target in given.items() if target is not None}
     if rules.keys() >= set(ERROR_RULES):
         raise OptionError("`accuracy` and `risk` are the same promise; give one of them")
+    both = len(rules) == 2 and "coverage" in rules and bool(rules.keys() & set(ERROR_RULES))
+    coverage = rules.pop("coverage") if both else None
     if len(rules) != 1:
-        raise OptionError("give exactly one of `accuracy`, `risk`, `coverage`, `review_cost`, `tau` and `max_loss`")
+        raise OptionError(
+            "give exactly one of `accuracy`, `risk`, `coverage`, `review_cost`, `tau` and `max_loss`; only `coverage` "
+            "may stand beside `accuracy` or `risk`"
+        )
     ((kind, target),) = rules.items()
-    return Rule(kind, target, confidence, error_cost=error_cost)
+    return Rule(kind, target, confidence, error_cost=error_cost, coverage=coverage)

@@ -66,7 +66,7 @@ class Target:
     method: Literal["fixed-sequence", "sgr"] | None
 
     def rule(self) -> Rule:
-        """The one rule that was given."""
+        """The one rule that was given; a coverage may stand beside an accuracy or a risk."""
         from drrej.core.thresholds import Rule
 
         rules = {
@@ -80,9 +80,14 @@ class Target:
         given = {kind: target for kind, target in rules.items() if target is not None}
         if self.error_cost is not None and self.review_cost is None:
             raise OptionError("--error-cost needs --review-cost C: what it costs to have a rejected row looked at")
+        both = "coverage" in given and (given.keys() - {"coverage"}) in ({"accuracy"}, {"risk"})
+        beside = given.pop("coverage") if both else None
         if len(given) != 1:
             found = " and ".join(f"--{kind}" for kind in given) or "none"
             known = "--accuracy, --coverage, --risk, --review-cost, --tau or --max-loss"
-            raise OptionError(f"give exactly one rule: {known} (found: {found})")
+            raise OptionError(
+                f"give exactly one rule: {known} (found: {found}); only --coverage may stand beside --accuracy or "
+                "--risk"
+            )
         ((kind, target),) = given.items()
-        return Rule(kind.removeprefix("review-"), target, self.confidence, self.method, self.error_cost)
+        return Rule(kind.removeprefix("review-"), target, self.confidence, self.method, self.error_cost, beside)

@@ -60,7 +60,7 @@ def evaluate(
     intervals: options.Intervals = False,
     by: Annotated[
         str | None,
-        options.report("--by", metavar="COL", help="Also report by the values of a column, or by 'prediction'."),
+        options.report("--by", metavar="COL", help="Also report by a column, by 'prediction' or by 'label'."),
     ] = None,
     no_labels: Annotated[
         bool,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,47 +15,69 @@ from drrej.cli.calibrate import warn_calibration
 from drrej.cli.choosing import Objective, Target
 from drrej.cli.command import Command
 from drrej.cli.console import complain, say_notes, warn_bad_rows
-from drrej.cli.judging import Comparisons, Judging, exit_by_gates, show_report, warn_seen
+from drrej.cli.evaluate import with_words
+from drrej.cli.judging import Comparisons, Judging, Shown, exit_by_gates, show_report, warn_seen
 from drrej.cli.main import app
-from drrej.cli.reading import Certificates, Reading, Start, bytes_of, check_one_stdin, engine_of, names_of
+from drrej.cli.parts import Parts, RowOptions, parts_of
+from drrej.cli.reading import Certificates, Reading, Start, bytes_of, engine_of, names_of
 from drrej.cli.threshold import warn_uncertified
-from drrej.cli.writing import check_spared, check_table
+from drrej.cli.writing import can_draw, check_spared, check_table
 from drrej.errors import OptionError
 
 if TYPE_CHECKING:
     from drrej.documents.rejector import Rejector
     from drrej.pipeline.calibrate import CalibrateOptions
     from drrej.pipeline.source import Source
+    from drrej.pipeline.split import SplitOptions
 
-FILES = ("rejector.json", "report.json", "report.txt", "mask.parquet")
+FILES = ("mask.parquet", "rejector.json", "report.json", "report.txt", "report.html")
+"""What is written; the page where it can be drawn."""
+
+rows = partial(typer.Option, rich_help_panel="Rows: one DUMP, or --val and --test")
 
 EXAMPLES = """
 Examples:
 
+drrej run predictions.parquet --accuracy 0.98 -o out
+
+drrej run predictions.parquet --coverage 0.8 --split 40,20,20,20 -o out
+
 drrej run --val val.parquet --test test.parquet --coverage 0.8 -o out
-
-drrej run --val val.parquet --test test.parquet --risk 0.01 --loss auto -o out
-
-drrej run --val val.parquet --test test.parquet --tau 0.9 --keep id -o out
 """
 
 
 @app.command(cls=Command, epilog=EXAMPLES)
 def run(
+    output: Annotated[str, typer.Option("-o", "--output", metavar="DIR", help="Directory for the results.")],
+    dumps: Annotated[list[str] | None, typer.Argument(metavar="DUMP", hidden=True)] = None,
+    split: Annotated[
+        str | None,
+        rows(
+            "--split",
+            metavar="A,B,C",
+            show_default="40,30,30",
+            help="Shares of DUMP to fit, choose and test; of four the first is to calibrate. With --val: A,B of it.",
+        ),
+    ] = None,
+    seed: Annotated[
+        int | None, rows("--seed", metavar="N", show_default="0", help="Another seed, another split.")
+    ] = None,
+    group: Annotated[
+        str | None, rows("--group", metavar="COL", help="Rows with the same value, such as a patient, stay together.")
+    ] = None,
     val: Annotated[
-        list[str], typer.Option("--val", metavar="DUMP", help="Rows to calibrate, fit and choose on. Repeatable.")
-    ],
+        list[str] | None, rows("--val", metavar="DUMP", help="Rows to calibrate, fit and choose on. Repeatable.")
+    ] = None,
     test: Annotated[
-        list[str], typer.Option("--test", metavar="DUMP", help="Rows to report on and to mask. Repeatable.")
-    ],
-    output: Annotated[str, typer.Option("-o", "--output", metavar="DIR", help="Directory for the four results.")],
+        list[str] | None, rows("--test", metavar="DUMP", help="Rows to report on and to mask. Repeatable.")
+    ] = None,
     choose: Annotated[
         list[str] | None,
-        typer.Option(
+        rows(
             "--choose",
             metavar="DUMP",
             show_default="--val",
-            help="Rows to choose the threshold on; --confidence needs fresh ones. Repeatable.",
+            help="Fresh rows to choose the threshold on. Repeatable.",
         ),
     ] = None,
     temperature: options.Temperature = None,
@@ -71,7 +94,15 @@ def run(
     max_loss: options.MaxLoss = None,
     review_cost: options.ReviewCost = None,
     error_cost: options.ErrorCost = None,
-    confidence: options.Confidence = None,
+    confidence: Annotated[
+        float | None,
+        options.guarantee(
+            "--confidence",
+            metavar="P",
+            show_default="0.95 on fresh rows, if there are enough",
+            help="Make the rule hold on new rows with probability P; 0 for no guarantee.",
+        ),
+    ] = None,
     method: options.Method = None,
     by: options.CutoffBy = None,
     allow_reuse: options.AllowReuse = False,
@@ -79,7 +110,7 @@ def run(
     alpha: options.Alpha = None,
     lam: options.Lambda = None,
     effective_sample: options.EffectiveSample = None,
-    loss: options.LossName = "log",
+    loss: options.LossName = "auto",
     cost_matrix: options.CostMatrixFile = None,
     loss_column: options.LossColumn = None,
     gate: options.Gates = None,
@@ -88,9 +119,11 @@ def run(
     report_by: Annotated[
         str | None,
         options.report(
-            "--report-by", metavar="COL", show_default="--by", help="Also report by a column, or by 'prediction'."
+            "--report-by", metavar="COL", show_default="--by", help="Also report by a column, 'prediction' or 'label'."
         ),
     ] = None,
+    title: options.Title = None,
+    model: options.Model = None,
     compare: options.Compare = False,
     score: options.Scores = None,
     score_order: options.ScoreOrders = None,
@@ -117,72 +150,102 @@ def run(
     tls_key: options.TlsKey = None,
     quiet: options.Quiet = False,
 ) -> None:
-    """Do all of it: calibrate, fit and threshold on --val; evaluate and reject on --test.
+    """Do all of it: calibrate, fit, choose the threshold, evaluate and reject.
 
-    DUMP: a parquet file, directory, glob or URI; - is standard input.
+    DUMP: parquet files, directories, globs or URIs, divided by --split; or give --val and --test. - is standard input.
     """
     from drrej.outputs.files import OutputFile, prepare_directory
     from drrej.outputs.masks import write_table
     from drrej.pipeline.calibrate import CalibrateOptions
     from drrej.pipeline.evaluate import check_gates, evaluate
     from drrej.pipeline.fit import fit
+    from drrej.pipeline.promise import certify_if_possible
     from drrej.pipeline.reject import MaskOptions, reject
     from drrej.pipeline.threshold import ThresholdOptions, choose_threshold
-    from drrej.report import render
+    from drrej.report import need_libraries, render
 
-    rule = Target(tau, coverage, accuracy, risk, max_loss, confidence, review_cost, error_cost, method).rule()
+    division = RowOptions(dumps, val, test, choose, split, seed, group)
+    divided = division.check()
+    rule = Target(tau, coverage, accuracy, risk, max_loss, confidence or None, review_cost, error_cost, method).rule()
     check_table(table)
     if temperature is not None and memory is not None:
         raise OptionError("--memory is for fitting the temperature; it does not go with --temperature T")
+    if dumps and on_bad_row != "error":
+        raise OptionError("--on-bad-row reject goes with --test: rows without usable scores cannot be divided")
     reading = Reading(logits, label, labels_from, join_on, on_missing_label, input, binary, classes, normalize)
     judging = Judging(gate, metric, intervals, report_by or by)
     others = Comparisons(compare, score, score_order, rejected, baseline, baseline_dump, baseline_rejector)
     gates, wanted = judging.gates(), judging.options(others, reading, on_unseen_group)
-    wanted = replace(wanted, on_bad_row=on_bad_row)
+    page = can_draw("html")
+    if not page and (title is not None or model is not None):
+        need_libraries("html", "--title" if title is not None else "--model")
+    wanted = Shown(None, title, model).options(wanted, ["html"], FILES[1])
+    wanted = replace(wanted, on_bad_row=on_bad_row, pictures=page)
     if not baseline_dump:
         check_gates(gates, wanted)
     plain, engine = others.reading(reading), engine_of(jobs, cluster, quiet, Certificates(tls_ca, tls_cert, tls_key))
-    source, target = plain.source(val, engine), plain.source(test, engine)
-    chosen_on = plain.source(choose, engine) if choose else source
-    check_one_stdin(source, target, *([chosen_on] if choose else []))
+    sources = division.sources(plain, engine)
     objective = Objective(divergence, alpha, lam, loss, cost_matrix, loss_column, effective_sample).options(
-        source.options.classes
+        sources[0].options.classes
     )
     with ExitStack() as stack:
         stack.enter_context(prepare_directory(output))
-        document, as_json, as_text, mask = (
-            stack.enter_context(OutputFile(os.path.join(output, name), force)) for name in FILES
+        names = FILES if page else FILES[:-1]
+        mask, document, *reports = (
+            stack.enter_context(OutputFile(os.path.join(output, name), force)) for name in names
         )
         candidates = None if table is None else stack.enter_context(OutputFile(table, force))
         check_spared(classes, cost_matrix, baseline)
-        fitted = fit(
-            source,
-            _calibrated(source, temperature, CalibrateOptions(precision or "auto", bytes_of(memory), floor)),
-            objective,
-        )
-        found = choose_threshold(chosen_on, fitted, rule, ThresholdOptions(by, allow_reuse), table is not None)
+        parts = parts_of(sources, divided)
+        how = CalibrateOptions(precision or "auto", bytes_of(memory), floor)
+        fitted = fit(parts.fit, _calibrated(parts.calibrate, temperature, how), objective)
+        choosing = ThresholdOptions(by, allow_reuse)
+        if parts.fresh and confidence is None:
+            promised = certify_if_possible(parts.choose, fitted, rule, choosing, table is not None)
+            found, why_not = promised.chosen, promised.why_not
+        else:
+            found, why_not = choose_threshold(parts.choose, fitted, rule, choosing, table is not None), None
         rejector = found.rejector
         wanted = replace(wanted, baseline_dump=others.dump(reading, engine, rejector))
-        report = evaluate(target, rejector, gates, wanted)
-        counts = reject(target, rejector, mask, MaskOptions(names_of(keep), on_bad_row, on_unseen_group))
+        report = evaluate(parts.test, rejector, gates, with_words(wanted, rejector))
+        counts = reject(parts.test, rejector, mask, MaskOptions(names_of(keep), on_bad_row, on_unseen_group))
         document.write_text(rejector.to_json())
-        as_json.write_bytes(render(report, "json"))
-        as_text.write_bytes(render(report, "text"))
+        for file, kind in zip(reports, ("json", "text", "html"), strict=False):
+            file.write_bytes(render(report if kind == "html" else replace(report, pictures=None), kind))
         if candidates is not None:
             write_table(found.candidates, candidates.path, candidates.target)
             candidates.commit()
-        for file in (mask, document, as_json, as_text):
+        for file in (mask, document, *reports):
             file.commit()
+    if parts.note is not None and not quiet:
+        complain(parts.note, "note")
     warn_calibration(rejector.need_calibration(), quiet)
-    if found.caution is not None and not quiet:
-        complain(found.caution, "warning")
+    for caution in (found.caution, why_not, _not_promised(parts, rejector, divided)):
+        if caution is not None and not quiet:
+            complain(caution, "warning")
     warn_uncertified(rejector, quiet)
-    for passed in (source, target, *([chosen_on] if choose else [])):
-        say_notes(passed, quiet, rejector.floor)
+    for source in parts.sources:
+        say_notes(source, quiet, rejector.floor)
     warn_seen(report, quiet)
     warn_bad_rows(counts, "; the report leaves them out")
     show_report(report, format)
     exit_by_gates(report, and_target=True)
+
+
+def _not_promised(parts: Parts, rejector: Rejector, divided: SplitOptions | None) -> str | None:
+    """What the rows that the threshold was chosen on do not allow to promise."""
+    rule = rejector.need_threshold().rule
+    if rule.confidence is not None and divided is not None and divided.group is not None:
+        return (
+            f"the guarantee takes rows as independent, but those of one '{divided.group}' may be alike; then it holds "
+            "less often than it says"
+        )
+    if not parts.fresh and rule.kind in ("accuracy", "risk"):
+        return (
+            f"`{rule.kind}={rule.target:g}` describes the rows it was chosen on, which the fit has seen; for a "
+            "guarantee on new rows give --split 60,40, or fresh rows with --choose"
+        )
+    return None
 
 
 def _calibrated(source: Source, temperature: float | None, how: CalibrateOptions) -> Rejector:

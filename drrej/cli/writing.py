@@ -39,3 +39,14 @@ def format_of(path: str) -> str:
     if ending not in ENDINGS and (os.path.isfile(path) or not os.path.exists(path)):
         raise OptionError(f"-o {path}: the ending says the format; use one of {', '.join(ENDINGS)}")
     return ENDINGS.get(ending, "json")
+
+
+def can_draw(kind: str) -> bool:
+    """Whether what a drawn format needs is installed."""
+    from drrej.report import need_libraries
+
+    try:
+        need_libraries(kind, kind)
+    except OptionError:
+        return False
+    return True

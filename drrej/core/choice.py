@@ -72,12 +72,13 @@ def augrc_trial(losses: Floats, wrong: NDArray[np.bool_], fold: NDArray[np.int64
     for number in range(FOLDS):
         inside = np.flatnonzero(fold == number)
         if inside.size:
-            augrc, influence[inside] = _influence(losses[inside], wrong[inside])
+            augrc, influence[inside] = augrc_influence(losses[inside], wrong[inside])
             total += augrc * inside.size
     return Trial(total / losses.size, influence)
 
 
-def _influence(losses: Floats, wrong: NDArray[np.bool_]) -> tuple[float, Floats]:
+def augrc_influence(losses: Floats, wrong: NDArray[np.bool_]) -> tuple[float, Floats]:
+    """AUGRC, and the influence of each row on it: a mean of 0, and the variance of AUGRC times the rows."""
     rows = losses.size
     ordered, errors = np.sort(losses), np.sort(losses[wrong])
     before, up_to = np.searchsorted(ordered, losses, "left"), np.searchsorted(ordered, losses, "right")

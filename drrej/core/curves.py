@@ -336,9 +336,13 @@ class LossStore:
         self.wrong += wrong.size
         self.losses[self.losses.size - self.wrong :][: wrong.size] = wrong
 
-    def ranked(self) -> RankedLosses:
-        """The curve. There may be fewer rows than there is room for."""
+    def values(self) -> Floats:
+        """The losses, those of right rows first; rows stand at the same places in every store that they came to."""
         rows = self.right + self.wrong
-        if rows < self.losses.size:
-            self.losses[self.right : rows] = self.losses[self.losses.size - self.wrong :].copy()
-        return RankedLosses.in_place(self.losses[:rows], self.right)
+        if rows < self.losses.size:  # there may be fewer rows than there is room for
+            self.losses = np.concatenate([self.losses[: self.right], self.losses[self.losses.size - self.wrong :]])
+        return self.losses
+
+    def ranked(self) -> RankedLosses:
+        """The curve; afterwards the values are in another order."""
+        return RankedLosses.in_place(self.values(), self.right)

@@ -16,13 +16,13 @@ elsewhere.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from drrej.core.curves import RiskCoverage
 from drrej.core.errors import Infeasible, OptionError
-from drrej.core.guarantees import ErrorTest, looks_from, needed_rows
+from drrej.core.guarantees import ErrorTest, Looks, looks_from, needed_rows
 from drrej.core.intervals import lower_bound, upper_bound
 from drrej.core.ratio import DensityRatio
 from drrej.core.sequence import Starts
@@ -80,6 +80,11 @@ def certified_both(points: RiskCoverage, ratio: DensityRatio, promise: JointProm
     >>> found.cutoff, found.errors
     (0.84, 9)
     """
+    return best_of_both(joint_looks(points, ratio, promise), points, promise)
+
+
+def joint_looks(points: RiskCoverage, ratio: DensityRatio, promise: JointPromise) -> Looks:
+    """Every cutoff that was tested; certified are those that keep both promises. Raises Infeasible for the coverage."""
     rows = points.rows
     reachable, _ = points.below(ratio.flat_start)
     least = needed_rows(promise.coverage, rows, promise.coverage_delta) if promise.coverage < 1 else rows + 1
@@ -89,9 +94,14 @@ def certified_both(points: RiskCoverage, ratio: DensityRatio, promise: JointProm
         raise Infeasible(_no_coverage(promise, rows, reachable))
     start = _start(promise, least)
     looks = looks_from(points, ratio, promise.risk, Starts((start,), (promise.risk_delta,)))
-    held = np.flatnonzero(looks.certified & (looks.accepted >= least))
+    return replace(looks, certified=looks.certified & (looks.accepted >= least), delta=promise.delta)
+
+
+def best_of_both(looks: Looks, points: RiskCoverage, promise: JointPromise) -> CertifiedBoth:
+    """The largest certified cutoff; raises Infeasible for the risk."""
+    held = np.flatnonzero(looks.certified)
     if not held.size:
-        raise Infeasible(_no_risk(points, promise, least))
+        raise Infeasible(_no_risk(points, promise))
     best = int(held[-1])
     cutoff = float(looks.cutoffs[best])
     return CertifiedBoth(
@@ -108,15 +118,18 @@ def _start(promise: JointPromise, least: int) -> int:
 def _no_coverage(promise: JointPromise, rows: int, reachable: int) -> str:
     bound = lower_bound(reachable, rows, promise.coverage_delta)
     return (
-        f"`coverage` {promise.coverage:g} cannot be certified on {rows} rows: the ratio is 0 on {rows - reachable} of "
-        f"them, and the coverage of the others is only known to be at least {bound:.6g}; lower `alpha` or raise `lam`"
+        f"a coverage of {promise.coverage:g} cannot be certified on {rows} rows: the ratio is 0 on {rows - reachable} "
+        f"of them, and the coverage of the others is only known to be at least {bound:.6g}; lower `alpha` or raise "
+        "`lam`"
     )
 
 
-def _no_risk(points: RiskCoverage, promise: JointPromise, least: int) -> str:
-    accepted, errors = points.reaching(least)
+def _no_risk(points: RiskCoverage, promise: JointPromise) -> str:
+    least = needed_rows(promise.coverage, points.rows, promise.coverage_delta) if promise.coverage < 1 else points.rows
+    accepted, errors = points.reaching(min(least, points.rows))
     bound = upper_bound(errors, accepted, promise.risk_delta)
     return (
-        f"`risk` {promise.risk:g} cannot be certified at a coverage of at least {promise.coverage:g} on {points.rows} "
-        f"rows: of the {accepted} rows that it takes {errors} are wrong, and the upper bound is {bound:.6g}"
+        f"a risk of {promise.risk:g} cannot be certified at a coverage of at least {promise.coverage:g} on "
+        f"{points.rows} rows: of the {accepted} rows that it takes {errors} are wrong, and the upper bound is "
+        f"{bound:.6g}"
     )

@@ -117,28 +117,41 @@ def accepted_needed(question: Question) -> int:
 
 def rows_for_cutoff(question: Question) -> Answer:
     """Rows for a single look at a cutoff that was fixed beforehand and has the question's coverage."""
-    curve = _curve(question)
+    guess = _cdiv(_curve(question).first(question.power), question.coverage)
+    rows = _bisect(lambda rows: cutoff_power(question, rows), question.power, guess)
+    return Answer(rows, round(rows * question.coverage), cutoff_power(question, rows))
 
-    def power(rows: int) -> float:
-        return curve.mean(rows, question.coverage)
 
-    rows = _bisect(power, question.power, _cdiv(curve.first(question.power), question.coverage))
-    return Answer(rows, round(rows * question.coverage), power(rows))
+def cutoff_power(question: Question, rows: int) -> float:
+    """The assured chance that so many rows certify the risk in a single look at a cutoff fixed beforehand.
+
+    >>> round(cutoff_power(Question(risk=0.05, delta=0.1, error=0.01, coverage=0.8), 200), 3)
+    0.951
+    """
+    return _curve(question).mean(rows, question.coverage)
 
 
 def rows_for_both(question: Question) -> Answer:
     """Rows for the risk and the coverage promised together; the error rate is that of the rows that are looked at."""
-    coverage_delta = COVERAGE_SHARE * question.delta
-    curve = _curve(replace(question, delta=question.delta - coverage_delta))
+    guess = _cdiv(_curve(_risk_share(question)).first(question.power), question.coverage)
+    rows = _bisect(lambda rows: both_power(question, rows), question.power, guess)
+    return Answer(rows, _looked_at(question, rows), both_power(question, rows))
 
-    def looked_at(rows: int) -> int:
-        return min(rows, needed_rows(question.coverage, rows, coverage_delta)) if question.coverage < 1 else rows
 
-    def power(rows: int) -> float:
-        return curve.at(looked_at(rows))
+def both_power(question: Question, rows: int) -> float:
+    """The assured chance that so many rows certify the risk and the coverage together."""
+    return _curve(_risk_share(question)).at(_looked_at(question, rows))
 
-    rows = _bisect(power, question.power, _cdiv(curve.first(question.power), question.coverage))
-    return Answer(rows, looked_at(rows), power(rows))
+
+def _risk_share(question: Question) -> Question:
+    return replace(question, delta=question.delta - COVERAGE_SHARE * question.delta)
+
+
+def _looked_at(question: Question, rows: int) -> int:
+    """How many accepted rows the coverage takes."""
+    if question.coverage == 1:
+        return rows
+    return min(rows, needed_rows(question.coverage, rows, COVERAGE_SHARE * question.delta))
 
 
 def _cdiv(rows: int, share: float) -> int:

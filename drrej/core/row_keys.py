@@ -26,10 +26,10 @@ _SHORT = 32
 def logit_keys(logits: AnyFloats, largest: NDArray[np.float64], prediction: NDArray[np.int64]) -> Keys:
     """Keys of rows of logits (rows x classes), from the largest logit, its place, and four columns."""
     classes = logits.shape[1]
-    state = _mix(_bits(largest) + prediction.astype(np.uint64))
+    state = mixed(_bits(largest) + prediction.astype(np.uint64))
     for probe in range(_PROBES):
         column = logits[:, (probe * classes) // _PROBES]
-        state = _mix(state ^ _bits(column.astype(np.float64)))
+        state = mixed(state ^ _bits(column.astype(np.float64)))
     return state
 
 
@@ -55,7 +55,7 @@ def content_keys(values: AnyFloats) -> Keys:
         words *= factors[:, None] if columns < _SHORT else factors
         # A sum modulo 2**64 has no order.
         keys[chunk] = np.add.reduce(words, axis=0 if columns < _SHORT else 1)
-    return _mix(keys)
+    return mixed(keys)
 
 
 def copy_keys(keys: Keys, kinds: NDArray[np.uint64]) -> Keys:
@@ -68,7 +68,7 @@ def copy_keys(keys: Keys, kinds: NDArray[np.uint64]) -> Keys:
     >>> len(set(keys.tolist())), sorted(keys) == sorted(copy_keys(np.array([5, 7, 7], np.uint64), np.array([1, 0, 0])))
     (3, True)
     """
-    rows = _mix(keys ^ _mix(kinds.astype(np.uint64)))
+    rows = mixed(keys ^ mixed(kinds.astype(np.uint64)))
     order = np.argsort(rows, kind="stable")
     ordered = rows[order]
     first = np.ones(ordered.size, bool)
@@ -76,7 +76,7 @@ def copy_keys(keys: Keys, kinds: NDArray[np.uint64]) -> Keys:
     starts = np.flatnonzero(first)
     copies = np.arange(ordered.size) - np.repeat(starts, np.diff(np.append(starts, ordered.size)))
     different = np.empty_like(rows)
-    different[order] = _mix(ordered ^ _mix(copies.astype(np.uint64)))
+    different[order] = mixed(ordered ^ mixed(copies.astype(np.uint64)))
     return different
 
 
@@ -88,14 +88,14 @@ def key_limit(share: float) -> np.uint64:
 @cache
 def _factors(columns: int) -> Keys:
     """An odd number for each column."""
-    return _mix(np.arange(1, columns + 1, dtype=np.uint64)) | np.uint64(1)
+    return mixed(np.arange(1, columns + 1, dtype=np.uint64)) | np.uint64(1)
 
 
 def _bits(values: NDArray[np.float64]) -> Keys:
     return (values + 0.0).view(np.uint64)  # + 0.0: one bit pattern for both zeros
 
 
-def _mix(state: Keys) -> Keys:
+def mixed(state: Keys) -> Keys:
     """The finaliser of splitmix64: every input bit reaches every output bit."""
     state = state + np.uint64(0x9E3779B97F4A7C15)
     state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

@@ -28,6 +28,9 @@ METHODS = ("fixed-sequence", "sgr")
 COVERAGE_METHOD = "order-statistic"
 """How a coverage is certified."""
 
+JOINT_METHOD = "joint"
+"""How a risk and a coverage are certified together."""
+
 REJECT_ALL = -1.0
 """A cutoff below every loss."""
 
@@ -39,6 +42,8 @@ class Rule:
     `confidence` makes a risk, an accuracy or a coverage a guarantee, see `core.guarantees`; `method` says how a risk is
     certified. An accuracy is a risk in other words: 0.98 is the risk 0.02, in decimals. The target of the rule "cost"
     is what a review costs; `error_cost` is what an accepted error costs, None where a cost matrix says so.
+    `coverage`, beside a risk or an accuracy, is to be reached as well; a confidence is then that of both together, see
+    `core.joint`.
 
     >>> Rule("accuracy", 0.98).risk
     0.02
@@ -49,6 +54,7 @@ class Rule:
     confidence: float | None = None
     method: str | None = None
     error_cost: float | None = None
+    coverage: float | None = None
 
     def __post_init__(self) -> None:
         if self.kind not in RULES:
@@ -74,6 +80,16 @@ class Rule:
         if self.method not in (None, *METHODS):
             raise OptionError(f"`method={self.method}`: it must be one of {', '.join(METHODS)}")
         self._check_prices()
+        if self.coverage is not None:
+            self._check_coverage(self.coverage)
+
+    def _check_coverage(self, coverage: float) -> None:
+        if not self.limits_errors:
+            raise OptionError(f"`coverage` goes with `accuracy` or `risk`, not with `{self.kind}`")
+        if not 0 < coverage <= 1:
+            raise OptionError(f"`coverage={coverage:g}`: it must be above 0 and at most 1{as_share(coverage)}")
+        if self.method is not None:
+            raise OptionError(f"`method` is for `{self.kind}` alone, not together with `coverage`")
 
     def _check_prices(self) -> None:
         if self.error_cost is None:
@@ -96,7 +112,8 @@ class Rule:
     @property
     def asked(self) -> str:
         """The target as a user gave it, for messages."""
-        return f"`{self.parameter}={self.target:g}`"
+        both = "" if self.coverage is None else f" `coverage={self.coverage:g}`"
+        return f"`{self.parameter}={self.target:g}`{both}"
 
     @property
     def uses_rows(self) -> bool:
@@ -178,7 +195,13 @@ def _cutoff_for_risk(rule: Rule, ratio: DensityRatio, points: RiskCoverage) -> f
             f"{points.errors[lowest] / points.accepted[lowest]:.6g}, at coverage "
             f"{points.accepted[lowest] / points.rows:.6g}"
         )
-    return cutoff_after(int(candidates[-1]), ratio, points)
+    best = int(candidates[-1])
+    accepted = int(points.accepted[best])
+    if rule.coverage is not None and accepted < exact_decimal(rule.coverage) * points.rows:
+        raise Infeasible(
+            f"{asked} cannot be reached: the error rate allows a coverage of {accepted / points.rows:.6g} at most"
+        )
+    return cutoff_after(best, ratio, points)
 
 
 def least_cost_cutoff(costs: CostCurve, ratio: DensityRatio, points: RiskCoverage) -> float | None:

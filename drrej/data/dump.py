@@ -24,6 +24,7 @@ from drrej.data.labels import LabelKind
 from drrej.data.notes import Notes
 from drrej.data.part import Part
 from drrej.data.paths import column_of, field_of, root_of
+from drrej.data.portion import Portion
 from drrej.data.problems import Problem
 from drrej.data.readers import ListColumn, Request, reader_of
 from drrej.data.readers.base import damaged
@@ -49,6 +50,8 @@ class DumpOptions:
     on_missing_label: Literal["error", "skip"] = "error"
     filter: str | None = None
     per_length: bool = False
+    portion: Portion | None = None
+    """Which of the rows to read; None: all."""
 
     def __post_init__(self) -> None:
         if self.input not in (None, *get_args(InputKind)):
@@ -121,16 +124,19 @@ class Block:
 
         What is wrong with the scores, or with these other columns, is no problem any more.
         """
-        good = np.flatnonzero(~self.bad)
         self.problems[:] = [p for p in self.problems if p.column != self.logit_name and p.column not in columns]
+        return replace(self.take(np.flatnonzero(~self.bad)), problems=[])
+
+    def take(self, rows: NDArray[np.intp]) -> Block:
+        """Some of the rows as a block of their own; what is wrong with the others is still known."""
         return replace(
             self,
-            scores=self.scores[good],
-            labels=None if self.labels is None else self.labels[good],
-            columns=self.columns.take(pa.array(good)),
-            bad=np.zeros(good.size, bool),
-            problems=[],
-            kept=self.row_numbers()[good] - self.first_row,
+            scores=self.scores[rows],
+            labels=None if self.labels is None else self.labels[rows],
+            columns=self.columns.take(pa.array(rows)),
+            bad=self.bad[rows],
+            joined=None if self.joined is None else self.joined[rows],
+            kept=self.row_numbers()[rows] - self.first_row,
         )
 
     def check_largest(self, largest: Floats) -> bool:
@@ -195,6 +201,7 @@ class Dump:
     schema: pa.Schema
     join: LabelJoin | None
     beside: LabelsBeside | None = None
+    portion: Portion | None = None
     opened: str = field(default_factory=lambda: os.urandom(8).hex())
     """Tells one opening from another: files may change between them."""
     pandas: bytes | None = None
@@ -229,10 +236,11 @@ class Dump:
 
     def read(self, group: RowGroup, labelled: bool, keep: Sequence[str] = ()) -> Iterator[Block]:
         """The blocks of a row group: logits, labels if asked for, and the columns to keep."""
-        part = self.parts[group.part]
+        part, portion = self.parts[group.part], self.portion
         wanted = [*self.columns.names, *([] if self.columns.texts is None else [self.columns.texts])]
-        extra = [*keep]
-        if labelled and self.beside is None:
+        extra = [*keep, *(() if portion is None else portion.columns)]
+        with_labels = labelled or (portion is not None and portion.by_label)
+        if with_labels and self.beside is None:
             extra.append(self.join.on if self.join is not None else self.label or LABEL)
         wanted = list(dict.fromkeys(root_of(self.schema, name) for name in [*wanted, *extra]))
         row = group.first_row
@@ -241,13 +249,13 @@ class Dump:
             if row + batch.num_rows > group.first_row + group.rows:
                 break
             try:
-                block = self.block(part, row, batch, labelled and self.beside is None)
+                block = self.block(part, row, batch, with_labels and self.beside is None)
             except (pa.ArrowException, UnicodeDecodeError) as error:  # such as codes beyond their dictionary
                 raise damaged(part, error) from None
-            if labelled and self.beside is not None:
+            if with_labels and self.beside is not None:
                 start = self.beside.starts[group.part] + row
                 block.labels = self.beside.labels[start : start + batch.num_rows]
-            yield block
+            yield block if portion is None else block.take(portion.chosen(block))
             row += batch.num_rows
         if row != group.first_row + group.rows:
             raise DumpError(

@@ -87,7 +87,7 @@ def open_dump(arguments: Sequence[str], options: DumpOptions, labelled: bool, sp
     return Dump(
         parts=tuple(parts),
         row_groups=tuple(groups),
-        rows=sum(rows),
+        rows=sum(rows) if options.portion is None else options.portion.rows,
         classes=shape.classes,
         columns=shape.columns,
         label=found.column,
@@ -99,6 +99,7 @@ def open_dump(arguments: Sequence[str], options: DumpOptions, labelled: bool, sp
         schema=schemas[first],
         join=found.join,
         beside=found.beside,
+        portion=options.portion,
         opened=opened,
         pandas=noted[first],
     )

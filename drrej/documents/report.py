@@ -222,7 +222,11 @@ class WorstGroup:
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreRow:
-    """Another score on the same rows; `accuracy` is that at the coverage of the rejector."""
+    """Another score on the same rows; `accuracy` is that at the coverage of the rejector.
+
+    `augrc_difference` is its AUGRC minus that of the loss; the intervals hold for all scores together, and one that is
+    wholly below 0 says that the score orders these rows better, beyond noise.
+    """
 
     score: str
     aurc: Proportion
@@ -231,6 +235,12 @@ class ScoreRow:
     points: dict[str, PointFigure]
     accuracy: PointFigure
     coverage_curve: tuple[CurvePoint, ...]
+    augrc_difference: Change | None = None
+
+    @property
+    def is_better(self) -> bool:
+        """Whether it orders these rows better than the loss, beyond noise."""
+        return self.augrc_difference is not None and (self.augrc_difference.upper or 0.0) < 0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -117,6 +117,8 @@ class RuleRecord:
     method: str | None = None
     reused: bool | None = None
     error_cost: float | None = None
+    coverage: float | None = None
+    """Promised together with an accuracy or a risk."""
 
     @property
     def needs_labels(self) -> bool:

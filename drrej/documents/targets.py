@@ -73,7 +73,8 @@ class Counts:
 def wanted_of(rule: RuleRecord) -> tuple[tuple[What, float], ...]:
     """The figures that a rule makes promises about, with their limits; none for a tau or a largest loss."""
     kinds: tuple[What, ...] = ("accuracy", "risk", "coverage")  # for costs see `judge_cost`
-    return tuple((kind, rule.target) for kind in kinds if kind == rule.kind)
+    found = tuple((kind, rule.target) for kind in kinds if kind == rule.kind)
+    return found if rule.coverage is None else (*found, ("coverage", rule.coverage))
 
 
 def judge(

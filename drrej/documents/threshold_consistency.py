@@ -7,8 +7,9 @@ from collections.abc import Iterator
 
 from drrej.core.guarantees import split_delta
 from drrej.core.intervals import exact_decimal
+from drrej.core.joint import COVERAGE_SHARE
 from drrej.core.recompute import is_below_level, is_binomial_level, is_cutoff_of, is_tau_of, supports_rate
-from drrej.core.thresholds import COVERAGE_METHOD, METHODS, REJECT_ALL, Rule, capped
+from drrej.core.thresholds import COVERAGE_METHOD, JOINT_METHOD, METHODS, REJECT_ALL, Rule, capped
 from drrej.documents.consistency import fingerprint_findings
 from drrej.documents.findings import NEAR, RANGE, Finding, is_near
 from drrej.documents.sections import Bound, GroupThreshold, Ratio, RuleRecord, Threshold
@@ -52,10 +53,14 @@ def _rule(rule: RuleRecord) -> Iterator[Finding]:
     certified = rule.confidence is not None
     given = rule.method if rule.limits_errors else None
     try:
-        Rule(rule.kind, rule.target, rule.confidence, given, rule.error_cost)
+        given = None if rule.coverage is not None else given
+        Rule(rule.kind, rule.target, rule.confidence, given, rule.error_cost, rule.coverage)
     except OptionError as error:
         yield "threshold.rule", False, f"{RANGE}: {shown(str(error))}"
-    methods = (None,) if not certified else METHODS if rule.limits_errors else (COVERAGE_METHOD,)
+    methods: tuple[str | None, ...] = (None,)
+    if certified:
+        methods = METHODS if rule.limits_errors else (COVERAGE_METHOD,)
+        methods = methods if rule.coverage is None else (JOINT_METHOD,)
     yield "threshold.rule.method", rule.method in methods, f"{RANGE} for such a rule"
     yield "threshold.rule.reused", (rule.reused is not None) == certified, "goes with 'threshold.rule.confidence'"
 
@@ -110,9 +115,9 @@ def _decision(
 
 def _target(key: str, found: Threshold | GroupThreshold, rule: RuleRecord) -> Iterator[Finding]:
     """What the rule asks of these rows."""
-    if rule.kind == "coverage":
-        enough = found.accepted >= exact_decimal(rule.target) * found.rows
-        yield f"{key}.accepted", enough, "is below 'threshold.rule.target'"
+    for name in ("target",) if rule.kind == "coverage" else ("coverage",) if rule.coverage is not None else ():
+        enough = found.accepted >= exact_decimal(getattr(rule, name)) * found.rows
+        yield f"{key}.accepted", enough, f"is below 'threshold.rule.{name}'"
     if rule.limits_errors and rule.confidence is None:
         errors = found.accepted - _right(found)
         yield (
@@ -138,6 +143,10 @@ def _bound(
         # the risk that was asked for at the whole delta; older versions tell the bound of the last look at its level
         promise = whole and value == rule.risk and is_below_level(delta, errors or 0, accepted, value)
         yield f"{key}.value", promise or is_binomial_level(delta, errors or 0, accepted, value), wrong
+        if rule.coverage is not None:
+            level = COVERAGE_SHARE * delta
+            held = found.cutoff is None or supports_rate(level, accepted, rows, rule.coverage)
+            yield f"{key}.accepted", held, "is too few for 'threshold.rule.coverage'"
         return
     yield f"{key}.errors", errors is None, "contradicts the rule 'coverage'"
     yield f"{key}.delta", whole, "is not that of 'threshold.rule.confidence'"

@@ -117,6 +117,7 @@ def _bound_lines(ratio: Ratio) -> list[str]:
 
 def _threshold_lines(threshold: Threshold, ratio: Ratio) -> list[str]:
     rule = f"`{threshold.rule.kind}={threshold.rule.target:g}`"
+    rule += "" if threshold.rule.coverage is None else f" and `coverage={threshold.rule.coverage:g}`"
     if threshold.rule.kind == "cost":
         rule = f"`review_cost={threshold.rule.target:g}`"
         rule += "" if threshold.rule.error_cost is None else f" `error_cost={threshold.rule.error_cost:g}`"
@@ -158,7 +159,9 @@ def _guarantee_line(threshold: Threshold) -> str:
         "coverage": "share of accepted rows is at least",
     }[rule.kind]
     whose = "" if threshold.groups is None else " of each group"
-    line = f"guarantee: on new rows like these the {what} {rule.target:g}{whose}, with confidence {rule.confidence:g}"
+    both = "" if rule.coverage is None else f", and the share of accepted rows at least {rule.coverage:g}{whose},"
+    line = f"guarantee: on new rows like these the {what} {rule.target:g}{whose}{both or ','} "
+    line += f"with confidence {rule.confidence:g}{' of both together' if both else ''}"
     if rule.method == "sgr":
         line += " if the risk grows with the coverage"
     return line + f" ({rule.method})" + ("; void: rows that the fit has seen were allowed" if rule.reused else "")

@@ -11,10 +11,13 @@ import pyarrow as pa
 from drrej.core.types import Integers
 from drrej.data.dump import Block, Dump
 from drrej.documents.rejector import Rejector
-from drrej.errors import DumpError
+from drrej.errors import DumpError, OptionError
 
 PREDICTION = "prediction"
 """The name that stands for the prediction instead of a column."""
+
+LABEL = "label"
+"""The name that stands for the true class, where rows are reported on."""
 
 OnUnseen = Literal["error", "reject"]
 
@@ -22,12 +25,20 @@ OnUnseen = Literal["error", "reject"]
 class Grouping:
     """The groups of the rows of a dump: values of a column as text, or predicted classes by name or number.
 
-    `asked_by` says in messages who needs the column.
+    `asked_by` says in messages who needs the column. With `truth`, "label" stands for the true class, wherever that is
+    kept.
     """
 
-    def __init__(self, by: str, rejector: Rejector, dump: Dump, asked_by: str = "`by`") -> None:
+    def __init__(self, by: str, rejector: Rejector, dump: Dump, asked_by: str = "`by`", truth: bool = False) -> None:
         self.by = by
-        self.columns = () if by == PREDICTION else (by,)
+        self.truth = truth and by == LABEL
+        kept_elsewhere = dump.join is not None or dump.label != LABEL
+        if self.truth and LABEL in dump.schema.names and kept_elsewhere:
+            raise OptionError(
+                "`by=label` may be the true class or the column of that name, which holds something else here; rename "
+                "the column"
+            )
+        self.columns = () if by == PREDICTION or self.truth else (by,)
         check_columns(dump, self.columns, asked_by)
         self._classes = list(rejector.class_names or map(str, range(rejector.classes)))
 
@@ -35,6 +46,9 @@ class Grouping:
         """The group number of each row and the groups' names; rows without a group are reported."""
         if self.by == PREDICTION:
             return prediction, self._classes
+        if self.truth:
+            assert block.labels is not None
+            return block.labels, self._classes
         column = block.columns.column(self.by)
         if column.null_count:
             block.report(np.flatnonzero(np.asarray(column.is_null())), "no group (null)", "fill it in", column=self.by)

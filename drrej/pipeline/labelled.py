@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from drrej.core.curves import Curve, LossStore, RankedLosses
 from drrej.core.intervals import proportion
+from drrej.core.order_difference import OrderDifference, order_difference
 from drrej.core.types import Floats
 from drrej.data.dump import Dump
 from drrej.documents.costs import TotalCost
@@ -18,7 +19,7 @@ from drrej.documents.pictures import BaselineCurve, Pictures, Reliability
 from drrej.documents.points import Point
 from drrej.documents.proportions import Proportion
 from drrej.documents.rejector import Rejector
-from drrej.documents.report import Area, Calibration, Excess, ExpectedAccuracy, Ranking, Report
+from drrej.documents.report import Area, Calibration, Change, Excess, ExpectedAccuracy, Ranking, Report
 from drrej.engines.protocol import Pass
 from drrej.errors import DumpError
 from drrej.pipeline import figures, pictures
@@ -44,6 +45,7 @@ class _Found:
     points: Curve
     drift: Curve
     scores: Mapping[str, Curve]
+    differences: Mapping[str, OrderDifference]
     keyed: list[KeyedRows]
     confused: NDArray[np.int64]
     priced: list[PricedRows]
@@ -65,8 +67,9 @@ def labelled_report(source: Source, rejector: Rejector, options: EvaluateOptions
         report = replace(report, by=options.by, per_group=groups, worst_group=figures.worst_group(groups))
     if found.scores:
         curves, accepted = {"loss": found.points, **found.scores}, report.coverage.accepted
-        rows = tuple(score_row(name, curve, accepted, wanted, options.intervals) for name, curve in curves.items())
-        report = replace(report, scores=rows)
+        rows = [score_row(name, curve, accepted, wanted, options.intervals) for name, curve in curves.items()]
+        compared = {name: Change(**vars(difference)) for name, difference in found.differences.items()}
+        report = replace(report, scores=tuple(replace(row, augrc_difference=compared.get(row.score)) for row in rows))
     if options.rivals.masks:
         cells = {name: figures.cells_of(found.tally.masks, name) for name in options.rivals.masks}
         report = replace(report, masks=tuple(mask_row(name, cells[name], found.points) for name in cells))
@@ -108,11 +111,17 @@ def _pass(source: Source, rejector: Rejector, options: EvaluateOptions) -> _Foun
         raise DumpError(f"{dump.parts[0].name}: no row has usable scores")
     if not merged.all.rows:
         raise no_labels(dump)
+    differences = {
+        name: order_difference(losses.values(), store.values(), losses.right, len(scores))
+        for name, store in scores.items()
+    }
     ranked = {name: store.ranked() for name, store in scores.items()}
     points = losses.ranked()
     other = RankedLosses.of(np.concatenate(drift), np.empty(0)) if drift else points
     errors, data = np.concatenate(confused), pictures.data_name(dump)
-    return _Found(merged, points, other, ranked, keyed, errors, priced, picked, data, seen.among(sightings))
+    return _Found(
+        merged, points, other, ranked, differences, keyed, errors, priced, picked, data, seen.among(sightings)
+    )
 
 
 def _named(rejector: Rejector, names: Names) -> Rejector:
@@ -121,7 +130,7 @@ def _named(rejector: Rejector, names: Names) -> Rejector:
 
 
 def _evaluator(rejector: Rejector, dump: Dump, options: EvaluateOptions, seen: Seen) -> Evaluator:
-    grouping = None if options.by is None else Grouping(options.by, _named(rejector, dump.names), dump)
+    grouping = None if options.by is None else Grouping(options.by, _named(rejector, dump.names), dump, truth=True)
     key = None if options.baseline_dump is None else options.baseline_dump.key
     options.rivals.check(dump)
     check_columns(dump, [key] if key else [], "`join_on`")

@@ -40,6 +40,7 @@ class Source:
     def open(self, rejector: Rejector | None, labelled: bool) -> Dump:
         """Open it; what the options leave open is taken from the rejector."""
         options = self.options
+        labelled = labelled or (options.portion is not None and options.portion.by_label)
         if rejector is not None:
             _check_names(options, rejector)
             input = options.input or (None if rejector.input == "logits" else rejector.input)

@@ -11,8 +11,10 @@ from drrej.core.costs import CostCurve
 from drrej.core.curves import RiskCoverage
 from drrej.core.guarantees import Certified, Looks, best_look, certified_coverage, risk_looks, sgr, split_delta
 from drrej.core.intervals import CONFIDENCE, exact_decimal
+from drrej.core.joint import JointPromise, best_of_both, joint_looks
 from drrej.core.thresholds import (
     COVERAGE_METHOD,
+    JOINT_METHOD,
     METHODS,
     REJECT_ALL,
     Rule,
@@ -85,6 +87,10 @@ def choose_threshold(
     if rule.kind == "cost":
         _check_prices(rule, ratio)
     dump = source.open(rejector, rule.needs_labels)
+    if options.by is not None and options.by == dump.label:
+        raise OptionError(
+            f"`by={options.by}`: a row to come has no label, so no cutoff can depend on it; use `by=prediction`"
+        )
     labelled = rule.needs_labels or (table and dump.label_kind is not None)
     if options.allow_reuse and rule.confidence is None:
         raise OptionError("`allow_reuse=True` goes with `confidence`")
@@ -103,7 +109,7 @@ def choose_threshold(
         groups = tuple(pick.decision for pick in picked)
         decision = _together(groups)
     reused = None if rule.confidence is None else verdict.reused
-    record = RuleRecord(rule.kind, rule.target, rule.confidence, picker.method, reused, rule.error_cost)
+    record = RuleRecord(rule.kind, rule.target, rule.confidence, picker.method, reused, rule.error_cost, rule.coverage)
     finished = rejector.with_threshold(
         Threshold(
             tau=decision.tau,
@@ -186,6 +192,7 @@ class _Picker:
         if rule.confidence is not None:
             self.delta = split_delta(float(1 - exact_decimal(rule.confidence)), groups)
             self.method = COVERAGE_METHOD if rule.kind == "coverage" else rule.method or METHODS[0]
+            self.method = self.method if rule.coverage is None else JOINT_METHOD
         self.costs: CostCurve | None = None
         self.looks: list[tuple[str, int, Looks]] = []
 
@@ -194,8 +201,10 @@ class _Picker:
         try:
             certified, cutoff = self._choose(group, points)
         except Infeasible as verdict:
-            if must or not self.rule.limits_errors:
+            if must:
                 raise
+            if not self.rule.limits_errors or self.rule.coverage is not None:
+                raise Infeasible(f"group '{group}': {verdict}") from None
             return _Picked(GroupThreshold(group, None, REJECT_ALL, points.rows, 0, 0.0), verdict)
         accepted, errors = points.below(cutoff)
         bound = None
@@ -219,6 +228,9 @@ class _Picker:
             self.looks.append((group, points.rows, _every_cutoff(self.ratio, points, self.delta)))
             certified = certified_coverage(points, density, rule.target, self.delta, rule.confidence)
             return certified, certified.cutoff
+        if rule.coverage is not None:
+            certified = self._both(group, points, JointPromise(rule.risk, rule.coverage, self.delta))
+            return certified, certified.cutoff
         if self.method == "sgr":
             looks = sgr(points, density, rule.risk, self.delta)
         else:
@@ -226,6 +238,16 @@ class _Picker:
         self.looks.append((group, points.rows, looks))
         certified = best_look(looks, points.rows, rule.risk, rule.confidence, rule.asked)
         return certified, certified.cutoff
+
+    def _both(self, group: str, points: RiskCoverage, promise: JointPromise) -> Certified:
+        """A risk and a coverage together; `level` is the chance that either is not kept."""
+        try:
+            looks = joint_looks(points, self.ratio.density, promise)
+            self.looks.append((group, points.rows, looks))
+            best = best_of_both(looks, points, promise)
+        except Infeasible as verdict:
+            raise Infeasible(f"{self.rule.asked} `confidence={self.rule.confidence:g}`: {verdict}") from None
+        return Certified(best.cutoff, best.accepted, best.errors, promise.risk, promise.delta, promise.risk)
 
     def table(self, grouped: bool) -> pa.Table:
         """All candidates; the upper bound of each is at its `delta`."""
@@ -249,7 +271,7 @@ class _Picker:
             columns["risk"] = pa.array(risk, mask=~np.isfinite(risk))
             columns["upper_bound"] = pa.array(looks.bounds)
             columns["delta"] = pa.array(looks.levels)
-        if self.method in METHODS:
+        if self.method in (*METHODS, JOINT_METHOD):
             columns["certified"] = pa.array(looks.certified)
         named = {"group": pa.array([group] * looks.cutoffs.size)} if grouped else {}
         return pa.table(named | columns)

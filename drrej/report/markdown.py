@@ -41,6 +41,11 @@ def _gates(report: Judged) -> list[str]:
     return [verdict, _table([["", "gate", "value"], *rows])]
 
 
+def section_lines(table: Table) -> list[str]:
+    """A table with its title."""
+    return [_section(table)]
+
+
 def _section(table: Table) -> str:
     cells = [[_escaped(cell) for cell in row] for row in [table.header, *table.rows]]
     body = _table(cells) if table.header else "\n".join(cell for row in cells for cell in row)

@@ -145,7 +145,25 @@ def _scores(report: Report, style: Style) -> Table | None:
     areas = _fields(Report, Area)
     header = ["score", *(_label(area) for area in areas), "accuracy", "95 % interval"]
     rows = [_score(style, row, areas) for row in report.scores]
-    return Table("scores", "Scores", header, rows, "accuracy: at the coverage of this rejector")
+    return Table(
+        "scores", "Scores", header, rows, "accuracy: at the coverage of this rejector" + better_scores(report, style)
+    )
+
+
+def better_scores(report: Report, style: Style) -> str:
+    """Which scores order these rows better than the loss, the best of them with its figures; nothing if none does."""
+    better = [row for row in report.scores or () if row.is_better and row.augrc_difference is not None]
+    if not better:
+        return ""
+    best = min(better, key=lambda row: row.augrc.value or 0.0)
+    assert best.augrc_difference is not None
+    more = f"; so {'do' if len(better) > 2 else 'does'} {', '.join(r.score for r in better if r is not best)}"
+    return (
+        f"; '{best.score}' orders these rows better than the loss, beyond noise: its AUGRC is lower by "
+        f"{style.fine(-(best.augrc_difference.value or 0.0))} "
+        f"({style.fine(-(best.augrc_difference.upper or 0.0))} - {style.fine(-(best.augrc_difference.lower or 0.0))})"
+        f"{more if len(better) > 1 else ''}"
+    )
 
 
 def _score(style: Style, row: ScoreRow, areas: Sequence[Entry]) -> list[str]:

@@ -1,0 +1,105 @@
+"""From options to which rows of `run` do what: dumps of their own, or parts of one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from drrej.cli.reading import Reading, check_one_stdin
+from drrej.errors import OptionError
+
+if TYPE_CHECKING:
+    from drrej.engines.protocol import Engine
+    from drrej.pipeline.source import Source
+    from drrej.pipeline.split import SplitOptions
+
+WAYS = "give one DUMP, which is divided, or --val DUMP and --test DUMP"
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What to calibrate on, to fit on, to choose the threshold on, and to test on.
+
+    `fresh` says that the rows to choose on were not fitted on, `note` how rows were divided.
+    """
+
+    calibrate: Source
+    fit: Source
+    choose: Source
+    test: Source
+    fresh: bool
+    note: str | None = None
+
+    @property
+    def sources(self) -> list[Source]:
+        """All of them, each once."""
+        return list({id(source): source for source in (self.calibrate, self.fit, self.choose, self.test)}.values())
+
+
+@dataclass(frozen=True)
+class RowOptions:
+    """The options that say which rows do what."""
+
+    dumps: list[str] | None
+    val: list[str] | None
+    test: list[str] | None
+    choose: list[str] | None
+    split: str | None
+    seed: int | None
+    group: str | None
+
+    def check(self) -> SplitOptions | None:
+        """How rows are divided, if they are; raises when options do not go together."""
+        from drrej.pipeline.split import DEFAULT_SHARES, SplitOptions
+
+        if self.dumps and (self.val or self.test or self.choose):
+            raise OptionError(f"{WAYS}, not both")
+        if not self.dumps and not (self.val and self.test):
+            raise OptionError(WAYS)
+        if self.split is not None and self.choose:
+            raise OptionError("--split divides --val into rows to fit and rows to choose on; leave out --choose")
+        if not self.dumps and self.split is None:
+            if self.seed is not None or self.group is not None:
+                option = "--seed" if self.group is None else "--group"
+                raise OptionError(f"{option} says how one dump is divided; give one DUMP, or --split A,B for --val")
+            return None
+        shares = DEFAULT_SHARES if self.split is None else _shares(self.split)
+        most = 4 if self.dumps else 3
+        if len(shares) not in (most - 1, most):
+            steps = "fit, choose and test (or calibrate, fit, choose and test)"
+            if not self.dumps:
+                steps = "fit and choose (or calibrate, fit and choose)"
+            raise OptionError(f"--split {self.split}: give {most - 1} or {most} shares, of the rows to {steps}")
+        return SplitOptions(shares, len(shares) - (2 if self.dumps else 1), self.seed or 0, self.group)
+
+    def sources(self, reading: Reading, engine: Engine) -> list[Source]:
+        """The dumps that were named, before any is divided."""
+        named = [self.dumps] if self.dumps else [self.val, self.test, self.choose]
+        found = [reading.source(dumps, engine) for dumps in named if dumps]
+        check_one_stdin(*found)
+        return found
+
+
+def parts_of(sources: Sequence[Source], options: SplitOptions | None) -> Parts:
+    """Which rows do what; divides the first of the dumps (one pass) where that is wanted."""
+    from drrej.pipeline.split import split
+
+    first, *others = sources
+    if options is None:
+        return Parts(first, first, others[1] if len(others) > 1 else first, others[0], fresh=len(others) > 1)
+    divided = [*split(first, options), *others]
+    counts = [source.options.portion.rows for source in divided if source.options.portion is not None]
+    tasks = ["calibrate and fit", "choose", "test"] if len(divided) == 3 else ["calibrate", "fit", "choose", "test"]
+    said = ", ".join(f"{rows} to {task}" for rows, task in zip(counts, tasks, strict=False))
+    how = "by their content" if options.group is None else f"by '{options.group}'"
+    note = f"{sum(counts)} rows are divided {how}: {said}"
+    fit, choose, test = divided[-3:]
+    return Parts(divided[0], fit, choose, test, fresh=True, note=note)
+
+
+def _shares(text: str) -> list[float]:
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise OptionError(f"--split {text}: write shares separated by commas, such as 40,30,30") from None

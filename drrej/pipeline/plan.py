@@ -1,0 +1,194 @@
+"""How many fresh labelled rows a promise takes, and what labelled rows at hand can promise."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from drrej._version import __version__
+from drrej.core.curves import RiskCoverage
+from drrej.core.errors import Infeasible
+from drrej.core.guarantees import best_look, risk_looks
+from drrej.core.intervals import exact_decimal
+from drrej.core.planning import (
+    Answer,
+    Question,
+    Simulation,
+    certifiable,
+    cutoff_power,
+    rows_for_both,
+    rows_for_cutoff,
+    rows_for_sequence,
+)
+from drrej.documents import plan as document
+from drrej.documents.plan import AtHand, CertifiedNow, Needed, Plan, PowerPoint
+from drrej.documents.rejector import Rejector
+from drrej.engines.protocol import Pass
+from drrej.errors import OptionError
+from drrej.pipeline.freshness import Freshness
+from drrej.pipeline.losses import Collecting, collect_losses
+from drrej.pipeline.scoring import Scoring
+from drrej.pipeline.source import Source
+
+CONFIDENCE, COVERAGE, POWER = 0.95, 0.8, 0.8
+PARTS = (0.0, 0.25, 0.5, 0.75)
+"""Expected error rates that are looked at when none is given, as parts of the risk."""
+
+_COVERAGES = tuple(step / 20 for step in range(1, 21))
+_SIMULATED = 2 * 10**7
+"""Rows that a simulation draws in all, about."""
+_DRAWN = 40
+"""Points of a curve."""
+
+
+@dataclass(frozen=True)
+class PlanOptions:
+    """A promise and what is expected: `errors` are error rates among the accepted rows, None for some below the risk.
+
+    >>> PlanOptions(risk=0.02).expected
+    (0.0, 0.005, 0.01, 0.015)
+    """
+
+    risk: float | None = None
+    confidence: float = CONFIDENCE
+    coverage: float = COVERAGE
+    power: float = POWER
+    errors: Sequence[float] | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 < self.confidence < 1:
+            raise OptionError(f"`confidence={self.confidence:g}`: it must be above 0 and below 1, e.g. 0.95")
+
+    @property
+    def delta(self) -> float:
+        """The chance that a promise may be broken with."""
+        return float(1 - exact_decimal(self.confidence))
+
+    @property
+    def expected(self) -> tuple[float, ...]:
+        """The error rates."""
+        assert self.risk is not None
+        if self.errors is not None:
+            return tuple(self.errors)
+        return tuple(float(exact_decimal(self.risk) * exact_decimal(part)) for part in PARTS)
+
+    def question(self, error: float, coverage: float | None = None) -> Question:
+        """The question that `drrej.core.planning` answers; raises when a number is out of range."""
+        assert self.risk is not None
+        return Question(self.risk, self.delta, error, self.coverage if coverage is None else coverage, self.power)
+
+
+def plan(options: PlanOptions) -> Plan:
+    """How many fresh labelled rows it takes to certify a risk, for each error rate that is expected.
+
+    >>> found = plan(PlanOptions(risk=0.05, confidence=0.9, coverage=0.8, errors=[0.01]))
+    >>> found.needed[0].fixed_cutoff, found.needed[0].risk_and_coverage
+    (132, 126)
+    """
+    if options.risk is None:
+        raise OptionError("`risk=R` or `accuracy=A` is needed: what is to be promised?")
+    needed = [_needed(options.question(error)) for error in options.expected]
+    if all(row.fixed_cutoff is None for row in needed):
+        rows_for_cutoff(options.question(min(options.expected)))  # raises, and says why
+    return Plan(
+        drrej_version=__version__, confidence=options.confidence, question=_asked(options), needed=tuple(needed)
+    )
+
+
+def _asked(options: PlanOptions) -> document.Question:
+    assert options.risk is not None
+    return document.Question(
+        risk=options.risk,
+        confidence=options.confidence,
+        coverage=options.coverage,
+        power=options.power,
+        least_accepted=math.ceil(math.log(options.delta) / math.log1p(-options.risk)),
+    )
+
+
+def _needed(question: Question) -> Needed:
+    fixed = _rows(rows_for_cutoff, question)
+    if fixed is None:
+        return Needed(error=question.error, fixed_cutoff=None, risk_alone=None, risk_and_coverage=None, powers=())
+    simulation = Simulation(trials=min(1000, max(200, _SIMULATED // fixed)))
+    numbers = np.unique(np.geomspace(max(1, fixed // 8), 2 * fixed, _DRAWN).astype(int)).tolist()
+    return Needed(
+        error=question.error,
+        fixed_cutoff=fixed,
+        risk_alone=_rows(lambda asked: rows_for_sequence(asked, simulation), question),
+        risk_and_coverage=_rows(rows_for_both, question),
+        powers=tuple(PowerPoint(rows=rows, power=cutoff_power(question, rows)) for rows in numbers),
+    )
+
+
+def _rows(answer: Callable[[Question], Answer], question: Question) -> int | None:
+    try:
+        return answer(question).rows
+    except Infeasible:
+        return None
+
+
+def plan_from(
+    source: Source, rejector: Rejector, options: PlanOptions | None = None, coverage: float | None = None
+) -> tuple[Plan, str | None]:
+    """What labelled rows at hand can promise at best, at some coverages or at one, and what to be cautious about.
+
+    With a risk, also which coverage they certify for it, and how many fresh rows would certify it at each.
+    """
+    options = options or PlanOptions()
+    if not rejector.has_classes:
+        raise OptionError("a plan counts wrong predictions, but this rejector is for rows without logits")
+    if coverage is not None and not 0 < coverage <= 1:
+        raise OptionError(f"`coverage={coverage:g}`: it must be above 0 and at most 1")
+    if options.risk is not None:
+        options.question(0.0)
+    ratio, freshness = rejector.need_ratio(), Freshness.of(rejector)
+    dump = source.open(rejector, labelled=True)
+    losses = collect_losses(
+        source,
+        dump,
+        Scoring(rejector, ratio.loss, dump),
+        Pass("planning", labelled=True),
+        Collecting(None, tuple(freshness.seen.values()), sketch=False),
+    )
+    wrong = losses.wrong
+    assert wrong is not None
+    points = RiskCoverage.of(losses.values[~wrong], losses.values[wrong])
+    table = certifiable(points, options.delta, _COVERAGES if coverage is None else [coverage])
+    at_hand = tuple(AtHand(**vars(row), needed=_needed_at(options, row.risk, row.coverage)) for row in table)
+    certified, why_not = _certified(points, rejector, options)
+    reused = freshness.check(losses, allow_reuse=True).reused
+    found = Plan(
+        drrej_version=__version__,
+        confidence=options.confidence,
+        question=None if options.risk is None else _asked(options),
+        rows=points.rows,
+        errors=points.total_errors,
+        at_hand=at_hand,
+        certified=certified,
+        why_not=why_not,
+    )
+    caution = "'calibrate' or 'fit' has seen some of these rows, so fresh ones will look worse" if reused else None
+    return found, caution
+
+
+def _needed_at(options: PlanOptions, error: float, coverage: float) -> int | None:
+    if options.risk is None or error >= options.risk:
+        return None
+    return _rows(rows_for_both, options.question(error, coverage))
+
+
+def _certified(
+    points: RiskCoverage, rejector: Rejector, options: PlanOptions
+) -> tuple[CertifiedNow | None, str | None]:
+    if options.risk is None:
+        return None, None
+    looks = risk_looks(points, rejector.need_ratio().density, options.risk, options.delta)
+    try:
+        best = best_look(looks, points.rows, options.risk, options.confidence)
+    except Infeasible as verdict:
+        return None, str(verdict)
+    return CertifiedNow(coverage=best.accepted / points.rows, accepted=best.accepted, errors=best.errors), None
