@@ -11,8 +11,7 @@ import numpy as np
 from scipy import stats
 
 from drrej.core.curves import RiskCoverage
-from drrej.core.drift import loss_quantiles, loss_shift, mean_ratio
-from drrej.core.exact import Total
+from drrej.core.drift import RatioSums, loss_quantiles, loss_shift, ratio_shift
 from drrej.core.guarantees import Looks, best_look, certified_coverage, risk_looks, sgr, split_delta
 from drrej.core.losses.plain import expected_losses
 from drrej.core.ratio import DensityRatio, fit_ratio
@@ -191,10 +190,9 @@ def drift_p_values(seed: int, fit_rows: int, rows: int, shrink: float = 1.0) -> 
     fit = np.sort(rng.gamma(0.4, 0.5, fit_rows))
     new = rng.gamma(0.4, 0.5, rows) * shrink
     density = fit_ratio(fit)
-    variance = float(np.var(density.ratio(fit)))
-    rho = density.ratio(new)
+    moments = [RatioSums.of(density.log_ratio(losses)).moments(losses.size) for losses in (new, fit)]
     return {
-        "ratio": mean_ratio(Total.of(rho), Total.of(rho**2), rows, variance, fit_rows)["p_value"],
+        "ratio": ratio_shift(*moments)["p_value"],
         "drift": loss_shift(RiskCoverage.of(new, np.empty(0)), loss_quantiles(fit), fit_rows)["p_value"],
     }
 

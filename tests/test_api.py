@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import inspect
 import re
 import subprocess
@@ -27,6 +28,8 @@ ROOMS: dict[str, set[str]] = {
     "engines": {"data", "outputs"},
     "pipeline": {"core", "documents", "data", "outputs", "engines"},
     "report": {"documents"},
+    "api": {"core", "documents", "data", "outputs", "engines", "pipeline", "report"},
+    "sklearn": {"api", "core", "documents"},
     "cli": {"core", "documents", "data", "outputs", "engines", "pipeline", "report"},
 }
 OUTSIDE = {"__main__", "errors", "_version", "strict_json"}
@@ -46,9 +49,18 @@ def test_public_names_exist_and_are_documented(name: str) -> None:
         ]
         assert all(inspect.getdoc(member) for member in members)
     else:
+        assert ">>> " in (inspect.getdoc(value) or ""), "an example is missing"
         hints = inspect.signature(value)
         assert hints.return_annotation is not inspect.Signature.empty
         assert all(p.annotation is not inspect.Parameter.empty for p in hints.parameters.values())
+
+
+def test_the_names_are_few_and_the_others_are_found_still() -> None:
+    assert len(drrej.__all__) <= 24
+    for home, names in drrej._MOVED.items():
+        for name in names:
+            assert name not in drrej.__all__
+            assert getattr(drrej, name) is getattr(importlib.import_module(home), name)
 
 
 def test_the_package_lists_its_names() -> None:
@@ -137,6 +149,19 @@ def test_heavy_imports_stay_where_they_belong(path: Path) -> None:
     if own in ("core", "documents"):  # they know no files
         assert heavy <= {"numpy"}
         assert "pyarrow" not in {module.split(".")[0] for module in imports_of(path)}
+
+
+def test_the_map_of_the_house_is_true() -> None:
+    """docs/architecture.md tells of every room how large it is, and names no file that is not there."""
+    page = (PACKAGE.parent / "docs" / "architecture.md").read_text(encoding="utf-8")
+    rooms = {name: sizes for name, *sizes in re.findall(r"^\| `(\w+)/` \| (\d+) \| (\d+) \|", page, re.MULTILINE)}
+    assert list(rooms) == list(ROOMS)
+    for name, told in rooms.items():
+        modules = [path for path in SOURCES if room(path) == name]
+        lines = sum(len(path.read_text(encoding="utf-8").splitlines()) for path in modules)
+        assert [len(modules), lines] == [pytest.approx(int(size), rel=1 / 6) for size in told], name
+    for name in set(re.findall(r"`((?:\w+/)+\w+\.\w+)`", page)):
+        assert (PACKAGE / name).exists() or (PACKAGE.parent / name).exists(), name
 
 
 def test_no_room_has_a_cycle() -> None:

@@ -14,15 +14,13 @@ import pytest
 from conftest import make_model, source, write_mask
 
 import drrej
-from drrej.pipeline.fit import uncalibrated, without_logits
+from drrej.pipeline.fit import LOSS_NAMES, uncalibrated, without_logits
 
 NAMES = ("ant", "bee", "cat", "dog")
 COSTS = drrej.CostLoss(tuple(tuple(float(abs(i - j)) for j in range(4)) for i in range(4)))
-LOSSES: dict[str, Any] = {
-    **dict.fromkeys(("log", "zero-one", "brier", "learned", "auto")),
-    "cost": COSTS,
-    "column": drrej.ColumnLoss("own"),
-}
+LOSSES: dict[str, Any] = {name: name for name in LOSS_NAMES}
+LOSSES |= {"cost": COSTS, "column": drrej.ColumnLoss("own")}
+ALPHAS = (1.0, 3.0, -1.0)
 
 
 @dataclass(frozen=True)
@@ -43,11 +41,10 @@ class Kind:
 
 
 CLASSIFIERS = [
-    Kind(loss, by, binary, named, alpha)
-    for (loss, by, binary, named), alpha in zip(
-        itertools.product(LOSSES, (None, "region", "prediction"), (False, True), (False, True)),
-        itertools.cycle((1.0, 3.0, -1.0)),
-        strict=False,
+    Kind(loss, by, binary, named, ALPHAS[(first + number) % 3])
+    for first, loss in enumerate(LOSSES)
+    for number, (by, binary, named) in enumerate(
+        itertools.product((None, "region", "prediction"), (False, True), (False, True))
     )
     if not (binary and loss == "cost")
 ]
@@ -83,7 +80,7 @@ def read(path: str, kind: Kind) -> drrej.Source:
 def make(dump: drrej.Source, kind: Kind) -> drrej.Rejector:
     """A finished rejector of a kind."""
     start = without_logits("own") if kind.regression else uncalibrated(dump, 2.0)
-    options = drrej.RatioOptions(kind.alpha, 5.0, LOSSES[kind.loss] or kind.loss)
+    options = drrej.RatioOptions(kind.alpha, 5.0, LOSSES[kind.loss])
     fitted = drrej.fit(dump, start, options)
     return drrej.threshold(dump, fitted, drrej.Rule("coverage", 0.6), drrej.ThresholdOptions(by=kind.by))
 

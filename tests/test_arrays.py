@@ -11,6 +11,8 @@ import pytest
 from conftest import make_model, make_rejector, source, write_dump, write_mask
 
 import drrej
+from drrej.api import fitting
+from drrej.api.arrays import as_labels
 
 LOGITS, LABELS = make_model(3000, 4, 3)
 NEW, TRUE = make_model(1500, 4, 4)
@@ -51,7 +53,7 @@ def by_files(tmp_path: Path, rule: tuple[str, float], loss: str) -> tuple[drrej.
 def test_the_same_bits_as_by_way_of_files(tmp_path: Path, loss: str) -> None:
     document, mask, report = by_files(tmp_path, ("accuracy", 0.9), loss)
     rejector = drrej.fit_rejector(LOGITS, LABELS, accuracy=0.9, loss=loss)
-    assert rejector.document.to_json() == document.to_json()
+    assert rejector.to_json() == document.to_json()
     scored = rejector.score(NEW)
     for name in ("prediction", "loss", "ratio", "rejected"):
         np.testing.assert_array_equal(getattr(scored, name), mask[name])
@@ -62,15 +64,15 @@ def test_the_same_bits_as_by_way_of_files(tmp_path: Path, loss: str) -> None:
 @pytest.mark.parametrize("wrap", [np.asarray, np.ndarray.tolist, HasArray, HasDlpack, np.asfortranarray])
 def test_whatever_holds_the_numbers(wrap: Any) -> None:
     wide = LOGITS.astype(np.float64)  # as a list holds them
-    expected = drrej.fit_rejector(wide, LABELS, coverage=0.7).document.to_json()
-    assert drrej.fit_rejector(wrap(wide), wrap(LABELS), coverage=0.7).document.to_json() == expected
+    expected = drrej.fit_rejector(wide, LABELS, coverage=0.7).to_json()
+    assert drrej.fit_rejector(wrap(wide), wrap(LABELS), coverage=0.7).to_json() == expected
 
 
 def test_torch_tensors_even_those_that_are_trained() -> None:
     torch = pytest.importorskip("torch")
-    expected = drrej.fit_rejector(LOGITS, LABELS, coverage=0.7).document
+    expected = drrej.fit_rejector(LOGITS, LABELS, coverage=0.7)
     tensor = torch.tensor(LOGITS, requires_grad=True)
-    assert drrej.fit_rejector(tensor, torch.tensor(LABELS), coverage=0.7).document == expected
+    assert drrej.fit_rejector(tensor, torch.tensor(LABELS), coverage=0.7) == expected
 
 
 def test_probabilities_and_class_names(tmp_path: Path) -> None:
@@ -82,7 +84,7 @@ def test_probabilities_and_class_names(tmp_path: Path) -> None:
     assert predicted.tolist() == [names[k] for k in p.argmax(axis=1)]
     assert rejected.mean() == pytest.approx(0.2, abs=0.01)
     rejector.save(tmp_path / "r.json")
-    again = drrej.ArrayRejector.load(tmp_path / "r.json")
+    again = drrej.Rejector.load(tmp_path / "r.json")
     assert again == rejector
     np.testing.assert_array_equal(again.reject(p), rejected)
 
@@ -91,18 +93,145 @@ def test_one_score_per_row_is_a_binary_classifier() -> None:
     logits, labels = make_model(800, 2, 9)
     score = logits[:, 1] - logits[:, 0]
     rejector = drrej.fit_rejector(score, labels, coverage=0.6)
-    assert rejector.document.binary
+    assert rejector.binary
     np.testing.assert_array_equal(rejector.predict(score)[0], (score > 0).astype(int))
+
+
+def test_frames_of_every_kind() -> None:
+    pandas = pytest.importorskip("pandas")
+    expected = drrej.fit_rejector(LOGITS, LABELS, coverage=0.7)
+    frame, labels = pandas.DataFrame(LOGITS), pandas.Series(LABELS)
+    assert drrej.fit_rejector(frame, labels, coverage=0.7) == expected
+    assert drrej.fit_rejector(frame.astype("Float32"), labels.astype("Int64"), coverage=0.7).threshold == (
+        drrej.fit_rejector(LOGITS.astype(float), LABELS, coverage=0.7).threshold
+    )
+    names = list("abcd")
+    texts = pandas.Series(np.array(names)[LABELS])
+    named = drrej.fit_rejector(frame, texts.astype("category"), coverage=0.7, classes=names)
+    assert named.class_names == tuple(names)
+    assert named == drrej.fit_rejector(LOGITS, texts.tolist(), coverage=0.7, classes=np.array(names))
+    frame.columns = ["b", "a", "c", "d"]
+    with pytest.raises(drrej.DrrejError, match="in the order"):
+        named.reject(frame)
+    missing = frame.astype("Float64")
+    missing.iloc[8, 2] = None
+    with pytest.raises(drrej.DrrejError, match="row 8, counted from 0"):
+        expected.reject(missing)
+
+
+def test_bytes_in_the_other_order_and_half_precision() -> None:
+    expected = drrej.fit_rejector(LOGITS, LABELS, coverage=0.7)
+    assert drrej.fit_rejector(LOGITS.astype(">f4"), LABELS.astype(">i2"), coverage=0.7) == expected
+    half = LOGITS.astype(np.float16)
+    wide = drrej.fit_rejector(half.astype(np.float64), LABELS, coverage=0.7)
+    np.testing.assert_array_equal(drrej.fit_rejector(half, LABELS, coverage=0.7).reject(half), wide.reject(half))
+
+
+def test_a_batch_without_rows_has_a_mask_without_rows() -> None:
+    for rejector in (
+        drrej.fit_rejector(LOGITS, LABELS, coverage=0.7),
+        drrej.fit_rejector(np.exp(LOGITS), LABELS, coverage=0.7, input="probs", normalize=True),
+        drrej.fit_rejector(LOGITS[:, 0], LABELS > 1, coverage=0.7),
+    ):
+        scored = rejector.score(np.empty((0,) if rejector.binary else (0, 4)))
+        assert (scored.prediction.shape, scored.loss.shape, scored.rejected.dtype) == ((0,), (0,), bool)
+        assert rejector.probabilities([]).shape == (0, rejector.classes)
+
+
+def test_probabilities_are_the_softmax_of_the_scaled_logits() -> None:
+    rejector = drrej.fit_rejector(LOGITS, LABELS, coverage=0.7)
+    scaled = NEW.astype(np.float64) / rejector.need_calibration().temperature
+    expected = np.exp(scaled - scaled.max(axis=1, keepdims=True))
+    expected /= expected.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(rejector.probabilities(NEW), expected, rtol=1e-12)
+    one = drrej.fit_rejector(LOGITS, LABELS, coverage=0.7, loss="zero-one")
+    np.testing.assert_allclose(1 - one.probabilities(NEW).max(axis=1), one.score(NEW).loss, rtol=1e-4, atol=1e-7)
+
+
+def test_reports_show_themselves() -> None:
+    rejector = drrej.fit_rejector(LOGITS, LABELS, coverage=0.7)
+    report = rejector.evaluate(NEW, TRUE, gates="accuracy >= 0.999")
+    page = report._repr_html_()
+    assert page.count("<table>") == page.count("</table>") > 3
+    assert f"<td>{report.coverage.value:.4f}</td>" in page
+    assert "<td>failed</td><td>accuracy &gt;= 0.999</td>" in page
+    assert [gate.gate for gate in report.failed_gates] == ["accuracy >= 0.999"]
+    assert drrej.Report.from_json(report.to_json()) == report
+    without = rejector.evaluate(NEW)
+    assert without.accuracy is None
+    assert without.coverage == report.coverage
+    with pytest.raises(drrej.DrrejError, match="needs labels"):
+        without.plot()
+    pytest.importorskip("matplotlib")
+    figure = report.plot()
+    assert figure._repr_png_().startswith(b"\x89PNG")
+    assert figure.axes[0].get_xlabel().startswith("coverage")
+
+
+def test_steps_on_files_take_paths(tmp_path: Path) -> None:
+    val = Path(write_dump(tmp_path / "val.parquet", LOGITS, LABELS))
+    rejector = drrej.threshold(val, drrej.fit(val, drrej.calibrate([val])), drrej.Rule("coverage", 0.7))
+    assert rejector == drrej.fit_rejector(LOGITS, LABELS, coverage=0.7)
+    rejector.save(tmp_path / "r.json")
+    assert drrej.Rejector.load(tmp_path / "r.json") == rejector
+    np.testing.assert_array_equal(rejector.reject(NEW), drrej.Rejector.load(tmp_path / "r.json").reject(NEW))
+    counts = drrej.reject(str(val), tmp_path / "r.json", tmp_path / "mask.parquet")
+    assert counts.rejected == rejector.reject(LOGITS).sum()
+    assert drrej.reject(val, rejector, f"{tmp_path}/masks/").rows == len(LOGITS)
+    assert (tmp_path / "masks" / "val.parquet").read_bytes() == (tmp_path / "mask.parquet").read_bytes()
+    with pytest.raises(drrej.DrrejError, match="exists already"):
+        drrej.reject(val, rejector, tmp_path / "mask.parquet")
+    drrej.reject(val, rejector, tmp_path / "mask.parquet", force=True)
+    report = drrej.evaluate(val, tmp_path / "r.json", ["accuracy >= 0.5"])
+    assert report == rejector.evaluate(LOGITS, LABELS, ["accuracy >= 0.5"])
+    assert "<table>" in report._repr_html_()
+
+
+def test_rejectors_that_are_not_finished_say_so() -> None:
+    start = drrej.Rejector(classes=4, input="logits", columns=drrej.fit_rejector(LOGITS, LABELS, tau=0.5).columns)
+    with pytest.raises(drrej.DrrejError, match="has no calibration yet"):
+        start.reject(LOGITS)
 
 
 def test_a_promise_uses_half_of_the_rows_to_choose() -> None:
     order = np.random.default_rng(0).permutation(len(LABELS))
     rejector = drrej.fit_rejector(LOGITS, LABELS, accuracy=0.9, confidence=0.9)
-    chosen = rejector.document.need_threshold()
+    chosen = rejector.need_threshold()
     assert chosen.rows == len(LABELS) // 2
     assert chosen.rule.confidence == 0.9
     assert chosen.rule.reused is False
     assert drrej.fit_rejector(LOGITS[order], LABELS[order], accuracy=0.9, confidence=0.9) == rejector
+
+
+def test_copies_of_a_row_are_divided_one_by_one() -> None:
+    """A kNN has few different scores: a half with all copies of some and none of others is not like new rows."""
+    rng = np.random.default_rng(1)
+    right = rng.integers(0, 6, size=4000)
+    p = np.stack([right, 5 - right], axis=1) / 5
+    labels = (rng.random(4000) < p[:, 1]).astype(int)
+    rejector = drrej.fit_rejector(p, labels, accuracy=0.8, confidence=0.9, input="probs")
+    rows = rejector.need_threshold().rows
+    assert rows == 2000
+    half = fitting._second_half(p, as_labels(labels))
+    shares = [
+        half[(right == k) & (labels == y)].mean() for k in range(6) for y in (0, 1) if (k, y) not in ((0, 0), (5, 1))
+    ]
+    assert max(abs(share - 0.5) for share in shares) < 0.13  # of 130 copies or more: three standard errors
+    order = rng.permutation(4000)
+    assert drrej.fit_rejector(p[order], labels[order], accuracy=0.8, confidence=0.9, input="probs") == rejector
+
+
+def test_a_promise_may_have_fresh_rows_of_its_own(tmp_path: Path) -> None:
+    rejector = drrej.fit_rejector(LOGITS, LABELS, risk=0.2, confidence=0.9, fresh=(NEW, TRUE))
+    val = source(write_dump(tmp_path / "val.parquet", LOGITS, LABELS))
+    fresh = source(write_dump(tmp_path / "fresh.parquet", NEW, TRUE))
+    assert rejector == drrej.threshold(fresh, drrej.fit(val, drrej.calibrate(val)), drrej.Rule("risk", 0.2, 0.9))
+    with pytest.raises(drrej.DrrejError, match="`fresh` goes with `confidence`"):
+        drrej.fit_rejector(LOGITS, LABELS, risk=0.2, fresh=(NEW, TRUE))
+    with pytest.raises(drrej.DrrejError, match="needs fresh rows"):
+        drrej.fit_rejector(LOGITS, LABELS, risk=0.2, confidence=0.9, fresh=(LOGITS, LABELS))
+    with pytest.raises(drrej.DrrejError, match="needs more rows"):
+        drrej.fit_rejector(LOGITS[:1], LABELS[:1], risk=0.2, confidence=0.9)
 
 
 @pytest.mark.parametrize(
@@ -117,6 +246,16 @@ def test_a_promise_uses_half_of_the_rows_to_choose() -> None:
         (LOGITS, LABELS, {"risk": 0.1}, "exactly one of"),
         (LOGITS, LABELS, {"coverage": None, "accuracy": 98}, "above 0 and at most 1"),
         ([[1.0, 2.0], [1.0]], [0, 1], {}, "scores cannot be read as an array"),
+        (np.ma.array(LOGITS, mask=LOGITS > 9), LABELS, {}, "scores are masked in places"),
+        (None, LABELS, {}, "scores are a NoneType"),
+        (LOGITS > 0, LABELS, {}, "scores are bool"),
+        (LOGITS, [None if i == 5 else "a" for i in range(3000)], {"classes": list("abcd")}, "row 5, counted from 0"),
+        (LOGITS, ["a"] * 3000, {}, "name the classes"),
+        (LOGITS, LABELS, {"classes": [0, 1, 2, 3]}, "`classes` holds 0, which is no text"),
+        (LOGITS, LABELS, {"classes": list("abca")}, "names a class twice"),
+        (LOGITS, LABELS, {"input": "prob"}, "`input=prob`: it must be one of"),
+        (LOGITS, LABELS, {"input": "probs"}, "a negative probability"),
+        (LOGITS, [object()] * 3000, {}, "of several kinds"),
     ],
 )
 def test_bad_arrays_get_plain_errors(scores: Any, labels: Any, options: dict[str, Any], said: str) -> None:
@@ -126,7 +265,7 @@ def test_bad_arrays_get_plain_errors(scores: Any, labels: Any, options: dict[str
 
 def test_the_document_is_that_of_the_command_line(tmp_path: Path) -> None:
     rejector = drrej.fit_rejector(LOGITS, LABELS, coverage=0.8)
-    tree = json.loads(rejector.document.to_json())
+    tree = json.loads(rejector.to_json())
     assert tree["columns"] == {"logits": "logits", "label": "label"}
-    mask = write_mask(source(write_dump(tmp_path / "d.parquet", NEW, TRUE)), rejector.document, tmp_path / "m.parquet")
+    mask = write_mask(source(write_dump(tmp_path / "d.parquet", NEW, TRUE)), rejector, tmp_path / "m.parquet")
     np.testing.assert_array_equal(mask["rejected"], rejector.reject(NEW))

@@ -15,7 +15,8 @@ EXAMPLES = sorted(path for path in PACKAGE.rglob("*.py") if ">>> " in path.read_
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_examples_run(path: Path) -> None:
+def test_examples_run(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(PACKAGE.parent)  # where the sample data are
     parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
     results = doctest.testmod(importlib.import_module(".".join(parts).removesuffix(".__init__")))
     assert results.attempted > 0

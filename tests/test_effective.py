@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
+from conftest import fail, make_model, succeed, write_dump
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drrej.core.effective import effective_sample, lambda_for_effective_sample
+import drrej
+from drrej.cli.commandline import commands_of
+from drrej.core.effective import effective_sample, lambda_for_effective_sample, share_of_delta
 from drrej.core.ratio import fit_ratio
-from drrej.errors import Infeasible, OptionError
+from drrej.errors import Infeasible, OptionError, RejectorError
+from drrej.pipeline.fit import uncalibrated
 
 ALPHAS = (-3.0, -1.0, 0.0, 0.5, 1.0, 2.0, 3.0, 5.0)
 
@@ -77,5 +83,79 @@ def test_equal_losses_and_shares_that_make_no_sense() -> None:
     with pytest.raises(Infeasible, match=r"every loss is 0\.2"):
         lambda_for_effective_sample(np.full(5, 0.2), 0.5)
     for share in (0.0, 1.0, -1.0, float("nan")):
-        with pytest.raises(OptionError, match="`effective_sample`"):
+        with pytest.raises(OptionError, match="`effective_sample="):
             lambda_for_effective_sample(losses_of(5, 1), share)
+
+
+# Through fit
+
+
+def fitted(folder: Path, options: drrej.RatioOptions) -> drrej.Rejector:
+    dump = drrej.Source([write_dump(folder / "d.parquet", *make_model(800, 5, seed=3))])
+    return drrej.fit(dump, uncalibrated(dump, 2.0), options)
+
+
+@pytest.mark.parametrize("alpha", [-1.0, 1.0, 3.0])
+def test_fit_solves_for_lambda_and_rounds_it(tmp_path: Path, alpha: float) -> None:
+    logits, _ = make_model(800, 5, seed=3)
+    losses = drrej.expected_losses(logits, "log", 2.0)
+    ratio = fitted(tmp_path, drrej.RatioOptions(alpha, effective_sample=0.6)).need_ratio()
+    assert ratio.effective_sample == 0.6
+    assert ratio.lam == float(f"{lambda_for_effective_sample(losses, 0.6, alpha):.3e}")
+    assert by_definition(drrej.fit_ratio(losses, alpha, ratio.lam).ratio(losses)) == pytest.approx(0.6, rel=2e-3)
+    plain = fitted(tmp_path, drrej.RatioOptions(alpha, ratio.lam)).need_ratio()
+    assert (ratio.log_max_ratio, ratio.variance) == (plain.log_max_ratio, plain.variance)
+    # lambda was chosen from the rows: the bound that they give pays for that, and the paper's do not apply
+    assert [bound.holds for bound in ratio.bounds or ()][1:] == [False] * (2 if alpha in (1.0, 3.0) else 0)
+    chosen, given_ = ((each.bounds or ())[0].value for each in (ratio, plain))
+    assert chosen is not None
+    assert given_ is not None
+    assert given_ < chosen < 3 * given_
+
+
+def test_the_order_of_rows_does_not_depend_on_it() -> None:
+    logits, labels = make_model(300, 4, seed=1)
+    accepted = {
+        share: drrej.fit_rejector(logits, labels, coverage=0.7, effective_sample=share).reject(logits).tobytes()
+        for share in (None, 0.3, 0.9)
+    }
+    assert len(set(accepted.values())) == 1
+
+
+def test_shares_of_delta_of_all_lambdas_sum_to_less_than_1() -> None:
+    shares = [9000 * share_of_delta(float(f"1e{exponent}")) for exponent in range(-300, 300)]
+    assert 0.98 < sum(shares) < 1
+    assert share_of_delta(9.999e-3) == share_of_delta(1e-3)
+
+
+def test_contradictions_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="give one of them"):
+        drrej.RatioOptions(lam=2.0, effective_sample=0.5)
+    with pytest.raises(OptionError, match="above 0 and below 1"):
+        drrej.RatioOptions(effective_sample=1.0)
+    logits, labels = make_model(50, 3, seed=1)
+    path = write_dump(tmp_path / "d.parquet", logits, labels)
+    assert "--effective-sample chooses --lambda; give one of them" in fail(
+        "fit", path, "--temperature", 1, "--effective-sample", 0.5, "--lambda", 1
+    )
+    assert "--effective-sample 0.01 cannot be reached: 1 of 50 rows" in fail(
+        "fit", path, "--temperature", 1, "--effective-sample", 0.01, code=1
+    )
+    dump = drrej.Source([path])
+    with pytest.raises(OptionError, match="use `radius`"):
+        drrej.weights(dump, uncalibrated(dump, 1.0), drrej.RatioOptions(effective_sample=0.5))
+
+
+def test_it_is_told_and_the_command_makes_the_rejector_again(tmp_path: Path) -> None:
+    logits, labels = make_model(200, 3, seed=2)
+    path = write_dump(tmp_path / "d.parquet", logits, labels)
+    succeed("fit", path, "--temperature", 2, "--effective-sample", 0.4, "-o", tmp_path / "f.json")
+    said = succeed("inspect", tmp_path / "f.json").decode()
+    assert "the idealized distribution keeps 40 % of it" in said or "keeps 39.9" in said or "keeps 40.0" in said
+    assert "needs a lambda that was not chosen from these rows" in said
+    rejector = drrej.Rejector.from_json((tmp_path / "f.json").read_text())
+    with pytest.raises(RejectorError, match=r"'ratio\.effective_sample' contradicts 'ratio\.variance'"):
+        drrej.Rejector.from_json(rejector.to_json().replace('"effective_sample": 0.4', '"effective_sample": 0.7'))
+    finished = drrej.threshold(drrej.Source([path]), rejector, drrej.Rule("coverage", 0.5))
+    assert "--effective-sample 0.4" in commands_of(finished)[0]
+    assert "--lambda" not in commands_of(finished)[0]

@@ -122,7 +122,7 @@ def _truncated(bench: Bench, size: int) -> Sequence[object]:
 
 def _nothing_in(bench: Bench) -> Sequence[object]:
     (bench.folder / "folder").mkdir()
-    (bench.folder / "folder" / "x.csv").write_text("a")
+    (bench.folder / "folder" / "x.txt").write_text("a")
     return ["folder"]
 
 

@@ -20,7 +20,7 @@ from kill_campaign import COMMANDS, run_campaign, table
 KILLS = int(os.environ.get("DRREJ_KILLS", "6"))
 """How often a run is killed; DRREJ_KILLS=50 for a thorough run."""
 
-ROWS = 400_000
+ROWS = 200_000
 
 
 @pytest.fixture(scope="module")
@@ -123,5 +123,5 @@ def test_a_running_neighbour_is_left_alone(job: Path, tmp_path: Path) -> None:
 def test_with_force_every_target_is_the_old_or_the_new_one(tmp_path: Path) -> None:
     """A small part of the campaign; see there for the whole."""
     names = [name for name in COMMANDS if "workers" not in name]
-    rows = run_campaign(max(KILLS, len(names)), 3, tmp_path, names, rows=30_000)
+    rows = run_campaign(max(KILLS, len(names)), 3, tmp_path, names, rows=10_000)
     assert not any(row.broken for row in rows), table(rows)

@@ -122,7 +122,7 @@ def test_infeasible_names_the_best_bound_and_writes_nothing(rejector, tmp_path):
     words = ["threshold", TEST, "-r", str(document), "--risk", "0.0005", "--confidence", "0.9"]
     done = cli(*words, "-o", str(out), "--table", str(table))
     assert done.returncode == 1
-    assert "the best upper bound is" in done.stderr
+    assert "the best upper bound of the error rate is" in done.stderr
     assert "at coverage" in done.stderr
     assert not out.exists()
     assert not table.exists()

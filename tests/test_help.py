@@ -21,7 +21,7 @@ from running import drrej
 
 COMMANDS = [
     *("calibrate", "fit", "threshold", "evaluate", "reject", "run"),
-    *("plan", "monitor", "sweep", "weights", "inspect", "metrics", "config", "schema", "help"),
+    *("plan", "monitor", "sweep", "weights", "inspect", "convert", "metrics", "config", "schema", "help"),
 ]
 
 
@@ -126,6 +126,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rng = np.random.default_rng(0)
     logits, labels = make_model(200, 3, seed=1)
     write_dump(folder / "wide.parquet", logits, layout="wide", extra={"truth": labels})
+    np.save(folder / "logits.npy", logits)
+    np.save(folder / "labels.npy", labels)
+    lines = [",".join(map(str, [*row, label])) for row, label in zip(logits, labels, strict=True)]
+    (folder / "val.csv").write_text("\n".join(["logit_0,logit_1,logit_2,label", *lines]) + "\n")
     for name in ("val", "test"):
         shutil.copy(SAMPLE / f"{name}.parquet", folder)
     for name in ("fresh", "predictions"):

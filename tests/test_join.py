@@ -206,9 +206,9 @@ def test_nothing_to_join(rows: Rows, tmp_path: Path) -> None:
     dump = _dump(rows, tmp_path, np.arange(ROWS))
     labels = write(tmp_path / "labels.parquet", {"key": np.arange(ROWS), "label": rows.labels})
     assert "no such file" in _refused(tmp_path, dump, tmp_path / "no.parquet")
-    text = tmp_path / "labels.csv"
-    text.write_text("key,label\n1,2\n")
-    assert "labels.csv: not a readable parquet file" in _refused(tmp_path, dump, text)
+    text = tmp_path / "labels.txt"
+    text.write_text("no table\n")
+    assert "labels.txt: not a readable parquet file" in _refused(tmp_path, dump, text)
     empty = write(tmp_path / "empty.parquet", {"key": np.arange(0), "label": rows.labels[:0]})
     assert "empty.parquet: zero rows" in _refused(tmp_path, dump, empty)
     line = _refused(tmp_path, dump, labels, on="id")

@@ -82,6 +82,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     columns = {"mean": spread * 2, "value": spread * 3, "far": spread - 9, "region": NAMES[np.arange(60) % 2]}
     write("forecasts.parquet", {"variance": spread, **columns})
     write("odd.parquet", {"variance": spread, **columns, "region": NAMES[np.arange(60) % 3]})
+    log = (ROOT / "sample_data" / "llm" / "samples_arithmetic_val.jsonl").read_text().splitlines(keepends=True)[:30]
+    (folder / "log.jsonl").write_text("".join(log))
+    (folder / "twice.jsonl").write_text("".join([*log, *(line.replace('"none"', '"best"') for line in log)]))
     (folder / "costs.csv").write_text("0,1,2\n3,0,1\n1,5,0\n")
     (folder / "named.csv").write_text(",c,b,a\nc,0,1,2\nb,3,0,1\na,1,5,0\n")
 
@@ -136,6 +139,7 @@ BASES = {
     "sweep": "val.parquet -r cal.json",
     "weights": "val.parquet -r cal.json --radius 0.1",
     "inspect": "val.parquet",
+    "convert": "val.parquet -o new.parquet",
     "metrics": "",
     "schema": "rejector",
     "config": "",
@@ -213,6 +217,7 @@ CASES: dict[str, dict[str, Case]] = {
         "--output": Acts("-o new.json"),
         "--force": Acts("--force", "val.parquet -r cal.json -o there.json"),
         **OBJECTIVE,
+        "--effective-sample": Acts("--effective-sample 0.6"),
         "--prediction": Acts("--prediction mean", "forecasts.parquet --loss column --loss-column variance"),
         "--target": Acts("--target value", "forecasts.parquet --loss column --loss-column variance"),
         **reading(
@@ -287,6 +292,8 @@ CASES: dict[str, dict[str, Case]] = {
         "dumps": Acts("test.parquet"),
         "--rejector": Acts("-r half.json", "val.parquet -o out.parquet"),
         "--output": Acts("-o new.parquet", "val.parquet -r r.json"),
+        "--review": Acts("--review tasks.json"),
+        "--review-limit": Acts("--review-limit 2", "val.parquet -r r.json -o out.parquet --review rows.jsonl"),
         "--force": Acts("--force", "val.parquet -r r.json -o there.parquet"),
         "--keep": Acts("--keep key"),
         "--on-bad-row": Acts("--on-bad-row reject", "broken.parquet -r r.json -o out.parquet"),
@@ -330,6 +337,7 @@ CASES: dict[str, dict[str, Case]] = {
         "--by": Acts("--by region"),
         "--allow-reuse": Acts("--allow-reuse", f"{RUN} --coverage 0.5 --confidence 0.9"),
         **OBJECTIVE,
+        "--effective-sample": Acts("--effective-sample 0.6"),
         "--gate": Acts("--gate 'coverage > 0.99'", code=1),
         "--metric": Acts("--metric accuracy@coverage=0.31"),
         "--intervals": Acts("--intervals"),
@@ -456,6 +464,22 @@ CASES: dict[str, dict[str, Case]] = {
             "--on-missing-label skip", "val.parquet --labels-from some.parquet --join-on key --logits logits"
         ),
         "--normalize": Acts("--normalize", "doubled.parquet --input probs"),
+        "--filter": Acts("--filter none", "twice.jsonl"),
+        "--per-length": Acts("--per-length", "log.jsonl"),
+    },
+    "convert": {
+        "dumps": Acts("test.parquet"),
+        "--output": Acts("-o other.parquet"),
+        "--force": Acts("--force", "val.parquet -o there.parquet"),
+        **reading(
+            "val.parquet -o new.parquet",
+            "val.parquet -o new.parquet",
+            Acts("--binary", "val.parquet --logits score -o new.parquet"),
+            "val.parquet -o new.parquet",
+        ),
+        "--normalize": Acts("--normalize", "doubled.parquet --input probs -o new.parquet"),
+        "--filter": Acts("--filter none", "twice.jsonl -o new.parquet"),
+        "--per-length": Acts("--per-length", "log.jsonl -o new.parquet"),
     },
     "metrics": {
         "words": Acts("accuracy"),
@@ -558,7 +582,7 @@ REGRESSION = "forecasts.parquet -r rr.json"
 )
 def test_a_regression_refuses_what_is_not_for_it(given: str, folder: Path) -> None:
     message = fail("evaluate", *shlex.split(f"{REGRESSION} {given}"), cwd=folder)
-    assert re.match(r"--[a-z-]+: it is not for a regression, and the rejector is", message)
+    assert re.match(r"--[a-z-]+: it has no meaning for a regression, and the rejector is for one", message)
     assert message.split(":")[0] in given
 
 

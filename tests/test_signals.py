@@ -106,3 +106,24 @@ def test_an_interrupted_command_leaves_nothing(tmp_path: Path, number: int, code
     assert (process.returncode, output, errors) == (code, b"", b"")
     assert os.listdir(out) == []
     assert os.listdir(spool) == []
+
+
+INTERRUPTED_AMONG_THREADS = """
+import atexit, os, threading, time
+from drrej.cli import main
+
+def execute():
+    threading.Thread(target=time.sleep, args=(60,)).start()
+    raise KeyboardInterrupt
+
+atexit.register(os.write, 1, b"tidied")
+main.execute = execute
+main.main()
+"""
+
+
+def test_an_interrupted_command_does_not_wait_for_its_threads() -> None:
+    """Python's own end would wait, and abort when a thread comes back to an interpreter that is half gone."""
+    words = [sys.executable, "-c", INTERRUPTED_AMONG_THREADS]
+    done = subprocess.run(words, capture_output=True, env=environment(), timeout=50, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"tidied", b"")

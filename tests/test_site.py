@@ -23,7 +23,7 @@ import yaml
 from conftest import ROOT, SAMPLE, environment
 
 DOCS = ROOT / "docs"
-ELSEWHERE = {"monitoring.md", "frameworks.md", "scale.md"}  # test_monitoring_doc, test_interop, test_batch
+ELSEWHERE = {"monitoring.md", "frameworks.md", "scale.md", "llm.md"}  # these have tests of their own
 KINDS = {"bash", "python", "text", "toml", "yaml", "bibtex", "json"}
 
 

@@ -23,6 +23,7 @@ class Objective:
     loss: str
     cost_matrix: str | None
     loss_column: str | None
+    effective_sample: float | None = None
 
     def options(self, class_names: Sequence[str] | None) -> RatioOptions:
         """As the library takes them; a cost matrix that has names is put in the order of `class_names`."""
@@ -40,12 +41,14 @@ class Objective:
             raise OptionError("--loss cost and --cost-matrix FILE go together; give both or neither")
         if (self.loss == ColumnLoss.name) != (self.loss_column is not None):
             raise OptionError("--loss column and --loss-column COL go together; give both or neither")
+        if self.lam is not None and self.effective_sample is not None:
+            raise OptionError("--effective-sample chooses --lambda; give one of them")
         loss: str | Loss = self.loss
         if self.cost_matrix is not None:
             loss = CostLoss(read_cost_matrix(self.cost_matrix, class_names))
         elif self.loss_column is not None:
             loss = ColumnLoss(self.loss_column)
-        return RatioOptions(alpha, 1.0 if self.lam is None else self.lam, loss)
+        return RatioOptions(alpha, 1.0 if self.lam is None else self.lam, loss, self.effective_sample)
 
 
 @dataclass(frozen=True)

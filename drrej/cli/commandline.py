@@ -31,6 +31,8 @@ def reading_flags(options: DumpOptions) -> list[str]:
             "--labels-from": options.labels_from,
             "--join-on": options.join_on,
             "--on-missing-label": "skip" if options.on_missing_label == "skip" else None,
+            "--filter": options.filter,
+            "--per-length": options.per_length or None,
             "--input": options.input,
             "--normalize": options.normalize or None,
             "--classes": ",".join(options.classes) if options.classes else None,
@@ -82,8 +84,9 @@ def _objective_of(ratio: Ratio) -> list[str]:
     loss = {"loss": "auto"} if ratio.choice else ratio.loss.arguments
     return _flags(
         {
-            "--alpha": f"{ratio.alpha:g}" if ratio.alpha != 1.0 else None,
-            "--lambda": f"{ratio.lam:g}" if ratio.lam != 1.0 else None,
+            "--alpha": _number(ratio.alpha) if ratio.alpha != 1.0 else None,
+            "--lambda": _number(ratio.lam) if ratio.lam != 1.0 and ratio.effective_sample is None else None,
+            "--effective-sample": None if ratio.effective_sample is None else _number(ratio.effective_sample),
             **{flag_of(name): value for name, value in loss.items() if (name, value) != ("loss", "log")},
         }
     )
@@ -102,6 +105,11 @@ def _rule_of(threshold: Threshold) -> list[str]:
             "--allow-reuse": rule.reused or None,
         }
     )
+
+
+def _number(value: float) -> str:
+    """With all its digits: lambda may have been solved for."""
+    return f"{value:g}" if float(f"{value:g}") == value else repr(value)
 
 
 def _flags(given: dict[str, str | bool | None]) -> list[str]:

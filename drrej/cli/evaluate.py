@@ -14,7 +14,7 @@ from drrej.cli.command import Command
 from drrej.cli.commandline import commands_of, this_command
 from drrej.cli.console import say_notes
 from drrej.cli.flags import in_flags
-from drrej.cli.judging import Comparisons, Judging, Shown, exit_by_gates, show_report
+from drrej.cli.judging import Comparisons, Judging, Shown, exit_by_gates, show_report, warn_seen
 from drrej.cli.main import app
 from drrej.cli.reading import Certificates, Reading, engine_of, read_rejector
 from drrej.cli.regression import Regression, Task, check_regression
@@ -22,9 +22,10 @@ from drrej.cli.writing import check_spared, format_of
 from drrej.errors import OptionError
 
 if TYPE_CHECKING:
-    from drrej.documents.document import Judged
     from drrej.documents.gates import Gate
+    from drrej.documents.regression import RegressionReport
     from drrej.documents.rejector import Rejector
+    from drrej.documents.report import Report
     from drrej.pipeline.evaluate import EvaluateOptions
 
 EXAMPLES = """
@@ -128,11 +129,14 @@ def evaluate(
         document = read_rejector(rejector, source, "threshold")
         if regression.is_meant(document):
             check_regression([judging, others, reading, shown], [format, *(kind for _, kind in outputs)])
-            report: Judged = evaluate_regression(source, document, prediction, target, gates, on_unseen_group)
+            report: Report | RegressionReport = evaluate_regression(
+                source, document, prediction, target, gates, on_unseen_group
+            )
         else:
             wanted = replace(wanted, baseline_dump=others.dump(reading, engine, document))
             report = step(source, document, gates, with_words(wanted, document))
         say_notes(source, quiet, document.floor)
+        warn_seen(report, quiet)
         for file, kind in files:
             file.write_bytes(render(report, kind))
         for file, _ in files:

@@ -31,6 +31,7 @@ def fit(
     divergence: options.Divergence = None,
     alpha: options.Alpha = None,
     lam: options.Lambda = None,
+    effective_sample: options.EffectiveSample = None,
     loss: options.LossName = "log",
     cost_matrix: options.CostMatrixFile = None,
     loss_column: options.LossColumn = None,
@@ -60,7 +61,7 @@ def fit(
     """
     from drrej.pipeline.fit import fit as step
 
-    objective = Objective(divergence, alpha, lam, loss, cost_matrix, loss_column)
+    objective = Objective(divergence, alpha, lam, loss, cost_matrix, loss_column, effective_sample)
     reading = Reading(logits, label, labels_from, join_on, on_missing_label, input, binary, classes, normalize)
     source = reading.source(dumps, engine_of(jobs, cluster, quiet, Certificates(tls_ca, tls_cert, tls_key)))
     with output_file(output, force, rejector) as file:

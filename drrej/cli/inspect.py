@@ -17,7 +17,6 @@ from drrej.cli.main import app
 from drrej.cli.reading import Certificates, Reading, engine_of
 
 if TYPE_CHECKING:
-    from drrej.data.dump import DumpOptions
     from drrej.documents.rejector import Rejector
     from drrej.pipeline.inspect import Content, DumpFacts, Labels
     from drrej.pipeline.source import Source
@@ -47,6 +46,8 @@ def inspect(
     normalize: options.Normalize = False,
     binary: options.Binary = False,
     classes: options.Classes = None,
+    filter: options.Filter = None,
+    per_length: options.PerLength = False,
     jobs: options.Jobs = 0,
     cluster: options.ClusterAddress = None,
     tls_ca: options.TlsAuthority = None,
@@ -58,7 +59,8 @@ def inspect(
 
     FILE: dumps (parquet files, directories, globs or URIs) or rejectors; - is standard input.
     """
-    reading = Reading(logits, label, labels_from, join_on, on_missing_label, input, binary, classes, normalize)
+    how = (logits, label, labels_from, join_on, on_missing_label, input, binary, classes, normalize)
+    reading = Reading(*how, filter, per_length)
     engine = engine_of(jobs, cluster, quiet, Certificates(tls_ca, tls_cert, tls_key))
     for number, path in enumerate(files):
         show("\n" if number else "")
@@ -85,30 +87,30 @@ def describe(path: str, source: Source) -> str:
     if text is not None:
         lines = _about_rejector(path, Rejector.from_json(text, path))
     else:
-        lines = _about_dump(path, inspect_dump(source), source.options)
+        lines = _about_dump(path, inspect_dump(source))
     return in_flags("\n".join(lines))
 
 
 # A dump
 
 
-def _about_dump(path: str, facts: DumpFacts, options: DumpOptions) -> list[str]:
+def _about_dump(path: str, facts: DumpFacts) -> list[str]:
     """Layout, classes, rows, bad rows, labels, and the command to go on with."""
     content = facts.content
     head = f"{path}: a dump of {_counted(facts.files, 'file')}"
-    columns = ["columns:", *_column_lines(facts.columns)]
+    columns = [f"format:  {' and '.join(facts.formats)}", "columns:", *_column_lines(facts.columns)]
     if isinstance(content, str):
         return [head, *columns, f"cannot be used as it is: {content}"]
     lines = [f"{head}, {content.rows} rows in {_counted(content.row_groups, 'row group')}", *columns]
     lines += [f"  {name}  {kind} (from the directory names)" for name, kind in content.hive]
-    flags = reading_flags(options)
+    flags = reading_flags(facts.options)
     if content.found:
         words, said = _FOUND_BINARY if content.scores.layout == "score" else _FOUND[content.found]
         lines.append(f"scores:  {words}")
         flags += said
     if content.labels.kind == "text":
         flags += ["--classes", "NAMES"]
-    lines.append(f"{content.input}:  {_layout(content)}, {content.classes} classes")
+    lines.append(f"{content.input}:  {_layout(content)}, {content.classes} classes{_names(content)}")
     lines += [f"bad rows: {problem.message()}" for problem in content.problems] or ["bad rows: none"]
     if content.doubt:
         lines.append(f"caution: {content.doubt}")
@@ -133,8 +135,21 @@ def _column_lines(columns: Sequence[tuple[str, str]]) -> list[str]:
 def _layout(content: Content) -> str:
     scores, kind = content.scores, content.scores_type
     if scores.layout == "wide":
-        return f"columns '{scores.names[0]}' to '{scores.names[-1]}' ({kind})"
-    return f"column '{scores.pattern}' ({kind})" + (", one score per row" if scores.layout == "score" else "")
+        named = ", named by class" if scores.classes else ""
+        return f"columns '{scores.names[0]}' to '{scores.names[-1]}' ({kind}){named}"
+    words = {
+        "score": ", one score per row",
+        "vector": ", vectors of Spark",
+        "labelled": ", probabilities with their labels in any order",
+        "choices": ", as many as a question has choices",
+    }
+    return f"column '{scores.pattern}' ({kind}){words.get(scores.layout, '')}"
+
+
+def _names(content: Content) -> str:
+    from drrej.data.problems import shown
+
+    return f": {shown(list(content.names))}" if content.scores.classes and content.names else ""
 
 
 def _label_words(labels: Labels, classes: int) -> str:
@@ -142,6 +157,8 @@ def _label_words(labels: Labels, classes: int) -> str:
 
     if labels.kind == "joined":
         return f"in {labels.file}, joined on '{labels.key}'"
+    if labels.kind == "beside":
+        return f"in {labels.file}, in the order of the rows"
     if labels.kind == "text":
         return (
             f"column '{labels.column}' is text ({shown(labels.names)}); name all {classes} classes, in the order of "

@@ -16,7 +16,9 @@ from drrej.errors import OptionError
 if TYPE_CHECKING:
     from drrej.documents.document import Judged
     from drrej.documents.gates import Gate
+    from drrej.documents.regression import RegressionReport
     from drrej.documents.rejector import Rejector
+    from drrej.documents.report import Report
     from drrej.engines.protocol import Engine
     from drrej.pipeline.compare import Rivals
     from drrej.pipeline.evaluate import BaselineDump, EvaluateOptions
@@ -139,6 +141,15 @@ def show_report(report: Judged, format: TextFormat) -> None:
     if format == "text" and "coverage_curve" in report:
         chosen = (report["coverage"]["value"], report["accuracy"]["value"])
         show_curve(report["coverage_curve"], None if chosen[1] is None else chosen)
+
+
+def warn_seen(report: Report | RegressionReport, quiet: bool) -> None:
+    """Tell that the rows are no test, because steps that made the rejector have used some of them."""
+    from drrej.report.tables import seen_by
+
+    words = seen_by(report)
+    if words and not quiet:
+        complain(f"{words}, and intervals and p-values do not hold; report on rows that no step has seen", "warning")
 
 
 def exit_by_gates(report: Judged, and_target: bool = False) -> None:

@@ -104,7 +104,21 @@ def main() -> Never:
         gc.freeze()  # what is left is not worth looking through on the way out
     except KeyboardInterrupt:
         code = INTERRUPTED
+    if code == INTERRUPTED:
+        _leave(code)
     sys.exit(code)
+
+
+def _leave(code: int) -> Never:
+    """End at once, after what was registered for the end.
+
+    Threads that were broken off may be in the midst of Arrow's work. When one of them comes back during Python's own
+    end, that aborts the process.
+    """
+    with contextlib.suppress(BaseException):  # another Ctrl-C
+        atexit._run_exitfuncs()
+        sys.stderr.flush()
+    os._exit(code)
 
 
 def execute(arguments: Sequence[str] | None = None) -> int:

@@ -120,6 +120,14 @@ Lambda = Annotated[
     float | None,
     objective("--lambda", metavar="L", show_default="1", help="Weight of the divergence against the loss."),
 ]
+EffectiveSample = Annotated[
+    float | None,
+    objective(
+        "--effective-sample",
+        metavar="S",
+        help="Choose --lambda: the idealized distribution keeps this share of the effective sample, e.g. 0.5.",
+    ),
+]
 LossName = Annotated[
     str,
     objective(
@@ -194,12 +202,16 @@ TargetColumn = Annotated[str | None, regression("--target", metavar="COL", help=
 
 # How dumps are read
 
-Logits = Annotated[str | None, reading("--logits", metavar="COL", help="Logit column, or a glob such as 'logit_*'.")]
+Logits = Annotated[
+    str | None, reading("--logits", metavar="COL", help="A column, a path, a glob such as 'prob_*', or a list: A,B.")
+]
 Label = Annotated[str | None, reading("--label", metavar="COL", show_default="label", help="Label column.")]
 LabelsFrom = Annotated[
-    str | None, reading("--labels-from", metavar="FILE", help="Labels kept in another parquet file.")
+    str | None, reading("--labels-from", metavar="FILE", help="Labels kept in another file, of any format.")
 ]
-JoinOn = Annotated[str | None, reading("--join-on", metavar="COL", help="Key column shared with --labels-from.")]
+JoinOn = Annotated[
+    str | None, reading("--join-on", metavar="COL", help="Key column shared with --labels-from; arrays go row by row.")
+]
 OnMissingLabel = Annotated[
     Literal["error", "skip"] | None,
     reading("--on-missing-label", show_default="error", help="What becomes of rows that --labels-from lacks."),
@@ -218,6 +230,14 @@ Floor = Annotated[
 Binary = Annotated[bool, reading("--binary", metavar=FLAG, help="One score per row: that of class 1.")]
 Classes = Annotated[
     str | None, reading("--classes", metavar="NAMES", help="Class names in logit order: a file or a comma list.")
+]
+
+Filter = Annotated[
+    str | None, reading("--filter", metavar="NAME", help="Of a log of lm-evaluation-harness with several filters.")
+]
+PerLength = Annotated[
+    bool,
+    reading("--per-length", metavar=FLAG, help="Divide log-likelihoods of choices by their length in characters."),
 ]
 
 # How passes are run

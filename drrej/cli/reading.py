@@ -35,6 +35,8 @@ class Reading:
     binary: bool = False
     classes: str | None = None
     normalize: bool = False
+    filter: str | None = None
+    per_length: bool = False
 
     def source(self, dumps: list[str], engine: Engine) -> Source:
         """The dump to read."""
@@ -55,6 +57,8 @@ class Reading:
             labels_from=self.labels_from,
             join_on=self.join_on,
             on_missing_label=self.on_missing_label or "error",
+            filter=self.filter,
+            per_length=self.per_length,
         )
         source = Source(dumps, options, engine)
         check_one_stdin(source)
@@ -71,14 +75,14 @@ class Certificates:
 
     def tls(self, cluster: str | None) -> Tls | None:
         """As the library takes them."""
-        from drrej.engines.dask_security import Tls
-
         if self == Certificates():
             return None
         if cluster is None:
             raise OptionError("--tls-ca, --tls-cert and --tls-key go with --cluster tls://HOST:8786")
         if self.ca is None or self.cert is None:
             raise OptionError("--tls-ca FILE and --tls-cert FILE go together; give both")
+        from drrej.engines.dask_security import Tls  # imports asyncio, which takes long
+
         return Tls(self.ca, self.cert, self.key)
 
 

@@ -46,7 +46,9 @@ def check_regression(groups: Iterable[Any], formats: Iterable[str]) -> None:
     for group in groups:
         for field in dataclasses.fields(group):
             if field.name != "gate" and getattr(group, field.name) not in (None, False):
-                raise OptionError(f"--{field.name.replace('_', '-')}: it is not for a regression, and the rejector is")
+                raise OptionError(
+                    f"--{field.name.replace('_', '-')}: it has no meaning for a regression, and the rejector is for one"
+                )
     for format in formats:
         if format in DRAWN:
             raise OptionError(f"a regression has no pictures; it is not reported as {format}")

@@ -16,7 +16,7 @@ from drrej.cli.choosing import Objective, Target
 from drrej.cli.command import Command
 from drrej.cli.console import complain, say_notes, warn_bad_rows
 from drrej.cli.evaluate import with_words
-from drrej.cli.judging import Comparisons, Judging, Shown, exit_by_gates, show_report
+from drrej.cli.judging import Comparisons, Judging, Shown, exit_by_gates, show_report, warn_seen
 from drrej.cli.main import app
 from drrej.cli.parts import Parts, RowOptions, parts_of
 from drrej.cli.reading import Certificates, Reading, Start, bytes_of, engine_of, names_of
@@ -109,6 +109,7 @@ def run(
     divergence: options.Divergence = None,
     alpha: options.Alpha = None,
     lam: options.Lambda = None,
+    effective_sample: options.EffectiveSample = None,
     loss: options.LossName = "auto",
     cost_matrix: options.CostMatrixFile = None,
     loss_column: options.LossColumn = None,
@@ -184,7 +185,9 @@ def run(
         check_gates(gates, wanted)
     plain, engine = others.reading(reading), engine_of(jobs, cluster, quiet, Certificates(tls_ca, tls_cert, tls_key))
     sources = division.sources(plain, engine)
-    objective = Objective(divergence, alpha, lam, loss, cost_matrix, loss_column).options(sources[0].options.classes)
+    objective = Objective(divergence, alpha, lam, loss, cost_matrix, loss_column, effective_sample).options(
+        sources[0].options.classes
+    )
     with ExitStack() as stack:
         stack.enter_context(prepare_directory(output))
         names = FILES if page else FILES[:-1]
@@ -223,6 +226,7 @@ def run(
     warn_uncertified(rejector, quiet)
     for source in parts.sources:
         say_notes(source, quiet, rejector.floor)
+    warn_seen(report, quiet)
     warn_bad_rows(counts, "; the report leaves them out")
     show_report(report, format)
     exit_by_gates(report, and_target=True)

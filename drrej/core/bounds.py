@@ -24,7 +24,11 @@ from dataclasses import dataclass, replace
 DELTA = 0.05
 
 NOT_LEARNED = "a loss that was not learned from these rows"
+NOT_CHOSEN = "a lambda that was not chosen from these rows"
 """What every bound needs."""
+
+ESTIMATE = "; the temperature was fitted on these rows too, so this is an estimate"
+"""What is said where all conditions hold but this one: the temperature comes from other rows."""
 
 FITTED_ROWS = "fitted rows"
 """The name of the bound that the rows themselves give."""
@@ -69,9 +73,14 @@ def bounds(
     ]
 
 
-def without_promise(bound: RatioBound) -> RatioBound:
-    """A bound that says nothing, because the loss was learned from the rows."""
-    return replace(bound, value=None, holds=False, vacuous=False, condition=NOT_LEARNED)
+def without_promise(bound: RatioBound, needs: str = NOT_LEARNED) -> RatioBound:
+    """A bound that says nothing, because the loss or lambda comes from the rows."""
+    return replace(bound, value=None, holds=False, vacuous=False, condition=needs)
+
+
+def as_estimate(bound: RatioBound) -> RatioBound:
+    """A bound on rows that the temperature was fitted on."""
+    return replace(bound, condition=bound.condition + ESTIMATE) if bound.holds else bound
 
 
 def _bound(theorem: str, value: float | None, points: int, condition: str, holds: bool, trivial: float) -> RatioBound:

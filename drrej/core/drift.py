@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -64,16 +64,41 @@ class RatioMoments:
     variance: float
     third: float | None = None
 
-    @classmethod
-    def of(cls, rows: int, first: Total, second: Total, third: Total) -> RatioMoments | None:
-        """From the sums of (rho - 1), (rho - 1)^2 and (rho - 1)^3; None if they are not finite.
 
-        About 1, which is near the mean, nothing cancels: the variance of a ratio of 1 +- 1e-9 is not lost.
-        """
-        off, square, cube = (powers.mean(rows) for powers in (first, second, third))
-        if off is None or square is None or cube is None:
+@dataclass(frozen=True)
+class RatioSums:
+    """Sums of (rho - 1), (rho - 1)^2 and (rho - 1)^3 over some rows; they add.
+
+    About 1, which is near the mean, nothing cancels: the variance of a ratio of 1 +- 1e-9 is not lost.
+    """
+
+    first: Total = field(default_factory=Total)
+    second: Total = field(default_factory=Total)
+    third: Total = field(default_factory=Total)
+
+    @classmethod
+    def of(cls, log_ratio: Floats) -> RatioSums:
+        """From ln rho of each row."""
+        with np.errstate(over="ignore", under="ignore"):
+            apart = np.expm1(log_ratio)
+            square = np.square(apart)
+            return cls(Total.of(apart), Total.of(square), Total.of(square * apart))
+
+    def __add__(self, other: RatioSums) -> RatioSums:
+        return RatioSums(self.first + other.first, self.second + other.second, self.third + other.third)
+
+    def mean(self, rows: int) -> float | None:
+        """The mean ratio of so many rows; None if it is infinite."""
+        off = self.first.mean(rows)
+        return None if off is None else 1.0 + off
+
+    def moments(self, rows: int) -> RatioMoments | None:
+        """The moments over so many rows; None if mean or variance are not finite."""
+        off, square, cube = (powers.mean(rows) for powers in (self.first, self.second, self.third))
+        if off is None or square is None:
             return None
-        return cls(rows, 1.0 + off, max(square - off * off, 0.0), cube - 3.0 * off * square + 2.0 * off**3)
+        third = None if cube is None else cube - 3.0 * off * square + 2.0 * off**3
+        return RatioMoments(rows, 1.0 + off, max(square - off * off, 0.0), third)
 
 
 def ratio_shift(new: RatioMoments | None, fit: RatioMoments | None) -> dict[str, float | None]:
@@ -110,16 +135,3 @@ def _two_sided(t: float, degrees: int, skewness: float) -> float:
     tail = float(stdtr(degrees, -abs(t)))
     z = -float(ndtri_exp(math.log(tail))) if tail > 0.0 else abs(t)
     return 2.0 * min(tails(skewness, math.copysign(z, t)))
-
-
-def mean_ratio(
-    total: Total, squares: Total, rows: int, fit_variance: float | None, fit_rows: int
-) -> dict[str, float | None]:
-    """`ratio_shift` from sums of rho and rho^2, where the skewness is not known."""
-    mean, square = total.mean(rows), squares.mean(rows)
-    if mean is None or square is None or fit_variance is None:
-        return {"mean": mean, "std_error": None, "p_value": None}
-    variance = max(square - mean * mean, 0.0)
-    if 0.0 < abs(mean - 1.0) < 1e-7 and variance < 1e-15:  # rounding hides the variance of a ratio this near to 1
-        variance = 1e-15
-    return ratio_shift(RatioMoments(rows, mean, variance), RatioMoments(fit_rows, 1.0, fit_variance))

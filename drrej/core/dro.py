@@ -48,7 +48,12 @@ class WorstCase:
 
 
 def worst_case(losses: Floats, alpha: float, lam: float) -> WorstCase:
-    """The worst case at a given lambda; does not depend on the order of the rows."""
+    """The worst case of `losses` (one per row) at a given lambda; does not depend on the order of the rows.
+
+    >>> found = worst_case(np.array([0.0, np.log(3.0)]), alpha=1.0, lam=1.0)  # weights 1/2 and 3/2
+    >>> float((found.worst_risk / np.log(3.0)).round(6))
+    0.75
+    """
     ordered = np.sort(losses)
     density = fit_ratio(-ordered, alpha, lam)
     weights = density.ratio(-ordered)
@@ -61,7 +66,12 @@ def worst_case(losses: Floats, alpha: float, lam: float) -> WorstCase:
 
 
 def worst_case_in_ball(losses: Floats, alpha: float, radius: float) -> WorstCase:
-    """The worst case among distributions whose divergence from the data is at most `radius`. Raises Infeasible."""
+    """The worst case among distributions whose divergence from the data is at most `radius`. Raises Infeasible.
+
+    >>> found = worst_case_in_ball(np.array([0.0, 1.0]), alpha=1.0, radius=np.log(2.0) / 2)
+    >>> bool(np.isclose(found.divergence, np.log(2.0) / 2)), round(found.risk, 6)
+    (True, 0.5)
+    """
     ordered = np.sort(losses)
     limit = largest_divergence(ordered, alpha)
     worst = float(ordered[-1])
@@ -70,7 +80,7 @@ def worst_case_in_ball(losses: Floats, alpha: float, radius: float) -> WorstCase
     if radius >= limit:
         raise Infeasible(
             f"`radius={radius:g}` allows all mass on the rows of the largest loss: the worst-case risk is that loss, "
-            f"{worst:.6g}, and no lambda belongs to it; the radius must be below {limit:.6g}"
+            f"{worst:.6g}, whatever lambda is; the radius must be below {limit:.6g}"
         )
     return worst_case(ordered, alpha, math.exp(_log_lambda(ordered, alpha, radius)))
 

@@ -11,6 +11,11 @@ under the weights w = rho^{1-c}. Hence d mean(rho^2)/dt = 2 mean(rho w (k' - L')
 covariance of rho and L' under w, and that is not positive because rho falls with L'. So mean(rho^2) grows with t. For
 t -> 0 the ratio is 1 everywhere and the share of the sample is 1; for t -> infinity only the rows of the smallest
 loss are left. Every share in between belongs to one lambda.
+
+**Lambda is then a number that the rows have chosen**, and what holds for a fixed lambda does not hold for it. So it is
+rounded to four digits, and each of the numbers with four digits has a share of delta fixed beforehand: 1 / (9000 x 3.2
+(1 + e^2)) for one between 10^e and 10^(e+1). As 1 / (1 + e^2) sums to 3.15 over all e, they sum to less than 1. A bound
+at its lambda's share of delta then holds for whichever is chosen.
 """
 
 from __future__ import annotations
@@ -45,6 +50,12 @@ def _variance(losses: Floats, ratio: DensityRatio) -> float:
     return math.inf if squares is None else squares
 
 
+def check_share(share: float) -> None:
+    """Raise unless it is a share of the sample that can be kept."""
+    if not 0 < share < 1:
+        raise OptionError(f"`effective_sample={share:g}`: it must be above 0 and below 1, e.g. 0.5")
+
+
 def lambda_for_effective_sample(losses: Floats, share: float, alpha: float = 1.0) -> float:
     """The lambda at which the idealized distribution keeps this share of the effective sample. Raises Infeasible.
 
@@ -53,8 +64,7 @@ def lambda_for_effective_sample(losses: Floats, share: float, alpha: float = 1.0
     >>> round(effective_sample(losses, fit_ratio(losses, 1.0, lam)), 6)
     0.5
     """
-    if not 0 < share < 1:
-        raise OptionError(f"`effective_sample` {share:g}: it must be above 0 and below 1")
+    check_share(share)
     ordered = np.sort(losses)
     smallest = int(np.searchsorted(ordered, ordered[0], side="right"))
     if smallest == ordered.size:
@@ -69,9 +79,24 @@ def lambda_for_effective_sample(losses: Floats, share: float, alpha: float = 1.0
     return math.exp(log_lambda)
 
 
+def rounded(lam: float) -> float:
+    """Lambda to four digits."""
+    return float(f"{lam:.3e}")
+
+
+def share_of_delta(lam: float) -> float:
+    """The share of delta that a lambda of four digits has.
+
+    >>> [round(1 / share_of_delta(lam)) for lam in (1.5, 0.02)]
+    [28800, 144000]
+    """
+    exponent = int(f"{lam:.3e}".partition("e")[2])
+    return 1.0 / (9000 * 3.2 * (1 + exponent**2))
+
+
 def _too_little(share: float, smallest: int, rows: int) -> str:
     return (
-        f"`effective_sample` {share:g} cannot be reached: {smallest} of {rows} rows have the smallest loss, and more "
+        f"`effective_sample={share:g}` cannot be reached: {smallest} of {rows} rows have the smallest loss, and more "
         f"than {smallest / rows:.6g} of the sample is kept for every `lam`"
     )
 

@@ -121,11 +121,11 @@ def label_gaps(logits: AnyFloats, labels: NDArray[np.int64], largest: Floats) ->
 def by_precision(logits: AnyFloats, precision: Precision) -> list[tuple[NDArray[np.intp] | slice, AnyFloats]]:
     """The rows of a block with the array they are computed in: float32 where that holds every logit of the row."""
     everything = slice(None)
-    if precision == "float64":
-        return [(everything, logits.astype(np.float64, copy=False))]
-    if logits.dtype != np.float64:
-        return [(everything, logits.astype(np.float32, copy=False))]
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):  # damaged files may hold NaN that signals
+        if precision == "float64":
+            return [(everything, logits.astype(np.float64, copy=False))]
+        if logits.dtype != np.float64:
+            return [(everything, logits.astype(np.float32, copy=False))]
         single = logits.astype(np.float32)
     fits = (single == logits).all(axis=1)
     if fits.all():
@@ -159,8 +159,9 @@ def _uniform_sums(logits: AnyFloats, betas: Sequence[float], letters: Sequence[S
     fill = _row_major if classes >= ROW_MAJOR else _class_major
     with np.errstate(invalid="ignore", over="ignore", under="ignore"):
         first, largest = fill(logits, betas, columns)
-    at = ({letter: values.astype(np.float64, copy=False) for letter, values in sums.items()} for sums in columns)
-    return BlockSums(first, largest.astype(np.float64, copy=False), tuple(GapSums(**sums) for sums in at))
+        at = [{letter: values.astype(np.float64, copy=False) for letter, values in sums.items()} for sums in columns]
+        widest = largest.astype(np.float64, copy=False)
+    return BlockSums(first, widest, tuple(GapSums(**sums) for sums in at))
 
 
 def _chunks(rows: int, row_bytes: int) -> tuple[int, list[slice]]:

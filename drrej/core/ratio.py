@@ -100,7 +100,11 @@ class DensityRatio:
 
 
 def fit_ratio(losses: Floats, alpha: float = 1.0, lam: float = 1.0) -> DensityRatio:
-    """The ratio whose mean over `losses` is 1; the result does not depend on their order."""
+    """The ratio whose mean over `losses` (one per row) is 1; the result does not depend on their order.
+
+    >>> fit_ratio(np.array([0.0, np.log(3.0)])).ratio(np.array([0.0, np.log(3.0)])).round(6)
+    array([1.5, 0.5])
+    """
     ordered = np.sort(losses)
     smallest = float(ordered[0])
     y = (ordered - smallest) / lam

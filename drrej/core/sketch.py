@@ -18,6 +18,7 @@ import base64
 import binascii
 import zlib
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +36,7 @@ FALSE_ALARM = 0.02
 _OLD_KEPT, _OLD_CLEAR = 16, 2
 _LARGEST = (1 << 64) - 1
 _STEPS = 1 << 24
+_COARSE = 8
 _MOST = 255
 _GROUPS = (*((r, r) for r in range(1, 17)), (17, 32), (33, 64), (65, 128), (129, _MOST))
 """Occurrences that are tested together; rows that repeat a lot are few of each kind."""
@@ -163,12 +165,20 @@ class Fingerprint:
             raise ValueError("its keys do not go with its number of rows")
         return self
 
+    @cached_property
+    def _coarse(self) -> NDArray[np.bool_]:
+        """Which stretches of steps have a kept key."""
+        table: NDArray[np.bool_] = np.zeros(_STEPS >> _COARSE, bool)
+        table[self.steps >> _COARSE] = True
+        return table
+
     def look_up(self, keys: Keys) -> Sighting:
         """Look for new rows, given by their keys."""
         if self.old:
             candidates = np.unique(keys >> np.uint64(16)).astype(np.int64)
         else:
             candidates = _steps(keys[keys <= np.uint64(self.limit)], self.limit)
+            candidates = candidates[self._coarse[candidates >> _COARSE]]  # nearly all others go before the sort
         found = np.isin(self.steps, candidates)
         return Sighting(int(keys.size), int(keys.sum(dtype=np.uint64)), found)
 

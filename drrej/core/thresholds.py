@@ -19,6 +19,8 @@ from drrej.core.ratio import DensityRatio
 RULES = ("tau", "coverage", "accuracy", "risk", "max-loss", "cost")
 ERROR_RULES = ("accuracy", "risk")
 """Those that limit the error rate of the accepted rows."""
+FIXED = ("tau", "max-loss")
+"""Those whose cutoff is known before any row is seen."""
 
 METHODS = ("fixed-sequence", "sgr")
 """How a risk is certified; the first is the default."""
@@ -112,6 +114,11 @@ class Rule:
         """The target as a user gave it, for messages."""
         both = "" if self.coverage is None else f" `coverage={self.coverage:g}`"
         return f"`{self.parameter}={self.target:g}`{both}"
+
+    @property
+    def uses_rows(self) -> bool:
+        """Whether the cutoff depends on the rows at hand."""
+        return self.kind not in FIXED
 
     @property
     def needs_labels(self) -> bool:

@@ -2,35 +2,63 @@
 
 from __future__ import annotations
 
-import fnmatch
-import re
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import pyarrow as pa
 
+from drrej.core.types import InputKind
+from drrej.data.families import families, is_number, match_columns, named_families
+from drrej.data.names import (
+    CHOICES,
+    LABEL_NAMES,
+    LIGHTEVAL_CHOICES,
+    LIGHTEVAL_LABEL,
+    LIGHTEVAL_SCORES,
+    SCORE_NAMES,
+    SPARK_LOGITS,
+    SPARK_PROBABILITIES,
+)
+from drrej.data.paths import field_of
 from drrej.data.problems import shown
 from drrej.errors import DumpError
 
-Layout = Literal["list", "wide", "score"]
+Layout = Literal["list", "wide", "score", "vector", "labelled", "choices"]
+"""A list per row, a column per class, one score, Spark's vectors, a list of (label, probability) in any order, or a
+list whose length differs from row to row: the scores of the choices that a question has."""
 
 LOGITS = "logits"
 LABEL = "label"
-_FAMILY = re.compile(r"(.*?)(0|[1-9]\d*)")
 
 
 @dataclass(frozen=True)
 class LogitColumns:
     """The columns that hold the scores of a row, in class order.
 
-    `pattern` is what is remembered in the rejector: a column's name, or a family's prefix with `*`.
+    `pattern` is what is remembered in the rejector: a column's name, or a family's prefix with `*`. `classes` are the
+    names of the classes, where the columns' names or their values spell them.
     """
 
     names: tuple[str, ...]
     layout: Layout
     pattern: str
+    classes: tuple[str, ...] | None = None
+    texts: str | None = None
+    """The column of the choices' texts, if scores are to be divided by their lengths."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is known of the scores before the columns are: what the user says, and whether the format has types."""
+
+    logits: str | None = None
+    binary: bool = False
+    label: str | None = None
+    classes: tuple[str, ...] | None = None
+    input: InputKind | None = None
+    typed: bool = True
+    per_length: bool = False
 
 
 def storage_type(data_type: pa.DataType) -> pa.DataType:
@@ -40,36 +68,76 @@ def storage_type(data_type: pa.DataType) -> pa.DataType:
     return data_type
 
 
-def is_float_list(data_type: pa.DataType) -> bool:
-    """Whether a column holds a list of floating-point numbers per row."""
+def is_list(data_type: pa.DataType) -> bool:
+    """Whether a column holds a list per row."""
     data_type = storage_type(data_type)
-    is_list = pa.types.is_list(data_type) or pa.types.is_large_list(data_type) or pa.types.is_fixed_size_list(data_type)
-    return bool(is_list and pa.types.is_floating(data_type.value_type))
+    return bool(
+        pa.types.is_list(data_type) or pa.types.is_large_list(data_type) or pa.types.is_fixed_size_list(data_type)
+    )
 
 
-def find_logits(
-    schema: pa.Schema, wanted: str | None, binary: bool, where: str, label: str | None = None
-) -> LogitColumns:
+def is_float_list(data_type: pa.DataType, typed: bool = True) -> bool:
+    """Whether a column holds a list of floating-point numbers per row."""
+    return is_list(data_type) and is_number(storage_type(data_type).value_type, typed)
+
+
+def list_layout(data_type: pa.DataType, typed: bool = True) -> Layout | None:
+    """The layout of a column that holds all scores of a row; None for any other column."""
+    if is_float_list(data_type, typed):
+        return "list"
+    if pa.types.is_struct(data_type) and {"type", "size", "indices", "values"} == {f.name for f in data_type}:
+        return "vector" if is_float_list(data_type.field("values").type) else None
+    if is_list(data_type):
+        item = storage_type(data_type).value_type
+        if pa.types.is_struct(item) and {"label", "prob"} == {field.name for field in item}:
+            return "labelled" if pa.types.is_floating(item.field("prob").type) else None
+    return None
+
+
+def find_logits(schema: pa.Schema, wanted: Wanted, where: str) -> LogitColumns:
     """The logit columns of a schema: as asked for, or the only ones that can be meant."""
+    found = _find_logits(schema, wanted, where)
+    field = field_of(schema, found.names[0])
+    lighteval = found.names == (LIGHTEVAL_SCORES,) and field_of(schema, LIGHTEVAL_CHOICES) is not None
+    if field is not None and found.layout == "list" and (lighteval or CHOICES in (field.metadata or {})):
+        texts = (LIGHTEVAL_CHOICES if lighteval else "choices") if wanted.per_length else None
+        return replace(found, layout="choices", texts=texts)
+    if wanted.per_length:
+        raise DumpError(
+            f"{where}: `per_length=True` is for logs with the texts of the choices; column '{found.pattern}' has none"
+        )
+    return found
+
+
+def _find_logits(schema: pa.Schema, wanted: Wanted, where: str) -> LogitColumns:
     repeated = sorted(name for name, count in Counter(schema.names).items() if count > 1)
     if repeated:
         raise DumpError(f"{where}: column '{repeated[0]}' occurs twice; rename one of them")
-    if wanted is not None:
-        return _asked_for(schema, wanted, binary, where)
-    if binary:
-        return _only_score(schema, where, label or LABEL)
+    if wanted.logits is not None:
+        return _asked_for(schema, wanted.logits, wanted, where)
+    if wanted.binary:
+        return _only_score(schema, where, wanted.label or LABEL)
     if LOGITS in schema.names:
-        return _asked_for(schema, LOGITS, binary, where)
-    lists = [field.name for field in schema if is_float_list(field.type)]
-    if len(lists) == 1:
-        return LogitColumns((lists[0],), "list", lists[0])
-    families = {} if lists else _families(schema)
-    if len(families) == 1:
-        prefix, names = next(iter(families.items()))
+        return _asked_for(schema, LOGITS, wanted, where)
+    lists = {field.name: layout for field in schema if (layout := list_layout(field.type, wanted.typed)) is not None}
+    if is_lighteval(schema):
+        return _asked_for(schema, LIGHTEVAL_SCORES, wanted, where)
+    chosen = _most_likely(lists, wanted.input)
+    if chosen is not None:
+        return LogitColumns((chosen,), lists[chosen], chosen)
+    found = {} if lists else families(schema, wanted.typed)
+    if len(found) == 1:
+        prefix, names = next(iter(found.items()))
         return LogitColumns(names, "wide", prefix + "*")
-    candidates = lists or [f"{prefix}*" for prefix in families]
+    candidates = [*lists] or [f"{prefix}*" for prefix in found]
     if candidates:
         raise DumpError(f"{where}: several columns may hold the logits ({shown(candidates)}); choose with `logits`")
+    suggested = suggested_logits(schema, wanted)
+    if suggested is not None:
+        raise DumpError(
+            f"{where}: are the columns '{suggested}' the scores, with the classes in their names? then say "
+            f"`logits='{suggested}'`"
+        )
     one = any(pa.types.is_floating(field.type) for field in schema)
     hint = " (add `binary=True` if it is one score per row, that of class 1)" if one else ""
     raise DumpError(
@@ -78,78 +146,65 @@ def find_logits(
     )
 
 
-def _asked_for(schema: pa.Schema, wanted: str, binary: bool, where: str) -> LogitColumns:
-    if wanted in schema.names:
-        data_type = schema.field(wanted).type
-        if is_float_list(data_type):
-            if binary:
-                raise DumpError(
-                    f"{where}: column '{wanted}' holds a list per row, but `binary=True` means one score per row"
-                )
-            return LogitColumns((wanted,), "list", wanted)
-        if pa.types.is_floating(data_type):
-            if binary:
-                return LogitColumns((wanted,), "score", wanted)
+def is_lighteval(schema: pa.Schema) -> bool:
+    """Whether a table has the columns of lighteval's details of multiple choice."""
+    return all(field_of(schema, path) is not None for path in (LIGHTEVAL_SCORES, LIGHTEVAL_LABEL, LIGHTEVAL_CHOICES))
+
+
+def suggested_logits(schema: pa.Schema, wanted: Wanted) -> str | None:
+    """A pattern for columns that are named by class, where there is one family of them and nothing else."""
+    found = named_families(schema, wanted.typed, wanted.label or LABEL)
+    return f"{found[0]}*" if len(found) == 1 else None
+
+
+def _most_likely(lists: dict[str, Layout], input: InputKind | None) -> str | None:
+    """The only list, or the one that is called as scores are."""
+    if len(lists) == 1:
+        return next(iter(lists))
+    spark = SPARK_PROBABILITIES if input == "probs" else SPARK_LOGITS
+    if lists.get(spark) == "vector":
+        return spark
+    named = [name for name in SCORE_NAMES if name in lists]
+    return named[0] if len(named) == 1 else None
+
+
+def _asked_for(schema: pa.Schema, name: str, wanted: Wanted, where: str) -> LogitColumns:
+    field = field_of(schema, name)
+    if field is not None:
+        return _one_column(field.type, name, wanted, where)
+    if any(mark in name for mark in "*?[,"):
+        if wanted.binary:
             raise DumpError(
-                f"{where}: column '{wanted}' holds one score per row; add `binary=True` if it is the score of class 1, "
-                "or name the columns of all classes with `logits='PREFIX*'`"
+                f"{where}: `binary=True` means one score per row; name that column with `logits`, not '{name}'"
             )
+        names, classes = match_columns(schema, name, wanted.classes, wanted.typed, where)
+        layout = list_layout(schema.field(names[0]).type, wanted.typed) if len(names) == 1 else None
+        if layout is not None:
+            return LogitColumns(names, layout, names[0])
+        return LogitColumns(names, "wide", name, classes)
+    raise DumpError(f"{where}: there is no column '{name}'; choose with `logits` among: {shown(schema.names)}")
+
+
+def _one_column(data_type: pa.DataType, name: str, wanted: Wanted, where: str) -> LogitColumns:
+    layout = list_layout(data_type, wanted.typed)
+    if layout is not None:
+        if wanted.binary:
+            raise DumpError(f"{where}: column '{name}' holds a list per row, but `binary=True` means one score per row")
+        return LogitColumns((name,), layout, name)
+    if is_number(data_type, wanted.typed):
+        if wanted.binary:
+            return LogitColumns((name,), "score", name)
         raise DumpError(
-            f"{where}: column '{wanted}' is {data_type}; logits must be a list of floating-point numbers per row "
-            "(or one floating-point column per class): cast it to float32"
+            f"{where}: column '{name}' holds one score per row; add `binary=True` if it is the score of class 1, "
+            "or name the columns of all classes with `logits='PREFIX*'`"
         )
-    if any(ch in wanted for ch in "*?["):
-        if binary:
-            raise DumpError(
-                f"{where}: `binary=True` means one score per row; name that column with `logits`, not '{wanted}'"
-            )
-        return _glob(schema, wanted, where)
-    raise DumpError(f"{where}: there is no column '{wanted}'; choose with `logits` among: {shown(schema.names)}")
-
-
-def _glob(schema: pa.Schema, pattern: str, where: str) -> LogitColumns:
-    names = [name for name in schema.names if fnmatch.fnmatchcase(name, pattern)]
-    if pattern.endswith("*"):  # PREFIX* means the numbered columns: logit_max is not a class
-        prefix = pattern[:-1]
-        names = [name for name in schema.names if _is_member(name, prefix)] or names
-    if not names:
-        raise DumpError(f"{where}: no column matches `logits='{pattern}'`; columns: {shown(schema.names)}")
-    if len(names) == 1 and is_float_list(schema.field(names[0]).type):
-        return LogitColumns((names[0],), "list", names[0])
-    not_float = [name for name in names if not pa.types.is_floating(schema.field(name).type)]
-    if not_float:
-        kind = schema.field(not_float[0]).type
-        raise DumpError(
-            f"{where}: column '{not_float[0]}' matches `logits='{pattern}'` but is {kind}; "
-            "logits must be floating-point numbers: cast it to float32"
-        )
-    numbered: dict[int, str] = {}
-    prefixes = set()
-    for name in names:
-        match = _FAMILY.fullmatch(name)
-        if match is None:
-            raise DumpError(
-                f"{where}: column '{name}' matches `logits='{pattern}'` but does not end in a class number; "
-                "rename the columns to prefix + 0, 1, ... in class order"
-            )
-        prefixes.add(match[1])
-        numbered[int(match[2])] = name
-    if len(prefixes) > 1:
-        families = shown([f"{prefix}*" for prefix in sorted(prefixes)])
-        raise DumpError(f"{where}: `logits='{pattern}'` matches several families of columns ({families}); choose one")
-    if sorted(numbered) != list(range(len(numbered))) or len(names) < 2:
-        missing = next(i for i in range(len(numbered) + 1) if i not in numbered)
-        prefix = prefixes.pop()
-        raise DumpError(
-            f"{where}: `logits='{pattern}'` matches {len(names)} columns but '{prefix}{missing}' is missing; "
-            f"classes must be numbered 0 to K-1"
-        )
-    return LogitColumns(tuple(numbered[i] for i in range(len(numbered))), "wide", pattern)
-
-
-def _is_member(name: str, prefix: str) -> bool:
-    match = _FAMILY.fullmatch(name)
-    return match is not None and match[1] == prefix
+    if pa.types.is_struct(data_type):
+        inside = [f"{name}.{field.name}" for field in data_type]
+        raise DumpError(f"{where}: column '{name}' is a struct; choose with `logits` among: {shown(inside)}")
+    raise DumpError(
+        f"{where}: column '{name}' is {data_type}; logits must be a list of floating-point numbers per row "
+        "(or one floating-point column per class): cast it to float32"
+    )
 
 
 def _only_score(schema: pa.Schema, where: str, label: str) -> LogitColumns:
@@ -162,28 +217,29 @@ def _only_score(schema: pa.Schema, where: str, label: str) -> LogitColumns:
     raise DumpError(f"{where}: `binary=True` needs one score per row but there is {what}; choose with `logits`")
 
 
-def _families(schema: pa.Schema) -> dict[str, tuple[str, ...]]:
-    """Families prefix + 0..K-1 of floating-point columns, in numeric order."""
-    members: dict[str, dict[int, str]] = {}
-    for field in schema:
-        match = _FAMILY.fullmatch(field.name)
-        if match is not None and pa.types.is_floating(field.type):
-            members.setdefault(match[1], {})[int(match[2])] = field.name
-    return {
-        prefix: tuple(numbered[i] for i in range(len(numbered)))
-        for prefix, numbered in members.items()
-        if len(numbered) >= 2 and sorted(numbered) == list(range(len(numbered)))
-    }
-
-
-def find_label(names: Sequence[str], wanted: str | None, where: str) -> str:
-    """The label column: as asked for, else `label`."""
-    label = wanted or LABEL
-    if label in names:
-        return label
-    if wanted is None:
+def find_label(schema: pa.Schema, wanted: str | None, where: str) -> str:
+    """The label column: as asked for, else `label`, else the only one that is called so in other words."""
+    if wanted is not None:
+        if field_of(schema, wanted) is not None:
+            return wanted
         raise DumpError(
-            f"{where}: there is no column 'label'; choose one with `label` (columns: {shown(names)}) "
-            "or bring labels with `labels_from=FILE` `join_on=COL`"
+            f"{where}: there is no label column '{wanted}'; choose one with `label` among: {shown(schema.names)}"
         )
-    raise DumpError(f"{where}: there is no label column '{label}'; choose one with `label` among: {shown(names)}")
+    label = likely_label(schema)
+    if label is not None:
+        return label
+    several = [name for name in LABEL_NAMES if name in schema.names]
+    if several:
+        raise DumpError(f"{where}: several columns may hold the label ({shown(several)}); choose one with `label`")
+    raise DumpError(
+        f"{where}: there is no column 'label'; choose one with `label` (columns: {shown(schema.names)}) "
+        "or bring labels with `labels_from=FILE` `join_on=COL`"
+    )
+
+
+def likely_label(schema: pa.Schema) -> str | None:
+    """The column that holds the labels, by its name."""
+    found = [name for name in LABEL_NAMES if name in schema.names]
+    if not found and is_lighteval(schema):
+        return LIGHTEVAL_LABEL
+    return found[0] if LABEL in found or len(found) == 1 else None

@@ -7,9 +7,9 @@ addresses its blocks by file and number, so that any worker can open its own.
 from __future__ import annotations
 
 import os
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -17,16 +17,19 @@ from numpy.typing import NDArray
 
 from drrej.core.types import AnyFloats, Floats, InputKind
 from drrej.data import layouts as arrays
+from drrej.data.choices import scores_from_choices
 from drrej.data.columns import LABEL, LogitColumns, storage_type
-from drrej.data.join import LabelJoin
+from drrej.data.join import LabelJoin, LabelsBeside
 from drrej.data.labels import LabelKind
 from drrej.data.notes import Notes
 from drrej.data.part import Part
+from drrej.data.paths import column_of, field_of, root_of
 from drrej.data.portion import Portion
 from drrej.data.problems import Problem
 from drrej.data.readers import ListColumn, Request, reader_of
 from drrej.data.readers.base import damaged
-from drrej.errors import DumpError
+from drrej.data.vectors import scores_from_labelled, scores_from_vector
+from drrej.errors import DumpError, OptionError
 
 BLOCK_BYTES = 4 << 20
 MAX_BLOCK_ROWS = 1 << 16
@@ -45,8 +48,14 @@ class DumpOptions:
     labels_from: str | None = None
     join_on: str | None = None
     on_missing_label: Literal["error", "skip"] = "error"
+    filter: str | None = None
+    per_length: bool = False
     portion: Portion | None = None
     """Which of the rows to read; None: all."""
+
+    def __post_init__(self) -> None:
+        if self.input not in (None, *get_args(InputKind)):
+            raise OptionError(f"`input={self.input}`: it must be one of {', '.join(get_args(InputKind))}")
 
 
 @dataclass(frozen=True)
@@ -57,6 +66,8 @@ class RowGroup:
     row_group: int
     first_row: int
     rows: int
+    place: Hashable = None
+    """What the reader has said of where it is."""
 
 
 @dataclass
@@ -130,9 +141,9 @@ class Block:
 
     def check_largest(self, largest: Floats) -> bool:
         """Report rows whose largest score is not finite: the cheapest way to see NaN, +inf and all -inf in logits."""
-        suspects = np.flatnonzero(~np.isfinite(largest))
-        if suspects.size:
-            suspects = suspects[~self.bad[suspects]]
+        found = np.flatnonzero(~np.isfinite(largest))
+        if found.size:
+            suspects = found[~self.bad[found]]  # others were reported for something else
             values = self.scores[suspects]
             has_nan = np.isnan(values).any(axis=1)
             has_inf = ~has_nan & (values == np.inf).any(axis=1)
@@ -140,7 +151,7 @@ class Block:
             self.report(suspects[has_nan], "NaN among the scores", drop)
             self.report(suspects[has_inf], "+inf among the scores", drop)
             self.report(suspects[~has_nan & ~has_inf], "-inf for every class", "one class must be possible")
-        return not suspects.size
+        return not found.size
 
 
 def join_blocks(blocks: Sequence[Block]) -> Block:
@@ -189,9 +200,12 @@ class Dump:
     names: tuple[str, ...] | None
     schema: pa.Schema
     join: LabelJoin | None
+    beside: LabelsBeside | None = None
     portion: Portion | None = None
     opened: str = field(default_factory=lambda: os.urandom(8).hex())
     """Tells one opening from another: files may change between them."""
+    pandas: bytes | None = None
+    """What pandas noted about the first frame that has rows, its index above all."""
 
     @property
     def binary(self) -> bool:
@@ -199,35 +213,48 @@ class Dump:
         return self.columns.layout == "score"
 
     @property
+    def labels_file(self) -> str | None:
+        """The other file that holds the labels, if one does."""
+        found = self.join or self.beside
+        return None if found is None else found.file
+
+    @property
     def other_columns(self) -> list[str]:
-        """Every column that is not a logit column, in the file's order, hive columns last."""
-        scores = set(self.columns.names)
+        """Every column that is not a logit column or a struct around it, in the file's order, hive columns last."""
+        scores = {root_of(self.schema, name) for name in self.columns.names}
         return [name for name in self.schema.names if name not in scores]
 
     @property
     def block_rows(self) -> int:
         """Rows of a block."""
-        first = storage_type(self.schema.field(self.columns.names[0]).type)
-        width = getattr(first, "value_type", first).bit_width // 8
+        field_ = field_of(self.schema, self.columns.names[0])
+        assert field_ is not None
+        first = storage_type(field_.type)
+        value = getattr(first, "value_type", first)
+        width = 8 if pa.types.is_nested(value) else value.bit_width // 8
         return max(1, min(MAX_BLOCK_ROWS, BLOCK_BYTES // (self.classes * int(width))))
 
     def read(self, group: RowGroup, labelled: bool, keep: Sequence[str] = ()) -> Iterator[Block]:
         """The blocks of a row group: logits, labels if asked for, and the columns to keep."""
         part, portion = self.parts[group.part], self.portion
-        wanted = list(self.columns.names)
+        wanted = [*self.columns.names, *([] if self.columns.texts is None else [self.columns.texts])]
         extra = [*keep, *(() if portion is None else portion.columns)]
         with_labels = labelled or (portion is not None and portion.by_label)
-        if with_labels:
+        if with_labels and self.beside is None:
             extra.append(self.join.on if self.join is not None else self.label or LABEL)
-        wanted += [name for name in dict.fromkeys(extra) if name not in wanted]
+        wanted = list(dict.fromkeys(root_of(self.schema, name) for name in [*wanted, *extra]))
         row = group.first_row
-        for batch in self._batches(group, wanted, as_stored=self.label if labelled else None):
+        label = root_of(self.schema, self.label) if labelled and self.label is not None else None
+        for batch in self._batches(group, wanted, as_stored=label):
             if row + batch.num_rows > group.first_row + group.rows:
                 break
             try:
-                block = self.block(part, row, batch, with_labels)
+                block = self.block(part, row, batch, with_labels and self.beside is None)
             except (pa.ArrowException, UnicodeDecodeError) as error:  # such as codes beyond their dictionary
                 raise damaged(part, error) from None
+            if with_labels and self.beside is not None:
+                start = self.beside.starts[group.part] + row
+                block.labels = self.beside.labels[start : start + batch.num_rows]
             yield block if portion is None else block.take(portion.chosen(block))
             row += batch.num_rows
         if row != group.first_row + group.rows:
@@ -239,9 +266,10 @@ class Dump:
     def _batches(self, group: RowGroup, wanted: Sequence[str], as_stored: str | None) -> Iterator[pa.RecordBatch]:
         """Batches of the columns `wanted`, hive columns included; all but logits and labels in the schema's types."""
         part = self.parts[group.part]
-        scores = set(self.columns.names)
-        listed = ListColumn(self.columns.pattern, self.classes) if self.columns.layout == "list" else None
-        request = Request(part, self.opened, group.row_group, wanted, self.block_rows, listed)
+        scores = {root_of(self.schema, name) for name in self.columns.names}
+        plain = self.columns.layout == "list" and self.columns.names[0] in scores
+        listed = ListColumn(self.columns.names[0], self.classes) if plain else None
+        request = Request(part, self.opened, group.row_group, wanted, self.block_rows, listed, group.place)
         for batch in reader_of(part).batches(request):
             stored = set(batch.schema.names)
             columns = [
@@ -285,11 +313,19 @@ class Dump:
         )
         if labelled:
             self._add_labels(block)
-        chosen = [block.columns.column(name) for name in self.columns.names]
+        chosen = [column_of(block.columns, name) for name in self.columns.names]
         if self.columns.layout == "list":
             block.scores = arrays.scores_from_list(chosen[0], self.classes, block.report)
         elif self.columns.layout == "wide":
             block.scores = arrays.scores_from_columns(chosen, block.report)
+        elif self.columns.layout == "vector":
+            block.scores = scores_from_vector(chosen[0], self.classes, block.report)
+        elif self.columns.layout == "labelled":
+            labels = self.columns.classes or tuple(str(i) for i in range(self.classes))
+            block.scores = scores_from_labelled(chosen[0], labels, block.report)
+        elif self.columns.layout == "choices":
+            texts = None if self.columns.texts is None else column_of(block.columns, self.columns.texts)
+            block.scores = scores_from_choices(chosen[0], self.classes, block.report, texts)
         else:
             block.scores = arrays.scores_from_score(chosen[0], block.report)
         return block
@@ -305,7 +341,7 @@ class Dump:
         def report(rows: NDArray[np.intp], what: str, remedy: str, example: str = "") -> None:
             block.report(rows, what, remedy, example, column=name)
 
-        block.labels = self.label_kind.encode(block.columns.column(name), self.classes, report)
+        block.labels = self.label_kind.encode(column_of(block.columns, name), self.classes, report)
 
     def _join_labels(self, block: Block, join: LabelJoin) -> None:
         """Labels by key; rows without one are left out for good where the user said so."""

@@ -1,16 +1,18 @@
-"""Labels kept in another file, joined by key: never by position."""
+"""Labels kept in another file: joined by key, or, where arrays have none, row by row."""
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from drrej.data.columns import LABEL
-from drrej.data.labels import LabelKind, label_kind
+from drrej.data.columns import LABEL, likely_label
+from drrej.data.labels import Classes, LabelKind, label_kind
 from drrej.data.part import Part, one_line
 from drrej.data.problems import Problem, Problems, shown
 from drrej.data.readers import read_table, reader_of
@@ -43,7 +45,9 @@ class LabelJoin:
     places: dict[str, int] | None
 
     @classmethod
-    def load(cls, path: str, on: str, options: DumpOptions, classes: int, spools: Spools | None = None) -> LabelJoin:
+    def load(
+        cls, path: str, on: str, options: DumpOptions, classes: Classes, spools: Spools | None = None
+    ) -> LabelJoin:
         """Read key and label columns; duplicate and null keys are errors."""
         tables = [_Labels.read(part, on, options, classes) for part in find_parts([path], spools)]
         keys: Keys = np.concatenate([table.keys for table in _same_kind(tables, on)])
@@ -94,6 +98,34 @@ class LabelJoin:
         return found
 
 
+@dataclass(frozen=True)
+class LabelsBeside:
+    """The labels of all rows of a dump, in their order; `starts` tell how many rows are before each part."""
+
+    file: str
+    labels: NDArray[np.int64]
+    kind: LabelKind
+    starts: tuple[int, ...]
+
+    @classmethod
+    def load(
+        cls, path: str, options: DumpOptions, classes: Classes, rows: Sequence[int], spools: Spools | None
+    ) -> Self:
+        """Read the label column; there must be as many labels as the parts have `rows`."""
+        tables = [_Labels.read(part, None, options, classes) for part in find_parts([path], spools)]
+        problems = Problems()
+        for table in tables:
+            problems.add(table.problems)
+        problems.raise_first()
+        labels = np.concatenate([table.labels for table in tables])
+        if labels.size != sum(rows):
+            raise DumpError(
+                f"{path}: it has {labels.size} labels but the dump has {sum(rows)} rows; without `join_on=COL` labels "
+                "belong to rows by their order, so there must be one for each"
+            )
+        return cls(path, labels, tables[0].kind, tuple(itertools.accumulate(rows, initial=0))[:-1])
+
+
 _AGAIN = "a key that occurred before"
 _UNIQUE = "a key must name one label: drop the repeated rows"
 
@@ -109,7 +141,7 @@ class _Labels:
     problems: list[Problem]
 
     @classmethod
-    def read(cls, part: Part, on: str, options: DumpOptions, classes: int) -> _Labels:
+    def read(cls, part: Part, on: str | None, options: DumpOptions, classes: Classes) -> _Labels:
         problems: list[Problem] = []
 
         def report(rows: NDArray[np.intp], what: str, remedy: str, example: str = "", column: str = "") -> None:
@@ -119,20 +151,36 @@ class _Labels:
 
         contents = reader_of(part).contents(part, "")
         known = contents.schema.names
-        if on not in known:
+        if on is not None and on not in known:
             raise DumpError(f"{part.name}: there is no column '{on}' to join on; columns: {shown(known)}")
-        name = options.label or LABEL
-        if name not in known:
-            raise DumpError(
-                f"{part.name}: there is no column '{name}'; choose the label column with `label` among: {shown(known)}"
-            )
-        table = read_table(part, [on, name], contents)
+        name = _label_column(contents.schema, options, on, part)
+        table = read_table(part, [name] if on is None else [on, name], contents)
         where = f"{part.name}: column '{name}'"
-        kind = label_kind(table.schema.field(name).type, options.classes, classes, where)
-        labels = kind.encode(_whole(table.column(name)), classes, report)
+        kind = label_kind(table.schema.field(name).type, classes, where)
+        labels = kind.encode(_whole(table.column(name)), classes.count, report)
+        if on is None:
+            return cls(part.name, np.empty(0, np.int64), labels, kind, problems)
         keys, nulls = sortable_keys(_whole(table.column(on)), f"{part.name}: column '{on}'")
         report(nulls, "no key (null)", "every label needs its key", column=on)
         return cls(part.name, keys, labels, kind, problems)
+
+
+def _label_column(schema: pa.Schema, options: DumpOptions, on: str | None, part: Part) -> str:
+    """The column of labels: as asked for, as labels are called, or the only one besides the key."""
+    known = schema.names
+    if options.label in known:
+        assert options.label is not None
+        return options.label
+    others = [name for name in known if name != on]
+    name = likely_label(schema) if options.label is None else None
+    if name is None and len(others) == 1 and (options.label is None or on is None):
+        name = others[0]
+    if name is None:
+        raise DumpError(
+            f"{part.name}: there is no column '{options.label or LABEL}'; choose the label column with `label` among: "
+            f"{shown(known)}"
+        )
+    return name
 
 
 def _same_kind(tables: list[_Labels], on: str) -> list[_Labels]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,19 +14,36 @@ from drrej.errors import DumpError
 
 
 @dataclass(frozen=True)
+class Classes:
+    """The classes of a dump: how many, what they are called, in class order, if they have names.
+
+    `spelled`: the dump writes these names beside the scores, so that labels are names also where they are numbers.
+    `listed`: labels may be lists of one, as lighteval writes them.
+    """
+
+    count: int
+    names: tuple[str, ...] | None = None
+    spelled: bool = False
+    listed: bool = False
+
+
+@dataclass(frozen=True)
 class LabelKind:
     """How labels are stored (`type`) and what the classes are called, in class order, if they have names."""
 
     type: pa.DataType
     names: tuple[str, ...] | None = None
+    spelled: bool = False
 
     def encode(self, array: pa.Array, classes: int, report: Report) -> NDArray[np.int64]:
         """Class numbers of a label column; 0 in place of labels that were reported as bad."""
         if isinstance(array, pa.DictionaryArray):  # codes differ from batch to batch: only values count
             array = array.dictionary_decode()
+        if pa.types.is_list(array.type) or pa.types.is_large_list(array.type):
+            array = _only_values(array, report)
         if array.null_count:
             report(np.flatnonzero(np.asarray(array.is_null())), "no label (null)", "drop or fix these rows")
-        if is_text(array.type):
+        if is_text(array.type) or (self.spelled and pa.types.is_integer(array.type)):
             return self._from_names(array.cast(pa.large_string()), report)
         if pa.types.is_boolean(array.type):
             array = array.cast(pa.int8())
@@ -56,25 +72,29 @@ class LabelKind:
         return plain_array(classes.astype(self.type.to_pandas_dtype(), copy=False))
 
 
-def label_kind(data_type: pa.DataType, names: Sequence[str] | None, classes: int, where: str) -> LabelKind:
+def label_kind(data_type: pa.DataType, classes: Classes, where: str) -> LabelKind:
     """Check that labels of a type can be read and say how."""
     data_type = value_type(data_type)
-    known = None if names is None else tuple(names)
+    if classes.listed and (pa.types.is_list(data_type) or pa.types.is_large_list(data_type)):
+        data_type = value_type(data_type.value_type)
+    count = classes.count
+    if classes.spelled and pa.types.is_integer(data_type):
+        return LabelKind(pa.string(), classes.names, spelled=True)
     if is_text(data_type):
-        if known is None:
+        if classes.names is None:
             raise DumpError(
                 f"{where}: labels are text; name the classes in the order of the logits with `classes=A,B,...`"
             )
     elif not (pa.types.is_integer(data_type) or pa.types.is_floating(data_type) or pa.types.is_boolean(data_type)):
         kind = "null in every row" if pa.types.is_null(data_type) else str(data_type)
         raise DumpError(
-            f"{where}: labels are {kind}; they must be class numbers 0 to {classes - 1} (an integer column) or names"
+            f"{where}: labels are {kind}; they must be class numbers 0 to {count - 1} (an integer column) or names"
         )
-    elif pa.types.is_boolean(data_type) and classes != 2:
-        raise DumpError(f"{where}: labels are true or false but rows have {classes} scores; use class numbers")
+    elif pa.types.is_boolean(data_type) and count != 2:
+        raise DumpError(f"{where}: labels are true or false but rows have {count} scores; use class numbers")
     elif not pa.types.is_boolean(data_type):
-        data_type = _wide_enough(data_type, classes)
-    return LabelKind(data_type, known)
+        data_type = _wide_enough(data_type, count)
+    return LabelKind(data_type, classes.names)
 
 
 def _wide_enough(data_type: pa.DataType, classes: int) -> pa.DataType:
@@ -94,6 +114,16 @@ def is_text(data_type: pa.DataType) -> bool:
     return bool(
         pa.types.is_string(data_type) or pa.types.is_large_string(data_type) or pa.types.is_string_view(data_type)
     )
+
+
+def _only_values(array: pa.Array, report: Report) -> pa.Array:
+    """The value of each list of one; others are no labels."""
+    missing = np.asarray(array.is_null())
+    lengths = np.where(missing, 1, np.diff(array.offsets.to_numpy(zero_copy_only=False)))
+    report(np.flatnonzero(lengths > 1), "several right answers", "leave these rows out: a row has one label")
+    starts = array.offsets.to_numpy(zero_copy_only=False)[:-1]
+    places = pa.array(starts, pa.int64(), mask=missing | (lengths == 0))
+    return array.values.take(places)
 
 
 def _without_bad(array: pa.Array, classes: int, report: Report) -> NDArray[np.int64]:

@@ -107,6 +107,8 @@ def _null_rows(array: pa.Array) -> NDArray[np.intp]:
 
 
 def _numpy_type(data_type: pa.DataType) -> np.dtype[np.floating[Any]]:
+    if pa.types.is_integer(data_type):  # of numbers that are written as text
+        return np.dtype(np.float64)
     numpy_type: np.dtype[np.floating[Any]] = np.dtype(data_type.to_pandas_dtype())
     return numpy_type
 
@@ -116,5 +118,7 @@ def _widest(arrays: Sequence[pa.Array]) -> pa.DataType:
 
 
 def _to_numpy(array: pa.Array) -> AnyFloats:
+    if pa.types.is_integer(array.type):
+        array = array.cast(pa.float64())
     values: AnyFloats = array.to_numpy(zero_copy_only=False)
     return values

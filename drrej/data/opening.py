@@ -5,22 +5,29 @@ from __future__ import annotations
 import itertools
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
 
-from drrej.data.columns import LABEL, LogitColumns, find_label, find_logits, storage_type
+from drrej.data.columns import LogitColumns, Wanted, find_label, find_logits, is_list, likely_label, storage_type
 from drrej.data.dump import Dump, DumpOptions, RowGroup
-from drrej.data.join import LabelJoin
-from drrej.data.labels import LabelKind, label_kind
-from drrej.data.part import Part
+from drrej.data.join import LabelJoin, LabelsBeside
+from drrej.data.labels import Classes, LabelKind, label_kind
+from drrej.data.names import CHOICES
+from drrej.data.pandas_index import range_of
+from drrej.data.part import Asked, Part
+from drrej.data.paths import column_of, field_of, root_of
 from drrej.data.problems import shown
-from drrej.data.readers import Contents, Request, reader_of
+from drrej.data.readers import Contents, Request, has_no_keys, reader_of
 from drrej.data.sources import Spools, find_parts
+from drrej.data.vectors import labels_in, vector_sizes
 from drrej.errors import DumpError, OptionError
+
+T = TypeVar("T")
 
 _REMOTE_LOOKS = 32
 """Files on object storage that are opened at a time: each is a few requests, and most of that is waiting."""
@@ -46,16 +53,19 @@ def open_dump(arguments: Sequence[str], options: DumpOptions, labelled: bool, sp
     """Open a dump: list its parts, find its columns, check that the parts agree."""
     _check_normalize(options)
     opened = os.urandom(8).hex()
-    parts = find_parts(arguments, spools)
+    asked = Asked(options.filter)
+    parts = [replace(part, asked=asked) for part in find_parts(arguments, spools)]
     hive = _hive_fields(parts)
     groups: list[RowGroup] = []
     schemas: dict[int, pa.Schema] = {}
+    noted: dict[int, bytes | None] = {}
     shape = _Shape()
     for number, (part, look) in enumerate(zip(list(parts), _looks(parts, options, opened), strict=True)):
-        parts[number] = replace(part, identity=look.contents.identity, index=look.contents.index)
+        contents = look.contents
+        parts[number] = replace(part, identity=contents.identity, index=range_of(contents.pandas, sum(contents.groups)))
         if look.groups:
             shape.check(part, look)
-            schemas[number] = _with_fields(look.contents.schema, hive)
+            schemas[number], noted[number] = _with_fields(contents.schema, hive), contents.pandas
             groups += look.groups
     if not groups:
         raise DumpError(
@@ -64,31 +74,34 @@ def open_dump(arguments: Sequence[str], options: DumpOptions, labelled: bool, sp
         )
     assert shape.columns is not None
     first = groups[0].part
-    label, kind, join = _find_labels(schemas[first], options, shape.classes, parts[first], labelled, spools)
-    if labelled and join is None:
-        for number, schema in schemas.items():
-            _check_label(schema, label, options, shape.classes, parts[number], parts[first])
+    if options.filter is not None and shape.columns.layout != "choices":
+        raise OptionError("`filter=NAME` is for logs of lm-evaluation-harness")
     if options.classes is not None and len(options.classes) != shape.classes:
         raise DumpError(
             f"{parts[first].name}: column '{shape.columns.pattern}' has {shape.classes} scores per row but `classes` "
             f"names {len(options.classes)} classes; name each class once, in the order of the logits"
         )
+    rows = [sum(group.rows for group in groups if group.part == number) for number in range(len(parts))]
+    labels = _LabelSearch(options, shape.named(options), parts, rows, schemas)
+    found = labels.find(labelled, spools)
     return Dump(
         parts=tuple(parts),
         row_groups=tuple(groups),
-        rows=sum(group.rows for group in groups) if options.portion is None else options.portion.rows,
+        rows=sum(rows) if options.portion is None else options.portion.rows,
         classes=shape.classes,
         columns=shape.columns,
-        label=label,
-        label_kind=kind,
+        label=found.column,
+        label_kind=found.kind,
         input=options.input or "logits",
         input_said=options.input is not None,
         normalize=bool(options.normalize),
-        names=options.classes,
+        names=labels.classes.names,
         schema=schemas[first],
-        join=join,
+        join=found.join,
+        beside=found.beside,
         portion=options.portion,
         opened=opened,
+        pandas=noted[first],
     )
 
 
@@ -117,11 +130,26 @@ def _look(number: int, part: Part, options: DumpOptions, opened: str) -> _Opened
     contents = reader_of(part).contents(part, opened)
     ends = itertools.accumulate(contents.groups)
     sizes = enumerate(zip(ends, contents.groups, strict=True))
-    groups = [RowGroup(number, i, end - rows, rows) for i, (end, rows) in sizes if rows]
+    groups = [RowGroup(number, i, end - rows, rows, contents.place(i)) for i, (end, rows) in sizes if rows]
     if not groups:
         return _Opened(contents, [])
-    columns = find_logits(contents.schema, options.logits, bool(options.binary), part.name, options.label)
-    return _Opened(contents, groups, columns, _class_count(columns, part, contents, opened))
+    said = (options.logits, bool(options.binary), options.label, options.classes, options.input)
+    wanted = Wanted(*said, contents.typed, options.per_length)
+    columns = find_logits(contents.schema, wanted, part.name)
+    first = _FirstRows(columns.names[0], part, contents, opened)
+    if columns.layout == "labelled":
+        columns = replace(columns, classes=options.classes or first.labels())
+    return _Opened(contents, groups, columns, _class_count(columns, first))
+
+
+@dataclass(frozen=True)
+class _FoundLabels:
+    """Where labels are: in a column, or in another file; and how they are stored."""
+
+    column: str | None = None
+    kind: LabelKind | None = None
+    join: LabelJoin | None = None
+    beside: LabelsBeside | None = None
 
 
 class _Shape:
@@ -132,10 +160,21 @@ class _Shape:
         self.classes = 0
         self.first = ""
 
+    def named(self, options: DumpOptions) -> Classes:
+        """The classes with the names that the user gives them, or that the dump spells."""
+        assert self.columns is not None
+        spelled = self.columns.classes
+        if self.columns.layout == "labelled" and spelled == tuple(str(i) for i in range(self.classes)):
+            spelled = None  # class numbers
+        in_values = self.columns.layout == "labelled" and spelled is not None
+        return Classes(self.classes, options.classes or spelled, in_values, self.columns.layout == "choices")
+
     def check(self, part: Part, look: _Opened) -> None:
         assert look.columns is not None
         if self.columns is None:
             self.columns, self.classes, self.first = look.columns, look.classes, part.name
+        elif self.columns.layout == look.columns.layout == "choices":
+            self.classes = max(self.classes, look.classes)
         elif look.classes != self.classes:
             raise DumpError(
                 f"{part.name}: column '{look.columns.pattern}' has {look.classes} scores per row, but {self.first} has "
@@ -148,76 +187,153 @@ class _Shape:
             )
 
 
-def _class_count(columns: LogitColumns, part: Part, contents: Contents, opened: str) -> int:
+@dataclass(frozen=True)
+class _FirstRows:
+    """The first rows of a column that hold something."""
+
+    column: str
+    part: Part
+    contents: Contents
+    opened: str
+
+    @property
+    def type(self) -> pa.DataType:
+        field_ = field_of(self.contents.schema, self.column)
+        assert field_ is not None
+        return field_.type
+
+    def length(self) -> int:
+        """The number of scores that most of them have."""
+        sizes: Callable[[pa.Array], list[int]] = _lengths if is_list(self.type) else vector_sizes
+        values, counts = np.unique(self._of(sizes), return_counts=True)
+        return int(values[counts.argmax()])
+
+    def longest(self) -> int:
+        """The number of scores of the longest list of all."""
+        field_ = field_of(self.contents.schema, self.column)
+        known = (field_.metadata or {}).get(CHOICES) if field_ is not None else None
+        if known is not None:
+            return int(known)
+        return max((max(lengths, default=0) for lengths in self._each(_lengths)), default=0)
+
+    def labels(self) -> tuple[str, ...]:
+        """The labels that they spell."""
+        return tuple(self._of(labels_in))
+
+    def _of(self, found_in: Callable[[pa.Array], list[T]]) -> list[T]:
+        for found in self._each(found_in):
+            if found:
+                return found
+        raise DumpError(
+            f"{self.part.name}: column '{self.column}' is null in every row; is it the right column? (see `logits`)"
+        )
+
+    def _each(self, found_in: Callable[[pa.Array], list[T]]) -> Iterator[list[T]]:
+        root = root_of(self.contents.schema, self.column)
+        for group in range(len(self.contents.groups)):
+            request = Request(self.part, self.opened, group, [root], _FIRST_ROWS, place=self.contents.place(group))
+            for batch in reader_of(self.part).batches(request):
+                yield found_in(column_of(batch, self.column))
+
+
+def _lengths(array: pa.Array) -> list[int]:
+    return [len(row) for row in array if row.is_valid]
+
+
+def _class_count(columns: LogitColumns, first: _FirstRows) -> int:
     if columns.layout == "score":
         return 2
     if columns.layout == "wide":
         return len(columns.names)
-    name = columns.names[0]
-    data_type = contents.schema.field(name).type
-    if isinstance(data_type, pa.FixedShapeTensorType) and len(data_type.shape) != 1:
-        raise DumpError(
-            f"{part.name}: column '{name}' has tensors of shape {data_type.shape}; one vector per row is needed"
-        )
-    storage = storage_type(data_type)
-    fixed = pa.types.is_fixed_size_list(storage)
-    classes = storage.list_size if fixed else _first_length(name, part, contents, opened)
+    if columns.layout == "labelled":
+        return len(columns.classes or ())
+    if columns.layout == "choices":
+        return first.longest()
+    where = f"{first.part.name}: column '{first.column}'"
+    if isinstance(first.type, pa.FixedShapeTensorType) and len(first.type.shape) != 1:
+        raise DumpError(f"{where} has tensors of shape {first.type.shape}; one vector per row is needed")
+    storage = storage_type(first.type)
+    classes = storage.list_size if pa.types.is_fixed_size_list(storage) else first.length()
     if classes == 1:
         raise DumpError(
-            f"{part.name}: column '{name}' has one score per row; "
+            f"{where} has one score per row; "
             "store it as a plain floating-point column and add `binary=True` if it is the score of class 1"
         )
     if classes == 0:
-        raise DumpError(f"{part.name}: column '{name}' has no scores: its lists are empty")
+        raise DumpError(f"{where} has no scores: its lists are empty")
     return int(classes)
 
 
-def _first_length(name: str, part: Part, contents: Contents, opened: str) -> int:
-    """The length that most of the first lists have."""
-    for group in range(len(contents.groups)):
-        for batch in reader_of(part).batches(Request(part, opened, group, [name], _FIRST_ROWS)):
-            lengths = [len(row) for row in batch.column(0) if row.is_valid]
-            if lengths:
-                values, counts = np.unique(lengths, return_counts=True)
-                return int(values[counts.argmax()])
-    raise DumpError(f"{part.name}: column '{name}' is null in every row; is it the right column? (see `logits`)")
+@dataclass(frozen=True)
+class _LabelSearch:
+    """Looks for the labels of a dump: `rows` are those of each part, `schemas` those of parts with rows."""
 
+    options: DumpOptions
+    classes: Classes
+    parts: Sequence[Part]
+    rows: Sequence[int]
+    schemas: dict[int, pa.Schema]
 
-def _find_labels(
-    schema: pa.Schema, options: DumpOptions, classes: int, first: Part, labelled: bool, spools: Spools | None
-) -> tuple[str | None, LabelKind | None, LabelJoin | None]:
-    if (options.labels_from is None) != (options.join_on is None):
-        raise OptionError(
-            "`labels_from=FILE` and `join_on=COL` go together: COL is the key column that both files have"
-        )
-    label = options.label or LABEL
-    known = label if label in schema.names else None
-    if labelled and options.labels_from is not None:
-        assert options.join_on is not None
+    def find(self, labelled: bool, spools: Spools | None) -> _FoundLabels:
+        """Where the labels are; if they are not needed, the column that has them, if any."""
+        number, schema = next(iter(self.schemas.items()))
+        first, options = self.parts[number], self.options
+        self._check_options()
+        if labelled and options.labels_from is not None:
+            return self._elsewhere(options.labels_from, schema, first, spools)
+        if labelled:
+            label = find_label(schema, options.label, first.name)
+            kinds = [self._kind(number, label, first) for number in self.schemas]
+            return _FoundLabels(label, kinds[0])
+        known = self._column(schema)
+        if known is None:
+            return _FoundLabels()
+        try:
+            return _FoundLabels(known, self._kind(number, known, first))
+        except DumpError:  # not needed: without names, predictions are class numbers
+            return _FoundLabels(known)
+
+    def _check_options(self) -> None:
+        options = self.options
+        if options.join_on is not None and options.labels_from is None:
+            raise OptionError(
+                "`labels_from=FILE` and `join_on=COL` go together: COL is the key column that both files have"
+            )
+        if options.labels_from is not None and options.join_on is None and options.on_missing_label == "skip":
+            raise OptionError(
+                "`on_missing_label=skip` goes with `join_on=COL`: without keys, every row needs its label"
+            )
+
+    def _elsewhere(self, file: str, schema: pa.Schema, first: Part, spools: Spools | None) -> _FoundLabels:
+        options, known = self.options, self._column(schema)
+        if options.join_on is None:
+            if not all(has_no_keys(part) for part in self.parts) and not all(
+                map(has_no_keys, find_parts([file], spools))
+            ):
+                raise OptionError(
+                    "`labels_from=FILE` and `join_on=COL` go together: COL is the key column that both files have "
+                    "(rows are matched by their order only where one of the files is an array: .npy or .npz)"
+                )
+            beside = LabelsBeside.load(file, options, self.classes, self.rows, spools)
+            return _FoundLabels(known, beside.kind, beside=beside)
         if options.join_on not in schema.names:
             raise DumpError(
                 f"{first.name}: there is no column '{options.join_on}' to join on; columns: {shown(schema.names)}"
             )
-        join = LabelJoin.load(options.labels_from, options.join_on, options, classes, spools)
-        return known, join.kind, join
-    if labelled:
-        label = find_label(schema.names, options.label, first.name)
-        where = f"{first.name}: column '{label}'"
-        return label, label_kind(schema.field(label).type, options.classes, classes, where), None
-    if known is None:
-        return None, None, None
-    try:
-        return known, label_kind(schema.field(known).type, options.classes, classes, first.name), None
-    except DumpError:  # not needed: without names, predictions are class numbers
-        return known, None, None
+        join = LabelJoin.load(file, options.join_on, options, self.classes, spools)
+        return _FoundLabels(known, join.kind, join)
 
+    def _column(self, schema: pa.Schema) -> str | None:
+        label = self.options.label
+        if label is None:
+            return likely_label(schema)
+        return label if field_of(schema, label) is not None else None
 
-def _check_label(
-    schema: pa.Schema, label: str | None, options: DumpOptions, classes: int, part: Part, first: Part
-) -> None:
-    if label not in schema.names:
-        raise DumpError(f"{part.name}: there is no label column '{label}', which {first.name} has")
-    label_kind(schema.field(label).type, options.classes, classes, f"{part.name}: column '{label}'")
+    def _kind(self, number: int, label: str, first: Part) -> LabelKind:
+        part, field_ = self.parts[number], field_of(self.schemas[number], label)
+        if field_ is None:
+            raise DumpError(f"{part.name}: there is no label column '{label}', which {first.name} has")
+        return label_kind(field_.type, self.classes, f"{part.name}: column '{label}'")
 
 
 def _hive_fields(parts: Sequence[Part]) -> list[pa.Field]:

@@ -1,68 +1,80 @@
-"""The index of a pandas frame that was saved as a file: without it, flags of a mask land on other rows.
-
-pandas keeps in a file's metadata which columns are the index, or the range of an index that is one. An output that
-has the same rows says the same.
-"""
+"""The index of a pandas frame, as pandas notes it in a schema: a mask that keeps it aligns with the frame."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from functools import reduce
+from collections.abc import Container, Sequence
+from itertools import pairwise
 from typing import Any
 
-_KEY = b"pandas"
+import pyarrow as pa
+
+from drrej.data.part import Part, RangeIndex
+
+KEY = b"pandas"
 
 
-@dataclass(frozen=True)
-class PandasIndex:
-    """An index of stored columns, or of a range (start, stop, step); `words` is what pandas tells of it, as JSON."""
+def with_index(schema: pa.Schema, noted: bytes | None) -> pa.Schema:
+    """The schema of a mask with what pandas noted about those columns of the dump that the mask has.
 
-    columns: tuple[str, ...]
-    range: tuple[int, int, int] | None
-    words: str
+    An index that is not kept as a whole is none. One that is a mere range is that of a file, see `with_range`.
+    """
+    tree = _tree(noted)
+    if tree is None:
+        return schema
+    index = [name for name in tree["index_columns"] if isinstance(name, str)]
+    whole = bool(index) and all(name in schema.names for name in index)
+    kept = _described(tree["columns"], schema.names)
+    tree |= {"index_columns": index if whole else [], "columns": kept, "column_indexes": []}
+    return schema.with_metadata({KEY: json.dumps(tree).encode()})
 
-    @classmethod
-    def of(cls, metadata: dict[bytes, bytes] | None) -> PandasIndex | None:
-        """From the metadata of a file; None where they tell of no index that can be kept."""
-        try:
-            found = json.loads((metadata or {})[_KEY])
-            levels = found["index_columns"]
-            columns = tuple(level for level in levels if isinstance(level, str))
-            if len(columns) == len(levels):
-                told = [entry for entry in found["columns"] if entry["field_name"] in columns]
-                kept = {"index_columns": levels, "columns": told, "column_indexes": []}
-                return cls(columns, None, json.dumps(kept | _versions(found))) if columns else None
-            (level,) = levels
-            steps = tuple(int(level[key]) for key in ("start", "stop", "step"))
-            kept = {"index_columns": [level], "columns": [], "column_indexes": []}
-            ordinary = level["kind"] == "range" and steps[2] != 0
-            return cls((), (steps[0], steps[1], steps[2]), json.dumps(kept | _versions(found))) if ordinary else None
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):  # there are none, or none of pandas
+
+def with_range(schema: pa.Schema, parts: Sequence[Part]) -> pa.Schema:
+    """The schema of the mask of these parts, one after the other, if their indexes are ranges that make one range."""
+    tree = _tree((schema.metadata or {}).get(KEY))
+    index = _joined([part.index for part in parts])
+    if index is None or tree is None:
+        return schema
+    found = {"kind": "range"} | dataclasses.asdict(index)
+    return schema.with_metadata({KEY: json.dumps(tree | {"index_columns": [found]}).encode()})
+
+
+def _joined(indexes: Sequence[RangeIndex | None]) -> RangeIndex | None:
+    """The range of files one after the other; None where there is none."""
+    first = indexes[0]
+    for before, after in pairwise(indexes):
+        if before is None or after is None or first is None:
             return None
-
-    def metadata(self, names: Iterable[str]) -> dict[bytes, bytes] | None:
-        """Metadata of a file with these columns; None if it lacks one of the index."""
-        return {_KEY: self.words.encode()} if set(self.columns) <= set(names) else None
-
-    def followed_by(self, other: PandasIndex | None) -> PandasIndex | None:
-        """The index of two files one after the other; None if they have none in common."""
-        if other is None or self.range is None or other.range is None:
-            return self if other is not None and self.columns and other.columns == self.columns else None
-        (start, end, step), (then, stop, other_step) = self.range, other.range
-        rows = max(0, -((start - end) // step))
-        if start + rows * step != then or step != other_step:
+        follows = before.start + before.step * len(range(before.start, before.stop, before.step))
+        if (after.start, after.step, after.name) != (follows, first.step, first.name):
             return None
-        kept: dict[str, Any] = json.loads(self.words)
-        kept["index_columns"][0]["stop"] = stop
-        return replace(self, range=(start, stop, step), words=json.dumps(kept))
+    last = indexes[-1]
+    return None if first is None or last is None else dataclasses.replace(first, stop=last.stop)
 
 
-def _versions(found: dict[str, Any]) -> dict[str, Any]:
-    return {key: found[key] for key in ("creator", "pandas_version") if key in found}
+def _described(columns: Any, names: Container[str]) -> list[Any]:
+    return [column for column in columns if isinstance(column, dict) and column.get("field_name") in names]
 
 
-def joined_index(indexes: Iterable[PandasIndex | None]) -> PandasIndex | None:
-    """The index of files one after the other; None if they have none in common."""
-    return reduce(lambda first, then: first and first.followed_by(then), indexes)
+def _tree(noted: bytes | None) -> dict[str, Any] | None:
+    """What pandas noted, if it is what pandas would note: anybody may write there."""
+    try:
+        tree = json.loads(noted or b"null")
+    except ValueError:
+        return None
+    known = isinstance(tree, dict) and all(isinstance(tree.get(key), list) for key in ("index_columns", "columns"))
+    return tree if known else None
+
+
+def range_of(noted: bytes | None, rows: int) -> RangeIndex | None:
+    """The range that is the index of a file of so many rows; None for any other index."""
+    index = (_tree(noted) or {"index_columns": []})["index_columns"]
+    if len(index) != 1 or not isinstance(index[0], dict) or index[0].get("kind") != "range":
+        return None
+    numbers: list[Any] = [index[0].get(key) for key in ("start", "stop", "step")]
+    name = index[0].get("name")
+    if not all(type(number) is int for number in numbers) or not numbers[2] or not isinstance(name, str | None):
+        return None
+    start, stop, step = numbers
+    return RangeIndex(start, stop, step, name) if len(range(*numbers)) == rows else None

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import pyarrow.fs as pafs
 
-from drrej.data.pandas_index import PandasIndex
 from drrej.data.uris import redacted
 
 
@@ -31,12 +30,30 @@ class Identity:
 
 
 @dataclass(frozen=True)
+class RangeIndex:
+    """The index of a pandas frame that is a mere range, as pandas notes it."""
+
+    start: int
+    stop: int
+    step: int
+    name: str | None = None
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the user says of which rows of a file are meant, for formats that leave it open."""
+
+    filter: str | None = None
+
+
+@dataclass(frozen=True)
 class Part:
     """One file of a dump.
 
     `name` is what messages call it, `relative` its path below the directory it was found in, `hive` the columns that
-    its directories spell (`date=2026-01-31/`), `identity` what it was when the dump was opened, `index` that of the
-    pandas frame in it.
+    its directories spell (`date=2026-01-31/`), `identity` what it was when the dump was opened, `index` its index where
+    that is a range of pandas. `asked` is what the user says of its rows, `ending` what its name should end in where
+    that tells nothing.
     """
 
     path: str
@@ -45,7 +62,13 @@ class Part:
     hive: tuple[tuple[str, str | None], ...] = ()
     uri: str | None = None
     identity: Identity | None = None
-    index: PandasIndex | None = None
+    index: RangeIndex | None = None
+    asked: Asked = Asked()
+    ending: str = ""
+
+    def ends_with(self, endings: tuple[str, ...]) -> bool:
+        """Whether its name ends so, or should."""
+        return (self.ending or self.path.lower()).endswith(endings)
 
     def filesystem(self) -> pafs.FileSystem:
         """The filesystem that opens `path`."""

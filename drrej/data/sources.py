@@ -1,4 +1,4 @@
-"""From what the user typed to an ordered list of parquet files: the parts of a dump."""
+"""From what the user typed to an ordered list of files: the parts of a dump."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import stat
 import sys
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import IO
 from urllib.parse import unquote
@@ -19,7 +20,8 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from drrej.data.part import Part, one_line
-from drrej.data.readers import ENDINGS
+from drrej.data.readers import ENDINGS, FOLDER_ENDINGS, reader_of
+from drrej.data.readers.sniffing import HEAD, ending_of
 from drrej.data.uris import below, redacted
 from drrej.errors import DumpError
 
@@ -34,7 +36,7 @@ Spools = dict[str, Part]
 def find_parts(arguments: Sequence[str], spools: Spools | None = None) -> list[Part]:
     """The parts of a dump: arguments in the order given, directories and globs sorted by path."""
     if not arguments:
-        raise DumpError("no dump given; name a parquet file or a directory of them")
+        raise DumpError("no dump given; name a file or a directory of them")
     spools = {} if spools is None else spools
     parts: list[Part] = []
     for argument in arguments:
@@ -55,13 +57,14 @@ def _find(argument: str, spools: Spools) -> list[Part]:
     if not os.path.lexists(argument):
         return [part for match in _matches(argument) for part in _find(match, spools)]
     try:
-        if not stat.S_ISREG(os.stat(argument).st_mode):  # a FIFO or <(...): parquet needs to seek
+        if not stat.S_ISREG(os.stat(argument).st_mode):  # a FIFO or <(...): most formats need to seek
             with open(argument, "rb") as stream:
                 spools[argument] = _spooled(stream, argument)
             return [spools[argument]]
     except OSError as error:
         raise DumpError(f"{argument}: cannot be read ({error.strerror})") from None
-    return [Part(_from_root(argument), argument, os.path.basename(argument), _hive(argument))]
+    part = Part(_from_root(argument), argument, _mask_name(os.path.basename(argument)), _hive(argument))
+    return [part if part.ends_with(ENDINGS) else replace(part, ending=_sniffed(part.path) or "")]
 
 
 def _matches(pattern: str) -> list[str]:
@@ -85,13 +88,12 @@ def _find_in_directory(directory: str) -> list[Part]:
     for folder, folders, files in os.walk(directory, onerror=fail, followlinks=True):
         folders[:] = sorted(f for f in folders if not _hidden(f))
         for file in files:
-            if not _hidden(file) and file.endswith(ENDINGS):
+            if not _hidden(file) and file.lower().endswith(FOLDER_ENDINGS):
                 path = os.path.join(folder, file)
                 relative = PurePosixPath(os.path.relpath(path, directory).replace(os.sep, "/"))
-                found.append(Part(_from_root(path), path, str(relative), _hive(str(relative.parent) + "/")))
-    if not found:
-        raise DumpError(f"{directory}: no .parquet file in this directory")
-    return sorted(found, key=lambda part: part.relative)
+                hive = _hive(str(relative.parent) + "/")
+                found.append(Part(_from_root(path), path, _mask_name(str(relative)), hive))
+    return _of_one_format(found, directory)
 
 
 def _find_uri(uri: str) -> list[Part]:
@@ -110,12 +112,36 @@ def _find_uri(uri: str) -> list[Part]:
     for entry in entries:
         relative = PurePosixPath(entry.path).relative_to(path)
         visible = not any(_hidden(piece) for piece in relative.parts)
-        if entry.type == pafs.FileType.File and visible and relative.name.endswith(ENDINGS):
+        if entry.type == pafs.FileType.File and visible and relative.name.lower().endswith(FOLDER_ENDINGS):
             hive = _hive(str(relative.parent) + "/")
-            found.append(Part(entry.path, below(name, str(relative)), str(relative), hive, uri=uri))
+            found.append(Part(entry.path, below(name, str(relative)), _mask_name(str(relative)), hive, uri=uri))
+    return _of_one_format(found, name)
+
+
+def _of_one_format(found: Sequence[Part], directory: str) -> list[Part]:
+    """The files of a directory that are the dump: those in parquet if there are any, whatever lies beside them."""
+    formats = {reader_of(part).format for part in found}
     if not found:
-        raise DumpError(f"{name}: no .parquet file in this directory")
-    return sorted(found, key=lambda part: part.relative)
+        raise DumpError(f"{directory}: no .parquet file in this directory, nor any other that drrej reads")
+    if "parquet" in formats:
+        formats = {"parquet"}
+    if len(formats) > 1:
+        raise DumpError(
+            f"{directory}: it holds files of several formats ({', '.join(sorted(formats))}); name those of the dump "
+            "with a pattern such as '*.csv'"
+        )
+    return sorted((part for part in found if reader_of(part).format in formats), key=lambda part: part.relative)
+
+
+def _mask_name(relative: str) -> str:
+    """The path of a file's mask in a directory of masks."""
+    ending = max((ending for ending in ENDINGS if relative.lower().endswith(ending)), key=len, default="")
+    return relative if ending in ("", ".parquet") else relative[: -len(ending)] + ".parquet"
+
+
+def _sniffed(path: str) -> str | None:
+    with open(path, "rb") as file:
+        return ending_of(file.read(HEAD))
 
 
 def _from_root(path: str) -> str:
@@ -136,16 +162,18 @@ def _hive(path: str) -> tuple[tuple[str, str | None], ...]:
 
 def _spooled_stdin() -> Part:
     if sys.stdin is None:
-        raise DumpError("standard input: it is closed; name a parquet file instead of -")
+        raise DumpError("standard input: it is closed; name a file instead of -")
     return _spooled(sys.stdin.buffer, "standard input")
 
 
 def _spooled(stream: IO[bytes], name: str) -> Part:
     """Copy what cannot seek to a temporary file that ends with the process."""
     try:
-        handle, path = tempfile.mkstemp(prefix="drrej-", suffix=".parquet")
+        head = stream.read(HEAD)
+        handle, path = tempfile.mkstemp(prefix="drrej-", suffix=ending_of(head) or ".parquet")
         _spooled_paths.append(path)
         with open(handle, "wb") as spool:
+            spool.write(head)
             shutil.copyfileobj(stream, spool, 1 << 20)
             size = spool.tell()
     except OSError as error:

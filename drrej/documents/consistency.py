@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from drrej.core.bounds import DELTA, FITTED_ROWS, RatioBound, bounds, without_promise
+from drrej.core.bounds import DELTA, FITTED_ROWS, NOT_CHOSEN, RatioBound, as_estimate, bounds, without_promise
 from drrej.core.drift import STEPS
 from drrej.core.intervals import json_number
 from drrej.core.losses import KINDS, LearnedLoss, Loss
@@ -27,6 +27,7 @@ from drrej.core.temperature import MAX_TEMPERATURE, MIN_TEMPERATURE
 from drrej.core.types import Floats, InputKind
 from drrej.documents.findings import NEAR, RANGE, Finding, is_near
 from drrej.documents.sections import (
+    FITTED_METHODS,
     BeforeAfter,
     Calibration,
     Ratio,
@@ -35,6 +36,9 @@ from drrej.documents.sections import (
 )
 from drrej.errors import OptionError
 from drrej.strict_json import shown
+
+_DIGITS = 0.1
+"""Lambda has four digits, and the share of the sample that it keeps may be off by so much."""
 
 _SINGLE = 1e-4
 """Losses may have been computed in float32."""
@@ -56,7 +60,7 @@ def calibration_findings(found: Calibration, kind: InputKind, classes: int) -> I
     """The temperature, the floor, and figures that go with them."""
     temperature, fitted, floor = found.temperature, found.is_fitted, found.floor
     key = "calibration"
-    yield f"{key}.method", found.method in ("temperature", "given", "none"), "is not known"
+    yield f"{key}.method", found.method in (*FITTED_METHODS, "given", "none"), "is not known"
     yield f"{key}.temperature", is_temperature(temperature), f"{RANGE}: it must be above 0"
     bracket = MIN_TEMPERATURE * (1 - NEAR) <= temperature <= MAX_TEMPERATURE * (1 + NEAR)
     yield f"{key}.temperature", not fitted or bracket, f"{RANGE} of a fit"
@@ -70,7 +74,7 @@ def calibration_findings(found: Calibration, kind: InputKind, classes: int) -> I
         floor is None or 0 < floor <= most,
         f"{RANGE}: above 0 and at most 1 / (2 x {classes} classes)",
     )
-    yield from _fingerprint(f"{key}.fingerprint", found.fingerprint, found.rows)
+    yield from fingerprint_findings(f"{key}.fingerprint", found.fingerprint, found.rows)
     for name, largest in (("nll", math.inf), ("ece", 1.0), ("brier", 2.0)):
         yield from _figures(f"{key}.{name}", getattr(found, name), largest, fitted)
     nll = found.nll
@@ -87,7 +91,7 @@ def _figures(key: str, figure: BeforeAfter | None, most: float, fitted: bool) ->
         yield f"{key}.{name}", value is None or 0 <= value <= most * (1 + NEAR), RANGE
 
 
-def _fingerprint(key: str, text: str | None, rows: int | None) -> Iterator[Finding]:
+def fingerprint_findings(key: str, text: str | None, rows: int | None) -> Iterator[Finding]:
     """An absent one is a fact of its own: then nothing can be certified."""
     if not text:
         return
@@ -124,7 +128,9 @@ def ratio_findings(found: Ratio, classes: int) -> Iterator[Finding]:
     same = same and all(is_near(value, normalizer[name]) for name, value in found.normalizer.items())
     yield "ratio.normalizer", same, "contradicts 'ratio.log_max_ratio' and 'ratio.min_loss'"
     yield "ratio.variance", _variance_fits(found, quantiles), "contradicts 'ratio.loss_quantiles'"
-    yield from _fingerprint("ratio.fingerprint", found.fingerprint, rows)
+    yield "ratio.third", _third_fits(found), "contradicts 'ratio.variance'"
+    yield "ratio.effective_sample", _sample_fits(found), "contradicts 'ratio.variance'"
+    yield from fingerprint_findings("ratio.fingerprint", found.fingerprint, rows)
     drift = found.loss.drift_loss
     if found.drift_quantiles is not None:
         yield "ratio.drift_quantiles", drift is not None, "contradicts 'ratio.loss', which has no other loss for drift"
@@ -162,6 +168,26 @@ def _variance_fits(found: Ratio, quantiles: Floats) -> bool:
     return deviation <= high * (1 + 1e-6) + 1e-12 and (deviation >= low * (1 - 1e-6) - 1e-12 or abs(found.alpha) > 20)
 
 
+def _third_fits(found: Ratio) -> bool:
+    """No deviation is larger than the largest, and none is below -1."""
+    if found.third is None:
+        return True
+    if found.variance is None:
+        return False
+    largest = math.expm1(min(found.log_max_ratio, 700.0))
+    low, high = -found.variance, found.variance * largest
+    slack = 1e-6 * max(-low, high) + 1e-300
+    return low - slack <= found.third <= high + slack
+
+
+def _sample_fits(found: Ratio) -> bool:
+    """The variance is that of the share of the sample, but for the digits of lambda."""
+    share = found.effective_sample
+    return share is None or (
+        0 < share < 1 and found.variance is not None and abs(share * (1 + found.variance) - 1) <= _DIGITS
+    )
+
+
 def _same_bounds(found: Ratio, classes: int) -> bool:
     """The paper's bounds follow from the rest; that of the fitted rows needs all losses and has but its range.
 
@@ -172,8 +198,10 @@ def _same_bounds(found: Ratio, classes: int) -> bool:
     paper = [bound for bound in stored if bound.theorem != FITTED_ROWS]
     largest, max_ratio = found.loss.bound(classes), json_number(np.exp(found.log_max_ratio))
     again = bounds(found.alpha, found.lam, largest, found.rows, max_ratio)
-    silent = [*map(without_promise, again)]
-    same = any(len(kind) == len(paper) and all(map(_same_bound, kind, paper)) for kind in (again, silent))
+    if found.effective_sample is not None:
+        again = [without_promise(bound, NOT_CHOSEN) for bound in again]
+    kinds = again, [*map(as_estimate, again)], [*map(without_promise, again)]
+    same = any(len(kind) == len(paper) and all(map(_same_bound, kind, paper)) for kind in kinds)
     return same and len(told) <= 1 and all(_is_told(bound, found) for bound in told)
 
 

@@ -67,6 +67,7 @@ class RegressionReport(Judged):
     tau: Tau
     cutoff: Cutoff
     cutoff_by: str | None = None
+    seen_by: tuple[str, ...] | None = None
     target: Annotated[Target | None, About(gate=False)] = None
     coverage: CoverageOfDump
     mse: Annotated[

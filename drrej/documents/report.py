@@ -113,6 +113,14 @@ class MeanRatio:
     p_value: Annotated[
         float | None, About("chance of a mean ratio at least as far from 1 without drift", Unit.P_VALUE, "higher")
     ]
+    error: Annotated[
+        float | None,
+        About(
+            "bound on the error of the fitted ratio at every input, confidence 0.95, told by the fitted rows",
+            Unit.RATIO,
+            "lower",
+        ),
+    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -276,6 +284,7 @@ class Report(Judged):
     tau: Tau
     cutoff: Cutoff
     cutoff_by: str | None = None
+    seen_by: tuple[str, ...] | None = None
     target: Annotated[Target | None, About(gate=False)] = None
     coverage: CoverageOfDump
     accuracy: Annotated[
@@ -320,7 +329,14 @@ class Report(Judged):
     ] = None
     e_aurc: Annotated[
         Area | None,
-        About("AURC above that of the best order", Unit.SHARE, "lower", WEIGHTED, When.LABELS, "E-AURC"),
+        About(
+            "AURC less err^2 / 2, that of all right rows before all wrong ones",
+            Unit.SHARE,
+            "lower",
+            WEIGHTED,
+            When.LABELS,
+            "E-AURC",
+        ),
     ] = None
     augrc: Annotated[
         Area | None,
@@ -328,15 +344,36 @@ class Report(Judged):
     ] = None
     standard_e_aurc: Annotated[
         Excess | None,
-        About("AURC above the ideal of the literature", Unit.NUMBER, "lower", WEIGHTED, When.LABELS, "standard E-AURC"),
+        About(
+            "AURC less the ideal of the literature, err + (1 - err) ln(1 - err)",
+            Unit.NUMBER,
+            "lower",
+            WEIGHTED,
+            When.LABELS,
+            "standard E-AURC",
+        ),
     ] = None
     naurc: Annotated[
         Ranking | None,
-        About("AURC between the ideal (0) and a random order (1)", Unit.NUMBER, "lower", NONE, When.LABELS, "nAURC"),
+        About(
+            "normalised AURC, (AURC - ideal) / (err - ideal) with that ideal: 0 is perfect, 1 is random",
+            Unit.NUMBER,
+            "lower",
+            NONE,
+            When.LABELS,
+            "nAURC",
+        ),
     ] = None
     failure_auroc: Annotated[
         Ranking | None,
-        About("AUROC of the loss as a detector of errors", Unit.SHARE, "higher", NONE, When.LABELS, "AUROC of errors"),
+        About(
+            "AUROC of errors: the chance that a wrong row has a larger loss than a right one",
+            Unit.SHARE,
+            "higher",
+            NONE,
+            When.LABELS,
+            "AUROC of errors",
+        ),
     ] = None
     fpr_at_95_tpr: Annotated[
         Ranking | None,

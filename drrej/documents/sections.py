@@ -14,7 +14,7 @@ from drrej.core.calibrators import Calibrator, Temperature
 from drrej.core.choice import Candidate
 from drrej.core.losses import KINDS, Loss
 from drrej.core.ratio import DensityRatio
-from drrej.core.thresholds import ERROR_RULES, risk_of
+from drrej.core.thresholds import ERROR_RULES, FIXED, risk_of
 from drrej.core.types import Floats
 
 
@@ -34,6 +34,10 @@ class Columns:
     label: str | None = None
     prediction: str | None = None
     target: str | None = None
+
+
+FITTED_METHODS = ("temperature",)
+"""How a calibration may have been fitted to rows."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +60,7 @@ class Calibration:
     @property
     def is_fitted(self) -> bool:
         """Whether it was fitted to rows."""
-        return self.method not in ("given", "none")
+        return self.method in FITTED_METHODS
 
     @property
     def calibrator(self) -> Calibrator:
@@ -71,7 +75,8 @@ class Ratio:
     `variance` is that of the ratio on the fitted rows, `loss_quantiles` what `drrej.core.drift` keeps of their losses.
     The document has the loss's name under `loss` and its fields beside the others. `choice` is the table from which
     `auto` chose the loss. `drift_quantiles` are those of the plain loss by which drift is looked for, where the loss
-    itself was fitted to these rows.
+    itself was fitted to these rows. `third` is the third central moment of the ratio on these rows, `effective_sample`
+    the share of the sample that lambda was chosen to keep.
     """
 
     alpha: float
@@ -87,6 +92,8 @@ class Ratio:
     fingerprint: str
     loss_quantiles: tuple[float, ...]
     drift_quantiles: tuple[float, ...] | None = None
+    third: float | None = None
+    effective_sample: float | None = None
     choice: tuple[Candidate, ...] | None = None
     bounds: tuple[RatioBound, ...] | None = None
 
@@ -100,8 +107,8 @@ class Ratio:
 class RuleRecord:
     """The rule that chose the threshold; with `confidence`, how that is a guarantee.
 
-    `reused` is true when rows that calibrate or fit have seen were allowed: then it is none. The target of the kind
-    "cost" is the price of a review, and `error_cost` that of an error, None where a cost matrix has it.
+    `reused` is true where rows that calibrate or fit have seen were used all the same; then nothing is guaranteed. The
+    target of the kind "cost" is the price of a review, and `error_cost` that of an error, None with a cost matrix.
     """
 
     kind: str
@@ -119,6 +126,11 @@ class RuleRecord:
         return self.limits_errors or self.kind == "cost"
 
     @property
+    def uses_rows(self) -> bool:
+        """Whether the cutoff depends on the rows at hand."""
+        return self.kind not in FIXED
+
+    @property
     def limits_errors(self) -> bool:
         """Whether it limits the error rate of the accepted rows, as a risk or as an accuracy."""
         return self.kind in ERROR_RULES
@@ -131,9 +143,9 @@ class RuleRecord:
 
 @dataclass(frozen=True)
 class Bound:
-    """What is guaranteed: the risk is at most, or the coverage at least, `value`, each but with chance `delta`.
+    """What is guaranteed: the risk is at most, or the coverage at least, `value`. It fails with chance `delta` at most.
 
-    From `errors` among `accepted` of `rows` rows.
+    The rows at hand were `rows`; `accepted` of them are accepted, with `errors` among these.
     """
 
     value: float
@@ -162,6 +174,7 @@ class Threshold:
     """The decision: reject iff L' >= cutoff. `cutoff` None rejects nothing; tau is its translation.
 
     With `by`, a column or "prediction", each group has a cutoff of its own and `tau` and `cutoff` are None.
+    `fingerprint` tells the rows that the cutoff was chosen on, where it depends on them.
     """
 
     tau: float | None
@@ -172,6 +185,7 @@ class Threshold:
     coverage: float
     accuracy: float | None = None
     bound: Bound | None = None
+    fingerprint: str | None = None
     by: str | None = None
     groups: tuple[GroupThreshold, ...] | None = None
 

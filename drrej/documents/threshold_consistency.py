@@ -10,6 +10,7 @@ from drrej.core.intervals import exact_decimal
 from drrej.core.joint import COVERAGE_SHARE
 from drrej.core.recompute import is_below_level, is_binomial_level, is_cutoff_of, is_tau_of, supports_rate
 from drrej.core.thresholds import COVERAGE_METHOD, JOINT_METHOD, METHODS, REJECT_ALL, Rule, capped
+from drrej.documents.consistency import fingerprint_findings
 from drrej.documents.findings import NEAR, RANGE, Finding, is_near
 from drrej.documents.sections import Bound, GroupThreshold, Ratio, RuleRecord, Threshold
 from drrej.errors import OptionError
@@ -24,6 +25,8 @@ def threshold_findings(found: Threshold, ratio: Ratio) -> Iterator[Finding]:
     yield "threshold.rule.error_cost", prices, "contradicts 'ratio.loss', which has the costs of errors or has not"
     yield "threshold.groups", (found.by is None) == (groups is None), "goes with 'threshold.by'"
     yield from _counts("threshold", found)
+    yield "threshold.fingerprint", not found.fingerprint or rule.uses_rows, f"contradicts the rule '{rule.kind}'"
+    yield from fingerprint_findings("threshold.fingerprint", found.fingerprint, found.rows)
     if groups is None:
         yield from _decision("threshold", found, rule, ratio, 1)
         return

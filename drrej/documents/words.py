@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from drrej.core.bounds import FITTED_ROWS
 from drrej.core.calibration_change import CalibrationFigures, rises, warning
 from drrej.documents.rejector import Calibration, GroupThreshold, Ratio, Rejector, Threshold
 
@@ -61,6 +62,7 @@ def _ratio_lines(ratio: Ratio) -> list[str]:
         *_choice_lines(ratio),
         f"ratio: {name} (alpha {ratio.alpha:g}), lambda {ratio.lam:g}; it falls as the loss grows, is 1 on average and "
         f"at most {_g(density.ratio(np.array([ratio.min_loss]))[0])}",
+        *_sample_lines(ratio),
     ]
     if flat is None:
         lines.append("flat part: none, the ratio is never 0")
@@ -70,6 +72,17 @@ def _ratio_lines(ratio: Ratio) -> list[str]:
             f"flat part: from a loss of {_g(flat)}{beyond} on the ratio is 0 and rows are rejected at every tau"
         )
     return lines + _bound_lines(ratio)
+
+
+def _sample_lines(ratio: Ratio) -> list[str]:
+    """What alpha and lambda are good for, in rows: 1 / mean(rho^2) = 1 / (1 + variance)."""
+    if ratio.variance is None:
+        return []
+    share = 1.0 / (1.0 + ratio.variance)
+    return [
+        f"effective sample: the idealized distribution keeps {100 * share:.4g} % of it; `lam` sets how much, not which "
+        "rows go first (choose it with `effective_sample`)"
+    ]
 
 
 def _choice_lines(ratio: Ratio) -> list[str]:
@@ -95,9 +108,10 @@ def _bound_lines(ratio: Ratio) -> list[str]:
         else:
             verdict = ", vacuous" if bound.vacuous else ""
             said = f"at most {_g(bound.value) if bound.value is not None else 'infinity'}{verdict}"
-            where = f"{bound.points} points" if bound.theorem != "fitted rows" else "everywhere"
+            where = f"{bound.points} points" if bound.theorem != FITTED_ROWS else "everywhere"
             said += f" (confidence {bound.confidence:g}, {where}; needs {bound.condition})"
-        lines.append(f"bound, {bound.theorem}: {what} {said}")
+        whose = bound.theorem if bound.theorem == FITTED_ROWS else f"{bound.theorem} (worst case)"
+        lines.append(f"bound, {whose}: {what} {said}")
     return lines
 
 

@@ -26,6 +26,7 @@ from drrej.engines.memory import available_memory
 from drrej.engines.protocol import Done, Mapper, Parts, Pass, Progress, Silent, Work
 from drrej.engines.worker import Answer, Context, Host, Keep, PartTask, Task, Token, run_part, run_task, versions
 from drrej.outputs.datasets import StagedDataset
+from drrej.outputs.masks import mask_name
 from drrej.outputs.objects import ObjectStoreDataset
 from drrej.outputs.parts import PartCounts, PartSink
 from drrej.outputs.protocol import Dataset
@@ -77,7 +78,7 @@ class DaskEngine:
 
     def write(self, dump: Dump, run: Pass, work: Work[pa.RecordBatch], parts: Parts) -> Generator[Done[PartCounts]]:
         """One task per part, written by the worker that has it."""
-        root = parts.dataset.shared([part.relative for part in dump.parts])
+        root = parts.dataset.shared([mask_name(part) for part in dump.parts])
         sink = PartSink(root, parts.dataset.name, parts.schema, parts.recipe)
         context = Context(replace(dump, row_groups=()), run, work, versions(), sink=sink)
         groups: dict[int, list[RowGroup]] = {}

@@ -19,7 +19,7 @@ from drrej.engines.memory import available_memory
 from drrej.engines.pool import in_order
 from drrej.engines.protocol import Done, Mapper, Parts, Pass, Progress, Silent, Work
 from drrej.outputs.datasets import LocalDataset
-from drrej.outputs.masks import MaskPerPart
+from drrej.outputs.masks import MaskPerPart, mask_name
 from drrej.outputs.objects import ObjectStoreDataset
 from drrej.outputs.parts import PartCounts
 from drrej.outputs.protocol import Dataset
@@ -59,7 +59,7 @@ class ThreadEngine:
             done = work(block)
             return replace(done, result=(block.part, done.result))
 
-        folder = parts.dataset.folder([part.relative for part in dump.parts])
+        folder = parts.dataset.folder([mask_name(part) for part in dump.parts])
         spoilt = False
         with MaskPerPart(folder, parts.dataset.name, dump.parts, parts.schema) as masks:
             for done in self.map(dump, run, with_part):

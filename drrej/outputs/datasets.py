@@ -41,6 +41,10 @@ class LocalDataset:
         """The same: workers that share the filesystem may write there."""
         return self.folder(files)
 
+    def written(self) -> str:
+        """The same."""
+        return str(self._hidden.path)
+
     def commit(self) -> None:
         """Give the directory its final name; one that was there before goes away afterwards."""
         self._final.put(self._hidden.path)
@@ -89,6 +93,10 @@ class StagedDataset:
     def shared(self, files: Sequence[str]) -> str:
         """The same."""
         return self.folder(files)
+
+    def written(self) -> str:
+        """The same."""
+        return str(self._stage)
 
     def commit(self) -> None:
         """Drop what does not belong to the dataset, then give the directory its final name."""

@@ -1,4 +1,4 @@
-"""Rejection masks out: parquet with the kept columns, then prediction, loss, ratio, rejected."""
+"""Rejection masks out: files with the kept columns, then prediction, loss, ratio, rejected."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from types import TracebackType
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from drrej.data.pandas_index import PandasIndex
+from drrej.data.pandas_index import with_range
 from drrej.data.part import Part
 from drrej.data.problems import shown
 from drrej.errors import DumpError, OptionError
+from drrej.outputs.encoders import ENCODERS, PARQUET, ending_of
 from drrej.outputs.files import OutputFile
 from drrej.outputs.hidden import cannot_write
 
@@ -35,33 +36,29 @@ def check_names(keep: Sequence[str], names: Sequence[str], where: str, own: Sequ
             raise DumpError(f"`keep` names the column '{name}' twice; once is enough")
 
 
-def check_ending(output: OutputFile) -> None:
-    """Raise when the name of a file promises another format than parquet."""
-    ending = os.path.splitext(output.target.partition("?")[0])[1].lower()
-    if output.is_regular and ending not in ("", ".parquet", ".pq"):
-        raise OptionError(f"{output.name}: a mask is parquet, not {ending}; end its name in .parquet")
+def format_of(output: OutputFile) -> str:
+    """The ending that says the format of a file; what has no name that lasts, such as standard output, is parquet."""
+    if not output.is_regular:
+        return PARQUET
+    ending = ending_of(output.target)
+    if ending is None:
+        raise OptionError(
+            f"{output.name}: the ending of the name says the format; use one of {', '.join(ENCODERS)}, or a name that "
+            "ends in / for a directory"
+        )
+    return ending
 
 
-def _repeats(field: pa.Field) -> bool:
-    return field.name == "prediction" or not pa.types.is_primitive(field.type)
+class MaskFile:
+    """Writes batches to a file in groups of a fixed size, whatever the size of the batches."""
 
-
-class ParquetMask:
-    """Writes batches to a parquet file in row groups of a fixed size, whatever the size of the batches."""
-
-    def __init__(self, path: str, target: str, schema: pa.Schema, index: PandasIndex | None = None) -> None:
+    def __init__(self, path: str, target: str, schema: pa.Schema, format: str = PARQUET) -> None:
         self._target = target
-        self._schema = schema if index is None else schema.with_metadata(index.metadata(schema.names))
+        self._schema = schema
         self._pending: list[pa.RecordBatch] = []
         self._rows = 0
         try:
-            self._writer = pq.ParquetWriter(
-                path,
-                self._schema,
-                # Numbers hardly repeat, losses and ratios look random: a dictionary or a codec would only cost time.
-                use_dictionary=[field.name for field in schema if _repeats(field)],
-                compression={name: "none" if name in ("loss", "ratio") else "snappy" for name in schema.names},
-            )
+            self._encoder = ENCODERS[format](path, schema)
         except OSError as error:
             raise cannot_write(target, error) from None
 
@@ -77,14 +74,14 @@ class ParquetMask:
 
     def _flush(self) -> None:
         if self._pending:
-            table = pa.Table.from_batches(self._pending, self._schema)
+            table = pa.Table.from_batches([batch.cast(self._schema) for batch in self._pending], self._schema)
             self._pending, self._rows = [], 0
             try:
-                self._writer.write_table(table, row_group_size=_GROUP_ROWS)
+                self._encoder.write(table)
             except OSError as error:
                 raise cannot_write(self._target, error) from None
 
-    def __enter__(self) -> ParquetMask:
+    def __enter__(self) -> MaskFile:
         return self
 
     def __exit__(
@@ -97,19 +94,25 @@ class ParquetMask:
         if complete:
             self._flush()
         try:
-            self._writer.close()
+            self._encoder.close()
         except OSError as error:
             if complete:
                 raise cannot_write(self._target, error) from None
+
+
+def mask_name(part: Part) -> str:
+    """The path of the mask of a part below the directory of a dataset: parquet, whatever the part is."""
+    return part.relative if part.relative.endswith(PARQUET) else part.relative + PARQUET
 
 
 def check_distinct(parts: Sequence[Part], target: str) -> None:
     """Raise when two parts would have their masks in one place."""
     seen: set[str] = set()
     for part in parts:
-        if part.relative in seen:
-            raise DumpError(f"{target}: two input files would both be written to {part.relative}; give them one by one")
-        seen.add(part.relative)
+        name = mask_name(part)
+        if name in seen:
+            raise DumpError(f"{target}: two input files would both be written to {name}; give them one by one")
+        seen.add(name)
 
 
 class MaskPerPart:
@@ -121,7 +124,7 @@ class MaskPerPart:
         self._schema = schema
         self._waiting = list(parts)
         self._current: Part | None = None
-        self._file: ParquetMask | None = None
+        self._file: MaskFile | None = None
 
     def write(self, part: Part, batch: pa.RecordBatch) -> None:
         """Add rows of a part; parts come in order."""
@@ -134,13 +137,13 @@ class MaskPerPart:
         if self._file is not None:
             self._file.close(complete=True)
         self._current = self._waiting.pop(0)
-        path = os.path.join(self._folder, self._current.relative)
-        target = os.path.join(self._target, self._current.relative)
+        path = os.path.join(self._folder, mask_name(self._current))
+        target = os.path.join(self._target, mask_name(self._current))
         try:
             os.makedirs(os.path.dirname(path), exist_ok=True)
         except OSError as error:
             raise cannot_write(target, error) from None
-        self._file = ParquetMask(path, target, self._schema, self._current.index)
+        self._file = MaskFile(path, target, with_range(self._schema, [self._current]))
 
     def __enter__(self) -> MaskPerPart:
         return self

@@ -68,6 +68,10 @@ class ObjectStoreDataset:
         self._delete_success()
         return self._uri
 
+    def written(self) -> str:
+        """The scratch folder, or the URI where workers wrote."""
+        return self._uri if self._scratch is None else self._scratch
+
     def commit(self) -> None:
         """Upload what this process wrote, remove what does not belong to the dataset, then say that it is complete."""
         with told(self._uri):

@@ -12,18 +12,20 @@ import json
 import os
 import secrets
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 
 import pyarrow as pa
 import pyarrow.fs as pafs
+import pyarrow.parquet as pq
 
 from drrej.data.notes import Notes
+from drrej.data.pandas_index import with_range
 from drrej.data.part import Part, one_line
 from drrej.data.uris import below, is_uri
 from drrej.errors import OutputError
 from drrej.outputs.datasets import NOTES
-from drrej.outputs.masks import ParquetMask
+from drrej.outputs.masks import MaskFile, mask_name
 from drrej.outputs.remote import upload
 from drrej.strict_json import parse
 
@@ -70,7 +72,7 @@ class PartSink:
     def earlier(self, part: Part, digest: str) -> PartCounts | None:
         """What an earlier run noted of the same mask, if it is there."""
         filesystem, root = locate(self.root)
-        mask, note = filesystem.get_file_info([f"{root}/{part.relative}", f"{root}/{_note(part)}"])
+        mask, note = filesystem.get_file_info([f"{root}/{mask_name(part)}", f"{root}/{_note(part)}"])
         if mask.type != pafs.FileType.File or note.type != pafs.FileType.File:
             return None
         try:
@@ -98,18 +100,18 @@ class PendingMask:
     def __init__(self, sink: PartSink, part: Part) -> None:
         self.sink = sink
         self.part = part
-        self.name = f"{sink.target}/{part.relative}"
+        self.name = f"{sink.target}/{mask_name(part)}"
         if is_uri(sink.root):
             handle, self.path = tempfile.mkstemp(prefix="drrej-", suffix=".parquet")
             os.close(handle)
         else:
-            final = os.path.join(sink.root, part.relative)
+            final = os.path.join(sink.root, mask_name(part))
             try:
                 os.makedirs(os.path.dirname(final), exist_ok=True)
             except OSError as error:
                 raise OutputError(f"{self.name}: cannot be written ({error.strerror})") from None
             self.path = f"{os.path.dirname(final)}/.{secrets.token_hex(8)}"
-        self.mask = ParquetMask(self.path, self.name, sink.schema, part.index)
+        self.mask = MaskFile(self.path, self.name, with_range(sink.schema, [part]))
         self.closed = False
 
     def write(self, batch: pa.RecordBatch) -> None:
@@ -121,7 +123,7 @@ class PendingMask:
         self.closed = True
         self.mask.close(complete=True)
         noted = asdict(counts) | {"digest": digest, "size": os.path.getsize(self.path)}
-        self._place(self.path, self.part.relative)
+        self._place(self.path, mask_name(self.part))
         handle, note = tempfile.mkstemp(prefix="drrej-", dir=None if is_uri(self.sink.root) else self.sink.root)
         try:
             with open(handle, "w", encoding="utf-8") as stream:
@@ -151,6 +153,18 @@ class PendingMask:
             os.unlink(self.path)
 
 
+def masks_in(root: str, names: Sequence[str], target: str) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """The rows of masks that were written below a folder or URI, in order, each with the name of its mask."""
+    filesystem, folder = locate(root)
+    for name in names:
+        try:
+            with filesystem.open_input_file(f"{folder}/{name}") as stream:
+                for batch in pq.ParquetFile(stream).iter_batches():
+                    yield name, batch
+        except (OSError, pa.ArrowException) as error:
+            raise OutputError(f"{target}/{name}: cannot be read again ({one_line(error)})") from None
+
+
 def locate(root: str) -> tuple[pafs.FileSystem, str]:
     """The filesystem and the path of a folder or URI."""
     if not is_uri(root):
@@ -160,4 +174,4 @@ def locate(root: str) -> tuple[pafs.FileSystem, str]:
 
 
 def _note(part: Part) -> str:
-    return f"{NOTES}/{part.relative}.json"
+    return f"{NOTES}/{mask_name(part)}.json"

@@ -36,3 +36,6 @@ class Dataset(Output, Protocol):
 
     def shared(self, files: Sequence[str]) -> str:
         """A folder or URI that workers write to: each file there appears whole."""
+
+    def written(self) -> str:
+        """The folder or URI that holds the files that were written, before they are committed."""

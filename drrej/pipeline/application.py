@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -10,6 +11,7 @@ import numpy as np
 from drrej.core.calibrators import Rows
 from drrej.core.kernels import Need
 from drrej.core.ratio import DensityRatio
+from drrej.core.sketch import Fingerprint, Sighting
 from drrej.core.types import Booleans, Floats, Integers
 from drrej.data.dump import Block, Dump
 from drrej.documents.rejector import Rejector
@@ -32,6 +34,13 @@ class ScoredRows:
     density: DensityRatio
     drift: Floats
     """The loss by which drift is looked for."""
+    sightings: tuple[Sighting, ...] = ()
+    """Which rows of the sets that were looked for are among these."""
+
+    @property
+    def log_ratio(self) -> Floats:
+        """The logarithm of the density ratio."""
+        return self.density.log_ratio(self.loss)
 
     @cached_property
     def ratio(self) -> Floats:
@@ -43,7 +52,7 @@ class Application:
     """Applies a finished rejector to the blocks of a dump.
 
     Made before any work: it knows the columns it needs besides logits and labels and raises when one is missing.
-    `needs` and `raw` ask for more gap sums, see `Scoring`.
+    `needs` and `raw` ask for more gap sums, see `Scoring`. Rows of the sets `earlier` are looked for.
     """
 
     def __init__(
@@ -53,9 +62,11 @@ class Application:
         on_unseen: OnUnseen = "error",
         needs: Need = Need.NOTHING,
         raw: Need | None = None,
+        earlier: Sequence[Fingerprint] = (),
     ) -> None:
         ratio, threshold = rejector.need_ratio(), rejector.need_threshold()
         self.rejector = rejector
+        self.earlier = tuple(earlier)
         self.density = ratio.density
         self.scoring = Scoring(rejector, ratio.loss, dump, needs, raw)
         self.threshold = threshold
@@ -75,7 +86,11 @@ class Application:
         if block.bad.any():
             accepted = accepted & ~block.bad
         drift = self.scoring.drift_values(scored)
-        return ScoredRows(scored.prediction, scored.loss, accepted, scored.rows, self.density, drift)
+        sightings: tuple[Sighting, ...] = ()
+        if self.earlier:
+            keys = self.scoring.keys(block, scored.rows)[~block.bad]
+            sightings = tuple(fingerprint.look_up(keys) for fingerprint in self.earlier)
+        return ScoredRows(scored.prediction, scored.loss, accepted, scored.rows, self.density, drift, sightings)
 
     def _accepted(self, block: Block, scored: ScoredBlock) -> Booleans:
         if self.grouping is None:

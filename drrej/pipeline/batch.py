@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pyarrow as pa
 
-from drrej.data.columns import LABEL, find_logits
+from drrej.data.columns import LABEL, Wanted, find_logits
 from drrej.data.dump import Dump
-from drrej.data.labels import LabelKind, label_kind
+from drrej.data.labels import Classes, LabelKind, label_kind
 from drrej.data.part import Part
 from drrej.data.problems import Problems
 from drrej.documents.rejector import Rejector
@@ -22,6 +24,15 @@ def score_batch(batch: pa.RecordBatch, rejector: Rejector, options: MaskOptions 
 
     The rows have the same bits as in the mask that `drrej reject` writes. For Spark's mapInArrow, Ray's map_batches,
     and whatever else hands out record batches; rows are counted from the start of the batch in messages.
+
+    >>> import pyarrow.parquet as pq
+    >>> from drrej import Rule, Source, calibrate, fit, threshold
+    >>> val = Source("sample_data/val.parquet")
+    >>> rejector = threshold(val, fit(val, calibrate(val)), Rule("coverage", 0.8))
+    >>> batch = next(pq.ParquetFile("sample_data/test.parquet").iter_batches(100))
+    >>> scored = score_batch(batch, rejector)
+    >>> scored.schema.names[-4:], scored.column("rejected").true_count
+    (['prediction', 'loss', 'ratio', 'rejected'], 21)
     """
     options = options or MaskOptions()
     rejector.need_threshold()
@@ -40,7 +51,10 @@ def score_batch(batch: pa.RecordBatch, rejector: Rejector, options: MaskOptions 
 def _dump(batch: pa.RecordBatch, rejector: Rejector) -> Dump:
     """The batch seen as a dump that is not in a file."""
     schema = batch.schema.remove_metadata()
-    columns = find_logits(schema, rejector.columns.logits, rejector.binary, _WHERE, rejector.columns.label)
+    named = (rejector.columns.logits, rejector.binary, rejector.columns.label, rejector.class_names)
+    columns = find_logits(schema, Wanted(*named), _WHERE)
+    if columns.layout == "labelled":
+        columns = replace(columns, classes=rejector.class_names)
     if columns.layout == "wide" and len(columns.names) != rejector.classes:
         raise DumpError(
             f"{_WHERE}: column '{columns.pattern}' has {len(columns.names)} scores per row but the rejector was made "
@@ -68,7 +82,7 @@ def _label_kind(schema: pa.Schema, label: str, rejector: Rejector) -> LabelKind 
     if label not in schema.names:
         return None
     try:
-        return label_kind(schema.field(label).type, rejector.class_names, rejector.classes, _WHERE)
+        return label_kind(schema.field(label).type, Classes(rejector.classes, rejector.class_names), _WHERE)
     except DumpError:  # labels are not needed: predictions are class numbers then
         return None
 

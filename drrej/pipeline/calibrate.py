@@ -87,7 +87,11 @@ class _First:
 def calibrate(source: Source, options: CalibrateOptions | None = None) -> Rejector:
     """Start a rejector: fit the temperature that minimises the NLL, and the floor of probabilities with it.
 
-    The search starts from a sample; full passes follow until it has converged.
+    The search starts from a sample; full passes follow until it has converged. The dump needs labels.
+
+    >>> rejector = calibrate(Source("sample_data/val.parquet"))
+    >>> round(rejector.need_calibration().temperature, 4)  # below 1: the model is too unsure of itself
+    0.5356
     """
     options = options or CalibrateOptions()
     dump = source.open(None, labelled=True)
@@ -226,6 +230,8 @@ class _Sample:
 
     def total(self, function: SumOfRows) -> NllSums:
         """The sum of a function of logits and labels over the sample."""
+        if len(self.pieces) == 1:  # small, and a search may ask for it a thousand times: threads would cost more
+            return NllSums() + function(self.pieces[0].logits, self.pieces[0].labels)
         sums = in_order([lambda: iter(self.pieces)], lambda rows: function(rows.logits, rows.labels), self.threads)
         return sum(sums, NllSums())
 

@@ -29,6 +29,13 @@ def evaluate(
 
     The target of the rejector is held against the result, see `Report.target`. Where each group has its own cutoff,
     the report is by these groups unless `options.by` says otherwise.
+
+    >>> from drrej import Rule, calibrate, fit, threshold
+    >>> val = Source("sample_data/val.parquet")
+    >>> rejector = threshold(val, fit(val, calibrate(val)), Rule("coverage", 0.8))
+    >>> report = evaluate(Source("sample_data/test.parquet"), rejector, [Gate.parse("accuracy >= 0.97")])
+    >>> report.coverage.accepted, report.rows, report.failed_gates
+    (1617, 2060, ())
     """
     options = options or EvaluateOptions()
     threshold = rejector.need_threshold()
@@ -36,7 +43,7 @@ def evaluate(
         options = replace(options, by=threshold.by)
     if not rejector.has_classes:
         raise OptionError("the rejector was made for rows without logits; use evaluate_regression")
-    check_gates(gates, options, rejector)
+    check_gates(gates, options, rejector, source.options.classes)
     if options.baseline is not None:
         check_same_classes(options.baseline, rejector)
     if options.labels:
@@ -49,12 +56,20 @@ def evaluate(
     return replace(report, gates=tuple(gate.judge(report) for gate in gates))
 
 
-def check_gates(gates: Sequence[Gate], options: EvaluateOptions, rejector: Rejector | None = None) -> None:
-    """Raise when a gate names what this report will not have; without the rejector, as far as can be said."""
+def check_gates(
+    gates: Sequence[Gate],
+    options: EvaluateOptions,
+    rejector: Rejector | None = None,
+    names: Sequence[str] | None = None,
+) -> None:
+    """Raise when a gate names what this report will not have; without the rejector, as far as can be said.
+
+    `names` are those of the classes, if the rejector has none.
+    """
     for gate in gates:
         check_gate(gate, options.conditions(rejector))
         member = gate.slice
         if rejector is not None and member is not None and member.kind == "class":
-            known = list(rejector.class_names or map(str, range(rejector.classes)))
+            known = list(rejector.class_names or names or map(str, range(rejector.classes)))
             if member.member not in known:
                 raise GateError(f"gate '{gate.text}': there is no class '{member.member}'{near(member.member, known)}")

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from drrej._version import __version__
 from drrej.core import curves
+from drrej.core.bounds import FITTED_ROWS
 from drrej.core.curves import Curve
-from drrej.core.drift import loss_shift, mean_ratio
-from drrej.core.exact import Total
+from drrej.core.drift import RatioMoments, RatioSums, loss_shift, ratio_shift
 from drrej.core.intervals import proportion
 from drrej.core.ratio import DensityRatio
 from drrej.documents.codec import entries
@@ -72,9 +72,12 @@ def expected_accuracy(doubt_accepted: float | None, doubt: float | None) -> Expe
     return ExpectedAccuracy(value=value, all=of_all)
 
 
-def ratio_figure(total: Total, squares: Total, rows: int, ratio: Ratio) -> MeanRatio:
+def ratio_figure(sums: RatioSums, rows: int, ratio: Ratio) -> MeanRatio:
     """The mean ratio; no p-value where the loss was fitted to the rows of the ratio, so that its mean need not be 1."""
-    figure = MeanRatio(**mean_ratio(total, squares, rows, ratio.variance, ratio.rows))
+    fit = None if ratio.variance is None else RatioMoments(ratio.rows, 1.0, ratio.variance, ratio.third)
+    found = {**ratio_shift(sums.moments(rows), fit), "mean": sums.mean(rows)}
+    told = next((bound for bound in ratio.bounds or () if bound.theorem == FITTED_ROWS), None)
+    figure = MeanRatio(**found, error=None if told is None else told.value)
     return figure if ratio.loss.drift_loss is None else replace(figure, p_value=None)
 
 

@@ -3,46 +3,54 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from drrej.core.bounds import DELTA, FITTED_ROWS, RatioBound, bounds, without_promise
-from drrej.core.drift import loss_quantiles
+from drrej.core.bounds import DELTA, FITTED_ROWS, NOT_CHOSEN, RatioBound, as_estimate, bounds, without_promise
+from drrej.core.drift import RatioSums, loss_quantiles
+from drrej.core.effective import check_share, lambda_for_effective_sample, rounded, share_of_delta
 from drrej.core.exact import Total
 from drrej.core.fitted import fitted_bound
 from drrej.core.floor import FACE_VALUE
 from drrej.core.intervals import json_number
-from drrej.core.losses import KINDS, PLAIN, Loss
+from drrej.core.losses import KINDS, NAMED, Loss
 from drrej.core.ratio import MAX_ALPHA, DensityRatio, fit_ratio
 from drrej.core.types import Floats, Precision
 from drrej.documents.rejector import Calibration, Columns, Ratio, Rejector, is_temperature
 from drrej.errors import OptionError
+from drrej.pipeline.freshness import calibrated_on
 from drrej.pipeline.intake import check_floor
 from drrej.pipeline.learning import CHOOSERS, Chooser, FittedLoss, Given
 from drrej.pipeline.source import Source
 
 DIVERGENCES = {"kl": 1.0, "chi2": 3.0}
-LOSS_NAMES = tuple(dict.fromkeys([*PLAIN, *CHOOSERS, *KINDS]))
+LOSS_NAMES = tuple(dict.fromkeys([*NAMED, *CHOOSERS, *KINDS]))
 
 
 @dataclass(frozen=True)
 class RatioOptions:
     """The objective: divergence by alpha, the weight lambda of the divergence, and which loss.
 
-    `loss` is a loss, or the name of a plain one, or `learned` or `auto`, which need labelled rows.
+    `loss` is a loss, or the name of one that has no parameters, or `learned` or `auto`, which need labelled rows. With
+    `effective_sample`, a share between 0 and 1, lambda is solved for: see `drrej.core.effective`.
     """
 
     alpha: float = 1.0
     lam: float = 1.0
     loss: str | Loss = "log"
+    effective_sample: float | None = None
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.alpha) and abs(self.alpha) <= MAX_ALPHA):
             raise OptionError(f"`alpha={self.alpha:g}`: it must be a number between {-MAX_ALPHA:g} and {MAX_ALPHA:g}")
         if not (math.isfinite(self.lam) and self.lam > 0):
             raise OptionError(f"`lam={self.lam:g}`: it must be a finite number above 0")
-        if isinstance(self.loss, str) and self.loss not in (*PLAIN, *CHOOSERS):
+        if self.effective_sample is not None:
+            check_share(self.effective_sample)
+            if self.lam != 1.0:
+                raise OptionError("`effective_sample` chooses `lam`; give one of them")
+        if isinstance(self.loss, str) and self.loss not in (*NAMED, *CHOOSERS):
             raise OptionError(f"`loss={self.loss}`: it must be one of {', '.join(LOSS_NAMES)}")
 
     @property
@@ -50,7 +58,13 @@ class RatioOptions:
         """How the loss is settled on."""
         if isinstance(self.loss, Loss):
             return Given(self.loss)
-        return CHOOSERS[self.loss] if self.loss in CHOOSERS else Given(PLAIN[self.loss])
+        return CHOOSERS[self.loss] if self.loss in CHOOSERS else Given(NAMED[self.loss])
+
+    def lambda_on(self, losses: Floats) -> float:
+        """Lambda for these losses; raises Infeasible where none keeps the share of the sample that is wanted."""
+        if self.effective_sample is None:
+            return self.lam
+        return rounded(lambda_for_effective_sample(losses, self.effective_sample, self.alpha))
 
     @property
     def given_loss(self) -> Loss:
@@ -88,51 +102,78 @@ def without_logits(
 
 
 def fit(source: Source, rejector: Rejector, options: RatioOptions | None = None) -> Rejector:
-    """Add the density ratio."""
+    """Add the density ratio. Labels are needed for the losses `learned` and `auto` only.
+
+    >>> from drrej import calibrate
+    >>> val = Source("sample_data/val.parquet")
+    >>> ratio = fit(val, calibrate(val), RatioOptions(alpha=3.0)).need_ratio()
+    >>> ratio.rows, ratio.loss.name, round(ratio.mean_loss, 4)  # in nats
+    (1648, 'log', 0.0609)
+    """
     options = options or RatioOptions()
     rejector.need_calibration()
     fitted = options.chooser.choose(source, rejector)
-    return rejector.with_ratio(ratio_of(fitted, options, rejector.classes))
+    ratio = ratio_of(fitted, options, rejector.classes)
+    if ratio.bounds and calibrated_on(rejector, fitted.sketch):
+        ratio = replace(ratio, bounds=tuple(map(as_estimate, ratio.bounds)))
+    return rejector.with_ratio(ratio)
 
 
 def ratio_of(fitted: FittedLoss, options: RatioOptions, classes: int) -> Ratio:
     """The ratio of the losses of some rows."""
     values = fitted.values
-    density = fit_ratio(values, options.alpha, options.lam)
     ordered = np.sort(values)
-    with np.errstate(over="ignore", invalid="ignore"):
-        variance = float(np.var(density.ratio(ordered)))
+    density = fit_ratio(values, options.alpha, options.lambda_on(ordered))
+    moments = RatioSums.of(density.log_ratio(ordered)).moments(ordered.size)
     largest = fitted.loss.bound(classes)
     return Ratio(
         alpha=options.alpha,
-        lam=options.lam,
+        lam=density.lam,
         loss=fitted.loss,
         log_max_ratio=density.log_max_ratio,
         min_loss=density.min_loss,
         mean_loss=Total.of(values).mean(values.size),
         max_loss=float(values.max()),
         normalizer=density.normalizer(),
-        variance=json_number(variance),
+        variance=None if moments is None else moments.variance,
+        third=None if moments is None else moments.third,
+        effective_sample=options.effective_sample,
         rows=values.size,
         fingerprint=fitted.sketch.fingerprint().text(),
         loss_quantiles=loss_quantiles(ordered),
         drift_quantiles=None if fitted.drift is None else loss_quantiles(np.sort(fitted.drift)),
         choice=fitted.choice,
-        bounds=_bounds(ordered, density, largest, fixed=fitted.loss.drift_loss is None),
+        bounds=_bounds(ordered, density, largest, _Chosen(fitted.loss.drift_loss is not None, options)),
     )
 
 
-def _bounds(ordered: Floats, density: DensityRatio, largest: float | None, fixed: bool) -> tuple[RatioBound, ...]:
+@dataclass(frozen=True)
+class _Chosen:
+    """What the fitted rows themselves have settled: the loss, or lambda."""
+
+    loss: bool
+    options: RatioOptions
+
+    @property
+    def lam(self) -> bool:
+        return self.options.effective_sample is not None
+
+
+def _bounds(ordered: Floats, density: DensityRatio, largest: float | None, chosen: _Chosen) -> tuple[RatioBound, ...]:
     """How far the ratio may be from that of the whole distribution: told by the rows, and the paper's worst cases.
 
-    All of them are for a loss that was not learned from these rows.
+    All of them are for a loss that was not learned from these rows. The paper's are for a lambda that was not chosen
+    from them either.
     """
     with np.errstate(over="ignore"):
         max_ratio = json_number(np.exp(density.log_max_ratio))
     paper = bounds(density.alpha, density.lam, largest, ordered.size, max_ratio)
-    if not fixed:
+    if chosen.loss:
         return tuple(map(without_promise, paper))
-    found = fitted_bound(ordered, density, DELTA, largest)
+    if chosen.lam:
+        paper = [without_promise(bound, NOT_CHOSEN) for bound in paper]
+    delta = DELTA * share_of_delta(density.lam) if chosen.lam else DELTA
+    found = fitted_bound(ordered, density, delta, largest)
     told = RatioBound(
         theorem=FITTED_ROWS,
         value=found.value,

@@ -1,15 +1,58 @@
-"""Whether rows are fresh: a guarantee needs rows that calibrate and fit have not seen."""
+"""Whether rows are fresh: a guarantee needs rows that calibrate and fit have not seen, a report those of no step."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import add
 
-from drrej.core.sketch import Fingerprint
+from drrej.core.sketch import Fingerprint, Sighting, Sketch
 from drrej.documents.rejector import Rejector
 from drrej.errors import OptionError
 from drrej.pipeline.losses import Losses
 
 _ALLOW = "use `allow_reuse=True` (it is recorded, and the guarantee does not hold)"
+
+
+def calibrated_on(rejector: Rejector, rows: Sketch) -> bool:
+    """Whether the temperature was fitted on rows of a sketch, as far as both sketches tell."""
+    calibration = rejector.need_calibration()
+    if not calibration.fingerprint or calibration.rows is None:
+        return calibration.is_fitted
+    known = Fingerprint.parse(calibration.fingerprint, calibration.rows)
+    return known.judge(Sighting(rows.rows, rows.total, known.look_up(rows.keys).found)).reused
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What the steps that made a rejector have seen, as far as it tells: fingerprints, and the steps of each."""
+
+    sets: tuple[Fingerprint, ...]
+    steps: tuple[tuple[str, ...], ...]
+
+    @classmethod
+    def of(cls, rejector: Rejector) -> Seen:
+        """From a finished rejector."""
+        calibration, ratio, threshold = rejector.need_calibration(), rejector.need_ratio(), rejector.need_threshold()
+        stored = {
+            "calibrate": (calibration.fingerprint, calibration.rows),
+            "fit": (ratio.fingerprint, ratio.rows),
+            "threshold": (threshold.fingerprint, threshold.rows),
+        }
+        by_set: dict[tuple[str, int], list[str]] = {}  # as a rule all steps have the same rows
+        for step, (text, rows) in stored.items():
+            if text and rows:
+                by_set.setdefault((text, rows), []).append(step)
+        known = [(Fingerprint.parse(*each), tuple(steps)) for each, steps in by_set.items()]
+        usable = [(each, steps) for each, steps in known if rejector.input == "logits" or not each.old]
+        return cls(tuple(each for each, _ in usable), tuple(steps for _, steps in usable))
+
+    def among(self, blocks: Iterable[Sequence[Sighting]]) -> tuple[str, ...] | None:
+        """The steps that have seen some of the rows, from the sightings of all blocks; None if there is none."""
+        sums = [reduce(add, sightings) for sightings in zip(*blocks, strict=True)]
+        known = zip(self.sets, self.steps, sums, strict=True) if sums else ()
+        return tuple(step for each, steps, found in known if each.judge(found).reused for step in steps) or None
 
 
 @dataclass(frozen=True)

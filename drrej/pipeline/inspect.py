@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -14,12 +15,15 @@ from drrej.core.calibrators import IDENTITY
 from drrej.core.kernels import Need
 from drrej.core.score_kinds import ScoreLook, are_log_probabilities
 from drrej.core.types import InputKind
-from drrej.data.columns import LogitColumns
-from drrej.data.dump import Block, Dump
+from drrej.data.columns import LogitColumns, Wanted, suggested_logits
+from drrej.data.dump import Block, Dump, DumpOptions
 from drrej.data.labels import is_text, value_type
-from drrej.data.part import Part
+from drrej.data.part import Asked, Part
+from drrej.data.paths import column_of, field_of
 from drrej.data.problems import Problem, Problems
 from drrej.data.readers import reader_of
+from drrej.data.readers.json_table import is_table
+from drrej.data.readers.sniffing import HEAD, ending_of
 from drrej.data.sources import STDIN, find_parts
 from drrej.engines import passes
 from drrej.engines.protocol import Pass
@@ -41,8 +45,11 @@ class DumpFacts:
     """The files of a dump and their columns; what can be read from them, or why nothing can."""
 
     files: int
+    formats: Sequence[str]
     columns: Sequence[Column]
     content: Content | str
+    options: DumpOptions
+    """How it was read: as asked, or as it can be."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +71,7 @@ class Content:
     scores: LogitColumns
     scores_type: str
     classes: int
+    names: Sequence[str] | None
     labels: Labels
     problems: Sequence[Problem]
     bad_rows: int
@@ -74,13 +82,13 @@ class Content:
 
 @dataclass(frozen=True)
 class Labels:
-    """Where the labels are: in a column, in another file (`joined` by a key), in a column of `text`, or `nowhere`.
+    """Where the labels are: in a column, in another file (`joined` by a key, `beside` by order), in `text`, or nowhere.
 
     `column` and `type` are of the label column, `file` and `key` of a join; `names` are the labels found in a text
     column; `reason` is why there are none.
     """
 
-    kind: Literal["column", "joined", "text", "nowhere"]
+    kind: Literal["column", "joined", "beside", "text", "nowhere"]
     column: str = ""
     type: str = ""
     file: str = ""
@@ -91,7 +99,7 @@ class Labels:
     @property
     def readable(self) -> bool:
         """Whether labels can be read as they are."""
-        return self.kind in ("column", "joined")
+        return self.kind in ("column", "joined", "beside")
 
 
 @dataclass(frozen=True)
@@ -113,12 +121,26 @@ def json_text(path: str, source: Source) -> str | None:
         return None
     try:
         with open(stored, "rb") as stream:
-            if not (stream.read(64).lstrip().startswith(b"{") or stored.endswith(".json")):
-                return None
+            head = stream.read(HEAD)
+        if not (head.lstrip().startswith(b"{") or stored.endswith(".json")) or _is_dump(stored, head):
+            return None
         with open(stored, encoding="utf-8", errors="replace") as text:
             return text.read()
     except OSError as error:
         raise RejectorError(f"{path}: cannot be read ({error.strerror})") from None
+
+
+def _is_dump(path: str, head: bytes) -> bool:
+    """Whether a file that may be a JSON document is a table, or JSON lines."""
+    if b'"drrej-' in head:
+        return False
+    if path.endswith(".jsonl") or ending_of(head) == ".jsonl":
+        return True
+    try:
+        with open(path, "rb") as stream:
+            return is_table(json.loads(stream.read()))
+    except (ValueError, RecursionError):
+        return False
 
 
 def _is_stream(path: str) -> bool:
@@ -127,19 +149,39 @@ def _is_stream(path: str) -> bool:
 
 def inspect_dump(source: Source) -> DumpFacts:
     """Layout, classes, rows, bad rows and labels; one pass over all rows."""
-    parts = find_parts(source.arguments, source.spools)
+    asked = Asked(source.options.filter)
+    parts = [replace(part, asked=asked) for part in find_parts(source.arguments, source.spools)]
     columns = [(field.name, str(field.type)) for field in _first_schema(parts)]
+    formats = sorted({reader_of(part).format for part in parts})
+
+    def facts(content: Content | str) -> DumpFacts:
+        return DumpFacts(len(parts), formats, columns, content, source.options)
+
     try:
         dump = source.open(None, labelled=False)
     except DumpError as error:
-        return DumpFacts(len(parts), columns, str(error))
+        pattern = None if source.options.logits or source.options.binary else _suggested(parts, source.options)
+        if pattern is None:
+            return facts(str(error))
+        source = replace(source, options=replace(source.options, logits=pattern))
+        try:
+            dump = source.open(None, labelled=False)
+        except DumpError as other:
+            return facts(str(other))
+    read_as = source.options
     found, doubt = _looked_at(dump, source) if source.options.input is None else ("", "")
     if found:
         kind: InputKind = "log-probs" if found == "log-probs" else "probs"
         normalize = True if found == "scaled" else source.options.normalize
         source = replace(source, options=replace(source.options, input=kind, normalize=normalize))
         dump = source.open(None, labelled=False)
-    return DumpFacts(len(parts), columns, _content(source, dump, found, doubt))
+    return replace(facts(_content(source, dump, found, doubt)), options=read_as)
+
+
+def _suggested(parts: Sequence[Part], options: DumpOptions) -> str | None:
+    """A pattern for columns that are named by class."""
+    contents = reader_of(parts[0]).contents(parts[0], "")
+    return suggested_logits(contents.schema, Wanted(label=options.label, typed=contents.typed))
 
 
 def _content(source: Source, dump: Dump, found: Found, doubt: str) -> Content:
@@ -158,8 +200,9 @@ def _content(source: Source, dump: Dump, found: Found, doubt: str) -> Content:
         found=found,
         doubt=doubt,
         scores=dump.columns,
-        scores_type=str(dump.schema.field(dump.columns.names[0]).type),
+        scores_type=_type_of(dump),
         classes=dump.classes,
+        names=dump.names,
         labels=labels,
         problems=problems.all(),
         bad_rows=bad,
@@ -167,6 +210,12 @@ def _content(source: Source, dump: Dump, found: Found, doubt: str) -> Content:
         right=sum(block.right for block in blocks),
         sorted_scores=usable >= _ENOUGH and sum(block.first for block in blocks) >= usable,
     )
+
+
+def _type_of(dump: Dump) -> str:
+    found = field_of(dump.schema, dump.columns.names[0])
+    assert found is not None
+    return str(found.type)
 
 
 def _first_schema(parts: Sequence[Part]) -> pa.Schema:
@@ -204,13 +253,18 @@ def _labels(dump: Dump, source: Source) -> Labels:
     try:
         labelled = source.open(None, labelled=True)
     except (DumpError, OptionError) as error:
-        if dump.label is not None and is_text(value_type(dump.schema.field(dump.label).type)):
+        found = None if dump.label is None else field_of(dump.schema, dump.label)
+        if dump.label is not None and found is not None and is_text(value_type(found.type)):
             return Labels("text", column=dump.label, names=_distinct(dump, dump.label))
         return Labels("nowhere", reason=str(error))
     if labelled.join is not None:
         return Labels("joined", file=labelled.join.file, key=labelled.join.on)
+    if labelled.beside is not None:
+        return Labels("beside", file=labelled.beside.file)
     assert labelled.label is not None
-    return Labels("column", column=labelled.label, type=str(labelled.schema.field(labelled.label).type))
+    found = field_of(labelled.schema, labelled.label)
+    assert found is not None
+    return Labels("column", column=labelled.label, type=str(found.type))
 
 
 def _distinct(dump: Dump, column: str) -> list[str]:
@@ -218,7 +272,7 @@ def _distinct(dump: Dump, column: str) -> list[str]:
     found: set[str] = set()
     for group in dump.row_groups:
         for block in dump.read(group, labelled=False, keep=[column]):
-            found.update(name for name in block.columns.column(column).unique().to_pylist() if name is not None)
+            found.update(name for name in column_of(block.columns, column).unique().to_pylist() if name is not None)
     return sorted(found)
 
 

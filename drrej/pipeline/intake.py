@@ -17,6 +17,7 @@ from drrej.core.row_keys import Keys, content_keys, logit_keys
 from drrej.core.score_kinds import BINARY_REASONS, BINARY_REMEDIES, REASONS, REMEDIES, Kind, ScoreLook
 from drrej.core.types import AnyFloats, Floats, InputKind, Integers
 from drrej.data.dump import Block, Dump
+from drrej.data.names import PROBABILITY_NAMES
 from drrej.data.notes import Notes
 from drrej.errors import DumpError, OptionError
 
@@ -93,6 +94,11 @@ def check_kind(dump: Dump, notes: Notes, calibrating: bool = False) -> None:
         return
     look = ScoreLook(notes.rows - notes.bad_rows, notes.inside, notes.summing, notes.scaled)
     kind = look.kind(dump.binary)
+    if kind == "logits" and dump.columns.names[0].lower() in PROBABILITY_NAMES:
+        raise DumpError(
+            f"{dump.parts[0].name}: column '{dump.columns.pattern}' is called as probabilities are, but its rows are "
+            "none; say `input=logits` if they are logits, or `input=probs` with `normalize=True`"
+        )
     if kind == "logits" or (kind == "scaled" and dump.binary and not calibrating):
         return
     raise DumpError(f"{dump.parts[0].name}: column '{dump.columns.pattern}': {doubt_about(dump, kind)}")

@@ -29,6 +29,7 @@ from drrej.pipeline.compare import AREAS, areas_of, mask_row, score_row
 from drrej.pipeline.confusion import confusion_matrix
 from drrej.pipeline.evaluate_options import EvaluateOptions
 from drrej.pipeline.examples import Picked, Picking
+from drrej.pipeline.freshness import Seen
 from drrej.pipeline.groups import Grouping, check_columns
 from drrej.pipeline.passes import map_blocks
 from drrej.pipeline.source import Source, no_labels
@@ -50,6 +51,7 @@ class _Found:
     priced: list[PricedRows]
     picked: list[Picked]
     data: str
+    seen_by: tuple[str, ...] | None
 
 
 Names = tuple[str, ...] | None
@@ -83,7 +85,9 @@ def labelled_report(source: Source, rejector: Rejector, options: EvaluateOptions
 
 def _pass(source: Source, rejector: Rejector, options: EvaluateOptions) -> _Found:
     dump = source.open(rejector, labelled=True)
-    evaluator = _evaluator(rejector, dump, options)
+    seen = Seen.of(rejector)
+    evaluator = _evaluator(rejector, dump, options, seen)
+    sightings = []
     run = Pass("evaluating", labelled=True, keep=evaluator.columns)
     merged = Tally.empty(rejector.classes)
     losses, drift = LossStore(dump.rows), list[Floats]()
@@ -94,6 +98,7 @@ def _pass(source: Source, rejector: Rejector, options: EvaluateOptions) -> _Foun
     picked: list[Picked] = []
     for block in map_blocks(source, dump, evaluator, run):
         merged = merged + block.tally
+        sightings.append(block.sightings)
         losses.add(*block.losses)
         drift += [] if block.drift is None else [block.drift]
         for name, values in block.scores.items():
@@ -114,7 +119,9 @@ def _pass(source: Source, rejector: Rejector, options: EvaluateOptions) -> _Foun
     points = losses.ranked()
     other = RankedLosses.of(np.concatenate(drift), np.empty(0)) if drift else points
     errors, data = np.concatenate(confused), pictures.data_name(dump)
-    return _Found(merged, points, other, ranked, differences, keyed, errors, priced, picked, data)
+    return _Found(
+        merged, points, other, ranked, differences, keyed, errors, priced, picked, data, seen.among(sightings)
+    )
 
 
 def _named(rejector: Rejector, names: Names) -> Rejector:
@@ -122,7 +129,7 @@ def _named(rejector: Rejector, names: Names) -> Rejector:
     return rejector if rejector.class_names or not rejector.has_classes else replace(rejector, class_names=names)
 
 
-def _evaluator(rejector: Rejector, dump: Dump, options: EvaluateOptions) -> Evaluator:
+def _evaluator(rejector: Rejector, dump: Dump, options: EvaluateOptions, seen: Seen) -> Evaluator:
     grouping = None if options.by is None else Grouping(options.by, _named(rejector, dump.names), dump, truth=True)
     key = None if options.baseline_dump is None else options.baseline_dump.key
     options.rivals.check(dump)
@@ -130,7 +137,7 @@ def _evaluator(rejector: Rejector, dump: Dump, options: EvaluateOptions) -> Eval
     check_columns(dump, options.examples or (), "`examples`")
     picking = None if options.examples is None else Picking(options.examples, _named(rejector, dump.names).class_names)
     needs = Evaluator.NEEDS | options.rivals.needs
-    application = Application(rejector, dump, options.on_unseen_group, needs, raw=Evaluator.NEEDS)
+    application = Application(rejector, dump, options.on_unseen_group, needs, Evaluator.NEEDS, seen.sets)
     return Evaluator(application, options.rivals, grouping, key, picking, leave_out_bad=options.on_bad_row == "reject")
 
 
@@ -149,6 +156,7 @@ def _figures(rejector: Rejector, found: _Found, wanted: Sequence[Point], interva
     }
     return Report(
         **figures.decision(rejector),
+        seen_by=found.seen_by,
         rows=rows,
         classes=rejector.classes,
         coverage=figures.coverage_figure(accepted, rows),
@@ -163,7 +171,7 @@ def _figures(rejector: Rejector, found: _Found, wanted: Sequence[Point], interva
         **areas,
         **rankings,
         points={point.name: point.row(points, intervals) for point in wanted},
-        ratio=figures.ratio_figure(tally.ratio, tally.ratio_squared, rows, ratio),
+        ratio=figures.ratio_figure(tally.ratio, rows, ratio),
         drift=figures.drift_figure(found.drift, ratio),
         curve=figures.tau_curve(ratio.density, points),
         coverage_curve=figures.coverage_curve(points),

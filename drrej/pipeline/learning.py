@@ -118,7 +118,7 @@ def _rows_to_learn_from(
     def of_block(block: Block) -> _Sampled:
         assert block.labels is not None
         scored = scoring(block)
-        keys = scoring.keys(block, scored)
+        keys = scoring.keys(block, scored.rows)
         chosen = np.flatnonzero(keys <= limit)
         return _Sampled(
             LearningRows.of(scored.rows.calibrated, block.labels).take(chosen), keys[chosen], Sketch.of(keys)
@@ -145,7 +145,7 @@ def _others(source: Source, dump: Dump, scoring: Scoring, limit: np.uint64) -> l
 
     def of_block(block: Block) -> tuple[Floats, Floats]:
         scored = scoring(block)
-        left = scoring.keys(block, scored) > limit
+        left = scoring.keys(block, scored.rows) > limit
         return scored.loss[left], scoring.drift_values(scored)[left]
 
     return list(map_blocks(source, dump, of_block, Pass("fitting", labelled=True)))

@@ -51,7 +51,7 @@ class Collecting:
         groups, names = (None, []) if self.grouping is None else self.grouping.of(block, scored.prediction)
         sketch, sightings = Sketch(), tuple[Sighting, ...]()
         if self.sketch or self.earlier:
-            keys = scoring.keys(block, scored)
+            keys = scoring.keys(block, scored.rows)
             sketch = Sketch.of(keys) if self.sketch else sketch
             sightings = tuple(fingerprint.look_up(keys) for fingerprint in self.earlier)
         costs = None if block.labels is None else scoring.loss.realised(scored.prediction, block.labels)

@@ -14,6 +14,7 @@ from drrej.core.monitor.bins import bin_counts
 from drrej.core.sketch import Fingerprint, Sighting, Sketch
 from drrej.core.types import Booleans, Integers
 from drrej.data.dump import Block, Dump
+from drrej.data.paths import column_of, field_of, root_of
 from drrej.documents.rejector import Rejector
 from drrej.engines.protocol import Pass
 from drrej.errors import OptionError
@@ -87,8 +88,7 @@ def count_night(source: Source, rejector: Rejector, look: NightLook) -> NightCou
 
     def of_block(block: Block) -> NightCounts:
         scored = application(block)
-        raw = scored.rows.raw
-        keys = application.scoring.intake.keys(block, raw.scores, raw.largest, raw.prediction)
+        keys = application.scoring.keys(block, scored.rows)
         known = errors = np.zeros(block.rows, bool)
         if labels is not None:
             truth, known = labels.of(block)
@@ -109,7 +109,7 @@ def count_night(source: Source, rejector: Rejector, look: NightLook) -> NightCou
         )
 
     wanted = [*application.columns, *(() if grouping is None else grouping.columns)]
-    wanted += [] if labels is None else [labels.column]
+    wanted += [] if labels is None else [root_of(dump.schema, labels.column)]
     run = Pass("counting", labelled=False, keep=tuple(dict.fromkeys(wanted)))
     blocks = list(map_blocks(source, dump, of_block, run))
     night = sum(blocks[1:], blocks[0])
@@ -123,7 +123,12 @@ def _open(source: Source, rejector: Rejector) -> tuple[Dump, bool]:
     """The dump, and whether it has labels. Those that were asked for must be there."""
     asked = source.options.labels_from is not None or source.options.label is not None
     dump = source.open(rejector, labelled=asked)
-    if asked or dump.label is None or pa.types.is_null(dump.schema.field(dump.label).type):
+    if dump.beside is not None:
+        raise OptionError(
+            f"`labels_from={dump.beside.file}`: a monitor matches labels by key; name the key column with `join_on=COL`"
+        )
+    known = None if dump.label is None else field_of(dump.schema, dump.label)
+    if asked or known is None or pa.types.is_null(known.type):
         return dump, asked
     return source.open(rejector, labelled=True), True  # labels that are there must be readable
 
@@ -140,7 +145,7 @@ class _Labels:
 
     def of(self, block: Block) -> tuple[Integers, Booleans]:
         """The label of each row, and whether it is known; missing ones are reported unless they may be."""
-        join, array = self.dump.join, block.columns.column(self.column)
+        join, array = self.dump.join, column_of(block.columns, self.column)
         if join is not None:
             found = block.joined = join.positions(array, block)  # the pass looks for keys that occur twice
             return join.labels[np.maximum(found, 0)], found >= 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -14,13 +15,15 @@ from drrej.data.dump import Block, Dump
 from drrej.data.labels import LabelKind, is_text
 from drrej.data.layouts import boolean_array, plain_array
 from drrej.data.notes import Notes
-from drrej.data.pandas_index import joined_index
+from drrej.data.pandas_index import with_index, with_range
 from drrej.documents.rejector import Rejector
 from drrej.engines.protocol import Parts, Pass
+from drrej.errors import OptionError
 from drrej.outputs.files import OutputFile
-from drrej.outputs.masks import MASK_COLUMNS, ParquetMask, check_distinct, check_ending, check_names
-from drrej.outputs.parts import PartCounts
+from drrej.outputs.masks import MASK_COLUMNS, MaskFile, check_distinct, check_names, format_of, mask_name
+from drrej.outputs.parts import PartCounts, masks_in
 from drrej.outputs.protocol import Dataset
+from drrej.outputs.review import ReviewQueue, task_format, write_tasks
 from drrej.pipeline.application import Application
 from drrej.pipeline.groups import OnUnseen
 from drrej.pipeline.passes import map_blocks, write_parts
@@ -56,7 +59,7 @@ class Masking:
         self.columns = (*self.keep, *self.application.columns)
         self.kind = _prediction_kind(dump) if rejector.has_classes else None
         prediction = [] if self.kind is None else [pa.field("prediction", self.kind.type)]
-        self.schema = pa.schema(
+        plain = pa.schema(
             [
                 *(dump.schema.field(name) for name in keep),
                 *prediction,
@@ -65,6 +68,7 @@ class Masking:
                 pa.field("rejected", pa.bool_()),
             ]
         )
+        self.schema = with_index(plain, dump.pandas)
 
     def __call__(self, block: Block) -> pa.RecordBatch:
         """The mask of a block."""
@@ -81,33 +85,75 @@ class Masking:
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
 
+@dataclass(frozen=True)
+class Review:
+    """Where the rejected rows go for people to look at, most doubtful first; `limit` keeps no more than so many."""
+
+    file: OutputFile
+    limit: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.limit is not None and self.limit < 1:
+            raise OptionError(f"`review_limit={self.limit}`: it must be 1 or more")
+
+
 def reject(
-    source: Source, rejector: Rejector, output: OutputFile | Dataset, options: MaskOptions | None = None
+    source: Source,
+    rejector: Rejector,
+    output: OutputFile | Dataset,
+    options: MaskOptions | None = None,
+    review: Review | None = None,
 ) -> MaskCounts:
-    """Write the mask of a dump: to one file, or to a dataset with one file per input file."""
+    """Write the mask of a dump: to one file, or to a dataset with one file per input file.
+
+    A mask has the kept columns, then `prediction`, `loss`, `ratio` and `rejected`, row for row as in the dump.
+
+    >>> import tempfile
+    >>> from drrej import Rule, calibrate, fit, threshold
+    >>> val = Source("sample_data/val.parquet")
+    >>> rejector = threshold(val, fit(val, calibrate(val)), Rule("coverage", 0.8))
+    >>> with tempfile.TemporaryDirectory() as folder, OutputFile(f"{folder}/mask.parquet") as file:
+    ...     counts = reject(Source("sample_data/test.parquet"), rejector, file)
+    ...     file.commit()
+    >>> counts.rows, counts.rejected
+    (2060, 443)
+    """
     options = options or MaskOptions()
     rejector.need_threshold()
     if isinstance(output, OutputFile):
-        check_ending(output)
+        format_of(output)
+    if review is not None:
+        task_format(review.file)
     dump = source.open(rejector, labelled=False)
     keep = kept_columns(rejector, dump, options, in_paths=not isinstance(output, OutputFile))
     masking = Masking(rejector, dump, keep, options.on_unseen_group)
     run = Pass("scoring", labelled=False, keep=masking.columns, bad_rows_allowed=options.on_bad_row == "reject")
-    if isinstance(output, OutputFile):
-        written = _write_file(source, dump, masking, run, output)
-    else:
-        check_distinct(dump.parts, output.name)
-        parts = Parts(output, masking.schema, _recipe(dump, masking, options))
-        written = write_parts(source, dump, masking, run, parts)
+    with contextlib.nullcontext() if review is None else ReviewQueue(masking.schema) as queue:
+        if isinstance(output, OutputFile):
+            written = _write_file(source, dump, masking, run, output, queue)
+        else:
+            check_distinct(dump.parts, output.name)
+            parts = Parts(output, masking.schema, _recipe(dump, masking, options))
+            written = write_parts(source, dump, masking, run, parts)
+            if queue is not None:
+                names = [mask_name(part) for part in dump.parts]
+                for name, batch in masks_in(output.written(), names, output.name):
+                    queue.add(batch, name)
+        if review is not None and queue is not None:
+            write_tasks(queue, review.file, review.limit)
     return MaskCounts(written.notes.rows, written.rejected, written.notes.bad_rows, written.reused)
 
 
-def _write_file(source: Source, dump: Dump, masking: Masking, run: Pass, output: OutputFile) -> PartCounts:
+def _write_file(
+    source: Source, dump: Dump, masking: Masking, run: Pass, output: OutputFile, queue: ReviewQueue | None
+) -> PartCounts:
     notes, rejected = Notes(), 0
-    index = joined_index(part.index for part in dump.parts)
-    with ParquetMask(output.path, output.name, masking.schema, index) as mask:
+    schema = with_range(masking.schema, dump.parts)
+    with MaskFile(output.path, output.name, schema, format_of(output)) as mask:
         for batch in map_blocks(source, dump, masking, run, notes=notes):
             mask.write(batch)
+            if queue is not None:
+                queue.add(batch)
             rejected += batch.column("rejected").true_count
     return PartCounts(notes, rejected)
 

@@ -70,9 +70,9 @@ class Scoring:
         other = self.loss.drift_loss
         return scored.loss if other is None else other.of(scored.rows.calibrated, {}).loss
 
-    def keys(self, block: Block, scored: ScoredBlock) -> Keys:
+    def keys(self, block: Block, rows: Rows) -> Keys:
         """A number for each row that tells it from others, by its content."""
-        raw = scored.rows.raw
+        raw = rows.raw
         return self.intake.keys(block, raw.scores, raw.largest, raw.prediction)
 
 

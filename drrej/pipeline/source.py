@@ -55,8 +55,10 @@ class Source:
                 classes=options.classes or rejector.class_names,
             )
         dump = open_dump(self.arguments, options, labelled, self.spools)
-        check_inputs([*dump.parts, *([] if dump.join is None else [dump.join.file])])
+        check_inputs([*dump.parts, *([] if dump.labels_file is None else [dump.labels_file])])
         self._check_unchanged(dump)
+        if rejector is not None and dump.columns.layout == "choices" and dump.classes < rejector.classes:
+            dump = replace(dump, classes=rejector.classes)  # none of these questions has as many choices
         if rejector is not None and dump.classes != rejector.classes:
             raise DumpError(
                 f"{dump.parts[0].name}: column '{dump.columns.pattern}' has {dump.classes} scores per row but the "
@@ -105,5 +107,5 @@ def _check_names(options: DumpOptions, rejector: Rejector) -> None:
 
 def no_labels(dump: Dump) -> DumpError:
     """The error of a dump none of whose rows has a label."""
-    where = f" in {dump.join.file}" if dump.join else ""
+    where = f" in {dump.labels_file}" if dump.labels_file else ""
     return DumpError(f"{dump.parts[0].name}: no row has a label{where}")

@@ -57,7 +57,14 @@ class _BlockLosses:
 
 
 def sweep(source: Source, rejector: Rejector, grid: Grid | None = None, labelled: bool = True) -> Sweep:
-    """The table, and the accuracy-coverage curve of each loss; without labels there is neither accuracy nor curve."""
+    """The table, and the accuracy-coverage curve of each loss; without labels there is neither accuracy nor curve.
+
+    >>> from drrej import calibrate
+    >>> val = Source("sample_data/val.parquet")
+    >>> table = sweep(val, calibrate(val), Grid(alphas=(1.0, 3.0), losses=("log", "brier"))).table
+    >>> [(row.loss, row.alpha) for row in table]
+    [('log', 1.0), ('log', 3.0), ('brier', 1.0), ('brier', 3.0)]
+    """
     grid = grid or Grid()
     rejector.need_calibration()
     dump = source.open(rejector, labelled)

@@ -11,8 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from drrej.core.calibration import CalibrationTally
+from drrej.core.drift import RatioSums
 from drrej.core.exact import Total
 from drrej.core.kernels import Need
+from drrej.core.sketch import Sighting
 from drrej.core.types import Booleans, Floats, Integers
 from drrej.data.dump import Block
 from drrej.data.join import sortable_keys
@@ -59,8 +61,7 @@ class Tally:
     all: CalibrationTally
     accepted: CalibrationTally
     by_class: NDArray[np.int64]
-    ratio: Total
-    ratio_squared: Total
+    ratio: RatioSums
     loss: Total
     loss_accepted: Total
     by_group: Counter[tuple[str, int]]
@@ -72,7 +73,7 @@ class Tally:
         """That of no rows, which adds nothing."""
         none = CalibrationTally.empty()
         by_class = np.zeros((classes, 4), np.int64)
-        return cls(none, none, none, by_class, Total(), Total(), Total(), Total(), Counter(), Counter())
+        return cls(none, none, none, by_class, RatioSums(), Total(), Total(), Counter(), Counter())
 
     def __add__(self, other: Tally) -> Tally:
         costs = [cost for cost in (self.cost, other.cost) if cost is not None]
@@ -82,7 +83,6 @@ class Tally:
             accepted=self.accepted + other.accepted,
             by_class=self.by_class + other.by_class,
             ratio=self.ratio + other.ratio,
-            ratio_squared=self.ratio_squared + other.ratio_squared,
             loss=self.loss + other.loss,
             loss_accepted=self.loss_accepted + other.loss_accepted,
             by_group=self.by_group + other.by_group,
@@ -121,6 +121,7 @@ class EvaluatedBlock:
 
     tally: Tally
     losses: Split
+    sightings: tuple[Sighting, ...]
     drift: Floats | None
     scores: dict[str, Split]
     keyed: KeyedRows | None
@@ -176,6 +177,7 @@ class Evaluator:
             keyed = KeyedRows(block_keys(block, self.key), scored.loss, ~right, scored.accepted)
         return EvaluatedBlock(
             tally=self._tally(block, labels, scored, right),
+            sightings=scored.sightings,
             drift=None if scored.drift is scored.loss else scored.drift,
             losses=(scored.loss[np.flatnonzero(right)], scored.loss[np.flatnonzero(~right)]),
             scores={name: (values[right], values[~right]) for name, values in self._ranked(block, scored).items()},
@@ -195,8 +197,6 @@ class Evaluator:
         everything, kept = calibrated.tally(scored.accepted)
         (uncalibrated,) = raw.tally()
         cell = scored.accepted * 2 + right
-        with np.errstate(over="ignore"):
-            squared = np.square(scored.ratio)
         loss = self.application.scoring.loss
         realised, fitted = loss.realised(scored.prediction, labels), loss.is_error_probability
         return Tally(
@@ -204,8 +204,7 @@ class Evaluator:
             all=everything,
             accepted=kept,
             by_class=np.bincount(labels * 4 + cell, minlength=4 * self.classes).reshape(-1, 4),
-            ratio=Total.of(scored.ratio),
-            ratio_squared=Total.of(squared),
+            ratio=RatioSums.of(scored.log_ratio),
             loss=Total.of(scored.loss) if fitted else Total(),
             loss_accepted=Total.of(scored.loss[scored.accepted]) if fitted else Total(),
             by_group=self._by_group(block, scored.prediction, cell),

@@ -40,10 +40,15 @@ UNNOTICEABLE = (
 
 @dataclass(frozen=True)
 class ThresholdOptions:
-    """Groups with their own cutoffs (a column or "prediction"), and whether rows that were seen may be used."""
+    """Groups with their own cutoffs (a column or "prediction"), and whether rows that were seen may be used.
+
+    `known_fresh`: the caller has set these rows apart from those of the steps before, so it need not be looked for;
+    rows that repeat could not be told from others that were seen.
+    """
 
     by: str | None = None
     allow_reuse: bool = False
+    known_fresh: bool = False
 
 
 @dataclass(frozen=True)
@@ -56,7 +61,14 @@ class Chosen:
 
 
 def threshold(source: Source, rejector: Rejector, rule: Rule, options: ThresholdOptions | None = None) -> Rejector:
-    """Add the threshold that a rule picks on these rows."""
+    """Add the threshold that a rule picks on these rows.
+
+    >>> from drrej import calibrate, fit
+    >>> val = Source("sample_data/val.parquet")
+    >>> found = threshold(val, fit(val, calibrate(val)), Rule("coverage", 0.8)).need_threshold()
+    >>> found.accepted, found.rows  # at least 80 % of them
+    (1319, 1648)
+    """
     return choose_threshold(source, rejector, rule, options).rejector
 
 
@@ -82,8 +94,8 @@ def choose_threshold(
     labelled = rule.needs_labels or (table and dump.label_kind is not None)
     if options.allow_reuse and rule.confidence is None:
         raise OptionError("`allow_reuse=True` goes with `confidence`")
-    freshness = Freshness({}) if rule.confidence is None else Freshness.of(rejector)
-    losses = _collect(source, dump, rejector, labelled, options, freshness)
+    freshness = Freshness({}) if rule.confidence is None or options.known_fresh else Freshness.of(rejector)
+    losses = _collect(source, dump, rejector, labelled, options, freshness, keep=rule.uses_rows)
     verdict = freshness.check(losses, options.allow_reuse)
     picker = _Picker(rule, ratio, len(losses.names) or 1, labelled)
     if rule.kind == "cost":
@@ -108,6 +120,7 @@ def choose_threshold(
             coverage=decision.coverage,
             accuracy=decision.accuracy,
             bound=decision.bound,
+            fingerprint=losses.sketch.fingerprint().text() if rule.uses_rows else None,
             by=options.by,
             groups=groups,
         )
@@ -144,9 +157,10 @@ def _collect(
     labelled: bool,
     options: ThresholdOptions,
     freshness: Freshness,
+    keep: bool,
 ) -> Losses:
     grouping = None if options.by is None else Grouping(options.by, rejector, dump)
-    collecting = Collecting(grouping, tuple(freshness.seen.values()), sketch=False)
+    collecting = Collecting(grouping, tuple(freshness.seen.values()), sketch=keep)
     scoring = Scoring(rejector, rejector.need_ratio().loss, dump)
     return collect_losses(source, dump, scoring, Pass("choosing", labelled), collecting)
 

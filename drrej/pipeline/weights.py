@@ -15,13 +15,13 @@ from drrej.core.losses import Loss
 from drrej.core.sketch import Sketch
 from drrej.core.types import Floats
 from drrej.data.dump import Block, Dump
-from drrej.data.pandas_index import joined_index
+from drrej.data.pandas_index import with_index, with_range
 from drrej.documents.rejector import Rejector
 from drrej.documents.summaries import WorstCaseSummary
 from drrej.engines.protocol import Pass
 from drrej.errors import OptionError
 from drrej.outputs.files import OutputFile
-from drrej.outputs.masks import ParquetMask, check_ending, check_names
+from drrej.outputs.masks import MaskFile, check_names, format_of
 from drrej.pipeline.fit import RatioOptions
 from drrej.pipeline.losses import collect_losses
 from drrej.pipeline.passes import map_blocks
@@ -42,11 +42,19 @@ def weights(
     """The worst case in numbers; with `output`, the weight of each row as parquet.
 
     With a radius lambda is solved for, else that of the options is used.
+
+    >>> from drrej import calibrate
+    >>> val = Source("sample_data/val.parquet")
+    >>> found = weights(val, calibrate(val), RatioOptions(), radius=0.1)
+    >>> round(found.divergence, 6), found.worst_case_risk > found.risk
+    (0.1, True)
     """
     if radius is not None and not (math.isfinite(radius) and radius > 0):
         raise OptionError(f"`radius={radius:g}`: it must be a finite number above 0")
+    if options.effective_sample is not None:
+        raise OptionError("`effective_sample` is for the ratio of a rejector; use `radius` here, or `lam`")
     if output is not None:
-        check_ending(output)
+        format_of(output)
     dump = source.open(rejector, labelled=False)
     scoring = Scoring(rejector, options.given_loss, dump)
     kept = kept_columns(dump, keep, scoring.loss)
@@ -99,7 +107,8 @@ def _write(
     output: OutputFile,
 ) -> None:
     own = [pa.field(name, pa.float64()) for name in WEIGHT_COLUMNS]
-    schema = pa.schema([*(dump.schema.field(name) for name in keep), *own])
+    schema = with_index(pa.schema([*(dump.schema.field(name) for name in keep), *own]), dump.pandas)
+    schema = with_range(schema, dump.parts)
 
     def of_block(block: Block) -> pa.RecordBatch:
         losses = scoring(block).loss
@@ -108,7 +117,6 @@ def _write(
         return pa.RecordBatch.from_arrays(columns, schema=schema)
 
     run = Pass("writing", labelled=False, keep=(*keep, *scoring.columns))
-    index = joined_index(part.index for part in dump.parts)
-    with ParquetMask(output.path, output.name, schema, index) as writer:
+    with MaskFile(output.path, output.name, schema, format_of(output)) as writer:
         for batch in map_blocks(source, dump, of_block, run):
             writer.write(batch)

@@ -14,7 +14,7 @@ from drrej.errors import OptionError
 from drrej.report.numbers import against, counted, figure, money, percent, percents
 from drrej.report.plots import page_plots
 from drrej.report.table import PERCENT
-from drrej.report.tables import report_tables
+from drrej.report.tables import report_tables, seen_by
 from drrej.report.target import TYPESET, gate_value, target_lines, target_of
 
 if TYPE_CHECKING:
@@ -70,6 +70,7 @@ def render_html(report: Report) -> str:
         decision=_decision(report),
         sentences=_SENTENCES,
         examples=[plain[id] for id in _EXAMPLES if id in plain],
+        seen_by=seen_by(report),
         plots=[(_PLOT_TITLES[name], svg, captions[name]) for name, svg in plots.items()],
         wide=[plain[id] for id in _WIDE if id in plain],
         narrow=[plain[id] for id in _NARROW if id in plain],

@@ -38,7 +38,20 @@ _DASHES = ((0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)), (0, (3, 1.5)), (0, (8,
 def render_curve(report: Report, kind: str) -> bytes:
     """The accuracy-coverage curve alone, as png, svg or pdf."""
     with settings(), quiet():
-        return saved(_curve(report, 620, 440), kind)
+        return saved(curve_figure(report), kind)
+
+
+def curve_figure(report: Report) -> Figure:
+    """The accuracy-coverage curve of a report with labels, as a figure; a notebook shows it."""
+    with settings(), quiet():
+        plot = _curve(report, 620, 440)
+    vars(plot)["_repr_png_"] = lambda: _as_png(plot)  # notebooks know only the figures of pyplot
+    return plot
+
+
+def _as_png(plot: Figure) -> bytes:
+    with settings(), quiet():
+        return saved(plot, "png")
 
 
 def page_plots(report: Report, texts: dict[str, str]) -> dict[str, str]:

@@ -42,6 +42,15 @@ def _decision(report: Report | RegressionReport) -> str:
     return "rejects nothing" if report.cutoff is None else f"rejects a loss of {figure(report.cutoff, 6)} or more"
 
 
+def seen_by(report: Report | RegressionReport) -> str:
+    """A warning where the rows are no test: steps that made the rejector have used some of them."""
+    if report.seen_by is None:
+        return ""
+    *others, last = report.seen_by
+    steps = f"{', '.join(others)} and {last}" if others else last
+    return f"some of these rows were used by {steps}: new rows may do worse"
+
+
 def _fields(kind: type, section: type) -> list[Entry]:
     """The fields of a dataclass that are sections of a kind."""
     return [entry for entry in entries(kind) if isinstance(entry.section, type) and issubclass(entry.section, section)]
@@ -97,8 +106,11 @@ def _proportions(report: Report, style: Style) -> Table:
         rows.append(_proportion(style, "accuracy", report.accuracy, f"{report.accuracy.errors} errors"))
     if report.base_accuracy is not None:
         rows.append(_proportion(style, "base accuracy", report.base_accuracy, f"{report.base_accuracy.errors} errors"))
-    rows.append(["expected accuracy", style.share(report.expected_accuracy.value), "-", "from the probabilities"])
-    return Table("proportions", "Coverage and accuracy", ["", "value", "95 % interval", "counts"], rows)
+    rows.append(
+        ["expected accuracy", style.share(report.expected_accuracy.value), "-", "its own guess, blind to shift"]
+    )
+    header = ["", "value", "95 % interval", "counts"]
+    return Table("proportions", "Coverage and accuracy", header, rows, seen_by(report))
 
 
 def _proportion(style: Style, name: str, share: Proportion, count: str) -> list[str]:
@@ -240,6 +252,8 @@ def _drift(report: Report, style: Style) -> Table:
         ["mean ratio", f"{style.number(ratio.mean)} +- {style.number(ratio.std_error)}", style.number(ratio.p_value)],
         ["loss distribution", f"distance {style.number(drift.distance)}", style.number(drift.p_value)],
     ]
+    if ratio.error is not None:
+        rows.append(["fitted ratio", f"error at most {style.number(ratio.error)}", "-"])
     header = ["drift", "value", "p-value"]
     return Table("drift", "Drift since the fit", header, rows, "without drift the mean ratio is 1")
 
@@ -285,7 +299,7 @@ def _(report: RegressionReport) -> list[Table | None]:
         for point in report.curve[_CURVE_EVERY - 1 :: _CURVE_EVERY]
     ]
     return [
-        Table("proportions", "Coverage", [], [[said]]),
+        Table("proportions", "Coverage", [], [[said]], seen_by(report)),
         Table(
             "errors",
             "Errors",

@@ -7,17 +7,45 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from drrej.data.part import Part
+from drrej.data.readers.arrays import NpyReader, NpzReader
 from drrej.data.readers.base import Contents, ListColumn, Reader, Request
+from drrej.data.readers.csv import CsvReader
+from drrej.data.readers.ipc import ArrowReader
+from drrej.data.readers.json_table import JsonTableReader
+from drrej.data.readers.jsonl import JsonLinesReader
 from drrej.data.readers.memory import MemoryReader
 from drrej.data.readers.parquet import ParquetReader
 
-__all__ = ["ENDINGS", "READERS", "Contents", "ListColumn", "Reader", "Request", "read_table", "reader_of"]
+__all__ = [
+    "ENDINGS",
+    "FOLDER_ENDINGS",
+    "READERS",
+    "Contents",
+    "ListColumn",
+    "Reader",
+    "Request",
+    "has_no_keys",
+    "read_table",
+    "reader_of",
+]
 
-READERS: tuple[Reader, ...] = (ParquetReader(), MemoryReader())
+READERS: tuple[Reader, ...] = (
+    ParquetReader(),
+    MemoryReader(),
+    CsvReader(),
+    JsonLinesReader(),
+    JsonTableReader(),
+    ArrowReader(),
+    NpyReader(),
+    NpzReader(),
+)
 """The first is for files whose name says nothing."""
 
 ENDINGS = tuple(ending for reader in READERS for ending in reader.endings)
-"""Names of files that are looked for in directories."""
+"""How names of files end that are known."""
+
+FOLDER_ENDINGS = tuple(ending for ending in ENDINGS if ".json" not in ending or ".jsonl" in ending)
+"""How names of files end that are looked for in directories: most documents in JSON are something else."""
 
 _TABLE_ROWS = 1 << 16
 
@@ -27,12 +55,17 @@ def reader_of(part: Part) -> Reader:
     return next((reader for reader in READERS if reader.reads(part)), READERS[0])
 
 
+def has_no_keys(part: Part) -> bool:
+    """Whether the rows of a file are known by their order alone: it is an array, not a table."""
+    return isinstance(reader_of(part), NpyReader | NpzReader)
+
+
 def read_table(part: Part, columns: Sequence[str], contents: Contents) -> pa.Table:
     """Some columns of a whole file, in memory."""
     reader = reader_of(part)
     batches = [
         batch
         for group in range(len(contents.groups))
-        for batch in reader.batches(Request(part, "", group, columns, _TABLE_ROWS))
+        for batch in reader.batches(Request(part, "", group, columns, _TABLE_ROWS, place=contents.place(group)))
     ]
     return pa.Table.from_batches(batches, pa.schema([contents.schema.field(name) for name in columns]))

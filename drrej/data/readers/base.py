@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
 from drrej.data.identity import check_unchanged
-from drrej.data.pandas_index import PandasIndex
 from drrej.data.part import Identity, Part, one_line
 from drrej.errors import DumpError
 
@@ -22,13 +21,22 @@ READ_ERRORS = (OSError, pa.ArrowException, ValueError, OverflowError, TypeError,
 class Contents:
     """What a file holds: its columns, the rows of each of its row groups, and what it was when it was looked at.
 
-    Nothing is said of what cannot change. `index` is that of a pandas frame.
+    Nothing is said of what cannot change. `places` tell where each row group is, for readers to whom its number does
+    not; they go to whoever reads it, in whatever process. `typed` is False where numbers are written as text, so that 1
+    may be a floating-point number. `pandas` is what
+    pandas noted about the frame that was written.
     """
 
     schema: pa.Schema
     groups: tuple[int, ...]
     identity: Identity | None
-    index: PandasIndex | None = None
+    places: tuple[Hashable, ...] = ()
+    typed: bool = True
+    pandas: bytes | None = None
+
+    def place(self, group: int) -> Hashable:
+        """Where a row group is."""
+        return self.places[group] if self.places else None
 
 
 class ListColumn(NamedTuple):
@@ -44,6 +52,7 @@ class Request:
 
     `opened` names the opening of the dump, so that a reader may keep what it has found out about a file meanwhile.
     `scores` is the list column that nearly all of the time goes into; a reader that knows a short cut may take it.
+    `place` is what the reader itself has said of the row group in `Contents`.
     """
 
     part: Part
@@ -52,6 +61,7 @@ class Request:
     columns: Sequence[str]
     rows: int
     scores: ListColumn | None = None
+    place: Hashable = None
 
 
 class Reader(Protocol):
@@ -93,6 +103,9 @@ def reading(part: Part) -> Iterator[None]:
     try:
         yield
         check_unchanged(part)
+    except DumpError:  # what is wrong may be that it is another file now
+        check_unchanged(part)
+        raise
     except READ_ERRORS as error:
         check_unchanged(part)
         raise damaged(part, error) from None

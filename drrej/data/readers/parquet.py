@@ -10,7 +10,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from drrej.data.identity import check_unchanged, identity_of
-from drrej.data.pandas_index import PandasIndex
 from drrej.data.part import Identity, Part, one_line
 from drrej.data.readers.base import READ_ERRORS, Contents, Request, reading, unreadable
 from drrej.data.readers.lists import Opened, arrow_batches, footer_of, list_batches
@@ -37,8 +36,8 @@ class ParquetReader:
         """The schema and the rows of each row group."""
         file, identity = _open(part, opened)
         with file:
-            index = PandasIndex.of(file.metadata.metadata)
-            return Contents(_schema(file, part), _group_rows(file, part), identity, index)
+            schema, groups = _schema(file, part), _group_rows(file, part)
+            return Contents(schema, groups, identity, pandas=(file.schema_arrow.metadata or {}).get(b"pandas"))
 
     def batches(self, request: Request) -> Iterator[pa.RecordBatch]:
         """The rows of a row group, decoded in order."""

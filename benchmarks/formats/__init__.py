@@ -1,0 +1,1 @@
+"""How quickly each format is read, and in how much memory."""

@@ -1,0 +1,159 @@
+"""Arrays of scores and labels, seen as a dump: they go through the same steps as files, with the same bits."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from drrej.core.types import InputKind
+from drrej.data.columns import LABEL, LOGITS
+from drrej.data.dump import DumpOptions
+from drrej.data.readers.memory import held
+from drrej.documents.rejector import Rejector as Document
+from drrej.errors import DumpError
+from drrej.pipeline.source import Source
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class ArrayOptions:
+    """What the scores are and what the classes are called; `binary` is None where a rejector does not say yet."""
+
+    input: InputKind | None = None
+    classes: Sequence[str] | None = None
+    normalize: bool = False
+    binary: bool | None = None
+
+    @classmethod
+    def of(cls, document: Document) -> ArrayOptions:
+        """As a rejector remembers them."""
+        return cls(document.input, document.class_names, document.normalize, document.binary)
+
+
+@contextlib.contextmanager
+def array_source(scores: Any, labels: Any, options: ArrayOptions) -> Iterator[Source]:
+    """Arrays as a dump; `labels` may be None."""
+    _check_columns(scores, options.classes)
+    rows = as_scores(scores)
+    binary = rows.ndim == 1
+    if options.binary not in (None, binary):
+        wanted = "one score per row" if options.binary else "a row of scores, one for each class"
+        raise DumpError(f"scores have the shape {rows.shape}, but the rejector was made for {wanted}")
+    values = pa.array(np.ascontiguousarray(rows).reshape(-1))
+    columns = {LOGITS: values if binary else pa.FixedSizeListArray.from_arrays(values, rows.shape[1])}
+    if labels is not None:
+        marks = as_labels(labels)
+        if len(marks) != len(rows):
+            raise DumpError(f"there are {len(rows)} rows of scores but {len(marks)} labels; each row needs its label")
+        columns[LABEL] = marks
+    reading = DumpOptions(
+        logits=LOGITS,
+        label=LABEL,
+        input=options.input,
+        normalize=options.normalize,
+        binary=binary,
+        classes=_names(options.classes),
+    )
+    with held(pa.table(columns), "arrays") as part:
+        yield Source(part.path, reading, spools={part.path: part})
+
+
+def _names(classes: Sequence[str] | None) -> tuple[str, ...] | None:
+    if classes is None:
+        return None
+    names = [classes] if isinstance(classes, str) else list(classes)
+    for name in names:
+        if not isinstance(name, str):
+            raise DumpError(
+                f"`classes` holds {name!r}, which is no text; names are text, and without names labels are class "
+                "numbers from 0 (numpy.searchsorted(classes, labels) gives these)"
+            )
+    if len(set(names)) < len(names):
+        raise DumpError("`classes` names a class twice; name each class once, in the order of the scores")
+    return tuple(str(name) for name in names)  # numpy's own strings are text too
+
+
+def _check_columns(scores: Any, classes: Sequence[str] | None) -> None:
+    """Raise when a data frame has the classes as its columns, but in another order."""
+    columns = getattr(scores, "columns", None)
+    if classes is None or columns is None:
+        return
+    names, own = list(classes), list(columns)
+    if names != own and sorted(map(str, own)) == sorted(map(str, names)):
+        raise DumpError(f"the columns of the scores are in the order {own} but the classes in the order {names}")
+
+
+def as_scores(scores: Any) -> Array:
+    """Scores as a floating-point array: rows x classes, or one score per row."""
+    array = _as_array(scores, "scores")
+    if array.ndim == 2 and array.shape[1] == 1:
+        array = array[:, 0]
+    if array.ndim not in (1, 2) or not array.size:
+        raise DumpError(f"scores have the shape {array.shape}; rows x classes is needed, or one score per row")
+    if array.dtype.kind in "iu":
+        array = array.astype(np.float64)
+    if array.dtype.kind != "f" or array.dtype.itemsize > 8:
+        raise DumpError(f"scores are {array.dtype}; they must be numbers: float16, float32 or float64")
+    return array
+
+
+def has_no_rows(scores: Any) -> bool:
+    """Whether these are scores of no rows at all."""
+    return bool(_as_array(scores, "scores").shape[:1] == (0,))
+
+
+def as_labels(labels: Any) -> pa.Array:
+    """Labels as a column: class numbers, or names."""
+    array = _as_array(labels, "labels")
+    if array.ndim == 2 and array.shape[1] == 1:
+        array = array[:, 0]
+    if array.ndim != 1:
+        raise DumpError(
+            f"labels have the shape {array.shape}; one label per row is needed (class numbers, not one-hot)"
+        )
+    try:
+        # from_pandas: what pandas takes for a missing value is one
+        column = pa.array(array, from_pandas=array.dtype.kind == "O")
+    except pa.ArrowException:
+        raise DumpError(
+            f"labels are {array.dtype}, or of several kinds; they must be class numbers, or names"
+        ) from None
+    return pc.cast(column, pa.string()) if array.dtype.kind == "U" else column
+
+
+def _as_array(values: Any, what: str) -> Array:
+    """Lists, numpy arrays, torch CPU tensors, and what has `__array__` or DLPack."""
+    if hasattr(values, "detach"):  # a torch tensor, perhaps one that is trained
+        values = values.detach()
+        if str(values.dtype) == "torch.bfloat16":  # numpy has no such type; float32 holds its values
+            values = values.float()
+    try:
+        if hasattr(values, "__dlpack__") and not hasattr(values, "__array__"):
+            array = np.from_dlpack(values)
+        elif np.ma.isMaskedArray(values) and np.ma.is_masked(values):
+            raise DumpError(f"{what} are masked in places; drop or fix these rows")
+        elif _is_nullable(values):
+            array = values.to_numpy(dtype=np.float64, na_value=np.nan)
+        else:
+            array = np.asarray(values)
+    except (TypeError, ValueError, RuntimeError, BufferError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise DumpError(f"{what} cannot be read as an array ({reason})") from None
+    if not array.ndim:
+        raise DumpError(f"{what} are a {type(values).__name__}; an array is needed, or a list")
+    return array.astype(array.dtype.newbyteorder("="), copy=False)
+
+
+def _is_nullable(values: Any) -> bool:
+    """Whether this is a pandas frame of numbers that may be missing, which numpy would take for objects."""
+    if not (hasattr(values, "columns") and hasattr(values, "dtypes") and hasattr(values, "to_numpy")):
+        return False
+    kinds = list(values.dtypes)
+    return all(getattr(kind, "kind", "O") in "fiu" for kind in kinds) and any(hasattr(k, "na_value") for k in kinds)

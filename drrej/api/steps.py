@@ -1,0 +1,77 @@
+"""The steps on files, one call each; dumps, rejectors and outputs may be named by their paths."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from drrej.api.gates import Gates, as_gates
+from drrej.api.rejector import AnyRejector, Rejector, as_document
+from drrej.api.report import Report
+from drrej.core.thresholds import Rule
+from drrej.outputs.files import OutputFile
+from drrej.outputs.protocol import Dataset
+from drrej.pipeline import calibrate as calibrating
+from drrej.pipeline import evaluate as evaluating
+from drrej.pipeline import fit as fitting
+from drrej.pipeline import reject as rejecting
+from drrej.pipeline import threshold as choosing
+from drrej.pipeline.calibrate import CalibrateOptions
+from drrej.pipeline.evaluate_options import EvaluateOptions
+from drrej.pipeline.fit import RatioOptions
+from drrej.pipeline.reject import MaskCounts, MaskOptions
+from drrej.pipeline.source import Source
+from drrej.pipeline.threshold import ThresholdOptions
+
+Dump = Source | str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+"""A dump: a source, or its path or paths."""
+
+
+def as_source(dump: Dump) -> Source:
+    """A dump that may be named by its paths."""
+    return dump if isinstance(dump, Source) else Source(dump)
+
+
+def calibrate(dump: Dump, options: CalibrateOptions | None = None) -> Rejector:
+    """Start a rejector: fit the temperature (and the floor of probabilities) on labelled rows."""
+    return Rejector.of(calibrating.calibrate(as_source(dump), options))
+
+
+def fit(dump: Dump, rejector: AnyRejector, options: RatioOptions | None = None) -> Rejector:
+    """Add the density ratio."""
+    return Rejector.of(fitting.fit(as_source(dump), as_document(rejector), options))
+
+
+def threshold(dump: Dump, rejector: AnyRejector, rule: Rule, options: ThresholdOptions | None = None) -> Rejector:
+    """Add the threshold that a rule picks on these rows."""
+    return Rejector.of(choosing.threshold(as_source(dump), as_document(rejector), rule, options))
+
+
+def evaluate(dump: Dump, rejector: AnyRejector, gates: Gates = (), options: EvaluateOptions | None = None) -> Report:
+    """Report on a dump; gates are judged last, see `Report.failed_gates`."""
+    return Report.of(evaluating.evaluate(as_source(dump), as_document(rejector), as_gates(gates), options))
+
+
+def reject(
+    dump: Dump,
+    rejector: AnyRejector,
+    output: str | os.PathLike[str] | OutputFile | Dataset,
+    options: MaskOptions | None = None,
+    *,
+    force: bool = False,
+) -> MaskCounts:
+    """Write the mask of a dump, row for row.
+
+    `output` is a file, whose ending says the format, or a directory (it exists, or its name ends in /), which gets one
+    file per input file. It appears whole or not at all; with `force` it may replace another. An output that was
+    opened by the caller is left to the caller to commit.
+    """
+    source, document = as_source(dump), as_document(rejector)
+    if not isinstance(output, str | os.PathLike):
+        return rejecting.reject(source, document, output, options)
+    path = os.fspath(output)
+    whole_directory = path.endswith("/") or os.path.isdir(path)
+    with source.engine.dataset(path, force) if whole_directory else OutputFile(path, force) as place:
+        counts = rejecting.reject(source, document, place, options)
+        place.commit()
+    return counts

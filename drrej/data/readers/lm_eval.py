@@ -1,0 +1,188 @@
+"""Logs of lm-evaluation-harness (its samples): a JSON object per question, with the log-likelihood of each choice.
+
+Questions may have different numbers of choices, so the scores are lists of different lengths; see the layout `choices`.
+Files are read line by line: they hold the prompts as well, but few questions.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from drrej.data.names import CHOICES
+from drrej.data.part import Identity, Part
+from drrej.data.problems import shown
+from drrej.data.readers.base import Contents, Request, reading
+from drrej.data.readers.chunks import cut, end_of_lines, open_text
+from drrej.errors import DumpError
+
+_MARK = b'"filtered_resps"'
+
+
+@dataclass(frozen=True)
+class Place:
+    """All questions of a log, answered by one filter."""
+
+    filter: str | None
+    schema: pa.Schema
+
+
+def is_log(head: bytes) -> bool:
+    """Whether the first line, or what there is of it, is a question of such a log.
+
+    >>> is_log(b'{"doc_id": 0, "target": "1", "filtered_resps": [["-0.26", "False"]]}')
+    True
+    """
+    return head.lstrip()[:1] in (b"{", b"[") and _MARK in head
+
+
+def look(part: Part, identity: Identity) -> Contents:
+    """The columns of a log, and its questions as one row group."""
+    filters: dict[str, int] = {}
+    longest, whole = 0, True
+    with open_text(part) as stream:
+        for row, sample in _samples(stream, part):
+            name = str(sample.get("filter", "none"))
+            filters[name] = filters.get(name, 0) + 1
+            longest = max(longest, len(_scores(sample, part, row)))
+            whole = whole and isinstance(sample.get("doc_id"), int)
+    chosen = _chosen(filters, part)
+    schema = pa.schema(
+        [
+            ("doc_id", pa.int64() if whole else pa.string()),
+            ("filter", pa.string()),
+            ("target", pa.string()),
+            ("choices", pa.list_(pa.string())),
+            pa.field("logits", pa.list_(pa.float64()), metadata={CHOICES: str(longest)}),
+            ("label", pa.int64()),
+        ]
+    )
+    return Contents(schema, (filters.get(chosen, 0),), identity, (Place(chosen, schema),))
+
+
+def batches(request: Request, place: Place) -> Iterator[pa.RecordBatch]:
+    """The questions in order."""
+    part = request.part
+    schema = pa.schema([place.schema.field(name) for name in request.columns if name in place.schema.names])
+    waiting: list[dict[str, Any]] = []
+    with reading(part), open_text(part) as stream:
+        for row, sample in _samples(stream, part):
+            if str(sample.get("filter", "none")) == place.filter:
+                waiting.append(_columns(sample, part, row, place.schema))
+            if len(waiting) == request.rows:
+                yield pa.RecordBatch.from_pylist(waiting, schema)
+                waiting = []
+        if waiting:
+            yield pa.RecordBatch.from_pylist(waiting, schema)
+
+
+def _chosen(filters: dict[str, int], part: Part) -> str:
+    asked = part.asked.filter
+    if asked is not None and asked not in filters:
+        raise DumpError(
+            f"{part.name}: no answer has the filter '{asked}'; choose with `filter` among: {shown([*filters])}"
+        )
+    if asked is None and len(filters) > 1:
+        raise DumpError(
+            f"{part.name}: every question is there once for each filter ({shown([*filters])}); take one with 'drrej "
+            "convert' and `filter=NAME`"
+        )
+    return asked or next(iter(filters), "none")
+
+
+def _samples(stream: Any, part: Part) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The questions with their numbers: of lines, or of one array, as old versions write."""
+    for row, sample in enumerate(_objects(stream, part)):
+        if not isinstance(sample, dict) or not isinstance(sample.get("filtered_resps"), list):
+            raise DumpError(f"{part.name}: row {row}, counted from 0, has no 'filtered_resps'; is it of another log?")
+        yield row, sample
+
+
+def _objects(stream: Any, part: Part) -> Iterator[Any]:
+    row = 0
+    chunks = cut(stream, 0, end_of_lines, part.name)
+    for chunk in chunks:
+        if not row and chunk.text.lstrip()[:1] == b"[":
+            yield from _parsed(chunk.text + b"".join(more.text for more in chunks), part, 0)
+            return
+        for line in chunk.text.split(b"\n"):
+            if line.strip():
+                yield _parsed(line, part, row)
+                row += 1
+
+
+def _parsed(text: bytes, part: Part, row: int) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        reason = " ".join(str(error).split())[:120]
+        raise DumpError(
+            f"{part.name}: row {row}, counted from 0, is not JSON ({reason}); is the log complete?"
+        ) from None
+
+
+def _columns(sample: dict[str, Any], part: Part, row: int, schema: pa.Schema) -> dict[str, Any]:
+    scores = _scores(sample, part, row)
+    texts = _continuations(sample)[: len(scores)]
+    number = sample.get("doc_id")
+    return {
+        "doc_id": number if pa.types.is_integer(schema.field("doc_id").type) or number is None else str(number),
+        "filter": str(sample.get("filter", "none")),
+        "target": str(sample.get("target")),
+        "choices": [text.removeprefix(" ") for text in texts] if len(texts) == len(scores) else None,
+        "logits": scores,
+        "label": _label(sample, scores, texts),
+    }
+
+
+def _scores(sample: dict[str, Any], part: Part, row: int) -> list[float]:
+    """The log-likelihood of each choice: the first of each pair; numbers may be written as text."""
+    answers = sample["filtered_resps"]
+    try:
+        scores = [float(answer[0]) for answer in answers if not isinstance(answer, str)]
+    except (TypeError, ValueError, IndexError, KeyError):
+        scores = []
+    if len(scores) != len(answers) or not scores or any(isinstance(answer, dict) for answer in answers):
+        raise DumpError(
+            f"{part.name}: row {row}, counted from 0: its answers are no log-likelihoods of choices; tasks that "
+            "generate text have none, only those of multiple choice do"
+        )
+    contexts = [str(arguments[0]) if arguments else "" for arguments in _arguments(sample)]
+    half = len(scores) // 2
+    if len(contexts) == len(scores) == 2 * half and half > 1 and not any(contexts[half:]) and all(contexts[:half]):
+        return scores[:half]  # the second half are the choices without the question, for acc_mutual_info
+    return scores
+
+
+def _arguments(sample: dict[str, Any]) -> list[Any]:
+    """(context, continuation) of each request."""
+    found = sample.get("arguments")
+    if isinstance(found, dict):  # {"gen_args_0": {"arg_0": context, "arg_1": continuation}, ...}
+        found = [found[f"gen_args_{i}"] for i in range(len(found)) if f"gen_args_{i}" in found]
+    if not isinstance(found, list):
+        return []
+    return [[*pair.values()] if isinstance(pair, dict) else pair for pair in found if isinstance(pair, dict | list)]
+
+
+def _continuations(sample: dict[str, Any]) -> list[str]:
+    return [str(pair[1]) for pair in _arguments(sample) if len(pair) > 1]
+
+
+def _label(sample: dict[str, Any], scores: list[float], texts: list[str]) -> int | None:
+    """The right choice: by its number, by its text, or from whether the answer was right; None if nobody can tell."""
+    target = sample.get("target")
+    if isinstance(target, int) or (isinstance(target, str) and target.isdecimal()):
+        return int(target)
+    named = [i for i, text in enumerate(texts) if isinstance(target, str) and text.strip() == target.strip()]
+    if len(named) == 1:
+        return named[0]
+    right = sample.get("acc")
+    if len(scores) == 2 and right in (0, 1) and not any(map(math.isnan, scores)) and scores[0] != scores[1]:
+        best = int(scores[1] > scores[0])  # two contexts with one continuation, as in winogrande
+        return best if right else 1 - best
+    return None

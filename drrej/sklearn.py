@@ -1,0 +1,323 @@
+"""A scikit-learn classifier that may say "I don't know" (extra `sklearn`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn import get_config
+from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
+from sklearn.frozen import FrozenEstimator
+from sklearn.model_selection import ShuffleSplit, check_cv, cross_validate
+from sklearn.utils import column_or_1d, get_tags, indexable
+from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted
+
+from drrej.api.fitting import fit_rejector
+from drrej.api.rejector import ScoredArrays
+
+__all__ = ["RejectingClassifier", "coverage_score"]
+
+HELD_OUT = 0.4
+"""Share of the rows that a guarantee takes from the model."""
+
+
+class RejectingClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
+    """A classifier with a reject option: the model, calibrated, with a threshold on its expected loss.
+
+    Parameters
+    ----------
+    estimator : classifier with `predict_proba` or `decision_function`
+    accuracy, risk, coverage, tau, max_loss : float
+        Exactly one: what the accepted rows must fulfil on the rows that the threshold is chosen on, see
+        `drrej.fit_rejector`.
+    confidence : float, optional
+        Makes accuracy, risk or coverage a guarantee for new rows like these. It is for the fitted model itself, so it
+        needs rows that this model has not seen: a prefit model, or a split into training and held-out rows.
+        `drrej.Infeasible` is raised where nothing can be certified.
+    loss, alpha, lam
+        As in `drrej.fit_rejector`.
+    cv : int, splitter, iterable of (train, test), "prefit", or None
+        Where held-out scores come from. Folds (None: 5): each fold is scored by a model that was fitted on the others,
+        and `estimator_` is then fitted on all rows. One split: `estimator_` is fitted on its training rows and
+        calibrated on the others; None with `confidence` holds out 40 % at random. "prefit", or a `FrozenEstimator`:
+        the model is used as it is, and all rows calibrate. (`clone` forgets a fit, so grids and cross-validation
+        need a `FrozenEstimator`.)
+    reject_label : label, default "auto"
+        What `predict` answers for a rejected row. "auto": -1 for numbers (or what is one less than the smallest class
+        where -1 is one), "rejected" for text.
+    response_method : {"auto", "predict_proba", "decision_function"}
+        Which scores of the model to use; "auto" takes probabilities if there are any.
+
+    Attributes
+    ----------
+    estimator_ : the fitted model
+    rejector_ : drrej.Rejector, which the command line reads too
+    classes_ : labels (classes,)
+    coverage_ : share of the rows that were accepted where the threshold was chosen
+    reject_label_ : what `predict` answers for a rejected row
+
+    Fit parameters such as `sample_weight` go to the model alone.
+
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = RejectingClassifier(LogisticRegression(max_iter=500), accuracy=0.99).fit(X, y)
+    >>> model.predict(X[[0, 70]])  # the second is between two species
+    array([ 0, -1])
+    >>> round(model.coverage_, 2), round(model.score(X, y), 2)
+    (0.92, 0.99)
+
+    """
+
+    def __init__(
+        self,
+        estimator: Any,
+        *,
+        accuracy: float | None = None,
+        risk: float | None = None,
+        coverage: float | None = None,
+        tau: float | None = None,
+        max_loss: float | None = None,
+        confidence: float | None = None,
+        loss: str = "log",
+        alpha: float = 1.0,
+        lam: float = 1.0,
+        cv: Any = None,
+        reject_label: Any = "auto",
+        response_method: str = "auto",
+    ) -> None:
+        self.estimator = estimator
+        self.accuracy = accuracy
+        self.risk = risk
+        self.coverage = coverage
+        self.tau = tau
+        self.max_loss = max_loss
+        self.confidence = confidence
+        self.loss = loss
+        self.alpha = alpha
+        self.lam = lam
+        self.cv = cv
+        self.reject_label = reject_label
+        self.response_method = response_method
+
+    def fit(self, X: Any, y: Any, **params: Any) -> RejectingClassifier:
+        """Fit the model, then calibrate it and choose the threshold on held-out scores."""
+        X, y = indexable(X, y)
+        if y is None:
+            raise ValueError("RejectingClassifier requires y to be passed, but the target y is None")
+        y = column_or_1d(y, warn=True)
+        check_classification_targets(y)
+        if get_config()["enable_metadata_routing"]:
+            params = process_routing(self, "fit", **params).estimator.fit
+        held = self._held_out(X, y, params)
+        self.estimator_, self.classes_ = held.estimator, held.classes
+        self.reject_label_ = self._label_of_rejected()
+        for name in ("n_features_in_", "feature_names_in_"):
+            if hasattr(held.estimator, name):
+                setattr(self, name, getattr(held.estimator, name))
+        text = self.classes_.dtype.kind in "OU" and all(isinstance(name, str) for name in self.classes_)
+        self.rejector_ = fit_rejector(
+            held.scores,
+            held.labels,
+            accuracy=self.accuracy,
+            risk=self.risk,
+            coverage=self.coverage,
+            tau=self.tau,
+            max_loss=self.max_loss,
+            confidence=self.confidence,
+            loss=self.loss,
+            alpha=self.alpha,
+            lam=self.lam,
+            input="probs" if held.probabilities else "logits",
+            classes=[str(name) for name in self.classes_] if text else None,
+        )
+        self.coverage_ = self.rejector_.need_threshold().coverage
+        return self
+
+    def _held_out(self, X: Any, y: Any, params: dict[str, Any]) -> _HeldOut:
+        """The model, and scores of rows that were not used to fit what scored them."""
+        if isinstance(self.estimator, FrozenEstimator) or (isinstance(self.cv, str) and self.cv == "prefit"):
+            check_is_fitted(self.estimator)
+            classes = np.asarray(self.estimator.classes_)
+            return _HeldOut.of(self.estimator, classes, [self._response(self.estimator, X, classes)], [y])
+        classes = np.unique(y)
+        if classes.size < 2:
+            raise ValueError(
+                f"a classifier needs rows of two classes or more, but the labels hold {classes.size} class"
+            )
+        whole_models = self.cv is None and self.confidence is not None
+        cv = (
+            ShuffleSplit(1, test_size=HELD_OUT, random_state=0)
+            if whole_models
+            else check_cv(self.cv, y, classifier=True)
+        )
+        splits = list(cv.split(X, y))
+        if self.confidence is not None and len(splits) != 1:
+            raise ValueError(
+                f"confidence={self.confidence:g} is for one model, and cv gives {len(splits)}; leave cv out to hold "
+                f"out {HELD_OUT:.0%} of the rows, or pass one split, or a prefit model with rows that it has not seen"
+            )
+        scores, labels = [], []
+
+        def keep(model: Any, rows: Any, true: Any) -> float:
+            scores.append(self._response(model, rows, classes))
+            labels.append(true)
+            return 0.0
+
+        done = cross_validate(
+            clone(self.estimator),
+            X,
+            y,
+            cv=splits,
+            scoring=keep,
+            params=params,
+            return_estimator=True,
+            error_score="raise",
+        )
+        model = done["estimator"][0] if len(splits) == 1 else clone(self.estimator).fit(X, y, **params)
+        return _HeldOut.of(model, classes, scores, labels)
+
+    def _response(self, model: Any, X: Any, classes: Any) -> _Response:
+        """Scores of a model in the order of all classes: those that it has not seen have the lowest."""
+        method = self.response_method
+        if method not in ("auto", "predict_proba", "decision_function"):
+            raise ValueError(f"response_method={method!r}: it must be auto, predict_proba or decision_function")
+        if method == "auto":
+            method = "predict_proba" if hasattr(model, "predict_proba") else "decision_function"
+        scores = np.asarray(getattr(model, method)(X))
+        if scores.ndim == 1:  # of the second class
+            scores = np.stack([np.zeros_like(scores), scores], axis=1)
+        seen = np.searchsorted(classes, model.classes_)
+        if scores.ndim != 2 or scores.shape[1] != seen.size:
+            raise ValueError(
+                f"{method} gives scores of the shape {scores.shape} for {seen.size} classes; one score per class is "
+                "needed (such as decision_function_shape='ovr')"
+            )
+        every = np.zeros if method == "predict_proba" else np.ones
+        complete = every((len(scores), classes.size), scores.dtype)
+        if method == "decision_function":
+            complete *= scores.min(axis=1, keepdims=True)
+        complete[:, seen] = scores
+        return _Response(complete, method == "predict_proba")
+
+    def _label_of_rejected(self) -> Any:
+        classes, label = self.classes_, self.reject_label
+        if isinstance(label, str) and label == "auto":
+            if classes.dtype.kind not in "biuf":
+                label = "rejected"
+            else:
+                label = -1 if -1 not in classes else classes.min() - 1
+        if any(label == known for known in classes.tolist()):
+            raise ValueError(f"reject_label={label!r} is one of the classes; choose a label that is none")
+        return label
+
+    def _scored(self, X: Any) -> ScoredArrays:
+        check_is_fitted(self)
+        return self.rejector_.score(self._response(self.estimator_, X, self.classes_).scores)
+
+    def _labels(self, scored: ScoredArrays) -> Any:
+        return scored.prediction if self.rejector_.class_names is not None else self.classes_[scored.prediction]
+
+    def reject(self, X: Any) -> Any:
+        """Which rows are rejected (rows,)."""
+        return self._scored(X).rejected
+
+    def predict(self, X: Any) -> Any:
+        """Labels (rows,), and the reject label for rejected rows."""
+        scored = self._scored(X)
+        labels = self._labels(scored)
+        if not scored.rejected.any():
+            return labels.astype(self.classes_.dtype, copy=False)
+        return _with_label(labels, scored.rejected, self.reject_label_)
+
+    def predict_all(self, X: Any) -> Any:
+        """Labels (rows,) of all rows, as if nothing were rejected."""
+        return self._labels(self._scored(X)).astype(self.classes_.dtype, copy=False)
+
+    def predict_proba(self, X: Any) -> Any:
+        """Calibrated probabilities (rows x classes) of all rows, rejected or not."""
+        check_is_fitted(self)
+        return self.rejector_.probabilities(self._response(self.estimator_, X, self.classes_).scores)
+
+    def decision_function(self, X: Any) -> Any:
+        """Calibrated log-odds: ln p (rows x classes), or of two classes ln p₁ / p₀ (rows,)."""
+        with np.errstate(divide="ignore"):
+            logs = np.log(self.predict_proba(X))
+        return logs[:, 1] - logs[:, 0] if self.classes_.size == 2 else logs
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Accuracy of the accepted rows; NaN where none is accepted."""
+        scored = self._scored(X)
+        accepted = ~scored.rejected
+        weight = accepted if sample_weight is None else accepted * np.asarray(sample_weight)
+        if not weight.sum():
+            return float("nan")
+        return float(np.average(self._labels(scored) == np.asarray(y), weights=weight))
+
+    def get_metadata_routing(self) -> MetadataRouter:
+        """What `fit` is given goes to the `fit` of the model."""
+        mapping = MethodMapping().add(caller="fit", callee="fit")
+        return MetadataRouter(owner=type(self).__name__).add(estimator=self.estimator, method_mapping=mapping)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        inner = get_tags(self.estimator).input_tags
+        tags.input_tags.sparse, tags.input_tags.pairwise = inner.sparse, inner.pairwise
+        tags.input_tags.allow_nan = inner.allow_nan
+        return tags
+
+
+def coverage_score(estimator: RejectingClassifier, X: Any, y: Any = None) -> float:  # noqa: ARG001 - as scorers are called
+    """Share of the rows that are accepted: `scoring=coverage_score` of a search, for models of a given accuracy.
+
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> X, y = load_iris(return_X_y=True)
+    >>> coverage_score(RejectingClassifier(LogisticRegression(max_iter=500), coverage=1.0).fit(X, y), X)
+    1.0
+    """
+    return float(1.0 - np.mean(estimator.reject(X)))
+
+
+@dataclass(frozen=True)
+class _Response:
+    """Scores of some rows (rows x classes), and whether they are probabilities."""
+
+    scores: Any
+    probabilities: bool
+
+
+@dataclass(frozen=True)
+class _HeldOut:
+    """A fitted model, and scores of rows for which it, or a model like it, is new, with their class numbers."""
+
+    estimator: Any
+    classes: Any
+    scores: Any
+    labels: Any
+    probabilities: bool
+
+    @classmethod
+    def of(cls, estimator: Any, classes: Any, responses: list[_Response], labels: list[Any]) -> _HeldOut:
+        """Put the rows of the splits together."""
+        true = np.concatenate([np.asarray(part) for part in labels])
+        numbers = np.searchsorted(classes, true).clip(max=classes.size - 1)
+        unknown = true[classes[numbers] != true]
+        if unknown.size:
+            raise ValueError(f"y holds the label {unknown[0]!r}, which is not among the classes of the model")
+        scores = np.concatenate([response.scores for response in responses])
+        return cls(estimator, classes, scores, numbers, responses[0].probabilities)
+
+
+def _with_label(labels: Any, rejected: Any, label: Any) -> Any:
+    """Labels with another one for the rejected rows; of one type where that holds both."""
+    text = labels.dtype.kind == "U" and isinstance(label, str)
+    number = labels.dtype.kind in "iuf" and isinstance(label, int | float | np.number) and not isinstance(label, bool)
+    if not (text or number):
+        labels = labels.astype(object)
+        labels[rejected] = label
+        return labels
+    return np.where(rejected, np.array(label), labels)

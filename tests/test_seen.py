@@ -1,0 +1,123 @@
+"""`evaluate` tells when steps that made the rejector have used some of its rows."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from conftest import ROOT, make_model, write_dump
+from running import drrej as run
+
+import drrej
+from drrej.errors import RejectorError
+from drrej.pipeline.fit import uncalibrated
+
+WARNING = "drrej: warning: some of these rows were used by "
+STEPS = ("calibrate", "fit", "threshold")
+
+
+@pytest.fixture(scope="module")
+def dumps(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """A dump of its own for each step, and fresh rows."""
+    folder = tmp_path_factory.mktemp("seen")
+    made = {}
+    for number, name in enumerate((*STEPS, "fresh")):
+        made[name] = write_dump(folder / f"{name}.parquet", *make_model(400, 4, seed=number + 10))
+    return made
+
+
+def source(path: str) -> drrej.Source:
+    return drrej.Source([path])
+
+
+@pytest.fixture(scope="module")
+def rejector(dumps: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    fitted = drrej.fit(source(dumps["fit"]), drrej.calibrate(source(dumps["calibrate"])))
+    finished = drrej.threshold(source(dumps["threshold"]), fitted, drrej.Rule("risk", 0.1))
+    path = tmp_path_factory.mktemp("made") / "r.json"
+    path.write_text(finished.to_json())
+    return path
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("labels", [True, False])
+def test_rows_of_each_step_are_known(dumps: dict[str, str], rejector: Path, step: str, labels: bool) -> None:
+    done = run("evaluate", dumps[step], "-r", rejector, *([] if labels else ["--no-labels"]))
+    assert done.code == 0
+    assert done.err.startswith(f"{WARNING}{step}: new rows may do worse")
+    assert f"(some of these rows were used by {step}: new rows may do worse)" in done.out.decode()
+    silent = run("evaluate", dumps[step], "-r", rejector, "--format", "json", "--quiet")
+    assert (silent.code, silent.err) == (0, "")
+    assert json.loads(silent.out)["seen_by"] == [step]
+
+
+def test_fresh_rows_are_not_spoken_of(dumps: dict[str, str], rejector: Path, tmp_path: Path) -> None:
+    done = run("evaluate", dumps["fresh"], "-r", rejector, "--format", "json")
+    assert done.err == ""
+    assert "seen_by" not in json.loads(done.out)
+    page = tmp_path / "seen.html"
+    run("evaluate", dumps["fit"], "-r", rejector, "-o", page)
+    assert "Some of these rows were used by fit: new rows may do worse." in page.read_text()
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5])
+def test_a_part_of_the_rows_in_another_order_is_enough(
+    dumps: dict[str, str], rejector: Path, tmp_path: Path, share: float
+) -> None:
+    rng = np.random.default_rng(1)
+    fresh, old = pq.read_table(dumps["fresh"]), pq.read_table(dumps["threshold"])
+    some = old.take(rng.permutation(old.num_rows)[: int(share * old.num_rows)])
+    mixed = pa.concat_tables([fresh, some])
+    pq.write_table(mixed.take(rng.permutation(mixed.num_rows)), tmp_path / "mixed.parquet")
+    document = drrej.Rejector.from_json(rejector.read_text())
+    assert drrej.evaluate(source(str(tmp_path / "mixed.parquet")), document).seen_by == ("threshold",)
+
+
+def test_all_steps_and_run(dumps: dict[str, str], tmp_path: Path) -> None:
+    words = ["--val", dumps["fit"], "--coverage", "0.8"]
+    done = run("run", *words, "--test", dumps["fit"], "-o", tmp_path / "same")
+    assert f"{WARNING}calibrate, fit and threshold: " in done.err
+    done = run("run", *words, "--test", dumps["fresh"], "-o", tmp_path / "other")
+    assert done.err == ""
+
+
+def test_a_cutoff_that_does_not_depend_on_the_rows_keeps_nothing_of_them(dumps: dict[str, str]) -> None:
+    fitted = drrej.fit(source(dumps["fit"]), uncalibrated(source(dumps["fit"]), 2.0))
+    for kind, target in (("tau", 0.9), ("max-loss", 0.3)):
+        finished = drrej.threshold(source(dumps["threshold"]), fitted, drrej.Rule(kind, target))
+        assert finished.need_threshold().fingerprint is None
+        assert drrej.evaluate(source(dumps["threshold"]), finished).seen_by is None
+        assert drrej.evaluate(source(dumps["fit"]), finished).seen_by == ("fit",)
+        other = drrej.threshold(source(dumps["threshold"]), fitted, drrej.Rule("coverage", 0.5)).to_json()
+        tree = json.loads(finished.to_json())
+        tree["threshold"]["fingerprint"] = json.loads(other)["threshold"]["fingerprint"]
+        with pytest.raises(RejectorError, match=r"threshold\.fingerprint"):
+            drrej.Rejector.from_json(json.dumps(tree))
+
+
+def test_regressions(tmp_path: Path) -> None:
+    rng = np.random.default_rng(4)
+    paths = []
+    for name in ("a", "b"):
+        columns = {"v": rng.gamma(0.5, 1.0, 300), "p": rng.normal(size=300), "y": rng.normal(size=300)}
+        paths.append(str(tmp_path / f"{name}.parquet"))
+        pq.write_table(pa.table(columns), paths[-1])
+    made = ["--loss", "column", "--loss-column", "v", "--prediction", "p", "--target", "y"]
+    run("fit", paths[0], *made, "-o", tmp_path / "f.json")
+    run("threshold", paths[0], "-r", tmp_path / "f.json", "--coverage", "0.8", "-o", tmp_path / "r.json")
+    done = run("evaluate", paths[0], "-r", tmp_path / "r.json")
+    assert done.err.startswith(f"{WARNING}fit and threshold: ")
+    assert run("evaluate", paths[1], "-r", tmp_path / "r.json").err == ""
+
+
+def test_rejectors_of_the_first_version_say_nothing_of_the_threshold(tmp_path: Path) -> None:
+    document = drrej.Rejector.from_json((ROOT / "tests" / "data" / "old" / "rejector.json").read_text())
+    logits, labels = make_model(300, document.classes, seed=5)
+    columns = document.columns
+    table = {columns.logits: pa.FixedSizeListArray.from_arrays(pa.array(logits.ravel()), document.classes)}
+    pq.write_table(pa.table({**table, columns.label or "label": labels}), tmp_path / "new.parquet")
+    assert drrej.evaluate(source(str(tmp_path / "new.parquet")), document).seen_by is None
