@@ -47,9 +47,10 @@ def _blocks(page: str) -> list[tuple[str, str]]:
 
 
 PAGES = _pages(SITE["nav"])
+README = "../README.md"
 RUN = [
     page
-    for page in PAGES
+    for page in [*PAGES, README]
     if page not in ELSEWHERE and page != "commands.md" and any(kind in ("bash", "python") for kind, _ in _blocks(page))
 ]
 
@@ -78,7 +79,9 @@ def workspace(tmp_path: Path) -> Path:
     val, test = (_with_regions(pq.read_table(SAMPLE / name)) for name in ("val.parquet", "test.parquet"))
     pq.write_table(val.slice(0, 900), tmp_path / "val.parquet")
     pq.write_table(val.slice(900), tmp_path / "fresh.parquet")
-    pq.write_table(test, tmp_path / "test.parquet")
+    for name in ("test", "predictions"):
+        pq.write_table(test, tmp_path / f"{name}.parquet")
+    (tmp_path / "sample_data").symlink_to(SAMPLE)
     (tmp_path / "nightly").mkdir()
     for name, start in (("a", 0), ("b", 1000)):
         pq.write_table(test.slice(start, 1000).drop_columns(["label"]), tmp_path / "nightly" / f"{name}.parquet")
@@ -113,6 +116,10 @@ def _names(workspace: Path) -> dict[str, Any]:
         "new_logits": test_logits,
         "test_logits": test_logits,
         "test_labels": test_labels,
+        "X": logits,
+        "y": labels,
+        "X_test": test_logits,
+        "y_test": test_labels,
     }
 
 

@@ -125,7 +125,7 @@ def main() -> None:
         "|---|" + "---|" * 7,
     ]
     for ending in chosen.only:
-        paths = {rows: chosen.work / f"{rows}.{ending}" for rows in (SMALL, LARGE)}
+        paths = {rows: chosen.work / f"{rows}_logits.{ending}" for rows in (SMALL, LARGE)}
         for rows, path in paths.items():
             if not path.exists():
                 make(path, ending, rows)

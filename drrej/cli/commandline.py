@@ -101,7 +101,7 @@ def _rule_of(threshold: Threshold) -> list[str]:
         {
             "--review-cost" if rule.kind == "cost" else f"--{rule.kind}": repr(rule.target),
             "--error-cost": None if rule.error_cost is None else repr(rule.error_cost),
-            "--coverage": None if rule.coverage is None else repr(rule.coverage),
+            **({} if rule.coverage is None else {"--coverage": repr(rule.coverage)}),  # beside another rule
             "--confidence": None if rule.confidence is None else repr(rule.confidence),
             "--method": rule.method if rule.limits_errors and rule.coverage is None else None,
             "--by": threshold.by or None,

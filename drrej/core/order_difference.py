@@ -40,9 +40,10 @@ def order_difference(losses: Floats, scores: Floats, right: int, compared: int =
     from scipy.special import ndtri
 
     wrong = np.arange(losses.size) >= right
+    order = np.lexsort((scores, losses, wrong))  # sums have the same bits for any order of the rows
+    losses, scores = losses[order], scores[order]
     (ours, mine), (theirs, yours) = augrc_influence(losses, wrong), augrc_influence(scores, wrong)
-    # sorted: the same sum for any order of the rows
-    error = float(np.std(np.sort(yours - mine))) / math.sqrt(losses.size)
+    error = float(np.std(yours - mine)) / math.sqrt(losses.size)
     reach = float(ndtri(1.0 - (1.0 - CONFIDENCE) / 2 / compared)) * error
     value = theirs - ours
     return OrderDifference(value, value - reach, value + reach)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import tokenize
+import warnings
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
@@ -75,7 +76,9 @@ def _stored(stream: IO[bytes] | Any, name: str, part: Part) -> Stored:
         raise ValueError(f"version {version} of the format is for records")
     header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
     try:
-        shape, fortran, dtype = header(stream)
+        with warnings.catch_warnings():  # of headers that Python 2 wrote
+            warnings.simplefilter("ignore")
+            shape, fortran, dtype = header(stream)
     except (SyntaxError, tokenize.TokenError, TypeError, IndexError, KeyError, AttributeError, RecursionError) as error:
         raise ValueError(f"its header is damaged: {error}") from None
     where = f"{part.name}: array '{name}'"

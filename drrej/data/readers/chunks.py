@@ -95,7 +95,7 @@ def looked_at(part: Part, format: str, look: Callable[[Identity], Contents]) -> 
         if known is not None and known.identity == identity:
             return known
         contents = look(identity)
-        str(contents.schema)  # raises where a name is not text
+        _ = [contents.schema.names, *map(str, contents.schema.types)]  # raises where a name is not text
         if not identity.same_as(identity_of(part)):
             raise DumpError(f"{part.name}: the file was changed while it was being read; wait until it is complete")
     except READ_ERRORS as error:
