@@ -65,6 +65,22 @@ def test_rows_of_a_group_stay_together(tmp_path: Path, dump: str) -> None:
     assert set(counts.tolist()) == {5}
 
 
+def test_rows_with_equal_scores_are_no_random_sample(tmp_path: Path) -> None:
+    """Those of a kNN: few different scores. Kept together, they would be drawn as one, and a promise would not hold."""
+    rng = np.random.default_rng(5)
+    votes = rng.multinomial(5, [0.5, 0.3, 0.2], size=1500) / 5
+    labels = (rng.random((1500, 1)) > votes.cumsum(axis=1)).sum(axis=1).clip(0, 2)
+    extra = {"row": np.arange(1500)}
+    dump = write_dump(tmp_path / "knn.parquet", votes.astype(np.float32), labels, extra=extra)
+    words = ("run", dump, "--input", "probs", "--accuracy", "0.55", "--loss", "zero-one", "-q")
+    outcome = run(*words[:-1], "-o", str(tmp_path / "out"))
+    assert any("have the same scores as another row" in line and "--group ID" in line for line in outcome.lines)
+    assert "confidence" not in load_json(tmp_path / "out" / "rejector.json")["threshold"]["rule"]
+    assert "have the same scores as another row" in fail(*words, "--confidence", "0.9", "-o", str(tmp_path / "no"))
+    assert run(*words, "--group", "row", "--confidence", "0.9", "-o", str(tmp_path / "rows")).code in (0, 1)
+    assert load_json(tmp_path / "rows" / "rejector.json")["threshold"]["rule"]["confidence"] == 0.9
+
+
 def test_too_few_rows_for_a_guarantee(tmp_path: Path) -> None:
     """The threshold is that of the plain rule, nothing is promised, and how many rows it would take is said."""
     few = write_dump(tmp_path / "few.parquet", *make_model(300, 4, seed=3))

@@ -21,7 +21,8 @@ WAYS = "give one DUMP, which is divided, or --val DUMP and --test DUMP"
 class Parts:
     """What to calibrate on, to fit on, to choose the threshold on, and to test on.
 
-    `fresh` says that the rows to choose on were not fitted on, `note` how rows were divided.
+    `fresh` says that the rows to choose on were not fitted on, `note` how rows were divided, `no_sample` why they are
+    no random sample.
     """
 
     calibrate: Source
@@ -30,6 +31,7 @@ class Parts:
     test: Source
     fresh: bool
     note: str | None = None
+    no_sample: str | None = None
 
     @property
     def sources(self) -> list[Source]:
@@ -83,7 +85,7 @@ class RowOptions:
 
 def parts_of(sources: Sequence[Source], options: SplitOptions | None) -> Parts:
     """Which rows do what; divides the first of the dumps (one pass) where that is wanted."""
-    from drrej.pipeline.split import split
+    from drrej.pipeline.split import split, why_no_sample
 
     first, *others = sources
     if options is None:
@@ -95,7 +97,7 @@ def parts_of(sources: Sequence[Source], options: SplitOptions | None) -> Parts:
     how = "by their content" if options.group is None else f"by '{options.group}'"
     note = f"{sum(counts)} rows are divided {how}: {said}"
     fit, choose, test = divided[-3:]
-    return Parts(divided[0], fit, choose, test, fresh=True, note=note)
+    return Parts(divided[0], fit, choose, test, fresh=True, note=note, no_sample=why_no_sample(divided))
 
 
 def _shares(text: str) -> list[float]:

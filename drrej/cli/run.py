@@ -35,6 +35,9 @@ FILES = ("mask.parquet", "rejector.json", "report.json", "report.txt", "report.h
 
 rows = partial(typer.Option, rich_help_panel="Rows: one DUMP, or --val and --test")
 
+_PROMISED = ("accuracy", "risk", "coverage")
+"""Rules that are certified by default where rows are fresh."""
+
 EXAMPLES = """
 Examples:
 
@@ -200,14 +203,17 @@ def run(
         candidates = None if table is None else stack.enter_context(OutputFile(table, force))
         check_spared(classes, cost_matrix, baseline)
         parts = parts_of(sources, divided)
+        if parts.no_sample is not None and confidence:
+            raise OptionError(f"--confidence {confidence:g}: {parts.no_sample}")
         how = CalibrateOptions(precision or "auto", bytes_of(memory), floor)
         fitted = fit(parts.fit, _calibrated(parts.calibrate, temperature, how), objective)
-        choosing = ThresholdOptions(by, allow_reuse)
-        if parts.fresh and confidence is None:
+        choosing = ThresholdOptions(by, allow_reuse, known_fresh=divided is not None)
+        if parts.fresh and confidence is None and parts.no_sample is None:
             promised = certify_if_possible(parts.choose, fitted, rule, choosing, table is not None)
             found, why_not = promised.chosen, promised.why_not
         else:
-            found, why_not = choose_threshold(parts.choose, fitted, rule, choosing, table is not None), None
+            found = choose_threshold(parts.choose, fitted, rule, choosing, table is not None)
+            why_not = parts.no_sample if confidence is None and rule.kind in _PROMISED else None
         rejector = found.rejector
         wanted = replace(wanted, baseline_dump=others.dump(reading, engine, rejector))
         report = evaluate(parts.test, rejector, gates, with_words(wanted, rejector))

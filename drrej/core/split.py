@@ -5,7 +5,9 @@ equal rows (with `group`, rows of one group) stay together.
 
 **One part is plain**: the rows with the smallest keys. Keys are as good as random, so given the number of its rows it
 is a simple random sample of all rows; if these are independent draws from a distribution, so are its rows, and what
-the other parts are used for is independent of them. A guarantee is exact on this part.
+the other parts are used for is independent of them. A guarantee is exact on this part, unless many rows have the same
+scores, as those of a kNN or a small tree: what is drawn at random then are different scores, not rows, and the part
+is not like new rows (`copies` says how many there are).
 
 **The other parts are stratified** by label: each label's rows are divided in the same proportion. A rare class is then
 not missing in one part by bad luck, and accuracies of two parts differ by less. Shares of a label are rounded by
@@ -34,6 +36,15 @@ def split_keys(values: AnyFloats, seed: int) -> Keys:
 def seeded(keys: Keys, seed: int) -> Keys:
     """Other keys, which have nothing to do with those that samples and fingerprints are taken by."""
     return mixed(keys ^ mixed(np.array([seed], np.uint64)))
+
+
+def copies(keys: Keys) -> int:
+    """Rows that have the key of another one, less one for each such key.
+
+    >>> copies(np.array([5, 7, 5, 5], np.uint64))
+    2
+    """
+    return int(keys.size - np.unique(keys).size)
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from drrej.core.row_keys import Keys
-from drrej.core.split import Limits, find_limits, seeded, split_keys
+from drrej.core.split import Limits, copies, find_limits, seeded, split_keys
 from drrej.core.types import Integers
 from drrej.data.dump import Block
 from drrej.data.join import sortable_keys
@@ -26,6 +26,9 @@ from drrej.pipeline.source import Source, no_labels, without_bad_files
 
 DEFAULT_SHARES = (40.0, 30.0, 30.0)
 """To calibrate and fit, to choose, to test."""
+
+MOST_COPIES = 0.01
+"""The share of rows with the scores of another row up to which parts count as random samples."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,8 @@ class SplitPart:
     rows: int
     seed: int
     group: str | None = None
+    copies: int = 0
+    """Rows of the whole dump that have the same scores as another one: they stay together."""
 
     @property
     def columns(self) -> Sequence[str]:
@@ -75,6 +80,19 @@ class SplitPart:
         """The places of the rows in a block."""
         keys = _keys(block, self.seed, self.group)
         return np.flatnonzero(self.limits.part_of(keys, block.labels if self.by_label else None) == self.number)
+
+
+def why_no_sample(parts: Sequence[Source]) -> str | None:
+    """Why parts of a dump are no random samples of its rows, if they are not: then no guarantee would hold."""
+    portions = [part.options.portion for part in parts if isinstance(part.options.portion, SplitPart)]
+    rows = sum(portion.rows for portion in portions)
+    if not portions or portions[0].copies <= MOST_COPIES * rows:
+        return None
+    return (
+        f"{portions[0].copies} of {rows} rows have the same scores as another row and stay together, so the parts are "
+        "no random samples and nothing can be certified on them; name a column that tells rows apart, `group=ID`, or "
+        "divide the rows yourself (`val`, `choose` and `test`)"
+    )
 
 
 @dataclass(frozen=True)
@@ -110,8 +128,10 @@ def split(source: Source, options: SplitOptions | None = None) -> list[Source]:
     counts = np.bincount(limits.part_of(keys, strata), minlength=len(options.shares))
     if not counts.all():
         raise DumpError(f"{dump.parts[0].name}: {keys.size} rows are too few to divide into {counts.size} parts")
+    alike = copies(keys) if options.group is None else 0
     parts = [
-        SplitPart(limits, number, int(rows), options.seed, options.group) for number, rows in enumerate(counts.tolist())
+        SplitPart(limits, number, int(rows), options.seed, options.group, alike)
+        for number, rows in enumerate(counts.tolist())
     ]
     return [
         replace(
