@@ -209,7 +209,7 @@ def test_tied_losses_make_the_first_night_the_first_batch(tmp_path: Path) -> Non
 
     def dump(name: str) -> str:
         return write_dump(
-            tmp_path / name, 3 * np.eye(3, dtype=np.float32)[rng.integers(0, 3, 400)], rng.integers(0, 3, 400)
+            tmp_path / name, 3 * np.eye(3, dtype=np.float32)[rng.integers(0, 3, 400)] - 1, rng.integers(0, 3, 400)
         )
 
     rejector = make_rejector(source(dump("val.parquet")), ("coverage", 1.0))

@@ -34,7 +34,8 @@ def srv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         logits, labels = make_model(300, 3, day)
         write_dump(tmp_path / "nights" / f"2026-03-0{day}.parquet", logits, labels)
     shutil.copy(tmp_path / "nights" / "2026-03-01.parquet", tmp_path / "test.parquet")
-    rejector = make_rejector(source(tmp_path / "nights"), ("coverage", 0.8))
+    logits, labels = make_model(600, 3, 3)
+    rejector = make_rejector(source(write_dump(tmp_path / "val.parquet", logits, labels)), ("coverage", 0.8))
     (tmp_path / "rejector.json").write_text(rejector.to_json())
     (tmp_path / "bin").mkdir()
     for name, line in {

@@ -23,7 +23,7 @@ import yaml
 from conftest import ROOT, SAMPLE, environment
 
 DOCS = ROOT / "docs"
-ELSEWHERE = {"monitoring.md", "frameworks.md", "scale.md", "llm.md"}  # these have tests of their own
+ELSEWHERE = {"monitoring.md", "frameworks.md", "scale.md", "llm.md", "nightly.md"}  # these have tests of their own
 KINDS = {"bash", "python", "text", "toml", "yaml", "bibtex", "json"}
 
 
