@@ -33,22 +33,44 @@ def as_source(dump: Dump) -> Source:
 
 
 def calibrate(dump: Dump, options: CalibrateOptions | None = None) -> Rejector:
-    """Start a rejector: fit the temperature (and the floor of probabilities) on labelled rows."""
+    """Start a rejector: fit the temperature (and the floor of probabilities) on labelled rows.
+
+    >>> calibrate("sample_data/val.parquet").calibration.rows
+    1648
+    """
     return Rejector.of(calibrating.calibrate(as_source(dump), options))
 
 
 def fit(dump: Dump, rejector: AnyRejector, options: RatioOptions | None = None) -> Rejector:
-    """Add the density ratio."""
+    """Add the density ratio.
+
+    >>> val = "sample_data/val.parquet"
+    >>> fit(val, calibrate(val), RatioOptions(alpha=3.0)).ratio.alpha
+    3.0
+    """
     return Rejector.of(fitting.fit(as_source(dump), as_document(rejector), options))
 
 
 def threshold(dump: Dump, rejector: AnyRejector, rule: Rule, options: ThresholdOptions | None = None) -> Rejector:
-    """Add the threshold that a rule picks on these rows."""
+    """Add the threshold that a rule picks on these rows.
+
+    >>> val = "sample_data/val.parquet"
+    >>> rejector = threshold(val, fit(val, calibrate(val)), Rule("coverage", 0.8))
+    >>> rejector.threshold.accepted, rejector.threshold.rows
+    (1319, 1648)
+    """
     return Rejector.of(choosing.threshold(as_source(dump), as_document(rejector), rule, options))
 
 
 def evaluate(dump: Dump, rejector: AnyRejector, gates: Gates = (), options: EvaluateOptions | None = None) -> Report:
-    """Report on a dump; gates are judged last, see `Report.failed_gates`."""
+    """Report on a dump; gates are judged last, see `Report.failed_gates`.
+
+    >>> val = "sample_data/val.parquet"
+    >>> rejector = threshold(val, fit(val, calibrate(val)), Rule("coverage", 0.8))
+    >>> report = evaluate("sample_data/test.parquet", rejector, ["accuracy >= 0.99"])
+    >>> report.coverage.accepted, report.failed_gates
+    (1617, ())
+    """
     return Report.of(evaluating.evaluate(as_source(dump), as_document(rejector), as_gates(gates), options))
 
 
@@ -65,6 +87,13 @@ def reject(
     `output` is a file, whose ending says the format, or a directory (it exists, or its name ends in /), which gets one
     file per input file. It appears whole or not at all; with `force` it may replace another. An output that was
     opened by the caller is left to the caller to commit.
+
+    >>> import tempfile
+    >>> val = "sample_data/val.parquet"
+    >>> rejector = threshold(val, fit(val, calibrate(val)), Rule("coverage", 0.8))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     reject("sample_data/test.parquet", rejector, f"{folder}/mask.csv").rejected
+    443
     """
     source, document = as_source(dump), as_document(rejector)
     if not isinstance(output, str | os.PathLike):

@@ -86,8 +86,9 @@ class Learner:
         self.base = base
         self.low, self.high = _finite_range(rows.features)
         clipped = np.clip(rows.features, self.low[:, None], self.high[:, None])
-        self.center = clipped.mean(axis=1)
-        spread = clipped.std(axis=1)
+        none = np.zeros(len(clipped))  # of a dump of one row, one fold has no other rows to learn from
+        self.center = clipped.mean(axis=1) if rows.rows else none
+        spread = clipped.std(axis=1) if rows.rows else none
         self.used = spread > 1e-9 * np.maximum(np.abs(self.center), 1.0)
         self.scale = np.where(self.used, spread, 1.0)
         features = ((clipped - self.center[:, None]) / self.scale[:, None])[self.used]
