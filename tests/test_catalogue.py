@@ -31,7 +31,14 @@ ROWS = 300
 def numeric_paths(tree: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
     """Every path of a report to a number, but for lists and pictures; a section with a number as value is one too."""
     for key, node in tree.items():
-        if isinstance(node, Mapping) and key not in ("pictures", "target", "confusion", "examples"):
+        if isinstance(node, Mapping) and key not in (
+            "pictures",
+            "target",
+            "confusion",
+            "examples",
+            "where",
+            "left_out",
+        ):
             if _is_number(node.get("value")):
                 yield prefix + key
             yield from numeric_paths(node, f"{prefix}{key}.")

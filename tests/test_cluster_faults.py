@@ -114,8 +114,8 @@ COMMANDS = {
     "calibrate": ["-o", "{out}/r.json"],
     "fit": ["-r", "{rejector}", "-o", "{out}/r.json"],
     "threshold": ["-r", "{rejector}", "--coverage", "0.7", "-o", "{out}/r.json"],
-    "evaluate": ["-r", "{rejector}", "-o", "{out}/r.json"],
-    "reject": ["-r", "{rejector}", "-o", "{out}/masks/"],
+    "evaluate": ["-r", "{rejector}", "-o", "{out}/r.json", "-q"],
+    "reject": ["-r", "{rejector}", "-o", "{out}/masks/", "-q"],
 }
 
 

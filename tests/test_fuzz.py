@@ -2,7 +2,7 @@
 
 A mutated file may still be valid, so what is checked is the contract, not the outcome: exit 0 with its output and no
 error line, exit 1 only with a line that states the verdict, else exit 2 with exactly one line and nothing written.
-`DRREJ_FUZZ=10000 pytest tests/test_fuzz.py` runs more cases; a case is known by its number.
+`FUZZ=10000 pytest tests/test_fuzz.py` runs more cases; a case is known by its number.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 import pytest
 from dumps_zoo import LISTS, Outcome, differing_dictionaries, drrej, fixed_list, make_rejector, wide, write
 
-CASES = int(os.environ.get("DRREJ_FUZZ", "600"))
+CASES = int(os.environ.get("FUZZ", "600"))
 PROCESS_EVERY = max(40, CASES // 50)
 K = 5
 ROWS = 90
@@ -329,7 +329,7 @@ def test_mutations(originals: Originals, tmp_path: Path, monkeypatch: pytest.Mon
     assert not list(scratch.iterdir())
     assert {kind for kind, _ in counts} == {"bytes", "table", "document", "text"}
     assert {outcome for _, outcome in counts} == {"0 done", "1 verdict", "2 error"}
-    if "DRREJ_FUZZ" in os.environ:
+    if "FUZZ" in os.environ:
         lines = [f"{kind:10} {outcome:10} {count}" for (kind, outcome), count in sorted(counts.items())]
         shown = [f"{count:6}  {message}" for message, count in messages.most_common(400)]
         print("", *lines, *shown, sep="\n")  # noqa: T201 - a report for whoever asked for the long run
