@@ -28,6 +28,9 @@ KINDS = ("by", "intervals", "baseline", "baseline with intervals", "baseline dum
 ROWS = 300
 
 
+_NOT_FOR_GATES = ("pictures", "target", "confusion", "examples", "where", "left_out")
+
+
 def numeric_paths(tree: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
     """Every path of a report to a number, but for lists and pictures; a section with a number as value is one too."""
     for key, node in tree.items():

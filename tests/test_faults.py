@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from conftest import make_model, make_rejector, source, write_dump
-from kill_campaign import COMMANDS, run_campaign, table
+from kill_campaign import run_campaign, table
 
 from drrej.outputs.records import RECORDS
 
