@@ -188,6 +188,6 @@ def test_what_cannot_be_promised(rows: Path, words: str, code: int, said: str) -
 
 def test_both_from_arrays() -> None:
     found = drrej.fit_rejector(*make_model(2000, 3, seed=3), accuracy=0.85, coverage=0.5, confidence=0.9)
-    assert found.document.need_threshold().rule.coverage == 0.5
+    assert found.need_threshold().rule.coverage == 0.5
     with pytest.raises(OptionError, match="only `coverage` may stand beside"):
         drrej.fit_rejector(*make_model(100, 3, seed=3), tau=0.9, coverage=0.5)

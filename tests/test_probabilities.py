@@ -358,3 +358,9 @@ def test_logarithms_of_probabilities_are_told_from_logits() -> None:
     assert (are_log_probabilities(logits) == (np.abs(sums - 1) <= 0.01)).all()
     assert are_log_probabilities(logits).mean() < 0.05
     assert not are_log_probabilities(np.array([[np.nan, 0.0], [np.inf, 0.0], [-np.inf, -np.inf]])).any()
+
+
+def test_whole_numbers_with_negative_ones_among_them_are_logits() -> None:
+    rows = np.array([[3.0, 1.0], [5.0, 0.0], [2.0, 7.0], [-4.0, 1.0]] * 10)
+    assert ScoreLook.of(rows).kind() == "logits"
+    assert ScoreLook.of(np.abs(rows)).kind() == "scaled"

@@ -114,17 +114,16 @@ def test_rows_without_usable_scores(tmp_path: Path) -> None:
     test = write_dump(tmp_path / "test.parquet", broken, labels, row_group=30)
     words = ["run", "--val", val, "--test", test, "--coverage", "0.8", "-o", tmp_path / "out"]
     assert "3 rows have NaN among the scores; the first is row 3" in fail(*words)
-    outcome = drrej_here(*words, "--on-bad-row", "reject", "--quiet")
+    outcome = drrej_here(*words, "--on-bad-row", "reject")
     assert outcome.code == 0
-    assert outcome.lines == [
-        "drrej: warning: 3 of 100 rows have no usable scores and were rejected; the report leaves them out"
-    ]
+    said = "drrej: warning: 3 of 100 rows have no usable scores and were rejected; the report leaves them out"
+    assert said in outcome.lines
     mask, rejector = read_columns(tmp_path / "out" / "mask.parquet"), tmp_path / "out" / "rejector.json"
     assert mask["rejected"][~good].all()
     others = write_dump(tmp_path / "others.parquet", logits[good], labels[good])
     succeed("evaluate", others, "-r", rejector, "-o", tmp_path / "others.json")
     report = load_json(tmp_path / "out" / "report.json")
-    assert report == load_json(tmp_path / "others.json")
+    assert {key: report[key] for key in report if key != "left_out"} == load_json(tmp_path / "others.json")
     assert report["coverage"]["accepted"] == np.count_nonzero(~mask["rejected"])
     labels[60] = 7
     write_dump(tmp_path / "test.parquet", broken, labels, row_group=30)

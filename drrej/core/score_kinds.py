@@ -112,8 +112,8 @@ class ScoreLook:
             return "probabilities"
         if self.rows < _ENOUGH:
             return "logits"
-        if 2 * self.scaled > self.rows:
-            return "scaled"
+        if 2 * self.scaled > self.rows and self._nearly_all(self.inside + self.scaled):
+            return "scaled"  # a negative score here and there is no percentage and no count
         return "unit interval" if self._nearly_all(self.inside) else "logits"
 
     def _binary_kind(self) -> Kind:
