@@ -130,4 +130,4 @@ def test_rows_without_usable_scores(tmp_path: Path) -> None:
     words[-1] = tmp_path / "again"
     assert "column 'label': 1 row has a label outside 0 to 2; row 60" in fail(*words, "--on-bad-row", "reject")
     write_dump(tmp_path / "test.parquet", np.full_like(logits, np.nan), labels * 0)
-    assert "no row has usable scores" in fail(*words, "--on-bad-row", "reject")
+    assert "100 rows have NaN among the scores" in fail(*words, "--on-bad-row", "reject")
