@@ -197,10 +197,10 @@ def _spooled_stdin() -> Part:
 def _spooled(stream: IO[bytes], name: str) -> Part:
     """Copy what cannot seek to a temporary file that ends with the process."""
     try:
-        head = stream.read(HEAD)
-        handle, path = tempfile.mkstemp(prefix="drrej-", suffix=ending_of(head) or ".parquet")
+        handle, path = tempfile.mkstemp(prefix="drrej-")  # before anything is read: reading may take for ever
         _spooled_paths.append(path)
         with open(handle, "wb") as spool:
+            head = stream.read(HEAD)
             spool.write(head)
             shutil.copyfileobj(stream, spool, 1 << 20)
             size = spool.tell()
@@ -211,7 +211,8 @@ def _spooled(stream: IO[bytes], name: str) -> Part:
         ) from None
     if not size:
         raise DumpError(f"{name}: it is empty; did the command before the pipe fail?")
-    return Part(path, name, "stdin.parquet" if name == "standard input" else f"{os.path.basename(name)}.parquet")
+    relative = "stdin.parquet" if name == "standard input" else f"{os.path.basename(name)}.parquet"
+    return Part(path, name, relative, ending=ending_of(head) or ".parquet")
 
 
 _spooled_paths: list[str] = []
