@@ -20,6 +20,7 @@ from dask_processes import DaskProcesses, dask_processes
 
 import drrej
 from drrej.engines import dask_cluster as cluster_module
+from drrej.outputs.records import RECORDS
 
 
 def test_without_the_extra_the_message_names_it(tmp_path: Path) -> None:
@@ -107,7 +108,8 @@ def start(*args: str | Path, group: bool = False) -> subprocess.Popen[bytes]:
 def contents(path: Path) -> dict[str, bytes]:
     if path.is_file():
         return {"": path.read_bytes()}
-    return {str(f.relative_to(path)): f.read_bytes() for f in sorted(path.rglob("*")) if f.is_file()}
+    files = [file for file in sorted(path.rglob("*")) if file.is_file() and not file.name.endswith(RECORDS)]
+    return {str(file.relative_to(path)): file.read_bytes() for file in files}  # records hold times
 
 
 COMMANDS = {

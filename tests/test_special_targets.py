@@ -223,7 +223,7 @@ def test_masks_in_a_directory(place: Place, tmp_path: Path) -> None:
     (out / "day=0" / "old.parquet").write_bytes(b"")
     succeed("reject", tmp_path / "in", "-r", place.rejector, "-o", f"{out}/", "--force")
     assert sorted(str(path.relative_to(out)) for path in out.rglob("*.parquet")) == files
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "out"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".out.drrej-masks.json", "in", "out"]
 
 
 def test_nothing_is_left_beside_the_dump(place: Place) -> None:
