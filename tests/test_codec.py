@@ -168,7 +168,7 @@ def old(documents: Path, test: str) -> dict[str, Any]:
     [
         ({"accuracy": {"value": 17, "lower": 0.1, "upper": 0.2, "errors": 0}}, "'accuracy.value' is out of range"),
         ({"coverage": {"value": 1.0, "lower": 0.9, "upper": 0.2, "accepted": 2060}}, "above its upper end"),
-        ({"classes": 7}, "a report on 7 classes; the rejector has 6"),
+        ({"classes": 7, "confusion": None}, "a report on 7 classes; the rejector has 6"),
         ({"format": "drrej-regression-report/1"}, "not a report: its 'format'"),
         ({"rows": float("nan")}, "NaN is not a JSON number"),
     ],

@@ -18,13 +18,13 @@ from running import drrej
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     logits, labels = make_model(200, 3, 1)
-    pq.write_table(pa.table({**logit_columns(logits, "fixed"), "y": labels}), tmp_path / "val.parquet")
+    pq.write_table(pa.table({**logit_columns(logits, "fixed"), "kind": labels}), tmp_path / "val.parquet")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 def rejector(*words: str) -> dict[str, object]:
-    made = succeed("calibrate", "val.parquet", "--label", "y")
+    made = succeed("calibrate", "val.parquet", "--label", "kind")
     Path("c.json").write_bytes(made)
     Path("r.json").write_bytes(succeed("fit", "val.parquet", "-r", "c.json"))
     loaded: dict[str, object] = json.loads(succeed("threshold", "val.parquet", "-r", "r.json", *words))
@@ -38,9 +38,9 @@ def rule(document: dict[str, object]) -> tuple[str, float]:
 
 
 def test_a_key_is_an_option_of_every_command_that_has_it(folder: Path) -> None:
-    fail("calibrate", "val.parquet")  # there is no column `label`
-    (folder / "drrej.toml").write_text('label = "y"\n')
-    assert json.loads(succeed("calibrate", "val.parquet"))["columns"]["label"] == "y"
+    fail("calibrate", "val.parquet")  # nothing says that `kind` holds the labels
+    (folder / "drrej.toml").write_text('label = "kind"\n')
+    assert json.loads(succeed("calibrate", "val.parquet"))["columns"]["label"] == "kind"
 
 
 def test_the_table_of_a_command_is_for_it_alone(folder: Path) -> None:
@@ -49,7 +49,7 @@ def test_the_table_of_a_command_is_for_it_alone(folder: Path) -> None:
 
 
 def test_a_key_is_left_to_the_commands_that_take_such_a_value(folder: Path) -> None:
-    (folder / "drrej.toml").write_text('label = "y"\nformat = "markdown"\nlambda = 2\n')
+    (folder / "drrej.toml").write_text('label = "kind"\nformat = "markdown"\nlambda = 2\n')
     document = rejector("--coverage", "0.5")
     assert document["ratio"]["lambda"] == 2.0  # type: ignore[index]
     swept = succeed("sweep", "val.parquet", "-r", "c.json").decode()  # has no Markdown, and lists of its own
@@ -58,7 +58,7 @@ def test_a_key_is_left_to_the_commands_that_take_such_a_value(folder: Path) -> N
 
 def test_precedence(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """pyproject.toml or drrej.toml, then --config, then variables, then the command line."""
-    (folder / "pyproject.toml").write_text("[tool.drrej]\nlabel = 'y'\n[tool.drrej.threshold]\ncoverage = 0.5\n")
+    (folder / "pyproject.toml").write_text("[tool.drrej]\nlabel = 'kind'\n[tool.drrej.threshold]\ncoverage = 0.5\n")
     assert rule(rejector()) == ("coverage", 0.5)
     (folder / "drrej.toml").write_text("coverage = 0.6\n")  # beside it: this one counts, the other is not read
     assert rule(rejector()) == ("coverage", 0.6)
@@ -90,7 +90,7 @@ def test_the_nearest_file_counts(folder: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def test_files_are_relative_to_the_file_that_names_them(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "names.txt").write_text("a\nb\nc\n")
-    (folder / "drrej.toml").write_text('label = "y"\nclasses = "names.txt"\n')
+    (folder / "drrej.toml").write_text('label = "kind"\nclasses = "names.txt"\n')
     (folder / "inner").mkdir()
     monkeypatch.chdir(folder / "inner")
     assert json.loads(succeed("calibrate", "../val.parquet"))["class_names"] == ["a", "b", "c"]
@@ -132,7 +132,7 @@ def test_variables_that_are_refused(
     folder: Path, monkeypatch: pytest.MonkeyPatch, variable: str, value: str, message: str
 ) -> None:
     monkeypatch.setenv(variable, value)
-    assert message in fail("calibrate", "val.parquet", "--label", "y")
+    assert message in fail("calibrate", "val.parquet", "--label", "kind")
 
 
 def test_a_named_file_that_is_not_there(folder: Path) -> None:
@@ -150,13 +150,13 @@ def test_gates_by_variable_are_one_a_line(folder: Path, monkeypatch: pytest.Monk
 
 
 def test_config_shows_toml_that_reads_back(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = 'label = "y"\ngate = ["accuracy >= 0.9"]\nlambda = 2.0\n[threshold]\ncoverage = 0.5\n'
+    text = 'label = "kind"\ngate = ["accuracy >= 0.9"]\nlambda = 2.0\n[threshold]\ncoverage = 0.5\n'
     (folder / "drrej.toml").write_text(text)
     monkeypatch.setenv("DRREJ_JOBS", "2")
     shown = succeed("config").decode()
     assert tomllib.loads(shown) == tomllib.loads("jobs = 2\n" + text)
     assert "jobs = 2  # DRREJ_JOBS\n" in shown
-    assert f'label = "y"  # {folder / "drrej.toml"}\n' in shown
+    assert f'label = "kind"  # {folder / "drrej.toml"}\n' in shown
 
 
 def test_nothing_is_configured(folder: Path) -> None:
@@ -175,10 +175,10 @@ def test_the_schema_knows_what_the_command_line_takes(folder: Path) -> None:
 
 def test_a_file_of_somebody_else_is_not_obeyed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Anybody may put a drrej.toml into /tmp; that it names a cluster must not send rows there."""
-    (folder / "drrej.toml").write_text('label = "y"\n')
+    (folder / "drrej.toml").write_text('label = "kind"\n')
     monkeypatch.setattr("os.getuid", lambda: 1234567)
     if (folder / "drrej.toml").stat().st_uid == 0:
         os.chown(folder / "drrej.toml", 65534, 65534)
     said = fail("calibrate", "val.parquet")
     assert f"belongs to another user; if you trust it, say drrej --config {folder / 'drrej.toml'}" in said
-    assert json.loads(succeed("--config", "drrej.toml", "calibrate", "val.parquet"))["columns"]["label"] == "y"
+    assert json.loads(succeed("--config", "drrej.toml", "calibrate", "val.parquet"))["columns"]["label"] == "kind"

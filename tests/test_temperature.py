@@ -191,7 +191,7 @@ def test_equal_rows_need_no_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     """Rows are sampled by content, so of equal rows all are taken or none."""
     for gap in (1.5, 2.0, 3.0, 4.0):
         monkeypatch.setattr(step, "SAMPLE_LOGITS", 100)
-        path = write_dump(tmp_path / f"{gap}.parquet", np.tile([0.0, gap], (300, 1)), np.array([1, 1, 0] * 100))
+        path = write_dump(tmp_path / f"{gap}.parquet", np.tile([-gap, 0.0], (300, 1)), np.array([1, 1, 0] * 100))
         fitted = drrej.calibrate(source(path)).need_calibration()
         assert fitted.converged
         assert expit(gap / fitted.temperature) == pytest.approx(2 / 3, rel=1e-7)
