@@ -322,15 +322,17 @@ class _Errors:
     def below(self, place: Floats) -> Floats:
         """The share of all rows that are wrong and lie below a place."""
         power = 1.0 + self.growth
-        slope: Floats = self.factor * np.minimum(place, self.certain) ** power / power
-        return slope + np.maximum(place - self.certain, 0.0)
+        below: Floats = self.factor * np.minimum(place, self.certain) ** power / power
+        below += np.maximum(place - self.certain, 0.0)
+        return below
 
     def place(self, below: Floats) -> Floats:
         """Where so many of all rows are wrong below."""
         power = 1.0 + self.growth
         turn = self.factor * self.certain**power / power
-        slope: Floats = (power * np.minimum(below, turn) / self.factor) ** (1.0 / power)
-        return slope + np.maximum(below - turn, 0.0)
+        place: Floats = (power * np.minimum(below, turn) / self.factor) ** (1.0 / power)
+        place += np.maximum(below - turn, 0.0)
+        return place
 
     def ranks(self, rows: int, last: int, trials: int, rng: np.random.Generator) -> Counts:
         """The ranks of the errors up to rank `last`, ascending: trial x error; `rows` + 1 where there are fewer."""
@@ -361,8 +363,9 @@ def _passes(ranks: Counts, first: int, last: int, allowed: Counts) -> NDArray[np
     seen = np.maximum(ranks, first)
     inside = seen <= last
     most = allowed[np.minimum(seen, last) - first]
-    passed: NDArray[np.bool_] = ~(inside & (np.arange(1, ranks.shape[1] + 1) > most)).any(axis=1)
-    return passed & (allowed[0] >= 0)
+    failed = (inside & (np.arange(1, ranks.shape[1] + 1) > most)).any(axis=1)
+    passed: NDArray[np.bool_] = ~failed if allowed[0] >= 0 else np.zeros(failed.size, bool)
+    return passed
 
 
 def _run(starts: Starts, number: int, rows: int, wanted: int, risk: float) -> tuple[int, int, Counts]:
