@@ -14,16 +14,13 @@ from drrej.core.intervals import upper_bound
 from drrej.core.joint import JointPromise, certified_both
 from drrej.core.planning import (
     Question,
-    Simulation,
-    _Errors,
     accepted_needed,
     certifiable,
     look_power,
     rows_for_both,
     rows_for_cutoff,
-    rows_for_sequence,
-    sequence_power,
 )
+from drrej.core.planning_sequence import Simulation, _Errors, rows_for_sequence, sequence_power
 from drrej.core.ratio import DensityRatio
 from drrej.errors import Infeasible, OptionError
 

@@ -20,8 +20,8 @@ from drrej.core.planning import (
     cutoff_power,
     rows_for_both,
     rows_for_cutoff,
-    rows_for_sequence,
 )
+from drrej.core.planning_sequence import rows_for_sequence
 from drrej.documents import plan as document
 from drrej.documents.plan import AtHand, CertifiedNow, Needed, Plan, PowerPoint
 from drrej.documents.rejector import Rejector
