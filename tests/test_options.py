@@ -97,6 +97,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     make("threshold val.parquet -r fit.json --coverage 0.4 -o half.json")
     make("threshold val.parquet -r fit.json --coverage 0.8 --by region -o regions.json")
     make("evaluate val.parquet -r half.json -o before.json")
+    make("fit val.parquet -r cal.json --loss cost --cost-matrix costs.csv -o cost.json")
     make("fit forecasts.parquet --loss column --loss-column variance --prediction mean --target value -o rfit.json")
     make("threshold forecasts.parquet -r rfit.json --coverage 0.5 -o rr.json")
     make("threshold forecasts.parquet -r rfit.json --coverage 0.5 --by region -o rregions.json")
@@ -261,6 +262,10 @@ CASES: dict[str, dict[str, Case]] = {
         "--risk": Acts("--risk 0.3", "val.parquet -r fit.json"),
         "--review-cost": Acts("--review-cost 1", "val.parquet -r fit.json --error-cost 5"),
         "--error-cost": Acts("--error-cost 5", "val.parquet -r fit.json --review-cost 1"),
+        "--mean-cost": Acts("--mean-cost 0.5", "val.parquet -r cost.json"),
+        "--mse": Acts("--mse 0.5", "forecasts.parquet -r rfit.json"),
+        "--mae": Acts("--mae 0.5", "forecasts.parquet -r rfit.json"),
+        "--clip": Acts("--clip 0.9", "forecasts.parquet -r rfit.json --mae 0.5"),
         "--max-loss": Acts("--max-loss 0.5", "val.parquet -r fit.json"),
         "--confidence": Acts("--confidence 0.9", "test.parquet -r fit.json --coverage 0.5"),
         "--method": Acts("--method sgr", "test.parquet -r fit.json --risk 0.6 --confidence 0.9"),
@@ -356,6 +361,7 @@ CASES: dict[str, dict[str, Case]] = {
         "--risk": Acts("--risk 0.3", RUN),
         "--review-cost": Acts("--review-cost 1", f"{RUN} --error-cost 5"),
         "--error-cost": Acts("--error-cost 5", f"{RUN} --review-cost 1"),
+        "--mean-cost": Acts("--mean-cost 0.5", f"{RUN} --loss cost --cost-matrix costs.csv"),
         "--max-loss": Acts("--max-loss 0.5", RUN),
         "--confidence": Acts("--confidence 0.9", f"{RUN} --coverage 0.5 --choose test.parquet"),
         "--method": Acts("--method sgr", f"{RUN} --risk 0.6 --confidence 0.9 --choose test.parquet"),

@@ -85,6 +85,11 @@ def workspace(tmp_path: Path) -> Path:
     (tmp_path / "nightly").mkdir()
     for name, start in (("a", 0), ("b", 1000)):
         pq.write_table(test.slice(start, 1000).drop_columns(["label"]), tmp_path / "nightly" / f"{name}.parquet")
+    rng = np.random.default_rng(0)
+    for name in ("forecasts", "fresh-forecasts", "new-forecasts"):
+        variance, mean = rng.gamma(1.0, 0.5, 2000), rng.normal(size=2000)
+        columns = {"variance": variance, "mean": mean, "value": rng.normal(mean, np.sqrt(variance))}
+        pq.write_table(pa.table(columns), tmp_path / f"{name}.parquet")
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "drrej").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m drrej "$@"\n')
     (tmp_path / "bin" / "drrej").chmod(stat.S_IRWXU)

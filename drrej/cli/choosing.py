@@ -63,7 +63,11 @@ class Target:
     confidence: float | None
     review_cost: float | None
     error_cost: float | None
-    method: Literal["fixed-sequence", "sgr"] | None
+    method: Literal["fixed-sequence", "sgr", "betting", "hoeffding-bentkus"] | None
+    mean_cost: float | None = None
+    mse: float | None = None
+    mae: float | None = None
+    clip: float | None = None
 
     def rule(self) -> Rule:
         """The one rule that was given; a coverage may stand beside an accuracy or a risk."""
@@ -76,6 +80,9 @@ class Target:
             "tau": self.tau,
             "max-loss": self.max_loss,
             "review-cost": self.review_cost,
+            "mean-cost": self.mean_cost,
+            "mse": self.mse,
+            "mae": self.mae,
         }
         given = {kind: target for kind, target in rules.items() if target is not None}
         if self.error_cost is not None and self.review_cost is None:
@@ -84,10 +91,11 @@ class Target:
         beside = given.pop("coverage") if both else None
         if len(given) != 1:
             found = " and ".join(f"--{kind}" for kind in given) or "none"
-            known = "--accuracy, --coverage, --risk, --review-cost, --tau or --max-loss"
+            known = "--accuracy, --coverage, --risk, --review-cost, --mean-cost, --mse, --mae, --tau or --max-loss"
             raise OptionError(
                 f"give exactly one rule: {known} (found: {found}); only --coverage may stand beside --accuracy or "
                 "--risk"
             )
         ((kind, target),) = given.items()
-        return Rule(kind.removeprefix("review-"), target, self.confidence, self.method, self.error_cost, beside)
+        kind = kind.removeprefix("review-")
+        return Rule(kind, target, self.confidence, self.method, self.error_cost, beside, self.clip)

@@ -103,7 +103,8 @@ def _rule_of(threshold: Threshold) -> list[str]:
             "--error-cost": None if rule.error_cost is None else repr(rule.error_cost),
             **({} if rule.coverage is None else {"--coverage": repr(rule.coverage)}),  # beside another rule
             "--confidence": None if rule.confidence is None else repr(rule.confidence),
-            "--method": rule.method if rule.limits_errors and rule.coverage is None else None,
+            "--clip": None if rule.clip is None else repr(rule.clip),
+            "--method": rule.method if (rule.limits_errors or rule.limits_a_mean) and rule.coverage is None else None,
             "--by": threshold.by or None,
             "--allow-reuse": rule.reused or None,
         }

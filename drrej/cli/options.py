@@ -84,18 +84,29 @@ ErrorCost = Annotated[
     float | None,
     guarantee("--error-cost", metavar="E", help="With --review-cost: an accepted error costs E (or use --loss cost)."),
 ]
+MeanCost = Annotated[
+    float | None, rule("--mean-cost", metavar="M", help="Mean cost of accepted rows at most M, with --loss cost.")
+]
+Mse = Annotated[float | None, rule("--mse", metavar="M", help="Mean squared error at most M, of a regression.")]
+Mae = Annotated[float | None, rule("--mae", metavar="M", help="Mean absolute error at most M, of a regression.")]
+Clip = Annotated[
+    float | None,
+    guarantee("--clip", metavar="B", help="With --mse or --mae: the error of a row counts as B at most."),
+]
 Confidence = Annotated[
     float | None,
     guarantee(
-        "--confidence", metavar="P", help="Make the accuracy, risk or coverage hold on new rows with probability P."
+        "--confidence",
+        metavar="P",
+        help="Make the accuracy, risk, coverage or mean hold on new rows with probability P.",
     ),
 ]
 Method = Annotated[
-    Literal["fixed-sequence", "sgr"] | None,
+    Literal["fixed-sequence", "sgr", "betting", "hoeffding-bentkus"] | None,
     guarantee(
         "--method",
-        show_default="fixed-sequence",
-        help="How a risk is certified; sgr assumes that risk grows with coverage.",
+        show_default="fixed-sequence, betting for a mean",
+        help="How a risk or a mean is certified; sgr assumes that risk grows with coverage.",
     ),
 ]
 CutoffBy = Annotated[

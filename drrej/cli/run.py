@@ -35,7 +35,7 @@ FILES = ("mask.parquet", "rejector.json", "report.json", "report.txt", "report.h
 
 rows = partial(typer.Option, rich_help_panel="Rows: one DUMP, or --val and --test")
 
-_PROMISED = ("accuracy", "risk", "coverage")
+_PROMISED = ("accuracy", "risk", "coverage", "mean-cost")
 """Rules that are certified by default where rows are fresh."""
 
 EXAMPLES = """
@@ -97,6 +97,7 @@ def run(
     max_loss: options.MaxLoss = None,
     review_cost: options.ReviewCost = None,
     error_cost: options.ErrorCost = None,
+    mean_cost: options.MeanCost = None,
     confidence: Annotated[
         float | None,
         options.guarantee(
@@ -171,7 +172,8 @@ def run(
 
     division = RowOptions(dumps, val, test, choose, split, seed, group)
     divided = division.check()
-    rule = Target(tau, coverage, accuracy, risk, max_loss, confidence or None, review_cost, error_cost, method).rule()
+    prices = (review_cost, error_cost, method, mean_cost)
+    rule = Target(tau, coverage, accuracy, risk, max_loss, confidence or None, *prices).rule()
     check_table(table)
     if temperature is not None and memory is not None:
         raise OptionError("--memory is for fitting the temperature; it does not go with --temperature T")
@@ -244,15 +246,16 @@ def run(
 def _not_promised(parts: Parts, rejector: Rejector, divided: SplitOptions | None) -> str | None:
     """What the rows that the threshold was chosen on do not allow to promise."""
     rule = rejector.need_threshold().rule
+    name = "mean_cost" if rule.kind == "mean-cost" else rule.kind
     if rule.confidence is not None and divided is not None and divided.group is not None:
         return (
             f"the guarantee takes rows as independent, but those of one '{divided.group}' may be alike; then it holds "
             "less often than it says"
         )
-    if not parts.fresh and rule.kind in ("accuracy", "risk"):
+    if not parts.fresh and rule.kind in ("accuracy", "risk", "mean-cost"):
         return (
-            f"`{rule.kind}={rule.target:g}` describes the rows it was chosen on, which the fit has seen; for a "
-            "guarantee on new rows give --split 60,40, or fresh rows with --choose"
+            f"`{name}={rule.target:g}` describes the rows it was chosen on, which the fit has seen; for a guarantee on "
+            "new rows give --split 60,40, or fresh rows with --choose"
         )
     return None
 

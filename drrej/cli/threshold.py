@@ -46,6 +46,10 @@ def threshold(
     max_loss: options.MaxLoss = None,
     review_cost: options.ReviewCost = None,
     error_cost: options.ErrorCost = None,
+    mean_cost: options.MeanCost = None,
+    mse: options.Mse = None,
+    mae: options.Mae = None,
+    clip: options.Clip = None,
     confidence: options.Confidence = None,
     method: options.Method = None,
     by: options.CutoffBy = None,
@@ -69,7 +73,7 @@ def threshold(
     tls_key: options.TlsKey = None,
     quiet: options.Quiet = False,
 ) -> None:
-    """Add the threshold: exactly one of --accuracy, --coverage, --risk, --review-cost, --tau, --max-loss.
+    """Add the threshold by exactly one rule: --accuracy, --coverage, --risk, a cost, an error, --tau or --max-loss.
 
     DUMP: parquet files, directories, globs or URIs; - is standard input.
     """
@@ -78,7 +82,8 @@ def threshold(
     from drrej.pipeline.reject import reject
     from drrej.pipeline.threshold import ThresholdOptions, choose_threshold
 
-    rule = Target(tau, coverage, accuracy, risk, max_loss, confidence, review_cost, error_cost, method).rule()
+    prices = (review_cost, error_cost, method, mean_cost, mse, mae, clip)
+    rule = Target(tau, coverage, accuracy, risk, max_loss, confidence, *prices).rule()
     check_table(table)
     bad = Bad(on_bad_row, on_bad_file, max_bad)
     reading = Reading(logits, label, labels_from, join_on, on_missing_label, input, binary, classes, normalize, bad)

@@ -209,7 +209,7 @@ def certified_mean(losses: Floats, values: Floats, promise: MeanPromise, last: f
 
 
 def _infeasible(promise: MeanPromise, rows: int) -> str:
-    return f"a `mean` of at most {promise.mean:g} cannot be certified on {rows} rows"
+    return f"a mean of at most {promise.mean:g} cannot be certified on {rows} rows"
 
 
 def _nearest(scaled: Floats, looked: NDArray[np.int64], promise: MeanPromise) -> str:

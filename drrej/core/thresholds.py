@@ -10,15 +10,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from drrej.core.bounded import MEAN_METHODS
 from drrej.core.costs import CostCurve
 from drrej.core.curves import RiskCoverage
 from drrej.core.errors import Infeasible, OptionError
 from drrej.core.intervals import exact_decimal, rate_at_most
 from drrej.core.ratio import DensityRatio
+from drrej.core.selective import SelectiveRisk
+from drrej.core.types import Floats
 
-RULES = ("tau", "coverage", "accuracy", "risk", "max-loss", "cost")
+RULES = ("tau", "coverage", "accuracy", "risk", "max-loss", "cost", "mean-cost", "mse", "mae")
 ERROR_RULES = ("accuracy", "risk")
 """Those that limit the error rate of the accepted rows."""
+MEAN_RULES = ("mean-cost", "mse", "mae")
+"""Those that limit the mean of what accepted rows really lose: by a cost matrix, or by the error of a regression."""
 FIXED = ("tau", "max-loss")
 """Those whose cutoff is known before any row is seen."""
 
@@ -43,7 +48,8 @@ class Rule:
     certified. An accuracy is a risk in other words: 0.98 is the risk 0.02, in decimals. The target of the rule "cost"
     is what a review costs; `error_cost` is what an accepted error costs, None where a cost matrix says so.
     `coverage`, beside a risk or an accuracy, is to be reached as well; a confidence is then that of both together, see
-    `core.joint`.
+    `core.joint`. The rules "mean-cost", "mse" and "mae" limit a mean, see `core.bounded`; an error above `clip` counts
+    as that, and with a confidence it is needed: nothing can be promised about the mean of errors without a limit.
 
     >>> Rule("accuracy", 0.98).risk
     0.02
@@ -55,6 +61,7 @@ class Rule:
     method: str | None = None
     error_cost: float | None = None
     coverage: float | None = None
+    clip: float | None = None
 
     def __post_init__(self) -> None:
         if self.kind not in RULES:
@@ -66,19 +73,25 @@ class Rule:
             "risk": (0 <= self.target < 1, "at least 0 and below 1"),
             "max-loss": (self.target > 0, "above 0"),
             "cost": (self.target > 0, "above 0"),
+            **dict.fromkeys(MEAN_RULES, (self.target >= 0, "0 or more")),
         }[self.kind]
         if not (inside and math.isfinite(self.target)):
-            hint = "" if self.kind in ("tau", "max-loss", "cost") else as_share(self.target)
+            hint = "" if self.kind in ("tau", "max-loss", "cost", *MEAN_RULES) else as_share(self.target)
             raise OptionError(f"{self.asked}: it must be {allowed}{hint}")
-        if self.confidence is not None and not (self.limits_errors or self.kind == "coverage"):
-            raise OptionError(f"`confidence` goes with `accuracy`, `risk` or `coverage`, not with `{self.parameter}`")
+        if self.confidence is not None and not self.can_be_certified:
+            raise OptionError(
+                "`confidence` goes with `accuracy`, `risk`, `coverage`, `mean_cost`, `mse` or `mae`, not with "
+                f"`{self.parameter}`"
+            )
         if self.confidence is not None and not 0 < self.confidence < 1:
             hint = as_share(self.confidence) or ", e.g. 0.95"
             raise OptionError(f"`confidence={self.confidence:g}`: it must be above 0 and below 1{hint}")
-        if self.method is not None and (not self.limits_errors or self.confidence is None):
-            raise OptionError("`method` goes with `accuracy=A` or `risk=R`, and `confidence=P`")
-        if self.method not in (None, *METHODS):
-            raise OptionError(f"`method={self.method}`: it must be one of {', '.join(METHODS)}")
+        methods = METHODS if self.limits_errors else MEAN_METHODS if self.limits_a_mean else ()
+        if self.method is not None and (not methods or self.confidence is None):
+            raise OptionError("`method` goes with `accuracy=A`, `risk=R` or the limit of a mean, and `confidence=P`")
+        if self.method not in (None, *methods):
+            raise OptionError(f"`method={self.method}`: with `{self.parameter}` it must be one of {', '.join(methods)}")
+        self._check_clip()
         self._check_prices()
         if self.coverage is not None:
             self._check_coverage(self.coverage)
@@ -104,10 +117,24 @@ class Rule:
                 "row costs least, and there is nothing to choose"
             )
 
+    def _check_clip(self) -> None:
+        errors = ("mse", "mae")
+        if self.clip is None:
+            if self.kind in errors and self.confidence is not None:
+                raise OptionError(
+                    f"`{self.kind}` with `confidence` needs `clip=B`: an error above B counts as B; nothing can be "
+                    "promised about the mean of errors of any size"
+                )
+            return
+        if self.kind not in errors:
+            raise OptionError("`clip` goes with `mse` or `mae`; the costs of a matrix have a limit of their own")
+        if not self.target < self.clip < math.inf:
+            raise OptionError(f"`clip={self.clip:g}`: it must be above `{self.kind}={self.target:g}`, and finite")
+
     @property
     def parameter(self) -> str:
         """The name of its target among the parameters of a user."""
-        return "review_cost" if self.kind == "cost" else self.kind
+        return "review_cost" if self.kind == "cost" else self.kind.replace("mean-", "mean_")
 
     @property
     def asked(self) -> str:
@@ -123,7 +150,17 @@ class Rule:
     @property
     def needs_labels(self) -> bool:
         """Whether the rule looks at errors."""
-        return self.limits_errors or self.kind == "cost"
+        return self.limits_errors or self.kind in ("cost", "mean-cost")
+
+    @property
+    def limits_a_mean(self) -> bool:
+        """Whether the rule limits the mean of what accepted rows really lose."""
+        return self.kind in MEAN_RULES
+
+    @property
+    def can_be_certified(self) -> bool:
+        """Whether a confidence goes with it."""
+        return self.limits_errors or self.limits_a_mean or self.kind == "coverage"
 
     @property
     def limits_errors(self) -> bool:
@@ -202,6 +239,30 @@ def _cutoff_for_risk(rule: Rule, ratio: DensityRatio, points: RiskCoverage) -> f
             f"{asked} cannot be reached: the error rate allows a coverage of {accepted / points.rows:.6g} at most"
         )
     return cutoff_after(best, ratio, points)
+
+
+def mean_cutoff(rule: Rule, losses: Floats, values: Floats, last: float | None) -> float | None:
+    """The cutoff of the largest coverage at which the mean of the accepted rows' `values` is at most the target.
+
+    Arrays of one entry per row; `last` is the largest cutoff that is allowed, None if any is.
+
+    >>> mean_cutoff(Rule("mae", 0.3), np.array([1.0, 2.0, 3.0, 4.0]), np.array([0.1, 0.5, 0.2, 0.9]), None)
+    4.0
+    """
+    inside = np.ones(losses.size, bool) if last is None else losses < last
+    if not inside.any():
+        raise Infeasible(f"{rule.asked} cannot be reached: the ratio is 0 on every row")
+    curve = SelectiveRisk.of(losses[inside], values[inside])
+    means = curve.sums / curve.accepted
+    held = np.flatnonzero(means <= rule.target)
+    if not held.size:
+        best = int(np.argmin(means))
+        raise Infeasible(
+            f"{rule.asked} cannot be reached: the lowest mean of accepted rows is {means[best]:.6g}, at coverage "
+            f"{curve.accepted[best] / losses.size:.6g}"
+        )
+    following = int(held[-1]) + 1
+    return last if following == curve.losses.size else float(curve.losses[following])
 
 
 def least_cost_cutoff(costs: CostCurve, ratio: DensityRatio, points: RiskCoverage) -> float | None:

@@ -159,6 +159,8 @@ class Rejector:
         if ratio is not None and threshold is not None:
             counts = threshold.rule.needs_labels
             yield "threshold.rule.kind", self.has_classes or not counts, "is out of range for a regression"
+            of_errors = threshold.rule.kind in ("mse", "mae")
+            yield "threshold.rule.kind", not (self.has_classes and of_errors), "is out of range for a classification"
             yield from threshold_findings(threshold, ratio)
 
 

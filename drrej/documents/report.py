@@ -148,7 +148,9 @@ class CostPerRow:
 class Cost:
     """Costs of the accepted rows and, under `all`, of all rows."""
 
-    value: Annotated[float | None, About("realised cost per accepted row")]
+    value: Annotated[float | None, About("realised cost per accepted row", interval=PRICED)]
+    lower: Annotated[float | None, About("lower end of its 95 % interval", interval=PRICED)] = None
+    upper: Annotated[float | None, About("upper end of its 95 % interval", interval=PRICED)] = None
     expected: Annotated[float | None, About("expected cost per accepted row")]
     all: CostPerRow
 

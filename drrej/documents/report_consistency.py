@@ -12,7 +12,8 @@ from itertools import pairwise
 from typing import Any
 
 from drrej.core.intervals import exact_decimal, proportion
-from drrej.core.verdicts import Judgement, together
+from drrej.core.thresholds import MEAN_RULES
+from drrej.core.verdicts import Claim, Judgement, together
 from drrej.documents.costs import cost_findings, cost_verdict
 from drrej.documents.findings import NEAR, RANGE, Finding, is_near
 from drrej.documents.gates import Gate, lookup
@@ -95,6 +96,9 @@ def target_findings(report: Tree) -> Iterator[Finding]:
         if promise["what"] == "cost":
             yield key, _is_cost_promise(promise, report.get("total_cost")), "contradicts 'total_cost'"
             continue
+        if promise["what"] in MEAN_RULES:
+            yield key, _is_mean_promise(promise, report), "contradicts the mean of accepted rows"
+            continue
         yield f"{key}.group", group is None or group in groups, "is none of 'per_group'"
         counts = _target_counts(report if group is None else groups[group], "cutoff" in report and group is None)
         sure = dataclasses.replace(counts, certain=counts.accepted == counts.rows)
@@ -111,6 +115,18 @@ def _is_cost_promise(promise: Tree, cost: Tree | None) -> bool:
     same = all(promise[key] == cost[key] for key in ("value", "lower", "upper"))
     wanted = min(cost["accepting_all"], cost["rejecting_all"])
     return same and promise["wanted"] == wanted and promise["verdict"] == cost_verdict(*savings)
+
+
+def _is_mean_promise(promise: Tree, report: Tree) -> bool:
+    """Of a clipped error the report has no mean of its own."""
+    value, lower, upper = (promise[key] for key in ("value", "lower", "upper"))
+    if lower is None or upper is None:
+        return bool(promise["verdict"] == "not shown")
+    cost = report.get("cost") if promise["what"] == "mean-cost" else None
+    if cost is not None and [cost["value"], cost.get("lower"), cost.get("upper")] != [value, lower, upper]:
+        return False
+    inside = value is not None and lower <= value * (1 + NEAR) and value <= upper * (1 + NEAR)
+    return inside and promise["verdict"] == Claim(promise["wanted"], at_least=False).verdict(lower, upper)
 
 
 def _target_counts(row: Tree, whole: bool) -> Counts:

@@ -14,7 +14,7 @@ from drrej.core.calibrators import Calibrator, Temperature
 from drrej.core.choice import Candidate
 from drrej.core.losses import KINDS, Loss
 from drrej.core.ratio import DensityRatio
-from drrej.core.thresholds import ERROR_RULES, FIXED, risk_of
+from drrej.core.thresholds import ERROR_RULES, FIXED, MEAN_RULES, risk_of
 from drrej.core.types import Floats
 
 
@@ -119,11 +119,18 @@ class RuleRecord:
     error_cost: float | None = None
     coverage: float | None = None
     """Promised together with an accuracy or a risk."""
+    clip: float | None = None
+    """What an error of a regression counts at most."""
 
     @property
     def needs_labels(self) -> bool:
         """Whether it looked at errors."""
-        return self.limits_errors or self.kind == "cost"
+        return self.limits_errors or self.kind in ("cost", "mean-cost")
+
+    @property
+    def limits_a_mean(self) -> bool:
+        """Whether it limits the mean of what accepted rows really lose."""
+        return self.kind in MEAN_RULES
 
     @property
     def uses_rows(self) -> bool:
@@ -143,7 +150,7 @@ class RuleRecord:
 
 @dataclass(frozen=True)
 class Bound:
-    """What is guaranteed: the risk is at most, or the coverage at least, `value`. It fails with chance `delta` at most.
+    """What is guaranteed, except with chance `delta`: a risk or mean of at most, a coverage of at least `value`.
 
     The rows at hand were `rows`; `accepted` of them are accepted, with `errors` among these.
     """
@@ -167,6 +174,8 @@ class GroupThreshold:
     coverage: float
     accuracy: float | None = None
     bound: Bound | None = None
+    mean: float | None = None
+    """What the accepted rows really lost, where the rule limits that mean."""
 
 
 @dataclass(frozen=True)
@@ -188,6 +197,8 @@ class Threshold:
     fingerprint: str | None = None
     by: str | None = None
     groups: tuple[GroupThreshold, ...] | None = None
+    mean: float | None = None
+    """What the accepted rows really lost, where the rule limits that mean."""
 
     def accepts(self, losses: Floats) -> NDArray[np.bool_]:
         """Which rows are accepted."""

@@ -16,7 +16,7 @@ from drrej.documents.costs import TotalCost
 from drrej.documents.proportions import check_interval
 from drrej.documents.sections import RuleRecord
 
-What = Literal["accuracy", "risk", "coverage", "cost"]
+What = Literal["accuracy", "risk", "coverage", "cost", "mean-cost", "mse", "mae"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +27,7 @@ class Promise:
     """
 
     what: What
-    wanted: Annotated[float, About("the limit: a cost or a risk is to be at most that, other figures at least")]
+    wanted: Annotated[float, About("the limit: costs, errors and risks are to be at most that, other figures at least")]
     group: str | None = None
     value: float | None
     lower: float | None
@@ -36,6 +36,7 @@ class Promise:
         float | None, About("chance of a result at least as bad where the promise just holds", Unit.P_VALUE)
     ]
     verdict: Verdict
+    clip: Annotated[float | None, About("what the error of a row counts at most")] = None
 
     def __post_init__(self) -> None:
         check_interval(self.lower, self.upper)
@@ -99,6 +100,21 @@ def judge(
         for what, limit, count in open_ones
     )
     return Target(verdict=together(row.verdict for row in promises), confidence=confidence, promises=promises)
+
+
+def judge_mean(
+    rule: RuleRecord, mean: float | None, ends: tuple[float, float] | None, confidence: float | None
+) -> Target:
+    """Whether the mean of what accepted rows lose is at most a limit; `ends` of its 95 % interval, if it has one."""
+    whats: tuple[What, ...] = ("mean-cost", "mse", "mae")
+    (what,) = (what for what in whats if what == rule.kind)
+    limit = rule.target
+    verdict: Verdict = "not shown" if ends is None else Claim(limit, at_least=False).verdict(*ends)
+    lower, upper = ends or (None, None)
+    promise = Promise(
+        what=what, wanted=limit, value=mean, lower=lower, upper=upper, p_value=None, verdict=verdict, clip=rule.clip
+    )
+    return Target(verdict=verdict, confidence=confidence, promises=(promise,))
 
 
 def judge_cost(cost: TotalCost | None, review_cost: float) -> Target:

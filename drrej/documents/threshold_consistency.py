@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from drrej.core.bounded import MEAN_METHODS
 from drrej.core.guarantees import split_delta
 from drrej.core.intervals import exact_decimal
 from drrej.core.joint import COVERAGE_SHARE
@@ -21,6 +22,7 @@ def threshold_findings(found: Threshold, ratio: Ratio) -> Iterator[Finding]:
     """The rule, and the decision for all rows or for each group."""
     rule, groups = found.rule, found.groups
     yield from _rule(rule)
+    yield "threshold.rule.kind", rule.kind != "mean-cost" or ratio.loss.is_cost, "contradicts 'ratio.loss'"
     prices = rule.kind != "cost" or (rule.error_cost is None) == ratio.loss.is_cost
     yield "threshold.rule.error_cost", prices, "contradicts 'ratio.loss', which has the costs of errors or has not"
     yield "threshold.groups", (found.by is None) == (groups is None), "goes with 'threshold.by'"
@@ -51,15 +53,15 @@ def threshold_findings(found: Threshold, ratio: Ratio) -> Iterator[Finding]:
 
 def _rule(rule: RuleRecord) -> Iterator[Finding]:
     certified = rule.confidence is not None
-    given = rule.method if rule.limits_errors else None
+    given = rule.method if rule.limits_errors or rule.limits_a_mean else None
     try:
         given = None if rule.coverage is not None else given
-        Rule(rule.kind, rule.target, rule.confidence, given, rule.error_cost, rule.coverage)
+        Rule(rule.kind, rule.target, rule.confidence, given, rule.error_cost, rule.coverage, rule.clip)
     except OptionError as error:
         yield "threshold.rule", False, f"{RANGE}: {shown(str(error))}"
     methods: tuple[str | None, ...] = (None,)
     if certified:
-        methods = METHODS if rule.limits_errors else (COVERAGE_METHOD,)
+        methods = METHODS if rule.limits_errors else MEAN_METHODS if rule.limits_a_mean else (COVERAGE_METHOD,)
         methods = methods if rule.coverage is None else (JOINT_METHOD,)
     yield "threshold.rule.method", rule.method in methods, f"{RANGE} for such a rule"
     yield "threshold.rule.reused", (rule.reused is not None) == certified, "goes with 'threshold.rule.confidence'"
@@ -104,6 +106,7 @@ def _decision(
         inside = wide[0] * (1 - NEAR) <= wide[1] <= wide[2] * (1 + NEAR)
         yield f"{key}.cutoff", inside, f"{RANGE} for such a rule and ratio"
         yield f"{key}.tau", is_tau_of(density, tau, cutoff), f"does not belong to '{key}.cutoff' with this ratio"
+    yield f"{key}.mean", (found.mean is not None) == (rule.limits_a_mean and accepted > 0), "goes with the rule"
     yield from _target(key, found, rule)
     yield f"{key}.bound", (found.bound is not None) == (rule.confidence is not None), "goes with a confidence"
     if found.bound is not None and rule.confidence is not None:
@@ -118,6 +121,8 @@ def _target(key: str, found: Threshold | GroupThreshold, rule: RuleRecord) -> It
     for name in ("target",) if rule.kind == "coverage" else ("coverage",) if rule.coverage is not None else ():
         enough = found.accepted >= exact_decimal(getattr(rule, name)) * found.rows
         yield f"{key}.accepted", enough, f"is below 'threshold.rule.{name}'"
+    if found.mean is not None:
+        yield f"{key}.mean", 0 <= found.mean <= rule.target * (1 + NEAR), "is above 'threshold.rule.target'"
     if rule.limits_errors and rule.confidence is None:
         errors = found.accepted - _right(found)
         yield (
@@ -148,8 +153,11 @@ def _bound(
             held = found.cutoff is None or supports_rate(level, accepted, rows, rule.coverage)
             yield f"{key}.accepted", held, "is too few for 'threshold.rule.coverage'"
         return
-    yield f"{key}.errors", errors is None, "contradicts the rule 'coverage'"
+    yield f"{key}.errors", errors is None, f"contradicts the rule '{rule.kind}'"
     yield f"{key}.delta", whole, "is not that of 'threshold.rule.confidence'"
+    if rule.limits_a_mean:
+        yield f"{key}.value", value == rule.target, "is not 'threshold.rule.target'"
+        return
     yield f"{key}.value", rule.target * (1 - NEAR) <= value <= 1, "is below 'threshold.rule.target'"
     # more rows may be accepted than are needed, where losses tie
     sure = value == 1.0 and found.cutoff is None

@@ -115,8 +115,12 @@ def _bound_lines(ratio: Ratio) -> list[str]:
     return lines
 
 
+MEANS = {"mean-cost": "mean cost", "mse": "mean squared error", "mae": "mean absolute error"}
+"""What a rule limits the mean of."""
+
+
 def _threshold_lines(threshold: Threshold, ratio: Ratio) -> list[str]:
-    rule = f"`{threshold.rule.kind}={threshold.rule.target:g}`"
+    rule = f"`{threshold.rule.kind.replace('mean-', 'mean_')}={threshold.rule.target:g}`"
     rule += "" if threshold.rule.coverage is None else f" and `coverage={threshold.rule.coverage:g}`"
     if threshold.rule.kind == "cost":
         rule = f"`review_cost={threshold.rule.target:g}`"
@@ -133,6 +137,8 @@ def _threshold_lines(threshold: Threshold, ratio: Ratio) -> list[str]:
     lines.append(f"chosen by {rule}: accepts {share} of those it was chosen on{expectation}")
     if threshold.accuracy is not None:
         lines.append(f"accuracy there: {_g(threshold.accuracy)}")
+    if threshold.mean is not None:
+        lines.append(f"{MEANS[threshold.rule.kind]} there: {_g(threshold.mean)}")
     if threshold.rule.confidence is not None:
         lines.append(_guarantee_line(threshold))
     return lines
@@ -157,6 +163,9 @@ def _guarantee_line(threshold: Threshold) -> str:
         "accuracy": "accuracy of accepted rows is at least",
         "risk": "error rate among accepted rows is at most",
         "coverage": "share of accepted rows is at least",
+        "mean-cost": "mean cost of accepted rows is at most",
+        "mse": f"mean squared error of accepted rows, where one counts as {rule.clip} at most, is at most",
+        "mae": f"mean absolute error of accepted rows, where one counts as {rule.clip} at most, is at most",
     }[rule.kind]
     whose = "" if threshold.groups is None else " of each group"
     both = "" if rule.coverage is None else f", and the share of accepted rows at least {rule.coverage:g}{whose},"

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from drrej.core.exact import Total
+from drrej.core.intervals import CONFIDENCE
+from drrej.core.mean_interval import mean_interval
 from drrej.core.types import Booleans, Floats
 from drrej.documents.report import Cost, CostPerRow
 
@@ -21,6 +25,8 @@ class CostTally:
     expected: Total
     realised_accepted: Total
     expected_accepted: Total
+    paid: Counter[float]
+    """How many accepted rows cost so much."""
 
     @classmethod
     def of(cls, realised: Floats, expected: Floats, accepted: Booleans) -> CostTally:
@@ -32,6 +38,7 @@ class CostTally:
             Total.of(expected),
             Total.of(realised[accepted]),
             Total.of(expected[accepted]),
+            Counter(realised[accepted].tolist()),
         )
 
     def __add__(self, other: CostTally) -> CostTally:
@@ -42,12 +49,19 @@ class CostTally:
             self.expected + other.expected,
             self.realised_accepted + other.realised_accepted,
             self.expected_accepted + other.expected_accepted,
+            self.paid + other.paid,
         )
 
-    def figures(self) -> Cost:
-        """Costs per accepted row and, under `all`, per row; None without rows."""
+    def figures(self, prices: Sequence[float]) -> Cost:
+        """Costs per accepted row and, under `all`, per row; None without rows. `prices` are all that a row can cost."""
+        lower = upper = None
+        if self.accepted:
+            counts = np.array([self.paid[price] for price in prices], np.int64)
+            lower, upper = mean_interval(np.array(prices), counts, (1.0 - CONFIDENCE) / 2)
         return Cost(
             value=self.realised_accepted.mean(self.accepted),
+            lower=lower,
+            upper=upper,
             expected=self.expected_accepted.mean(self.accepted),
             all=CostPerRow(value=self.realised.mean(self.rows), expected=self.expected.mean(self.rows)),
         )

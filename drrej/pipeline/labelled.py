@@ -180,7 +180,7 @@ def _figures(rejector: Rejector, found: _Found, wanted: Sequence[Point], interva
         coverage_curve=figures.coverage_curve(points),
         per_class=figures.per_class(tally.by_class, names),
         confusion=confusion_matrix(tally.by_class, found.confused, names),
-        cost=None if tally.cost is None else tally.cost.figures(),
+        cost=None if tally.cost is None else tally.cost.figures(rejector.need_ratio().loss.prices),
         gates=(),
     )
 

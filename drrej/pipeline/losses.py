@@ -15,7 +15,7 @@ from drrej.data.dump import Block, Dump
 from drrej.engines.protocol import Pass
 from drrej.pipeline.groups import Grouping
 from drrej.pipeline.passes import map_blocks
-from drrej.pipeline.scoring import Scoring
+from drrej.pipeline.scoring import Scoring, column_values
 from drrej.pipeline.source import Source, no_labels
 
 
@@ -37,12 +37,33 @@ class Losses:
 
 
 @dataclass(frozen=True)
+class Residuals:
+    """The error of a regression in each row, squared or not (`kind` is "mse" or "mae"), at most `clip`."""
+
+    columns: tuple[str, str]
+    kind: str
+    clip: float | None = None
+
+    def of(self, block: Block) -> Floats:
+        """The errors of a block."""
+        predicted, true = (column_values(block, name) for name in self.columns)
+        return self.of_values(predicted - true)
+
+    def of_values(self, residuals: Floats) -> Floats:
+        """From the differences of predictions and targets."""
+        with np.errstate(over="ignore"):
+            errors = np.square(residuals) if self.kind == "mse" else np.abs(residuals)
+        return errors if self.clip is None else np.minimum(errors, self.clip)
+
+
+@dataclass(frozen=True)
 class Collecting:
     """What a pass that collects losses looks for besides."""
 
     grouping: Grouping | None = None
     earlier: Sequence[Fingerprint] = ()
     sketch: bool = True
+    residuals: Residuals | None = None
 
     def of(self, block: Block, scoring: Scoring) -> Losses:
         """The losses of a block."""
@@ -55,6 +76,8 @@ class Collecting:
             sketch = Sketch.of(keys) if self.sketch else sketch
             sightings = tuple(fingerprint.look_up(keys) for fingerprint in self.earlier)
         costs = None if block.labels is None else scoring.loss.realised(scored.prediction, block.labels)
+        if self.residuals is not None:
+            costs = self.residuals.of(block)
         return Losses(scored.loss, wrong, sketch, sightings, groups, names, costs)
 
 
@@ -64,7 +87,8 @@ def collect_losses(
     """One pass that keeps L' of each row (8 bytes, 9 with labels, 8 more with groups)."""
     collecting = collecting or Collecting()
     grouped = () if collecting.grouping is None else collecting.grouping.columns
-    run = replace(run, keep=(*run.keep, *scoring.columns, *grouped), scores=scoring.columns)
+    errors = () if collecting.residuals is None else collecting.residuals.columns
+    run = replace(run, keep=(*run.keep, *scoring.columns, *grouped, *errors), scores=scoring.columns)
     blocks = list(map_blocks(source, dump, partial(collecting.of, scoring=scoring), run))
     if not blocks:
         raise no_labels(dump)

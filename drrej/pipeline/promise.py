@@ -31,7 +31,7 @@ def certify_if_possible(
     Rules that no confidence goes with are taken as they are. How many rows it would take is said as `plan` says it.
     """
     options = options or ThresholdOptions()
-    if rule.confidence is not None or not (rule.limits_errors or rule.kind == "coverage"):
+    if rule.confidence is not None or not rule.can_be_certified:
         return Promised(choose_threshold(source, rejector, rule, options, table))
     certain = replace(rule, confidence=CONFIDENCE)
     try:

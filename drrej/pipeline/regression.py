@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from drrej.core.bounded import mean_upper_bound
 from drrej.core.curves import AURC_CONVENTION
-from drrej.core.intervals import json_number
+from drrej.core.intervals import CONFIDENCE, json_number
 from drrej.core.selective import SelectiveRisk
 from drrej.core.sketch import Sighting
 from drrej.core.types import Booleans, Floats
@@ -16,13 +17,14 @@ from drrej.data.dump import Block, Dump
 from drrej.documents.gates import Gate
 from drrej.documents.metrics import check_gate
 from drrej.documents.regression import ErrorArea, ErrorFigures, ErrorPoint, RatioMean, RegressionReport
-from drrej.documents.rejector import Rejector
+from drrej.documents.rejector import Rejector, Threshold
 from drrej.engines.protocol import Pass
 from drrej.errors import DumpError, OptionError
 from drrej.pipeline.application import Application
 from drrej.pipeline.figures import CURVE_STEPS, coverage_figure, decision
 from drrej.pipeline.freshness import Seen
 from drrej.pipeline.groups import OnUnseen
+from drrej.pipeline.losses import Residuals
 from drrej.pipeline.passes import map_blocks
 from drrej.pipeline.scoring import column_values
 from drrej.pipeline.source import Source, without_bad_files
@@ -88,8 +90,23 @@ def evaluate_regression(
         np.concatenate([block.residuals for block in blocks]),
     )
     report = replace(_report(rejector, everything), seen_by=seen.among(block.sightings for block in blocks))
-    report = replace(report, target=target_of(report, rejector.need_threshold()))
+    chosen = rejector.need_threshold()
+    report = replace(report, target=target_of(report, chosen, _limited_mean(chosen, everything)))
     return replace(report, gates=tuple(gate.judge(report) for gate in gates))
+
+
+def _limited_mean(threshold: Threshold, rows: _Residuals) -> tuple[float | None, tuple[float, float] | None]:
+    """The mean error of the accepted rows as the rule has it, with its 95 % interval where errors have a limit."""
+    rule = threshold.rule
+    if rule.kind not in ("mse", "mae") or not rows.accepted.any():
+        return None, None
+    errors = Residuals(("", ""), rule.kind, rule.clip).of_values(rows.residuals)
+    mean = _mean_error(rows, errors)
+    if rule.clip is None or mean is None:
+        return mean, None
+    kept, tail = errors[rows.accepted], (1.0 - CONFIDENCE) / 2
+    lower = rule.clip - mean_upper_bound(rule.clip - kept, rule.clip, tail)
+    return mean, (min(max(lower, 0.0), mean), max(mean_upper_bound(kept, rule.clip, tail), mean))
 
 
 def _named(dump: Dump, parameter: str, name: str | None) -> str:

@@ -5,19 +5,30 @@ from __future__ import annotations
 from drrej.documents.regression import RegressionReport
 from drrej.documents.rejector import Threshold
 from drrej.documents.report import GroupRow, Report
-from drrej.documents.targets import Counts, Target, judge, judge_cost, wanted_of
+from drrej.documents.targets import Counts, Target, judge, judge_cost, judge_mean, wanted_of
+
+Ends = tuple[float, float]
 
 
-def target_of(report: Report | RegressionReport, threshold: Threshold) -> Target | None:
+def target_of(
+    report: Report | RegressionReport, threshold: Threshold, mean: tuple[float | None, Ends | None] = (None, None)
+) -> Target | None:
     """What the threshold was chosen for, and whether these rows show it; None where nothing was promised.
 
     Where each group has its own cutoff and the report has these groups, each of them is judged, but for those that the
-    threshold does not know. A confidence counts only where no row was used that the fit has seen.
+    threshold does not know. A confidence counts only where no row was used that the fit has seen. `mean` is the mean
+    error that a rule for a regression limits, with its interval.
     """
     rule = threshold.rule
     if rule.kind == "cost":
         return judge_cost(report.total_cost if isinstance(report, Report) else None, rule.target)
     confidence = None if rule.reused else rule.confidence
+    if rule.kind in ("mse", "mae"):
+        return judge_mean(rule, *mean, confidence)
+    if rule.kind == "mean-cost":
+        cost = report.cost if isinstance(report, Report) else None
+        ends = None if cost is None or cost.lower is None or cost.upper is None else (cost.lower, cost.upper)
+        return judge_mean(rule, None if cost is None else cost.value, ends, confidence)
     return judge(wanted_of(rule), _counts(report, threshold), confidence)
 
 

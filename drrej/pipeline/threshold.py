@@ -7,11 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from drrej.core.bounded import MEAN_METHODS, MeanPromise, certified_mean
 from drrej.core.costs import CostCurve
 from drrej.core.curves import RiskCoverage
 from drrej.core.guarantees import Certified, Looks, best_look, certified_coverage, risk_looks, sgr, split_delta
 from drrej.core.intervals import CONFIDENCE, exact_decimal
 from drrej.core.joint import JointPromise, best_of_both, joint_looks
+from drrej.core.selective import SelectiveRisk
 from drrej.core.thresholds import (
     COVERAGE_METHOD,
     JOINT_METHOD,
@@ -21,14 +23,16 @@ from drrej.core.thresholds import (
     choose_cutoff,
     cutoff_after,
     least_cost_cutoff,
+    mean_cutoff,
 )
+from drrej.core.types import Floats
 from drrej.data.dump import Dump
 from drrej.documents.rejector import Bound, GroupThreshold, Ratio, Rejector, RuleRecord, Threshold
 from drrej.engines.protocol import Pass
-from drrej.errors import Infeasible, OptionError
+from drrej.errors import DumpError, Infeasible, OptionError
 from drrej.pipeline.freshness import Freshness
 from drrej.pipeline.groups import Grouping
-from drrej.pipeline.losses import Collecting, Losses, collect_losses
+from drrej.pipeline.losses import Collecting, Losses, Residuals, collect_losses
 from drrej.pipeline.scoring import Scoring
 from drrej.pipeline.source import Source, without_bad_files
 
@@ -85,6 +89,8 @@ def choose_threshold(
         raise OptionError(
             f"`by` goes with `accuracy`, `risk` or `coverage`: `{rule.parameter}` is the same cutoff for every group"
         )
+    if rule.limits_a_mean:
+        _check_mean(rule, rejector)
     if rule.kind == "cost":
         _check_prices(rule, ratio)
     dump = source.open(rejector, rule.needs_labels)
@@ -96,11 +102,19 @@ def choose_threshold(
     if options.allow_reuse and rule.confidence is None:
         raise OptionError("`allow_reuse=True` goes with `confidence`")
     freshness = Freshness({}) if rule.confidence is None or options.known_fresh else Freshness.of(rejector)
-    losses = _collect(source, dump, rejector, labelled, options, freshness, keep=rule.uses_rows)
+    grouping = None if options.by is None else Grouping(options.by, rejector, dump)
+    collecting = Collecting(
+        grouping, tuple(freshness.seen.values()), rule.uses_rows, residuals_of(rule, rejector, dump)
+    )
+    scoring = Scoring(rejector, ratio.loss, dump)
+    losses = collect_losses(source, dump, scoring, Pass("choosing", labelled), collecting)
     verdict = freshness.check(losses, options.allow_reuse)
     picker = _Picker(rule, ratio, len(losses.names) or 1, labelled)
     if rule.kind == "cost":
         picker.costs = priced(rule, losses)
+    if rule.limits_a_mean:
+        assert losses.costs is not None
+        picker.rows = losses.values, losses.costs
     groups = None
     if options.by is None:
         decision = picker.pick("", _curve(losses, None), must=True).decision
@@ -110,7 +124,9 @@ def choose_threshold(
         groups = tuple(pick.decision for pick in picked)
         decision = _together(groups)
     reused = None if rule.confidence is None else verdict.reused
-    record = RuleRecord(rule.kind, rule.target, rule.confidence, picker.method, reused, rule.error_cost, rule.coverage)
+    record = RuleRecord(
+        rule.kind, rule.target, rule.confidence, picker.method, reused, rule.error_cost, rule.coverage, rule.clip
+    )
     finished = rejector.with_threshold(
         Threshold(
             tau=decision.tau,
@@ -124,6 +140,7 @@ def choose_threshold(
             fingerprint=losses.sketch.fingerprint().text() if rule.uses_rows else None,
             by=options.by,
             groups=groups,
+            mean=decision.mean,
         )
     )
     candidates = picker.table(options.by is not None) if table else pa.table({})
@@ -146,24 +163,31 @@ def _check_prices(rule: Rule, ratio: Ratio) -> None:
         raise OptionError("the cost matrix of the loss says what errors cost; leave out `error_cost`")
 
 
+def _check_mean(rule: Rule, rejector: Rejector) -> None:
+    if rule.kind == "mean-cost" and not rejector.need_ratio().loss.is_cost:
+        raise OptionError("`mean_cost` is by a cost matrix; fit with `loss=cost`")
+    if rule.kind != "mean-cost" and rejector.has_classes:
+        raise OptionError(f"`{rule.kind}` is the error of a regression, but this rejector is for a classification")
+
+
+def residuals_of(rule: Rule | RuleRecord, rejector: Rejector, dump: Dump) -> Residuals | None:
+    """The errors that a rule for a regression limits the mean of; None for other rules."""
+    if rule.kind not in ("mse", "mae"):
+        return None
+    columns = []
+    for parameter in ("prediction", "target"):
+        name = getattr(rejector.columns, parameter)
+        if name is None:
+            raise OptionError(f"`{rule.kind}` needs `prediction=COL` and `target=COL` in 'drrej fit'")
+        if name not in dump.schema.names:
+            raise DumpError(f"{dump.parts[0].name}: there is no column '{name}', the `{parameter}` of the rejector")
+        columns.append(name)
+    return Residuals((columns[0], columns[1]), rule.kind, rule.clip)
+
+
 def uncertified_groups(rejector: Rejector) -> list[str]:
     """Groups of which every row is rejected because no cutoff could be certified."""
     return [group.group for group in rejector.need_threshold().groups or () if group.cutoff == REJECT_ALL]
-
-
-def _collect(
-    source: Source,
-    dump: Dump,
-    rejector: Rejector,
-    labelled: bool,
-    options: ThresholdOptions,
-    freshness: Freshness,
-    keep: bool,
-) -> Losses:
-    grouping = None if options.by is None else Grouping(options.by, rejector, dump)
-    collecting = Collecting(grouping, tuple(freshness.seen.values()), sketch=keep)
-    scoring = Scoring(rejector, rejector.need_ratio().loss, dump)
-    return collect_losses(source, dump, scoring, Pass("choosing", labelled), collecting)
 
 
 def _curve(losses: Losses, group: int | None) -> RiskCoverage:
@@ -194,7 +218,9 @@ class _Picker:
             self.delta = split_delta(float(1 - exact_decimal(rule.confidence)), groups)
             self.method = COVERAGE_METHOD if rule.kind == "coverage" else rule.method or METHODS[0]
             self.method = self.method if rule.coverage is None else JOINT_METHOD
+            self.method = (rule.method or MEAN_METHODS[0]) if rule.limits_a_mean else self.method
         self.costs: CostCurve | None = None
+        self.rows: tuple[Floats, Floats] | None = None
         self.looks: list[tuple[str, int, Looks]] = []
 
     def pick(self, group: str, points: RiskCoverage, must: bool = False) -> _Picked:
@@ -214,12 +240,18 @@ class _Picker:
             bound = Bound(certified.bound, certified.level, points.rows, accepted, counted)
         tau = self.rule.target if self.rule.kind == "tau" else self.ratio.density.tau(cutoff)
         accuracy = (accepted - errors) / accepted if self.labelled and self.rule.needs_labels and accepted else None
+        mean = None
+        if self.rows is not None:
+            _, mean = SelectiveRisk.of(*self.rows).below(cutoff)
         return _Picked(
-            GroupThreshold(group, tau, cutoff, points.rows, accepted, accepted / points.rows, accuracy, bound)
+            GroupThreshold(group, tau, cutoff, points.rows, accepted, accepted / points.rows, accuracy, bound, mean)
         )
 
     def _choose(self, group: str, points: RiskCoverage) -> tuple[Certified | None, float | None]:
         rule, density = self.rule, self.ratio.density
+        if self.rows is not None:
+            self.looks.append((group, points.rows, _every_cutoff(self.ratio, points, self.delta or 1.0 - CONFIDENCE)))
+            return self._mean(*self.rows)
         if self.delta is None or rule.confidence is None:
             self.looks.append((group, points.rows, _every_cutoff(self.ratio, points, 1.0 - CONFIDENCE)))
             if self.costs is not None:
@@ -239,6 +271,21 @@ class _Picker:
         self.looks.append((group, points.rows, looks))
         certified = best_look(looks, points.rows, rule.risk, rule.confidence, rule.asked)
         return certified, certified.cutoff
+
+    def _mean(self, losses: Floats, values: Floats) -> tuple[Certified | None, float | None]:
+        """The mean of what accepted rows lose, with a guarantee or without."""
+        rule, last = self.rule, self.ratio.density.flat_start
+        if self.delta is None:
+            return None, mean_cutoff(rule, losses, values, last)
+        limit = rule.clip if rule.clip is not None else max(self.ratio.loss.prices)
+        if rule.target >= limit:
+            raise OptionError(f"{rule.asked}: no row can lose more than {limit:g}; nothing is to be certified")
+        assert self.method is not None
+        try:
+            found = certified_mean(losses, values, MeanPromise(rule.target, limit, self.delta, self.method), last)
+        except Infeasible as verdict:
+            raise Infeasible(f"{rule.asked} `confidence={rule.confidence:g}`: {verdict}") from None
+        return Certified(found.cutoff, found.accepted, 0, found.bound, self.delta, found.bound), found.cutoff
 
     def _both(self, group: str, points: RiskCoverage, promise: JointPromise) -> Certified:
         """A risk and a coverage together; `level` is the chance that either is not kept."""

@@ -11,7 +11,8 @@ from drrej.documents.costs import TotalCost
 from drrej.documents.document import GateRow, Judged
 from drrej.documents.gates import TARGET
 from drrej.documents.targets import Promise, Target
-from drrej.report.numbers import against, counted, money
+from drrej.documents.words import MEANS
+from drrej.report.numbers import against, counted, figure, money
 
 _MOST = 5
 """Promises that are told one by one when there are more; those that were missed come first."""
@@ -60,8 +61,11 @@ def sentence(report: Judged, target: Target, promise: Promise, signs: Signs = AS
 def _start(target: Target, promise: Promise, signs: Signs) -> str:
     if promise.what == "cost":
         return "wanted the least cost"
-    sign = signs.at_most if promise.what == "risk" else signs.at_least
+    sign = signs.at_most if promise.what in ("risk", *MEANS) else signs.at_least
     limit = f"{promise.what} {sign} {exact_percent(promise.wanted)}"
+    if promise.what in MEANS:
+        clipped = "" if promise.clip is None else f" (of at most {promise.clip:g} a row)"
+        limit = f"{MEANS[promise.what]}{clipped} {sign} {promise.wanted:g}"
     if target.confidence is None:
         return f"wanted {limit}"
     return f"certified {limit} with confidence {exact_percent(target.confidence)}"
@@ -71,6 +75,8 @@ def _result(report: Judged, target: Target, promise: Promise, signs: Signs) -> s
     cost = getattr(report, "total_cost", None)
     if promise.what == "cost" and isinstance(cost, TotalCost):
         return _cost_result(cost, promise, signs)
+    if promise.what in MEANS:
+        return _mean_result(target, promise, signs)
     if promise.value is None or promise.lower is None or promise.upper is None:
         labelled = promise.what == "coverage" or "accuracy" in report
         return f"not shown, {'no row is accepted' if labelled else 'it takes labels'}"
@@ -82,6 +88,19 @@ def _result(report: Judged, target: Target, promise: Promise, signs: Signs) -> s
         return f"{found}: these rows contradict it (p {p_value}); are they like the rows it was chosen on?"
     if promise.verdict == "not shown":
         return f"{found}: not shown, the interval contains {exact_percent(promise.wanted)}"
+    return f"{found}: {promise.verdict}"
+
+
+def _mean_result(target: Target, promise: Promise, signs: Signs) -> str:
+    if promise.value is None:
+        return "not shown, no row is accepted or it takes labels"
+    if promise.lower is None or promise.upper is None:
+        return f"{figure(promise.value)}: not shown, there is no interval for errors of any size"
+    found = f"{figure(promise.value)} ({figure(promise.lower)}{signs.to}{figure(promise.upper)})"
+    if promise.verdict == "missed" and target.confidence is not None:
+        return f"{found}: these rows contradict it; are they like the rows it was chosen on?"
+    if promise.verdict == "not shown":
+        return f"{found}: not shown, the interval contains {promise.wanted:g}"
     return f"{found}: {promise.verdict}"
 
 

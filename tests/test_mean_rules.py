@@ -1,0 +1,254 @@
+"""Thresholds that limit a mean: what rows cost by a matrix, and the error of a regression."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from conftest import fail, load_json, make_model, source, succeed, write_dump
+from hypothesis import given
+from hypothesis import strategies as st
+from running import drrej as run
+
+import drrej
+from drrej.core.bounded import MEAN_METHODS, MeanPromise, certified_mean, mean_upper_bound
+from drrej.core.mean_interval import mean_interval
+from drrej.core.thresholds import Rule, mean_cutoff
+from drrej.errors import Infeasible, OptionError
+
+COSTS = ((0.0, 1.0, 4.0), (2.0, 0.0, 1.0), (9.0, 3.0, 0.0))
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """A classification with a cost matrix, and a regression whose variance is known."""
+    folder = tmp_path_factory.mktemp("means")
+    (folder / "costs.csv").write_text("\n".join(",".join(map(str, row)) for row in COSTS))
+    for name, rows, seed in (("fit", 600, 1), ("new", 3000, 2), ("test", 3000, 3)):
+        write_dump(folder / f"{name}.parquet", *make_model(rows, 3, seed=seed))
+        rng = np.random.default_rng(seed)
+        variance, mean = rng.gamma(1.0, 0.5, rows), rng.normal(size=rows)
+        value = mean + np.sqrt(variance) * rng.normal(size=rows)
+        pq.write_table(pa.table({"variance": variance, "mean": mean, "value": value}), folder / f"r{name}.parquet")
+    fit = source(folder / "fit.parquet")
+    priced = drrej.fit(fit, drrej.calibrate(fit), drrej.RatioOptions(loss=drrej.CostLoss(COSTS)))
+    (folder / "priced.json").write_text(priced.to_json())
+    words = ("--loss", "column", "--loss-column", "variance", "--prediction", "mean", "--target", "value")
+    succeed("fit", folder / "rfit.parquet", *words, "-o", folder / "errors.json")
+    return {"folder": folder, "priced": priced}
+
+
+def costs_of(world: dict[str, Any], name: str) -> tuple[np.ndarray, np.ndarray]:
+    """(expected cost, realised cost) of each row, computed plainly."""
+    logits, labels = make_model({"new": 3000, "test": 3000}[name], 3, seed={"new": 2, "test": 3}[name])
+    z = logits.astype(np.float64) / world["priced"].need_calibration().temperature
+    p = np.exp(z - z.max(axis=1, keepdims=True))
+    expected = (p / p.sum(axis=1, keepdims=True)) @ np.array(COSTS)
+    return expected.min(axis=1), np.array(COSTS)[labels, expected.argmin(axis=1)]
+
+
+# Rules
+
+
+@pytest.mark.parametrize(
+    ("rule", "said"),
+    [
+        ({"kind": "mean-cost", "target": -1.0}, "`mean_cost=-1`: it must be 0 or more"),
+        ({"kind": "mse", "target": math.inf}, "`mse=inf`: it must be 0 or more"),
+        ({"kind": "mse", "target": 1.0, "confidence": 0.9}, "needs `clip=B`"),
+        ({"kind": "mae", "target": 1.0, "clip": 1.0}, "`clip=1`: it must be above `mae=1`"),
+        ({"kind": "mean-cost", "target": 1.0, "clip": 2.0}, "`clip` goes with `mse` or `mae`"),
+        ({"kind": "coverage", "target": 0.5, "clip": 2.0}, "`clip` goes with `mse` or `mae`"),
+        ({"kind": "mean-cost", "target": 1.0, "confidence": 0.9, "method": "sgr"}, "betting, hoeffding-bentkus"),
+        ({"kind": "risk", "target": 0.1, "confidence": 0.9, "method": "betting"}, "fixed-sequence, sgr"),
+        ({"kind": "mean-cost", "target": 1.0, "method": "betting"}, "and `confidence=P`"),
+        ({"kind": "mean-cost", "target": 1.0, "coverage": 0.5}, "goes with `accuracy` or `risk`"),
+        ({"kind": "max-loss", "target": 1.0, "confidence": 0.9}, "not with `max-loss`"),
+    ],
+)
+def test_rules_that_make_no_sense(rule: dict[str, Any], said: str) -> None:
+    with pytest.raises(OptionError) as error:
+        Rule(**rule)
+    assert said in str(error.value)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 6), st.integers(0, 8)), min_size=1, max_size=30),
+    st.integers(0, 8),
+    st.none() | st.integers(1, 6),
+)
+def test_the_largest_set_whose_mean_is_low_enough(rows: list[tuple[int, int]], limit: int, last: int | None) -> None:
+    losses, values = (np.array(column, np.float64) for column in zip(*rows, strict=True))
+    rule = Rule("mae", limit / 8)
+    values = values / 8
+    cutoffs = [*np.unique(losses)[1:], math.inf if last is None else last]
+    best = 0
+    for cutoff in cutoffs:
+        kept = losses < cutoff
+        if (last is None or cutoff <= last) and kept.any() and values[kept].mean() <= rule.target:
+            best = max(best, int(kept.sum()))
+    try:
+        found = mean_cutoff(rule, losses, values, last)
+    except Infeasible:
+        assert best == 0
+        return
+    kept = losses < (math.inf if found is None else found)
+    assert int(kept.sum()) == best
+    assert values[kept].mean() <= rule.target
+
+
+# Costs
+
+
+@pytest.mark.parametrize("method", [None, *MEAN_METHODS])
+def test_the_mean_cost_is_limited(world: dict[str, Any], method: str | None) -> None:
+    losses, costs = costs_of(world, "new")
+    rule = Rule("mean-cost", 0.3, None if method is None else 0.9, method)
+    found = drrej.threshold(source(world["folder"] / "new.parquet"), world["priced"], rule)
+    chosen = found.need_threshold()
+    if method is None:
+        expected = mean_cutoff(rule, losses, costs, None)
+        assert chosen.bound is None
+    else:
+        promise = MeanPromise(0.3, 9.0, 0.1, method)  # 1 - 0.9 in decimals
+        expected = certified_mean(losses, costs, promise).cutoff
+        assert chosen.bound is not None
+        assert (chosen.bound.value, chosen.bound.delta, chosen.rule.method) == (0.3, 0.1, method)
+    assert chosen.cutoff == pytest.approx(expected, rel=1e-5)
+    kept = losses < expected
+    assert (chosen.accepted, chosen.mean) == (kept.sum(), pytest.approx(costs[kept].mean()))
+    assert drrej.Rejector.from_json(found.to_json()) == found
+    report = drrej.evaluate(source(world["folder"] / "test.parquet"), found)
+    losses, costs = costs_of(world, "test")
+    paid, counts = np.unique(costs[losses < chosen.cutoff], return_counts=True)
+    prices = np.unique(np.array(COSTS))
+    every = np.array([dict(zip(paid, counts, strict=True)).get(price, 0) for price in prices])
+    lower, upper = mean_interval(prices, every, 0.025)
+    assert report.cost is not None
+    assert (report.cost.lower, report.cost.upper) == (pytest.approx(lower), pytest.approx(upper))
+    assert report.target is not None
+    (promised,) = report.target.promises
+    assert (promised.what, promised.value) == ("mean-cost", report.cost.value)
+    assert promised.verdict == ("met" if upper <= 0.3 else "missed" if lower > 0.3 else "not shown")
+
+
+def test_run_promises_the_mean_cost_and_judges_it(world: dict[str, Any], tmp_path: Path) -> None:
+    words = ("run", world["folder"] / "new.parquet", "--loss", "cost", "--cost-matrix", world["folder"] / "costs.csv")
+    outcome = run(*map(str, words), "--mean-cost", "0.4", "-o", str(tmp_path / "out"))
+    assert outcome.code == 0
+    assert "certified mean cost <= 0.4 with confidence 95 %: 0." in outcome.out.decode()
+    document = load_json(tmp_path / "out" / "rejector.json")["threshold"]
+    assert (document["rule"]["kind"], document["rule"]["confidence"], document["rule"]["method"]) == (
+        "mean-cost",
+        0.95,
+        "betting",
+    )
+    # rows of another world: labels turned round contradict the promise
+    logits, labels = make_model(3000, 3, seed=3)
+    other = write_dump(tmp_path / "other.parquet", logits, (labels + 1) % 3)
+    told = run("evaluate", other, "-r", str(tmp_path / "out" / "rejector.json"), "--gate", "target")
+    assert told.code == 1
+    assert "these rows contradict it; are they like the rows it was chosen on?" in told.out.decode()
+    few = run(*map(str, words), "--mean-cost", "0.005", "-o", str(tmp_path / "few"))
+    assert "it was chosen without a guarantee" in few.err or few.code == 1
+    fitted_on = ("--val", world["folder"] / "new.parquet", "--test", world["folder"] / "test.parquet")
+    plain = run("run", *map(str, fitted_on), *map(str, words[2:]), "--mean-cost", "0.4", "-o", str(tmp_path / "plain"))
+    assert "--mean-cost 0.4 describes the rows it was chosen on" in plain.err
+
+
+def test_a_cost_needs_a_matrix(world: dict[str, Any]) -> None:
+    fit = world["folder"] / "fit.parquet"
+    log = drrej.fit(source(fit), drrej.calibrate(source(fit)))
+    (world["folder"] / "log.json").write_text(log.to_json())
+    words = ("threshold", world["folder"] / "new.parquet", "-r", world["folder"] / "log.json")
+    assert "--mean-cost is by a cost matrix; fit with --loss cost" in fail(*words, "--mean-cost", "1")
+    assert "but this rejector is for a classification" in fail(*words, "--mse", "1")
+    priced = (*words[:-1], world["folder"] / "priced.json", "--mean-cost")
+    assert "no row can lose more than 9" in fail(*priced, "9", "--confidence", "0.9")
+    assert "cannot be certified on 3000 rows" in fail(*priced, "0.0001", "--confidence", "0.9", code=1)
+
+
+# Errors of a regression
+
+
+@pytest.mark.parametrize(("kind", "clip"), [("mse", 4.0), ("mae", 2.0), ("mae", None)])
+def test_the_error_of_a_regression_is_limited(
+    world: dict[str, Any], tmp_path: Path, kind: str, clip: float | None
+) -> None:
+    folder = world["folder"]
+    words = [
+        "threshold",
+        folder / "rnew.parquet",
+        "-r",
+        folder / "errors.json",
+        f"--{kind}",
+        "0.35",
+        "-o",
+        tmp_path / "t.json",
+    ]
+    words += [] if clip is None else ["--clip", clip, "--confidence", "0.9"]
+    succeed(*words)
+    document = load_json(tmp_path / "t.json")["threshold"]
+
+    def errors(name: str) -> tuple[np.ndarray, np.ndarray]:
+        table = pq.read_table(folder / f"{name}.parquet")
+        residual = table["mean"].to_numpy() - table["value"].to_numpy()
+        found = residual**2 if kind == "mse" else np.abs(residual)
+        return table["variance"].to_numpy(), found if clip is None else np.minimum(found, clip)
+
+    losses, values = errors("rnew")
+    if clip is None:
+        expected = mean_cutoff(Rule(kind, 0.35), losses, values, None)
+    else:
+        expected = certified_mean(losses, values, MeanPromise(0.35, clip, 0.1)).cutoff
+    assert document["cutoff"] == expected
+    kept = losses < expected
+    assert (document["accepted"], document["mean"]) == (kept.sum(), pytest.approx(values[kept].mean()))
+    said = json.loads(succeed("evaluate", folder / "rtest.parquet", "-r", tmp_path / "t.json", "--format", "json"))
+    (promise,) = said["target"]["promises"]
+    losses, values = errors("rtest")
+    inside = values[losses < expected]
+    assert promise["value"] == pytest.approx(inside.mean())
+    if clip is None:
+        assert (promise["lower"], promise["upper"], promise["verdict"]) == (None, None, "not shown")
+        return
+    assert promise["upper"] == pytest.approx(mean_upper_bound(inside, clip, 0.025))
+    assert clip - promise["lower"] == pytest.approx(mean_upper_bound(clip - inside, clip, 0.025))
+    text = succeed("evaluate", folder / "rtest.parquet", "-r", tmp_path / "t.json").decode()
+    name = {"mse": "mean squared error", "mae": "mean absolute error"}[kind]
+    assert f"certified {name} (of at most {clip:g} a row) <= 0.35 with confidence 90 %: " in text
+    assert f"where one counts as {clip} at most" in succeed("inspect", tmp_path / "t.json").decode()
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        (("mean",), 0.5, "'threshold.mean'"),
+        (("mean",), None, "'threshold.mean'"),
+        (("rule", "clip"), 0.1, "'threshold.rule'"),
+        (("rule", "method"), "sgr", "'threshold.rule"),
+        (("bound", "value"), 0.2, "'threshold.bound.value'"),
+        (("bound", "delta"), 0.5, "'threshold.bound.delta'"),
+    ],
+)
+def test_documents_that_contradict_themselves(
+    world: dict[str, Any], tmp_path: Path, key: tuple[str, ...], value: Any, said: str
+) -> None:
+    folder = world["folder"]
+    words = ("--mse", "0.35", "--clip", "4", "--confidence", "0.9")
+    document = json.loads(succeed("threshold", folder / "rnew.parquet", "-r", folder / "errors.json", *words))
+    place = document["threshold"]
+    for name in key[:-1]:
+        place = place[name]
+    if value is None:
+        del place[key[-1]]
+    else:
+        place[key[-1]] = value
+    (tmp_path / "bad.json").write_text(json.dumps(document))
+    assert said in fail("evaluate", folder / "rtest.parquet", "-r", tmp_path / "bad.json")
