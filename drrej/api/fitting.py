@@ -17,7 +17,7 @@ from drrej.core.thresholds import ERROR_RULES, Rule
 from drrej.core.types import Booleans, InputKind
 from drrej.documents.rejector import Rejector as Document
 from drrej.errors import DumpError, OptionError
-from drrej.pipeline.calibrate import CalibrateOptions, calibrate
+from drrej.pipeline.calibrate import CalibrateOptions, CalibratorName, calibrate
 from drrej.pipeline.fit import RatioOptions, fit
 from drrej.pipeline.source import Source
 from drrej.pipeline.threshold import ThresholdOptions, threshold
@@ -44,6 +44,7 @@ def fit_rejector(
     classes: Sequence[str] | None = None,
     normalize: bool = False,
     floor: float | None = None,
+    calibrator: CalibratorName = "temperature",
 ) -> Rejector:
     """Calibrate, fit and choose a threshold on labelled rows.
 
@@ -55,7 +56,8 @@ def fit_rejector(
     Exactly one rule: `accuracy` or `risk` of the accepted rows, `coverage`, `tau`, `max_loss`, or the least total cost,
     where a rejected row costs `review_cost` and an accepted error `error_cost`. `coverage` may also stand beside
     `accuracy` or `risk`, to be kept together with it. `loss`, `alpha`, `lam` and
-    `effective_sample` are those of the command line, as are `normalize` and `floor` for probabilities.
+    `effective_sample` are those of the command line, as are `normalize` and `floor` for probabilities, and
+    `calibrator`: one "temperature", or a weight and a bias per class ("vector", or "beta" of two classes).
 
     With `confidence` the accuracy, risk or coverage is guaranteed for new rows like these, and `Infeasible` is raised
     where that cannot be certified. The threshold is then chosen on rows that nothing else has seen: on `fresh`, a pair
@@ -77,7 +79,7 @@ def fit_rejector(
 
     def fitted(source: Source) -> Document:
         ratio = RatioOptions(alpha, lam, loss, effective_sample)
-        return fit(source, calibrate(source, CalibrateOptions(floor=floor)), ratio)
+        return fit(source, calibrate(source, CalibrateOptions(floor=floor, calibrator=calibrator)), ratio)
 
     if confidence is None:
         with array_source(scores, labels, options) as source:

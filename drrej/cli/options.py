@@ -40,6 +40,15 @@ Temperature = Annotated[
     ),
 ]
 
+Calibrator = Annotated[
+    Literal["temperature", "vector", "beta"] | None,
+    typer.Option(
+        "--calibrator",
+        show_default="temperature",
+        help="One temperature, or a weight and a bias for each class (vector; of two classes: beta).",
+    ),
+]
+
 # Output
 
 OutputPath = Annotated[
