@@ -8,17 +8,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+import reference
 import scipy.optimize
 from conftest import fail, make_model, make_rejector, source, succeed, write_dump, write_mask
 from scipy.special import expit, log_softmax, softmax
 
 import drrej
 from drrej.cli.commandline import commands_of
+from drrej.core import calibrator_choice
 from drrej.core.calibrators import Temperature, Vector
 from drrej.core.kernels import Need
+from drrej.core.row_keys import content_keys
 from drrej.core.scaling import STRENGTH, Squares, fit_vector
 from drrej.core.temperature import minimise, nll_sums
 from drrej.data import dump as dump_module
+from drrej.documents.words import describe_sections
 from drrej.pipeline import calibrate as step
 
 
@@ -211,7 +215,7 @@ def test_arrays_and_files_agree(tmp_path: Path, rows: tuple[np.ndarray, np.ndarr
     dump = write_dump(tmp_path / "val.parquet", logits, labels)
     arrays = drrej.fit_rejector(logits, labels, coverage=0.8, calibrator="vector")
     assert arrays.calibration.vector == calibration(source(dump)).vector
-    with pytest.raises(drrej.OptionError, match="`calibrator=platt`: it must be one of temperature, vector, beta"):
+    with pytest.raises(drrej.OptionError, match="it must be one of temperature, vector, beta, auto"):
         drrej.fit_rejector(logits, labels, coverage=0.8, calibrator="platt")
 
 
@@ -245,6 +249,9 @@ def damaged(tree: dict[str, Any], **changes: Any) -> str:
         ({"vector": {"weights": [1.0] * 5, "biases": [0.0] * 4}}, "'calibration.vector.biases' is out of range"),
         ({"vector": {"weights": [1.0] * 5}}, "'calibration.vector.biases' is missing"),
         ({"matrix": 1}, "'calibration.matrix' is not known"),
+        ({"choice": [{"calibrator": "temperature", "nll": 0.5, "above_best": 0.0, "std_error": 0.0}]}, "does not have"),
+        ({"choice": [{"calibrator": "vector", "nll": 0.5, "above_best": 0.2, "std_error": 0.1}]}, "another is better"),
+        ({"choice": [{"calibrator": "vector", "nll": -0.5, "above_best": 0.0, "std_error": 0.1}]}, "may be below 0"),
     ],
 )
 def test_documents_that_contradict_themselves(
@@ -277,3 +284,67 @@ def test_documents_of_before_read_on(val: str) -> None:
     assert drrej.Rejector.from_json(text).need_calibration().calibrator == Temperature(
         json.loads(text)["calibration"]["temperature"]
     )
+
+
+# The choice
+
+
+def test_auto_takes_the_simplest_within_one_standard_error(rows: tuple[np.ndarray, np.ndarray]) -> None:
+    """Folds by another route: the NLLs from scipy's minima, with the folds that the content of rows settles."""
+    logits, labels = rows
+    found = drrej.fit_rejector(logits, labels, coverage=0.8, calibrator="auto").calibration
+    assert found.method == "vector"
+    fold = content_keys(logits) % np.uint64(5)
+    nll: dict[str, list[np.ndarray]] = {"temperature": [], "vector": []}
+    for number in range(5):
+        inside, others = fold == number, fold != number
+        beta = 1.0 / reference.temperature(logits[others], labels[others])
+        weights, biases = np.split(by_scipy(logits[others], labels[others], beta), 2)
+        x = log_softmax(logits[inside].astype(np.float64), axis=1)
+        for name, scores in (("temperature", beta * x), ("vector", weights * x + biases)):
+            nll[name].append(-log_softmax(scores, axis=1)[np.arange(inside.sum()), labels[inside]])
+    per_row = {name: np.concatenate(values) for name, values in nll.items()}
+    above = per_row["temperature"] - per_row["vector"]
+    simple, better = found.choice
+    assert (simple.calibrator, better.calibrator) == ("temperature", "vector")
+    assert [simple.nll, better.nll] == pytest.approx([values.mean() for values in per_row.values()], rel=1e-6)
+    assert simple.above_best == pytest.approx(above.mean(), rel=1e-4)
+    assert simple.std_error == pytest.approx(above.std() / np.sqrt(above.size), rel=1e-4)
+    assert (better.above_best, better.std_error) == (0.0, 0.0)
+    assert simple.above_best > simple.std_error
+
+
+def test_auto_keeps_the_temperature_where_it_is_right() -> None:
+    logits, labels = make_model(1500, 4, seed=2, temperature=1.7)
+    found = drrej.fit_rejector(logits, labels, coverage=0.8, calibrator="auto")
+    plain = drrej.fit_rejector(logits, labels, coverage=0.8)
+    assert found.calibration.method == "temperature"
+    assert found.calibration.choice is not None
+    assert found.calibration.vector is None
+    assert found.threshold == plain.threshold
+    assert drrej.Rejector.from_json(found.to_json()) == found
+    assert commands_of(found)[0].startswith("drrej calibrate VAL --calibrator auto ")
+    assert any("chosen by `calibrator=auto`: 'temperature'" in line for line in describe_sections(found))
+
+
+def test_auto_on_two_classes_many_classes_and_few_rows() -> None:
+    logits, labels = skewed(3000, 2, seed=8)
+    assert drrej.fit_rejector(logits, labels, coverage=0.8, calibrator="auto").calibration.method == "beta"
+    many = np.random.default_rng(0).normal(size=(600, 300)).astype(np.float32)
+    found = drrej.fit_rejector(many, np.arange(600) % 300, coverage=0.8, calibrator="auto").calibration
+    assert [trial.calibrator for trial in found.choice] == ["temperature"]
+    few = drrej.fit_rejector([[3.0, 0.0, 1.0]] * 4, [0, 0, 1, 2], coverage=1.0, calibrator="auto").calibration
+    assert (few.method, few.choice) == ("temperature", None)
+
+
+def test_the_choice_has_the_same_bits_in_every_arrangement(
+    tmp_path: Path, rows: tuple[np.ndarray, np.ndarray], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logits, labels = rows
+    order = np.random.default_rng(1).permutation(labels.size)
+    whole = write_dump(tmp_path / "a.parquet", logits, labels)
+    monkeypatch.setattr(calibrator_choice, "MOST_VALUES", 9000)
+    found = calibration(source(whole), "auto")
+    turned = write_dump(tmp_path / "b.parquet", logits[order], labels[order], row_group=300)
+    monkeypatch.setattr(dump_module, "BLOCK_BYTES", 1 << 12)
+    assert calibration(source(turned, jobs=2), "auto") == found

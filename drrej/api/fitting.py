@@ -57,7 +57,8 @@ def fit_rejector(
     where a rejected row costs `review_cost` and an accepted error `error_cost`. `coverage` may also stand beside
     `accuracy` or `risk`, to be kept together with it. `loss`, `alpha`, `lam` and
     `effective_sample` are those of the command line, as are `normalize` and `floor` for probabilities, and
-    `calibrator`: one "temperature", or a weight and a bias per class ("vector", or "beta" of two classes).
+    `calibrator`: one "temperature", or a weight and a bias per class ("vector", or "beta" of two
+    classes), or what cross-validation says ("auto").
 
     With `confidence` the accuracy, risk or coverage is guaranteed for new rows like these, and `Infeasible` is raised
     where that cannot be certified. The threshold is then chosen on rows that nothing else has seen: on `fresh`, a pair

@@ -60,7 +60,8 @@ def commands_of(rejector: Rejector) -> list[str]:
 
 
 def _calibrator_of(calibration: Calibration) -> list[str]:
-    return _flags({"--calibrator": calibration.method if calibration.method != "temperature" else None})
+    name = "auto" if calibration.choice else calibration.method
+    return _flags({"--calibrator": name if name != "temperature" else None})
 
 
 def _reading_of(rejector: Rejector) -> list[str]:

@@ -41,11 +41,12 @@ Temperature = Annotated[
 ]
 
 Calibrator = Annotated[
-    Literal["temperature", "vector", "beta"] | None,
+    Literal["temperature", "vector", "beta", "auto"] | None,
     typer.Option(
         "--calibrator",
         show_default="temperature",
-        help="One temperature, or a weight and a bias for each class (vector; of two classes: beta).",
+        help="One temperature, or a weight and a bias for each class (vector; of two classes: beta). auto: "
+        "the simplest within one standard error of the best NLL on rows not fitted to.",
     ),
 ]
 

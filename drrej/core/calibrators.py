@@ -164,3 +164,13 @@ class Vector:
                 np.copyto(scores, -np.inf, where=np.isneginf(values))
         sums = block_sums(scores, [1.0], [needs], "float64")
         return View(scores, 1.0, sums.prediction, sums.largest, sums.at[0])
+
+
+@dataclass(frozen=True)
+class CalibratorTrial:
+    """A calibrator that was considered: its NLL on rows not fitted to, and how far that is above the best."""
+
+    calibrator: str
+    nll: float
+    above_best: float
+    std_error: float

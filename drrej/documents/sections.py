@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from drrej.core.bounds import RatioBound
-from drrej.core.calibrators import Calibrator, Temperature, Vector
+from drrej.core.calibrators import Calibrator, CalibratorTrial, Temperature, Vector
 from drrej.core.choice import Candidate
 from drrej.core.losses import KINDS, Loss
 from drrej.core.ratio import DensityRatio
@@ -45,7 +45,7 @@ class Calibration:
     """The fitted temperature; `method` is "given" when it was set by hand, "none" without logits.
 
     `floor` is what a probability of 0 counts as; None for logits. With `vector` that is the calibrator; the temperature
-    is then only what its search started from.
+    is then only what its search started from. `choice` is the table from which `auto` chose the calibrator.
     """
 
     method: str
@@ -58,6 +58,7 @@ class Calibration:
     brier: BeforeAfter | None = None
     floor: float | None = None
     vector: Vector | None = None
+    choice: tuple[CalibratorTrial, ...] | None = None
 
     @property
     def is_fitted(self) -> bool:

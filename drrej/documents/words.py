@@ -16,6 +16,7 @@ def describe_sections(rejector: Rejector) -> list[str]:
     lines = []
     if rejector.calibration is not None and rejector.has_classes:
         lines.append(_calibration_line(rejector.calibration))
+        lines += _calibrators(rejector.calibration)
     if rejector.ratio is not None:
         lines += _ratio_lines(rejector.ratio)
         if rejector.threshold is not None:
@@ -43,6 +44,18 @@ def _calibration_line(calibration: Calibration) -> str:
     if calibration.floor is not None:
         line += f"; a probability of 0 counts as {calibration.floor:.3g}"
     return line if calibration.converged else line + edge
+
+
+def _calibrators(calibration: Calibration) -> list[str]:
+    """The table that `auto` chose from."""
+    if calibration.choice is None:
+        return []
+    tried = ", ".join(
+        f"{trial.calibrator} {_g(trial.nll)}"
+        + (f" ({_g(trial.above_best)} +- {_g(trial.std_error)} above the best)" if trial.above_best else " (the best)")
+        for trial in calibration.choice
+    )
+    return [f"chosen by `calibrator=auto`: '{calibration.method}', the simplest within one standard error; NLL {tried}"]
 
 
 def worse_figures(calibration: Calibration) -> str | None:

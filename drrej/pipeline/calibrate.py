@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from drrej.core.calibration import CalibrationTally
-from drrej.core.calibrators import IDENTITY, Calibrator, Temperature
+from drrej.core.calibrator_choice import choose_calibrator, held_out_nll
+from drrej.core.calibrators import IDENTITY, Calibrator, CalibratorTrial, Temperature
 from drrej.core.floor import Positives, choose_floor, floored_logits
 from drrej.core.kernels import Need
 from drrej.core.row_keys import key_limit
@@ -39,7 +40,7 @@ from drrej.pipeline.source import Source, no_labels, without_bad_files
 T = TypeVar("T")
 Sum = TypeVar("Sum", bound=Any)
 
-CalibratorName = Literal["temperature", "vector", "beta"]
+CalibratorName = Literal["temperature", "vector", "beta", "auto"]
 
 SAMPLE_LOGITS = 1 << 21
 """Logits in the sample from which the search starts; a dump no larger than that is solved in one go."""
@@ -72,7 +73,8 @@ def joined(parts: Sequence[Labelled]) -> list[Labelled]:
 class CalibrateOptions:
     """How the calibrator is fitted, and which: one temperature, or a weight and a bias for each class (`vector`).
 
-    `beta` is the name that `vector` has for two classes.
+    `beta` is the name that `vector` has for two classes. `auto` takes the simplest whose NLL on rows that it was not
+    fitted to is within one standard error of the best.
 
     `floor` is what a probability of 0 counts as (None: chosen with the temperature). Blocks are kept between passes
     while they fit in `memory` bytes (default: a quarter of what there is; on a cluster, of each worker's).
@@ -141,13 +143,14 @@ class _Calibration:
         whole = rows.total if share < 1 else None
         fit = fit_temperature(total, whole, precision)
         vector, converged = None, fit.converged
-        if self.options.calibrator != "temperature":
+        name, choice = self._choice(as_logits)
+        if name != "temperature":
             scaling = fit_vector(total, whole, fit.temperature, self.dump.classes, precision)
             vector, converged = scaling.calibrator, scaling.converged
         after = rows.tally(vector or Temperature(fit.temperature))
         return self.source.new_rejector(self.dump, precision).with_calibration(
             Calibration(
-                method=self.options.calibrator,
+                method=name,
                 temperature=fit.temperature,
                 converged=converged,
                 rows=before.rows,
@@ -157,8 +160,17 @@ class _Calibration:
                 brier=BeforeAfter(before.mean_brier, after.mean_brier),
                 floor=floor,
                 vector=vector,
+                choice=choice,
             )
         )
+
+    def _choice(self, sample: list[Labelled]) -> tuple[str, tuple[CalibratorTrial, ...] | None]:
+        """The calibrator to fit and, for `auto`, the table that it was chosen from."""
+        if self.options.calibrator != "auto":
+            return self.options.calibrator, None
+        rows, labels = (np.concatenate(part) for part in zip(*((p.logits, p.labels) for p in sample), strict=True))
+        nll = held_out_nll(rows, labels, self.options.precision)
+        return choose_calibrator(nll) if nll else ("temperature", None)
 
     def _first_pass(self, limit: np.uint64) -> list[_First]:
         intake, precision = Intake.of(self.dump), self.options.precision
