@@ -21,7 +21,7 @@ from running import LOG_LINE, drrej
 
 COMMANDS = [
     *("calibrate", "fit", "threshold", "evaluate", "reject", "run"),
-    *("plan", "monitor", "sweep", "weights", "inspect", "convert", "metrics", "config", "schema", "help"),
+    *("plan", "monitor", "sweep", "cascade", "weights", "inspect", "convert", "metrics", "config", "schema", "help"),
 ]
 
 
