@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from drrej.api.fitting import fit_rejector
 from drrej.api.rejector import ScoredArrays
-from drrej.pipeline.calibrate import CalibratorName
+from drrej.core.calibrators import CalibratorName
 
 __all__ = ["RejectingClassifier", "coverage_score"]
 

@@ -16,6 +16,7 @@ from scipy.special import expit, log_softmax, softmax
 import drrej
 from drrej.cli.commandline import commands_of
 from drrej.core import calibrator_choice
+from drrej.core.calibration import ClasswiseTally
 from drrej.core.calibrators import Temperature, Vector
 from drrej.core.kernels import Need
 from drrej.core.row_keys import content_keys
@@ -348,3 +349,46 @@ def test_the_choice_has_the_same_bits_in_every_arrangement(
     turned = write_dump(tmp_path / "b.parquet", logits[order], labels[order], row_group=300)
     monkeypatch.setattr(dump_module, "BLOCK_BYTES", 1 << 12)
     assert calibration(source(turned, jobs=2), "auto") == found
+
+
+# The classwise calibration error
+
+
+def classwise(p: np.ndarray, labels: np.ndarray) -> float:
+    """Class by class, bin by bin."""
+    total = 0.0
+    for number in range(p.shape[1]):
+        for low in range(15):
+            inside = (p[:, number] > low / 15) & (p[:, number] <= (low + 1) / 15)
+            if inside.any():
+                total += inside.mean() * abs(p[inside, number].mean() - (labels[inside] == number).mean())
+    return total / p.shape[1]
+
+
+def test_the_classwise_error_is_that_of_a_loop(tmp_path: Path, rows: tuple[np.ndarray, np.ndarray]) -> None:
+    logits, labels = rows
+    dump = write_dump(tmp_path / "val.parquet", logits, labels, row_group=700)
+    rejector = drrej.fit_rejector(logits, labels, coverage=0.6, calibrator="vector")
+    report = drrej.evaluate(dump, rejector, options=drrej.EvaluateOptions(classwise=True))
+    p, raw = rejector.probabilities(logits), softmax(logits.astype(np.float64), axis=1)
+    kept = ~rejector.reject(logits)
+    found = report.classwise_ece
+    assert found.all == pytest.approx(classwise(p, labels), abs=1e-6)
+    assert found.uncalibrated == pytest.approx(classwise(raw, labels), abs=1e-6)
+    assert found.accepted == pytest.approx(classwise(p[kept], labels[kept]), abs=1e-6)
+    assert found.all < found.uncalibrated
+    assert drrej.evaluate(dump, rejector).classwise_ece is None
+    judged = drrej.evaluate(dump, rejector, ["classwise_ece.all <= 0.0001"], drrej.EvaluateOptions(classwise=True))
+    assert judged.failed_gates[0].value == found.all
+    with pytest.raises(drrej.GateError, match="classwise"):
+        drrej.evaluate(dump, rejector, ["classwise_ece.all <= 1"])
+
+
+def test_sums_by_class_add_up(rows: tuple[np.ndarray, np.ndarray]) -> None:
+    logits, labels = rows
+    p = softmax(logits.astype(np.float64), axis=1)
+    whole = ClasswiseTally.of(p, labels)
+    parts = ClasswiseTally.of(p[:9], labels[:9]) + ClasswiseTally.of(p[9:], labels[9:])
+    assert (whole.gaps == parts.gaps).all()
+    assert whole.ece == parts.ece
+    assert ClasswiseTally.of(p[:0], labels[:0]).ece is None

@@ -11,13 +11,14 @@ import pyarrow.compute as pc
 
 from drrej.api.arrays import Array, ArrayOptions, array_source, as_labels, as_scores
 from drrej.api.rejector import Rejector
+from drrej.core.calibrators import CalibratorName
 from drrej.core.losses import Loss
 from drrej.core.row_keys import content_keys, copy_keys
 from drrej.core.thresholds import ERROR_RULES, Rule
 from drrej.core.types import Booleans, InputKind
 from drrej.documents.rejector import Rejector as Document
 from drrej.errors import DumpError, OptionError
-from drrej.pipeline.calibrate import CalibrateOptions, CalibratorName, calibrate
+from drrej.pipeline.calibrate import CalibrateOptions, calibrate
 from drrej.pipeline.fit import RatioOptions, fit
 from drrej.pipeline.source import Source
 from drrej.pipeline.threshold import ThresholdOptions, threshold

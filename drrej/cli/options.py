@@ -168,6 +168,9 @@ Metrics = Annotated[
 Intervals = Annotated[
     bool, report("--intervals", metavar=FLAG, help="Also give intervals of the areas and of coverages at a risk.")
 ]
+Classwise = Annotated[
+    bool, report("--classwise", metavar=FLAG, help="Also give the calibration error of each class's probability.")
+]
 Examples = Annotated[
     str | None,
     report("--examples", metavar="COLS", help="Also show these columns of some rejected rows and accepted errors."),

@@ -120,6 +120,7 @@ def run(
     gate: options.Gates = None,
     metric: options.Metrics = None,
     intervals: options.Intervals = False,
+    classwise: options.Classwise = False,
     report_by: Annotated[
         str | None,
         options.report(
@@ -182,7 +183,7 @@ def run(
         raise OptionError(f"--on-bad-row {on_bad_row} goes with --test: rows without usable scores cannot be divided")
     bad = Bad(on_bad_row, on_bad_file, max_bad)
     reading = Reading(logits, label, labels_from, join_on, on_missing_label, input, binary, classes, normalize, bad)
-    judging = Judging(gate, metric, intervals, report_by or by)
+    judging = Judging(gate, metric, intervals, report_by or by, classwise=classwise)
     others = Comparisons(compare, score, score_order, rejected, baseline, baseline_dump, baseline_rejector)
     gates, wanted = judging.gates(), judging.options(others, reading, on_unseen_group)
     page = can_draw("html")

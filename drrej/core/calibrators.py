@@ -7,13 +7,16 @@ scores and reports are computed from. How the scores came about, by a temperatur
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 
 from drrej.core.calibration import LabelledRows
 from drrej.core.kernels import ROW_MAJOR, GapSums, Need, block_sums, label_gaps
 from drrej.core.types import AnyFloats, Floats, Integers, Precision
+
+CalibratorName = Literal["temperature", "vector", "beta", "auto"]
+"""What may be asked for."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,12 @@ class View:
         with np.errstate(invalid="ignore", over="ignore", under="ignore"):
             powers: Floats = np.exp((scores - scores.max(axis=1, keepdims=True)) * self.beta)
         return powers
+
+    def probabilities(self) -> Floats:
+        """The probabilities (rows x classes), from the gap sums."""
+        probabilities = self.powers(slice(None))
+        probabilities /= 1.0 + self.sums.s[:, None]
+        return probabilities
 
 
 @dataclass(frozen=True)

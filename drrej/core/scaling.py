@@ -21,7 +21,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from drrej.core.calibrators import Vector, log_probabilities
 from drrej.core.exact import Total
@@ -248,11 +247,13 @@ def _search(total: Summing, start: Floats, free: NDArray[np.bool_], temperature:
 
 def _solved(matrix: Floats, gradient: Floats) -> Floats:
     """matrix^-1 gradient; where rounding has taken the matrix its positive values, a little is added."""
+    from scipy.linalg import cho_factor, cho_solve
+
     extra = 0.0
     while True:
         try:
             factor = cho_factor(matrix + extra * np.eye(gradient.size))
-        except LinAlgError:
+        except np.linalg.LinAlgError:
             extra = max(10 * extra, 1e-9)
             continue
         solved: Floats = cho_solve(factor, gradient)

@@ -332,6 +332,17 @@ class Report(Judged):
         Calibration | None,
         About("expected calibration error over 15 bins", Unit.SHARE, "lower", NONE, When.LABELS, "ECE"),
     ] = None
+    classwise_ece: Annotated[
+        Calibration | None,
+        About(
+            "mean over classes of the calibration error of its probability over 15 bins",
+            Unit.SHARE,
+            "lower",
+            NONE,
+            When.CLASSWISE,
+            "classwise ECE",
+        ),
+    ] = None
     brier: Annotated[
         Calibration | None,
         About("mean Brier score, summed over classes", Unit.SCORE, "lower", NONE, When.LABELS, "Brier"),

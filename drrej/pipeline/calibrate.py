@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from functools import reduce
 from itertools import pairwise
 from operator import add
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, TypeVar, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from drrej.core.calibration import CalibrationTally
 from drrej.core.calibrator_choice import choose_calibrator, held_out_nll
-from drrej.core.calibrators import IDENTITY, Calibrator, CalibratorTrial, Temperature
+from drrej.core.calibrators import IDENTITY, Calibrator, CalibratorName, CalibratorTrial, Temperature
 from drrej.core.floor import Positives, choose_floor, floored_logits
 from drrej.core.kernels import Need
 from drrej.core.row_keys import key_limit
@@ -40,7 +40,6 @@ from drrej.pipeline.source import Source, no_labels, without_bad_files
 T = TypeVar("T")
 Sum = TypeVar("Sum", bound=Any)
 
-CalibratorName = Literal["temperature", "vector", "beta", "auto"]
 
 SAMPLE_LOGITS = 1 << 21
 """Logits in the sample from which the search starts; a dump no larger than that is solved in one go."""

@@ -12,6 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from drrej._version import __version__
+from drrej.core.calibrators import CalibratorName
 from drrej.core.cascades import MOST_STAGES, Chosen, Outcome, StageRows, alone, certified, cheapest
 from drrej.core.intervals import upper_bound
 from drrej.core.thresholds import Rule
@@ -21,7 +22,7 @@ from drrej.documents.cascade import Cascade, CascadePoint, CascadeStage, StageAl
 from drrej.documents.rejector import Rejector
 from drrej.engines.protocol import Pass
 from drrej.errors import DumpError, OptionError
-from drrej.pipeline.calibrate import CalibrateOptions, CalibratorName, calibrate
+from drrej.pipeline.calibrate import CalibrateOptions, calibrate
 from drrej.pipeline.fit import RatioOptions, fit
 from drrej.pipeline.groups import check_columns
 from drrej.pipeline.passes import map_blocks
