@@ -25,11 +25,9 @@ if TYPE_CHECKING:
 EXAMPLES = """
 Examples:
 
-drrej cascade --stage small=small.parquet:1 --stage large=large.parquet:20 --join-on id --accuracy 0.98
+drrej cascade --accuracy 0.9 --join-on id --stage s=small:1 --stage l=large:9
 
-drrej cascade --stage s=s.parquet:1 --stage l=l.parquet:20 --join-on id --accuracy 0.98 --confidence 0.95 -o out
-
-drrej cascade --stage net=net.parquet:0.01 --review-cost 2 --join-on id --accuracy 0.999
+drrej cascade --accuracy 0.99 --join-on id --stage s=small:1 --review-cost 9
 """
 
 
@@ -54,7 +52,7 @@ def cascade(
     calibrator: options.Calibrator = None,
     loss: Annotated[
         Literal["zero-one", "log", "brier", "margin", "logit-margin", "learned", "auto"],
-        typer.Option("--loss", help="The loss by which a stage answers or passes on."),
+        typer.Option("--loss", metavar="NAME", help="By which a stage passes rows on: log, margin, auto, ..."),
     ] = "zero-one",
     seed: Annotated[int, typer.Option("--seed", metavar="N", help="Another seed, other halves.")] = 0,
     output: Annotated[

@@ -44,9 +44,9 @@ Calibrator = Annotated[
     Literal["temperature", "vector", "beta", "auto"] | None,
     typer.Option(
         "--calibrator",
+        metavar="NAME",
         show_default="temperature",
-        help="One temperature, or a weight and a bias for each class (vector; of two classes: beta). auto: "
-        "the simplest within one standard error of the best NLL on rows not fitted to.",
+        help="temperature, vector (numbers per class), beta (the same for two), or auto.",
     ),
 ]
 
