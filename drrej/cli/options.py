@@ -115,8 +115,8 @@ Method = Annotated[
     Literal["fixed-sequence", "sgr", "betting", "hoeffding-bentkus"] | None,
     guarantee(
         "--method",
-        show_default="fixed-sequence, betting for a mean",
-        help="How a risk or a mean is certified; sgr assumes that risk grows with coverage.",
+        metavar="METHOD",
+        help="fixed-sequence, or sgr if risk grows with coverage; of a mean: betting or hoeffding-bentkus.",
     ),
 ]
 CutoffBy = Annotated[
