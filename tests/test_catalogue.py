@@ -163,7 +163,7 @@ def by_name(name: str) -> Metric:
         ("coverage@risk=0.01.lower", "share", "higher", "exact tests of every cutoff", "`intervals=True`"),
         ("drift.p_value", "p-value", "higher", "none", ""),
         ("cutoff", "loss", "neither", "none", ""),
-        ("cost", "cost", "lower", "none", "`loss=cost` in 'drrej fit'"),
+        ("cost", "cost", "lower", "exact bounds of what can happen to a row, or betting", "`loss=cost` in 'drrej fit'"),
         ("worst_group.accuracy.errors", "count", "lower", "none", "`by=COL`"),
     ],
 )
