@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from drrej.data.layouts import Report, boolean_array, plain_array
+from drrej.data.layouts import Report, as_numpy, boolean_array, plain_array
 from drrej.data.problems import shown
 from drrej.errors import DumpError
 
@@ -131,7 +131,7 @@ def _only_values(array: pa.Array, report: Report) -> pa.Array:
 def _without_bad(array: pa.Array, classes: int, report: Report) -> NDArray[np.int64]:
     if array.null_count:
         array = array.fill_null(0)
-    values = array.to_numpy(zero_copy_only=False)
+    values = as_numpy(array)
     remedy = f"{classes} scores per row mean classes 0 to {classes - 1}"
     if values.dtype.kind == "f":
         fractional = np.flatnonzero(~(values == np.floor(values)) | np.isinf(values))
