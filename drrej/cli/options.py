@@ -41,12 +41,12 @@ Temperature = Annotated[
 ]
 
 Calibrator = Annotated[
-    Literal["temperature", "vector", "beta", "auto"] | None,
+    Literal["temperature", "vector", "beta", "dirichlet", "auto"] | None,
     typer.Option(
         "--calibrator",
         metavar="NAME",
         show_default="temperature",
-        help="temperature, vector (numbers per class), beta (the same for two), or auto.",
+        help="temperature, vector (numbers per class), beta (for two), dirichlet (per pair), or auto.",
     ),
 ]
 
