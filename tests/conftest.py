@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,6 +19,7 @@ from running import environment, fail, only_line, run_drrej, succeed
 
 import drrej
 
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # hundreds of commands are started, and each would compile all of drrej
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a shell's background job; commands would inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
 

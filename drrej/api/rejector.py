@@ -44,6 +44,8 @@ class Rejector(Document):
     >>> logits = np.array([[4.0, 0.0], [0.1, 0.0], [0.0, 3.0], [0.0, 0.2]] * 5)
     >>> from drrej import fit_rejector
     >>> rejector = fit_rejector(logits, [0, 1, 1, 0] * 5, coverage=0.5)
+    >>> rejector
+    <drrej.Rejector: 2 classes from logits, temperature 0.9226, log loss, alpha 1, lambda 1, tau 0.7211, coverage 0.5>
     >>> labels, rejected = rejector.predict(logits[:4])
     >>> labels.tolist(), rejected.tolist()
     ([0, 0, 1, 1], [False, True, False, True])
@@ -53,6 +55,19 @@ class Rejector(Document):
     def of(cls, document: Document) -> Self:
         """A document as a rejector for arrays."""
         return cls(**{field.name: getattr(document, field.name) for field in fields(document)})
+
+    def __repr__(self) -> str:
+        """A line; `to_json` has all of it, also the fingerprints of the rows it was made on, which fill pages."""
+        told = [f"{self.classes} classes from {self.input}" if self.has_classes else "regression"]
+        if self.calibration is not None and self.has_classes:
+            told.append(f"temperature {self.calibration.temperature:.4g}")
+        if self.ratio is not None:
+            told.append(f"{self.ratio.loss.name} loss, alpha {self.ratio.alpha:g}, lambda {self.ratio.lam:g}")
+        if self.threshold is not None:
+            chosen = self.threshold
+            tau = f"tau {chosen.tau:.4g}" if chosen.tau is not None else f"by {chosen.by}" if chosen.by else "no tau"
+            told.append(f"{tau}, coverage {chosen.coverage:.4g}")
+        return f"<drrej.Rejector: {', '.join(told)}>"
 
     def __eq__(self, other: object) -> bool:
         """Equal documents are equal rejectors, however they were made."""

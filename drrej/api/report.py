@@ -26,6 +26,15 @@ class Report(Document):
         """A document as a report that can show itself."""
         return cls(**{field.name: getattr(document, field.name) for field in fields(document)})
 
+    def __repr__(self) -> str:
+        """A line; `to_json` has all of it."""
+        told = [f"{self.rows} rows", f"coverage {self.coverage.value:.4g}"]
+        if self.accuracy is not None and self.accuracy.value is not None:
+            told.append(f"accuracy {self.accuracy.value:.4g}")
+        if self.target is not None:
+            told.append(f"target {self.target.verdict}")
+        return f"<drrej.Report: {', '.join(told)}>"
+
     def _repr_html_(self) -> str:
         """For notebooks; needs nothing besides drrej."""
         return render_notebook(self)

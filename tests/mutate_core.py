@@ -1,0 +1,263 @@
+"""Mutation testing of `core/`: is a change of the mathematics noticed by a test?
+
+    python -m pytest -n auto -vv --durations=0 --cov=drrej/core --cov-context=test > suite.log
+    python tests/mutate_core.py .coverage suite.log 500 --seed 1 [--only thresholds,ratio]
+
+Each case changes one operator, comparison, number, condition or name of a module of `core/`, chosen at random, and runs
+the tests that cover that line, in a process of their own: first those of files that import the module, the quickest
+first, for at most `SECONDS` of their usual time. A mutant lives if all of them pass.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import contextlib
+import copy
+import importlib.abc
+import importlib.util
+import os
+import random
+import re
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
+
+import coverage
+import hypothesis  # noqa: F401 - so that no case has to import it
+import numpy as np  # noqa: F401
+import pyarrow.parquet  # noqa: F401
+import pytest
+import scipy.optimize
+import scipy.special
+import scipy.stats  # noqa: F401
+
+ROOT = Path(__file__).resolve().parents[1]
+CORE = ROOT / "drrej" / "core"
+SECONDS = 25.0
+LIMIT = 120
+
+OPERATORS: dict[type[ast.AST], tuple[type[ast.AST], ...]] = {
+    ast.Add: (ast.Sub,),
+    ast.Sub: (ast.Add,),
+    ast.Mult: (ast.Div,),
+    ast.Div: (ast.Mult,),
+    ast.FloorDiv: (ast.Div,),
+    ast.Pow: (ast.Mult,),
+    ast.Lt: (ast.LtE, ast.GtE),
+    ast.LtE: (ast.Lt, ast.Gt),
+    ast.Gt: (ast.GtE, ast.LtE),
+    ast.GtE: (ast.Gt, ast.Lt),
+    ast.Eq: (ast.NotEq,),
+    ast.NotEq: (ast.Eq,),
+    ast.Is: (ast.IsNot,),
+    ast.IsNot: (ast.Is,),
+    ast.And: (ast.Or,),
+    ast.Or: (ast.And,),
+    ast.BitAnd: (ast.BitOr,),
+    ast.BitOr: (ast.BitAnd,),
+}
+NAMES = {
+    "min": "max", "max": "min", "minimum": "maximum", "maximum": "minimum", "floor": "ceil", "ceil": "floor",
+    "log": "log1p", "log1p": "log", "exp": "expm1", "expm1": "exp", "argmin": "argmax", "argmax": "argmin",
+    "left": "right", "right": "left", "cdf": "sf", "sf": "cdf", "ppf": "isf", "isf": "ppf", "all": "any", "any": "all",
+    "sum": "mean", "mean": "sum", "isnan": "isinf",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A module with one node changed."""
+
+    path: Path
+    line: int
+    what: str
+    tree: ast.Module
+
+    @property
+    def module(self) -> str:
+        return ".".join(self.path.relative_to(ROOT).with_suffix("").parts)
+
+    def __str__(self) -> str:
+        return f"{self.path.relative_to(CORE)}:{self.line}: {self.what}"
+
+
+def changes(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
+    """What a node may be changed into, each with words for it."""
+    for field in ("op", "ops"):
+        held = getattr(node, field, None)
+        first = held[0] if isinstance(held, list) else held
+        for other in OPERATORS.get(type(first), ()):
+            changed = copy.deepcopy(node)
+            setattr(changed, field, [other(), *held[1:]] if isinstance(held, list) else other())
+            yield f"{type(first).__name__} -> {other.__name__}", changed
+    if isinstance(node, ast.Constant) and type(node.value) in (int, float):
+        value = node.value + 1 if isinstance(node.value, int) else node.value * 1.5 + (node.value == 0)
+        yield f"{node.value} -> {value}", ast.Constant(value)
+    if isinstance(node, ast.Constant) and type(node.value) is bool:
+        yield f"{node.value} -> {not node.value}", ast.Constant(not node.value)
+    if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in NAMES:
+        yield f"'{node.value}' -> '{NAMES[node.value]}'", ast.Constant(NAMES[node.value])
+    if isinstance(node, ast.Attribute) and node.attr in NAMES:
+        yield f".{node.attr} -> .{NAMES[node.attr]}", ast.Attribute(node.value, NAMES[node.attr], node.ctx)
+    if isinstance(node, ast.Name) and node.id in ("min", "max", "any", "all"):
+        yield f"{node.id} -> {NAMES[node.id]}", ast.Name(NAMES[node.id], node.ctx)
+    if isinstance(node, ast.If | ast.IfExp | ast.While):
+        changed = copy.deepcopy(node)
+        changed.test = ast.UnaryOp(ast.Not(), changed.test)
+        yield "condition turned round", changed
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.Not):
+        yield f"{type(node.op).__name__} left out", node.operand
+
+
+def inside_functions(tree: ast.Module) -> Iterator[ast.AST]:
+    """The nodes that compute: not messages, annotations or docstrings."""
+    waiting: list[ast.AST] = [tree]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        for name, value in ast.iter_fields(node):
+            if name in ("annotation", "returns", "decorator_list") or isinstance(node, ast.Raise | ast.JoinedStr):
+                continue
+            waiting += [
+                child for child in (value if isinstance(value, list) else [value]) if isinstance(child, ast.AST)
+            ]
+
+
+def mutants_of(path: Path) -> list[tuple[int, str, int, int]]:
+    """(line, words, number of the node, number of the change) of every change of a module."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    return [
+        (node.lineno, words, place, number)
+        for place, node in enumerate(inside_functions(tree))
+        if hasattr(node, "lineno")
+        for number, (words, _) in enumerate(changes(node))
+    ]
+
+
+def make(path: Path, line: int, words: str, place: int, number: int) -> Mutant:
+    """The mutant itself."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    target = next(node for index, node in enumerate(inside_functions(tree)) if index == place)
+    changed = [node for _, node in changes(target)][number]
+
+    class Put(ast.NodeTransformer):
+        def visit(self, node: ast.AST) -> ast.AST:
+            return ast.copy_location(changed, node) if node is target else super().generic_visit(node)
+
+    return Mutant(path, line, words, ast.fix_missing_locations(Put().visit(tree)))
+
+
+class Mutated(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Imports the mutant in the place of its module."""
+
+    def __init__(self, mutant: Mutant) -> None:
+        self.mutant = mutant
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:  # noqa: ARG002
+        if name != self.mutant.module:
+            return None
+        return importlib.util.spec_from_file_location(name, self.mutant.path, loader=self)
+
+    def create_module(self, spec: ModuleSpec) -> None:  # noqa: ARG002
+        return None
+
+    def exec_module(self, module: ModuleType) -> None:
+        exec(compile(self.mutant.tree, self.mutant.path, "exec"), module.__dict__)
+
+
+class Tests:
+    """Which tests cover a line, the likeliest to notice first."""
+
+    def __init__(self, data: Path, log: Path) -> None:
+        self.data = coverage.CoverageData(str(data))
+        self.data.read()
+        lines = re.findall(r"([\d.]+)s (?:call|setup) +(\S+::\S.*)$", log.read_text(), re.MULTILINE)
+        self.seconds: Counter[str] = Counter()
+        for seconds, test in lines:
+            self.seconds[test.strip()] += float(seconds)  # type: ignore[assignment]
+
+    @cache  # noqa: B019 - there is one
+    def _covering(self, path: Path) -> dict[int, list[str]]:
+        return self.data.contexts_by_lineno(str(path))
+
+    @cache  # noqa: B019
+    def _near(self, module: str) -> set[str]:
+        name = module.rsplit(".", 1)[1]
+        told = re.compile(rf"core[.\w]* import [^\n]*\b{name}\b|core[.\w]*\.{name}\b")
+        return {f"tests/{file.name}" for file in ROOT.glob("tests/test_*.py") if told.search(file.read_text())}
+
+    def of(self, mutant: Mutant) -> list[str]:
+        """The tests of a mutant's line within the time allowed."""
+        names = {context.rsplit("|", 1)[0] for context in self._covering(mutant.path).get(mutant.line, []) if context}
+        near = self._near(mutant.module)
+        chosen, spent = [], 0.0
+        for name in sorted(names, key=lambda name: (name.split("::")[0] not in near, self.seconds[name], name)):
+            if spent + self.seconds[name] <= SECONDS:
+                spent += self.seconds[name]
+                chosen.append(name)
+        return chosen
+
+
+def run(mutant: Mutant, tests: list[str]) -> str:
+    """What becomes of a mutant: killed, timeout, lived, or no test covers it."""
+    if not tests:
+        return "not covered"
+    child = os.fork()
+    if not child:
+        os.setpgid(0, 0)
+        with open(os.devnull, "w") as nowhere:
+            os.dup2(nowhere.fileno(), 1)
+            os.dup2(nowhere.fileno(), 2)
+        sys.meta_path.insert(0, Mutated(mutant))
+        os._exit(int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", "-p", "no:randomly", *tests[:400]])))
+    began = time.monotonic()
+    while True:
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            return "lived" if status == 0 else "killed"
+        if time.monotonic() - began > LIMIT:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            return "timeout"
+        time.sleep(0.02)
+
+
+def main() -> None:
+    """Print what lived, and the score."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("coverage", type=Path)
+    parser.add_argument("log", type=Path)
+    parser.add_argument("cases", type=int)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", default="")
+    words = parser.parse_args()
+    os.chdir(ROOT)
+    sys.path.insert(0, str(ROOT))
+    tests = Tests(words.coverage, words.log)
+    only = set(filter(None, words.only.split(",")))
+    paths = [path for path in sorted(CORE.rglob("*.py")) if not only or path.stem in only]
+    sites = [(path, *site) for path in paths for site in mutants_of(path)]
+    random.Random(words.seed).shuffle(sites)
+    counts: Counter[str] = Counter()
+    for site in sites[: words.cases]:
+        mutant = make(*site)
+        outcome = run(mutant, tests.of(mutant))
+        counts[outcome] += 1
+        if outcome in ("lived", "not covered"):
+            sys.stdout.write(f"{outcome}: {mutant}\n")
+            sys.stdout.flush()
+    dead = counts["killed"] + counts["timeout"]
+    sys.stdout.write(f"{dict(counts)}: {dead} of {counts.total()} noticed, of {len(sites)} mutants in all\n")
+
+
+if __name__ == "__main__":
+    main()
