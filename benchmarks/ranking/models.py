@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,7 @@ class Network:
         x = scaled(x)
         classes = int(y.max()) + 1
         sizes = [x.shape[1], self.width, self.width, classes]
-        weights = [rng.normal(0, np.sqrt(2 / a), (a, b)).astype(np.float32) for a, b in zip(sizes, sizes[1:])]
+        weights = [rng.normal(0, np.sqrt(2 / a), (a, b)).astype(np.float32) for a, b in pairwise(sizes)]
         biases = [np.zeros(b, np.float32) for b in sizes[1:]]
         target = np.full((len(y), classes), self.smoothing / classes, np.float32)
         target[np.arange(len(y)), y] += 1 - self.smoothing
