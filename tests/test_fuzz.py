@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 import pytest
 from dumps_zoo import LISTS, Outcome, differing_dictionaries, drrej, fixed_list, make_rejector, wide, write
 
-CASES = int(os.environ.get("FUZZ", "600"))
+CASES = int(os.environ.get("FUZZ", "240"))
 PROCESS_EVERY = max(40, CASES // 50)
 K = 5
 ROWS = 90

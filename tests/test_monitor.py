@@ -576,6 +576,7 @@ def test_documents_follow_their_schemas(world: Path) -> None:
 
 
 DAMAGES: dict[str, Any] = {
+    "evidence of an unknown monitor": lambda t: t["nights"][0]["log_e"].update(novelty=1.0),
     "an error less": lambda tree: tree["nights"][0].update(errors=tree["nights"][0]["errors"] - 1),
     "a row more": lambda tree: tree["nights"][1].update(rows=301),
     "more accepted than rows": lambda tree: tree["nights"][1].update(accepted=999),

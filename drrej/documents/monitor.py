@@ -289,6 +289,9 @@ class MonitorState(Document):
         alarmed = [alarm.monitor for alarm in self.alarms]
         if len(set(alarmed)) < len(alarmed) or not set(alarmed) <= set(self.settings.watched):
             yield "'alarms' does not go with 'settings'"
+        evidence = [*(fold.log_e for fold in self.folded), *(night.log_e for night in self.nights)]
+        if not set().union(*evidence) <= set(self.settings.watched):
+            yield "'log_e' does not go with 'settings'"
         yield from self._wrong_monitors()
 
     def _wrong_monitors(self) -> Iterator[str]:
