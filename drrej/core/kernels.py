@@ -10,7 +10,7 @@ exponential: h = sum e^{u_j / 2} at twice the temperature; y = sum (e^{u_j} / r)
 (e^{u_j} / r)^4 at a quarter, divided by the runner-up's because the powers themselves would underflow.
 
 Norms look at the logits themselves: with c_j = z_j - mean z and M the largest of them, a = sum of (c_j / M) above 0,
-b = sum (c_j / M)^2 and c = sum (c_j / M)^4 over j != m; c_j / M is 1 - K u_j / t. Logits of -inf are left out.
+b = sum (c_j / M)^2 and c = sum (c_j / M)^4 over j != m; M is -t / K. Logits of -inf are left out.
 
 Leaving m out keeps the relative error near |u| * eps however sure the model is: `1 - p.max()` would round to 0.
 
@@ -81,6 +81,13 @@ class GapSums:
     a: Floats | None = None
     b: Floats | None = None
     c: Floats | None = None
+
+    @cached_property
+    def log_s(self) -> Floats:
+        """log s, -inf where s is 0."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            log_s: Floats = np.log(self.s)
+        return log_s
 
     @cached_property
     def log_weight(self) -> Floats:
@@ -322,25 +329,31 @@ def _norms(
 ) -> None:
     """a, b and c of a chunk, `parts` is room for it; infinite where all logits are the same."""
     classes = scaled.shape[axis]
-    mean = np.expand_dims(sums["t"] / -classes, axis)
-    np.divide(scaled, mean, out=parts)
+    finite = None
+    largest = sums["t"] / -classes
     if not np.isfinite(sums["t"]).all():
         finite = scaled > -np.inf
-        kept = np.where(finite, scaled, 0)
+        scaled = np.where(finite, scaled, 0)
+        total(scaled, None, largest)
         count = finite.sum(axis=axis, dtype=scaled.dtype)
-        mean = np.empty_like(sums["t"])
-        total(kept, None, mean)
-        np.divide(kept, np.expand_dims(-mean / count, axis), out=parts)
-        np.copyto(parts, -1, where=~finite)
-    parts += 1
-    parts.reshape(-1)[place] = 0
-    if "a" in sums:
-        total(np.maximum(parts, 0), None, sums["a"])
-    squares = np.square(parts, out=parts)
-    if "b" in sums:
-        total(squares, None, sums["b"])
-    if "c" in sums:
-        total(squares, squares, sums["c"])
+        largest /= -count
+        largest[count == 1] = 1  # a class alone is as sure as can be
+    np.add(scaled, np.expand_dims(largest, axis), out=parts)
+    if finite is not None:
+        np.copyto(parts, 0, where=~finite)
+    if "a" in sums:  # zeros leave the largest as it is: where no other is above the mean, nothing is left
+        above = np.maximum(parts, 0, out=parts if not sums.keys() & {"b", "c"} else None)
+        total(above, None, sums["a"])
+        sums["a"] -= largest
+        sums["a"] /= largest
+    if sums.keys() & {"b", "c"}:
+        parts.reshape(-1)[place] = 0
+        parts /= np.expand_dims(largest, axis)
+        squares = np.square(parts, out=parts)
+        if "b" in sums:
+            total(squares, None, sums["b"])
+        if "c" in sums:
+            total(squares, squares, sums["c"])
     for letter in sums.keys() & {"a", "b", "c"}:
         np.copyto(sums[letter], np.inf, where=np.isnan(sums[letter]))
 

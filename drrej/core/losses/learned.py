@@ -49,7 +49,7 @@ def _rivals(sums: GapSums, classes: int) -> Floats:
     """Entropy of the probabilities of the other classes among themselves: 0 for one rival, ln(K - 1) at most."""
     assert sums.v is not None
     with np.errstate(divide="ignore", invalid="ignore"):
-        entropy = np.log(sums.s) - sums.v / sums.s
+        entropy = sums.log_s - sums.v / sums.s
     entropy[sums.s == 0] = 0.0
     clipped: Floats = np.clip(entropy, 0.0, math.log(max(classes - 1, 1)))
     return clipped
@@ -101,7 +101,7 @@ def base_values(loss: str, sums: GapSums, losses: Floats | None = None) -> Float
     `losses` are the values of the loss, where they are known.
     """
     if loss == "zero-one":
-        return _log(sums.s)
+        return sums.log_s.copy()
     return _log(PLAIN[loss].expected(sums) if losses is None else losses)
 
 
