@@ -11,6 +11,7 @@ import contextlib
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -273,14 +274,15 @@ def _wait(process: subprocess.Popen[bytes], seconds: float) -> None:
 
 
 def run_campaign(kills: int, seed: int, folder: Path, names: list[str], rows: int = 120_000) -> list[Row]:
-    """So many kills in turns over the commands."""
+    """So many kills in turns over the commands; an interrupt ends them early."""
     make_job(folder, rows)
     moments = random.Random(seed)
     campaigns = [Campaign(name, folder, moments) for name in names]
-    for number in range(kills):
-        campaign = campaigns[number % len(campaigns)]
-        while campaign.row.kills <= number // len(campaigns) and not campaign.row.broken:
-            campaign.kill()
+    with contextlib.suppress(KeyboardInterrupt):
+        for number in range(kills):
+            campaign = campaigns[number % len(campaigns)]
+            while campaign.row.kills <= number // len(campaigns) and not campaign.row.broken:
+                campaign.kill()
     return [campaign.finish() for campaign in campaigns]
 
 
@@ -297,6 +299,7 @@ def table(rows: list[Row]) -> str:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with tempfile.TemporaryDirectory() as scratch:
         wanted = sys.argv[3:] or list(COMMANDS)
         found = run_campaign(int(sys.argv[1]), int(sys.argv[2]), Path(scratch), wanted)

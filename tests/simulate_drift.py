@@ -30,7 +30,7 @@ LEVEL = 0.05
 MOST_ROWS = 2000
 """Of each part."""
 
-_ALL = reduce(or_, (loss.needs for loss in PLAIN.values()), needs_of(FEATURES))
+ALL = reduce(or_, (loss.needs for loss in PLAIN.values()), needs_of(FEATURES))
 
 
 def p_values(logits: np.ndarray, labels: np.ndarray, rng: np.random.Generator) -> Iterator[tuple[str, str, float]]:
@@ -40,7 +40,7 @@ def p_values(logits: np.ndarray, labels: np.ndarray, rng: np.random.Generator) -
     parts = [logits[chosen[:half]], logits[chosen[half:]]]
     known = labels[chosen[:half]]
     calibrator = Temperature(minimise(lambda beta: nll_sums(parts[0], known, beta, "auto")).temperature)
-    fit, new = (calibrator.rows(part, _ALL, "auto").calibrated for part in parts)
+    fit, new = (calibrator.rows(part, ALL, "auto").calibrated for part in parts)
     classes = logits.shape[1]
     costs = 1.0 + np.arange(classes)[:, None] % 3 - np.eye(classes) * (1.0 + np.arange(classes)[:, None] % 3)
     for name, loss in {**PLAIN, "cost": CostLoss(tuple(map(tuple, costs)))}.items():
@@ -63,7 +63,11 @@ def p_values(logits: np.ndarray, labels: np.ndarray, rng: np.random.Generator) -
 
 def by_loss(fit: View, new: View, loss: Loss) -> dict[str, float]:
     """P-values of the distance and of the mean ratio."""
-    before, after = np.sort(loss.of(fit, {}).loss), loss.of(new, {}).loss
+    return shift_p_values(np.sort(loss.of(fit, {}).loss), loss.of(new, {}).loss)
+
+
+def shift_p_values(before: np.ndarray, after: np.ndarray) -> dict[str, float]:
+    """P-values of the distance and of the mean ratio, of sorted losses of the fit and new ones."""
     density = fit_ratio(before)
     moments = [RatioSums.of(density.log_ratio(losses)).moments(losses.size) for losses in (after, before)]
     shift = loss_shift(RiskCoverage.of(after, np.empty(0)), loss_quantiles(before), before.size)

@@ -11,7 +11,7 @@ import pytest
 from worlds import SAMPLE, cli, fitted, source, too_sure, write
 
 import drrej
-from drrej.documents.schemas import rejector_schema, report_schema
+from drrej.documents.schemas import plan_schema, rejector_schema, report_schema
 from drrej.report import RENDERERS
 
 VAL, TEST = str(SAMPLE / "val.parquet"), str(SAMPLE / "test.parquet")
@@ -68,7 +68,7 @@ def test_schemas_refuse_other_documents(rejector):
 
 
 def test_schema_command():
-    for document, schema in (("rejector", rejector_schema()), ("report", report_schema())):
+    for document, schema in (("rejector", rejector_schema()), ("report", report_schema()), ("plan", plan_schema())):
         assert json.loads(cli("schema", document, check=True).stdout) == schema
 
 
@@ -87,12 +87,30 @@ def test_github_annotations(rejector):
     lines = RENDERERS["github"](report(rejector, "accuracy >= 0.9", "coverage > 0.99")).splitlines()
     assert lines[0].startswith("::notice title=drrej gate passed::accuracy >= 0.9: the value is ")
     assert lines[1].startswith("::error title=drrej gate failed::coverage > 0.99: the value is ")
-    assert lines[2:] == [
-        "::warning title=drrej target::wanted coverage ≥ 90 %25: 87.4 %25 (85.9\N{EN DASH}88.8 %25): missed"
-    ]
-    line, target = RENDERERS["github"](report(rejector)).splitlines()
-    assert target == lines[2]
+    assert (
+        lines[2] == "::warning title=drrej target::wanted coverage ≥ 90 %25: 87.4 %25 (85.9\N{EN DASH}88.8 %25): missed"
+    )
+    line, target, matrix = RENDERERS["github"](report(rejector)).splitlines()
+    assert [target, matrix] == lines[2:]
     assert line.startswith("::notice title=drrej::coverage ")
+
+
+@pytest.mark.parametrize("format", ["junit", "github"])
+def test_the_confusion_matrix_counts_the_rejected(rejector, format):
+    made = report(rejector)
+    text = RENDERERS[format](made)
+    if format == "junit":
+        found = ET.fromstring(text).findtext("testsuite/system-out")
+    else:
+        (line,) = [line for line in text.splitlines() if line.startswith("::notice title=drrej confusion matrix::")]
+        found = line.split("::", 2)[2].replace("%0A", "\n")
+    assert found is not None
+    lines = [line.split() for line in found.splitlines()]
+    header = next(number for number, words in enumerate(lines) if words[:2] == ["true", "class"])
+    assert lines[header][-1] == "rejected"
+    table = [[int(word) for word in words[1:]] for words in lines[header + 1 : header + 1 + made.classes]]
+    assert table == [[*row.predicted, row.rejected] for row in made.confusion.rows]
+    assert sum(row[-1] for row in table) == made.rows - made.coverage.accepted
 
 
 def test_github_escapes():

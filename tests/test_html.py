@@ -176,7 +176,8 @@ def test_a_report_without_labels_is_a_page_too(tmp_path: Path, rejector_file: st
     assert "the probabilities promise" in page.text
     assert sum(tag == "svg" for tag, _ in page.tags) == 1
     jsonschema.validate(load_json(tmp_path / "r.json"), report_schema())
-    assert "needs labels" in fail("evaluate", test, "-r", rejector_file, "--no-labels", "-o", tmp_path / "curve.png")
+    for name in ("curve.png", "curve.csv"):
+        assert "needs labels" in fail("evaluate", test, "-r", rejector_file, "--no-labels", "-o", tmp_path / name)
 
 
 def page_of(dump: str, rejector: drrej.Rejector) -> Page:

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import forge
 import fuzz_pages
@@ -18,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from drrej.data.pages import Chunk, NeedsArrowError, headers, open_chunk, open_footer
+from drrej.data.pages import Chunk, NeedsArrowError, open_chunk, open_footer
 from drrej.data.pages.runs import Levels, indices
 from drrej.data.pages.thrift import UnfitError, read_struct, varint
 from drrej.data.tiles import tiled_transpose
@@ -182,7 +181,6 @@ def unfit(column: pa.Array | None = None, classes: int = 10, **options: Any) -> 
         unfit(classes=0),
         unfit(compression="brotli"),
         unfit(row_group_size=10),
-        unfit(lists(np.round(numbers(), 1))),
         unfit(lists(np.ones((ROWS, 10), np.int32))),
         unfit(pa.array(np.ones(ROWS)), classes=1),
         unfit(pa.array([[[1.0] * 5] * 2] * ROWS)),
@@ -263,7 +261,7 @@ def test_a_few_bytes_that_say_billions_of_values_need_no_memory(tmp_path):
     runs = [forge.varint(count << 1) + bytes([level]) for level in (0, 3, 1)]
     path = forged(tmp_path / "a.parquet", [words, forge.ForgedPage(*runs[:2], b"\1" + runs[2], count, 8)], rows=count)
     before = pa.default_memory_pool().max_memory()
-    with mock.patch.object(headers, "MOST_INDEXED", 1.0), pytest.raises(NeedsArrowError, match="size"):
+    with pytest.raises(NeedsArrowError, match="size"):
         chunk_of(path, 1)
     assert pa.default_memory_pool().max_memory() - before < 1 << 20
 
@@ -366,6 +364,27 @@ def test_indices_of_every_width(width):
         mixed = forge.repeated([5 % (1 << width)] * 3, width) + packed
         expected = [5 % (1 << width)] * 3 + values.tolist()
         np.testing.assert_array_equal(indices(bytes([width]) + mixed, count + 3), expected)
+
+
+@pytest.mark.parametrize("lengths", [[8] * 9, [8] * 5 + [16] * 4 + [8], [512] * 3 + [24], [1024] * 3, [16, 16, 5]])
+@pytest.mark.parametrize("start", [0, 3])
+def test_indices_in_many_runs(lengths, start):
+    """Runs of one length are taken together; another run before, between or after them, or an end within one."""
+    random = np.random.default_rng(len(lengths))
+    values, text = [7] * start, forge.repeated([7] * start, 5) if start else b""
+    for length in lengths:
+        some = random.integers(32, size=length).tolist()
+        values += some
+        text += forge.packed(some, 5)
+    np.testing.assert_array_equal(indices(b"\5" + text, len(values)), values)
+    for damaged in (text[:-1], text + b"\0", text + forge.packed([1] * 8, 5)):
+        with pytest.raises((UnfitError, IndexError)):
+            indices(b"\5" + damaged, len(values))
+
+
+def test_indices_in_very_short_runs_are_left_to_arrow():
+    with pytest.raises(UnfitError):
+        indices(b"\1" + b"\2\0\2\1" * 1000, 2000)
 
 
 @pytest.mark.parametrize("width", [0, 26, 255])

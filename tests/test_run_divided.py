@@ -65,20 +65,38 @@ def test_rows_of_a_group_stay_together(tmp_path: Path, dump: str) -> None:
     assert set(counts.tolist()) == {5}
 
 
-def test_rows_with_equal_scores_are_no_random_sample(tmp_path: Path) -> None:
-    """Those of a kNN: few different scores. Kept together, they would be drawn as one, and a promise would not hold."""
-    rng = np.random.default_rng(5)
-    votes = rng.multinomial(5, [0.5, 0.3, 0.2], size=1500) / 5
-    labels = (rng.random((1500, 1)) > votes.cumsum(axis=1)).sum(axis=1).clip(0, 2)
-    extra = {"row": np.arange(1500)}
-    dump = write_dump(tmp_path / "knn.parquet", votes.astype(np.float32), labels, extra=extra)
-    words = ("run", dump, "--input", "probs", "--accuracy", "0.55", "--loss", "zero-one", "-q")
-    outcome = run(*words[:-1], "-o", str(tmp_path / "out"))
-    assert any("have the same scores as another row" in line and "--group ID" in line for line in outcome.lines)
+def knn(rows: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """(probabilities, labels): few different scores, as those of a kNN."""
+    rng = np.random.default_rng(seed)
+    votes = rng.multinomial(5, [0.5, 0.3, 0.2], size=rows) / 5
+    labels = (rng.random((rows, 1)) > votes.cumsum(axis=1)).sum(axis=1).clip(0, 2)
+    return votes.astype(np.float32), labels
+
+
+def test_rows_with_equal_scores_are_divided_one_by_one(tmp_path: Path) -> None:
+    """Those of a kNN. Kept together they would be drawn as one, and a promise would not hold."""
+    dump = write_dump(tmp_path / "knn.parquet", *knn(1500, 5))
+    words = ("run", dump, "--input", "probs", "--accuracy", "0.55", "--loss", "zero-one")
+    outcome = run(*words, "-o", str(tmp_path / "out"))
+    (note,) = [line for line in outcome.lines if "have the same scores as another row" in line]
+    assert "600 to calibrate and fit, 450 to choose, 450 to test; 1479 have the same scores" in note
+    assert load_json(tmp_path / "out" / "rejector.json")["threshold"]["rule"]["confidence"] == 0.95
+    assert "seen_by" not in load_json(tmp_path / "out" / "report.json")
+    assert not any("seen" in line for line in outcome.lines)
+
+
+def test_repeated_rows_stay_together(tmp_path: Path) -> None:
+    """Every row twice with its label: what is tested on must not be what was fitted on, and nothing is certified."""
+    logits, labels = make_model(600, 4, seed=3)
+    twice = np.random.default_rng(0).permutation(np.repeat(np.arange(600), 2))
+    dump = write_dump(tmp_path / "twice.parquet", logits[twice], labels[twice], extra={"row": twice})
+    words = ("run", dump, "--accuracy", "0.85", "--keep", "row")
+    outcome = run(*words, "-o", str(tmp_path / "out"))
+    assert any("seem to be repeats" in line and "--group ID" in line for line in outcome.lines)
     assert "confidence" not in load_json(tmp_path / "out" / "rejector.json")["threshold"]["rule"]
-    assert "have the same scores as another row" in fail(*words, "--confidence", "0.9", "-o", str(tmp_path / "no"))
-    assert run(*words, "--group", "row", "--confidence", "0.9", "-o", str(tmp_path / "rows")).code in (0, 1)
-    assert load_json(tmp_path / "rows" / "rejector.json")["threshold"]["rule"]["confidence"] == 0.9
+    assert "seem to be repeats" in fail(*words, "-q", "--confidence", "0.9", "-o", str(tmp_path / "no"))
+    _, counts = np.unique(read_columns(tmp_path / "out" / "mask.parquet")["row"], return_counts=True)
+    assert set(counts.tolist()) == {2}
 
 
 def test_too_few_rows_for_a_guarantee(tmp_path: Path) -> None:

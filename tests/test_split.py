@@ -77,6 +77,36 @@ def test_the_same_parts_in_any_order_and_layout(
     assert members(split(source(*parts, jobs=2, **names), options), other, tmp_path) == expected
 
 
+def contents(parts: list[drrej.Source], rejector: drrej.Rejector, folder: Path) -> list[list[tuple]]:
+    """What the rows of each part hold: scores and label, sorted."""
+    masks = [write_mask(part, rejector, folder / "part.parquet", keep=["copy"]) for part in parts]
+    return [sorted(mask["copy"].tolist()) for mask in masks]
+
+
+def test_copies_are_spread_alike_in_any_order_and_layout(tmp_path: Path, rejector: drrej.Rejector) -> None:
+    """Different examples with the same scores: each part has as many of each, wherever they stand."""
+    rng = np.random.default_rng(2)
+    scores = rng.integers(-2, 3, size=(ROWS, 5)).astype(np.float32)
+    scores[: ROWS // 2, 1:] = 0.0  # few different rows, and some that are there once
+    labels = rng.integers(0, 5, ROWS)
+    copy = np.array([f"{row.tolist()} {label}" for row, label in zip(scores, labels, strict=True)])
+    path = write_dump(tmp_path / "d.parquet", scores, labels, extra={"copy": copy}, row_group=100)
+    parts = split(source(path), SplitOptions(seed=3))
+    expected = contents(parts, rejector, tmp_path)
+    assert [len(part) for part in expected] == [360, 270, 270]
+    assert sorted(row for part in expected for row in part) == sorted(copy.tolist())
+    shares = [np.mean([part.startswith("[0.0, 0.0") for part in held]) for held in expected]
+    assert max(shares) - min(shares) < 0.08
+    order = np.random.default_rng(0).permutation(ROWS)
+    for number, rows in enumerate(np.array_split(order, 3)):
+        extra = {"id": rows, "copy": copy[rows]}
+        write_dump(tmp_path / f"p{number}.parquet", scores[rows].astype(np.float64), labels[rows], "list", 64, extra)
+    pieces = [str(tmp_path / f"p{number}.parquet") for number in range(3)]
+    assert contents(split(source(*pieces, jobs=2), SplitOptions(seed=3)), rejector, tmp_path) == expected
+    again = [pickle.loads(pickle.dumps(part.options)) for part in parts]
+    assert contents([drrej.Source(path, options) for options in again], rejector, tmp_path) == expected
+
+
 def test_labels_of_another_file_divide_alike(
     tmp_path: Path, model: tuple[np.ndarray, np.ndarray], rejector: drrej.Rejector
 ) -> None:

@@ -49,7 +49,7 @@ def evaluate(
             "-o",
             "--output",
             metavar="FILE",
-            help="Also write .html .json .md .txt .xml by its ending, or the curve as .png .svg .pdf. Repeatable.",
+            help="Also write .html .json .md .txt .xml by its ending, or the curve as .csv .png .svg .pdf. Repeatable.",
         ),
     ] = None,
     force: options.Force = False,
@@ -162,14 +162,13 @@ def check_early(gates: Sequence[Gate], wanted: EvaluateOptions) -> None:
 
 def with_pictures(wanted: EvaluateOptions, outputs: Sequence[tuple[str, str]]) -> EvaluateOptions:
     """The options with what pages and plots need, if one of them is wanted; raises when it cannot be drawn."""
-    from drrej.report import DRAWN, PLOTS, need_libraries
+    from drrej.report import CURVES, DRAWN, need_libraries
 
-    drawn = [(path, kind) for path, kind in outputs if kind in DRAWN]
-    for path, kind in drawn:
+    for path, kind in outputs:
         need_libraries(kind, f"-o {path}")
-        if kind in PLOTS and not wanted.labels:
+        if kind in CURVES and not wanted.labels:
             raise OptionError(f"-o {path}: the curve needs labels; it does not go with --no-labels")
-    return replace(wanted, pictures=bool(drawn))
+    return replace(wanted, pictures=any(kind in DRAWN for _, kind in outputs))
 
 
 def with_words(wanted: EvaluateOptions, rejector: Rejector) -> EvaluateOptions:

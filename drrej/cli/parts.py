@@ -85,7 +85,7 @@ class RowOptions:
 
 def parts_of(sources: Sequence[Source], options: SplitOptions | None) -> Parts:
     """Which rows do what; divides the first of the dumps (one pass) where that is wanted."""
-    from drrej.pipeline.split import split, why_no_sample
+    from drrej.pipeline.split import copies_apart, split, why_no_sample
 
     first, *others = sources
     if options is None:
@@ -96,6 +96,10 @@ def parts_of(sources: Sequence[Source], options: SplitOptions | None) -> Parts:
     said = ", ".join(f"{rows} to {task}" for rows, task in zip(counts, tasks, strict=False))
     how = "by their content" if options.group is None else f"by '{options.group}'"
     note = f"{sum(counts)} rows are divided {how}: {said}"
+    if alike := copies_apart(divided):
+        note += (
+            f"; {alike} have the same scores as another row but not always its label, and count as rows of their own"
+        )
     fit, choose, test = divided[-3:]
     return Parts(divided[0], fit, choose, test, fresh=True, note=note, no_sample=why_no_sample(divided))
 

@@ -186,7 +186,7 @@ def run(
     if not page and (title is not None or model is not None):
         need_libraries("html", "--title" if title is not None else "--model")
     wanted = Shown(None, title, model).options(wanted, ["html"], FILES[1])
-    wanted = replace(wanted, on_bad_row=on_bad_row, pictures=page)
+    wanted = replace(wanted, on_bad_row=on_bad_row, pictures=page, known_fresh=bool(dumps))
     if not baseline_dump:
         check_gates(gates, wanted)
     plain, engine = others.reading(reading), engine_of(jobs, cluster, quiet, Certificates(tls_ca, tls_cert, tls_key))

@@ -16,8 +16,7 @@ assured power over that grows with n, because the assured power grows with k: th
 and the true power is never smaller. Where a risk and a coverage are promised together (`drrej.core.joint`) the number
 of accepted rows that is looked at is fixed by n, and grows with it.
 
-**Every cutoff.** Where only the risk is promised (`drrej.core.sequence`) the power to reach a coverage depends on how
-the errors lie below it. The risk up to coverage c is taken to be error * (c / C)^growth, and the power is simulated.
+**Every cutoff.** Where only the risk is promised, see `drrej.core.planning_sequence`.
 """
 
 from __future__ import annotations
@@ -33,18 +32,15 @@ from numpy.typing import NDArray
 
 from drrej.core.curves import RiskCoverage
 from drrej.core.errors import Infeasible, OptionError
-from drrej.core.guarantees import ErrorTest, any_cutoff_bound, needed_rows, risk_starts
+from drrej.core.guarantees import ErrorTest, any_cutoff_bound, needed_rows
 from drrej.core.intervals import exact_decimal, upper_bound
 from drrej.core.joint import COVERAGE_SHARE
-from drrej.core.sequence import Starts
 
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
 
-_MOST_ROWS = 4 * 10**6
+MOST_ROWS = 4 * 10**6
 """Beyond so many accepted rows nobody plans."""
-_MATRIX = 1 << 22
-"""Rows that are simulated at once."""
 _SPARE = 1e-4
 """Of the chance to fail that is allowed, what may be left to numbers of rows beyond those that are looked at."""
 
@@ -112,12 +108,12 @@ def accepted_needed(question: Question) -> int:
     >>> accepted_needed(Question(risk=0.05, delta=0.1, error=0.01))
     105
     """
-    return _curve(question).first(question.power)
+    return assured_power(question).first(question.power)
 
 
 def rows_for_cutoff(question: Question) -> Answer:
     """Rows for a single look at a cutoff that was fixed beforehand and has the question's coverage."""
-    guess = _cdiv(_curve(question).first(question.power), question.coverage)
+    guess = _cdiv(assured_power(question).first(question.power), question.coverage)
     rows = _bisect(lambda rows: cutoff_power(question, rows), question.power, guess)
     return Answer(rows, round(rows * question.coverage), cutoff_power(question, rows))
 
@@ -128,19 +124,19 @@ def cutoff_power(question: Question, rows: int) -> float:
     >>> round(cutoff_power(Question(risk=0.05, delta=0.1, error=0.01, coverage=0.8), 200), 3)
     0.951
     """
-    return _curve(question).mean(rows, question.coverage)
+    return assured_power(question).mean(rows, question.coverage)
 
 
 def rows_for_both(question: Question) -> Answer:
     """Rows for the risk and the coverage promised together; the error rate is that of the rows that are looked at."""
-    guess = _cdiv(_curve(_risk_share(question)).first(question.power), question.coverage)
+    guess = _cdiv(assured_power(_risk_share(question)).first(question.power), question.coverage)
     rows = _bisect(lambda rows: both_power(question, rows), question.power, guess)
     return Answer(rows, _looked_at(question, rows), both_power(question, rows))
 
 
 def both_power(question: Question, rows: int) -> float:
     """The assured chance that so many rows certify the risk and the coverage together."""
-    return _curve(_risk_share(question)).at(_looked_at(question, rows))
+    return assured_power(_risk_share(question)).at(_looked_at(question, rows))
 
 
 def _risk_share(question: Question) -> Question:
@@ -163,7 +159,7 @@ def _bisect(power: Callable[[int], float], wanted: float, guess: int) -> int:
     high = max(guess, 1)
     while power(high) < wanted:
         high *= 2
-        if high > 100 * _MOST_ROWS:
+        if high > 100 * MOST_ROWS:
             raise Infeasible(f"more than {high} rows are needed; promise a larger `risk` or a larger `coverage`")
     return 1 + bisect.bisect_left(range(1, high + 1), True, key=lambda rows: power(rows) >= wanted)
 
@@ -201,7 +197,7 @@ class _Assured:
 
 
 @functools.lru_cache(maxsize=32)
-def _curve(question: Question) -> _Assured:
+def assured_power(question: Question) -> _Assured:
     """The assured power of every number of accepted rows; errors with which the last of them pass are enumerated."""
     if question.error >= question.risk:
         raise Infeasible(
@@ -209,9 +205,9 @@ def _curve(question: Question) -> _Assured:
             "the error rate must be lower than the risk"
         )
     last, beyond = _horizon(question)
-    rises = _rises(last, question.risk, question.delta)  # where one more error is allowed
-    ends = np.append(rises - 1, last)  # with as many allowed errors, the power is least here
-    least = _tails(ends, np.arange(-1, rises.size), question.error)
+    at = rises(last, question.risk, question.delta)  # where one more error is allowed
+    ends = np.append(at - 1, last)  # with as many allowed errors, the power is least here
+    least = _tails(ends, np.arange(-1, at.size), question.error)
     assured = np.minimum(np.minimum.accumulate(least[::-1])[::-1], beyond)
     return _Assured(ends, assured, beyond)
 
@@ -228,7 +224,7 @@ def _horizon(question: Question) -> tuple[int, float]:
     rows = 1
     while exponent(rows) < enough:
         rows *= 2
-        if rows > _MOST_ROWS:
+        if rows > MOST_ROWS:
             raise Infeasible(
                 f"an `error` rate of {question.error:g} is too near to a `risk` of {question.risk:g}: "
                 "it takes more rows than anyone labels to tell them apart"
@@ -247,7 +243,7 @@ def _tails(rows: Counts, errors: Counts, rate: float) -> Floats:
     return tails
 
 
-def _rises(rows: int, risk: float, level: float) -> Counts:
+def rises(rows: int, risk: float, level: float) -> Counts:
     """The fewest rows that pass with 0, 1, ... errors, as long as they are not more than `rows`."""
     errors = np.arange(ErrorTest(risk).most_errors(rows, level) + 1)
     low, high = errors, np.full(errors.size, rows)
@@ -256,69 +252,6 @@ def _rises(rows: int, risk: float, level: float) -> Counts:
         passes = _tails(middle, errors, risk) <= level
         low, high = np.where(passes, low, middle), np.where(passes, middle, high)
     return high
-
-
-# Every cutoff
-
-
-@dataclass(frozen=True)
-class Simulation:
-    """How errors lie: the risk up to coverage c is error * (c / coverage)^growth. How often and how it is simulated."""
-
-    growth: float = 1.0
-    trials: int = 1000
-    seed: int = 0
-
-
-def sequence_power(question: Question, rows: int, simulation: Simulation | None = None) -> float:
-    """The chance that a risk alone is certified on so many rows with at least the question's share of them accepted.
-
-    Simulated; the standard error is sqrt(power (1 - power) / trials).
-    """
-    simulation = simulation or Simulation()
-    rng = np.random.default_rng(simulation.seed)
-    starts = risk_starts(rows, question.risk, question.delta)
-    wanted = math.ceil(question.coverage * rows)
-    runs = [_run(starts, number, rows, wanted, question.risk) for number in range(len(starts.ranks))]
-    reached = 0
-    step = max(1, _MATRIX // rows)
-    for begin in range(0, simulation.trials, step):
-        trials = min(step, simulation.trials - begin)
-        place = np.sort(rng.random((trials, rows)), axis=1) / question.coverage
-        rate = question.error * (1.0 + simulation.growth) * place**simulation.growth
-        errors = np.cumsum(rng.random((trials, rows)) < rate, axis=1)
-        passed = [(errors[:, first - 1 : last] <= allowed).all(axis=1) for first, last, allowed in runs]
-        reached += int(np.any(passed, axis=0).sum())
-    return reached / simulation.trials
-
-
-def _run(starts: Starts, number: int, rows: int, wanted: int, risk: float) -> tuple[int, int, Counts]:
-    """The ranks that the run from a start must pass to certify `wanted` rows, and the errors that each may have."""
-    first = starts.ranks[number]
-    last = min(max(wanted, first + 1), rows)
-    allowed = np.empty(last - first + 1, np.int64)
-    level = 0.0
-    for begin, share in zip(starts.ranks[number:], starts.shares[number:], strict=True):
-        level += share
-        ranks = np.arange(begin, last + 1)
-        if ranks.size:
-            allowed[begin - first :] = np.searchsorted(_rises(rows, risk, level), ranks, side="right") - 1
-    return first, last, allowed
-
-
-def rows_for_sequence(question: Question, simulation: Simulation | None = None) -> Answer:
-    """Rows for a risk alone, every cutoff of them tested; simulated, and found to within two per cent."""
-    _curve(question)  # raises where no number of rows is enough
-    low, high = 0, math.ceil(math.log(question.delta) / math.log1p(-question.risk) / question.coverage)
-    while (power := sequence_power(question, high, simulation)) < question.power:
-        low, high = high, 2 * high
-        if high > _MOST_ROWS:
-            raise Infeasible(f"more than {low} rows are needed for tests of every cutoff to reach `coverage`")
-    while high - low > max(1, high // 50):
-        middle = (low + high) // 2
-        here = sequence_power(question, middle, simulation)
-        low, high, power = (low, middle, here) if here >= question.power else (middle, high, power)
-    return Answer(high, math.ceil(high * question.coverage), power)
 
 
 # Rows at hand

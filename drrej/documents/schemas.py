@@ -10,6 +10,7 @@ from typing import Any
 from drrej.documents.about import About
 from drrej.documents.codec import Codec, Entry, entries
 from drrej.documents.monitor import MonitorState
+from drrej.documents.plan import Plan
 from drrej.documents.rejector import CODEC, Rejector
 from drrej.documents.report import Report
 
@@ -27,6 +28,11 @@ def rejector_schema() -> Schema:
 def report_schema() -> Schema:
     """The schema of a report document; what needs labels or was not asked for is not there."""
     return schema_of(Report.CODEC, Report)
+
+
+def plan_schema() -> Schema:
+    """The schema of what `drrej plan` says."""
+    return schema_of(Plan.CODEC, Plan)
 
 
 def monitor_schema() -> Schema:

@@ -52,6 +52,8 @@ class EvaluateOptions:
     model: str | None = None
     words: Sequence[str] = ()
     commands: Sequence[str] = ()
+    known_fresh: bool = False
+    """The caller has set these rows apart from those that made the rejector, so it need not be looked for."""
 
     def __post_init__(self) -> None:
         if self.baseline is not None and self.baseline_dump is not None:

@@ -86,7 +86,7 @@ def labelled_report(source: Source, rejector: Rejector, options: EvaluateOptions
 
 def _pass(source: Source, rejector: Rejector, options: EvaluateOptions) -> _Found:
     dump = source.open(rejector, labelled=True)
-    seen = Seen.of(rejector)
+    seen = Seen((), ()) if options.known_fresh else Seen.of(rejector)
     evaluator = _evaluator(rejector, dump, options, seen)
     sightings = []
     run = Pass("evaluating", labelled=True, keep=evaluator.columns, scores=evaluator.application.columns)

@@ -16,13 +16,12 @@ from drrej.core.intervals import exact_decimal
 from drrej.core.planning import (
     Answer,
     Question,
-    Simulation,
     certifiable,
     cutoff_power,
     rows_for_both,
     rows_for_cutoff,
-    rows_for_sequence,
 )
+from drrej.core.planning_sequence import rows_for_sequence
 from drrej.documents import plan as document
 from drrej.documents.plan import AtHand, CertifiedNow, Needed, Plan, PowerPoint
 from drrej.documents.rejector import Rejector
@@ -38,8 +37,6 @@ PARTS = (0.0, 0.25, 0.5, 0.75)
 """Expected error rates that are looked at when none is given, as parts of the risk."""
 
 _COVERAGES = tuple(step / 20 for step in range(1, 21))
-_SIMULATED = 2 * 10**7
-"""Rows that a simulation draws in all, about."""
 _DRAWN = 40
 """Points of a curve."""
 
@@ -113,12 +110,11 @@ def _needed(question: Question) -> Needed:
     fixed = _rows(rows_for_cutoff, question)
     if fixed is None:
         return Needed(error=question.error, fixed_cutoff=None, risk_alone=None, risk_and_coverage=None, powers=())
-    simulation = Simulation(trials=min(1000, max(200, _SIMULATED // fixed)))
     numbers = np.unique(np.geomspace(max(1, fixed // 8), 2 * fixed, _DRAWN).astype(int)).tolist()
     return Needed(
         error=question.error,
         fixed_cutoff=fixed,
-        risk_alone=_rows(lambda asked: rows_for_sequence(asked, simulation), question),
+        risk_alone=_rows(rows_for_sequence, question),
         risk_and_coverage=_rows(rows_for_both, question),
         powers=tuple(PowerPoint(rows=rows, power=cutoff_power(question, rows)) for rows in numbers),
     )

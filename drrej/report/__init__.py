@@ -16,7 +16,10 @@ TextFormat = Literal["text", "json", "markdown", "github", "junit"]
 """Formats that can go to standard output."""
 
 PLOTS = ("png", "svg", "pdf")
-"""Formats of the accuracy-coverage curve alone."""
+"""Pictures of the accuracy-coverage curve alone."""
+
+CURVES = (*PLOTS, "csv")
+"""Formats of the curve alone, which needs labels."""
 
 DRAWN = (*PLOTS, "html")
 """Formats that need the report's pictures, and the extra `plot`."""
@@ -27,6 +30,7 @@ ENDINGS = {
     ".md": "markdown",
     ".xml": "junit",
     ".html": "html",
+    ".csv": "csv",
     **{f".{kind}": kind for kind in PLOTS},
 }
 """Which format a file name's ending stands for."""
@@ -42,7 +46,7 @@ def _renderer(kind: str) -> Callable[[Judged], str]:
     return rendered
 
 
-RENDERERS = {kind: _renderer(kind) for kind in ("text", "json", "markdown", "github", "junit", "html")}
+RENDERERS = {kind: _renderer(kind) for kind in ("text", "json", "markdown", "github", "junit", "html", "csv")}
 
 
 def need_libraries(kind: str, wanted: str) -> None:

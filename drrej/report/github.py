@@ -6,17 +6,19 @@ from drrej.documents.document import Judged
 from drrej.documents.gates import TARGET
 from drrej.report.numbers import figure
 from drrej.report.target import TYPESET, gate_words, target_lines, target_of
+from drrej.report.text import confusion_lines
 
 
 def render_github(report: Judged) -> str:
     """`::error` for a failed gate, `::notice` for one that passed; without gates a notice with the coverage.
 
-    Then the target: a warning where these rows contradict it. Whether that is an error, the gate `target` says.
+    Then the target: a warning where these rows contradict it. Whether that is an error, the gate `target` says. Then
+    the confusion matrix, a notice of several lines.
     """
     if not report.gates:
         accuracy = report.get("accuracy", {}).get("value")
         text = f"coverage {figure(report['coverage']['value'])}, accuracy {figure(accuracy)}, {report['rows']} rows"
-        return command("notice", "drrej", text) + _target(report)
+        return command("notice", "drrej", text) + _target(report) + _confusion(report)
     gates = [
         command(
             "notice" if gate.passed else "error",
@@ -26,7 +28,13 @@ def render_github(report: Judged) -> str:
         for gate in report.gates
     ]
     told = any(gate.gate == TARGET for gate in report.gates)
-    return "".join(gates) + ("" if told else _target(report))
+    return "".join(gates) + ("" if told else _target(report)) + _confusion(report)
+
+
+def _confusion(report: Judged) -> str:
+    """The matrix as one notice of several lines."""
+    title, *lines = confusion_lines(report) or [""]
+    return command("notice", f"drrej {title.rstrip(':').lower()}", "\n".join(lines)) if lines else ""
 
 
 def _target(report: Judged) -> str:

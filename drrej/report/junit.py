@@ -7,12 +7,16 @@ from xml.etree import ElementTree
 
 from drrej.documents.document import GateRow, Judged
 from drrej.report.target import gate_words, target_lines
+from drrej.report.text import confusion_lines
 
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def render_junit(report: Judged) -> str:
-    """A test suite with a case per gate; without gates a case that says the report was made."""
+    """A test suite with a case per gate; without gates a case that says the report was made.
+
+    The confusion matrix is its output, as text.
+    """
     counts = {"tests": str(len(report.gates) or 1), "failures": str(len(report.failed_gates)), "errors": "0"}
     root = ElementTree.Element("testsuites", counts)
     suite = ElementTree.SubElement(root, "testsuite", {"name": "drrej", **counts, "skipped": "0"})
@@ -22,6 +26,11 @@ def render_junit(report: Judged) -> str:
     if not report.gates:
         ElementTree.SubElement(suite, "testcase", classname="drrej", name="report")
     ElementTree.indent(root)
+    matrix = confusion_lines(report)
+    if matrix:
+        output = ElementTree.SubElement(suite, "system-out")
+        output.text, output.tail = _NOT_XML.sub("?", "\n".join(["", *matrix, ""])), "\n  "
+        suite[-2].tail = "\n    "
     text = ElementTree.tostring(root, encoding="unicode").replace(" />", "/>")  # in values > is escaped
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from drrej.documents.document import GateRow, Judged
 from drrej.documents.gates import TARGET
+from drrej.documents.report import Report
+from drrej.report.extra_tables import confusion_table
 from drrej.report.table import Table
 from drrej.report.tables import heading, tables
 from drrej.report.target import gate_value, target_lines
@@ -22,6 +24,12 @@ def _gates(report: Judged) -> list[str]:
 
 def _met(report: Judged, gate: GateRow) -> str:
     return ("" if gate.gate == TARGET else "value ") + gate_value(report, gate)
+
+
+def confusion_lines(report: Judged) -> list[str]:
+    """The confusion matrix with its column of rejected rows, under its title; nothing where there is none."""
+    table = confusion_table(report) if isinstance(report, Report) else None
+    return [] if table is None else [f"{table.title}:", *aligned(table)]
 
 
 def aligned(table: Table) -> list[str]:

@@ -17,8 +17,6 @@ MOST_PAGE_BYTES = 1 << 27
 """Larger pages are left to Arrow, as a header may claim any size; also as 32-bit numbers, which indices are first."""
 FEWEST_VALUES = 1 << 10
 """Values of an average page; with smaller pages Arrow is not slower."""
-MOST_INDEXED = 0.25
-"""Share of values by a dictionary, with which Arrow is quicker (float16 excepted); pyarrow begins chunks with some."""
 
 _SPARE_PAGES = 16  # may be small
 _HEADER_BYTES = (1 << 8, 1 << 16)  # read for a header: at first, and when it is longer
@@ -67,9 +65,6 @@ def scan(file: int, layout: Layout) -> list[Page]:
             raise UnfitError("many small pages")
     if at != layout.end or values != layout.rows * layout.classes:
         raise UnfitError("number of values")
-    indexed = sum(page.values for page in pages if page.encoding in DICTIONARY)
-    if indexed > values * MOST_INDEXED and layout.dtype.itemsize > 2:
-        raise UnfitError("many values by a dictionary")
     return pages
 
 

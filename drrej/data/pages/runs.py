@@ -17,6 +17,8 @@ from drrej.data.pages.storage import fresh
 from drrej.data.pages.thrift import UnfitError, varint
 
 _MOST_RUNS = 1 << 14
+_SPARE_RUNS = 64
+_FEWEST_INDICES = 1 << 7  # of an average run: shorter ones, of values that repeat now and then, are quicker in Arrow
 _WIDEST_INDEX = 25  # an index and the up to seven bits before it fit 32 bits
 _SPARE = 3  # bytes after the last index, as four bytes are read for each
 
@@ -104,11 +106,13 @@ def indices(data: bytes, count: int) -> NDArray[np.uint32]:
     width, at, done = data[0], 1, 0
     if not 0 < width <= _WIDEST_INDEX:
         raise UnfitError("width of indices")
+    everything = np.frombuffer(data, np.uint8)
     packed: list[bytes] = []
     runs: list[tuple[int, int]] = []  # length and value; -1 is for packed values
-    for _ in range(_MOST_RUNS):
+    for _ in range(_SPARE_RUNS + count // _FEWEST_INDICES):
         if done >= count:
             break
+        begin = at
         head, at = varint(data, at)
         length = head >> 1
         stop = at + (length * width if head & 1 else (width + 7) // 8)
@@ -116,7 +120,14 @@ def indices(data: bytes, count: int) -> NDArray[np.uint32]:
             raise UnfitError("indices")
         if head & 1:
             length *= 8
-            packed.append(data[at:stop])
+            some = data[at:stop]
+            if at == begin + 1 and (again := _alike(everything, begin, stop, (count - done - 1) // length)):
+                # Writers pack long stretches in runs of one length: those are taken together.
+                step = stop - begin
+                stop += again * step
+                some = everything[begin:stop].reshape(-1, step)[:, 1:].tobytes()
+                length *= again + 1
+            packed.append(some)
         length = min(length, count - done)
         runs.append((length, -1 if head & 1 else int.from_bytes(data[at:stop], "little")))
         done, at = done + length, stop
@@ -131,6 +142,14 @@ def indices(data: bytes, count: int) -> NDArray[np.uint32]:
         result[done : done + length] = unpacked[taken : taken + length] if value < 0 else value
         done, taken = done + length, taken + (length if value < 0 else 0)
     return result
+
+
+def _alike(data: NDArray[np.uint8], begin: int, stop: int, most: int) -> int:
+    """How many runs, up to `most`, follow the one from `begin` to `stop` and begin with the same byte as it."""
+    step = stop - begin
+    heads = data[stop : stop + min(most, (data.size - stop) // step) * step : step]
+    other = np.flatnonzero(heads != data[begin])
+    return int(other[0]) if other.size else heads.size
 
 
 def _unpack(data: bytes, width: int) -> NDArray[np.uint32]:

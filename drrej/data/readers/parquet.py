@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from drrej.data.identity import check_unchanged, identity_of
+from drrej.data.pages import Footer
 from drrej.data.part import Identity, Part, one_line
 from drrej.data.readers.base import READ_ERRORS, Contents, Request, reading, unreadable
 from drrej.data.readers.lists import Opened, arrow_batches, footer_of, list_batches
@@ -18,7 +19,25 @@ from drrej.errors import DumpError
 _ALL_BUFFERS = 4 << 20
 _LEAST_BUFFER = 1 << 14
 _MOST_FOOTERS = 256
-_footers: dict[str, tuple[str, Identity, pq.FileMetaData]] = {}
+
+
+@dataclass
+class _Known:
+    """The footer of a file as Arrow sees it, and as pages need it: a list of one once that is known."""
+
+    opened: str
+    identity: Identity
+    metadata: pq.FileMetaData
+    pages: list[Footer | None] = field(default_factory=list)
+
+    def for_pages(self, descriptor: int) -> Footer | None:
+        """The footer as pages need it; None: leave the file to Arrow."""
+        if not self.pages:
+            self.pages.append(footer_of(descriptor, self.metadata))
+        return self.pages[0]
+
+
+_footers: dict[str, _Known] = {}
 """Footers already parsed: a file is opened for each of its row groups, and the footer grows with their number."""
 
 
@@ -34,16 +53,16 @@ class ParquetReader:
 
     def contents(self, part: Part, opened: str) -> Contents:
         """The schema and the rows of each row group."""
-        file, identity = _open(part, opened)
+        file, known = _open(part, opened)
         with file:
             schema, groups = _schema(file, part), _group_rows(file, part)
-            return Contents(schema, groups, identity, pandas=(file.schema_arrow.metadata or {}).get(b"pandas"))
+            return Contents(schema, groups, known.identity, pandas=(file.schema_arrow.metadata or {}).get(b"pandas"))
 
     def batches(self, request: Request) -> Iterator[pa.RecordBatch]:
         """The rows of a row group, decoded in order."""
         part = request.part
         with reading(part):
-            file, _ = _open(part, request.opened, len(request.columns))
+            file, known = _open(part, request.opened, len(request.columns))
             with file:
                 stored = set(file.schema_arrow.names)
                 request = replace(request, columns=tuple(name for name in request.columns if name in stored))
@@ -51,11 +70,10 @@ class ParquetReader:
                     yield from arrow_batches(file, request)
                     return
                 with open(part.path, "rb") as stream:
-                    footer = footer_of(stream.fileno(), file.metadata)
-                    yield from list_batches(Opened(file, stream.fileno(), footer), request)
+                    yield from list_batches(Opened(file, stream.fileno(), known.for_pages(stream.fileno())), request)
 
 
-def _open(part: Part, opened: str, columns: int = 1) -> tuple[pq.ParquetFile, Identity]:
+def _open(part: Part, opened: str, columns: int = 1) -> tuple[pq.ParquetFile, _Known]:
     """Open a part with settings that keep its buffers small, and tell what it is now.
 
     The footer is parsed once for each opening of a dump, which `opened` names: the file may have changed since another.
@@ -70,15 +88,19 @@ def _open(part: Part, opened: str, columns: int = 1) -> tuple[pq.ParquetFile, Id
         identity = identity_of(part, source)
         check_unchanged(part, identity)
         known = _footers.get(part.path)
-        footer = known[2] if known is not None and opened and known[:2] == (opened, identity) else None
+        if known is None or not opened or (known.opened, known.identity) != (opened, identity):
+            known = None
+        footer = None if known is None else known.metadata
         file = pq.ParquetFile(source, metadata=footer, page_checksum_verification=True, **settings)
         if part.uri is None:  # a file that was opened by its name may be another than the one looked at
             check_unchanged(replace(part, identity=identity))
-        if opened and footer is None:
+        if known is None:
+            known = _Known(opened, identity, file.metadata)
             if len(_footers) >= _MOST_FOOTERS:
                 _footers.clear()
-            _footers[part.path] = (opened, identity, file.metadata)
-        return file, identity
+            if opened:
+                _footers[part.path] = known
+        return file, known
     except READ_ERRORS as error:
         check_unchanged(part)
         raise unreadable(part, ParquetReader.format, error) from None
