@@ -84,7 +84,7 @@ class GapSums:
 
     @cached_property
     def log_s(self) -> Floats:
-        """log s, -inf where s is 0."""
+        """Log s, -inf where s is 0."""
         with np.errstate(divide="ignore", invalid="ignore"):
             log_s: Floats = np.log(self.s)
         return log_s
