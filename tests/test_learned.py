@@ -10,6 +10,7 @@ from conftest import fail, load_json, make_model, make_rejector, source, succeed
 from hypothesis import given
 from hypothesis import strategies as st
 from reference import softmax
+from running import drrej as command
 from scipy.optimize import minimize
 
 import drrej
@@ -328,3 +329,23 @@ def test_max_loss_with_the_zero_one_loss_is_chows_rule(seed: int, cost: float, c
     at = float(losses[0])
     assert choose_cutoff(drrej.Rule("max-loss", at), density, points) == at
     assert not losses[0] < at
+
+
+def test_a_learned_order_is_in_doubt_where_rows_are_unlike_those_of_the_fit(tmp_path: Path) -> None:
+    logits, labels = biased_model(4000, 4, 3)
+    fit = write_dump(tmp_path / "v.parquet", logits[:2000], labels[:2000])
+    alike = write_dump(tmp_path / "a.parquet", logits[2000:], labels[2000:])
+    unlike = write_dump(tmp_path / "u.parquet", logits[2000:] * 0.3, labels[2000:])
+    for loss, warned in (("learned", True), ("zero-one", False)):
+        rejector = make_rejector(source(fit), ratio=drrej.RatioOptions(loss=loss))
+        place = tmp_path / f"{loss}.json"
+        place.write_text(rejector.to_json())
+        base = rejector.need_ratio().loss.drift_loss
+        for more in ([], ["--no-labels"]):
+            assert "unlike" not in command("evaluate", alike, "-r", place, *more).err
+            moved = command("evaluate", unlike, "-r", place, *more, "-o", tmp_path / "r.json", "-f")
+            assert moved.code == 0
+            assert ("unlike those that the loss was learned from" in moved.err) == warned
+            report = drrej.Report.from_json((tmp_path / "r.json").read_text())
+            assert report.unsure_order == (base.name if warned and base is not None else None)
+            assert "unlike" not in command("evaluate", unlike, "-r", place, *more, "--quiet").err

@@ -14,7 +14,7 @@ from drrej.cli.command import Command
 from drrej.cli.commandline import commands_of, this_command
 from drrej.cli.console import say_notes
 from drrej.cli.flags import in_flags
-from drrej.cli.judging import Comparisons, Judging, Shown, exit_by_gates, show_report, warn_seen
+from drrej.cli.judging import Comparisons, Judging, Shown, exit_by_gates, show_report, warn_order, warn_seen
 from drrej.cli.main import app
 from drrej.cli.reading import Bad, Certificates, Reading, engine_of, read_rejector
 from drrej.cli.regression import Regression, Task, check_regression
@@ -145,6 +145,7 @@ def evaluate(
             file.commit()
     say_notes(source, quiet, document.floor)
     warn_seen(report, quiet)
+    warn_order(report, quiet)
     if "-" not in (output or []):
         show_report(report, format)
     exit_by_gates(report)

@@ -152,6 +152,16 @@ def warn_seen(report: Report | RegressionReport, quiet: bool) -> None:
         complain(f"{words}, and intervals and p-values do not hold; report on rows that no step has seen", "warning")
 
 
+def warn_order(report: Report | RegressionReport, quiet: bool) -> None:
+    """Tell that a learned loss may not rank these rows."""
+    from drrej.documents.report import Report
+    from drrej.report.tables import unsure_order
+
+    words = unsure_order(report) if isinstance(report, Report) else ""
+    if words and not quiet:
+        complain(f"{words}; see --compare on rows with labels, or fit again on rows like these", "warning")
+
+
 def exit_by_gates(report: Judged, and_target: bool = False) -> None:
     """A line per failed gate, and exit 1 if there is one; `and_target` holds the target to be a gate too."""
     from drrej.documents.gates import TARGET

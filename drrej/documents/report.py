@@ -298,6 +298,8 @@ class Report(Judged):
     cutoff: Cutoff
     cutoff_by: str | None = None
     seen_by: tuple[str, ...] | None = None
+    unsure_order: str | None = None
+    """The plain loss beneath a learned one, where drift says that the learned order may not hold on these rows."""
     target: Annotated[Target | None, About(gate=False)] = None
     coverage: CoverageOfDump
     accuracy: Annotated[

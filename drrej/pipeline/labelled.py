@@ -157,9 +157,11 @@ def _figures(rejector: Rejector, found: _Found, wanted: Sequence[Point], interva
         name: Ranking(value=ranking(points), convention=figures.CONVENTIONS[name])
         for name, ranking in figures.RANKINGS.items()
     }
+    drift = figures.drift_figure(found.drift, ratio)
     return Report(
         **figures.decision(rejector),
         seen_by=found.seen_by,
+        unsure_order=figures.unsure_order(drift, ratio),
         rows=rows,
         classes=rejector.classes,
         coverage=figures.coverage_figure(accepted, rows),
@@ -175,7 +177,7 @@ def _figures(rejector: Rejector, found: _Found, wanted: Sequence[Point], interva
         **rankings,
         points={point.name: point.row(points, intervals) for point in wanted},
         ratio=figures.ratio_figure(tally.ratio, rows, ratio),
-        drift=figures.drift_figure(found.drift, ratio),
+        drift=drift,
         curve=figures.tau_curve(ratio.density, points),
         coverage_curve=figures.coverage_curve(points),
         per_class=figures.per_class(tally.by_class, names),

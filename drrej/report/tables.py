@@ -53,6 +53,16 @@ def seen_by(report: Report | RegressionReport) -> str:
     return f"some of these rows were used by {steps}: new rows may do worse"
 
 
+def unsure_order(report: Report) -> str:
+    """A warning where a learned loss may not rank these rows."""
+    if report.unsure_order is None:
+        return ""
+    return (
+        "these rows are unlike those that the loss was learned from: it may no longer rank them better than the plain "
+        f"loss '{report.unsure_order}'"
+    )
+
+
 def _fields(kind: type, section: type) -> list[Entry]:
     """The fields of a dataclass that are sections of a kind."""
     return [entry for entry in entries(kind) if isinstance(entry.section, type) and issubclass(entry.section, section)]
@@ -323,7 +333,8 @@ def _drift(report: Report, style: Style) -> Table:
     if ratio.error is not None:
         rows.append(["fitted ratio", f"error at most {style.number(ratio.error)}", "-"])
     header = ["drift", "value", "p-value"]
-    return Table("drift", "Drift since the fit", header, rows, "without drift the mean ratio is 1")
+    remark = "; ".join(filter(None, ["without drift the mean ratio is 1", unsure_order(report)]))
+    return Table("drift", "Drift since the fit", header, rows, remark)
 
 
 def _curve(report: Report) -> Table | None:

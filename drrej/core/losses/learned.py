@@ -176,6 +176,11 @@ class LearnedLoss(Loss):
         """Its base, which was not fitted."""
         return PLAIN[self.learned.base]
 
+    @property
+    def reorders(self) -> bool:
+        """Unless the penalty is infinite."""
+        return self.learned.strength is not None
+
     def bound(self, classes: int) -> float:
         """A probability is at most 1."""
         return 1.0
