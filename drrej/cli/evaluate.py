@@ -68,6 +68,21 @@ def evaluate(
             "--no-labels", metavar=options.FLAG, help="Only what needs no labels: coverage, expected accuracy, drift."
         ),
     ] = False,
+    ood: Annotated[
+        str | None,
+        options.report(
+            "--ood", metavar="COL", help="Rows where this column is true belong to no class: judge them apart."
+        ),
+    ] = None,
+    ood_cost: Annotated[
+        float | None,
+        options.report(
+            "--ood-cost",
+            metavar="X",
+            show_default="1",
+            help="What accepting a row of no class costs, as a multiple of an error.",
+        ),
+    ] = None,
     examples: options.Examples = None,
     title: options.Title = None,
     model: options.Model = None,
@@ -116,7 +131,7 @@ def evaluate(
 
     bad = Bad(on_bad_row, on_bad_file, max_bad)
     reading = Reading(logits, label, labels_from, join_on, on_missing_label, input, binary, classes, normalize, bad)
-    judging = Judging(gate, metric, intervals, by, no_labels)
+    judging = Judging(gate, metric, intervals, by, no_labels, ood, ood_cost)
     others = Comparisons(compare, score, score_order, rejected, baseline, baseline_dump, baseline_rejector)
     regression = Regression(task, prediction, target)
     outputs = [(path, format if path == "-" else format_of(path)) for path in output or []]

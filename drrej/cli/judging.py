@@ -84,6 +84,8 @@ class Judging:
     intervals: bool
     by: str | None
     no_labels: bool = False
+    ood: str | None = None
+    ood_cost: float | None = None
 
     def gates(self) -> list[Gate]:
         """Gates, read before any work."""
@@ -101,6 +103,8 @@ class Judging:
             raise OptionError("--baseline-dump needs --join-on COL: the key column that pairs the rows")
         if comparisons.baseline_rejector and not comparisons.baseline_dump:
             raise OptionError("--baseline-rejector goes with --baseline-dump")
+        if self.ood_cost is not None and self.ood is None:
+            raise OptionError("--ood-cost goes with --ood COL")
         baseline = comparisons.baseline
         return EvaluateOptions(
             points=[Point.parse(text)[0] for text in self.metric or []],
@@ -108,6 +112,8 @@ class Judging:
             by=self.by,
             rivals=comparisons.rivals(),
             labels=not self.no_labels,
+            ood=self.ood,
+            ood_cost=1.0 if self.ood_cost is None else self.ood_cost,
             on_unseen_group=on_unseen_group,
             baseline=None if baseline is None else read_baseline(baseline),
         )

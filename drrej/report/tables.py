@@ -98,6 +98,7 @@ def report_tables(report: Report, style: Style) -> list[Table | None]:
         _groups(report, style),
         _looks(report),
         _scores(report, style),
+        *_outside(report, style),
         _masks(report, style),
         _differences(report, style),
         _points(report, style),
@@ -226,6 +227,32 @@ def _scores(report: Report, style: Style) -> Table | None:
     return Table(
         "scores", "Scores", header, rows, "accuracy: at the coverage of this rejector" + better_scores(report, style)
     )
+
+
+def _outside(report: Report, style: Style) -> list[Table | None]:
+    found = report.ood
+    if found is None:
+        return []
+    rows = [
+        ["rows", str(found.rows), f"'{found.column}' is true"],
+        ["accepted", *_with_interval(style, found.accepted)],
+        ["joint risk", style.share(found.joint_risk), f"{style.share(found.joint_risk_all)} if all were accepted"],
+        ["AUROC", style.fine(found.auroc), "of the loss, telling them from rows of a class"],
+        ["FPR at 95 % TPR", style.fine(found.fpr_at_95_tpr), "of them are accepted where 95 % of the others are"],
+        ["AURC, AUGRC", f"{style.fine(found.aurc)}, {style.fine(found.augrc)}", "of the joint risk"],
+    ]
+    remark = (
+        f"accepting such a row costs {found.cost_ratio:g} times an error in the joint risk; all other figures are "
+        "about rows that have a class"
+    )
+    table = Table("ood", "Rows of no class", ["", "value", ""], rows, remark)
+    if found.scores is None:
+        return [table]
+    scores = [
+        [row.score, *map(style.fine, (row.auroc, row.fpr_at_95_tpr, row.aurc, row.augrc))] for row in found.scores
+    ]
+    header = ["score", "AUROC", "FPR at 95 % TPR", "AURC", "AUGRC"]
+    return [table, Table("ood_scores", "Scores and rows of no class", header, scores, "areas: of the joint risk")]
 
 
 def better_scores(report: Report, style: Style) -> str:
