@@ -63,6 +63,13 @@ def test_sorted_losses_say_what_the_arrays_say(rows: list[tuple[int, bool]], at:
         if Fraction(int(e), int(a)) <= limit
     ]
     assert ranked.largest_at_risk(limit) == points.largest_at_risk(limit) == (held[-1] if held else (0, 0))
+    for most in range(len(rows) + 1):
+        allowed = [point for point in held if point[0] <= most]
+        expected = allowed[-1] if allowed else (0, 0)
+        assert ranked.largest_at_risk(limit, most) == points.largest_at_risk(limit, most) == expected
+    for point, accepted in enumerate(points.accepted.tolist()):
+        following = None if accepted == len(rows) else points.losses[point + 1]
+        assert ranked.following(accepted) == points.following(accepted) == following
     assert ranked.augrc() == points.augrc()
     assert ranked.aurc() == pytest.approx(points.aurc(), rel=1e-14)
 

@@ -12,22 +12,10 @@ from drrej.core.kernels import GapSums
 from drrej.core.types import Floats
 
 ECE_BINS = 15
+_SET = ECE_BINS + 1
+"""Bins are counted from 1."""
 _CONFIDENCE_UNITS = 1 << 33
 """Confidences are summed as whole multiples of 2**-33: exact, so the order of the rows does not matter."""
-
-
-@dataclass(frozen=True)
-class _RowFigures:
-    """What a tally takes from each row: bins count from 1, confidences are in units."""
-
-    nll: Floats
-    brier: Floats
-    bins: NDArray[np.int64]
-    confidence: Floats
-    right: NDArray[np.bool_]
-
-    def take(self, rows: NDArray[np.intp]) -> _RowFigures:
-        return _RowFigures(self.nll[rows], self.brier[rows], self.bins[rows], self.confidence[rows], self.right[rows])
 
 
 @dataclass(frozen=True)
@@ -46,18 +34,6 @@ class CalibrationTally:
         """That of no rows, which adds nothing."""
         none = np.zeros(ECE_BINS, np.int64)
         return cls(0, Total(), Total(), none, none, none)
-
-    @classmethod
-    def of(cls, rows: _RowFigures) -> CalibrationTally:
-        """From the figures of some rows."""
-
-        def counted(bins: NDArray[np.int64], weights: Floats | None = None) -> NDArray[np.int64]:
-            return np.bincount(bins, weights, ECE_BINS + 1)[1:].astype(np.int64, copy=False)
-
-        bin_rows = counted(rows.bins)
-        bin_right = bin_rows - counted(rows.bins[~rows.right])
-        bin_confidence = counted(rows.bins, rows.confidence)
-        return cls(rows.nll.size, Total.of(rows.nll), Total.of(rows.brier), bin_rows, bin_right, bin_confidence)
 
     def __add__(self, other: CalibrationTally) -> CalibrationTally:
         return CalibrationTally(
@@ -120,8 +96,25 @@ class LabelledRows:
             p_label = np.exp(self.label_gap[wrong]) * confidence[wrong]
             brier[wrong] = 1.0 + (1.0 + q[wrong]) * squared[wrong] - 2.0 * p_label
         bins = np.ceil(confidence * ECE_BINS).astype(np.int64)  # from 1
-        rows = _RowFigures(nll, brier, bins, np.rint(confidence * _CONFIDENCE_UNITS), self.right)
+        units = np.rint(confidence * _CONFIDENCE_UNITS)
         if accepted is None:
-            return [CalibrationTally.of(rows)]
-        kept = CalibrationTally.of(rows.take(np.flatnonzero(accepted)))
-        return [kept + CalibrationTally.of(rows.take(np.flatnonzero(~accepted))), kept]
+            binned = _binned(bins, units, self.right, 1)
+            return [CalibrationTally(nll.size, Total.of(nll), Total.of(brier), *binned[0])]
+        bins += accepted.view(np.uint8) * np.uint8(_SET)
+        binned = _binned(bins, units, self.right, 2)
+        rejected, kept = (
+            CalibrationTally(rows.size, Total.of(nll[rows]), Total.of(brier[rows]), *binned[number])
+            for number, rows in enumerate((np.flatnonzero(~accepted), np.flatnonzero(accepted)))
+        )
+        return [kept + rejected, kept]
+
+
+_Bins = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
+
+
+def _binned(bins: NDArray[np.int64], units: Floats, right: NDArray[np.bool_], sets: int) -> list[_Bins]:
+    """Rows, right rows and confidence of each bin of each set of rows: sets are `_SET` numbers of bins apart."""
+    confidence = np.bincount(bins, units, sets * _SET).reshape(sets, _SET)[:, 1:].astype(np.int64)
+    bins += right.view(np.uint8) * np.uint8(sets * _SET)
+    wrong, good = np.bincount(bins, minlength=2 * sets * _SET).reshape(2, sets, _SET)[:, :, 1:]
+    return [(wrong[number] + good[number], good[number], confidence[number]) for number in range(sets)]

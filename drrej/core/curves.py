@@ -73,6 +73,10 @@ class Curve(ABC):
         """(accepted, errors) at the first point that accepts at least so many rows."""
 
     @abstractmethod
+    def following(self, accepted: int) -> float | None:
+        """The smallest loss of the rows that are left when a point accepts so many; None if it accepts all."""
+
+    @abstractmethod
     def ranks(self, losses: Floats, side: Literal["left", "right"]) -> Counts:
         """How many rows have a smaller loss than each given one (left), or one that is not larger (right)."""
 
@@ -88,13 +92,17 @@ class Curve(ABC):
     def _stretch(self, start: int, stop: int) -> tuple[Counts, Counts]:
         """Accepted rows and errors at each point of a stretch."""
 
-    def largest_at_risk(self, limit: Fraction) -> tuple[int, int]:
-        """(accepted, errors) at the last point whose error rate is at most a limit; (0, 0) if there is none."""
+    def largest_at_risk(self, limit: Fraction, most: int | None = None) -> tuple[int, int]:
+        """(accepted, errors) at the last point whose error rate is at most a limit; (0, 0) if there is none.
+
+        Points that accept more than `most` rows do not count.
+        """
+        most = self.rows if most is None else most
         for end, start in pairwise(reversed(self._bounds())):
-            if start.errors > limit * end.accepted:  # no point between them can hold it
+            if start.errors > limit * end.accepted or start.accepted >= most:  # no point between them can hold it
                 continue
             accepted, errors = self._stretch(start.position, end.position)
-            held = np.flatnonzero(rate_at_most(errors, accepted, limit))
+            held = np.flatnonzero(rate_at_most(errors, accepted, limit) & (accepted <= most))
             if held.size:
                 return int(accepted[held[-1]]), int(errors[held[-1]])
         return 0, 0
@@ -233,6 +241,11 @@ class RiskCoverage(Curve):
         point = int(np.searchsorted(self.accepted, rows))
         return int(self.accepted[point]), int(self.errors[point])
 
+    def following(self, accepted: int) -> float | None:
+        """The smallest loss of the rows that are left when a point accepts so many; None if it accepts all."""
+        point = int(np.searchsorted(self.accepted, accepted, side="right"))
+        return None if point == self.losses.size else float(self.losses[point])
+
     def ranks(self, losses: Floats, side: Literal["left", "right"]) -> Counts:
         """How many rows have a smaller loss than each given one (left), or one that is not larger (right)."""
         points = np.searchsorted(self.losses, losses, side=side)
@@ -299,6 +312,10 @@ class RankedLosses(Curve):
         loss = self.ordered[max(rows, 1) - 1]
         accepted, errors = (np.searchsorted(ranked, loss, side="right") for ranked in (self.ordered, self.wrong))
         return int(accepted), int(errors)
+
+    def following(self, accepted: int) -> float | None:
+        """The smallest loss of the rows that are left when a point accepts so many; None if it accepts all."""
+        return None if accepted == self.rows else float(self.ordered[accepted])
 
     def ranks(self, losses: Floats, side: Literal["left", "right"]) -> Counts:
         """How many rows have a smaller loss than each given one (left), or one that is not larger (right)."""

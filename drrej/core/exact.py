@@ -70,6 +70,7 @@ def _piece_units(values: NDArray[np.float64], scratch: NDArray[np.float64], tota
         units += sum(int(Fraction(float(x)) * (1 << UNIT_BITS)) for x in values[high])
         values = np.where(high, 0.0, values)
     rounded, rest = scratch
+    rounds = 0
     grid = max(math.frexp(min(largest, _MAX_VALUE))[1] - _STEP, -UNIT_BITS)
     while largest:
         shift = math.ldexp(1.5, 52 + grid)
@@ -77,6 +78,12 @@ def _piece_units(values: NDArray[np.float64], scratch: NDArray[np.float64], tota
         np.subtract(rounded, shift, out=rounded)
         units += int(math.ldexp(float(rounded.sum()), -grid)) << (UNIT_BITS + grid)
         values = np.subtract(values, rounded, out=rest)
+        rounds += 1
+        if rounds > 1:  # most values have no bits left; the small ones, which do, may need many more rounds
+            values = values[np.flatnonzero(values)]
+            if not values.size:
+                return units
+            rounded, rest = rounded[: values.size], rest[: values.size]
         largest = max(float(values.max()), -float(values.min()))  # quicker than `any`
-        grid = max(grid - _STEP, -UNIT_BITS)
+        grid = max(math.frexp(largest)[1] - _STEP, -UNIT_BITS)  # at least so much finer than the last
     return units

@@ -18,19 +18,27 @@ from drrej.core.types import AnyFloats
 Keys = NDArray[np.uint64]
 
 _PROBES = 4
-_CHUNK = 1 << 15
+_CHUNK = 1 << 14
+"""Numbers that are worked on together: they fit the cache."""
 _SHORT = 32
 """Rows of fewer columns are summed classes first, which is quicker."""
 
 
 def logit_keys(logits: AnyFloats, largest: NDArray[np.float64], prediction: NDArray[np.int64]) -> Keys:
     """Keys of rows of logits (rows x classes), from the largest logit, its place, and four columns."""
-    classes = logits.shape[1]
-    state = mixed(_bits(largest) + prediction.astype(np.uint64))
-    for probe in range(_PROBES):
-        column = logits[:, (probe * classes) // _PROBES]
-        state = mixed(state ^ _bits(column.astype(np.float64)))
-    return state
+    rows, classes = logits.shape
+    keys = np.empty(rows, np.uint64)
+    spare = np.empty(min(rows, _CHUNK), np.uint64)
+    for start in range(0, rows, _CHUNK):
+        part = slice(start, start + _CHUNK)
+        state, scratch = keys[part], spare[: keys[part].size]
+        np.add(_bits(largest[part]), prediction[part].astype(np.uint64), out=state)
+        _mix(state, scratch)
+        for probe in range(_PROBES):
+            column = logits[part, (probe * classes) // _PROBES]
+            np.bitwise_xor(state, _bits(column.astype(np.float64)), out=state)
+            _mix(state, scratch)
+    return keys
 
 
 def content_keys(values: AnyFloats) -> Keys:
@@ -97,7 +105,15 @@ def _bits(values: NDArray[np.float64]) -> Keys:
 
 def mixed(state: Keys) -> Keys:
     """The finaliser of splitmix64: every input bit reaches every output bit."""
-    state = state + np.uint64(0x9E3779B97F4A7C15)
-    state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return state ^ (state >> np.uint64(31))
+    state = np.array(state, np.uint64)
+    _mix(state, np.empty_like(state))
+    return state
+
+
+def _mix(state: Keys, spare: Keys) -> None:
+    """`mixed` in place, with room for as many numbers."""
+    state += np.uint64(0x9E3779B97F4A7C15)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        state ^= np.right_shift(state, np.uint64(shift), out=spare)
+        state *= np.uint64(factor)
+    state ^= np.right_shift(state, np.uint64(31), out=spare)

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from drrej.core.costs import CostCurve
-from drrej.core.curves import RiskCoverage
+from drrej.core.curves import Curve, RiskCoverage
 from drrej.core.errors import Infeasible, OptionError
-from drrej.core.intervals import exact_decimal, rate_at_most
+from drrej.core.intervals import exact_decimal
 from drrej.core.ratio import DensityRatio
 
 RULES = ("tau", "coverage", "accuracy", "risk", "max-loss", "cost")
@@ -155,7 +155,7 @@ def as_share(number: float) -> str:
     return f"; for {number:g} % write {float(exact_decimal(number) / 100):g}" if 1 < number <= 100 else ""
 
 
-def choose_cutoff(rule: Rule, ratio: DensityRatio, points: RiskCoverage) -> float | None:
+def choose_cutoff(rule: Rule, ratio: DensityRatio, curve: Curve) -> float | None:
     """The cutoff that a rule picks on these rows; None rejects nothing. Raises Infeasible.
 
     For the rule "cost" see `least_cost_cutoff`, which needs what the rows cost.
@@ -165,43 +165,41 @@ def choose_cutoff(rule: Rule, ratio: DensityRatio, points: RiskCoverage) -> floa
     if rule.kind == "max-loss":
         return capped(rule.target, ratio)
     if rule.kind == "coverage":
-        return _cutoff_for_coverage(rule.target, ratio, points)
-    return _cutoff_for_risk(rule, ratio, points)
+        return _cutoff_for_coverage(rule.target, ratio, curve)
+    return _cutoff_for_risk(rule, ratio, curve)
 
 
-def _cutoff_for_coverage(target: float, ratio: DensityRatio, points: RiskCoverage) -> float | None:
-    wanted = math.ceil(exact_decimal(target) * points.rows)
-    reachable, _ = points.below(ratio.flat_start)
+def _cutoff_for_coverage(target: float, ratio: DensityRatio, curve: Curve) -> float | None:
+    wanted = math.ceil(exact_decimal(target) * curve.rows)
+    reachable, _ = curve.below(ratio.flat_start)
     if wanted > reachable:
         raise Infeasible(
-            f"`coverage={target:g}` cannot be reached: the ratio is 0 on {points.rows - reachable} of "
-            f"{points.rows} rows, so coverage ends at {reachable / points.rows:.6g}; "
+            f"`coverage={target:g}` cannot be reached: the ratio is 0 on {curve.rows - reachable} of "
+            f"{curve.rows} rows, so coverage ends at {reachable / curve.rows:.6g}; "
             "lower alpha or raise lambda in 'drrej fit'"
         )
-    return cutoff_after(int(np.searchsorted(points.accepted, wanted)), ratio, points)
+    return capped(curve.following(curve.reaching(wanted)[0]), ratio)
 
 
-def _cutoff_for_risk(rule: Rule, ratio: DensityRatio, points: RiskCoverage) -> float | None:
+def _cutoff_for_risk(rule: Rule, ratio: DensityRatio, curve: Curve) -> float | None:
     limit, asked = exact_decimal(rule.risk), rule.asked
-    reachable, _ = points.below(ratio.flat_start)
-    held = rate_at_most(points.errors, points.accepted, limit)
-    candidates = np.flatnonzero(held & (points.accepted <= reachable))
-    if not candidates.size:
+    reachable, _ = curve.below(ratio.flat_start)
+    accepted, _ = curve.largest_at_risk(limit, reachable)
+    if not accepted:
         if not reachable:
             raise Infeasible(f"{asked} cannot be reached: the ratio is 0 on every row")
+        points = curve.points()
         lowest = int(np.argmin((points.errors / points.accepted)[points.accepted <= reachable]))
         raise Infeasible(
             f"{asked} cannot be reached: the lowest error rate among accepted rows is "
             f"{points.errors[lowest] / points.accepted[lowest]:.6g}, at coverage "
             f"{points.accepted[lowest] / points.rows:.6g}"
         )
-    best = int(candidates[-1])
-    accepted = int(points.accepted[best])
-    if rule.coverage is not None and accepted < exact_decimal(rule.coverage) * points.rows:
+    if rule.coverage is not None and accepted < exact_decimal(rule.coverage) * curve.rows:
         raise Infeasible(
-            f"{asked} cannot be reached: the error rate allows a coverage of {accepted / points.rows:.6g} at most"
+            f"{asked} cannot be reached: the error rate allows a coverage of {accepted / curve.rows:.6g} at most"
         )
-    return cutoff_after(best, ratio, points)
+    return capped(curve.following(accepted), ratio)
 
 
 def least_cost_cutoff(costs: CostCurve, ratio: DensityRatio, points: RiskCoverage) -> float | None:

@@ -36,6 +36,9 @@ class Losses:
     """What each row costs if it is accepted, for a loss that knows."""
 
 
+_NO_LOSSES = np.empty(0)
+
+
 @dataclass(frozen=True)
 class Collecting:
     """What a pass that collects losses looks for besides."""
@@ -65,13 +68,18 @@ def collect_losses(
     collecting = collecting or Collecting()
     grouped = () if collecting.grouping is None else collecting.grouping.columns
     run = replace(run, keep=(*run.keep, *scoring.columns, *grouped), scores=scoring.columns)
-    blocks = list(map_blocks(source, dump, partial(collecting.of, scoring=scoring), run))
+    values, blocks, rows = np.empty(dump.rows), list[Losses](), 0
+    for block in map_blocks(source, dump, partial(collecting.of, scoring=scoring), run):
+        # Copied at once: so the memory of a block is that of the one before, which need not be cleared.
+        values[rows : rows + block.values.size] = block.values
+        rows += block.values.size
+        blocks.append(replace(block, values=_NO_LOSSES))
     if not blocks:
         raise no_labels(dump)
     wrong = [block.wrong for block in blocks if block.wrong is not None]
     costs = [block.costs for block in blocks if block.costs is not None]
     return Losses(
-        np.concatenate([block.values for block in blocks]),
+        values[:rows],
         np.concatenate(wrong) if wrong else None,
         sum((block.sketch for block in blocks), Sketch()),
         tuple(reduce(add, found) for found in zip(*(block.sightings for block in blocks), strict=True)),

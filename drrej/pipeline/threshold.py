@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from drrej.core.costs import CostCurve
-from drrej.core.curves import RiskCoverage
+from drrej.core.curves import Curve, RankedLosses, RiskCoverage
 from drrej.core.guarantees import Certified, Looks, best_look, certified_coverage, risk_looks, sgr, split_delta
 from drrej.core.intervals import CONFIDENCE, exact_decimal
 from drrej.core.joint import JointPromise, best_of_both, joint_looks
@@ -98,7 +98,7 @@ def choose_threshold(
     freshness = Freshness({}) if rule.confidence is None or options.known_fresh else Freshness.of(rejector)
     losses = _collect(source, dump, rejector, labelled, options, freshness, keep=rule.uses_rows)
     verdict = freshness.check(losses, options.allow_reuse)
-    picker = _Picker(rule, ratio, len(losses.names) or 1, labelled)
+    picker = _Picker(rule, ratio, len(losses.names) or 1, labelled, table)
     if rule.kind == "cost":
         picker.costs = priced(rule, losses)
     groups = None
@@ -166,13 +166,16 @@ def _collect(
     return collect_losses(source, dump, scoring, Pass("choosing", labelled), collecting)
 
 
-def _curve(losses: Losses, group: int | None) -> RiskCoverage:
-    values = losses.values
-    wrong = losses.wrong if losses.wrong is not None else np.zeros(values.size, bool)
+def _curve(losses: Losses, group: int | None) -> Curve:
+    """The curve of a group, or of all rows: their losses are in another order then."""
+    values, wrong = losses.values, losses.wrong
     if group is not None:
         inside = losses.groups == group
-        values, wrong = values[inside], wrong[inside]
-    return RiskCoverage.of(values[~wrong], values[wrong])
+        values, wrong = values[inside], None if wrong is None else wrong[inside]
+    if wrong is None:
+        return RankedLosses.in_place(values, values.size)
+    right = np.flatnonzero(~wrong)
+    return RankedLosses.in_place(values[np.concatenate([right, np.flatnonzero(wrong)])], right.size)
 
 
 @dataclass(frozen=True)
@@ -182,10 +185,11 @@ class _Picked:
 
 
 class _Picker:
-    """Picks the cutoff of each group and keeps the candidates."""
+    """Picks the cutoff of each group and keeps the candidates, where they are to be listed."""
 
-    def __init__(self, rule: Rule, ratio: Ratio, groups: int, labelled: bool) -> None:
+    def __init__(self, rule: Rule, ratio: Ratio, groups: int, labelled: bool, listing: bool = True) -> None:
         self.rule = rule
+        self.listing = listing
         self.ratio = ratio
         self.labelled = labelled
         self.method: str | None = None
@@ -197,7 +201,7 @@ class _Picker:
         self.costs: CostCurve | None = None
         self.looks: list[tuple[str, int, Looks]] = []
 
-    def pick(self, group: str, points: RiskCoverage, must: bool = False) -> _Picked:
+    def pick(self, group: str, points: Curve, must: bool = False) -> _Picked:
         """The decision for a group; where nothing is certified all of it is rejected, unless one `must` be found."""
         try:
             certified, cutoff = self._choose(group, points)
@@ -218,15 +222,18 @@ class _Picker:
             GroupThreshold(group, tau, cutoff, points.rows, accepted, accepted / points.rows, accuracy, bound)
         )
 
-    def _choose(self, group: str, points: RiskCoverage) -> tuple[Certified | None, float | None]:
+    def _choose(self, group: str, curve: Curve) -> tuple[Certified | None, float | None]:
         rule, density = self.rule, self.ratio.density
         if self.delta is None or rule.confidence is None:
-            self.looks.append((group, points.rows, _every_cutoff(self.ratio, points, 1.0 - CONFIDENCE)))
+            if self.listing:
+                self.looks.append((group, curve.rows, _every_cutoff(self.ratio, curve.points(), 1.0 - CONFIDENCE)))
             if self.costs is not None:
-                return None, least_cost_cutoff(self.costs, density, points)
-            return None, choose_cutoff(rule, density, points)
+                return None, least_cost_cutoff(self.costs, density, curve.points())
+            return None, choose_cutoff(rule, density, curve)
+        points = curve.points()
         if rule.kind == "coverage":
-            self.looks.append((group, points.rows, _every_cutoff(self.ratio, points, self.delta)))
+            if self.listing:
+                self.looks.append((group, points.rows, _every_cutoff(self.ratio, points, self.delta)))
             certified = certified_coverage(points, density, rule.target, self.delta, rule.confidence)
             return certified, certified.cutoff
         if rule.coverage is not None:
