@@ -44,6 +44,7 @@ class When(Enum):
     GROUPS = "`by=COL`"
     OUTSIDE = "`ood=COL`"
     INTERVALS = "`intervals=True`"
+    CLASSWISE = "`classwise=True`"
     BASELINE = "`baseline=FILE` or `baseline_dump=DUMP`"
     PAIRS = "`baseline_dump=DUMP`"
     BOTH_INTERVALS = "`intervals=True`, in the `baseline` too"
