@@ -41,6 +41,8 @@ ROW_MAJOR = 32
 
 _CHUNK_BYTES = 1 << 19
 _PIECE = 4096
+_TILE = 16
+"""Classes that are copied together to rows: their values of a row are one cache line."""
 
 
 class Need(Flag):
@@ -224,7 +226,8 @@ def _row_major(
         work = gaps, _, spare, _ = [a[: count * classes].reshape(count, classes) for a in scratch]
         scores = logits[chunk]
         if not scores.flags.c_contiguous:
-            np.copyto(spare, scores)
+            for tile in range(0, classes, _TILE):
+                spare[:, tile : tile + _TILE] = scores[:, tile : tile + _TILE]
             scores = spare
         scores.argmax(axis=1, out=first[chunk])
         place = first[chunk] + starts[:count]
