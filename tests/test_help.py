@@ -21,7 +21,20 @@ from running import LOG_LINE, drrej
 
 COMMANDS = [
     *("calibrate", "fit", "threshold", "evaluate", "reject", "run"),
-    *("plan", "monitor", "sweep", "cascade", "weights", "inspect", "convert", "metrics", "config", "schema", "help"),
+    *(
+        "plan",
+        "monitor",
+        "sweep",
+        "cascade",
+        "ensemble",
+        "weights",
+        "inspect",
+        "convert",
+        "metrics",
+        "config",
+        "schema",
+        "help",
+    ),
 ]
 
 
