@@ -24,7 +24,7 @@ Examples:
 
 drrej ensemble --member small --member large --join-on id -o both.parquet
 
-drrej ensemble --member small --member large --join-on id --mean log -o a.parquet
+drrej ensemble --member a --member b --join-on id --mean log -o ab.parquet
 """
 
 
