@@ -65,6 +65,12 @@ class View:
             powers: Floats = np.exp((scores - scores.max(axis=1, keepdims=True)) * self.beta)
         return powers
 
+    def logarithms(self) -> Floats:
+        """The logarithms of the probabilities (rows x classes); -inf where one is 0."""
+        with np.errstate(invalid="ignore", over="ignore"):
+            logs: Floats = (self.scores.astype(np.float64) - self.largest[:, None]) * self.beta
+        return logs - self.sums.log_weight[:, None]
+
     def probabilities(self) -> Floats:
         """The probabilities (rows x classes), from the gap sums."""
         probabilities = self.powers(slice(None))
