@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from drrej.api.fitting import fit_rejector
 from drrej.api.rejector import ScoredArrays
+from drrej.core.calibrators import CalibratorName
 
 __all__ = ["RejectingClassifier", "coverage_score"]
 
@@ -37,7 +38,7 @@ class RejectingClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         Makes accuracy, risk or coverage a guarantee for new rows like these. It is for the fitted model itself, so it
         needs rows that this model has not seen: a prefit model, or a split into training and held-out rows.
         `drrej.Infeasible` is raised where nothing can be certified.
-    loss, alpha, lam
+    loss, alpha, lam, calibrator
         As in `drrej.fit_rejector`.
     cv : int, splitter, iterable of (train, test), "prefit", or None
         Where held-out scores come from. Folds (None: 5): each fold is scored by a model that was fitted on the others,
@@ -85,6 +86,7 @@ class RejectingClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         loss: str = "log",
         alpha: float = 1.0,
         lam: float = 1.0,
+        calibrator: CalibratorName = "temperature",
         cv: Any = None,
         reject_label: Any = "auto",
         response_method: str = "auto",
@@ -99,6 +101,7 @@ class RejectingClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         self.loss = loss
         self.alpha = alpha
         self.lam = lam
+        self.calibrator = calibrator
         self.cv = cv
         self.reject_label = reject_label
         self.response_method = response_method
@@ -131,6 +134,7 @@ class RejectingClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             loss=self.loss,
             alpha=self.alpha,
             lam=self.lam,
+            calibrator=self.calibrator,
             input="probs" if held.probabilities else "logits",
             classes=[str(name) for name in self.classes_] if text else None,
         )

@@ -73,6 +73,7 @@ def test_a_report_is_its_tree(report: drrej.Report) -> None:
         ("rows", 0, "the value of 'rows' is out of range"),
         ("rows", 2.5, "the value of 'rows' should be a whole number, not 2.5"),
         ("rows", 10**400, "the value of 'rows' should be a whole number"),
+        ("rows", 2**63, "the value of 'rows' is out of range"),
         ("classes", 1, "the value of 'classes' is out of range"),
         ("accuracy/value", 17, "the value of 'accuracy.value' is out of range"),
         ("accuracy/value", 0.123, "the value of 'accuracy' is not what its counts say"),

@@ -21,7 +21,7 @@ from running import LOG_LINE, drrej
 
 COMMANDS = [
     *("calibrate", "fit", "threshold", "evaluate", "reject", "run"),
-    *("plan", "monitor", "sweep", "weights", "inspect", "convert", "metrics", "config", "schema", "help"),
+    *("plan", "monitor", "sweep", "cascade", "weights", "inspect", "convert", "metrics", "config", "schema", "help"),
 ]
 
 
@@ -134,8 +134,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copy(SAMPLE / f"{name}.parquet", folder)
     for name in ("fresh", "predictions"):
         shutil.copy(SAMPLE / "test.parquet", folder / f"{name}.parquet")
-    (folder / "nightly").mkdir()
-    shutil.copy(SAMPLE / "test.parquet", folder / "nightly")
+    for name in ("nightly", "small", "large"):
+        (folder / name).mkdir()
+        shutil.copy(SAMPLE / "test.parquet", folder / name)
     pq.write_table(pa.table({"variance": rng.random(50)}), folder / "forecasts.parquet")
     succeed("calibrate", "val.parquet", "-o", "calibrated.json", cwd=folder)
     succeed("fit", "val.parquet", "-r", "calibrated.json", "-o", "fitted.json", cwd=folder)

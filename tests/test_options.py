@@ -67,6 +67,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write("test.parquet", test)
     doubled = 2 * np.exp(make_model(90, 3, 2)[0].clip(-20, 0))
     write("doubled.parquet", {**test, **logit_columns(doubled, "fixed")})
+    write("second.parquet", {**val, **logit_columns(2.0 * make_model(120, 3, 1)[0] + 0.5, "fixed")})
     write("bare.parquet", {name: values for name, values in test.items() if name != "label"})
     write("turned.parquet", {"key": val["key"], "label": (val["label"] + (val["key"] % 3 == 0)) % 3})
     write("some.parquet", {"key": val["key"][:100], "label": val["label"][:100]})
@@ -107,6 +108,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     whole = (folder / "test.parquet").read_bytes()
     for name, content in (("a.parquet", whole), ("b.parquet", whole[:-30])):
         (folder / "cut" / name).write_bytes(content)
+    (folder / "full").mkdir()
+    (folder / "full" / "cascade.txt").write_text("")
     (folder / "there.json").write_text("{}")
     (folder / "there.parquet").write_text("")
     return folder
@@ -142,6 +145,7 @@ BASES = {
     "plan": "--risk 0.3",
     "monitor": "new.json val.parquet -r r.json",
     "sweep": "val.parquet -r cal.json",
+    "cascade": "--stage s=val.parquet:1 --stage l=second.parquet:9 --join-on key --accuracy 0.3",
     "weights": "val.parquet -r cal.json --radius 0.1",
     "inspect": "val.parquet",
     "convert": "val.parquet -o new.parquet",
@@ -198,6 +202,7 @@ RUN = "--val val.parquet --test test.parquet -o out"
 DIVIDED = "val.parquet --coverage 0.8 -o out"
 PLANNED = "val.parquet -r fit.json"
 RUN_ZEROS = "--val zeros.parquet --test zeros.parquet --input probs --coverage 0.8 -o out"
+CASCADE = "--stage s=val.parquet:1 --stage l=second.parquet:9 --join-on key --accuracy 0.3"
 RISK = "val.parquet -r fit.json --risk 0.7"
 
 
@@ -209,6 +214,11 @@ def bad(base: str) -> dict[str, Case]:
         "--on-bad-file": Acts("--on-bad-file skip", row.replace("broken.parquet", "cut")),
         "--max-bad": Refused("--max-bad 0.001", "more than --max-bad 0.001 allows", f"{row} --on-bad-row skip"),
     }
+
+
+def cascade_of(name: str) -> str:
+    """A cascade whose two stages are one dump."""
+    return CASCADE.replace("val.", f"{name}.").replace("second.", f"{name}.")
 
 
 CASES: dict[str, dict[str, Case]] = {
@@ -224,6 +234,7 @@ CASES: dict[str, dict[str, Case]] = {
             "val.parquet",
         ),
         "--floor": Acts("--floor 0.01", "zeros.parquet --input probs"),
+        "--calibrator": Acts("--calibrator vector"),
         "--precision": Acts("--precision float64"),
         "--memory": Acts("--memory 0"),
     },
@@ -284,6 +295,7 @@ CASES: dict[str, dict[str, Case]] = {
         "--gate": Acts("--gate 'coverage > 0.99'", code=1),
         "--metric": Acts("--metric accuracy@coverage=0.31"),
         "--intervals": Acts("--intervals"),
+        "--classwise": Acts("--classwise"),
         "--by": Acts("--by region"),
         "--no-labels": Acts("--no-labels"),
         "--examples": Acts("--examples key"),
@@ -342,6 +354,7 @@ CASES: dict[str, dict[str, Case]] = {
         "--output": Acts("-o new", "--val val.parquet --test test.parquet --coverage 0.8"),
         "--choose": Acts("--choose test.parquet"),
         "--temperature": Acts("--temperature 3"),
+        "--calibrator": Acts("--calibrator vector"),
         "--force": Acts("--force", f"{RUN} --coverage 0.8 --table there.csv"),
         "--format": Acts("--format json"),
         "--table": Acts("--table new.csv"),
@@ -366,6 +379,7 @@ CASES: dict[str, dict[str, Case]] = {
         "--gate": Acts("--gate 'coverage > 0.99'", code=1),
         "--metric": Acts("--metric accuracy@coverage=0.31"),
         "--intervals": Acts("--intervals"),
+        "--classwise": Acts("--classwise"),
         "--title": Acts("--title Night"),
         "--model": Acts("--model net7"),
         "--report-by": Acts("--report-by region"),
@@ -456,6 +470,27 @@ CASES: dict[str, dict[str, Case]] = {
             "val.parquet -r cal.json --label name",
         ),
         "--precision": Refused("--precision float64", "--precision is remembered in the rejector of -r"),
+    },
+    "cascade": {
+        "--stage": Acts("--stage m=val.parquet:4"),
+        "--accuracy": Refused("--accuracy 1.5", "--accuracy 1.5: it must be above 0 and at most 1"),
+        "--join-on": Refused("--join-on nothing", "there is no column 'nothing'"),
+        "--confidence": Acts("--confidence 0.6"),
+        "--review-cost": Acts("--review-cost 30"),
+        "--calibrator": Acts("--calibrator vector", f"{CASCADE} --format json"),
+        "--loss": Acts("--loss log", CASCADE.replace("0.3", "0.9 --review-cost 50 --format json")),
+        "--seed": Acts("--seed 3", f"{CASCADE} --confidence 0.6 --format json"),
+        "--output": Acts("-o new"),
+        "--force": Acts("--force", f"{CASCADE} -o full"),
+        "--format": Acts("--format json"),
+        **engine(),
+        "--normalize": Acts("--normalize", f"{cascade_of('doubled')} --input probs"),
+        "--logits": Acts("--logits other"),
+        "--label": Acts("--label truth"),
+        "--input": Acts("--input probs", f"{CASCADE} --logits probs"),
+        "--binary": Acts("--binary", f"{CASCADE} --logits score --label bit"),
+        "--classes": Acts("--classes a,b,c", f"{CASCADE} --label name"),
+        "--quiet": Acts("--quiet", f"{cascade_of('zeros')} --input probs"),
     },
     "weights": {
         **bad(BASES["weights"]),
@@ -651,6 +686,11 @@ def test_a_classification_refuses_the_columns_of_a_regression(option: str, base:
         ("evaluate val.parquet -r r.json --baseline-rejector r.json", "--baseline-rejector goes with --baseline-dump"),
         ("evaluate val.parquet -r r.json --baseline-dump val.parquet", "--baseline-dump needs --join-on COL"),
         ("run --val val.parquet --test test.parquet --tau 1 -o out --temperature 1 --memory 1G", "--memory is for"),
+        (
+            "run --val val.parquet --test test.parquet --tau 1 -o out --temperature 1 --calibrator vector",
+            "says what is",
+        ),
+        ("calibrate val.parquet --calibrator beta", "--calibrator beta is for two classes, here are 3"),
         ("weights val.parquet -r cal.json --radius 1 --keep key", "it goes with -o OUT"),
         ("reject val.parquet -r r.json -o out.parquet --labels-from some.parquet", "No such option: --labels-from"),
         ("threshold val.parquet -r fit.json --tau 1 --confidence 0.9", "--confidence goes with --accuracy, --risk or"),

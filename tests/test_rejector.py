@@ -109,6 +109,7 @@ def change(tree: dict[str, Any], path: str, value: Any) -> str:
         ("columns.logits", 3, "the value of 'columns.logits' should be text, not 3"),
         ("calibration.temperature", 0, "the value of 'calibration.temperature' is out of range"),
         ("calibration.temperature", "2", "the value of 'calibration.temperature' should be a number, not \"2\""),
+        ("classes", 10**30, "the value of 'classes' is out of range"),
         ("calibration.temperature", 10**400, "the value of 'calibration.temperature' should be a number"),
         ("calibration.nll.before", KeyError, "the key 'calibration.nll.before' is missing"),
         ("calibration", None, "the value of 'ratio' is there, but a section is missing"),

@@ -81,6 +81,11 @@ def workspace(tmp_path: Path) -> Path:
     pq.write_table(val.slice(900), tmp_path / "fresh.parquet")
     for name in ("test", "predictions"):
         pq.write_table(test, tmp_path / f"{name}.parquet")
+    logits = np.stack(test["logits"].to_numpy(zero_copy_only=False))
+    noisy = (logits + np.random.default_rng(0).normal(0.0, logits.std() / 2, logits.shape)).astype(np.float32)
+    small = pa.FixedSizeListArray.from_arrays(pa.array(noisy.ravel()), noisy.shape[1])
+    pq.write_table(test, tmp_path / "large.parquet")
+    pq.write_table(test.set_column(test.column_names.index("logits"), "logits", small), tmp_path / "small.parquet")
     (tmp_path / "sample_data").symlink_to(SAMPLE)
     (tmp_path / "nightly").mkdir()
     for name, start in (("a", 0), ("b", 1000)):

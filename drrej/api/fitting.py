@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from drrej.api.arrays import Array, ArrayOptions, array_source, as_labels, as_scores
 from drrej.api.rejector import Rejector
+from drrej.core.calibrators import CalibratorName
 from drrej.core.losses import Loss
 from drrej.core.row_keys import content_keys, copy_keys
 from drrej.core.thresholds import ERROR_RULES, Rule
@@ -44,6 +45,7 @@ def fit_rejector(
     classes: Sequence[str] | None = None,
     normalize: bool = False,
     floor: float | None = None,
+    calibrator: CalibratorName = "temperature",
 ) -> Rejector:
     """Calibrate, fit and choose a threshold on labelled rows.
 
@@ -55,7 +57,9 @@ def fit_rejector(
     Exactly one rule: `accuracy` or `risk` of the accepted rows, `coverage`, `tau`, `max_loss`, or the least total cost,
     where a rejected row costs `review_cost` and an accepted error `error_cost`. `coverage` may also stand beside
     `accuracy` or `risk`, to be kept together with it. `loss`, `alpha`, `lam` and
-    `effective_sample` are those of the command line, as are `normalize` and `floor` for probabilities.
+    `effective_sample` are those of the command line, as are `normalize` and `floor` for probabilities, and
+    `calibrator`: one "temperature", or a weight and a bias per class ("vector", or "beta" of two
+    classes), or what cross-validation says ("auto").
 
     With `confidence` the accuracy, risk or coverage is guaranteed for new rows like these, and `Infeasible` is raised
     where that cannot be certified. The threshold is then chosen on rows that nothing else has seen: on `fresh`, a pair
@@ -77,7 +81,7 @@ def fit_rejector(
 
     def fitted(source: Source) -> Document:
         ratio = RatioOptions(alpha, lam, loss, effective_sample)
-        return fit(source, calibrate(source, CalibrateOptions(floor=floor)), ratio)
+        return fit(source, calibrate(source, CalibrateOptions(floor=floor, calibrator=calibrator)), ratio)
 
     if confidence is None:
         with array_source(scores, labels, options) as source:

@@ -33,7 +33,7 @@ def as_source(dump: Dump) -> Source:
 
 
 def calibrate(dump: Dump, options: CalibrateOptions | None = None) -> Rejector:
-    """Start a rejector: fit the temperature (and the floor of probabilities) on labelled rows.
+    """Start a rejector: fit the temperature or another calibrator (and the floor of probabilities) on labelled rows.
 
     >>> calibrate("sample_data/val.parquet").calibration.rows
     1648

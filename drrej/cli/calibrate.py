@@ -43,6 +43,7 @@ def calibrate(
     binary: options.Binary = False,
     classes: options.Classes = None,
     floor: options.Floor = None,
+    calibrator: options.Calibrator = None,
     precision: options.Precision = None,
     memory: options.Memory = None,
     jobs: options.Jobs = 0,
@@ -52,7 +53,7 @@ def calibrate(
     tls_key: options.TlsKey = None,
     quiet: options.Quiet = False,
 ) -> None:
-    """Start a rejector: fit the temperature on labelled rows.
+    """Start a rejector: fit the temperature, or another calibrator, on labelled rows.
 
     DUMP: parquet files, directories, globs or URIs; - is standard input.
     """
@@ -64,7 +65,9 @@ def calibrate(
     source = reading.source(dumps, engine_of(jobs, cluster, quiet, Certificates(tls_ca, tls_cert, tls_key)))
     with output_file(output, force) as file:
         check_spared(classes)
-        rejector = step(source, CalibrateOptions(precision or "auto", bytes_of(memory), floor))
+        rejector = step(
+            source, CalibrateOptions(precision or "auto", bytes_of(memory), floor, calibrator or "temperature")
+        )
         file.write_text(rejector.to_json())
         file.commit()
     say_notes(source, quiet, rejector.floor)
@@ -75,7 +78,9 @@ def warn_calibration(calibration: Calibration, quiet: bool) -> None:
     """Tell when the likelihood has no maximum at a finite temperature, or calibration made its own rows worse."""
     if quiet:
         return
-    if calibration.converged is False:
+    if calibration.converged is False and calibration.vector is not None:
+        complain("the search for the calibrator did not converge; its last point was taken", "warning")
+    elif calibration.converged is False:
         complain("the best temperature lies at or beyond the end of [0.001, 1000]; the nearest was taken", "warning")
     from drrej.documents.words import worse_figures
 

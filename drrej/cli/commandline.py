@@ -11,7 +11,7 @@ from drrej.cli.flags import flag_of
 
 if TYPE_CHECKING:
     from drrej.data.dump import DumpOptions
-    from drrej.documents.rejector import Ratio, Rejector, Threshold
+    from drrej.documents.rejector import Calibration, Ratio, Rejector, Threshold
 
 _LONG = 200
 """Signs that a list of class names may have on a command line."""
@@ -54,9 +54,14 @@ def commands_of(rejector: Rejector) -> list[str]:
     if calibration.method == "given":
         start = [["fit", "VAL", "--temperature", repr(calibration.temperature), *objective, *reading]]
     else:
-        start = [["calibrate", "VAL", *reading], ["fit", "VAL", "-r", "-", *objective]]
+        start = [["calibrate", "VAL", *_calibrator_of(calibration), *reading], ["fit", "VAL", "-r", "-", *objective]]
     choice = ["threshold", "VAL", "-r", "-", *_rule_of(rejector.need_threshold()), "-o", "rejector.json"]
     return [" |\n  ".join(shlex.join(["drrej", *words]) for words in [*start, choice])]
+
+
+def _calibrator_of(calibration: Calibration) -> list[str]:
+    name = "auto" if calibration.choice else calibration.method
+    return _flags({"--calibrator": name if name != "temperature" else None})
 
 
 def _reading_of(rejector: Rejector) -> list[str]:

@@ -58,6 +58,7 @@ def evaluate(
     gate: options.Gates = None,
     metric: options.Metrics = None,
     intervals: options.Intervals = False,
+    classwise: options.Classwise = False,
     by: Annotated[
         str | None,
         options.report("--by", metavar="COL", help="Also report by a column, by 'prediction' or by 'label'."),
@@ -116,7 +117,7 @@ def evaluate(
 
     bad = Bad(on_bad_row, on_bad_file, max_bad)
     reading = Reading(logits, label, labels_from, join_on, on_missing_label, input, binary, classes, normalize, bad)
-    judging = Judging(gate, metric, intervals, by, no_labels)
+    judging = Judging(gate, metric, intervals, by, no_labels, classwise)
     others = Comparisons(compare, score, score_order, rejected, baseline, baseline_dump, baseline_rejector)
     regression = Regression(task, prediction, target)
     outputs = [(path, format if path == "-" else format_of(path)) for path in output or []]

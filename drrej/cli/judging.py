@@ -84,6 +84,7 @@ class Judging:
     intervals: bool
     by: str | None
     no_labels: bool = False
+    classwise: bool = False
 
     def gates(self) -> list[Gate]:
         """Gates, read before any work."""
@@ -105,6 +106,7 @@ class Judging:
         return EvaluateOptions(
             points=[Point.parse(text)[0] for text in self.metric or []],
             intervals=self.intervals,
+            classwise=self.classwise,
             by=self.by,
             rivals=comparisons.rivals(),
             labels=not self.no_labels,

@@ -40,6 +40,16 @@ Temperature = Annotated[
     ),
 ]
 
+Calibrator = Annotated[
+    Literal["temperature", "vector", "beta", "auto"] | None,
+    typer.Option(
+        "--calibrator",
+        metavar="NAME",
+        show_default="temperature",
+        help="temperature, vector (numbers per class), beta (the same for two), or auto.",
+    ),
+]
+
 # Output
 
 OutputPath = Annotated[
@@ -157,6 +167,9 @@ Metrics = Annotated[
 ]
 Intervals = Annotated[
     bool, report("--intervals", metavar=FLAG, help="Also give intervals of the areas and of coverages at a risk.")
+]
+Classwise = Annotated[
+    bool, report("--classwise", metavar=FLAG, help="Also give the calibration error of each class's probability.")
 ]
 Examples = Annotated[
     str | None,

@@ -84,6 +84,7 @@ def run(
         ),
     ] = None,
     temperature: options.Temperature = None,
+    calibrator: options.Calibrator = None,
     force: options.Force = False,
     format: options.Format = "text",
     table: options.Table = None,
@@ -119,6 +120,7 @@ def run(
     gate: options.Gates = None,
     metric: options.Metrics = None,
     intervals: options.Intervals = False,
+    classwise: options.Classwise = False,
     report_by: Annotated[
         str | None,
         options.report(
@@ -175,11 +177,13 @@ def run(
     check_table(table)
     if temperature is not None and memory is not None:
         raise OptionError("--memory is for fitting the temperature; it does not go with --temperature T")
+    if temperature is not None and calibrator is not None:
+        raise OptionError("--calibrator says what is fitted; it does not go with --temperature T, which is given")
     if dumps and on_bad_row != "error":
         raise OptionError(f"--on-bad-row {on_bad_row} goes with --test: rows without usable scores cannot be divided")
     bad = Bad(on_bad_row, on_bad_file, max_bad)
     reading = Reading(logits, label, labels_from, join_on, on_missing_label, input, binary, classes, normalize, bad)
-    judging = Judging(gate, metric, intervals, report_by or by)
+    judging = Judging(gate, metric, intervals, report_by or by, classwise=classwise)
     others = Comparisons(compare, score, score_order, rejected, baseline, baseline_dump, baseline_rejector)
     gates, wanted = judging.gates(), judging.options(others, reading, on_unseen_group)
     page = can_draw("html")
@@ -205,7 +209,7 @@ def run(
         parts = parts_of(sources, divided)
         if parts.no_sample is not None and confidence:
             raise OptionError(f"--confidence {confidence:g}: {parts.no_sample}")
-        how = CalibrateOptions(precision or "auto", bytes_of(memory), floor)
+        how = CalibrateOptions(precision or "auto", bytes_of(memory), floor, calibrator or "temperature")
         fitted = fit(parts.fit, _calibrated(parts.calibrate, temperature, how), objective)
         choosing = ThresholdOptions(by, allow_reuse, known_fresh=divided is not None)
         if parts.fresh and confidence is None and parts.no_sample is None:

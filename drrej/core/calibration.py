@@ -118,3 +118,47 @@ def _binned(bins: NDArray[np.int64], units: Floats, right: NDArray[np.bool_], se
     bins += right.view(np.uint8) * np.uint8(sets * _SET)
     wrong, good = np.bincount(bins, minlength=2 * sets * _SET).reshape(2, sets, _SET)[:, :, 1:]
     return [(wrong[number] + good[number], good[number], confidence[number]) for number in range(sets)]
+
+
+_MOST_ROWS = 1 << 16
+"""Rows that are looked at at once: their sums of confidences, 49 bits at most, are exact in float64."""
+
+
+@dataclass(frozen=True)
+class ClasswiseTally:
+    """For each class and each of 15 bins of its probability: the sum of p less the rows of that class, in units.
+
+    The classwise ECE is the mean over classes of the ECE of "it is this class" against "it is not"; adds up exactly.
+    """
+
+    rows: int
+    gaps: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, probabilities: Floats, labels: NDArray[np.int64]) -> ClasswiseTally:
+        """From probabilities (rows x classes) and class numbers.
+
+        >>> tally = ClasswiseTally.of(np.array([[0.9, 0.1], [0.9, 0.1]]), np.array([0, 1]))
+        >>> round(tally.ece, 9)  # 0.9 instead of 0.5, and 0.1 instead of 0.5
+        0.4
+        """
+        rows, classes = probabilities.shape
+        gaps = np.zeros(classes * ECE_BINS, np.int64)
+        for start in range(0, rows, _MOST_ROWS):
+            p, truth = probabilities[start : start + _MOST_ROWS], labels[start : start + _MOST_ROWS]
+            places = np.maximum(np.ceil(p * ECE_BINS).astype(np.int64) - 1, 0) + np.arange(classes) * ECE_BINS
+            units = np.rint(p * _CONFIDENCE_UNITS)
+            units[np.arange(truth.size), truth] -= _CONFIDENCE_UNITS
+            gaps += np.bincount(places.reshape(-1), units.reshape(-1), gaps.size).astype(np.int64)
+        return cls(rows, gaps)
+
+    def __add__(self, other: ClasswiseTally) -> ClasswiseTally:
+        return ClasswiseTally(self.rows + other.rows, self.gaps + other.gaps)
+
+    @property
+    def ece(self) -> float | None:
+        """The classwise expected calibration error; None without rows."""
+        if not self.rows:
+            return None
+        total = sum(abs(int(gap)) for gap in self.gaps)
+        return total / (self.rows * (self.gaps.size // ECE_BINS) * _CONFIDENCE_UNITS)

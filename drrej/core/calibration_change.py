@@ -58,10 +58,10 @@ def rises(before: CalibrationFigures, after: CalibrationFigures, rows: int) -> t
     )
 
 
-def warning(found: tuple[Rise, ...], floor: float | None = None) -> str | None:
+def warning(found: tuple[Rise, ...], floor: float | None = None, what: str = "one temperature") -> str | None:
     """One line for people about such rises, with what to do; None when there are none.
 
-    `floor` is that of probabilities, None for logits.
+    `floor` is that of probabilities, None for logits; `what` names the calibrator.
 
     >>> warning((Rise("ECE", 0.037, 0.103),))
     'calibration made the ECE worse on its own rows (0.037 -> 0.103): one temperature does not fit these scores; are \
@@ -75,6 +75,6 @@ they logits, in class order, and the labels right? `temperature=1` keeps the pro
     if floor is not None:
         ask = f"are they in class order, and the labels right? another `floor` than {floor:.3g} may help;"
     return (
-        f"calibration made the {names} worse on its own rows ({figures}): one temperature does not fit these scores; "
+        f"calibration made the {names} worse on its own rows ({figures}): {what} does not fit these scores; "
         f"{ask} `temperature=1` keeps the probabilities as they are"
     )

@@ -7,13 +7,16 @@ scores and reports are computed from. How the scores came about, by a temperatur
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 
 from drrej.core.calibration import LabelledRows
-from drrej.core.kernels import GapSums, Need, block_sums, label_gaps
+from drrej.core.kernels import ROW_MAJOR, GapSums, Need, block_sums, label_gaps
 from drrej.core.types import AnyFloats, Floats, Integers, Precision
+
+CalibratorName = Literal["temperature", "vector", "beta", "auto"]
+"""What may be asked for."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,12 @@ class View:
             powers: Floats = np.exp((scores - scores.max(axis=1, keepdims=True)) * self.beta)
         return powers
 
+    def probabilities(self) -> Floats:
+        """The probabilities (rows x classes), from the gap sums."""
+        probabilities = self.powers(slice(None))
+        probabilities /= 1.0 + self.sums.s[:, None]
+        return probabilities
+
 
 @dataclass(frozen=True)
 class Rows:
@@ -107,3 +116,70 @@ class Temperature:
 
 IDENTITY = Temperature(1.0)
 """Logits as they are."""
+
+
+@dataclass(frozen=True)
+class LogProbabilities:
+    """ln p of some rows (rows x classes) in float64, at most 0; `raw` is what they come from."""
+
+    values: Floats
+    raw: View
+
+
+def log_probabilities(logits: AnyFloats, needs: Need, precision: Precision) -> LogProbabilities:
+    """Logarithms of softmax(logits); they do not depend on what is added to all logits of a row. -inf stays -inf.
+
+    >>> log_probabilities(np.array([[1.0, 1.0, -np.inf]]), Need.NOTHING, "auto").values.round(6).tolist()
+    [[-0.693147, -0.693147, -inf]]
+    """
+    sums = block_sums(logits, [1.0], [needs], precision)
+    raw = View(logits, 1.0, sums.prediction, sums.largest, sums.at[0])
+    rows, classes = logits.shape
+    # Written as the kernels read: classes first where these are few.
+    values: Floats = np.empty((rows, classes) if classes >= ROW_MAJOR else (classes, rows))
+    values = values if classes >= ROW_MAJOR else values.T
+    with np.errstate(invalid="ignore", over="ignore"):
+        np.subtract(logits, sums.largest[:, None], out=values, dtype=np.float64)
+        values -= raw.sums.log_weight[:, None]
+    return LogProbabilities(values, raw)
+
+
+@dataclass(frozen=True)
+class Vector:
+    """Vector scaling: class j has the score weights[j] * ln p_j + biases[j]; no weight is below 0.
+
+    Equal weights and no biases are a temperature; with two classes this is beta calibration. The likeliest class may
+    be another after it. A class of probability 0 keeps it.
+
+    >>> rows = Vector((0.5, 0.5), (0.0, 0.0)).rows(np.array([[2.0, 0.0]]), Need.NOTHING, "auto")
+    >>> rows.calibrated.sums.s.round(6)  # as at the temperature 2
+    array([0.367879])
+    """
+
+    weights: tuple[float, ...]
+    biases: tuple[float, ...]
+
+    def rows(self, logits: AnyFloats, needs: Need, precision: Precision, raw: Need | None = None) -> Rows:
+        """See `Calibrator`."""
+        before = log_probabilities(logits, raw or Need.NOTHING, precision)
+        return Rows(self.scaled(before.values, needs), before.raw)
+
+    def scaled(self, values: Floats, needs: Need) -> View:
+        """Calibrated rows, from their ln p; in float64, whatever the logits are stored in."""
+        with np.errstate(invalid="ignore", over="ignore"):
+            scores: Floats = values * np.array(self.weights)
+            scores += np.array(self.biases)
+            if min(self.weights) <= 0.0:  # below 0 only while they are searched for
+                np.copyto(scores, -np.inf, where=np.isneginf(values))
+        sums = block_sums(scores, [1.0], [needs], "float64")
+        return View(scores, 1.0, sums.prediction, sums.largest, sums.at[0])
+
+
+@dataclass(frozen=True)
+class CalibratorTrial:
+    """A calibrator that was considered: its NLL on rows not fitted to, and how far that is above the best."""
+
+    calibrator: str
+    nll: float
+    above_best: float
+    std_error: float

@@ -37,7 +37,7 @@ def scores_from_list(array: pa.Array, classes: int, report: Report) -> AnyFloats
         lengths = np.full(rows, width, dtype=np.int64)
         values = array.values
     else:
-        offsets = array.offsets.to_numpy(zero_copy_only=False)
+        offsets = as_numpy(array.offsets)
         starts, lengths = offsets[:-1].astype(np.int64), np.diff(offsets)
         values = array.values
     missing = _null_rows(array)
@@ -90,6 +90,22 @@ def scores_from_score(array: pa.Array, report: Report) -> AnyFloats:
     return score[:, None]
 
 
+def as_numpy(array: pa.Array) -> NDArray[Any]:
+    """An Arrow array as a numpy array; numbers without nulls are not copied, and do not load pandas first."""
+    is_number = pa.types.is_integer(array.type) or pa.types.is_floating(array.type)
+    if not is_number or array.null_count or not len(array):
+        values: NDArray[Any] = array.to_numpy(zero_copy_only=False)
+        return values
+    kind = numpy_type(array.type)
+    return np.frombuffer(array.buffers()[1], kind, len(array), array.offset * kind.itemsize)
+
+
+def numpy_type(data_type: pa.DataType) -> np.dtype[Any]:
+    """The numpy type of an Arrow type of numbers (`to_pandas_dtype` needs pandas in older versions)."""
+    letter = "f" if pa.types.is_floating(data_type) else "u" if pa.types.is_unsigned_integer(data_type) else "i"
+    return np.dtype(f"{letter}{data_type.bit_width // 8}")
+
+
 def plain_array(values: NDArray[Any]) -> pa.Array:
     """A numpy array without nulls as an Arrow array, not copied (`pa.array` and casts load heavy modules first)."""
     values = np.ascontiguousarray(values)
@@ -109,8 +125,7 @@ def _null_rows(array: pa.Array) -> NDArray[np.intp]:
 def _numpy_type(data_type: pa.DataType) -> np.dtype[np.floating[Any]]:
     if pa.types.is_integer(data_type):  # of numbers that are written as text
         return np.dtype(np.float64)
-    numpy_type: np.dtype[np.floating[Any]] = np.dtype(data_type.to_pandas_dtype())
-    return numpy_type
+    return numpy_type(data_type)
 
 
 def _widest(arrays: Sequence[pa.Array]) -> pa.DataType:
@@ -120,5 +135,5 @@ def _widest(arrays: Sequence[pa.Array]) -> pa.DataType:
 def _to_numpy(array: pa.Array) -> AnyFloats:
     if pa.types.is_integer(array.type):
         array = array.cast(pa.float64())
-    values: AnyFloats = array.to_numpy(zero_copy_only=False)
+    values: AnyFloats = as_numpy(array)
     return values

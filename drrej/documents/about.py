@@ -43,6 +43,7 @@ class When(Enum):
     PRICES = "`review_cost=C` in 'drrej threshold'"
     GROUPS = "`by=COL`"
     INTERVALS = "`intervals=True`"
+    CLASSWISE = "`classwise=True`"
     BASELINE = "`baseline=FILE` or `baseline_dump=DUMP`"
     PAIRS = "`baseline_dump=DUMP`"
     BOTH_INTERVALS = "`intervals=True`, in the `baseline` too"

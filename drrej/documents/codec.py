@@ -235,7 +235,7 @@ class _Reader:
             return {key: self.value(of, value[key], at, about) for key, at in named}
         if not any(_is_of(each, value) for each in kinds):
             raise self.error(f"{self.where}: the value of '{place}' should be {_named(kind)}, not {_said(value)}")
-        if not isinstance(value, str | bool) and not _within(value, about):
+        if not isinstance(value, str | bool) and not (_within(value, about) and _fits(kinds, value)):
             raise self.error(f"{self.where}: the value of '{place}' is out of range")
         return float(value) if kind is float else value
 
@@ -250,6 +250,11 @@ def _is_of(kind: Any, value: Any) -> bool:
     if isinstance(value, str):
         return kind is str and not _is_broken(value)
     return isinstance(kind, type) and isinstance(value, kind)
+
+
+def _fits(kinds: tuple[Any, ...], value: float) -> bool:
+    """Whether a whole number is one that can count something: numpy computes with 64 bits."""
+    return float in kinds or abs(value) < 2**63
 
 
 def _within(value: float, about: About) -> bool:

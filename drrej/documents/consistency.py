@@ -65,6 +65,8 @@ def calibration_findings(found: Calibration, kind: InputKind, classes: int) -> I
     bracket = MIN_TEMPERATURE * (1 - NEAR) <= temperature <= MAX_TEMPERATURE * (1 + NEAR)
     yield f"{key}.temperature", not fitted or bracket, f"{RANGE} of a fit"
     yield f"{key}.temperature", found.method != "none" or temperature == 1.0, "contradicts 'calibration.method'"
+    yield from _vector_findings(found, classes)
+    yield from _choice_findings(found)
     yield f"{key}.converged", fitted == (found.converged is not None), "contradicts 'calibration.method'"
     yield f"{key}.rows", found.rows is None or (fitted and found.rows >= 1), RANGE
     yield f"{key}.floor", floor is None or kind != "logits", "contradicts 'input': logits have no floor"
@@ -81,6 +83,29 @@ def calibration_findings(found: Calibration, kind: InputKind, classes: int) -> I
     if nll is not None and nll.before is not None and kind == "logits" and found.converged:
         risen = nll.after is None or nll.after > nll.before * (1 + 1e-3) + NEAR
         yield f"{key}.nll", not risen, "is higher after than before, but 'calibration.temperature' makes it least"
+
+
+def _choice_findings(found: Calibration) -> Iterator[Finding]:
+    key, table = "calibration.choice", found.choice
+    if table is None:
+        return
+    names = [trial.calibrator for trial in table]
+    yield key, found.method in names, "does not have 'calibration.method'"
+    yield key, len(set(names)) == len(names) and set(names) <= set(FITTED_METHODS), "is out of range: names of methods"
+    for trial in table:
+        yield key, trial.above_best >= 0 and trial.std_error >= 0 and trial.nll >= 0, f"{RANGE}: none may be below 0"
+        if trial.calibrator == found.method:
+            yield key, trial.above_best <= trial.std_error, "says that another is better than 'calibration.method'"
+
+
+def _vector_findings(found: Calibration, classes: int) -> Iterator[Finding]:
+    key, vector = "calibration.vector", found.vector
+    yield key, (vector is not None) == (found.method in ("vector", "beta")), "contradicts 'calibration.method'"
+    yield "calibration.method", found.method != "beta" or classes == 2, "contradicts 'classes': beta is for two"
+    if vector is not None:
+        yield f"{key}.weights", len(vector.weights) == classes, f"{RANGE}: one for each of 'classes' is needed"
+        yield f"{key}.weights", min(vector.weights) >= 0, f"{RANGE}: none may be below 0"
+        yield f"{key}.biases", len(vector.biases) == classes, f"{RANGE}: one for each of 'classes' is needed"
 
 
 def _figures(key: str, figure: BeforeAfter | None, most: float, fitted: bool) -> Iterator[Finding]:

@@ -31,7 +31,7 @@ class Bin:
 
 @dataclass(frozen=True, kw_only=True)
 class Reliability:
-    """The bins of the ECE before and after the temperature."""
+    """The bins of the ECE before and after calibration."""
 
     uncalibrated: tuple[Bin, ...]
     calibrated: tuple[Bin, ...]

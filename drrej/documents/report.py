@@ -63,11 +63,11 @@ class ExpectedAccuracy:
 
 @dataclass(frozen=True, kw_only=True)
 class Calibration:
-    """A calibration figure: before the temperature, and after it on all and on the accepted rows."""
+    """A calibration figure: before calibration, and after it on all and on the accepted rows."""
 
-    uncalibrated: Annotated[float | None, About("before the temperature")]
-    all: Annotated[float | None, About("after the temperature")]
-    accepted: Annotated[float | None, About("after the temperature on the accepted rows")]
+    uncalibrated: Annotated[float | None, About("before calibration")]
+    all: Annotated[float | None, About("after calibration")]
+    accepted: Annotated[float | None, About("after calibration on the accepted rows")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -331,6 +331,17 @@ class Report(Judged):
     ece: Annotated[
         Calibration | None,
         About("expected calibration error over 15 bins", Unit.SHARE, "lower", NONE, When.LABELS, "ECE"),
+    ] = None
+    classwise_ece: Annotated[
+        Calibration | None,
+        About(
+            "mean over classes of the calibration error of its probability over 15 bins",
+            Unit.SHARE,
+            "lower",
+            NONE,
+            When.CLASSWISE,
+            "classwise ECE",
+        ),
     ] = None
     brier: Annotated[
         Calibration | None,

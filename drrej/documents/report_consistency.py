@@ -153,8 +153,8 @@ def _labelled(report: Tree) -> Iterator[Finding]:
         yield from _curve(f"{key}.coverage_curve", row["coverage_curve"], rows, all_errors)
         at = row["accuracy"]
         yield from _share(f"{key}.accuracy", at, at["accepted"] - at["errors"], at["accepted"])
-    for key, most in (("nll", math.inf), ("ece", 1.0), ("brier", 2.0)):
-        for part, value in report[key].items():
+    for key, most in (("nll", math.inf), ("ece", 1.0), ("classwise_ece", 1.0), ("brier", 2.0)):
+        for part, value in report.get(key, {}).items():
             yield f"{key}.{part}", value is None or value <= most * (1 + NEAR), RANGE
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from drrej.core.bounds import RatioBound
-from drrej.core.calibrators import Calibrator, Temperature
+from drrej.core.calibrators import Calibrator, CalibratorTrial, Temperature, Vector
 from drrej.core.choice import Candidate
 from drrej.core.losses import KINDS, Loss
 from drrej.core.ratio import DensityRatio
@@ -36,7 +36,7 @@ class Columns:
     target: str | None = None
 
 
-FITTED_METHODS = ("temperature",)
+FITTED_METHODS = ("temperature", "vector", "beta")
 """How a calibration may have been fitted to rows."""
 
 
@@ -44,7 +44,8 @@ FITTED_METHODS = ("temperature",)
 class Calibration:
     """The fitted temperature; `method` is "given" when it was set by hand, "none" without logits.
 
-    `floor` is what a probability of 0 counts as; None for logits.
+    `floor` is what a probability of 0 counts as; None for logits. With `vector` that is the calibrator; the temperature
+    is then only what its search started from. `choice` is the table from which `auto` chose the calibrator.
     """
 
     method: str
@@ -56,6 +57,8 @@ class Calibration:
     ece: BeforeAfter | None = None
     brier: BeforeAfter | None = None
     floor: float | None = None
+    vector: Vector | None = None
+    choice: tuple[CalibratorTrial, ...] | None = None
 
     @property
     def is_fitted(self) -> bool:
@@ -65,7 +68,7 @@ class Calibration:
     @property
     def calibrator(self) -> Calibrator:
         """What turns logits into calibrated scores."""
-        return Temperature(self.temperature)
+        return Temperature(self.temperature) if self.vector is None else self.vector
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ def describe_sections(rejector: Rejector) -> list[str]:
     lines = []
     if rejector.calibration is not None and rejector.has_classes:
         lines.append(_calibration_line(rejector.calibration))
+        lines += _calibrators(rejector.calibration)
     if rejector.ratio is not None:
         lines += _ratio_lines(rejector.ratio)
         if rejector.threshold is not None:
@@ -25,6 +26,15 @@ def describe_sections(rejector: Rejector) -> list[str]:
 
 def _calibration_line(calibration: Calibration) -> str:
     line = f"temperature: {calibration.temperature:.6g}, so probabilities are {_effect(calibration.temperature)}"
+    edge = "; the search ended at the edge of [0.001, 1000]"
+    if calibration.vector is not None:
+        weights, biases = calibration.vector.weights, calibration.vector.biases
+        name = "beta calibration" if calibration.method == "beta" else "vector scaling"
+        line = (
+            f"calibrator: {name}, weights of ln p from {_g(min(weights))} to {_g(max(weights))}, "
+            f"biases from {_g(min(biases))} to {_g(max(biases))}"
+        )
+        edge = "; the search did not converge"
     if calibration.method == "given":
         return line + "; given, not fitted"
     line += f"; fitted on {calibration.rows} labelled rows"
@@ -33,7 +43,19 @@ def _calibration_line(calibration: Calibration) -> str:
         line += f", ECE {_g(calibration.ece.before)} -> {_g(calibration.ece.after)})"
     if calibration.floor is not None:
         line += f"; a probability of 0 counts as {calibration.floor:.3g}"
-    return line if calibration.converged else line + "; the search ended at the edge of [0.001, 1000]"
+    return line if calibration.converged else line + edge
+
+
+def _calibrators(calibration: Calibration) -> list[str]:
+    """The table that `auto` chose from."""
+    if calibration.choice is None:
+        return []
+    tried = ", ".join(
+        f"{trial.calibrator} {_g(trial.nll)}"
+        + (f" ({_g(trial.above_best)} +- {_g(trial.std_error)} above the best)" if trial.above_best else " (the best)")
+        for trial in calibration.choice
+    )
+    return [f"chosen by `calibrator=auto`: '{calibration.method}', the simplest within one standard error; NLL {tried}"]
 
 
 def worse_figures(calibration: Calibration) -> str | None:
@@ -42,7 +64,8 @@ def worse_figures(calibration: Calibration) -> str | None:
     if ece is None or brier is None or rows is None:
         return None
     before, after = CalibrationFigures(ece.before, brier.before), CalibrationFigures(ece.after, brier.after)
-    return warning(rises(before, after, rows), calibration.floor)
+    what = "one temperature" if calibration.vector is None else f"the calibrator '{calibration.method}'"
+    return warning(rises(before, after, rows), calibration.floor, what)
 
 
 def _effect(temperature: float) -> str:

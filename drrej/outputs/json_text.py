@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 _TO_ESCAPE = r'[\x00-\x1f"\\]'
 
@@ -19,6 +18,8 @@ def json_lines(batch: pa.RecordBatch) -> bytes:
     >>> json_lines(pa.record_batch({"id": ["a", 'b"'], "loss": [0.5, float("inf")], "rejected": [True, None]}))
     b'{"id":"a","loss":0.5,"rejected":true}\n{"id":"b\\"","loss":null,"rejected":null}\n'
     """
+    import pyarrow.compute as pc  # a tenth of a second that other formats need not pay, here and below
+
     if not batch.num_rows:
         return b""
     pieces: list[Any] = []
@@ -31,6 +32,8 @@ def json_lines(batch: pa.RecordBatch) -> bytes:
 
 def json_values(array: pa.Array) -> pa.Array:
     """The JSON text of each value of a column."""
+    import pyarrow.compute as pc
+
     kind = array.type
     if pa.types.is_dictionary(kind):
         return json_values(array.dictionary_decode())
@@ -51,6 +54,8 @@ def json_values(array: pa.Array) -> pa.Array:
 
 
 def _quoted(texts: pa.Array) -> pa.Array:
+    import pyarrow.compute as pc
+
     if pc.any(pc.match_substring_regex(texts, _TO_ESCAPE)).as_py():
         return pa.array([json_of(text) for text in texts.to_pylist()], pa.large_string())
     return pc.fill_null(pc.binary_join_element_wise(_text('"'), texts, _text('"'), _text("")), "null")

@@ -72,7 +72,7 @@ class MaskFile:
 
     def _flush(self) -> None:
         if self._pending:
-            table = pa.Table.from_batches([batch.cast(self._schema) for batch in self._pending], self._schema)
+            table = pa.Table.from_batches([_in_schema(batch, self._schema) for batch in self._pending], self._schema)
             self._pending, self._rows = [], 0
             try:
                 self._encoder.write(table)
@@ -124,3 +124,8 @@ def write_table(table: pa.Table, path: str, target: str) -> None:
             pq.write_table(table, path)
     except OSError as error:
         raise cannot_write(target, error) from None
+
+
+def _in_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The rows with a schema whose types may be others; a cast, even to the same types, loads Arrow's functions."""
+    return pa.RecordBatch.from_arrays(batch.columns, schema=schema) if batch.schema == schema else batch.cast(schema)

@@ -17,7 +17,6 @@ from typing import IO, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from drrej._version import __version__
 from drrej.errors import DumpError, OptionError, OutputError
@@ -77,6 +76,8 @@ class ReviewQueue:
 
     def _run(self) -> pa.Table:
         """The rows that are pending, sorted."""
+        import pyarrow.compute as pc  # a tenth of a second that other commands need not pay
+
         run = pa.Table.from_batches(self._pending).combine_chunks()
         self._pending, self._bytes = [], 0
         order = pc.sort_indices(run, [("loss", "descending"), (_ORDER, "ascending")])

@@ -1,24 +1,28 @@
-"""Step 1: the temperature, from labelled rows."""
+"""Step 1: the temperature, or another calibrator, from labelled rows."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from itertools import pairwise
-from typing import TypeVar
+from operator import add
+from typing import Any, TypeVar, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from drrej.core.calibration import CalibrationTally
-from drrej.core.calibrators import IDENTITY, Calibrator, Temperature
+from drrej.core.calibrator_choice import choose_calibrator, held_out_nll
+from drrej.core.calibrators import IDENTITY, Calibrator, CalibratorName, CalibratorTrial, Temperature
 from drrej.core.floor import Positives, choose_floor, floored_logits
 from drrej.core.kernels import Need
 from drrej.core.row_keys import key_limit
+from drrej.core.scaling import MOST_CLASSES, fit_vector
 from drrej.core.score_kinds import are_log_probabilities
 from drrej.core.sketch import Sketch
-from drrej.core.temperature import NllSums, SumOfRows, fit_temperature
+from drrej.core.temperature import fit_temperature
 from drrej.core.types import AnyFloats, Precision
 from drrej.data.dump import Block, Dump
 from drrej.documents.rejector import BeforeAfter, Calibration, Rejector
@@ -27,12 +31,15 @@ from drrej.engines.cache import SMALL
 from drrej.engines.passes import Noticed
 from drrej.engines.pool import in_order
 from drrej.engines.protocol import Mapper, Pass
+from drrej.errors import OptionError
 from drrej.pipeline.intake import Intake, check_floor, check_kind
 from drrej.pipeline.passes import map_blocks
 from drrej.pipeline.scoring import without_rows
 from drrej.pipeline.source import Source, no_labels, without_bad_files
 
 T = TypeVar("T")
+Sum = TypeVar("Sum", bound=Any)
+
 
 SAMPLE_LOGITS = 1 << 21
 """Logits in the sample from which the search starts; a dump no larger than that is solved in one go."""
@@ -63,7 +70,10 @@ def joined(parts: Sequence[Labelled]) -> list[Labelled]:
 
 @dataclass(frozen=True)
 class CalibrateOptions:
-    """How the temperature is fitted.
+    """How the calibrator is fitted, and which: one temperature, or a weight and a bias for each class (`vector`).
+
+    `beta` is the name that `vector` has for two classes. `auto` takes the simplest whose NLL on rows that it was not
+    fitted to is within one standard error of the best.
 
     `floor` is what a probability of 0 counts as (None: chosen with the temperature). Blocks are kept between passes
     while they fit in `memory` bytes (default: a quarter of what there is; on a cluster, of each worker's).
@@ -72,6 +82,12 @@ class CalibrateOptions:
     precision: Precision = "auto"
     memory: int | None = None
     floor: float | None = None
+    calibrator: CalibratorName = "temperature"
+
+    def __post_init__(self) -> None:
+        if self.calibrator not in get_args(CalibratorName):
+            names = ", ".join(get_args(CalibratorName))
+            raise OptionError(f"`calibrator={self.calibrator}`: it must be one of {names}")
 
 
 @dataclass(frozen=True)
@@ -86,7 +102,7 @@ class _First:
 
 @without_bad_files
 def calibrate(source: Source, options: CalibrateOptions | None = None) -> Rejector:
-    """Start a rejector: fit the temperature that minimises the NLL, and the floor of probabilities with it.
+    """Start a rejector: fit the calibrator that minimises the NLL, and the floor of probabilities with it.
 
     The search starts from a sample; full passes follow until it has converged. The dump needs labels.
 
@@ -97,6 +113,7 @@ def calibrate(source: Source, options: CalibrateOptions | None = None) -> Reject
     options = options or CalibrateOptions()
     dump = source.open(None, labelled=True)
     check_floor(options.floor, dump)
+    check_calibrator(options.calibrator, dump)
     with source.engine.keeping(options.memory) as engine:
         return _Calibration(source, dump, engine, options).rejector()
 
@@ -122,21 +139,37 @@ class _Calibration:
         as_logits = [Labelled(_to_logits(rows.logits, floor), rows.labels) for rows in sample]
         rows = _Rows(self.source, self.dump, self.engine, intake, precision)
         total = _Sample(as_logits, self.engine.workers).total
-        fit = fit_temperature(total, rows.total if share < 1 else None, precision)
-        after = rows.tally(Temperature(fit.temperature))
+        whole = rows.total if share < 1 else None
+        fit = fit_temperature(total, whole, precision)
+        vector, converged = None, fit.converged
+        name, choice = self._choice(as_logits)
+        if name != "temperature":
+            scaling = fit_vector(total, whole, fit.temperature, self.dump.classes, precision)
+            vector, converged = scaling.calibrator, scaling.converged
+        after = rows.tally(vector or Temperature(fit.temperature))
         return self.source.new_rejector(self.dump, precision).with_calibration(
             Calibration(
-                method="temperature",
+                method=name,
                 temperature=fit.temperature,
-                converged=fit.converged,
+                converged=converged,
                 rows=before.rows,
                 fingerprint=sum((block.sketch for block in blocks), Sketch()).fingerprint().text(),
                 nll=BeforeAfter(before.mean_nll, after.mean_nll),
                 ece=BeforeAfter(before.ece, after.ece),
                 brier=BeforeAfter(before.mean_brier, after.mean_brier),
                 floor=floor,
+                vector=vector,
+                choice=choice,
             )
         )
+
+    def _choice(self, sample: list[Labelled]) -> tuple[str, tuple[CalibratorTrial, ...] | None]:
+        """The calibrator to fit and, for `auto`, the table that it was chosen from."""
+        if self.options.calibrator != "auto":
+            return self.options.calibrator, None
+        rows, labels = (np.concatenate(part) for part in zip(*((p.logits, p.labels) for p in sample), strict=True))
+        nll = held_out_nll(rows, labels, self.options.precision)
+        return choose_calibrator(nll) if nll else ("temperature", None)
 
     def _first_pass(self, limit: np.uint64) -> list[_First]:
         intake, precision = Intake.of(self.dump), self.options.precision
@@ -173,6 +206,17 @@ class _Calibration:
 
         rows = sum(piece.labels.size for piece in part)
         return choose_floor(nll, rows, self.dump.classes, positives.smallest).floor
+
+
+def check_calibrator(name: CalibratorName, dump: Dump) -> None:
+    """Raise when a calibrator is not for so many classes."""
+    if name == "beta" and dump.classes != 2:
+        raise OptionError(f"`calibrator=beta` is for two classes, here are {dump.classes}; use `calibrator=vector`")
+    if name == "vector" and dump.classes > MOST_CLASSES:
+        raise OptionError(
+            f"`calibrator=vector` is for at most {MOST_CLASSES} classes, here are {dump.classes}; use "
+            "`calibrator=temperature`"
+        )
 
 
 def _first_values(sample: list[Labelled], most: int) -> list[Labelled]:
@@ -229,12 +273,12 @@ class _Sample:
     pieces: list[Labelled]
     threads: int
 
-    def total(self, function: SumOfRows) -> NllSums:
+    def total(self, function: Callable[[AnyFloats, NDArray[np.int64]], Sum]) -> Sum:
         """The sum of a function of logits and labels over the sample."""
         if len(self.pieces) == 1:  # small, and a search may ask for it a thousand times: threads would cost more
-            return NllSums() + function(self.pieces[0].logits, self.pieces[0].labels)
+            return function(self.pieces[0].logits, self.pieces[0].labels)
         sums = in_order([lambda: iter(self.pieces)], lambda rows: function(rows.logits, rows.labels), self.threads)
-        return sum(sums, NllSums())
+        return reduce(add, sums)
 
 
 @dataclass(frozen=True)
@@ -247,9 +291,9 @@ class _Rows:
     intake: Intake
     precision: Precision
 
-    def total(self, function: SumOfRows) -> NllSums:
+    def total(self, function: Callable[[AnyFloats, NDArray[np.int64]], Sum]) -> Sum:
         """The sum of a function of logits and labels over all rows: a pass of the search."""
-        return sum(self._each(function), NllSums())
+        return reduce(add, self._each(function))
 
     def tally(self, calibrator: Calibrator) -> CalibrationTally:
         """Calibration figures under a calibrator."""

@@ -29,7 +29,7 @@ class BaselineDump:
 class EvaluateOptions:
     """What the report holds besides the figures that every report has.
 
-    `intervals` adds those of the areas and of coverages at a risk.
+    `intervals` adds those of the areas and of coverages at a risk, `classwise` the classwise calibration error.
     Unless `on_bad_row="error"`, rows without usable scores, which a mask rejects or lacks, are left out of the report.
     `examples` names columns: these, and the classes, of up to 25 rejected rows and up to 25 accepted errors are in the
     report then. `pictures` adds what a page or a plot shows. On that page, `title` is the heading, `model` names what
@@ -39,6 +39,7 @@ class EvaluateOptions:
 
     points: Sequence[Point] = ()
     intervals: bool = False
+    classwise: bool = False
     by: str | None = None
     rivals: Rivals = field(default_factory=Rivals)
     labels: bool = True
@@ -60,6 +61,7 @@ class EvaluateOptions:
             raise OptionError("give either `baseline` or `baseline_dump`")
         needs_labels = {
             "`intervals=True`": self.intervals,
+            "`classwise=True`": self.classwise,
             "`examples`": self.examples is not None,
             "`compare`": self.rivals.usual,
             "`score`": bool(self.rivals.scores),
@@ -82,6 +84,7 @@ class EvaluateOptions:
             When.PRICES: self.labels and (rejector is None or rejector.need_threshold().rule.kind == "cost"),
             When.GROUPS: self.by is not None and self.labels,
             When.INTERVALS: self.intervals,
+            When.CLASSWISE: self.classwise,
             When.BASELINE: then is not None or paired,
             When.PAIRS: paired,
             When.BOTH_INTERVALS: both or paired,

@@ -141,7 +141,7 @@ def _evaluator(rejector: Rejector, dump: Dump, options: EvaluateOptions, seen: S
     picking = None if options.examples is None else Picking(options.examples, _named(rejector, dump.names).class_names)
     needs = Evaluator.NEEDS | options.rivals.needs
     application = Application(rejector, dump, options.on_unseen_group, needs, Evaluator.NEEDS, seen.sets)
-    return Evaluator(application, options.rivals, grouping, key, picking)
+    return Evaluator(application, options.rivals, grouping, key, picking, options.classwise)
 
 
 def _figures(rejector: Rejector, found: _Found, wanted: Sequence[Point], intervals: bool, names: Names) -> Report:
@@ -170,6 +170,9 @@ def _figures(rejector: Rejector, found: _Found, wanted: Sequence[Point], interva
         expected_accuracy=_expected(rejector, tally),
         nll=Calibration(**{name: part.mean_nll for name, part in parts.items()}),
         ece=Calibration(**{name: part.ece for name, part in parts.items()}),
+        classwise_ece=Calibration(**{name: part.ece for name, part in tally.classwise.items()})
+        if tally.classwise
+        else None,
         brier=Calibration(**{name: part.mean_brier for name, part in parts.items()}),
         **areas,
         **rankings,

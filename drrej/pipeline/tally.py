@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import reduce
+from operator import add
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from drrej.core.calibration import CalibrationTally
+from drrej.core.calibration import CalibrationTally, ClasswiseTally
 from drrej.core.drift import RatioSums
 from drrej.core.exact import Total
 from drrej.core.kernels import Need
@@ -67,6 +69,8 @@ class Tally:
     by_group: Counter[tuple[str, int]]
     masks: Counter[tuple[str, int]]
     cost: CostTally | None = None
+    classwise: dict[str, ClasswiseTally] = field(default_factory=dict)
+    """Of the rows before calibration, after it, and of the accepted ones, where that is asked for."""
 
     @classmethod
     def empty(cls, classes: int) -> Tally:
@@ -88,6 +92,10 @@ class Tally:
             by_group=self.by_group + other.by_group,
             masks=self.masks + other.masks,
             cost=sum(costs[1:], costs[0]) if costs else None,
+            classwise={
+                name: reduce(add, (part[name] for part in (self.classwise, other.classwise) if name in part))
+                for name in self.classwise | other.classwise
+            },
         )
 
     @property
@@ -140,6 +148,7 @@ class Evaluator:
     grouping: Grouping | None
     key: str | None
     picking: Picking | None = None
+    classwise: bool = False
 
     NEEDS: ClassVar[Need] = Need.Q
 
@@ -204,6 +213,7 @@ class Evaluator:
                 for number, count in enumerate(np.bincount(~rejected * 2 + right, minlength=4))
             ),
             cost=None if realised is None else CostTally.of(realised, scored.loss, scored.accepted),
+            classwise=_classwise(scored, labels) if self.classwise else {},
         )
 
     def _picked(self, block: Block, labels: Integers, scored: ScoredRows) -> Picked | None:
@@ -235,6 +245,16 @@ class Evaluator:
         numbers, names = self.grouping.of(block, prediction)
         counts = np.bincount(numbers * 4 + cell, minlength=4 * len(names)).reshape(-1, 4)
         return _counted((names[i], j, int(counts[i, j])) for i, j in zip(*np.nonzero(counts), strict=True))
+
+
+def _classwise(scored: ScoredRows, labels: Integers) -> dict[str, ClasswiseTally]:
+    before, after = (view.probabilities() for view in (scored.rows.raw, scored.rows.calibrated))
+    kept = scored.accepted
+    return {
+        "uncalibrated": ClasswiseTally.of(before, labels),
+        "all": ClasswiseTally.of(after, labels),
+        "accepted": ClasswiseTally.of(after[kept], labels[kept]),
+    }
 
 
 def _counted(cells: Iterable[tuple[str, int, int]]) -> Counter[tuple[str, int]]:

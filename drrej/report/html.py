@@ -195,7 +195,7 @@ def _plot_texts(report: Report) -> dict[str, str]:
         "losses": "Histograms of the expected losses of right and of wrong predictions, with the cutoff.",
         "reliability": (
             "Reliability diagram: accuracy against confidence. The expected calibration error is "
-            f"{percent(report.ece.uncalibrated)} before and {percent(report.ece.all)} after the temperature."
+            f"{percent(report.ece.uncalibrated)} before and {percent(report.ece.all)} after calibration."
         ),
         **costs,
     }
@@ -217,7 +217,7 @@ def _plot_captions(report: Report) -> dict[str, str]:
     if report.ece is not None:
         captions["reliability"] = (
             "On the diagonal, confidence is what it says. Calibration error (ECE) "
-            f"{percent(report.ece.uncalibrated)} before the temperature, {percent(report.ece.all)} after. "
+            f"{percent(report.ece.uncalibrated)} before calibration, {percent(report.ece.all)} after. "
             "Below: where the rows are."
         )
     return captions

@@ -201,8 +201,8 @@ def _reliability(bins: Reliability) -> Figure:
     upper, lower = plot.subplots(2, sharex=True, gridspec_kw={"height_ratios": [3.2, 1]})
     upper.plot([0, 1], [0, 1], color=MUTED, lw=1.2, ls=(0, (4, 3)), label="perfectly calibrated")
     for rows, color, shape, label, filled in (
-        (bins.uncalibrated, WRONG, "s", "before temperature", False),
-        (bins.calibrated, MAIN, "o", "after temperature", True),
+        (bins.uncalibrated, WRONG, "s", "before calibration", False),
+        (bins.calibrated, MAIN, "o", "after calibration", True),
     ):
         x, y = [row.confidence for row in rows], [row.accuracy for row in rows]
         upper.plot(x, y, shape + "-", color=color, lw=1.4, ms=4.5, label=label)

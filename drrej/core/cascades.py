@@ -1,0 +1,243 @@
+"""Cascades: a cheap model answers what it is sure of, the rest goes on to a dearer one.
+
+A plan says for each stage whether it is there at all and below which loss it answers; the last one answers whatever
+arrives. A row costs what the stages that it passes cost. Of all plans whose cutoffs lie on a grid of quantiles
+those are kept that no other plan beats in both cost and errors: the frontier.
+
+**Certified.** The frontier is made on design rows. Fresh rows then test its plans one after the other, from the one
+with the fewest design errors to the cheapest, each at the full delta, and the first that fails ends it. This is
+fixed-sequence testing: the order is settled before the fresh rows are looked at, so the chance that any plan with a
+risk above R is passed, in whatever way the errors depend on cutoffs, is at most delta. A plan passes when
+P(Binomial(n, R) <= errors) <= delta, the exact test.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from drrej.core.errors import Infeasible, OptionError
+from drrej.core.intervals import upper_bound
+from drrej.core.types import Booleans, Floats, Integers
+
+MOST_STAGES = 4
+GRID = {0: 0, 1: 1000, 2: 60, 3: 20}
+"""How many cutoffs are tried per stage, by the number of stages that have one."""
+
+MOST_PLANS = 64
+"""Plans of the frontier that are tested: neighbours differ in a few rows only, and each test may fail by chance."""
+
+
+@dataclass(frozen=True)
+class StageRows:
+    """What each stage would do with the same rows, were it asked: its loss and whether it is wrong (stages x rows)."""
+
+    losses: Floats
+    wrong: Booleans
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return int(self.losses.shape[1])
+
+    @property
+    def stages(self) -> int:
+        """Number of stages."""
+        return int(self.losses.shape[0])
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Below which loss each stage answers: None where a stage is left out, infinity where it answers everything."""
+
+    cutoffs: tuple[float | None, ...]
+
+    def route(self, losses: Floats) -> Integers:
+        """The stage that answers each row, from the losses (stages x rows)."""
+        answering = np.full(losses.shape[1], -1, np.int64)
+        for stage, cutoff in enumerate(self.cutoffs):
+            if cutoff is not None:
+                answering[(answering < 0) & (losses[stage] < cutoff)] = stage
+        return answering
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a plan does with some rows: how many each stage sees and answers, the errors, and the mean cost."""
+
+    plan: Plan
+    rows: int
+    reached: tuple[int, ...]
+    answered: tuple[int, ...]
+    errors: int
+    cost: float
+
+    @property
+    def risk(self) -> float:
+        """Share of wrong answers."""
+        return self.errors / self.rows
+
+
+def outcome(plan: Plan, rows: StageRows, costs: Sequence[float]) -> Outcome:
+    """Send rows through a plan.
+
+    >>> rows = StageRows(np.array([[0.1, 0.6], [0.2, 0.3]]), np.array([[False, True], [False, False]]))
+    >>> found = outcome(Plan((0.5, math.inf)), rows, [1.0, 10.0])
+    >>> found.reached, found.answered, found.errors, found.cost
+    ((2, 1), (1, 1), 0, 6.0)
+    """
+    route = plan.route(rows.losses)
+    answered = np.bincount(route, minlength=rows.stages)
+    there = [cutoff is not None for cutoff in plan.cutoffs]
+    left = rows.rows - np.concatenate([[0], np.cumsum(answered)[:-1]])
+    reached = [int(count) if used else 0 for count, used in zip(left, there, strict=True)]
+    errors = int(np.count_nonzero(rows.wrong[route, np.arange(rows.rows)]))
+    cost = math.fsum(count * price for count, price in zip(reached, costs, strict=True)) / rows.rows
+    return Outcome(plan, rows.rows, tuple(reached), tuple(answered.tolist()), errors, cost)
+
+
+def alone(rows: StageRows, costs: Sequence[float]) -> list[Outcome]:
+    """Each stage answering everything."""
+    plans = [Plan(tuple(math.inf if s == stage else None for s in range(rows.stages))) for stage in range(rows.stages)]
+    return [outcome(plan, rows, costs) for plan in plans]
+
+
+def frontier(rows: StageRows, costs: Sequence[float]) -> list[Outcome]:
+    """Plans that no other beats in cost and errors, from the one with the fewest errors to the cheapest."""
+    if rows.stages > MOST_STAGES:
+        raise OptionError(f"`stage`: a cascade has at most {MOST_STAGES} stages, here are {rows.stages}")
+    found: list[tuple[float, int, Plan]] = []
+    for size in range(1, rows.stages + 1):
+        for chain in itertools.combinations(range(rows.stages), size):
+            found += _plans(rows, costs, chain)
+    found.sort(key=lambda entry: entry[:2])
+    kept: list[Plan] = []
+    fewest = rows.rows + 1
+    for _, errors, plan in found:
+        if errors < fewest:
+            kept.append(plan)
+            fewest = errors
+    return [outcome(plan, rows, costs) for plan in reversed(kept)]
+
+
+def _plans(rows: StageRows, costs: Sequence[float], chain: tuple[int, ...]) -> list[tuple[float, int, Plan]]:
+    """(cost, errors, plan) of all plans on the grid that use exactly these stages, the best of each cost level."""
+    deciding = len(chain) - 1
+    grids = [_grid(rows.losses[stage], GRID[deciding]) for stage in chain[:-1]]
+    bins = [np.searchsorted(grid, rows.losses[stage], "right") for grid, stage in zip(grids, chain[:-1], strict=True)]
+    shape = tuple(grid.size + 1 for grid in grids)
+    place = np.ravel_multi_index(bins, shape) if deciding else np.zeros(rows.rows, np.int64)
+    errors, total = np.zeros(shape), np.zeros(shape)
+    for number, stage in enumerate(chain):
+        wrong = _passed(rows.wrong[stage].astype(np.float64), place, shape, number)
+        errors = errors + wrong
+        total = total + costs[stage] * _passed(np.ones(rows.rows), place, shape, number, answered=False)
+    inside = tuple(slice(0, grid.size) for grid in grids)
+    errors, total = errors[inside].reshape(-1), total[inside].reshape(-1)
+    best = _undominated(total, errors)
+    cutoffs = np.array(np.unravel_index(best, tuple(grid.size for grid in grids))).T if deciding else [()] * best.size
+    plans = []
+    for number, places in zip(best, cutoffs, strict=True):
+        plan: list[float | None] = [None] * rows.stages
+        for stage, grid, at in zip(chain[:-1], grids, places, strict=True):
+            plan[stage] = float(grid[at])
+        plan[chain[-1]] = math.inf
+        plans.append((total[number] / rows.rows, int(errors[number]), Plan(tuple(plan))))
+    return plans
+
+
+def _passed(weights: Floats, place: Integers, shape: tuple[int, ...], number: int, answered: bool = True) -> Floats:
+    """The weight of the rows that stage `number` of a chain answers (or sees), for every choice of the cutoffs.
+
+    Row bins count the cutoffs at or below its loss, so it is answered with the cutoff t iff its bin is at most t.
+    """
+    sums: Floats = np.bincount(place, weights, int(np.prod(shape, dtype=np.int64))).astype(np.float64).reshape(shape)
+    for axis in range(len(shape)):
+        if axis < number:  # passed on by the stages before: bins above t
+            sums = np.flip(np.cumsum(np.flip(sums, axis), axis), axis)
+            shifted = np.zeros_like(sums)
+            upper = tuple(slice(1, None) if a == axis else slice(None) for a in range(len(shape)))
+            lower = tuple(slice(0, -1) if a == axis else slice(None) for a in range(len(shape)))
+            shifted[lower] = sums[upper]
+            sums = shifted
+        elif axis == number and answered:
+            sums = np.cumsum(sums, axis)
+        else:  # later cutoffs do not matter
+            sums = np.broadcast_to(sums.sum(axis, keepdims=True), shape).copy()
+    return sums
+
+
+def _grid(losses: Floats, size: int) -> Floats:
+    """Cutoffs between the smallest and the largest loss, at evenly spread quantiles."""
+    values = np.unique(losses)[1:]
+    if values.size <= size:
+        return values
+    grid: Floats = np.unique(np.quantile(losses, np.linspace(0.0, 1.0, size + 2)[1:-1], method="higher"))
+    above: Floats = grid[grid > losses.min()]
+    return above
+
+
+def _undominated(cost: Floats, errors: Floats) -> NDArray[np.intp]:
+    """Those that none of lower or equal cost beats in errors."""
+    order = np.lexsort((errors, cost))
+    before = np.minimum.accumulate(errors[order])
+    first = np.append(True, before[1:] < before[:-1])
+    kept: NDArray[np.intp] = order[first]
+    return kept
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The plan that was chosen, what it does with the rows it was tested on, and the upper bound of its risk."""
+
+    outcome: Outcome
+    bound: float | None
+    frontier: tuple[Outcome, ...]
+
+
+def cheapest(design: StageRows, costs: Sequence[float], risk: float) -> Chosen:
+    """The cheapest plan whose error rate on these rows is at most `risk`; nothing is promised for others."""
+    path = frontier(design, costs)
+    fitting = [found for found in path if found.errors <= risk * found.rows * (1 + 1e-12)]
+    if not fitting:
+        raise Infeasible(
+            f"no cascade of these stages has an accuracy of {1 - risk:g} on these rows; the best reaches "
+            f"{1 - path[0].risk:.6g}"
+        )
+    return Chosen(fitting[-1], None, tuple(path))
+
+
+def certified(design: StageRows, fresh: StageRows, costs: Sequence[float], risk: float, confidence: float) -> Chosen:
+    """The cheapest plan that fresh rows certify: its risk on new rows is at most `risk`, but for chance 1 - confidence.
+
+    The stages must not have been fitted to the fresh rows.
+    """
+    delta = 1.0 - confidence
+    tested: list[Outcome] = []
+    passed: Outcome | None = None
+    for planned in _thinned(frontier(design, costs)):
+        found = outcome(planned.plan, fresh, costs)
+        tested.append(found)
+        if upper_bound(found.errors, found.rows, delta) > risk:
+            break
+        passed = found
+    if passed is None:
+        first = tested[0]
+        raise Infeasible(
+            f"an accuracy of {1 - risk:g} cannot be certified at confidence {confidence:g}: the safest cascade has "
+            f"{first.errors} errors in {first.rows} fresh rows; more rows, a lower accuracy or a better last stage help"
+        )
+    return Chosen(passed, upper_bound(passed.errors, passed.rows, delta), tuple(tested))
+
+
+def _thinned(path: list[Outcome]) -> list[Outcome]:
+    """At most `MOST_PLANS` of a path, with its ends, evenly spread."""
+    if len(path) <= MOST_PLANS:
+        return path
+    places = np.unique(np.rint(np.linspace(0, len(path) - 1, MOST_PLANS)).astype(int))
+    return [path[place] for place in places]

@@ -1,0 +1,327 @@
+"""A cascade of models: dumps of the same rows, joined by a key, and the plan that answers them at least cost."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from drrej._version import __version__
+from drrej.core.calibrators import CalibratorName
+from drrej.core.cascades import MOST_STAGES, Chosen, Outcome, StageRows, alone, certified, cheapest
+from drrej.core.intervals import upper_bound
+from drrej.core.thresholds import Rule
+from drrej.core.types import Booleans, Floats, Integers
+from drrej.data.dump import Block
+from drrej.documents.cascade import Cascade, CascadePoint, CascadeStage, StageAlone
+from drrej.documents.rejector import Rejector
+from drrej.engines.protocol import Pass
+from drrej.errors import DumpError, OptionError
+from drrej.pipeline.calibrate import CalibrateOptions, calibrate
+from drrej.pipeline.fit import RatioOptions, fit
+from drrej.pipeline.groups import check_columns
+from drrej.pipeline.passes import map_blocks
+from drrej.pipeline.scoring import Scoring
+from drrej.pipeline.source import Source, no_labels
+from drrej.pipeline.split import SplitOptions, split
+from drrej.pipeline.tally import block_keys
+from drrej.pipeline.threshold import threshold
+
+REVIEW = "review"
+"""The stage of people, who are always right."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A model of a cascade: its name, a dump of its scores, and what one row costs."""
+
+    name: str
+    source: Source
+    cost: float
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"[\w.-]+", self.name) or self.name.startswith(".") or self.name == REVIEW:
+            raise OptionError(f"`stage={self.name}`: a name has letters, digits, _ and -, and is not '{REVIEW}'")
+        _check_cost(self.cost, f"`stage={self.name}`")
+
+
+@dataclass(frozen=True)
+class CascadeOptions:
+    """What is promised, and how.
+
+    `accuracy` is that of all answers. With `confidence` half of the rows, chosen by the key, certify it. `key` is the
+    column that pairs the rows of the dumps. With `review_cost` people may answer what is left, at that cost each.
+    """
+
+    accuracy: float
+    key: str
+    confidence: float | None = None
+    review_cost: float | None = None
+    loss: str = "zero-one"
+    calibrator: CalibratorName = "temperature"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        Rule("accuracy", self.accuracy, self.confidence)  # raises on numbers out of range
+        if self.review_cost is not None:
+            _check_cost(self.review_cost, "`review_cost`")
+
+    @property
+    def risk(self) -> float:
+        """The largest share of wrong answers."""
+        return Rule("accuracy", self.accuracy).risk
+
+
+@dataclass(frozen=True)
+class CascadeResult:
+    """The report, a finished rejector for each stage that passes rows on, and the answer to each row of the report."""
+
+    report: Cascade
+    rejectors: dict[str, Rejector]
+    routing: pa.Table
+
+
+@dataclass(frozen=True)
+class _Answers:
+    """What one stage makes of some rows."""
+
+    keys: NDArray[np.generic]
+    losses: Floats
+    prediction: Integers
+    labels: Integers
+
+    @property
+    def wrong(self) -> Booleans:
+        wrong: Booleans = self.prediction != self.labels
+        return wrong
+
+    def take(self, rows: NDArray[np.intp]) -> _Answers:
+        return _Answers(self.keys[rows], self.losses[rows], self.prediction[rows], self.labels[rows])
+
+
+def cascade(stages: Sequence[Stage], options: CascadeOptions) -> CascadeResult:
+    """The plan of least cost that keeps the accuracy: which stages there are, and below which loss each answers.
+
+    >>> small, large = (Stage(name, Source("sample_data/val.parquet"), cost) for name, cost in (("s", 1.0), ("l", 9.0)))
+    >>> found = cascade([small, large], CascadeOptions(accuracy=0.9, key="id")).report
+    >>> found.chosen.stages, found.chosen.cost  # the same model twice: the cheap one will do
+    (('s',), 1.0)
+    """
+    _check(stages, options)
+    if options.confidence is None:
+        designed = chosen_on = [stage.source for stage in stages]
+    else:
+        halves = SplitOptions((1.0, 1.0), plain=1, seed=options.seed, group=options.key)
+        parts = [split(stage.source, halves) for stage in stages]
+        designed, chosen_on = ([pair[number] for pair in parts] for number in range(2))
+    how, ratio = CalibrateOptions(calibrator=options.calibrator), RatioOptions(loss=options.loss)
+    fitted = [fit(source, calibrate(source, how), ratio) for source in designed]
+    names = [stage.name for stage in stages]
+    design = _together(designed, fitted, names, options.key)
+    fresh = design if chosen_on is designed else _together(chosen_on, fitted, names, options.key)
+    costs = [stage.cost for stage in stages]
+    if options.review_cost is not None:
+        names, costs = [*names, REVIEW], [*costs, options.review_cost]
+    if options.confidence is None:
+        chosen = cheapest(_rows(design, options), costs, options.risk)
+    else:
+        chosen = certified(_rows(design, options), _rows(fresh, options), costs, options.risk, options.confidence)
+    rejectors = {
+        name: threshold(source, rejector, Rule("max-loss", cutoff))
+        for name, source, rejector, cutoff in zip(names, designed, fitted, chosen.outcome.plan.cutoffs, strict=False)
+        if cutoff is not None and math.isfinite(cutoff)
+    }
+    report = _report(names, costs, design[0].labels.size, _rows(fresh, options), chosen, options)
+    classes = fitted[0].class_names
+    return CascadeResult(report, rejectors, _routing(fresh, names, costs, chosen.outcome, options.key, classes))
+
+
+def _check(stages: Sequence[Stage], options: CascadeOptions) -> None:
+    names = [stage.name for stage in stages]
+    if len(set(names)) < len(names):
+        raise OptionError(f"`stage={next(name for name in names if names.count(name) > 1)}`: the name occurs twice")
+    if len(stages) + (options.review_cost is not None) < 2:
+        raise OptionError("a cascade needs two stages or more; give another `stage`, or `review_cost`")
+    if len(stages) + (options.review_cost is not None) > MOST_STAGES:
+        raise OptionError(f"`stage`: a cascade has at most {MOST_STAGES} stages, with that of reviews")
+
+
+def _check_cost(cost: float, where: str) -> None:
+    if not (math.isfinite(cost) and cost >= 0):
+        raise OptionError(f"{where}: a cost of {cost:g}; it must be a number from 0 up")
+
+
+def _together(
+    sources: Sequence[Source], rejectors: Sequence[Rejector], names: Sequence[str], key: str
+) -> list[_Answers]:
+    """The answers of all stages to the same rows, in the order of the first stage's."""
+    first, *others = (_answers(*of, key) for of in zip(sources, rejectors, names, strict=True))
+    classes = {rejector.classes for rejector in rejectors}
+    if len(classes) > 1 or len({rejector.class_names for rejector in rejectors}) > 1:
+        raise DumpError(f"`stage`: '{names[0]}' and others have other classes; all stages must have the same")
+    matched = [first]
+    for name, other in zip(names[1:], others, strict=True):
+        found = other.take(_places(first.keys, other.keys, key, name))
+        unlike = np.flatnonzero(found.labels != first.labels)
+        if unlike.size:
+            raise DumpError(
+                f"`stage={name}`: {unlike.size} of {first.labels.size} rows have another label than in "
+                f"'{names[0]}' (the first has the key {first.keys[unlike[0]]}); are they the same rows?"
+            )
+        matched.append(found)
+    return matched
+
+
+def _answers(source: Source, rejector: Rejector, name: str, key: str) -> _Answers:
+    dump = source.open(rejector, labelled=True)
+    check_columns(dump, [key], "`join_on`")
+    scoring = Scoring(rejector, rejector.need_ratio().loss, dump)
+
+    def of_block(block: Block) -> _Answers:
+        assert block.labels is not None
+        scored = scoring(block)
+        return _Answers(block_keys(block, key), scored.loss, scored.prediction, block.labels)
+
+    run = Pass(f"answers of {name}", labelled=True, keep=(key, *scoring.columns), scores=scoring.columns)
+    blocks = list(map_blocks(source, dump, of_block, run))
+    if not blocks:
+        raise no_labels(dump)
+    columns = ("keys", "losses", "prediction", "labels")
+    rows = _Answers(*(np.concatenate([getattr(block, column) for block in blocks]) for column in columns))
+    ordered = np.sort(rows.keys)
+    repeated = np.flatnonzero(ordered[1:] == ordered[:-1])
+    if repeated.size:
+        raise DumpError(
+            f"`stage={name}`: column '{key}': the key {ordered[repeated[0]]} occurs more than once; keys must be unique"
+        )
+    return rows
+
+
+def _places(wanted: NDArray[np.generic], keys: NDArray[np.generic], key: str, name: str) -> NDArray[np.intp]:
+    """Where the wanted keys are; raises unless both have the same ones."""
+    if wanted.dtype.kind != keys.dtype.kind:
+        raise DumpError(f"`stage={name}`: column '{key}' holds keys of another kind than in the first stage")
+    order = np.argsort(keys, kind="stable")
+    place = np.minimum(np.searchsorted(keys[order], wanted), keys.size - 1)
+    missing = np.flatnonzero(keys[order][place] != wanted)
+    if missing.size or keys.size != wanted.size:
+        count = missing.size or keys.size - wanted.size
+        which = f"the first is {wanted[missing[0]]}" if missing.size else "it has more than the first stage"
+        raise DumpError(
+            f"`stage={name}`: {count} rows are without a partner (column '{key}', {which}); all dumps must hold the "
+            "same rows"
+        )
+    found: NDArray[np.intp] = order[place]
+    return found
+
+
+def _rows(answers: Sequence[_Answers], options: CascadeOptions) -> StageRows:
+    losses, wrong = [rows.losses for rows in answers], [rows.wrong for rows in answers]
+    if options.review_cost is not None:
+        losses.append(np.zeros_like(losses[0]))
+        wrong.append(np.zeros_like(wrong[0]))
+    return StageRows(np.stack(losses), np.stack(wrong))
+
+
+def _report(
+    names: Sequence[str],
+    costs: Sequence[float],
+    design_rows: int,
+    rows: StageRows,
+    chosen: Chosen,
+    options: CascadeOptions,
+) -> Cascade:
+    single = alone(rows, costs)
+    fitting = {found.cost: name for name, found in zip(names, single, strict=True) if _keeps(found, options)}
+    saved_over = fitting[min(fitting)] if fitting else None
+    saved = None if saved_over is None or min(fitting) == 0 else 1.0 - chosen.outcome.cost / min(fitting)
+    found = chosen.outcome
+    return Cascade(
+        drrej_version=__version__,
+        rows=rows.rows,
+        design_rows=None if options.confidence is None else design_rows,
+        target=options.accuracy,
+        confidence=options.confidence,
+        stages=tuple(
+            CascadeStage(
+                name=name,
+                cost=costs[number],
+                used=found.plan.cutoffs[number] is not None,
+                cutoff=_finite(found.plan.cutoffs[number]),
+                reached=found.reached[number],
+                answered=found.answered[number],
+            )
+            for number, name in enumerate(names)
+        ),
+        chosen=_point(names, found),
+        certified=None if chosen.bound is None else 1.0 - chosen.bound,
+        saved=saved,
+        saved_over=saved_over,
+        alone=tuple(
+            StageAlone(name=name, cost=one.cost, accuracy=1.0 - one.risk, errors=one.errors)
+            for name, one in zip(names, single, strict=True)
+        ),
+        frontier=tuple(_point(names, point) for point in chosen.frontier),
+    )
+
+
+def _keeps(found: Outcome, options: CascadeOptions) -> bool:
+    """Whether a plan that was fixed beforehand keeps the accuracy, for certain if that is asked for."""
+    if options.confidence is None:
+        return found.risk <= options.risk
+    return upper_bound(found.errors, found.rows, 1.0 - options.confidence) <= options.risk
+
+
+def _point(names: Sequence[str], found: Outcome) -> CascadePoint:
+    cutoffs = {name: _finite(cutoff) for name, cutoff in zip(names, found.plan.cutoffs, strict=True)}
+    return CascadePoint(
+        cost=found.cost,
+        accuracy=1.0 - found.risk,
+        errors=found.errors,
+        cutoffs={name: cutoff for name, cutoff in cutoffs.items() if cutoff is not None},
+        stages=tuple(name for name, cutoff in zip(names, found.plan.cutoffs, strict=True) if cutoff is not None),
+    )
+
+
+def _finite(cutoff: float | None) -> float | None:
+    return cutoff if cutoff is not None and math.isfinite(cutoff) else None
+
+
+def _routing(
+    answers: Sequence[_Answers],
+    names: Sequence[str],
+    costs: Sequence[float],
+    found: Outcome,
+    key: str,
+    classes: Sequence[str] | None,
+) -> pa.Table:
+    """Which stage answers each row, what, and what it cost; reviews have no prediction."""
+    losses = np.stack([rows.losses for rows in answers])
+    if len(names) > len(answers):
+        losses = np.vstack([losses, np.zeros(losses.shape[1])])
+    route = found.plan.route(losses)
+    predictions = np.stack([rows.prediction for rows in answers])
+    rows = np.arange(route.size)
+    asked = np.minimum(route, len(answers) - 1)
+    used = [cost if cutoff is not None else 0.0 for cost, cutoff in zip(costs, found.plan.cutoffs, strict=True)]
+    reviewed = route == len(answers)
+
+    def named(numbers: Integers, mask: Booleans | None = None) -> pa.Array:
+        values = numbers.astype(np.int64) if classes is None else np.array(classes, object)[numbers]
+        return pa.array(values, mask=mask)
+
+    return pa.table(
+        {
+            key: pa.array(answers[0].keys),
+            "stage": pa.array(np.array(names, object)[route], pa.string()),
+            "prediction": named(predictions[asked, rows], reviewed),
+            "loss": pa.array(losses[asked, rows], mask=reviewed),
+            "cost": pa.array(np.cumsum(used)[route]),
+            "label": named(answers[0].labels),
+        }
+    )

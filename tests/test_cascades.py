@@ -1,0 +1,270 @@
+"""Cascades against brute force, and the certificate against the truth of a known population."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from conftest import fail, make_model, source, succeed, write_dump, write_mask
+from scipy.stats import binom
+
+import drrej
+from drrej.core import cascades
+from drrej.core.cascades import Plan, StageRows, alone, certified, cheapest, frontier, outcome
+from drrej.pipeline.cascade import CascadeOptions, Stage, cascade
+
+
+def world(rows: int, stages: int, seed: int) -> StageRows:
+    """Later stages are wrong less often; a loss says how likely its stage is wrong."""
+    rng = np.random.default_rng(seed)
+    hard = rng.random(rows)
+    risks = [np.clip(hard**3 * (0.6 / (stage + 1)) + 0.01, 0, 1) for stage in range(stages)]
+    wrong = np.stack([rng.random(rows) < risk for risk in risks])
+    losses = np.stack([np.clip(risk + rng.normal(0, 0.03, rows), 1e-6, None) for risk in risks])
+    return StageRows(losses, wrong)
+
+
+def by_hand(cutoffs: tuple[float | None, ...], rows: StageRows, costs: list[float]) -> tuple[float, int]:
+    spent, errors = 0.0, 0
+    for row in range(rows.rows):
+        for stage, cutoff in enumerate(cutoffs):
+            if cutoff is None:
+                continue
+            spent += costs[stage]
+            if rows.losses[stage, row] < cutoff:
+                errors += int(rows.wrong[stage, row])
+                break
+    return spent / rows.rows, errors
+
+
+@pytest.mark.parametrize(("rows", "stages"), [(25, 2), (9, 3)])
+def test_the_frontier_is_that_of_all_plans(rows: int, stages: int) -> None:
+    made, costs = world(rows, stages, seed=rows), [1.0, 3.0, 10.0][:stages]
+    choices = [[None, math.inf, *np.unique(losses)] for losses in made.losses]
+    points = []
+    for cutoffs in itertools.product(*choices):
+        used = [cutoff for cutoff in cutoffs if cutoff is not None]
+        if used and used[-1] == math.inf and math.inf not in used[:-1]:
+            points.append(by_hand(cutoffs, made, costs))
+    best = [
+        point
+        for point in set(points)
+        if not any(a <= point[0] + 1e-12 and b <= point[1] and (a, b) != point for a, b in points)
+    ]
+    found = frontier(made, costs)
+    assert sorted((errors, round(cost, 9)) for cost, errors in best) == [
+        (point.errors, round(point.cost, 9)) for point in found
+    ]
+    for point in found:
+        assert (point.cost, point.errors) == pytest.approx(by_hand(point.plan.cutoffs, made, costs))
+        assert sum(point.answered) == rows
+
+
+def test_a_plan_counts_what_each_stage_sees() -> None:
+    made = world(300, 3, seed=1)
+    found = outcome(Plan((0.05, None, math.inf)), made, [1.0, 5.0, 20.0])
+    first = int((made.losses[0] < 0.05).sum())
+    assert found.reached == (300, 0, 300 - first)
+    assert found.answered == (first, 0, 300 - first)
+    assert found.cost == pytest.approx(1.0 + 20.0 * (300 - first) / 300)
+
+
+def test_each_stage_alone() -> None:
+    made = world(200, 2, seed=2)
+    one, two = alone(made, [1.0, 10.0])
+    assert (one.cost, two.cost) == (1.0, 10.0)
+    assert (one.errors, two.errors) == tuple(made.wrong.sum(axis=1))
+
+
+def test_the_cheapest_plan_keeps_the_risk_and_no_other_on_the_frontier_is_cheaper() -> None:
+    made, costs = world(2000, 2, seed=3), [1.0, 10.0]
+    risk = alone(made, costs)[1].risk + 0.005
+    chosen = cheapest(made, costs, risk)
+    assert chosen.outcome.risk <= risk
+    assert chosen.bound is None
+    first = np.append(np.unique(made.losses[0])[1:], np.inf)
+    fitting = [by_hand_fast(cutoff, made, costs) for cutoff in first]
+    least = min(cost for cost, errors in fitting if errors <= risk * 2000)
+    assert chosen.outcome.cost == pytest.approx(least, abs=10.0 * 3 / 1000)  # the grid has 1000 cutoffs
+    with pytest.raises(drrej.Infeasible, match=r"no cascade .* the best reaches"):
+        cheapest(made, costs, 0.0)
+
+
+def by_hand_fast(cutoff: float, rows: StageRows, costs: list[float]) -> tuple[float, int]:
+    accepted = rows.losses[0] < cutoff
+    return costs[0] + costs[1] * (~accepted).mean(), int(np.where(accepted, *rows.wrong).sum())
+
+
+def test_a_certified_plan_passes_the_exact_test_and_the_next_does_not() -> None:
+    design, fresh, costs = world(3000, 2, seed=4), world(3000, 2, seed=5), [1.0, 10.0]
+    risk = 0.12
+    chosen = certified(design, fresh, costs, risk, 0.9)
+    *passed, last = chosen.frontier
+    assert passed[-1] == chosen.outcome
+    for found in passed:
+        assert binom.cdf(found.errors, found.rows, risk) <= 0.1
+    assert binom.cdf(last.errors, last.rows, risk) > 0.1
+    assert binom.cdf(chosen.outcome.errors, 3000, chosen.bound) == pytest.approx(0.1, rel=1e-6)
+    with pytest.raises(drrej.Infeasible, match=r"cannot be certified at confidence 0\.9: the safest cascade has"):
+        certified(design, fresh, costs, 0.001, 0.9)
+
+
+def test_the_promise_holds_as_often_as_it_says() -> None:
+    """Samples of a population whose every plan has a known risk; the limit is 0.2 plus three standard errors."""
+    population, costs = world(100_000, 2, seed=6), [1.0, 10.0]
+    risk = alone(population, costs)[1].risk + 0.01
+    rng, broken, trials = np.random.default_rng(7), 0, 150
+    certified_at_all = 0
+    for _ in range(trials):
+        sample = [rng.integers(0, 100_000, 400) for _ in range(2)]
+        design, fresh = (StageRows(population.losses[:, rows], population.wrong[:, rows]) for rows in sample)
+        try:
+            plan = certified(design, fresh, costs, risk, 0.8).outcome.plan
+        except drrej.Infeasible:
+            continue
+        certified_at_all += 1
+        broken += outcome(plan, population, costs).risk > risk
+    assert certified_at_all > trials / 4
+    assert broken <= trials * 0.2 + 3 * math.sqrt(trials * 0.2 * 0.8)
+
+
+def test_too_many_stages() -> None:
+    with pytest.raises(drrej.OptionError, match="at most 4 stages, here are 5"):
+        frontier(world(10, 5, seed=1), [1.0] * 5)
+
+
+def test_a_long_frontier_is_thinned_with_its_ends() -> None:
+    path = frontier(world(5000, 2, seed=8), [1.0, 10.0])
+    thin = cascades._thinned(path)
+    assert len(thin) <= cascades.MOST_PLANS < len(path)
+    assert (thin[0], thin[-1]) == (path[0], path[-1])
+
+
+# The step on dumps, and the command
+
+
+@pytest.fixture
+def dumps(tmp_path: Path) -> tuple[str, str]:
+    """A large model and a noisier small one, the second with its rows in another order."""
+    large, labels = make_model(1200, 4, seed=3)
+    rng = np.random.default_rng(30)
+    small = (large + rng.normal(0.0, 0.7 * large.std(), large.shape)).astype(np.float32)
+    order = rng.permutation(1200)
+    first = write_dump(tmp_path / "small.parquet", small, labels, row_group=500)
+    second = write_dump(tmp_path / "large.parquet", large[order], labels[order])
+    for path, keys in ((first, np.arange(1200)), (second, order)):
+        table = pq.read_table(path)
+        kept = table.drop_columns([name for name in ("id", "key") if name in table.column_names])
+        pq.write_table(kept.append_column("key", pa.array(keys)), path)
+    return first, second
+
+
+def stages(dumps: tuple[str, str]) -> list[Stage]:
+    return [Stage("small", source(dumps[0]), 1.0), Stage("large", source(dumps[1]), 10.0)]
+
+
+def test_the_step_counts_what_the_rejectors_of_its_stages_do(dumps: tuple[str, str], tmp_path: Path) -> None:
+    accuracy = large_accuracy(dumps) - 0.02
+    found = cascade(stages(dumps), CascadeOptions(accuracy, "key"))
+    report = found.report
+    assert report.chosen.stages == ("small", "large")
+    assert report.chosen.accuracy >= accuracy
+    mask = write_mask(source(dumps[0]), found.rejectors["small"], tmp_path / "mask.parquet")
+    routing = {name: np.array(column) for name, column in found.routing.to_pydict().items()}
+    assert (routing["key"] == mask["key"]).all()
+    assert ((routing["stage"] == "large") == mask["rejected"]).all()
+    assert report.stages[1].reached == int(mask["rejected"].sum())
+    large = {row["key"]: np.argmax(row["logits"]) for row in pq.read_table(dumps[1]).to_pylist()}
+    answers = np.where(mask["rejected"], [large[key] for key in mask["key"]], mask["prediction"])
+    assert (routing["prediction"] == answers).all()
+    assert report.chosen.errors == int((answers != routing["label"]).sum())
+    assert (routing["cost"] == np.where(mask["rejected"], 11.0, 1.0)).all()
+    assert report.chosen.cost == pytest.approx(routing["cost"].mean())
+    assert report.saved == pytest.approx(1 - report.chosen.cost / 10.0)
+    assert type(report).from_json(report.to_json()) == report
+
+
+def large_accuracy(dumps: tuple[str, str]) -> float:
+    table = pq.read_table(dumps[1])
+    return float((np.stack(table["logits"].to_pylist()).argmax(axis=1) == table["label"].to_numpy()).mean())
+
+
+def test_certified_rows_are_fresh(dumps: tuple[str, str]) -> None:
+    """The stages are calibrated on one half of the keys, and the report is about the other."""
+    found = cascade(stages(dumps), CascadeOptions(large_accuracy(dumps) - 0.06, "key", confidence=0.8))
+    report, keys = found.report, set(found.routing["key"].to_pylist())
+    assert report.rows == len(keys) == 600
+    assert report.design_rows == 600
+    assert report.certified >= report.target
+    small = found.rejectors["small"]
+    assert small.need_calibration().rows == 600
+    table = pq.read_table(dumps[0])
+    other = table.filter(pa.array([key not in keys for key in table["key"].to_pylist()]))
+    again = drrej.fit_rejector(
+        np.stack(other["logits"].to_pylist()).astype(np.float32), other["label"].to_numpy(), coverage=0.5
+    )
+    assert small.need_calibration().temperature == again.calibration.temperature
+
+
+def test_reviews_are_right_and_have_no_prediction(dumps: tuple[str, str]) -> None:
+    found = cascade(stages(dumps), CascadeOptions(0.99, "key", review_cost=50.0))
+    assert found.report.chosen.accuracy >= 0.99
+    assert found.report.stages[-1].name == "review"
+    routing = found.routing.to_pydict()
+    reviewed = [stage == "review" for stage in routing["stage"]]
+    assert sum(reviewed) == found.report.stages[-1].answered > 0
+    assert [value is None for value in routing["prediction"]] == reviewed
+
+
+def test_the_command(dumps: tuple[str, str], tmp_path: Path) -> None:
+    given = ["--stage", f"small={dumps[0]}:1", "--stage", f"large={dumps[1]}:10", "--join-on", "key"]
+    said = succeed("cascade", *given, "--accuracy", "0.5", "--confidence", "0.9", "-o", "out", cwd=tmp_path).decode()
+    assert "certified on these rows, which nothing else has seen" in said
+    assert (tmp_path / "out" / "cascade.txt").read_text() == said
+    assert sorted(path.name for path in (tmp_path / "out").iterdir())[:2] == ["cascade.json", "cascade.txt"]
+    message = fail("cascade", *given, "--accuracy", "0.9999", "--confidence", "0.9", "-o", "new", code=1, cwd=tmp_path)
+    assert "an accuracy of 0.9999 cannot be certified at confidence 0.9: the safest cascade has" in message
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ("--stage small=S:1", "a cascade needs two stages or more; give another --stage, or --review-cost"),
+        ("--stage small=S:1 --stage small=L:2", "--stage small: the name occurs twice"),
+        ("--stage small=S --stage large=L:2", "--stage small=S: write NAME=DUMP:COST"),
+        ("--stage S:1 --stage large=L:2", "--stage S:1: write NAME=DUMP:COST"),
+        ("--stage small=S:x --stage large=L:2", "write NAME=DUMP:COST"),
+        ("--stage small=S:-1 --stage large=L:2", "--stage small: a cost of -1; it must be a number from 0 up"),
+        ("--stage review=S:1 --stage large=L:2", "--stage review: a name has letters"),
+        ("--stage ../x=S:1 --stage large=L:2", "--stage ../x: a name has letters"),
+        ("--stage cascade=S:1 --stage large=L:2 -o out", "--stage cascade: the report has this name"),
+        ("--stage small=S:1 --stage large=F:2", "--stage large: 1 rows are without a partner"),
+        ("--stage small=F:1 --stage large=L:2", "it has more than the first stage"),
+        ("--stage small=S:1 --stage large=D:2", "the key 0 occurs more than once; keys must be unique"),
+        ("--stage small=S:1 --stage large=T:2", "have another label than in 'small'"),
+        ("--stage small=S:1 --stage large=L:2 --confidence 2", "--confidence 2: it must be above 0 and below 1"),
+        ("--stage small=S:1 --stage large=L:2 --review-cost nan", "--review-cost: a cost of nan"),
+        (" ".join(f"--stage s{n}=S:1" for n in range(5)), "a cascade has at most 4 stages"),
+    ],
+)
+def test_what_does_not_go_together(dumps: tuple[str, str], tmp_path: Path, given: str, says: str) -> None:
+    table = pq.read_table(dumps[1])
+    pq.write_table(table.slice(1), tmp_path / "F")
+    pq.write_table(pa.concat_tables([table, table.slice(0, 1)]).set_column(2, "key", key_column(table)), tmp_path / "D")
+    turned = pa.array((table["label"].to_numpy() + 1) % 4)
+    pq.write_table(table.set_column(table.column_names.index("label"), "label", turned), tmp_path / "T")
+    (tmp_path / "S").write_bytes(Path(dumps[0]).read_bytes())
+    (tmp_path / "L").write_bytes(Path(dumps[1]).read_bytes())
+    words = given.split()
+    assert says in fail("cascade", *words, "--join-on", "key", "--accuracy", "0.5", cwd=tmp_path)
+
+
+def key_column(table: pa.Table) -> pa.Array:
+    """The keys, then a second 0."""
+    return pa.array([*table["key"].to_pylist(), 0])
