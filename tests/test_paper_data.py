@@ -1,9 +1,12 @@
 """The paper's experiments: reading the datasets' own files, folds, label noise, and which point serves a target."""
 
 import gzip
+import io
 import json
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from benchmarks.paper.data import DataMissingError, flip, load, split, standardised
@@ -42,6 +45,21 @@ def test_mnist_is_read_from_idx_files(tmp_path, packed):
     dataset = load("mnist", tmp_path)
     assert np.array_equal(dataset.features, np.concatenate([images, images]))
     assert dataset.labels.tolist() == [*range(10), *range(10)]
+
+
+def test_cifar10_is_read_from_a_table_of_jpegs(tmp_path):
+    """Lossy, so that only images of one colour come back as they were."""
+    image = pytest.importorskip("PIL.Image", reason="images are read with pillow: pip install 'drrej[paper]'")
+    files = []
+    for value in range(10):
+        stream = io.BytesIO()
+        image.fromarray(np.full((32, 32, 3), 20 * value, dtype=np.uint8)).save(stream, "JPEG")
+        files.append(stream.getvalue())
+    pq.write_table(pa.table({"label": [*range(10)], "jpeg": files}), tmp_path / "cifar10_jpeg.parquet")
+    dataset = load("cifar10", tmp_path)
+    assert dataset.features.shape == (10, 32, 32, 3)
+    assert np.abs(dataset.features[:, 5, 7].astype(int) - 20 * np.arange(10)[:, None]).max() <= 1
+    assert dataset.labels.tolist() == [*range(10)]
 
 
 def test_medmnist_parts_are_joined(tmp_path):

@@ -13,7 +13,7 @@ pytest.importorskip("matplotlib", reason="the paper's experiments draw figures: 
 from benchmarks.paper.__main__ import main  # noqa: E402 - after the check that torch is there
 from benchmarks.paper.baselines import BASELINES, costs  # noqa: E402
 from benchmarks.paper.networks import EXPERIMENTS, Settings, Stacked, tabular  # noqa: E402
-from benchmarks.paper.training import train  # noqa: E402
+from benchmarks.paper.training import moved, one_cycle, train  # noqa: E402
 
 
 def write_clusters(path, classes=6, rows=3000, features=20):
@@ -152,3 +152,77 @@ def test_the_residual_network_takes_medmnist_images():
     network = EXPERIMENTS["octmnist"].network(1, 4, False)
     assert sum(parameter.numel() for parameter in network.parameters()) == 11_169_732
     assert network(torch.zeros(2, 1, 28, 28)).shape == (2, 4)
+
+
+def test_the_first_layer_of_the_compact_network_whitens_patches():
+    """Uncorrelated, of variance 1: recomputed from the images patch by patch."""
+    images = torch.randn(300, 3, 8, 8, generator=torch.manual_seed(0)).cumsum(dim=3)
+    network = EXPERIMENTS["cifar10"].network(3, 10, False)
+    EXPERIMENTS["cifar10"].prepare(network, images)
+    with torch.no_grad():
+        out = network.white(images)
+    first, negative = out[:, :12], out[:, 12:]
+    torch.testing.assert_close(first, -negative)
+    rows = first.permute(0, 2, 3, 1).reshape(-1, 12).double()
+    torch.testing.assert_close(rows.T @ rows / len(rows), torch.eye(12).double(), rtol=0, atol=0.01)
+
+
+def test_images_are_moved_and_flipped_and_nothing_else():
+    images = torch.arange(2 * 3 * 6 * 6).reshape(2, 3, 6, 6).float()
+    padded = torch.nn.functional.pad(images, (1, 1, 1, 1), mode="reflect")
+    torch.manual_seed(0)
+    seen = set()
+    for _ in range(100):
+        for row, image in enumerate(moved(images, 1)):
+            places = [
+                (down, across, flipped)
+                for down in range(3)
+                for across in range(3)
+                for flipped in (False, True)
+                if torch.equal(_cut(padded[row], down, across, flipped), image)
+            ]
+            assert len(places) == 1
+            seen.update(places)
+    assert len(seen) == 18
+    assert moved(images, 0) is images
+
+
+def _cut(image, down, across, flipped):
+    part = image[:, down : down + 6, across : across + 6]
+    return part.flip(2) if flipped else part
+
+
+def test_the_rate_goes_up_and_down_once_and_an_interrupted_cycle_ends_with_the_same_network(tmp_path):
+    assert [round(one_cycle(done), 12) for done in (0.0, 0.1, 0.2, 0.6, 1.0)] == [0.0, 0.5, 1.0, 0.5, 0.0]
+    images, labels = torch.randn(24, 3, 32, 32, generator=torch.manual_seed(0)), torch.arange(24) % 3
+    settings = Settings(batch=8, learning_rate=0.05, epochs=3, one_cycle=True, shift=2, small=1)
+    experiment = EXPERIMENTS["cifar10"]
+
+    def build():
+        network = experiment.network(3, 3, False)
+        experiment.prepare(network, images)
+        return network
+
+    def run(checkpoint=None, stop=None):
+        class StoppedError(Exception):
+            pass
+
+        calls = 0
+
+        def loss(out, y):
+            nonlocal calls
+            calls += 1
+            if calls == stop:
+                raise StoppedError
+            return torch.nn.functional.cross_entropy(out, y)
+
+        try:
+            return train(build, images, labels, settings, loss, checkpoint=checkpoint).model(images)
+        except StoppedError:
+            return None
+
+    whole = run()
+    assert run(tmp_path / "checkpoint.pt", stop=5) is None
+    assert torch.equal(run(tmp_path / "checkpoint.pt"), whole)
+    lines = (tmp_path / "epochs.jsonl").read_text().splitlines()
+    assert [json.loads(line)["epoch"] for line in lines] == [1, 2, 3]

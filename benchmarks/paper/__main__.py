@@ -48,6 +48,13 @@ def table(args: argparse.Namespace) -> None:
     results.write_tables(args.work, args.cifar10, args.variants, args.out)
 
 
+def equal(args: argparse.Namespace) -> None:
+    """Compare with the paper at the paper's own coverages: threshold on test, on validation, and `auto`."""
+    from benchmarks.paper import results
+
+    results.write_equal(args.work, args.out)
+
+
 def figures(args: argparse.Namespace) -> None:
     """Draw accuracy against coverage from the table's figures, and the sweeps over alpha and lambda."""
     from benchmarks.paper import results
@@ -89,6 +96,11 @@ def parser() -> argparse.ArgumentParser:
     tables.set_defaults(command=table)
     tables.add_argument("--variants", nargs="+", choices=VARIANTS, default=list(VARIANTS))
     _add_judging(tables)
+
+    same = commands.add_parser("equal", help=equal.__doc__)
+    same.set_defaults(command=equal)
+    same.add_argument("--work", type=Path, required=True, help="directory that the training commands filled")
+    same.add_argument("--out", type=Path, default=RESULTS, help="where results go [beside this script]")
 
     pictures = commands.add_parser("figures", help=figures.__doc__)
     pictures.set_defaults(command=figures)

@@ -4,12 +4,14 @@ Each dataset is read from a file of arrays (`har.npz`) or from its publisher's o
 """
 
 import gzip
+import io
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow.parquet as pq
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
@@ -146,6 +148,15 @@ def _read_idx(folder: Path, name: str) -> npt.NDArray[np.uint8]:
     return np.frombuffer(raw, dtype=np.uint8, offset=4 + 4 * dimensions).reshape(shape)
 
 
+def _read_cifar10(folder: Path) -> Arrays:
+    """`cifar10_jpeg.parquet`: the columns `label` and `jpeg`, 32 x 32 images in colour; all 60,000, train then test."""
+    from PIL import Image  # an extra
+
+    table = pq.read_table(folder / "cifar10_jpeg.parquet", columns=["label", "jpeg"])
+    images = [np.asarray(Image.open(io.BytesIO(jpeg.as_py())).convert("RGB")) for jpeg in table["jpeg"]]
+    return np.stack(images), table["label"].to_numpy()
+
+
 def _read_nothing(folder: Path) -> Arrays:
     """MedMNIST publishes npz files only."""
     raise FileNotFoundError(folder)
@@ -155,6 +166,7 @@ READERS: dict[str, tuple[Callable[[Path], Arrays], int]] = {
     "har": (_read_har, 6),
     "gas_drift": (_read_gas_drift, 6),
     "mnist": (_read_mnist, 10),
+    "cifar10": (_read_cifar10, 10),
     "organsmnist": (_read_nothing, 11),
     "octmnist": (_read_nothing, 4),
 }

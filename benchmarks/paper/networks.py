@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import nn
+from torch.nn import functional
 
 from benchmarks.paper.data import Floats, Ints, standardised
 
@@ -26,6 +27,15 @@ class Settings:
     learning_rate: float
     epochs: int = 40
     weight_decay: float = 1e-4
+    one_cycle: bool = False  # SGD with Nesterov's momentum, the rate up and down once; else Adam at one rate
+    shift: int = 0  # training images are flipped and moved at random by up to this many pixels
+    small: int = (
+        0  # so many epochs, the first ones, see images of three quarters of the width: a little over half the work
+    )
+
+
+def _as_it_is(_network: nn.Module, _inputs: torch.Tensor) -> None:
+    """Most networks need nothing of the data before they are trained."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +46,7 @@ class Experiment:
     scaled: Callable[[npt.NDArray[np.generic], Ints], Floats]  # (features, training rows) -> inputs
     settings: Settings
     stacked: bool = False  # small networks are trained side by side
+    prepare: Callable[[nn.Module, torch.Tensor], None] = _as_it_is  # (network, training inputs), before training
 
 
 def tabular(inputs: int, outputs: int, normalised: bool = False) -> nn.Module:
@@ -179,6 +190,62 @@ def resnet18(inputs: int, outputs: int, normalised: bool = False) -> nn.Module:
     )
 
 
+class Compact(nn.Module):
+    """A residual network for 32 x 32 images that two cores train to the paper's accuracy in some minutes.
+
+    The first layer is fixed: it turns patches of 2 x 2 pixels into uncorrelated numbers of variance 1 and their
+    negatives, which spares the epochs a network needs to learn as much. Then three groups, each a convolution that
+    halves the image and one with a shortcut past it. An eighth of the last layer's outputs are the logits, so that the
+    first steps of a high learning rate do not saturate the softmax.
+    """
+
+    WIDTHS = (32, 128, 128)
+    OUTPUT_SCALE = 0.125
+
+    def __init__(self, inputs: int, outputs: int, normalised: bool = False) -> None:
+        super().__init__()
+        whitened = 2 * inputs * 4
+        self.white = nn.Conv2d(inputs, whitened, 2)
+        self.white.weight.requires_grad = False
+        halves, shortcuts, before = [], [], whitened
+        for width in self.WIDTHS:
+            halves.append(nn.Sequential(_convolution(before, width), nn.MaxPool2d(2), nn.BatchNorm2d(width), nn.GELU()))
+            shortcuts.append(nn.Sequential(_convolution(width, width), nn.BatchNorm2d(width), nn.GELU()))
+            before = width
+        self.halves, self.shortcuts = nn.ModuleList(halves), nn.ModuleList(shortcuts)
+        self.last = nn.Sequential(nn.Linear(before, outputs, bias=False), *_normalisation(outputs, normalised))
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """(row, channel, 32, 32) in, (row, output) out."""
+        images = functional.gelu(self.white(images))
+        for half, shortcut in zip(self.halves, self.shortcuts, strict=True):
+            images = half(images)
+            images = images + shortcut(images)
+        outputs: torch.Tensor = self.last(images.amax(dim=(2, 3))) * self.OUTPUT_SCALE
+        return outputs
+
+
+def _convolution(inputs: int, outputs: int) -> nn.Module:
+    layer = nn.Conv2d(inputs, outputs, 3, padding=1, bias=False)
+    nn.init.dirac_(layer.weight[:inputs])  # passes its inputs on, as far as there are outputs
+    return layer
+
+
+def whiten(network: nn.Module, inputs: torch.Tensor, rows: int = 5000, ridge: float = 5e-4) -> None:
+    """Set the first layer of a `Compact` network from patches of the first `rows` training images."""
+    assert isinstance(network, Compact)
+    layer = network.white
+    patches = functional.unfold(inputs[:rows].contiguous(), layer.kernel_size)  # type: ignore[arg-type]
+    patches = patches.transpose(1, 2).reshape(-1, patches.shape[1]).double()
+    values, vectors = torch.linalg.eigh(patches.T @ patches / len(patches))
+    filters = (vectors / torch.sqrt(values + ridge)).T.reshape(-1, *layer.weight.shape[1:])
+    with torch.no_grad():
+        layer.weight.copy_(torch.cat([filters, -filters]))
+        assert layer.bias is not None
+        layer.bias.zero_()
+
+
 def pixels(images: npt.NDArray[np.generic], train: Ints) -> Floats:
     """Images as (row, channel, height, width), scaled by one mean and one deviation of all training pixels."""
     channels = images[:, None] if images.ndim == 3 else np.moveaxis(images, 3, 1)
@@ -192,6 +259,12 @@ EXPERIMENTS = {
     "har": Experiment(tabular, standardised, Settings(batch=64, learning_rate=1e-4), stacked=True),
     "gas_drift": Experiment(tabular, standardised, Settings(batch=64, learning_rate=1e-4), stacked=True),
     "mnist": Experiment(convolutional, pixels, Settings(batch=256, learning_rate=1e-3)),
+    "cifar10": Experiment(
+        Compact,
+        pixels,
+        Settings(batch=256, learning_rate=0.3, epochs=16, weight_decay=5e-4, one_cycle=True, shift=2, small=10),
+        prepare=whiten,
+    ),
     "organsmnist": Experiment(resnet18, pixels, Settings(batch=256, learning_rate=1e-4)),
     "octmnist": Experiment(resnet18, pixels, Settings(batch=256, learning_rate=1e-4)),
 }

@@ -18,6 +18,8 @@ from benchmarks.paper.table import RULE, build, markdown, read_published
 
 TABLE_START, TABLE_END = "<!-- tables: written by the command -->", "<!-- end of tables -->"
 
+EQUAL_START, EQUAL_END = "<!-- equal coverage: written by the command -->", "<!-- end of equal coverage -->"
+
 
 def write_tables(work: Path, cifar10: Path | None, variants: Sequence[str], out: Path) -> None:
     """`folds.json`, `table.json` and `table.md`."""
@@ -32,14 +34,26 @@ def write_tables(work: Path, cifar10: Path | None, variants: Sequence[str], out:
     _write_rows(out / "folds.json", made, "folds", folds)
     _write_rows(out / "table.json", made | {"rule": RULE}, "rows", rows)
     (out / "table.md").write_text(markdown(rows))
-    _show(out.parent / "README.md", markdown(rows))
+    _show(out.parent / "README.md", markdown(rows), (TABLE_START, TABLE_END))
 
 
-def _show(readme: Path, text: str) -> None:
-    """Put the tables between the two marks of a README, if it has them."""
+def write_equal(work: Path, out: Path) -> None:
+    """`equal.json` and `equal.md`."""
+    from benchmarks.paper import equal
+
+    start = time.monotonic()
+    rows = equal.rows_of(work)
+    out.mkdir(parents=True, exist_ok=True)
+    _write_rows(out / "equal.json", _made(start), "rows", rows)
+    (out / "equal.md").write_text(equal.markdown(rows))
+    _show(out.parent / "README.md", equal.markdown(rows), (EQUAL_START, EQUAL_END))
+
+
+def _show(readme: Path, text: str, marks: tuple[str, str]) -> None:
+    """Put tables between two marks of a README, if it has them."""
     whole = readme.read_text() if readme.is_file() else ""
-    before, start, rest = whole.partition(TABLE_START)
-    _, end, after = rest.partition(TABLE_END)
+    before, start, rest = whole.partition(marks[0])
+    _, end, after = rest.partition(marks[1])
     if start and end:
         readme.write_text(f"{before}{start}\n\n{text}\n{end}{after}")
 

@@ -56,7 +56,9 @@ class Task:
 
     def network(self, inputs: torch.Tensor, outputs: int, normalised: bool = False) -> nn.Module:
         """A network that is not yet trained."""
-        return self.experiment.network(inputs.shape[1], outputs, normalised)
+        network = self.experiment.network(inputs.shape[1], outputs, normalised)
+        self.experiment.prepare(network, inputs[self.rows().train])
+        return network
 
     def stack(self, inputs: torch.Tensor, outputs: int, normalised: bool, copies: int) -> nn.Module:
         """The same network, not yet trained, as many times as there are copies."""

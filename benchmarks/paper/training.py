@@ -1,10 +1,11 @@
 """Training a network, its checkpoints, and its dumps."""
 
+import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -12,11 +13,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 from torch import nn
+from torch.nn import functional
 
 from benchmarks.paper.data import Floats, Ints
 from benchmarks.paper.networks import Settings
 
 TRAINING_SEED = 2
+MOMENTUM = 0.9
+WARM_UP = 0.2
 FORWARD_ROWS = 4096
 
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
@@ -54,19 +58,61 @@ def train(
     """
     torch.manual_seed(seed)
     model = build()
-    optimizer = torch.optim.Adam(
-        model.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay, fused=fused
-    )
+    optimizer = _optimizer(model, settings, fused)
     state = _Checkpoint(checkpoint, model, optimizer)
+    steps = settings.epochs * -(-len(labels) // settings.batch)
     while state.epochs < settings.epochs:
-        start = time.monotonic()
+        start, processor, losses = time.monotonic(), time.process_time(), 0.0
         model.train()
-        for batch in torch.split(torch.randperm(len(labels)), settings.batch):
+        batches = torch.split(torch.randperm(len(labels)), settings.batch)
+        for number, batch in enumerate(batches, start=state.epochs * -(-len(labels) // settings.batch)):
+            if settings.one_cycle:
+                optimizer.param_groups[0]["lr"] = settings.learning_rate * one_cycle(number / steps)
             optimizer.zero_grad()
-            loss(model(inputs[batch]), labels[batch]).backward()  # type: ignore[no-untyped-call]
+            images = moved(inputs[batch], settings.shift)
+            if state.epochs < settings.small:
+                images = functional.interpolate(images, scale_factor=0.75, mode="bilinear", antialias=True)
+            value = loss(model(images), labels[batch])
+            value.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
-        state.epoch_done(time.monotonic() - start)
+            losses += value.item() * len(batch) / len(labels)
+        state.epoch_done(Epoch(time.monotonic() - start, time.process_time() - processor, losses))
     return Trained(model.eval(), state.epochs, state.seconds)
+
+
+def _optimizer(model: nn.Module, settings: Settings, fused: bool) -> torch.optim.Optimizer:
+    learnt = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    given: dict[str, Any] = {"lr": settings.learning_rate, "weight_decay": settings.weight_decay, "fused": fused}
+    if settings.one_cycle:
+        return torch.optim.SGD(learnt, momentum=MOMENTUM, nesterov=True, **given)
+    return torch.optim.Adam(learnt, **given)
+
+
+def one_cycle(done: float) -> float:
+    """Share of the highest learning rate when a share `done` of all steps is done: up for a fifth, then down to 0."""
+    return done / WARM_UP if done < WARM_UP else (1 - done) / (1 - WARM_UP)
+
+
+def moved(images: torch.Tensor, shift: int) -> torch.Tensor:
+    """Each image flipped or not and moved by up to `shift` pixels each way, its edge mirrored; as it is for 0."""
+    if not shift:
+        return images
+    rows, side = len(images), images.shape[2]
+    padded = functional.pad(images, (shift,) * 4, mode="reflect").permute(0, 2, 3, 1)
+    corner = torch.randint(2 * shift + 1, (2, rows, 1))
+    across = torch.arange(side).expand(rows, side)
+    across = torch.where(torch.rand(rows, 1) < 0.5, across, side - 1 - across) + corner[0]
+    down = torch.arange(side) + corner[1]
+    picked = padded[torch.arange(rows)[:, None, None], down[:, :, None], across[:, None, :]]
+    return picked.permute(0, 3, 1, 2)
+
+
+class Epoch(NamedTuple):
+    """Seconds by the clock and of the processor, and the mean loss of the training rows."""
+
+    seconds: float
+    processor: float
+    loss: float
 
 
 class _Checkpoint:
@@ -82,9 +128,9 @@ class _Checkpoint:
             torch.set_rng_state(saved["random"])
             self.epochs, self.seconds = saved["epochs"], saved["seconds"]
 
-    def epoch_done(self, seconds: float) -> None:
+    def epoch_done(self, epoch: Epoch) -> None:
         self.epochs += 1
-        self.seconds += seconds
+        self.seconds += epoch.seconds
         if self.path is None:
             return
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -93,6 +139,8 @@ class _Checkpoint:
         state |= {"random": torch.get_rng_state(), "epochs": self.epochs, "seconds": self.seconds}
         torch.save(state, part)
         part.replace(self.path)
+        with self.path.with_name("epochs.jsonl").open("a") as log:
+            log.write(json.dumps({"epoch": self.epochs, **epoch._asdict()}) + "\n")
 
 
 def outputs_of(model: nn.Module, inputs: torch.Tensor) -> Floats:

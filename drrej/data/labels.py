@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from drrej.data.layouts import Report, as_numpy, boolean_array, plain_array
+from drrej.data.layouts import Report, as_numpy, boolean_array, numpy_type, plain_array
 from drrej.data.problems import shown
 from drrej.errors import DumpError
 
@@ -71,7 +71,7 @@ class LabelKind:
             return pa.array(self.names, pa.string()).take(pa.array(classes)).cast(self.type)
         if pa.types.is_boolean(self.type):
             return boolean_array(classes.astype(bool))
-        return plain_array(classes.astype(self.type.to_pandas_dtype(), copy=False))
+        return plain_array(classes.astype(numpy_type(self.type), copy=False))
 
 
 def label_kind(data_type: pa.DataType, classes: Classes, where: str) -> LabelKind:
@@ -101,7 +101,7 @@ def label_kind(data_type: pa.DataType, classes: Classes, where: str) -> LabelKin
 
 def _wide_enough(data_type: pa.DataType, classes: int) -> pa.DataType:
     """The labels' own type if it holds every prediction: 200 classes do not fit in int8, nor 2049 in float16."""
-    kind = np.dtype(data_type.to_pandas_dtype())
+    kind = numpy_type(data_type)
     most = 1 << (np.finfo(kind).nmant + 1) if kind.kind == "f" else np.iinfo(kind).max
     return data_type if classes - 1 <= most else pa.int64()
 

@@ -96,8 +96,14 @@ def as_numpy(array: pa.Array) -> NDArray[Any]:
     if not is_number or array.null_count or not len(array):
         values: NDArray[Any] = array.to_numpy(zero_copy_only=False)
         return values
-    kind = np.dtype(array.type.to_pandas_dtype())
+    kind = numpy_type(array.type)
     return np.frombuffer(array.buffers()[1], kind, len(array), array.offset * kind.itemsize)
+
+
+def numpy_type(data_type: pa.DataType) -> np.dtype[Any]:
+    """The numpy type of an Arrow type of numbers (`to_pandas_dtype` needs pandas in older versions)."""
+    letter = "f" if pa.types.is_floating(data_type) else "u" if pa.types.is_unsigned_integer(data_type) else "i"
+    return np.dtype(f"{letter}{data_type.bit_width // 8}")
 
 
 def plain_array(values: NDArray[Any]) -> pa.Array:
@@ -119,8 +125,7 @@ def _null_rows(array: pa.Array) -> NDArray[np.intp]:
 def _numpy_type(data_type: pa.DataType) -> np.dtype[np.floating[Any]]:
     if pa.types.is_integer(data_type):  # of numbers that are written as text
         return np.dtype(np.float64)
-    numpy_type: np.dtype[np.floating[Any]] = np.dtype(data_type.to_pandas_dtype())
-    return numpy_type
+    return numpy_type(data_type)
 
 
 def _widest(arrays: Sequence[pa.Array]) -> pa.DataType:

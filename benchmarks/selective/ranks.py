@@ -1,0 +1,68 @@
+"""Mean ranks of scores over dumps, with Friedman's test and Nemenyi's critical difference (Demšar 2006)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+LEVEL = 0.05
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """Mean rank of each score (1 is best), the chance of such ranks if all are alike, and what difference counts."""
+
+    names: tuple[str, ...]
+    mean: tuple[float, ...]
+    blocks: int
+    p_value: float
+    critical_difference: float
+
+    def not_worse(self, name: str) -> list[str]:
+        """Scores that the critical difference does not tell from one, itself included, the best first."""
+        own = self.mean[self.names.index(name)]
+        near = [(mean, other) for other, mean in self.pairs() if abs(mean - own) < self.critical_difference]
+        return [other for _, other in sorted(near)]
+
+    def pairs(self) -> list[tuple[str, float]]:
+        """(score, mean rank)."""
+        return list(zip(self.names, self.mean, strict=True))
+
+
+def ranking(names: list[str], values: Array) -> Ranking:
+    """Rank the scores in each block (row) of values, low is best; ties share their ranks.
+
+    >>> ranking(["a", "b"], np.array([[1.0, 2.0], [1.0, 1.0], [3.0, 4.0]])).mean
+    (1.1666666666666667, 1.8333333333333333)
+    """
+    from scipy.stats import chi2, rankdata
+
+    blocks, count = values.shape
+    ranks = rankdata(values, axis=1)
+    mean = ranks.mean(axis=0)
+    between = blocks * float(((mean - (count + 1) / 2) ** 2).sum())
+    within = float(((ranks - (count + 1) / 2) ** 2).sum()) / (blocks * (count - 1))  # less than usual where ranks tie
+    statistic = between / within if within else 0.0
+    return Ranking(
+        tuple(names),
+        tuple(float(value) for value in mean),
+        blocks,
+        float(chi2.sf(statistic, count - 1)),
+        critical_difference(count, blocks),
+    )
+
+
+def critical_difference(count: int, blocks: int, level: float = LEVEL) -> float:
+    """Nemenyi's: mean ranks of `count` scores over `blocks` dumps that are further apart differ significantly.
+
+    >>> round(critical_difference(4, 14), 3)
+    1.254
+    """
+    from scipy.stats import studentized_range
+
+    quantile = float(studentized_range.ppf(1 - level, count, math.inf)) / math.sqrt(2)
+    return quantile * math.sqrt(count * (count + 1) / (6 * blocks))

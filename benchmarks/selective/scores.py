@@ -1,0 +1,153 @@
+"""Scores of rows, low where a row is accepted first: drrej's losses and what others use.
+
+Others' scores are computed from the model's own outputs in float64, without a temperature, in forms that do not round
+to 0 where the model is sure: rows that float32 would tie stay apart, which is the best that can be made of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import drrej
+from drrej.core.choice import augrc_influence
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Part:
+    """Outputs of a model (rows x classes), logits or probabilities, and labels (rows,)."""
+
+    outputs: Array
+    labels: Array
+    probs: bool
+
+    @property
+    def wrong(self) -> Array:
+        """Which rows are classified wrongly; the first of equal outputs is the prediction."""
+        return np.asarray(self.outputs.argmax(axis=1) != self.labels)
+
+    @property
+    def sorted(self) -> Array:
+        """Each row's outputs as float64, the largest first."""
+        return -np.sort(-self.outputs.astype(np.float64), axis=1)
+
+    def take(self, rows: Array) -> Part:
+        """Some of the rows."""
+        return Part(self.outputs[rows], self.labels[rows], self.probs)
+
+
+Score = Callable[[Part, list[Part]], list[Array]]
+"""From the rows to fit on and some parts to the score of each row of each part."""
+
+
+def _plain(function: Callable[[Part], Array]) -> Score:
+    return lambda _fit, parts: [function(part) for part in parts]
+
+
+def _drrej(loss: str) -> Score:
+    """A loss of drrej, calibrated and fitted; the threshold plays no part in the order."""
+
+    def scored(fit: Part, parts: list[Part]) -> list[Array]:
+        rejector = drrej.fit_rejector(
+            fit.outputs,
+            fit.labels,
+            coverage=0.5,
+            loss=loss,
+            input="probs" if fit.probs else "logits",
+            normalize=fit.probs,
+        )
+        return [rejector.score(part.outputs).loss for part in parts]
+
+    return scored
+
+
+def max_probability(part: Part) -> Array:
+    """1 - p of the prediction, as the sum of the others' p."""
+    ordered = part.sorted
+    if part.probs:
+        return np.asarray(ordered[:, 1:].sum(axis=1))
+    others = np.exp(ordered[:, 1:] - ordered[:, :1]).sum(axis=1)
+    return np.asarray(others / (1.0 + others))
+
+
+def entropy(part: Part) -> Array:
+    """Of the probabilities, in nats."""
+    ordered = part.sorted
+    if part.probs:
+        logs = np.log(ordered, out=np.zeros_like(ordered), where=ordered > 0)
+        return np.asarray(-(ordered * logs).sum(axis=1))
+    gaps = ordered - ordered[:, :1]
+    powers = np.exp(gaps)
+    total = powers.sum(axis=1)
+    return np.asarray(np.log1p(powers[:, 1:].sum(axis=1)) - (powers * gaps).sum(axis=1) / total)
+
+
+def margin(part: Part) -> Array:
+    """1 less the difference of the two largest p, without a subtraction."""
+    ordered = part.sorted
+    if part.probs:
+        return np.asarray(2 * ordered[:, 1] + ordered[:, 2:].sum(axis=1))
+    powers = np.exp(ordered - ordered[:, :1])
+    others = powers[:, 1:].sum(axis=1)
+    return np.asarray((others + powers[:, 1]) / (1.0 + others))
+
+
+def logit_margin(part: Part) -> Array:
+    """Runner-up less prediction in logits; of probabilities their quotient, which orders as the difference of logs."""
+    ordered = part.sorted
+    if part.probs:
+        return np.asarray(ordered[:, 1] / ordered[:, 0])
+    return np.asarray(ordered[:, 1] - ordered[:, 0])
+
+
+def energy(part: Part) -> Array:
+    """-log sum exp of the logits (Liu et al. 2020)."""
+    ordered = part.sorted
+    return np.asarray(-ordered[:, 0] - np.log1p(np.exp(ordered[:, 1:] - ordered[:, :1]).sum(axis=1)))
+
+
+def max_logit(part: Part) -> Array:
+    """-max of the logits (Hendrycks et al. 2022)."""
+    return np.asarray(-part.sorted[:, 0])
+
+
+def p_norm(fit: Part, parts: list[Part]) -> list[Array]:
+    """Centred logits over their p-norm, the largest (Cattelan and Silva 2023): p of 1, ..., 10 or none by AUGRC."""
+
+    def scored(part: Part, power: int | None) -> Array:
+        ordered = part.sorted
+        centred = ordered - ordered.mean(axis=1, keepdims=True)
+        if power is None:
+            return np.asarray(-centred[:, 0])
+        norm = np.linalg.norm(centred, ord=power, axis=1)
+        return np.asarray(-np.divide(centred[:, 0], norm, out=np.zeros(len(norm)), where=norm > 0))
+
+    wrong = fit.wrong
+    powers: list[int | None] = [None, *range(1, 11)]
+    best = min(powers, key=lambda power: augrc_influence(scored(fit, power), wrong)[0])
+    return [scored(part, best) for part in parts]
+
+
+OURS = ("log", "zero-one", "brier", "learned", "auto")
+SCORES: dict[str, Score] = {
+    **{name: _drrej(name) for name in OURS},
+    "max probability": _plain(max_probability),
+    "entropy": _plain(entropy),
+    "margin": _plain(margin),
+    "logit margin": _plain(logit_margin),
+    "energy": _plain(energy),
+    "max logit": _plain(max_logit),
+    "pNorm": p_norm,
+}
+LOGITS_ONLY = ("energy", "max logit", "pNorm")
+"""Scores that a row of probabilities does not have: the softmax has taken away what they are made of."""
+
+
+def scores_of(part: Part) -> list[str]:
+    """The scores that a dump of this kind has."""
+    return [name for name in SCORES if not (part.probs and name in LOGITS_ONLY)]
