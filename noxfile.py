@@ -49,6 +49,13 @@ def coverage(session: nox.Session) -> None:
 
 
 @nox.session
+def ratios(session: nox.Session) -> None:
+    """Costs as multiples of Arrow's decode, against the recorded ones."""
+    session.install("-e", ".")
+    session.run("python", "-m", "benchmarks.ratios", *session.posargs)
+
+
+@nox.session
 def docs(session: nox.Session) -> None:
     """The site; warnings are errors."""
     session.install("-e", ".[docs]")

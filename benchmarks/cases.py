@@ -47,7 +47,8 @@ class Bench:
         return drrej("reject", self.dump(shape), "-r", self.rejector(shape), "-o", mask, "-f", *options)
 
 
-def _columns(shape: Shape) -> str:
+def columns_of(shape: Shape) -> str:
+    """The columns of its logits, with commas between."""
     return "logits" if shape.layout == "list" else ",".join(f"logit_{k}" for k in range(shape.classes))
 
 
@@ -68,7 +69,7 @@ def reject(bench: Bench) -> list[Row]:
         path = bench.dump(shape)
         commands: dict[str, Sequence[str]] = {
             "ours": bench.reject(shape),
-            "decode": peer("decode", path, _columns(shape), "2"),
+            "decode": peer("decode", path, columns_of(shape), "2"),
         }
         if shape.layout == "list" and has_module("torch"):
             commands["torch"] = peer("torch-entropy", path)
@@ -86,6 +87,32 @@ def reject(bench: Bench) -> list[Row]:
                 "torch peak MB": torch.peak_mb if torch else None,
             }
         )
+    return rows
+
+
+def engines(bench: Bench) -> list[Row]:
+    """Polars and DuckDB: softmax entropy, largest probability and a mask from parquet to parquet, whole processes."""
+    rows = []
+    for shape in (MAIN, Shape(1_000_000, 100, "wide"), Shape(10_000_000, 10)):
+        path, mask = bench.dump(shape), str(bench.work / "peer-mask.parquet")
+        commands: dict[str, Sequence[str]] = {"drrej": bench.reject(shape)}
+        commands |= {
+            name: peer(name, path, columns_of(shape), mask) for name in ("polars", "duckdb") if has_module(name)
+        }
+        commands |= {"arrow's decode": peer("decode", path, columns_of(shape), "2"), "plain read": peer("read", path)}
+        costs = interleaved(commands, bench.repeat)
+        ours = costs["drrej"]
+        rows += [
+            {
+                "dump": shape.name,
+                "who": name,
+                "cpu s": cost.cpu,
+                "cpu / ours": cost.cpu / ours.cpu,
+                "wall / ours": cost.wall / ours.wall,
+                "peak MB": cost.peak_mb,
+            }
+            for name, cost in costs.items()
+        ]
     return rows
 
 
@@ -213,6 +240,7 @@ def startup(bench: Bench) -> list[Row]:
 CASES: dict[str, Callable[[Bench], list[Row]]] = {
     "startup": startup,
     "reject": reject,
+    "engines": engines,
     "calibrate": calibrate,
     "evaluate": evaluate,
     "aurc": aurc,

@@ -42,6 +42,69 @@ def decode(path: str, columns: str, threads: str) -> dict[str, float]:
     return {}
 
 
+def plain_read(path: str) -> dict[str, float]:
+    """The other limit: the bytes of the file, read and thrown away."""
+    with open(path, "rb", buffering=0) as file:
+        room = bytearray(8 << 20)
+        while file.readinto(room):
+            pass
+    return {}
+
+
+TEMPERATURE, CUTOFF = 1.7, 0.5
+"""What the masks of peers are made with: the same work whatever the numbers."""
+
+
+def polars_mask(path: str, columns: str, mask: str) -> dict[str, float]:
+    """Softmax, entropy, largest probability and a mask with polars, lazily, from parquet to parquet.
+
+    Lists go through `list.eval`, wide columns through horizontal sums: how its users write it.
+    """
+    import polars as pl
+
+    names = columns.split(",")
+    frame = pl.scan_parquet(path)
+    if len(names) == 1:
+        item = pl.element() / TEMPERATURE
+        power = (item - item.max()).exp()
+        p = power / power.sum()
+        scored = frame.select(
+            "id",
+            pl.col(names[0]).list.eval(-(p * (p + 1e-45).log()).sum()).list.first().alias("entropy"),
+            pl.col(names[0]).list.eval(p.max()).list.first().alias("confidence"),
+        )
+    else:
+        largest = pl.max_horizontal(names)
+        powers = [((pl.col(name) - largest) / TEMPERATURE).exp() for name in names]
+        weighted = [power * (pl.col(name) - largest) / TEMPERATURE for power, name in zip(powers, names, strict=True)]
+        total, moment = pl.sum_horizontal(powers), pl.sum_horizontal(weighted)
+        scored = frame.select("id", (total.log() - moment / total).alias("entropy"), (1.0 / total).alias("confidence"))
+    scored.with_columns((pl.col("entropy") >= CUTOFF).alias("rejected")).sink_parquet(mask)
+    return {}
+
+
+def duckdb_mask(path: str, columns: str, mask: str) -> dict[str, float]:
+    """The same with DuckDB, in SQL: lists through lambdas, wide columns through sums."""
+    import duckdb
+
+    names = columns.split(",")
+    if len(names) == 1:
+        powers = f"list_transform({names[0]}, lambda z: exp((z - list_max({names[0]})) / {TEMPERATURE}))"
+        source = f"select id, {powers} as e, list_sum(e) as s from '{path}'"  # noqa: S608 - our own names
+        entropy = "ln(s) - list_sum(list_transform(e, lambda x: x * ln(x + 1e-45))) / s"
+        confidence = "1.0 / s"
+    else:
+        gaps = [f"({name} - m) / {TEMPERATURE}" for name in names]
+        total = " + ".join(f"exp({gap})" for gap in gaps)
+        moment = " + ".join(f"exp({gap}) * {gap}" for gap in gaps)
+        inner = f"select *, greatest({', '.join(names)}) as m from '{path}'"  # noqa: S608 - our own names
+        source = f"select id, {total} as s, {moment} as v from ({inner})"  # noqa: S608 - our own names
+        entropy, confidence = "ln(s) - v / s", "1.0 / s"
+    query = f"select id, {entropy} as entropy, {confidence} as confidence, entropy >= {CUTOFF} as rejected"
+    duckdb.execute(f"copy ({query} from ({source})) to '{mask}' (format parquet)")
+    return {}
+
+
 def load(path: str) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """Logits (rows x classes) and labels in memory."""
     table = pq.read_table(path, columns=["logits", "label"])
@@ -181,6 +244,9 @@ def with_nll(figures: dict[str, float], logits: np.ndarray[Any, Any], labels: np
 
 PEERS: dict[str, Callable[..., dict[str, float]]] = {
     "decode": decode,
+    "read": plain_read,
+    "polars": polars_mask,
+    "duckdb": duckdb_mask,
     "torch-entropy": torch_entropy,
     "authors": authors,
     "sklearn": sklearn_temperature,

@@ -311,6 +311,8 @@ CASES: dict[str, dict[str, Case]] = {
         "--compare": Acts("--compare"),
         "--score": Acts("--score trust"),
         "--score-order": Acts("--score-order low", "val.parquet -r r.json --score trust"),
+        "--ood": Acts("--ood refused"),
+        "--ood-cost": Acts("--ood-cost 3", "val.parquet -r r.json --ood refused"),
         "--rejected": Acts("--rejected refused"),
         "--baseline": Acts("--baseline before.json"),
         "--baseline-dump": Acts("--baseline-dump val.parquet", "val.parquet -r r.json --join-on key"),

@@ -144,7 +144,8 @@ LossName = Annotated[
     objective(
         "--loss",
         metavar="NAME",
-        help="log, zero-one, brier, margin, logit-margin; with labels learned, auto; cost, column.",
+        help="log, zero-one, brier, margin, logit-margin, flat, sharp, sharper, norm-1, norm-2, norm-4; with labels "
+        "learned, auto; cost, column.",
     ),
 ]
 CostMatrixFile = Annotated[

@@ -41,7 +41,7 @@ def column_of(batch: pa.RecordBatch, name: str) -> pa.Array:
 
 
 def _path(schema: pa.Schema, name: str) -> tuple[str, ...] | None:
-    if name in schema.names:
+    if schema.get_field_index(name) >= 0 or name in schema.names:  # the list of names is long; -1 if it is there twice
         return (name,)
     pieces = name.split(".")
     for length in range(1, len(pieces)):
