@@ -23,13 +23,33 @@ def mp_losses(row: Sequence[float], beta: float) -> dict[str, mp.mpf]:
         p = [w / total for w in weights]
         largest = p.pop(p.index(max(p)))
         rest = mp.fsum(p)  # 1 - max p: no number of digits would hold max p itself
+
+        def at(power: float) -> mp.mpf:
+            others = mp.fsum((x / largest) ** mp.mpf(power) for x in p)
+            return others / (1 + others)
+
         return {
+            "flat": at(0.5),
+            "sharp": at(2),
+            "sharper": at(4),
+            **{f"norm-{power}": mp_norm_loss(finite, power) for power in (1, 2, 4)},
             "zero-one": rest,
             "log": -mp.log1p(-rest) * largest - mp.fsum(x * mp.log(x) for x in p if x),
             "brier": rest * (2 - rest) - mp.fsum(x * x for x in p),
             "margin": rest + max(p, default=mp.mpf(0)),
             "logit-margin": max(p, default=mp.mpf(0)) / largest,
         }
+
+
+def mp_norm_loss(finite: Sequence[mp.mpf], power: int) -> mp.mpf:
+    """1 - the largest divided by the norm, after taking off the mean; one class alone is as sure as can be."""
+    mean = mp.fsum(finite) / len(finite)
+    c = [x - mean for x in finite]
+    if len(finite) == 1:
+        return mp.mpf(1) / 2 if power == 1 else mp.mpf(0)
+    if not any(c):
+        return mp.mpf(1)
+    return 1 - max(c) / mp.fsum(abs(x) ** power for x in c) ** (mp.mpf(1) / power)
 
 
 def softmax(logits: np.ndarray, temperature: float) -> np.ndarray:

@@ -21,7 +21,7 @@ from drrej.core.curves import RiskCoverage
 from drrej.core.drift import RatioSums, loss_quantiles, loss_shift, ratio_shift
 from drrej.core.learning import LearningRows
 from drrej.core.losses import PLAIN, CostLoss, LearnedLoss, Loss
-from drrej.core.losses.learned import NEEDS
+from drrej.core.losses.learned import FEATURES, needs_of
 from drrej.core.ratio import fit_ratio
 from drrej.core.row_keys import logit_keys
 from drrej.core.temperature import minimise, nll_sums
@@ -30,7 +30,7 @@ LEVEL = 0.05
 MOST_ROWS = 2000
 """Of each part."""
 
-ALL = reduce(or_, (loss.needs for loss in PLAIN.values()), NEEDS)
+ALL = reduce(or_, (loss.needs for loss in PLAIN.values()), needs_of(FEATURES))
 
 
 def p_values(logits: np.ndarray, labels: np.ndarray, rng: np.random.Generator) -> Iterator[tuple[str, str, float]]:

@@ -266,6 +266,9 @@ def false_alarms(years: int) -> None:
     for limit, labels in ((LIMIT, LABELS), (0.01, 1000), (0.02, 20)):
         for name, night in rate_paths(rng.binomial(labels, limit, (years, NIGHTS)), labels, limit).alarms().items():
             print(f"  risk {limit} {labels:5} labels a night, {name:9} {share(night < NEVER)}", flush=True)
+    rejected = rng.binomial(ROWS, 0.2, (years, NIGHTS))
+    for name, night in rate_paths(rejected, ROWS, 0.2).alarms().items():
+        print(f"  coverage 0.8 {ROWS:5} rows a night, {name:9} {share(night < NEVER)}", flush=True)
     events = rng.binomial(LABELS, LIMIT, (years, NIGHTS))
     for name, alarm in nightly_tests(events).items():
         print(f"  (not valid) {name:30} {share(alarm)}")

@@ -20,7 +20,7 @@ from drrej.core.calibration import ClasswiseTally
 from drrej.core.calibrators import Temperature, Vector
 from drrej.core.kernels import Need
 from drrej.core.row_keys import content_keys
-from drrej.core.scaling import STRENGTH, Squares, fit_vector
+from drrej.core.scaling import MIXING_STRENGTH, STRENGTH, Squares, fit_vector
 from drrej.core.temperature import minimise, nll_sums
 from drrej.data import dump as dump_module
 from drrej.documents.words import describe_sections
@@ -34,9 +34,9 @@ def skewed(rows: int, classes: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     return (logits * rng.uniform(0.5, 2.0, classes) + rng.normal(0.0, 1.0, classes)).astype(np.float32), labels
 
 
-def fitted(logits: np.ndarray, labels: np.ndarray) -> tuple[Vector, float]:
+def fitted(logits: np.ndarray, labels: np.ndarray, mixed: bool = False) -> tuple[Vector, float]:
     beta = 1.0 / minimise(lambda beta: nll_sums(logits, labels, beta, "float64")).temperature
-    fit = fit_vector(lambda function: function(logits, labels), None, 1.0 / beta, logits.shape[1], "float64")
+    fit = fit_vector(lambda function: function(logits, labels), None, 1.0 / beta, logits.shape[1], "float64", mixed)
     assert fit.converged
     return fit.calibrator, beta
 
@@ -102,6 +102,43 @@ def test_a_weight_that_would_turn_a_class_around_is_held_at_zero() -> None:
     assert [*calibrator.weights, *calibrator.biases] == pytest.approx(by_scipy(logits, labels, beta), abs=2e-4)
 
 
+@pytest.mark.parametrize(("rows", "classes"), [(60, 2), (2000, 4), (9000, 7)])
+def test_dirichlet_calibration_is_that_of_scipy(rows: int, classes: int) -> None:
+    logits, labels = skewed(rows, classes, seed=rows)
+    logits[: rows // 3] *= 40  # some are far below ln 1e-6
+    calibrator, beta = fitted(logits, labels, mixed=True)
+    x = log_softmax(logits.astype(np.float64), axis=1)
+    features = np.hstack([np.maximum(x, np.log(1e-6)), np.ones((rows, 1))])
+    truth = np.eye(classes)[labels]
+
+    def objective(parameters: np.ndarray) -> tuple[float, np.ndarray]:
+        """All weights of a class in a line: of ln p_k with a limit, the bias, and its own ln p without one."""
+        lines = parameters.reshape(classes, classes + 2)
+        off, bias, own = lines[:, :classes] * (1 - np.eye(classes)), lines[:, classes], lines[:, -1]
+        logs = log_softmax(features @ np.hstack([off, bias[:, None]]).T + x * own, axis=1)
+        value = -logs[truth.astype(bool)].sum() + MIXING_STRENGTH / 2 * ((off / beta) ** 2).sum()
+        value += STRENGTH / 2 * (((own / beta - 1) ** 2).sum() + (bias**2).sum())
+        rest = np.exp(logs) - truth
+        slope = rest.T @ features
+        slope[:, :classes] = slope[:, :classes] * (1 - np.eye(classes)) + MIXING_STRENGTH * off / beta**2
+        slope[:, classes] += STRENGTH * bias
+        of_own = (rest * x).sum(axis=0) + STRENGTH * (own / beta - 1) / beta
+        return value, np.hstack([slope, of_own[:, None]]).reshape(-1)
+
+    start = np.zeros((classes, classes + 2))
+    start[:, -1] = beta
+    precise = {"maxiter": 5000, "maxfun": 20_000, "ftol": 1e-15, "gtol": 1e-7}
+    bounds = [(0.0 if place % (classes + 2) == classes + 1 else None, None) for place in range(start.size)]
+    found = scipy.optimize.minimize(objective, start.reshape(-1), jac=True, bounds=bounds, options=precise)
+    theirs = found.x.reshape(classes, classes + 2)
+    assert np.array(calibrator.mixing) == pytest.approx(theirs[:, :classes], abs=2e-4)
+    assert calibrator.biases == pytest.approx(theirs[:, classes], abs=2e-4)
+    assert calibrator.weights == pytest.approx(theirs[:, -1], abs=2e-4)
+    scores = calibrator.rows(logits, Need.NOTHING, "float64").calibrated
+    expected = softmax(features @ np.hstack([theirs[:, :classes], theirs[:, [classes]]]).T + x * theirs[:, -1], axis=1)
+    assert scores.probabilities() == pytest.approx(expected, abs=1e-3)
+
+
 def test_two_classes_are_beta_calibration() -> None:
     """The log-odds are linear in ln p and ln(1 - p): the model of Kull et al., with the penalty written out."""
     logits, labels = skewed(700, 2, seed=9)
@@ -153,21 +190,27 @@ def calibration(dump: drrej.Source, name: str = "vector") -> Any:
     return drrej.calibrate(dump, drrej.CalibrateOptions(calibrator=name)).need_calibration()
 
 
+@pytest.mark.parametrize("name", ["vector", "dirichlet"])
 @pytest.mark.parametrize("sample", [1 << 21, 3000])
 def test_the_same_bits_in_every_arrangement(
-    tmp_path: Path, rows: tuple[np.ndarray, np.ndarray], monkeypatch: pytest.MonkeyPatch, sample: int
+    tmp_path: Path, rows: tuple[np.ndarray, np.ndarray], monkeypatch: pytest.MonkeyPatch, sample: int, name: str
 ) -> None:
     monkeypatch.setattr(step, "SAMPLE_LOGITS", sample)
     logits, labels = rows
     order = np.random.default_rng(1).permutation(labels.size)
     whole = write_dump(tmp_path / "a.parquet", logits, labels)
-    found = calibration(source(whole))
+    found = calibration(source(whole), name)
+    rejector = drrej.fit_rejector(logits, labels, coverage=0.8, calibrator=name)
     turned = write_dump(tmp_path / "b.parquet", logits[order], labels[order], row_group=300)
     wide = write_dump(tmp_path / "c.parquet", logits, labels, layout="wide", row_group=999)
     monkeypatch.setattr(dump_module, "BLOCK_BYTES", 1 << 12)
-    assert calibration(source(turned, jobs=3)) == found
-    assert calibration(source(wide, jobs=2)) == found
-    assert calibration(source(whole)) == found
+    assert calibration(source(turned, jobs=3), name) == found
+    assert calibration(source(wide, jobs=2), name) == found
+    assert calibration(source(whole), name) == found
+    masks = [write_mask(source(path), rejector, tmp_path / "mask.parquet") for path in (whole, turned)]
+    assert (masks[0]["loss"][order] == masks[1]["loss"]).all()
+    assert (masks[0]["loss"] == rejector.score(logits).loss).all()
+    assert masks[0]["loss"][17] == rejector.score(logits[17:18]).loss[0]
 
 
 def test_a_search_that_starts_from_a_sample_ends_at_the_same_place(
@@ -216,7 +259,7 @@ def test_arrays_and_files_agree(tmp_path: Path, rows: tuple[np.ndarray, np.ndarr
     dump = write_dump(tmp_path / "val.parquet", logits, labels)
     arrays = drrej.fit_rejector(logits, labels, coverage=0.8, calibrator="vector")
     assert arrays.calibration.vector == calibration(source(dump)).vector
-    with pytest.raises(drrej.OptionError, match="it must be one of temperature, vector, beta, auto"):
+    with pytest.raises(drrej.OptionError, match="it must be one of temperature, vector, beta, dirichlet, auto"):
         drrej.fit_rejector(logits, labels, coverage=0.8, calibrator="platt")
 
 
@@ -234,6 +277,11 @@ def test_too_many_classes_are_refused() -> None:
     logits = np.zeros((300, 257), np.float32)
     with pytest.raises(drrej.OptionError, match="`calibrator=vector` is for at most 256 classes, here are 257"):
         drrej.fit_rejector(logits, np.arange(300) % 257, coverage=0.8, calibrator="vector")
+    with pytest.raises(drrej.OptionError, match="at most 24 classes, here are 25; use `calibrator=vector`"):
+        drrej.fit_rejector(logits[:, :25], np.arange(300) % 25, coverage=0.8, calibrator="dirichlet")
+
+
+PLAIN = {"weights": [1.0] * 5, "biases": [0.0] * 5}
 
 
 def damaged(tree: dict[str, Any], **changes: Any) -> str:
@@ -249,6 +297,10 @@ def damaged(tree: dict[str, Any], **changes: Any) -> str:
         ({"vector": {"weights": [1.0, 1.0, 1.0, 1.0, -1.0], "biases": [0.0] * 5}}, "none may be below 0"),
         ({"vector": {"weights": [1.0] * 5, "biases": [0.0] * 4}}, "'calibration.vector.biases' is out of range"),
         ({"vector": {"weights": [1.0] * 5}}, "'calibration.vector.biases' is missing"),
+        ({"method": "dirichlet"}, "'calibration.vector.mixing' contradicts 'calibration.method'"),
+        ({"method": "dirichlet", "vector": {**PLAIN, "mixing": [[0.0] * 5] * 4}}, "lines of as many numbers"),
+        ({"method": "dirichlet", "vector": {**PLAIN, "mixing": [[0.1] * 5] * 5}}, "a class has 0 in its own place"),
+        ({"vector": {**PLAIN, "mixing": [[0.0] * 5] * 5}}, "mixing' contradicts 'calibration.method'"),
         ({"matrix": 1}, "'calibration.matrix' is not known"),
         ({"choice": [{"calibrator": "temperature", "nll": 0.5, "above_best": 0.0, "std_error": 0.0}]}, "does not have"),
         ({"choice": [{"calibrator": "vector", "nll": 0.5, "above_best": 0.2, "std_error": 0.1}]}, "another is better"),
@@ -294,9 +346,11 @@ def test_auto_takes_the_simplest_within_one_standard_error(rows: tuple[np.ndarra
     """Folds by another route: the NLLs from scipy's minima, with the folds that the content of rows settles."""
     logits, labels = rows
     found = drrej.fit_rejector(logits, labels, coverage=0.8, calibrator="auto").calibration
-    assert found.method == "vector"
+    first = next(trial for trial in found.choice if trial.above_best <= trial.std_error)
+    assert found.method == first.calibrator != "temperature"
     fold = content_keys(logits) % np.uint64(5)
     nll: dict[str, list[np.ndarray]] = {"temperature": [], "vector": []}
+    assert [trial.calibrator for trial in found.choice] == ["temperature", "vector", "dirichlet"]
     for number in range(5):
         inside, others = fold == number, fold != number
         beta = 1.0 / reference.temperature(logits[others], labels[others])
@@ -306,12 +360,11 @@ def test_auto_takes_the_simplest_within_one_standard_error(rows: tuple[np.ndarra
             nll[name].append(-log_softmax(scores, axis=1)[np.arange(inside.sum()), labels[inside]])
     per_row = {name: np.concatenate(values) for name, values in nll.items()}
     above = per_row["temperature"] - per_row["vector"]
-    simple, better = found.choice
-    assert (simple.calibrator, better.calibrator) == ("temperature", "vector")
+    simple, better, dirichlet = found.choice
     assert [simple.nll, better.nll] == pytest.approx([values.mean() for values in per_row.values()], rel=1e-6)
-    assert simple.above_best == pytest.approx(above.mean(), rel=1e-4)
-    assert simple.std_error == pytest.approx(above.std() / np.sqrt(above.size), rel=1e-4)
-    assert (better.above_best, better.std_error) == (0.0, 0.0)
+    best = min(better.nll, dirichlet.nll)
+    assert simple.above_best - better.above_best == pytest.approx(above.mean(), rel=1e-4)
+    assert better.above_best == better.nll - best
     assert simple.above_best > simple.std_error
 
 

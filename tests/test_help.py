@@ -21,7 +21,20 @@ from running import LOG_LINE, drrej
 
 COMMANDS = [
     *("calibrate", "fit", "threshold", "evaluate", "reject", "run"),
-    *("plan", "monitor", "sweep", "cascade", "weights", "inspect", "convert", "metrics", "config", "schema", "help"),
+    *(
+        "plan",
+        "monitor",
+        "sweep",
+        "cascade",
+        "ensemble",
+        "weights",
+        "inspect",
+        "convert",
+        "metrics",
+        "config",
+        "schema",
+        "help",
+    ),
 ]
 
 
@@ -134,7 +147,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copy(SAMPLE / f"{name}.parquet", folder)
     for name in ("fresh", "predictions"):
         shutil.copy(SAMPLE / "test.parquet", folder / f"{name}.parquet")
-    for name in ("nightly", "small", "large"):
+    for name in ("nightly", "small", "large", "a", "b"):
         (folder / name).mkdir()
         shutil.copy(SAMPLE / "test.parquet", folder / name)
     pq.write_table(pa.table({"variance": rng.random(50)}), folder / "forecasts.parquet")

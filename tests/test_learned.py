@@ -9,24 +9,30 @@ import pytest
 from conftest import fail, load_json, make_model, make_rejector, source, succeed, write_dump, write_mask
 from hypothesis import given
 from hypothesis import strategies as st
+from reference import softmax
+from running import drrej as command
 from scipy.optimize import minimize
 
 import drrej
+from drrej import expected_losses
 from drrej.core.calibrators import Temperature
 from drrej.core.choice import (
     FOLDS,
+    NOISES,
+    SCALES,
     SIMPLEST_FIRST,
     Trial,
     augrc_trial,
     difference_error,
     folds_of,
+    preferred,
     simplest_of_the_best,
 )
 from drrej.core.curves import RiskCoverage
 from drrej.core.kernels import Need, block_sums
 from drrej.core.learning import Learner, LearningRows, predict
 from drrej.core.losses import LearnedLoss
-from drrej.core.losses.learned import FEATURES, NEEDS, ErrorModel, error_probability
+from drrej.core.losses.learned import FEATURES, ErrorModel, Feature, error_probability
 from drrej.core.losses.plain import PLAIN as LOSSES
 
 
@@ -40,7 +46,7 @@ def biased_model(rows: int, classes: int, seed: int) -> tuple[np.ndarray, np.nda
 
 
 def learning_rows(logits: np.ndarray, labels: np.ndarray, temperature: float = 2.0) -> LearningRows:
-    rows = Temperature(temperature).rows(logits, NEEDS | Need.Q | Need.R, "float64")
+    rows = Temperature(temperature).rows(logits, ~Need.NOTHING, "float64")
     return LearningRows.of(rows.calibrated, labels)
 
 
@@ -57,11 +63,14 @@ def test_features_are_what_their_names_say() -> None:
     top = p.max(axis=1)
     rest = np.sort(p, axis=1)[:, :-1] / (1 - top)[:, None]
     distance = (z.max(axis=1, keepdims=True) - z).sum(axis=1) / 4
+    centred = z - z.mean(axis=1, keepdims=True)
+    others = np.sort(centred, axis=1)[:, :-1]
     expected = {
         "bend": np.log(1 + 20 * (1 - top) / top),
         "rivals": -(rest * np.log(rest)).sum(axis=1),
         "distance": distance,
         "log_distance": np.log(distance),
+        "crowd": np.log(np.abs(others).sum(axis=1) / centred.max(axis=1)),
     }
     sure = 1 - top < 1e-9  # here the comparison itself cancels
     for i, name in enumerate(FEATURES):
@@ -105,7 +114,7 @@ def test_tiny_losses_keep_their_precision_and_order() -> None:
     np.testing.assert_allclose(error_probability(eta), exact, rtol=1e-14)
     model = ErrorModel("zero-one", None, 0.0, 1.0, {}, ())
     logits = np.array([[0.0, -200.0, -300.0], [0.0, -200.5, -300.0], [0.0, -90.0, -np.inf]])
-    sums = block_sums(logits, [1.0], [NEEDS], "float64")
+    sums = block_sums(logits, [1.0], [~Need.NOTHING], "float64")
     losses = model.losses(sums.at[0], sums.prediction, 3)
     np.testing.assert_allclose(losses, np.exp([-200.0, -200.5, -90.0]), rtol=1e-12)
 
@@ -192,6 +201,52 @@ def test_auto_keeps_a_plain_loss_where_there_is_nothing_to_learn(tmp_path: Path)
     assert drrej.Rejector.from_json(auto.to_json()) == auto
 
 
+def flipped(labels: np.ndarray, classes: int, share: float, seed: int) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    moved = rng.random(labels.size) < share
+    return np.where(moved, (labels + rng.integers(1, classes, labels.size)) % classes, labels)
+
+
+@pytest.mark.parametrize("rows", [200, 2000])
+def test_wrong_labels_do_not_change_which_rows_are_sure(tmp_path: Path, rows: int) -> None:
+    """A quarter of the labels is wrong: the temperature of least NLL is far too high to rank by, and `auto` knows."""
+    logits, labels = make_model(6000, 10, 2)
+    logits = logits * 3
+    noisy = flipped(labels[:rows], 10, 0.25, 4)
+    dump = source(write_dump(tmp_path / "v.parquet", logits[:rows], noisy))
+    wrong = logits[2000:].argmax(axis=1) != labels[2000:]
+    true = drrej.calibrate(source(write_dump(tmp_path / "t.parquet", logits, labels))).calibration
+    assert true is not None
+    best = augrc(expected_losses(logits[2000:], "zero-one", true.temperature), wrong)
+    auto = make_rejector(dump, ratio=drrej.RatioOptions(loss="auto"))
+    assert auto.calibration is not None
+    assert auto.calibration.temperature > 1.5 * true.temperature
+    plain = augrc(expected_losses(logits[2000:], "zero-one", auto.calibration.temperature), wrong)
+    found = augrc(drrej.Rejector.of(auto).score(logits[2000:]).loss, wrong)
+    assert found < best + 0.3 * (plain - best)
+
+
+@given(st.integers(0, 1000), st.sampled_from([0.0, 0.1, 0.4]))
+def test_the_preferred_temperature_has_the_largest_likelihood(seed: int, share: float) -> None:
+    logits, labels = make_model(150, 4, seed)
+    noisy = flipped(labels, 4, share, seed)
+    rows = learning_rows(logits, noisy)
+    table = {}
+    for name, scale in SCALES.items():
+        p = softmax(logits.astype(np.float64), 2.0 / scale)[np.arange(150), noisy]
+        table[name] = {noise: np.log((1 - noise) * p + noise / 4).sum() for noise in NOISES}
+    name = max(SCALES, key=lambda name: max(table[name].values()))
+    better = max(table[name].values()) > table["zero-one"][0.0] + 2.0
+    assert preferred(rows) == (name if better else "zero-one")
+
+
+def test_models_of_older_documents_have_fewer_features() -> None:
+    old = dict.fromkeys(["bend", "rivals", "distance", "log_distance"], Feature(0.1, -1.0, 1.0))
+    model = ErrorModel("zero-one", 3.0, 0.0, 1.0, old, (0.0, 0.0, 0.0))
+    LearnedLoss(model).check(3)
+    assert model.needs == Need.V | Need.T
+
+
 @pytest.mark.parametrize("loss", ["learned", "auto"])
 def test_the_document_does_not_depend_on_order_blocks_or_layout(tmp_path: Path, loss: str) -> None:
     logits, labels = biased_model(1500, 4, 4)
@@ -274,3 +329,23 @@ def test_max_loss_with_the_zero_one_loss_is_chows_rule(seed: int, cost: float, c
     at = float(losses[0])
     assert choose_cutoff(drrej.Rule("max-loss", at), density, points) == at
     assert not losses[0] < at
+
+
+def test_a_learned_order_is_in_doubt_where_rows_are_unlike_those_of_the_fit(tmp_path: Path) -> None:
+    logits, labels = biased_model(4000, 4, 3)
+    fit = write_dump(tmp_path / "v.parquet", logits[:2000], labels[:2000])
+    alike = write_dump(tmp_path / "a.parquet", logits[2000:], labels[2000:])
+    unlike = write_dump(tmp_path / "u.parquet", logits[2000:] * 0.3, labels[2000:])
+    for loss, warned in (("learned", True), ("zero-one", False)):
+        rejector = make_rejector(source(fit), ratio=drrej.RatioOptions(loss=loss))
+        place = tmp_path / f"{loss}.json"
+        place.write_text(rejector.to_json())
+        base = rejector.need_ratio().loss.drift_loss
+        for more in ([], ["--no-labels"]):
+            assert "unlike" not in command("evaluate", alike, "-r", place, *more).err
+            moved = command("evaluate", unlike, "-r", place, *more, "-o", tmp_path / "r.json", "-f")
+            assert moved.code == 0
+            assert ("unlike those that the loss was learned from" in moved.err) == warned
+            report = drrej.Report.from_json((tmp_path / "r.json").read_text())
+            assert report.unsure_order == (base.name if warned and base is not None else None)
+            assert "unlike" not in command("evaluate", unlike, "-r", place, *more, "--quiet").err

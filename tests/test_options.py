@@ -146,6 +146,7 @@ BASES = {
     "monitor": "new.json val.parquet -r r.json",
     "sweep": "val.parquet -r cal.json",
     "cascade": "--stage s=val.parquet:1 --stage l=second.parquet:9 --join-on key --accuracy 0.3",
+    "ensemble": "--member val.parquet --member second.parquet --join-on key -o out.parquet",
     "weights": "val.parquet -r cal.json --radius 0.1",
     "inspect": "val.parquet",
     "convert": "val.parquet -o new.parquet",
@@ -202,6 +203,7 @@ RUN = "--val val.parquet --test test.parquet -o out"
 DIVIDED = "val.parquet --coverage 0.8 -o out"
 PLANNED = "val.parquet -r fit.json"
 RUN_ZEROS = "--val zeros.parquet --test zeros.parquet --input probs --coverage 0.8 -o out"
+ENSEMBLE = "--member val.parquet --member second.parquet --join-on key -o out.parquet"
 CASCADE = "--stage s=val.parquet:1 --stage l=second.parquet:9 --join-on key --accuracy 0.3"
 RISK = "val.parquet -r fit.json --risk 0.7"
 
@@ -214,6 +216,11 @@ def bad(base: str) -> dict[str, Case]:
         "--on-bad-file": Acts("--on-bad-file skip", row.replace("broken.parquet", "cut")),
         "--max-bad": Refused("--max-bad 0.001", "more than --max-bad 0.001 allows", f"{row} --on-bad-row skip"),
     }
+
+
+def ensemble_of(name: str) -> str:
+    """An ensemble whose two members are one dump."""
+    return ENSEMBLE.replace("val.", f"{name}.").replace("second.", f"{name}.")
 
 
 def cascade_of(name: str) -> str:
@@ -304,6 +311,8 @@ CASES: dict[str, dict[str, Case]] = {
         "--compare": Acts("--compare"),
         "--score": Acts("--score trust"),
         "--score-order": Acts("--score-order low", "val.parquet -r r.json --score trust"),
+        "--ood": Acts("--ood refused"),
+        "--ood-cost": Acts("--ood-cost 3", "val.parquet -r r.json --ood refused"),
         "--rejected": Acts("--rejected refused"),
         "--baseline": Acts("--baseline before.json"),
         "--baseline-dump": Acts("--baseline-dump val.parquet", "val.parquet -r r.json --join-on key"),
@@ -491,6 +500,22 @@ CASES: dict[str, dict[str, Case]] = {
         "--binary": Acts("--binary", f"{CASCADE} --logits score --label bit"),
         "--classes": Acts("--classes a,b,c", f"{CASCADE} --label name"),
         "--quiet": Acts("--quiet", f"{cascade_of('zeros')} --input probs"),
+    },
+    "ensemble": {
+        "--member": Acts("--member val.parquet:cal.json"),
+        "--join-on": Refused("--join-on nothing", "there is no column 'nothing'"),
+        "--output": Acts("-o new.parquet"),
+        "--force": Acts("--force", ENSEMBLE.replace("out.parquet", "there.parquet")),
+        "--mean": Acts("--mean log"),
+        "--no-labels": Acts("--no-labels"),
+        **engine(),
+        "--normalize": Acts("--normalize", ensemble_of("doubled") + " --input probs"),
+        "--logits": Acts("--logits other"),
+        "--label": Acts("--label truth"),
+        "--input": Acts("--input probs", f"{ENSEMBLE} --logits probs"),
+        "--binary": Acts("--binary", f"{ENSEMBLE} --logits score --label bit"),
+        "--classes": Acts("--classes a,b,c", f"{ENSEMBLE} --label name"),
+        "--quiet": Acts("--quiet", ensemble_of("zeros") + " --input probs"),
     },
     "weights": {
         **bad(BASES["weights"]),

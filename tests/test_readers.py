@@ -257,7 +257,7 @@ def test_json_lines_with_numbers_that_look_whole(tmp_path: Path, small_chunks: N
 
 def _saved(**arrays: Any) -> bytes:
     stream = io.BytesIO()
-    np.savez(stream, allow_pickle=True, **arrays)
+    np.savez(stream, **arrays)
     return stream.getvalue()
 
 

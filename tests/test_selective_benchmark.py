@@ -144,6 +144,8 @@ def test_every_score_is_judged_and_put_on_the_page() -> None:
     for name in SCORES:
         assert f"{name}" in text
     assert "3 dumps of 2 experiments" in text
+    assert "3 of scikit-learn's models" in text
+    assert "none yet of perceptrons" in text
 
 
 def test_results_are_kept_and_the_page_is_written(tmp_path, monkeypatch) -> None:

@@ -18,18 +18,31 @@ ORDER = {"aurc": 1, "augrc": 1, "accuracy at 80 %": -1, "accuracy at 90 %": -1}
 """Figures of an order, and whether low (1) or high (-1) is good."""
 
 INTRODUCTION = """{dumps} dumps of {experiments} experiments (folds of one experiment count once in the ranks):
-networks of others, scikit-learn's models on real data, perceptrons with plain and smoothed labels, and the networks
-of the paper's table. Scores of drrej are calibrated and fitted on the validation rows; the others' scores are
-computed from the model's own outputs in float64. `pNorm` chooses its p on the validation rows. Figures are of the
-test rows. Experiments on the same data are not independent, so that the critical differences are somewhat too
-small."""
+{kinds}. Scores of drrej are calibrated and fitted on the validation rows; the others' scores are computed from the
+model's own outputs in float64. `pNorm` chooses its p on the validation rows. Figures are of the test rows.
+Experiments on the same data are not independent, so that the critical differences are somewhat too small."""
 
 CERTIFIED = """Half of the validation rows fit, the other half certify a risk with confidence {confidence:g}; the
 mean coverage of the test rows over all dumps, in percent, 0 where nothing can be certified. In brackets: dumps
 whose test rows contradict the promise (one-sided binomial test, 5 %). Some are bound to: a promise may fail with
 chance {delta:g}. Scores are certified with drrej's rule, and two of them with the rules of others as well."""
 
+FEWEST = 5
+"""Experiments that a ranking needs to be printed."""
+
 TITLES = {"aurc": "AURC", "augrc": "AUGRC"}
+
+
+KINDS = {"DenseNet": "networks of others", "MLP": "perceptrons", "paper's network": "networks of the paper's table"}
+"""What dumps are, by a word in their name; all others are scikit-learn's models."""
+
+
+def kinds(results: Results) -> str:
+    """How many dumps there are of each kind, none included: what is missing is said."""
+    words = {name: next((kind for word, kind in KINDS.items() if word in name), None) for name in results}
+    counts = {kind: list(words.values()).count(kind) for kind in KINDS.values()}
+    told = [f"{count} of {kind}" if count else f"none yet of {kind}" for kind, count in counts.items()]
+    return ", ".join([f"{list(words.values()).count(None)} of scikit-learn's models on real data", *told])
 
 
 def groups(results: Results) -> dict[str, list[Results]]:
@@ -58,6 +71,12 @@ def rankings(results: Results, figure: str) -> dict[str, Ranking]:
     }
 
 
+def shown(results: Results, figure: str) -> dict[str, Ranking]:
+    """The rankings that are worth a look: of fewer than `FEWEST` experiments only that of all."""
+    found = rankings(results, figure)
+    return {title: own for title, own in found.items() if own.blocks >= FEWEST or title == "all dumps"}
+
+
 def page(results: Results) -> str:
     """The whole page."""
     blocks = groups(results)
@@ -66,7 +85,7 @@ def page(results: Results) -> str:
         "",
         "Made by `python -m benchmarks.selective` from `benchmarks/selective/results/results.json`.",
         "",
-        INTRODUCTION.format(dumps=len(results), experiments=len(blocks)),
+        INTRODUCTION.format(dumps=len(results), experiments=len(blocks), kinds=kinds(results)),
         "",
         *_ranks(results),
         "![mean ranks of AUGRC](figures/selective.svg)",
@@ -94,7 +113,13 @@ def _ranks(results: Results) -> list[str]:
         "1 is the best rank. Bold: not told from the best by Nemenyi's critical difference (5 %).",
         "",
     ]
-    found = {figure: rankings(results, figure) for figure in ORDER}
+    found = {figure: shown(results, figure) for figure in ORDER}
+    few = [own.blocks for title, own in rankings(results, "augrc").items() if title not in found["augrc"]]
+    for count in few:
+        lines += [
+            f"Energy, max logit and pNorm need logits, and {count} experiment(s) with logits are too few to rank:"
+        ]
+        lines += ["their figures are in the last table.", ""]
     for title, first in found["augrc"].items():
         rows = []
         for place in np.argsort(first.mean, kind="stable"):
@@ -251,7 +276,7 @@ def draw(results: Results, path: Path) -> None:
     matplotlib.use("svg")
     import matplotlib.pyplot as plt
 
-    found = rankings(results, "augrc")
+    found = shown(results, "augrc")
     with plt.rc_context({"svg.hashsalt": "drrej", "font.size": 9}):
         figure, axes = plt.subplots(1, len(found), figsize=(4.4 * len(found), 3.6), squeeze=False)
         for axis, (title, own) in zip(axes[0], found.items(), strict=True):

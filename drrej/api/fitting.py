@@ -59,7 +59,7 @@ def fit_rejector(
     `accuracy` or `risk`, to be kept together with it. `loss`, `alpha`, `lam` and
     `effective_sample` are those of the command line, as are `normalize` and `floor` for probabilities, and
     `calibrator`: one "temperature", or a weight and a bias per class ("vector", or "beta" of two
-    classes), or what cross-validation says ("auto").
+    classes), also a weight for each pair ("dirichlet"), or what cross-validation says ("auto").
 
     With `confidence` the accuracy, risk or coverage is guaranteed for new rows like these, and `Infeasible` is raised
     where that cannot be certified. The threshold is then chosen on rows that nothing else has seen: on `fresh`, a pair

@@ -8,7 +8,20 @@ from drrej.cli.configuration import split_config
 
 COMMANDS = (
     *("calibrate", "fit", "threshold", "evaluate", "reject", "run"),
-    *("plan", "monitor", "sweep", "cascade", "weights", "inspect", "convert", "metrics", "config", "schema", "help"),
+    *(
+        "plan",
+        "monitor",
+        "sweep",
+        "cascade",
+        "ensemble",
+        "weights",
+        "inspect",
+        "convert",
+        "metrics",
+        "config",
+        "schema",
+        "help",
+    ),
 )
 
 

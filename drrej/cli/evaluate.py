@@ -14,7 +14,7 @@ from drrej.cli.command import Command
 from drrej.cli.commandline import commands_of, this_command
 from drrej.cli.console import say_notes
 from drrej.cli.flags import in_flags
-from drrej.cli.judging import Comparisons, Judging, Shown, exit_by_gates, show_report, warn_seen
+from drrej.cli.judging import Comparisons, Judging, Shown, exit_by_gates, show_report, warn_order, warn_seen
 from drrej.cli.main import app
 from drrej.cli.reading import Bad, Certificates, Reading, engine_of, read_rejector
 from drrej.cli.regression import Regression, Task, check_regression
@@ -69,6 +69,21 @@ def evaluate(
             "--no-labels", metavar=options.FLAG, help="Only what needs no labels: coverage, expected accuracy, drift."
         ),
     ] = False,
+    ood: Annotated[
+        str | None,
+        options.report(
+            "--ood", metavar="COL", help="Rows where this column is true belong to no class: judge them apart."
+        ),
+    ] = None,
+    ood_cost: Annotated[
+        float | None,
+        options.report(
+            "--ood-cost",
+            metavar="X",
+            show_default="1",
+            help="What accepting a row of no class costs, as a multiple of an error.",
+        ),
+    ] = None,
     examples: options.Examples = None,
     title: options.Title = None,
     model: options.Model = None,
@@ -117,7 +132,7 @@ def evaluate(
 
     bad = Bad(on_bad_row, on_bad_file, max_bad)
     reading = Reading(logits, label, labels_from, join_on, on_missing_label, input, binary, classes, normalize, bad)
-    judging = Judging(gate, metric, intervals, by, no_labels, classwise)
+    judging = Judging(gate, metric, intervals, by, no_labels, classwise, ood, ood_cost)
     others = Comparisons(compare, score, score_order, rejected, baseline, baseline_dump, baseline_rejector)
     regression = Regression(task, prediction, target)
     outputs = [(path, format if path == "-" else format_of(path)) for path in output or []]
@@ -146,6 +161,7 @@ def evaluate(
             file.commit()
     say_notes(source, quiet, document.floor)
     warn_seen(report, quiet)
+    warn_order(report, quiet)
     if "-" not in (output or []):
         show_report(report, format)
     exit_by_gates(report)

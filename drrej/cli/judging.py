@@ -85,6 +85,8 @@ class Judging:
     by: str | None
     no_labels: bool = False
     classwise: bool = False
+    ood: str | None = None
+    ood_cost: float | None = None
 
     def gates(self) -> list[Gate]:
         """Gates, read before any work."""
@@ -102,6 +104,8 @@ class Judging:
             raise OptionError("--baseline-dump needs --join-on COL: the key column that pairs the rows")
         if comparisons.baseline_rejector and not comparisons.baseline_dump:
             raise OptionError("--baseline-rejector goes with --baseline-dump")
+        if self.ood_cost is not None and self.ood is None:
+            raise OptionError("--ood-cost goes with --ood COL")
         baseline = comparisons.baseline
         return EvaluateOptions(
             points=[Point.parse(text)[0] for text in self.metric or []],
@@ -110,6 +114,8 @@ class Judging:
             by=self.by,
             rivals=comparisons.rivals(),
             labels=not self.no_labels,
+            ood=self.ood,
+            ood_cost=1.0 if self.ood_cost is None else self.ood_cost,
             on_unseen_group=on_unseen_group,
             baseline=None if baseline is None else read_baseline(baseline),
         )
@@ -152,6 +158,16 @@ def warn_seen(report: Report | RegressionReport, quiet: bool) -> None:
     words = seen_by(report)
     if words and not quiet:
         complain(f"{words}, and intervals and p-values do not hold; report on rows that no step has seen", "warning")
+
+
+def warn_order(report: Report | RegressionReport, quiet: bool) -> None:
+    """Tell that a learned loss may not rank these rows."""
+    from drrej.documents.report import Report
+    from drrej.report.tables import unsure_order
+
+    words = unsure_order(report) if isinstance(report, Report) else ""
+    if words and not quiet:
+        complain(f"{words}; see --compare on rows with labels, or fit again on rows like these", "warning")
 
 
 def exit_by_gates(report: Judged, and_target: bool = False) -> None:

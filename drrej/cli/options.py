@@ -41,12 +41,12 @@ Temperature = Annotated[
 ]
 
 Calibrator = Annotated[
-    Literal["temperature", "vector", "beta", "auto"] | None,
+    Literal["temperature", "vector", "beta", "dirichlet", "auto"] | None,
     typer.Option(
         "--calibrator",
         metavar="NAME",
         show_default="temperature",
-        help="temperature, vector (numbers per class), beta (the same for two), or auto.",
+        help="temperature, vector (numbers per class), beta (for two), dirichlet (per pair), or auto.",
     ),
 ]
 
@@ -144,7 +144,8 @@ LossName = Annotated[
     objective(
         "--loss",
         metavar="NAME",
-        help="log, zero-one, brier, margin, logit-margin; with labels learned, auto; cost, column.",
+        help="log, zero-one, brier, margin, logit-margin, flat, sharp, sharper, norm-1, norm-2, norm-4; with labels "
+        "learned, auto; cost, column.",
     ),
 ]
 CostMatrixFile = Annotated[

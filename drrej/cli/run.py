@@ -16,7 +16,7 @@ from drrej.cli.choosing import Objective, Target
 from drrej.cli.command import Command
 from drrej.cli.console import complain, say_notes, warn_bad_rows
 from drrej.cli.evaluate import with_words
-from drrej.cli.judging import Comparisons, Judging, Shown, exit_by_gates, show_report, warn_seen
+from drrej.cli.judging import Comparisons, Judging, Shown, exit_by_gates, show_report, warn_order, warn_seen
 from drrej.cli.main import app
 from drrej.cli.parts import Parts, RowOptions, parts_of
 from drrej.cli.reading import Bad, Certificates, Reading, Start, bytes_of, engine_of, names_of
@@ -240,6 +240,7 @@ def run(
     for source in parts.sources:
         say_notes(source, quiet, rejector.floor)
     warn_seen(report, quiet)
+    warn_order(report, quiet)
     warn_bad_rows(counts, quiet, on_bad_row, "; the report leaves them out")
     show_report(report, format)
     exit_by_gates(report, and_target=True)

@@ -15,7 +15,7 @@ from drrej.core.calibrators import Calibrator, CalibratorTrial, Temperature
 from drrej.core.exact import Total
 from drrej.core.kernels import Need
 from drrej.core.row_keys import content_keys, key_limit
-from drrej.core.scaling import MOST_CLASSES, fit_vector
+from drrej.core.scaling import MOST_CLASSES, MOST_MIXED, fit_vector
 from drrej.core.temperature import fit_temperature
 from drrej.core.types import AnyFloats, Floats, Integers, Precision
 
@@ -27,11 +27,13 @@ MOST_VALUES = 1 << 19
 def candidates(classes: int) -> tuple[str, ...]:
     """The calibrators for so many classes, the simplest first.
 
-    >>> candidates(2), candidates(10), candidates(1000)
-    (('temperature', 'beta'), ('temperature', 'vector'), ('temperature',))
+    >>> candidates(2), candidates(10), candidates(100), candidates(1000)
+    (('temperature', 'beta'), ('temperature', 'vector', 'dirichlet'), ('temperature', 'vector'), ('temperature',))
     """
     if classes == 2:
         return "temperature", "beta"
+    if classes <= MOST_MIXED:
+        return "temperature", "vector", "dirichlet"
     return ("temperature", "vector") if classes <= MOST_CLASSES else ("temperature",)
 
 
@@ -40,8 +42,9 @@ def fit_calibrator(name: str, logits: AnyFloats, labels: Integers, precision: Pr
     temperature = fit_temperature(lambda function: function(logits, labels), None, precision).temperature
     if name == "temperature":
         return Temperature(temperature)
-    classes = logits.shape[1]
-    return fit_vector(lambda function: function(logits, labels), None, temperature, classes, precision).calibrator
+    classes, mixed = logits.shape[1], name == "dirichlet"
+    fit = fit_vector(lambda function: function(logits, labels), None, temperature, classes, precision, mixed)
+    return fit.calibrator
 
 
 def held_out_nll(logits: AnyFloats, labels: Integers, precision: Precision) -> dict[str, Floats]:

@@ -15,7 +15,7 @@ from drrej.core.calibration import LabelledRows
 from drrej.core.kernels import ROW_MAJOR, GapSums, Need, block_sums, label_gaps
 from drrej.core.types import AnyFloats, Floats, Integers, Precision
 
-CalibratorName = Literal["temperature", "vector", "beta", "auto"]
+CalibratorName = Literal["temperature", "vector", "beta", "dirichlet", "auto"]
 """What may be asked for."""
 
 
@@ -64,6 +64,12 @@ class View:
         with np.errstate(invalid="ignore", over="ignore", under="ignore"):
             powers: Floats = np.exp((scores - scores.max(axis=1, keepdims=True)) * self.beta)
         return powers
+
+    def logarithms(self) -> Floats:
+        """The logarithms of the probabilities (rows x classes); -inf where one is 0."""
+        with np.errstate(invalid="ignore", over="ignore"):
+            logs: Floats = (self.scores.astype(np.float64) - self.largest[:, None]) * self.beta
+        return logs - self.sums.log_weight[:, None]
 
     def probabilities(self) -> Floats:
         """The probabilities (rows x classes), from the gap sums."""
@@ -144,12 +150,17 @@ def log_probabilities(logits: AnyFloats, needs: Need, precision: Precision) -> L
     return LogProbabilities(values, raw)
 
 
+LEAST_MIXED = -6.0 * 2.302585092994046
+"""ln 1e-6."""
+
+
 @dataclass(frozen=True)
 class Vector:
     """Vector scaling: class j has the score weights[j] * ln p_j + biases[j]; no weight is below 0.
 
     Equal weights and no biases are a temperature; with two classes this is beta calibration. The likeliest class may
-    be another after it. A class of probability 0 keeps it.
+    be another after it. A class of probability 0 keeps it. With `mixing` (Dirichlet calibration) class j also has
+    mixing[j][k] * ln p_k of the other classes, where a p_k below 1e-6 counts as that: further down it says no more.
 
     >>> rows = Vector((0.5, 0.5), (0.0, 0.0)).rows(np.array([[2.0, 0.0]]), Need.NOTHING, "auto")
     >>> rows.calibrated.sums.s.round(6)  # as at the temperature 2
@@ -158,6 +169,7 @@ class Vector:
 
     weights: tuple[float, ...]
     biases: tuple[float, ...]
+    mixing: tuple[tuple[float, ...], ...] | None = None
 
     def rows(self, logits: AnyFloats, needs: Need, precision: Precision, raw: Need | None = None) -> Rows:
         """See `Calibrator`."""
@@ -169,10 +181,25 @@ class Vector:
         with np.errstate(invalid="ignore", over="ignore"):
             scores: Floats = values * np.array(self.weights)
             scores += np.array(self.biases)
+            if self.mixing is not None:
+                _mix(scores, mixed_values(values), self.mixing)
             if min(self.weights) <= 0.0:  # below 0 only while they are searched for
                 np.copyto(scores, -np.inf, where=np.isneginf(values))
         sums = block_sums(scores, [1.0], [needs], "float64")
         return View(scores, 1.0, sums.prediction, sums.largest, sums.at[0])
+
+
+def mixed_values(values: Floats) -> Floats:
+    """What other classes see of ln p."""
+    return np.maximum(values, LEAST_MIXED)
+
+
+def _mix(scores: Floats, values: Floats, mixing: tuple[tuple[float, ...], ...]) -> None:
+    """Add to each score its share of the others, one after the other: a row's bits are its own."""
+    for target, line in enumerate(mixing):
+        for place, weight in enumerate(line):
+            if weight:
+                scores[:, target] += weight * values[:, place]
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,15 @@ AUGRC is a mean over rows of e_i G_i, with e_i = 1 for a wrong row and G_i the s
 half), so its influence function is known and so is the standard error of a *difference* between two losses on the
 same rows. That is far smaller than the error of either. The rule: among the candidates whose AUGRC is not above the
 lowest one by more than one standard error of the difference, the simplest wins.
+
+Where rows are few that is mostly the first, so it matters which one that is. It is 1 - max p at the temperature that
+likelihood prefers when some labels may be wrong:
+
+    P(y) = (1 - noise) p_y + noise / K
+
+Without noise that is the temperature of the calibration (the loss `zero-one`). Wrong labels raise the temperature of
+least NLL, far more than they should for a ranking: in rows of which the model is sure they look like errors of the
+model. The share of noise explains them instead.
 """
 
 from __future__ import annotations
@@ -20,8 +29,20 @@ from drrej.core.losses.learned import ErrorModel, error_probability
 from drrej.core.types import Floats
 
 FOLDS = 5
-SIMPLEST_FIRST = ("zero-one", "margin", "brier", "log", "logit-margin")
-"""The plain losses in the order in which they are preferred."""
+SCALES = {"zero-one": 1.0, "sharp": 2.0, "sharper": 4.0, "flat": 0.5}
+"""The losses 1 - max p, by what their inverse temperature is multiplied with."""
+
+SIMPLEST_FIRST = (
+    *("zero-one", "margin", "brier", "log", "logit-margin", "sharp", "sharper", "flat"),
+    *("norm-2", "norm-1", "norm-4"),
+)
+"""The plain losses in the order in which they are preferred, but for the first."""
+
+NOISES = (0.0, 0.003, 0.01, 0.02, 0.04, 0.07, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5)
+"""Shares of labels that may be drawn at random."""
+
+_GAIN = 2.0
+"""Log-likelihood that another temperature must gain: one for each of the two numbers that are fitted."""
 
 STRENGTHS: tuple[float | None, ...] = (None, 300.0, 100.0, 30.0, 10.0, 3.0, 1.0)
 """Strengths of the ridge penalty of a learned loss, the strongest (infinite) first."""
@@ -105,13 +126,31 @@ def simplest_of_the_best(trials: Sequence[Trial]) -> int:
 
 
 def plain_trials(rows: LearningRows, fold: NDArray[np.int64]) -> dict[str, Trial]:
-    """The plain losses need no fit: their AUGRC within the folds."""
-    return {name: augrc_trial(rows.base[name], rows.wrong, fold) for name in SIMPLEST_FIRST}
+    """The plain losses need no fit: their AUGRC within the folds, the preferred first."""
+    names = dict.fromkeys((preferred(rows), *SIMPLEST_FIRST))
+    return {name: augrc_trial(rows.base[name], rows.wrong, fold) for name in names if name in rows.base}
+
+
+def preferred(rows: LearningRows) -> str:
+    """The loss 1 - max p at the temperature of the largest likelihood when some labels may be wrong."""
+    found, most = "zero-one", _log_likelihood(rows, "zero-one", 0.0) + _GAIN
+    for name in SCALES:
+        for noise in NOISES:
+            likelihood = _log_likelihood(rows, name, noise)
+            if likelihood > most:
+                found, most = name, likelihood
+    return found
+
+
+def _log_likelihood(rows: LearningRows, name: str, noise: float) -> float:
+    with np.errstate(divide="ignore", under="ignore"):
+        of_label = np.exp(SCALES[name] * rows.label_gaps) * (1.0 - rows.plain[name])
+        return float(np.sum(np.log((1.0 - noise) * of_label + noise / rows.classes)))
 
 
 def learn(rows: LearningRows, fold: NDArray[np.int64], plain: dict[str, Trial]) -> Learning:
     """A learned loss: base and strength by cross-validation, then fitted to all rows."""
-    base = SIMPLEST_FIRST[simplest_of_the_best([plain[name] for name in SIMPLEST_FIRST])]
+    base = list(plain)[simplest_of_the_best(list(plain.values()))]
     learners = [(np.flatnonzero(fold == k), Learner(rows.take(np.flatnonzero(fold != k)), base)) for k in range(FOLDS)]
     tested = [(inside, rows.take(inside), learner) for inside, learner in learners if inside.size]
     values: list[Floats] = []

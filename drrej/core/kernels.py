@@ -5,7 +5,12 @@ With m the first largest logit of a row, d_j = z_j - z_m and u_j = beta * d_j, e
     s = sum e^{u_j},   v = sum u_j e^{u_j},   q = sum e^{2 u_j}      over j != m
 
 (w = sum u_j^2 e^{u_j}, which the curvature of the log-likelihood in beta needs, t = sum u_j, which the learned loss
-needs, and r = max e^{u_j}, the runner-up, which margins need).
+needs, and r = max e^{u_j}, the runner-up, which margins need). Probabilities at other temperatures come without another
+exponential: h = sum e^{u_j / 2} at twice the temperature; y = sum (e^{u_j} / r)^2 at half of it and x = sum
+(e^{u_j} / r)^4 at a quarter, divided by the runner-up's because the powers themselves would underflow.
+
+Norms look at the logits themselves: with c_j = z_j - mean z and M the largest of them, a = sum of (c_j / M) above 0,
+b = sum (c_j / M)^2 and c = sum (c_j / M)^4 over j != m; M is -t / K. Logits of -inf are left out.
 
 Leaving m out keeps the relative error near |u| * eps however sure the model is: `1 - p.max()` would round to 0.
 
@@ -41,7 +46,7 @@ _TILE = 16
 
 
 class Need(Flag):
-    """The optional sums, by their letters; W comes with V."""
+    """The optional sums, by their letters; W comes with V, X and Y with R, and A, B and C with T."""
 
     NOTHING = 0
     V = auto()
@@ -49,6 +54,12 @@ class Need(Flag):
     W = auto()
     T = auto()
     R = auto()
+    H = auto()
+    X = auto()
+    Y = auto()
+    A = auto()
+    B = auto()
+    C = auto()
 
     @property
     def letters(self) -> tuple[str, ...]:
@@ -58,7 +69,7 @@ class Need(Flag):
 
 @dataclass(frozen=True)
 class GapSums:
-    """s, v, q, w, t and r of each row at one beta; all but `s` are None unless they were asked for."""
+    """The sums of each row at one beta; all but `s` are None unless they were asked for."""
 
     s: Floats
     v: Floats | None = None
@@ -66,6 +77,19 @@ class GapSums:
     w: Floats | None = None
     t: Floats | None = None
     r: Floats | None = None
+    h: Floats | None = None
+    x: Floats | None = None
+    y: Floats | None = None
+    a: Floats | None = None
+    b: Floats | None = None
+    c: Floats | None = None
+
+    @cached_property
+    def log_s(self) -> Floats:
+        """Log s, -inf where s is 0."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            log_s: Floats = np.log(self.s)
+        return log_s
 
     @cached_property
     def log_weight(self) -> Floats:
@@ -199,7 +223,7 @@ def _row_major(
 
     for chunk in chunks:
         count = chunk.stop - chunk.start
-        gaps, powers, spare, _ = (a[: count * classes].reshape(count, classes) for a in scratch)
+        work = gaps, _, spare, _ = [a[: count * classes].reshape(count, classes) for a in scratch]
         scores = logits[chunk]
         if not scores.flags.c_contiguous:
             for tile in range(0, classes, _TILE):
@@ -210,9 +234,7 @@ def _row_major(
         largest[chunk] = scores.reshape(-1)[place]
         np.subtract(scores, largest[chunk, None], out=gaps)
         for sums, beta in zip(columns, betas, strict=True):
-            _sum_up(
-                {letter: values[chunk] for letter, values in sums.items()}, beta, (gaps, powers, spare), place, 1, total
-            )
+            _sum_up({letter: values[chunk] for letter, values in sums.items()}, beta, work, place, 1, total)
     return first, largest
 
 
@@ -245,7 +267,7 @@ def _class_major(
     numbers = np.arange(step)
     for chunk in chunks:
         count = chunk.stop - chunk.start
-        gaps, powers, spare, products = (a[: count * classes].reshape(classes, count) for a in scratch)
+        work = gaps, powers, _, products = [a[: count * classes].reshape(classes, count) for a in scratch]
         np.copyto(gaps, logits[chunk].T)
         np.maximum.reduce(gaps, axis=0, out=largest[chunk])
         np.subtract(gaps, largest[chunk], out=gaps)
@@ -253,16 +275,14 @@ def _class_major(
         place = first[chunk] * count + numbers[:count]
         total = partial(_add_up, products=products)
         for sums, beta in zip(columns, betas, strict=True):
-            _sum_up(
-                {letter: values[chunk] for letter, values in sums.items()}, beta, (gaps, powers, spare), place, 0, total
-            )
+            _sum_up({letter: values[chunk] for letter, values in sums.items()}, beta, work, place, 0, total)
     return first, largest
 
 
 def _sum_up(
     sums: SumColumns,
     beta: float,
-    work: tuple[AnyFloats, AnyFloats, AnyFloats],
+    work: Sequence[AnyFloats],
     place: NDArray[np.int64],
     axis: int,
     total: Callable[[AnyFloats, AnyFloats | None, AnyFloats], None],
@@ -271,15 +291,26 @@ def _sum_up(
 
     `place` is where the largest logits are, `axis` that of the classes, `total` sums a * b over it.
     """
-    gaps, powers, spare = work
+    gaps, powers, spare, products = work
     scaled = gaps if beta == 1.0 else np.multiply(gaps, gaps.dtype.type(beta), out=spare)
     if "t" in sums:
         total(scaled, None, sums["t"])
+        if sums.keys() & {"a", "b", "c"}:
+            _norms(sums, scaled, powers, place, axis, total)
     np.exp(scaled, out=powers)
     powers.reshape(-1)[place] = 0
     total(powers, None, sums["s"])
     if "r" in sums:
         np.maximum.reduce(powers, axis=axis, out=sums["r"])
+    if "h" in sums:
+        total(np.sqrt(powers, out=products), None, sums["h"])
+    if sums.keys() & {"x", "y"}:
+        np.divide(powers, np.expand_dims(sums["r"], axis), out=products)  # NaN where all have underflown
+        squares = np.square(products, out=products)
+        if "y" in sums:
+            total(squares, None, sums["y"])
+        if "x" in sums:
+            total(squares, squares, sums["x"])
     if "q" in sums:
         total(powers, powers, sums["q"])
     if "v" in sums:
@@ -289,6 +320,45 @@ def _sum_up(
             total(powers, scaled, sums["v"])
     if "w" in sums:
         total(np.multiply(powers, scaled, out=powers), scaled, sums["w"])
+
+
+def _norms(
+    sums: SumColumns,
+    scaled: AnyFloats,
+    parts: AnyFloats,
+    place: NDArray[np.int64],
+    axis: int,
+    total: Callable[[AnyFloats, AnyFloats | None, AnyFloats], None],
+) -> None:
+    """a, b and c of a chunk, `parts` is room for it; infinite where all logits are the same."""
+    classes = scaled.shape[axis]
+    finite = None
+    largest = sums["t"] / -classes
+    if not np.isfinite(sums["t"]).all():
+        finite = scaled > -np.inf
+        scaled = np.where(finite, scaled, 0)
+        total(scaled, None, largest)
+        count = finite.sum(axis=axis, dtype=scaled.dtype)
+        largest /= -count
+        largest[count == 1] = 1  # a class alone is as sure as can be
+    np.add(scaled, np.expand_dims(largest, axis), out=parts)
+    if finite is not None:
+        np.copyto(parts, 0, where=~finite)
+    if "a" in sums:  # zeros leave the largest as it is: where no other is above the mean, nothing is left
+        above = np.maximum(parts, 0, out=parts if not sums.keys() & {"b", "c"} else None)
+        total(above, None, sums["a"])
+        sums["a"] -= largest
+        sums["a"] /= largest
+    if sums.keys() & {"b", "c"}:
+        parts.reshape(-1)[place] = 0
+        parts /= np.expand_dims(largest, axis)
+        squares = np.square(parts, out=parts)
+        if "b" in sums:
+            total(squares, None, sums["b"])
+        if "c" in sums:
+            total(squares, squares, sums["c"])
+    for letter in sums.keys() & {"a", "b", "c"}:
+        np.copyto(sums[letter], np.inf, where=np.isnan(sums[letter]))
 
 
 def _first_zero(gaps: AnyFloats, scratch: AnyFloats) -> NDArray[np.uint8]:

@@ -26,7 +26,7 @@ _TOLERANCE = 1e-8
 class LearningRows:
     """Labelled rows as the model sees them: `base` per plain loss, features (feature x row), prediction, outcome.
 
-    `plain` are the plain losses themselves.
+    `plain` are the plain losses themselves, those that tell rows apart. `label_gaps` are the calibrated gaps u_y.
     """
 
     plain: dict[str, Floats]
@@ -34,18 +34,22 @@ class LearningRows:
     features: Floats
     prediction: NDArray[np.int64]
     wrong: NDArray[np.bool_]
+    label_gaps: Floats
     classes: int
 
     @classmethod
     def of(cls, rows: View, labels: NDArray[np.int64]) -> LearningRows:
         """From the calibrated rows of a block, with the sums of all plain losses and of the features."""
-        plain = {name: loss.expected(rows.sums) for name, loss in PLAIN.items()}
+        with np.errstate(invalid="ignore", over="ignore"):
+            gaps: Floats = rows.beta * rows.label_gaps(labels)
+        plain = {name: loss.expected(rows.sums) for name, loss in PLAIN.items() if loss.tells_apart(rows.classes)}
         return cls(
             plain,
             {name: base_values(name, rows.sums, values) for name, values in plain.items()},
             np.stack([feature(rows.sums, rows.classes) for feature in FEATURES.values()]),
             rows.prediction,
             rows.prediction != labels,
+            gaps,
             rows.classes,
         )
 
@@ -62,6 +66,7 @@ class LearningRows:
             self.features[:, rows],
             self.prediction[rows],
             self.wrong[rows],
+            self.label_gaps[rows],
             self.classes,
         )
 
@@ -74,6 +79,7 @@ class LearningRows:
             np.concatenate([part.features for part in parts], axis=1),
             np.concatenate([part.prediction for part in parts]),
             np.concatenate([part.wrong for part in parts]),
+            np.concatenate([part.label_gaps for part in parts]),
             parts[0].classes,
         )
 

@@ -8,6 +8,9 @@ draws the weights to those of the best temperature and the biases to 0, as stron
 So there is one minimum and it is finite, and few rows leave the temperature alone. For two classes this is beta
 calibration. A weight below 0 would turn a class around: such weights are held at 0 and the others are fitted again.
 
+Dirichlet calibration adds to the score of class j a weight times ln p_k of every other class, drawn to 0 as strongly as
+`MIXING_STRENGTH` rows would.
+
 The search is Newton's. What it adds up is exact and so has no order: the NLL and its gradient as `Total`s; the
 curvature, which settles only how fast the minimum is found, from numbers that are rounded to so few bits that a
 matrix product of them has no rounding left.
@@ -16,13 +19,15 @@ matrix product of them has no rounding left.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import reduce
+from operator import add
 
 import numpy as np
 from numpy.typing import NDArray
 
-from drrej.core.calibrators import Vector, log_probabilities
+from drrej.core.calibrators import Vector, log_probabilities, mixed_values
 from drrej.core.exact import Total
 from drrej.core.kernels import Need
 from drrej.core.types import AnyFloats, Floats, Integers, Precision
@@ -30,8 +35,14 @@ from drrej.core.types import AnyFloats, Floats, Integers, Precision
 MOST_CLASSES = 256
 """Above that the curvature, a square of twice as many numbers, costs more than it is worth."""
 
+MOST_MIXED = 24
+"""The same for Dirichlet calibration, with numbers for each pair of classes."""
+
 STRENGTH = 30.0
 """Rows that the penalty weighs as much as."""
+
+MIXING_STRENGTH = 1000.0
+"""The same for what other classes add; there are many such numbers."""
 
 TOLERANCE = 1e-14
 """Twice the mean NLL still to be gained at which the last step is taken."""
@@ -40,8 +51,12 @@ _MOST_PASSES = 100
 _CHUNK = 1 << 13
 _BITS = 20
 _WIDEST = 6
-"""x counts as at least -2**6 in the curvature: products then have 40 bits, and sums of 2**13 of them are exact."""
+"""beta x counts as at least -2**6 in the curvature: products have 40 bits then, and sums of 2**13 of them are exact.
 
+Rows beyond that have a p of 0 there, near the minimum.
+"""
+
+_UNITS = 2.0 ** (_BITS - _WIDEST)
 _LOW = 32
 
 
@@ -74,41 +89,53 @@ class Squares:
 
 @dataclass(frozen=True)
 class ScalingSums:
-    """Sums over rows: the NLL, its gradient (weights, then biases), and if wanted what its curvature is made of.
+    """Sums over rows: the NLL, its gradient (weights, biases, mixing), and if wanted what its curvature is made of.
 
-    `diagonal` are the sums of p x^2, p x and p per class, in units of 2**-20; `products` those of p_i x_i p_j x_j etc.
+    With f the features of a class, `own` are the sums of p f f^T class by class, `products` those of (p f)(p f)^T. In
+    them x stands multiplied by `scale`.
     """
 
     rows: int
     nll: Total
     gradient: tuple[Total, ...]
-    diagonal: NDArray[np.int64] | None = None
+    own: tuple[Squares, ...] | None = None
     products: Squares | None = None
+    scale: float = 1.0
 
     def __add__(self, other: ScalingSums) -> ScalingSums:
-        both = self.diagonal is not None and other.diagonal is not None
-        both = both and self.products is not None and other.products is not None
-        return ScalingSums(
-            self.rows + other.rows,
-            self.nll + other.nll,
-            tuple(mine + yours for mine, yours in zip(self.gradient, other.gradient, strict=True)),
-            self.diagonal + other.diagonal if both else None,  # type: ignore[operator]  # checked above
-            self.products + other.products if both else None,  # type: ignore[operator]
-        )
+        own, products = None, None
+        if self.own is not None and other.own is not None:
+            own = tuple(mine + yours for mine, yours in zip(self.own, other.own, strict=True))
+        if self.products is not None and other.products is not None:
+            products = self.products + other.products
+        gradient = tuple(mine + yours for mine, yours in zip(self.gradient, other.gradient, strict=True))
+        return ScalingSums(self.rows + other.rows, self.nll + other.nll, gradient, own, products, self.scale)
 
     def mean_gradient(self) -> Floats:
         """Of the mean NLL."""
         return np.array([total.mean(self.rows) or 0.0 for total in self.gradient])
 
     def mean_curvature(self) -> Floats:
-        """Of the mean NLL: diag(p) - p p^T in the biases, and so on (2 classes x 2 classes)."""
-        assert self.diagonal is not None
+        """Of the mean NLL: diag(p) - p p^T in the biases, and so on."""
+        assert self.own is not None
         assert self.products is not None
-        squared, once, plain = self.diagonal * 2.0**-_BITS
-        units = np.repeat([2.0 ** (_WIDEST - _BITS), 2.0**-_BITS], squared.size)
-        curvature = -self.products.values() * np.outer(units, units)
-        curvature += np.block([[np.diag(squared), np.diag(once)], [np.diag(once), np.diag(plain)]])
-        return curvature / self.rows
+        curvature = -self.products.values()
+        for number, squares in enumerate(self.own):
+            places = _places(number, len(self.own), curvature.shape[0])
+            curvature[np.ix_(places, places)] += squares.values()
+        units = np.full(curvature.shape[0], 1.0 / _UNITS)
+        units[: len(self.own)] /= self.scale
+        units[len(self.own) : 2 * len(self.own)] /= 2.0**_WIDEST
+        return curvature * np.outer(units, units) / self.rows
+
+
+def _places(number: int, classes: int, size: int) -> NDArray[np.intp]:
+    """Where the parameters of a class stand: its weight, its bias, and what the other classes add."""
+    own = [number, classes + number]
+    if size > 2 * classes:
+        first = 2 * classes + number * (classes - 1)
+        own += range(first, first + classes - 1)
+    return np.array(own, np.intp)
 
 
 @dataclass(frozen=True)
@@ -128,65 +155,115 @@ Summing = Callable[[SumOfRows], ScalingSums]
 
 
 def fit_vector(
-    sample: Summing, rows: Summing | None, temperature: float, classes: int, precision: Precision
+    sample: Summing, rows: Summing | None, temperature: float, classes: int, precision: Precision, mixed: bool = False
 ) -> ScalingFit:
     """Vector scaling of least penalised NLL: searched on a sample, then on all rows (None: the sample is all).
 
-    The search starts at the temperature, which is also where the penalty draws to.
+    The search starts at the temperature, which is also where the penalty draws to. `mixed`: Dirichlet calibration.
     """
     start = np.repeat([1.0 / temperature, 0.0], classes)
+    if mixed:
+        start = np.append(start, np.zeros(classes * (classes - 1)))
     free = np.ones(start.size, bool)
     passes = 0
     while True:
-        fit = _search(sample, start, free, temperature, precision)
+        fit = _search(sample, start, free, _Shape(classes, temperature), precision)
         passes += fit.passes
         if rows is not None:
-            fit = _search(rows, fit.parameters, free, temperature, precision)
+            fit = _search(rows, fit.parameters, free, _Shape(classes, temperature), precision)
             passes += fit.passes
-        weights, biases = np.split(fit.parameters, 2)
-        turned = np.append(weights < 0, np.zeros(classes, bool))
+        turned = np.zeros(start.size, bool)
+        turned[:classes] = fit.parameters[:classes] < 0
         if not turned.any():
-            found = Vector(tuple(weights.tolist()), tuple(biases.tolist()))
-            return ScalingFit(found, fit.converged, passes)
+            return ScalingFit(_Shape(classes, temperature).calibrator(fit.parameters), fit.converged, passes)
         free &= ~turned
         start = np.where(free, start, 0.0)
 
 
+@dataclass(frozen=True)
+class _Shape:
+    """What the parameters mean: weights, biases and, if there are more, what the other classes add, class by class."""
+
+    classes: int
+    temperature: float
+
+    @property
+    def scale(self) -> float:
+        """1 / T as a power of 2, which rounds nothing."""
+        return 2.0 ** -round(math.log2(self.temperature))
+
+    def calibrator(self, parameters: Floats) -> Vector:
+        weights, biases = parameters[: self.classes], parameters[self.classes : 2 * self.classes]
+        mixing = None
+        if parameters.size > 2 * self.classes:
+            square = np.zeros((self.classes, self.classes))
+            square[~np.eye(self.classes, dtype=bool)] = parameters[2 * self.classes :]
+            mixing = tuple(tuple(line) for line in square.tolist())
+        return Vector(tuple(weights.tolist()), tuple(biases.tolist()), mixing)
+
+    def penalty(self, size: int) -> tuple[Floats, Floats]:
+        """Where the parameters are drawn to, and how strongly."""
+        beta = 1.0 / self.temperature
+        centre, pull = np.zeros(size), np.full(size, MIXING_STRENGTH * beta**-2.0)
+        centre[: self.classes] = beta
+        pull[: self.classes] = STRENGTH * beta**-2.0
+        pull[self.classes : 2 * self.classes] = STRENGTH
+        return centre, pull
+
+
 def scaling_sums(
-    logits: AnyFloats, labels: Integers, calibrator: Vector, precision: Precision, curvature: bool
+    logits: AnyFloats, labels: Integers, calibrator: Vector, precision: Precision, scale: float | None
 ) -> ScalingSums:
-    """The sums of one block at one vector of weights and biases."""
-    raw = log_probabilities(logits, Need.NOTHING, precision)
-    view = calibrator.scaled(raw.values, Need.NOTHING)
+    """The sums of one block at one calibrator; with a scale, near that of its weights, those of the curvature too."""
+    step = _CHUNK if scale is not None and calibrator.mixing is not None else max(labels.size, 1)
+    parts = [slice(start, start + step) for start in range(0, max(labels.size, 1), step)]
+    sums = [_sums(logits[part], labels[part], calibrator, precision, scale) for part in parts]
+    return reduce(add, sums)
+
+
+def _sums(
+    logits: AnyFloats, labels: Integers, calibrator: Vector, precision: Precision, scale: float | None
+) -> ScalingSums:
+    values = log_probabilities(logits, Need.NOTHING, precision).values
+    view = calibrator.scaled(values, Need.NOTHING)
     with np.errstate(invalid="ignore", over="ignore", under="ignore"):
         nll = view.sums.log_weight - view.label_gaps(labels)
         # classes first: what is added up lies together
-        x = np.array(raw.values.T, order="C")
+        x = np.array(values.T, order="C")
+        others = [] if calibrator.mixing is None else [mixed_values(x)]
         np.copyto(x, 0.0, where=np.isneginf(x))  # such a class has the probability 0 and adds nothing
         share = 1.0 / (1.0 + view.sums.s)
         powers = np.array(view.scores.T, order="C")
         p = np.exp(np.subtract(powers, view.largest, out=powers), out=powers)
         p *= share
-        numbers = np.arange(labels.size)
         right = np.flatnonzero(view.prediction == labels)
         rest = p.copy()
-        rest[labels, numbers] -= 1.0
+        rest[labels, np.arange(labels.size)] -= 1.0
         rest[labels[right], right] = -view.sums.s[right] * share[right]  # 1 - p without cancelling
-        gradient = [Total.of(values) for values in (*(rest * x), *rest)]
-        sums = ScalingSums(labels.size, Total.of(nll), tuple(gradient))
-        if not curvature:
+        features = [[x, np.ones_like(x)], others]
+        gradient = tuple(Total.of(line) for line in _products(rest, features))
+        sums = ScalingSums(labels.size, Total.of(nll), gradient)
+        if scale is None:
             return sums
-        x = np.maximum(x, -(2.0**_WIDEST), out=x)
-        once = p * x
-        diagonal = np.stack([_whole(once * x), _whole(once), _whole(p)])
-        columns = np.rint(np.concatenate([once * 2.0 ** (_BITS - _WIDEST), p * 2.0**_BITS]))
-    return ScalingSums(sums.rows, sums.nll, sums.gradient, diagonal, Squares.of(columns))
+        x *= scale
+        np.maximum(x, -(2.0**_WIDEST), out=x)
+        features[0][1] *= 2.0**_WIDEST  # as precise as the others
+        columns = np.stack([np.rint(line * _UNITS) for line in _products(p, features)])
+        root = np.sqrt(p, out=p)
+        roots = np.stack([np.rint(line * _UNITS) for line in _products(root, features)])
+    classes = x.shape[0]
+    own = tuple(Squares.of(roots[_places(number, classes, roots.shape[0])]) for number in range(classes))
+    return ScalingSums(sums.rows, sums.nll, sums.gradient, own, Squares.of(columns), scale)
 
 
-def _whole(values: Floats) -> NDArray[np.int64]:
-    """The sum of each line, in units of 2**-20; whole numbers, so it has no order."""
-    sums: NDArray[np.int64] = np.rint(values * 2.0**_BITS).astype(np.int64).sum(axis=1)
-    return sums
+def _products(factors: Floats, features: list[list[Floats]]) -> Iterator[Floats]:
+    """A factor of each class times the features of its parameters, in the order of these."""
+    own, others = features
+    for feature in own:
+        yield from factors * feature
+    for number, factor in enumerate(factors):
+        for other in others:
+            yield from factor * np.delete(other, number, axis=0)
 
 
 @dataclass(frozen=True)
@@ -206,16 +283,13 @@ class _Point:
     sums: ScalingSums
 
 
-def _search(total: Summing, start: Floats, free: NDArray[np.bool_], temperature: float, precision: Precision) -> _Found:
+def _search(total: Summing, start: Floats, free: NDArray[np.bool_], shape: _Shape, precision: Precision) -> _Found:
     """Newton's method with the curvature of an earlier point as long as that brings it on, and shorter steps if not."""
-    beta = 1.0 / temperature
-    half = start.size // 2
-    centre, pull = np.repeat([beta, 0.0], half), STRENGTH * np.repeat([beta**-2.0, 1.0], half)
+    centre, pull = shape.penalty(start.size)
 
     def at(parameters: Floats, curvature: bool) -> _Point:
-        weights, biases = np.split(parameters, 2)
-        calibrator = Vector(tuple(weights.tolist()), tuple(biases.tolist()))
-        sums = total(lambda logits, labels: scaling_sums(logits, labels, calibrator, precision, curvature))
+        calibrator, scale = shape.calibrator(parameters), shape.scale if curvature else None
+        sums = total(lambda logits, labels: scaling_sums(logits, labels, calibrator, precision, scale))
         away = parameters - centre
         mean = sums.nll.mean(sums.rows)
         value = math.inf if mean is None else mean + math.fsum(pull * away * away) / (2 * sums.rows)

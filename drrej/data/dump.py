@@ -22,6 +22,7 @@ from drrej.data.columns import LABEL, LogitColumns, storage_type
 from drrej.data.join import LabelJoin, LabelsBeside
 from drrej.data.labels import LabelKind
 from drrej.data.notes import Notes
+from drrej.data.only import Only
 from drrej.data.part import Part
 from drrej.data.paths import column_of, field_of, root_of
 from drrej.data.portion import Portion
@@ -56,6 +57,8 @@ class DumpOptions:
     per_length: bool = False
     portion: Portion | None = None
     """Which of the rows to read; None: all."""
+    only: Only | None = None
+    """Rows of one kind; the others might as well not be there."""
 
     def __post_init__(self) -> None:
         if self.input not in (None, *get_args(InputKind)):
@@ -214,6 +217,7 @@ class Dump:
     """Whether rows with a null for a label are left out; with `join` it is that which knows."""
     beside: LabelsBeside | None = None
     portion: Portion | None = None
+    only: Only | None = None
     opened: str = field(default_factory=lambda: os.urandom(8).hex())
     """Tells one opening from another: files may change between them."""
     pandas: bytes | None = None
@@ -251,6 +255,7 @@ class Dump:
         part, portion = self.parts[group.part], self.portion
         wanted = [*self.columns.names, *([] if self.columns.texts is None else [self.columns.texts])]
         extra = [*keep, *(() if portion is None else portion.columns)]
+        extra += [] if self.only is None else [self.only.column]
         with_labels = labelled or (portion is not None and portion.by_label)
         if with_labels and self.beside is None:
             extra.append(self.join.on if self.join is not None else self.label or LABEL)
@@ -324,6 +329,9 @@ class Dump:
             logit_name=self.columns.pattern,
             bad=np.zeros(batch.num_rows, bool),
         )
+        if self.only is not None:
+            _leave_out(block, self.only.places(batch, first_row, part.name))
+            block.left_out = 0
         if labelled:
             self._add_labels(block)
         chosen = [column_of(block.columns, name) for name in self.columns.names]
@@ -374,6 +382,6 @@ class Dump:
 def _leave_out(block: Block, kept: NDArray[np.intp]) -> None:
     """Leave out all but some rows of a block that was just read."""
     block.left_out = block.bad.size - kept.size
-    block.kept = kept
+    block.kept = kept if block.kept is None else block.kept[kept]
     block.columns = block.columns.take(pa.array(kept))
     block.bad = block.bad[kept]

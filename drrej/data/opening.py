@@ -93,6 +93,8 @@ def open_dump(
             f"names {len(options.classes)} classes; name each class once, in the order of the logits"
         )
     rows = [sum(group.rows for group in groups if group.part == number) for number in range(len(parts))]
+    if options.only is not None:
+        options.only.check(schemas[first], parts[first].name)
     labels = _LabelSearch(options, shape.named(options), parts, rows, schemas)
     found = labels.find(labelled, spools)
     return Dump(
@@ -111,6 +113,7 @@ def open_dump(
         join=found.join,
         beside=found.beside,
         portion=options.portion,
+        only=options.only,
         skip_bad_rows=options.on_bad_row == "skip",
         skip_unlabelled=options.on_missing_label == "skip",
         opened=opened,

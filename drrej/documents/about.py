@@ -42,6 +42,7 @@ class When(Enum):
     COSTS = "`loss=cost` in 'drrej fit'"
     PRICES = "`review_cost=C` in 'drrej threshold'"
     GROUPS = "`by=COL`"
+    OUTSIDE = "`ood=COL`"
     INTERVALS = "`intervals=True`"
     CLASSWISE = "`classwise=True`"
     BASELINE = "`baseline=FILE` or `baseline_dump=DUMP`"

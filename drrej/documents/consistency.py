@@ -100,12 +100,19 @@ def _choice_findings(found: Calibration) -> Iterator[Finding]:
 
 def _vector_findings(found: Calibration, classes: int) -> Iterator[Finding]:
     key, vector = "calibration.vector", found.vector
-    yield key, (vector is not None) == (found.method in ("vector", "beta")), "contradicts 'calibration.method'"
+    yield key, (vector is not None) == (found.method in FITTED_METHODS[1:]), "contradicts 'calibration.method'"
     yield "calibration.method", found.method != "beta" or classes == 2, "contradicts 'classes': beta is for two"
     if vector is not None:
         yield f"{key}.weights", len(vector.weights) == classes, f"{RANGE}: one for each of 'classes' is needed"
         yield f"{key}.weights", min(vector.weights) >= 0, f"{RANGE}: none may be below 0"
         yield f"{key}.biases", len(vector.biases) == classes, f"{RANGE}: one for each of 'classes' is needed"
+        mixing, mixes = vector.mixing, found.method == "dirichlet"
+        yield f"{key}.mixing", (mixing is not None) == mixes, "contradicts 'calibration.method'"
+        if mixing is not None:
+            square = len(mixing) == classes and all(len(line) == classes for line in mixing)
+            yield f"{key}.mixing", square, f"{RANGE}: 'classes' lines of as many numbers are needed"
+            none = all(line[number] == 0 for number, line in enumerate(mixing))
+            yield f"{key}.mixing", none, f"{RANGE}: a class has 0 in its own place"
 
 
 def _figures(key: str, figure: BeforeAfter | None, most: float, fitted: bool) -> Iterator[Finding]:

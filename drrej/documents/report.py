@@ -29,6 +29,7 @@ from drrej.documents.document import GateRow, Judged
 from drrej.documents.findings import Finding
 from drrej.documents.left_out import LeftOut
 from drrej.documents.moved import Where
+from drrej.documents.outside import Outside
 from drrej.documents.pictures import Pictures
 from drrej.documents.proportions import (
     Accuracy,
@@ -298,6 +299,8 @@ class Report(Judged):
     cutoff: Cutoff
     cutoff_by: str | None = None
     seen_by: tuple[str, ...] | None = None
+    unsure_order: str | None = None
+    """The plain loss beneath a learned one, where drift says that the learned order may not hold on these rows."""
     target: Annotated[Target | None, About(gate=False)] = None
     coverage: CoverageOfDump
     accuracy: Annotated[
@@ -425,6 +428,7 @@ class Report(Judged):
             "cost of errors and reviews per 1000 rows", Unit.COST, "lower", PRICED, When.PRICES, "cost per 1000 rows"
         ),
     ] = None
+    ood: Annotated[Outside | None, About("rows of no class", when=When.OUTSIDE)] = None
     by: str | None = None
     per_group: tuple[GroupRow, ...] | None = None
     looks: tuple[GroupLook, ...] | None = None

@@ -36,7 +36,7 @@ class Columns:
     target: str | None = None
 
 
-FITTED_METHODS = ("temperature", "vector", "beta")
+FITTED_METHODS = ("temperature", "vector", "beta", "dirichlet")
 """How a calibration may have been fitted to rows."""
 
 

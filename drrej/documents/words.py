@@ -9,6 +9,7 @@ from drrej.core.calibration_change import CalibrationFigures, rises, warning
 from drrej.documents.rejector import Calibration, GroupThreshold, Ratio, Rejector, Threshold
 
 _MOST_GROUPS = 20
+_NAMES = {"vector": "vector scaling", "beta": "beta calibration", "dirichlet": "Dirichlet calibration"}
 
 
 def describe_sections(rejector: Rejector) -> list[str]:
@@ -29,7 +30,7 @@ def _calibration_line(calibration: Calibration) -> str:
     edge = "; the search ended at the edge of [0.001, 1000]"
     if calibration.vector is not None:
         weights, biases = calibration.vector.weights, calibration.vector.biases
-        name = "beta calibration" if calibration.method == "beta" else "vector scaling"
+        name = _NAMES[calibration.method]
         line = (
             f"calibrator: {name}, weights of ln p from {_g(min(weights))} to {_g(max(weights))}, "
             f"biases from {_g(min(biases))} to {_g(max(biases))}"

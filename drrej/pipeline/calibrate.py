@@ -19,7 +19,7 @@ from drrej.core.calibrators import IDENTITY, Calibrator, CalibratorName, Calibra
 from drrej.core.floor import Positives, choose_floor, floored_logits
 from drrej.core.kernels import Need
 from drrej.core.row_keys import key_limit
-from drrej.core.scaling import MOST_CLASSES, fit_vector
+from drrej.core.scaling import MOST_CLASSES, MOST_MIXED, fit_vector
 from drrej.core.score_kinds import are_log_probabilities
 from drrej.core.sketch import Sketch
 from drrej.core.temperature import fit_temperature
@@ -72,8 +72,8 @@ def joined(parts: Sequence[Labelled]) -> list[Labelled]:
 class CalibrateOptions:
     """How the calibrator is fitted, and which: one temperature, or a weight and a bias for each class (`vector`).
 
-    `beta` is the name that `vector` has for two classes. `auto` takes the simplest whose NLL on rows that it was not
-    fitted to is within one standard error of the best.
+    `beta` is the name that `vector` has for two classes; `dirichlet` also has a weight for each pair of classes. `auto`
+    takes the simplest whose NLL on rows that it was not fitted to is within one standard error of the best.
 
     `floor` is what a probability of 0 counts as (None: chosen with the temperature). Blocks are kept between passes
     while they fit in `memory` bytes (default: a quarter of what there is; on a cluster, of each worker's).
@@ -144,7 +144,8 @@ class _Calibration:
         vector, converged = None, fit.converged
         name, choice = self._choice(as_logits)
         if name != "temperature":
-            scaling = fit_vector(total, whole, fit.temperature, self.dump.classes, precision)
+            mixed = name == "dirichlet"
+            scaling = fit_vector(total, whole, fit.temperature, self.dump.classes, precision, mixed)
             vector, converged = scaling.calibrator, scaling.converged
         after = rows.tally(vector or Temperature(fit.temperature))
         return self.source.new_rejector(self.dump, precision).with_calibration(
@@ -212,11 +213,12 @@ def check_calibrator(name: CalibratorName, dump: Dump) -> None:
     """Raise when a calibrator is not for so many classes."""
     if name == "beta" and dump.classes != 2:
         raise OptionError(f"`calibrator=beta` is for two classes, here are {dump.classes}; use `calibrator=vector`")
-    if name == "vector" and dump.classes > MOST_CLASSES:
-        raise OptionError(
-            f"`calibrator=vector` is for at most {MOST_CLASSES} classes, here are {dump.classes}; use "
-            "`calibrator=temperature`"
-        )
+    for other, most, instead in (("vector", MOST_CLASSES, "temperature"), ("dirichlet", MOST_MIXED, "vector")):
+        if name == other and dump.classes > most:
+            raise OptionError(
+                f"`calibrator={name}` is for at most {most} classes, here are {dump.classes}; "
+                f"use `calibrator={instead}`"
+            )
 
 
 def _first_values(sample: list[Labelled], most: int) -> list[Labelled]:

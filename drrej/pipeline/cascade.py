@@ -25,6 +25,7 @@ from drrej.errors import DumpError, OptionError
 from drrej.pipeline.calibrate import CalibrateOptions, calibrate
 from drrej.pipeline.fit import RatioOptions, fit
 from drrej.pipeline.groups import check_columns
+from drrej.pipeline.pairing import check_labels, check_unique, partners
 from drrej.pipeline.passes import map_blocks
 from drrej.pipeline.scoring import Scoring
 from drrej.pipeline.source import Source, no_labels
@@ -166,13 +167,8 @@ def _together(
         raise DumpError(f"`stage`: '{names[0]}' and others have other classes; all stages must have the same")
     matched = [first]
     for name, other in zip(names[1:], others, strict=True):
-        found = other.take(_places(first.keys, other.keys, key, name))
-        unlike = np.flatnonzero(found.labels != first.labels)
-        if unlike.size:
-            raise DumpError(
-                f"`stage={name}`: {unlike.size} of {first.labels.size} rows have another label than in "
-                f"'{names[0]}' (the first has the key {first.keys[unlike[0]]}); are they the same rows?"
-            )
+        found = other.take(partners(first.keys, other.keys, key, f"`stage={name}`"))
+        check_labels(first.labels, found.labels, first.keys, f"`stage={name}`")
         matched.append(found)
     return matched
 
@@ -193,31 +189,8 @@ def _answers(source: Source, rejector: Rejector, name: str, key: str) -> _Answer
         raise no_labels(dump)
     columns = ("keys", "losses", "prediction", "labels")
     rows = _Answers(*(np.concatenate([getattr(block, column) for block in blocks]) for column in columns))
-    ordered = np.sort(rows.keys)
-    repeated = np.flatnonzero(ordered[1:] == ordered[:-1])
-    if repeated.size:
-        raise DumpError(
-            f"`stage={name}`: column '{key}': the key {ordered[repeated[0]]} occurs more than once; keys must be unique"
-        )
+    check_unique(rows.keys, key, f"`stage={name}`")
     return rows
-
-
-def _places(wanted: NDArray[np.generic], keys: NDArray[np.generic], key: str, name: str) -> NDArray[np.intp]:
-    """Where the wanted keys are; raises unless both have the same ones."""
-    if wanted.dtype.kind != keys.dtype.kind:
-        raise DumpError(f"`stage={name}`: column '{key}' holds keys of another kind than in the first stage")
-    order = np.argsort(keys, kind="stable")
-    place = np.minimum(np.searchsorted(keys[order], wanted), keys.size - 1)
-    missing = np.flatnonzero(keys[order][place] != wanted)
-    if missing.size or keys.size != wanted.size:
-        count = missing.size or keys.size - wanted.size
-        which = f"the first is {wanted[missing[0]]}" if missing.size else "it has more than the first stage"
-        raise DumpError(
-            f"`stage={name}`: {count} rows are without a partner (column '{key}', {which}); all dumps must hold the "
-            "same rows"
-        )
-    found: NDArray[np.intp] = order[place]
-    return found
 
 
 def _rows(answers: Sequence[_Answers], options: CascadeOptions) -> StageRows:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 from typing import Any, Literal
 
 import numpy as np
@@ -19,7 +21,7 @@ from drrej.core.calibrators import View
 from drrej.core.curves import Curve
 from drrej.core.intervals import proportion
 from drrej.core.kernels import Need
-from drrej.core.losses.plain import log_loss, margin_loss, zero_one_loss
+from drrej.core.losses import PLAIN
 from drrej.core.types import Floats
 from drrej.data.dump import Block, Dump
 from drrej.documents.points import Point
@@ -57,7 +59,7 @@ class Rivals:
     @property
     def needs(self) -> Need:
         """The gap sums to compute."""
-        return Need.V | Need.R if self.usual else Need.NOTHING
+        return reduce(or_, (PLAIN[loss].needs for loss in _LOSSES.values())) if self.usual else Need.NOTHING
 
     def check(self, dump: Dump) -> None:
         """Raise unless the columns are there and hold what is needed."""
@@ -89,17 +91,30 @@ class Rivals:
         return {name: _numbers(block, name) != 0 for name in self.masks}
 
 
+_LOSSES = {
+    "max_probability": "zero-one",
+    "entropy": "log",
+    "margin": "margin",
+    "logit_margin": "logit-margin",
+    "max_probability_half_t": "sharp",
+    "max_probability_quarter_t": "sharper",
+    "max_probability_double_t": "flat",
+    "norm_1": "norm-1",
+    "norm_2": "norm-2",
+    "norm_4": "norm-4",
+}
+"""The usual scores that are losses."""
+
+
 def usual_scores(rows: View) -> dict[str, Floats]:
-    """Max probability, entropy, margin, energy and max logit of calibrated rows, low values first."""
-    sums = rows.sums
+    """Max probability (at other temperatures too), entropy, margins, norms, energy and max logit, low values first."""
     with np.errstate(invalid="ignore", over="ignore", under="ignore"):
-        return {
-            "max_probability": zero_one_loss(sums),
-            "entropy": log_loss(sums),
-            "margin": margin_loss(sums),
-            "energy": rows.energy(),
-            "max_logit": -rows.largest,
+        found = {
+            name: PLAIN[loss].expected(rows.sums)
+            for name, loss in _LOSSES.items()
+            if PLAIN[loss].tells_apart(rows.classes)
         }
+        return {**found, "energy": rows.energy(), "max_logit": -rows.largest}
 
 
 def _numbers(block: Block, name: str) -> Floats:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -43,6 +44,10 @@ class EvaluateOptions:
     by: str | None = None
     rivals: Rivals = field(default_factory=Rivals)
     labels: bool = True
+    ood: str | None = None
+    """A column that is true for rows that belong to no class: these have a section of their own and no label."""
+    ood_cost: float = 1.0
+    """What it costs to accept such a row, as a multiple of an error."""
     on_unseen_group: OnUnseen = "error"
     on_bad_row: Literal["error", "reject", "skip"] = "error"
     baseline: Report | None = None
@@ -67,9 +72,15 @@ class EvaluateOptions:
             "`score`": bool(self.rivals.scores),
             "`rejected`": bool(self.rivals.masks),
             "`metric`": bool(self.points),
+            "`ood`": self.ood is not None,
             "`baseline`": self.baseline is not None,
             "`baseline_dump`": self.baseline_dump is not None,
         }
+        if not (math.isfinite(self.ood_cost) and self.ood_cost >= 0):
+            raise OptionError(f"`ood_cost={self.ood_cost:g}`: it is a multiple of the cost of an error, from 0 on")
+        if self.ood is not None and (self.rivals.masks or self.baseline_dump is not None):
+            other = "`rejected`" if self.rivals.masks else "`baseline_dump`"
+            raise OptionError(f"`ood` does not go with {other}; report on the rows that have a class for that")
         given = [option for option, asked in needs_labels.items() if asked]
         if not self.labels and given:
             raise OptionError(f"{given[0]} needs labels; it does not go with `labels=False`")
@@ -82,6 +93,7 @@ class EvaluateOptions:
             When.LABELS: self.labels,
             When.COSTS: self.labels and (rejector is None or rejector.need_ratio().loss.is_cost),
             When.PRICES: self.labels and (rejector is None or rejector.need_threshold().rule.kind == "cost"),
+            When.OUTSIDE: self.ood is not None,
             When.GROUPS: self.by is not None and self.labels,
             When.INTERVALS: self.intervals,
             When.CLASSWISE: self.classwise,

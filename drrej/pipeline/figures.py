@@ -81,6 +81,21 @@ def ratio_figure(sums: RatioSums, rows: int, ratio: Ratio) -> MeanRatio:
     return figure if ratio.loss.drift_loss is None else replace(figure, p_value=None)
 
 
+_FAR, _SURE = 0.1, 0.001
+"""A distance from the fit's losses, and a p-value, from which on a learned order is in doubt."""
+
+
+def unsure_order(drift: Drift, ratio: Ratio) -> str | None:
+    """The plain loss beneath a learned one, where the rows are so unlike those of the fit that its order may not hold.
+
+    Small drifts, which many rows make certain, do not count.
+    """
+    base = ratio.loss.drift_loss
+    if base is None or not ratio.loss.reorders or drift.distance is None or drift.p_value is None:
+        return None
+    return base.name if drift.distance >= _FAR and drift.p_value < _SURE else None
+
+
 def drift_figure(points: Curve, ratio: Ratio) -> Drift:
     """How far losses have moved since the fit; rejectors of an older version do not keep what a fitted loss needs."""
     if ratio.loss.drift_loss is None:

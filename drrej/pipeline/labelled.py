@@ -32,6 +32,7 @@ from drrej.pipeline.examples import Picked, Picking
 from drrej.pipeline.freshness import Seen
 from drrej.pipeline.groups import Grouping, check_columns
 from drrej.pipeline.left_out import left_out
+from drrej.pipeline.outside import Ranked, of_class, outside_figures
 from drrej.pipeline.passes import map_blocks
 from drrej.pipeline.source import Source, no_labels
 from drrej.pipeline.tally import Evaluator, KeyedRows, PricedRows, Tally
@@ -43,9 +44,9 @@ class _Found:
     """What the pass over the rows brought: what adds up, curves by loss and by other scores, and what is per row."""
 
     tally: Tally
-    points: Curve
+    points: RankedLosses
     drift: Curve
-    scores: Mapping[str, Curve]
+    scores: Mapping[str, RankedLosses]
     differences: Mapping[str, OrderDifference]
     keyed: list[KeyedRows]
     confused: NDArray[np.int64]
@@ -60,7 +61,7 @@ Names = tuple[str, ...] | None
 
 def labelled_report(source: Source, rejector: Rejector, options: EvaluateOptions, wanted: Sequence[Point]) -> Report:
     """The report without its gates; `wanted` are the points of the curve that it has."""
-    found = _pass(source, rejector, options)
+    found = _pass(source if options.ood is None else of_class(source, options.ood), rejector, options)
     names = _named(rejector, source.options.classes).class_names
     report = replace(_figures(rejector, found, wanted, options.intervals, names), left_out=left_out(source))
     if options.by is not None:
@@ -71,6 +72,9 @@ def labelled_report(source: Source, rejector: Rejector, options: EvaluateOptions
         rows = [score_row(name, curve, accepted, wanted, options.intervals) for name, curve in curves.items()]
         compared = {name: Change(**vars(difference)) for name, difference in found.differences.items()}
         report = replace(report, scores=tuple(replace(row, augrc_difference=compared.get(row.score)) for row in rows))
+    if options.ood is not None:
+        ranked = Ranked(found.points, found.scores, *found.tally.counts[1:])
+        report = replace(report, ood=outside_figures(source, rejector, options, ranked))
     if options.rivals.masks:
         cells = {name: figures.cells_of(found.tally.masks, name) for name in options.rivals.masks}
         report = replace(report, masks=tuple(mask_row(name, cells[name], found.points) for name in cells))
@@ -157,9 +161,11 @@ def _figures(rejector: Rejector, found: _Found, wanted: Sequence[Point], interva
         name: Ranking(value=ranking(points), convention=figures.CONVENTIONS[name])
         for name, ranking in figures.RANKINGS.items()
     }
+    drift = figures.drift_figure(found.drift, ratio)
     return Report(
         **figures.decision(rejector),
         seen_by=found.seen_by,
+        unsure_order=figures.unsure_order(drift, ratio),
         rows=rows,
         classes=rejector.classes,
         coverage=figures.coverage_figure(accepted, rows),
@@ -178,7 +184,7 @@ def _figures(rejector: Rejector, found: _Found, wanted: Sequence[Point], interva
         **rankings,
         points={point.name: point.row(points, intervals) for point in wanted},
         ratio=figures.ratio_figure(tally.ratio, rows, ratio),
-        drift=figures.drift_figure(found.drift, ratio),
+        drift=drift,
         curve=figures.tau_curve(ratio.density, points),
         coverage_curve=figures.coverage_curve(points),
         per_class=figures.per_class(tally.by_class, names),

@@ -12,7 +12,7 @@ import numpy as np
 from drrej.core.choice import Candidate, folds_of, learn, plain_trials, table_of
 from drrej.core.learning import LearningRows
 from drrej.core.losses import PLAIN, LearnedLoss, Loss
-from drrej.core.losses.learned import NEEDS
+from drrej.core.losses.learned import FEATURES, needs_of
 from drrej.core.row_keys import Keys, key_limit
 from drrej.core.sketch import Sketch
 from drrej.core.types import Floats
@@ -28,7 +28,7 @@ from drrej.pipeline.source import Source, no_labels
 MOST_ROWS = 1 << 16
 """Rows that a loss is learned from; more are drawn from by content, so that their order does not matter."""
 
-_ALL_NEEDS = reduce(or_, (loss.needs for loss in PLAIN.values()), NEEDS)
+_ALL_NEEDS = reduce(or_, (loss.needs for loss in PLAIN.values()), needs_of(FEATURES))
 
 
 @dataclass(frozen=True)
@@ -113,16 +113,16 @@ class _Sampled:
 def _rows_to_learn_from(
     source: Source, dump: Dump, rejector: Rejector, limit: np.uint64
 ) -> tuple[LearningRows, Keys, Sketch]:
-    scoring = Scoring(rejector, PLAIN["zero-one"], dump, needs=_ALL_NEEDS)
+    scoring = Scoring(rejector, PLAIN["zero-one"], dump)
 
     def of_block(block: Block) -> _Sampled:
         assert block.labels is not None
         scored = scoring(block)
         keys = scoring.keys(block, scored.rows)
         chosen = np.flatnonzero(keys <= limit)
-        return _Sampled(
-            LearningRows.of(scored.rows.calibrated, block.labels).take(chosen), keys[chosen], Sketch.of(keys)
-        )
+        # Only these need all the sums, and those of a row do not depend on its neighbours.
+        rows = scoring.calibrator.rows(scored.rows.raw.scores[chosen], _ALL_NEEDS, scoring.precision).calibrated
+        return _Sampled(LearningRows.of(rows, block.labels[chosen]), keys[chosen], Sketch.of(keys))
 
     sampled = list(map_blocks(source, dump, of_block, Pass("learning", labelled=True)))
     if not sampled:

@@ -23,7 +23,14 @@ from drrej.documents.report import GroupLook, Report
 from drrej.engines.protocol import Pass
 from drrej.pipeline.application import Application, ScoredRows
 from drrej.pipeline.evaluate_options import EvaluateOptions
-from drrej.pipeline.figures import coverage_figure, decision, drift_figure, expected_accuracy, ratio_figure
+from drrej.pipeline.figures import (
+    coverage_figure,
+    decision,
+    drift_figure,
+    expected_accuracy,
+    ratio_figure,
+    unsure_order,
+)
 from drrej.pipeline.freshness import Seen
 from drrej.pipeline.groups import Grouping
 from drrej.pipeline.left_out import left_out
@@ -100,6 +107,7 @@ def unlabelled_report(source: Source, rejector: Rejector, options: EvaluateOptio
             groups.setdefault(name, []).append(group)
     looks = _looks(groups, ratio)
     rows, accepted = points.rows, merged.accepted
+    moved = drift_figure(drift, ratio)
     pictures = None
     if options.pictures:
         histogram = loss_histogram(points, labelled=False)
@@ -112,7 +120,8 @@ def unlabelled_report(source: Source, rejector: Rejector, options: EvaluateOptio
         coverage=coverage_figure(accepted, rows),
         expected_accuracy=expected_accuracy(merged.doubt_accepted.mean(accepted), merged.doubt.mean(rows)),
         ratio=ratio_figure(merged.ratio, rows, ratio),
-        drift=drift_figure(drift, ratio),
+        drift=moved,
+        unsure_order=unsure_order(moved, ratio),
         by=options.by,
         looks=None if options.by is None else looks,
         where=_where(values, ratio, options.by, looks),

@@ -53,6 +53,16 @@ def seen_by(report: Report | RegressionReport) -> str:
     return f"some of these rows were used by {steps}: new rows may do worse"
 
 
+def unsure_order(report: Report) -> str:
+    """A warning where a learned loss may not rank these rows."""
+    if report.unsure_order is None:
+        return ""
+    return (
+        "these rows are unlike those that the loss was learned from: it may no longer rank them better than the plain "
+        f"loss '{report.unsure_order}'"
+    )
+
+
 def _fields(kind: type, section: type) -> list[Entry]:
     """The fields of a dataclass that are sections of a kind."""
     return [entry for entry in entries(kind) if isinstance(entry.section, type) and issubclass(entry.section, section)]
@@ -88,6 +98,7 @@ def report_tables(report: Report, style: Style) -> list[Table | None]:
         _groups(report, style),
         _looks(report),
         _scores(report, style),
+        *_outside(report, style),
         _masks(report, style),
         _differences(report, style),
         _points(report, style),
@@ -218,6 +229,32 @@ def _scores(report: Report, style: Style) -> Table | None:
     )
 
 
+def _outside(report: Report, style: Style) -> list[Table | None]:
+    found = report.ood
+    if found is None:
+        return []
+    rows = [
+        ["rows", str(found.rows), f"'{found.column}' is true"],
+        ["accepted", *_with_interval(style, found.accepted)],
+        ["joint risk", style.share(found.joint_risk), f"{style.share(found.joint_risk_all)} if all were accepted"],
+        ["AUROC", style.fine(found.auroc), "of the loss, telling them from rows of a class"],
+        ["FPR at 95 % TPR", style.fine(found.fpr_at_95_tpr), "of them are accepted where 95 % of the others are"],
+        ["AURC, AUGRC", f"{style.fine(found.aurc)}, {style.fine(found.augrc)}", "of the joint risk"],
+    ]
+    remark = (
+        f"accepting such a row costs {found.cost_ratio:g} times an error in the joint risk; all other figures are "
+        "about rows that have a class"
+    )
+    table = Table("ood", "Rows of no class", ["", "value", ""], rows, remark)
+    if found.scores is None:
+        return [table]
+    scores = [
+        [row.score, *map(style.fine, (row.auroc, row.fpr_at_95_tpr, row.aurc, row.augrc))] for row in found.scores
+    ]
+    header = ["score", "AUROC", "FPR at 95 % TPR", "AURC", "AUGRC"]
+    return [table, Table("ood_scores", "Scores and rows of no class", header, scores, "areas: of the joint risk")]
+
+
 def better_scores(report: Report, style: Style) -> str:
     """Which scores order these rows better than the loss, the best of them with its figures; nothing if none does."""
     better = [row for row in report.scores or () if row.is_better and row.augrc_difference is not None]
@@ -323,7 +360,8 @@ def _drift(report: Report, style: Style) -> Table:
     if ratio.error is not None:
         rows.append(["fitted ratio", f"error at most {style.number(ratio.error)}", "-"])
     header = ["drift", "value", "p-value"]
-    return Table("drift", "Drift since the fit", header, rows, "without drift the mean ratio is 1")
+    remark = "; ".join(filter(None, ["without drift the mean ratio is 1", unsure_order(report)]))
+    return Table("drift", "Drift since the fit", header, rows, remark)
 
 
 def _curve(report: Report) -> Table | None:

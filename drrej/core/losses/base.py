@@ -63,6 +63,11 @@ class Loss(ABC):
         return None
 
     @property
+    def reorders(self) -> bool:
+        """Whether its order of rows was fitted to rows, and is another than that of `drift_loss`."""
+        return False
+
+    @property
     def is_cost(self) -> bool:
         """Whether a row with a label has a realised cost."""
         return False

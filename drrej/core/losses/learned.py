@@ -16,8 +16,10 @@ had on the fitted rows, so a strange row cannot be carried away by it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 from typing import ClassVar
 
 import numpy as np
@@ -28,9 +30,6 @@ from drrej.core.kernels import GapSums, Need
 from drrej.core.losses.base import Loss, Scored
 from drrej.core.losses.plain import PLAIN
 from drrej.core.types import Floats, Integers
-
-NEEDS = Need.V | Need.T
-"""The sums that the features are computed from."""
 
 _BEND = 20.0
 
@@ -50,7 +49,7 @@ def _rivals(sums: GapSums, classes: int) -> Floats:
     """Entropy of the probabilities of the other classes among themselves: 0 for one rival, ln(K - 1) at most."""
     assert sums.v is not None
     with np.errstate(divide="ignore", invalid="ignore"):
-        entropy = np.log(sums.s) - sums.v / sums.s
+        entropy = sums.log_s - sums.v / sums.s
     entropy[sums.s == 0] = 0.0
     clipped: Floats = np.clip(entropy, 0.0, math.log(max(classes - 1, 1)))
     return clipped
@@ -68,12 +67,32 @@ def _log_distance(sums: GapSums, classes: int) -> Floats:
     return _log(_distance(sums, classes) + 1e-6)
 
 
+def _crowd(sums: GapSums, _classes: int) -> Floats:
+    """ln(||c||_1 / M - 1), c the logits without their mean and M the largest: 0 where no other is above the mean."""
+    assert sums.a is not None
+    crowd: Floats = np.log1p(2.0 * sums.a)
+    return crowd
+
+
 FEATURES: dict[str, Callable[[GapSums, int], Floats]] = {
     "bend": _bend,
     "rivals": _rivals,
     "distance": _distance,
     "log_distance": _log_distance,
+    "crowd": _crowd,
 }
+_FEATURE_NEEDS = {
+    "bend": Need.NOTHING,
+    "rivals": Need.V,
+    "distance": Need.T,
+    "log_distance": Need.T,
+    "crowd": Need.T | Need.A,
+}
+
+
+def needs_of(features: Iterable[str]) -> Need:
+    """The sums that features are computed from."""
+    return reduce(or_, (_FEATURE_NEEDS[name] for name in features), Need.NOTHING)
 
 
 def base_values(loss: str, sums: GapSums, losses: Floats | None = None) -> Floats:
@@ -82,7 +101,7 @@ def base_values(loss: str, sums: GapSums, losses: Floats | None = None) -> Float
     `losses` are the values of the loss, where they are known.
     """
     if loss == "zero-one":
-        return _log(sums.s)
+        return sums.log_s.copy()
     return _log(PLAIN[loss].expected(sums) if losses is None else losses)
 
 
@@ -109,7 +128,7 @@ class ErrorModel:
     @property
     def needs(self) -> Need:
         """The sums it is computed from."""
-        return PLAIN[self.base].needs | (NEEDS if self.features else Need.NOTHING)
+        return PLAIN[self.base].needs | needs_of(self.features)
 
     def losses(self, sums: GapSums, prediction: Integers, classes: int) -> Floats:
         """L' of each row."""
@@ -157,6 +176,11 @@ class LearnedLoss(Loss):
         """Its base, which was not fitted."""
         return PLAIN[self.learned.base]
 
+    @property
+    def reorders(self) -> bool:
+        """Unless the penalty is infinite."""
+        return self.learned.strength is not None
+
     def bound(self, classes: int) -> float:
         """A probability is at most 1."""
         return 1.0
@@ -177,6 +201,8 @@ class LearnedLoss(Loss):
         """The model must be of known parts, and for these classes."""
         model = self.learned
         known = model.base in PLAIN and set(model.features) <= set(FEATURES)
+        if known:
+            PLAIN[model.base].check(classes)
         if not known or len(model.class_intercepts) != (0 if model.strength is None else classes):
             raise OptionError(f"`loss=learned`: the model is not one for {classes} classes")
         ranges = all(feature.low <= feature.high for feature in model.features.values())

@@ -48,15 +48,77 @@ def logit_margin_loss(sums: GapSums) -> Floats:
     return sums.r
 
 
+def flat_loss(sums: GapSums) -> Floats:
+    """1 - max p at twice the temperature."""
+    assert sums.h is not None
+    return _one_minus_largest(sums.h)
+
+
+def sharp_loss(sums: GapSums) -> Floats:
+    """1 - max p at half the temperature."""
+    assert sums.r is not None
+    assert sums.y is not None
+    return _one_minus_largest(_power_sum(sums.r, 2, sums.y))
+
+
+def sharper_loss(sums: GapSums) -> Floats:
+    """1 - max p at a quarter of the temperature."""
+    assert sums.r is not None
+    assert sums.x is not None
+    return _one_minus_largest(_power_sum(sums.r, 4, sums.x))
+
+
+def _one_minus_largest(s: Floats) -> Floats:
+    loss: Floats = s / (1.0 + s)
+    return loss
+
+
+def _power_sum(runner_up: Floats, power: int, parts: Floats) -> Floats:
+    """The sum of e^{power u}, from the runner-up and the sum of the others' parts of it."""
+    with np.errstate(under="ignore"):
+        together: Floats = runner_up**power * parts
+    return np.where(runner_up == 0, 0.0, together)
+
+
+def norm_loss(rest: Floats, power: int) -> Floats:
+    """1 - M / ||c||_p from the sum over the other classes of |c_j / M|^p; 1 where all logits are the same."""
+    loss: Floats = -np.expm1(np.log1p(rest) * (-1.0 / power))
+    return loss
+
+
+def norm_1_loss(sums: GapSums) -> Floats:
+    """1 - M / ||c||_1. The c_j sum to 0, so their absolute values to twice those above 0, M among them."""
+    assert sums.a is not None
+    return norm_loss(1.0 + 2.0 * sums.a, 1)
+
+
+def norm_2_loss(sums: GapSums) -> Floats:
+    """1 - M / ||c||_2."""
+    assert sums.b is not None
+    return norm_loss(sums.b, 2)
+
+
+def norm_4_loss(sums: GapSums) -> Floats:
+    """1 - M / ||c||_4."""
+    assert sums.c is not None
+    return norm_loss(sums.c, 4)
+
+
 @dataclass(frozen=True)
 class _Formula:
-    """A plain loss: its formula, the sums it needs, its largest value for K classes, and what it is in words."""
+    """A plain loss: its formula, the sums it needs, its largest value for K classes, and what it is in words.
+
+    `classes` is the least number of classes that it can be used for.
+    """
 
     expected: Callable[[GapSums], Floats]
     needs: Need
     bound: Callable[[int], float]
     words: str
+    classes: int = 1
 
+
+_NORM = "1 - the largest logit divided by the {} norm of all, after taking off their mean"
 
 _FORMULAS = {
     "log": _Formula(
@@ -74,6 +136,21 @@ _FORMULAS = {
     "logit-margin": _Formula(
         logit_margin_loss, Need.R, lambda _: 1.0, "the second largest calibrated probability divided by the largest"
     ),
+    "flat": _Formula(
+        flat_loss, Need.H, lambda k: 1.0 - 1.0 / k, "1 - the largest probability at twice the temperature"
+    ),
+    "sharp": _Formula(
+        sharp_loss, Need.R | Need.Y, lambda k: 1.0 - 1.0 / k, "1 - the largest probability at half the temperature"
+    ),
+    "sharper": _Formula(
+        sharper_loss,
+        Need.R | Need.X,
+        lambda k: 1.0 - 1.0 / k,
+        "1 - the largest probability at a quarter of the temperature",
+    ),
+    "norm-1": _Formula(norm_1_loss, Need.T | Need.A, lambda _: 1.0, _NORM.format("absolute"), 3),
+    "norm-2": _Formula(norm_2_loss, Need.T | Need.B, lambda _: 1.0, _NORM.format("Euclidean"), 3),
+    "norm-4": _Formula(norm_4_loss, Need.T | Need.C, lambda _: 1.0, _NORM.format("fourth-power"), 3),
 }
 
 
@@ -100,6 +177,17 @@ class PlainLoss(Loss):
     def bound(self, classes: int) -> float:
         """The largest possible loss."""
         return _FORMULAS[self.name].bound(classes)
+
+    def tells_apart(self, classes: int) -> bool:
+        """Whether rows of so many classes differ in it: norms are the same for every row of two classes."""
+        return classes >= _FORMULAS[self.name].classes
+
+    def check(self, classes: int) -> None:
+        """It must tell rows apart."""
+        if not self.tells_apart(classes):
+            raise OptionError(
+                f"`loss={self.name}`: with {classes} classes it is the same for every row; choose another"
+            )
 
     def expected(self, sums: GapSums) -> Floats:
         """L' of each row from its gap sums."""
