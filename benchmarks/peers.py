@@ -89,8 +89,9 @@ def duckdb_mask(path: str, columns: str, mask: str) -> dict[str, float]:
 
     names = columns.split(",")
     if len(names) == 1:
-        powers = f"list_transform({names[0]}, lambda z: exp((z - list_max({names[0]})) / {TEMPERATURE}))"
-        source = f"select id, {powers} as e, list_sum(e) as s from '{path}'"  # noqa: S608 - our own names
+        inner = f"select id, {names[0]} as z, list_max(z) as m from '{path}'"  # noqa: S608 - our own names
+        powers = f"list_transform(z, lambda x: exp((x - m) / {TEMPERATURE}))"
+        source = f"select id, {powers} as e, list_sum(e) as s from ({inner})"  # noqa: S608 - our own names
         entropy = "ln(s) - list_sum(list_transform(e, lambda x: x * ln(x + 1e-45))) / s"
         confidence = "1.0 / s"
     else:
