@@ -46,7 +46,7 @@ CLASSIFIERS = [
     for number, (by, binary, named) in enumerate(
         itertools.product((None, "region", "prediction"), (False, True), (False, True))
     )
-    if not (binary and loss == "cost")
+    if not (binary and (loss == "cost" or loss.startswith("norm-")))  # those are for more classes
 ]
 REGRESSIONS = [Kind("column", by, False, False, alpha, True) for by in (None, "region") for alpha in (1.0, 3.0)]
 

@@ -318,7 +318,7 @@ def test_table_of_a_plain_rule_has_every_distinct_loss(rejector):
 @pytest.mark.parametrize(
     ("rule", "said"),
     [
-        (("tau", 0.5, 0.9), "goes with `accuracy`, `risk` or `coverage`"),
+        (("tau", 0.5, 0.9), "goes with `accuracy`, `risk`, `coverage`, "),
         (("risk", 0.5, 1.0), "below 1"),
         (("coverage", 0.5, 0.9, "sgr"), "`method` goes with `accuracy=A`"),
         (("risk", 0.5, None, "sgr"), "`method` goes with `accuracy=A`"),
