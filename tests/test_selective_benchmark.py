@@ -126,6 +126,7 @@ def test_dumps_are_named_where_auto_is_ahead_and_where_validation_rows_are_easie
 
 
 def test_every_score_is_judged_and_put_on_the_page() -> None:
+    pytest.importorskip("mapie", reason="the benchmark compares with it")
     results = {}
     for number, probs in enumerate((False, True, False)):
         made = dump(probs, 2 * number, name=f"made {number}")
@@ -150,6 +151,7 @@ def test_every_score_is_judged_and_put_on_the_page() -> None:
 
 def test_results_are_kept_and_the_page_is_written(tmp_path, monkeypatch) -> None:
     """`judge` adds what is missing, `write` needs the results alone."""
+    pytest.importorskip("mapie", reason="the benchmark compares with it")
     pytest.importorskip("matplotlib", reason="the benchmark draws a figure: pip install 'drrej[plot]'")
     import pyarrow as pa
     import pyarrow.parquet as pq
