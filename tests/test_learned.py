@@ -18,6 +18,7 @@ from drrej import expected_losses
 from drrej.core.calibrators import Temperature
 from drrej.core.choice import (
     FOLDS,
+    MANY_ERRORS,
     NOISES,
     SCALES,
     SIMPLEST_FIRST,
@@ -25,6 +26,7 @@ from drrej.core.choice import (
     augrc_trial,
     difference_error,
     folds_of,
+    plain_trials,
     preferred,
     simplest_of_the_best,
 )
@@ -199,6 +201,15 @@ def test_auto_keeps_a_plain_loss_where_there_is_nothing_to_learn(tmp_path: Path)
         plain.fingerprint,
     )
     assert drrej.Rejector.from_json(auto.to_json()) == auto
+
+
+def test_norms_are_candidates_where_errors_are_many() -> None:
+    logits, labels = make_model(3000, 4, 7)
+    for rows, there in ((500, False), (3000, True)):
+        found = learning_rows(logits[:rows], labels[:rows])
+        assert (found.wrong.sum() >= MANY_ERRORS) == there
+        trials = plain_trials(found, np.arange(rows) % FOLDS)
+        assert [name for name in trials if name.startswith("norm-")] == ["norm-2", "norm-1", "norm-4"] * there
 
 
 def flipped(labels: np.ndarray, classes: int, share: float, seed: int) -> np.ndarray:

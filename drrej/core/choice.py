@@ -38,6 +38,9 @@ SIMPLEST_FIRST = (
 )
 """The plain losses in the order in which they are preferred, but for the first."""
 
+MANY_ERRORS = 300
+"""Norms rank quite unlike the other losses: among fewer errors they win by chance too often, and then cost much."""
+
 NOISES = (0.0, 0.003, 0.01, 0.02, 0.04, 0.07, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5)
 """Shares of labels that may be drawn at random."""
 
@@ -127,7 +130,9 @@ def simplest_of_the_best(trials: Sequence[Trial]) -> int:
 
 def plain_trials(rows: LearningRows, fold: NDArray[np.int64]) -> dict[str, Trial]:
     """The plain losses need no fit: their AUGRC within the folds, the preferred first."""
-    names = dict.fromkeys((preferred(rows), *SIMPLEST_FIRST))
+    names = list(dict.fromkeys((preferred(rows), *SIMPLEST_FIRST)))
+    if int(np.count_nonzero(rows.wrong)) < MANY_ERRORS:
+        names = [name for name in names if not name.startswith("norm-")]
     return {name: augrc_trial(rows.base[name], rows.wrong, fold) for name in names if name in rows.base}
 
 
