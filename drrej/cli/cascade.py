@@ -40,7 +40,7 @@ def cascade(
         ),
     ],
     accuracy: Annotated[float, typer.Option("--accuracy", metavar="A", help="The accuracy of all answers to keep.")],
-    join_on: Annotated[str, typer.Option("--join-on", metavar="COL", help="The column that pairs rows of the dumps.")],
+    join_on: options.PairedOn,
     confidence: Annotated[
         float | None,
         typer.Option("--confidence", metavar="P", help="Certify the accuracy on new rows, with half of the rows."),

@@ -38,7 +38,7 @@ def ensemble(
             help="A model's dump; DUMP:FILE.json with its rejector to calibrate it. Repeatable.",
         ),
     ],
-    join_on: Annotated[str, typer.Option("--join-on", metavar="COL", help="The column that pairs rows of the dumps.")],
+    join_on: options.PairedOn,
     output: Annotated[
         str, typer.Option("-o", "--output", metavar="FILE", help="The dump of the ensemble, as parquet.")
     ],

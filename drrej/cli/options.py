@@ -235,6 +235,7 @@ Label = Annotated[str | None, reading("--label", metavar="COL", show_default="la
 LabelsFrom = Annotated[
     str | None, reading("--labels-from", metavar="FILE", help="Labels kept in another file, of any format.")
 ]
+PairedOn = Annotated[str, typer.Option("--join-on", metavar="COL", help="The column that pairs rows of the dumps.")]
 JoinOn = Annotated[
     str | None, reading("--join-on", metavar="COL", help="Key column shared with --labels-from; arrays go row by row.")
 ]
