@@ -15,9 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from drrej.core.choice import FOLDS, Preferred
+from drrej.core.choice import FOLDS, Preferred, Trial, augrc_trial, plain_trials
 from drrej.core.learning import Learner, LearningRows, predict
-from drrej.core.losses.learned import ErrorModel, error_probability
+from drrej.core.losses.learned import ErrorModel, LearnedLoss, error_probability
 from drrej.core.ridge import Ridge
 from drrej.core.types import Floats
 
@@ -54,6 +54,14 @@ def learn(rows: LearningRows, fold: NDArray[np.int64], start: Preferred) -> Lear
         places = learner.order[inside]
         losses[places] = error_probability(predict(learner.model(other, strength), rows.take(places)))
     return Learning(learner.model(learner.by_labels(theta, strength), strength), losses)
+
+
+def candidates(rows: LearningRows, fold: NDArray[np.int64], start: Preferred, learning: Learning) -> dict[str, Trial]:
+    """What `auto` chooses from, in order of preference: the learned loss first, if it is more than its plain one."""
+    plain = plain_trials(rows, fold, start)
+    if learning.model.strength is None:
+        return plain
+    return {LearnedLoss.name: augrc_trial(learning.losses, rows.wrong, fold), **plain}
 
 
 def choose_strength(learner: Learner, fold: NDArray[np.int64], wide: float) -> tuple[float | None, Floats]:

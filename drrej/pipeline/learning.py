@@ -9,13 +9,13 @@ from typing import Protocol
 
 import numpy as np
 
-from drrej.core.choice import Candidate, augrc_trial, folds_of, plain_trials, preferred, table_of
+from drrej.core.choice import Candidate, folds_of, preferred, table_of
 from drrej.core.learning import LearningRows
 from drrej.core.losses import PLAIN, LearnedLoss, Loss
 from drrej.core.losses.learned import FEATURES, needs_of
 from drrej.core.row_keys import Keys, key_limit
 from drrej.core.sketch import Sketch
-from drrej.core.strengths import learn
+from drrej.core.strengths import candidates, learn
 from drrej.core.types import Floats
 from drrej.data.dump import Block, Dump
 from drrej.documents.rejector import Rejector
@@ -86,10 +86,7 @@ class Learned:
         learning = learn(rows, fold, first)
         choice = None
         if self.auto:
-            trials = plain_trials(rows, fold, first)
-            if learning.model.strength is not None:
-                trials = {LearnedLoss.name: augrc_trial(learning.losses, rows.wrong, fold), **trials}
-            name, choice = table_of(trials, learning.model.strength)
+            name, choice = table_of(candidates(rows, fold, first, learning), learning.model.strength)
             if name in PLAIN:
                 run = Pass("fitting", labelled=True)
                 losses = collect_losses(source, dump, Scoring(rejector, PLAIN[name], dump), run)
