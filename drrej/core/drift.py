@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from drrej.core.curves import Curve
-from drrej.core.exact import Total
+from drrej.core.exact import Total, sums_of
 from drrej.core.pearson import tails
 from drrej.core.types import Floats
 
@@ -66,6 +66,22 @@ class RatioMoments:
 
 
 @dataclass(frozen=True)
+class RatioPowers:
+    """(rho - 1), (rho - 1)^2 and (rho - 1)^3 of each row, from ln rho; a `Summand`."""
+
+    log_ratio: Floats
+    lines = 3
+
+    def fill(self, part: slice, values: Floats) -> None:
+        """The powers of some rows."""
+        apart, square, cube = values
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            np.expm1(self.log_ratio[part], out=apart)
+            np.square(apart, out=square)
+            np.multiply(square, apart, out=cube)
+
+
+@dataclass(frozen=True)
 class RatioSums:
     """Sums of (rho - 1), (rho - 1)^2 and (rho - 1)^3 over some rows; they add.
 
@@ -79,10 +95,8 @@ class RatioSums:
     @classmethod
     def of(cls, log_ratio: Floats) -> RatioSums:
         """From ln rho of each row."""
-        with np.errstate(over="ignore", under="ignore"):
-            apart = np.expm1(log_ratio)
-            square = np.square(apart)
-            return cls(Total.of(apart), Total.of(square), Total.of(square * apart))
+        totals, _ = sums_of(log_ratio.size, [RatioPowers(log_ratio)])
+        return cls(*totals)
 
     def __add__(self, other: RatioSums) -> RatioSums:
         return RatioSums(self.first + other.first, self.second + other.second, self.third + other.third)

@@ -71,8 +71,15 @@ class ScoreLook:
     scaled: int = 0
 
     @classmethod
-    def of(cls, scores: AnyFloats, largest: NDArray[np.float64] | None = None) -> ScoreLook:
-        """Look at rows of scores (rows x classes). `largest` is the largest of each row, if it is known already.
+    def of(
+        cls,
+        scores: AnyFloats,
+        largest: NDArray[np.float64] | None = None,
+        negative: NDArray[np.bool_] | None = None,
+    ) -> ScoreLook:
+        """Look at rows of scores (rows x classes).
+
+        `largest` is the largest of each row and `negative` whether one is below 0, if that is known already.
 
         >>> ScoreLook.of(np.array([[0.2, 0.8], [0.5, 0.9], [-1.0, 2.0], [30.0, 70.0]]))
         ScoreLook(rows=4, inside=2, summing=1, scaled=1)
@@ -81,8 +88,11 @@ class ScoreLook:
             largest = scores.max(axis=1).astype(np.float64)
         with np.errstate(invalid="ignore"):
             finite = largest < np.inf  # not NaN either
-            likely = np.flatnonzero((largest >= 0) & finite & (scores[:, 0] >= 0) & (scores[:, -1] >= 0))
-            likely = _without_negative(scores, likely)
+            if negative is None:
+                likely = np.flatnonzero((largest >= 0) & finite & (scores[:, 0] >= 0) & (scores[:, -1] >= 0))
+                likely = _without_negative(scores, likely)
+            else:
+                likely = np.flatnonzero(finite & ~negative)
             found = scores[likely]
             positive = found.min(axis=1) >= 0 if found.size else np.zeros(likely.size, bool)
             found, small = found[positive], largest[likely[positive]] <= 1.0 + _SLACK

@@ -247,7 +247,7 @@ def _first_look(
         positives = Positives.of(stored)
         logits = floored_logits(stored, 0.0)
     rows = IDENTITY.rows(logits, Need.Q, precision).calibrated
-    intake.look(block, rows.largest)
+    intake.look(block, rows.largest, rows.negative)
     if not block.check_largest(rows.largest):
         rows = IDENTITY.rows(without_rows(logits, block.bad), Need.Q, precision).calibrated
     labelled = rows.labelled(labels)
@@ -259,13 +259,13 @@ def _first_look(
         block.report(impossible, "-inf at the label's class", remedy, usable=True)
     keys = intake.keys(block, rows.scores, rows.largest, rows.prediction)
     chosen = np.flatnonzero(keys <= limit)
-    return _First(labelled.tally()[0], Sketch.of(keys), positives, Labelled(stored[chosen], labels[chosen]))
+    return _First(labelled.tally(), Sketch.of(keys), positives, Labelled(stored[chosen], labels[chosen]))
 
 
 def _tally(
     calibrator: Calibrator, logits: AnyFloats, labels: NDArray[np.int64], precision: Precision
 ) -> CalibrationTally:
-    return calibrator.rows(logits, Need.Q, precision).calibrated.labelled(labels).tally()[0]
+    return calibrator.rows(logits, Need.Q, precision).calibrated.labelled(labels).tally()
 
 
 @dataclass(frozen=True)

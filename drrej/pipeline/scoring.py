@@ -60,7 +60,7 @@ class Scoring:
         logits = self.intake.logits(block)
         rows = self.calibrator.rows(logits, self.needs, self.precision, self.raw)
         if self.has_classes:
-            self.intake.look(block, rows.raw.largest)
+            self.intake.look(block, rows.raw.largest, rows.raw.negative)
         if block.check_largest(rows.raw.largest):
             return rows
         return self.calibrator.rows(without_rows(logits, block.bad), self.needs, self.precision, self.raw)
