@@ -27,7 +27,6 @@ and the proof conditions on it.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -35,6 +34,7 @@ from numpy.typing import NDArray
 
 from drrej.core.errors import Infeasible, OptionError
 from drrej.core.sequence import certified_ranks, levels, spread, tie_order, walk
+from drrej.records import dataclass
 
 Floats = NDArray[np.float64]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 from drrej.core.exact import Total, sums_of
 from drrej.core.kernels import GapSums
 from drrej.core.types import Floats
+from drrej.records import dataclass
 
 ECE_BINS = 15
 _SET = ECE_BINS + 1

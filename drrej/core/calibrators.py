@@ -6,7 +6,6 @@ scores and reports are computed from. How the scores came about, by a temperatur
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, Protocol
 
 import numpy as np
@@ -14,6 +13,7 @@ import numpy as np
 from drrej.core.calibration import LabelledRows
 from drrej.core.kernels import ROW_MAJOR, GapSums, Need, block_sums, label_gaps
 from drrej.core.types import AnyFloats, Booleans, Floats, Integers, Precision
+from drrej.records import dataclass
 
 CalibratorName = Literal["temperature", "vector", "beta", "dirichlet", "auto"]
 """What may be asked for."""

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +26,7 @@ from numpy.typing import NDArray
 from drrej.core.learning import Learner, LearningRows, predict
 from drrej.core.losses.learned import ErrorModel, error_probability
 from drrej.core.types import Floats
+from drrej.records import dataclass
 
 FOLDS = 5
 SCALES = {"zero-one": 1.0, "sharp": 2.0, "sharper": 4.0, "flat": 0.5}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from drrej.core.curves import Curve
 from drrej.core.exact import Total, sums_of
 from drrej.core.pearson import tails
 from drrej.core.types import Floats
+from drrej.records import dataclass
 
 STEPS = 200
 """Intervals between the order statistics that are kept."""

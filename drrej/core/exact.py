@@ -10,12 +10,13 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+from drrej.records import dataclass
 
 UNIT_BITS = 1074
 """Every finite float64 is a whole number of units of 2**-1074."""

@@ -38,12 +38,13 @@ bound.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from drrej.core.ratio import DensityRatio
+from drrej.records import dataclass
 
 Floats = NDArray[np.float64]
 

@@ -34,7 +34,7 @@ from __future__ import annotations
 import bisect
 import functools
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,6 +46,7 @@ from drrej.core.ratio import DensityRatio
 from drrej.core.sequence import Starts, Stretch, certified_ranks, error_ranks, levels, spread, walk
 from drrej.core.thresholds import cutoff_after
 from drrej.core.types import Floats
+from drrej.records import dataclass
 
 _SHOWN = 2000
 """Looks that are listed when there are more."""

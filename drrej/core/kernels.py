@@ -26,7 +26,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import Flag, auto
 from functools import cached_property, partial
 from typing import Any
@@ -35,6 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from drrej.core.types import AnyFloats, Floats, Precision
+from drrej.records import dataclass
 
 ROW_MAJOR = 32
 """From this many classes on, rows are reduced one by one (numpy's fast argmax needs 32 values in a row)."""

@@ -5,8 +5,6 @@ See `losses.learned` for the model and `choice` for how the strength of the pena
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,6 +12,7 @@ from drrej.core.calibrators import View
 from drrej.core.losses.learned import FEATURES, ErrorModel, Feature, base_values, error_probability
 from drrej.core.losses.plain import PLAIN
 from drrej.core.types import Floats
+from drrej.records import dataclass
 
 _WEAK = 1e-2
 _MIN_SLOPE = 1e-3

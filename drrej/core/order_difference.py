@@ -8,13 +8,13 @@ same rows has a standard error of its own, far smaller than that of either. With
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
 from drrej.core.choice import augrc_influence
 from drrej.core.intervals import CONFIDENCE
 from drrej.core.types import Floats
+from drrej.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ import bisect
 import functools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +35,7 @@ from drrej.core.errors import Infeasible, OptionError
 from drrej.core.guarantees import ErrorTest, any_cutoff_bound, needed_rows
 from drrej.core.intervals import exact_decimal, upper_bound
 from drrej.core.joint import COVERAGE_SHARE
+from drrej.records import dataclass
 
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]

@@ -7,7 +7,7 @@ it is. The look at a block is a few counts that add up, so the verdict is that o
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass
+from dataclasses import astuple
 from typing import Literal
 
 import numpy as np
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from drrej.core.probabilities import LOG_TOLERANCE, Verdict, read_probabilities, row_sums
 from drrej.core.types import AnyFloats
+from drrej.records import dataclass
 
 Kind = Literal["probabilities", "unit interval", "scaled", "logits"]
 

@@ -17,11 +17,13 @@ from __future__ import annotations
 import base64
 import binascii
 import zlib
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
+
+from drrej.records import dataclass
 
 Keys = NDArray[np.uint64]
 Counts = NDArray[np.int64]

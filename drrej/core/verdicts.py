@@ -19,10 +19,10 @@ The p-value is the chance of a count at least as bad if the share were exactly t
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Literal
 
 from drrej.core.intervals import CONFIDENCE, lower_bound, upper_bound
+from drrej.records import dataclass
 
 Verdict = Literal["met", "not shown", "missed"]
 

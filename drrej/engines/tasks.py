@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Generator, Iterable, Iterator
-from dataclasses import dataclass
 from itertools import islice, pairwise
 from typing import TypeVar
 
 from drrej.data.dump import Block, Dump, RowGroup
 from drrej.data.identity import check_unchanged
 from drrej.engines.protocol import Pass
+from drrej.records import dataclass
 
 T = TypeVar("T")
 

@@ -12,7 +12,7 @@ import os
 import secrets
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import pyarrow as pa
 import pyarrow.fs as pafs
@@ -26,6 +26,7 @@ from drrej.outputs.datasets import NOTES
 from drrej.outputs.masks import MaskFile, mask_name
 from drrej.outputs.records import Finished, MaskRecord, PartCounts, note_text, parse_note
 from drrej.outputs.remote import upload
+from drrej.records import dataclass
 
 
 @dataclass(frozen=True)

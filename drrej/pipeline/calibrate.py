@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import reduce
 from itertools import pairwise
 from operator import add
@@ -36,6 +35,7 @@ from drrej.pipeline.intake import Intake, check_floor, check_kind
 from drrej.pipeline.passes import map_blocks
 from drrej.pipeline.scoring import without_rows
 from drrej.pipeline.source import Source, no_labels, without_bad_files
+from drrej.records import dataclass
 
 T = TypeVar("T")
 Sum = TypeVar("Sum", bound=Any)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from drrej.core.floor import FACE_VALUE, Positives, floored_logits
@@ -20,6 +18,7 @@ from drrej.data.dump import Block, Dump
 from drrej.data.names import PROBABILITY_NAMES
 from drrej.data.notes import Notes
 from drrej.errors import DumpError, OptionError
+from drrej.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import pyarrow as pa
 
@@ -16,6 +14,7 @@ from drrej.data.dump import Block, Dump
 from drrej.documents.rejector import Rejector
 from drrej.errors import DumpError
 from drrej.pipeline.intake import Intake
+from drrej.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import reduce
 from operator import add
 from typing import ClassVar
@@ -25,6 +25,7 @@ from drrej.pipeline.compare import Rivals
 from drrej.pipeline.cost_figures import CostTally
 from drrej.pipeline.examples import Picked, Picking
 from drrej.pipeline.groups import Grouping
+from drrej.records import dataclass
 
 Split = tuple[Floats, Floats]
 """The values of right and of wrong rows."""

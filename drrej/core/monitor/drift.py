@@ -72,12 +72,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cache
 
 import numpy as np
 
 from drrej.core.monitor.restarts import Floats, Restarts, log_sum
+from drrej.records import dataclass
 
 _POWERS = np.arange(1, -10, -1)
 _SHIFTS: Floats = np.ldexp(1.0, _POWERS)

@@ -14,11 +14,11 @@ sum to delta, so that all tables of all nights hold together.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from drrej.core.monitor.rate import Tally
+from drrej.records import dataclass
 
 
 @dataclass(frozen=True)
