@@ -136,7 +136,7 @@ class _HoeffdingBentkus:
 
     @staticmethod
     def _log_p(totals: Floats, rows: NDArray[np.int64], risk: float) -> Floats:
-        from scipy.special import betainc, rel_entr
+        from drrej.core.special import betainc, rel_entr
 
         mean = np.minimum(totals / rows, risk)
         hoeffding = -rows * (rel_entr(mean, risk) + rel_entr(1.0 - mean, 1.0 - risk))

@@ -187,7 +187,7 @@ class _Assured:
 
     def mean(self, rows: int, coverage: float) -> float:
         """The mean over Bin(rows, coverage) accepted rows: each step of the power, times the chance to be beyond it."""
-        from scipy.special import betainc
+        from drrej.core.special import betainc
 
         if coverage == 1.0:
             return self.at(rows)
@@ -236,7 +236,7 @@ def _horizon(question: Question) -> tuple[int, float]:
 
 def _tails(rows: Counts, errors: Counts, rate: float) -> Floats:
     """P(Bin(rows, rate) <= errors)."""
-    from scipy.special import betainc
+    from drrej.core.special import betainc
 
     inside = (errors >= 0) & (errors < rows)
     tails: Floats = np.where(errors < 0, 0.0, 1.0)

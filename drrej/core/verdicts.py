@@ -67,7 +67,7 @@ class Claim:
         return "met" if right else "missed" if wrong else "not shown"
 
     def _p_value(self, hits: int, rows: int) -> float:
-        from scipy.special import betainc
+        from drrej.core.special import betainc
 
         if self.at_least:
             return 1.0 if hits == rows else float(betainc(rows - hits, hits + 1, 1.0 - self.wanted))

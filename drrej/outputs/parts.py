@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import secrets
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
@@ -107,7 +106,7 @@ class PendingMask:
                 os.makedirs(os.path.dirname(final), exist_ok=True)
             except OSError as error:
                 raise OutputError(f"{self.name}: cannot be written ({error.strerror})") from None
-            self.path = f"{os.path.dirname(final)}/.{secrets.token_hex(8)}"
+            self.path = f"{os.path.dirname(final)}/.{os.urandom(8).hex()}"
         self.mask = MaskFile(self.path, self.name, with_range(sink.schema, [part]))
         self.closed = False
 

@@ -74,7 +74,7 @@ def _move(part: int, pair: tuple[Tally, Tally], intervals: tuple[tuple[float, fl
 
 def _intervals(tallies: Sequence[Tally], level: float) -> list[tuple[float, float]]:
     """Clopper-Pearson, each end at `level`."""
-    from scipy.special import betaincinv
+    from drrej.core.special import betaincinv
 
     events = np.array([tally.events for tally in tallies], np.float64)
     others = np.array([tally.rows - tally.events for tally in tallies], np.float64)
