@@ -67,7 +67,7 @@ def judge(data: bytes, classes: int, path: str, block: int = 100) -> str:
     with open(path, "wb") as stream:
         stream.write(data)
     try:
-        file = pq.ParquetFile(path, page_checksum_verification=True, pre_buffer=False, buffer_size=1 << 14)
+        file = pq.ParquetFile(path, page_checksum_verification=True, pre_buffer=False)
     except ARROW_ERRORS:
         return "refused"
     if not _is_list_of_floats(file, classes):

@@ -5,7 +5,8 @@
 
 Each case changes one operator, comparison, number, condition or name of a module of `core/`, chosen at random, and runs
 the tests that cover that line, in a process of their own: first those of files that import the module, the quickest
-first, for at most `SECONDS` of their usual time. A mutant lives if all of them pass.
+first, for at most `SECONDS` of their usual time. A line that runs on import (a constant) is covered by no test: there
+the tests that cover any line of the module run. A mutant lives if all of them pass.
 """
 
 from __future__ import annotations
@@ -23,10 +24,11 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.machinery import ModuleSpec
+from itertools import chain
 from pathlib import Path
 from types import ModuleType
 
@@ -194,9 +196,14 @@ class Tests:
         told = re.compile(rf"core[.\w]* import [^\n]*\b{name}\b|core[.\w]*\.{name}\b")
         return {f"tests/{file.name}" for file in ROOT.glob("tests/test_*.py") if told.search(file.read_text())}
 
+    @staticmethod
+    def _named(contexts: Iterable[str]) -> set[str]:
+        return {context.rsplit("|", 1)[0] for context in contexts if context}
+
     def of(self, mutant: Mutant) -> list[str]:
         """The tests of a mutant's line within the time allowed."""
-        names = {context.rsplit("|", 1)[0] for context in self._covering(mutant.path).get(mutant.line, []) if context}
+        covering = self._covering(mutant.path)
+        names = self._named(covering.get(mutant.line, [])) or self._named(chain(*covering.values()))
         near = self._near(mutant.module)
         chosen, spent = [], 0.0
         for name in sorted(names, key=lambda name: (name.split("::")[0] not in near, self.seconds[name], name)):

@@ -122,7 +122,8 @@ def test_of_errors_the_exact_bound_is_the_smallest() -> None:
         values[:errors] = 1.0
         for method in MEAN_METHODS:
             found = mean_upper_bound(values, 1.0, 0.05, method)
-            assert upper_bound(errors, rows, 0.05) < found < 1.6 * upper_bound(errors, rows, 0.05)
+            exact = upper_bound(errors, rows, 0.05)  # without errors Hoeffding's is the same number
+            assert exact * (1 - 1e-12) < found < 1.6 * exact
 
 
 def test_bounds_at_the_ends() -> None:

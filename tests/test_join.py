@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from dumps_zoo import Rows, drrej, fixed_list, make_rejector, make_rows, succeed, write
+from dumps_zoo import Rows, drrej, fixed_list, make_rejector, make_rows, newer_arrow, succeed, write
 
 ROWS = 600
 
@@ -60,7 +60,8 @@ def test_any_order_and_type_of_keys(rows: Rows, tmp_path: Path, direct: dict[str
         "large_string and string": pa.string(),
         "floats from pandas": pa.int64(),
     }
-    here = keys.cast(others[kind]) if kind in others else keys
+    with newer_arrow():
+        here = keys.cast(others[kind]) if kind in others else keys
     dump = _dump(rows, tmp_path, here, label=np.zeros(ROWS, int))  # a label column of its own is not looked at
     labels = _shuffled(rows, tmp_path, keys)
     outcome = succeed("calibrate", dump, "--labels-from", labels, "--join-on", "key")

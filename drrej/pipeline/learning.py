@@ -8,12 +8,13 @@ from typing import Protocol
 
 import numpy as np
 
-from drrej.core.choice import Candidate, folds_of, learn, plain_trials, table_of
+from drrej.core.choice import Candidate, folds_of, preferred, table_of
 from drrej.core.learning import LearningRows
 from drrej.core.losses import PLAIN, LearnedLoss, Loss
 from drrej.core.losses.learned import FEATURES, needs_of
 from drrej.core.row_keys import Keys, key_limit
 from drrej.core.sketch import Sketch
+from drrej.core.strengths import candidates, learn
 from drrej.core.types import Floats
 from drrej.data.dump import Block, Dump
 from drrej.documents.rejector import Rejector
@@ -81,11 +82,11 @@ class Learned:
         limit = key_limit(MOST_ROWS / dump.rows)
         rows, keys, sketch = _rows_to_learn_from(source, dump, rejector, limit)
         fold = folds_of(rows, keys)
-        plain = plain_trials(rows, fold)
-        learning = learn(rows, fold, plain)
+        first = preferred(rows)
+        learning = learn(rows, fold, first)
         choice = None
         if self.auto:
-            name, choice = table_of({**plain, LearnedLoss.name: learning.trial}, learning.model.strength)
+            name, choice = table_of(candidates(rows, fold, first, learning), learning.model.strength)
             if name in PLAIN:
                 run = Pass("fitting", labelled=True)
                 losses = collect_losses(source, dump, Scoring(rejector, PLAIN[name], dump), run)
