@@ -21,13 +21,14 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results", help="where tables go")
     parser.add_argument("--repeat", type=int, default=7, help="runs of each command; the median counts")
     parser.add_argument("--only", nargs="*", choices=list(CASES), help="cases to run; others keep their last figures")
+    parser.add_argument("--torch", default=sys.executable, help="the interpreter that has torch and probmetrics")
     chosen = parser.parse_args()
     chosen.output.mkdir(parents=True, exist_ok=True)
     store = chosen.output / "results.json"
     results: dict[str, Any] = json.loads(store.read_text()) if store.exists() else {}
     for name in chosen.only or CASES:
         sys.stderr.write(f"{name}\n")
-        rows = CASES[name](Bench(chosen.work, chosen.repeat))
+        rows = CASES[name](Bench(chosen.work, chosen.repeat, chosen.torch))
         results[name] = {"repeat": chosen.repeat, "machine": machine(), "rows": rows}
         store.write_text(json.dumps(results, indent=1) + "\n")
         (chosen.output / "results.md").write_text(markdown(results))
