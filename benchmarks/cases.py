@@ -14,6 +14,19 @@ from benchmarks.measure import Cost, drrej, has_module, interleaved, peer, run
 Row = dict[str, Any]
 
 MAIN = Shape(1_000_000, 100)
+REJECTED = [
+    MAIN,
+    Shape(1_000_000, 100, "wide"),
+    Shape(1_000_000, 100, "list", 0),
+    Shape(1_000_000, 10),
+    Shape(10_000_000, 10),
+    Shape(10_000_000, 10, "wide"),
+    Shape(50_000, 1000),
+    Shape(20_000, 32_000, "list", 2048),
+]
+ENGINES = [MAIN, Shape(1_000_000, 100, "wide"), Shape(10_000_000, 10)]
+CALIBRATED = [Shape(50_000, 1000), Shape(1_000_000, 10)]
+EVALUATED = [Shape(10_000_000, 10), MAIN]
 
 
 @dataclass(frozen=True)
@@ -24,6 +37,8 @@ class Bench:
     repeat: int
     torch: str = sys.executable
     """The interpreter that has torch and what is built on it."""
+    shapes: tuple[Shape, ...] = ()
+    """Those of a case, if not all: a long case in several runs."""
 
     def dump(self, shape: Shape) -> str:
         """The path of a dump, made if need be: in a process of its own, as children inherit our peak memory."""
@@ -56,18 +71,8 @@ def columns_of(shape: Shape) -> str:
 
 def reject(bench: Bench) -> list[Row]:
     """`drrej reject` (whole process) against a streamed two-thread decode of the logits and against torch in memory."""
-    shapes = [
-        MAIN,
-        Shape(1_000_000, 100, "wide"),
-        Shape(1_000_000, 100, "list", 0),
-        Shape(1_000_000, 10),
-        Shape(10_000_000, 10),
-        Shape(10_000_000, 10, "wide"),
-        Shape(50_000, 1000),
-        Shape(20_000, 32_000, "list", 2048),
-    ]
     rows = []
-    for shape in shapes:
+    for shape in bench.shapes or REJECTED:
         path = bench.dump(shape)
         commands: dict[str, Sequence[str]] = {
             "ours": bench.reject(shape),
@@ -96,7 +101,7 @@ def reject(bench: Bench) -> list[Row]:
 def engines(bench: Bench) -> list[Row]:
     """Polars and DuckDB: softmax entropy, largest probability and a mask from parquet to parquet, whole processes."""
     rows = []
-    for shape in (MAIN, Shape(1_000_000, 100, "wide"), Shape(10_000_000, 10)):
+    for shape in bench.shapes or ENGINES:
         path, mask = bench.dump(shape), str(bench.work / "peer-mask.parquet")
         commands: dict[str, Sequence[str]] = {"drrej": bench.reject(shape)}
         commands |= {
@@ -122,7 +127,7 @@ def engines(bench: Bench) -> list[Row]:
 def calibrate(bench: Bench) -> list[Row]:
     """`drrej calibrate` (whole process, reading included) against peers with the logits already in memory."""
     rows = []
-    for shape in (Shape(50_000, 1000), Shape(1_000_000, 10)):
+    for shape in bench.shapes or CALIBRATED:
         path = bench.dump(shape)
         rejector = str(bench.work / "calibrated.json")
         commands: dict[str, Sequence[str]] = {"ours": drrej("calibrate", path, "-o", rejector, "-f")}
@@ -163,7 +168,7 @@ def _our_nll(rejector: str, path: str) -> tuple[float, float]:
 def evaluate(bench: Bench) -> list[Row]:
     """`drrej evaluate` (whole process) against a streamed two-thread decode of logits and labels."""
     rows = []
-    for shape in (Shape(10_000_000, 10), MAIN):
+    for shape in bench.shapes or EVALUATED:
         path = bench.dump(shape)
         costs = interleaved(
             {
