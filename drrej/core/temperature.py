@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
 from drrej.core.exact import Total
 from drrej.core.kernels import Need, block_sums, label_gaps
 from drrej.core.types import AnyFloats, Integers, Precision
+from drrej.records import dataclass
 
 MIN_TEMPERATURE = 1e-3
 MAX_TEMPERATURE = 1e3

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import reduce
 from operator import or_
 from typing import Protocol
@@ -25,6 +24,7 @@ from drrej.pipeline.losses import Collecting, collect_losses
 from drrej.pipeline.passes import map_blocks
 from drrej.pipeline.scoring import Scoring
 from drrej.pipeline.source import Source, no_labels
+from drrej.records import dataclass
 
 MOST_ROWS = 1 << 16
 """Rows that a loss is learned from; more are drawn from by content, so that their order does not matter."""
