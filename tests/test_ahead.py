@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import itertools
+import os
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from conftest import make_model, source, write_dump
 
 import drrej
 from benchmarks.object_store import serve, settings
+from drrej.data.readers import lists, objects
 from drrej.engines import ahead
 from drrej.engines.ahead import begun
 from drrej.errors import DumpError
@@ -103,3 +109,34 @@ def test_large_row_groups_are_read_ahead_one_at_a_time(folder: Path, monkeypatch
     monkeypatch.setattr(ahead, "AHEAD_BYTES", 1)
     dump = source("s3://bucket/d.parquet")
     assert drrej.calibrate(dump).to_json() == drrej.calibrate(source(folder / "d.parquet")).to_json()
+
+
+@pytest.mark.parametrize("kind", ["pages", "wrong footer", "no files of memory", "network"])
+def test_pages_of_objects(folder: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """Scores come from pages, and from Arrow where those cannot be had, with the same bits."""
+    opened: list[int] = []
+    chunk = lists.open_chunk
+
+    def noticed(*args: Any) -> Any:
+        opened.append(args[2])
+        return chunk(*args)
+
+    monkeypatch.setattr(lists, "open_chunk", noticed)
+    logits, labels = make_model(5000, 6, seed=4)
+    table = pa.table({"logits": pa.array(logits.tolist(), pa.list_(pa.float32())), "label": np.asarray(labels)})
+    pq.write_table(table, folder / "lists.parquet", row_group_size=2000)
+    if kind == "wrong footer":
+        monkeypatch.setattr(objects, "chunk_range", lambda *_: (4, 1 << 60))
+    if kind == "no files of memory":
+        monkeypatch.delattr(os, "memfd_create")
+    if kind == "network":
+        monkeypatch.setattr(objects, "put", _lost)
+    dump = source("s3://bucket/lists.parquet").open(None, labelled=True)
+    blocks = [block for group in dump.row_groups for block in dump.read(group, labelled=True)]
+    np.testing.assert_array_equal(np.concatenate([block.scores for block in blocks]), logits)
+    np.testing.assert_array_equal(np.concatenate([block.labels for block in blocks]), labels)
+    assert opened == ([0, 1, 2] if kind == "pages" else [])
+
+
+def _lost(*_: object) -> None:
+    raise OSError("connection lost")

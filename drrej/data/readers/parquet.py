@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -14,6 +15,7 @@ from drrej.data.pages import Footer
 from drrej.data.part import Identity, Part, one_line
 from drrej.data.readers.base import READ_ERRORS, Contents, Request, reading, unreadable
 from drrej.data.readers.lists import Opened, arrow_batches, footer_of, leaf_of, list_batches
+from drrej.data.readers.objects import RemoteFile, object_batches, put_footer
 from drrej.errors import DumpError
 
 _ALL_BUFFERS = 4 << 20
@@ -38,6 +40,12 @@ class _Known:
         if not self.pages:
             self.pages.append(footer_of(descriptor, self.metadata))
         return self.pages[0]
+
+    def for_pages_of(self, source: Any, descriptor: int) -> Footer | None:
+        """The same of an object, whose end goes into the file behind `descriptor` for that."""
+        if not self.pages:
+            put_footer(descriptor, source, self.metadata)
+        return self.for_pages(descriptor)
 
 
 class _Footers:
@@ -71,7 +79,7 @@ class ParquetReader:
 
     def contents(self, part: Part, opened: str) -> Contents:
         """The schema and the rows of each row group."""
-        file, known = _open(part, opened)
+        file, known, _ = _open(part, opened)
         with file:
             schema, groups = _schema(file, part), _group_rows(file, part)
             noted = (file.schema_arrow.metadata or {}).get(b"pandas")
@@ -81,19 +89,23 @@ class ParquetReader:
         """The rows of a row group, decoded in order."""
         part = request.part
         with reading(part):
-            file, known = _open(part, request.opened, len(request.columns))
+            file, known, source = _open(part, request.opened, len(request.columns))
             with file:
                 stored = set(file.schema_arrow.names)
                 request = replace(request, columns=tuple(name for name in request.columns if name in stored))
-                if request.scores is None or part.uri is not None:
+                if request.scores is None:
                     yield from arrow_batches(file, request)
+                    return
+                if part.uri is not None:
+                    remote = RemoteFile(file, source, functools.partial(known.for_pages_of, source))
+                    yield from object_batches(remote, request)
                     return
                 with open(part.path, "rb") as stream:
                     yield from list_batches(Opened(file, stream.fileno(), known.for_pages(stream.fileno())), request)
 
 
-def _open(part: Part, opened: str, columns: int = 1) -> tuple[pq.ParquetFile, _Known]:
-    """Open a part with settings that keep its buffers small, and tell what it is now.
+def _open(part: Part, opened: str, columns: int = 1) -> tuple[pq.ParquetFile, _Known, Any]:
+    """Open a part with settings that keep its buffers small, and tell what it is now, and where its bytes come from.
 
     The footer is parsed once for each opening of a dump, which `opened` names: the file may have changed since another.
     Each of the `columns` to be read has a buffer of its own.
@@ -117,7 +129,7 @@ def _open(part: Part, opened: str, columns: int = 1) -> tuple[pq.ParquetFile, _K
             known = _Known(opened, identity, file.metadata)
             if opened:
                 _footers.keep(part.path, known)
-        return file, known
+        return file, known, source
     except READ_ERRORS as error:
         check_unchanged(part)
         raise unreadable(part, ParquetReader.format, error) from None
