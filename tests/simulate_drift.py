@@ -16,14 +16,15 @@ from pathlib import Path
 import numpy as np
 
 from drrej.core.calibrators import Temperature, View
-from drrej.core.choice import folds_of, learn, plain_trials, table_of
+from drrej.core.choice import folds_of, preferred, table_of
 from drrej.core.curves import RiskCoverage
 from drrej.core.drift import RatioSums, loss_quantiles, loss_shift, ratio_shift
 from drrej.core.learning import LearningRows
-from drrej.core.losses import PLAIN, CostLoss, LearnedLoss, Loss
+from drrej.core.losses import PLAIN, CostLoss, Loss
 from drrej.core.losses.learned import FEATURES, needs_of
 from drrej.core.ratio import fit_ratio
 from drrej.core.row_keys import logit_keys
+from drrej.core.strengths import candidates, learn
 from drrej.core.temperature import minimise, nll_sums
 
 LEVEL = 0.05
@@ -50,11 +51,11 @@ def p_values(logits: np.ndarray, labels: np.ndarray, rng: np.random.Generator) -
     rows = LearningRows.of(fit, known)
     keys = logit_keys(parts[0], fit.largest, fit.prediction)
     fold = folds_of(rows, keys)
-    plain = plain_trials(rows, fold)
-    learning = learn(rows, fold, plain)
+    first = preferred(rows)
+    learning = learn(rows, fold, first)
     base = PLAIN[learning.model.base]
     yield "learned", "distance", by_loss(fit, new, base)["distance"]
-    name, _ = table_of({**plain, LearnedLoss.name: learning.trial}, learning.model.strength)
+    name, _ = table_of(candidates(rows, fold, first, learning), learning.model.strength)
     found = by_loss(fit, new, PLAIN.get(name, base))
     yield "auto", "distance", found["distance"]
     if name in PLAIN:

@@ -22,7 +22,7 @@ from simulate_intervals import Figures, Misses
 
 from drrej.core.area_intervals import area_intervals
 from drrej.core.calibrators import Temperature
-from drrej.core.choice import folds_of, learn, plain_trials
+from drrej.core.choice import folds_of, preferred
 from drrej.core.coverage_interval import coverage_at_risk
 from drrej.core.curves import RiskCoverage
 from drrej.core.errors import Infeasible
@@ -34,6 +34,7 @@ from drrej.core.order_difference import order_difference
 from drrej.core.paired import FIGURES, Results, paired_differences
 from drrej.core.ratio import DensityRatio
 from drrej.core.row_keys import logit_keys
+from drrej.core.strengths import learn
 
 ROWS = (100, 200, 500, 1000, 5000)
 ERROR_RATES = (0.01, 0.05, 0.2)
@@ -155,8 +156,7 @@ def _scored(logits: np.ndarray, chances: np.ndarray, rng: np.random.Generator) -
     fit = calibrator.rows(logits[seen], ALL, "auto").calibrated
     rows = LearningRows.of(fit, labels)
     fold = folds_of(rows, logit_keys(logits[seen], fit.largest, fit.prediction))
-    plain = plain_trials(rows, fold)
-    learning = learn(rows, fold, plain)
+    learning = learn(rows, fold, preferred(rows))
     learned = scores(LearnedLoss(learning.model), PLAIN[learning.model.base])
     yield "learned", learned
 

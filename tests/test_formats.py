@@ -11,7 +11,7 @@ import pytest
 from worlds import SAMPLE, cli, fitted, source, too_sure, write
 
 import drrej
-from drrej.documents.schemas import plan_schema, rejector_schema, report_schema
+from drrej.documents.schemas import cascade_schema, plan_schema, rejector_schema, report_schema
 from drrej.report import RENDERERS
 
 VAL, TEST = str(SAMPLE / "val.parquet"), str(SAMPLE / "test.parquet")
@@ -71,7 +71,13 @@ def test_schemas_refuse_other_documents(rejector):
 
 
 def test_schema_command():
-    for document, schema in (("rejector", rejector_schema()), ("report", report_schema()), ("plan", plan_schema())):
+    documents = {
+        "rejector": rejector_schema(),
+        "report": report_schema(),
+        "plan": plan_schema(),
+        "cascade": cascade_schema(),
+    }
+    for document, schema in documents.items():
         assert json.loads(cli("schema", document, check=True).stdout) == schema
 
 

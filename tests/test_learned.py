@@ -22,13 +22,14 @@ from drrej.core.choice import (
     NOISES,
     SCALES,
     SIMPLEST_FIRST,
+    Preferred,
     Trial,
     augrc_trial,
     difference_error,
+    first_of_the_best,
     folds_of,
     plain_trials,
     preferred,
-    simplest_of_the_best,
 )
 from drrej.core.curves import RiskCoverage
 from drrej.core.kernels import Need, block_sums
@@ -36,6 +37,7 @@ from drrej.core.learning import Learner, LearningRows, predict
 from drrej.core.losses import LearnedLoss
 from drrej.core.losses.learned import FEATURES, ErrorModel, Feature, error_probability
 from drrej.core.losses.plain import PLAIN as LOSSES
+from drrej.core.strengths import STRENGTHS, choose_strength
 
 
 def biased_model(rows: int, classes: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -80,10 +82,12 @@ def test_features_are_what_their_names_say() -> None:
     np.testing.assert_allclose(rows.base["zero-one"][~sure], np.log((1 - top) / top)[~sure], rtol=1e-6)
 
 
+@pytest.mark.parametrize("noise", [0.0, 0.2])
 @pytest.mark.parametrize("strength", [None, 300.0, 10.0, 1.0])
-def test_the_fit_is_the_minimum_that_a_general_optimiser_finds(strength: float | None) -> None:
-    rows = learning_rows(*biased_model(400, 4, 5))
-    model = Learner(rows, "zero-one").fit(strength)
+def test_the_fit_is_the_minimum_that_a_general_optimiser_finds(strength: float | None, noise: float) -> None:
+    logits, labels = biased_model(400, 4, 5)
+    rows = learning_rows(logits, flipped(labels, 4, noise * 3 / 4, 6))
+    learner = Learner(rows, "zero-one", noise)
     inputs = rows.features if strength is not None else rows.features[:0]
     inputs = (inputs - inputs.mean(axis=1, keepdims=True)) / inputs.std(axis=1, keepdims=True)
     classes = 4 if strength is not None else 0
@@ -93,11 +97,26 @@ def test_the_fit_is_the_minimum_that_a_general_optimiser_finds(strength: float |
     center = np.array([0.0, 1.0] + [0.0] * (len(inputs) + classes))
 
     def objective(theta: np.ndarray) -> float:
-        eta = theta @ design
-        return float(np.sum(np.logaddexp(0, eta) - rows.wrong * eta) + 0.5 * np.sum(penalty * (theta - center) ** 2))
+        wrong, right = (-np.logaddexp(0, sign * (theta @ design)) for sign in (-1, 1))
+        if noise:
+            chance = (1 - noise) * np.exp(wrong) + noise * 3 / 4
+            wrong, right = np.log(chance), np.log(1 - chance)
+        logs = np.where(rows.wrong, wrong, right)
+        return float(0.5 * np.sum(penalty * (theta - center) ** 2) - np.sum(logs))
 
     found = minimize(objective, center, method="BFGS", options={"gtol": 1e-6, "maxiter": 2000})
-    np.testing.assert_allclose(predict(model, rows), found.x @ design, atol=2e-3)
+    solved = learner.problem(strength)
+    eta = np.empty(400)
+    eta[learner.order] = solved.eta(solved.solve())
+    np.testing.assert_allclose(eta, found.x @ design, atol=2e-3)
+    model = predict(learner.fit(strength), rows)
+    (stretch, shift), *_ = np.polyfit(eta, model, 1, full=True)
+    np.testing.assert_allclose(model, stretch * eta + shift, atol=1e-8)
+    assert (stretch < 0.9) if noise else (stretch, shift) == pytest.approx((1.0, 0.0), abs=1e-9)
+    residuals = error_probability(model) - rows.wrong  # those of a fit by labels add up to 0, also along eta
+    assert residuals.sum() == pytest.approx(0.0, abs=0.05)
+    if noise or strength is None:
+        assert (residuals * eta).sum() == pytest.approx(0.0, abs=0.05)
 
 
 def test_an_infinite_penalty_keeps_the_order_of_the_plain_loss() -> None:
@@ -153,9 +172,9 @@ def test_the_simplest_within_one_standard_error_wins() -> None:
     noise = np.array([1.0, -1.0] * 50)
     simple, better = Trial(0.100, noise), Trial(0.095, np.zeros(100))
     assert difference_error(simple, better) == pytest.approx(0.1)
-    assert simplest_of_the_best([simple, better]) == 0
-    assert simplest_of_the_best([Trial(0.3, noise), better]) == 1
-    assert simplest_of_the_best([Trial(0.1, 1e-3 * noise), better]) == 1
+    assert first_of_the_best([simple, better]) == 0
+    assert first_of_the_best([Trial(0.3, noise), better]) == 1
+    assert first_of_the_best([Trial(0.1, 1e-3 * noise), better]) == 1
 
 
 def test_folds_follow_content_and_spread_the_errors() -> None:
@@ -192,7 +211,7 @@ def test_auto_keeps_a_plain_loss_where_there_is_nothing_to_learn(tmp_path: Path)
     auto = make_rejector(dump, ratio=drrej.RatioOptions(loss="auto"))
     ratio = auto.need_ratio()
     assert ratio.choice is not None
-    assert [row.loss for row in ratio.choice] == [*SIMPLEST_FIRST, "learned"]
+    assert [row.loss for row in ratio.choice] == [*SIMPLEST_FIRST]
     assert ratio.loss.name == "zero-one"
     plain = make_rejector(dump, ratio=drrej.RatioOptions(loss="zero-one")).need_ratio()
     assert (ratio.log_max_ratio, ratio.min_loss, ratio.fingerprint) == (
@@ -203,13 +222,16 @@ def test_auto_keeps_a_plain_loss_where_there_is_nothing_to_learn(tmp_path: Path)
     assert drrej.Rejector.from_json(auto.to_json()) == auto
 
 
-def test_norms_are_candidates_where_errors_are_many() -> None:
+def test_other_plain_losses_are_candidates_where_the_model_makes_many_errors() -> None:
     logits, labels = make_model(3000, 4, 7)
-    for rows, there in ((500, False), (3000, True)):
+    for rows, noise, there in ((500, 0.0, False), (3000, 0.0, True), (3000, 0.3, False)):
         found = learning_rows(logits[:rows], labels[:rows])
-        assert (found.wrong.sum() >= MANY_ERRORS) == there
-        trials = plain_trials(found, np.arange(rows) % FOLDS)
-        assert [name for name in trials if name.startswith("norm-")] == ["norm-2", "norm-1", "norm-4"] * there
+        first = Preferred("sharp", noise)
+        expected_by_chance = rows * noise * 3 / 4
+        assert (found.wrong.sum() - expected_by_chance >= MANY_ERRORS) == there
+        trials = plain_trials(found, np.arange(rows) % FOLDS, first)
+        others = [name for name in SIMPLEST_FIRST if name != "sharp"]
+        assert list(trials) == ["sharp", *others * there]
 
 
 def flipped(labels: np.ndarray, classes: int, share: float, seed: int) -> np.ndarray:
@@ -248,7 +270,52 @@ def test_the_preferred_temperature_has_the_largest_likelihood(seed: int, share: 
         table[name] = {noise: np.log((1 - noise) * p + noise / 4).sum() for noise in NOISES}
     name = max(SCALES, key=lambda name: max(table[name].values()))
     better = max(table[name].values()) > table["zero-one"][0.0] + 2.0
-    assert preferred(rows) == (name if better else "zero-one")
+    found = preferred(rows)
+    assert found.loss == (name if better else "zero-one")
+    assert found.noise == (max(NOISES, key=lambda noise: table[name][noise]) if better else 0.0)
+
+
+@pytest.mark.parametrize(("rows", "classes"), [(120, 4), (700, 3)])
+def test_the_strength_is_that_of_a_plain_search(rows: int, classes: int) -> None:
+    """The same rule, with models that are fitted one by one to the rows outside of a fold."""
+    found = learning_rows(*biased_model(rows, classes, 21))
+    fold = np.arange(rows) % FOLDS
+    wide = 1 + 5 / found.wrong.sum()
+    logs = {}
+    for strength in STRENGTHS:
+        logs[strength] = np.empty(rows)
+        for k in range(FOLDS):
+            learner = Learner(found, "zero-one")
+            outside = np.flatnonzero(fold[learner.order] != k)
+            model = learner.model(learner.problem(strength, outside).solve(), strength)
+            eta = predict(model, found)
+            logs[strength][fold == k] = (np.where(found.wrong, eta, 0) - np.logaddexp(0, eta))[fold == k]
+    sums = [logs[strength].sum() for strength in STRENGTHS]
+    falls = [number for number in range(1, len(sums)) if sums[number] <= sums[number - 1]]
+    tried = STRENGTHS[: falls[0] if falls else None]
+    best = logs[tried[-1]]
+    fitting = [s for s in tried[1:] if (best - logs[s]).sum() <= wide * (best - logs[s]).std() * np.sqrt(rows)]
+    chosen, theta = choose_strength(Learner(found, "zero-one"), fold, wide)
+    assert chosen == (fitting[0] if fitting else None)
+    assert theta.size == (2 if chosen is None else 2 + len(FEATURES) + classes)
+    assert chosen is not None or rows == 120
+
+
+def test_wrong_labels_do_not_lead_a_learned_loss_astray() -> None:
+    """A quarter of the labels is drawn at random. The noise explains the errors in rows of which the model is sure."""
+    rng = np.random.default_rng(3)
+    logits = rng.normal(0, 5, (4000, 10))
+    labels = (logits + rng.gumbel(size=logits.shape)).argmax(axis=1)
+    test = learning_rows(logits[2000:], labels[2000:], 1.0)
+    plain = augrc(test.base["zero-one"], test.wrong)
+    lost = {0.0: 0.0, 0.25: 0.0}
+    for first in range(0, 2000, 400):
+        part = slice(first, first + 400)
+        drawn = np.where(rng.random(400) < 0.25, rng.integers(0, 10, 400), labels[part])
+        found = learning_rows(logits[part], drawn, 1.0)
+        for noise in lost:
+            lost[noise] += augrc(predict(Learner(found, "zero-one", noise).fit(10.0), test), test.wrong) / plain - 1
+    assert lost[0.25] < 0.5 * lost[0.0]
 
 
 def test_models_of_older_documents_have_fewer_features() -> None:

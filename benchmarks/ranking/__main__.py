@@ -57,7 +57,7 @@ def single_scores(scores: Array, temperature: float, floor: float | None) -> dic
 
 
 def trial(of: Task, size: int | None, seed: int) -> dict[str, Any]:
-    """One split: AUGRC of `auto` and of every single score."""
+    """One split: AUGRC of `auto`, of `learned` and of every single score."""
     order = np.random.default_rng(1000 + seed).permutation(len(of.rows.labels))[:MOST]
     rows = order.size
     fitted = min(size or rows, rows // 2)
@@ -67,12 +67,14 @@ def trial(of: Task, size: int | None, seed: int) -> dict[str, Any]:
     test = test if of.shifted is None else of.shifted
     how: dict[str, Any] = {"input": "probs", "normalize": True} if of.probabilities else {"input": "logits"}
     rejector = fit_rejector(fit.scores, fit.labels, loss="auto", coverage=0.9, **how)
+    learned = fit_rejector(fit.scores, fit.labels, loss="learned", coverage=0.9, **how)
     wrong = test.scores.argmax(axis=1) != test.labels
     assert rejector.calibration is not None
     assert rejector.ratio is not None
     single = single_scores(test.scores, rejector.calibration.temperature, rejector.floor)
     return {
         "auto": augrc(rejector.score(test.scores).loss, wrong),
+        "learned": augrc(learned.score(test.scores).loss, wrong),
         "chosen": rejector.ratio.loss.name,
         "single": {name: augrc(values, wrong) for name, values in single.items()},
     }

@@ -22,7 +22,7 @@ drrej schema report > report.schema.json
 @app.command(cls=Command, epilog=EXAMPLES)
 def schema(
     document: Annotated[
-        Literal["rejector", "report", "plan", "monitor", "config"],
+        Literal["rejector", "report", "plan", "monitor", "cascade", "config"],
         typer.Argument(metavar="DOCUMENT", help="Which document to describe."),
     ],
 ) -> None:
@@ -30,13 +30,14 @@ def schema(
     import json
 
     from drrej.cli.configuration import config_schema
-    from drrej.documents.schemas import monitor_schema, plan_schema, rejector_schema, report_schema
+    from drrej.documents.schemas import cascade_schema, monitor_schema, plan_schema, rejector_schema, report_schema
 
     made = {
         "rejector": rejector_schema,
         "report": report_schema,
         "plan": plan_schema,
         "monitor": monitor_schema,
+        "cascade": cascade_schema,
         "config": config_schema,
     }
     show(json.dumps(made[document](), indent=2) + "\n")

@@ -1,32 +1,32 @@
-"""Choosing a loss by cross-validated AUGRC.
+"""Choosing a loss: by likelihood where errors are few, by cross-validated AUGRC too where they are many.
 
-AUGRC is a mean over rows of e_i G_i, with e_i = 1 for a wrong row and G_i the share of rows of larger loss (ties count
-half), so its influence function is known and so is the standard error of a *difference* between two losses on the
-same rows. That is far smaller than the error of either. The rule: among the candidates whose AUGRC is not above the
-lowest one by more than one standard error of the difference, the simplest wins.
-
-Where rows are few that is mostly the first, so it matters which one that is. It is 1 - max p at the temperature that
-likelihood prefers when some labels may be wrong:
+Where rows are few no loss can be told from another by AUGRC, so it matters where one starts. That is 1 - max p at the
+temperature that likelihood prefers when some labels may be wrong:
 
     P(y) = (1 - noise) p_y + noise / K
 
 Without noise that is the temperature of the calibration (the loss `zero-one`). Wrong labels raise the temperature of
 least NLL, far more than they should for a ranking: in rows of which the model is sure they look like errors of the
-model. The share of noise explains them instead.
+model. The share of noise explains them instead. A loss learned from there (see `strengths`) takes its place where
+held-out errors are likelier under it.
+
+With many errors every plain loss is a candidate besides. AUGRC is a mean over rows of e_i G_i, with e_i = 1 for a wrong
+row and G_i the share of rows of larger loss (ties count half), so its influence function is known and so is the
+standard error of a *difference* between two losses on the same rows. That is far smaller than the error of either. The
+first candidate stays unless another one is better by more than one standard error of the difference.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from drrej.core.learning import Learner, LearningRows, predict
-from drrej.core.losses.learned import ErrorModel, error_probability
+from drrej.core.learning import LearningRows
 from drrej.core.types import Floats
+from drrej.records import dataclass
 
 FOLDS = 5
 SCALES = {"zero-one": 1.0, "sharp": 2.0, "sharper": 4.0, "flat": 0.5}
@@ -39,16 +39,13 @@ SIMPLEST_FIRST = (
 """The plain losses in the order in which they are preferred, but for the first."""
 
 MANY_ERRORS = 300
-"""Norms rank quite unlike the other losses: among fewer errors they win by chance too often, and then cost much."""
+"""Among fewer errors other plain losses, and norms above all, win by chance too often, and then cost much."""
 
 NOISES = (0.0, 0.003, 0.01, 0.02, 0.04, 0.07, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5)
 """Shares of labels that may be drawn at random."""
 
 _GAIN = 2.0
 """Log-likelihood that another temperature must gain: one for each of the two numbers that are fitted."""
-
-STRENGTHS: tuple[float | None, ...] = (None, 300.0, 100.0, 30.0, 10.0, 3.0, 1.0)
-"""Strengths of the ridge penalty of a learned loss, the strongest (infinite) first."""
 
 
 @dataclass(frozen=True)
@@ -71,12 +68,19 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Learning:
-    """The model, L' of each row from models that had not seen it, and the trial of the chosen strength."""
+class Preferred:
+    """A loss 1 - max p, and the share of labels that are taken for drawn at random."""
 
-    model: ErrorModel
-    losses: Floats
-    trial: Trial
+    loss: str
+    noise: float
+
+    def own_errors(self, wrong: NDArray[np.bool_], classes: int) -> float:
+        """How many errors are the model's: those that are expected of wrong labels do not count.
+
+        >>> Preferred("sharp", 0.2).own_errors(np.arange(100) < 30, 5)  # 16 rows have another label by chance
+        14.0
+        """
+        return float(np.count_nonzero(wrong)) - self.noise * (1.0 - 1.0 / classes) * wrong.size
 
 
 def folds_of(rows: LearningRows, keys: NDArray[np.uint64]) -> NDArray[np.int64]:
@@ -118,8 +122,8 @@ def difference_error(one: Trial, other: Trial) -> float:
     return float(np.std(one.influence - other.influence)) / math.sqrt(one.influence.size)
 
 
-def simplest_of_the_best(trials: Sequence[Trial]) -> int:
-    """The first candidate (they come in order of simplicity) within one standard error of the best."""
+def first_of_the_best(trials: Sequence[Trial]) -> int:
+    """The first candidate (they come in order of preference) within one standard error of the best."""
     best = min(trials, key=lambda trial: trial.augrc)
     return next(
         number
@@ -128,53 +132,34 @@ def simplest_of_the_best(trials: Sequence[Trial]) -> int:
     )
 
 
-def plain_trials(rows: LearningRows, fold: NDArray[np.int64]) -> dict[str, Trial]:
-    """The plain losses need no fit: their AUGRC within the folds, the preferred first."""
-    names = list(dict.fromkeys((preferred(rows), *SIMPLEST_FIRST)))
-    if int(np.count_nonzero(rows.wrong)) < MANY_ERRORS:
-        names = [name for name in names if not name.startswith("norm-")]
-    return {name: augrc_trial(rows.base[name], rows.wrong, fold) for name in names if name in rows.base}
+def plain_trials(rows: LearningRows, fold: NDArray[np.int64], first: Preferred) -> dict[str, Trial]:
+    """AUGRC within the folds of the preferred loss and, where errors are many, of all plain ones: they need no fit."""
+    names = [first.loss]
+    if first.own_errors(rows.wrong, rows.classes) >= MANY_ERRORS:
+        names += [name for name in SIMPLEST_FIRST if name != first.loss and name in rows.base]
+    return {name: augrc_trial(rows.base[name], rows.wrong, fold) for name in names}
 
 
-def preferred(rows: LearningRows) -> str:
+def preferred(rows: LearningRows) -> Preferred:
     """The loss 1 - max p at the temperature of the largest likelihood when some labels may be wrong."""
-    found, most = "zero-one", _log_likelihood(rows, "zero-one", 0.0) + _GAIN
-    for name in SCALES:
+    found, most = Preferred("zero-one", 0.0), None
+    for name, scale in SCALES.items():
+        with np.errstate(under="ignore"):
+            of_label = np.exp(scale * rows.label_gaps) * (1.0 - rows.plain[name])
         for noise in NOISES:
-            likelihood = _log_likelihood(rows, name, noise)
-            if likelihood > most:
-                found, most = name, likelihood
+            with np.errstate(divide="ignore"):
+                likelihood = float(np.sum(np.log((1.0 - noise) * of_label + noise / rows.classes)))
+            if most is None:  # without noise, at the temperature of the calibration
+                most = likelihood + _GAIN
+            elif likelihood > most:
+                found, most = Preferred(name, noise), likelihood
     return found
 
 
-def _log_likelihood(rows: LearningRows, name: str, noise: float) -> float:
-    with np.errstate(divide="ignore", under="ignore"):
-        of_label = np.exp(SCALES[name] * rows.label_gaps) * (1.0 - rows.plain[name])
-        return float(np.sum(np.log((1.0 - noise) * of_label + noise / rows.classes)))
-
-
-def learn(rows: LearningRows, fold: NDArray[np.int64], plain: dict[str, Trial]) -> Learning:
-    """A learned loss: base and strength by cross-validation, then fitted to all rows."""
-    base = list(plain)[simplest_of_the_best(list(plain.values()))]
-    learners = [(np.flatnonzero(fold == k), Learner(rows.take(np.flatnonzero(fold != k)), base)) for k in range(FOLDS)]
-    tested = [(inside, rows.take(inside), learner) for inside, learner in learners if inside.size]
-    values: list[Floats] = []
-    trials: list[Trial] = []
-    for strength in STRENGTHS:
-        eta = np.empty(rows.rows)
-        for inside, part, learner in tested:
-            eta[inside] = predict(learner.fit(strength), part)
-        values.append(eta)
-        trials.append(plain[base] if strength is None else augrc_trial(eta, rows.wrong, fold))
-    chosen = simplest_of_the_best(trials)
-    model = Learner(rows, base).fit(STRENGTHS[chosen])
-    return Learning(model, error_probability(values[chosen]), trials[chosen])
-
-
 def table_of(trials: dict[str, Trial], strength: float | None) -> tuple[str, tuple[Candidate, ...]]:
-    """The loss that the rule picks, and the table it decided from (the simplest first)."""
+    """The loss that the rule picks, and the table it decided from, in order of preference."""
     names = list(trials)
-    chosen = names[simplest_of_the_best([trials[name] for name in names])]
+    chosen = names[first_of_the_best([trials[name] for name in names])]
     best = min(trials.values(), key=lambda trial: trial.augrc)
     table = tuple(
         Candidate(

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 
 from drrej.core.intervals import rate_at_most
 from drrej.core.types import Floats, SortedLosses, StoredLosses
+from drrej.records import dataclass
 
 AURC_CONVENTION = "trapezoid over distinct losses, first risk extended to coverage 0"
 E_AURC_CONVENTION = "aurc minus that of all right rows before all wrong ones in two tie blocks"

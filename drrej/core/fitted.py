@@ -38,12 +38,13 @@ bound.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from drrej.core.ratio import DensityRatio
 from drrej.core.types import SortedLosses, StoredLosses
+from drrej.records import dataclass
 
 _PIECE = 1 << 16
 _NEAR = 0.02

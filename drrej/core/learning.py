@@ -1,25 +1,19 @@
 """Fitting a learned loss: logistic regression of the errors on features of the logits, with a ridge penalty.
 
-See `losses.learned` for the model and `choice` for how the strength of the penalty is chosen.
+See `losses.learned` for the model, `ridge` for the fit and `choice` for how the strength of the penalty is chosen.
 """
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from drrej.core.calibrators import View
-from drrej.core.losses.learned import FEATURES, ErrorModel, Feature, base_values, error_probability
+from drrej.core.losses.learned import FEATURES, ErrorModel, Feature, base_values
 from drrej.core.losses.plain import PLAIN
+from drrej.core.ridge import Errors, Ridge
 from drrej.core.types import Floats
-
-_WEAK = 1e-2
-_MIN_SLOPE = 1e-3
-_MOST_STEPS = 50
-_TOLERANCE = 1e-8
-"""Newton decrement (about twice the log-likelihood still to be gained) at which a fit is done."""
+from drrej.records import dataclass
 
 
 @dataclass(frozen=True)
@@ -85,39 +79,53 @@ class LearningRows:
 
 
 class Learner:
-    """Fits the model to rows, for one plain loss, at one strength after another (each starts where the last ended)."""
+    """Fits the model to rows, for one plain loss, with a share of wrong labels (`noise`) taken into account."""
 
-    def __init__(self, rows: LearningRows, base: str) -> None:
-        self.rows = rows
+    def __init__(self, rows: LearningRows, base: str, noise: float = 0.0) -> None:
         self.base = base
+        self.noise = noise
         self.low, self.high = _finite_range(rows.features)
         clipped = np.clip(rows.features, self.low[:, None], self.high[:, None])
-        none = np.zeros(len(clipped))  # of a dump of one row, one fold has no other rows to learn from
-        self.center = clipped.mean(axis=1) if rows.rows else none
-        spread = clipped.std(axis=1) if rows.rows else none
+        self.center = clipped.mean(axis=1)
+        spread = clipped.std(axis=1)
         self.used = spread > 1e-9 * np.maximum(np.abs(self.center), 1.0)
         self.scale = np.where(self.used, spread, 1.0)
         features = ((clipped - self.center[:, None]) / self.scale[:, None])[self.used]
         # A row that cannot be wrong (s underflown to 0) has a base of -inf; it says nothing about the slope.
         main = np.maximum(rows.base[base], -1e3)
-        self.inputs: Floats = np.concatenate([np.ones((1, rows.rows)), main[None], features])
-        self.start: Floats | None = None
+        inputs = np.concatenate([np.ones((1, rows.rows)), main[None], features])
+        self.order = np.argsort(rows.prediction, kind="stable")
+        self.errors = Errors(inputs, rows.prediction, rows.wrong, rows.classes).take(self.order)
+
+    def problem(self, strength: float | None, rows: NDArray[np.intp] | None = None) -> Ridge:
+        """What is fitted at a strength of the penalty (None: infinite), to all rows or to some, counted in `order`."""
+        return Ridge(self.errors if rows is None else self.errors.take(rows), strength, self.noise)
+
+    def by_labels(self, theta: Floats, strength: float | None, rows: NDArray[np.intp] | None = None) -> Floats:
+        """A solution moved and stretched, the order of rows kept, so that L' is the chance of an error by the labels.
+
+        Those may be wrong, but nothing else tells how many errors there are: what looks like noise may be the model's.
+        """
+        if not self.noise:
+            return theta
+        problem = self.problem(strength, rows)
+        eta = problem.eta(theta)
+        line = Errors(np.stack([np.ones(eta.size), eta]), np.zeros(eta.size, np.int64), problem.wrong > 0, 1)
+        shift, stretch = Ridge(line, None).solve()
+        moved: Floats = theta * stretch
+        moved[0] += shift
+        return moved
 
     def fit(self, strength: float | None) -> ErrorModel:
-        """The model at a strength of the penalty (None: infinite)."""
-        free = np.concatenate([self.inputs[:2], self.inputs[2:] if strength is not None else self.inputs[:0]])
-        problem = _Ridge(free, self.rows, strength)
-        start = self.start if self.start is not None and self.start.size == problem.count else problem.center
-        theta = problem.solve(start)
-        if theta[1] < _MIN_SLOPE:  # the order of the base would be turned round: hold it and fit the rest
-            theta = problem.solve(start, slope=_MIN_SLOPE)
-        self.start = theta
-        return self._model(theta, strength, free.shape[0] - 2)
+        """The model of all rows."""
+        return self.model(self.by_labels(self.problem(strength).solve(), strength), strength)
 
-    def _model(self, theta: Floats, strength: float | None, free: int) -> ErrorModel:
+    def model(self, theta: Floats, strength: float | None) -> ErrorModel:
+        """The model of a solution, in terms of the features as they are."""
+        free = strength is not None
         weights = np.zeros(self.used.size)
-        if free:
-            weights[self.used] = theta[2 : 2 + free]
+        count = int(np.count_nonzero(self.used)) if free else 0
+        weights[self.used] = theta[2 : 2 + count] if free else 0.0
         weights = weights / self.scale
         features = {
             name: Feature(float(weights[i]), float(self.low[i]), float(self.high[i]))
@@ -130,87 +138,8 @@ class Learner:
             intercept=float(theta[0] - np.sum(weights * self.center)),
             slope=float(theta[1]),
             features=features,
-            class_intercepts=tuple(map(float, theta[2 + free :])),
+            class_intercepts=tuple(map(float, theta[2 + count :])),
         )
-
-
-class _Ridge:
-    """The penalised log-likelihood of an error, convex in theta = (intercept, slope, weights, class intercepts).
-
-    Sums over rows avoid BLAS, whose results depend on the number of threads.
-    """
-
-    def __init__(self, inputs: Floats, rows: LearningRows, strength: float | None) -> None:
-        self.inputs = inputs
-        self.prediction = rows.prediction
-        self.wrong = rows.wrong.astype(np.float64)
-        self.size = inputs.shape[0]
-        self.classes = 0 if strength is None else rows.classes
-        self.count = self.size + self.classes
-        self.penalty = np.full(self.count, strength or 0.0)
-        self.penalty[:2] = _WEAK
-        self.center = np.zeros(self.count)
-        self.center[1] = 1.0
-
-    def _eta(self, theta: Floats) -> Floats:
-        eta: Floats = np.einsum("i,ij->j", theta[: self.size], self.inputs)
-        if self.classes:
-            eta += theta[self.size :][self.prediction]
-        return eta
-
-    def _value(self, theta: Floats) -> float:
-        eta = self._eta(theta)
-        away = theta - self.center
-        return float(np.sum(np.logaddexp(0.0, eta) - self.wrong * eta) + 0.5 * np.sum(self.penalty * away * away))
-
-    def _by_class(self, values: Floats) -> Floats:
-        sums: Floats = np.bincount(self.prediction, values, minlength=self.classes).astype(np.float64, copy=False)
-        return sums
-
-    def solve(self, start: Floats, slope: float | None = None) -> Floats:
-        """Newton's method, halving steps that do not descend; `slope` holds that coefficient."""
-        theta = start.copy()
-        if slope is not None:
-            theta[1] = slope
-        value = self._value(theta)
-        for _ in range(_MOST_STEPS):
-            step, decrement = self._step(theta, held=slope is not None)
-            if decrement <= _TOLERANCE:
-                break
-            length = 1.0
-            while (tried := self._value(theta - length * step)) > value and length > 1e-6:
-                length /= 2.0
-            theta = theta - length * step
-            value = tried
-        return theta
-
-    def _step(self, theta: Floats, held: bool) -> tuple[Floats, float]:
-        """The Newton step; the classes' part of the Hessian is diagonal, so only the small rest has to be solved."""
-        from scipy.linalg import solve
-
-        probability = error_probability(self._eta(theta))
-        residual = probability - self.wrong
-        pull = self.penalty * (theta - self.center)
-        weighted = self.inputs * (probability * (1.0 - probability))
-        gradient = np.einsum("ij,j->i", self.inputs, residual) + pull[: self.size]
-        matrix = np.einsum("ik,jk->ij", weighted, self.inputs) + np.diag(self.penalty[: self.size])
-        full = gradient.copy()
-        if self.classes:
-            class_gradient = self._by_class(residual) + pull[self.size :]
-            diagonal = self._by_class(weighted[0]) + self.penalty[self.size :]
-            cross = np.stack([self._by_class(row) for row in weighted])
-            matrix = matrix - np.einsum("ik,jk->ij", cross / diagonal, cross)
-            full = full - np.einsum("ik,k->i", cross, class_gradient / diagonal)
-        if held:
-            matrix[1], matrix[:, 1], matrix[1, 1] = 0.0, 0.0, 1.0
-            full[1] = gradient[1] = 0.0
-        step: Floats = solve(matrix, full, assume_a="pos")
-        decrement = float(np.sum(step * gradient))
-        if self.classes:
-            class_step = (class_gradient - np.einsum("ik,i->k", cross, step)) / diagonal
-            decrement += float(np.sum(class_step * class_gradient))
-            step = np.concatenate([step, class_step])
-        return step, decrement
 
 
 def predict(model: ErrorModel, rows: LearningRows) -> Floats:

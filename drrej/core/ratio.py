@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
 from drrej.core.types import Floats, SortedLosses, StoredLosses
+from drrej.records import dataclass
 
 MAX_ALPHA = 1e3
 """Beyond it, and below its negative, floats do not tell ratios apart."""

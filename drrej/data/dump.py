@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Container, Hashable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -31,6 +31,7 @@ from drrej.data.readers import ListColumn, Request, batches_of
 from drrej.data.readers.base import damaged
 from drrej.data.vectors import scores_from_labelled, scores_from_vector
 from drrej.errors import BadFileError, DumpError, OptionError
+from drrej.records import dataclass
 
 BLOCK_BYTES = 4 << 20
 MAX_BLOCK_ROWS = 1 << 16

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import functools
 import os
-from dataclasses import dataclass
 
 import pyarrow.fs as pafs
 
 from drrej.data.uris import redacted
+from drrej.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ import typing
 from typing import Any
 
 from drrej.documents.about import About
+from drrej.documents.cascade import Cascade
 from drrej.documents.codec import Codec, Entry, entries
 from drrej.documents.monitor import MonitorState
 from drrej.documents.plan import Plan
@@ -38,6 +39,11 @@ def plan_schema() -> Schema:
 def monitor_schema() -> Schema:
     """The schema of the state of `drrej monitor`."""
     return schema_of(MonitorState.CODEC, MonitorState)
+
+
+def cascade_schema() -> Schema:
+    """The schema of what `drrej cascade` says."""
+    return schema_of(Cascade.CODEC, Cascade)
 
 
 def schema_of(codec: Codec, kind: Any) -> Schema:

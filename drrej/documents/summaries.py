@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from drrej.documents.about import Count, Share, ShareOrNone
@@ -11,6 +10,7 @@ from drrej.documents.document import Document
 from drrej.documents.left_out import LeftOut
 from drrej.documents.proportions import CurvePoint
 from drrej.errors import ReportError
+from drrej.records import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +33,10 @@ class SweepRow:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Sweep(Document):
-    """A row for each loss, alpha and lambda; with labels, the accuracy-coverage curve of each loss."""
+    """A row for each loss, alpha and lambda; with labels, the accuracy-coverage curve of each loss.
+
+    `calibrator` is None for the plain temperature; with another one, the temperature is what its search started from.
+    """
 
     CODEC: ClassVar[Codec] = Codec("drrej-sweep/1", "sweep", ReportError)  # 1: the first format
 
@@ -43,6 +46,7 @@ class Sweep(Document):
     temperature: float
     table: tuple[SweepRow, ...]
     curves: dict[str, tuple[CurvePoint, ...]] | None = None
+    calibrator: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

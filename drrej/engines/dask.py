@@ -13,7 +13,7 @@ import os
 import pickle
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -31,6 +31,7 @@ from drrej.outputs.objects import ObjectStoreDataset
 from drrej.outputs.parts import PartSink
 from drrej.outputs.protocol import Dataset
 from drrej.outputs.records import Finished
+from drrej.records import dataclass
 
 T = TypeVar("T")
 

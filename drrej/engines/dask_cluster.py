@@ -19,7 +19,7 @@ import signal
 import tempfile
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import islice
 from multiprocessing import resource_tracker
 from typing import Any, TypeVar
@@ -36,6 +36,7 @@ from drrej.engines.dask_security import (
 )
 from drrej.engines.worker import check_versions, forget, unpack, versions
 from drrej.errors import ClusterError, OptionError
+from drrej.records import dataclass
 
 R = TypeVar("R")
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 from drrej.data.dump import Block, Dump, RowGroup
 from drrej.data.identity import check_unchanged
 from drrej.engines.protocol import Pass
+from drrej.records import dataclass
 
 TASK_BYTES = 64 << 20
 """Logits of a task: long enough that a millisecond per task does not count."""

@@ -5,10 +5,10 @@ They are locked while they are written, so that a later run can tell what a kill
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import fcntl
 import os
-import secrets
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +20,9 @@ UNFINISHED = ".drrej-tmp-"
 REPLACED = ".drrej-old-"
 """Marks in hidden names: what is being made and may be thrown away, and what was there before and may not."""
 
+_growing: dict[str, int] = {}
+"""The hidden files of this process, known before they exist: a signal may end it before anybody holds them."""
+
 
 class HiddenFile:
     """A new file in a folder, locked until it is closed or removed; raises OSError."""
@@ -28,6 +31,7 @@ class HiddenFile:
         clear_leftovers(folder, name)
         while True:
             self.path = str(folder / hidden_name(name))
+            _growing[self.path] = os.getpid()
             self._lock: IO[bytes] = open(self.path, "xb")  # noqa: SIM115 - held until the file is in place
             fcntl.flock(self._lock, fcntl.LOCK_EX)
             if os.path.exists(self.path):  # else another run took it for a leftover just before it was locked
@@ -43,6 +47,15 @@ class HiddenFile:
         with contextlib.suppress(OSError):
             os.unlink(self.path)
         self._lock.close()
+        _growing.pop(self.path, None)
+
+
+@atexit.register
+def _remove_growing() -> None:
+    for path, owner in _growing.items():
+        if owner == os.getpid():  # a child has what its parent knew
+            with contextlib.suppress(OSError):
+                os.unlink(path)
 
 
 def lock_folder(path: Path) -> int:
@@ -58,7 +71,7 @@ def lock_folder(path: Path) -> int:
 
 def hidden_name(name: str, mark: str = UNFINISHED) -> str:
     """A name beside the target's that fits where the target's fits."""
-    return f".{_shortened(name)}{mark}{secrets.token_hex(4)}"
+    return f".{_shortened(name)}{mark}{os.urandom(4).hex()}"
 
 
 def clear_leftovers(folder: Path, name: str, mark: str = UNFINISHED) -> None:

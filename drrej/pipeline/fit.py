@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from drrej.pipeline.freshness import calibrated_on
 from drrej.pipeline.intake import check_floor
 from drrej.pipeline.learning import CHOOSERS, Chooser, FittedLoss, Given
 from drrej.pipeline.source import Source, without_bad_files
+from drrej.records import dataclass
 
 DIVERGENCES = {"kl": 1.0, "chi2": 3.0}
 _PIECE = 1 << 20

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from operator import add
 from typing import Any
 
@@ -39,6 +39,7 @@ from drrej.pipeline.passes import map_blocks
 from drrej.pipeline.source import Source, no_labels
 from drrej.pipeline.tally import Evaluator, KeyedRows, PricedRows, Tally
 from drrej.pipeline.total_cost import total_cost
+from drrej.records import dataclass
 
 
 @dataclass(frozen=True)

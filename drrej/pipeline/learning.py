@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import reduce
 from operator import or_
 from typing import Protocol
 
 import numpy as np
 
-from drrej.core.choice import Candidate, folds_of, learn, plain_trials, table_of
+from drrej.core.choice import Candidate, folds_of, preferred, table_of
 from drrej.core.learning import LearningRows
 from drrej.core.losses import PLAIN, LearnedLoss, Loss
 from drrej.core.losses.learned import FEATURES, needs_of
 from drrej.core.row_keys import Keys, key_limit
 from drrej.core.sketch import Sketch
+from drrej.core.strengths import candidates, learn
 from drrej.core.types import Floats, SortedLosses
 from drrej.data.dump import Block, Dump
 from drrej.documents.rejector import Rejector
@@ -24,6 +24,7 @@ from drrej.pipeline.losses import Collecting, collect_losses
 from drrej.pipeline.passes import map_blocks
 from drrej.pipeline.scoring import Scoring
 from drrej.pipeline.source import Source, no_labels
+from drrej.records import dataclass
 
 MOST_ROWS = 1 << 16
 """Rows that a loss is learned from; more are drawn from by content, so that their order does not matter."""
@@ -83,11 +84,11 @@ class Learned:
         limit = key_limit(MOST_ROWS / dump.rows)
         rows, keys, sketch = _rows_to_learn_from(source, dump, rejector, limit)
         fold = folds_of(rows, keys)
-        plain = plain_trials(rows, fold)
-        learning = learn(rows, fold, plain)
+        first = preferred(rows)
+        learning = learn(rows, fold, first)
         choice = None
         if self.auto:
-            name, choice = table_of({**plain, LearnedLoss.name: learning.trial}, learning.model.strength)
+            name, choice = table_of(candidates(rows, fold, first, learning), learning.model.strength)
             if name in PLAIN:
                 run = Pass("fitting", labelled=True)
                 scoring = Scoring(rejector, PLAIN[name], dump)

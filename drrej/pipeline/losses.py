@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial, reduce
 from operator import add
 
@@ -19,6 +19,7 @@ from drrej.pipeline.loss_files import loss_sorter
 from drrej.pipeline.passes import map_blocks
 from drrej.pipeline.scoring import Scoring, column_values
 from drrej.pipeline.source import Source, no_labels
+from drrej.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ is the coverage that tau in (0, 1] can reach, and the flat part, where the ratio
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import reduce
 from operator import or_
 
@@ -29,6 +28,7 @@ from drrej.pipeline.fit import RatioOptions
 from drrej.pipeline.passes import map_blocks
 from drrej.pipeline.scoring import Scoring
 from drrej.pipeline.source import Source, no_labels, without_bad_files
+from drrej.records import dataclass
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def sweep(source: Source, rejector: Rejector, grid: Grid | None = None, labelled
     [('log', 1.0), ('log', 3.0), ('brier', 1.0), ('brier', 3.0)]
     """
     grid = grid or Grid()
-    rejector.need_calibration()
+    calibration = rejector.need_calibration()
     dump = source.open(rejector, labelled)
     needs = reduce(or_, (PLAIN[name].needs for name in grid.losses))
     scoring = Scoring(rejector, PLAIN["zero-one"], dump, needs=needs)
@@ -95,9 +95,10 @@ def sweep(source: Source, rejector: Rejector, grid: Grid | None = None, labelled
         drrej_version=__version__,
         rows=sum(part.losses[0].size for part in taken),
         classes=dump.classes,
-        temperature=rejector.need_calibration().temperature,
+        temperature=calibration.temperature,
         table=tuple(table),
         curves=curves if labelled else None,
+        calibrator=None if calibration.vector is None else calibration.method,
     )
 
 

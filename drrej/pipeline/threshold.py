@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import pyarrow as pa
 
@@ -35,6 +33,7 @@ from drrej.pipeline.groups import Grouping
 from drrej.pipeline.losses import Collecting, Losses, Residuals, collect_losses
 from drrej.pipeline.scoring import Scoring
 from drrej.pipeline.source import Source, without_bad_files
+from drrej.records import dataclass
 
 UNNOTICEABLE = (
     "these rows repeat so much that it cannot be told whether 'calibrate' or 'fit' has seen them; the guarantee holds "

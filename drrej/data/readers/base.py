@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple, Protocol
 
 import pyarrow as pa
@@ -12,6 +12,7 @@ import pyarrow as pa
 from drrej.data.identity import check_unchanged
 from drrej.data.part import Identity, Part, one_line
 from drrej.errors import BadFileError, DumpError
+from drrej.records import dataclass
 
 READ_ERRORS = (OSError, pa.ArrowException, ValueError, OverflowError, TypeError, UnicodeDecodeError)
 """What pyarrow raises on damaged files."""

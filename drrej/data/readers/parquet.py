@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +17,7 @@ from drrej.data.readers.base import READ_ERRORS, Contents, Request, reading, unr
 from drrej.data.readers.lists import Opened, arrow_batches, footer_of, leaf_of, list_batches
 from drrej.data.readers.objects import RemoteFile, object_batches, put_footer
 from drrej.errors import DumpError
+from drrej.records import dataclass
 
 _ALL_BUFFERS = 4 << 20
 _LEAST_BUFFER = 1 << 14
