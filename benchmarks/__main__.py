@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.cases import CASES, Bench
+from benchmarks.data import Shape
 
 
 def main() -> None:
@@ -21,16 +22,31 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results", help="where tables go")
     parser.add_argument("--repeat", type=int, default=7, help="runs of each command; the median counts")
     parser.add_argument("--only", nargs="*", choices=list(CASES), help="cases to run; others keep their last figures")
+    parser.add_argument("--torch", default=sys.executable, help="the interpreter that has torch and probmetrics")
+    parser.add_argument(
+        "--shapes", nargs="*", default=(), help="such as 1000000x100-list: only these, others keep theirs"
+    )
     chosen = parser.parse_args()
     chosen.output.mkdir(parents=True, exist_ok=True)
     store = chosen.output / "results.json"
     results: dict[str, Any] = json.loads(store.read_text()) if store.exists() else {}
     for name in chosen.only or CASES:
         sys.stderr.write(f"{name}\n")
-        rows = CASES[name](Bench(chosen.work, chosen.repeat))
+        shapes = tuple(_shape(text) for text in chosen.shapes)
+        rows = CASES[name](Bench(chosen.work, chosen.repeat, chosen.torch, shapes))
+        before = results.get(name, {})
+        if shapes and before.get("machine") == machine() and before.get("repeat") == chosen.repeat:
+            made = {row["dump"] for row in rows}
+            rows = [row for row in before["rows"] if row["dump"] not in made] + rows
         results[name] = {"repeat": chosen.repeat, "machine": machine(), "rows": rows}
         store.write_text(json.dumps(results, indent=1) + "\n")
         (chosen.output / "results.md").write_text(markdown(results))
+
+
+def _shape(text: str) -> Shape:
+    size, layout = text.split("-")
+    rows, classes = map(int, size.split("x"))
+    return Shape(rows, classes, layout)
 
 
 def machine() -> str:

@@ -14,6 +14,19 @@ from benchmarks.measure import Cost, drrej, has_module, interleaved, peer, run
 Row = dict[str, Any]
 
 MAIN = Shape(1_000_000, 100)
+REJECTED = [
+    MAIN,
+    Shape(1_000_000, 100, "wide"),
+    Shape(1_000_000, 100, "list", 0),
+    Shape(1_000_000, 10),
+    Shape(10_000_000, 10),
+    Shape(10_000_000, 10, "wide"),
+    Shape(50_000, 1000),
+    Shape(20_000, 32_000, "list", 2048),
+]
+ENGINES = [MAIN, Shape(1_000_000, 100, "wide"), Shape(10_000_000, 10)]
+CALIBRATED = [Shape(50_000, 1000), Shape(1_000_000, 10)]
+EVALUATED = [Shape(10_000_000, 10), MAIN]
 
 
 @dataclass(frozen=True)
@@ -22,6 +35,10 @@ class Bench:
 
     work: Path
     repeat: int
+    torch: str = sys.executable
+    """The interpreter that has torch and what is built on it."""
+    shapes: tuple[Shape, ...] = ()
+    """Those of a case, if not all: a long case in several runs."""
 
     def dump(self, shape: Shape) -> str:
         """The path of a dump, made if need be: in a process of its own, as children inherit our peak memory."""
@@ -54,25 +71,15 @@ def columns_of(shape: Shape) -> str:
 
 def reject(bench: Bench) -> list[Row]:
     """`drrej reject` (whole process) against a streamed two-thread decode of the logits and against torch in memory."""
-    shapes = [
-        MAIN,
-        Shape(1_000_000, 100, "wide"),
-        Shape(1_000_000, 100, "list", 0),
-        Shape(1_000_000, 10),
-        Shape(10_000_000, 10),
-        Shape(10_000_000, 10, "wide"),
-        Shape(50_000, 1000),
-        Shape(20_000, 32_000, "list", 2048),
-    ]
     rows = []
-    for shape in shapes:
+    for shape in bench.shapes or REJECTED:
         path = bench.dump(shape)
         commands: dict[str, Sequence[str]] = {
             "ours": bench.reject(shape),
             "decode": peer("decode", path, columns_of(shape), "2"),
         }
-        if shape.layout == "list" and has_module("torch"):
-            commands["torch"] = peer("torch-entropy", path)
+        if shape.layout == "list" and has_module("torch", bench.torch):
+            commands["torch"] = peer("torch-entropy", path, python=bench.torch)
         costs = interleaved(commands, bench.repeat)
         ours, limit, torch = costs["ours"], costs["decode"], costs.get("torch")
         rows.append(
@@ -83,6 +90,7 @@ def reject(bench: Bench) -> list[Row]:
                 "wall / decode": ours.wall / limit.wall,
                 "cpu / decode": ours.cpu / limit.cpu,
                 "torch wall / ours": torch.figures["wall"] / ours.wall if torch else None,
+                "torch cpu / ours": torch.figures["cpu"] / ours.cpu if torch else None,
                 "peak MB": ours.peak_mb,
                 "torch peak MB": torch.peak_mb if torch else None,
             }
@@ -93,7 +101,7 @@ def reject(bench: Bench) -> list[Row]:
 def engines(bench: Bench) -> list[Row]:
     """Polars and DuckDB: softmax entropy, largest probability and a mask from parquet to parquet, whole processes."""
     rows = []
-    for shape in (MAIN, Shape(1_000_000, 100, "wide"), Shape(10_000_000, 10)):
+    for shape in bench.shapes or ENGINES:
         path, mask = bench.dump(shape), str(bench.work / "peer-mask.parquet")
         commands: dict[str, Sequence[str]] = {"drrej": bench.reject(shape)}
         commands |= {
@@ -119,16 +127,21 @@ def engines(bench: Bench) -> list[Row]:
 def calibrate(bench: Bench) -> list[Row]:
     """`drrej calibrate` (whole process, reading included) against peers with the logits already in memory."""
     rows = []
-    for shape in (Shape(50_000, 1000), Shape(1_000_000, 10)):
+    for shape in bench.shapes or CALIBRATED:
         path = bench.dump(shape)
         rejector = str(bench.work / "calibrated.json")
         commands: dict[str, Sequence[str]] = {"ours": drrej("calibrate", path, "-o", rejector, "-f")}
+        pythons = {"sklearn": sys.executable, "torch": bench.torch, "probmetrics": bench.torch}
         peers = {"sklearn": "sklearn", "authors": "torch", "probmetrics": "probmetrics"}
-        commands |= {name: peer(name, path) for name, module in peers.items() if has_module(module)}
+        commands |= {
+            name: peer(name, path, python=pythons[module])
+            for name, module in peers.items()
+            if has_module(module, pythons[module])
+        }
         costs = interleaved(commands, bench.repeat)
         ours = costs.pop("ours")
         temperature, nll = _our_nll(rejector, path)
-        found = {"drrej": {"wall": ours.wall, "temperature": temperature, "nll": nll}}
+        found = {"drrej": {"wall": ours.wall, "cpu": ours.cpu, "temperature": temperature, "nll": nll}}
         found |= {name: cost.figures for name, cost in costs.items()}
         rows += [
             {
@@ -136,6 +149,7 @@ def calibrate(bench: Bench) -> list[Row]:
                 "who": who,
                 "wall s": figures["wall"],
                 "wall / ours": figures["wall"] / ours.wall,
+                "cpu / ours": figures["cpu"] / ours.cpu,
                 "T": figures["temperature"],
                 "NLL - ours": figures["nll"] - nll,
             }
@@ -154,7 +168,7 @@ def _our_nll(rejector: str, path: str) -> tuple[float, float]:
 def evaluate(bench: Bench) -> list[Row]:
     """`drrej evaluate` (whole process) against a streamed two-thread decode of logits and labels."""
     rows = []
-    for shape in (Shape(10_000_000, 10), MAIN):
+    for shape in bench.shapes or EVALUATED:
         path = bench.dump(shape)
         costs = interleaved(
             {
@@ -173,6 +187,34 @@ def evaluate(bench: Bench) -> list[Row]:
                 "cpu / decode": ours.cpu / limit.cpu,
                 "peak MB": ours.peak_mb,
             }
+        )
+    return rows
+
+
+def threshold(bench: Bench) -> list[Row]:
+    """`drrej threshold` (whole process) against the decode of logits and labels, and against MAPIE in memory."""
+    big, small = Shape(10_000_000, 10), Shape(1_000_000, 10)
+    made = ["-o", str(bench.work / "threshold.json"), "-f"]
+    simple = drrej("threshold", bench.dump(big), "-r", bench.rejector(big), *made, "--coverage", "0.8")
+    promise = ["--risk", "0.05", "--confidence", "0.9", "--allow-reuse"]
+    certain = drrej("threshold", bench.dump(small), "-r", bench.rejector(small), *made, *promise)
+    costs = interleaved({"ours": simple, "decode": peer("decode", bench.dump(big), "logits,label", "2")}, bench.repeat)
+    rows = [
+        {"dump": big.name, "who": "drrej --coverage", "against": "decode"}
+        | {
+            "wall s": costs["ours"].wall,
+            "cpu s": costs["ours"].cpu,
+            "wall ratio": costs["ours"].wall / costs["decode"].wall,
+        }
+        | {"cpu ratio": costs["ours"].cpu / costs["decode"].cpu, "peak MB": costs["ours"].peak_mb}
+    ]
+    if has_module("mapie"):
+        costs = interleaved({"ours": certain, "mapie": peer("mapie", bench.dump(small))}, bench.repeat)
+        ours, theirs = costs["ours"], costs["mapie"].figures
+        rows.append(
+            {"dump": small.name, "who": "MAPIE, 100 thresholds, 5 % at 90 %", "against": "drrej --risk --confidence"}
+            | {"wall s": theirs["wall"], "cpu s": theirs["cpu"], "wall ratio": theirs["wall"] / ours.wall}
+            | {"cpu ratio": theirs["cpu"] / ours.cpu, "peak MB": costs["mapie"].peak_mb}
         )
     return rows
 
@@ -219,20 +261,28 @@ def growth(bench: Bench) -> list[Row]:
 
 
 def startup(bench: Bench) -> list[Row]:
-    """Wall time of `drrej --help`, of importing drrej, and of importing typer."""
+    """Start-up: `drrej reject` of 60 rows and shorter commands, against importing numpy and pyarrow.parquet."""
     python = sys.executable
     costs = interleaved(
         {
-            "import typer": [python, "-c", "import typer"],
+            "import numpy, pyarrow.parquet": [python, "-c", "import numpy, pyarrow.parquet"],
+            "drrej reject, 60 rows": bench.reject(Shape(60, 10)),
             "drrej --help": drrej("--help"),
+            "import typer": [python, "-c", "import typer"],
             "import drrej": [python, "-c", "import drrej"],
             "python": [python, "-c", "pass"],
         },
         bench.repeat,
     )
-    base: Cost = costs["import typer"]
+    base: Cost = costs["import numpy, pyarrow.parquet"]
     return [
-        {"what": name, "wall s": cost.wall, "wall / import typer": cost.wall / base.wall}
+        {
+            "what": name,
+            "wall s": cost.wall,
+            "cpu s": cost.cpu,
+            "wall / import numpy, pyarrow.parquet": cost.wall / base.wall,
+            "cpu / import numpy, pyarrow.parquet": cost.cpu / base.cpu,
+        }
         for name, cost in costs.items()
     ]
 
@@ -242,6 +292,7 @@ CASES: dict[str, Callable[[Bench], list[Row]]] = {
     "reject": reject,
     "engines": engines,
     "calibrate": calibrate,
+    "threshold": threshold,
     "evaluate": evaluate,
     "aurc": aurc,
     "memory": memory,

@@ -71,13 +71,12 @@ def drrej(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "drrej", *arguments]
 
 
-def peer(name: str, *arguments: str) -> list[str]:
-    """A peer of `benchmarks.peers`."""
-    return [sys.executable, "-m", "benchmarks.peers", name, *arguments]
+def peer(name: str, *arguments: str, python: str = sys.executable) -> list[str]:
+    """A peer of `benchmarks.peers`, by an interpreter that has its library."""
+    return [python, "-m", "benchmarks.peers", name, *arguments]
 
 
-def has_module(name: str) -> bool:
-    """Whether a peer's library is installed."""
-    import importlib.util
-
-    return importlib.util.find_spec(name) is not None
+def has_module(name: str, python: str = sys.executable) -> bool:
+    """Whether a peer's library is installed for an interpreter."""
+    code = f"import importlib.util, sys; sys.exit(importlib.util.find_spec({name!r}) is None)"
+    return subprocess.run([python, "-c", code], check=False).returncode == 0

@@ -195,6 +195,32 @@ def probmetrics_temperature(path: str) -> dict[str, float]:
     return with_nll(timed(work), logits, labels)
 
 
+def mapie_threshold(path: str) -> dict[str, float]:
+    """MAPIE certifies one of 100 thresholds of max p (5 % errors among the accepted, 90 %); scores are not counted."""
+    import warnings
+
+    from mapie.risk_control import BinaryClassificationController
+
+    logits, labels = load(path)
+    p = np.exp(logits - logits.max(axis=1, keepdims=True))
+    confidence = p.max(axis=1) / p.sum(axis=1)
+    right = (logits.argmax(axis=1) == labels).astype(int)
+
+    def work() -> dict[str, float]:
+        controller = BinaryClassificationController(
+            lambda scores: np.column_stack([1.0 - scores, scores]),
+            "precision",
+            0.95,
+            confidence_level=0.9,
+            list_predict_params=np.linspace(0.0, 0.99, 100),
+        ).calibrate(confidence, right)
+        return {"threshold": float(min(controller.valid_predict_params, default=np.nan))}
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return timed(work)
+
+
 def fd_shifts_aurc(path: str) -> dict[str, float]:
     """AURC the way fd-shifts does it: losses in memory, argsort, cumulative errors; loading not counted."""
     logits, labels = load(path)
@@ -252,6 +278,7 @@ PEERS: dict[str, Callable[..., dict[str, float]]] = {
     "authors": authors,
     "sklearn": sklearn_temperature,
     "probmetrics": probmetrics_temperature,
+    "mapie": mapie_threshold,
     "fd-shifts-aurc": fd_shifts_aurc,
     "our-aurc": our_aurc,
     "nll": nll,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from drrej.api.fitting import fit_rejector
 from drrej.api.rejector import ScoredArrays
 from drrej.core.calibrators import CalibratorName
+from drrej.records import dataclass
 
 __all__ = ["RejectingClassifier", "coverage_score"]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from drrej.data.readers.memory import held
 from drrej.documents.rejector import Rejector as Document
 from drrej.errors import DumpError
 from drrej.pipeline.source import Source
+from drrej.records import dataclass
 
 Array = np.ndarray[Any, Any]
 

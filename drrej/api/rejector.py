@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any, Self
 
 import numpy as np
@@ -22,6 +22,7 @@ from drrej.pipeline.application import Application, ScoredRows
 from drrej.pipeline.evaluate import evaluate
 from drrej.pipeline.evaluate_options import EvaluateOptions
 from drrej.pipeline.passes import map_blocks
+from drrej.records import dataclass
 
 
 @dataclass(frozen=True)

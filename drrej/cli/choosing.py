@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from drrej.errors import OptionError
+from drrej.records import dataclass
 
 if TYPE_CHECKING:
     from drrej.core.thresholds import Rule

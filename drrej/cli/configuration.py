@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from drrej.cli.flags import flag_of
 from drrej.errors import OptionError
+from drrej.records import dataclass
 
 FILE, PYPROJECT = "drrej.toml", "pyproject.toml"
 PREFIX = "DRREJ_"

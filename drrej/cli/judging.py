@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import typer
@@ -12,6 +11,7 @@ import typer
 from drrej.cli.console import complain, show, show_curve
 from drrej.cli.reading import Reading, names_of, read_rejector
 from drrej.errors import OptionError
+from drrej.records import dataclass
 
 if TYPE_CHECKING:
     from drrej.documents.document import Judged

@@ -21,6 +21,7 @@ from drrej.cli.commands import COMMANDS, register
 from drrej.cli.configuration import chosen
 from drrej.cli.console import complain, show
 from drrej.cli.options import FLAG
+from drrej.core import special
 from drrej.errors import BadRowsError, DrrejError
 
 WRONG = 2
@@ -98,6 +99,7 @@ chosen.commands = lambda: {name: command_group().commands[name] for name in COMM
 def main() -> Never:
     """Run the command line and exit with its code."""
     _interrupt.seen = False
+    special.alone = True
     try:
         _take_signals()
         code = execute()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from drrej.cli.reading import Reading, check_one_stdin
 from drrej.errors import OptionError
+from drrej.records import dataclass
 
 if TYPE_CHECKING:
     from drrej.engines.protocol import Engine

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import re
 import sys
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from drrej.cli.regression import refuse_columns
 from drrej.cli.writing import check_spared
 from drrej.errors import OptionError, RejectorError
+from drrej.records import dataclass
 
 if TYPE_CHECKING:
     from drrej.documents.rejector import Rejector

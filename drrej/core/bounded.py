@@ -27,7 +27,6 @@ and the proof conditions on it.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -35,6 +34,7 @@ from numpy.typing import NDArray
 
 from drrej.core.errors import Infeasible, OptionError
 from drrej.core.sequence import certified_ranks, levels, spread, tie_order, walk
+from drrej.records import dataclass
 
 Floats = NDArray[np.float64]
 
@@ -136,7 +136,7 @@ class _HoeffdingBentkus:
 
     @staticmethod
     def _log_p(totals: Floats, rows: NDArray[np.int64], risk: float) -> Floats:
-        from scipy.special import betainc, rel_entr
+        from drrej.core.special import betainc, rel_entr
 
         mean = np.minimum(totals / rows, risk)
         hoeffding = -rows * (rel_entr(mean, risk) + rel_entr(1.0 - mean, 1.0 - risk))

@@ -19,7 +19,9 @@ e^{B/lambda}, two ratios of Theorem 4.9 differ by at most B/lambda, and no total
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+from drrej.records import dataclass
 
 DELTA = 0.05
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from drrej.core.exact import Total
+from drrej.core.exact import Total, sums_of
 from drrej.core.kernels import GapSums
 from drrej.core.types import Floats
+from drrej.records import dataclass
 
 ECE_BINS = 15
 _SET = ECE_BINS + 1
@@ -82,42 +83,66 @@ class LabelledRows:
     label_gap: Floats
     right: NDArray[np.bool_]
 
-    def tally(self, accepted: NDArray[np.bool_] | None = None) -> list[CalibrationTally]:
-        """Tallies of all rows and, if asked for, of the accepted ones."""
-        s, q = self.sums.s, self.sums.q
-        assert q is not None
-        confidence = 1.0 / (1.0 + s)
+    def tally(self) -> CalibrationTally:
+        """The tally of all rows."""
+        counting = Counting(self)
+        totals, _ = sums_of(self.right.size, [counting])
+        return counting.tally(totals)
+
+
+class Counting:
+    """Fills in NLL and Brier score of labelled rows, and counts their bins on the way; a `Summand`."""
+
+    lines = 2
+
+    def __init__(self, rows: LabelledRows, accepted: NDArray[np.bool_] | None = None) -> None:
+        sums = rows.sums
+        assert sums.q is not None
+        self._columns = (sums.s, sums.q, sums.log_weight, rows.label_gap)
+        self._right = rows.right
+        self._accepted = accepted
+        self._cells = np.zeros((2, 2, 2, _SET), np.int64)
+        """Rows and confidence by accepted, right, and bin."""
+
+    def fill(self, part: slice, values: Floats) -> None:
+        """NLL and Brier score of some rows."""
+        s, q, log_weight, label_gap = (column[part] for column in self._columns)
+        right = self._right[part]
+        nll, brier = values
         with np.errstate(invalid="ignore", over="ignore", under="ignore"):
-            nll = self.sums.log_weight - self.label_gap
+            np.subtract(log_weight, label_gap, out=nll)
+            confidence = 1.0 + s
+            np.divide(1.0, confidence, out=confidence)
             # (1 - p_y)^2 + the other p^2; for a right row 1 - p_y is s / (1 + s), which does not cancel
             squared = np.square(confidence)
-            brier = (np.square(s) + q) * squared
-            wrong = np.flatnonzero(~self.right)
-            p_label = np.exp(self.label_gap[wrong]) * confidence[wrong]
+            np.square(s, out=brier)
+            brier += q
+            brier *= squared
+            wrong = np.flatnonzero(~right)
+            p_label = np.exp(label_gap[wrong]) * confidence[wrong]
             brier[wrong] = 1.0 + (1.0 + q[wrong]) * squared[wrong] - 2.0 * p_label
-        bins = np.ceil(confidence * ECE_BINS).astype(np.int64)  # from 1
-        units = np.rint(confidence * _CONFIDENCE_UNITS)
-        if accepted is None:
-            binned = _binned(bins, units, self.right, 1)
-            return [CalibrationTally(nll.size, Total.of(nll), Total.of(brier), *binned[0])]
-        bins += accepted.view(np.uint8) * np.uint8(_SET)
-        binned = _binned(bins, units, self.right, 2)
-        rejected, kept = (
-            CalibrationTally(rows.size, Total.of(nll[rows]), Total.of(brier[rows]), *binned[number])
-            for number, rows in enumerate((np.flatnonzero(~accepted), np.flatnonzero(accepted)))
-        )
-        return [kept + rejected, kept]
+            bins = np.ceil(np.multiply(confidence, ECE_BINS, out=squared), out=squared).astype(np.int64)  # from 1
+        bins += right.view(np.uint8) * np.uint8(_SET)
+        if self._accepted is not None:
+            bins += self._accepted[part].view(np.uint8) * np.uint8(2 * _SET)
+        units = np.rint(np.multiply(confidence, _CONFIDENCE_UNITS, out=confidence), out=confidence)
+        rows, confidences = self._cells.reshape(2, -1)
+        rows += np.bincount(bins, minlength=4 * _SET)
+        confidences += np.bincount(bins, units, 4 * _SET).astype(np.int64)
 
+    def tally(self, totals: Sequence[Total]) -> CalibrationTally:
+        """The tally of all rows, once their NLL and Brier scores are summed."""
+        return self._tally(totals, self._cells.sum(axis=1))
 
-_Bins = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
+    def accepted(self, totals: Sequence[Total]) -> CalibrationTally:
+        """The tally of the accepted rows."""
+        return self._tally(totals, self._cells[:, 1])
 
-
-def _binned(bins: NDArray[np.int64], units: Floats, right: NDArray[np.bool_], sets: int) -> list[_Bins]:
-    """Rows, right rows and confidence of each bin of each set of rows: sets are `_SET` numbers of bins apart."""
-    confidence = np.bincount(bins, units, sets * _SET).reshape(sets, _SET)[:, 1:].astype(np.int64)
-    bins += right.view(np.uint8) * np.uint8(sets * _SET)
-    wrong, good = np.bincount(bins, minlength=2 * sets * _SET).reshape(2, sets, _SET)[:, :, 1:]
-    return [(wrong[number] + good[number], good[number], confidence[number]) for number in range(sets)]
+    def _tally(self, totals: Sequence[Total], cells: NDArray[np.int64]) -> CalibrationTally:
+        nll, brier = totals
+        (wrong, right), confidence = cells[0, :, 1:], cells[1].sum(axis=0)[1:]
+        rows = wrong + right
+        return CalibrationTally(int(rows.sum()), nll, brier, rows, right, confidence)
 
 
 _MOST_ROWS = 1 << 16

@@ -12,7 +12,8 @@ ECE by at most 1.45 s and their Brier score by at most 0.27 s; the limits lie ju
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+
+from drrej.records import dataclass
 
 ECE_LIMIT, BRIER_LIMIT = 1.5, 0.3
 """Rises that are no accident, in units of the noise s."""

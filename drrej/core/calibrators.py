@@ -6,14 +6,14 @@ scores and reports are computed from. How the scores came about, by a temperatur
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, Protocol
 
 import numpy as np
 
 from drrej.core.calibration import LabelledRows
 from drrej.core.kernels import ROW_MAJOR, GapSums, Need, block_sums, label_gaps
-from drrej.core.types import AnyFloats, Floats, Integers, Precision
+from drrej.core.types import AnyFloats, Booleans, Floats, Integers, Precision
+from drrej.records import dataclass
 
 CalibratorName = Literal["temperature", "vector", "beta", "dirichlet", "auto"]
 """What may be asked for."""
@@ -31,6 +31,8 @@ class View:
     prediction: Integers
     largest: Floats
     known_sums: GapSums | None
+    negative: Booleans | None = None
+    """Whether a row has a score below 0, where that is known."""
 
     @property
     def sums(self) -> GapSums:
@@ -117,7 +119,9 @@ class Temperature:
         sums = block_sums(logits, betas, wanted, precision)
         top = sums.prediction, sums.largest
         as_given = None if raw is None else sums.at[1]
-        return Rows(View(logits, beta, *top, sums.at[0]), View(logits, 1.0, *top, as_given))
+        return Rows(
+            View(logits, beta, *top, sums.at[0], sums.negative), View(logits, 1.0, *top, as_given, sums.negative)
+        )
 
 
 IDENTITY = Temperature(1.0)

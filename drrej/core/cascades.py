@@ -18,7 +18,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +25,7 @@ from numpy.typing import NDArray
 from drrej.core.errors import Infeasible, OptionError
 from drrej.core.intervals import upper_bound
 from drrej.core.types import Booleans, Floats, Integers
+from drrej.records import dataclass
 
 MOST_STAGES = 4
 GRID = {0: 0, 1: 1000, 2: 60, 3: 20}

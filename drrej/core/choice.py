@@ -20,13 +20,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from drrej.core.learning import LearningRows
 from drrej.core.types import Floats
+from drrej.records import dataclass
 
 FOLDS = 5
 SCALES = {"zero-one": 1.0, "sharp": 2.0, "sharper": 4.0, "flat": 0.5}

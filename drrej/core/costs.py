@@ -9,7 +9,6 @@ as whole numbers of a common unit, wherever these fit in 63 bits. Of equal total
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 
 from drrej.core.intervals import exact_decimal
 from drrej.core.types import Floats
+from drrej.records import dataclass
 
 PER = 1000
 """Costs are told per so many rows."""

@@ -70,7 +70,7 @@ class _Test:
 
     def at_least(self, accepted: Counts, errors: Counts) -> NDArray[np.float64]:
         """P(Bin(accepted, R) >= errors): falls with the errors, grows with the rows."""
-        from scipy.special import betainc
+        from drrej.core.special import betainc
 
         tail: NDArray[np.float64] = np.ones(errors.size)
         some = errors > 0
@@ -79,7 +79,7 @@ class _Test:
 
     def at_most(self, accepted: Counts, errors: Counts) -> NDArray[np.float64]:
         """P(Bin(accepted, R) <= errors): grows with the errors, falls with the rows."""
-        from scipy.special import betaincc
+        from drrej.core.special import betaincc
 
         tail: NDArray[np.float64] = np.ones(errors.size)
         some = errors < accepted

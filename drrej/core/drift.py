@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from drrej.core.curves import Curve
-from drrej.core.exact import Total
+from drrej.core.exact import Total, sums_of
 from drrej.core.pearson import tails
-from drrej.core.types import Floats
+from drrej.core.types import Floats, SortedLosses
+from drrej.records import dataclass
 
 STEPS = 200
 """Intervals between the order statistics that are kept."""
@@ -29,7 +30,7 @@ def ranks(kept: int, rows: int) -> NDArray[np.int64]:
     return np.arange(kept) * (rows - 1) // max(kept - 1, 1)
 
 
-def loss_quantiles(ordered: Floats) -> tuple[float, ...]:
+def loss_quantiles(ordered: SortedLosses) -> tuple[float, ...]:
     """Evenly spaced order statistics of sorted losses, smallest and largest included; all of them if they are few."""
     kept = min(ordered.size, STEPS + 1)
     return tuple(float(loss) for loss in ordered[ranks(kept, ordered.size)])
@@ -50,7 +51,7 @@ def loss_shift(points: Curve, quantiles: Sequence[float], fit_rows: int) -> dict
 
 
 def _kolmogorov(distance: float, rows: int, fit_rows: int) -> float:
-    from scipy.special import kolmogorov
+    from drrej.core.special import kolmogorov
 
     return float(kolmogorov(distance * math.sqrt(rows * fit_rows / (rows + fit_rows))))
 
@@ -63,6 +64,22 @@ class RatioMoments:
     mean: float
     variance: float
     third: float | None = None
+
+
+@dataclass(frozen=True)
+class RatioPowers:
+    """(rho - 1), (rho - 1)^2 and (rho - 1)^3 of each row, from ln rho; a `Summand`."""
+
+    log_ratio: Floats
+    lines = 3
+
+    def fill(self, part: slice, values: Floats) -> None:
+        """The powers of some rows."""
+        apart, square, cube = values
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            np.expm1(self.log_ratio[part], out=apart)
+            np.square(apart, out=square)
+            np.multiply(square, apart, out=cube)
 
 
 @dataclass(frozen=True)
@@ -79,10 +96,8 @@ class RatioSums:
     @classmethod
     def of(cls, log_ratio: Floats) -> RatioSums:
         """From ln rho of each row."""
-        with np.errstate(over="ignore", under="ignore"):
-            apart = np.expm1(log_ratio)
-            square = np.square(apart)
-            return cls(Total.of(apart), Total.of(square), Total.of(square * apart))
+        totals, _ = sums_of(log_ratio.size, [RatioPowers(log_ratio)])
+        return cls(*totals)
 
     def __add__(self, other: RatioSums) -> RatioSums:
         return RatioSums(self.first + other.first, self.second + other.second, self.third + other.third)
@@ -130,7 +145,7 @@ def ratio_shift(new: RatioMoments | None, fit: RatioMoments | None) -> dict[str,
 
 def _two_sided(t: float, degrees: int, skewness: float) -> float:
     """The p-value of a statistic that would be Student's t if the rows were not skewed."""
-    from scipy.special import ndtri_exp, stdtr
+    from drrej.core.special import ndtri_exp, stdtr
 
     tail = float(stdtr(degrees, -abs(t)))
     z = -float(ndtri_exp(math.log(tail))) if tail > 0.0 else abs(t)

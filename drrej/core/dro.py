@@ -9,7 +9,6 @@ fixes lambda by one more root.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,6 +16,7 @@ from drrej.core.errors import Infeasible
 from drrej.core.exact import Total
 from drrej.core.ratio import DensityRatio, fit_ratio
 from drrej.core.types import Floats
+from drrej.records import dataclass
 
 _SERIES = 0.01
 _TERMS = 8

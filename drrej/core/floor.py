@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -25,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from drrej.core.types import Floats
+from drrej.records import dataclass
 
 TOLERATED = 2.0
 """Nats of total NLL by which two floors must differ before the rows prefer one: about a 95 % likelihood interval."""

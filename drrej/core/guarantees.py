@@ -34,7 +34,7 @@ from __future__ import annotations
 import bisect
 import functools
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,6 +46,7 @@ from drrej.core.ratio import DensityRatio
 from drrej.core.sequence import Starts, Stretch, certified_ranks, error_ranks, levels, spread, walk
 from drrej.core.thresholds import cutoff_after
 from drrej.core.types import Floats
+from drrej.records import dataclass
 
 _SHOWN = 2000
 """Looks that are listed when there are more."""
@@ -114,7 +115,7 @@ class ErrorTest:
 
     def chance(self, accepted: int, errors: int) -> float:
         """The p-value, P(Bin(accepted, risk) <= errors)."""
-        from scipy.special import betainc
+        from drrej.core.special import betainc
 
         return float(betainc(accepted - errors, errors + 1, 1.0 - self.risk)) if errors < accepted else 1.0
 
@@ -208,7 +209,7 @@ def _cutoffs(chosen: NDArray[np.int64], ratio: DensityRatio, points: RiskCoverag
 
 def _tail(accepted: NDArray[np.int64], errors: NDArray[np.int64], risk: float) -> Floats:
     """P(Bin(accepted, risk) <= errors)."""
-    from scipy.special import betainc
+    from drrej.core.special import betainc
 
     right = accepted - errors
     tail: Floats = np.where(right > 0, betainc(np.maximum(right, 1), errors + 1, 1.0 - risk), 1.0)
@@ -286,7 +287,7 @@ def _too_risky(looks: Looks, rows: int, risk: float, confidence: float, asked: s
 
 def needed_rows(coverage: float, rows: int, delta: float) -> int:
     """The smallest r with P(Bin(rows, coverage) >= r) <= delta; more than `rows` if there is none."""
-    from scipy.special import betainc
+    from drrej.core.special import betainc
 
     return bisect.bisect_left(range(1, rows + 1), -delta, key=lambda r: -betainc(r, rows - r + 1, coverage)) + 1
 

@@ -15,12 +15,12 @@ influence of a row is its own term, plus the errors before it (those in its bloc
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
 from drrej.core.curves import RiskCoverage
 from drrej.core.types import Floats
+from drrej.records import dataclass
 
 PIECE = 1 << 14
 """Points that are looked at together: they fit the cache."""

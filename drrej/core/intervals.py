@@ -28,7 +28,7 @@ def proportion(hits: int, rows: int) -> dict[str, float | None]:
 
 def lower_bound(hits: int, rows: int, delta: float) -> float:
     """Exact Clopper-Pearson lower bound on a rate at confidence 1 - delta."""
-    from scipy.special import betaincinv
+    from drrej.core.special import betaincinv
 
     if hits <= 0:
         return 0.0
@@ -37,7 +37,7 @@ def lower_bound(hits: int, rows: int, delta: float) -> float:
 
 def upper_bound(errors: int, rows: int, delta: float) -> float:
     """Exact Clopper-Pearson upper bound on a rate at confidence 1 - delta."""
-    from scipy.special import betaincinv
+    from drrej.core.special import betaincinv
 
     if errors >= rows:
         return 1.0
@@ -46,7 +46,7 @@ def upper_bound(errors: int, rows: int, delta: float) -> float:
 
 def upper_bounds(errors: NDArray[np.int64], rows: NDArray[np.int64], deltas: Floats) -> Floats:
     """`upper_bound` of many counts, each at its own delta; 1 where delta is 0."""
-    from scipy.special import betaincinv
+    from drrej.core.special import betaincinv
 
     inside = (errors < rows) & (deltas > 0)
     bounds = np.ones(errors.size)

@@ -16,7 +16,7 @@ elsewhere.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from drrej.core.guarantees import ErrorTest, Looks, looks_from, needed_rows
 from drrej.core.intervals import lower_bound, upper_bound
 from drrej.core.ratio import DensityRatio
 from drrej.core.sequence import Starts
+from drrej.records import dataclass
 
 COVERAGE_SHARE = 0.2
 """Of delta, for the coverage: it needs less than the risk, whose errors are few."""

@@ -26,7 +26,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import Flag, auto
 from functools import cached_property, partial
 from typing import Any
@@ -35,6 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from drrej.core.types import AnyFloats, Floats, Precision
+from drrej.records import dataclass
 
 ROW_MAJOR = 32
 """From this many classes on, rows are reduced one by one (numpy's fast argmax needs 32 values in a row)."""
@@ -108,6 +108,8 @@ class BlockSums:
     prediction: NDArray[np.int64]
     largest: Floats
     at: tuple[GapSums, ...]
+    negative: NDArray[np.bool_] | None = None
+    """Whether a row has a logit below 0, where that was easy to see."""
 
 
 def block_sums(
@@ -184,10 +186,10 @@ def _uniform_sums(logits: AnyFloats, betas: Sequence[float], letters: Sequence[S
     columns = [{letter: np.empty(rows, summed) for letter in wanted} for wanted in letters]
     fill = _row_major if classes >= ROW_MAJOR else _class_major
     with np.errstate(invalid="ignore", over="ignore", under="ignore"):
-        first, largest = fill(logits, betas, columns)
+        first, largest, negative = fill(logits, betas, columns)
         at = [{letter: values.astype(np.float64, copy=False) for letter, values in sums.items()} for sums in columns]
         widest = largest.astype(np.float64, copy=False)
-    return BlockSums(first, widest, tuple(GapSums(**sums) for sums in at))
+    return BlockSums(first, widest, tuple(GapSums(**sums) for sums in at), negative)
 
 
 def _chunks(rows: int, row_bytes: int) -> tuple[int, list[slice]]:
@@ -210,7 +212,7 @@ def _scratch(size: int, dtype: np.dtype[Any]) -> AnyFloats:
 
 def _row_major(
     logits: AnyFloats, betas: Sequence[float], columns: Sequence[SumColumns]
-) -> tuple[NDArray[np.int64], AnyFloats]:
+) -> tuple[NDArray[np.int64], AnyFloats, None]:
     rows, classes = logits.shape
     first, largest = np.empty(rows, np.int64), np.empty(rows, logits.dtype)
     step, chunks = _chunks(rows, classes * logits.dtype.itemsize)
@@ -235,7 +237,7 @@ def _row_major(
         np.subtract(scores, largest[chunk, None], out=gaps)
         for sums, beta in zip(columns, betas, strict=True):
             _sum_up({letter: values[chunk] for letter, values in sums.items()}, beta, work, place, 1, total)
-    return first, largest
+    return first, largest, None
 
 
 def row_dots(a: AnyFloats, b: AnyFloats | None) -> AnyFloats:
@@ -259,9 +261,10 @@ def _dots(a: AnyFloats, b: AnyFloats, out: AnyFloats) -> None:
 
 def _class_major(
     logits: AnyFloats, betas: Sequence[float], columns: Sequence[SumColumns]
-) -> tuple[NDArray[np.int64], AnyFloats]:
+) -> tuple[NDArray[np.int64], AnyFloats, NDArray[np.bool_]]:
     rows, classes = logits.shape
     first, largest = np.empty(rows, np.int64), np.empty(rows, logits.dtype)
+    negative = np.empty(rows, bool)
     step, chunks = _chunks(rows, classes * logits.dtype.itemsize)
     scratch = _scratch(step * classes, logits.dtype)
     numbers = np.arange(step)
@@ -269,6 +272,7 @@ def _class_major(
         count = chunk.stop - chunk.start
         work = gaps, powers, _, products = [a[: count * classes].reshape(classes, count) for a in scratch]
         np.copyto(gaps, logits[chunk].T)
+        np.less(np.minimum.reduce(gaps, axis=0, out=powers[0]), 0, out=negative[chunk])
         np.maximum.reduce(gaps, axis=0, out=largest[chunk])
         np.subtract(gaps, largest[chunk], out=gaps)
         first[chunk] = _first_zero(gaps, powers)
@@ -276,7 +280,7 @@ def _class_major(
         total = partial(_add_up, products=products)
         for sums, beta in zip(columns, betas, strict=True):
             _sum_up({letter: values[chunk] for letter, values in sums.items()}, beta, work, place, 0, total)
-    return first, largest
+    return first, largest, negative
 
 
 def _sum_up(

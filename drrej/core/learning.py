@@ -5,8 +5,6 @@ See `losses.learned` for the model, `ridge` for the fit and `choice` for how the
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -15,6 +13,7 @@ from drrej.core.losses.learned import FEATURES, ErrorModel, Feature, base_values
 from drrej.core.losses.plain import PLAIN
 from drrej.core.ridge import Errors, Ridge
 from drrej.core.types import Floats
+from drrej.records import dataclass
 
 
 @dataclass(frozen=True)

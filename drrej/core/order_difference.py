@@ -8,13 +8,13 @@ same rows has a standard error of its own, far smaller than that of either. With
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
 from drrej.core.choice import augrc_influence
 from drrej.core.intervals import CONFIDENCE
 from drrej.core.types import Floats
+from drrej.records import dataclass
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ def order_difference(losses: Floats, scores: Floats, right: int, compared: int =
     >>> ideal.upper < 0
     True
     """
-    from scipy.special import ndtri
+    from drrej.core.special import ndtri
 
     wrong = np.arange(losses.size) >= right
     order = np.lexsort((scores, losses, wrong))  # sums have the same bits for any order of the rows

@@ -8,12 +8,11 @@ are then sums of two, and so are the areas, over one ranking of all rows:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from drrej.core.curves import RankedLosses
 from drrej.core.types import Floats
+from drrej.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,6 @@ added up, the ends of these miss with chance at most 2.5 % each. The areas go th
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -27,6 +26,7 @@ from drrej.core.influence import influences
 from drrej.core.intervals import CONFIDENCE
 from drrej.core.row_weights import Spread
 from drrej.core.types import Floats
+from drrej.records import dataclass
 
 FIGURES = ("coverage", "accuracy", "base_accuracy", "aurc", "e_aurc", "augrc")
 """What is compared."""

@@ -18,7 +18,7 @@ def quantile(skewness: float, q: float) -> float:
     >>> round(1.0 + quantile(2.0, 0.975), 4)  # a standard exponential: -ln 0.025
     3.6889
     """
-    from scipy.special import gammaincinv, ndtri
+    from drrej.core.special import gammaincinv, ndtri
 
     if abs(skewness) < NORMAL_BELOW:
         return float(ndtri(q))
@@ -30,7 +30,7 @@ def quantile(skewness: float, q: float) -> float:
 
 def tails(skewness: float, z: float) -> tuple[float, float]:
     """The chances of a value of at most z and of at least z."""
-    from scipy.special import gammainc, gammaincc, ndtr
+    from drrej.core.special import gammainc, gammaincc, ndtr
 
     if abs(skewness) < NORMAL_BELOW:
         return float(ndtr(z)), float(ndtr(-z))

@@ -25,7 +25,7 @@ import bisect
 import functools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +35,7 @@ from drrej.core.errors import Infeasible, OptionError
 from drrej.core.guarantees import ErrorTest, any_cutoff_bound, needed_rows
 from drrej.core.intervals import exact_decimal, upper_bound
 from drrej.core.joint import COVERAGE_SHARE
+from drrej.records import dataclass
 
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
@@ -186,7 +187,7 @@ class _Assured:
 
     def mean(self, rows: int, coverage: float) -> float:
         """The mean over Bin(rows, coverage) accepted rows: each step of the power, times the chance to be beyond it."""
-        from scipy.special import betainc
+        from drrej.core.special import betainc
 
         if coverage == 1.0:
             return self.at(rows)
@@ -235,7 +236,7 @@ def _horizon(question: Question) -> tuple[int, float]:
 
 def _tails(rows: Counts, errors: Counts, rate: float) -> Floats:
     """P(Bin(rows, rate) <= errors)."""
-    from scipy.special import betainc
+    from drrej.core.special import betainc
 
     inside = (errors >= 0) & (errors < rows)
     tails: Floats = np.where(errors < 0, 0.0, 1.0)

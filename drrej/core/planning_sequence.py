@@ -7,7 +7,7 @@ error * (c / C)^growth, and the power is simulated.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from drrej.core.errors import Infeasible
 from drrej.core.guarantees import risk_starts
 from drrej.core.planning import MOST_ROWS, Answer, Counts, Floats, Question, assured_power, rises
 from drrej.core.sequence import Starts
+from drrej.records import dataclass
 
 _MATRIX = 1 << 22
 """Errors that are simulated at once."""

@@ -9,13 +9,13 @@ not depend on its neighbours, the block, the layout or the type: all arithmetic 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
 from numpy.typing import NDArray
 
 from drrej.core.types import AnyFloats, Booleans, Floats
+from drrej.records import dataclass
 
 LOOSEST = 0.1
 """Rounding many classes to few decimals can lose any share of a row; a sum further from 1 is never taken as right."""

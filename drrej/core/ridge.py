@@ -11,12 +11,11 @@ is convex and the steps are Newton's; with it they are Fisher's (the expected cu
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
 from drrej.core.types import Floats
+from drrej.records import dataclass
 
 _WEAK = 1e-2
 _MIN_SLOPE = 1e-3

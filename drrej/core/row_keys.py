@@ -32,11 +32,11 @@ def logit_keys(logits: AnyFloats, largest: NDArray[np.float64], prediction: NDAr
     for start in range(0, rows, _CHUNK):
         part = slice(start, start + _CHUNK)
         state, scratch = keys[part], spare[: keys[part].size]
-        np.add(_bits(largest[part]), prediction[part].astype(np.uint64), out=state)
+        np.add(_bits_into(largest[part], scratch), prediction[part].view(np.uint64), out=state)
         _mix(state, scratch)
         for probe in range(_PROBES):
             column = logits[part, (probe * classes) // _PROBES]
-            np.bitwise_xor(state, _bits(column.astype(np.float64)), out=state)
+            np.bitwise_xor(state, _bits_into(column, scratch), out=state)
             _mix(state, scratch)
     return keys
 
@@ -101,6 +101,12 @@ def _factors(columns: int) -> Keys:
 
 def _bits(values: NDArray[np.float64]) -> Keys:
     return (values + 0.0).view(np.uint64)  # + 0.0: one bit pattern for both zeros
+
+
+def _bits_into(values: AnyFloats, words: Keys) -> Keys:
+    """`_bits` of the values as float64, written to `words`."""
+    np.add(values, 0.0, out=words.view(np.float64), dtype=np.float64)
+    return words
 
 
 def mixed(state: Keys) -> Keys:

@@ -15,9 +15,9 @@ moments gives the quantiles. When few equal errors decide it is exact, and with 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from drrej.core import pearson
+from drrej.records import dataclass
 
 
 @dataclass(frozen=True)

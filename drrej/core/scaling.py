@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import reduce
 from operator import add
 
@@ -31,6 +30,7 @@ from drrej.core.calibrators import Vector, log_probabilities, mixed_values
 from drrej.core.exact import Total
 from drrej.core.kernels import Need
 from drrej.core.types import AnyFloats, Floats, Integers, Precision
+from drrej.records import dataclass
 
 MOST_CLASSES = 256
 """Above that the curvature, a square of twice as many numbers, costs more than it is worth."""

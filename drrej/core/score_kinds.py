@@ -7,7 +7,7 @@ it is. The look at a block is a few counts that add up, so the verdict is that o
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass
+from dataclasses import astuple
 from typing import Literal
 
 import numpy as np
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from drrej.core.probabilities import LOG_TOLERANCE, Verdict, read_probabilities, row_sums
 from drrej.core.types import AnyFloats
+from drrej.records import dataclass
 
 Kind = Literal["probabilities", "unit interval", "scaled", "logits"]
 
@@ -71,8 +72,15 @@ class ScoreLook:
     scaled: int = 0
 
     @classmethod
-    def of(cls, scores: AnyFloats, largest: NDArray[np.float64] | None = None) -> ScoreLook:
-        """Look at rows of scores (rows x classes). `largest` is the largest of each row, if it is known already.
+    def of(
+        cls,
+        scores: AnyFloats,
+        largest: NDArray[np.float64] | None = None,
+        negative: NDArray[np.bool_] | None = None,
+    ) -> ScoreLook:
+        """Look at rows of scores (rows x classes).
+
+        `largest` is the largest of each row and `negative` whether one is below 0, if that is known already.
 
         >>> ScoreLook.of(np.array([[0.2, 0.8], [0.5, 0.9], [-1.0, 2.0], [30.0, 70.0]]))
         ScoreLook(rows=4, inside=2, summing=1, scaled=1)
@@ -81,8 +89,11 @@ class ScoreLook:
             largest = scores.max(axis=1).astype(np.float64)
         with np.errstate(invalid="ignore"):
             finite = largest < np.inf  # not NaN either
-            likely = np.flatnonzero((largest >= 0) & finite & (scores[:, 0] >= 0) & (scores[:, -1] >= 0))
-            likely = _without_negative(scores, likely)
+            if negative is None:
+                likely = np.flatnonzero((largest >= 0) & finite & (scores[:, 0] >= 0) & (scores[:, -1] >= 0))
+                likely = _without_negative(scores, likely)
+            else:
+                likely = np.flatnonzero(finite & ~negative)
             found = scores[likely]
             positive = found.min(axis=1) >= 0 if found.size else np.zeros(likely.size, bool)
             found, small = found[positive], largest[likely[positive]] <= 1.0 + _SLACK

@@ -5,12 +5,11 @@ Rows by L', tie blocks whole, and within a tie by the error itself, so every fig
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
 from drrej.core.types import Floats
+from drrej.records import dataclass
 
 
 @dataclass(frozen=True)

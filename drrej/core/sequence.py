@@ -58,10 +58,11 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+
+from drrej.records import dataclass
 
 Ranks = NDArray[np.int64]
 

@@ -17,11 +17,13 @@ from __future__ import annotations
 import base64
 import binascii
 import zlib
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
+
+from drrej.records import dataclass
 
 Keys = NDArray[np.uint64]
 Counts = NDArray[np.int64]
@@ -211,7 +213,7 @@ def _needed_hits(repeats: int, fitted: int, new: int, occurrences: int, group: i
     `repeats` rows were kept with one occurrence more than those. Half of the false alarms are allowed to rows that
     occur once, the usual case; the other groups share the rest.
     """
-    from scipy.special import bdtrc
+    from drrej.core.special import bdtrc
 
     level = FALSE_ALARM / 2 if group == 0 else FALSE_ALARM / 2 / (len(_GROUPS) - 1)
     chance = new / (new + fitted / (occurrences + 1)) if new else 0.0
@@ -231,7 +233,7 @@ def detection_probability(fitted: int, new: int, shared: int) -> float:
     >>> [round(detection_probability(5000, 200, shared), 3) for shared in (2, 5, 10, 20, 200)]
     [0.168, 0.68, 0.959, 1.0, 1.0]
     """
-    from scipy.special import gammaln
+    from drrej.core.special import gammaln
 
     def log_choose(n: int, k: int) -> float:
         return float(gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1))

@@ -24,7 +24,6 @@ both of a label and of all of them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +31,7 @@ from numpy.typing import NDArray
 from drrej.core.errors import OptionError
 from drrej.core.row_keys import Keys, content_keys, mixed
 from drrej.core.types import AnyFloats, Integers
+from drrej.records import dataclass
 
 
 def split_keys(values: AnyFloats, seed: int) -> Keys:

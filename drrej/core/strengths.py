@@ -10,7 +10,6 @@ expected of wrong labels do not count.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +19,7 @@ from drrej.core.learning import Learner, LearningRows, predict
 from drrej.core.losses.learned import ErrorModel, LearnedLoss, error_probability
 from drrej.core.ridge import Ridge
 from drrej.core.types import Floats
+from drrej.records import dataclass
 
 STRENGTHS: tuple[float | None, ...] = (None, 100.0, 30.0, 10.0, 3.0, 1.0)
 """Strengths of the penalty, the strongest (infinite) first."""

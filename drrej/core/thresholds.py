@@ -6,7 +6,6 @@ Accepted means L' < cutoff; rows that tie at the cutoff stay together.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,6 +17,7 @@ from drrej.core.intervals import exact_decimal
 from drrej.core.ratio import DensityRatio
 from drrej.core.selective import SelectiveRisk
 from drrej.core.types import Floats
+from drrej.records import dataclass
 
 RULES = ("tau", "coverage", "accuracy", "risk", "max-loss", "cost", "mean-cost", "mse", "mae")
 ERROR_RULES = ("accuracy", "risk")

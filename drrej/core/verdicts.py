@@ -19,10 +19,10 @@ The p-value is the chance of a count at least as bad if the share were exactly t
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Literal
 
 from drrej.core.intervals import CONFIDENCE, lower_bound, upper_bound
+from drrej.records import dataclass
 
 Verdict = Literal["met", "not shown", "missed"]
 
@@ -67,7 +67,7 @@ class Claim:
         return "met" if right else "missed" if wrong else "not shown"
 
     def _p_value(self, hits: int, rows: int) -> float:
-        from scipy.special import betainc
+        from drrej.core.special import betainc
 
         if self.at_least:
             return 1.0 if hits == rows else float(betainc(rows - hits, hits + 1, 1.0 - self.wanted))

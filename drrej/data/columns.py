@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 import pyarrow as pa
@@ -23,6 +23,7 @@ from drrej.data.names import (
 from drrej.data.paths import field_of
 from drrej.data.problems import shown
 from drrej.errors import DumpError
+from drrej.records import dataclass
 
 Layout = Literal["list", "wide", "score", "vector", "labelled", "choices"]
 """A list per row, a column per class, one score, Spark's vectors, a list of (label, probability) in any order, or a

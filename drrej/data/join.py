@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
@@ -18,6 +17,7 @@ from drrej.data.problems import Problem, Problems, shown
 from drrej.data.readers import read_table, reader_of
 from drrej.data.sources import Spools, find_parts
 from drrej.errors import DumpError
+from drrej.records import dataclass
 
 if TYPE_CHECKING:
     from drrej.data.dump import Block, DumpOptions

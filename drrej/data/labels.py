@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
@@ -11,6 +9,7 @@ from numpy.typing import NDArray
 from drrej.data.layouts import Report, as_numpy, boolean_array, numpy_type, plain_array
 from drrej.data.problems import shown
 from drrej.errors import DumpError
+from drrej.records import dataclass
 
 _LATE = "drop or fix these rows, or leave them out with `on_missing_label=skip`"
 

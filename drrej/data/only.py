@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from drrej.errors import DumpError
+from drrej.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeVar
 
 import numpy as np
@@ -26,6 +26,7 @@ from drrej.data.readers import Contents, Request, has_no_keys, reader_of
 from drrej.data.sources import Spools, find_parts
 from drrej.data.vectors import labels_in, vector_sizes
 from drrej.errors import BadFileError, DumpError, OptionError
+from drrej.records import dataclass
 
 T = TypeVar("T")
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import pyarrow.fs as pafs
 
 from drrej.data.uris import redacted
+from drrej.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from drrej.errors import BadRowsError, DumpError
+from drrej.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,10 @@ from the section that it is in.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import Annotated, Literal
+
+from drrej.records import dataclass
 
 Better = Literal["higher", "lower", "neither"]
 """The direction in which a figure improves."""

@@ -24,12 +24,12 @@ import sys
 import types
 import typing
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeVar
 
 from drrej._version import __version__
 from drrej.documents.about import About
+from drrej.records import dataclass
 from drrej.strict_json import parse, shown
 
 T = TypeVar("T")

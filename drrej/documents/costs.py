@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 from drrej.core.verdicts import Verdict
 from drrej.documents.about import NONE, About, Share
 from drrej.documents.findings import Finding
 from drrej.documents.proportions import check_interval
+from drrej.records import dataclass
 
 _ROUNDING = 1e-9
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
 from drrej.documents.codec import Codec
 from drrej.documents.findings import Finding, expect
+from drrej.records import dataclass
 
 
 class Document(Mapping[str, Any]):

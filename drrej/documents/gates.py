@@ -6,13 +6,13 @@ import math
 import operator
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from drrej.documents.document import GateRow
 from drrej.documents.points import Point
 from drrej.documents.slices import Slice
 from drrej.errors import GateError
+from drrej.records import dataclass
 
 _COMPARE: dict[str, Callable[[float, float], bool]] = {
     ">=": operator.ge,

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from drrej.documents.about import Count
+from drrej.records import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)

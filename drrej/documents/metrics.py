@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from drrej.core.thresholds import as_share
 from drrej.documents.about import NONE, About, Unit, When
@@ -19,6 +19,7 @@ from drrej.documents.proportions import PointFigure
 from drrej.documents.report import Report
 from drrej.documents.slices import FIGURES, Slice
 from drrej.errors import GateError
+from drrej.records import dataclass
 
 _NEAR = 6
 """So many names are proposed instead of one that is not known."""

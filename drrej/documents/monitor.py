@@ -10,7 +10,7 @@ import json
 import math
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
@@ -21,6 +21,7 @@ from drrej.documents.about import About, Count, Share, ShareOrNone, Unit
 from drrej.documents.codec import Codec
 from drrej.documents.document import Document
 from drrej.errors import MonitorError
+from drrej.records import dataclass
 
 FORMAT = "drrej-monitor/1"
 """1: the first format."""

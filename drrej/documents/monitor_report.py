@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 from drrej.documents.about import NONE, About, Interval, Share, ShareOrNone, Unit
@@ -12,6 +11,7 @@ from drrej.documents.monitor import Fold, MonitorName, Night, Reset, Settings
 from drrej.documents.moved import MovedPart
 from drrej.documents.proportions import check_interval
 from drrej.errors import ReportError
+from drrej.records import dataclass
 
 FORMAT = "drrej-monitor-report/1"
 """1: the first format."""

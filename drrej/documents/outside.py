@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated
 
 from drrej.documents.about import EXACT, NONE, About, Unit
 from drrej.documents.proportions import Proportion
+from drrej.records import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)

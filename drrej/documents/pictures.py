@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from drrej.documents.about import About, Count, Share, ShareOrNone, Unit
 from drrej.documents.proportions import Accuracy, Coverage, CurvePoint
+from drrej.records import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from drrej.documents.about import Count, Share
 from drrej.documents.codec import Codec
 from drrej.documents.document import Document
 from drrej.errors import ReportError
+from drrej.records import dataclass
 
 FORMAT = "drrej-plan/1"
 """1: the first format."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
 from fractions import Fraction
 
 from drrej.core.coverage_interval import coverage_at_risk
@@ -20,6 +19,7 @@ from drrej.documents.about import CERTIFIED, EXACT, About, Better, Unit
 from drrej.documents.codec import entries
 from drrej.documents.proportions import PointFigure
 from drrej.errors import GateError
+from drrej.records import dataclass
 
 DEFAULT_POINTS = (
     "accuracy@coverage=0.5",

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated
 
 from drrej.documents.about import EXACT, NONE, About, Share, ShareOrNone, Unit
+from drrej.records import dataclass
 
 
 def check_interval(lower: float | None, upper: float | None) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 from drrej.documents.about import NONE, About, Share, Unit
@@ -15,6 +14,7 @@ from drrej.documents.proportions import CoverageOfDump, Cutoff, Rows, Tau
 from drrej.documents.report_consistency import decision_findings, target_findings
 from drrej.documents.targets import Target
 from drrej.errors import ReportError
+from drrej.records import dataclass
 
 FORMAT = "drrej-regression-report/1"
 """1: the first format."""

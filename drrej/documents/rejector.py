@@ -9,7 +9,7 @@ import dataclasses
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal
 
 from drrej._version import __version__
@@ -35,6 +35,7 @@ from drrej.documents.sections import (
 )
 from drrej.documents.threshold_consistency import threshold_findings
 from drrej.errors import RejectorError
+from drrej.records import dataclass
 
 __all__ = [
     "CODEC",

@@ -6,7 +6,6 @@ What needs labels or was not asked for is None and is left out of the document.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
 from drrej.documents.about import (
@@ -49,6 +48,7 @@ from drrej.documents.proportions import (
 from drrej.documents.report_consistency import report_findings
 from drrej.documents.targets import Target
 from drrej.errors import ReportError
+from drrej.records import dataclass
 
 FORMAT = "drrej-report/1"
 """1: the first format."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from drrej.core.losses import KINDS, Loss
 from drrej.core.ratio import DensityRatio
 from drrej.core.thresholds import ERROR_RULES, FIXED, MEAN_RULES, risk_of
 from drrej.core.types import Floats
+from drrej.records import dataclass
 
 
 @dataclass(frozen=True)

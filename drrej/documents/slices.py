@@ -8,13 +8,13 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 from drrej.core.intervals import proportion
 from drrej.documents.about import EXACT, NONE, About, Unit
 from drrej.documents.proportions import Accuracy, Coverage, Proportion
 from drrej.errors import GateError
+from drrej.records import dataclass
 
 _SLICE = re.compile(r"([A-Za-z_]\w*)\[(class|group)=(.+)\]((?:\.\w+)?)")
 _NEAR = 4

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from drrej.documents.about import Count, Share, ShareOrNone
@@ -11,6 +10,7 @@ from drrej.documents.document import Document
 from drrej.documents.left_out import LeftOut
 from drrej.documents.proportions import CurvePoint
 from drrej.errors import ReportError
+from drrej.records import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)

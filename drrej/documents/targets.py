@@ -6,7 +6,6 @@ The rule by which a verdict is reached, and how often it errs, is in `core.verdi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from drrej.core.costs import PER
@@ -15,6 +14,7 @@ from drrej.documents.about import About, Unit
 from drrej.documents.costs import TotalCost
 from drrej.documents.proportions import check_interval
 from drrej.documents.sections import RuleRecord
+from drrej.records import dataclass
 
 What = Literal["accuracy", "risk", "coverage", "cost", "mean-cost", "mse", "mae"]
 

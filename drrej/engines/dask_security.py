@@ -8,11 +8,11 @@ import ipaddress
 import logging
 import threading
 import warnings
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
 from drrej.errors import ClusterError, OptionError
+from drrej.records import dataclass
 
 _ENCRYPTED = ("tls://", "wss://")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeVar
 
 import numpy as np
@@ -16,6 +16,7 @@ from drrej.data.notes import Notes
 from drrej.data.problems import Problem, Problems
 from drrej.engines.protocol import Done, Engine, Mapper, Parts, Pass, Progress, UsedKeys, noted
 from drrej.outputs.records import FileCounts, Finished
+from drrej.records import dataclass
 
 T = TypeVar("T")
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 import numpy as np
@@ -21,6 +20,7 @@ from drrej.data.notes import Notes
 from drrej.data.problems import Problem
 from drrej.outputs.protocol import Dataset
 from drrej.outputs.records import FileCounts, Finished
+from drrej.records import dataclass
 
 T = TypeVar("T")
 R_co = TypeVar("R_co", covariant=True)

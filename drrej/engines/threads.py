@@ -8,7 +8,7 @@ import os
 import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -28,6 +28,7 @@ from drrej.outputs.objects import ObjectStoreDataset
 from drrej.outputs.parts import PartSink, PendingMask
 from drrej.outputs.protocol import Dataset
 from drrej.outputs.records import Finished, PartCounts
+from drrej.records import dataclass
 
 T = TypeVar("T")
 

@@ -11,7 +11,7 @@ import platform
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,6 +27,7 @@ from drrej.engines.tasks import Stretch
 from drrej.errors import ClusterError, DrrejError
 from drrej.outputs.parts import PartSink
 from drrej.outputs.records import Finished, PartCounts
+from drrej.records import dataclass
 
 
 class Token(NamedTuple):

@@ -11,12 +11,12 @@ import os
 import stat
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import IO, Any, Protocol
 
 from drrej.data.part import Part
 from drrej.data.uris import is_uri
 from drrej.errors import OutputError
+from drrej.records import dataclass
 
 Inode = tuple[int, int]
 """Device and number: the same for every name of a file."""

@@ -9,7 +9,6 @@ import atexit
 import contextlib
 import fcntl
 import os
-import secrets
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -72,7 +71,7 @@ def lock_folder(path: Path) -> int:
 
 def hidden_name(name: str, mark: str = UNFINISHED) -> str:
     """A name beside the target's that fits where the target's fits."""
-    return f".{_shortened(name)}{mark}{secrets.token_hex(4)}"
+    return f".{_shortened(name)}{mark}{os.urandom(4).hex()}"
 
 
 def clear_leftovers(folder: Path, name: str, mark: str = UNFINISHED) -> None:

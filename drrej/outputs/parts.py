@@ -9,10 +9,9 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import secrets
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import pyarrow as pa
 import pyarrow.fs as pafs
@@ -26,6 +25,7 @@ from drrej.outputs.datasets import NOTES
 from drrej.outputs.masks import MaskFile, mask_name
 from drrej.outputs.records import Finished, MaskRecord, PartCounts, note_text, parse_note
 from drrej.outputs.remote import upload
+from drrej.records import dataclass
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class PendingMask:
                 os.makedirs(os.path.dirname(final), exist_ok=True)
             except OSError as error:
                 raise OutputError(f"{self.name}: cannot be written ({error.strerror})") from None
-            self.path = f"{os.path.dirname(final)}/.{secrets.token_hex(8)}"
+            self.path = f"{os.path.dirname(final)}/.{os.urandom(8).hex()}"
         self.mask = MaskFile(self.path, self.name, with_range(sink.schema, [part]))
         self.closed = False
 

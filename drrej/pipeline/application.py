@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -18,6 +17,7 @@ from drrej.documents.rejector import Rejector
 from drrej.errors import DumpError
 from drrej.pipeline.groups import Grouping, OnUnseen
 from drrej.pipeline.scoring import ScoredBlock, Scoring
+from drrej.records import dataclass
 
 
 @dataclass(frozen=True)

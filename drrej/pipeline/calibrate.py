@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import reduce
 from itertools import pairwise
 from operator import add
@@ -36,6 +35,7 @@ from drrej.pipeline.intake import Intake, check_floor, check_kind
 from drrej.pipeline.passes import map_blocks
 from drrej.pipeline.scoring import without_rows
 from drrej.pipeline.source import Source, no_labels, without_bad_files
+from drrej.records import dataclass
 
 T = TypeVar("T")
 Sum = TypeVar("Sum", bound=Any)
@@ -247,7 +247,7 @@ def _first_look(
         positives = Positives.of(stored)
         logits = floored_logits(stored, 0.0)
     rows = IDENTITY.rows(logits, Need.Q, precision).calibrated
-    intake.look(block, rows.largest)
+    intake.look(block, rows.largest, rows.negative)
     if not block.check_largest(rows.largest):
         rows = IDENTITY.rows(without_rows(logits, block.bad), Need.Q, precision).calibrated
     labelled = rows.labelled(labels)
@@ -259,13 +259,13 @@ def _first_look(
         block.report(impossible, "-inf at the label's class", remedy, usable=True)
     keys = intake.keys(block, rows.scores, rows.largest, rows.prediction)
     chosen = np.flatnonzero(keys <= limit)
-    return _First(labelled.tally()[0], Sketch.of(keys), positives, Labelled(stored[chosen], labels[chosen]))
+    return _First(labelled.tally(), Sketch.of(keys), positives, Labelled(stored[chosen], labels[chosen]))
 
 
 def _tally(
     calibrator: Calibrator, logits: AnyFloats, labels: NDArray[np.int64], precision: Precision
 ) -> CalibrationTally:
-    return calibrator.rows(logits, Need.Q, precision).calibrated.labelled(labels).tally()[0]
+    return calibrator.rows(logits, Need.Q, precision).calibrated.labelled(labels).tally()
 
 
 @dataclass(frozen=True)

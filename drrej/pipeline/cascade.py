@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -32,6 +31,7 @@ from drrej.pipeline.source import Source, no_labels
 from drrej.pipeline.split import SplitOptions, split
 from drrej.pipeline.tally import block_keys
 from drrej.pipeline.threshold import threshold
+from drrej.records import dataclass
 
 REVIEW = "review"
 """The stage of people, who are always right."""

@@ -7,7 +7,6 @@ e.g. 1 - max p instead of max p. All are at the rejector's temperature.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import reduce
 from operator import or_
 from typing import Any, Literal
@@ -30,6 +29,7 @@ from drrej.documents.report import MaskRow, ScoreRow
 from drrej.errors import DumpError
 from drrej.pipeline.figures import accuracy_figure, coverage_curve, coverage_figure
 from drrej.pipeline.groups import check_columns
+from drrej.records import dataclass
 
 Order = Literal["high", "low"]
 """Which end of a score is accepted first."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +22,7 @@ from drrej.outputs.hidden import cannot_write
 from drrej.pipeline.intake import Intake
 from drrej.pipeline.passes import map_blocks
 from drrej.pipeline.source import Source
+from drrej.records import dataclass
 
 _NAMES: dict[InputKind, str] = {"logits": LOGITS, "probs": "probs", "log-probs": "log_probs"}
 

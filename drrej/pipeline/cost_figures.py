@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -13,6 +12,7 @@ from drrej.core.intervals import CONFIDENCE
 from drrej.core.mean_interval import mean_interval
 from drrej.core.types import Booleans, Floats
 from drrej.documents.report import Cost, CostPerRow
+from drrej.records import dataclass
 
 
 @dataclass(frozen=True)

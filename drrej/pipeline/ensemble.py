@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal, get_args
 
 import numpy as np
@@ -24,6 +23,7 @@ from drrej.pipeline.passes import map_blocks
 from drrej.pipeline.scoring import Scoring
 from drrej.pipeline.source import Source, no_labels
 from drrej.pipeline.tally import block_keys
+from drrej.records import dataclass
 
 Mean = Literal["prob", "log"]
 

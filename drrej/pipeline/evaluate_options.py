@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 from drrej.documents.about import When
@@ -15,6 +15,7 @@ from drrej.errors import OptionError
 from drrej.pipeline.compare import Rivals
 from drrej.pipeline.groups import OnUnseen
 from drrej.pipeline.source import Source
+from drrej.records import dataclass
 
 
 @dataclass(frozen=True)

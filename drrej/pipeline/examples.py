@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 from drrej.core.types import Booleans, Floats, Integers
 from drrej.data.dump import Block
 from drrej.documents.report import Example, Examples
+from drrej.records import dataclass
 
 MOST = 25
 """Of each kind."""

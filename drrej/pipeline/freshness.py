@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import reduce
 from operator import add
 
@@ -11,6 +10,7 @@ from drrej.core.sketch import Fingerprint, Sighting, Sketch
 from drrej.documents.rejector import Rejector
 from drrej.errors import OptionError
 from drrej.pipeline.losses import Losses
+from drrej.records import dataclass
 
 _ALLOW = "use `allow_reuse=True` (it is recorded, and the guarantee does not hold)"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -30,6 +30,7 @@ from drrej.engines.protocol import Pass
 from drrej.errors import DumpError, OptionError, RejectorError
 from drrej.pipeline.intake import Intake, doubt_about
 from drrej.pipeline.source import Source
+from drrej.records import dataclass
 
 _ENOUGH = 20
 """Rows from which on a pattern that all of them share is no accident."""

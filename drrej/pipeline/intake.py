@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from drrej.core.floor import FACE_VALUE, Positives, floored_logits
@@ -15,11 +13,12 @@ from drrej.core.probabilities import (
 )
 from drrej.core.row_keys import Keys, content_keys, logit_keys
 from drrej.core.score_kinds import BINARY_REASONS, BINARY_REMEDIES, REASONS, REMEDIES, Kind, ScoreLook
-from drrej.core.types import AnyFloats, Floats, InputKind, Integers
+from drrej.core.types import AnyFloats, Booleans, Floats, InputKind, Integers
 from drrej.data.dump import Block, Dump
 from drrej.data.names import PROBABILITY_NAMES
 from drrej.data.notes import Notes
 from drrej.errors import DumpError, OptionError
+from drrej.records import dataclass
 
 
 @dataclass(frozen=True)
@@ -62,11 +61,14 @@ class Intake:
         read = read_log_probabilities if self.kind == "log-probs" else read_probabilities
         return read(scores, self.normalize)
 
-    def look(self, block: Block, largest: Floats) -> None:
-        """Note what scores look like that are taken as logits; `largest` is the largest logit of each row."""
+    def look(self, block: Block, largest: Floats, negative: Booleans | None = None) -> None:
+        """Note what scores look like that are taken as logits.
+
+        `largest` is the largest logit of each row, and `negative` whether one is below 0, where that is known.
+        """
         if self.kind == "logits":
             scores = block.scores
-            look = ScoreLook.of_binary(scores[:, 0]) if self.binary else ScoreLook.of(scores, largest)
+            look = ScoreLook.of_binary(scores[:, 0]) if self.binary else ScoreLook.of(scores, largest, negative)
             block.inside, block.summing, block.scaled = look.inside, look.summing, look.scaled
 
     def keys(self, block: Block, logits: AnyFloats, largest: Floats, first: Integers) -> Keys:

@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Any
 
 from drrej._version import __version__
@@ -36,6 +36,7 @@ from drrej.pipeline.groups import OnUnseen
 from drrej.pipeline.monitor_report import monitor_report
 from drrej.pipeline.nights import MOST_PARTS, NightCounts, NightLook, count_night
 from drrej.pipeline.source import Source, without_bad_files
+from drrej.records import dataclass
 
 CONFIDENCE = 0.95
 LONGEST_NAME = 200

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from drrej.core import drift as fit_drift
 from drrej.core.monitor.bins import bin_counts, stored_bins
@@ -12,6 +11,7 @@ from drrej.core.monitor.where import moves
 from drrej.core.types import Floats
 from drrej.documents.moved import MovedPart
 from drrej.documents.rejector import Ratio
+from drrej.records import dataclass
 
 
 @dataclass(frozen=True)

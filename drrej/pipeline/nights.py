@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +21,7 @@ from drrej.pipeline.application import Application
 from drrej.pipeline.groups import Grouping, OnUnseen
 from drrej.pipeline.passes import map_blocks
 from drrej.pipeline.source import Source
+from drrej.records import dataclass
 
 MOST_PARTS = 2000
 """Predicted classes or groups that are looked at one by one."""

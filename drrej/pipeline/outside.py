@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from drrej.pipeline.application import Application
 from drrej.pipeline.evaluate_options import EvaluateOptions
 from drrej.pipeline.passes import map_blocks
 from drrej.pipeline.source import Source
+from drrej.records import dataclass
 
 
 @dataclass(frozen=True)

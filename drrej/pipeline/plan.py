@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -31,6 +30,7 @@ from drrej.pipeline.freshness import Freshness
 from drrej.pipeline.losses import Collecting, collect_losses
 from drrej.pipeline.scoring import Scoring
 from drrej.pipeline.source import Source
+from drrej.records import dataclass
 
 CONFIDENCE, COVERAGE, POWER = 0.95, 0.8, 0.8
 PARTS = (0.0, 0.25, 0.5, 0.75)

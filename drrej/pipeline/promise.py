@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from drrej.core.guarantees import needed_rows, split_delta
 from drrej.core.intervals import exact_decimal
@@ -13,6 +13,7 @@ from drrej.errors import Infeasible
 from drrej.pipeline.plan import CONFIDENCE, PlanOptions, plan_from
 from drrej.pipeline.source import Source
 from drrej.pipeline.threshold import Chosen, ThresholdOptions, choose_threshold
+from drrej.records import dataclass
 
 
 @dataclass(frozen=True)

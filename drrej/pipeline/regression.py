@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -29,6 +29,7 @@ from drrej.pipeline.passes import map_blocks
 from drrej.pipeline.scoring import column_values
 from drrej.pipeline.source import Source, without_bad_files
 from drrej.pipeline.targets import target_of
+from drrej.records import dataclass
 
 AUGRC_CONVENTION = "trapezoid of (sum of accepted errors) / rows over distinct losses, from (0, 0)"
 

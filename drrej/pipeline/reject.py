@@ -8,7 +8,7 @@ import pickle
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from operator import itemgetter
 from typing import Literal
@@ -37,6 +37,7 @@ from drrej.pipeline.application import Application
 from drrej.pipeline.groups import OnUnseen
 from drrej.pipeline.passes import map_blocks, write_parts
 from drrej.pipeline.source import Source, without_bad_files
+from drrej.records import dataclass
 
 
 @dataclass(frozen=True)

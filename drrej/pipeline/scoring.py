@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import pyarrow as pa
 
@@ -16,6 +14,7 @@ from drrej.data.dump import Block, Dump
 from drrej.documents.rejector import Rejector
 from drrej.errors import DumpError
 from drrej.pipeline.intake import Intake
+from drrej.records import dataclass
 
 
 @dataclass(frozen=True)
@@ -60,7 +59,7 @@ class Scoring:
         logits = self.intake.logits(block)
         rows = self.calibrator.rows(logits, self.needs, self.precision, self.raw)
         if self.has_classes:
-            self.intake.look(block, rows.raw.largest)
+            self.intake.look(block, rows.raw.largest, rows.raw.negative)
         if block.check_largest(rows.raw.largest):
             return rows
         return self.calibrator.rows(without_rows(logits, block.bad), self.needs, self.precision, self.raw)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Concatenate, ParamSpec, TypeVar
 
 from drrej.core.types import Precision
@@ -21,6 +21,7 @@ from drrej.engines.protocol import Engine
 from drrej.engines.threads import ThreadEngine
 from drrej.errors import BadFileError, DumpError, OptionError
 from drrej.outputs.claims import check_inputs
+from drrej.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import functools
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ from drrej.errors import DumpError, OptionError
 from drrej.pipeline.groups import check_columns
 from drrej.pipeline.passes import map_blocks
 from drrej.pipeline.source import Source, no_labels, without_bad_files
+from drrej.records import dataclass
 
 DEFAULT_SHARES = (40.0, 30.0, 30.0)
 """To calibrate and fit, to choose, to test."""

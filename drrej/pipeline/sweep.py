@@ -7,7 +7,6 @@ is the coverage that tau in (0, 1] can reach, and the flat part, where the ratio
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import reduce
 from operator import or_
 
@@ -29,6 +28,7 @@ from drrej.pipeline.fit import RatioOptions
 from drrej.pipeline.passes import map_blocks
 from drrej.pipeline.scoring import Scoring
 from drrej.pipeline.source import Source, no_labels, without_bad_files
+from drrej.records import dataclass
 
 
 @dataclass(frozen=True)

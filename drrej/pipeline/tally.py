@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import reduce
 from operator import add
 from typing import ClassVar
@@ -12,9 +12,9 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from drrej.core.calibration import CalibrationTally, ClasswiseTally
-from drrej.core.drift import RatioSums
-from drrej.core.exact import Total
+from drrej.core.calibration import CalibrationTally, ClasswiseTally, Counting
+from drrej.core.drift import RatioPowers, RatioSums
+from drrej.core.exact import Total, sums_of
 from drrej.core.kernels import Need
 from drrej.core.sketch import Sighting
 from drrej.core.types import Booleans, Floats, Integers
@@ -25,6 +25,7 @@ from drrej.pipeline.compare import Rivals
 from drrej.pipeline.cost_figures import CostTally
 from drrej.pipeline.examples import Picked, Picking
 from drrej.pipeline.groups import Grouping
+from drrej.records import dataclass
 
 Split = tuple[Floats, Floats]
 """The values of right and of wrong rows."""
@@ -193,17 +194,17 @@ class Evaluator:
     def _tally(self, block: Block, labels: Integers, scored: ScoredRows, right: Booleans) -> Tally:
         # calibration is about the likeliest class, whatever the prediction
         calibrated, raw = scored.rows.labelled(labels)
-        everything, kept = calibrated.tally(scored.accepted)
-        (uncalibrated,) = raw.tally()
+        after, before = Counting(calibrated, scored.accepted), Counting(raw)
+        sums, kept = sums_of(labels.size, [after, before, RatioPowers(scored.log_ratio)], scored.accepted)
         cell = scored.accepted * 2 + right
         loss = self.application.scoring.loss
         realised, fitted = loss.realised(scored.prediction, labels), loss.is_error_probability
         return Tally(
-            uncalibrated=uncalibrated,
-            all=everything,
-            accepted=kept,
+            uncalibrated=before.tally(sums[2:4]),
+            all=after.tally(sums[:2]),
+            accepted=after.accepted(kept),
             by_class=np.bincount(labels * 4 + cell, minlength=4 * self.classes).reshape(-1, 4),
-            ratio=RatioSums.of(scored.log_ratio),
+            ratio=RatioSums(*sums[4:]),
             loss=Total.of(scored.loss) if fitted else Total(),
             loss_accepted=Total.of(scored.loss[scored.accepted]) if fitted else Total(),
             by_group=self._by_group(block, scored.prediction, cell),

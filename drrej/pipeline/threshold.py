@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import pyarrow as pa
 
@@ -35,6 +33,7 @@ from drrej.pipeline.groups import Grouping
 from drrej.pipeline.losses import Collecting, Losses, Residuals, collect_losses
 from drrej.pipeline.scoring import Scoring
 from drrej.pipeline.source import Source, without_bad_files
+from drrej.records import dataclass
 
 UNNOTICEABLE = (
     "these rows repeat so much that it cannot be told whether 'calibrate' or 'fit' has seen them; the guarantee holds "
@@ -103,8 +102,9 @@ def choose_threshold(
         raise OptionError("`allow_reuse=True` goes with `confidence`")
     freshness = Freshness({}) if rule.confidence is None or options.known_fresh else Freshness.of(rejector)
     grouping = None if options.by is None else Grouping(options.by, rejector, dump)
+    ranked = grouping is None and rule.kind != "cost" and not rule.limits_a_mean
     collecting = Collecting(
-        grouping, tuple(freshness.seen.values()), rule.uses_rows, residuals_of(rule, rejector, dump)
+        grouping, tuple(freshness.seen.values()), rule.uses_rows, residuals_of(rule, rejector, dump), ranked
     )
     scoring = Scoring(rejector, ratio.loss, dump)
     losses = collect_losses(source, dump, scoring, Pass("choosing", labelled), collecting)
@@ -192,6 +192,8 @@ def uncertified_groups(rejector: Rejector) -> list[str]:
 
 def _curve(losses: Losses, group: int | None) -> Curve:
     """The curve of a group, or of all rows: their losses are in another order then."""
+    if losses.curve is not None:
+        return losses.curve
     values, wrong = losses.values, losses.wrong
     if group is not None:
         inside = losses.groups == group

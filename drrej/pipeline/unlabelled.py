@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from operator import attrgetter
 
 import numpy as np
@@ -38,6 +38,7 @@ from drrej.pipeline.moved import against_the_rest, moved_parts, since_fit
 from drrej.pipeline.passes import map_blocks
 from drrej.pipeline.pictures import data_name, loss_histogram, made_by
 from drrej.pipeline.source import Source
+from drrej.records import dataclass
 
 CONFIDENCE = 0.95
 

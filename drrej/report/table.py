@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from drrej.records import dataclass
 from drrej.report.numbers import Spread, figure, interval, percent, percents, plain
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import ClassVar
 
 from drrej.core.calibrators import View
 from drrej.core.losses.base import Loss, Scored
 from drrej.core.types import Floats
+from drrej.records import dataclass
 
 
 @dataclass(frozen=True)

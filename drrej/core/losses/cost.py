@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
@@ -21,6 +20,7 @@ from drrej.core.errors import OptionError
 from drrej.core.kernels import row_dots
 from drrej.core.losses.base import Loss, Scored
 from drrej.core.types import Floats, Integers
+from drrej.records import dataclass
 
 _CHUNK_VALUES = 1 << 16
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import reduce
 from operator import or_
 from typing import ClassVar
@@ -30,6 +29,7 @@ from drrej.core.kernels import GapSums, Need
 from drrej.core.losses.base import Loss, Scored
 from drrej.core.losses.plain import PLAIN
 from drrej.core.types import Floats, Integers
+from drrej.records import dataclass
 
 _BEND = 20.0
 

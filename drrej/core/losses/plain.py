@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -12,6 +11,7 @@ from drrej.core.errors import OptionError
 from drrej.core.kernels import GapSums, Need
 from drrej.core.losses.base import Loss, Scored
 from drrej.core.types import AnyFloats, Floats, Precision
+from drrej.records import dataclass
 
 
 def log_loss(sums: GapSums) -> Floats:

@@ -72,12 +72,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cache
 
 import numpy as np
 
 from drrej.core.monitor.restarts import Floats, Restarts, log_sum
+from drrej.records import dataclass
 
 _POWERS = np.arange(1, -10, -1)
 _SHIFTS: Floats = np.ldexp(1.0, _POWERS)
@@ -220,7 +221,7 @@ def log_factors(tails: Floats, scale: float) -> Floats:
     `tails` are p_left and p_right of each node, shape (..., B - 1, 2); the result has shape (..., B, 2, shifts). The
     `scale` is sqrt(n N / (n + N)) for whole nights.
     """
-    from scipy.special import ndtri
+    from drrej.core.special import ndtri
 
     scores = np.clip(-ndtri(tails), _LOWEST, _HIGHEST)
     bins = tails.shape[-2] + 1
@@ -290,7 +291,7 @@ def log_weights(bins: int) -> Floats:
 
 def _log_mean(lambdas: Floats) -> Floats:
     """ψ(λ) = ln E[exp(λ Z)] for a standard normal Z, cut at both ends."""
-    from scipy.special import ndtr
+    from drrej.core.special import ndtr
 
     inside = ndtr(_HIGHEST - lambdas) - ndtr(_LOWEST - lambdas)
     ends = np.exp(_LOWEST * lambdas) * ndtr(_LOWEST) + np.exp(_HIGHEST * lambdas) * ndtr(-_HIGHEST)

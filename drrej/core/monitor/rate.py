@@ -48,11 +48,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 
 from drrej.core.monitor.restarts import Floats, Restarts, log_sum
+from drrej.records import dataclass
 
 _POWERS = np.arange(4, -18, -1)
 LOG_ODDS: Floats = np.ldexp(1.0, _POWERS)

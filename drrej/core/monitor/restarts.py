@@ -30,10 +30,11 @@ All values are kept as logarithms; nothing overflows, and a state is as long as 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+
+from drrej.records import dataclass
 
 Floats = NDArray[np.float64]
 

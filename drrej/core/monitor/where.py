@@ -14,11 +14,11 @@ sum to delta, so that all tables of all nights hold together.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from drrej.core.monitor.rate import Tally
+from drrej.records import dataclass
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def _move(part: int, pair: tuple[Tally, Tally], intervals: tuple[tuple[float, fl
 
 def _intervals(tallies: Sequence[Tally], level: float) -> list[tuple[float, float]]:
     """Clopper-Pearson, each end at `level`."""
-    from scipy.special import betaincinv
+    from drrej.core.special import betaincinv
 
     events = np.array([tally.events for tally in tallies], np.float64)
     others = np.array([tally.rows - tally.events for tally in tallies], np.float64)

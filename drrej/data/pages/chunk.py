@@ -7,7 +7,6 @@ import itertools
 import zlib
 from bisect import bisect_right
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -20,6 +19,7 @@ from drrej.data.pages.headers import BYTE_STREAM_SPLIT, DICTIONARY, Page, scan
 from drrej.data.pages.runs import indices
 from drrej.data.pages.storage import Bytes, fresh, inflate, read_into
 from drrej.data.pages.thrift import UnfitError
+from drrej.records import dataclass
 
 AnyFloats = NDArray[np.floating[Any]]
 

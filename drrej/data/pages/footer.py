@@ -7,7 +7,6 @@ encrypted, unknown codecs), so these numbers are read here.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ import pyarrow.parquet as pq
 
 from drrej.data.pages.runs import Levels
 from drrej.data.pages.thrift import BINARY, I64, LIST, STRUCT, Fields, UnfitError, number, read_struct, substruct
+from drrej.records import dataclass
 
 CODECS = {0: None, 1: "snappy", 2: "gzip", 6: "zstd", 7: "lz4_raw"}
 

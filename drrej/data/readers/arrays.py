@@ -13,7 +13,6 @@ import warnings
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import IO, Any
 
 import numpy as np
@@ -27,6 +26,7 @@ from drrej.data.part import Identity, Part
 from drrej.data.readers.base import Contents, Request, damaged, reading, unreadable
 from drrej.data.readers.chunks import looked_at, open_bytes
 from drrej.errors import DumpError
+from drrej.records import dataclass
 
 _GROUP_BYTES = 16 << 20
 _ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, KeyError)

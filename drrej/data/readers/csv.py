@@ -12,7 +12,7 @@ import io
 import itertools
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,6 +22,7 @@ from drrej.data.part import Identity, Part
 from drrej.data.readers.base import Contents, Request, reading
 from drrej.data.readers.chunks import compression_of, cut, looked_at, open_text, read_range, with_compressions
 from drrej.errors import DumpError
+from drrej.records import dataclass
 
 _NULLS = ["", "null", "NULL", "None", "NA", "N/A", "n/a", "#N/A"]
 """No spelling of NaN: that is a number, and a row that has it is told so."""

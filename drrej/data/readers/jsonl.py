@@ -9,7 +9,7 @@ import itertools
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -31,6 +31,7 @@ from drrej.data.readers.lm_eval import batches as log_batches
 from drrej.data.readers.lm_eval import is_log
 from drrej.data.readers.lm_eval import look as look_at_log
 from drrej.errors import DumpError
+from drrej.records import dataclass
 
 _CONFLICT = re.compile(r"Column\(/?(.*?)\) (.*) in row (\d+)")
 

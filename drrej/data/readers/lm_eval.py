@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -20,6 +19,7 @@ from drrej.data.problems import shown
 from drrej.data.readers.base import Contents, Request, reading
 from drrej.data.readers.chunks import cut, end_of_lines, open_text
 from drrej.errors import DumpError
+from drrej.records import dataclass
 
 _MARK = b'"filtered_resps"'
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -15,6 +15,7 @@ from drrej.data.part import Identity, Part, one_line
 from drrej.data.readers.base import READ_ERRORS, Contents, Request, reading, unreadable
 from drrej.data.readers.lists import Opened, arrow_batches, footer_of, list_batches
 from drrej.errors import DumpError
+from drrej.records import dataclass
 
 _ALL_BUFFERS = 4 << 20
 _LEAST_BUFFER = 1 << 14
