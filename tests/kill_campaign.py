@@ -60,6 +60,7 @@ class Command:
 
 _EVALUATED = ("report.json", "report.md", "report.txt", "report.xml")
 _RUN = ("run/rejector.json", "run/report.json", "run/report.txt", "run/mask.parquet", "candidates.csv")
+_CASCADE = ("cascade/cascade.json", "cascade/cascade.txt", "cascade/s.json", "cascade/routing.parquet")
 
 COMMANDS = {
     "calibrate": Command("calibrate ../d.parquet -o c.json {}", "--precision float64", "", ("c.json",)),
@@ -97,6 +98,18 @@ COMMANDS = {
         "../e.parquet -r ../a.json --night two",
         ("state.json", "history.json", "history.md"),
     ),
+    "cascade": Command(
+        "cascade --stage s=../noisy.parquet:1 --stage l=../d.parquet:9 --join-on id -o cascade {}",
+        "--accuracy 0.5",
+        "--accuracy 0.55",
+        _CASCADE,
+    ),
+    "ensemble": Command(
+        "ensemble --member ../noisy.parquet --member ../d.parquet --join-on id -o both.parquet {}",
+        "--mean log",
+        "",
+        ("both.parquet",),
+    ),
     "run": Command(
         "run --val ../d.parquet --test ../d.parquet -o run --table candidates.csv {}",
         "--coverage 0.5 --loss brier",
@@ -122,9 +135,12 @@ class Row:
 
 
 def make_job(folder: Path, rows: int) -> None:
-    """A dump, the same in three parts, another of the same kind, and two rejectors."""
+    """A dump, the same in three parts and by a worse model, another of the same kind, and two rejectors."""
     logits, labels = make_model(rows, 10, seed=5)
     dump = write_dump(folder / "d.parquet", logits, labels, row_group=rows // 8)
+    noise = random.Random(5)
+    worse = logits + logits[[noise.randrange(rows) for _ in range(rows)]] / 2
+    write_dump(folder / "noisy.parquet", worse, labels, row_group=rows // 8)
     (folder / "parts").mkdir()
     for number in range(3):
         third = slice(number * rows // 3, (number + 1) * rows // 3)

@@ -10,12 +10,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from conftest import fail, make_model, source, succeed, write_dump, write_mask
+from conftest import fail, load_json, make_model, source, succeed, write_dump, write_mask
 from scipy.stats import binom
 
 import drrej
 from drrej.core import cascades
 from drrej.core.cascades import Plan, StageRows, alone, certified, cheapest, frontier, outcome
+from drrej.documents.schemas import cascade_schema
 from drrej.pipeline.cascade import CascadeOptions, Stage, cascade
 
 
@@ -227,9 +228,30 @@ def test_the_command(dumps: tuple[str, str], tmp_path: Path) -> None:
     assert "certified on these rows, which nothing else has seen" in said
     assert (tmp_path / "out" / "cascade.txt").read_text() == said
     assert sorted(path.name for path in (tmp_path / "out").iterdir())[:2] == ["cascade.json", "cascade.txt"]
+    jsonschema = pytest.importorskip("jsonschema")
+    jsonschema.validate(load_json(tmp_path / "out" / "cascade.json"), cascade_schema())
     message = fail("cascade", *given, "--accuracy", "0.9999", "--confidence", "0.9", "-o", "new", code=1, cwd=tmp_path)
     assert "an accuracy of 0.9999 cannot be certified at confidence 0.9: the safest cascade has" in message
     assert not (tmp_path / "new").exists()
+
+
+def test_labels_of_all_stages_may_be_in_one_file(dumps: tuple[str, str], tmp_path: Path) -> None:
+    stage = ["--stage", "small=small.parquet:1", "--stage", "large=large.parquet:10", "--join-on", "key"]
+    wanted = [*stage, "--accuracy", "0.5", "--confidence", "0.9"]
+    members = ["--member", dumps[0], "--member", dumps[1], "--join-on", "key"]
+    expected = succeed("cascade", *wanted, cwd=tmp_path)
+    succeed("ensemble", *members, "-o", "a.parquet", cwd=tmp_path)
+    pq.write_table(pq.read_table(dumps[1]).select(["key", "label"]), tmp_path / "labels.parquet")
+    for path in dumps:
+        pq.write_table(pq.read_table(path).drop_columns(["label"]), path, row_group_size=500)
+    assert succeed("cascade", *wanted, "--labels-from", "labels.parquet", cwd=tmp_path) == expected
+    succeed("ensemble", *members, "--labels-from", "labels.parquet", "-o", "b.parquet", cwd=tmp_path)
+    assert pq.read_table(tmp_path / "a.parquet").equals(pq.read_table(tmp_path / "b.parquet"))
+    pq.write_table(pq.read_table(tmp_path / "labels.parquet").slice(0, 900), tmp_path / "some.parquet")
+    some = ["--labels-from", "some.parquet"]
+    assert "some.parquet" in fail("cascade", *wanted, *some, cwd=tmp_path)
+    succeed("ensemble", *members, *some, "--on-missing-label", "skip", "-o", "c.parquet", "-q", cwd=tmp_path)
+    assert pq.read_table(tmp_path / "c.parquet").num_rows == 900
 
 
 @pytest.mark.parametrize(

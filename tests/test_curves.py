@@ -27,7 +27,7 @@ def split(rows: list[tuple[int, bool]]) -> tuple[np.ndarray, np.ndarray]:
 def short_stretches() -> Iterator[None]:
     """Several stretches in curves of a few rows."""
     patch = pytest.MonkeyPatch()
-    patch.setattr(curves, "_STRETCH", 5)
+    patch.setattr(curves, "STRETCH", 5)
     yield
     patch.undo()
 

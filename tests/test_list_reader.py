@@ -11,8 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from conftest import make_model, source
+from pyarrow.csv import write_csv
 
 from drrej.data.dump import Block, Dump
+from drrej.data.pages import Chunk
 from drrej.data.readers import parquet
 
 ROWS, CLASSES = 30_000, 7
@@ -77,3 +79,44 @@ def test_a_row_that_does_not_fit_is_told_by_its_place(tmp_path: Path, from_arrow
     np.testing.assert_array_equal(
         np.concatenate([block.scores for block in blocks]), np.concatenate([block.scores for block in others])
     )
+
+
+@pytest.mark.parametrize("kind", ["pages", "arrow from row 9000 on", "wide", "csv"])
+@pytest.mark.parametrize("bounds", [(0, 4000), (4000, 12_000), (7001, 7002), (8500, 20_000), (0, 20_000)])
+def test_a_part_of_a_row_group_has_its_rows(tmp_path: Path, kind: str, bounds: tuple[int, int]) -> None:
+    if kind == "wide":
+        columns = {f"logit_{k}": LOGITS[:, k] for k in range(CLASSES)}
+        pq.write_table(pa.table(columns | {"label": LABELS}), path := tmp_path / "d.parquet", row_group_size=20_000)
+    elif kind == "csv":
+        columns = {f"logit_{k}": LOGITS[:20_000, k] for k in range(CLASSES)}
+        write_csv(pa.table(columns | {"label": LABELS[:20_000]}), path := tmp_path / "d.csv")
+    else:
+        ragged = lists(LOGITS).to_pylist() if kind != "pages" else []
+        if ragged:
+            ragged[9000] = None
+        write(path := tmp_path / "d.parquet", pa.array(ragged, pa.list_(pa.float32())) if ragged else lists(LOGITS))
+    dump = source(str(path)).open(None, labelled=True)
+    group = dump.row_groups[0]
+    start, stop = (min(bound, group.rows) for bound in bounds)
+    whole, part = (list(dump.read(some, labelled=True)) for some in (group, group.between(start, stop)))
+    for name in ("scores", "labels", "bad"):
+        rows = np.concatenate([getattr(block, name) for block in whole])[start:stop]
+        np.testing.assert_array_equal(np.concatenate([getattr(block, name) for block in part]), rows)
+    numbers = np.concatenate([block.row_numbers() for block in part])
+    np.testing.assert_array_equal(numbers, np.arange(group.first_row + start, group.first_row + stop))
+
+
+def test_a_part_of_a_row_group_skips_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What lies before it is not decoded."""
+    dump = source(write(tmp_path / "d.parquet", lists(LOGITS))).open(None, labelled=True)
+    read: list[int] = []
+    values = Chunk._values
+
+    def noticed(self: Chunk, number: int) -> Any:
+        read.append(self.pages[number].values)
+        return values(self, number)
+
+    monkeypatch.setattr(Chunk, "_values", noticed)
+    rows = sum(block.rows for block in dump.read(dump.row_groups[0].between(15_000, 20_000), labelled=True))
+    assert rows == 5000
+    assert 5000 * CLASSES <= sum(read) < 8000 * CLASSES

@@ -505,6 +505,8 @@ CASES: dict[str, dict[str, Case]] = {
         "--input": Acts("--input probs", f"{CASCADE} --logits probs"),
         "--binary": Acts("--binary", f"{CASCADE} --logits score --label bit"),
         "--classes": Acts("--classes a,b,c", f"{CASCADE} --label name"),
+        "--labels-from": Acts("--labels-from turned.parquet"),
+        "--on-missing-label": Acts("--on-missing-label skip", f"{CASCADE} --labels-from some.parquet"),
         "--quiet": Acts("--quiet", f"{cascade_of('zeros')} --input probs"),
     },
     "ensemble": {
@@ -521,6 +523,8 @@ CASES: dict[str, dict[str, Case]] = {
         "--input": Acts("--input probs", f"{ENSEMBLE} --logits probs"),
         "--binary": Acts("--binary", f"{ENSEMBLE} --logits score --label bit"),
         "--classes": Acts("--classes a,b,c", f"{ENSEMBLE} --label name"),
+        "--labels-from": Acts("--labels-from turned.parquet"),
+        "--on-missing-label": Acts("--on-missing-label skip", f"{ENSEMBLE} --labels-from some.parquet"),
         "--quiet": Acts("--quiet", ensemble_of("zeros") + " --input probs"),
     },
     "weights": {

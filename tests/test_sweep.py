@@ -89,3 +89,12 @@ def test_one_pass_over_the_logits(dump: str, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(Scoring, "__call__", counting)
     sweep(source(dump), start, Grid((1.0, 3.0), (1.0, 2.0), ("log", "zero-one", "brier")))
     assert sum(seen) == 600
+
+
+def test_the_document_names_a_calibrator_that_is_not_a_temperature(dump: str) -> None:
+    plain = sweep(source(dump), drrej.calibrate(source(dump)), Grid())
+    vector = drrej.calibrate(source(dump), drrej.CalibrateOptions(calibrator="vector"))
+    found = sweep(source(dump), vector, Grid())
+    assert "calibrator" not in json.loads(plain.to_json())
+    assert json.loads(found.to_json())["calibrator"] == "vector"
+    assert found["table"] != plain["table"]

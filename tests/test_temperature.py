@@ -212,3 +212,27 @@ def test_a_curvature_that_is_a_power_of_beta_is_solved_in_few_passes(power: floa
     assert unknown.temperature == pytest.approx(0.5, rel=1e-8)
     assert unknown.passes <= 3
     assert unknown.bend == pytest.approx(power, abs=0.2)
+
+
+@pytest.mark.parametrize("wrong_by", [None, 0.01])
+@pytest.mark.parametrize("classes", [2, 10])
+def test_a_model_that_is_always_right_by_a_margin_needs_few_passes(classes: int, wrong_by: float | None) -> None:
+    """The gradient falls like e^-beta, down to nothing or to one row that is nearly a tie: Newton took 750 passes."""
+    rng = np.random.default_rng(3)
+    logits = rng.normal(size=(2000, classes))
+    labels = rng.integers(classes, size=2000)
+    logits[np.arange(2000), labels] = logits.max(axis=1) + 1.0
+    if wrong_by is not None:
+        logits[0], logits[1] = -5.0, -5.0
+        logits[0, labels[0]], logits[0, labels[0] - 1] = 0.0, wrong_by
+        logits[1, labels[1]], logits[1, labels[1] - 1] = 2.1 * wrong_by, 0.0
+    fit = minimise(lambda beta: nll_sums(logits, labels, beta, "float64"))
+    assert fit.passes <= 25
+    assert fit.converged == (wrong_by is not None)
+    if wrong_by is None:
+        assert fit.temperature == MIN_TEMPERATURE
+        return
+    below, above = (nll_sums(logits, labels, f / fit.temperature, "float64").gradient.mean(1) for f in (0.9999, 1.0001))
+    assert below is not None
+    assert above is not None
+    assert below < 0 < above

@@ -63,6 +63,8 @@ def cascade(
     format: Annotated[Literal["text", "json"], typer.Option("--format", help="What goes to standard output.")] = "text",
     logits: options.Logits = None,
     label: options.Label = None,
+    labels_from: options.LabelsFrom = None,
+    on_missing_label: options.OnMissingLabel = None,
     input: options.Input = None,
     normalize: options.Normalize = False,
     binary: options.Binary = False,
@@ -86,7 +88,8 @@ def cascade(
     from drrej.report.json import render_json
 
     wanted = CascadeOptions(accuracy, join_on, confidence, review_cost, loss, calibrator or "temperature", seed)
-    reading = Reading(logits, label, input=input, binary=binary, classes=classes, normalize=normalize)
+    shared = (labels_from, None if labels_from is None else join_on, on_missing_label)
+    reading = Reading(logits, label, *shared, input, binary, classes, normalize)
     engine = engine_of(jobs, cluster, quiet, Certificates(tls_ca, tls_cert, tls_key))
     stages = [_stage(text, lambda dump: reading.source([dump], engine)) for text in stage]
     check_one_stdin(*(each.source for each in stages))

@@ -51,6 +51,8 @@ def ensemble(
     ] = False,
     logits: options.Logits = None,
     label: options.Label = None,
+    labels_from: options.LabelsFrom = None,
+    on_missing_label: options.OnMissingLabel = None,
     input: options.Input = None,
     normalize: options.Normalize = False,
     binary: options.Binary = False,
@@ -72,7 +74,8 @@ def ensemble(
 
     if not output.endswith(".parquet"):
         raise OptionError(f"-o {output}: the ensemble is written as .parquet; 'drrej convert' makes other formats")
-    reading = Reading(logits, label, input=input, binary=binary, classes=classes, normalize=normalize)
+    shared = (labels_from, None if labels_from is None else join_on, on_missing_label)
+    reading = Reading(logits, label, *shared, input, binary, classes, normalize)
     engine = engine_of(jobs, cluster, quiet, Certificates(tls_ca, tls_cert, tls_key))
     members = [_member(text, lambda dump: reading.source([dump], engine)) for text in member]
     check_one_stdin(*(each.source for each in members))

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from drrej.core.intervals import rate_at_most
-from drrej.core.types import Floats
+from drrej.core.types import Floats, SortedLosses, StoredLosses
 from drrej.records import dataclass
 
 AURC_CONVENTION = "trapezoid over distinct losses, first risk extended to coverage 0"
@@ -29,8 +29,11 @@ FPR_AT_95_TPR_CONVENTION = (
     "share of wrong rows accepted where at least 95 % of the right ones (the positives) are, tie blocks whole"
 )
 
-_STRETCH = 1 << 14
+STRETCH = 1 << 14
 """Points that are looked at together: they fit the cache."""
+
+_LONG = 1 << 20
+"""Rows of a stretch above which those that are not in memory are read in pieces."""
 
 Counts = NDArray[np.int64]
 
@@ -257,7 +260,7 @@ class RiskCoverage(Curve):
         return np.where(points > 0, self.accepted[points - 1], 0)
 
     def _bounds(self) -> list[_Bound]:
-        ends = [*range(_STRETCH, self.losses.size, _STRETCH), self.losses.size]
+        ends = [*range(STRETCH, self.losses.size, STRETCH), self.losses.size]
         return [_START, *(_Bound(end, int(self.accepted[end - 1]), int(self.errors[end - 1])) for end in ends)]
 
     def _stretch(self, start: int, stop: int) -> tuple[Counts, Counts]:
@@ -266,10 +269,13 @@ class RiskCoverage(Curve):
 
 @dataclass(frozen=True)
 class RankedLosses(Curve):
-    """The curve as sorted losses, of all rows and of the wrong ones: points are worked out where they are needed."""
+    """The curve as sorted losses, of all rows and of the wrong ones: points are worked out where they are needed.
 
-    ordered: Floats
-    wrong: Floats
+    The losses may lie elsewhere than in memory, in what can be sliced and searched like an array.
+    """
+
+    ordered: SortedLosses
+    wrong: SortedLosses
 
     @classmethod
     def of(cls, right: Floats, wrong: Floats) -> RankedLosses:
@@ -288,7 +294,8 @@ class RankedLosses(Curve):
     def points(self) -> RiskCoverage:
         """The curve with its points in arrays."""
         accepted, errors = self._stretch(0, self.rows)
-        losses = self.ordered if accepted.size == self.rows else self.ordered[accepted - 1]
+        ordered = self.ordered[: self.rows]
+        losses = ordered if accepted.size == self.rows else ordered[accepted - 1]
         return RiskCoverage(losses, accepted, errors)
 
     @property
@@ -310,12 +317,12 @@ class RankedLosses(Curve):
         """(accepted, errors) at a cutoff: rows with L' < cutoff."""
         if cutoff is None:
             return self.rows, self.total_errors
-        return int(np.searchsorted(self.ordered, cutoff)), int(np.searchsorted(self.wrong, cutoff))
+        return int(self.ordered.searchsorted(cutoff)), int(self.wrong.searchsorted(cutoff))
 
     def reaching(self, rows: int) -> tuple[int, int]:
         """(accepted, errors) at the first point that accepts at least so many rows."""
         loss = self.ordered[max(rows, 1) - 1]
-        accepted, errors = (np.searchsorted(ranked, loss, side="right") for ranked in (self.ordered, self.wrong))
+        accepted, errors = (ranked.searchsorted(loss, side="right") for ranked in (self.ordered, self.wrong))
         return int(accepted), int(errors)
 
     def following(self, accepted: int) -> float | None:
@@ -324,23 +331,41 @@ class RankedLosses(Curve):
 
     def ranks(self, losses: Floats, side: Literal["left", "right"]) -> Counts:
         """How many rows have a smaller loss than each given one (left), or one that is not larger (right)."""
-        return np.searchsorted(self.ordered, losses, side=side)
+        ranks: Counts = self.ordered.searchsorted(losses, side=side)
+        return ranks
 
     def _bounds(self) -> list[_Bound]:
+        return self._ends
+
+    @cached_property
+    def _ends(self) -> list[_Bound]:
         """Every so many rows, moved to the end of the tie block."""
-        losses = np.unique(np.append(self.ordered[_STRETCH - 1 :: _STRETCH], self.ordered[-1]))
-        ends, errors = (np.searchsorted(ranked, losses, side="right").tolist() for ranked in (self.ordered, self.wrong))
+        losses = np.unique(np.append(self.ordered[STRETCH - 1 :: STRETCH], self.ordered[-1]))
+        ends, errors = (ranked.searchsorted(losses, side="right").tolist() for ranked in (self.ordered, self.wrong))
         return [_START, *map(_Bound, ends, ends, errors)]
 
     def _stretch(self, start: int, stop: int) -> tuple[Counts, Counts]:
+        if stop - start > _LONG and isinstance(self.ordered, StoredLosses):
+            return self._long_stretch(start, stop)
         ordered = self.ordered[start:stop]
-        first = int(np.searchsorted(self.wrong, ordered[0]))
-        last = int(np.searchsorted(self.wrong, ordered[-1], side="right"))
+        first = int(self.wrong.searchsorted(ordered[0]))
+        last = int(self.wrong.searchsorted(ordered[-1], side="right"))
         ends = np.flatnonzero(np.append(ordered[1:] != ordered[:-1], True))
         losses = ordered if ends.size == ordered.size else ordered[ends]
         errors = np.bincount(np.searchsorted(losses, self.wrong[first:last]), minlength=losses.size)
         np.cumsum(errors, out=errors)
         return ends + (start + 1), errors + first
+
+    def _long_stretch(self, start: int, stop: int) -> tuple[Counts, Counts]:
+        """The same a piece at a time: nearly all of these rows tie, so their points are few."""
+        accepted, losses = [], []
+        for first in range(start, stop, _LONG):
+            last = min(first + _LONG, stop)
+            piece = self.ordered[first : min(last + 1, stop)]  # the next row tells whether the last one's block ends
+            ends = np.flatnonzero(np.append(piece[1:] != piece[:-1], [True] if last == stop else []))
+            accepted.append(ends + (first + 1))
+            losses.append(piece[ends])
+        return np.concatenate(accepted), self.wrong.searchsorted(np.concatenate(losses), side="right")
 
 
 class LossStore:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from drrej.core.curves import Curve
 from drrej.core.exact import Total, sums_of
 from drrej.core.pearson import tails
-from drrej.core.types import Floats
+from drrej.core.types import Floats, SortedLosses
 from drrej.records import dataclass
 
 STEPS = 200
@@ -30,7 +30,7 @@ def ranks(kept: int, rows: int) -> NDArray[np.int64]:
     return np.arange(kept) * (rows - 1) // max(kept - 1, 1)
 
 
-def loss_quantiles(ordered: Floats) -> tuple[float, ...]:
+def loss_quantiles(ordered: SortedLosses) -> tuple[float, ...]:
     """Evenly spaced order statistics of sorted losses, smallest and largest included; all of them if they are few."""
     kept = min(ordered.size, STEPS + 1)
     return tuple(float(loss) for loss in ordered[ranks(kept, ordered.size)])

@@ -41,12 +41,10 @@ import math
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from drrej.core.ratio import DensityRatio
+from drrej.core.types import SortedLosses, StoredLosses
 from drrej.records import dataclass
-
-Floats = NDArray[np.float64]
 
 _PIECE = 1 << 16
 _NEAR = 0.02
@@ -72,7 +70,7 @@ class FittedBound:
 
 
 def fitted_bound(
-    losses: Floats, ratio: DensityRatio, delta: float = 0.05, largest_loss: float | None = None
+    losses: SortedLosses, ratio: DensityRatio, delta: float = 0.05, largest_loss: float | None = None
 ) -> FittedBound:
     """The bound for a ratio that was fitted on these losses; `largest_loss` is B, None for a loss without a bound.
 
@@ -81,7 +79,8 @@ def fitted_bound(
     >>> round(fitted_bound(losses, fit_ratio(losses)).value, 3)
     0.009
     """
-    interval = _Interval(np.sort(losses), ratio, delta, largest_loss)
+    ordered = losses if isinstance(losses, StoredLosses) else np.sort(losses)
+    interval = _Interval(ordered, ratio, delta, largest_loss)
     lower, upper = interval.end(-1), interval.end(1)
     differences = [_difference(ratio, replace(ratio, log_max_ratio=end), largest_loss) for end in (lower, upper)]
     value = max(differences)
@@ -91,7 +90,7 @@ def fitted_bound(
 class _Interval:
     """Ends of the interval for k, as g, the logarithm of the ratio at the smallest fitted loss, which grows with k."""
 
-    def __init__(self, ordered: Floats, ratio: DensityRatio, delta: float, largest_loss: float | None) -> None:
+    def __init__(self, ordered: SortedLosses, ratio: DensityRatio, delta: float, largest_loss: float | None) -> None:
         self.ordered = ordered
         self.ratio = ratio
         self.largest_loss = largest_loss

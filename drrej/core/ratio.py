@@ -18,7 +18,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from drrej.core.types import Floats
+from drrej.core.types import Floats, SortedLosses, StoredLosses
 from drrej.records import dataclass
 
 MAX_ALPHA = 1e3
@@ -99,15 +99,17 @@ class DensityRatio:
         return {"b": None if top is None else top / self.c + shift}
 
 
-def fit_ratio(losses: Floats, alpha: float = 1.0, lam: float = 1.0) -> DensityRatio:
-    """The ratio whose mean over `losses` (one per row) is 1; the result does not depend on their order.
+def fit_ratio(losses: SortedLosses, alpha: float = 1.0, lam: float = 1.0) -> DensityRatio:
+    """The ratio whose mean over `losses` (one per row) is 1; the result does not depend on the order of an array.
+
+    Losses that lie elsewhere than in memory must be sorted.
 
     >>> fit_ratio(np.array([0.0, np.log(3.0)])).ratio(np.array([0.0, np.log(3.0)])).round(6)
     array([1.5, 0.5])
     """
-    ordered = np.sort(losses)
+    ordered = losses if isinstance(losses, StoredLosses) else np.sort(losses)
     smallest = float(ordered[0])
-    y = (ordered - smallest) / lam
+    y = _Scaled(ordered, smallest, lam) if isinstance(ordered, StoredLosses) else (ordered - smallest) / lam
     c = (alpha - 1.0) / 2.0
     g = _kl_root(y)
     if c != 0 and g > 0:
@@ -118,7 +120,24 @@ def fit_ratio(losses: Floats, alpha: float = 1.0, lam: float = 1.0) -> DensityRa
     return DensityRatio(alpha, lam, g, smallest)
 
 
-def _kl_root(y: Floats) -> float:
+@dataclass(frozen=True)
+class _Scaled:
+    """y of losses that are not in memory, worked out for those that are looked at."""
+
+    losses: StoredLosses
+    smallest: float
+    lam: float
+
+    @property
+    def size(self) -> int:
+        return self.losses.size
+
+    def __getitem__(self, key: slice) -> Floats:
+        y: Floats = (self.losses[key] - self.smallest) / self.lam
+        return y
+
+
+def _kl_root(y: Floats | _Scaled) -> float:
     """The root for alpha = 1 in closed form: -ln mean e^{-y}."""
     below_one = _mean(lambda part: np.expm1(-part), y)
     if below_one > -0.5:
@@ -127,7 +146,7 @@ def _kl_root(y: Floats) -> float:
         return -math.log(_mean(lambda part: np.exp(-part), y))
 
 
-def _root(c: float, y: Floats, start: float) -> float:
+def _root(c: float, y: Floats | _Scaled, start: float) -> float:
     """The g with mean expm1(ln rho) = 0: Newton's method inside the bracket [0, ln n].
 
     d ln rho / dg = e^{c g} / rho^c where rho > 0, so the slope is the mean of e^{c g + (1 - c) ln rho} there.
@@ -151,7 +170,7 @@ def _root(c: float, y: Floats, start: float) -> float:
     return g
 
 
-def _excess_and_slope(c: float, g: float, y: Floats) -> tuple[float, float]:
+def _excess_and_slope(c: float, g: float, y: Floats | _Scaled) -> tuple[float, float]:
     excess, slope = [], []
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         for start in range(0, y.size, _PIECE):
@@ -162,7 +181,7 @@ def _excess_and_slope(c: float, g: float, y: Floats) -> tuple[float, float]:
     return _total(excess) / y.size, _total(slope) / y.size
 
 
-def _mean(function: Callable[[Floats], Floats], y: Floats) -> float:
+def _mean(function: Callable[[Floats], Floats], y: Floats | _Scaled) -> float:
     """The mean of a function, in pieces that stay in the cache."""
     pieces = range(0, y.size, _PIECE)
     return _total([float(np.sum(function(y[start : start + _PIECE]))) for start in pieces]) / y.size

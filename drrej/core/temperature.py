@@ -22,6 +22,12 @@ MAX_TEMPERATURE = 1e3
 TOLERANCE = 1e-8
 """Relative tolerance on beta; a Newton step squares the error, so the last step may be about its root."""
 
+_SLOW = 0.5
+"""Newton's method converges when each step is a small part of the one before; from this part on it does not yet."""
+
+_MOST_STEPS = 30
+"""More passes than any search has needed that was seen."""
+
 _APART = 1e-6
 """Logarithms of beta that differ by less tell nothing of how the curvature bends."""
 
@@ -95,12 +101,14 @@ def minimise(evaluate: Callable[[float], NllSums], start: float = 1.0, bend: flo
     The curvature goes roughly with a power of beta, `bend`, which two passes tell: a Newton step for such a function
     comes nearer than one for a parabola (bend 0). The NLL is convex, so the sign of the gradient says on which side of
     the minimum a point lies; a step that leaves the bracket is replaced by its geometric middle, and the ends are
-    tried only when everything points there.
+    tried only when everything points there. Where nearly all labels have the largest logit the gradient falls like
+    e^-beta, and a Newton step gets hardly further than the one before it: such steps are lengthened, twice each time.
     """
     low, high = 1.0 / MAX_TEMPERATURE, 1.0 / MIN_TEMPERATURE
     beta = _trial(min(max(start, low), high))
     passes = 0
     earlier: tuple[float, float] | None = None
+    last_step, slow = 0.0, 0
     while True:
         sums = evaluate(beta)
         passes += 1
@@ -126,6 +134,15 @@ def minimise(evaluate: Callable[[float], NllSums], start: float = 1.0, bend: flo
         if high <= low * (1 + TOLERANCE):
             edge = beta in (1.0 / MAX_TEMPERATURE, 1.0 / MIN_TEMPERATURE)
             return TemperatureFit(1.0 / beta, converged=not edge, passes=passes, bend=bend)
+        if low < target < high:
+            step = math.log(target / beta)
+            slow = slow + 1 if step * last_step > 0 and abs(step) > _SLOW * abs(last_step) else 0
+            last_step = step
+            if slow > 1:
+                longer = beta * math.exp(2.0 ** min(slow, 9) * step)
+                target = longer if low < longer < high else math.sqrt(beta * (high if step > 0 else low))
+        if passes > _MOST_STEPS and low > 1.0 / MAX_TEMPERATURE and high < 1.0 / MIN_TEMPERATURE:
+            target = math.sqrt(low * high)  # so that it ends, whatever the steps do
         if not low < target < high:
             # Steps outwards grow by squaring, so an end of the bracket is reached in a few passes.
             target = high if target >= high else low

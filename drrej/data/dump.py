@@ -27,7 +27,7 @@ from drrej.data.part import Part
 from drrej.data.paths import column_of, field_of, root_of
 from drrej.data.portion import Portion
 from drrej.data.problems import Problem
-from drrej.data.readers import ListColumn, Request, reader_of
+from drrej.data.readers import ListColumn, Request, batches_of
 from drrej.data.readers.base import damaged
 from drrej.data.vectors import scores_from_labelled, scores_from_vector
 from drrej.errors import BadFileError, DumpError, OptionError
@@ -78,6 +78,21 @@ class RowGroup:
     rows: int
     place: Hashable = None
     """What the reader has said of where it is."""
+    skipped: int = 0
+    """Rows of the row group before the first: this may be a part of it."""
+    whole: bool = True
+    """Whether it goes on to the end of the row group."""
+
+    def between(self, start: int, stop: int) -> RowGroup:
+        """Some of its rows, for a worker that shares it with others.
+
+        >>> RowGroup(0, 2, first_row=200, rows=100).between(30, 60)
+        RowGroup(part=0, row_group=2, first_row=230, rows=30, place=None, skipped=30, whole=False)
+        """
+        ends = self.whole and stop == self.rows
+        return RowGroup(
+            self.part, self.row_group, self.first_row + start, stop - start, self.place, self.skipped + start, ends
+        )
 
 
 @dataclass
@@ -261,11 +276,13 @@ class Dump:
         if with_labels and self.beside is None:
             extra.append(self.join.on if self.join is not None else self.label or LABEL)
         wanted = list(dict.fromkeys(root_of(self.schema, name) for name in [*wanted, *extra]))
-        row = group.first_row
+        row, end = group.first_row, group.first_row + group.rows
         label = root_of(self.schema, self.label) if labelled and self.label is not None else None
         for batch in self._batches(group, wanted, as_stored=label):
-            if row + batch.num_rows > group.first_row + group.rows:
-                break
+            if row + batch.num_rows > end:
+                if group.whole:
+                    break
+                batch = batch.slice(0, end - row)
             try:
                 block = self.block(part, row, batch, with_labels and self.beside is None)
             except (pa.ArrowException, UnicodeDecodeError) as error:  # such as codes beyond their dictionary
@@ -275,11 +292,13 @@ class Dump:
                 block.labels = self.beside.labels[start : start + batch.num_rows]
             yield block if portion is None else block.take(portion.chosen(block))
             row += batch.num_rows
-        if row != group.first_row + group.rows:
+            if row == end and not group.whole:
+                break
+        if row != end:
             raise BadFileError.of(
                 part.name,
-                f"{part.name}: row group {group.row_group} does not hold the {group.rows} rows that the file's footer "
-                "promises; the file is damaged: write it again",
+                f"{part.name}: row group {group.row_group} does not hold the {group.skipped + group.rows} rows that "
+                "the file's footer promises; the file is damaged: write it again",
             )
 
     def _batches(self, group: RowGroup, wanted: Sequence[str], as_stored: str | None) -> Iterator[pa.RecordBatch]:
@@ -288,8 +307,10 @@ class Dump:
         scores = {root_of(self.schema, name) for name in self.columns.names}
         plain = self.columns.layout == "list" and self.columns.names[0] in scores
         listed = ListColumn(self.columns.names[0], self.classes) if plain else None
-        request = Request(part, self.opened, group.row_group, wanted, self.block_rows, listed, group.place)
-        for batch in reader_of(part).batches(request):
+        request = Request(
+            part, self.opened, group.row_group, wanted, self.block_rows, listed, group.place, group.skipped
+        )
+        for batch in batches_of(request):
             stored = set(batch.schema.names)
             columns = [
                 batch.column(name)

@@ -33,7 +33,10 @@ class SweepRow:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Sweep(Document):
-    """A row for each loss, alpha and lambda; with labels, the accuracy-coverage curve of each loss."""
+    """A row for each loss, alpha and lambda; with labels, the accuracy-coverage curve of each loss.
+
+    `calibrator` is None for the plain temperature; with another one, the temperature is what its search started from.
+    """
 
     CODEC: ClassVar[Codec] = Codec("drrej-sweep/1", "sweep", ReportError)  # 1: the first format
 
@@ -43,6 +46,7 @@ class Sweep(Document):
     temperature: float
     table: tuple[SweepRow, ...]
     curves: dict[str, tuple[CurvePoint, ...]] | None = None
+    calibrator: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

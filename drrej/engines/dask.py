@@ -11,7 +11,7 @@ import contextlib
 import hashlib
 import os
 import pickle
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import field, replace
 from typing import Any, TypeVar
@@ -56,17 +56,25 @@ class DaskEngine:
 
     def _map(self, dump: Dump, context: Context, places: dict[Any, str]) -> Generator[Done[Any]]:
         """`places` says which worker to prefer for a task: the one that has kept its blocks."""
-        cut = tasks.cut(dump, self.cluster.threads, tasks.TASK_BYTES)
+        threads = self.cluster.threads
+        cut = tasks.cut(dump, threads, tasks.TASK_BYTES)
         token = None if context.keep is None else context.keep.token
-        preferred = ((task, places.get((token, task))) for task in cut)
-        answers: Generator[Answer] = self.cluster.in_order(_run_task, context, preferred)
+        bundles = list(tasks.bundles([places.get((token, task)) for task in cut], threads))
+        sent = ((tuple(cut[number] for number in bundle.numbers), bundle.place) for bundle in bundles)
+        answers: Generator[list[Answer]] = self.cluster.in_order(_run_tasks, context, sent)
+        arrived: dict[int, Answer] = {}
+        number = 0
         with contextlib.closing(answers):
-            for task, answer in zip(cut, answers, strict=True):
-                if token is not None:
-                    places[token, task] = answer.worker
-                yield from answer.results
-                if answer.error is not None:
-                    raise answer.error
+            for bundle, together in zip(bundles, answers, strict=True):
+                arrived |= zip(bundle.numbers, together, strict=True)
+                while number in arrived:
+                    answer = arrived.pop(number)
+                    if token is not None:
+                        places[token, cut[number]] = answer.worker
+                    yield from answer.results
+                    if answer.error is not None:
+                        raise answer.error
+                    number += 1
 
     @contextmanager
     def keeping(self, memory: int | None) -> Iterator[Mapper]:
@@ -130,8 +138,8 @@ class _Keeping:
         yield from self.engine._map(dump, context, self.places)
 
 
-def _run_task(context: Context, task: Task) -> Answer:
-    return run_task(context, task, _host())
+def _run_tasks(context: Context, bundle: Sequence[Task]) -> list[Answer]:
+    return [run_task(context, task, _host()) for task in bundle]
 
 
 def _run_part(context: Context, task: PartTask) -> Answer:

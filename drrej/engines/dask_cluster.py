@@ -12,6 +12,7 @@ import collections
 import contextlib
 import functools
 import logging
+import math
 import re
 import secrets
 import signal
@@ -45,6 +46,18 @@ _IN_FLIGHT = 3
 CONNECT_SECONDS = 10
 LONELY_SECONDS = 60
 """How long a pass waits when the last worker is gone: an autoscaler may bring another."""
+
+_UNWATCHED: dict[str, Any] = {
+    "distributed.scheduler.http.routes": [],
+    "distributed.worker.http.routes": [],
+    "distributed.worker.profile.enabled": False,
+    "distributed.admin.tick.interval": "1s",
+    "distributed.admin.system-monitor.interval": "5s",
+}
+"""Processes that live for one command have no pages that show what they do, so they need not watch themselves."""
+
+_LOOK_SECONDS = 2.0
+"""How often a pass asks the scheduler how many workers there are: a question costs as much as a task."""
 
 
 @dataclass
@@ -101,12 +114,8 @@ class Cluster:
         quiet()
         try:
             security = distributed.Security.temporary()
-            no_pages: dict[str, list[str]] = {
-                "distributed.scheduler.http.routes": [],
-                "distributed.worker.http.routes": [],
-            }
             self._scratch = tempfile.TemporaryDirectory(prefix="drrej-workers-", ignore_cleanup_errors=True)
-            with dask.config.set(no_pages), _ctrl_c_held():
+            with dask.config.set(_UNWATCHED), _ctrl_c_held():
                 self._local = distributed.LocalCluster(
                     n_workers=workers,
                     threads_per_worker=1,
@@ -180,10 +189,12 @@ class Cluster:
         common = client.submit(unpack, self._packed(shared), pure=False)
         waiting: collections.deque[Any] = collections.deque()
         todo = iter(tasks)
+        most, looked = 0, -math.inf
         try:
             while True:
-                room = self.threads * _IN_FLIGHT + 1 - len(waiting)
-                for task, worker in islice(todo, max(0, room)):
+                if time.monotonic() > looked + _LOOK_SECONDS:
+                    most, looked = self.threads * _IN_FLIGHT + 1, time.monotonic()
+                for task, worker in islice(todo, max(0, most - len(waiting))):
                     where = {"workers": [worker], "allow_other_workers": True} if worker else {}
                     waiting.append(client.submit(function, common, task, pure=False, **where))
                 if not waiting:

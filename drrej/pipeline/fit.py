@@ -16,7 +16,7 @@ from drrej.core.floor import FACE_VALUE
 from drrej.core.intervals import json_number
 from drrej.core.losses import KINDS, NAMED, Loss
 from drrej.core.ratio import MAX_ALPHA, DensityRatio, fit_ratio
-from drrej.core.types import Floats, Precision
+from drrej.core.types import Precision, SortedLosses
 from drrej.documents.rejector import Calibration, Columns, Ratio, Rejector, is_temperature
 from drrej.errors import OptionError
 from drrej.pipeline.freshness import calibrated_on
@@ -26,6 +26,9 @@ from drrej.pipeline.source import Source, without_bad_files
 from drrej.records import dataclass
 
 DIVERGENCES = {"kl": 1.0, "chi2": 3.0}
+_PIECE = 1 << 20
+"""Losses that are looked at together."""
+
 LOSS_NAMES = tuple(dict.fromkeys([*NAMED, *CHOOSERS, *KINDS]))
 
 
@@ -61,11 +64,11 @@ class RatioOptions:
             return Given(self.loss)
         return CHOOSERS[self.loss] if self.loss in CHOOSERS else Given(NAMED[self.loss])
 
-    def lambda_on(self, losses: Floats) -> float:
+    def lambda_on(self, losses: SortedLosses) -> float:
         """Lambda for these losses; raises Infeasible where none keeps the share of the sample that is wanted."""
         if self.effective_sample is None:
             return self.lam
-        return rounded(lambda_for_effective_sample(losses, self.effective_sample, self.alpha))
+        return rounded(lambda_for_effective_sample(losses[:], self.effective_sample, self.alpha))
 
     @property
     def given_loss(self) -> Loss:
@@ -123,10 +126,14 @@ def fit(source: Source, rejector: Rejector, options: RatioOptions | None = None)
 
 def ratio_of(fitted: FittedLoss, options: RatioOptions, classes: int) -> Ratio:
     """The ratio of the losses of some rows."""
-    values = fitted.values
-    ordered = np.sort(values)
-    density = fit_ratio(values, options.alpha, options.lambda_on(ordered))
-    moments = RatioSums.of(density.log_ratio(ordered)).moments(ordered.size)
+    ordered = fitted.ordered
+    density = fit_ratio(ordered, options.alpha, options.lambda_on(ordered))
+    total, sums = Total(), RatioSums()
+    for start in range(0, ordered.size, _PIECE):
+        piece = ordered[start : start + _PIECE]
+        total += Total.of(piece)
+        sums += RatioSums.of(density.log_ratio(piece))
+    moments = sums.moments(ordered.size)
     largest = fitted.loss.bound(classes)
     return Ratio(
         alpha=options.alpha,
@@ -134,13 +141,13 @@ def ratio_of(fitted: FittedLoss, options: RatioOptions, classes: int) -> Ratio:
         loss=fitted.loss,
         log_max_ratio=density.log_max_ratio,
         min_loss=density.min_loss,
-        mean_loss=Total.of(values).mean(values.size),
-        max_loss=float(values.max()),
+        mean_loss=total.mean(ordered.size),
+        max_loss=float(ordered[-1]),
         normalizer=density.normalizer(),
         variance=None if moments is None else moments.variance,
         third=None if moments is None else moments.third,
         effective_sample=options.effective_sample,
-        rows=values.size,
+        rows=ordered.size,
         fingerprint=fitted.sketch.fingerprint().text(),
         loss_quantiles=loss_quantiles(ordered),
         drift_quantiles=None if fitted.drift is None else loss_quantiles(np.sort(fitted.drift)),
@@ -161,7 +168,9 @@ class _Chosen:
         return self.options.effective_sample is not None
 
 
-def _bounds(ordered: Floats, density: DensityRatio, largest: float | None, chosen: _Chosen) -> tuple[RatioBound, ...]:
+def _bounds(
+    ordered: SortedLosses, density: DensityRatio, largest: float | None, chosen: _Chosen
+) -> tuple[RatioBound, ...]:
     """How far the ratio may be from that of the whole distribution: told by the rows, and the paper's worst cases.
 
     All of them are for a loss that was not learned from these rows. The paper's are for a lambda that was not chosen

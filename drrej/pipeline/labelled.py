@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from operator import add
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from drrej.core.curves import Curve, LossStore, RankedLosses
 from drrej.core.intervals import proportion
 from drrej.core.order_difference import OrderDifference, order_difference
-from drrej.core.types import Floats
+from drrej.core.sketch import Sighting
 from drrej.data.dump import Dump
 from drrej.documents.costs import TotalCost
 from drrej.documents.pictures import BaselineCurve, Pictures, Reliability
@@ -32,6 +33,7 @@ from drrej.pipeline.examples import Picked, Picking
 from drrej.pipeline.freshness import Seen
 from drrej.pipeline.groups import Grouping, check_columns
 from drrej.pipeline.left_out import left_out
+from drrej.pipeline.loss_files import LossSorter, loss_sorter
 from drrej.pipeline.outside import Ranked, of_class, outside_figures
 from drrej.pipeline.passes import map_blocks
 from drrej.pipeline.source import Source, no_labels
@@ -58,6 +60,8 @@ class _Found:
 
 
 Names = tuple[str, ...] | None
+
+_NONE = np.empty(0)
 
 
 def labelled_report(source: Source, rejector: Rejector, options: EvaluateOptions, wanted: Sequence[Point]) -> Report:
@@ -93,10 +97,12 @@ def _pass(source: Source, rejector: Rejector, options: EvaluateOptions) -> _Foun
     dump = source.open(rejector, labelled=True)
     seen = Seen((), ()) if options.known_fresh else Seen.of(rejector)
     evaluator = _evaluator(rejector, dump, options, seen)
-    sightings = []
+    sightings: tuple[Sighting, ...] | None = None
     run = Pass("evaluating", labelled=True, keep=evaluator.columns, scores=evaluator.application.columns)
     merged = Tally.empty(rejector.classes)
-    losses, drift = LossStore(dump.rows), list[Floats]()
+    pairs = options.ood is not None or options.rivals.usual or options.rivals.scores
+    losses = LossStore(dump.rows) if pairs else loss_sorter(dump.rows)
+    drift: LossSorter | None = None
     scores: dict[str, LossStore] = {}
     keyed: list[KeyedRows] = []
     confused: list[NDArray[np.int64]] = []
@@ -104,9 +110,11 @@ def _pass(source: Source, rejector: Rejector, options: EvaluateOptions) -> _Foun
     picked: list[Picked] = []
     for block in map_blocks(source, dump, evaluator, run):
         merged = merged + block.tally
-        sightings.append(block.sightings)
+        sightings = block.sightings if sightings is None else tuple(map(add, sightings, block.sightings))
         losses.add(*block.losses)
-        drift += [] if block.drift is None else [block.drift]
+        if block.drift is not None:
+            drift = drift or loss_sorter(dump.rows)
+            drift.add(block.drift, _NONE)
         for name, values in block.scores.items():
             scores.setdefault(name, LossStore(dump.rows)).add(*values)
         keyed += [] if block.keyed is None else [block.keyed]
@@ -117,17 +125,19 @@ def _pass(source: Source, rejector: Rejector, options: EvaluateOptions) -> _Foun
         raise DumpError(f"{dump.parts[0].name}: no row has usable scores")
     if not merged.all.rows:
         raise no_labels(dump)
-    differences = {
-        name: order_difference(losses.values(), store.values(), losses.right, len(scores))
-        for name, store in scores.items()
-    }
+    differences = {}
+    if scores:
+        assert isinstance(losses, LossStore)
+        differences = {
+            name: order_difference(losses.values(), store.values(), losses.right, len(scores))
+            for name, store in scores.items()
+        }
     ranked = {name: store.ranked() for name, store in scores.items()}
     points = losses.ranked()
-    other = RankedLosses.of(np.concatenate(drift), np.empty(0)) if drift else points
+    other = points if drift is None else drift.ranked()
     errors, data = np.concatenate(confused), pictures.data_name(dump)
-    return _Found(
-        merged, points, other, ranked, differences, keyed, errors, priced, picked, data, seen.among(sightings)
-    )
+    seen_by = seen.among([sightings or ()])
+    return _Found(merged, points, other, ranked, differences, keyed, errors, priced, picked, data, seen_by)
 
 
 def _named(rejector: Rejector, names: Names) -> Rejector:

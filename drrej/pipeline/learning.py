@@ -15,12 +15,12 @@ from drrej.core.losses.learned import FEATURES, needs_of
 from drrej.core.row_keys import Keys, key_limit
 from drrej.core.sketch import Sketch
 from drrej.core.strengths import candidates, learn
-from drrej.core.types import Floats
+from drrej.core.types import Floats, SortedLosses
 from drrej.data.dump import Block, Dump
 from drrej.documents.rejector import Rejector
 from drrej.engines.protocol import Pass
 from drrej.errors import DumpError, OptionError
-from drrej.pipeline.losses import collect_losses
+from drrej.pipeline.losses import Collecting, collect_losses
 from drrej.pipeline.passes import map_blocks
 from drrej.pipeline.scoring import Scoring
 from drrej.pipeline.source import Source, no_labels
@@ -34,13 +34,13 @@ _ALL_NEEDS = reduce(or_, (loss.needs for loss in PLAIN.values()), needs_of(FEATU
 
 @dataclass(frozen=True)
 class FittedLoss:
-    """The loss, L' of every row (in no order), and the table it was chosen from if it was.
+    """The loss, L' of every row (sorted), and the table it was chosen from if it was.
 
     `drift` is the loss by which drift will be looked for, of every row, where that is another.
     """
 
     loss: Loss
-    values: Floats
+    ordered: SortedLosses
     sketch: Sketch
     choice: tuple[Candidate, ...] | None = None
     drift: Floats | None = None
@@ -63,8 +63,10 @@ class Given:
         """The loss and its values."""
         self.loss.check(rejector.classes)
         dump = source.open(rejector, labelled=False)
-        losses = collect_losses(source, dump, Scoring(rejector, self.loss, dump), Pass("fitting", labelled=False))
-        return FittedLoss(self.loss, losses.values, losses.sketch)
+        scoring, run = Scoring(rejector, self.loss, dump), Pass("fitting", labelled=False)
+        losses = collect_losses(source, dump, scoring, run, Collecting(ranked=True))
+        assert losses.curve is not None
+        return FittedLoss(self.loss, losses.curve.ordered, losses.sketch)
 
 
 @dataclass(frozen=True)
@@ -89,11 +91,13 @@ class Learned:
             name, choice = table_of(candidates(rows, fold, first, learning), learning.model.strength)
             if name in PLAIN:
                 run = Pass("fitting", labelled=True)
-                losses = collect_losses(source, dump, Scoring(rejector, PLAIN[name], dump), run)
-                return FittedLoss(PLAIN[name], losses.values, sketch, choice)
+                scoring = Scoring(rejector, PLAIN[name], dump)
+                losses = collect_losses(source, dump, scoring, run, Collecting(sketch=False, ranked=True))
+                assert losses.curve is not None
+                return FittedLoss(PLAIN[name], losses.curve.ordered, sketch, choice)
         loss = LearnedLoss(learning.model)
         others = _others(source, dump, Scoring(rejector, loss, dump), limit) if sketch.rows > rows.rows else []
-        values = np.concatenate([learning.losses, *(learned for learned, _ in others)])
+        values = np.sort(np.concatenate([learning.losses, *(learned for learned, _ in others)]))
         drift = np.concatenate([rows.plain[learning.model.base], *(plain for _, plain in others)])
         return FittedLoss(loss, values, sketch, choice, drift)
 

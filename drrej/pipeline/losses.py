@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial, reduce
 from operator import add
 
 import numpy as np
 
+from drrej.core.curves import RankedLosses
 from drrej.core.sketch import Fingerprint, Sighting, Sketch
 from drrej.core.types import Booleans, Floats, Integers
 from drrej.data.dump import Block, Dump
 from drrej.engines.protocol import Pass
 from drrej.pipeline.groups import Grouping
+from drrej.pipeline.loss_files import loss_sorter
 from drrej.pipeline.passes import map_blocks
 from drrej.pipeline.scoring import Scoring, column_values
 from drrej.pipeline.source import Source, no_labels
@@ -35,6 +37,8 @@ class Losses:
     names: Sequence[str] = ()
     costs: Floats | None = None
     """What each row costs if it is accepted, for a loss that knows."""
+    curve: RankedLosses | None = None
+    """All there is of the losses where `Collecting.ranked` says so."""
 
 
 _NO_LOSSES = np.empty(0)
@@ -68,6 +72,8 @@ class Collecting:
     earlier: Sequence[Fingerprint] = ()
     sketch: bool = True
     residuals: Residuals | None = None
+    ranked: bool = False
+    """Whether the curve of all rows is wanted in place of their losses: those need not be in memory then."""
 
     def of(self, block: Block, scoring: Scoring) -> Losses:
         """The losses of a block."""
@@ -88,11 +94,13 @@ class Collecting:
 def collect_losses(
     source: Source, dump: Dump, scoring: Scoring, run: Pass, collecting: Collecting | None = None
 ) -> Losses:
-    """One pass that keeps L' of each row (8 bytes, 9 with labels, 8 more with groups)."""
+    """One pass that keeps L' of each row (8 bytes, 9 with labels, 8 more with groups), or the curve of all rows."""
     collecting = collecting or Collecting()
     grouped = () if collecting.grouping is None else collecting.grouping.columns
     errors = () if collecting.residuals is None else collecting.residuals.columns
     run = replace(run, keep=(*run.keep, *scoring.columns, *grouped, *errors), scores=scoring.columns)
+    if collecting.ranked:
+        return _collect_curve(source, dump, partial(collecting.of, scoring=scoring), run)
     values, blocks, rows = np.empty(dump.rows), list[Losses](), 0
     for block in map_blocks(source, dump, partial(collecting.of, scoring=scoring), run):
         # Copied at once: so the memory of a block is that of the one before, which need not be cleared.
@@ -111,6 +119,22 @@ def collect_losses(
         *_merged_groups(blocks),
         costs=np.concatenate(costs) if costs else None,
     )
+
+
+def _collect_curve(source: Source, dump: Dump, function: Callable[[Block], Losses], run: Pass) -> Losses:
+    """Nothing of a row is kept but its loss, in a file if there are many."""
+    losses, sketch = loss_sorter(dump.rows), Sketch()
+    sightings: tuple[Sighting, ...] | None = None
+    for block in map_blocks(source, dump, function, run):
+        if block.wrong is None:
+            losses.add(block.values, _NO_LOSSES)
+        else:
+            losses.add(block.values[np.flatnonzero(~block.wrong)], block.values[np.flatnonzero(block.wrong)])
+        sketch += block.sketch
+        sightings = block.sightings if sightings is None else tuple(map(add, sightings, block.sightings))
+    if sightings is None:
+        raise no_labels(dump)
+    return Losses(_NO_LOSSES, None, sketch, sightings, curve=losses.ranked())
 
 
 def _merged_groups(blocks: Sequence[Losses]) -> tuple[Integers | None, list[str]]:

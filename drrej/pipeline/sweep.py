@@ -67,7 +67,7 @@ def sweep(source: Source, rejector: Rejector, grid: Grid | None = None, labelled
     [('log', 1.0), ('log', 3.0), ('brier', 1.0), ('brier', 3.0)]
     """
     grid = grid or Grid()
-    rejector.need_calibration()
+    calibration = rejector.need_calibration()
     dump = source.open(rejector, labelled)
     needs = reduce(or_, (PLAIN[name].needs for name in grid.losses))
     scoring = Scoring(rejector, PLAIN["zero-one"], dump, needs=needs)
@@ -95,9 +95,10 @@ def sweep(source: Source, rejector: Rejector, grid: Grid | None = None, labelled
         drrej_version=__version__,
         rows=sum(part.losses[0].size for part in taken),
         classes=dump.classes,
-        temperature=rejector.need_calibration().temperature,
+        temperature=calibration.temperature,
         table=tuple(table),
         curves=curves if labelled else None,
+        calibrator=None if calibration.vector is None else calibration.method,
     )
 
 

@@ -102,8 +102,9 @@ def choose_threshold(
         raise OptionError("`allow_reuse=True` goes with `confidence`")
     freshness = Freshness({}) if rule.confidence is None or options.known_fresh else Freshness.of(rejector)
     grouping = None if options.by is None else Grouping(options.by, rejector, dump)
+    ranked = grouping is None and rule.kind != "cost" and not rule.limits_a_mean
     collecting = Collecting(
-        grouping, tuple(freshness.seen.values()), rule.uses_rows, residuals_of(rule, rejector, dump)
+        grouping, tuple(freshness.seen.values()), rule.uses_rows, residuals_of(rule, rejector, dump), ranked
     )
     scoring = Scoring(rejector, ratio.loss, dump)
     losses = collect_losses(source, dump, scoring, Pass("choosing", labelled), collecting)
@@ -191,6 +192,8 @@ def uncertified_groups(rejector: Rejector) -> list[str]:
 
 def _curve(losses: Losses, group: int | None) -> Curve:
     """The curve of a group, or of all rows: their losses are in another order then."""
+    if losses.curve is not None:
+        return losses.curve
     values, wrong = losses.values, losses.wrong
     if group is not None:
         inside = losses.groups == group

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
 from drrej.data.part import Part
 from drrej.data.readers.arrays import NpyReader, NpzReader
-from drrej.data.readers.base import Contents, ListColumn, Reader, Request
+from drrej.data.readers.base import Contents, ListColumn, Reader, Request, from_row
 from drrej.data.readers.csv import CsvReader
 from drrej.data.readers.ipc import ArrowReader
 from drrej.data.readers.json_table import JsonTableReader
@@ -24,6 +24,7 @@ __all__ = [
     "ListColumn",
     "Reader",
     "Request",
+    "batches_of",
     "has_no_keys",
     "read_table",
     "reader_of",
@@ -53,6 +54,13 @@ _TABLE_ROWS = 1 << 16
 def reader_of(part: Part) -> Reader:
     """The reader for a file, by its name."""
     return next((reader for reader in READERS if reader.reads(part)), READERS[0])
+
+
+def batches_of(request: Request) -> Iterator[pa.RecordBatch]:
+    """The rows of a row group from `request.start` on, of whatever format."""
+    reader = reader_of(request.part)
+    batches = reader.batches(request)
+    return batches if isinstance(reader, ParquetReader) else from_row(batches, request.start)
 
 
 def has_no_keys(part: Part) -> bool:

@@ -51,7 +51,8 @@ class Request:
 
     `opened` names the opening of the dump, so that a reader may keep what it has found out about a file meanwhile.
     `scores` is the list column that nearly all of the time goes into; a reader that knows a short cut may take it.
-    `place` is what the reader itself has said of the row group in `Contents`.
+    `place` is what the reader itself has said of the row group in `Contents`. `start` is the first row that is wanted;
+    readers that cannot begin there begin at the first, see `from_row`.
     """
 
     part: Part
@@ -61,6 +62,16 @@ class Request:
     rows: int
     scores: ListColumn | None = None
     place: Hashable = None
+    start: int = 0
+
+
+def from_row(batches: Iterator[pa.RecordBatch], start: int) -> Iterator[pa.RecordBatch]:
+    """The same rows without the first so many."""
+    for batch in batches:
+        passed = min(start, batch.num_rows)
+        start -= passed
+        if passed < batch.num_rows or not passed:
+            yield batch.slice(passed) if passed else batch
 
 
 class Reader(Protocol):

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from drrej.core.types import AnyFloats
 from drrej.data.pages import Footer, NeedsArrowError, open_chunk, open_footer
-from drrej.data.readers.base import Request
+from drrej.data.readers.base import Request, from_row
 
 
 class Opened(NamedTuple):
@@ -34,25 +34,21 @@ def footer_of(descriptor: int, metadata: pq.FileMetaData) -> Footer | None:
 
 def list_batches(opened: Opened, request: Request) -> Iterator[pa.RecordBatch]:
     """The rows of a row group; the scores are a fixed-size list where pages give them."""
-    row = 0
+    row = request.start
     try:
         for batch in _from_pages(opened, request):
             yield batch
             row += batch.num_rows
     except NeedsArrowError:
-        for batch in arrow_batches(opened.file, request):
-            passed = min(row, batch.num_rows)
-            row -= passed
-            if passed < batch.num_rows:
-                yield batch.slice(passed)
+        yield from arrow_batches(opened.file, replace(request, start=row))
 
 
 def arrow_batches(file: pq.ParquetFile, request: Request) -> Iterator[pa.RecordBatch]:
-    """Columns of a row group as Arrow decodes them."""
+    """Columns of a row group as Arrow decodes them, which it can do from the first row only."""
     batches: Iterator[pa.RecordBatch] = file.iter_batches(
         batch_size=request.rows, row_groups=[request.group], columns=list(request.columns), use_threads=False
     )
-    return batches
+    return from_row(batches, request.start)
 
 
 def _from_pages(opened: Opened, request: Request) -> Iterator[pa.RecordBatch]:
@@ -64,7 +60,7 @@ def _from_pages(opened: Opened, request: Request) -> Iterator[pa.RecordBatch]:
     chunk = open_chunk(opened.descriptor, opened.footer, request.group, leaf, scores.classes)
     others = tuple(name for name in request.columns if name != scores.column)
     beside = _Stream(arrow_batches(opened.file, replace(request, columns=others))) if others else None
-    for block in chunk.blocks(request.rows):
+    for block in chunk.blocks(request.rows, request.start):
         arrays = {scores.column: _fixed_list(block)}
         if beside is not None:
             arrays |= beside.take(len(block))
