@@ -25,7 +25,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.machinery import ModuleSpec
 from itertools import chain
@@ -33,8 +33,7 @@ from pathlib import Path
 from types import ModuleType
 
 import coverage
-import hypothesis  # noqa: F401 - so that no case has to import it
-import numpy as np  # noqa: F401
+import numpy as np  # noqa: F401 - so that no case has to import it
 import pyarrow.parquet  # noqa: F401
 import pytest
 import scipy.optimize
@@ -224,12 +223,19 @@ def run(mutant: Mutant, tests: list[str]) -> str:
             os.dup2(nowhere.fileno(), 1)
             os.dup2(nowhere.fileno(), 2)
         sys.meta_path.insert(0, Mutated(mutant))
-        os._exit(int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", "-p", "no:randomly", *tests[:400]])))
+        code = 99
+        try:
+            code = int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", "-p", "no:randomly", *tests[:400]]))
+        finally:
+            os._exit(code)
     began = time.monotonic()
     while True:
         ended, status = os.waitpid(child, os.WNOHANG)
         if ended:
-            return "lived" if status == 0 else "killed"
+            code = os.waitstatus_to_exitcode(status)
+            if code > 2:  # 1: a test failed; 2: a test file cannot be imported
+                raise SystemExit(f"{mutant}: pytest itself failed ({code})")
+            return "lived" if code == 0 else "killed"
         if time.monotonic() - began > LIMIT:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(child, signal.SIGKILL)
@@ -254,6 +260,10 @@ def main() -> None:
     paths = [path for path in sorted(CORE.rglob("*.py")) if not only or path.stem in only]
     sites = [(path, *site) for path in paths for site in mutants_of(path)]
     random.Random(words.seed).shuffle(sites)
+    first = make(*sites[0])
+    unchanged = replace(first, what="unchanged", tree=ast.parse(first.path.read_text(encoding="utf-8")))
+    if run(unchanged, tests.of(unchanged)) != "lived":
+        raise SystemExit(f"{unchanged}: its tests fail, so they can tell nothing of mutants")
     counts: Counter[str] = Counter()
     for site in sites[: words.cases]:
         mutant = make(*site)

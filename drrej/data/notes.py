@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple
-
 from drrej.records import dataclass
 
 
@@ -27,7 +25,8 @@ class Notes:
     scaled: int = 0
 
     def __add__(self, other: Notes) -> Notes:
-        return Notes(*(mine + yours for mine, yours in zip(astuple(self), astuple(other), strict=True)))
+        yours = vars(other)
+        return Notes(**{name: mine + yours[name] for name, mine in vars(self).items()})
 
     def see(self, other: Notes) -> None:
         """Keep what another pass over the same rows noticed: the same things, if it looked for them."""

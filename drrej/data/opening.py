@@ -93,7 +93,7 @@ def open_dump(
             f"{parts[first].name}: column '{shape.columns.pattern}' has {shape.classes} scores per row but `classes` "
             f"names {len(options.classes)} classes; name each class once, in the order of the logits"
         )
-    rows = [sum(group.rows for group in groups if group.part == number) for number in range(len(parts))]
+    rows = [sum(look.contents.groups) for _, look in looked]
     if options.only is not None:
         options.only.check(schemas[first], parts[first].name)
     labels = _LabelSearch(options, shape.named(options), parts, rows, schemas)
@@ -133,7 +133,7 @@ def _good(
     """The parts that can be read and fit together, with what they hold; raises for others unless they are left out."""
     parts = [part for part in every if part.name not in bad]
     good = []
-    for part, look in zip(parts, _looks(parts, options, opened), strict=True):
+    for part, look in zip(parts, _looks(parts, options, opened, shape), strict=True):
         try:
             if isinstance(look, DumpError):
                 raise look
@@ -158,9 +158,9 @@ def _check_normalize(options: DumpOptions) -> None:
         raise OptionError("`normalize` does not go with `binary`: one score per row has no sum to divide by")
 
 
-def _looks(parts: Sequence[Part], options: DumpOptions, opened: str) -> Iterator[_Opened | DumpError]:
+def _looks(parts: Sequence[Part], options: DumpOptions, opened: str, shape: _Shape) -> Iterator[_Opened | DumpError]:
     """A look at each part, in order; at several at once where each waits for the network."""
-    tasks = [(number, part, options, opened) for number, part in enumerate(parts)]
+    tasks = [(number, part, options, opened, shape) for number, part in enumerate(parts)]
     if len(parts) == 1 or all(part.uri is None for part in parts):
         yield from itertools.starmap(_tried, tasks)
         return
@@ -171,14 +171,14 @@ def _looks(parts: Sequence[Part], options: DumpOptions, opened: str) -> Iterator
             pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _tried(number: int, part: Part, options: DumpOptions, opened: str) -> _Opened | DumpError:
+def _tried(number: int, part: Part, options: DumpOptions, opened: str, shape: _Shape) -> _Opened | DumpError:
     try:
-        return _look(number, part, options, opened)
+        return _look(number, part, options, opened, shape)
     except DumpError as error:
         return error
 
 
-def _look(number: int, part: Part, options: DumpOptions, opened: str) -> _Opened:
+def _look(number: int, part: Part, options: DumpOptions, opened: str, shape: _Shape) -> _Opened:
     contents = reader_of(part).contents(part, opened)
     ends = itertools.accumulate(contents.groups)
     sizes = enumerate(zip(ends, contents.groups, strict=True))
@@ -188,6 +188,8 @@ def _look(number: int, part: Part, options: DumpOptions, opened: str) -> _Opened
     said = (options.logits, bool(options.binary), options.label, options.classes, options.input)
     wanted = Wanted(*said, contents.typed, options.per_length)
     columns = find_logits(contents.schema, wanted, part.name)
+    if shape.is_confirmed_by(columns, contents):
+        return _Opened(contents, groups, columns, shape.classes)
     first = _FirstRows(columns.names[0], part, contents, opened)
     if columns.layout == "labelled":
         columns = replace(columns, classes=options.classes or first.labels())
@@ -221,6 +223,14 @@ class _Shape:
             spelled = None  # class numbers
         in_values = self.columns.layout == "labelled" and spelled is not None
         return Classes(self.classes, options.classes or spelled, in_values, self.columns.layout == "choices")
+
+    def is_confirmed_by(self, columns: LogitColumns, contents: Contents) -> bool:
+        """Whether the footer of another part says the same, so that none of its rows need be looked at.
+
+        Rows that hold more or fewer scores than the others are found when they are read.
+        """
+        same = self.columns == columns and columns.layout == "list"
+        return same and contents.list_sizes.get(columns.names[0]) == self.classes
 
     def check(self, part: Part, look: _Opened) -> None:
         assert look.columns is not None
@@ -296,6 +306,9 @@ class _FirstRows:
 
 
 def _lengths(array: pa.Array) -> list[int]:
+    if type(array) in (pa.ListArray, pa.LargeListArray) and not array.null_count:
+        lengths: list[int] = np.diff(array.offsets.to_numpy()).tolist()
+        return lengths
     return [len(row) for row in array if row.is_valid]
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import os
+
 import pyarrow.fs as pafs
 
 from drrej.data.uris import redacted
@@ -73,8 +76,14 @@ class Part:
         """The filesystem that opens `path`."""
         if self.uri is None:
             return pafs.LocalFileSystem()
-        filesystem, _ = pafs.FileSystem.from_uri(self.uri)
-        return filesystem
+        return _filesystem(self.uri, tuple(sorted(item for item in os.environ.items() if item[0].startswith("AWS_"))))
+
+
+@functools.lru_cache(maxsize=16)
+def _filesystem(uri: str, environment: tuple[tuple[str, str], ...]) -> pafs.FileSystem:  # noqa: ARG001 - part of the key
+    """One client for all objects of a dump: another would have to make connections of its own."""
+    filesystem, _ = pafs.FileSystem.from_uri(uri)
+    return filesystem
 
 
 def one_line(error: BaseException) -> str:

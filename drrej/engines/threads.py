@@ -18,6 +18,7 @@ from drrej.data.notes import Notes
 from drrej.data.part import Part
 from drrej.data.problems import Problems
 from drrej.data.uris import is_uri
+from drrej.engines.ahead import read_ahead
 from drrej.engines.cache import SMALL, BlockCache
 from drrej.engines.memory import available_memory
 from drrej.engines.pool import in_order
@@ -48,7 +49,7 @@ class ThreadEngine:
     def map(self, dump: Dump, run: Pass, work: Work[T]) -> Generator[Done[T]]:
         """What `work` makes of each block, in order."""
         streams = (functools.partial(dump.read, group, run.labelled, run.keep) for group in dump.row_groups)
-        yield from in_order(streams, work, self.workers)
+        yield from in_order(read_ahead(dump, streams, _mean_rows(dump)), work, self.workers)
 
     def keeping(self, memory: int | None) -> AbstractContextManager[Mapper]:
         """Blocks are kept in this process as far as they fit."""
@@ -87,6 +88,10 @@ class ThreadEngine:
             if not spoilt:
                 for finished in writer.until(None):
                     yield Done(finished, Notes(), ())
+
+
+def _mean_rows(dump: Dump) -> int:
+    return dump.rows // max(1, len(dump.row_groups))
 
 
 def _there(dump: Dump, sink: PartSink, parts: Parts) -> Iterator[tuple[int, Finished | None]]:
@@ -164,7 +169,7 @@ class _Keeping:
             return self.cache.blocks(key, functools.partial(read, groups), run.keep, self.memory)
 
         streams = (functools.partial(stream, groups) for groups in _together(dump))
-        yield from in_order(streams, work, self.engine.workers)
+        yield from in_order(read_ahead(dump, streams, _mean_rows(dump)), work, self.engine.workers)
 
 
 def _together(dump: Dump) -> Iterator[tuple[RowGroup, ...]]:

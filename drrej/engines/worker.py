@@ -5,6 +5,7 @@ A worker opens the files itself, runs the pass's function and sends back the sam
 
 from __future__ import annotations
 
+import functools
 import os
 import pickle
 import platform
@@ -21,6 +22,7 @@ from drrej._version import __version__
 from drrej.data.dump import Block, Dump, RowGroup
 from drrej.data.part import Part
 from drrej.data.problems import Problems
+from drrej.engines.ahead import read_ahead
 from drrej.engines.cache import BlockCache
 from drrej.engines.protocol import Done, Pass, Work
 from drrej.engines.tasks import Stretch
@@ -95,8 +97,10 @@ def run_task(context: Context, task: Task, host: Host) -> Answer:
 
 def _blocks(context: Context, task: Task, host: Host) -> Iterator[Block]:
     def read() -> Iterator[Block]:
-        for stretch in task:
-            yield from stretch.blocks(context.dump, context.run)
+        streams = (functools.partial(stretch.blocks, context.dump, context.run) for stretch in task)
+        rows = max(stretch.group.rows for stretch in task)
+        for stream in read_ahead(context.dump, streams, rows):
+            yield from stream()
 
     if context.keep is None:
         return read()
@@ -128,8 +132,10 @@ def _write_part(context: Context, sink: PartSink, part: Part, groups: Sequence[R
     finished = None
     since = time.monotonic()
     with sink.open(part) as mask:
-        for group in groups:
-            for block in context.dump.read(group, context.run.labelled, context.run.keep):
+        run = context.run
+        streams = (functools.partial(context.dump.read, group, run.labelled, run.keep) for group in groups)
+        for stream in read_ahead(context.dump, streams, max((group.rows for group in groups), default=0)):
+            for block in stream():
                 done = context.work(block)
                 problems.add(done.problems)
                 passed.add(done.passed)

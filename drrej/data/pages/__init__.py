@@ -16,7 +16,7 @@ A block is right once it is handed out. Whatever does not fit, damaged or only u
 refuse, so open the file there with `page_checksum_verification=True`: a wrong checksum is left to it as well.
 """
 
-from drrej.data.pages.chunk import Chunk, NeedsArrowError, open_chunk, open_footer
+from drrej.data.pages.chunk import Chunk, NeedsArrowError, chunk_range, open_chunk, open_footer
 from drrej.data.pages.footer import Footer
 
-__all__ = ["Chunk", "Footer", "NeedsArrowError", "open_chunk", "open_footer"]
+__all__ = ["Chunk", "Footer", "NeedsArrowError", "chunk_range", "open_chunk", "open_footer"]

@@ -42,6 +42,13 @@ def open_footer(file: int, metadata: pq.FileMetaData) -> Footer:
         return Footer.read(file, metadata)
 
 
+def chunk_range(footer: Footer, row_group: int, leaf: int, classes: int) -> tuple[int, int]:
+    """Where in the file the chunk of `open_chunk` begins and ends; nothing else of the file is read for it."""
+    with _left_to_arrow():
+        layout = Layout.of(footer, row_group, leaf, classes)
+    return layout.start, layout.end
+
+
 def open_chunk(file: int, footer: Footer, row_group: int, leaf: int, classes: int) -> Chunk:
     """The chunk of the column `leaf` (a number among the leaves of the schema), a list of floats, in a row group.
 

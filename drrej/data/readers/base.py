@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import field
 from typing import NamedTuple, Protocol
 
 import pyarrow as pa
@@ -23,7 +24,8 @@ class Contents:
 
     Nothing is said of what cannot change. `places` tell where each row group is, for readers to whom its number does
     not; they go to whoever reads it, in whatever process. `typed` is False where numbers are written as text, so that 1
-    may be a floating-point number. `pandas` is what pandas noted about the frame that was written.
+    may be a floating-point number. `pandas` is what pandas noted about the frame that was written. `list_sizes` are how
+    many values a row of a column of lists has on average, where that is a whole number and known without reading it.
     """
 
     schema: pa.Schema
@@ -32,6 +34,7 @@ class Contents:
     places: tuple[Hashable, ...] = ()
     typed: bool = True
     pandas: bytes | None = None
+    list_sizes: Mapping[str, int] = field(default_factory=dict)
 
     def place(self, group: int) -> Hashable:
         """Where a row group is."""

@@ -54,7 +54,7 @@ def arrow_batches(file: pq.ParquetFile, request: Request) -> Iterator[pa.RecordB
 def _from_pages(opened: Opened, request: Request) -> Iterator[pa.RecordBatch]:
     scores = request.scores
     assert scores is not None
-    leaf = _leaf(opened.file, scores.column)
+    leaf = leaf_of(opened.file, scores.column)
     if opened.footer is None or leaf is None:
         raise NeedsArrowError(0, "not a list column of its own")
     chunk = open_chunk(opened.descriptor, opened.footer, request.group, leaf, scores.classes)
@@ -89,7 +89,7 @@ class _Stream:
         return dict(zip(taken.schema.names, taken.columns, strict=True))
 
 
-def _leaf(file: pq.ParquetFile, name: str) -> int | None:
+def leaf_of(file: pq.ParquetFile, name: str) -> int | None:
     """The number of the one leaf of a column among those of the schema."""
     schema = file.metadata.schema
     leaves = [i for i in range(len(schema)) if schema.column(i).path.partition(".")[0] == name]

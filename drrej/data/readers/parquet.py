@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from dataclasses import field, replace
 from typing import Any
@@ -13,13 +14,17 @@ from drrej.data.identity import check_unchanged, identity_of
 from drrej.data.pages import Footer
 from drrej.data.part import Identity, Part, one_line
 from drrej.data.readers.base import READ_ERRORS, Contents, Request, reading, unreadable
-from drrej.data.readers.lists import Opened, arrow_batches, footer_of, list_batches
+from drrej.data.readers.lists import Opened, arrow_batches, footer_of, leaf_of, list_batches
+from drrej.data.readers.objects import RemoteFile, object_batches, put_footer
 from drrej.errors import DumpError
 from drrej.records import dataclass
 
 _ALL_BUFFERS = 4 << 20
 _LEAST_BUFFER = 1 << 14
-_MOST_FOOTERS = 256
+_MOST_LISTS = 4
+"""Columns of lists whose sizes are looked up: nearly always there is one."""
+_MOST_FOOTERS = 1 << 24
+"""Bytes of the footers that are kept, as they are stored."""
 
 
 @dataclass
@@ -37,9 +42,30 @@ class _Known:
             self.pages.append(footer_of(descriptor, self.metadata))
         return self.pages[0]
 
+    def for_pages_of(self, source: Any, descriptor: int) -> Footer | None:
+        """The same of an object, whose end goes into the file behind `descriptor` for that."""
+        if not self.pages:
+            put_footer(descriptor, source, self.metadata)
+        return self.for_pages(descriptor)
 
-_footers: dict[str, _Known] = {}
-"""Footers already parsed: a file is opened for each of its row groups, and the footer grows with their number."""
+
+class _Footers:
+    """Footers already parsed: a file is opened for each of its row groups, and the footer grows with their number."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, _Known] = {}
+        self._bytes = 0
+
+    def keep(self, path: str, known: _Known) -> None:
+        """Keep a footer; when there is no room all others are forgotten."""
+        size = known.metadata.serialized_size
+        if self._bytes + size > _MOST_FOOTERS:
+            self.found, self._bytes = {}, 0
+        self.found[path] = known
+        self._bytes += size
+
+
+_footers = _Footers()
 
 
 class ParquetReader:
@@ -54,28 +80,33 @@ class ParquetReader:
 
     def contents(self, part: Part, opened: str) -> Contents:
         """The schema and the rows of each row group."""
-        file, known = _open(part, opened)
+        file, known, _ = _open(part, opened)
         with file:
             schema, groups = _schema(file, part), _group_rows(file, part)
-            return Contents(schema, groups, known.identity, pandas=(file.schema_arrow.metadata or {}).get(b"pandas"))
+            noted = (file.schema_arrow.metadata or {}).get(b"pandas")
+            return Contents(schema, groups, known.identity, pandas=noted, list_sizes=_list_sizes(file, schema, groups))
 
     def batches(self, request: Request) -> Iterator[pa.RecordBatch]:
         """The rows of a row group, decoded in order."""
         part = request.part
         with reading(part):
-            file, known = _open(part, request.opened, len(request.columns))
+            file, known, source = _open(part, request.opened, len(request.columns))
             with file:
                 stored = set(file.schema_arrow.names)
                 request = replace(request, columns=tuple(name for name in request.columns if name in stored))
-                if request.scores is None or part.uri is not None:
+                if request.scores is None:
                     yield from arrow_batches(file, request)
+                    return
+                if part.uri is not None:
+                    remote = RemoteFile(file, source, functools.partial(known.for_pages_of, source))
+                    yield from object_batches(remote, request)
                     return
                 with open(part.path, "rb") as stream:
                     yield from list_batches(Opened(file, stream.fileno(), known.for_pages(stream.fileno())), request)
 
 
-def _open(part: Part, opened: str, columns: int = 1) -> tuple[pq.ParquetFile, _Known]:
-    """Open a part with settings that keep its buffers small, and tell what it is now.
+def _open(part: Part, opened: str, columns: int = 1) -> tuple[pq.ParquetFile, _Known, Any]:
+    """Open a part with settings that keep its buffers small, and tell what it is now, and where its bytes come from.
 
     The footer is parsed once for each opening of a dump, which `opened` names: the file may have changed since another.
     Each of the `columns` to be read has a buffer of its own.
@@ -88,7 +119,7 @@ def _open(part: Part, opened: str, columns: int = 1) -> tuple[pq.ParquetFile, _K
             source, settings = part.filesystem().open_input_file(part.path), {"pre_buffer": True}
         identity = identity_of(part, source)
         check_unchanged(part, identity)
-        known = _footers.get(part.path)
+        known = _footers.found.get(part.path)
         if known is None or not opened or (known.opened, known.identity) != (opened, identity):
             known = None
         footer = None if known is None else known.metadata
@@ -97,11 +128,9 @@ def _open(part: Part, opened: str, columns: int = 1) -> tuple[pq.ParquetFile, _K
             check_unchanged(replace(part, identity=identity))
         if known is None:
             known = _Known(opened, identity, file.metadata)
-            if len(_footers) >= _MOST_FOOTERS:
-                _footers.clear()
             if opened:
-                _footers[part.path] = known
-        return file, known
+                _footers.keep(part.path, known)
+        return file, known, source
     except READ_ERRORS as error:
         check_unchanged(part)
         raise unreadable(part, ParquetReader.format, error) from None
@@ -115,6 +144,24 @@ def _schema(file: pq.ParquetFile, part: Part) -> pa.Schema:
     except READ_ERRORS as error:
         raise DumpError(f"{part.name}: its schema cannot be read ({one_line(error)}); write it again") from None
     return schema
+
+
+def _list_sizes(file: pq.ParquetFile, schema: pa.Schema, groups: tuple[int, ...]) -> dict[str, int]:
+    """From the footer alone; damaged ones, and lists in lists, tell nothing."""
+    found: dict[str, int] = {}
+    lists = [entry.name for entry in schema if isinstance(entry.type, pa.ListType | pa.LargeListType)]
+    rows = sum(groups)
+    for name in lists[:_MOST_LISTS] if rows else ():
+        leaf = leaf_of(file, name)
+        if leaf is None:
+            continue
+        try:
+            values = sum(file.metadata.row_group(i).column(leaf).num_values for i in range(len(groups)))
+        except READ_ERRORS:
+            continue
+        if values > 0 and values % rows == 0:
+            found[name] = values // rows
+    return found
 
 
 def _group_rows(file: pq.ParquetFile, part: Part) -> tuple[int, ...]:

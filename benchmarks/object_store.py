@@ -1,0 +1,130 @@
+"""Object storage with latency against local files: `python -m benchmarks.object_store FOLDER`; prints both times.
+
+A server on loopback answers like S3, each request after 50 ms. Commands run as processes of their own, in turns; the
+median of three counts, start-up included. The reports and masks must be the same.
+"""
+
+from __future__ import annotations
+
+import http.server
+import os
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from benchmarks.data import Shape
+
+LATENCY = 0.05
+ROUNDS = 3
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    """HEAD and GET of objects, whole or in ranges, below a folder; counts requests."""
+
+    protocol_version = "HTTP/1.1"
+    folder = Path()
+    latency = LATENCY
+    requests = 0
+
+    def do_HEAD(self) -> None:
+        """What an object is."""
+        self._answer(with_body=False)
+
+    def do_GET(self) -> None:
+        """An object or a part of it."""
+        self._answer(with_body=True)
+
+    def _answer(self, with_body: bool) -> None:
+        type(self).requests += 1
+        time.sleep(self.latency)
+        path = self.folder / unquote(urlsplit(self.path).path).strip("/").partition("/")[2]
+        if not path.is_file():
+            self._send(404, b"", {})
+            return
+        size = path.stat().st_size
+        asked = self.headers.get("Range")
+        first, last = 0, size - 1
+        if asked is not None:
+            first, last = (int(part) for part in asked.removeprefix("bytes=").split("-"))
+            last = min(last, size - 1)
+        headers = {"ETag": f'"{size:x}"', "Last-Modified": "Thu, 01 Jan 2026 00:00:00 GMT", "Accept-Ranges": "bytes"}
+        if asked is not None:
+            headers["Content-Range"] = f"bytes {first}-{last}/{size}"
+        body = b""
+        if with_body:
+            with path.open("rb") as stream:
+                stream.seek(first)
+                body = stream.read(last - first + 1)
+        self._send(200 if asked is None else 206, body, headers, last - first + 1)
+
+    def _send(self, status: int, body: bytes, headers: dict[str, str], length: int = 0) -> None:
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(length))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None:
+        """Nothing."""
+
+
+def serve(folder: Path, latency: float = LATENCY) -> http.server.ThreadingHTTPServer:
+    """A server of the files of a folder, whatever the bucket; it runs in a thread."""
+    handler = type("_Handler", (Handler,), {"folder": folder, "latency": latency})
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return server
+
+
+def settings(port: int) -> dict[str, str]:
+    """The environment of a process that uses the server."""
+    return {
+        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
+        "AWS_ACCESS_KEY_ID": "none",
+        "AWS_SECRET_ACCESS_KEY": "none",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_EC2_METADATA_DISABLED": "true",
+    }
+
+
+def main(folder: Path) -> None:
+    """Measure and print."""
+    path = Shape(2_000_000, 10, "list", 100_000).make(folder)
+    server = serve(folder)
+    env = os.environ | settings(server.server_address[1])
+    rejector = folder / "object-store.json"
+    fitted = _run(env, "fit", str(path), "--temperature", "1.5")
+    rejector.write_bytes(_run(env, "threshold", str(path), "-r", "-", "--coverage", "0.8", stdin=fitted))
+    places = {"local": str(path), "object storage": f"s3://bucket/{path.name}"}
+    for step in ("reject", "evaluate"):
+        times: dict[str, list[float]] = {place: [] for place in places}
+        made = set()
+        for _ in range(ROUNDS):
+            for place, dump in places.items():
+                started = time.monotonic()
+                options = ["-o", str(folder / "mask.parquet"), "-f"] if step == "reject" else ["--format", "json"]
+                report = _run(env, step, dump, "-r", str(rejector), *options)
+                times[place].append(time.monotonic() - started)
+                made.add((folder / "mask.parquet").read_bytes() if step == "reject" else report)
+        local, remote = (statistics.median(found) for found in times.values())
+        same = "the same bytes" if len(made) == 1 else "DIFFERENT BYTES"
+        sys.stdout.write(
+            f"{step}: local {local:.2f} s, object storage {remote:.2f} s: {remote / local:.2f} x; {same}\n"
+        )
+    sys.stdout.write(f"{server.RequestHandlerClass.requests} requests\n")  # type: ignore[attr-defined]
+
+
+def _run(env: dict[str, str], *arguments: str, stdin: bytes = b"") -> bytes:
+    command = [sys.executable, "-m", "drrej", *arguments, "--quiet"]
+    return subprocess.run(command, env=env, input=stdin, stdout=subprocess.PIPE, check=True).stdout
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
