@@ -57,15 +57,26 @@ def compare(shape: Shape, path: str, engines: dict[str, Any], folder: Path) -> N
     steps["reject"] = lambda dump: mask(dump, rejector, folder / "mask.parquet")
     say(shape.name)
     for step, function in steps.items():
-        best = dict.fromkeys(engines, float("inf"))
+        best = dict.fromkeys(engines, (float("inf"), 0.0, 0.0))
         made = set()
         for _ in range(ROUNDS):
             for name, engine in engines.items():
-                started = time.monotonic()
+                before, started = spent(engine), time.monotonic()
                 made.add(function(drrej.Source([path], engine=engine)))
-                best[name] = min(best[name], time.monotonic() - started)
-        times = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in best.items())
+                wall = time.monotonic() - started
+                here, workers = (after - first for after, first in zip(spent(engine), before, strict=True))
+                best[name] = min(best[name], (wall, here, workers))
+        times = ", ".join(
+            f"{name} {wall:.2f} s (processor: {here:.2f} s here, {workers:.2f} s by workers)"
+            for name, (wall, here, workers) in best.items()
+        )
         say(f"  {step}: {times}; {'the same bytes' if len(made) == 1 else 'DIFFERENT BYTES'}")
+
+
+def spent(engine: Any) -> tuple[float, float]:
+    """Processor time of this process and of all workers so far."""
+    cluster = getattr(engine, "cluster", None)
+    return time.process_time(), 0.0 if cluster is None else sum(cluster.client.run(time.process_time).values())
 
 
 def mask(dump: drrej.Source, rejector: drrej.Rejector, target: Path) -> str:

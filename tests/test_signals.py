@@ -52,6 +52,8 @@ def test_ctrl_c_at_any_moment_of_the_start(moment: float, val: str, tmp_path: Pa
     time.sleep(moment)
     child.send_signal(signal.SIGINT)
     output, errors = child.communicate(timeout=60)
+    if errors.endswith(b"line 4, in <module>\nKeyboardInterrupt\n"):
+        pytest.skip("the machine was so busy that the script had not got into `main`")
     assert (output, errors) == (b"", b"")
     assert child.returncode in (0, 130)
     assert os.listdir(tmp_path) == (["r.json"] if child.returncode == 0 else [])

@@ -8,7 +8,9 @@ those are kept that no other plan beats in both cost and errors: the frontier.
 with the fewest design errors to the cheapest, each at the full delta, and the first that fails ends it. This is
 fixed-sequence testing: the order is settled before the fresh rows are looked at, so the chance that any plan with a
 risk above R is passed, in whatever way the errors depend on cutoffs, is at most delta. A plan passes when
-P(Binomial(n, R) <= errors) <= delta, the exact test.
+P(Binomial(n, R) <= errors) <= delta, the exact test. There is one start, the safest plan: all plans are tested on all
+fresh rows, so it is the likeliest to pass, and dividing delta among several starts made cascades dearer wherever it was
+simulated.
 """
 
 from __future__ import annotations
