@@ -233,8 +233,10 @@ def run(mutant: Mutant, tests: list[str]) -> str:
         ended, status = os.waitpid(child, os.WNOHANG)
         if ended:
             code = os.waitstatus_to_exitcode(status)
-            if code > 2:  # 1: a test failed; 2: a test file cannot be imported
-                raise SystemExit(f"{mutant}: pytest itself failed ({code})")
+            if (
+                code > 2
+            ):  # 1: a test failed; 2: a test file cannot be imported; 4: nor can conftest, or there is no such test
+                check_unchanged(mutant, tests)
             return "lived" if code == 0 else "killed"
         if time.monotonic() - began > LIMIT:
             with contextlib.suppress(ProcessLookupError):
@@ -242,6 +244,13 @@ def run(mutant: Mutant, tests: list[str]) -> str:
             os.waitpid(child, 0)
             return "timeout"
         time.sleep(0.02)
+
+
+def check_unchanged(mutant: Mutant, tests: list[str]) -> None:
+    """Raise unless the tests of a mutant pass without the change: else they can tell nothing."""
+    tree = ast.parse(mutant.path.read_text(encoding="utf-8"))
+    if mutant.what == "unchanged" or run(replace(mutant, what="unchanged", tree=tree), tests) != "lived":
+        raise SystemExit(f"{mutant}: its tests fail without the change too")
 
 
 def main() -> None:
@@ -261,9 +270,7 @@ def main() -> None:
     sites = [(path, *site) for path in paths for site in mutants_of(path)]
     random.Random(words.seed).shuffle(sites)
     first = make(*sites[0])
-    unchanged = replace(first, what="unchanged", tree=ast.parse(first.path.read_text(encoding="utf-8")))
-    if run(unchanged, tests.of(unchanged)) != "lived":
-        raise SystemExit(f"{unchanged}: its tests fail, so they can tell nothing of mutants")
+    check_unchanged(first, tests.of(first))
     counts: Counter[str] = Counter()
     for site in sites[: words.cases]:
         mutant = make(*site)
