@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from drrej.core import probabilities as module
 from drrej.core import score_kinds
+from drrej.core.kernels import Need, block_sums
 from drrej.core.probabilities import (
     Verdict,
     read_binary_probabilities,
@@ -288,6 +289,12 @@ def test_a_look_is_the_same_for_any_blocks(seed: int, cuts: list[int], known: bo
     for part in np.split(scores, sorted(cuts)):
         parts = ScoreLook.of(part, part.max(axis=1) if known else None) + parts
     assert parts == whole
+    sums = block_sums(scores, [1.0], [Need.NOTHING], "float64")
+    assert ScoreLook.of(scores, sums.largest, sums.negative) == whole
+    single = scores.astype(np.float32)
+    sums = block_sums(single, [1.0], [Need.NOTHING])
+    assert sums.negative is not None
+    assert ScoreLook.of(single, sums.largest, sums.negative) == ScoreLook.of(single)
     finite = [row for row in scores.tolist() if not math.isnan(sum(row)) and max(row) < math.inf]
     inside = [row for row in finite if min(row) >= 0 and max(row) <= 1]
     summing = [row for row in inside if abs(math.fsum(row) - 1) <= 1e-6]

@@ -181,15 +181,20 @@ class Curve(ABC):
         twice = 0
         for before, end in pairwise(self._bounds()):
             accepted, errors = self._stretch(before.position, end.position)
-            width = np.diff(accepted, prepend=before.accepted)
+            without_ties = accepted.size == end.accepted - before.accepted
             risk = errors / accepted
             twice_risk = risk.copy()
             twice_risk[0] += before.errors / before.accepted if before.accepted else risk[0]
             twice_risk[1:] += risk[:-1]
-            under_risk.append(float(np.sum(width * twice_risk)))
             both = errors.copy()
             both[0] += before.errors
             both[1:] += errors[:-1]
+            if without_ties:  # each row has a width of 1
+                under_risk.append(float(np.sum(twice_risk)))
+                twice += int(both.sum())
+                continue
+            width = np.diff(accepted, prepend=before.accepted)
+            under_risk.append(float(np.sum(width * twice_risk)))
             if int(width.sum()) * int(both[-1]) < 1 << 62:
                 twice += int(width @ both)
             else:

@@ -17,6 +17,7 @@ from drrej.data.columns import LogitColumns, Wanted, find_label, find_logits, is
 from drrej.data.dump import Dump, DumpOptions, RowGroup
 from drrej.data.join import LabelJoin, LabelsBeside
 from drrej.data.labels import Classes, LabelKind, label_kind
+from drrej.data.layouts import as_numpy
 from drrej.data.names import CHOICES
 from drrej.data.pandas_index import range_of
 from drrej.data.part import Asked, Part
@@ -307,7 +308,7 @@ class _FirstRows:
 
 def _lengths(array: pa.Array) -> list[int]:
     if type(array) in (pa.ListArray, pa.LargeListArray) and not array.null_count:
-        lengths: list[int] = np.diff(array.offsets.to_numpy()).tolist()
+        lengths: list[int] = np.diff(as_numpy(array.offsets)).tolist()
         return lengths
     return [len(row) for row in array if row.is_valid]
 

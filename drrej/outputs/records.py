@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import Any
 
 import pyarrow as pa
 
 from drrej.data.notes import Notes
 from drrej.data.problems import Problem
+from drrej.records import dataclass
 from drrej.strict_json import parse
 
 RECORDS = ".drrej-masks.json"
