@@ -325,6 +325,16 @@ def test_models_of_older_documents_have_fewer_features() -> None:
     assert model.needs == Need.V | Need.T
 
 
+def test_a_learned_loss_tells_its_formula() -> None:
+    features = {"entropy": Feature(0.5, 0.0, 1.0)}
+    model = ErrorModel("zero-one", 3.0, -1.5, 0.75, features, (0.25, -0.5, 0.0))
+    (line,) = LearnedLoss(model).details()
+    assert line == (
+        "learned: log-odds of an error = -1.5 +0.75 x 'zero-one', entropy +0.5; "
+        "predicted classes from -0.5 to +0.25; penalty 3, by cross-validation"
+    )
+
+
 @pytest.mark.parametrize("loss", ["learned", "auto"])
 def test_the_document_does_not_depend_on_order_blocks_or_layout(tmp_path: Path, loss: str) -> None:
     logits, labels = biased_model(1500, 4, 4)
