@@ -226,3 +226,24 @@ def test_the_rate_goes_up_and_down_once_and_an_interrupted_cycle_ends_with_the_s
     assert torch.equal(run(tmp_path / "checkpoint.pt"), whole)
     lines = (tmp_path / "epochs.jsonl").read_text().splitlines()
     assert [json.loads(line)["epoch"] for line in lines] == [1, 2, 3]
+
+
+def test_multiplications_of_a_network_are_counted_by_its_layers():
+    from benchmarks.paper.cascade import multiplications
+
+    network = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(4 * 36, 5)
+    )
+    assert multiplications(network, torch.zeros(3, 8, 8)) == 36 * 4 * 3 * 9 + 4 * 36 * 5
+
+
+def test_a_table_of_savings_says_what_cannot_be_promised():
+    from benchmarks.paper.cascade import table
+
+    alone = [{"accuracy": 0.7, "cost": 1e6}, {"accuracy": 0.9, "cost": 4e6}]
+    kept = {"asked": "0.89", "confidence": None, "chosen": {"cost": 3e6, "accuracy": 0.895}, "alone": alone}
+    lines = [kept | {"stages": [{"answered": 25}], "rows": 100}, {"asked": "0.89", "confidence": 0.9, "chosen": None}]
+    said = table(lines).splitlines()
+    assert said[2] == "| 0.89 | - | 75.0 % | 0.8950 | 25.0 % |"
+    assert said[3] == "| 0.89 | confidence 0.9 | cannot be promised | | |"
+    assert said[5].startswith("Alone: the small network 0.7000 with 1.00 million multiplications a row, the large one")

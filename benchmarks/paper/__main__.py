@@ -62,6 +62,14 @@ def figures(args: argparse.Namespace) -> None:
     results.write_figures(args.work, args.cifar10, args.out)
 
 
+def cascade(args: argparse.Namespace) -> None:
+    """Train a small network to stand before the fold's own, and print what the two save together."""
+    from benchmarks.paper.cascade import savings, table
+
+    for task, _ in _work_of(args):
+        print(table(savings(task, args.work)), flush=True)
+
+
 def _work_of(args: argparse.Namespace) -> "list[tuple[Task, Settings]]":
     from benchmarks.paper.networks import EXPERIMENTS
     from benchmarks.paper.train import tasks
@@ -101,6 +109,10 @@ def parser() -> argparse.ArgumentParser:
     same.set_defaults(command=equal)
     same.add_argument("--work", type=Path, required=True, help="directory that the training commands filled")
     same.add_argument("--out", type=Path, default=RESULTS, help="where results go [beside this script]")
+
+    both = commands.add_parser("cascade", help=cascade.__doc__)
+    both.set_defaults(command=cascade)
+    _add_training(both)
 
     pictures = commands.add_parser("figures", help=figures.__doc__)
     pictures.set_defaults(command=figures)

@@ -226,6 +226,12 @@ class Compact(nn.Module):
         return outputs
 
 
+class Small(Compact):
+    """The same with few channels, for a cascade."""
+
+    WIDTHS = (8, 16, 32)
+
+
 def _convolution(inputs: int, outputs: int) -> nn.Module:
     layer = nn.Conv2d(inputs, outputs, 3, padding=1, bias=False)
     nn.init.dirac_(layer.weight[:inputs])  # passes its inputs on, as far as there are outputs
