@@ -52,7 +52,7 @@ def test_ctrl_c_at_any_moment_of_the_start(moment: float, val: str, tmp_path: Pa
     time.sleep(moment)
     child.send_signal(signal.SIGINT)
     output, errors = child.communicate(timeout=60)
-    if errors.endswith(b"line 4, in <module>\nKeyboardInterrupt\n"):
+    if errors.endswith(b"KeyboardInterrupt\n") and errors.count(b"File ") == errors.count(b'File "<string>"') == 1:
         pytest.skip("the machine was so busy that the script had not got into `main`")
     assert (output, errors) == (b"", b"")
     assert child.returncode in (0, 130)
