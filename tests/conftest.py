@@ -20,7 +20,6 @@ from running import environment, fail, only_line, run_drrej, succeed
 import drrej
 
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # hundreds of commands are started, and each would compile all of drrej
-os.environ.setdefault("LOKY_MAX_CPU_COUNT", str(os.cpu_count()))  # scikit-learn's joblib warns where there is no lscpu
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a shell's background job; commands would inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
