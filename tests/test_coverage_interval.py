@@ -116,3 +116,13 @@ def test_intervals_cover_the_truth_where_the_risk_is_near_its_limit(name: str) -
     world = simulate.limit_worlds(0.05)[name]
     for rows in (100, 1000):
         assert simulate.coverage_misses(world, rows, "0.05", 300).allowed()
+
+
+@pytest.mark.parametrize(("share", "least"), [(0.8, 0.7), (0.5, 0.4), (0.25, 0.15)])
+def test_a_part_without_errors_is_found_however_small(share: float, least: float) -> None:
+    """One test of all rows would find nothing: the search starts from fewer rows too."""
+    losses = np.arange(3000.0)
+    wrong = (losses >= share * losses.size) & (losses % 3 == 0)
+    lower, upper = coverage_at_risk(RiskCoverage.of(losses[~wrong], losses[wrong]), Fraction("0.02"))
+    truth = share / (1 - 3 * 0.02)  # a third of the rows above the share is wrong
+    assert least < lower < truth < upper < truth + 0.1
