@@ -7,9 +7,10 @@ import math
 import numpy as np
 import pytest
 import simulate_intervals as simulate
-from scipy.stats import skew, ttest_ind
+from scipy.stats import ks_2samp, skew, ttest_ind
 
-from drrej.core.drift import RatioMoments, RatioSums, ratio_shift
+from drrej.core.curves import RiskCoverage
+from drrej.core.drift import RatioMoments, RatioSums, loss_shift, ratio_shift
 
 
 def moments(ratio: np.ndarray) -> RatioMoments:
@@ -109,3 +110,13 @@ def test_no_more_false_alarms_than_the_level_says(losses: str) -> None:
         for level in (0.05, 0.01):
             allowed = 300 * level + 3 * math.sqrt(300 * level * (1 - level))
             assert (p <= level).sum() <= allowed
+
+
+@pytest.mark.parametrize("moved", [-0.4, -0.05, 0.0, 0.05, 0.4])
+@pytest.mark.parametrize("decimals", [1, 12])
+def test_the_distance_is_that_of_scipy_where_every_fitted_loss_is_known(moved: float, decimals: int) -> None:
+    rng = np.random.default_rng(5)
+    fitted = np.sort(rng.gamma(2.0, 0.2, 60).round(decimals))
+    new = np.maximum(rng.gamma(2.0, 0.2, 85) + moved, 0.0).round(decimals)
+    found = loss_shift(RiskCoverage.of(new, new[:0]), fitted.tolist(), fitted.size)
+    assert found["distance"] == pytest.approx(ks_2samp(fitted, new).statistic, abs=1e-12)
