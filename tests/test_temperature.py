@@ -236,3 +236,15 @@ def test_a_model_that_is_always_right_by_a_margin_needs_few_passes(classes: int,
     assert below is not None
     assert above is not None
     assert below < 0 < above
+
+
+def test_a_long_step_after_many_short_ones_stays_in_the_bracket() -> None:
+    """Lengthened a thousandfold it would be beyond what floats hold."""
+    steps = iter([1e-3] * 9 + [300.0])
+
+    def evaluate(beta: float) -> NllSums:
+        return NllSums(1, Total.of(np.array([-next(steps, 0.0) * beta])), Total.of(np.ones(1)))
+
+    fit = minimise(evaluate)
+    assert fit.converged
+    assert MIN_TEMPERATURE < fit.temperature < 1.0

@@ -1,6 +1,6 @@
 """Fitting a learned loss: logistic regression of the errors on features of the logits, with a ridge penalty.
 
-See `losses.learned` for the model, `ridge` for the fit and `choice` for how the strength of the penalty is chosen.
+See `losses.learned` for the model, `ridge` for the fit and `strengths` for how the penalty is chosen.
 """
 
 from __future__ import annotations

@@ -139,8 +139,9 @@ def minimise(evaluate: Callable[[float], NllSums], start: float = 1.0, bend: flo
             slow = slow + 1 if step * last_step > 0 and abs(step) > _SLOW * abs(last_step) else 0
             last_step = step
             if slow > 1:
-                longer = beta * math.exp(2.0 ** min(slow, 9) * step)
-                target = longer if low < longer < high else math.sqrt(beta * (high if step > 0 else low))
+                end = high if step > 0 else low
+                longer = 2.0**slow * step
+                target = beta * math.exp(longer) if abs(longer) < abs(math.log(end / beta)) else math.sqrt(beta * end)
         if passes > _MOST_STEPS and low > 1.0 / MAX_TEMPERATURE and high < 1.0 / MIN_TEMPERATURE:
             target = math.sqrt(low * high)  # so that it ends, whatever the steps do
         if not low < target < high:
