@@ -21,6 +21,7 @@ from typing import Any
 
 import drrej
 from benchmarks.data import Shape
+from drrej.engines.processes import ProcessEngine
 
 ROUNDS = 3
 KILLS = 20
@@ -29,11 +30,11 @@ KILLS = 20
 def main(folder: Path, kills: int) -> None:
     """Measure and print."""
     started = time.monotonic()
-    engines: dict[str, Any] = {"--jobs 2": drrej.ThreadEngine(2)}
+    engines: dict[str, Any] = {"--jobs 2": ProcessEngine(2), "two threads": drrej.ThreadEngine(2)}
     for workers in (1, 2):
         cluster = drrej.Cluster(f"local:{workers}")
         assert cluster.client
-        engines[f"local:{workers}"] = drrej.DaskEngine(cluster, 2)
+        engines[f"local:{workers}"] = drrej.DaskEngine(cluster)
         say(f"start-up of local:{workers}: {time.monotonic() - started:.1f} s")
         started = time.monotonic()
     for shape in (Shape(50_000, 1000), Shape(50_000, 1000, "list", 4096), Shape(1_000_000, 100)):
@@ -41,7 +42,7 @@ def main(folder: Path, kills: int) -> None:
     memory(engines)
     if kills:
         survive(folder, kills)
-    for engine in list(engines.values())[1:]:
+    for engine in list(engines.values())[2:]:
         engine.cluster.close()
 
 
@@ -76,7 +77,10 @@ def compare(shape: Shape, path: str, engines: dict[str, Any], folder: Path) -> N
 def spent(engine: Any) -> tuple[float, float]:
     """Processor time of this process and of all workers so far."""
     cluster = getattr(engine, "cluster", None)
-    return time.process_time(), 0.0 if cluster is None else sum(cluster.client.run(time.process_time).values())
+    if cluster is not None:
+        return time.process_time(), sum(cluster.client.run(time.process_time).values())
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time(), ended.ru_utime + ended.ru_stime
 
 
 def mask(dump: drrej.Source, rejector: drrej.Rejector, target: Path) -> str:
@@ -89,7 +93,7 @@ def mask(dump: drrej.Source, rejector: drrej.Rejector, target: Path) -> str:
 
 def memory(engines: dict[str, Any]) -> None:
     """The peak of each worker process."""
-    for name, engine in list(engines.items())[1:]:
+    for name, engine in list(engines.items())[2:]:
         peaks = engine.cluster.client.run(peak).values()
         say(f"peak memory per worker of {name}: {', '.join(f'{peak >> 20} MB' for peak in peaks)}")
 
@@ -118,7 +122,7 @@ def survive(folder: Path, kills: int) -> None:
         timer = threading.Timer(random_.uniform(0, seconds), _kill, [random_.choice(pids)])
         timer.start()
         scored(
-            drrej.Source([str(dataset)], engine=drrej.DaskEngine(cluster, 2)),
+            drrej.Source([str(dataset)], engine=drrej.DaskEngine(cluster)),
             rejector,
             folder / f"killed-{run}",
         )

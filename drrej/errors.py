@@ -10,7 +10,7 @@ DrrejError                 exit 2: something is wrong and can be mended by the u
 ├── MonitorError           a monitor's state that is damaged, or belongs to other nights or another rejector
 ├── GateError              a gate that cannot be parsed or has nothing to compare
 ├── OutputError            a place that cannot be written
-├── ClusterError           a Dask cluster that cannot be reached, or cannot do the work
+├── ClusterError           workers that cannot be reached, or cannot do the work: a Dask cluster's, or processes here
 └── Infeasible             exit 1: the data say no (a target that no threshold reaches)
 
 A message is one line: what is wrong, where, what to do. It names parameters in backquotes, as Python has them:

@@ -105,17 +105,21 @@ def _copies(cls: type) -> dict[str, Any]:
     return {field.name: (field.type, copy.copy(field)) for field in dataclasses.fields(cls)}
 
 
-def _compile(cls: Any) -> None:
-    """Have `__init__` made, as the standard library does it."""
+_compiled: dict[type, Callable[..., None]] = {}
+
+
+def _compile(cls: Any) -> Callable[..., None]:
+    """Have `__init__` made, as the standard library does it; somebody may have put another in its place meanwhile."""
     _settle(cls)
     with _lock:
-        if "__signature__" not in cls.__dict__:
-            return
-        init = _twin(cls, _copies(cls), {"frozen": cls.__dataclass_params__.frozen}).__init__
-        init.__qualname__ = f"{cls.__qualname__}.__init__"
-        if getattr(cls.__dict__["__init__"], "_is_first", False):
-            cls.__init__ = init
-        del cls.__signature__
+        if cls not in _compiled:
+            init = _twin(cls, _copies(cls), {"frozen": cls.__dataclass_params__.frozen}).__init__
+            init.__qualname__ = f"{cls.__qualname__}.__init__"
+            if getattr(cls.__dict__["__init__"], "_is_first", False):
+                cls.__init__ = init
+            del cls.__signature__
+            _compiled[cls] = init
+        return _compiled[cls]
 
 
 _OFTEN = 16
@@ -145,8 +149,7 @@ def _first_init(cls: Any) -> Callable[..., None]:
             elif factory is not dataclasses.MISSING:
                 made[name] = factory()
         if calls > _OFTEN or expected or len(made) < len(plan):  # too many, unknown or missing: it says so
-            _compile(cls)
-            cls.__init__(self, *args, **kwargs)
+            _compile(cls)(self, *args, **kwargs)
             return
         self.__dict__.update(made)
         if hasattr(cls, "__post_init__"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import drrej
-from drrej.data.dump import RowGroup
+from drrej.data.dump import Block, RowGroup
 from drrej.engines.passes import map_blocks
 from drrej.engines.protocol import Pass, Silent
 
@@ -42,7 +43,7 @@ def dask(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaskProcesses]:
 @pytest.fixture(scope="module")
 def engine(dask: DaskProcesses) -> Iterator[DaskEngine]:
     cluster = Cluster(dask.address)
-    yield DaskEngine(cluster, 1)
+    yield DaskEngine(cluster)
     cluster.close()
 
 
@@ -122,6 +123,19 @@ def test_a_file_that_changes_between_commands_is_read_again(tmp_path: Path, engi
     for seed in (1, 2):
         path = write_dump(tmp_path / "d.parquet", *make_model(500, 5, seed=seed))
         assert drrej.calibrate(elsewhere(source(path), engine)).to_json() == drrej.calibrate(source(path)).to_json()
+
+
+def test_a_pass_of_two_tasks_has_two_workers(tmp_path: Path, engine: DaskEngine) -> None:
+    """Dask would give both to the one that has unpacked what they share, and each takes less than a steal."""
+    logits, labels = make_model(120_000, 16, seed=9)
+    path = write_dump(tmp_path / "one.parquet", logits, labels, "list")
+    dump = source(path).open(None, labelled=True)
+
+    def who(_block: Block) -> int:
+        return os.getpid()
+
+    for _ in range(3):
+        assert len(set(map_blocks(dump, who, Pass("testing", labelled=False), engine))) == 2
 
 
 def test_one_row_group_is_shared_by_the_workers(tmp_path: Path, engine: DaskEngine) -> None:

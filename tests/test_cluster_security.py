@@ -195,7 +195,7 @@ def test_a_cluster_with_certificates(tmp_path: Path) -> None:
         assert dask.address.startswith("tls://")
         cluster = Cluster(dask.address, security=drrej.Tls(str(own), str(own)))
         try:
-            engine = drrej.DaskEngine(cluster, 1)
+            engine = drrej.DaskEngine(cluster)
             assert drrej.calibrate(drrej.Source([str(dump)], engine=engine)).to_json().encode() == expected
         finally:
             cluster.close()

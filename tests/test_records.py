@@ -183,3 +183,25 @@ def test_an_unpickled_object_can_be_used_before_any_other() -> None:
         timeout=60,
     )
     assert done.stdout.decode().strip() == "Sent(x=3) True True", done.stderr
+
+
+@pytest.mark.parametrize("before", [0, 40])
+def test_an_init_that_is_replaced_for_a_while(before: int) -> None:
+    """As a mock does: the class is compiled meanwhile, and is as it was afterwards."""
+    made = family(records.dataclass)["Base"]
+    for number in range(before):
+        made(number)
+    seen = []
+    with pytest.MonkeyPatch.context() as patch:
+        own = made.__init__
+
+        def spy(self: Any, *args: Any) -> None:
+            seen.append(args)
+            own(self, *args)
+
+        patch.setattr(made, "__init__", spy)
+        assert [made(number).a for number in range(40)] == list(range(40))
+    assert len(seen) == 40
+    assert [made(number, [1]).b for number in range(40)] == [[1]] * 40
+    with pytest.raises(TypeError, match="unexpected keyword argument"):
+        made(1, c=2)

@@ -300,7 +300,7 @@ Memory = Annotated[
         help="Keep rows in memory up to this size, e.g. 4G.",
     ),
 ]
-Jobs = Annotated[int, engine("--jobs", metavar="N", help="Worker threads; 0 is all cores.")]
+Jobs = Annotated[int, engine("--jobs", metavar="N", help="Workers on this machine; 0 is all cores.")]
 ClusterAddress = Annotated[
     str | None,
     engine(

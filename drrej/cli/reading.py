@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from drrej.cli.regression import refuse_columns
 from drrej.cli.writing import check_spared
+from drrej.core import special
 from drrej.errors import OptionError, RejectorError
 from drrej.records import dataclass
 
@@ -108,14 +109,19 @@ class Certificates:
 def engine_of(
     jobs: int, cluster: str | None, quiet: bool, certificates: Certificates, log: Progress | None = None
 ) -> Engine:
-    """What runs the passes: threads of this process, or a cluster; `log` is told how far they are."""
+    """What runs the passes: this machine, or a cluster; `log` is told how far they are."""
     from drrej.cli.console import complain, progress
-    from drrej.engines.threads import ThreadEngine
 
     if jobs < 0:
         raise OptionError(f"--jobs {jobs}: it must be 0 (all cores) or more")
     tls = certificates.tls(cluster)
     if cluster is None:
+        if special.alone:
+            from drrej.engines.processes import ProcessEngine
+
+            return ProcessEngine(jobs, log or progress(quiet))
+        from drrej.engines.threads import ThreadEngine
+
         return ThreadEngine(jobs, log or progress(quiet))
     from drrej.engines.dask import DaskEngine
     from drrej.engines.dask_cluster import connection
@@ -123,7 +129,7 @@ def engine_of(
     connected = connection(cluster, tls)
     if connected.is_open_to_strangers and not quiet:
         complain(f"{cluster} is not encrypted: whoever reaches it can read the rows and run code as you", "warning")
-    return DaskEngine(connected, jobs, log or progress(quiet))
+    return DaskEngine(connected, log or progress(quiet))
 
 
 def _class_names(text: str | None) -> tuple[str, ...] | None:

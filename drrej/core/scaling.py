@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from functools import reduce
+from functools import partial, reduce
 from operator import add
 
 import numpy as np
@@ -289,7 +289,7 @@ def _search(total: Summing, start: Floats, free: NDArray[np.bool_], shape: _Shap
 
     def at(parameters: Floats, curvature: bool) -> _Point:
         calibrator, scale = shape.calibrator(parameters), shape.scale if curvature else None
-        sums = total(lambda logits, labels: scaling_sums(logits, labels, calibrator, precision, scale))
+        sums = total(partial(scaling_sums, calibrator=calibrator, precision=precision, scale=scale))
         away = parameters - centre
         mean = sums.nll.mean(sums.rows)
         value = math.inf if mean is None else mean + math.fsum(pull * away * away) / (2 * sums.rows)

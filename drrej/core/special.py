@@ -11,7 +11,7 @@ import sys
 from typing import Any
 
 alone = False
-"""Whether nobody else imports in this process; the command line says so."""
+"""Whether this process is drrej's own, so that nobody else imports, or has threads, in it; the command line says so."""
 
 
 def __getattr__(name: str) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import field
+from functools import partial
 
 import numpy as np
 
@@ -72,7 +73,7 @@ def fit_temperature(sample: Summing, rows: Summing | None, precision: Precision)
     """The temperature of least NLL: searched on a sample, then on all rows (None: the sample is all there is)."""
 
     def at(beta: float, precision: Precision) -> SumOfRows:
-        return lambda logits, labels: nll_sums(logits, labels, beta, precision)
+        return partial(nll_sums, beta=beta, precision=precision)
 
     if rows is None:
         return minimise(lambda beta: sample(at(beta, "float64")))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 import pickle
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
@@ -38,16 +37,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class DaskEngine:
-    """Passes on the workers of a cluster; `jobs` threads (0: all cores) for what this process computes itself."""
+    """Passes on the workers of a cluster."""
 
     cluster: Cluster
-    jobs: int = 0
     progress: Progress = field(default_factory=Silent)
-
-    @property
-    def workers(self) -> int:
-        """Threads of this process."""
-        return self.jobs or len(os.sched_getaffinity(0))
 
     def map(self, dump: Dump, run: Pass, work: Work[T]) -> Generator[Done[T]]:
         """What `work` makes of each block, in order."""
@@ -122,10 +115,6 @@ class _Keeping:
     engine: DaskEngine
     memory: int | None
     places: dict[Any, str] = field(default_factory=dict)
-
-    @property
-    def workers(self) -> int:
-        return self.engine.workers
 
     @property
     def progress(self) -> Progress:

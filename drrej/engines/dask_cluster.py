@@ -11,6 +11,7 @@ import atexit
 import collections
 import contextlib
 import functools
+import itertools
 import logging
 import math
 import re
@@ -20,7 +21,6 @@ import tempfile
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import field
-from itertools import islice
 from multiprocessing import resource_tracker
 from typing import Any, TypeVar
 
@@ -184,18 +184,26 @@ class Cluster:
     def in_order(
         self, function: Callable[..., R], shared: Any, tasks: Iterable[tuple[Any, str | None]]
     ) -> Generator[R]:
-        """`function(shared, task)` for each (task, worker to prefer), in order, a bounded number at a time."""
+        """`function(shared, task)` for each (task, worker to prefer), in order, a bounded number at a time.
+
+        Tasks that prefer nobody are dealt out in turns: Dask would give all of them to the worker that has unpacked
+        what they share, and let the others take some away from it later.
+        """
         client = self.client
         common = client.submit(unpack, self._packed(shared), pure=False)
         waiting: collections.deque[Any] = collections.deque()
         todo = iter(tasks)
         most, looked = 0, -math.inf
+        turns: Iterator[str] = iter(())
         try:
             while True:
                 if time.monotonic() > looked + _LOOK_SECONDS:
-                    most, looked = self.threads * _IN_FLIGHT + 1, time.monotonic()
-                for task, worker in islice(todo, max(0, most - len(waiting))):
-                    where = {"workers": [worker], "allow_other_workers": True} if worker else {}
+                    hands = [name for name, worker in self._workers().items() for _ in range(worker["nthreads"])]
+                    looked, turns = time.monotonic(), itertools.cycle(hands)
+                    most = max(1, len(hands)) * _IN_FLIGHT + 1
+                for task, wanted in itertools.islice(todo, max(0, most - len(waiting))):
+                    place = wanted or next(turns, None)
+                    where = {"workers": [place], "allow_other_workers": True} if place else {}
                     waiting.append(client.submit(function, common, task, pure=False, **where))
                 if not waiting:
                     return

@@ -109,10 +109,6 @@ class Mapper(Protocol):
     """Maps blocks: an engine, or an engine that keeps rows between passes."""
 
     @property
-    def workers(self) -> int:
-        """Threads for what this process computes itself, at least 1."""
-
-    @property
     def progress(self) -> Progress:
         """Who is told how far a pass is."""
 

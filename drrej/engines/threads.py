@@ -61,11 +61,6 @@ class ThreadEngine:
 
     def write(self, dump: Dump, run: Pass, work: Work[pa.RecordBatch], parts: Parts) -> Generator[Done[Finished]]:
         """Write the masks of all parts, one after the other, while the threads go on."""
-
-        def with_part(block: Block) -> Done[tuple[Part, pa.RecordBatch | None]]:
-            done = work(block)
-            return replace(done, result=(block.part, done.result))
-
         dataset = parts.dataset
         root = dataset.folder([mask_name(part) for part in dump.parts])
         sink = PartSink(root, dataset.name, parts.schema, parts.recipe, dataset.staged, dataset.resumes)
@@ -76,7 +71,7 @@ class ThreadEngine:
         groups = tuple(group for group in dump.row_groups if group.part not in there)
         spoilt = False
         with contextlib.closing(_Writer(sink, [dump.parts[number] for number in left])) as writer:
-            for done in self.map(replace(dump, row_groups=groups), run, with_part):
+            for done in self.map(replace(dump, row_groups=groups), run, functools.partial(_with_part, work)):
                 assert done.result is not None
                 part, batch = done.result
                 spoilt = spoilt or bool(done.problems)
@@ -88,6 +83,11 @@ class ThreadEngine:
             if not spoilt:
                 for finished in writer.until(None):
                     yield Done(finished, Notes(), ())
+
+
+def _with_part(work: Work[pa.RecordBatch], block: Block) -> Done[tuple[Part, pa.RecordBatch | None]]:
+    done = work(block)
+    return replace(done, result=(block.part, done.result))
 
 
 def _mean_rows(dump: Dump) -> int:
@@ -150,10 +150,6 @@ class _Keeping:
     engine: ThreadEngine
     memory: int
     cache: BlockCache = field(default_factory=BlockCache)
-
-    @property
-    def workers(self) -> int:
-        return self.engine.workers
 
     @property
     def progress(self) -> Progress:

@@ -85,17 +85,24 @@ PartTask = tuple[int, tuple[RowGroup, ...]]
 def run_task(context: Context, task: Task, host: Host) -> Answer:
     """The results of some stretches."""
     _prepare(context, host)
-    results: list[Done[Any]] = []
-    error: BaseException | None = None
-    try:
-        for block in _blocks(context, task, host):
-            results.append(context.work(block))
-    except DrrejError as wrong:  # in its place: results before it count
-        error = _seen_from_here(wrong, [context.dump.parts[stretch.group.part] for stretch in task], host)
+    results, error = results_of(context, task, host.memory)
+    if error is not None:
+        error = _seen_from_here(error, [context.dump.parts[stretch.group.part] for stretch in task], host)
     return Answer(results, error, host.name)
 
 
-def _blocks(context: Context, task: Task, host: Host) -> Iterator[Block]:
+def results_of(context: Context, task: Task, memory: int = 0) -> tuple[list[Done[Any]], DrrejError | None]:
+    """The results of some stretches, and the error that comes after them; `memory` is that of the machine."""
+    results: list[Done[Any]] = []
+    try:
+        for block in _blocks(context, task, memory):
+            results.append(context.work(block))
+    except DrrejError as wrong:  # in its place: results before it count
+        return results, wrong
+    return results, None
+
+
+def _blocks(context: Context, task: Task, there: int) -> Iterator[Block]:
     def read() -> Iterator[Block]:
         streams = (functools.partial(stretch.blocks, context.dump, context.run) for stretch in task)
         rows = max(stretch.group.rows for stretch in task)
@@ -105,7 +112,7 @@ def _blocks(context: Context, task: Task, host: Host) -> Iterator[Block]:
     if context.keep is None:
         return read()
     token = context.keep.token
-    memory = host.memory // 4 if context.keep.memory is None else context.keep.memory
+    memory = there // 4 if context.keep.memory is None else context.keep.memory
     _kept.drop(lambda key: key[0].session == token.session and key[0].opened != token.opened)
     return _kept.blocks((token, task), read, context.run.keep, memory)
 

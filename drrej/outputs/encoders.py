@@ -48,7 +48,7 @@ class ParquetEncoder:
 
 
 def _repeats(field: pa.Field) -> bool:
-    return field.name == "prediction" or not pa.types.is_primitive(field.type)
+    return field.name in ("prediction", "label") or not pa.types.is_primitive(field.type)
 
 
 class ArrowEncoder:

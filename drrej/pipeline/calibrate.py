@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from functools import reduce
+from functools import partial, reduce
 from itertools import pairwise
 from operator import add
 from typing import Any, TypeVar, get_args
@@ -28,7 +28,6 @@ from drrej.documents.rejector import BeforeAfter, Calibration, Rejector
 from drrej.engines import passes
 from drrej.engines.cache import SMALL
 from drrej.engines.passes import Noticed
-from drrej.engines.pool import in_order
 from drrej.engines.protocol import Mapper, Pass
 from drrej.errors import OptionError
 from drrej.pipeline.intake import Intake, check_floor, check_kind
@@ -138,7 +137,7 @@ class _Calibration:
         intake = Intake.of(self.dump, floor)
         as_logits = [Labelled(_to_logits(rows.logits, floor), rows.labels) for rows in sample]
         rows = _Rows(self.source, self.dump, self.engine, intake, precision)
-        total = _Sample(as_logits, self.engine.workers).total
+        total = _Sample(as_logits).total
         whole = rows.total if share < 1 else None
         fit = fit_temperature(total, whole, precision)
         vector, converged = None, fit.converged
@@ -173,12 +172,7 @@ class _Calibration:
         return choose_calibrator(nll) if nll else ("temperature", None)
 
     def _first_pass(self, limit: np.uint64) -> list[_First]:
-        intake, precision = Intake.of(self.dump), self.options.precision
-
-        def first(block: Block) -> _First:
-            assert block.labels is not None
-            return _first_look(block, block.labels, intake, precision, limit)
-
+        first = partial(_first_look, intake=Intake.of(self.dump), precision=self.options.precision, limit=limit)
         run, noticed = Pass("reading", labelled=True), Noticed()
         blocks = list(map_blocks(self.source, self.dump, first, run, self.engine, noticed))
         if not blocks:
@@ -199,7 +193,7 @@ class _Calibration:
             if not positives.may_vanish:
                 return 0.0
             rows = [Labelled(floored_logits(piece.logits, floor), piece.labels) for piece in part]
-            fit = fit_temperature(_Sample(rows, self.engine.workers).total, None, "float64")
+            fit = fit_temperature(_Sample(rows).total, None, "float64")
             calibrator = Temperature(fit.temperature)
             tallies = (_tally(calibrator, piece.logits, piece.labels, "float64") for piece in rows)
             mean = sum(tallies, CalibrationTally.empty()).mean_nll
@@ -235,11 +229,10 @@ def _to_logits(scores: AnyFloats, floor: float | None) -> AnyFloats:
     return scores if floor is None else floored_logits(scores, floor)
 
 
-def _first_look(
-    block: Block, labels: NDArray[np.int64], intake: Intake, precision: Precision, limit: np.uint64
-) -> _First:
+def _first_look(block: Block, intake: Intake, precision: Precision, limit: np.uint64) -> _First:
     """Figures before calibration, keys and a sample of a block; reports rows that no temperature can explain."""
-    positives = Positives()
+    labels, positives = block.labels, Positives()
+    assert labels is not None
     if intake.kind == "logits":
         stored = logits = intake.logits(block)
     else:
@@ -273,14 +266,10 @@ class _Sample:
     """Some rows, held by this process."""
 
     pieces: list[Labelled]
-    threads: int
 
     def total(self, function: Callable[[AnyFloats, NDArray[np.int64]], Sum]) -> Sum:
         """The sum of a function of logits and labels over the sample."""
-        if len(self.pieces) == 1:  # small, and a search may ask for it a thousand times: threads would cost more
-            return function(self.pieces[0].logits, self.pieces[0].labels)
-        sums = in_order([lambda: iter(self.pieces)], lambda rows: function(rows.logits, rows.labels), self.threads)
-        return reduce(add, sums)
+        return reduce(add, (function(piece.logits, piece.labels) for piece in self.pieces))
 
 
 @dataclass(frozen=True)
@@ -299,18 +288,19 @@ class _Rows:
 
     def tally(self, calibrator: Calibrator) -> CalibrationTally:
         """Calibration figures under a calibrator."""
-        precision = self.precision  # not self: the function goes to workers elsewhere
-        tallies = self._each(lambda logits, labels: _tally(calibrator, logits, labels, precision))
+        tallies = self._each(partial(_tally, calibrator, precision=self.precision))
         return sum(tallies, CalibrationTally.empty())
 
     def _each(self, function: Callable[[AnyFloats, NDArray[np.int64]], T]) -> Iterator[T]:
-        intake, skip = self.intake, self.dump.skip_bad_rows
-
-        def of_block(block: Block) -> T:
-            assert block.labels is not None
-            logits = intake.logits(block)
-            if skip and (not block.check_largest(np.max(logits, axis=1)) or block.bad.any()):
-                logits = without_rows(logits, block.bad)  # they are left out; else the first pass has found none
-            return function(logits, block.labels)
-
+        of_block = partial(_of_block, function, self.intake, self.dump.skip_bad_rows)  # not self: workers get it
         return passes.map_blocks(self.dump, of_block, Pass("calibrating", labelled=True), self.engine)
+
+
+def _of_block(
+    function: Callable[[AnyFloats, NDArray[np.int64]], T], intake: Intake, skip_bad_rows: bool, block: Block
+) -> T:
+    assert block.labels is not None
+    logits = intake.logits(block)
+    if skip_bad_rows and (not block.check_largest(np.max(logits, axis=1)) or block.bad.any()):
+        logits = without_rows(logits, block.bad)  # they are left out; else the first pass has found none
+    return function(logits, block.labels)
