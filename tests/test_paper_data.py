@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from benchmarks.paper.data import DataMissingError, flip, load, split, standardised
-from benchmarks.paper.table import Cell, build, markdown, nearest, read_published
+from benchmarks.paper.table import Cell, build, markdown, nearest, next_above, read_published
 
 
 def test_har_is_read_from_the_files_of_uci(tmp_path):
@@ -116,11 +116,34 @@ def cell(coverage):
     ],
 )
 def test_the_point_that_serves_a_target(coverages, chosen):
-    assert nearest([None, *map(cell, coverages)], 80).coverage == chosen
+    assert next_above([None, *map(cell, coverages)], 80).coverage == chosen
+
+
+def test_the_cost_that_serves_a_target_is_the_nearest():
+    assert nearest([None, cell(78.0), cell(83.0), cell(89.0)], 80).coverage == 78.0
 
 
 def test_no_point_serves_a_target_when_there_is_none():
     assert nearest([None], 80) is None
+    assert next_above([None], 80) is None
+
+
+def fold_with_baseline(*points):
+    """A fold of HAR with nothing but PredRej at some costs."""
+    costs = [{"cost": cost, "coverage": coverage, "accuracy": 99.0} for cost, coverage in points]
+    known = {"predrej": costs, "css": [], "defer": [], "gce": []}
+    return {"dataset": "har", "noise": "clean", "training": None, "base": 98.0, "variants": {}, "baselines": known}
+
+
+def test_the_table_says_where_no_cost_comes_near_a_target():
+    folds = [
+        fold_with_baseline((0.01, 85.0), (0.25, 96.0), (0.3, 97.0)),
+        fold_with_baseline((0.01, 87.0), (0.25, 98.0)),
+    ]
+    text = markdown(build(folds, read_published()))
+    assert "| HAR, clean | 2 | PredRej | 0.01 |" in text
+    assert "| no: 2 costs give 86.0 to 97.0 % |" in text  # 80 %
+    assert "[86.00 (1.41)] | +0.81 | yes |" in text  # 90 %
 
 
 def test_a_table_without_folds_shows_the_paper_and_invents_nothing():

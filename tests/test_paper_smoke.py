@@ -13,7 +13,8 @@ pytest.importorskip("matplotlib", reason="the paper's experiments draw figures: 
 from benchmarks.paper.__main__ import main  # noqa: E402 - after the check that torch is there
 from benchmarks.paper.baselines import BASELINES, costs  # noqa: E402
 from benchmarks.paper.networks import EXPERIMENTS, Settings, Stacked, tabular  # noqa: E402
-from benchmarks.paper.training import moved, one_cycle, train  # noqa: E402
+from benchmarks.paper.refine import next_costs, trained  # noqa: E402
+from benchmarks.paper.training import moved, one_cycle, outputs_of, train  # noqa: E402
 
 
 def write_clusters(path, classes=6, rows=3000, features=20):
@@ -35,9 +36,16 @@ def chain(tmp_path_factory):
     judging = ["--work", str(work), "--out", str(out)]
     assert main(["train", *common, "--learning-rate", "0.05"]) == 0
     assert main(["baselines", *common, "--costs", "2", "--learning-rate", "0.05"]) == 0
+    before = _written(work)
+    assert main(["baselines", *common, "--costs", "2", "--learning-rate", "0.05"]) == 0
+    assert _written(work) == before  # nothing is trained twice
     assert main(["table", *judging]) == 0
     assert main(["figures", *judging]) == 0
     return work, out
+
+
+def _written(work):
+    return {path: path.stat().st_mtime_ns for path in work.rglob("cost-*/*")}
 
 
 def test_dumps_hold_the_parts_of_the_fold_with_clean_labels(chain):
@@ -77,6 +85,24 @@ def test_results_name_their_command_and_figures_are_drawn(chain):
     for name in ("accuracy_coverage", "alpha_sweep", "lambda_sweep"):
         assert (out / f"{name}.png").read_bytes().startswith(b"\x89PNG")
         assert "<svg" in (out / f"{name}.svg").read_text()
+
+
+def test_refined_costs_are_the_same_on_every_fold(tmp_path):
+    """From one cost on, each network of one epoch; another fold later gets the costs of the first."""
+    write_clusters(tmp_path / "har.npz", rows=600)
+    common = ["har", "--data", str(tmp_path), "--work", str(tmp_path / "work"), "--noise", "clean", "--epochs", "1"]
+    common += ["--learning-rate", "0.05"]
+    assert main(["train", *common, "--folds", "1", "2"]) == 0
+    rivals = ["baselines", *common, "--methods", "predrej", "--costs", "1", "--refine"]
+    assert main([*rivals, "--folds", "1"]) == 0
+    folders = [tmp_path / "work" / "har" / "clean" / f"fold{fold}" / "predrej" for fold in (1, 2)]
+    first = trained(folders[0])
+    assert 25 in first
+    assert not next_costs(first)
+    assert main([*rivals, "--folds", "1", "2"]) == 0
+    one, two = (trained(folder) for folder in folders)
+    assert one.keys() == two.keys() >= first.keys()
+    assert not next_costs({number: (one[number] + two[number]) / 2 for number in one})
 
 
 def test_training_that_was_interrupted_ends_with_the_same_network(tmp_path):
@@ -138,14 +164,20 @@ def test_rejection_follows_the_rule_of_each_method():
 
 @pytest.mark.parametrize(
     ("dataset", "inputs", "parameters"),
-    [("har", (2, 561), 40_646), ("gas_drift", (2, 128), 12_934), ("mnist", (2, 1, 28, 28), 1_199_882)],
+    [("har", (2, 561), 40_646), ("gas_drift", (2, 128), 12_934)],
 )
 def test_base_networks_have_as_many_parameters_as_the_paper_says(dataset, inputs, parameters):
     """The paper's counts are one higher: the temperature."""
-    classes = 10 if dataset == "mnist" else 6
-    network = EXPERIMENTS[dataset].network(inputs[1], classes, False)
+    network = EXPERIMENTS[dataset].network(inputs[1], 6, False)
     assert sum(parameter.numel() for parameter in network.parameters()) == parameters
-    assert network(torch.zeros(inputs)).shape == (2, classes)
+    assert network(torch.zeros(inputs)).shape == (2, 6)
+
+
+def test_the_network_of_mnist_takes_its_images():
+    for outputs, normalised in ((10, False), (11, True)):
+        network = EXPERIMENTS["mnist"].network(1, outputs, normalised)
+        assert network(torch.zeros(2, 1, 28, 28)).shape == (2, outputs)
+        assert isinstance(network[-1], torch.nn.BatchNorm1d) == normalised
 
 
 def test_the_residual_network_takes_medmnist_images():
@@ -165,6 +197,30 @@ def test_the_first_layer_of_the_compact_network_whitens_patches():
     torch.testing.assert_close(first, -negative)
     rows = first.permute(0, 2, 3, 1).reshape(-1, 12).double()
     torch.testing.assert_close(rows.T @ rows / len(rows), torch.eye(12).double(), rtol=0, atol=0.01)
+
+
+def test_outputs_are_the_mean_over_the_views_of_an_image():
+    """Six views by hand: the padded image cut at three places, and mirrored."""
+    images = torch.randn(5, 3, 32, 32, generator=torch.manual_seed(0))
+    experiment = EXPERIMENTS["cifar10"]
+    network = experiment.network(3, 10, False)
+    experiment.prepare(network, images)
+    network.eval()
+    padded = torch.nn.functional.pad(images, (1, 1, 1, 1), mode="reflect")
+    with torch.no_grad():
+        outputs = [
+            network(torch.stack([_cut32(image, start, flipped) for image in padded]))
+            for start in (0, 1, 2)
+            for flipped in (False, True)
+        ]
+    expected = sum(outputs) / 6
+    np.testing.assert_allclose(outputs_of(network, images, experiment.views), expected, atol=1e-6)
+    assert np.abs(outputs_of(network, images) - expected.numpy()).max() > 1e-4
+
+
+def _cut32(image, start, flipped):
+    part = image[:, start : start + 32, start : start + 32]
+    return part.flip(2) if flipped else part
 
 
 def test_images_are_moved_and_flipped_and_nothing_else():
@@ -192,10 +248,11 @@ def _cut(image, down, across, flipped):
     return part.flip(2) if flipped else part
 
 
-def test_the_rate_goes_up_and_down_once_and_an_interrupted_cycle_ends_with_the_same_network(tmp_path):
+@pytest.mark.parametrize("momentum", [True, False])
+def test_the_rate_goes_up_and_down_once_and_an_interrupted_cycle_ends_with_the_same_network(tmp_path, momentum):
     assert [round(one_cycle(done), 12) for done in (0.0, 0.1, 0.2, 0.6, 1.0)] == [0.0, 0.5, 1.0, 0.5, 0.0]
     images, labels = torch.randn(24, 3, 32, 32, generator=torch.manual_seed(0)), torch.arange(24) % 3
-    settings = Settings(batch=8, learning_rate=0.05, epochs=3, one_cycle=True, shift=2, small=1)
+    settings = Settings(batch=8, learning_rate=0.05, epochs=3, momentum=momentum, one_cycle=True, shift=2, small=1)
     experiment = EXPERIMENTS["cifar10"]
 
     def build():

@@ -30,22 +30,25 @@ def train(args: argparse.Namespace) -> None:
 
 
 def baselines(args: argparse.Namespace) -> None:
-    """Train the baselines, one network per cost, and write their dumps."""
+    """Train the baselines, one network per cost, and write their dumps; costs that have dumps are left alone."""
     from benchmarks.paper.baselines import costs
-    from benchmarks.paper.train import baseline_folder, train_baseline
+    from benchmarks.paper.refine import Rival
 
-    for task, settings in _work_of(args):
+    work, start = _work_of(args), costs(args.costs)
+    for noise in args.noise:
+        folds = [task for task, _ in work if task.noise == noise]
         for name in args.methods:
-            for record in train_baseline(task, name, costs(args.costs), settings, args.work):
-                folder = baseline_folder(task, name, record["cost"], args.work)
-                print(f"{folder}: coverage {record['coverage']:.4f}; {record['seconds']} s", flush=True)
+            rival = Rival(name, folds, work[0][1], args.work)
+            for record in rival.refine(start) if args.refine else rival.train(start):
+                where = f"{args.dataset} {noise} fold {record['fold']}, {name} at cost {record['cost']:.2f}"
+                print(f"{where}: coverage {record['coverage']:.4f}; {record['seconds']} s", flush=True)
 
 
 def table(args: argparse.Namespace) -> None:
     """Judge every trained fold with drrej and write the paper's tables, ours beside the paper's."""
     from benchmarks.paper import results
 
-    results.write_tables(args.work, args.cifar10, args.variants, args.out)
+    results.write_tables(args.work, args.variants, args.out)
 
 
 def equal(args: argparse.Namespace) -> None:
@@ -59,7 +62,7 @@ def figures(args: argparse.Namespace) -> None:
     """Draw accuracy against coverage from the table's figures, and the sweeps over alpha and lambda."""
     from benchmarks.paper import results
 
-    results.write_figures(args.work, args.cifar10, args.out)
+    results.write_figures(args.work, args.out)
 
 
 def cascade(args: argparse.Namespace) -> None:
@@ -97,7 +100,10 @@ def parser() -> argparse.ArgumentParser:
     rivals = commands.add_parser("baselines", help=baselines.__doc__)
     rivals.set_defaults(command=baselines)
     rivals.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
-    rivals.add_argument("--costs", type=int, default=5, metavar="N", help="equidistant costs; the paper has 49")
+    rivals.add_argument(
+        "--costs", type=int, default=5, metavar="N", help="so many costs, equidistant; the paper has 49"
+    )
+    rivals.add_argument("--refine", action="store_true", help="then more, until each target of coverage is met")
     _add_training(rivals)
 
     tables = commands.add_parser("table", help=table.__doc__)
@@ -107,8 +113,7 @@ def parser() -> argparse.ArgumentParser:
 
     same = commands.add_parser("equal", help=equal.__doc__)
     same.set_defaults(command=equal)
-    same.add_argument("--work", type=Path, required=True, help="directory that the training commands filled")
-    same.add_argument("--out", type=Path, default=RESULTS, help="where results go [beside this script]")
+    _add_judging(same)
 
     both = commands.add_parser("cascade", help=cascade.__doc__)
     both.set_defaults(command=cascade)
@@ -122,16 +127,13 @@ def parser() -> argparse.ArgumentParser:
 
 def _add_judging(command: argparse.ArgumentParser) -> None:
     command.add_argument("--work", type=Path, required=True, help="directory that the training commands filled")
-    command.add_argument(
-        "--cifar10", type=Path, help="directory with val.parquet and test.parquet of any CIFAR-10 network"
-    )
     command.add_argument("--out", type=Path, default=RESULTS, help="where results go [beside this script]")
 
 
 def _add_training(command: argparse.ArgumentParser) -> None:
     command.add_argument("dataset", choices=READERS)
     command.add_argument("--data", type=Path, required=True, help="directory with DATASET.npz or the original files")
-    command.add_argument("--epochs", type=int, help="instead of the paper's 40")
+    command.add_argument("--epochs", type=int, help="instead of those of the experiment")
     command.add_argument("--learning-rate", type=float)
     _add_selection(command)
 

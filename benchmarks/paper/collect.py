@@ -31,20 +31,18 @@ class FoldFiles:
     out: Path
 
 
-def folds(work: Path, cifar10: Path | None) -> Iterator[FoldFiles]:
+def folds(work: Path) -> Iterator[FoldFiles]:
     """Every fold with dumps, in the order of the table."""
     for dataset in DATASETS:
         for noise in NOISES:
             for folder in sorted((work / dataset / noise).glob("fold*")):
                 if (folder / "test.parquet").is_file():
                     yield FoldFiles(dataset, noise, int(folder.name.removeprefix("fold")), folder, folder / "reports")
-    if cifar10 is not None:
-        yield FoldFiles("cifar10", "clean", 1, cifar10, work / "cifar10" / "clean" / "fold1" / "reports")
 
 
-def collect(shell: Shell, cifar10: Path | None, variants: Sequence[str]) -> list[Figures]:
+def collect(shell: Shell, variants: Sequence[str]) -> list[Figures]:
     """The figures of all folds."""
-    return [_of_fold(shell, files, variants) for files in folds(shell.work, cifar10)]
+    return [_of_fold(shell, files, variants) for files in folds(shell.work)]
 
 
 def _of_fold(shell: Shell, files: FoldFiles, variants: Sequence[str]) -> Figures:
@@ -104,10 +102,10 @@ def percent(share: float | None) -> float | None:
     return None if share is None else round(100 * share, 4)
 
 
-def collect_sweeps(shell: Shell, cifar10: Path | None) -> list[Figures]:
+def collect_sweeps(shell: Shell) -> list[Figures]:
     """Curves of the paper's parameter sweeps: α at λ = 1, and λ with KL."""
     rows = []
-    for files in folds(shell.work, cifar10):
+    for files in folds(shell.work):
         settings = [("alpha", value, ("--alpha", f"{value:g}")) for value in ALPHAS]
         settings += [("lambda", value, ("--lambda", f"{value:g}")) for value in LAMBDAS]
         for parameter, value, options in settings:

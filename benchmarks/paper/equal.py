@@ -2,12 +2,12 @@
 
 Three ways to get there: the threshold on the test rows, as the paper chose its τ; the threshold on the validation rows,
 as one has to do it; and both again with `auto`. α changes what a τ means and not the order of rows, so KL and α = 3
-differ here by the paper's coverage alone.
+differ here by the paper's coverage alone. The baselines are in `rivals`.
 """
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -59,6 +59,10 @@ class FoldRows:
         below: npt.NDArray[np.bool_] = values < (ordered[count] if count < ordered.size else np.inf)
         return below
 
+    def states(self, loss: str, coverage: float) -> Array:
+        """What becomes of each test row at a share of them."""
+        return states(self.accepted(loss, coverage, "test"), self.wrong)
+
     def point(self, loss: str, coverage: float, on: str) -> Figures:
         """Coverage and accuracy in percent."""
         accepted = self.accepted(loss, coverage, on)
@@ -74,13 +78,20 @@ def _read(path: Path) -> tuple[Array, Array]:
 
 def gain(folds: Sequence[FoldRows], coverage: float) -> Figures:
     """Accuracy of `auto` less that of the log-loss at one coverage, in points, over the test rows of all folds."""
-    states = np.zeros((3, 3), dtype=np.int64)
-    for fold in folds:
-        new, old = (
-            np.where(fold.accepted(loss, coverage, "test"), 1 + fold.wrong.astype(int), 0) for loss in ("auto", "log")
-        )
-        states += np.bincount(3 * new + old, minlength=9).reshape(3, 3)
-    found = accuracy_difference(states)
+    return paired((fold.states("auto", coverage), fold.states("log", coverage)) for fold in folds)
+
+
+def states(accepted: Array, wrong: Array) -> Array:
+    """0 for a rejected row, 1 for an accepted right one, 2 for an accepted wrong one."""
+    return np.where(accepted, 1 + wrong.astype(int), 0)
+
+
+def paired(folds: Iterable[tuple[Array, Array]]) -> Figures:
+    """New accuracy less old, in points, from the states of the same rows with the one and with the other."""
+    counts = np.zeros((3, 3), dtype=np.int64)
+    for new, old in folds:
+        counts += np.bincount(3 * new + old, minlength=9).reshape(3, 3)
+    found = accuracy_difference(counts)
     ends = (found.value, found.lower, found.upper)
     value, lower, upper = (None if end is None else round(100 * end, 4) for end in ends)
     return {"value": value, "interval": [lower, upper]}
@@ -105,19 +116,35 @@ def against_paper(ours: Sequence[float], paper: Figures) -> Figures:
     return {"value": difference, "interval": [difference - reach, difference + reach]}
 
 
-def rows_of(work: Path) -> list[Figures]:
+Trained = Mapping[tuple[str, str], Mapping[Path, FoldRows]]
+"""Dataset and noise to the folds, by their folders."""
+
+
+def read_folds(work: Path) -> Trained:
+    """All trained folds, in the order of the table."""
+    found = {}
+    for dataset in DATASETS:
+        for noise in NOISES:
+            folders = [path.parent for path in sorted((work / dataset / noise).glob("fold*/test.parquet"))]
+            if folders:
+                found[dataset, noise] = {folder: FoldRows.read(folder) for folder in folders}
+    return found
+
+
+def rows_of(trained: Trained) -> list[Figures]:
     """One row for each cell of the paper that has trained folds here."""
     published = read_published()["targets"]
     rows = []
-    for dataset in DATASETS:
-        for noise in NOISES:
-            folders = sorted((work / dataset / noise).glob("fold*/test.parquet"))
-            folds = [FoldRows.read(path.parent) for path in folders]
-            for target in TARGETS if folds else ():
-                for method in PAPER_METHODS:
-                    paper = published[str(target)][noise][dataset][method]
-                    names = {"dataset": dataset, "noise": noise, "target": target, "method": method}
-                    rows.append(names | {"folds": len(folds), "paper": paper} | _cells(folds, paper))
+    for (dataset, noise), by_folder in trained.items():
+        folds = list(by_folder.values())
+        base = round(100 * statistics.fmean(1 - float(fold.wrong.mean()) for fold in folds), 4)
+        for target in TARGETS:
+            paper = published[str(target)][noise][dataset]
+            bases = {"base": base, "paper base": paper["base"]["accuracy"]}
+            for method in PAPER_METHODS:
+                names = {"dataset": dataset, "noise": noise, "target": target, "method": method}
+                own = {"folds": len(folds), "paper": paper[method]} | bases
+                rows.append(names | own | _cells(folds, paper[method]))
     return rows
 
 
@@ -141,11 +168,33 @@ def markdown(rows: Sequence[Figures]) -> str:
     lines = [head, ["---"] * len(head)]
     for row in rows:
         name = f"{TITLES[row['dataset']]}, {row['noise']}"
-        cells = [name, f"{row['target']} %", PAPER_METHODS[row["method"]], str(row["folds"]), _point(row["paper"])]
-        cells += [_point(row["log, test"]), _ends(row["less paper"]), verdict(row["less paper"])]
-        cells += [_point(row[key]) for key in ("log, validation", "auto, test", "auto, validation")]
-        lines.append([*cells, _ends(row["gain"])])
-    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines) + "\n"
+        cells = [name, f"{row['target']} %", PAPER_METHODS[row["method"]], str(row["folds"]), point_text(row["paper"])]
+        cells += [point_text(row["log, test"]), difference_text(row["less paper"]), verdict(row["less paper"])]
+        cells += [point_text(row[key]) for key in ("log, validation", "auto, test", "auto, validation")]
+        lines.append([*cells, difference_text(row["gain"])])
+    table = "\n".join("| " + " | ".join(cells) + " |" for cells in lines) + "\n"
+    return table + "\n" + "\n".join(sentences(rows)) + "\n"
+
+
+def sentences(rows: Sequence[Figures]) -> list[str]:
+    """One for each row that is told apart from the paper."""
+    differ = [row for row in rows if verdict(row["less paper"]) in ("better", "worse")]
+    return [_sentence(row) for row in differ] or ["- No row is told apart from the paper."]
+
+
+def _sentence(row: Figures) -> str:
+    where = f"{TITLES[row['dataset']]}, {row['noise']}, {row['target']} %, {PAPER_METHODS[row['method']]}"
+    left = [errors_left(row["log, test"], row["base"]), errors_left(row["paper"], row["paper base"])]
+    return (
+        f"- **{where}**: {verdict(row['less paper'])} by {difference_text(row['less paper'])} points. The base "
+        f"network is right on {row['base']:.2f} % of rows, the paper's on {row['paper base']:.2f} %; of its errors "
+        f"{left[0]:.1f} % are left among accepted rows, of the paper's {left[1]:.1f} %."
+    )
+
+
+def errors_left(cell: Figures, base: float) -> float:
+    """Errors among accepted rows, as a percentage of all that the base network makes."""
+    return float((100 - cell["accuracy"]) * cell["coverage"] / (100 - base))
 
 
 def verdict(difference: Figures) -> str:
@@ -156,11 +205,13 @@ def verdict(difference: Figures) -> str:
     return "better" if lower > 0 else "worse" if upper < 0 else "not told apart"
 
 
-def _point(cell: Figures) -> str:
+def point_text(cell: Figures) -> str:
+    """Accuracy and coverage."""
     return f"{cell['accuracy']:.2f} [{cell['coverage']:.2f}]"
 
 
-def _ends(difference: Figures) -> str:
+def difference_text(difference: Figures) -> str:
+    """A difference with its interval, where it has one."""
     if difference["value"] is None:
         return "-"
     shown = f"{difference['value']:+.2f}"

@@ -4,7 +4,7 @@ The parameter counts in its table of sizes tell what its text leaves open, such 
 tabular networks.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +16,7 @@ from torch.nn import functional
 from benchmarks.paper.data import Floats, Ints, standardised
 
 HIDDEN = 64
+CONVOLUTIONS = (16, 32)
 CONVOLUTION_HIDDEN = 128
 
 
@@ -27,7 +28,8 @@ class Settings:
     learning_rate: float
     epochs: int = 40
     weight_decay: float = 1e-4
-    one_cycle: bool = False  # SGD with Nesterov's momentum, the rate up and down once; else Adam at one rate
+    momentum: bool = False  # SGD with Nesterov's momentum; else Adam
+    one_cycle: bool = False  # the rate goes up to the learning rate and down to 0 once; else it stays there
     shift: int = 0  # training images are flipped and moved at random by up to this many pixels
     small: int = (
         0  # so many epochs, the first ones, see images of three quarters of the width: a little over half the work
@@ -36,6 +38,18 @@ class Settings:
 
 def _as_it_is(_network: nn.Module, _inputs: torch.Tensor) -> None:
     """Most networks need nothing of the data before they are trained."""
+
+
+def alone(inputs: torch.Tensor) -> Sequence[torch.Tensor]:
+    """Inputs as they are, and no other view of them."""
+    return [inputs]
+
+
+def mirrored_and_moved(images: torch.Tensor) -> Sequence[torch.Tensor]:
+    """Six views of images: as they are, moved by a pixel down and right, up and left, and the mirror image of each."""
+    side, padded = images.shape[2], functional.pad(images, (1, 1, 1, 1), mode="reflect")
+    moved = [padded[:, :, start : start + side, start : start + side] for start in (1, 0, 2)]
+    return [view for each in moved for view in (each, each.flip(3))]
 
 
 @dataclass(frozen=True)
@@ -47,6 +61,7 @@ class Experiment:
     settings: Settings
     stacked: bool = False  # small networks are trained side by side
     prepare: Callable[[nn.Module, torch.Tensor], None] = _as_it_is  # (network, training inputs), before training
+    views: Callable[[torch.Tensor], Sequence[torch.Tensor]] = alone  # of inputs; the mean of their logits is dumped
 
 
 def tabular(inputs: int, outputs: int, normalised: bool = False) -> nn.Module:
@@ -130,16 +145,21 @@ class Flat(nn.Module):
 
 
 def convolutional(inputs: int, outputs: int, normalised: bool = False) -> nn.Module:
-    """PyTorch's MNIST example with sigmoids in place of its rectifiers, for images of 28 x 28."""
+    """PyTorch's MNIST example with sigmoids in place of its rectifiers, for images of 28 x 28.
+
+    It has half of the example's channels and halves the image at its first layer, so that an epoch takes a tenth of the
+    time.
+    """
+    first, second = CONVOLUTIONS
     network = nn.Sequential(
-        nn.Conv2d(inputs, 32, 3),
+        nn.Conv2d(inputs, first, 5, stride=2),
         nn.Sigmoid(),
-        nn.Conv2d(32, 64, 3),
+        nn.Conv2d(first, second, 3),
         nn.MaxPool2d(2),  # before the sigmoid, not after: the same numbers for a quarter of the work
         nn.Sigmoid(),
         nn.Dropout(0.25),
         Flat(),
-        nn.Linear(64 * 12 * 12, CONVOLUTION_HIDDEN),
+        nn.Linear(second * 5 * 5, CONVOLUTION_HIDDEN),
         nn.Sigmoid(),
         nn.Dropout(0.5),
         nn.Linear(CONVOLUTION_HIDDEN, outputs),
@@ -264,12 +284,22 @@ def pixels(images: npt.NDArray[np.generic], train: Ints) -> Floats:
 EXPERIMENTS = {
     "har": Experiment(tabular, standardised, Settings(batch=64, learning_rate=1e-4), stacked=True),
     "gas_drift": Experiment(tabular, standardised, Settings(batch=64, learning_rate=1e-4), stacked=True),
-    "mnist": Experiment(convolutional, pixels, Settings(batch=256, learning_rate=1e-3)),
+    "mnist": Experiment(convolutional, pixels, Settings(batch=128, learning_rate=1e-2, epochs=8, one_cycle=True)),
     "cifar10": Experiment(
         Compact,
         pixels,
-        Settings(batch=256, learning_rate=0.3, epochs=16, weight_decay=5e-4, one_cycle=True, shift=2, small=10),
+        Settings(
+            batch=256,
+            learning_rate=0.3,
+            epochs=16,
+            weight_decay=5e-4,
+            momentum=True,
+            one_cycle=True,
+            shift=2,
+            small=10,
+        ),
         prepare=whiten,
+        views=mirrored_and_moved,
     ),
     "organsmnist": Experiment(resnet18, pixels, Settings(batch=256, learning_rate=1e-4)),
     "octmnist": Experiment(resnet18, pixels, Settings(batch=256, learning_rate=1e-4)),

@@ -137,6 +137,7 @@ def judge_mask(shell: Shell, folder: Path) -> Report:
 
 def sweep(shell: Shell, dumps: Path, out: Path, options: Sequence[str]) -> Report:
     """The report of one α and λ, by `drrej run`; only its curve is of interest."""
+    out.parent.mkdir(parents=True, exist_ok=True)
     parts = ("--val", shell.path(dumps / "val.parquet"), "--test", shell.path(dumps / "test.parquet"))
     shell.drrej("run", *parts, *options, "--tau", "0.5", "-o", shell.path(out), "-f")
     document: Report = json.loads((out / "report.json").read_text())

@@ -21,11 +21,11 @@ TABLE_START, TABLE_END = "<!-- tables: written by the command -->", "<!-- end of
 EQUAL_START, EQUAL_END = "<!-- equal coverage: written by the command -->", "<!-- end of equal coverage -->"
 
 
-def write_tables(work: Path, cifar10: Path | None, variants: Sequence[str], out: Path) -> None:
+def write_tables(work: Path, variants: Sequence[str], out: Path) -> None:
     """`folds.json`, `table.json` and `table.md`."""
     start, shell = time.monotonic(), Shell(work)
     try:
-        folds = collect(shell, cifar10, variants)
+        folds = collect(shell, variants)
     finally:
         shell.save_log("commands-table.log")
     rows = build(folds, read_published())
@@ -38,15 +38,18 @@ def write_tables(work: Path, cifar10: Path | None, variants: Sequence[str], out:
 
 
 def write_equal(work: Path, out: Path) -> None:
-    """`equal.json` and `equal.md`."""
-    from benchmarks.paper import equal
+    """`equal.json`, `rivals.json` and `equal.md`."""
+    from benchmarks.paper import equal, rivals
 
     start = time.monotonic()
-    rows = equal.rows_of(work)
+    trained = equal.read_folds(work)
+    rows, baselines = equal.rows_of(trained), rivals.rows_of(trained)
     out.mkdir(parents=True, exist_ok=True)
     _write_rows(out / "equal.json", _made(start), "rows", rows)
-    (out / "equal.md").write_text(equal.markdown(rows))
-    _show(out.parent / "README.md", equal.markdown(rows), (EQUAL_START, EQUAL_END))
+    _write_rows(out / "rivals.json", _made(start), "rows", baselines)
+    text = equal.markdown(rows) + "\n### The baselines at their own coverage\n\n" + rivals.markdown(baselines)
+    (out / "equal.md").write_text(text)
+    _show(out.parent / "README.md", text, (EQUAL_START, EQUAL_END))
 
 
 def _show(readme: Path, text: str, marks: tuple[str, str]) -> None:
@@ -58,14 +61,14 @@ def _show(readme: Path, text: str, marks: tuple[str, str]) -> None:
         readme.write_text(f"{before}{start}\n\n{text}\n{end}{after}")
 
 
-def write_figures(work: Path, cifar10: Path | None, out: Path) -> None:
+def write_figures(work: Path, out: Path) -> None:
     """`sweeps.json` and the pictures; needs `folds.json`."""
     from benchmarks.paper.figures import write_all
 
     start, shell = time.monotonic(), Shell(work)
     folds = json.loads((out / "folds.json").read_text())["folds"]
     try:
-        rows = collect_sweeps(shell, cifar10)
+        rows = collect_sweeps(shell)
     finally:
         shell.save_log("commands-figures.log")
     _write_rows(out / "sweeps.json", _made(start) | {"commands": len(shell.log)}, "sweeps", rows)

@@ -81,7 +81,7 @@ def train_base(task: Task, settings: Settings, work: Path, parts: Collection[str
     accuracies = {}
     for name in parts:
         part = rows.parts()[name]
-        logits, labels = outputs_of(trained.model, inputs[part]), task.dataset.labels[part]
+        logits, labels = outputs_of(trained.model, inputs[part], task.experiment.views), task.dataset.labels[part]
         write_dump(folder / f"{name}.parquet", part, logits, labels)
         accuracies[name] = accuracy(logits, labels)
     record = {
@@ -136,8 +136,8 @@ def train_baseline(
             fold_seed(TRAINING_SEED, task.fold),
             fused=True,
         )
-        scores = outputs_of(trained.model, inputs[rows.test])
-        base_logits = None if base is None else outputs_of(base, inputs[rows.test])
+        scores = outputs_of(trained.model, inputs[rows.test], task.experiment.views)
+        base_logits = None if base is None else outputs_of(base, inputs[rows.test], task.experiment.views)
         for cost, own in zip(together, scores, strict=True):
             logits = own[:, : task.dataset.classes] if base_logits is None else base_logits
             rejected = method.rejects(own)
@@ -147,6 +147,7 @@ def train_baseline(
             )
             record = {
                 "method": name,
+                "fold": task.fold,
                 "cost": cost,
                 "coverage": float(np.mean(~rejected)),
                 "settings": dataclasses.asdict(settings),
