@@ -12,9 +12,9 @@ from scipy import stats
 from scipy.special import log_softmax, logsumexp, softmax
 
 from benchmarks.selective import __main__ as command
-from benchmarks.selective.dumps import Dump, paper, shared
+from benchmarks.selective.dumps import PAPER, Dump, paper, shared
 from benchmarks.selective.judge import RISKS, accuracy_at, against_the_best, judge, ordering
-from benchmarks.selective.page import ahead, easier, groups, page, rankings, worse
+from benchmarks.selective.page import ahead, easier, groups, kinds, page, rankings, worse
 from benchmarks.selective.ranks import critical_difference, ranking
 from benchmarks.selective.scores import (
     LOGITS_ONLY,
@@ -163,6 +163,11 @@ def test_results_are_kept_and_the_page_is_written(tmp_path, monkeypatch) -> None
         pq.write_table(pa.table({"logits": list(logits), "label": labels}), folder / f"{part}.parquet")
     (found,) = paper(tmp_path / "paper")
     assert found.name == "HAR, paper's network, noisy, fold 2"
+    names = dict.fromkeys([found.name, *(f"{name}, clean" for name in PAPER.values()), "HAR, MLP, plain"])
+    assert kinds(names) == (
+        "0 of scikit-learn's models on real data, none yet of networks of others, 1 of perceptrons, "
+        "7 of networks of the paper's table"
+    )
     np.testing.assert_array_equal(found.fit.outputs, outputs(seed=0)[0])
     assert not list(shared(tmp_path))
     monkeypatch.setattr("benchmarks.selective.dumps.sklearn_models", lambda data, work: iter(()))

@@ -12,7 +12,14 @@ import pyarrow.parquet as pq
 from benchmarks.floor.models import cases
 from benchmarks.selective.scores import Array, Part
 
-PAPER = {"har": "HAR", "gas_drift": "gas", "mnist": "MNIST", "cifar10": "CIFAR-10"}
+PAPER = {
+    "har": "HAR, paper's network",
+    "gas_drift": "gas, paper's network",
+    "mnist": "MNIST, convolutional network",
+    "cifar10": "CIFAR-10, residual network",
+    "organsmnist": "OrganMNIST, paper's network",
+    "octmnist": "OctMNIST, paper's network",
+}
 
 
 @dataclass(frozen=True)
@@ -69,5 +76,5 @@ def paper(work: Path) -> Iterator[Dump]:
     """Folds that `python -m benchmarks.paper train` has left, with logits."""
     for path in sorted(work.glob("*/*/fold*/test.parquet")):
         dataset, noise, fold = path.parts[-4:-1]
-        group = f"{PAPER.get(dataset, dataset)}, paper's network, {noise}"
+        group = f"{PAPER[dataset]}, {noise}"
         yield Dump(f"{group}, fold {fold[4:]}", group, _read(path.with_name("val.parquet")), _read(path))

@@ -33,7 +33,7 @@ FEWEST = 5
 TITLES = {"aurc": "AURC", "augrc": "AUGRC"}
 
 
-KINDS = {"DenseNet": "networks of others", "MLP": "perceptrons", "paper's network": "networks of the paper's table"}
+KINDS = {"DenseNet": "networks of others", "MLP": "perceptrons", " network, ": "networks of the paper's table"}
 """What dumps are, by a word in their name; all others are scikit-learn's models."""
 
 
