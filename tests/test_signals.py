@@ -73,19 +73,26 @@ def test_an_ignored_ctrl_c_stays_ignored(val: str) -> None:
     assert output.startswith(b"{")
 
 
-def test_ctrl_c_during_an_import_is_no_other_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where an import makes an error of its own of it, the command was interrupted all the same."""
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_signal_in_the_making_of_something_is_no_other_error(
+    monkeypatch: pytest.MonkeyPatch, number: int, code: int
+) -> None:
+    """Where Python makes an error of its own of it, as it does of one in `__set_name__`, the command was stopped."""
     main = importlib.import_module("drrej.cli.main")
 
-    def broken_import(arguments: list[str]) -> None:
-        try:
-            main._interrupt(signal.SIGINT, None)
-        except KeyboardInterrupt:
-            raise ImportError("cannot import name 'x' from partially initialized module 'y'") from None
+    class Member:
+        def __set_name__(self, owner: type, name: str) -> None:
+            main._stop(number, None)
 
-    monkeypatch.setattr(main, "register", broken_import)
-    monkeypatch.setattr(main._interrupt, "seen", False)
-    assert main.execute(["calibrate"]) == 130
+    def broken(arguments: list[str]) -> None:
+        try:
+            type("Made", (), {"member": Member()})
+        except BaseException as error:
+            raise ImportError("cannot import name 'x' from partially initialized module 'y'") from error
+
+    monkeypatch.setattr(main, "register", broken)
+    monkeypatch.setattr(main._stop, "code", 0)
+    assert main.execute(["calibrate"]) == code
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
@@ -111,12 +118,12 @@ def test_an_interrupted_command_leaves_nothing(tmp_path: Path, number: int, code
 
 
 INTERRUPTED_AMONG_THREADS = """
-import atexit, os, threading, time
+import atexit, os, signal, sys, threading, time
 from drrej.cli import main
 
 def execute():
     threading.Thread(target=time.sleep, args=(60,)).start()
-    raise KeyboardInterrupt
+    signal.raise_signal(int(sys.argv[1]))
 
 atexit.register(os.write, 1, b"tidied")
 main.execute = execute
@@ -124,8 +131,9 @@ main.main()
 """
 
 
-def test_an_interrupted_command_does_not_wait_for_its_threads() -> None:
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupted_command_does_not_wait_for_its_threads(number: int, code: int) -> None:
     """Python's own end would wait, and abort when a thread comes back to an interpreter that is half gone."""
-    words = [sys.executable, "-c", INTERRUPTED_AMONG_THREADS]
+    words = [sys.executable, "-c", INTERRUPTED_AMONG_THREADS, str(int(number))]
     done = subprocess.run(words, capture_output=True, env=environment(), timeout=50, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (130, b"tidied", b"")
+    assert (done.returncode, done.stdout, done.stderr) == (code, b"tidied", b"")

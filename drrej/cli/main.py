@@ -98,15 +98,15 @@ chosen.commands = lambda: {name: command_group().commands[name] for name in COMM
 
 def main() -> Never:
     """Run the command line and exit with its code."""
-    _interrupt.seen = False
+    _stop.code = 0
     special.alone = True
     try:
         _take_signals()
         code = execute()
         gc.freeze()  # what is left is not worth looking through on the way out
-    except KeyboardInterrupt:
-        code = INTERRUPTED
-    if code == INTERRUPTED:
+    except (KeyboardInterrupt, SystemExit):
+        code = _stop.code or INTERRUPTED
+    if code and code in (INTERRUPTED, _stop.code):
         _leave(code)
     sys.exit(code)
 
@@ -117,7 +117,7 @@ def _leave(code: int) -> Never:
     Threads that were broken off may be in the midst of Arrow's work. When one of them comes back during Python's own
     end, that aborts the process.
     """
-    with contextlib.suppress(BaseException):  # another Ctrl-C
+    with contextlib.suppress(BaseException):  # another signal
         atexit._run_exitfuncs()
         sys.stderr.flush()
     os._exit(code)
@@ -143,8 +143,8 @@ def _run(arguments: list[str]) -> int:
     except SystemExit as exit_:  # typer turns a broken pipe into an exit with 1, which nothing else uses
         return _silence(BROKEN_PIPE) if exit_.code == 1 else int(exit_.code or 0)
     except Exception as error:
-        if _interrupt.seen:  # an import that Ctrl-C broke off may fail in any way
-            return INTERRUPTED
+        if _stop.code:  # what a signal broke off, such as an import or the making of a class, may fail in any way
+            return _stop.code
         if os.environ.get("DRREJ_DEBUG"):
             raise
         return _explain(error, arguments)
@@ -204,33 +204,32 @@ def _silence(code: int) -> int:
 
 
 def _take_signals() -> None:
+    sys.unraisablehook = _stop.unraisable
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as in the background of a shell
-        signal.signal(signal.SIGINT, _interrupt)
-        sys.unraisablehook = _interrupt.unraisable
+        signal.signal(signal.SIGINT, _stop)
         atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)  # when all is done, Python would die of it
-    signal.signal(signal.SIGTERM, _terminate)
+    signal.signal(signal.SIGTERM, _stop)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:  # nohup has it ignored
-        signal.signal(signal.SIGHUP, _terminate)
+        signal.signal(signal.SIGHUP, _stop)
 
 
-class _Interrupt:
-    """Ctrl-C while a command runs: a `KeyboardInterrupt`, and silence about what it breaks off."""
+class _Stop:
+    """A signal to stop while a command runs: an exception, and silence about what it breaks off.
+
+    `code` is the exit code of the signal that came, 0 before.
+    """
 
     def __init__(self) -> None:
-        self.seen = False
+        self.code = 0
 
-    def __call__(self, _number: int, _frame: FrameType | None) -> Never:
-        self.seen = True
-        raise KeyboardInterrupt
+    def __call__(self, number: int, _frame: FrameType | None) -> Never:
+        self.code = 128 + number
+        raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(self.code)
 
     def unraisable(self, broken: sys.UnraisableHookArgs) -> None:
         """What Python says of an error where nobody can catch it, such as in a finalizer."""
-        if not self.seen:
+        if not self.code:
             sys.__unraisablehook__(broken)
 
 
-_interrupt = _Interrupt()
-
-
-def _terminate(number: int, _frame: FrameType | None) -> Never:
-    raise SystemExit(128 + number)
+_stop = _Stop()

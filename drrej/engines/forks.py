@@ -57,9 +57,9 @@ class Worker:
             self.end()
             raise
         finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
             os.close(orders)
             os.close(answers)
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     @property
     def ends(self) -> tuple[int, int]:
