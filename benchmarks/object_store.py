@@ -1,4 +1,4 @@
-"""Object storage with latency against local files: `python -m benchmarks.object_store FOLDER`; prints both times.
+"""Object storage with latency against local files: `python -m benchmarks.object_store FOLDER [ROWS]`; prints times.
 
 A server on loopback answers like S3, each request after 50 ms. Commands run as processes of their own, in turns; the
 median of three counts, start-up included. The reports and masks must be the same.
@@ -74,11 +74,17 @@ class Handler(http.server.BaseHTTPRequestHandler):
         """Nothing."""
 
 
-def serve(folder: Path, latency: float = LATENCY) -> http.server.ThreadingHTTPServer:
+class Server(http.server.ThreadingHTTPServer):
+    """A thread for each connection. Of many at once the default would drop some, to be tried again a second later."""
+
+    daemon_threads = True
+    request_queue_size = 128
+
+
+def serve(folder: Path, latency: float = LATENCY) -> Server:
     """A server of the files of a folder, whatever the bucket; it runs in a thread."""
     handler = type("_Handler", (Handler,), {"folder": folder, "latency": latency})
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    server.daemon_threads = True
+    server = Server(("127.0.0.1", 0), handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     return server
 
@@ -94,9 +100,9 @@ def settings(port: int) -> dict[str, str]:
     }
 
 
-def main(folder: Path) -> None:
+def main(folder: Path, rows: int = 2_000_000) -> None:
     """Measure and print."""
-    path = Shape(2_000_000, 10, "list", 100_000).make(folder)
+    path = Shape(rows, 10, "list", 100_000).make(folder)
     server = serve(folder)
     env = os.environ | settings(server.server_address[1])
     rejector = folder / "object-store.json"
@@ -127,4 +133,4 @@ def _run(env: dict[str, str], *arguments: str, stdin: bytes = b"") -> bytes:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), *map(int, sys.argv[2:]))

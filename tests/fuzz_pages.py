@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from drrej.data.pages import NeedsArrowError, open_chunk, open_footer
+from drrej.data.pages import Fetched, LocalFile, NeedsArrowError, Storage, chunk_range, open_chunk, open_footer
 from drrej.data.pages.footer import Footer, Layout
 from drrej.data.pages.headers import scan
 from drrej.data.pages.thrift import UnfitError
@@ -31,21 +31,40 @@ Array = np.ndarray[Any, Any]
 
 
 def rows_of_pages(path: str, metadata: pq.FileMetaData, row_group: int, classes: int, block: int) -> tuple[Array, bool]:
-    """The rows that are handed out, and whether those are all."""
+    """The rows that are handed out, and whether those are all; the same of a file and of bytes that were fetched."""
+    with open(path, "rb") as stream:
+        file = LocalFile(stream.fileno())
+        rows = _handed_out(file, file, metadata, row_group, classes, block)
+        whole = np.frombuffer(stream.read(), np.uint8)
+        try:
+            start, end = chunk_range(open_footer(file, metadata), row_group, 0, classes)
+        except NeedsArrowError:
+            return rows
+        if 0 <= start < end <= whole.size:  # else nothing is fetched
+            fetched = _handed_out(
+                file, Fetched(whole.size, start, whole[start:end]), metadata, row_group, classes, block
+            )
+            assert fetched[1] == rows[1]
+            assert fetched[0].tobytes() == rows[0].tobytes()
+    return rows
+
+
+def _handed_out(
+    tail: Storage, file: Storage, metadata: pq.FileMetaData, row_group: int, classes: int, block: int
+) -> tuple[Array, bool]:
     blocks: list[Array] = []
     row, rest = 0, None
-    with open(path, "rb") as stream:
-        try:
-            chunk = open_chunk(stream.fileno(), open_footer(stream.fileno(), metadata), row_group, 0, classes)
-            for rows in chunk.blocks(block):
-                assert rows.flags.aligned
-                assert rows.flags.c_contiguous
-                blocks.append(rows)
-                row += len(rows)
-            parts = [part for start, stop in chunk.split(3) for part in chunk.blocks(block, start, stop)]
-            assert np.concatenate(parts).tobytes() == np.concatenate(blocks).tobytes()
-        except NeedsArrowError as error:
-            rest = error.row
+    try:
+        chunk = open_chunk(file, open_footer(tail, metadata), row_group, 0, classes)
+        for rows in chunk.blocks(block):
+            assert rows.flags.aligned
+            assert rows.flags.c_contiguous
+            blocks.append(rows)
+            row += len(rows)
+        parts = [part for start, stop in chunk.split(3) for part in chunk.blocks(block, start, stop)]
+        assert np.concatenate(parts).tobytes() == np.concatenate(blocks).tobytes()
+    except NeedsArrowError as error:
+        rest = error.row
     assert row == (metadata.row_group(row_group).num_rows if rest is None else rest)
     return np.concatenate(blocks) if blocks else np.empty((0, classes)), rest is None
 
@@ -118,10 +137,11 @@ def locate(data: bytes, classes: int, path: str) -> Base:
     metadata = pq.read_metadata(path)
     places = []
     with open(path, "rb") as stream:
+        file = LocalFile(stream.fileno())
         for row_group in range(metadata.num_row_groups):
-            layout = Layout.of(Footer.read(stream.fileno(), metadata), row_group, 0, classes)
+            layout = Layout.of(Footer.read(file, metadata), row_group, 0, classes)
             start = layout.start
-            for page in scan(stream.fileno(), layout):
+            for page in scan(file, layout):
                 places.append((start, page.offset, page.offset + page.stored))
                 start = places[-1][2]
     return Base(data, classes, places)

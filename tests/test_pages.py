@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from drrej.data.pages import Chunk, NeedsArrowError, open_chunk, open_footer
+from drrej.data.pages import Chunk, LocalFile, NeedsArrowError, open_chunk, open_footer
 from drrej.data.pages.runs import Levels, indices
 from drrej.data.pages.thrift import UnfitError, read_struct, varint
 from drrej.data.tiles import tiled_transpose
@@ -43,10 +43,11 @@ def chunk_of(path: Path, classes: int = 10, row_group: int = 0, leaf: int | None
     """The chunk of the column `logits`; its file stays open."""
     stream = path.open("rb")
     STREAMS.append(stream)
+    file = LocalFile(stream.fileno())
     metadata = pq.read_metadata(path)
     names = [metadata.schema.column(i).path for i in range(metadata.num_columns)]
     leaf = next(i for i, name in enumerate(names) if name.startswith("logits")) if leaf is None else leaf
-    return open_chunk(stream.fileno(), open_footer(stream.fileno(), metadata), row_group, leaf, classes)
+    return open_chunk(file, open_footer(file, metadata), row_group, leaf, classes)
 
 
 STREAMS: list[Any] = []
@@ -323,7 +324,7 @@ def test_a_footer_of_another_file_is_noticed(tmp_path):
     one = write(tmp_path / "a.parquet", lists(numbers()))
     other = write(tmp_path / "b.parquet", lists(numbers(2000)), compression="zstd", row_group_size=1024)
     with one.open("rb") as stream, pytest.raises(NeedsArrowError):
-        open_footer(stream.fileno(), pq.read_metadata(other))
+        open_footer(LocalFile(stream.fileno()), pq.read_metadata(other))
 
 
 ENCODERS = [forge.mixed, forge.packed, forge.repeated]

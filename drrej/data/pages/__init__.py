@@ -5,8 +5,9 @@ list has K values, so the levels are known, and it is enough to compare them:
 
     with open(path, "rb") as stream:
         try:
-            footer = open_footer(stream.fileno(), metadata)
-            chunk = open_chunk(stream.fileno(), footer, row_group, leaf, classes)
+            file = LocalFile(stream.fileno())
+            footer = open_footer(file, metadata)
+            chunk = open_chunk(file, footer, row_group, leaf, classes)
             for block in chunk.blocks(rows):
                 ...
         except NeedsArrowError as rest:
@@ -17,6 +18,19 @@ refuse, so open the file there with `page_checksum_verification=True`: a wrong c
 """
 
 from drrej.data.pages.chunk import Chunk, NeedsArrowError, chunk_range, open_chunk, open_footer
-from drrej.data.pages.footer import Footer
+from drrej.data.pages.footer import TAIL, Footer
+from drrej.data.pages.storage import Fetched, LocalFile, Storage, fresh
 
-__all__ = ["Chunk", "Footer", "NeedsArrowError", "chunk_range", "open_chunk", "open_footer"]
+__all__ = [
+    "TAIL",
+    "Chunk",
+    "Fetched",
+    "Footer",
+    "LocalFile",
+    "NeedsArrowError",
+    "Storage",
+    "chunk_range",
+    "fresh",
+    "open_chunk",
+    "open_footer",
+]

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from drrej.data.pages.footer import Footer, Layout
 from drrej.data.pages.headers import BYTE_STREAM_SPLIT, DICTIONARY, Page, scan
 from drrej.data.pages.runs import indices
-from drrej.data.pages.storage import Bytes, fresh, inflate, read_into
+from drrej.data.pages.storage import Bytes, Storage, fresh, inflate
 from drrej.data.pages.thrift import UnfitError
 from drrej.records import dataclass
 
@@ -33,8 +33,8 @@ class NeedsArrowError(Exception):
         self.reason = reason
 
 
-def open_footer(file: int, metadata: pq.FileMetaData) -> Footer:
-    """The footer of a local file, by its descriptor and Arrow's reading of it; good for all its row groups.
+def open_footer(file: Storage, metadata: pq.FileMetaData) -> Footer:
+    """The footer of a file, by its bytes and Arrow's reading of it; good for all its row groups.
 
     Raises `NeedsArrowError` where no column of the file can be read here, or it would not pay.
     """
@@ -49,7 +49,7 @@ def chunk_range(footer: Footer, row_group: int, leaf: int, classes: int) -> tupl
     return layout.start, layout.end
 
 
-def open_chunk(file: int, footer: Footer, row_group: int, leaf: int, classes: int) -> Chunk:
+def open_chunk(file: Storage, footer: Footer, row_group: int, leaf: int, classes: int) -> Chunk:
     """The chunk of the column `leaf` (a number among the leaves of the schema), a list of floats, in a row group.
 
     All page headers are read; where they, the type, or the numbers of rows and values do not fit `classes` floats in
@@ -78,8 +78,7 @@ class Chunk:
     Several threads may read it at the same time.
     """
 
-    file: int
-    """Its descriptor, which must stay open."""
+    file: Storage
     layout: Layout
     pages: tuple[Page, ...]
     firsts: tuple[int, ...]
@@ -151,9 +150,8 @@ class Chunk:
 
     def _bytes(self, page: Page) -> tuple[Bytes, Bytes]:
         """A page as it is stored, and its uncompressed bytes (of a v2 page: of its values alone)."""
-        # Uncompressed values may become a block. They end where the page ends, so that is where they are aligned.
-        memory = fresh(page.stored + 7)[-page.stored % 8 :][: page.stored]
-        read_into(memory, self.file, page.offset)
+        # Uncompressed values may become a block. They end where the page ends, so that is where they should be aligned.
+        memory = self.file.page(page.offset, page.stored)
         if page.crc is not None and zlib.crc32(memory.data) != page.crc & 0xFFFFFFFF:
             raise UnfitError("checksum")
         levels = sum(page.level_bytes or ())

@@ -6,19 +6,20 @@ encrypted, unknown codecs), so these numbers are read here.
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
 
 from drrej.data.pages.runs import Levels
+from drrej.data.pages.storage import Storage
 from drrej.data.pages.thrift import BINARY, I64, LIST, STRUCT, Fields, UnfitError, number, read_struct, substruct
 from drrej.records import dataclass
 
 CODECS = {0: None, 1: "snappy", 2: "gzip", 6: "zstd", 7: "lz4_raw"}
 
-_TAIL = 8
+TAIL = 8
+"""Bytes after the footer."""
 _MAGIC = b"PAR1"
 _MOST_BYTES = 1 << 22
 _MOST_COLUMNS = 512
@@ -36,14 +37,14 @@ class Footer:
     row_groups: list[int]
 
     @classmethod
-    def read(cls, file: int, metadata: pq.FileMetaData) -> Footer:
-        """Read the footer of the file with this descriptor, whose footer Arrow has read as `metadata`."""
+    def read(cls, file: Storage, metadata: pq.FileMetaData) -> Footer:
+        """Read the footer of a file, which Arrow has read as `metadata`."""
         if metadata.num_columns > _MOST_COLUMNS or metadata.num_rows < metadata.num_row_groups * _FEWEST_ROWS:
             raise UnfitError("many columns or small row groups")
         size = metadata.serialized_size
         if size > _MOST_BYTES:
             raise UnfitError("length of the footer")
-        data = os.pread(file, size + _TAIL, max(0, os.fstat(file).st_size - size - _TAIL))
+        data = file.some(max(0, file.size - size - TAIL), size + TAIL)
         if data[size:] != size.to_bytes(4, "little") + _MAGIC:
             raise UnfitError("footer")
         fields, _ = read_struct(data, 0)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from typing import NamedTuple
 
 from drrej.data.pages.footer import Layout
+from drrej.data.pages.storage import Storage
 from drrej.data.pages.thrift import I32, TRUE, UnfitError, number, read_struct, substruct
 
 PLAIN, RLE, BYTE_STREAM_SPLIT = 0, 3, 9
@@ -48,9 +48,9 @@ class Page(NamedTuple):
     """As far as the chunk is."""
 
 
-def scan(file: int, layout: Layout) -> list[Page]:
+def scan(file: Storage, layout: Layout) -> list[Page]:
     """The pages of a chunk, the dictionary's first, by their headers: they must fill it and hold all its values."""
-    if not 4 <= layout.start < layout.end <= os.fstat(file).st_size:
+    if not 4 <= layout.start < layout.end <= file.size:
         raise UnfitError("place of the column chunk")
     pages: list[Page] = []
     at, values = layout.start, 0
@@ -68,11 +68,11 @@ def scan(file: int, layout: Layout) -> list[Page]:
     return pages
 
 
-def _page(file: int, at: int, end: int) -> tuple[Page, int]:
+def _page(file: Storage, at: int, end: int) -> tuple[Page, int]:
     """The page whose header is at `at`, and where the page ends."""
     for length in _HEADER_BYTES:
         with contextlib.suppress(IndexError):  # the header is longer
-            return parse_page(os.pread(file, min(length, end - at), at), at)
+            return parse_page(file.some(at, min(length, end - at)), at)
     raise UnfitError("length of a page header")
 
 

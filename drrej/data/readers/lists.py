@@ -12,22 +12,22 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from drrej.core.types import AnyFloats
-from drrej.data.pages import Footer, NeedsArrowError, open_chunk, open_footer
+from drrej.data.pages import Footer, NeedsArrowError, Storage, open_chunk, open_footer
 from drrej.data.readers.base import Request, from_row
 
 
 class Opened(NamedTuple):
-    """An open file: as Arrow sees it, its descriptor, and its footer as pages need it (None: leave it to Arrow)."""
+    """An open file: as Arrow sees it, its bytes, and its footer as pages need it (None: leave it to Arrow)."""
 
     file: pq.ParquetFile
-    descriptor: int
+    bytes: Storage
     footer: Footer | None
 
 
-def footer_of(descriptor: int, metadata: pq.FileMetaData) -> Footer | None:
+def footer_of(file: Storage, metadata: pq.FileMetaData) -> Footer | None:
     """The footer for `Opened`."""
     try:
-        return open_footer(descriptor, metadata)
+        return open_footer(file, metadata)
     except NeedsArrowError:
         return None
 
@@ -57,7 +57,7 @@ def _from_pages(opened: Opened, request: Request) -> Iterator[pa.RecordBatch]:
     leaf = leaf_of(opened.file, scores.column)
     if opened.footer is None or leaf is None:
         raise NeedsArrowError(0, "not a list column of its own")
-    chunk = open_chunk(opened.descriptor, opened.footer, request.group, leaf, scores.classes)
+    chunk = open_chunk(opened.bytes, opened.footer, request.group, leaf, scores.classes)
     others = tuple(name for name in request.columns if name != scores.column)
     beside = _Stream(arrow_batches(opened.file, replace(request, columns=others))) if others else None
     for block in chunk.blocks(request.rows, request.start):

@@ -11,11 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from drrej.data.identity import check_unchanged, identity_of
-from drrej.data.pages import Footer
+from drrej.data.pages import Footer, LocalFile, Storage
 from drrej.data.part import Identity, Part, one_line
 from drrej.data.readers.base import READ_ERRORS, Contents, Request, reading, unreadable
 from drrej.data.readers.lists import Opened, arrow_batches, footer_of, leaf_of, list_batches
-from drrej.data.readers.objects import RemoteFile, object_batches, put_footer
+from drrej.data.readers.objects import RemoteFile, fetch_footer, object_batches
 from drrej.errors import DumpError
 from drrej.records import dataclass
 
@@ -36,17 +36,15 @@ class _Known:
     metadata: pq.FileMetaData
     pages: list[Footer | None] = field(default_factory=list)
 
-    def for_pages(self, descriptor: int) -> Footer | None:
+    def for_pages(self, file: Storage) -> Footer | None:
         """The footer as pages need it; None: leave the file to Arrow."""
         if not self.pages:
-            self.pages.append(footer_of(descriptor, self.metadata))
+            self.pages.append(footer_of(file, self.metadata))
         return self.pages[0]
 
-    def for_pages_of(self, source: Any, descriptor: int) -> Footer | None:
-        """The same of an object, whose end goes into the file behind `descriptor` for that."""
-        if not self.pages:
-            put_footer(descriptor, source, self.metadata)
-        return self.for_pages(descriptor)
+    def for_pages_of(self, source: Any) -> Footer | None:
+        """The same of an object, whose end is fetched for that."""
+        return self.pages[0] if self.pages else self.for_pages(fetch_footer(source, self.metadata))
 
 
 class _Footers:
@@ -102,7 +100,8 @@ class ParquetReader:
                     yield from object_batches(remote, request)
                     return
                 with open(part.path, "rb") as stream:
-                    yield from list_batches(Opened(file, stream.fileno(), known.for_pages(stream.fileno())), request)
+                    local = LocalFile(stream.fileno())
+                    yield from list_batches(Opened(file, local, known.for_pages(local)), request)
 
 
 def _open(part: Part, opened: str, columns: int = 1) -> tuple[pq.ParquetFile, _Known, Any]:
