@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, settings
-from running import environment, fail, only_line, run_drrej, succeed
+from running import environment, fail, only_line, run_drrej, succeed, without_names
 
 import drrej
 
@@ -186,3 +186,27 @@ def _documents_validate(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(drrej.Rejector, "to_json", checked_text)
     monkeypatch.setattr(evaluate, "evaluate", checked_report)
+
+
+_drawn: dict[str, dict[str, str]] = {}
+
+
+@pytest.fixture(autouse=True)
+def _pages_are_drawn_once(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    """The pictures of a page take longer than all the rest of a run, and most runs of the tests make the same ones.
+
+    Those that differ in names of files alone are not drawn again, but for the tests of pages and pictures.
+    """
+    if request.module.__name__ in ("test_html", "test_pictures", "test_browser"):
+        return
+    from drrej.report import html
+
+    page_plots = html.page_plots
+
+    def known(report: drrej.Report, texts: dict[str, str]) -> dict[str, str]:
+        key = json.dumps([texts, without_names(report.tree)])
+        if key not in _drawn:
+            _drawn[key] = page_plots(report, texts)
+        return _drawn[key]
+
+    monkeypatch.setattr(html, "page_plots", known)

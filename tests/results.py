@@ -10,9 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 from dumps_zoo import same_decisions
-from running import succeed
-
-_WORDS = {"files", "command", "commands", "about", "dump", "columns", "sources", "seconds", "path", "input_files"}
+from running import succeed, without_names
 
 
 @dataclass(frozen=True)
@@ -34,14 +32,7 @@ class Results:
     def check(self, other: Results) -> None:
         """Equal to the bit, but for the names of files and columns."""
         for key in ("calibration", "ratio", "threshold", "classes", "input"):
-            assert _numbers(self.rejector[key]) == _numbers(other.rejector[key]), key
-        assert _numbers(self.report) == _numbers(other.report)
+            assert without_names(self.rejector[key]) == without_names(other.rejector[key]), key
+        assert without_names(self.report) == without_names(other.report)
         same_decisions(self.mask, other.mask)
         assert self.mask.column("prediction").to_pylist() == other.mask.column("prediction").to_pylist()
-
-
-def _numbers(found: Any) -> Any:
-    """A document without the words that name files, commands and columns."""
-    if isinstance(found, dict):
-        return {key: _numbers(value) for key, value in found.items() if key not in _WORDS}
-    return [_numbers(value) for value in found] if isinstance(found, list) else found

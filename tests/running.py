@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import drrej as package
@@ -111,3 +112,13 @@ def run_drrej(
         env=environment() | dict(env or {}),
         timeout=120,
     )
+
+
+_NAMES = {"files", "command", "commands", "about", "dump", "columns", "sources", "seconds", "path", "input_files"}
+
+
+def without_names(found: Any) -> Any:
+    """A document without the words that name files, commands and columns."""
+    if isinstance(found, dict):
+        return {key: without_names(value) for key, value in found.items() if key not in _NAMES}
+    return [without_names(value) for value in found] if isinstance(found, list) else found

@@ -7,11 +7,12 @@ refused and the message. An option without an entry fails the test.
 from __future__ import annotations
 
 import contextlib
+import functools
 import re
 import runpy
 import shlex
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -599,9 +600,9 @@ class Doing:
     asked: tuple[Any, ...]
 
 
-def do(command: str, words: str, folder: Path, tmp_path: Path) -> Doing:
-    """Run a command in a copy of the folder."""
-    here = tmp_path / "here"
+def do(command: str, words: str, folder: Path) -> Doing:
+    """Run a command in a copy of the folder, which always has the same name."""
+    here = folder.with_name("here")
     shutil.copytree(folder, here)
     (here / "there.csv").write_text("")
     before = {path: path.read_bytes() for path in here.rglob("*") if path.is_file()}
@@ -648,12 +649,20 @@ def test_there_is_a_case_for_every_option() -> None:
     assert set(ALL) == known
 
 
+@pytest.fixture(scope="module")
+def plain(folder: Path) -> Callable[[str, str], Doing]:
+    """What commands do without the option in question, which many cases share."""
+    return functools.cache(lambda command, base: do(command, base, folder))
+
+
 @pytest.mark.parametrize(("command", "option"), ALL, ids=lambda value: value.lstrip("-"))
-def test_every_option_acts_or_is_refused(command: str, option: str, folder: Path, tmp_path: Path) -> None:
+def test_every_option_acts_or_is_refused(
+    command: str, option: str, folder: Path, plain: Callable[[str, str], Doing]
+) -> None:
     case = CASES[command][option]
     base = BASES[command] if case.base is None else case.base
-    done = do(command, f"{base} {case.given}", folder, tmp_path)
-    without = do(command, base, folder, tmp_path)
+    done = do(command, f"{base} {case.given}", folder)
+    without = plain(command, base)
     assert without.outcome.code == 0 or isinstance(case, Acts)
     if isinstance(case, Refused):
         assert done.outcome.code == 2
