@@ -17,6 +17,7 @@ from scipy import stats
 from benchmarks.paper.__main__ import main
 from benchmarks.paper.equal import FoldRows, against_paper, errors_left, gain, sentences, verdict
 from benchmarks.paper.refine import FIRST, LAST, WITHIN, next_costs
+from benchmarks.paper.results import recorded
 from benchmarks.paper.rivals import chosen
 from benchmarks.paper.rivals import sentences as rival_sentences
 
@@ -75,6 +76,22 @@ def test_the_command_writes_a_row_for_each_cell_with_folds(tmp_path) -> None:
     for row in rows:
         assert row["log, test"]["coverage"] == pytest.approx(row["paper"]["coverage"], abs=100 / 300)
     assert (tmp_path / "results" / "equal.md").read_text().count("| HAR, noisy") == 4
+
+
+def test_what_the_work_directory_lacks_keeps_its_figures(tmp_path) -> None:
+    record = [("har", "clean", 1), ("har", "noisy", 1), ("har", "noisy", 2), ("cifar10", "clean", 1)]
+    path = tmp_path / "folds.json"
+    rows = [{"dataset": dataset, "noise": noise, "fold": fold, "old": True} for dataset, noise, fold in record]
+    path.write_text(json.dumps({"folds": rows}))
+    now = [{"dataset": "mnist", "noise": "clean", "fold": 3}, {"dataset": "har", "noise": "noisy", "fold": 2}]
+    found = [(*list(row.values())[:3], "old" in row) for row in recorded(path, "folds", now)]
+    assert found == [
+        ("har", "clean", 1, True),
+        ("har", "noisy", 2, False),  # alone: the other fold may be of another network
+        ("mnist", "clean", 3, False),
+        ("cifar10", "clean", 1, True),
+    ]
+    assert recorded(tmp_path / "none.json", "folds", now[:1]) == now[:1]
 
 
 def write_fold(folder: Path, seed: int) -> None:

@@ -1,4 +1,7 @@
-"""The files in `results/`: figures of each fold, the tables, the sweeps, and how they were made."""
+"""The files in `results/`: figures of each fold, the tables, the sweeps, and how they were made.
+
+They are a record: a data set and noise of which the work directory has no dumps keeps the figures it has.
+"""
 
 import json
 import platform
@@ -12,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 import drrej
-from benchmarks.paper.collect import Figures, collect, collect_sweeps
+from benchmarks.paper.collect import DATASETS, NOISES, Figures, collect, collect_sweeps
 from benchmarks.paper.pipeline import Shell
 from benchmarks.paper.table import RULE, build, markdown, read_published
 
@@ -25,7 +28,7 @@ def write_tables(work: Path, variants: Sequence[str], out: Path) -> None:
     """`folds.json`, `table.json` and `table.md`."""
     start, shell = time.monotonic(), Shell(work)
     try:
-        folds = collect(shell, variants)
+        folds = recorded(out / "folds.json", "folds", collect(shell, variants))
     finally:
         shell.save_log("commands-table.log")
     rows = build(folds, read_published())
@@ -43,7 +46,8 @@ def write_equal(work: Path, out: Path) -> None:
 
     start = time.monotonic()
     trained = equal.read_folds(work)
-    rows, baselines = equal.rows_of(trained), rivals.rows_of(trained)
+    rows = recorded(out / "equal.json", "rows", equal.rows_of(trained))
+    baselines = recorded(out / "rivals.json", "rows", rivals.rows_of(trained))
     out.mkdir(parents=True, exist_ok=True)
     _write_rows(out / "equal.json", _made(start), "rows", rows)
     _write_rows(out / "rivals.json", _made(start), "rows", baselines)
@@ -68,11 +72,19 @@ def write_figures(work: Path, out: Path) -> None:
     start, shell = time.monotonic(), Shell(work)
     folds = json.loads((out / "folds.json").read_text())["folds"]
     try:
-        rows = collect_sweeps(shell)
+        rows = recorded(out / "sweeps.json", "sweeps", collect_sweeps(shell))
     finally:
         shell.save_log("commands-figures.log")
     _write_rows(out / "sweeps.json", _made(start) | {"commands": len(shell.log)}, "sweeps", rows)
     write_all(folds, rows, out)
+
+
+def recorded(path: Path, name: str, made: Sequence[Figures]) -> list[Figures]:
+    """Rows in the order of the table: those made now, and of data sets and noises without any those of the record."""
+    known = json.loads(path.read_text())[name] if path.is_file() else []
+    fresh = {(row["dataset"], row["noise"]) for row in made}
+    rows = [*made, *(row for row in known if (row["dataset"], row["noise"]) not in fresh)]
+    return sorted(rows, key=lambda row: (DATASETS.index(row["dataset"]), NOISES.index(row["noise"])))
 
 
 def _write_rows(path: Path, made: dict[str, Any], name: str, rows: Sequence[Figures]) -> None:
