@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -189,3 +190,24 @@ def test_results_are_kept_and_the_page_is_written(tmp_path, monkeypatch) -> None
     assert results[found.name]["rows"] == [400, 400]
     assert "<svg" in (tmp_path / "docs" / "figures" / "selective.svg").read_text()
     assert "1 dumps of 1 experiments" in (tmp_path / "docs" / "selective.md").read_text()
+
+
+def test_only_dumps_that_are_named_are_judged_again(tmp_path, monkeypatch) -> None:
+    def dumps(*_: object) -> Iterator[Dump]:
+        part = Part(*outputs(seed=0), probs=False)
+        for name in ("a", "b"):
+            yield Dump(name, name, part, part)
+
+    monkeypatch.setattr("benchmarks.selective.dumps.paper", dumps)
+    monkeypatch.setattr("benchmarks.selective.dumps.sklearn_models", lambda *_: pytest.fail("not asked for"))
+    monkeypatch.setattr("benchmarks.selective.judge.judge", lambda dump, compared: {"new": dump.name})
+    path = tmp_path / "r.json"
+    path.write_text(json.dumps({"a": {"old": 1}, "other": {"old": 2}}))
+    words = ["selective", "judge", "--results", str(path), "--paper", str(tmp_path), "--only", "paper"]
+    monkeypatch.setattr(sys, "argv", words)
+    command.main()
+    expected = {"a": {"old": 1}, "b": {"group": "b", "new": "b"}, "other": {"old": 2}}
+    assert json.loads(path.read_text()) == expected
+    monkeypatch.setattr(sys, "argv", [*words, "--again"])
+    command.main()
+    assert json.loads(path.read_text()) == expected | {"a": {"group": "a", "new": "a"}}

@@ -10,11 +10,15 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator
-from itertools import chain
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+if TYPE_CHECKING:
+    from benchmarks.selective.dumps import Dump
+
+KINDS = ("shared", "networks", "sklearn", "paper")
 HERE = Path(__file__).parent
 DOCS = HERE.parents[1] / "docs"
 
@@ -27,21 +31,32 @@ def train(args: argparse.Namespace) -> None:
 
 
 def judge(args: argparse.Namespace) -> None:
-    """Judge every dump that the results do not have yet; with --again, all."""
-    from benchmarks.selective.dumps import networks, paper, shared, sklearn_models
+    """Judge every dump that the results do not have yet; with --again, those that are there."""
     from benchmarks.selective.judge import judge as figures_of
 
-    results: dict[str, Any] = json.loads(args.results.read_text()) if args.results.exists() and not args.again else {}
-    from_paper: Iterator[Any] = paper(args.paper) if args.paper else iter(())
-    models = sklearn_models(args.data, args.work / "sklearn")
-    for dump in chain(shared(args.data), networks(args.work / "networks"), models, from_paper):
-        if dump.name in results:
+    results: dict[str, Any] = json.loads(args.results.read_text()) if args.results.exists() else {}
+    known = set() if args.again else {*results}
+    for dump in _dumps(args):
+        if dump.name in known:
             continue
         sys.stderr.write(f"{dump.name}\n")
         results[dump.name] = {"group": dump.group, **_rounded(figures_of(dump, compared=args.compared))}
         args.results.parent.mkdir(parents=True, exist_ok=True)
         lines = [f"{json.dumps(name)}: {json.dumps(figures)}" for name, figures in sorted(results.items())]
         args.results.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+
+
+def _dumps(args: argparse.Namespace) -> Iterator[Dump]:
+    from benchmarks.selective import dumps
+
+    kinds: dict[str, Callable[[], Iterator[Dump]]] = {
+        "shared": partial(dumps.shared, args.data),
+        "networks": partial(dumps.networks, args.work / "networks"),
+        "sklearn": partial(dumps.sklearn_models, args.data, args.work / "sklearn"),
+        "paper": partial(dumps.paper, args.paper) if args.paper else lambda: iter(()),
+    }
+    for kind in args.only:
+        yield from kinds[kind]()
 
 
 def _rounded(value: Any) -> Any:
@@ -74,6 +89,7 @@ def main() -> None:
         own.add_argument("--data", type=Path, default=Path("data"), help="directory with har.npz and so on")
         own.add_argument("--work", type=Path, default=Path("out/selective"), help="models' outputs are kept here")
         own.add_argument("--paper", type=Path, help="the --work of benchmarks.paper")
+        own.add_argument("--only", nargs="+", choices=KINDS, default=KINDS, help="dumps to judge [all]")
         own.add_argument("--again", action="store_true", help="judge dumps again that were judged before")
         own.add_argument("--compared", type=int, default=800, help="differences judged together: 11 scores, 70 dumps")
     args = parser.parse_args()
