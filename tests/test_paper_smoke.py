@@ -13,9 +13,8 @@ pytest.importorskip("matplotlib", reason="the paper's experiments draw figures: 
 from benchmarks.paper.__main__ import main  # noqa: E402 - after the check that torch is there
 from benchmarks.paper.baselines import BASELINES, costs  # noqa: E402
 from benchmarks.paper.networks import EXPERIMENTS, Settings, Stacked, tabular  # noqa: E402
-from benchmarks.paper.optimizers import Muon, one_cycle, optimizers, orthogonal, set_rates  # noqa: E402
 from benchmarks.paper.refine import next_costs, trained  # noqa: E402
-from benchmarks.paper.training import moved, outputs_of, train  # noqa: E402
+from benchmarks.paper.training import moved, one_cycle, outputs_of, train  # noqa: E402
 
 
 def write_clusters(path, classes=6, rows=3000, features=20):
@@ -249,14 +248,11 @@ def _cut(image, down, across, flipped):
     return part.flip(2) if flipped else part
 
 
-@pytest.mark.parametrize(("momentum", "filter_rate"), [(True, 0.1), (True, 0.0), (False, 0.0)])
-def test_the_rate_goes_up_and_down_once_and_an_interrupted_cycle_ends_with_the_same_network(
-    tmp_path, momentum, filter_rate
-):
+@pytest.mark.parametrize("momentum", [True, False])
+def test_the_rate_goes_up_and_down_once_and_an_interrupted_cycle_ends_with_the_same_network(tmp_path, momentum):
     assert [round(one_cycle(done), 12) for done in (0.0, 0.1, 0.2, 0.6, 1.0)] == [0.0, 0.5, 1.0, 0.5, 0.0]
     images, labels = torch.randn(24, 3, 32, 32, generator=torch.manual_seed(0)), torch.arange(24) % 3
-    rates = {"learning_rate": 0.05, "momentum": momentum, "filter_rate": filter_rate, "one_cycle": True}
-    settings = Settings(batch=8, epochs=3, shift=2, small=1, **rates)
+    settings = Settings(batch=8, learning_rate=0.05, epochs=3, momentum=momentum, one_cycle=True, shift=2, small=1)
     experiment = EXPERIMENTS["cifar10"]
 
     def build():
@@ -308,36 +304,3 @@ def test_a_table_of_savings_says_what_cannot_be_promised():
     assert said[2] == "| 0.89 | - | 75.0 % | 0.8950 | 25.0 % |"
     assert said[3] == "| 0.89 | confidence 0.9 | cannot be promised | | |"
     assert said[5].startswith("Alone: the small network 0.7000 with 1.00 million multiplications a row, the large one")
-
-
-@pytest.mark.parametrize("shape", [(16, 40), (40, 16), (12, 12)])
-def test_steps_of_filters_have_singular_values_near_one(shape):
-    """The same vectors, from the decomposition itself."""
-    matrix = torch.randn(shape, generator=torch.manual_seed(1), dtype=torch.float64)
-    left, values, right = torch.linalg.svd(matrix, full_matrices=False)
-    found = orthogonal(matrix)
-    inner = left.T @ found @ right.T
-    assert torch.allclose(inner, torch.diag(torch.diag(inner)), atol=1e-9)
-    large = torch.diag(inner)[values > 0.1 * values.max()]
-    assert 0.6 < large.min() <= large.max() < 1.3
-
-
-def test_filters_have_an_optimizer_of_their_own():
-    network = EXPERIMENTS["cifar10"].network(3, 3, False)
-    settings = Settings(batch=8, learning_rate=0.3, momentum=True, filter_rate=0.1, one_cycle=True)
-    rest, filters = optimizers(network, settings, fused=False)
-    assert isinstance(filters, Muon)
-    found = [parameter for one in (rest, filters) for group in one.param_groups for parameter in group["params"]]
-    assert {id(one) for one in found} == {id(one) for one in network.parameters() if one.requires_grad}
-    assert len(found) == len({id(one) for one in found})
-    assert {one.ndim for group in filters.param_groups for one in group["params"]} == {4}
-    set_rates([rest, filters], settings, 0.6)
-    assert [one.param_groups[0]["lr"] for one in (rest, filters)] == pytest.approx([0.15, 0.04])
-    assert len(optimizers(network, Settings(batch=8, learning_rate=0.3), fused=False)) == 1
-    before = [one.detach().clone() for one in filters.param_groups[0]["params"]]
-    network(torch.randn(4, 3, 32, 32)).square().sum().backward()
-    filters.step()
-    for old, new in zip(before, filters.param_groups[0]["params"], strict=True):
-        kept = old * len(old) ** 0.5 / old.norm()
-        assert (new - kept).norm() <= 0.04 * 1.3 * min(old.flatten(1).shape) ** 0.5
-        assert not torch.equal(new, kept)

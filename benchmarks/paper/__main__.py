@@ -73,6 +73,17 @@ def cascade(args: argparse.Namespace) -> None:
         print(table(savings(task, args.work)), flush=True)
 
 
+def recompress(args: argparse.Namespace) -> None:
+    """Write CIFAR-10 as it is after one more JPEG, to be trained on: what the first has cost."""
+    import numpy as np
+
+    from benchmarks.paper.data import recompressed
+
+    images = load("cifar10", args.data)
+    args.out.mkdir(parents=True, exist_ok=True)
+    np.savez(args.out / "cifar10.npz", X=recompressed(images.features), y=images.labels)
+
+
 def _work_of(args: argparse.Namespace) -> "list[tuple[Task, Settings]]":
     from benchmarks.paper.networks import EXPERIMENTS
     from benchmarks.paper.train import tasks
@@ -80,10 +91,12 @@ def _work_of(args: argparse.Namespace) -> "list[tuple[Task, Settings]]":
 
     be_reproducible()
     dataset = load(args.dataset, args.data)
-    given = {"epochs": args.epochs, "learning_rate": args.learning_rate}
-    settings = dataclasses.replace(
-        EXPERIMENTS[args.dataset].settings, **{name: value for name, value in given.items() if value is not None}
-    )
+    settings = EXPERIMENTS[args.dataset].settings
+    if args.epochs is not None:  # the same share of them on small images
+        small = round(settings.small * args.epochs / settings.epochs)
+        settings = dataclasses.replace(settings, epochs=args.epochs, small=small)
+    if args.learning_rate is not None:
+        settings = dataclasses.replace(settings, learning_rate=args.learning_rate)
     return [(task, settings) for task in tasks(dataset, args.noise, args.folds, args.rows)]
 
 
@@ -118,6 +131,11 @@ def parser() -> argparse.ArgumentParser:
     both = commands.add_parser("cascade", help=cascade.__doc__)
     both.set_defaults(command=cascade)
     _add_training(both)
+
+    again = commands.add_parser("recompress", help=recompress.__doc__)
+    again.set_defaults(command=recompress)
+    again.add_argument("--data", type=Path, required=True, help="directory with cifar10_jpeg.parquet")
+    again.add_argument("--out", type=Path, required=True, help="directory for cifar10.npz")
 
     pictures = commands.add_parser("figures", help=figures.__doc__)
     pictures.set_defaults(command=figures)

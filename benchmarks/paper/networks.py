@@ -29,7 +29,6 @@ class Settings:
     epochs: int = 40
     weight_decay: float = 1e-4
     momentum: bool = False  # SGD with Nesterov's momentum; else Adam
-    filter_rate: float = 0.0  # of Muon's steps for the filters of convolutions, down to 0; 0: they are as the rest
     one_cycle: bool = False  # the rate goes up to the learning rate and down to 0 once; else it stays there
     shift: int = 0  # training images are flipped and moved at random by up to this many pixels
     small: int = (
@@ -220,7 +219,7 @@ class Compact(nn.Module):
     first steps of a high learning rate do not saturate the softmax.
     """
 
-    WIDTHS = (48, 128, 256)
+    WIDTHS = (32, 128, 128)
     OUTPUT_SCALE = 0.125
 
     def __init__(self, inputs: int, outputs: int, normalised: bool = False) -> None:
@@ -292,13 +291,12 @@ EXPERIMENTS = {
         Settings(
             batch=256,
             learning_rate=0.3,
-            epochs=12,
+            epochs=16,
             weight_decay=5e-4,
             momentum=True,
-            filter_rate=0.1,
             one_cycle=True,
             shift=2,
-            small=9,
+            small=10,
         ),
         prepare=whiten,
         views=mirrored_and_moved,

@@ -17,9 +17,10 @@ from torch.nn import functional
 
 from benchmarks.paper.data import Floats, Ints
 from benchmarks.paper.networks import Settings, alone
-from benchmarks.paper.optimizers import optimizers, set_rates
 
 TRAINING_SEED = 2
+MOMENTUM = 0.9
+WARM_UP = 0.2
 FORWARD_ROWS = 4096
 
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
@@ -59,26 +60,39 @@ def train(
     """
     torch.manual_seed(seed)
     model = build()
-    found = optimizers(model, settings, fused)
-    state = _Checkpoint(checkpoint, model, found)
+    optimizer = _optimizer(model, settings, fused)
+    state = _Checkpoint(checkpoint, model, optimizer)
     steps = settings.epochs * -(-len(labels) // settings.batch)
     while state.epochs < settings.epochs:
         start, processor, losses = time.monotonic(), time.process_time(), 0.0
         model.train()
         batches = torch.split(torch.randperm(len(labels)), settings.batch)
         for number, batch in enumerate(batches, start=state.epochs * -(-len(labels) // settings.batch)):
-            set_rates(found, settings, number / steps)
-            model.zero_grad()
+            if settings.one_cycle:
+                optimizer.param_groups[0]["lr"] = settings.learning_rate * one_cycle(number / steps)
+            optimizer.zero_grad()
             images = moved(inputs[batch], settings.shift)
             if state.epochs < settings.small:
                 images = functional.interpolate(images, scale_factor=0.75, mode="bilinear", antialias=True)
             value = loss(model(images), labels[batch])
             value.backward()  # type: ignore[no-untyped-call]
-            for optimizer in found:
-                optimizer.step()
+            optimizer.step()
             losses += value.item() * len(batch) / len(labels)
         state.epoch_done(Epoch(time.monotonic() - start, time.process_time() - processor, losses))
     return Trained(model.eval(), state.epochs, state.seconds)
+
+
+def _optimizer(model: nn.Module, settings: Settings, fused: bool) -> torch.optim.Optimizer:
+    learnt = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    given: dict[str, Any] = {"lr": settings.learning_rate, "weight_decay": settings.weight_decay, "fused": fused}
+    if settings.momentum:
+        return torch.optim.SGD(learnt, momentum=MOMENTUM, nesterov=True, **given)
+    return torch.optim.Adam(learnt, **given)
+
+
+def one_cycle(done: float) -> float:
+    """Share of the highest learning rate when a share `done` of all steps is done: up for a fifth, then down to 0."""
+    return done / WARM_UP if done < WARM_UP else (1 - done) / (1 - WARM_UP)
 
 
 def moved(images: torch.Tensor, shift: int) -> torch.Tensor:
@@ -106,14 +120,13 @@ class Epoch(NamedTuple):
 class _Checkpoint:
     """What is needed to go on after an epoch, in a file if there is a path."""
 
-    def __init__(self, path: Path | None, model: nn.Module, found: Sequence[torch.optim.Optimizer]) -> None:
-        self.path, self.model, self.optimizers = path, model, found
+    def __init__(self, path: Path | None, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        self.path, self.model, self.optimizer = path, model, optimizer
         self.epochs, self.seconds = 0, 0.0
         if path is not None and path.is_file():
             saved = torch.load(path, weights_only=True)
             model.load_state_dict(saved["model"])
-            for optimizer, own in zip(found, saved["optimizers"], strict=True):
-                optimizer.load_state_dict(own)
+            optimizer.load_state_dict(saved["optimizer"])
             torch.set_rng_state(saved["random"])
             self.epochs, self.seconds = saved["epochs"], saved["seconds"]
 
@@ -124,8 +137,7 @@ class _Checkpoint:
             return
         self.path.parent.mkdir(parents=True, exist_ok=True)
         part = self.path.with_suffix(".part")
-        state: dict[str, Any] = {"model": self.model.state_dict()}
-        state |= {"optimizers": [optimizer.state_dict() for optimizer in self.optimizers]}
+        state: dict[str, Any] = {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
         state |= {"random": torch.get_rng_state(), "epochs": self.epochs, "seconds": self.seconds}
         torch.save(state, part)
         part.replace(self.path)
