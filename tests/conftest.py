@@ -29,6 +29,12 @@ ROOT = Path(__file__).resolve().parents[1]
 SAMPLE = ROOT / "sample_data"
 LAYOUTS = ("fixed", "list", "large", "wide")
 
+
+def thorough(*values: Any) -> Any:
+    """A case that is not tested in every run."""
+    return pytest.param(*values, marks=pytest.mark.thorough)
+
+
 # Time limits per example would fail on a busy machine; the examples are the same in every run.
 settings.register_profile(
     "drrej",

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from conftest import make_model, write_dump
+from conftest import make_model, thorough, write_dump
 from scipy import stats
 from scipy.special import logsumexp, softmax
 from worlds import SAMPLE, fitted, source, too_sure, write
@@ -124,10 +124,11 @@ def report_of(world, options, gates=()):
     return drrej.evaluate(source(world[3]), world[4], gates, options)
 
 
-def test_every_figure_has_the_same_bits_under_20_shuffles(world, options, tmp_path):
+@pytest.mark.parametrize("shuffles", [3, thorough(20)])
+def test_every_figure_has_the_same_bits_under_shuffles(world, options, tmp_path, shuffles):
     logits, labels, columns, _, rejector, _ = world
     expected = report_of(world, options).to_json()
-    for seed in range(20):
+    for seed in range(shuffles):
         order = np.random.default_rng(seed).permutation(700)
         side = {name: column[order] for name, column in columns.items()}
         path = write(tmp_path / "shuffled.parquet", logits[order], labels[order], **side)

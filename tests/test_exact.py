@@ -7,6 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from conftest import thorough
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -81,7 +82,7 @@ def units(values: np.ndarray) -> Fraction:
     return sum((Fraction(float(x)) for x in values), Fraction(0))
 
 
-@pytest.mark.parametrize("rows", [1, 100, 8192, 8193, 20_000])
+@pytest.mark.parametrize("rows", [1, 100, 8192, 8193, thorough(20_000)])
 @pytest.mark.parametrize("kind", ["usual", "tiny", "huge", "mixed", "edges"])
 def test_sums_of_several_lines_are_those_of_fractions(rows: int, kind: str) -> None:
     """Of all rows and of chosen ones, whichever way the values go."""

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+from conftest import thorough
 from scipy import stats
 
 from drrej.core.bounds import bounds
@@ -45,7 +46,7 @@ def normaliser(alpha: float, lam: float, losses: np.ndarray) -> float:
 
 @pytest.mark.parametrize("alpha", ALPHAS)
 @pytest.mark.parametrize("kind", ["sure", "spread"])
-@pytest.mark.parametrize("rows", [150, 1000])
+@pytest.mark.parametrize("rows", [150, thorough(1000)])
 def test_it_holds_at_every_loss_and_says_something(alpha: float, kind: str, rows: int) -> None:
     everything, delta, trials = population(kind), 0.2, 60
     truth = normaliser(alpha, 1.0, everything)

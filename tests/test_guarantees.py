@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
+from conftest import thorough
 from scipy import stats
 from simulate_guarantees import WORLDS, Fitted, coverage_trial, fit_world, group_trial, points_of, risk_trial
 from worlds import SAMPLE, cli, fitted, source, too_sure, write
@@ -39,7 +40,7 @@ def certified(rejector, path=TEST, **options) -> Rejector:
 
 
 @pytest.mark.parametrize("name", WORLDS)
-@pytest.mark.parametrize("rows", [50, 500])
+@pytest.mark.parametrize("rows", [thorough(50), 500])
 def test_certified_risk_holds(name, rows):
     trials = [risk_trial(WORLDS[name], rows, 0.05, 0.2, seed)[0] for seed in range(TRIALS)]
     broken = sum(trial.risk > 0.05 for trial in trials)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import fail, make_model, source, succeed, write_dump, write_mask
+from conftest import fail, make_model, source, succeed, thorough, write_dump, write_mask
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
@@ -62,7 +62,7 @@ def test_prices_too_large_for_whole_numbers_are_added_as_floats() -> None:
 @pytest.mark.parametrize(
     "values", [(0.0, 2.0, 50.0), (0.0, 2.0, 50.0, 7.5), (-2.0, 0.0, 48.0), (-20.0, -3.0, 0.0, 1.0, 5.0)]
 )
-@pytest.mark.parametrize("rows", [30, 1000])
+@pytest.mark.parametrize("rows", [30, thorough(1000)])
 def test_intervals_of_a_mean_hold(values: tuple[float, ...], rows: int) -> None:
     """Each end fails in at most a fortieth of the trials (the limit of this test has a chance of 1 in 10000)."""
     rng, trials = np.random.default_rng(rows), 400
