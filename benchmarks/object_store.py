@@ -75,7 +75,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 
 class Server(http.server.ThreadingHTTPServer):
-    """A thread for each connection. Of many at once the default would drop some, to be tried again a second later."""
+    """A thread for each connection; more may be opened at once than the five that wait by default."""
 
     daemon_threads = True
     request_queue_size = 128

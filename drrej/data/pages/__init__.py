@@ -19,7 +19,7 @@ refuse, so open the file there with `page_checksum_verification=True`: a wrong c
 
 from drrej.data.pages.chunk import Chunk, NeedsArrowError, chunk_range, open_chunk, open_footer
 from drrej.data.pages.footer import TAIL, Footer
-from drrej.data.pages.storage import Fetched, LocalFile, Storage, fresh
+from drrej.data.pages.storage import Fetched, LocalFile, Storage
 
 __all__ = [
     "TAIL",
@@ -30,7 +30,6 @@ __all__ = [
     "NeedsArrowError",
     "Storage",
     "chunk_range",
-    "fresh",
     "open_chunk",
     "open_footer",
 ]

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from drrej.data.pages import TAIL, Fetched, Footer, NeedsArrowError, chunk_range, fresh
+from drrej.data.pages import TAIL, Fetched, Footer, NeedsArrowError, chunk_range
 from drrej.data.readers.base import Request
 from drrej.data.readers.lists import Opened, arrow_batches, leaf_of, list_batches
 
@@ -54,8 +55,7 @@ def fetch_footer(source: Any, metadata: pq.FileMetaData) -> Fetched:
 
 def fetch(source: Any, start: int, end: int) -> Fetched:
     """Some bytes of an object; raises OSError where they are not all there."""
-    data = fresh(end - start)  # a buffer of the client's own would be given back and cleared again
-    source.seek(start)
-    if source.readinto(data) != data.size:
+    data = np.frombuffer(source.read_at(end - start, start), np.uint8)
+    if data.size != end - start:
         raise OSError("the object ends early")
     return Fetched(source.size(), start, data)
