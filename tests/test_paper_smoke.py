@@ -229,7 +229,8 @@ def test_images_are_moved_and_flipped_and_nothing_else():
     torch.manual_seed(0)
     seen = set()
     for _ in range(100):
-        for row, image in enumerate(moved(images, 1)):
+        mirrored = torch.rand(2) < 0.5
+        for row, image in enumerate(moved(images, 1, mirrored)):
             places = [
                 (down, across, flipped)
                 for down in range(3)
@@ -238,9 +239,30 @@ def test_images_are_moved_and_flipped_and_nothing_else():
                 if torch.equal(_cut(padded[row], down, across, flipped), image)
             ]
             assert len(places) == 1
+            assert places[0][2] == mirrored[row]
             seen.update(places)
     assert len(seen) == 18
-    assert moved(images, 0) is images
+    assert moved(images, 0, mirrored) is images
+
+
+def test_a_row_is_mirrored_in_every_other_epoch(monkeypatch):
+    """Each row has its number in all pixels of its left half: where it shows tells whether the row was mirrored."""
+    images = torch.zeros(32, 3, 32, 32)
+    images[:, :, :, :16] = torch.arange(1.0, 33.0)[:, None, None, None]
+    shown = {}
+
+    def watched(batch, shift, mirrored):
+        picked = moved(batch, shift, mirrored)
+        for image in picked:
+            shown.setdefault(int(image.max()), []).append(bool(image[0, 16, 0] == 0))
+        return picked
+
+    monkeypatch.setattr("benchmarks.paper.training.moved", watched)
+    settings = Settings(batch=32, learning_rate=0.01, epochs=4, shift=2)
+    experiment = EXPERIMENTS["cifar10"]
+    train(lambda: experiment.network(3, 2, False), images, torch.arange(32) % 2, settings, torch.nn.CrossEntropyLoss())
+    rows = [shown[number] for number in range(1, 33)]
+    assert {tuple(row) for row in rows} == {(True, False, True, False), (False, True, False, True)}
 
 
 def _cut(image, down, across, flipped):

@@ -49,13 +49,13 @@ class Fold:
         return {"val": self.val, "test": self.test, "train": self.train}
 
 
-def split(rows: int, fold: int) -> Fold:
-    """The `fold`-th (from 1) of `FOLDS` shuffled folds is the test part; a fifth of the others is validation."""
+def split(rows: int, fold: int, validation: float = VALIDATION_SHARE) -> Fold:
+    """The `fold`-th (from 1) of `FOLDS` shuffled folds is the test part; a share of the others is validation."""
     shuffled = np.random.default_rng(SPLIT_SEED).permutation(rows)
     folds = np.array_split(shuffled, FOLDS)
     test = folds.pop(fold - 1)
     rest = np.concatenate(folds)
-    val_rows = round(VALIDATION_SHARE * len(rest))
+    val_rows = round(validation * len(rest))
     return Fold(np.sort(rest[val_rows:]), np.sort(rest[:val_rows]), np.sort(test))
 
 

@@ -13,7 +13,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from benchmarks.paper.data import Floats, Ints, standardised
+from benchmarks.paper.data import VALIDATION_SHARE, Floats, Ints, standardised
+from benchmarks.paper.winograd import Convolution
 
 HIDDEN = 64
 CONVOLUTIONS = (16, 32)
@@ -30,7 +31,7 @@ class Settings:
     weight_decay: float = 1e-4
     momentum: bool = False  # SGD with Nesterov's momentum; else Adam
     one_cycle: bool = False  # the rate goes up to the learning rate and down to 0 once; else it stays there
-    shift: int = 0  # training images are flipped and moved at random by up to this many pixels
+    shift: int = 0  # training images are mirrored in every other epoch and moved at random by up to this many pixels
     small: int = (
         0  # so many epochs, the first ones, see images of three quarters of the width: a little over half the work
     )
@@ -62,6 +63,7 @@ class Experiment:
     stacked: bool = False  # small networks are trained side by side
     prepare: Callable[[nn.Module, torch.Tensor], None] = _as_it_is  # (network, training inputs), before training
     views: Callable[[torch.Tensor], Sequence[torch.Tensor]] = alone  # of inputs; the mean of their logits is dumped
+    validation: float = VALIDATION_SHARE  # of the rows that are not test rows
 
 
 def tabular(inputs: int, outputs: int, normalised: bool = False) -> nn.Module:
@@ -219,7 +221,7 @@ class Compact(nn.Module):
     first steps of a high learning rate do not saturate the softmax.
     """
 
-    WIDTHS = (32, 128, 128)
+    WIDTHS = (64, 256, 256)
     OUTPUT_SCALE = 0.125
 
     def __init__(self, inputs: int, outputs: int, normalised: bool = False) -> None:
@@ -253,7 +255,7 @@ class Small(Compact):
 
 
 def _convolution(inputs: int, outputs: int) -> nn.Module:
-    layer = nn.Conv2d(inputs, outputs, 3, padding=1, bias=False)
+    layer = Convolution(inputs, outputs)
     nn.init.dirac_(layer.weight[:inputs])  # passes its inputs on, as far as there are outputs
     return layer
 
@@ -291,15 +293,16 @@ EXPERIMENTS = {
         Settings(
             batch=256,
             learning_rate=0.3,
-            epochs=16,
-            weight_decay=5e-4,
+            epochs=14,
+            weight_decay=1e-3,
             momentum=True,
             one_cycle=True,
             shift=2,
-            small=10,
+            small=9,
         ),
         prepare=whiten,
         views=mirrored_and_moved,
+        validation=0.1,
     ),
     "organsmnist": Experiment(resnet18, pixels, Settings(batch=256, learning_rate=1e-4)),
     "octmnist": Experiment(resnet18, pixels, Settings(batch=256, learning_rate=1e-4)),

@@ -42,7 +42,8 @@ class Task:
 
     def rows(self) -> Fold:
         """Rows of the fold."""
-        return split(min(self.limit or len(self.dataset.labels), len(self.dataset.labels)), self.fold)
+        rows = min(self.limit or len(self.dataset.labels), len(self.dataset.labels))
+        return split(rows, self.fold, self.experiment.validation)
 
     def inputs(self) -> torch.Tensor:
         """Scaled features of all rows."""

@@ -63,6 +63,7 @@ def train(
     optimizer = _optimizer(model, settings, fused)
     state = _Checkpoint(checkpoint, model, optimizer)
     steps = settings.epochs * -(-len(labels) // settings.batch)
+    first_mirrored = torch.rand(len(labels), generator=torch.Generator().manual_seed(seed)) < 0.5
     while state.epochs < settings.epochs:
         start, processor, losses = time.monotonic(), time.process_time(), 0.0
         model.train()
@@ -71,7 +72,8 @@ def train(
             if settings.one_cycle:
                 optimizer.param_groups[0]["lr"] = settings.learning_rate * one_cycle(number / steps)
             optimizer.zero_grad()
-            images = moved(inputs[batch], settings.shift)
+            # Mirrored in every other epoch: left to chance, half of the rows would look as in the epoch before.
+            images = moved(inputs[batch], settings.shift, first_mirrored[batch] ^ bool(state.epochs % 2))
             if state.epochs < settings.small:
                 images = functional.interpolate(images, scale_factor=0.75, mode="bilinear", antialias=True)
             value = loss(model(images), labels[batch])
@@ -95,15 +97,15 @@ def one_cycle(done: float) -> float:
     return done / WARM_UP if done < WARM_UP else (1 - done) / (1 - WARM_UP)
 
 
-def moved(images: torch.Tensor, shift: int) -> torch.Tensor:
-    """Each image flipped or not and moved by up to `shift` pixels each way, its edge mirrored; as it is for 0."""
+def moved(images: torch.Tensor, shift: int, mirrored: torch.Tensor) -> torch.Tensor:
+    """Each image mirrored if so said and moved by up to `shift` pixels each way, its edge reflected; as it is for 0."""
     if not shift:
         return images
     rows, side = len(images), images.shape[2]
     padded = functional.pad(images, (shift,) * 4, mode="reflect").permute(0, 2, 3, 1)
     corner = torch.randint(2 * shift + 1, (2, rows, 1))
     across = torch.arange(side).expand(rows, side)
-    across = torch.where(torch.rand(rows, 1) < 0.5, across, side - 1 - across) + corner[0]
+    across = torch.where(mirrored[:, None], side - 1 - across, across) + corner[0]
     down = torch.arange(side) + corner[1]
     picked = padded[torch.arange(rows)[:, None, None], down[:, :, None], across[:, None, :]]
     return picked.permute(0, 3, 1, 2)
