@@ -28,7 +28,7 @@ class _Tiling(ctypes.Structure):
 
 
 class _Matrices(NamedTuple):
-    """Of the outputs, the filters and the inputs: (a, m), (a, 3), (a, a)."""
+    """Of the outputs (a, m), of the filters on both sides at once (a * a, 9), of the inputs (a, a)."""
 
     outputs: torch.Tensor
     filters: torch.Tensor
@@ -44,8 +44,8 @@ def _matrices(m: int) -> _Matrices:
         infinity[0, -1] = 1.0
         return torch.cat([points ** torch.arange(count), infinity])
 
-    inputs = torch.linalg.inv(powers(m + 2)).T
-    return _Matrices(*(matrix.float().contiguous() for matrix in (powers(m), powers(3), inputs)))
+    made = powers(m), torch.kron(powers(3), powers(3)), torch.linalg.inv(powers(m + 2)).T
+    return _Matrices(*(matrix.float().contiguous() for matrix in made))
 
 
 @cache
@@ -78,7 +78,7 @@ def _gather(images: torch.Tensor, matrix: torch.Tensor, m: int, first: int) -> t
 
 def _scatter(values: torch.Tensor, matrix: torch.Tensor, m: int, first: int, shape: torch.Size) -> torch.Tensor:
     """The adjoint: (number, tile, channel) to images of a shape."""
-    images = values.new_zeros(shape).contiguous(memory_format=torch.channels_last)
+    images = torch.empty(shape, memory_format=torch.channels_last).zero_()
     _call("scatter", values, images, matrix, _tiling(shape, matrix, m, first))
     return images
 
@@ -100,19 +100,20 @@ class _Winograd(torch.autograd.Function):
     def forward(ctx: Any, images: torch.Tensor, filters: torch.Tensor) -> torch.Tensor:
         m = _tile(images.shape[2])
         of = _matrices(m)
-        turned = torch.einsum("ik,ockl,jl->ijco", of.filters, filters, of.filters).flatten(0, 1)
+        inputs, outputs = filters.shape[1], filters.shape[0]
+        turned = (of.filters @ filters.permute(2, 3, 1, 0).reshape(9, -1)).view(-1, inputs, outputs)
         tiles = _gather(images, of.inputs, m, -1)
         ctx.save_for_backward(tiles, turned)
         ctx.m, ctx.shape = m, images.shape
-        shape = torch.Size((images.shape[0], filters.shape[0], *images.shape[2:]))
+        shape = torch.Size((images.shape[0], outputs, *images.shape[2:]))
         return _scatter(torch.bmm(tiles, turned), of.outputs, m, 0, shape)
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         (tiles, turned), of = ctx.saved_tensors, _matrices(ctx.m)
         back = _gather(gradient, of.outputs, ctx.m, 0)
-        by_filter = torch.bmm(tiles.transpose(1, 2), back).unflatten(0, (ctx.m + 2, ctx.m + 2))
-        filters = torch.einsum("ik,ijco,jl->ockl", of.filters, by_filter, of.filters)
+        products = torch.bmm(tiles.transpose(1, 2), back)
+        filters = (of.filters.T @ products.flatten(1)).view(3, 3, *products.shape[1:]).permute(3, 2, 0, 1)
         images = _scatter(torch.bmm(back, turned.transpose(1, 2)), of.inputs, ctx.m, -1, ctx.shape)
         return images, filters
 
