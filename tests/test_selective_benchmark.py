@@ -15,7 +15,7 @@ from scipy.special import log_softmax, logsumexp, softmax
 from benchmarks.selective import __main__ as command
 from benchmarks.selective.dumps import PAPER, Dump, paper, shared
 from benchmarks.selective.judge import RISKS, accuracy_at, against_the_best, judge, ordering
-from benchmarks.selective.page import ahead, easier, groups, kinds, page, rankings, worse
+from benchmarks.selective.page import ahead, easier, errors_to_learn_from, groups, kinds, page, rankings, worse
 from benchmarks.selective.ranks import critical_difference, ranking
 from benchmarks.selective.scores import (
     LOGITS_ONLY,
@@ -124,6 +124,7 @@ def test_dumps_are_named_where_auto_is_ahead_and_where_validation_rows_are_easie
         for name, v in (("a", 0.9382), ("b", 0.93))
     }
     assert easier(both) == ["a"]  # 3.2 and 1.4 standard errors
+    assert [errors_to_learn_from(both[name]) for name in "ab"] == [309, 350]
 
 
 def test_every_score_is_judged_and_put_on_the_page() -> None:
