@@ -32,9 +32,7 @@ class Settings:
     momentum: bool = False  # SGD with Nesterov's momentum; else Adam
     one_cycle: bool = False  # the rate goes up to the learning rate and down to 0 once; else it stays there
     shift: int = 0  # training images are mirrored in every other epoch and moved at random by up to this many pixels
-    small: int = (
-        0  # so many epochs, the first ones, see images of three quarters of the width: a little over half the work
-    )
+    small: int = 0  # the first so many epochs see images of three quarters of the width: a little over half the work
 
 
 def _as_it_is(_network: nn.Module, _inputs: torch.Tensor) -> None:
@@ -213,7 +211,7 @@ def resnet18(inputs: int, outputs: int, normalised: bool = False) -> nn.Module:
 
 
 class Compact(nn.Module):
-    """A residual network for 32 x 32 images that two cores train to the paper's accuracy in some minutes.
+    """A residual network for 32 x 32 images that one core trains in less than an hour.
 
     The first layer is fixed: it turns patches of 2 x 2 pixels into uncorrelated numbers of variance 1 and their
     negatives, which spares the epochs a network needs to learn as much. Then three groups, each a convolution that
