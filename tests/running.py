@@ -16,7 +16,7 @@ from unittest import mock
 
 import drrej as package
 from drrej.cli import main
-from drrej.data.sources import remove_spools
+from drrej.data.listing import remove_spools
 
 LOG_LINE = re.compile(r"^drrej: [^\n]*: \d+ rows, \d+ rejected, coverage [^\n]*\n", re.MULTILINE)
 """What `reject` says of a file, or of all of them."""

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 import drrej
 from drrej.data.dump import Block, Dump
-from drrej.data.notes import Notes
+from drrej.data.problems import Notes
 from drrej.engines.cache import BlockCache, held_bytes
 from drrej.engines.passes import map_blocks
 from drrej.engines.protocol import Done, Engine, Parts, Pass, Silent
@@ -210,7 +210,7 @@ class ProcessEngine:
         return LocalDataset(target, force)
 
     def write(self, dump: Dump, run: Pass, work: Any, parts: Parts) -> Generator[Done[PartCounts]]:
-        root = parts.dataset.shared([part.relative for part in dump.parts])
+        root = parts.dataset.shared([part.mask_path for part in dump.parts])
         sink = PartSink(root, parts.dataset.name, parts.schema, parts.recipe)
         context = Context(replace(dump, row_groups=()), run, work, versions(), sink=sink)
         groups = [tuple(g for g in dump.row_groups if g.part == number) for number in range(len(dump.parts))]

@@ -14,8 +14,8 @@ from conftest import make_model, source
 from pyarrow.csv import write_csv
 
 from drrej.data.dump import Block, Dump
+from drrej.data.formats import parquet
 from drrej.data.pages import Chunk
-from drrej.data.readers import parquet
 
 ROWS, CLASSES = 30_000, 7
 LOGITS, LABELS = make_model(ROWS, CLASSES, 21)

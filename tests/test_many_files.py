@@ -12,7 +12,7 @@ import pytest
 from conftest import make_model, source
 
 import drrej
-from drrej.data.readers import parquet
+from drrej.data.formats import parquet
 from drrej.errors import DumpError
 
 FILES, ROWS, CLASSES = 12, 50, 5

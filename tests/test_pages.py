@@ -20,7 +20,6 @@ import pytest
 from drrej.data.pages import Chunk, LocalFile, NeedsArrowError, open_chunk, open_footer
 from drrej.data.pages.runs import Levels, indices
 from drrej.data.pages.thrift import UnfitError, read_struct, varint
-from drrej.data.tiles import tiled_transpose
 
 ROWS = 3000
 
@@ -413,20 +412,3 @@ def test_damaged_pages_never_give_other_numbers(tmp_path, seed):
     assert verdicts["equal"] > 20
     assert verdicts["left"] > 20
     assert verdicts["partly"] > 1
-
-
-@pytest.mark.parametrize("dtype", ["f2", "f4", "f8"])
-@pytest.mark.parametrize(("rows", "columns"), [(1, 1), (5, 3), (1024, 64), (100, 130), (0, 4)])
-def test_tiles_transpose(dtype, rows, columns):
-    values = numbers(rows, columns, dtype)
-    result = tiled_transpose([np.ascontiguousarray(column) for column in values.T])
-    assert result.flags.c_contiguous
-    np.testing.assert_array_equal(result, values, strict=True)
-
-
-def test_tiles_take_the_widest_type():
-    columns = [np.ones(3, np.float16), np.full(3, 1e300), np.zeros(3, np.float32)]
-    result = tiled_transpose(columns)
-    assert result.dtype == np.float64
-    assert result[1].tolist() == [1.0, 1e300, 0.0]
-    assert tiled_transpose(columns[:1], np.dtype(np.float32)).dtype == np.float32

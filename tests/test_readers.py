@@ -21,9 +21,9 @@ from results import Results
 from running import fail, succeed
 
 from drrej import DumpError
+from drrej.data import formats as chunks
 from drrej.data.dump import DumpOptions
-from drrej.data.opening import open_dump
-from drrej.data.readers import chunks
+from drrej.data.open import open_dump
 
 ROWS = make_rows(5, rows=3000, seed=3)
 

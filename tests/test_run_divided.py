@@ -35,7 +35,7 @@ def test_it_is_the_steps_on_the_parts(tmp_path: Path, dump: str, words: str, sha
     assert load_json(out / "report.json") == drrej.evaluate(parts[-1], rejector)
     assert (out / "report.txt").read_text() == text
     mask = read_columns(out / "mask.parquet")
-    assert len(mask["id"]) == parts[-1].options.portion.rows  # type: ignore[union-attr]
+    assert len(mask["id"]) == parts[-1].options.split.rows  # type: ignore[union-attr]
     threshold = load_json(out / "rejector.json")["threshold"]
     assert threshold["rule"] == {
         "kind": "accuracy",

@@ -195,7 +195,7 @@ def test_rows_that_are_equal_stay_together(tmp_path: Path) -> None:
     first, choose, test = split(source(path))
     fitted = drrej.fit(first, drrej.calibrate(first))
     drrej.threshold(choose, fitted, drrej.Rule("coverage", 0.5, 0.9))  # fresh, or it would be refused
-    assert all(part.options.portion.rows % 10 == 0 for part in (first, choose, test) if part.options.portion)
+    assert all(part.options.split.rows % 10 == 0 for part in (first, choose, test) if part.options.split)
 
 
 def test_groups_stay_together_and_fill_every_part(tmp_path: Path, rejector: drrej.Rejector) -> None:

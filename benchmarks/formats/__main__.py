@@ -96,8 +96,8 @@ def read_theirs(path: str) -> None:
 
 def read_ours(path: str) -> None:
     """The file as drrej's reader reads it, in one thread."""
+    from drrej.data.listing import find_parts
     from drrej.data.readers import Request, reader_of
-    from drrej.data.sources import find_parts
 
     (part,) = find_parts([path])
     contents = reader_of(part).contents(part, "x")

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from drrej.core.types import InputKind
 from drrej.data.columns import LABEL, LOGITS
 from drrej.data.dump import DumpOptions
-from drrej.data.readers.memory import held
+from drrej.data.formats.arrow import held
 from drrej.documents.rejector import Rejector as Document
 from drrej.errors import DumpError
 from drrej.pipeline.source import Source

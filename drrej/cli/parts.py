@@ -91,7 +91,7 @@ def parts_of(sources: Sequence[Source], options: SplitOptions | None) -> Parts:
     if options is None:
         return Parts(first, first, others[1] if len(others) > 1 else first, others[0], fresh=len(others) > 1)
     divided = [*split(first, options), *others]
-    counts = [source.options.portion.rows for source in divided if source.options.portion is not None]
+    counts = [source.options.split.rows for source in divided if source.options.split is not None]
     tasks = ["calibrate and fit", "choose", "test"] if len(divided) == 3 else ["calibrate", "fit", "choose", "test"]
     said = ", ".join(f"{rows} to {task}" for rows, task in zip(counts, tasks, strict=False))
     how = "by their content" if options.group is None else f"by '{options.group}'"

@@ -9,27 +9,21 @@ from __future__ import annotations
 import os
 from collections.abc import Container, Hashable, Iterator, Sequence
 from dataclasses import field, replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from drrej.core.types import AnyFloats, Floats, InputKind
-from drrej.data import layouts as arrays
-from drrej.data.choices import scores_from_choices
-from drrej.data.columns import LABEL, LogitColumns, storage_type
-from drrej.data.join import LabelJoin, LabelsBeside
-from drrej.data.labels import LabelKind
-from drrej.data.notes import Notes
-from drrej.data.only import Only
-from drrej.data.part import Part
-from drrej.data.paths import column_of, field_of, root_of
-from drrej.data.portion import Portion
-from drrej.data.problems import Problem
+from drrej.data import scores as arrays
+from drrej.data.columns import LABEL, LogitColumns, column_of, field_of, root_of, storage_type
+from drrej.data.files import DumpFile
+from drrej.data.formats import damaged
+from drrej.data.labels import LabelJoin, LabelKind, LabelsBeside
+from drrej.data.problems import Notes, Problem
 from drrej.data.readers import ListColumn, Request, batches_of
-from drrej.data.readers.base import damaged
-from drrej.data.vectors import scores_from_labelled, scores_from_vector
+from drrej.data.scores import scores_from_choices, scores_from_labelled, scores_from_vector
 from drrej.errors import BadFileError, DumpError, OptionError
 from drrej.records import dataclass
 
@@ -56,9 +50,9 @@ class DumpOptions:
     """The share of bad rows, and of bad files, above which the dump is refused after all."""
     filter: str | None = None
     per_length: bool = False
-    portion: Portion | None = None
+    split: Split | None = None
     """Which of the rows to read; None: all."""
-    only: Only | None = None
+    row_filter: RowFilter | None = None
     """Rows of one kind; the others might as well not be there."""
 
     def __post_init__(self) -> None:
@@ -103,7 +97,7 @@ class Block:
     known here. Whoever turns them into logits counts the probabilities of 0 and tells what the scores look like.
     """
 
-    part: Part
+    part: DumpFile
     first_row: int
     scores: AnyFloats
     labels: NDArray[np.int64] | None
@@ -214,7 +208,7 @@ def _one_batch(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
 class Dump:
     """An opened dump. Everything in it can be sent to another process."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[DumpFile, ...]
     row_groups: tuple[RowGroup, ...]
     rows: int
     classes: int
@@ -232,8 +226,8 @@ class Dump:
     skip_unlabelled: bool = False
     """Whether rows with a null for a label are left out; with `join` it is that which knows."""
     beside: LabelsBeside | None = None
-    portion: Portion | None = None
-    only: Only | None = None
+    split: Split | None = None
+    row_filter: RowFilter | None = None
     opened: str = field(default_factory=lambda: os.urandom(8).hex())
     """Tells one opening from another: files may change between them."""
     pandas: bytes | None = None
@@ -268,11 +262,11 @@ class Dump:
 
     def read(self, group: RowGroup, labelled: bool, keep: Sequence[str] = ()) -> Iterator[Block]:
         """The blocks of a row group: logits, labels if asked for, and the columns to keep."""
-        part, portion = self.parts[group.part], self.portion
+        part, split = self.parts[group.part], self.split
         wanted = [*self.columns.names, *([] if self.columns.texts is None else [self.columns.texts])]
-        extra = [*keep, *(() if portion is None else portion.columns)]
-        extra += [] if self.only is None else [self.only.column]
-        with_labels = labelled or (portion is not None and portion.by_label)
+        extra = [*keep, *(() if split is None else split.columns)]
+        extra += [] if self.row_filter is None else [self.row_filter.column]
+        with_labels = labelled or (split is not None and split.by_label)
         if with_labels and self.beside is None:
             extra.append(self.join.on if self.join is not None else self.label or LABEL)
         wanted = list(dict.fromkeys(root_of(self.schema, name) for name in [*wanted, *extra]))
@@ -290,7 +284,7 @@ class Dump:
             if with_labels and self.beside is not None:
                 start = self.beside.starts[group.part] + row
                 block.labels = self.beside.labels[start : start + batch.num_rows]
-            yield block if portion is None else block.take(portion.chosen(block))
+            yield block if split is None else block.take(split.chosen(block))
             row += batch.num_rows
             if row == end and not group.whole:
                 break
@@ -320,7 +314,7 @@ class Dump:
             ]
             yield pa.RecordBatch.from_arrays(columns, names=list(wanted))
 
-    def _column(self, batch: pa.RecordBatch, name: str, stored: Container[str], part: Part) -> pa.Array:
+    def _column(self, batch: pa.RecordBatch, name: str, stored: Container[str], part: DumpFile) -> pa.Array:
         data_type = self.schema.field(name).type
         if name not in stored:
             hive = dict(part.hive)
@@ -340,7 +334,7 @@ class Dump:
                 "write it in one type, or leave it out with `keep`"
             ) from None
 
-    def block(self, part: Part, first_row: int, batch: pa.RecordBatch, labelled: bool) -> Block:
+    def block(self, part: DumpFile, first_row: int, batch: pa.RecordBatch, labelled: bool) -> Block:
         """Rows as they were read, with scores and labels taken from them."""
         block = Block(
             part=part,
@@ -351,8 +345,8 @@ class Dump:
             logit_name=self.columns.pattern,
             bad=np.zeros(batch.num_rows, bool),
         )
-        if self.only is not None:
-            _leave_out(block, self.only.places(batch, first_row, part.name))
+        if self.row_filter is not None:
+            _leave_out(block, self.row_filter.places(batch, first_row, part.name))
             block.left_out = 0
         if labelled:
             self._add_labels(block)
@@ -407,3 +401,57 @@ def _leave_out(block: Block, kept: NDArray[np.intp]) -> None:
     block.kept = kept if block.kept is None else block.kept[kept]
     block.columns = block.columns.take(pa.array(kept))
     block.bad = block.bad[kept]
+
+
+@dataclass(frozen=True)
+class RowFilter:
+    """The rows where a column has a value, true or false; 1 and 0 will do. Goes to workers with the dump."""
+
+    column: str
+    value: bool
+    option: str
+    """What errors call it."""
+
+    def check(self, schema: pa.Schema, where: str) -> None:
+        """Raise unless the column is there and can be true or false."""
+        if self.column not in schema.names:
+            raise DumpError(f"{where}: `{self.option}={self.column}`: there is no such column")
+        kind = schema.field(self.column).type
+        if not (pa.types.is_boolean(kind) or pa.types.is_integer(kind)):
+            raise DumpError(
+                f"{where}: `{self.option}={self.column}`: the column is {kind}; it must be boolean (or 0 and 1)"
+            )
+
+    def places(self, batch: pa.RecordBatch, first_row: int, where: str) -> NDArray[np.intp]:
+        """The places of such rows in a batch; raises where one says neither."""
+        column = batch.column(self.column)
+        missing = np.asarray(column.is_null())
+        values = column.cast(pa.int64()).fill_null(2).to_numpy(zero_copy_only=False)
+        odd = np.flatnonzero((values != 0) & (values != 1))
+        if odd.size:
+            row = int(odd[0])
+            what = "has no value (null)" if missing[row] else f"is {values[row]}"
+            raise DumpError(
+                f"{where}: column '{self.column}' {what} in row {first_row + row} (counted from 0); `{self.option}` "
+                "needs true or false (or 1 and 0) in every row"
+            )
+        return np.flatnonzero(values == int(self.value))
+
+
+class Split(Protocol):
+    """Says which rows of a block to read; goes to workers with the dump."""
+
+    @property
+    def rows(self) -> int:
+        """How many there are in the whole dump."""
+
+    @property
+    def columns(self) -> Sequence[str]:
+        """Columns that must be read to tell."""
+
+    @property
+    def by_label(self) -> bool:
+        """Whether labels must be read to tell."""
+
+    def chosen(self, block: Block) -> NDArray[np.intp]:
+        """The places of the rows in a block."""

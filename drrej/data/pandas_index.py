@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from drrej.data.part import Part, RangeIndex
+from drrej.data.files import DumpFile, RangeIndex
 
 KEY = b"pandas"
 
@@ -30,7 +30,7 @@ def with_index(schema: pa.Schema, noted: bytes | None) -> pa.Schema:
     return schema.with_metadata({KEY: json.dumps(tree).encode()})
 
 
-def with_range(schema: pa.Schema, parts: Sequence[Part]) -> pa.Schema:
+def with_range(schema: pa.Schema, parts: Sequence[DumpFile]) -> pa.Schema:
     """The schema of the mask of these parts, one after the other, if their indexes are ranges that make one range."""
     tree = _tree((schema.metadata or {}).get(KEY))
     index = _joined([part.index for part in parts])

@@ -12,8 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from drrej.data.dump import Block, Dump
-from drrej.data.notes import Notes
-from drrej.data.problems import Problem, Problems
+from drrej.data.problems import Notes, Problem, Problems
 from drrej.engines.protocol import Done, Engine, Mapper, Parts, Pass, Progress, UsedKeys, noted
 from drrej.outputs.records import FileCounts, Finished
 from drrej.records import dataclass

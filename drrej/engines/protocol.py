@@ -16,8 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from drrej.data.dump import Block, Dump
-from drrej.data.notes import Notes
-from drrej.data.problems import Problem
+from drrej.data.problems import Notes, Problem
 from drrej.outputs.protocol import Dataset
 from drrej.outputs.records import FileCounts, Finished
 from drrej.records import dataclass

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from drrej.data.dump import Block, Dump, RowGroup
-from drrej.data.identity import check_unchanged
+from drrej.data.files import check_unchanged
 from drrej.engines.protocol import Pass
 from drrej.records import dataclass
 

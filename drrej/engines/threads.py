@@ -14,9 +14,8 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from drrej.data.dump import Block, Dump, RowGroup
-from drrej.data.notes import Notes
-from drrej.data.part import Part
-from drrej.data.problems import Problems
+from drrej.data.files import DumpFile
+from drrej.data.problems import Notes, Problems
 from drrej.data.uris import is_uri
 from drrej.engines.ahead import read_ahead
 from drrej.engines.cache import SMALL, BlockCache
@@ -85,7 +84,7 @@ class ThreadEngine:
                     yield Done(finished, Notes(), ())
 
 
-def _with_part(work: Work[pa.RecordBatch], block: Block) -> Done[tuple[Part, pa.RecordBatch | None]]:
+def _with_part(work: Work[pa.RecordBatch], block: Block) -> Done[tuple[DumpFile, pa.RecordBatch | None]]:
     done = work(block)
     return replace(done, result=(block.part, done.result))
 
@@ -104,15 +103,15 @@ def _there(dump: Dump, sink: PartSink, parts: Parts) -> Iterator[tuple[int, Fini
 class _Writer:
     """The masks of some parts, one after the other; a part without rows gets a mask without rows."""
 
-    def __init__(self, sink: PartSink, parts: Sequence[Part]) -> None:
+    def __init__(self, sink: PartSink, parts: Sequence[DumpFile]) -> None:
         self._sink = sink
         self._waiting = list(reversed(parts))
-        self._part: Part | None = None
+        self._part: DumpFile | None = None
         self._mask: PendingMask | None = None
         self._counts, self._problems = PartCounts(), Problems()
         self._since = time.monotonic()
 
-    def until(self, part: Part | None) -> Iterator[Finished]:
+    def until(self, part: DumpFile | None) -> Iterator[Finished]:
         """Finish masks until it is the turn of a part; None: all of them."""
         while self._part != part or (part is None and self._waiting):
             if self._mask is not None:

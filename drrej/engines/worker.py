@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from drrej._version import __version__
 from drrej.data.dump import Block, Dump, RowGroup
-from drrej.data.part import Part
+from drrej.data.files import DumpFile
 from drrej.data.problems import Problems
 from drrej.engines.ahead import read_ahead
 from drrej.engines.cache import BlockCache
@@ -133,7 +133,7 @@ def run_part(context: Context, task: PartTask, host: Host) -> Answer:
         return Answer([], _seen_from_here(wrong, [part], host), host.name)
 
 
-def _write_part(context: Context, sink: PartSink, part: Part, groups: Sequence[RowGroup]) -> Done[Finished]:
+def _write_part(context: Context, sink: PartSink, part: DumpFile, groups: Sequence[RowGroup]) -> Done[Finished]:
     counts = PartCounts()
     problems, passed = Problems(), Problems()
     finished = None
@@ -155,7 +155,7 @@ def _write_part(context: Context, sink: PartSink, part: Part, groups: Sequence[R
     return Done(finished, counts.notes, problems.all(), passed=passed.all())
 
 
-def _seen_from_here(error: DrrejError, parts: Sequence[Part], host: Host) -> DrrejError:
+def _seen_from_here(error: DrrejError, parts: Sequence[DumpFile], host: Host) -> DrrejError:
     """The error, or the reason behind it: storage that this worker does not have."""
     for part in parts:
         if part.uri is None and not os.path.exists(part.path):

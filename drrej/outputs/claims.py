@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterable
 from typing import IO, Any, Protocol
 
-from drrej.data.part import Part
+from drrej.data.files import DumpFile
 from drrej.data.uris import is_uri
 from drrej.errors import OutputError
 from drrej.records import dataclass
@@ -32,9 +32,9 @@ class Input:
     storage: tuple[Any, str] | None = None
 
     @classmethod
-    def of(cls, file: Part | str) -> Input:
+    def of(cls, file: DumpFile | str) -> Input:
         """What is known of a part of a dump, or of any other file or URI."""
-        part = file if isinstance(file, Part) else Part(file, file, "", uri=file if is_uri(file) else None)
+        part = file if isinstance(file, DumpFile) else DumpFile(file, file, "", uri=file if is_uri(file) else None)
         if part.uri is not None:
             return cls._stored(part, file)
         if part.name == "standard input":  # `path` is a copy
@@ -45,14 +45,14 @@ class Input:
         return cls(part.name, paths, inode_of(path))
 
     @classmethod
-    def _stored(cls, part: Part, file: Part | str) -> Input:
+    def _stored(cls, part: DumpFile, file: DumpFile | str) -> Input:
         import pyarrow.fs as pafs
 
         assert part.uri is not None
         filesystem, path = pafs.FileSystem.from_uri(part.uri)
-        path = part.path if isinstance(file, Part) else path
+        path = part.path if isinstance(file, DumpFile) else path
         if filesystem.type_name == "local":
-            return cls.of(Part(path, part.name, part.relative))
+            return cls.of(DumpFile(path, part.name, part.mask_path))
         return cls(part.name, storage=(filesystem, path))
 
 
@@ -98,7 +98,7 @@ def release(place: Place) -> None:
         del _claimed[place.key]
 
 
-def check_inputs(files: Iterable[Part | str]) -> None:
+def check_inputs(files: Iterable[DumpFile | str]) -> None:
     """Raise when an output that is being written would replace one of these inputs."""
     if not _claimed:
         return

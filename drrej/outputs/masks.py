@@ -8,7 +8,7 @@ from types import TracebackType
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from drrej.data.part import Part
+from drrej.data.files import DumpFile
 from drrej.data.problems import shown
 from drrej.errors import DumpError, OptionError
 from drrej.outputs.encoders import ENCODERS, PARQUET, ending_of
@@ -98,12 +98,12 @@ class MaskFile:
                 raise cannot_write(self._target, error) from None
 
 
-def mask_name(part: Part) -> str:
+def mask_name(part: DumpFile) -> str:
     """The path of the mask of a part below the directory of a dataset: parquet, whatever the part is."""
-    return part.relative if part.relative.endswith(PARQUET) else part.relative + PARQUET
+    return part.mask_path if part.mask_path.endswith(PARQUET) else part.mask_path + PARQUET
 
 
-def check_distinct(parts: Sequence[Part], target: str) -> None:
+def check_distinct(parts: Sequence[DumpFile], target: str) -> None:
     """Raise when two parts would have their masks in one place."""
     seen: set[str] = set()
     for part in parts:

@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
+from drrej.data.files import DumpFile, one_line
 from drrej.data.pandas_index import with_range
-from drrej.data.part import Part, one_line
 from drrej.data.uris import below, is_uri
 from drrej.errors import OutputError
 from drrej.outputs.datasets import NOTES
@@ -44,21 +44,21 @@ class PartSink:
     known: Mapping[str, MaskRecord] = field(default_factory=dict)
     resumes: bool = True
 
-    def made_of(self, part: Part) -> tuple[str, str, str]:
+    def made_of(self, part: DumpFile) -> tuple[str, str, str]:
         """What identifies the content of a mask, its recipe, and its input."""
         assert part.identity is not None
         recipe = hashlib.sha256(repr((self.recipe, self.schema.to_string())).encode()).hexdigest()
         source = f"{part.identity.size}:{part.identity.version}"
         return hashlib.sha256(repr((recipe, mask_name(part), source)).encode()).hexdigest(), recipe, source
 
-    def present(self, part: Part, present: Mapping[str, MaskRecord]) -> Finished | None:
+    def present(self, part: DumpFile, present: Mapping[str, MaskRecord]) -> Finished | None:
         """The mask of a part, if it is among those that an update leaves as they are."""
         record = present.get(mask_name(part))
         if record is None or record.digest != self.made_of(part)[0]:
             return None
         return Finished(part.name, mask_name(part), record, reused=True)
 
-    def earlier(self, part: Part) -> Finished | None:
+    def earlier(self, part: DumpFile) -> Finished | None:
         """The mask of a part, if an earlier run has made the same."""
         if not self.resumes:
             return None
@@ -81,7 +81,7 @@ class PartSink:
         return None
 
     @contextlib.contextmanager
-    def open(self, part: Part) -> Iterator[PendingMask]:
+    def open(self, part: DumpFile) -> Iterator[PendingMask]:
         """A mask to be filled; it goes into place with `finish`, and away otherwise."""
         pending = PendingMask(self, part)
         try:
@@ -93,7 +93,7 @@ class PartSink:
 class PendingMask:
     """A mask that is being written."""
 
-    def __init__(self, sink: PartSink, part: Part) -> None:
+    def __init__(self, sink: PartSink, part: DumpFile) -> None:
         self.sink = sink
         self.part = part
         self.name = f"{sink.target}/{mask_name(part)}"
@@ -180,5 +180,5 @@ def locate(root: str) -> tuple[pafs.FileSystem, str]:
     return filesystem, path.rstrip("/")
 
 
-def _note(part: Part) -> str:
+def _note(part: DumpFile) -> str:
     return f"{NOTES}/{mask_name(part)}.json"

@@ -13,8 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from drrej.data.notes import Notes
-from drrej.data.problems import Problem
+from drrej.data.problems import Notes, Problem
 from drrej.records import dataclass
 from drrej.strict_json import parse
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from drrej.data.columns import LABEL, Wanted, find_logits
+from drrej.data.columns import LABEL, ColumnHints, find_logits
 from drrej.data.dump import Dump
+from drrej.data.files import DumpFile
 from drrej.data.labels import Classes, LabelKind, label_kind
-from drrej.data.part import Part
 from drrej.data.problems import Problems
 from drrej.documents.rejector import Rejector
 from drrej.engines.protocol import Pass, noted
@@ -54,7 +54,7 @@ def _dump(batch: pa.RecordBatch, rejector: Rejector) -> Dump:
     """The batch seen as a dump that is not in a file."""
     schema = batch.schema.remove_metadata()
     named = (rejector.columns.logits, rejector.binary, rejector.columns.label, rejector.class_names)
-    columns = find_logits(schema, Wanted(*named), _WHERE)
+    columns = find_logits(schema, ColumnHints(*named), _WHERE)
     if columns.layout == "labelled":
         columns = replace(columns, classes=rejector.class_names)
     if columns.layout == "wide" and len(columns.names) != rejector.classes:
@@ -64,7 +64,7 @@ def _dump(batch: pa.RecordBatch, rejector: Rejector) -> Dump:
         )
     label = rejector.columns.label or LABEL
     return Dump(
-        parts=(Part("", _WHERE, ""),),
+        parts=(DumpFile("", _WHERE, ""),),
         row_groups=(),
         rows=batch.num_rows,
         classes=rejector.classes,

@@ -9,11 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from drrej.core.types import InputKind
-from drrej.data.columns import LABEL, LOGITS, storage_type
+from drrej.data.columns import LABEL, LOGITS, field_of, storage_type
 from drrej.data.dump import Block, Dump
 from drrej.data.labels import LabelKind
-from drrej.data.layouts import plain_array
-from drrej.data.paths import field_of
+from drrej.data.scores import plain_array
 from drrej.engines.passes import Noticed
 from drrej.engines.protocol import Pass
 from drrej.errors import DumpError

@@ -15,16 +15,14 @@ from drrej.core.calibrators import IDENTITY
 from drrej.core.kernels import Need
 from drrej.core.score_kinds import ScoreLook, are_log_probabilities
 from drrej.core.types import InputKind
-from drrej.data.columns import LogitColumns, Wanted, suggested_logits
+from drrej.data.columns import ColumnHints, LogitColumns, column_of, field_of, suggested_logits
 from drrej.data.dump import Block, Dump, DumpOptions
+from drrej.data.files import DumpFile, ReaderOptions
+from drrej.data.formats.json import is_table
 from drrej.data.labels import is_text, value_type
-from drrej.data.part import Asked, Part
-from drrej.data.paths import column_of, field_of
+from drrej.data.listing import HEAD, STDIN, ending_of, find_parts
 from drrej.data.problems import Problem, Problems
 from drrej.data.readers import reader_of
-from drrej.data.readers.json_table import is_table
-from drrej.data.readers.sniffing import HEAD, ending_of
-from drrej.data.sources import STDIN, find_parts
 from drrej.engines import passes
 from drrej.engines.protocol import Pass
 from drrej.errors import DumpError, OptionError, RejectorError
@@ -150,7 +148,7 @@ def _is_stream(path: str) -> bool:
 
 def inspect_dump(source: Source) -> DumpFacts:
     """Layout, classes, rows, bad rows and labels; one pass over all rows."""
-    asked = Asked(source.options.filter)
+    asked = ReaderOptions(source.options.filter)
     parts = [replace(part, asked=asked) for part in find_parts(source.arguments, source.spools)]
     columns = [(field.name, str(field.type)) for field in _first_schema(parts)]
     formats = sorted({reader_of(part).format for part in parts})
@@ -179,10 +177,10 @@ def inspect_dump(source: Source) -> DumpFacts:
     return replace(facts(_content(source, dump, found, doubt)), options=read_as)
 
 
-def _suggested(parts: Sequence[Part], options: DumpOptions) -> str | None:
+def _suggested(parts: Sequence[DumpFile], options: DumpOptions) -> str | None:
     """A pattern for columns that are named by class."""
     contents = reader_of(parts[0]).contents(parts[0], "")
-    return suggested_logits(contents.schema, Wanted(label=options.label, typed=contents.typed))
+    return suggested_logits(contents.schema, ColumnHints(label=options.label, typed=contents.typed))
 
 
 def _content(source: Source, dump: Dump, found: Found, doubt: str) -> Content:
@@ -219,7 +217,7 @@ def _type_of(dump: Dump) -> str:
     return str(found.type)
 
 
-def _first_schema(parts: Sequence[Part]) -> pa.Schema:
+def _first_schema(parts: Sequence[DumpFile]) -> pa.Schema:
     """The schema of the first part with rows, or of the first part."""
     first: pa.Schema | None = None
     for part in parts:

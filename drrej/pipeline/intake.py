@@ -14,9 +14,9 @@ from drrej.core.probabilities import (
 from drrej.core.row_keys import Keys, content_keys, logit_keys
 from drrej.core.score_kinds import BINARY_REASONS, BINARY_REMEDIES, REASONS, REMEDIES, Kind, ScoreLook
 from drrej.core.types import AnyFloats, Booleans, Floats, InputKind, Integers
+from drrej.data.columns import PROBABILITY_NAMES
 from drrej.data.dump import Block, Dump
-from drrej.data.names import PROBABILITY_NAMES
-from drrej.data.notes import Notes
+from drrej.data.problems import Notes
 from drrej.errors import DumpError, OptionError
 from drrej.records import dataclass
 

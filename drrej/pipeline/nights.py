@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from drrej.core.monitor.bins import bin_counts
 from drrej.core.sketch import Fingerprint, Sighting, Sketch
 from drrej.core.types import Booleans, Integers
+from drrej.data.columns import column_of, field_of, root_of
 from drrej.data.dump import Block, Dump
-from drrej.data.paths import column_of, field_of, root_of
 from drrej.documents.rejector import Rejector
 from drrej.engines.protocol import Pass
 from drrej.errors import OptionError

@@ -11,8 +11,7 @@ from drrej.core.curves import RankedLosses
 from drrej.core.intervals import proportion
 from drrej.core.outside import OutsideAreas, outside_areas
 from drrej.core.types import Floats
-from drrej.data.dump import Block
-from drrej.data.only import Only
+from drrej.data.dump import Block, RowFilter
 from drrej.documents.outside import Outside, OutsideScore
 from drrej.documents.proportions import Proportion
 from drrej.documents.rejector import Rejector
@@ -38,14 +37,14 @@ class Ranked:
 def of_class(source: Source, column: str) -> Source:
     """The rows that have a class."""
     _check(source)
-    return replace(source, options=replace(source.options, only=Only(column, False, "ood")))
+    return replace(source, options=replace(source.options, row_filter=RowFilter(column, False, "ood")))
 
 
 def outside_figures(source: Source, rejector: Rejector, options: EvaluateOptions, ranked: Ranked) -> Outside:
     """The section about the rows of no class; `source` is the whole dump."""
     assert options.ood is not None
     _check(source)
-    source = replace(source, options=replace(source.options, only=Only(options.ood, True, "ood")))
+    source = replace(source, options=replace(source.options, row_filter=RowFilter(options.ood, True, "ood")))
     losses, accepted = _pass(source, rejector, options)
     ratio = options.ood_cost
     loss = outside_areas(ranked.loss, losses["loss"], ratio)

@@ -19,9 +19,9 @@ import pyarrow as pa
 from drrej._version import __version__
 from drrej.data.dump import Block, Dump
 from drrej.data.labels import LabelKind, is_text
-from drrej.data.layouts import boolean_array, plain_array
+from drrej.data.listing import distinct
 from drrej.data.pandas_index import with_index, with_range
-from drrej.data.sources import distinct
+from drrej.data.scores import boolean_array, plain_array
 from drrej.documents.rejector import Rejector
 from drrej.engines.protocol import Parts, Pass
 from drrej.errors import OptionError
@@ -193,7 +193,7 @@ def _one_file(
     """All masks one after the other; what became of each input file."""
     output, queue = place
     rows = Counter[str]()
-    for group in dump.row_groups if dump.skip_bad_rows and dump.portion is None else ():
+    for group in dump.row_groups if dump.skip_bad_rows and dump.split is None else ():
         rows[dump.parts[group.part].name] += group.rows
     progress = source.engine.progress
     since = time.monotonic()
@@ -224,7 +224,7 @@ def _piece(masking: Masking, block: Block) -> tuple[str, pa.RecordBatch]:
 def _recipe(dump: Dump, masking: Masking, options: MaskOptions) -> str:
     """All that a mask depends on besides its input file."""
     read_as = (dump.columns, dump.label_kind, dump.input, dump.normalize, dump.names, dump.parts[0].asked)
-    rows = None if dump.portion is None else pickle.dumps(dump.portion)
+    rows = None if dump.split is None else pickle.dumps(dump.split)
     return repr((masking.application.rejector.to_json(), masking.keep, options, read_as, rows, __version__))
 
 

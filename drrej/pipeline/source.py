@@ -10,11 +10,10 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 from drrej.core.types import Precision
 from drrej.data.dump import Dump, DumpOptions
-from drrej.data.notes import Notes
-from drrej.data.opening import open_dump
-from drrej.data.part import Part
-from drrej.data.problems import BadFiles, Problems, check_bad_rows
-from drrej.data.sources import Spools
+from drrej.data.files import DumpFile
+from drrej.data.listing import Spools
+from drrej.data.open import open_dump
+from drrej.data.problems import BadFiles, Notes, Problems, check_bad_rows
 from drrej.documents.rejector import Columns, Rejector
 from drrej.engines.passes import Noticed
 from drrej.engines.protocol import Engine
@@ -37,7 +36,7 @@ class Source:
     bad_files: BadFiles = field(default_factory=BadFiles)
     """Files that were left out."""
     spools: Spools = field(default_factory=dict)
-    found: list[Part] = field(default_factory=list)
+    found: list[DumpFile] = field(default_factory=list)
     """The files that were there when it was first opened: a command that opens it again must find the same."""
 
     @property
@@ -49,7 +48,7 @@ class Source:
     def open(self, rejector: Rejector | None, labelled: bool) -> Dump:
         """Open it; what the options leave open is taken from the rejector."""
         options = self.options
-        labelled = labelled or (options.portion is not None and options.portion.by_label)
+        labelled = labelled or (options.split is not None and options.split.by_label)
         if rejector is not None:
             _check_names(options, rejector)
             input = options.input or (None if rejector.input == "logits" else rejector.input)
@@ -85,7 +84,7 @@ class Source:
     def leave_out(self, error: BadFileError) -> None:
         """Leave out a file that turned out to be damaged while it was read; raises unless the options say so."""
         known = not error.file or error.file in self.bad_files
-        if self.options.on_bad_file == "error" or known or self.options.portion is not None:
+        if self.options.on_bad_file == "error" or known or self.options.split is not None:
             raise error  # also of a part of a dump: it was divided with the rows of that file
         self.bad_files.add(error.file, str(error))
         self.found.clear()

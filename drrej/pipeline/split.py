@@ -15,9 +15,8 @@ from drrej.core.row_keys import Keys, copy_keys
 from drrej.core.split import Limits, are_examples, copies, find_limits, seeded, split_keys
 from drrej.core.types import Booleans, Integers
 from drrej.data.dump import Block
-from drrej.data.join import sortable_keys
-from drrej.data.notes import Notes
-from drrej.data.problems import Problems
+from drrej.data.labels import sortable_keys
+from drrej.data.problems import Notes, Problems
 from drrej.engines.protocol import Pass
 from drrej.errors import DumpError, OptionError
 from drrej.pipeline.groups import check_columns
@@ -57,7 +56,7 @@ class SplitOptions:
 
 @dataclass(frozen=True, eq=False)
 class SplitPart:
-    """The rows of one part; see `drrej.data.portion`."""
+    """The rows of one part; see `drrej.data.dump`."""
 
     limits: Limits
     number: int
@@ -104,7 +103,7 @@ class _Apart:
 
 def why_no_sample(parts: Sequence[Source]) -> str | None:
     """Why parts of a dump are no random samples of its rows, if they are not: then no guarantee would hold."""
-    portions = [part.options.portion for part in parts if isinstance(part.options.portion, SplitPart)]
+    portions = [part.options.split for part in parts if isinstance(part.options.split, SplitPart)]
     rows = sum(portion.rows for portion in portions)
     if not portions or portions[0].apart is not None or portions[0].copies <= MOST_COPIES * rows:
         return None
@@ -117,7 +116,7 @@ def why_no_sample(parts: Sequence[Source]) -> str | None:
 
 def copies_apart(parts: Sequence[Source]) -> int:
     """How many rows have the same scores as another one, where they were divided one by one; else 0."""
-    portions = [part.options.portion for part in parts if isinstance(part.options.portion, SplitPart)]
+    portions = [part.options.split for part in parts if isinstance(part.options.split, SplitPart)]
     return portions[0].copies if portions and portions[0].apart is not None else 0
 
 
@@ -137,7 +136,7 @@ def split(source: Source, options: SplitOptions | None = None) -> list[Source]:
     several rows are equal, it holds as many of them.
     """
     options = options or SplitOptions()
-    if source.options.portion is not None:
+    if source.options.split is not None:
         raise OptionError("this is a part of a dump already; divide the dump into more parts at once")
     if source.options.on_bad_row == "skip":
         raise OptionError("`on_bad_row=skip`: rows without usable scores cannot be divided; drop them from the dump")
@@ -171,7 +170,7 @@ def split(source: Source, options: SplitOptions | None = None) -> list[Source]:
     return [
         replace(
             source,
-            options=replace(source.options, portion=part),
+            options=replace(source.options, split=part),
             notes=Notes(),
             passed=Problems(),
             found=list(source.found),

@@ -19,7 +19,7 @@ from drrej.core.kernels import Need
 from drrej.core.sketch import Sighting
 from drrej.core.types import Booleans, Floats, Integers
 from drrej.data.dump import Block
-from drrej.data.join import sortable_keys
+from drrej.data.labels import sortable_keys
 from drrej.pipeline.application import Application, ScoredRows
 from drrej.pipeline.compare import Rivals
 from drrej.pipeline.cost_figures import CostTally

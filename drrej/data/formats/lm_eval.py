@@ -13,11 +13,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from drrej.data.names import CHOICES
-from drrej.data.part import Identity, Part
+from drrej.data.columns import CHOICES
+from drrej.data.files import DumpFile, Identity
+from drrej.data.formats import FileInfo, Request, cut, end_of_lines, open_text, reading
 from drrej.data.problems import shown
-from drrej.data.readers.base import Contents, Request, reading
-from drrej.data.readers.chunks import cut, end_of_lines, open_text
 from drrej.errors import DumpError
 from drrej.records import dataclass
 
@@ -41,7 +40,7 @@ def is_log(head: bytes) -> bool:
     return head.lstrip()[:1] in (b"{", b"[") and _MARK in head
 
 
-def look(part: Part, identity: Identity) -> Contents:
+def look(part: DumpFile, identity: Identity) -> FileInfo:
     """The columns of a log, and its questions as one row group."""
     filters: dict[str, int] = {}
     longest, whole = 0, True
@@ -62,7 +61,7 @@ def look(part: Part, identity: Identity) -> Contents:
             ("label", pa.int64()),
         ]
     )
-    return Contents(schema, (filters.get(chosen, 0),), identity, (Place(chosen, schema),))
+    return FileInfo(schema, (filters.get(chosen, 0),), identity, (Place(chosen, schema),))
 
 
 def batches(request: Request, place: Place) -> Iterator[pa.RecordBatch]:
@@ -81,7 +80,7 @@ def batches(request: Request, place: Place) -> Iterator[pa.RecordBatch]:
             yield pa.RecordBatch.from_pylist(waiting, schema)
 
 
-def _chosen(filters: dict[str, int], part: Part) -> str:
+def _chosen(filters: dict[str, int], part: DumpFile) -> str:
     asked = part.asked.filter
     if asked is not None and asked not in filters:
         raise DumpError(
@@ -95,7 +94,7 @@ def _chosen(filters: dict[str, int], part: Part) -> str:
     return asked or next(iter(filters), "none")
 
 
-def _samples(stream: Any, part: Part) -> Iterator[tuple[int, dict[str, Any]]]:
+def _samples(stream: Any, part: DumpFile) -> Iterator[tuple[int, dict[str, Any]]]:
     """The questions with their numbers: of lines, or of one array, as old versions write."""
     for row, sample in enumerate(_objects(stream, part)):
         if not isinstance(sample, dict) or not isinstance(sample.get("filtered_resps"), list):
@@ -103,7 +102,7 @@ def _samples(stream: Any, part: Part) -> Iterator[tuple[int, dict[str, Any]]]:
         yield row, sample
 
 
-def _objects(stream: Any, part: Part) -> Iterator[Any]:
+def _objects(stream: Any, part: DumpFile) -> Iterator[Any]:
     row = 0
     chunks = cut(stream, 0, end_of_lines, part.name)
     for chunk in chunks:
@@ -116,7 +115,7 @@ def _objects(stream: Any, part: Part) -> Iterator[Any]:
                 row += 1
 
 
-def _parsed(text: bytes, part: Part, row: int) -> Any:
+def _parsed(text: bytes, part: DumpFile, row: int) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -126,7 +125,7 @@ def _parsed(text: bytes, part: Part, row: int) -> Any:
         ) from None
 
 
-def _columns(sample: dict[str, Any], part: Part, row: int, schema: pa.Schema) -> dict[str, Any]:
+def _columns(sample: dict[str, Any], part: DumpFile, row: int, schema: pa.Schema) -> dict[str, Any]:
     scores = _scores(sample, part, row)
     texts = _continuations(sample)[: len(scores)]
     number = sample.get("doc_id")
@@ -140,7 +139,7 @@ def _columns(sample: dict[str, Any], part: Part, row: int, schema: pa.Schema) ->
     }
 
 
-def _scores(sample: dict[str, Any], part: Part, row: int) -> list[float]:
+def _scores(sample: dict[str, Any], part: DumpFile, row: int) -> list[float]:
     """The log-likelihood of each choice: the first of each pair; numbers may be written as text."""
     answers = sample["filtered_resps"]
     try:

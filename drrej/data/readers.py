@@ -6,21 +6,19 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
-from drrej.data.part import Part
-from drrej.data.readers.arrays import NpyReader, NpzReader
-from drrej.data.readers.base import Contents, ListColumn, Reader, Request, from_row
-from drrej.data.readers.csv import CsvReader
-from drrej.data.readers.ipc import ArrowReader
-from drrej.data.readers.json_table import JsonTableReader
-from drrej.data.readers.jsonl import JsonLinesReader
-from drrej.data.readers.memory import MemoryReader
-from drrej.data.readers.parquet import ParquetReader
+from drrej.data.files import DumpFile
+from drrej.data.formats import FileInfo, ListColumn, Reader, Request, from_row
+from drrej.data.formats.arrays import NpyReader, NpzReader
+from drrej.data.formats.arrow import ArrowReader, MemoryReader
+from drrej.data.formats.csv import CsvReader
+from drrej.data.formats.json import JsonLinesReader, JsonTableReader
+from drrej.data.formats.parquet import ParquetReader
 
 __all__ = [
     "ENDINGS",
     "FOLDER_ENDINGS",
     "READERS",
-    "Contents",
+    "FileInfo",
     "ListColumn",
     "Reader",
     "Request",
@@ -51,7 +49,7 @@ FOLDER_ENDINGS = tuple(ending for ending in ENDINGS if ".json" not in ending or 
 _TABLE_ROWS = 1 << 16
 
 
-def reader_of(part: Part) -> Reader:
+def reader_of(part: DumpFile) -> Reader:
     """The reader for a file, by its name."""
     return next((reader for reader in READERS if reader.reads(part)), READERS[0])
 
@@ -63,12 +61,12 @@ def batches_of(request: Request) -> Iterator[pa.RecordBatch]:
     return batches if isinstance(reader, ParquetReader) else from_row(batches, request.start)
 
 
-def has_no_keys(part: Part) -> bool:
+def has_no_keys(part: DumpFile) -> bool:
     """Whether the rows of a file are known by their order alone: it is an array, not a table."""
     return isinstance(reader_of(part), NpyReader | NpzReader)
 
 
-def read_table(part: Part, columns: Sequence[str], contents: Contents) -> pa.Table:
+def read_table(part: DumpFile, columns: Sequence[str], contents: FileInfo) -> pa.Table:
     """Some columns of a whole file, in memory."""
     reader = reader_of(part)
     batches = [

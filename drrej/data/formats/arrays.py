@@ -19,12 +19,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from drrej.data.identity import check_unchanged
-from drrej.data.layouts import boolean_array, plain_array
-from drrej.data.names import LABEL_NAMES, SCORE_NAMES
-from drrej.data.part import Identity, Part
-from drrej.data.readers.base import Contents, Request, damaged, reading, unreadable
-from drrej.data.readers.chunks import looked_at, open_bytes
+from drrej.data.columns import LABEL_NAMES, SCORE_NAMES
+from drrej.data.files import DumpFile, Identity, check_unchanged
+from drrej.data.formats import FileInfo, Request, damaged, looked_at, open_bytes, reading, unreadable
+from drrej.data.scores import boolean_array, plain_array
 from drrej.errors import DumpError
 from drrej.records import dataclass
 
@@ -67,7 +65,7 @@ class Stored:
         return plain if len(self.shape) == 1 else pa.FixedSizeListArray.from_arrays(plain, self.shape[1])
 
 
-def _stored(stream: IO[bytes] | Any, name: str, part: Part) -> Stored:
+def _stored(stream: IO[bytes] | Any, name: str, part: DumpFile) -> Stored:
     """The header of an array; what cannot be a column is an error."""
     from numpy.lib import format as npy
 
@@ -99,14 +97,14 @@ class NpyReader:
     format = ".npy"
     endings: tuple[str, ...] = (".npy",)
 
-    def reads(self, part: Part) -> bool:
+    def reads(self, part: DumpFile) -> bool:
         """By the ending of its name."""
         return part.ends_with(self.endings)
 
-    def contents(self, part: Part, opened: str) -> Contents:  # noqa: ARG002 - what was found is kept by identity
+    def contents(self, part: DumpFile, opened: str) -> FileInfo:  # noqa: ARG002 - what was found is kept by identity
         """The one column, in row groups of a fixed size."""
 
-        def look(identity: Identity) -> Contents:
+        def look(identity: Identity) -> FileInfo:
             with open_bytes(part) as file:
                 array = _stored(file, os.path.basename(part.path), part)
                 if len(array.shape) == 0:
@@ -116,7 +114,7 @@ class NpyReader:
                     raise ValueError(f"it has {file.size()} bytes, not those of {rows} rows of {array.row_bytes}")
                 step = _group_rows(array)
                 groups = tuple(min(step, rows - start) for start in range(0, rows, step))
-                return Contents(pa.schema([(_column_name(part, array), array.type)]), groups, identity)
+                return FileInfo(pa.schema([(_column_name(part, array), array.type)]), groups, identity)
 
         return looked_at(part, self.format, look)
 
@@ -150,7 +148,7 @@ def _rows_at(file: Any, array: Stored, start: int, rows: int) -> NDArray[Any]:
     return np.stack(columns, axis=1)
 
 
-def _column_name(part: Part, array: Stored) -> str:
+def _column_name(part: DumpFile, array: Stored) -> str:
     """What a column is called: after the word that the file's name has, or after the array's kind."""
     words = os.path.basename(part.path).lower().removesuffix(".npy")
     pieces = words.replace("-", "_").replace(".", "_").split("_")
@@ -166,18 +164,18 @@ class NpzReader:
     format = ".npz"
     endings: tuple[str, ...] = (".npz",)
 
-    def reads(self, part: Part) -> bool:
+    def reads(self, part: DumpFile) -> bool:
         """By the ending of its name."""
         return part.ends_with(self.endings)
 
-    def contents(self, part: Part, opened: str) -> Contents:  # noqa: ARG002 - what was found is kept by identity
+    def contents(self, part: DumpFile, opened: str) -> FileInfo:  # noqa: ARG002 - what was found is kept by identity
         """Its arrays, as one row group."""
 
-        def look(identity: Identity) -> Contents:
+        def look(identity: Identity) -> FileInfo:
             with _archive(part) as archive:
                 arrays = _columns(_arrays(archive, part), part)
             schema = pa.schema([(array.name, array.type) for array in arrays])
-            return Contents(schema, (arrays[0].shape[0],), identity)
+            return FileInfo(schema, (arrays[0].shape[0],), identity)
 
         try:
             return looked_at(part, self.format, look)
@@ -209,12 +207,12 @@ class NpzReader:
 
 
 @contextlib.contextmanager
-def _archive(part: Part) -> Iterator[zipfile.ZipFile]:
+def _archive(part: DumpFile) -> Iterator[zipfile.ZipFile]:
     with open_bytes(part) as file, zipfile.ZipFile(file) as archive:
         yield archive
 
 
-def _arrays(archive: zipfile.ZipFile, part: Part) -> list[Stored]:
+def _arrays(archive: zipfile.ZipFile, part: DumpFile) -> list[Stored]:
     found = []
     for member in archive.namelist():
         if member.endswith(".npy"):
@@ -231,7 +229,7 @@ def _arrays(archive: zipfile.ZipFile, part: Part) -> list[Stored]:
     return found
 
 
-def _columns(arrays: Sequence[Stored], part: Part) -> list[Stored]:
+def _columns(arrays: Sequence[Stored], part: DumpFile) -> list[Stored]:
     """The arrays with a value per row: as many as the scores have, whatever else is in the file."""
     rows = {array.name: array.shape[0] for array in arrays if array.shape}
     vectors = [array for array in arrays if len(array.shape) == 2 and array.dtype.kind == "f"]

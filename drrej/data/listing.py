@@ -6,11 +6,13 @@ import atexit
 import contextlib
 import glob
 import itertools
+import json
 import os
 import shutil
 import stat
 import sys
 import tempfile
+import zlib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath
@@ -20,9 +22,8 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from drrej.data.part import Part, one_line
+from drrej.data.files import DumpFile, one_line
 from drrej.data.readers import ENDINGS, FOLDER_ENDINGS, reader_of
-from drrej.data.readers.sniffing import HEAD, ending_of
 from drrej.data.uris import below, redacted
 from drrej.errors import DumpError
 
@@ -30,22 +31,22 @@ STDIN = "-"
 _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
-Spools = dict[str, Part]
+Spools = dict[str, DumpFile]
 """What could not seek and was copied, by argument: it can be read only once, but a command may open it twice."""
 
 
-def find_parts(arguments: Sequence[str], spools: Spools | None = None) -> list[Part]:
+def find_parts(arguments: Sequence[str], spools: Spools | None = None) -> list[DumpFile]:
     """The parts of a dump: arguments in the order given, directories and globs sorted by path."""
     if not arguments:
         raise DumpError("no dump given; name a file or a directory of them")
     spools = {} if spools is None else spools
-    parts: list[Part] = []
+    parts: list[DumpFile] = []
     for argument in arguments:
         parts += _find(argument, spools)
     return parts
 
 
-def _find(argument: str, spools: Spools) -> list[Part]:
+def _find(argument: str, spools: Spools) -> list[DumpFile]:
     if argument in spools:
         return [spools[argument]]
     if argument == STDIN:
@@ -64,16 +65,16 @@ def _find(argument: str, spools: Spools) -> list[Part]:
             return [spools[argument]]
     except OSError as error:
         raise DumpError(f"{argument}: cannot be read ({error.strerror})") from None
-    part = Part(_from_root(argument), argument, _mask_name(_from_hive(argument)), _hive(argument))
+    part = DumpFile(_from_root(argument), argument, _mask_name(_from_hive(argument)), _hive(argument))
     return [part if part.ends_with(ENDINGS) else replace(part, ending=_sniffed(part.path) or "")]
 
 
-def _below(pattern: str, part: Part) -> Part:
+def _below(pattern: str, part: DumpFile) -> DumpFile:
     """A part that a glob has found: its relative path begins where the pattern does, but for folders of columns."""
     fixed = itertools.takewhile(lambda piece: not glob.has_magic(piece), pattern.split("/")[:-1])
     start = os.path.join(os.getcwd(), *fixed) if not pattern.startswith("/") else "/" + os.path.join(*fixed, "")
     below = _mask_name(os.path.relpath(part.path, start).replace(os.sep, "/"))
-    return part if below.startswith("../") else replace(part, relative=max(below, part.relative, key=len))
+    return part if below.startswith("../") else replace(part, mask_path=max(below, part.mask_path, key=len))
 
 
 def _matches(pattern: str) -> list[str]:
@@ -88,8 +89,8 @@ def _matches(pattern: str) -> list[str]:
     return matches
 
 
-def _find_in_directory(directory: str) -> list[Part]:
-    found: list[Part] = []
+def _find_in_directory(directory: str) -> list[DumpFile]:
+    found: list[DumpFile] = []
 
     def fail(error: OSError) -> None:
         raise DumpError(f"{error.filename}: cannot be listed ({error.strerror})")
@@ -101,11 +102,11 @@ def _find_in_directory(directory: str) -> list[Part]:
                 path = os.path.join(folder, file)
                 relative = PurePosixPath(os.path.relpath(path, directory).replace(os.sep, "/"))
                 hive = _hive(str(relative.parent) + "/")
-                found.append(Part(_from_root(path), path, _mask_name(str(relative)), hive))
+                found.append(DumpFile(_from_root(path), path, _mask_name(str(relative)), hive))
     return _of_one_format(found, directory)
 
 
-def _find_uri(uri: str) -> list[Part]:
+def _find_uri(uri: str) -> list[DumpFile]:
     name = redacted(uri)
     try:
         filesystem, path = pafs.FileSystem.from_uri(uri)
@@ -113,7 +114,7 @@ def _find_uri(uri: str) -> list[Part]:
         if info.type == pafs.FileType.NotFound:
             raise DumpError(f"{name}: no such file or directory")
         if info.type != pafs.FileType.Directory:
-            return [Part(path, name, _mask_name(_from_hive(path)), _hive(path), uri=uri)]
+            return [DumpFile(path, name, _mask_name(_from_hive(path)), _hive(path), uri=uri)]
         entries = filesystem.get_file_info(pafs.FileSelector(path, recursive=True))
     except (OSError, pa.ArrowException, ValueError) as error:
         raise DumpError(f"{name}: cannot be opened ({one_line(error)})") from None
@@ -123,11 +124,11 @@ def _find_uri(uri: str) -> list[Part]:
         visible = not any(_hidden(piece) for piece in relative.parts)
         if entry.type == pafs.FileType.File and visible and relative.name.lower().endswith(FOLDER_ENDINGS):
             hive = _hive(str(relative.parent) + "/")
-            found.append(Part(entry.path, below(name, str(relative)), _mask_name(str(relative)), hive, uri=uri))
+            found.append(DumpFile(entry.path, below(name, str(relative)), _mask_name(str(relative)), hive, uri=uri))
     return _of_one_format(found, name)
 
 
-def _of_one_format(found: Sequence[Part], directory: str) -> list[Part]:
+def _of_one_format(found: Sequence[DumpFile], directory: str) -> list[DumpFile]:
     """The files of a directory that are the dump: those in parquet if there are any, whatever lies beside them."""
     formats = {reader_of(part).format for part in found}
     if not found:
@@ -139,7 +140,7 @@ def _of_one_format(found: Sequence[Part], directory: str) -> list[Part]:
             f"{directory}: it holds files of several formats ({', '.join(sorted(formats))}); name those of the dump "
             "with a pattern such as '*.csv'"
         )
-    return sorted((part for part in found if reader_of(part).format in formats), key=lambda part: part.relative)
+    return sorted((part for part in found if reader_of(part).format in formats), key=lambda part: part.mask_path)
 
 
 def _mask_name(relative: str) -> str:
@@ -176,25 +177,25 @@ def _from_hive(path: str) -> str:
     return "/".join(pieces[first:])
 
 
-def distinct(parts: Sequence[Part]) -> tuple[Part, ...]:
+def distinct(parts: Sequence[DumpFile]) -> tuple[DumpFile, ...]:
     """The same parts with relative paths that differ: where two are equal, all begin at the folder they share."""
-    if len({part.relative for part in parts}) == len(parts):
+    if len({part.mask_path for part in parts}) == len(parts):
         return tuple(parts)
     paths = [os.path.normpath(part.path) for part in parts]
     if len({part.uri is None for part in parts}) > 1 or len(set(paths)) < len(paths):
         return tuple(parts)
     shared = os.path.commonpath([os.path.dirname(path) for path in paths])
     relative = [_mask_name(os.path.relpath(path, shared).replace(os.sep, "/")) for path in paths]
-    return tuple(replace(part, relative=path) for part, path in zip(parts, relative, strict=True))
+    return tuple(replace(part, mask_path=path) for part, path in zip(parts, relative, strict=True))
 
 
-def _spooled_stdin() -> Part:
+def _spooled_stdin() -> DumpFile:
     if sys.stdin is None:
         raise DumpError("standard input: it is closed; name a file instead of -")
     return _spooled(sys.stdin.buffer, "standard input")
 
 
-def _spooled(stream: IO[bytes], name: str) -> Part:
+def _spooled(stream: IO[bytes], name: str) -> DumpFile:
     """Copy what cannot seek to a temporary file that ends with the process."""
     try:
         handle, path = tempfile.mkstemp(prefix="drrej-")  # before anything is read: reading may take for ever
@@ -212,7 +213,7 @@ def _spooled(stream: IO[bytes], name: str) -> Part:
     if not size:
         raise DumpError(f"{name}: it is empty; did the command before the pipe fail?")
     relative = "stdin.parquet" if name == "standard input" else f"{os.path.basename(name)}.parquet"
-    return Part(path, name, relative, ending=ending_of(head) or ".parquet")
+    return DumpFile(path, name, relative, ending=ending_of(head) or ".parquet")
 
 
 _spooled_paths: list[str] = []
@@ -224,3 +225,70 @@ def remove_spools() -> None:
     while _spooled_paths:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(_spooled_paths.pop())
+
+
+HEAD = 1 << 16
+"""Bytes that are looked at."""
+
+_MAGIC = {
+    b"PAR1": ".parquet",
+    b"ARROW1": ".arrow",
+    b"FEA1": ".feather",
+    b"\xff\xff\xff\xff": ".arrows",
+    b"\x93NUMPY": ".npy",
+    b"PK\x03\x04": ".npz",
+}
+_GZIP, _ZSTANDARD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+
+
+def ending_of(head: bytes) -> str | None:
+    r"""The ending that a file should have, None where its first bytes say nothing.
+
+    >>> ending_of(b"PAR1..."), ending_of(b'{"logits": [1.5, 2.0]}\n{"lo'), ending_of(b"a,b,label\n1,2,0\n")
+    ('.parquet', '.jsonl', '.csv')
+    """
+    for magic, ending in _MAGIC.items():
+        if head.startswith(magic):
+            return ending
+    if head.startswith(_GZIP):
+        text = _text_ending(zlib.decompressobj(31).decompress(head, HEAD))
+        return None if text is None else f"{text}.gz"
+    if head.startswith(_ZSTANDARD):
+        text = _text_ending(_zstandard(head))
+        return None if text is None else f"{text}.zst"
+    return _text_ending(head)
+
+
+def _zstandard(head: bytes) -> bytes:
+    import pyarrow as pa
+
+    stream = pa.CompressedInputStream(pa.BufferReader(head), "zstd")
+    try:
+        text: bytes = stream.read(1 << 10)
+    except OSError:  # cut off
+        return b""
+    return text
+
+
+def _text_ending(text: bytes) -> str | None:
+    start = text.removeprefix(b"\xef\xbb\xbf").lstrip()
+    if not start or b"\0" in text:
+        return None
+    if start[:1] in b"{[":
+        line, newline, rest = start.partition(b"\n")
+        return (
+            ".jsonl"
+            if start[:1] == b"{" and newline and rest.strip()[:1] in (b"{", b"") and _is_json(line)
+            else ".json"
+        )
+    header, first = (*start.split(b"\n", 2), b"")[:2]
+    marks = (b",", b"\t", b";", b"|")
+    return ".csv" if any(0 < header.count(mark) <= first.count(mark) for mark in marks) else None
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return not {"columns", "data"} <= set(found)

@@ -5,14 +5,15 @@ Arrow trusts what such files say of themselves, so every batch is validated befo
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
 
-from drrej.data.part import Identity, Part
-from drrej.data.readers.base import Contents, Request, reading
-from drrej.data.readers.chunks import looked_at, open_bytes
+from drrej.data.files import DumpFile, Identity
+from drrej.data.formats import FileInfo, Request, looked_at, open_bytes, reading
 from drrej.errors import DumpError
 
 _MAGIC = b"ARROW1"
@@ -27,11 +28,11 @@ class ArrowReader:
     format = "Arrow"
     endings: tuple[str, ...] = (".arrow", ".feather", ".ipc", ".arrows")
 
-    def reads(self, part: Part) -> bool:
+    def reads(self, part: DumpFile) -> bool:
         """By the ending of its name."""
         return part.ends_with(self.endings)
 
-    def contents(self, part: Part, opened: str) -> Contents:  # noqa: ARG002 - what was found is kept by identity
+    def contents(self, part: DumpFile, opened: str) -> FileInfo:  # noqa: ARG002 - what was found is kept by identity
         """The columns and the rows of each batch."""
         return looked_at(part, self.format, lambda identity: _look(part, identity))
 
@@ -52,19 +53,19 @@ class ArrowReader:
             yield from _slices([_open_file(file, request.columns).get_batch(request.group)], request)
 
 
-def _look(part: Part, identity: Identity) -> Contents:
+def _look(part: DumpFile, identity: Identity) -> FileInfo:
     with open_bytes(part) if part.uri is not None else pa.memory_map(part.path) as file:
         if not _is_file(file, part):
             reader = pa.ipc.open_stream(file)
             schema = _plain(reader.schema)
-            return Contents(schema, (sum(batch.num_rows for batch in reader),), identity)
+            return FileInfo(schema, (sum(batch.num_rows for batch in reader),), identity)
         schema = pa.ipc.open_file(file).schema
         reader = _open_file(file, _narrow(schema))
         rows = tuple(reader.get_batch(i).num_rows for i in range(reader.num_record_batches))
-        return Contents(_plain(schema), rows, identity)
+        return FileInfo(_plain(schema), rows, identity)
 
 
-def _is_file(file: Any, part: Part) -> bool:
+def _is_file(file: Any, part: DumpFile) -> bool:
     """Whether it is a file of batches; a stream has no magic number."""
     head = file.read(8)
     file.seek(0)
@@ -109,3 +110,46 @@ def _slices(batches: Any, request: Request) -> Iterator[pa.RecordBatch]:
         chosen.validate(full=True)
         for start in range(0, batch.num_rows, request.rows):
             yield chosen.slice(start, request.rows)
+
+
+GROUP_ROWS = 1 << 16
+"""Rows of a row group: what one worker reads at a time."""
+
+_PREFIX = "memory:"
+_numbers = itertools.count()
+_tables: dict[str, pa.Table] = {}
+
+
+@contextlib.contextmanager
+def held(table: pa.Table, name: str) -> Iterator[DumpFile]:
+    """A part that stands for a table; messages call it `name`."""
+    path = f"{_PREFIX}{next(_numbers)}"
+    _tables[path] = table.combine_chunks()
+    try:
+        yield DumpFile(path, name, name)
+    finally:
+        del _tables[path]
+
+
+class MemoryReader:
+    """Reads tables that are held by `held`."""
+
+    format = "table"
+    endings: tuple[str, ...] = ()
+
+    def reads(self, part: DumpFile) -> bool:
+        """Whether a part is such a table."""
+        return part.path.startswith(_PREFIX)
+
+    def contents(self, part: DumpFile, opened: str) -> FileInfo:  # noqa: ARG002 - it cannot change
+        """The schema, in row groups of a fixed size."""
+        table = _tables[part.path]
+        starts = range(0, table.num_rows, GROUP_ROWS)
+        return FileInfo(table.schema, tuple(min(GROUP_ROWS, table.num_rows - start) for start in starts), None)
+
+    def batches(self, request: Request) -> Iterator[pa.RecordBatch]:
+        """The rows of a row group; nothing is copied."""
+        table = _tables[request.part.path]
+        known = [name for name in request.columns if name in table.schema.names]
+        rows = table.select(known).slice(request.group * GROUP_ROWS, GROUP_ROWS)
+        yield from rows.to_batches(max_chunksize=request.rows)

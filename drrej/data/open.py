@@ -13,19 +13,27 @@ from typing import TypeVar
 import numpy as np
 import pyarrow as pa
 
-from drrej.data.columns import LogitColumns, Wanted, find_label, find_logits, is_list, likely_label, storage_type
+from drrej.data.columns import (
+    CHOICES,
+    ColumnHints,
+    LogitColumns,
+    column_of,
+    field_of,
+    find_label,
+    find_logits,
+    is_list,
+    likely_label,
+    root_of,
+    storage_type,
+)
 from drrej.data.dump import Dump, DumpOptions, RowGroup
-from drrej.data.join import LabelJoin, LabelsBeside
-from drrej.data.labels import Classes, LabelKind, label_kind
-from drrej.data.layouts import as_numpy
-from drrej.data.names import CHOICES
+from drrej.data.files import DumpFile, ReaderOptions
+from drrej.data.labels import Classes, LabelJoin, LabelKind, LabelsBeside, label_kind
+from drrej.data.listing import Spools, find_parts
 from drrej.data.pandas_index import range_of
-from drrej.data.part import Asked, Part
-from drrej.data.paths import column_of, field_of, root_of
 from drrej.data.problems import BadFiles, shown
-from drrej.data.readers import Contents, Request, has_no_keys, reader_of
-from drrej.data.sources import Spools, find_parts
-from drrej.data.vectors import labels_in, vector_sizes
+from drrej.data.readers import FileInfo, Request, has_no_keys, reader_of
+from drrej.data.scores import as_numpy, labels_in, vector_sizes
 from drrej.errors import BadFileError, DumpError, OptionError
 from drrej.records import dataclass
 
@@ -45,7 +53,7 @@ _INTEGER = re.compile(r"0|-?[1-9][0-9]{0,17}")
 class _Opened:
     """What opening one part tells; of a part without rows only that it has none."""
 
-    contents: Contents
+    contents: FileInfo
     groups: list[RowGroup]
     columns: LogitColumns | None = None
     classes: int = 0
@@ -67,7 +75,7 @@ def open_dump(
     _check_normalize(options)
     opened = os.urandom(8).hex()
     bad = BadFiles() if bad is None else bad
-    asked = Asked(options.filter)
+    asked = ReaderOptions(options.filter)
     every = [replace(part, asked=asked) for part in find_parts(arguments, spools)]
     shape = _Shape(classes)
     looked = _good(every, options, opened, shape, bad)
@@ -95,14 +103,14 @@ def open_dump(
             f"names {len(options.classes)} classes; name each class once, in the order of the logits"
         )
     rows = [sum(look.contents.groups) for _, look in looked]
-    if options.only is not None:
-        options.only.check(schemas[first], parts[first].name)
+    if options.row_filter is not None:
+        options.row_filter.check(schemas[first], parts[first].name)
     labels = _LabelSearch(options, shape.named(options), parts, rows, schemas)
     found = labels.find(labelled, spools)
     return Dump(
         parts=tuple(parts),
         row_groups=tuple(groups),
-        rows=sum(rows) if options.portion is None else options.portion.rows,
+        rows=sum(rows) if options.split is None else options.split.rows,
         classes=shape.classes,
         columns=shape.columns,
         label=found.column,
@@ -114,8 +122,8 @@ def open_dump(
         schema=schemas[first],
         join=found.join,
         beside=found.beside,
-        portion=options.portion,
-        only=options.only,
+        split=options.split,
+        row_filter=options.row_filter,
         skip_bad_rows=options.on_bad_row == "skip",
         skip_unlabelled=options.on_missing_label == "skip",
         opened=opened,
@@ -123,14 +131,14 @@ def open_dump(
     )
 
 
-def _known(part: Part, contents: Contents) -> Part:
+def _known(part: DumpFile, contents: FileInfo) -> DumpFile:
     """A part with what a look at it has told."""
     return replace(part, identity=contents.identity, index=range_of(contents.pandas, sum(contents.groups)))
 
 
 def _good(
-    every: Sequence[Part], options: DumpOptions, opened: str, shape: _Shape, bad: BadFiles
-) -> list[tuple[Part, _Opened]]:
+    every: Sequence[DumpFile], options: DumpOptions, opened: str, shape: _Shape, bad: BadFiles
+) -> list[tuple[DumpFile, _Opened]]:
     """The parts that can be read and fit together, with what they hold; raises for others unless they are left out."""
     parts = [part for part in every if part.name not in bad]
     good = []
@@ -159,7 +167,9 @@ def _check_normalize(options: DumpOptions) -> None:
         raise OptionError("`normalize` does not go with `binary`: one score per row has no sum to divide by")
 
 
-def _looks(parts: Sequence[Part], options: DumpOptions, opened: str, shape: _Shape) -> Iterator[_Opened | DumpError]:
+def _looks(
+    parts: Sequence[DumpFile], options: DumpOptions, opened: str, shape: _Shape
+) -> Iterator[_Opened | DumpError]:
     """A look at each part, in order; at several at once where each waits for the network."""
     tasks = [(number, part, options, opened, shape) for number, part in enumerate(parts)]
     if len(parts) == 1 or all(part.uri is None for part in parts):
@@ -172,14 +182,14 @@ def _looks(parts: Sequence[Part], options: DumpOptions, opened: str, shape: _Sha
             pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _tried(number: int, part: Part, options: DumpOptions, opened: str, shape: _Shape) -> _Opened | DumpError:
+def _tried(number: int, part: DumpFile, options: DumpOptions, opened: str, shape: _Shape) -> _Opened | DumpError:
     try:
         return _look(number, part, options, opened, shape)
     except DumpError as error:
         return error
 
 
-def _look(number: int, part: Part, options: DumpOptions, opened: str, shape: _Shape) -> _Opened:
+def _look(number: int, part: DumpFile, options: DumpOptions, opened: str, shape: _Shape) -> _Opened:
     contents = reader_of(part).contents(part, opened)
     ends = itertools.accumulate(contents.groups)
     sizes = enumerate(zip(ends, contents.groups, strict=True))
@@ -187,7 +197,7 @@ def _look(number: int, part: Part, options: DumpOptions, opened: str, shape: _Sh
     if not groups:
         return _Opened(contents, [])
     said = (options.logits, bool(options.binary), options.label, options.classes, options.input)
-    wanted = Wanted(*said, contents.typed, options.per_length)
+    wanted = ColumnHints(*said, contents.typed, options.per_length)
     columns = find_logits(contents.schema, wanted, part.name)
     if shape.is_confirmed_by(columns, contents):
         return _Opened(contents, groups, columns, shape.classes)
@@ -225,7 +235,7 @@ class _Shape:
         in_values = self.columns.layout == "labelled" and spelled is not None
         return Classes(self.classes, options.classes or spelled, in_values, self.columns.layout == "choices")
 
-    def is_confirmed_by(self, columns: LogitColumns, contents: Contents) -> bool:
+    def is_confirmed_by(self, columns: LogitColumns, contents: FileInfo) -> bool:
         """Whether the footer of another part says the same, so that none of its rows need be looked at.
 
         Rows that hold more or fewer scores than the others are found when they are read.
@@ -233,7 +243,7 @@ class _Shape:
         same = self.columns == columns and columns.layout == "list"
         return same and contents.list_sizes.get(columns.names[0]) == self.classes
 
-    def check(self, part: Part, look: _Opened) -> None:
+    def check(self, part: DumpFile, look: _Opened) -> None:
         assert look.columns is not None
         varies = look.columns.layout == "choices"  # the longest of all lists counts
         if self.columns is None and not varies and self.expected not in (None, look.classes):
@@ -262,8 +272,8 @@ class _FirstRows:
     """The first rows of a column that hold something."""
 
     column: str
-    part: Part
-    contents: Contents
+    part: DumpFile
+    contents: FileInfo
     opened: str
 
     @property
@@ -343,7 +353,7 @@ class _LabelSearch:
 
     options: DumpOptions
     classes: Classes
-    parts: Sequence[Part]
+    parts: Sequence[DumpFile]
     rows: Sequence[int]
     schemas: dict[int, pa.Schema]
 
@@ -377,7 +387,7 @@ class _LabelSearch:
                 "`on_missing_label=skip` goes with `join_on=COL`: without keys, every row needs its label"
             )
 
-    def _elsewhere(self, file: str, schema: pa.Schema, first: Part, spools: Spools | None) -> _FoundLabels:
+    def _elsewhere(self, file: str, schema: pa.Schema, first: DumpFile, spools: Spools | None) -> _FoundLabels:
         options, known = self.options, self._column(schema)
         if options.join_on is None:
             if not all(has_no_keys(part) for part in self.parts) and not all(
@@ -402,14 +412,14 @@ class _LabelSearch:
             return likely_label(schema)
         return label if field_of(schema, label) is not None else None
 
-    def _kind(self, number: int, label: str, first: Part) -> LabelKind:
+    def _kind(self, number: int, label: str, first: DumpFile) -> LabelKind:
         part, field_ = self.parts[number], field_of(self.schemas[number], label)
         if field_ is None:
             raise DumpError(f"{part.name}: there is no label column '{label}', which {first.name} has")
         return label_kind(field_.type, self.classes, f"{part.name}: column '{label}'")
 
 
-def _hive_fields(parts: Sequence[Part]) -> list[pa.Field]:
+def _hive_fields(parts: Sequence[DumpFile]) -> list[pa.Field]:
     """The columns that the folders of every part spell, integers where all values are."""
     spelled = [dict(part.hive) for part in parts]
     keys = [key for key in spelled[0] if all(key in other for other in spelled)]

@@ -14,22 +14,24 @@ from typing import Any
 
 import pyarrow as pa
 
-from drrej.data.part import Identity, Part
-from drrej.data.readers.base import Contents, Request, reading
-from drrej.data.readers.chunks import (
+from drrej.data.files import DumpFile, Identity, one_line
+from drrej.data.formats import (
     CHUNK,
+    FileInfo,
+    Request,
     compression_of,
     cut,
     end_of_lines,
     looked_at,
     open_text,
     read_range,
+    reading,
     with_compressions,
 )
-from drrej.data.readers.lm_eval import Place as LogPlace
-from drrej.data.readers.lm_eval import batches as log_batches
-from drrej.data.readers.lm_eval import is_log
-from drrej.data.readers.lm_eval import look as look_at_log
+from drrej.data.formats.lm_eval import Place as LogPlace
+from drrej.data.formats.lm_eval import batches as log_batches
+from drrej.data.formats.lm_eval import is_log
+from drrej.data.formats.lm_eval import look as look_at_log
 from drrej.errors import DumpError
 from drrej.records import dataclass
 
@@ -52,11 +54,11 @@ class JsonLinesReader:
     format = "JSON lines"
     endings = with_compressions(".jsonl", ".ndjson")
 
-    def reads(self, part: Part) -> bool:
+    def reads(self, part: DumpFile) -> bool:
         """By the ending of its name."""
         return part.ends_with(self.endings)
 
-    def contents(self, part: Part, opened: str) -> Contents:  # noqa: ARG002 - what was found is kept by identity
+    def contents(self, part: DumpFile, opened: str) -> FileInfo:  # noqa: ARG002 - what was found is kept by identity
         """The columns, and pieces of about the same size as row groups; a compressed file is one."""
         return looked_at(part, self.format, lambda identity: _look(part, identity))
 
@@ -78,7 +80,7 @@ class JsonLinesReader:
                         yield batch
 
 
-def _look(part: Part, identity: Identity) -> Contents:
+def _look(part: DumpFile, identity: Identity) -> FileInfo:
     with open_text(part) as stream:
         if is_log(stream.read(CHUNK)):
             return look_at_log(part, identity)
@@ -91,11 +93,13 @@ def _look(part: Part, identity: Identity) -> Contents:
             ends.append(chunk.start + len(chunk.text))
             if schema is None and rows[-1]:
                 schema = _parse(chunk.text, None, part, sum(rows[:-1])).schema
-    names = pa.schema([]) if schema is None else pa.schema([field.with_type(_stored(field.type)) for field in schema])
+    names = (
+        pa.schema([]) if schema is None else pa.schema([field.with_type(_stored_json(field.type)) for field in schema])
+    )
     if compression_of(part) is not None:
-        return Contents(names, (sum(rows),), identity, (Place(0, None, 0, names),), typed=False)
+        return FileInfo(names, (sum(rows),), identity, (Place(0, None, 0, names),), typed=False)
     spans = zip([0, *ends], ends, itertools.accumulate(rows, initial=0), strict=False)
-    return Contents(names, tuple(rows), identity, tuple(Place(*span, names) for span in spans), typed=False)
+    return FileInfo(names, tuple(rows), identity, tuple(Place(*span, names) for span in spans), typed=False)
 
 
 def _count(text: bytes) -> int:
@@ -105,7 +109,7 @@ def _count(text: bytes) -> int:
     return text.count(b"\n") + (not text.endswith(b"\n"))
 
 
-def _stored(kind: pa.DataType) -> pa.DataType:
+def _stored_json(kind: pa.DataType) -> pa.DataType:
     return pa.string() if pa.types.is_null(kind) else kind
 
 
@@ -115,7 +119,7 @@ def _batches(request: Request, place: Place, text: bytes) -> Iterator[pa.RecordB
     yield from table.select(wanted.names).to_batches(max_chunksize=request.rows)
 
 
-def _parse(text: bytes, schema: pa.Schema | None, part: Part, first_row: int) -> pa.Table:
+def _parse(text: bytes, schema: pa.Schema | None, part: DumpFile, first_row: int) -> pa.Table:
     """The objects of a piece; without a schema all of their fields, in types that are found out."""
     from pyarrow import json as pajson
 
@@ -142,7 +146,7 @@ def _parse(text: bytes, schema: pa.Schema | None, part: Part, first_row: int) ->
     return table
 
 
-def _name_the_row(text: bytes, schema: pa.Schema | None, part: Part, first_row: int) -> None:
+def _name_the_row(text: bytes, schema: pa.Schema | None, part: DumpFile, first_row: int) -> None:
     """Raise about the first line that is no JSON object, or has a value of another type."""
     for row, line in enumerate((line for line in text.split(b"\n") if line.strip()), first_row):
         where = f"row {row}, counted from 0,"
@@ -167,3 +171,78 @@ def _name_the_row(text: bytes, schema: pa.Schema | None, part: Part, first_row: 
                     f"{part.name}: column '{field.name}': {where} holds {json.dumps(value)[:40]}, but the rows before "
                     f"hold {field.type}; write it in one type"
                 ) from None
+
+
+_FORMS = 'a table is {"columns": [...], "data": [[...], ...]} or an array of objects'
+
+
+class JsonTableReader:
+    """Reads tables in JSON documents."""
+
+    format = "JSON table"
+    endings = with_compressions(".json")
+
+    def reads(self, part: DumpFile) -> bool:
+        """By the ending of its name."""
+        return part.ends_with(self.endings)
+
+    def contents(self, part: DumpFile, opened: str) -> FileInfo:  # noqa: ARG002 - what was found is kept by identity
+        """Its columns; the rows are one row group."""
+
+        def look(identity: Any) -> FileInfo:
+            table = _table(part)
+            return FileInfo(table.schema, (table.num_rows,), identity, typed=False)
+
+        return looked_at(part, self.format, look)
+
+    def batches(self, request: Request) -> Iterator[pa.RecordBatch]:
+        """All rows."""
+        with reading(request.part):
+            table = _table(request.part)
+            known = [name for name in request.columns if name in table.column_names]
+            yield from table.select(known).to_batches(max_chunksize=request.rows)
+
+
+def is_table(document: Any) -> bool:
+    """Whether a JSON document is a table of one of the forms.
+
+    >>> is_table({"columns": ["a"], "data": [[1]]}), is_table({"format": "drrej-rejector/1"})
+    (True, False)
+    """
+    if isinstance(document, dict):
+        return isinstance(document.get("columns"), list) and isinstance(document.get("data"), list)
+    return isinstance(document, list) and all(isinstance(row, dict) for row in document)
+
+
+def _table(part: DumpFile) -> pa.Table:
+    with open_text(part) as stream:
+        text = b"".join(iter(lambda: stream.read(1 << 20), b""))
+    try:
+        document = json.loads(text)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    if not is_table(document):
+        raise DumpError(f"{part.name}: not a table: {_FORMS}; an object per line is JSON lines: end its name in .jsonl")
+    if isinstance(document, list):
+        names = list(dict.fromkeys(name for row in document for name in row))
+        cells = {name: [row.get(name) for row in document] for name in names}
+    else:
+        names = [str(name) for name in document["columns"]]
+        for number, row in enumerate(document["data"]):
+            if not isinstance(row, list) or len(row) != len(names):
+                raise DumpError(
+                    f"{part.name}: row {number}, counted from 0, has not a value for each of its {len(names)} columns"
+                )
+        if len(set(names)) < len(names):
+            raise DumpError(f"{part.name}: column '{max(names, key=names.count)}' occurs twice; rename one of them")
+        cells = {name: [row[i] for row in document["data"]] for i, name in enumerate(names)}
+    return pa.table({name: _column(name, values, part) for name, values in cells.items()})
+
+
+def _column(name: str, values: list[Any], part: DumpFile) -> pa.Array:
+    try:
+        return pa.array(values)
+    except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
+        raise DumpError(
+            f"{part.name}: column '{name}' holds values of several types ({one_line(error)}); write it in one type"
+        ) from None

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import functools
 import os
+from typing import Any
 
 import pyarrow.fs as pafs
 
 from drrej.data.uris import redacted
+from drrej.errors import DumpError
 from drrej.records import dataclass
 
 
@@ -42,17 +44,17 @@ class RangeIndex:
 
 
 @dataclass(frozen=True)
-class Asked:
+class ReaderOptions:
     """What the user says of which rows of a file are meant, for formats that leave it open."""
 
     filter: str | None = None
 
 
 @dataclass(frozen=True)
-class Part:
+class DumpFile:
     """One file of a dump.
 
-    `name` is what messages call it, `relative` its path below the directory it was found in, `hive` the columns that
+    `name` is what messages call it, `mask_path` the path of its mask in a directory of masks, `hive` the columns that
     its directories spell (`date=2026-01-31/`), `identity` what it was when the dump was opened, `index` its index where
     that is a range of pandas. `asked` is what the user says of its rows, `ending` what its name should end in where
     that tells nothing.
@@ -60,12 +62,12 @@ class Part:
 
     path: str
     name: str
-    relative: str
+    mask_path: str
     hive: tuple[tuple[str, str | None], ...] = ()
     uri: str | None = None
     identity: Identity | None = None
     index: RangeIndex | None = None
-    asked: Asked = Asked()
+    asked: ReaderOptions = ReaderOptions()
     ending: str = ""
 
     def ends_with(self, endings: tuple[str, ...]) -> bool:
@@ -89,3 +91,32 @@ def _filesystem(uri: str, environment: tuple[tuple[str, str], ...]) -> pafs.File
 def one_line(error: BaseException) -> str:
     """The message of someone else's exception on one line."""
     return redacted(" ".join(str(error).split()))[:300] or type(error).__name__
+
+
+def identity_of(part: DumpFile, stream: Any = None) -> Identity:
+    """The identity of a part as it is now; of an object by way of its open stream, if there is one."""
+    if part.uri is None:
+        status = os.stat(part.path)
+        return Identity(status.st_size, status.st_mtime_ns, status.st_dev, status.st_ino)
+    if stream is None:
+        stream = part.filesystem().open_input_file(part.path)
+    tag = stream.metadata().get("ETag")
+    if tag is not None:
+        return Identity(stream.size(), tag.decode())
+    info = part.filesystem().get_file_info(part.path)
+    return Identity(info.size, info.mtime_ns or 0)
+
+
+def check_unchanged(part: DumpFile, found: Identity | None = None) -> None:
+    """Raise unless a part, as found now, is what it was when the dump was opened."""
+    if part.identity is None:
+        return
+    try:
+        same = part.identity.same_as(found or identity_of(part))
+    except OSError:  # gone
+        same = False
+    if not same:
+        raise DumpError(
+            f"{part.name}: the file was changed, replaced or removed while it was being read; "
+            "wait until it is complete, then run the command again"
+        )

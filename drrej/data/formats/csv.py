@@ -18,9 +18,18 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from drrej.data.part import Identity, Part
-from drrej.data.readers.base import Contents, Request, reading
-from drrej.data.readers.chunks import compression_of, cut, looked_at, open_text, read_range, with_compressions
+from drrej.data.files import DumpFile, Identity
+from drrej.data.formats import (
+    FileInfo,
+    Request,
+    compression_of,
+    cut,
+    looked_at,
+    open_text,
+    read_range,
+    reading,
+    with_compressions,
+)
 from drrej.errors import DumpError
 from drrej.records import dataclass
 
@@ -56,11 +65,11 @@ class CsvReader:
     format = "CSV"
     endings = with_compressions(".csv", ".tsv")
 
-    def reads(self, part: Part) -> bool:
+    def reads(self, part: DumpFile) -> bool:
         """By the ending of its name."""
         return part.ends_with(self.endings)
 
-    def contents(self, part: Part, opened: str) -> Contents:  # noqa: ARG002 - what was found is kept by identity
+    def contents(self, part: DumpFile, opened: str) -> FileInfo:  # noqa: ARG002 - what was found is kept by identity
         """The columns, and pieces of about the same size as row groups; a compressed file is one."""
         return looked_at(part, self.format, lambda identity: _look(part, identity))
 
@@ -98,7 +107,7 @@ class _Rest:
 # Looking
 
 
-def _look(part: Part, identity: Identity) -> Contents:
+def _look(part: DumpFile, identity: Identity) -> FileInfo:
     with open_text(part) as stream:
         head = _header(stream, part)
         parser = _Parser(part, head.names, head.separator)
@@ -115,11 +124,11 @@ def _look(part: Part, identity: Identity) -> Contents:
     schema = pa.schema([(name, _stored(types.get(name, pa.null()))) for name in head.names])
     if compression_of(part) is not None:
         whole = Place(0, None, 0, head.separator, schema)
-        return Contents(schema, (sum(rows),), identity, (whole,), typed=False)
+        return FileInfo(schema, (sum(rows),), identity, (whole,), typed=False)
     first_rows = itertools.accumulate(rows, initial=0)
     spans = zip([head.size, *ends], ends, first_rows, strict=False)
     places = tuple(Place(start, stop, row, head.separator, schema) for start, stop, row in spans)
-    return Contents(schema, tuple(rows), identity, places, typed=False)
+    return FileInfo(schema, tuple(rows), identity, places, typed=False)
 
 
 class _Head(NamedTuple):
@@ -131,7 +140,7 @@ class _Head(NamedTuple):
     rest: _Rest
 
 
-def _header(stream: Any, part: Part) -> _Head:
+def _header(stream: Any, part: DumpFile) -> _Head:
     text = b""
     while b"\n" not in text and len(text) < _LONGEST_HEADER:
         piece = stream.read(1 << 16)
@@ -163,11 +172,11 @@ def _header(stream: Any, part: Part) -> _Head:
     return _Head(names, separator, len(line) + len(newline), _Rest(rest, stream))
 
 
-def _not_csv(part: Part, what: str) -> DumpError:
+def _not_csv(part: DumpFile, what: str) -> DumpError:
     return DumpError(f"{part.name}: not a readable CSV file ({what}); is it complete, and is it CSV?")
 
 
-def _separator(header: str, part: Part) -> str:
+def _separator(header: str, part: DumpFile) -> str:
     """The separator that the header has; of several the first in the order of `_SEPARATORS`."""
     if part.ends_with(_TABS):
         return "\t"
@@ -214,7 +223,7 @@ def _stored(kind: pa.DataType) -> pa.DataType:
 class _Parser:
     """Parses pieces of a file."""
 
-    part: Part
+    part: DumpFile
     names: Sequence[str]
     separator: str
 

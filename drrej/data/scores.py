@@ -1,0 +1,300 @@
+"""Arrow columns to numpy arrays of scores, without trusting them: nulls and lengths are looked at first.
+
+`.values` ignores slices, `.flatten()` drops null rows and shifts all that follow, and a ragged list can reshape
+without an error, so the plain path is taken only when every row is there and has K values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from drrej.core.types import AnyFloats, Floats
+
+
+class Report(Protocol):
+    """Called with bad rows of a block, what they have, the remedy, and what the first of them holds."""
+
+    def __call__(self, rows: NDArray[np.intp], what: str, remedy: str, example: str = "") -> None:
+        """Note bad rows; nothing happens when there are none."""
+
+
+_DROP = "drop or fix these rows"
+
+
+def scores_from_list(array: pa.Array, classes: int, report: Report) -> AnyFloats:
+    """(rows x classes) of a list, large_list, fixed_size_list or fixed_shape_tensor column."""
+    while isinstance(array, pa.ExtensionArray):
+        array = array.storage
+    rows = len(array)
+    if pa.types.is_fixed_size_list(array.type):
+        width = array.type.list_size
+        starts = (np.arange(rows, dtype=np.int64) + array.offset) * width
+        lengths = np.full(rows, width, dtype=np.int64)
+        values = array.values
+    else:
+        offsets = as_numpy(array.offsets)
+        starts, lengths = offsets[:-1].astype(np.int64), np.diff(offsets)
+        values = array.values
+    missing = _null_rows(array)
+    report(missing, "no value (null)", _DROP)
+    whole = lengths == classes
+    whole[missing] = False
+    if whole.all() and rows:
+        span = values.slice(int(starts[0]), rows * classes)
+        if not span.null_count:
+            return _to_numpy(span).reshape(rows, classes)
+    ragged = np.flatnonzero(~whole)
+    ragged = ragged[~np.isin(ragged, missing)]
+    if ragged.size:
+        example = f"it has {int(lengths[ragged[0]])}"
+        report(ragged, f"not {classes} scores", "every row needs one score per class", example)
+    scores = np.zeros((rows, classes), _numpy_type(values.type))
+    good = np.flatnonzero(whole)
+    if good.size:
+        index = starts[good][:, None] + np.arange(classes)
+        taken = values.take(pa.array(index.ravel()))
+        nulls = np.asarray(taken.is_null()).reshape(index.shape).any(axis=1)
+        report(good[nulls], "a null among the scores", _DROP)
+        scores[good] = _to_numpy(taken).reshape(index.shape)
+        scores[good[nulls]] = 0
+    return scores
+
+
+def scores_from_columns(arrays: Sequence[pa.Array], report: Report) -> AnyFloats:
+    """(rows x classes) of one column per class; stored classes-first, so the result is a transposed view."""
+    scores = np.empty((len(arrays), len(arrays[0])), _numpy_type(_widest(arrays)))
+    missing = np.zeros(len(arrays[0]), bool)
+    for row, array in zip(scores, arrays, strict=True):
+        if array.null_count:
+            missing |= np.asarray(array.is_null())
+        row[:] = _to_numpy(array)
+    bad = np.flatnonzero(missing)
+    report(bad, "a null among the scores", _DROP)
+    scores[:, bad] = 0
+    return scores.T
+
+
+def scores_from_score(array: pa.Array, report: Report) -> AnyFloats:
+    """(rows x 1) of the one score of class 1 (`binary=True`)."""
+    missing = _null_rows(array)
+    report(missing, "no value (null)", _DROP)
+    score = _to_numpy(array)
+    if missing.size:
+        score = score.copy()
+        score[missing] = 0
+    return score[:, None]
+
+
+def as_numpy(array: pa.Array) -> NDArray[Any]:
+    """An Arrow array as a numpy array; numbers without nulls are not copied, and do not load pandas first."""
+    is_number = pa.types.is_integer(array.type) or pa.types.is_floating(array.type)
+    if not is_number or array.null_count or not len(array):
+        values: NDArray[Any] = array.to_numpy(zero_copy_only=False)
+        return values
+    kind = numpy_type(array.type)
+    return np.frombuffer(array.buffers()[1], kind, len(array), array.offset * kind.itemsize)
+
+
+def numpy_type(data_type: pa.DataType) -> np.dtype[Any]:
+    """The numpy type of an Arrow type of numbers (`to_pandas_dtype` needs pandas in older versions)."""
+    letter = "f" if pa.types.is_floating(data_type) else "u" if pa.types.is_unsigned_integer(data_type) else "i"
+    return np.dtype(f"{letter}{data_type.bit_width // 8}")
+
+
+def plain_array(values: NDArray[Any]) -> pa.Array:
+    """A numpy array without nulls as an Arrow array, not copied (`pa.array` and casts load heavy modules first)."""
+    values = np.ascontiguousarray(values)
+    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), values.size, [None, pa.py_buffer(values)])
+
+
+def boolean_array(values: NDArray[np.bool_]) -> pa.Array:
+    """The same for booleans, which Arrow packs into bits."""
+    packed = np.packbits(values, bitorder="little")
+    return pa.Array.from_buffers(pa.bool_(), values.size, [None, pa.py_buffer(packed)])
+
+
+def _null_rows(array: pa.Array) -> NDArray[np.intp]:
+    return np.flatnonzero(np.asarray(array.is_null())) if array.null_count else np.empty(0, np.intp)
+
+
+def _numpy_type(data_type: pa.DataType) -> np.dtype[np.floating[Any]]:
+    if pa.types.is_integer(data_type):  # of numbers that are written as text
+        return np.dtype(np.float64)
+    return numpy_type(data_type)
+
+
+def _widest(arrays: Sequence[pa.Array]) -> pa.DataType:
+    return max((array.type for array in arrays), key=lambda t: t.bit_width)
+
+
+def _to_numpy(array: pa.Array) -> AnyFloats:
+    if pa.types.is_integer(array.type):
+        array = array.cast(pa.float64())
+    values: AnyFloats = as_numpy(array)
+    return values
+
+
+def scores_from_choices(array: pa.Array, classes: int, report: Report, texts: pa.Array | None = None) -> AnyFloats:
+    """(rows x classes) of lists of at most so many scores; a choice that a question does not have is impossible: -inf.
+
+    With the `texts` of the choices, each score is divided by the number of characters of its choice.
+    """
+    missing = np.asarray(array.is_null())
+    report(np.flatnonzero(missing), "no value (null)", _DROP)
+    offsets = array.offsets.to_numpy(zero_copy_only=False).astype(np.int64)
+    lengths = np.where(missing, 0, np.diff(offsets))
+    few = np.flatnonzero(~missing & (lengths < 2))
+    report(
+        few, "fewer than 2 choices", "a question needs at least two", f"it has {lengths[few[0]]}" if few.size else ""
+    )
+    many = np.flatnonzero(lengths > classes)
+    report(many, f"more than {classes} choices", "every row may have at most so many", "")
+    lengths = np.minimum(lengths, classes)
+    owners = np.repeat(np.arange(len(array)), lengths)
+    places = np.arange(owners.size) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    flat = array.values.take(pa.array(np.repeat(offsets[:-1], lengths) + places))
+    nulls = np.asarray(flat.is_null())
+    report(np.unique(owners[nulls]), "a null among the scores", _DROP)
+    values = flat.fill_null(0.0).to_numpy(zero_copy_only=False)
+    if texts is not None:
+        values = values / _characters(texts, lengths, report)
+    scores = np.full((len(array), classes), -np.inf, values.dtype)
+    scores[owners, places] = values
+    scores[lengths == 0] = 0.0  # placeholders of rows that were reported
+    return scores
+
+
+def _characters(texts: pa.Array, lengths: NDArray[np.int64], report: Report) -> Floats:
+    """The lengths of the texts of all choices, one after the other."""
+    counts: list[float] = []
+    wrong = []
+    for row, (choices, length) in enumerate(zip(texts.to_pylist(), lengths.tolist(), strict=True)):
+        sizes = [float(len(text or "")) for text in choices or ()]
+        if len(sizes) != length or 0.0 in sizes:
+            wrong.append(row)
+            sizes = [1.0] * length
+        counts += sizes
+    report(np.array(wrong, np.intp), "no text for each choice", "`per_length=True` needs the texts of all choices")
+    return np.array(counts)
+
+
+_SPARSE, _DENSE = 0, 1
+
+
+def vector_sizes(array: pa.Array) -> list[int]:
+    """How many scores the vectors of a column have; null ones are left out."""
+    sizes = []
+    for vector in array.to_pylist():
+        if vector is not None:
+            dense = vector["type"] != _SPARSE
+            sizes.append(len(vector["values"] or ()) if dense else int(vector["size"] or 0))
+    return sizes
+
+
+def scores_from_vector(array: pa.Array, classes: int, report: Report) -> AnyFloats:
+    """(rows x classes) of Spark ML vectors: dense ones (type 1) hold all values, sparse ones (type 0) those not 0."""
+    missing = np.asarray(array.is_null())
+    report(np.flatnonzero(missing), "no value (null)", _DROP)
+    kinds = _field(array, "type").fill_null(_DENSE).to_numpy(zero_copy_only=False)
+    sparse = (kinds == _SPARSE) & ~missing
+    unknown = np.flatnonzero(~missing & (kinds != _SPARSE) & (kinds != _DENSE))
+    report(unknown, "a vector that is neither dense (type 1) nor sparse (type 0)", _DROP)
+    present = np.flatnonzero(~sparse & ~missing)
+    values = _field(array, "values")
+
+    def report_dense(rows: NDArray[np.intp], what: str, remedy: str, example: str = "") -> None:
+        report(present[rows], what, remedy, example)
+
+    scores = np.zeros((len(array), classes))
+    if present.size:
+        dense = values if present.size == len(array) else values.take(pa.array(present))
+        scores[present] = scores_from_list(dense, classes, report_dense)
+    if sparse.any():
+        rows = np.flatnonzero(sparse)
+        good = _fill(array, rows, classes, scores)
+        bad = rows[~good]
+        report(bad, f"a sparse vector that is not one of {classes} scores", "every row needs one score per class")
+    return scores
+
+
+def _fill(array: pa.Array, rows: NDArray[np.intp], classes: int, scores: Floats) -> NDArray[np.bool_]:
+    """Put the values of sparse vectors in their places; tells which are sound."""
+    taken = array.take(pa.array(rows))
+    sizes = _field(taken, "size").fill_null(-1).to_numpy(zero_copy_only=False)
+    places, place_lengths, place_nulls = _flat(_field(taken, "indices"))
+    values, value_lengths, value_nulls = _flat(_field(taken, "values"))
+    good: NDArray[np.bool_] = (sizes == classes) & (place_lengths == value_lengths) & ~place_nulls & ~value_nulls
+    owner_of_place = np.repeat(np.arange(rows.size), place_lengths)
+    inside = (places >= 0) & (places < classes)
+    good[owner_of_place[~inside]] = False
+    ends = np.cumsum(place_lengths)
+    rising = np.ones(places.size, bool)
+    rising[1:] = places[1:] > places[:-1]
+    rising[(ends - place_lengths)[place_lengths > 0]] = True
+    good[owner_of_place[~rising]] = False
+    kept_places = good[owner_of_place]
+    kept_values = good[np.repeat(np.arange(rows.size), value_lengths)]
+    scores[rows[owner_of_place[kept_places]], places[kept_places].astype(np.intp)] = values[kept_values]
+    return good
+
+
+def _flat(lists: pa.Array) -> tuple[NDArray[Any], NDArray[np.int64], NDArray[np.bool_]]:
+    """The values of lists one after the other, their lengths, and which lists are null or hold a null."""
+    nulls = np.asarray(lists.is_null())
+    flat = lists.flatten()  # leaves null lists out
+    offsets = lists.offsets.to_numpy(zero_copy_only=False)
+    lengths: NDArray[np.int64] = np.where(nulls, 0, np.diff(offsets)).astype(np.int64)
+    if flat.null_count:
+        owners = np.repeat(np.arange(len(lists)), lengths)
+        nulls = nulls.copy()
+        nulls[owners[np.asarray(flat.is_null())]] = True
+        flat = flat.fill_null(0)
+    return flat.to_numpy(zero_copy_only=False), lengths, nulls
+
+
+def labels_in(array: pa.Array) -> list[str]:
+    """The labels of lists of (label, probability), sorted: as numbers if they are whole numbers."""
+    found = {item["label"] for row in array.to_pylist() for item in row or () if item is not None}
+    return [str(label) for label in sorted(found - {None})]
+
+
+def scores_from_labelled(array: pa.Array, classes: Sequence[str], report: Report) -> AnyFloats:
+    """(rows x classes) of lists of (label, probability) in any order, matched by label."""
+    import pyarrow.compute as pc
+
+    nulls = np.asarray(array.is_null())
+    report(np.flatnonzero(nulls), "no value (null)", _DROP)
+    items = array.flatten()
+    offsets = array.offsets.to_numpy(zero_copy_only=False)
+    lengths = np.where(nulls, 0, np.diff(offsets))
+    owners = np.repeat(np.arange(len(array)), lengths)
+    found = pc.index_in(_field(items, "label").cast(pa.string()), value_set=pa.array(classes, pa.string()))
+    places = found.fill_null(-1).to_numpy(zero_copy_only=False)
+    probabilities = _field(items, "prob")
+    scores = np.zeros((len(array), len(classes)))
+    times = np.zeros((len(array), len(classes)), np.int64)
+    known = places >= 0
+    np.add.at(times, (owners[known], places[known]), 1)
+    scores[owners[known], places[known]] = probabilities.fill_null(0.0).to_numpy(zero_copy_only=False)[known]
+    bad = ~nulls & ((times != 1).any(axis=1) | (lengths != len(classes)))
+    report(
+        np.flatnonzero(bad),
+        f"not one probability for each of the {len(classes)} labels",
+        "every row needs one per class",
+    )
+    holes = np.zeros(len(array), bool)
+    holes[owners[np.asarray(probabilities.is_null())]] = True
+    report(np.flatnonzero(holes & ~bad), "a null among the scores", _DROP)
+    scores[bad | holes] = 0.0
+    return scores
+
+
+def _field(array: pa.Array, name: str) -> pa.Array:
+    import pyarrow.compute as pc
+
+    return pc.struct_field(array, [array.type.get_field_index(name)])
