@@ -138,7 +138,7 @@ def survive(folder: Path, kills: int) -> None:
 def scored(source: drrej.Source, rejector: drrej.Rejector, target: Path) -> float:
     """Write the masks of a dataset; seconds."""
     started = time.monotonic()
-    with source.engine.dataset(str(target), force=True) as place:
+    with drrej.LocalDataset(str(target), force=True) as place:
         drrej.reject(source, rejector, place)
         place.commit()
     return time.monotonic() - started

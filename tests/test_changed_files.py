@@ -86,7 +86,7 @@ def test_no_mask_is_half_of_one_file_and_half_of_another(
     rejector = make_rejector(source(dump))
     engine = drrej.ThreadEngine(jobs, Midway(lambda: change(dump, other)))
     place = tmp_path / target.rstrip("/")
-    output = engine.dataset(str(place), False) if target.endswith("/") else drrej.OutputFile(str(place))
+    output = drrej.LocalDataset(str(place)) if target.endswith("/") else drrej.OutputFile(str(place))
     with output, pytest.raises(drrej.DumpError, match=SAYS):
         drrej.reject(drrej.Source([str(dump)], engine=engine), rejector, output)
     assert not place.exists()

@@ -19,8 +19,7 @@ from hypothesis import strategies as st
 
 import drrej
 from drrej.data.dump import Block, RowGroup
-from drrej.engines.passes import map_blocks
-from drrej.engines.protocol import Pass, Silent
+from drrej.engines.protocol import Pass, Silent, map_blocks
 
 pytest.importorskip("distributed", reason="the extra 'cluster' is not installed: pip install 'drrej[cluster]'")
 
@@ -83,7 +82,7 @@ def pipeline(dump: Callable[[], drrej.Source], folder: Path) -> list[str]:
     with drrej.OutputFile(str(folder / "mask.parquet")) as file:
         drrej.reject(dump(), rejector, file)
         file.commit()
-    with dump().engine.dataset(str(folder / "masks"), False) as directory:
+    with LocalDataset(str(folder / "masks")) as directory:
         drrej.reject(dump(), rejector, directory)
         directory.commit()
     return documents
@@ -214,7 +213,7 @@ def test_a_rerun_takes_up_what_an_interrupted_run_has_finished(
 ) -> None:
     rejector = _any_rejector(60)
     target = str(tmp_path / "masks")
-    stopped = dataclasses.replace(engine, progress=_Interrupts(after=18_000))
+    stopped = dataclasses.replace(engine, progress=_Interrupts(after=25_000))
     with pytest.raises(KeyboardInterrupt), LocalDataset(target) as output:
         drrej.reject(elsewhere(source(dataset), stopped), rejector, output)
     assert not Path(target).exists()

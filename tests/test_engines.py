@@ -25,12 +25,11 @@ import drrej
 from drrej.data.dump import Block, Dump
 from drrej.data.problems import Notes
 from drrej.engines.cache import BlockCache, held_bytes
-from drrej.engines.passes import map_blocks
-from drrej.engines.protocol import Done, Engine, Parts, Pass, Silent
+from drrej.engines.protocol import BlockResult, Engine, Pass, Silent, map_blocks
 from drrej.engines.tasks import cut
-from drrej.engines.worker import Answer, Context, Host, Keep, Token, run_part, run_task, versions
+from drrej.engines.worker import Answer, Context, Host, Keep, Token, run_task, versions
 from drrej.outputs.datasets import LocalDataset
-from drrej.outputs.parts import PartCounts, PartSink
+from drrej.outputs.records import PartCounts
 
 PASS = Pass("testing", labelled=True)
 
@@ -188,7 +187,9 @@ class ProcessEngine:
     keep: tuple[int | None] | None = None
     workers: int = 1
 
-    def _answers(self, function: Callable[..., Answer], context: Context, tasks: list[Any]) -> Generator[Done[Any]]:
+    def _answers(
+        self, function: Callable[..., Answer], context: Context, tasks: list[Any]
+    ) -> Generator[BlockResult[Any]]:
         cloudpickle = pytest.importorskip("cloudpickle")
         host = Host("process", 1 << 30)
         packed = [cloudpickle.dumps(lambda task=task: function(context, task, host)) for task in tasks]
@@ -197,7 +198,7 @@ class ProcessEngine:
             if answer.error is not None:
                 raise answer.error
 
-    def map(self, dump: Dump, run: Pass, work: Any) -> Generator[Done[Any]]:
+    def map(self, dump: Dump, run: Pass, work: Any) -> Generator[BlockResult[Any]]:
         keep = None if self.keep is None else Keep(Token("session", dump.opened, repr(run)), self.keep[0])
         context = Context(replace(dump, row_groups=()), run, work, versions(), keep)
         yield from self._answers(run_task, context, cut(dump, 2, 1 << 20))
@@ -205,16 +206,6 @@ class ProcessEngine:
     @contextmanager
     def keeping(self, memory: int | None) -> Iterator[ProcessEngine]:
         yield replace(self, keep=(memory,))
-
-    def dataset(self, target: str, force: bool) -> LocalDataset:
-        return LocalDataset(target, force)
-
-    def write(self, dump: Dump, run: Pass, work: Any, parts: Parts) -> Generator[Done[PartCounts]]:
-        root = parts.dataset.shared([part.mask_path for part in dump.parts])
-        sink = PartSink(root, parts.dataset.name, parts.schema, parts.recipe)
-        context = Context(replace(dump, row_groups=()), run, work, versions(), sink=sink)
-        groups = [tuple(g for g in dump.row_groups if g.part == number) for number in range(len(dump.parts))]
-        yield from self._answers(run_part, context, list(enumerate(groups)))
 
 
 def test_a_second_engine_costs_one_class(tmp_path: Path) -> None:
@@ -228,7 +219,7 @@ def test_a_second_engine_costs_one_class(tmp_path: Path) -> None:
         dump = [str(tmp_path / "in")]
         rejector = make_rejector(drrej.Source(dump, engine=engine))
         report = drrej.evaluate(drrej.Source(dump, engine=engine), rejector)
-        with engine.dataset(str(folder), False) as masks:
+        with LocalDataset(str(folder)) as masks:
             counts = drrej.reject(drrej.Source(dump, engine=engine), rejector, masks)
             masks.commit()
         return [rejector.to_json(), report, counts, {f.name: f.read_bytes() for f in sorted(folder.iterdir())}]

@@ -23,9 +23,8 @@ import drrej
 from drrej.data.dump import Block, Dump
 from drrej.engines import forks, processes
 from drrej.engines.forks import Worker, ready
-from drrej.engines.passes import map_blocks
 from drrej.engines.processes import ProcessEngine
-from drrej.engines.protocol import Engine, Pass
+from drrej.engines.protocol import Engine, Pass, map_blocks
 from drrej.errors import ClusterError, DumpError
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are copied on Linux alone")
@@ -66,7 +65,7 @@ def made(path: Path, engine: Engine, folder: Path, **options: Any) -> list[Any]:
     with drrej.OutputFile(str(target), force=True) as file:
         counts = drrej.reject(dump(), rejector, file)
         file.commit()
-    with engine.dataset(str(folder / "masks"), True) as masks:
+    with drrej.LocalDataset(str(folder / "masks"), True) as masks:
         drrej.reject(dump(), rejector, masks)
         masks.commit()
     parts = {name: (folder / "masks" / name).read_bytes() for name in sorted(os.listdir(folder / "masks"))}

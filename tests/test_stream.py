@@ -12,8 +12,7 @@ from conftest import make_model, source, write_dump
 from drrej import DumpError, ThreadEngine
 from drrej.data import dump as dump_module
 from drrej.data.dump import Block
-from drrej.engines.passes import map_blocks
-from drrej.engines.protocol import Pass
+from drrej.engines.protocol import Pass, map_blocks
 
 PASS = Pass("testing", labelled=True)
 

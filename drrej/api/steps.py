@@ -10,6 +10,7 @@ from drrej.api.rejector import AnyRejector, Rejector, as_document
 from drrej.api.report import Report
 from drrej.core.thresholds import Rule
 from drrej.outputs.files import OutputFile
+from drrej.outputs.objects import open_dataset
 from drrej.outputs.protocol import Dataset
 from drrej.pipeline import calibrate as calibrating
 from drrej.pipeline import evaluate as evaluating
@@ -100,7 +101,7 @@ def reject(
         return rejecting.reject(source, document, output, options)
     path = os.fspath(output)
     whole_directory = path.endswith("/") or os.path.isdir(path)
-    with source.engine.dataset(path, force) if whole_directory else OutputFile(path, force) as place:
+    with open_dataset(path, force) if whole_directory else OutputFile(path, force) as place:
         counts = rejecting.reject(source, document, place, options)
         place.commit()
     return counts

@@ -19,7 +19,6 @@ from drrej.cli.writing import check_spared
 from drrej.errors import OptionError
 
 if TYPE_CHECKING:
-    from drrej.engines.protocol import Engine
     from drrej.outputs.files import OutputFile
     from drrej.outputs.protocol import Dataset
 
@@ -120,7 +119,7 @@ def reject(
     if review is not None and update:
         raise OptionError("--review does not go with --update: masks that stay as they are would be missing in it")
     with ExitStack() as stack:
-        place = _place(engine, output, whole_directory, force, update)
+        place = _place(output, whole_directory, force, update)
         stack.enter_context(place)
         record = None if summary is None else stack.enter_context(OutputFile(summary, force or update))
         queue = None if review is None else Review(stack.enter_context(OutputFile(review, force)), review_limit)
@@ -144,14 +143,16 @@ def reject(
         lines.summary(done)
 
 
-def _place(engine: Engine, output: str, whole_directory: bool, force: bool, update: bool) -> OutputFile | Dataset:
+def _place(output: str, whole_directory: bool, force: bool, update: bool) -> OutputFile | Dataset:
     """The file or directory to be written."""
     from drrej.outputs.files import OutputFile
 
     if force and update:
         raise OptionError("--force makes all masks again, --update only new ones: give one of them")
     if whole_directory:
-        return engine.dataset(output, force, update)
+        from drrej.outputs.objects import open_dataset
+
+        return open_dataset(output, force, update)
     if update:
         raise OptionError(f"--update goes with a directory of masks: write -o {output}/")
     return OutputFile(output, force)

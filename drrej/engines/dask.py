@@ -15,21 +15,12 @@ from contextlib import contextmanager
 from dataclasses import field, replace
 from typing import Any, TypeVar
 
-import pyarrow as pa
-
-from drrej.data.dump import Dump, RowGroup
-from drrej.data.uris import is_uri
+from drrej.data.dump import Dump
 from drrej.engines import tasks
 from drrej.engines.dask_cluster import Cluster
 from drrej.engines.memory import available_memory
-from drrej.engines.protocol import Done, Mapper, Parts, Pass, Progress, Silent, Work
-from drrej.engines.worker import Answer, Context, Host, Keep, PartTask, Task, Token, run_part, run_task, versions
-from drrej.outputs.datasets import LocalDataset
-from drrej.outputs.masks import mask_name
-from drrej.outputs.objects import ObjectStoreDataset
-from drrej.outputs.parts import PartSink
-from drrej.outputs.protocol import Dataset
-from drrej.outputs.records import Finished
+from drrej.engines.protocol import BlockResult, Mapper, Pass, Progress, Silent, Work
+from drrej.engines.worker import Answer, Context, Host, Keep, Task, Token, run_task, versions
 from drrej.records import dataclass
 
 T = TypeVar("T")
@@ -42,12 +33,12 @@ class DaskEngine:
     cluster: Cluster
     progress: Progress = field(default_factory=Silent)
 
-    def map(self, dump: Dump, run: Pass, work: Work[T]) -> Generator[Done[T]]:
+    def map(self, dump: Dump, run: Pass, work: Work[T]) -> Generator[BlockResult[T]]:
         """What `work` makes of each block, in order."""
         context = Context(replace(dump, row_groups=()), run, work, versions())
         yield from self._map(dump, context, {})
 
-    def _map(self, dump: Dump, context: Context, places: dict[Any, str]) -> Generator[Done[Any]]:
+    def _map(self, dump: Dump, context: Context, places: dict[Any, str]) -> Generator[BlockResult[Any]]:
         """`places` says which worker to prefer for a task: the one that has kept its blocks."""
         threads = self.cluster.threads
         cut = tasks.cut(dump, threads, tasks.TASK_BYTES)
@@ -75,34 +66,6 @@ class DaskEngine:
         yield _Keeping(self, memory)
         self.cluster.forget()  # after an error the connection's end does it
 
-    def dataset(self, target: str, force: bool, update: bool = False) -> Dataset:
-        """A directory that workers write; a rerun after an interruption uses the files that are finished."""
-        return ObjectStoreDataset(target, force, update) if is_uri(target) else LocalDataset(target, force, update)
-
-    def write(self, dump: Dump, run: Pass, work: Work[pa.RecordBatch], parts: Parts) -> Generator[Done[Finished]]:
-        """One task per part, written by the worker that has it."""
-        dataset = parts.dataset
-        root = dataset.shared([mask_name(part) for part in dump.parts])
-        sink = PartSink(root, dataset.name, parts.schema, parts.recipe, dataset.staged, dataset.resumes)
-        context = Context(replace(dump, row_groups=()), run, work, versions(), sink=sink)
-        present, left = parts.dataset.present(), []
-        for number, part in enumerate(dump.parts):
-            found = sink.present(part, present)
-            if found is None:
-                left.append(number)
-            else:
-                yield Done(found, found.record.counts.notes, (), passed=found.record.counts.problems)
-        groups: dict[int, list[RowGroup]] = {}
-        for group in dump.row_groups:
-            groups.setdefault(group.part, []).append(group)
-        todo = (((number, tuple(groups.get(number, ()))), None) for number in left)
-        answers: Generator[Answer] = self.cluster.in_order(_run_part, context, todo)
-        with contextlib.closing(answers):
-            for answer in answers:
-                if answer.error is not None:
-                    raise answer.error
-                yield from answer.results
-
     def __reduce__(self) -> Any:
         """A function for the workers must not carry the connection along."""
         raise TypeError("an engine cannot be sent to a worker")
@@ -120,7 +83,7 @@ class _Keeping:
     def progress(self) -> Progress:
         return self.engine.progress
 
-    def map(self, dump: Dump, run: Pass, work: Work[T]) -> Generator[Done[T]]:
+    def map(self, dump: Dump, run: Pass, work: Work[T]) -> Generator[BlockResult[T]]:
         columns = hashlib.sha256(pickle.dumps((run.labelled, run.keep))).hexdigest()
         keep = Keep(Token(self.engine.cluster.session, dump.opened, columns), self.memory)
         context = Context(replace(dump, row_groups=()), run, work, versions(), keep)
@@ -129,10 +92,6 @@ class _Keeping:
 
 def _run_tasks(context: Context, bundle: Sequence[Task]) -> list[Answer]:
     return [run_task(context, task, _host()) for task in bundle]
-
-
-def _run_part(context: Context, task: PartTask) -> Answer:
-    return run_part(context, task, _host())
 
 
 def _host() -> Host:

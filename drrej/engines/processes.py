@@ -17,7 +17,7 @@ from drrej.data.dump import Dump
 from drrej.engines import tasks, worker
 from drrej.engines.forks import Worker, ready
 from drrej.engines.memory import available_memory
-from drrej.engines.protocol import Done, Mapper, Pass, Progress, Work
+from drrej.engines.protocol import BlockResult, Mapper, Pass, Progress, Work
 from drrej.engines.threads import ThreadEngine
 from drrej.engines.worker import Context, Keep, Task, Token
 from drrej.records import dataclass
@@ -41,7 +41,7 @@ class ProcessEngine(ThreadEngine):
 
     least_bytes: int = LEAST_BYTES
 
-    def map(self, dump: Dump, run: Pass, work: Work[T]) -> Generator[Done[T]]:
+    def map(self, dump: Dump, run: Pass, work: Work[T]) -> Generator[BlockResult[T]]:
         """What `work` makes of each block, in order; by workers made for this pass, which so know what it is about."""
         context = Context(replace(dump, row_groups=()), run, work, worker.versions())
         with contextlib.closing(_Team(self.workers, context)) as team:
@@ -76,7 +76,7 @@ class _Keeping:
     def progress(self) -> Progress:
         return self.engine.progress
 
-    def map(self, dump: Dump, run: Pass, work: Work[T]) -> Generator[Done[T]]:
+    def map(self, dump: Dump, run: Pass, work: Work[T]) -> Generator[BlockResult[T]]:
         if not (self.engine.pays(dump) and self.team.start()):
             yield from self.threads.map(dump, run, work)
             return
@@ -102,7 +102,7 @@ class _Team:
             self.close()
         return bool(self._workers)
 
-    def map(self, dump: Dump, context: Context | None = None) -> Generator[Done[Any]]:
+    def map(self, dump: Dump, context: Context | None = None) -> Generator[BlockResult[Any]]:
         """The results of a pass, in order."""
         token = None if context is None or context.keep is None else context.keep.token
         cut = tasks.cut(dump, self._count, min(_TASK_BYTES, _TASK_ROWS * dump.classes * 4))
@@ -125,7 +125,7 @@ class _Team:
             self._workers.pop().end(kill)
 
 
-Results = tuple[list[Done[Any]], BaseException | None]
+Results = tuple[list[BlockResult[Any]], BaseException | None]
 
 
 class _Round:

@@ -1,24 +1,24 @@
 """What an engine is: something that runs passes over the blocks of a dump.
 
-Steps do not ask which one they have. An engine knows three verbs: map the blocks in order, keep rows between passes,
-write the parts of a dataset; `passes` checks what comes back. To add one, write a module like `threads` or `dask`; what
-runs on a worker of whatever kind is in `worker`.
+Steps do not ask which one they have: it maps the blocks in order, and may keep rows between passes. `map_blocks` checks
+what comes back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
-from contextlib import AbstractContextManager
+import functools
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import AbstractContextManager, closing
+from dataclasses import field
 from typing import Generic, Protocol, TypeVar
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from drrej.data.dump import Block, Dump
-from drrej.data.problems import Notes, Problem
-from drrej.outputs.protocol import Dataset
-from drrej.outputs.records import FileCounts, Finished
+from drrej.data.files import DumpFile
+from drrej.data.problems import Notes, Problem, Problems
+from drrej.outputs.records import FileCounts
 from drrej.records import dataclass
 
 T = TypeVar("T")
@@ -74,15 +74,15 @@ class Pass:
 class UsedKeys:
     """Which keys of a label join the rows of a block have used: (position in the join, row in the file) of each."""
 
-    part: str
     positions: NDArray[np.int64]
     row_numbers: NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Done(Generic[R_co]):
+class BlockResult(Generic[R_co]):
     """The result of a block (None of one without rows) and what the pass has to know besides."""
 
+    part: DumpFile
     result: R_co | None
     notes: Notes
     problems: Sequence[Problem]
@@ -91,17 +91,8 @@ class Done(Generic[R_co]):
     """What is wrong with rows that were let through, or left out."""
 
 
-Work = Callable[[Block], Done[T]]
+Work = Callable[[Block], BlockResult[T]]
 """What is done with a block; it must be possible to send it to another process."""
-
-
-@dataclass(frozen=True)
-class Parts:
-    """A dataset to be written: where, the columns of its files, and all that their content depends on but the input."""
-
-    dataset: Dataset
-    schema: pa.Schema
-    recipe: str
 
 
 class Mapper(Protocol):
@@ -111,7 +102,7 @@ class Mapper(Protocol):
     def progress(self) -> Progress:
         """Who is told how far a pass is."""
 
-    def map(self, dump: Dump, run: Pass, work: Work[T]) -> Generator[Done[T]]:
+    def map(self, dump: Dump, run: Pass, work: Work[T]) -> Generator[BlockResult[T]]:
         """What `work` makes of each block, in order, errors in their place. Closing the generator ends the pass."""
 
 
@@ -125,17 +116,21 @@ class Engine(Mapper, Protocol):
         are workers, each has that much.
         """
 
-    def dataset(self, target: str, force: bool, update: bool = False) -> Dataset:
-        """A directory for `write`, of the kind that fits the target and those who write."""
 
-    def write(self, dump: Dump, run: Pass, work: Work[pa.RecordBatch], parts: Parts) -> Generator[Done[Finished]]:
-        """Write what `work` makes of each block to a file per part of the dump; tell what is finished.
+@dataclass
+class PassSummary:
+    """What a pass noticed: counts, and what is wrong with rows that it let through or left out."""
 
-        Parts of which `parts.dataset` has the same mask already come first, the others in order.
-        """
+    notes: Notes = field(default_factory=Notes)
+    passed: Problems = field(default_factory=Problems)
+
+    def add(self, notes: Notes, passed: Sequence[Problem]) -> None:
+        """Add what was noticed about other rows."""
+        self.notes += notes
+        self.passed.add(passed)
 
 
-def noted(function: Callable[[Block], T], run: Pass, skip: bool, block: Block) -> Done[T]:
+def run_block(function: Callable[[Block], T], run: Pass, skip: bool, block: Block) -> BlockResult[T]:
     """The result of a block with all that the pass has to know of it; with `skip`, of its good rows.
 
     Rows may hold anything. What is not a number shows in results and is reported there: a warning of numpy's, such as
@@ -143,14 +138,70 @@ def noted(function: Callable[[Block], T], run: Pass, skip: bool, block: Block) -
     """
     with np.errstate(invalid="ignore"):
         result = function(block) if block.rows else None  # also beside bad rows: it may find more of them
-    keys = None if block.joined is None else UsedKeys(block.part.name, block.joined, block.row_numbers())
+    keys = None if block.joined is None else UsedKeys(block.joined, block.row_numbers())
     if run.bad_rows_allowed:
-        return Done(result, block.notes, (), keys, tuple(block.problems))
+        return BlockResult(block.part, result, block.notes, (), keys, tuple(block.problems))
     if not skip or not block.bad.any():
-        return Done(result, block.notes, block.problems, keys)
+        return BlockResult(block.part, result, block.notes, block.problems, keys)
     passed = [problem for problem in block.problems if problem.unusable or problem.column in run.scores]
     wrong = [problem for problem in block.problems if problem not in passed]
     good = block.usable()
     with np.errstate(invalid="ignore"):
         result = function(good) if good.rows else None
-    return Done(result, block.notes, wrong, keys, passed)
+    return BlockResult(block.part, result, block.notes, wrong, keys, passed)
+
+
+def map_blocks(
+    dump: Dump, function: Callable[[Block], T], run: Pass, engine: Mapper, summary: PassSummary | None = None
+) -> Iterator[T]:
+    """The results of `function` on every block, in order; bad rows raise at the end, counted over the whole dump."""
+    for done in run_pass(dump, function, run, engine, PassSummary() if summary is None else summary):
+        if done.result is not None:
+            yield done.result
+
+
+def run_pass(
+    dump: Dump, function: Callable[[Block], T], run: Pass, engine: Mapper, summary: PassSummary
+) -> Iterator[BlockResult[T]]:
+    """The same with what is known besides; `summary` gets what was noticed. Nothing comes after a bad row."""
+    problems = Problems()
+    repeated = _RepeatedKeys(dump)
+    results = engine.map(dump, run, functools.partial(run_block, function, run, dump.skip_bad_rows))
+    engine.progress.start(run.what, dump.rows)
+    try:
+        with closing(results):
+            for done in results:
+                engine.progress.advance(done.notes.rows + done.notes.left_out)
+                summary.add(done.notes, done.passed)
+                problems.add(done.problems)
+                if not run.bad_rows_allowed:
+                    problems.add(repeated.among(done))
+                if not problems:
+                    yield done
+    finally:
+        engine.progress.stop()
+    problems.raise_first()
+
+
+class _RepeatedKeys:
+    """Keys of a label join that the dump has used: using one twice is an error."""
+
+    def __init__(self, dump: Dump) -> None:
+        self.join = dump.join
+        self.used = np.zeros(dump.join.keys.size, bool) if dump.join is not None else None
+
+    def among(self, done: BlockResult[object]) -> list[Problem]:
+        """The rows of a block whose key occurred before."""
+        if done.keys is None or self.used is None or self.join is None:
+            return []
+        rows = np.flatnonzero(done.keys.positions >= 0)
+        positions = done.keys.positions[rows]
+        first = np.zeros(positions.size, bool)
+        first[np.unique(positions, return_index=True)[1]] = True
+        repeated = rows[self.used[positions] | ~first]
+        self.used[positions] = True
+        if not repeated.size:
+            return []
+        key = f"key {self.join.keys[done.keys.positions[repeated[0]]]}"
+        place = (done.part.name, int(done.keys.row_numbers[repeated[0]]), int(repeated.size))
+        return [Problem("a key that occurred before", self.join.on, "a row must have its own key", *place, key)]

@@ -10,25 +10,20 @@ import os
 import pickle
 import platform
 import threading
-import time
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from drrej._version import __version__
-from drrej.data.dump import Block, Dump, RowGroup
+from drrej.data.dump import Block, Dump
 from drrej.data.files import DumpFile
-from drrej.data.problems import Problems
 from drrej.engines.ahead import read_ahead
 from drrej.engines.cache import BlockCache
-from drrej.engines.protocol import Done, Pass, Work
+from drrej.engines.protocol import BlockResult, Pass, Work
 from drrej.engines.tasks import Stretch
 from drrej.errors import ClusterError, DrrejError
-from drrej.outputs.parts import PartSink
-from drrej.outputs.records import Finished, PartCounts
 from drrej.records import dataclass
 
 
@@ -57,7 +52,6 @@ class Context:
     work: Work[Any]
     versions: dict[str, str]
     keep: Keep | None = None
-    sink: PartSink | None = None
 
 
 @dataclass(frozen=True)
@@ -78,8 +72,6 @@ class Answer:
 
 
 Task = tuple[Stretch, ...]
-PartTask = tuple[int, tuple[RowGroup, ...]]
-"""The number of a part and its row groups."""
 
 
 def run_task(context: Context, task: Task, host: Host) -> Answer:
@@ -91,9 +83,9 @@ def run_task(context: Context, task: Task, host: Host) -> Answer:
     return Answer(results, error, host.name)
 
 
-def results_of(context: Context, task: Task, memory: int = 0) -> tuple[list[Done[Any]], DrrejError | None]:
+def results_of(context: Context, task: Task, memory: int = 0) -> tuple[list[BlockResult[Any]], DrrejError | None]:
     """The results of some stretches, and the error that comes after them; `memory` is that of the machine."""
-    results: list[Done[Any]] = []
+    results: list[BlockResult[Any]] = []
     try:
         for block in _blocks(context, task, memory):
             results.append(context.work(block))
@@ -115,44 +107,6 @@ def _blocks(context: Context, task: Task, there: int) -> Iterator[Block]:
     memory = there // 4 if context.keep.memory is None else context.keep.memory
     _kept.drop(lambda key: key[0].session == token.session and key[0].opened != token.opened)
     return _kept.blocks((token, task), read, context.run.keep, memory)
-
-
-def run_part(context: Context, task: PartTask, host: Host) -> Answer:
-    """The mask of one input file, unless an earlier run has written it."""
-    _prepare(context, host)
-    number, groups = task
-    part = context.dump.parts[number]
-    assert context.sink is not None
-    try:
-        earlier = context.sink.earlier(part)
-        if earlier is not None:
-            counts = earlier.record.counts
-            return Answer([Done(earlier, counts.notes, (), passed=counts.problems)], None, host.name)
-        return Answer([_write_part(context, context.sink, part, groups)], None, host.name)
-    except DrrejError as wrong:
-        return Answer([], _seen_from_here(wrong, [part], host), host.name)
-
-
-def _write_part(context: Context, sink: PartSink, part: DumpFile, groups: Sequence[RowGroup]) -> Done[Finished]:
-    counts = PartCounts()
-    problems, passed = Problems(), Problems()
-    finished = None
-    since = time.monotonic()
-    with sink.open(part) as mask:
-        run = context.run
-        streams = (functools.partial(context.dump.read, group, run.labelled, run.keep) for group in groups)
-        for stream in read_ahead(context.dump, streams, max((group.rows for group in groups), default=0)):
-            for block in stream():
-                done = context.work(block)
-                problems.add(done.problems)
-                passed.add(done.passed)
-                if done.result is not None:
-                    mask.write(done.result)
-                counts += PartCounts.of(done.result, done.notes)
-        if not problems:
-            counts = replace(counts, problems=tuple(passed.all()))
-            finished = mask.finish(counts, time.monotonic() - since)
-    return Done(finished, counts.notes, problems.all(), passed=passed.all())
 
 
 def _seen_from_here(error: DrrejError, parts: Sequence[DumpFile], host: Host) -> DrrejError:

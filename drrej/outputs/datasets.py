@@ -105,10 +105,6 @@ class LocalDataset:
         self._files = files
         return str(self._stage)
 
-    def shared(self, files: Sequence[str]) -> str:
-        """The same."""
-        return self.folder(files)
-
     def record(self, written: Mapping[str, MaskRecord]) -> None:
         """Take down of what the files were made."""
         self._written = written

@@ -14,10 +14,10 @@ from types import TracebackType
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from drrej.data.uris import below, redacted
+from drrej.data.uris import below, is_uri, redacted
 from drrej.errors import OutputError
 from drrej.outputs.claims import FolderPlace, ObjectPlace, Place, claim, release
-from drrej.outputs.datasets import NOTES, no_records, spoilt
+from drrej.outputs.datasets import NOTES, LocalDataset, no_records, spoilt
 from drrej.outputs.folders import check_only_masks
 from drrej.outputs.records import RECORDS, MaskRecord, parse_records, records_text
 from drrej.outputs.remote import open_uri, told, upload
@@ -95,22 +95,17 @@ class ObjectStoreDataset:
         self._written = written
 
     def folder(self, files: Sequence[str]) -> str:
-        """The URI; a scratch folder on this machine where a complete dataset would be lost before `commit`."""
-        if self._update or not self._complete:
-            return self.shared(files)
+        """The URI, where files change from here on; a scratch folder where that would lose a complete dataset."""
         self._files = files
+        if self._update or not self._complete:
+            self._delete_success()
+            return self._uri
         if self._scratch is None:
             self._scratch = tempfile.mkdtemp(prefix="drrej-")
         return self._scratch
 
-    def shared(self, files: Sequence[str]) -> str:
-        """The URI. Files there change from here on, so the dataset is not complete any more."""
-        self._files = files
-        self._delete_success()
-        return self._uri
-
     def written(self) -> str:
-        """The scratch folder, or the URI where workers wrote."""
+        """The scratch folder, or the URI."""
         return self._uri if self._scratch is None else self._scratch
 
     def commit(self) -> None:
@@ -186,6 +181,11 @@ class ObjectStoreDataset:
                 present = set(self._sizes())
                 self._delete(name for name in present if f"{NOTES}/{name}.json" in present)
                 self._delete_notes()
+
+
+def open_dataset(target: str, force: bool = False, update: bool = False) -> LocalDataset | ObjectStoreDataset:
+    """A directory for masks, of the kind that fits the target."""
+    return ObjectStoreDataset(target, force, update) if is_uri(target) else LocalDataset(target, force, update)
 
 
 def _beside(key: str) -> str:

@@ -1,4 +1,4 @@
-"""Masks written where they are computed: one file per input file, by this process or by whichever worker scores it.
+"""The masks of a dataset: one file per input file.
 
 A finished mask has a note beside it that says of what it was made, so that a rerun after a crash can use it. Masks
 and notes appear whole: renamed into place on a filesystem, uploaded in one piece to object storage.
@@ -30,7 +30,7 @@ from drrej.records import dataclass
 
 @dataclass(frozen=True)
 class PartSink:
-    """Where the masks of a dataset go: `root` is a folder that all workers share, or a URI.
+    """Where the masks of a dataset go: `root` is a folder or a URI.
 
     `recipe` identifies the rejector and the options; with the input's identity it tells whether a mask that is there
     already is the one wanted. `known` are masks of a dataset that was being completed when its run ended; `resumes`
@@ -114,7 +114,7 @@ class PendingMask:
         """Add rows."""
         self.mask.write(batch)
 
-    def finish(self, counts: PartCounts, seconds: float) -> Finished:
+    def finish(self, counts: PartCounts) -> Finished:
         """Put the mask into place, then the note."""
         self.closed = True
         self.mask.close(complete=True)
@@ -133,7 +133,7 @@ class PendingMask:
         finally:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(note)
-        return Finished(self.part.name, mask_name(self.part), record, seconds)
+        return Finished(self.part.name, mask_name(self.part), record)
 
     def _forget_note(self) -> None:
         filesystem, root = locate(self.sink.root)

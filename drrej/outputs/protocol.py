@@ -31,7 +31,7 @@ class Output(Protocol):
 
 
 class Dataset(Output, Protocol):
-    """A directory of files, written by this process or by workers; `files` are the names of all that will be in it."""
+    """A directory of files; `files` are the names of all that will be in it."""
 
     @property
     def target(self) -> str:
@@ -49,10 +49,7 @@ class Dataset(Output, Protocol):
         """Of what the files were made that an update leaves as they are; nothing unless it is one."""
 
     def folder(self, files: Sequence[str]) -> str:
-        """A folder or URI for what this process writes."""
-
-    def shared(self, files: Sequence[str]) -> str:
-        """A folder or URI that workers write to: each file there appears whole."""
+        """A folder or URI for what is written."""
 
     def record(self, written: Mapping[str, MaskRecord]) -> None:
         """Take down of what the files were made, before `commit`."""

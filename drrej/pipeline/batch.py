@@ -12,7 +12,7 @@ from drrej.data.files import DumpFile
 from drrej.data.labels import Classes, LabelKind, label_kind
 from drrej.data.problems import Problems
 from drrej.documents.rejector import Rejector
-from drrej.engines.protocol import Pass, noted
+from drrej.engines.protocol import Pass, run_block
 from drrej.errors import DumpError
 from drrej.pipeline.reject import Masking, MaskOptions, kept_columns
 
@@ -43,7 +43,7 @@ def score_batch(batch: pa.RecordBatch, rejector: Rejector, options: MaskOptions 
     problems, masks = Problems(), list[pa.RecordBatch]()
     for start in range(0, batch.num_rows, dump.block_rows):
         block = dump.block(dump.parts[0], start, batch.slice(start, dump.block_rows), labelled=False)
-        done = noted(masking, run, skip, block)
+        done = run_block(masking, run, skip, block)
         masks += [] if done.result is None else [done.result]
         problems.add(done.problems)
     problems.raise_first()

@@ -25,10 +25,9 @@ from drrej.core.temperature import fit_temperature
 from drrej.core.types import AnyFloats, Precision
 from drrej.data.dump import Block, Dump
 from drrej.documents.rejector import BeforeAfter, Calibration, Rejector
-from drrej.engines import passes
+from drrej.engines import protocol
 from drrej.engines.cache import SMALL
-from drrej.engines.passes import Noticed
-from drrej.engines.protocol import Mapper, Pass
+from drrej.engines.protocol import Mapper, Pass, PassSummary
 from drrej.errors import OptionError
 from drrej.pipeline.intake import Intake, check_floor, check_kind
 from drrej.pipeline.passes import map_blocks
@@ -173,11 +172,11 @@ class _Calibration:
 
     def _first_pass(self, limit: np.uint64) -> list[_First]:
         first = partial(_first_look, intake=Intake.of(self.dump), precision=self.options.precision, limit=limit)
-        run, noticed = Pass("reading", labelled=True), Noticed()
-        blocks = list(map_blocks(self.source, self.dump, first, run, self.engine, noticed))
+        run, summary = Pass("reading", labelled=True), PassSummary()
+        blocks = list(map_blocks(self.source, self.dump, first, run, self.engine, summary))
         if not blocks:
             raise no_labels(self.dump)
-        check_kind(self.dump, noticed.notes, calibrating=True)
+        check_kind(self.dump, summary.notes, calibrating=True)
         return blocks
 
     def _floor(self, sample: list[Labelled], positives: Positives) -> float | None:
@@ -293,7 +292,7 @@ class _Rows:
 
     def _each(self, function: Callable[[AnyFloats, NDArray[np.int64]], T]) -> Iterator[T]:
         of_block = partial(_of_block, function, self.intake, self.dump.skip_bad_rows)  # not self: workers get it
-        return passes.map_blocks(self.dump, of_block, Pass("calibrating", labelled=True), self.engine)
+        return protocol.map_blocks(self.dump, of_block, Pass("calibrating", labelled=True), self.engine)
 
 
 def _of_block(

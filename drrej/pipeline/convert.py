@@ -13,8 +13,7 @@ from drrej.data.columns import LABEL, LOGITS, field_of, storage_type
 from drrej.data.dump import Block, Dump
 from drrej.data.labels import LabelKind
 from drrej.data.scores import plain_array
-from drrej.engines.passes import Noticed
-from drrej.engines.protocol import Pass
+from drrej.engines.protocol import Pass, PassSummary
 from drrej.errors import DumpError
 from drrej.outputs.files import OutputFile
 from drrej.outputs.hidden import cannot_write
@@ -50,16 +49,16 @@ def convert(source: Source, output: OutputFile) -> Converted:
         form = _Form(dump, dump.label_kind)
     else:
         form = _Form(dump, None)
-    noticed = Noticed()
+    summary = PassSummary()
     try:
         with pq.ParquetWriter(output.path, form.schema) as writer:
             run = Pass("converting", form.labels is not None, form.kept)
-            for batch in map_blocks(source, dump, form, run, noticed=noticed):
+            for batch in map_blocks(source, dump, form, run, summary=summary):
                 writer.write_batch(batch)
     except OSError as error:
         raise cannot_write(output.name, error) from None
     label = dump.label if form.labels is None else LABEL
-    return Converted(noticed.notes.rows, form.scores, label, dump.input, dump.binary, dump.names)
+    return Converted(summary.notes.rows, form.scores, label, dump.input, dump.binary, dump.names)
 
 
 class _Form:

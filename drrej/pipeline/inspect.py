@@ -23,7 +23,7 @@ from drrej.data.labels import is_text, value_type
 from drrej.data.listing import HEAD, STDIN, ending_of, find_parts
 from drrej.data.problems import Problem, Problems
 from drrej.data.readers import reader_of
-from drrej.engines import passes
+from drrej.engines import protocol
 from drrej.engines.protocol import Pass
 from drrej.errors import DumpError, OptionError, RejectorError
 from drrej.pipeline.intake import Intake, doubt_about
@@ -238,7 +238,7 @@ def _looked_at(dump: Dump, source: Source) -> tuple[Found, str]:
         zeros = block.scores[np.isneginf(block.scores).any(axis=1)]
         return ScoreLook.of(block.scores), len(zeros), int(np.count_nonzero(are_log_probabilities(zeros)))
 
-    looks = list(passes.map_blocks(dump, looked, Pass("looking", False, (), True), source.engine))
+    looks = list(protocol.map_blocks(dump, looked, Pass("looking", False, (), True), source.engine))
     kind = sum((look for look, _, _ in looks), ScoreLook()).kind(dump.binary)
     zeros, logarithms = sum(zeros for _, zeros, _ in looks), sum(logs for _, _, logs in looks)
     if kind == "probabilities" or (kind == "scaled" and not dump.binary):
@@ -290,4 +290,4 @@ def _pass(source: Source, labelled: bool) -> Iterator[_BlockFacts]:
             list(block.problems), block.rows, block.rows - usable, first, usable if labelled else 0, right
         )
 
-    return passes.map_blocks(dump, look, Pass("looking", labelled, bad_rows_allowed=True), source.engine)
+    return protocol.map_blocks(dump, look, Pass("looking", labelled, bad_rows_allowed=True), source.engine)

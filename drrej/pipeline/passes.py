@@ -5,13 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-import pyarrow as pa
-
 from drrej.data.dump import Block, Dump
-from drrej.engines import passes
-from drrej.engines.passes import Noticed
-from drrej.engines.protocol import Mapper, Parts, Pass
-from drrej.outputs.records import Finished
+from drrej.engines import protocol
+from drrej.engines.protocol import Mapper, Pass, PassSummary
 from drrej.pipeline.intake import check_kind
 from drrej.pipeline.source import Source
 
@@ -24,26 +20,20 @@ def map_blocks(
     function: Callable[[Block], T],
     run: Pass,
     engine: Mapper | None = None,
-    noticed: Noticed | None = None,
+    summary: PassSummary | None = None,
 ) -> Iterator[T]:
     """The results of `function` on every block, in order.
 
     At the end it raises for bad rows, counted over the whole dump, and for scores that are not what they are taken for.
-    `noticed` takes what was noticed; the source gets it anyway. `engine` is the source's own unless one that keeps
+    `summary` takes what was noticed; the source gets it anyway. `engine` is the source's own unless one that keeps
     rows.
     """
-    noticed = Noticed() if noticed is None else noticed
-    yield from passes.map_blocks(dump, function, run, engine or source.engine, noticed)
-    source.see(noticed)
-    check_kind(dump, noticed.notes)
+    summary = PassSummary() if summary is None else summary
+    yield from protocol.map_blocks(dump, function, run, engine or source.engine, summary)
+    check_summary(source, dump, summary)
 
 
-def write_parts(
-    source: Source, dump: Dump, function: Callable[[Block], pa.RecordBatch], run: Pass, parts: Parts
-) -> list[Finished]:
-    """Write what `function` makes of every block to a file per part; raises at the end as `map_blocks` does."""
-    noticed = Noticed()
-    files = passes.write_parts(dump, function, run, source.engine, parts, noticed)
-    source.see(noticed)
-    check_kind(dump, noticed.notes)
-    return files
+def check_summary(source: Source, dump: Dump, summary: PassSummary) -> None:
+    """Tell the source what a pass noticed; raise where that is more, or something else, than is allowed."""
+    source.see(summary)
+    check_kind(dump, summary.notes)

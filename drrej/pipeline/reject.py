@@ -7,10 +7,10 @@ import itertools
 import pickle
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import Literal
 
 import numpy as np
@@ -18,24 +18,26 @@ import pyarrow as pa
 
 from drrej._version import __version__
 from drrej.data.dump import Block, Dump
+from drrej.data.files import DumpFile
 from drrej.data.labels import LabelKind, is_text
 from drrej.data.listing import distinct
 from drrej.data.pandas_index import with_index, with_range
+from drrej.data.problems import Problems
 from drrej.data.scores import boolean_array, plain_array
 from drrej.documents.rejector import Rejector
-from drrej.engines.protocol import Parts, Pass
+from drrej.engines.protocol import BlockResult, Pass, PassSummary, run_pass
 from drrej.errors import OptionError
 from drrej.outputs.claims import check_outside
 from drrej.outputs.datasets import check_left
 from drrej.outputs.files import OutputFile
 from drrej.outputs.masks import MASK_COLUMNS, MaskFile, check_distinct, check_names, format_of, mask_name
-from drrej.outputs.parts import masks_in
+from drrej.outputs.parts import PartSink, masks_in
 from drrej.outputs.protocol import Dataset
-from drrej.outputs.records import FileCounts
+from drrej.outputs.records import FileCounts, Finished, PartCounts
 from drrej.outputs.review import ReviewQueue, task_format, write_tasks
 from drrej.pipeline.application import Application
 from drrej.pipeline.groups import OnUnseen
-from drrej.pipeline.passes import map_blocks, write_parts
+from drrej.pipeline.passes import check_summary, map_blocks
 from drrej.pipeline.source import Source, without_bad_files
 from drrej.records import dataclass
 
@@ -168,7 +170,7 @@ def _written(
             parts = distinct(dump.parts)
             check_distinct(parts, output.name)
             dump = replace(dump, parts=parts)
-            files = _dataset(source, dump, masking, run, Parts(output, masking.schema, _recipe(dump, masking, options)))
+            files = _dataset(source, dump, masking, run, (output, _recipe(dump, masking, options)))
             if queue is not None:
                 names = [mask_name(part) for part in parts]
                 for name, batch in masks_in(output.written(), names, output.name):
@@ -178,13 +180,60 @@ def _written(
     return files
 
 
-def _dataset(source: Source, dump: Dump, masking: Masking, run: Pass, parts: Parts) -> list[FileCounts]:
-    """A mask for each input file; what became of each."""
-    files = write_parts(source, dump, masking, run, parts)
+def _dataset(source: Source, dump: Dump, masking: Masking, run: Pass, place: tuple[Dataset, str]) -> list[FileCounts]:
+    """A mask for each input file, unless there is one already; what became of each."""
+    dataset, recipe = place
+    folder = dataset.folder([mask_name(part) for part in dump.parts])
+    sink = PartSink(folder, dataset.name, masking.schema, recipe, dataset.staged, dataset.resumes)
+    present = dataset.present()
+    summary = PassSummary()
+    files, missing = [], []
+    for number, part in enumerate(dump.parts):
+        found = sink.present(part, present) or sink.earlier(part)
+        if found is None:
+            missing.append(number)
+        else:
+            files.append(found)
+            summary.add(found.record.counts.notes, found.record.counts.problems)
+            source.engine.progress.finished(FileCounts.of(found))
+    groups = tuple(group for group in dump.row_groups if group.part in set(missing))
+    rest = replace(dump, row_groups=groups, rows=sum(group.rows for group in groups))
+    results = run_pass(rest, masking, run, source.engine, summary)
+    since = time.monotonic()
+    for file in _masks(sink, [dump.parts[number] for number in missing], results):
+        now = time.monotonic()
+        files.append(replace(file, seconds=now - since))
+        source.engine.progress.finished(FileCounts.of(files[-1]))
+        since = now
+    check_summary(source, dump, summary)
     records = {file.relative: file.record for file in files}
-    check_left(parts.dataset.name, parts.dataset.present(), records)
-    parts.dataset.record(records)
+    check_left(dataset.name, present, records)
+    dataset.record(records)
     return [FileCounts.of(file) for file in files]
+
+
+def _masks(
+    sink: PartSink, parts: Sequence[DumpFile], results: Iterator[BlockResult[pa.RecordBatch]]
+) -> Iterator[Finished]:
+    """Write the masks of parts, one after the other; a part without rows gets a mask without rows."""
+    waiting = iter(parts)
+    for part, blocks in itertools.groupby(results, key=attrgetter("part")):
+        for empty in itertools.takewhile(part.__ne__, waiting):
+            yield _mask(sink, empty, ())
+        yield _mask(sink, part, blocks)
+    for empty in waiting:
+        yield _mask(sink, empty, ())
+
+
+def _mask(sink: PartSink, part: DumpFile, blocks: Iterable[BlockResult[pa.RecordBatch]]) -> Finished:
+    counts, passed = PartCounts(), Problems()
+    with sink.open(part) as mask:
+        for block in blocks:
+            if block.result is not None:
+                mask.write(block.result)
+            counts += PartCounts.of(block.result, block.notes)
+            passed.add(block.passed)
+        return mask.finish(replace(counts, problems=tuple(passed.all())))
 
 
 def _one_file(

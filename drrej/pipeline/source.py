@@ -15,8 +15,7 @@ from drrej.data.listing import Spools
 from drrej.data.open import open_dump
 from drrej.data.problems import BadFiles, Notes, Problems, check_bad_rows
 from drrej.documents.rejector import Columns, Rejector
-from drrej.engines.passes import Noticed
-from drrej.engines.protocol import Engine
+from drrej.engines.protocol import Engine, PassSummary
 from drrej.engines.threads import ThreadEngine
 from drrej.errors import BadFileError, DumpError, OptionError
 from drrej.outputs.claims import check_inputs
@@ -75,11 +74,11 @@ class Source:
             )
         return dump
 
-    def see(self, noticed: Noticed) -> None:
+    def see(self, summary: PassSummary) -> None:
         """Keep what a pass noticed; raises when more rows are bad than the options allow."""
-        self.notes.see(noticed.notes)
-        self.passed.see(noticed.passed)
-        check_bad_rows(noticed.notes.bad_rows, noticed.notes.rows, self.options.max_bad, noticed.passed)
+        self.notes.see(summary.notes)
+        self.passed.see(summary.passed)
+        check_bad_rows(summary.notes.bad_rows, summary.notes.rows, self.options.max_bad, summary.passed)
 
     def leave_out(self, error: BadFileError) -> None:
         """Leave out a file that turned out to be damaged while it was read; raises unless the options say so."""
