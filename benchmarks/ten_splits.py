@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import drrej
 from drrej.documents.report import Report
-from drrej.pipeline.promise import certify_if_possible
 from drrej.pipeline.split import SplitOptions, split
+from drrej.pipeline.threshold import certify_if_possible
 
 SEEDS = range(10)
 

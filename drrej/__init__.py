@@ -90,11 +90,10 @@ _HOMES = {
 
 _MOVED = {
     "drrej.core.curves": ["RiskCoverage"],
-    "drrej.core.dro": ["worst_case", "worst_case_in_ball"],
     "drrej.core.losses.column": ["ColumnLoss"],
     "drrej.core.losses.cost": ["CostLoss"],
     "drrej.core.losses.plain": ["expected_losses"],
-    "drrej.core.ratio": ["DensityRatio", "fit_ratio"],
+    "drrej.core.ratio": ["DensityRatio", "fit_ratio", "worst_case", "worst_case_in_ball"],
     "drrej.documents.metrics": ["catalogue"],
     "drrej.documents.points": ["Point"],
     "drrej.documents.regression": ["RegressionReport"],

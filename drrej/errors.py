@@ -19,8 +19,6 @@ A message is one line: what is wrong, where, what to do. It names parameters in 
 
 from __future__ import annotations
 
-from drrej.core.errors import DrrejError, Infeasible, OptionError
-
 __all__ = [
     "BadFileError",
     "BadRowsError",
@@ -35,6 +33,22 @@ __all__ = [
     "RejectorError",
     "ReportError",
 ]
+
+
+class DrrejError(Exception):
+    """Base of every error that drrej raises on purpose."""
+
+    exit_code = 2
+
+
+class OptionError(DrrejError):
+    """Parameters that contradict each other or are out of range."""
+
+
+class Infeasible(DrrejError):  # noqa: N818 - a verdict, not an error
+    """A verdict of the data: no threshold meets the target."""
+
+    exit_code = 1
 
 
 class DumpError(DrrejError):

@@ -205,7 +205,7 @@ def _pages_are_drawn_once(monkeypatch: pytest.MonkeyPatch, request: pytest.Fixtu
     """
     if request.module.__name__ in ("test_html", "test_pictures", "test_browser"):
         return
-    from drrej.report import html
+    from drrej.report import page as html
 
     page_plots = html.page_plots
 

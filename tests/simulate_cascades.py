@@ -12,7 +12,7 @@ import numpy as np
 from test_cascades import world
 
 from drrej.core.cascades import StageRows, alone, certified, outcome
-from drrej.core.errors import Infeasible
+from drrej.errors import Infeasible
 
 POPULATION = 100_000
 

@@ -15,17 +15,14 @@ from pathlib import Path
 
 import numpy as np
 
-from drrej.core.calibrators import Temperature, View
-from drrej.core.choice import folds_of, preferred, table_of
+from drrej.core.calibrators import Temperature, View, minimise, nll_sums
 from drrej.core.curves import RiskCoverage
 from drrej.core.drift import RatioSums, loss_quantiles, loss_shift, ratio_shift
-from drrej.core.learning import LearningRows
+from drrej.core.learned_loss import LearningRows, candidates, folds_of, learn, preferred, table_of
 from drrej.core.losses import PLAIN, CostLoss, Loss
 from drrej.core.losses.learned import FEATURES, needs_of
 from drrej.core.ratio import fit_ratio
-from drrej.core.row_keys import logit_keys
-from drrej.core.strengths import candidates, learn
-from drrej.core.temperature import minimise, nll_sums
+from drrej.core.reuse import logit_keys
 
 LEVEL = 0.05
 MOST_ROWS = 2000

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
+from drrej.core.calibrators import minimise, nll_sums
+from drrej.core.certify import Looks, best_look, certified_coverage, risk_looks, sgr, split_delta
 from drrej.core.curves import RiskCoverage
 from drrej.core.drift import RatioSums, loss_quantiles, loss_shift, ratio_shift
-from drrej.core.guarantees import Looks, best_look, certified_coverage, risk_looks, sgr, split_delta
 from drrej.core.losses.plain import expected_losses
 from drrej.core.ratio import DensityRatio, fit_ratio
-from drrej.core.temperature import minimise, nll_sums
 from drrej.errors import Infeasible
 
 GRID = 20000

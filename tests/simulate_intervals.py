@@ -12,11 +12,9 @@ from itertools import product
 import numpy as np
 from scipy.special import ndtr
 
-from drrej.core.area_intervals import area_intervals
-from drrej.core.coverage_interval import coverage_at_risk
-from drrej.core.curves import RiskCoverage
+from drrej.core.curves import RiskCoverage, coverage_at_risk
 from drrej.core.drift import RatioSums, ratio_shift
-from drrej.core.paired import FIGURES, Results, paired_differences
+from drrej.core.paired import FIGURES, Results, area_intervals, paired_differences
 from drrej.core.ratio import fit_ratio
 
 ROWS = (50, 100, 200, 500, 1000, 5000)

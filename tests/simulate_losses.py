@@ -20,21 +20,16 @@ import numpy as np
 from simulate_drift import ALL, shift_p_values
 from simulate_intervals import Figures, Misses
 
-from drrej.core.area_intervals import area_intervals
 from drrej.core.calibrators import Temperature
-from drrej.core.choice import folds_of, preferred
-from drrej.core.coverage_interval import coverage_at_risk
-from drrej.core.curves import RiskCoverage
-from drrej.core.errors import Infeasible
-from drrej.core.guarantees import best_look, risk_looks
+from drrej.core.certify import best_look, risk_looks
+from drrej.core.curves import RiskCoverage, coverage_at_risk
 from drrej.core.intervals import CONFIDENCE, lower_bound, upper_bound
-from drrej.core.learning import LearningRows
+from drrej.core.learned_loss import LearningRows, folds_of, learn, preferred
 from drrej.core.losses import PLAIN, CostLoss, LearnedLoss, Loss
-from drrej.core.order_difference import order_difference
-from drrej.core.paired import FIGURES, Results, paired_differences
+from drrej.core.paired import FIGURES, Results, area_intervals, order_difference, paired_differences
 from drrej.core.ratio import DensityRatio
-from drrej.core.row_keys import logit_keys
-from drrej.core.strengths import learn
+from drrej.core.reuse import logit_keys
+from drrej.errors import Infeasible
 
 ROWS = (100, 200, 500, 1000, 5000)
 ERROR_RATES = (0.01, 0.05, 0.2)

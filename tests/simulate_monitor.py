@@ -16,9 +16,10 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from drrej.core.monitor import drift, rate
-from drrej.core.monitor.bins import bin_counts, choose_edges
-from drrej.core.monitor.restarts import start_share, unspent
+from drrej.core import drift_monitor as drift
+from drrej.core import sequential as rate
+from drrej.core.drift_monitor import bin_counts, choose_edges
+from drrej.core.sequential import start_share, unspent
 
 NIGHTS = 365
 ALPHA = 0.05

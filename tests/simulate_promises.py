@@ -12,13 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from drrej.core.bounded import MEAN_METHODS, MeanPromise, certified_mean
+from drrej.core.certify import JointPromise, best_look, certified_both, risk_looks
+from drrej.core.certify_mean import MEAN_METHODS, MeanPromise, certified_mean
 from drrej.core.curves import RiskCoverage
-from drrej.core.guarantees import best_look, risk_looks
 from drrej.core.intervals import lower_bound, upper_bound
-from drrej.core.joint import JointPromise, certified_both
-from drrej.core.planning import Question, rows_for_both, rows_for_cutoff
-from drrej.core.planning_sequence import Simulation, rows_for_sequence
+from drrej.core.planning import Question, Simulation, rows_for_both, rows_for_cutoff, rows_for_sequence
 from drrej.core.ratio import DensityRatio
 from drrej.core.split import find_limits
 from drrej.errors import Infeasible

@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from drrej.core import influence, pearson
-from drrej.core.area_intervals import area_intervals, with_confident_row
+from drrej.core import drift as pearson
+from drrej.core import paired as influence
 from drrej.core.curves import RiskCoverage
 from drrej.core.intervals import lower_bound, upper_bound
-from drrej.core.row_weights import Spread
+from drrej.core.paired import Spread, area_intervals, with_confident_row
 
 ROWS = st.lists(st.tuples(st.integers(0, 9), st.booleans()), min_size=1, max_size=40)
 AREAS = ("aurc", "e_aurc", "standard_e_aurc", "augrc")

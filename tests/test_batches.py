@@ -18,11 +18,11 @@ from conftest import environment, fail, make_model, make_rejector, read_columns,
 from running import drrej as run
 
 import drrej
-from drrej.core.monitor.rate import Tally
+from drrej.core.sequential import Tally
 from drrej.documents.summaries import MaskSummary
 from drrej.engines.threads import ThreadEngine
 from drrej.outputs.datasets import LocalDataset
-from drrej.pipeline.moved import Compared, moved_parts, region_names
+from drrej.pipeline.shares import Compared, moved_parts, region_names
 
 LOGITS, LABELS = make_model(900, 5, seed=3)
 

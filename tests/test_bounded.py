@@ -11,9 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from drrej.core.bounded import MEAN_METHODS, MeanPromise, _Betting, _HoeffdingBentkus, certified_mean, mean_upper_bound
+from drrej.core.certify import best_look, risk_looks
+from drrej.core.certify_mean import (
+    MEAN_METHODS,
+    MeanPromise,
+    _Betting,
+    _HoeffdingBentkus,
+    certified_mean,
+    mean_upper_bound,
+)
 from drrej.core.curves import RiskCoverage
-from drrej.core.guarantees import best_look, risk_looks
 from drrej.core.intervals import upper_bound
 from drrej.core.ratio import DensityRatio
 from drrej.core.sequence import tie_order

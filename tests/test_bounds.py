@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from drrej.core.bounds import bounds
+from drrej.core.ratio_error import bounds
 
 
 def test_theorem_4_3_at_the_value_of_the_notes() -> None:

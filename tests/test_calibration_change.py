@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import reference
 
-from drrej.core import calibration_change as module
-from drrej.core.calibration_change import CalibrationFigures, Rise, rises, warning
+from drrej.core import calibration as module
+from drrej.core.calibration import CalibrationFigures, Rise, rises, warning
 
 
 def test_doctests() -> None:

@@ -15,13 +15,20 @@ from scipy.special import expit, log_softmax, softmax
 
 import drrej
 from drrej.cli.commandline import commands_of
-from drrej.core import calibrator_choice
+from drrej.core import calibrators as calibrator_choice
 from drrej.core.calibration import ClasswiseTally
-from drrej.core.calibrators import Temperature, Vector
-from drrej.core.kernels import Need
-from drrej.core.row_keys import content_keys
-from drrej.core.scaling import MIXING_STRENGTH, STRENGTH, Squares, fit_vector
-from drrej.core.temperature import minimise, nll_sums
+from drrej.core.calibrators import (
+    MIXING_STRENGTH,
+    STRENGTH,
+    Squares,
+    Temperature,
+    Vector,
+    fit_vector,
+    minimise,
+    nll_sums,
+)
+from drrej.core.reuse import content_keys
+from drrej.core.softmax import Need
 from drrej.data import dump as dump_module
 from drrej.documents.words import describe_sections
 from drrej.pipeline import calibrate as step

@@ -16,8 +16,8 @@ import pytest
 from conftest import make_model, make_rejector, source, write_dump
 
 import drrej
-from drrej.documents.about import When
 from drrej.documents.codec import entries
+from drrej.documents.fields import When
 from drrej.documents.metrics import Metric, catalogue
 from drrej.documents.points import DEFAULT_POINTS
 from drrej.documents.regression import RegressionReport
@@ -199,7 +199,7 @@ def test_a_new_field_is_a_metric_a_key_and_part_of_the_schema(world: dict[str, A
     """The three cannot drift: all of them are read off the class."""
     from typing import Annotated
 
-    from drrej.documents.about import NONE, About, Unit
+    from drrej.documents.fields import NONE, About, Unit
 
     about = About("rows that nobody has asked for", Unit.COUNT, "lower", NONE)
     wider = dataclasses.make_dataclass(

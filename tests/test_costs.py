@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drrej.core.calibrators import Temperature
-from drrej.core.kernels import Need
 from drrej.core.losses.cost import CostLoss
 from drrej.core.losses.plain import expected_losses
+from drrej.core.softmax import Need
 from drrej.data.matrix import read_cost_matrix
 from drrej.errors import OptionError
 

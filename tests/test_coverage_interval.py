@@ -14,9 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom, multinomial
 
-from drrej.core import coverage_interval
-from drrej.core.coverage_interval import coverage_at_risk
-from drrej.core.curves import RiskCoverage
+from drrej.core import curves as coverage_interval
+from drrej.core.curves import RiskCoverage, coverage_at_risk
 from drrej.core.intervals import lower_bound, upper_bound
 
 ROWS = st.lists(st.tuples(st.integers(0, 40), st.booleans()), min_size=1, max_size=120)

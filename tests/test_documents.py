@@ -20,13 +20,12 @@ from running import fail
 import drrej
 from drrej.core.curves import RiskCoverage
 from drrej.core.drift import ranks
-from drrej.core.errors import Infeasible
 from drrej.core.intervals import lower_bound, upper_bound
 from drrej.core.recompute import binomial_tail, is_binomial_level, mean_bracket, supports_rate
-from drrej.core.sketch import Sketch
+from drrej.core.reuse import Sketch
 from drrej.documents.rejector import RuleRecord, Threshold
-from drrej.pipeline.fit import ratio_of, without_logits
-from drrej.pipeline.learning import FittedLoss
+from drrej.errors import Infeasible
+from drrej.pipeline.fit import FittedLoss, ratio_of, without_logits
 from drrej.pipeline.threshold import _Picker
 
 OLD = ROOT / "tests" / "data" / "old"

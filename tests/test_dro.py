@@ -13,7 +13,7 @@ from conftest import fail, load_json, make_model, read_columns, succeed, write_d
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drrej.core.dro import largest_divergence, phi, worst_case, worst_case_in_ball
+from drrej.core.ratio import largest_divergence, phi, worst_case, worst_case_in_ball
 from drrej.errors import Infeasible
 
 ALPHAS = (-3.0, -1.0, 0.0, 1.0, 2.0, 3.0, 5.0)

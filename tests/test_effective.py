@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 import drrej
 from drrej.cli.commandline import commands_of
-from drrej.core.effective import effective_sample, lambda_for_effective_sample, share_of_delta
-from drrej.core.ratio import fit_ratio
+from drrej.core.ratio import effective_sample, fit_ratio, lambda_for_effective_sample, share_of_delta
 from drrej.errors import Infeasible, OptionError, RejectorError
 from drrej.pipeline.fit import uncalibrated
 

@@ -11,8 +11,8 @@ from conftest import thorough
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drrej.core import exact
-from drrej.core.exact import Total
+from drrej.core import sums as exact
+from drrej.core.sums import Total
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
 

@@ -9,9 +9,8 @@ import pytest
 from conftest import thorough
 from scipy import stats
 
-from drrej.core.bounds import bounds
-from drrej.core.fitted import _Interval, fitted_bound
 from drrej.core.ratio import DensityRatio, fit_ratio
+from drrej.core.ratio_error import _Interval, bounds, fitted_bound
 
 ALPHAS = (-3.0, -1.0, 0.0, 0.5, 1.0, 2.0, 3.0, 5.0)
 

@@ -13,8 +13,8 @@ import reference
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drrej.core import floor as module
-from drrej.core.floor import TOLERATED, FloorChoice, Positives, choose_floor, floored, floored_logits
+from drrej.core import inputs as module
+from drrej.core.inputs import TOLERATED, FloorChoice, Positives, choose_floor, floored, floored_logits
 
 probability = st.one_of(st.floats(0, 1), st.floats(0, 1e-6), st.just(0.0), st.floats(0, 1e-300))
 exponent = st.integers(1, 1074)

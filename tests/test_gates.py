@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drrej import Gate, GateError
-from drrej.documents.about import When
+from drrej.documents.fields import When
 from drrej.documents.gates import lookup
 from drrej.documents.metrics import check_gate
 from drrej.documents.regression import RegressionReport

@@ -16,8 +16,8 @@ from simulate_guarantees import WORLDS, Fitted, coverage_trial, fit_world, group
 from worlds import SAMPLE, cli, fitted, source, too_sure, write
 
 import drrej
+from drrej.core.certify import needed_rows, risk_looks, sgr, split_delta
 from drrej.core.curves import RiskCoverage
-from drrej.core.guarantees import needed_rows, risk_looks, sgr, split_delta
 from drrej.documents.rejector import Rejector
 from drrej.documents.schemas import rejector_schema
 from drrej.pipeline.threshold import choose_threshold

@@ -27,13 +27,13 @@ from conftest import (
 from pages import NAMES, SCRIPT, TITLE, make_page
 
 import drrej
-from drrej.documents.proportions import Proportion
+from drrej.documents.points import Proportion
 from drrej.documents.schemas import report_schema
 from drrej.pipeline.evaluate import EvaluateOptions
 from drrej.report import PLOTS
-from drrej.report.html import render_html, verdict
 from drrej.report.numbers import percent, percents
-from drrej.report.terminal import terminal_curve
+from drrej.report.page import render_html, verdict
+from drrej.report.text import terminal_curve
 
 for library in ("matplotlib", "jinja2"):
     pytest.importorskip(library, reason="pages need the extra: pip install 'drrej[plot]'")

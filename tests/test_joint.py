@@ -11,9 +11,8 @@ from conftest import fail, make_model, read_columns, source, succeed, write_dump
 from scipy import stats
 
 import drrej
+from drrej.core.certify import JointPromise, best_look, certified_both, risk_looks
 from drrej.core.curves import RiskCoverage
-from drrej.core.guarantees import best_look, risk_looks
-from drrej.core.joint import JointPromise, certified_both
 from drrej.core.ratio import DensityRatio, fit_ratio
 from drrej.errors import Infeasible, OptionError
 

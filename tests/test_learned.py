@@ -16,28 +16,31 @@ from scipy.optimize import minimize
 import drrej
 from drrej import expected_losses
 from drrej.core.calibrators import Temperature
-from drrej.core.choice import (
+from drrej.core.curves import RiskCoverage
+from drrej.core.learned_loss import (
     FOLDS,
     MANY_ERRORS,
     NOISES,
     SCALES,
     SIMPLEST_FIRST,
+    STRENGTHS,
+    Learner,
+    LearningRows,
     Preferred,
     Trial,
     augrc_trial,
+    choose_strength,
     difference_error,
     first_of_the_best,
     folds_of,
     plain_trials,
+    predict,
     preferred,
 )
-from drrej.core.curves import RiskCoverage
-from drrej.core.kernels import Need, block_sums
-from drrej.core.learning import Learner, LearningRows, predict
 from drrej.core.losses import LearnedLoss
 from drrej.core.losses.learned import FEATURES, ErrorModel, Feature, error_probability
 from drrej.core.losses.plain import PLAIN as LOSSES
-from drrej.core.strengths import STRENGTHS, choose_strength
+from drrej.core.softmax import Need, block_sums
 
 
 def biased_model(rows: int, classes: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -355,7 +358,7 @@ def test_the_document_does_not_depend_on_order_blocks_or_layout(tmp_path: Path, 
 
 
 def test_more_rows_than_are_learned_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("drrej.pipeline.learning.MOST_ROWS", 1000)
+    monkeypatch.setattr("drrej.pipeline.fit.MOST_ROWS", 1000)
     logits, labels = biased_model(4000, 4, 9)
     dump = source(write_dump(tmp_path / "d.parquet", logits, labels, row_group=900))
     ratio = drrej.fit(dump, drrej.calibrate(dump), drrej.RatioOptions(loss="learned")).need_ratio()

@@ -23,8 +23,8 @@ import drrej
 from drrej.core import curves
 from drrej.core.curves import Curve, LossStore
 from drrej.errors import OutputError
-from drrej.pipeline import loss_files
-from drrej.pipeline.loss_files import LossFiles, SortedFile, _Scratch, loss_sorter
+from drrej.pipeline import collect as loss_files
+from drrej.pipeline.collect import LossFiles, SortedFile, _Scratch, loss_sorter
 
 LOSS = st.one_of(st.sampled_from([0.0, 0.5, 1.0]), st.floats(0, 50))
 ROWS = st.lists(st.lists(st.tuples(LOSS, st.booleans()), max_size=30), min_size=1, max_size=12)

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from reference import mp_losses
 
 from drrej import expected_losses
-from drrej.core import kernels as losses
-from drrej.core.kernels import Need, block_sums
+from drrej.core import softmax as losses
 from drrej.core.losses.plain import PLAIN as LOSSES
+from drrej.core.softmax import Need, block_sums
 
 CLASSES = [2, 3, 10, 31, 32, 33, 100, 1000, 5000]
 

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from running import drrej as run
 
 import drrej
-from drrej.core.bounded import MEAN_METHODS, MeanPromise, certified_mean, mean_upper_bound
-from drrej.core.mean_interval import mean_interval
+from drrej.core.certify_mean import MEAN_METHODS, MeanPromise, certified_mean, mean_upper_bound
+from drrej.core.intervals import mean_interval
 from drrej.core.thresholds import Rule, mean_cutoff
 from drrej.errors import Infeasible, OptionError
 

@@ -24,24 +24,21 @@ import pytest
 from conftest import environment, load_json, make_model, make_rejector, source, write_dump, write_mask
 from running import drrej, fail, run_drrej, succeed
 
-from drrej.core.monitor.bins import bin_counts
-from drrej.core.monitor.drift import LossDrift
-from drrej.core.monitor.rate import LOG_ODDS, LOG_WEIGHTS
-from drrej.core.monitor.restarts import start_share, unspent
-from drrej.core.sketch import Sketch
+from drrej.core.drift_monitor import LossDrift, bin_counts
+from drrej.core.reuse import Sketch
+from drrej.core.sequential import LOG_ODDS, LOG_WEIGHTS, start_share, unspent
 from drrej.data import dump as dump_module
-from drrej.documents import monitor as documents
 from drrej.documents.gates import Gate
 from drrej.documents.metrics import catalogue
-from drrej.documents.monitor import KEPT_NIGHTS, MonitorState, Night, Settings
-from drrej.documents.monitor_report import MonitorReport
 from drrej.documents.rejector import Rejector
 from drrej.documents.schemas import schema_of
 from drrej.errors import MonitorError, OptionError
+from drrej.monitor import state as documents
+from drrej.monitor import step
+from drrej.monitor.report import MonitorReport
+from drrej.monitor.state import KEPT_NIGHTS, MonitorState, Night, Settings
+from drrej.monitor.step import MonitorOptions, NightCounts, monitor
 from drrej.outputs.states import StateFile
-from drrej.pipeline import monitor as step
-from drrej.pipeline.monitor import MonitorOptions, monitor
-from drrej.pipeline.nights import NightCounts
 
 CLASSES = 4
 RISK = 0.35
@@ -527,7 +524,7 @@ def test_the_group_that_moved_is_named(world: Path, tmp_path: Path) -> None:
 
 
 def test_too_many_groups_are_refused(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("drrej.pipeline.nights.MOST_PARTS", 100)
+    monkeypatch.setattr("drrej.monitor.step.MOST_PARTS", 100)
     with pytest.raises(OptionError, match=r"`by=id`: the night has 300 groups"):
         monitor(source(world / "n0.parquet"), rejector_of(world), None, MonitorOptions(by="id"))
 

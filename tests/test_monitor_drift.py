@@ -15,12 +15,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from drrej.core.monitor import drift
-from drrej.core.monitor.bins import bin_counts, choose_edges, stored_bins
-from drrej.core.monitor.drift import LossDrift, fisher_tails, log_factors, log_weights, nodes
-from drrej.core.monitor.rate import Tally
-from drrej.core.monitor.restarts import Restarts
-from drrej.core.monitor.where import moves
+from drrej.core import drift_monitor as drift
+from drrej.core.drift_monitor import (
+    LossDrift,
+    bin_counts,
+    choose_edges,
+    fisher_tails,
+    log_factors,
+    log_weights,
+    moves,
+    nodes,
+    stored_bins,
+)
+from drrej.core.sequential import Restarts, Tally
 
 # Tails
 

@@ -15,8 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from drrej.core.monitor.rate import RateMonitor, Tally, confidence_sequence, log_e_value
-from drrej.core.monitor.restarts import Restarts, start_share, unspent
+from drrej.core.sequential import RateMonitor, Restarts, Tally, confidence_sequence, log_e_value, start_share, unspent
 
 POWERS = range(4, -18, -1)
 

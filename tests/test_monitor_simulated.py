@@ -10,9 +10,9 @@ import simulate_monitor as sim
 from scipy import stats
 from simulate_monitor import ALPHA, LABELS, LIMIT, NEVER, NIGHTS, ROWS, Stream
 
-from drrej.core.monitor import drift
-from drrej.core.monitor.drift import LossDrift
-from drrej.core.monitor.rate import RateMonitor, Tally, confidence_sequence
+from drrej.core import drift_monitor as drift
+from drrej.core.drift_monitor import LossDrift
+from drrej.core.sequential import RateMonitor, Tally, confidence_sequence
 
 YEARS = 300
 

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from conftest import ROOT, environment, make_model, make_rejector, source, write_dump
 
-from drrej.documents.monitor import MonitorState
+from drrej.monitor.state import MonitorState
 
 PAGE = (ROOT / "docs" / "monitoring.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)

@@ -13,7 +13,7 @@ from scipy import stats
 
 import drrej
 from drrej.core.curves import RiskCoverage
-from drrej.core.order_difference import order_difference
+from drrej.core.paired import order_difference
 
 
 def draw(rows: int, seed: int, noise: float) -> tuple[np.ndarray, np.ndarray, int]:

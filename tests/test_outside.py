@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import drrej
 from drrej.core.curves import RankedLosses
-from drrej.core.outside import outside_areas
+from drrej.core.drift import outside_areas
 
 CLASSES = 4
 

@@ -13,8 +13,8 @@ from scipy import stats
 from simulate_promises import ORDERS, joint_trial, mean_trial, planned, split_trial
 
 import drrej
-from drrej.core.bounded import MEAN_METHODS, MeanPromise
-from drrej.core.joint import JointPromise
+from drrej.core.certify import JointPromise
+from drrej.core.certify_mean import MEAN_METHODS, MeanPromise
 from drrej.core.planning import Question, rows_for_both, rows_for_cutoff
 from drrej.documents.plan import Plan
 from drrej.pipeline.plan import PlanOptions, plan, plan_from

@@ -8,19 +8,21 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from drrej.core.certify import JointPromise, best_look, certified_both, risk_looks
 from drrej.core.curves import RiskCoverage
-from drrej.core.guarantees import best_look, risk_looks
 from drrej.core.intervals import upper_bound
-from drrej.core.joint import JointPromise, certified_both
 from drrej.core.planning import (
     Question,
+    Simulation,
+    _Errors,
     accepted_needed,
     certifiable,
     look_power,
     rows_for_both,
     rows_for_cutoff,
+    rows_for_sequence,
+    sequence_power,
 )
-from drrej.core.planning_sequence import Simulation, _Errors, rows_for_sequence, sequence_power
 from drrej.core.ratio import DensityRatio
 from drrej.errors import Infeasible, OptionError
 

@@ -11,17 +11,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drrej.core import probabilities as module
-from drrej.core import score_kinds
-from drrej.core.kernels import Need, block_sums
-from drrej.core.probabilities import (
+from drrej.core import inputs as module
+from drrej.core import inputs as score_kinds
+from drrej.core.inputs import (
+    ScoreLook,
     Verdict,
+    are_log_probabilities,
     read_binary_probabilities,
     read_log_probabilities,
     read_probabilities,
     row_sums,
 )
-from drrej.core.score_kinds import ScoreLook, are_log_probabilities
+from drrej.core.softmax import Need, block_sums
 
 seeds = st.integers(0, 2**32)
 

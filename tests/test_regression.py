@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import drrej
-from drrej.core.selective import SelectiveRisk
+from drrej.core.thresholds import SelectiveRisk
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import pytest
 from conftest import source
 
 import drrej
-from drrej.documents.proportions import Accuracy
+from drrej.documents.points import Accuracy
 from drrej.documents.report import ClassRow
 from drrej.report import ENDINGS, PLOTS, RENDERERS
 from drrej.report.numbers import figure

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from drrej.core.certify import ErrorTest, any_cutoff_bound, best_look, risk_looks, risk_starts
 from drrej.core.curves import RiskCoverage
-from drrej.core.guarantees import ErrorTest, any_cutoff_bound, best_look, risk_looks, risk_starts
 from drrej.core.intervals import upper_bound
 from drrej.core.ratio import DensityRatio, fit_ratio
 from drrej.core.sequence import Starts, Stretch, certified_ranks, error_ranks, levels, spread, walk

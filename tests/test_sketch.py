@@ -16,10 +16,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom, hypergeom
 
-from drrej.core import row_keys as key_module
-from drrej.core import sketch as module
-from drrej.core.row_keys import content_keys, key_limit, logit_keys
-from drrej.core.sketch import KEPT, LONGEST_TEXT, Fingerprint, Reuse, Sketch, detection_probability
+from drrej.core import reuse as key_module
+from drrej.core import reuse as module
+from drrej.core.reuse import (
+    KEPT,
+    LONGEST_TEXT,
+    Fingerprint,
+    Reuse,
+    Sketch,
+    content_keys,
+    detection_probability,
+    key_limit,
+    logit_keys,
+)
 
 seeds = st.integers(0, 2**32)
 

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import drrej
-from drrej.documents.about import When
+from drrej.documents.fields import When
+from drrej.documents.gates import Slice
 from drrej.documents.metrics import catalogue, check_gate, slices
-from drrej.documents.slices import Slice
-from drrej.pipeline.confusion import MOST_CLASSES, confusion_matrix
+from drrej.pipeline.figures import MOST_CLASSES, confusion_matrix
 from drrej.report import RENDERERS
 
 ROWS = 900

@@ -12,7 +12,7 @@ from conftest import fail, make_model, source, succeed, write_dump
 
 import drrej
 from drrej.data.dump import Block
-from drrej.pipeline.scoring import ScoredBlock, Scoring
+from drrej.pipeline.score import ScoredBlock, Scoring
 from drrej.pipeline.sweep import Grid, sweep
 
 

@@ -17,10 +17,9 @@ from scipy import stats
 from simulate_verdicts import CASES, verdicts
 
 import drrej
-from drrej.core.thresholds import Rule
-from drrej.core.verdicts import Claim
+from drrej.core.thresholds import Claim, Rule
 from drrej.documents.targets import Counts, judge
-from drrej.report.target import exact_percent, percents_against, target_lines
+from drrej.report.tables import exact_percent, percents_against, target_lines
 
 # The rule
 

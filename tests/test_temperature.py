@@ -12,8 +12,8 @@ from conftest import make_model, source, write_dump
 from scipy.special import expit
 
 import drrej
-from drrej.core.exact import Total
-from drrej.core.temperature import MAX_TEMPERATURE, MIN_TEMPERATURE, NllSums, TemperatureFit, minimise, nll_sums
+from drrej.core.calibrators import MAX_TEMPERATURE, MIN_TEMPERATURE, NllSums, TemperatureFit, minimise, nll_sums
+from drrej.core.sums import Total
 from drrej.data import dump as dump_module
 from drrej.pipeline import calibrate as step
 

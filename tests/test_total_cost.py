@@ -16,9 +16,9 @@ from scipy import stats
 from simulate_verdicts import COSTS, Prices, cost_verdicts
 
 import drrej
-from drrej.core.bounded import mean_upper_bound
+from drrej.core.certify_mean import mean_upper_bound
 from drrej.core.costs import PER, CostCurve
-from drrej.core.mean_interval import mean_interval
+from drrej.core.intervals import mean_interval
 from drrej.core.thresholds import Rule
 from drrej.documents.costs import cost_verdict
 

@@ -12,9 +12,9 @@ from collections.abc import Callable
 import numpy as np
 from scipy.special import betainc
 
+from drrej.core.certify import Looks, risk_looks, sgr
 from drrej.core.curves import RiskCoverage
 from drrej.core.drift import loss_quantiles, ranks
-from drrej.core.guarantees import Looks, risk_looks, sgr
 from drrej.core.ratio import DensityRatio
 
 Method = Callable[[RiskCoverage, np.ndarray, float, float], float]

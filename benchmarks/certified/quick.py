@@ -14,8 +14,8 @@ import numpy as np
 from scipy.stats import binom
 
 from benchmarks.certified.methods import candidates
+from drrej.core.certify import risk_starts
 from drrej.core.drift import loss_quantiles
-from drrej.core.guarantees import risk_starts
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ TITLES = {
     "half": "half the smallest positive probability of the calibration rows, `max(p, f)`",
     "Laplace": "1 / (2 (n + K)), `p + f`",
     "mixed": "`p + f`, that is (1 - e) p + e / K, with f by five-fold cross-validated NLL",
-    "chosen": "`drrej.core.floor.choose_floor`",
+    "chosen": "`drrej.core.inputs.choose_floor`",
 }
 
 VERDICT = (

@@ -11,8 +11,7 @@ import numpy as np
 from scipy.optimize import brentq
 
 import drrej
-from drrej.core.floor import Positives, choose_floor, floored_logits
-from drrej.core.probabilities import read_log_probabilities, read_probabilities
+from drrej.core.inputs import Positives, choose_floor, floored_logits, read_log_probabilities, read_probabilities
 
 Array = np.ndarray[Any, Any]
 

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.reuse`: detection probabilities and false alarms of `drrej.core.sketch`, as results.md.
+"""`python -m benchmarks.reuse`: detection probabilities and false alarms of `drrej.core.reuse`, as results.md.
 
 `--probabilities DIR` adds the outputs of real models that `python -m benchmarks.floor --work DIR` has left.
 """
@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from drrej.core.row_keys import content_keys
-from drrej.core.sketch import KEPT, Reuse, Sketch, detection_probability
+from drrej.core.reuse import KEPT, Reuse, Sketch, content_keys, detection_probability
 
 Keys = np.ndarray[Any, Any]
 

@@ -10,8 +10,7 @@ from benchmarks.certified.methods import Method, binary_search, every_rank, mapi
 from benchmarks.selective.dumps import Dump
 from benchmarks.selective.scores import SCORES, Array, Part, scores_of
 from drrej.core.curves import RiskCoverage
-from drrej.core.order_difference import order_difference
-from drrej.core.paired import Results, paired_differences
+from drrej.core.paired import Results, order_difference, paired_differences
 
 COVERAGES = (0.8, 0.9)
 RISKS = (0.01, 0.02, 0.05)

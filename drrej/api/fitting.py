@@ -13,7 +13,7 @@ from drrej.api.arrays import Array, ArrayOptions, array_source, as_labels, as_sc
 from drrej.api.rejector import Rejector
 from drrej.core.calibrators import CalibratorName
 from drrej.core.losses import Loss
-from drrej.core.row_keys import content_keys, copy_keys
+from drrej.core.reuse import content_keys, copy_keys
 from drrej.core.thresholds import ERROR_RULES, Rule
 from drrej.core.types import Booleans, InputKind
 from drrej.documents.rejector import Rejector as Document

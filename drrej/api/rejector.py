@@ -18,10 +18,10 @@ from drrej.documents.rejector import Rejector as Document
 from drrej.engines.protocol import Pass
 from drrej.errors import RejectorError
 from drrej.outputs.files import OutputFile
-from drrej.pipeline.application import Application, ScoredRows
 from drrej.pipeline.evaluate import evaluate
 from drrej.pipeline.evaluate_options import EvaluateOptions
 from drrej.pipeline.passes import map_blocks
+from drrej.pipeline.score import Application, ScoredRows
 from drrej.records import dataclass
 
 

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Self
 
 from drrej.documents.report import Report as Document
 from drrej.errors import ReportError
-from drrej.report.drawing import need_matplotlib
-from drrej.report.notebook import render_notebook
-from drrej.report.plots import curve_figure
+from drrej.report.page import render_notebook
+from drrej.report.plots import curve_figure, need_matplotlib
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -65,7 +65,7 @@ def _calibrator_of(calibration: Calibration) -> list[str]:
 
 
 def _reading_of(rejector: Rejector) -> list[str]:
-    from drrej.core.floor import FACE_VALUE
+    from drrej.core.inputs import FACE_VALUE
 
     floor = rejector.floor
     return _flags(

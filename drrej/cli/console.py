@@ -66,7 +66,7 @@ def show_curve(
 ) -> None:
     """The accuracy-coverage curve on standard output, if that is a terminal."""
     if sys.stdout.isatty():
-        from drrej.report.terminal import terminal_curve
+        from drrej.report.text import terminal_curve
 
         columns = shutil.get_terminal_size().columns
         print(terminal_curve(curve, columns, chosen, title, sys.stdout.encoding), end="")

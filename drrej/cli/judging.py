@@ -173,7 +173,7 @@ def warn_order(report: Report | RegressionReport, quiet: bool) -> None:
 def exit_by_gates(report: Judged, and_target: bool = False) -> None:
     """A line per failed gate, and exit 1 if there is one; `and_target` holds the target to be a gate too."""
     from drrej.documents.gates import TARGET
-    from drrej.report.target import gate_words, sentence, target_of
+    from drrej.report.tables import gate_words, sentence, target_of
 
     for gate in report.failed_gates:
         complain(gate_words(report, gate), "gate failed")

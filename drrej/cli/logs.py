@@ -47,7 +47,7 @@ class FileLog:
             return
         self._seen.add(file.name)
         if self.kind == "json":
-            from drrej.pipeline.mask_summary import masked_file
+            from drrej.pipeline.reject import masked_file
 
             _json("file", vars(masked_file(file)))
             return

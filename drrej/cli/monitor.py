@@ -19,10 +19,10 @@ from drrej.cli.writing import format_of
 from drrej.errors import MonitorError, OptionError
 
 if TYPE_CHECKING:
-    from drrej.documents.monitor import MonitorState
-    from drrej.documents.monitor_report import MonitorReport
+    from drrej.monitor.report import MonitorReport
+    from drrej.monitor.state import MonitorState
+    from drrej.monitor.step import MonitorOptions
     from drrej.outputs.states import StateFile
-    from drrej.pipeline.monitor import MonitorOptions
 
 EXAMPLES = """
 Examples:
@@ -119,12 +119,12 @@ def monitor(
     DUMP: one night: parquet files, directories, globs or URIs; - is standard input.
     """
     from drrej.documents.gates import Gate
+    from drrej.monitor.page import render_monitor
+    from drrej.monitor.report import monitor_report
+    from drrej.monitor.step import MonitorOptions, check_monitor_gates
+    from drrej.monitor.step import monitor as step
     from drrej.outputs.files import OutputFile
     from drrej.outputs.states import StateFile
-    from drrej.pipeline.monitor import MonitorOptions, check_monitor_gates
-    from drrej.pipeline.monitor import monitor as step
-    from drrej.pipeline.monitor_report import monitor_report
-    from drrej.report.monitor_formats import render_monitor
 
     gates = [Gate.parse(text) for text in gate or []]
     check_monitor_gates(gates)
@@ -179,7 +179,7 @@ def _format(path: str, format: str) -> str:
 
 
 def _read(place: StateFile, name: str) -> MonitorState | None:
-    from drrej.documents.monitor import MonitorState
+    from drrej.monitor.state import MonitorState
 
     text = place.read()
     return None if text is None else MonitorState.from_json(text, name)
@@ -211,8 +211,8 @@ def _refuse_night(wanted: MonitorOptions, rejector: str | None) -> None:
 
 def _show(report: MonitorReport, format: str, quiet: bool, shown: bool) -> None:
     """The report, then a line per alarm and failed gate, and exit 1 if there is one."""
-    from drrej.report.monitor import e_value, verdict, watches
-    from drrej.report.monitor_formats import render_monitor
+    from drrej.monitor.page import render_monitor
+    from drrej.monitor.text import e_value, verdict, watches
 
     if not shown:
         show(f"{verdict(report)}\n" if quiet and format == "text" else render_monitor(report, format))

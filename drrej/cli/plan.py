@@ -153,8 +153,8 @@ def _renderer(path: str) -> Callable[[Plan], bytes]:
     """How a file is made, by its ending."""
     ending = os.path.splitext(path)[1].lower()
     if ending in PLOTS:
-        from drrej.report.drawing import need_matplotlib
         from drrej.report.plan import render_plan_plot
+        from drrej.report.plots import need_matplotlib
 
         need_matplotlib(f"-o {path}")
         return lambda plan: render_plan_plot(plan, ending[1:])

@@ -99,8 +99,7 @@ def reject(
     DUMP: parquet files, directories, globs or URIs; - is standard input.
     """
     from drrej.outputs.files import OutputFile
-    from drrej.pipeline.mask_summary import mask_summary
-    from drrej.pipeline.reject import MaskOptions, Review
+    from drrej.pipeline.reject import MaskOptions, Review, mask_summary
     from drrej.pipeline.reject import reject as step
 
     started = time.monotonic()

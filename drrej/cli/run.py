@@ -167,9 +167,8 @@ def run(
     from drrej.pipeline.calibrate import CalibrateOptions
     from drrej.pipeline.evaluate import check_gates, evaluate
     from drrej.pipeline.fit import fit
-    from drrej.pipeline.promise import certify_if_possible
     from drrej.pipeline.reject import MaskOptions, reject
-    from drrej.pipeline.threshold import ThresholdOptions, choose_threshold
+    from drrej.pipeline.threshold import ThresholdOptions, certify_if_possible, choose_threshold
     from drrej.report import need_libraries, render
 
     division = RowOptions(dumps, val, test, choose, split, seed, group)

@@ -30,7 +30,8 @@ def schema(
     import json
 
     from drrej.cli.configuration import config_schema
-    from drrej.documents.schemas import cascade_schema, monitor_schema, plan_schema, rejector_schema, report_schema
+    from drrej.documents.schemas import cascade_schema, plan_schema, rejector_schema, report_schema
+    from drrej.monitor.state import monitor_schema
 
     made = {
         "rejector": rejector_schema,

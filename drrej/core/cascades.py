@@ -22,9 +22,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from drrej.core.errors import Infeasible, OptionError
 from drrej.core.intervals import upper_bound
 from drrej.core.types import Booleans, Floats, Integers
+from drrej.errors import Infeasible, OptionError
 from drrej.records import dataclass
 
 MOST_STAGES = 4

@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from drrej.core.curves import Curve
-from drrej.core.exact import Total, sums_of
-from drrej.core.pearson import tails
+from drrej.core.curves import Curve, RankedLosses
+from drrej.core.sums import Total, sums_of
 from drrej.core.types import Floats, SortedLosses
 from drrej.records import dataclass
 
@@ -150,3 +149,64 @@ def _two_sided(t: float, degrees: int, skewness: float) -> float:
     tail = float(stdtr(degrees, -abs(t)))
     z = -float(ndtri_exp(math.log(tail))) if tail > 0.0 else abs(t)
     return 2.0 * min(tails(skewness, math.copysign(z, t)))
+
+
+NORMAL_BELOW = 1e-5
+"""A skewness that moves no quantile of use by more than 1e-4."""
+
+
+def quantile(skewness: float, q: float) -> float:
+    """The value that is not exceeded with chance q.
+
+    >>> round(1.0 + quantile(2.0, 0.975), 4)  # a standard exponential: -ln 0.025
+    3.6889
+    """
+    from drrej.core.special import gammaincinv, ndtri
+
+    if abs(skewness) < NORMAL_BELOW:
+        return float(ndtri(q))
+    shape = 4.0 / (skewness * skewness)
+    if skewness > 0:
+        return (float(gammaincinv(shape, q)) - shape) / math.sqrt(shape)
+    return (shape - float(gammaincinv(shape, 1.0 - q))) / math.sqrt(shape)
+
+
+def tails(skewness: float, z: float) -> tuple[float, float]:
+    """The chances of a value of at most z and of at least z."""
+    from drrej.core.special import gammainc, gammaincc, ndtr
+
+    if abs(skewness) < NORMAL_BELOW:
+        return float(ndtr(z)), float(ndtr(-z))
+    shape = 4.0 / (skewness * skewness)
+    x = max(shape + math.copysign(z, skewness * z) * math.sqrt(shape), 0.0)
+    below, above = float(gammainc(shape, x)), float(gammaincc(shape, x))
+    return (below, above) if skewness > 0 else (above, below)
+
+
+@dataclass(frozen=True)
+class OutsideAreas:
+    """AUROC and FPR at 95 % TPR of telling rows of no class, and the joint areas."""
+
+    auroc: float | None
+    fpr_at_95_tpr: float | None
+    aurc: float
+    augrc: float
+
+
+def outside_areas(inside: RankedLosses, outside: Floats, ratio: float) -> OutsideAreas:
+    """From the ranked losses of rows that have a class and the losses of those that have none.
+
+    >>> ranked = RankedLosses.of(np.array([0.1, 0.2]), np.array([0.3]))
+    >>> areas = outside_areas(ranked, np.array([0.4, 0.15]), 1.0)
+    >>> areas.auroc, areas.fpr_at_95_tpr, round(areas.augrc, 6)
+    (0.6666666666666666, 0.5, 0.22)
+    """
+    ordered = np.sort(np.concatenate([inside.ordered, outside]))
+    errors = RankedLosses(ordered, inside.wrong)
+    strange = RankedLosses(ordered, np.sort(outside))
+    return OutsideAreas(
+        auroc=strange.failure_auroc(),
+        fpr_at_95_tpr=strange.fpr_at_95_tpr(),
+        aurc=errors.aurc() + ratio * strange.aurc(),
+        augrc=errors.augrc() + ratio * strange.augrc(),
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 from typing import Any
 
@@ -75,3 +76,56 @@ def json_number(value: Any) -> float | None:
     """A figure as JSON holds it: None for NaN and infinities."""
     number = float(value)
     return number if np.isfinite(number) else None
+
+
+_FEW = 2
+_RATIO = 1.6
+_LARGEST = 3.0
+_STEPS = 100
+
+
+def mean_interval(values: Floats, counts: NDArray[np.int64], level: float) -> tuple[float, float]:
+    """Lower and upper bound of the mean, each wrong with a chance of at most `level`.
+
+    `values` are all that are possible, `counts` how many rows have each: arrays of the same length.
+
+    >>> low, high = mean_interval(np.array([0.0, 2.0, 50.0]), np.array([880, 100, 20]), 0.025)
+    >>> round(low, 2), round(high, 2)
+    (0.73, 1.87)
+    """
+    if np.count_nonzero(values) <= _FEW:
+        return _by_shares(values, counts, level)
+    least, most = float(values.min()), float(values.max())
+    scaled = (values - least) / (most - least)
+    lower, upper = _lower(scaled, counts, level), 1.0 - _lower(1.0 - scaled, counts, level)
+    return least + (most - least) * lower, least + (most - least) * upper
+
+
+def _by_shares(values: Floats, counts: NDArray[np.int64], level: float) -> tuple[float, float]:
+    rows, part = int(counts.sum()), level / max(1, int(np.count_nonzero(values)))
+    low = high = 0.0
+    for value, count in zip(values.tolist(), counts.tolist(), strict=True):
+        if value:
+            ends = (value * lower_bound(count, rows, part), value * upper_bound(count, rows, part))
+            low, high = low + min(ends), high + max(ends)
+    return low, high
+
+
+def _lower(values: Floats, counts: NDArray[np.int64], level: float) -> float:
+    values, counts, rows = values[counts > 0], counts[counts > 0], int(counts.sum())
+    bets = [math.sqrt(8.0 * math.log(1.0 / level) / rows)]
+    while bets[-1] < _LARGEST:
+        bets.append(bets[-1] * _RATIO)
+
+    def is_ruled_out(mean: float) -> bool:
+        with np.errstate(divide="ignore"):
+            capital = [float(np.sum(counts * np.log1p(min(bet, 1.0 / mean) * (values - mean)))) for bet in bets]
+        return float(np.logaddexp.reduce(capital)) - math.log(len(bets)) >= -math.log(level)
+
+    low, high = 0.0, float(np.sum(values * counts) / rows)
+    for _ in range(_STEPS):
+        middle = 0.5 * (low + high)
+        if not low < middle < high:
+            break
+        low, high = (middle, high) if is_ruled_out(middle) else (low, middle)
+    return low

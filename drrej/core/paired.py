@@ -13,18 +13,18 @@ added up, the ends of these miss with chance at most 2.5 % each. The areas go th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from drrej.core.area_intervals import with_confident_row
-from drrej.core.curves import RiskCoverage
-from drrej.core.exact import Total
-from drrej.core.influence import influences
+from drrej.core import drift as pearson
+from drrej.core.curves import Curve, RiskCoverage
 from drrej.core.intervals import CONFIDENCE
-from drrej.core.row_weights import Spread
+from drrej.core.learned_loss import augrc_influence
+from drrej.core.sums import Total
 from drrej.core.types import Floats
 from drrej.records import dataclass
 
@@ -202,3 +202,241 @@ class _Influence:
         e_aurc = aurc - error * (rows[1] - error)  # the ideal of E-AURC is error^2 / 2
         values = {"aurc": more.aurc(), "e_aurc": more.aurc() - 0.5 * error * error, "augrc": more.augrc()}
         return cls(values, {"aurc": aurc, "e_aurc": e_aurc, "augrc": augrc})
+
+
+Interval = tuple[float, float]
+
+
+def area_intervals(curve: Curve) -> dict[str, Interval]:
+    """The 95 % intervals (lower, upper) of `aurc`, `e_aurc`, `standard_e_aurc` and `augrc`.
+
+    >>> losses = np.arange(100.0)
+    >>> lower, upper = area_intervals(RiskCoverage.of(losses, losses[:0]))["augrc"]  # 100 rows, no error
+    >>> lower, round(upper, 4)  # up to 3.6 % errors may have been missed
+    (0.0, 0.0356)
+    """
+    points = curve.points()
+    values = {
+        "aurc": curve.aurc(),
+        "e_aurc": curve.e_aurc(),
+        "standard_e_aurc": curve.standard_e_aurc(),
+        "augrc": curve.augrc(),
+    }
+    best, worst = ([spreads(with_confident_row(points, wrong))] for wrong in (False, True))
+    if 2 * points.total_errors > points.rows:
+        best.append(_above_ideal(spreads(with_doubtful_row(points, wrong=True))))
+        worst.append(_above_ideal(spreads(with_doubtful_row(points, wrong=False))))
+    intervals = {}
+    for name, value in values.items():
+        least, most = _RANGES[name]
+        lower = min(found[name].quantile(_TAIL) for found in best if name in found)
+        upper = max(found[name].quantile(1.0 - _TAIL) for found in worst if name in found)
+        intervals[name] = min(max(lower, least), value), max(min(upper, most), value)
+    if points.total_errors == points.rows:  # without right rows the ideal order of some is not known
+        intervals |= {name: _RANGES[name] for name in _ABOVE_IDEAL}
+    return intervals
+
+
+_ABOVE_IDEAL = ("e_aurc", "standard_e_aurc")
+"""The figures in which the error rate counts too: where most rows are wrong, a doubtful row may move them more."""
+
+_RANGES = {"aurc": (0.0, 1.0), "e_aurc": (0.0, 1.0), "standard_e_aurc": (-0.5, 1.0), "augrc": (0.0, 0.5)}
+"""What the areas can be at all; a few right rows before wrong ones that all tie lie up to 1/2 under the ideal."""
+
+
+def with_confident_row(points: RiskCoverage, wrong: bool) -> RiskCoverage:
+    """The curve with one more row, which ties with the smallest loss.
+
+    In front of all others it would be a point of its own. Where many rows tie at the smallest loss the trapezoid from
+    there to the next point would be large however little the row weighs: with such data AURC has no interval.
+    """
+    return RiskCoverage(points.losses, points.accepted + 1, points.errors + int(wrong))
+
+
+def with_doubtful_row(points: RiskCoverage, wrong: bool) -> RiskCoverage:
+    """The curve with one more row, which ties with the largest loss."""
+    accepted, errors = points.accepted.copy(), points.errors.copy()
+    accepted[-1] += 1
+    errors[-1] += int(wrong)
+    return RiskCoverage(points.losses, accepted, errors)
+
+
+def _above_ideal(found: dict[str, Spread]) -> dict[str, Spread]:
+    return {name: found[name] for name in _ABOVE_IDEAL}
+
+
+def spreads(points: RiskCoverage) -> dict[str, Spread]:
+    """How the areas vary when the rows have random weights."""
+    rows = points.rows
+    error = points.total_errors / rows
+    # slopes of the ideal areas in the error rate
+    slopes = {"aurc": 0.0, "e_aurc": error, "standard_e_aurc": -math.log1p(-error) if error < 1 else 0.0}
+    means = {
+        "aurc": points.aurc(),
+        "e_aurc": points.aurc() - 0.5 * error * error,
+        "standard_e_aurc": points.standard_e_aurc(),
+        "augrc": points.augrc(),
+    }
+    sums = {name: np.zeros(2) for name in means}
+    for piece in influences(points):
+        for name, slope in slopes.items():
+            sums[name] += _powers(piece.right, piece.aurc_right + slope * error)
+            sums[name] += _powers(piece.wrong, piece.aurc_wrong - slope * (1.0 - error))
+        sums["augrc"] += _powers(piece.right, piece.augrc_right) + _powers(piece.wrong, piece.augrc_wrong)
+    return {name: Spread.of(means[name], float(sums[name][0]), float(sums[name][1]), rows) for name in means}
+
+
+def _powers(rows: Floats, influence: Floats) -> Floats:
+    """Sums over rows of the squares and of the cubes."""
+    squares = rows * influence * influence
+    return np.array([np.sum(squares), np.sum(squares * influence)])
+
+
+PIECE = 1 << 14
+"""Points that are looked at together: they fit the cache."""
+
+
+@dataclass(frozen=True)
+class Influences:
+    """Right and wrong rows at each of the points start, start + 1, ..., and the influence that each of them has.
+
+    Over all rows of the curve the influences sum to 0.
+    """
+
+    start: int
+    right: Floats
+    wrong: Floats
+    aurc_right: Floats
+    aurc_wrong: Floats
+    augrc_right: Floats
+    augrc_wrong: Floats
+
+
+def influences(points: RiskCoverage) -> Iterator[Influences]:
+    """Influences at the points of a curve, piece by piece from the last one to the first."""
+    rows, size = points.rows, points.accepted.size
+    last, before = (float(points.errors[b] / points.accepted[b]) for b in (size - 1, max(size - 2, 0)))
+    mean = points.aurc() - 0.5 * (last + before)
+    augrc = points.augrc()
+    by_rows = by_errors = 0.0  # sums over all later points
+    for start in reversed(range(0, size, PIECE)):
+        stop = min(start + PIECE, size)
+        piece = _Piece.of(points, start, stop)
+        in_rows, in_errors = piece.slopes(rows, stop == size)
+        in_rows[-1] += by_rows
+        in_errors[-1] += by_errors
+        for sums in (in_rows, in_errors):
+            np.cumsum(sums[::-1], out=sums[::-1])
+        by_rows, by_errors = float(in_rows[0]), float(in_errors[0])
+        right = rows * in_rows - mean
+        middle, errors = (piece.up_to_middle(counts) / rows for counts in (piece.accepted, piece.errors))
+        wrong = piece.here(piece.errors)
+        yield Influences(
+            start,
+            right=piece.here(piece.accepted) - wrong,
+            wrong=wrong,
+            aurc_right=right,
+            aurc_wrong=right + rows * in_errors,
+            augrc_right=errors - 2.0 * augrc,
+            augrc_wrong=errors + (1.0 - middle) - 2.0 * augrc,
+        )
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """Rows and errors at some points, with one more point at each end (repeated where the curve ends)."""
+
+    accepted: Floats
+    errors: Floats
+    first: bool
+
+    @classmethod
+    def of(cls, points: RiskCoverage, start: int, stop: int) -> _Piece:
+        around = slice(max(start - 1, 0), stop + 1)
+        accepted, errors = points.accepted[around].astype(np.float64), points.errors[around].astype(np.float64)
+        ends = (int(start == 0), int(stop == points.accepted.size))
+        return cls(np.pad(accepted, ends, "edge"), np.pad(errors, ends, "edge"), start == 0)
+
+    def slopes(self, rows: int, last: bool) -> tuple[Floats, Floats]:
+        """Derivatives of AURC in the rows and in the errors up to each point."""
+        risk = self.errors / self.accepted
+        before = self.accepted[:-2].copy()
+        if self.first:
+            before[0] = -before[0]
+        width = (self.accepted[2:] - before) / (2.0 * rows)
+        in_errors = width / self.accepted[1:-1]
+        in_rows = (risk[:-2] - risk[2:]) / (2.0 * rows)
+        if last:
+            in_rows[-1] = 0.0
+        in_rows -= risk[1:-1] * in_errors
+        return in_rows, in_errors
+
+    def up_to_middle(self, counts: Floats) -> Floats:
+        """What is counted up to the middle of each point's tie block."""
+        return counts[1:-1] - 0.5 * self.here(counts)
+
+    def here(self, counts: Floats) -> Floats:
+        """What is counted in each point's tie block."""
+        block = np.diff(counts[:-1])
+        if self.first:
+            block[0] = counts[1]
+        return block
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A figure of rows with random weights: its mean, variance and third central moment."""
+
+    mean: float
+    variance: float
+    third: float
+
+    @classmethod
+    def of(cls, value: float, squares: float, cubes: float, rows: int) -> Spread:
+        """From a figure and the sums of the squares and the cubes of its influences, whose sum is 0.
+
+        For weights uniform on the simplex of N rows, var(sum w x) = mean(x^2) / (N + 1), and the third central moment
+        is 2 mean(x^3) / ((N + 1) (N + 2)).
+        """
+        variance = squares / rows / (rows + 1)
+        third = 2.0 * cubes / rows / ((rows + 1) * (rows + 2))
+        return cls(value, variance, third)
+
+    def quantile(self, q: float) -> float:
+        """The value that is not exceeded with chance q."""
+        if self.variance <= 0.0:
+            return self.mean
+        deviation = math.sqrt(self.variance)
+        return self.mean + deviation * pearson.quantile(self.third / self.variance / deviation, q)
+
+
+@dataclass(frozen=True)
+class OrderDifference:
+    """The AUGRC of a score minus that of the loss, with its interval; below 0 the score orders better."""
+
+    value: float
+    lower: float
+    upper: float
+
+
+def order_difference(losses: Floats, scores: Floats, right: int, compared: int = 1) -> OrderDifference:
+    """Compare a score with the loss; both are low where a row is accepted first.
+
+    Arrays with an entry per row, the `right` rows first; `compared` scores are judged together.
+
+    >>> losses, wrong = np.arange(200) / 200, np.arange(200) % 20 == 19
+    >>> order = np.argsort(wrong, kind="stable")
+    >>> ideal = order_difference(losses[order], wrong[order].astype(float), right=190)
+    >>> ideal.upper < 0
+    True
+    """
+    from drrej.core.special import ndtri
+
+    wrong = np.arange(losses.size) >= right
+    order = np.lexsort((scores, losses, wrong))  # sums have the same bits for any order of the rows
+    losses, scores = losses[order], scores[order]
+    (ours, mine), (theirs, yours) = augrc_influence(losses, wrong), augrc_influence(scores, wrong)
+    error = float(np.std(yours - mine)) / math.sqrt(losses.size)
+    reach = float(ndtri(1.0 - (1.0 - CONFIDENCE) / 2 / compared)) * error
+    value = theirs - ours
+    return OrderDifference(value, value - reach, value + reach)

@@ -18,7 +18,9 @@ from collections.abc import Callable
 
 import numpy as np
 
+from drrej.core.sums import Total
 from drrej.core.types import Floats, SortedLosses, StoredLosses
+from drrej.errors import Infeasible, OptionError
 from drrej.records import dataclass
 
 MAX_ALPHA = 1e3
@@ -221,3 +223,237 @@ def _finite_exp(x: float) -> float | None:
         return math.exp(x)
     except OverflowError:
         return None
+
+
+_SERIES = 0.01
+_TERMS = 8
+_MOST_STEPS = 2000
+
+
+@dataclass(frozen=True)
+class WorstCase:
+    """The adversary's distribution: its ratio (of -L'), its divergence from the data, and the risk under it."""
+
+    density: DensityRatio
+    divergence: float
+    risk: float | None
+    worst_risk: float | None
+
+    @property
+    def alpha(self) -> float:
+        """The divergence's alpha."""
+        return self.density.alpha
+
+    @property
+    def lam(self) -> float:
+        """The weight of the divergence; solved for when a radius was given."""
+        return self.density.lam
+
+    def weights(self, losses: Floats) -> Floats:
+        """The weight of each row: above 1 where the loss is high; mean 1 over the fitted rows."""
+        return self.density.ratio(-losses)
+
+
+def worst_case(losses: Floats, alpha: float, lam: float) -> WorstCase:
+    """The worst case of `losses` (one per row) at a given lambda; does not depend on the order of the rows.
+
+    >>> found = worst_case(np.array([0.0, np.log(3.0)]), alpha=1.0, lam=1.0)  # weights 1/2 and 3/2
+    >>> float((found.worst_risk / np.log(3.0)).round(6))
+    0.75
+    """
+    ordered = np.sort(losses)
+    density = fit_ratio(-ordered, alpha, lam)
+    weights = density.ratio(-ordered)
+    return WorstCase(
+        density,
+        _mean_divergence(density, ordered),
+        Total.of(ordered).mean(losses.size),
+        Total.of(weights * ordered).mean(losses.size),
+    )
+
+
+def worst_case_in_ball(losses: Floats, alpha: float, radius: float) -> WorstCase:
+    """The worst case among distributions whose divergence from the data is at most `radius`. Raises Infeasible.
+
+    >>> found = worst_case_in_ball(np.array([0.0, 1.0]), alpha=1.0, radius=np.log(2.0) / 2)
+    >>> bool(np.isclose(found.divergence, np.log(2.0) / 2)), round(found.risk, 6)
+    (True, 0.5)
+    """
+    ordered = np.sort(losses)
+    limit = largest_divergence(ordered, alpha)
+    worst = float(ordered[-1])
+    if ordered[0] == worst:
+        raise Infeasible(f"every loss is {worst:.6g}, so every distribution on these rows has the same risk")
+    if radius >= limit:
+        raise Infeasible(
+            f"`radius={radius:g}` allows all mass on the rows of the largest loss: the worst-case risk is that loss, "
+            f"{worst:.6g}, whatever lambda is; the radius must be below {limit:.6g}"
+        )
+    return worst_case(ordered, alpha, math.exp(_log_lambda_of_radius(ordered, alpha, radius)))
+
+
+def largest_divergence(losses: Floats, alpha: float) -> float:
+    """D of all mass on the rows of the largest loss: infinite for alpha <= -1, where no ratio may be 0."""
+    c = (alpha - 1.0) / 2.0
+    worst = int(np.count_nonzero(losses == losses.max()))
+    share = worst / losses.size
+    if share == 1.0:
+        return 0.0
+    if c <= -1.0:
+        return math.inf
+    at_worst = float(phi(c, np.array([-math.log(share)]))[0])
+    return share * at_worst + (1.0 - share) / (1.0 + c)
+
+
+def phi(c: float, log_ratio: Floats) -> Floats:
+    """The generator phi_alpha of the divergence at rho = e^{log_ratio}, alpha = 1 + 2 c (Definition 4.4, corrected).
+
+    With ln_c(z) = (z^c - 1) / c it is [z ln_c(z) - (z - 1)] / (1 + c), or the same as [ln_{1+c}(z) - (z - 1)] / c:
+    the first is taken away from c = -1, the second away from c = 0. Near z = 1 both cancel; there the Taylor series
+    of phi'' = z^{c-1} is summed.
+    """
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        excess = np.expm1(log_ratio)
+        if c > -0.5:
+            # z ln_c(z); where z = 0 it is 0
+            power = np.exp(log_ratio) * _ln(c, log_ratio)
+            result: Floats = (np.where(np.isneginf(log_ratio), 0.0, power) - excess) / (1.0 + c)
+        else:
+            result = (_ln(1.0 + c, log_ratio) - excess) / c
+        near = np.abs(excess) * max(1.0, abs(c)) < _SERIES
+        t = excess[near]
+        term = t * t / 2.0
+        total = np.zeros_like(t)
+        for n in range(_TERMS):
+            total = total + term
+            term = term * t * ((c - 1.0 - n) / (n + 3.0))
+        result[near] = total
+    return result
+
+
+def _ln(c: float, log_z: Floats) -> Floats:
+    """(z^c - 1) / c from ln z."""
+    if c == 0:
+        return log_z
+    value: Floats = np.expm1(c * log_z) / c
+    return value
+
+
+def _mean_divergence(density: DensityRatio, ordered: Floats) -> float:
+    mean = Total.of(phi(density.c, density.log_ratio(-ordered))).mean(ordered.size)
+    return math.inf if mean is None else mean
+
+
+def _log_lambda_of_radius(ordered: Floats, alpha: float, radius: float) -> float:
+    """Ln lambda with D = radius, by Brent's method on ln D, which is nearly linear in ln lambda for small radii."""
+    from scipy.optimize import brentq
+
+    def excess(log_lambda: float) -> float:
+        density = fit_ratio(-ordered, alpha, math.exp(log_lambda))
+        divergence = _mean_divergence(density, ordered)
+        return math.log(divergence / radius) if 0 < divergence < math.inf else (1e9 if divergence else -1e9)
+
+    # D is about Var(L') / (2 lambda^2) for large lambda: start there and widen until the root is inside
+    spread = float(np.std(ordered))
+    start = math.log(spread) - 0.5 * math.log(2.0 * radius)
+    low = high = start
+    for _ in range(_MOST_STEPS):
+        if excess(low) > 0:
+            break
+        low -= 1.0
+    for _ in range(_MOST_STEPS):
+        if excess(high) < 0:
+            break
+        high += 1.0
+    return float(brentq(excess, low, high, xtol=1e-15, rtol=8.9e-16, maxiter=200))
+
+
+_WIDEST = 600
+"""Lambda is looked for within so many powers of e."""
+
+
+def effective_sample(losses: Floats, ratio: DensityRatio) -> float:
+    """The share of the sample that the idealized distribution keeps, 1 / mean(rho^2), for the fitted rows.
+
+    The same for any order of the rows.
+    """
+    return 1.0 / (1.0 + _variance(losses, ratio))
+
+
+def _variance(losses: Floats, ratio: DensityRatio) -> float:
+    """The mean of (rho - 1)^2, which is mean(rho^2) - 1 as the mean of rho is 1, without cancellation."""
+    with np.errstate(over="ignore", under="ignore"):
+        squares = Total.of(np.square(np.expm1(ratio.log_ratio(losses)))).mean(losses.size)
+    return math.inf if squares is None else squares
+
+
+def check_share(share: float) -> None:
+    """Raise unless it is a share of the sample that can be kept."""
+    if not 0 < share < 1:
+        raise OptionError(f"`effective_sample={share:g}`: it must be above 0 and below 1, e.g. 0.5")
+
+
+def lambda_for_effective_sample(losses: Floats, share: float, alpha: float = 1.0) -> float:
+    """The lambda at which the idealized distribution keeps this share of the effective sample. Raises Infeasible.
+
+    >>> losses = np.random.default_rng(0).gamma(0.4, 0.5, 10_000)
+    >>> lam = lambda_for_effective_sample(losses, 0.5)
+    >>> round(effective_sample(losses, fit_ratio(losses, 1.0, lam)), 6)
+    0.5
+    """
+    check_share(share)
+    ordered = np.sort(losses)
+    smallest = int(np.searchsorted(ordered, ordered[0], side="right"))
+    if smallest == ordered.size:
+        raise Infeasible(
+            f"every loss is {ordered[0]:.6g}: the ratio is 1 for every `lam`, which keeps the whole sample"
+        )
+    if share * ordered.size <= smallest:
+        raise Infeasible(_too_little(share, smallest, ordered.size))
+    log_lambda = _log_lambda_of_share(ordered, share, alpha)
+    if log_lambda is None:
+        raise Infeasible(_too_little(share, smallest, ordered.size))
+    return math.exp(log_lambda)
+
+
+def rounded(lam: float) -> float:
+    """Lambda to four digits."""
+    return float(f"{lam:.3e}")
+
+
+def share_of_delta(lam: float) -> float:
+    """The share of delta that a lambda of four digits has.
+
+    >>> [round(1 / share_of_delta(lam)) for lam in (1.5, 0.02)]
+    [28800, 144000]
+    """
+    exponent = int(f"{lam:.3e}".partition("e")[2])
+    return 1.0 / (9000 * 3.2 * (1 + exponent**2))
+
+
+def _too_little(share: float, smallest: int, rows: int) -> str:
+    return (
+        f"`effective_sample={share:g}` cannot be reached: {smallest} of {rows} rows have the smallest loss, and more "
+        f"than {smallest / rows:.6g} of the sample is kept for every `lam`"
+    )
+
+
+def _log_lambda_of_share(ordered: Floats, share: float, alpha: float) -> float | None:
+    """Ln lambda, by Brent's method on ln mean (rho - 1)^2, which is nearly linear in it for large lambda."""
+    from scipy.optimize import brentq
+
+    wanted = math.log(1.0 / share - 1.0)
+
+    def excess(log_lambda: float) -> float:
+        variance = _variance(ordered, fit_ratio(ordered, alpha, math.exp(log_lambda)))
+        return math.log(variance) - wanted if 0.0 < variance < math.inf else math.copysign(1e9, variance - 1.0)
+
+    # mean (rho - 1)^2 is about Var(L') / lambda^2 for large lambda: start there and widen until the root is inside
+    low = high = math.log(float(np.std(ordered))) - 0.5 * wanted
+    while excess(low) <= 0:
+        low -= 1.0 + 0.5 * (high - low)
+        if low < -_WIDEST:  # as near to the end as floats go
+            return None
+    while excess(high) >= 0:
+        high += 1.0
+    return float(brentq(excess, low, high, xtol=1e-14, rtol=8.9e-16, maxiter=200))

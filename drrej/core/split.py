@@ -7,7 +7,7 @@ With `group` it is a hash of the group, so that rows of one group stay together.
 apart. Repeats stay together: else a part would hold what another has seen. Different examples are divided one by one:
 kept together, it would be scores and not rows that are drawn at random, and a part would not be like new rows. What
 tells the two apart are the labels (`are_examples`): those of different examples differ now and then, those of repeats
-do not. Each copy then has a key of its own (`drrej.core.row_keys.copy_keys`). Which of equal rows is which does not
+do not. Each copy then has a key of its own (`drrej.core.reuse.copy_keys`). Which of equal rows is which does not
 matter, so in any order the parts hold the same.
 
 **One part is plain**: the rows with the smallest keys. Keys are as good as random, so given the number of its rows it
@@ -28,9 +28,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from drrej.core.errors import OptionError
-from drrej.core.row_keys import Keys, content_keys, mixed
+from drrej.core.reuse import Keys, content_keys, mixed
 from drrej.core.types import AnyFloats, Integers
+from drrej.errors import OptionError
 from drrej.records import dataclass
 
 

@@ -6,17 +6,19 @@ Accepted means L' < cutoff; rows that tie at the cutoff stay together.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
+from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
-from drrej.core.bounded import MEAN_METHODS
+from drrej.core.certify_mean import MEAN_METHODS
 from drrej.core.costs import CostCurve
 from drrej.core.curves import Curve, RiskCoverage
-from drrej.core.errors import Infeasible, OptionError
-from drrej.core.intervals import exact_decimal
+from drrej.core.intervals import CONFIDENCE, exact_decimal, lower_bound, upper_bound
 from drrej.core.ratio import DensityRatio
-from drrej.core.selective import SelectiveRisk
 from drrej.core.types import Floats
+from drrej.errors import Infeasible, OptionError
 from drrej.records import dataclass
 
 RULES = ("tau", "coverage", "accuracy", "risk", "max-loss", "cost", "mean-cost", "mse", "mae")
@@ -44,11 +46,12 @@ REJECT_ALL = -1.0
 class Rule:
     """How the cutoff is chosen: one of `RULES` and its target.
 
-    `confidence` makes a risk, an accuracy or a coverage a guarantee, see `core.guarantees`; `method` says how a risk is
+    `confidence` makes a risk, an accuracy or a coverage a guarantee, see `core.certify`; `method` says how a risk is
     certified. An accuracy is a risk in other words: 0.98 is the risk 0.02, in decimals. The target of the rule "cost"
     is what a review costs; `error_cost` is what an accepted error costs, None where a cost matrix says so.
     `coverage`, beside a risk or an accuracy, is to be reached as well; a confidence is then that of both together, see
-    `core.joint`. The rules "mean-cost", "mse" and "mae" limit a mean, see `core.bounded`; an error above `clip` counts
+    `core.certify`. The rules "mean-cost", "mse" and "mae" limit a mean, see `core.certify_mean`; an error above
+    `clip` counts
     as that, and with a confidence it is needed: nothing can be promised about the mean of errors without a limit.
 
     >>> Rule("accuracy", 0.98).risk
@@ -283,3 +286,105 @@ def capped(cutoff: float | None, ratio: DensityRatio) -> float | None:
     if flat is None or (cutoff is not None and cutoff <= flat):
         return cutoff
     return flat
+
+
+@dataclass(frozen=True)
+class SelectiveRisk:
+    """After each distinct loss: rows accepted, and the sum of their errors."""
+
+    losses: Floats
+    accepted: NDArray[np.int64]
+    sums: Floats
+
+    @classmethod
+    def of(cls, losses: Floats, errors: Floats) -> SelectiveRisk:
+        """From the loss and the error of each row."""
+        order = np.lexsort((errors, losses))
+        ordered = losses[order]
+        last_of_tie = np.flatnonzero(np.append(ordered[1:] != ordered[:-1], True))
+        return cls(ordered[last_of_tie], last_of_tie + 1, np.cumsum(errors[order])[last_of_tie])
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return int(self.accepted[-1])
+
+    def below(self, cutoff: float | None) -> tuple[int, float | None]:
+        """(accepted, mean error) at a cutoff: rows with L' < cutoff; None where nothing is accepted."""
+        points = self.losses.size if cutoff is None else int(np.searchsorted(self.losses, cutoff))
+        if not points:
+            return 0, None
+        accepted = int(self.accepted[points - 1])
+        return accepted, float(self.sums[points - 1]) / accepted
+
+    def aurc(self) -> float:
+        """Area under mean error against coverage: trapezoid, the first value extended to coverage 0."""
+        risk = self.sums / self.accepted
+        previous = np.concatenate([risk[:1], risk[:-1]])
+        return float(np.sum(np.diff(self.accepted, prepend=0) * (risk + previous)) / (2 * self.rows))
+
+    def augrc(self) -> float:
+        """Area under (sum of accepted errors / rows) against coverage, from (0, 0)."""
+        previous = np.concatenate([[0.0], self.sums[:-1]])
+        width = np.diff(self.accepted, prepend=0)
+        return float(np.sum(width * (self.sums + previous)) / (2 * self.rows * self.rows))
+
+
+Verdict = Literal["met", "not shown", "missed"]
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """A share with its interval, the chance of one at least as bad, and what it says about a target."""
+
+    value: float | None
+    lower: float | None
+    upper: float | None
+    p_value: float | None
+    verdict: Verdict
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A share of rows is to be at least `wanted`, or at most if `at_least` is false.
+
+    >>> Claim(0.98).judge(961, 1000).verdict, Claim(0.02, at_least=False).judge(19, 1000).verdict
+    ('missed', 'not shown')
+    >>> round(Claim(0.98).judge(961, 1000).p_value, 6)
+    9e-05
+    """
+
+    wanted: float
+    at_least: bool = True
+
+    def judge(self, hits: int, rows: int, claims: int = 1) -> Judgement:
+        """What `hits` of `rows` rows say, as one of so many claims that are judged together."""
+        if not rows:
+            return Judgement(None, None, None, None, "not shown")
+        tail = (1.0 - CONFIDENCE) / 2 / claims
+        lower, upper = lower_bound(hits, rows, tail), upper_bound(hits, rows, tail)
+        return Judgement(hits / rows, lower, upper, self._p_value(hits, rows), self.verdict(lower, upper))
+
+    def verdict(self, lower: float, upper: float) -> Verdict:
+        """What an interval says."""
+        right, wrong = (lower >= self.wanted, upper < self.wanted)
+        if not self.at_least:
+            right, wrong = (upper <= self.wanted, lower > self.wanted)
+        return "met" if right else "missed" if wrong else "not shown"
+
+    def _p_value(self, hits: int, rows: int) -> float:
+        from drrej.core.special import betainc
+
+        if self.at_least:
+            return 1.0 if hits == rows else float(betainc(rows - hits, hits + 1, 1.0 - self.wanted))
+        return 1.0 if hits == 0 else float(betainc(hits, rows - hits + 1, self.wanted))
+
+
+def together(verdicts: Iterable[Verdict]) -> Verdict:
+    """Missed if one is missed, met if each is met.
+
+    >>> together(["met", "not shown"]), together(["met", "missed"]), together([])
+    ('not shown', 'missed', 'not shown')
+    """
+    found = set(verdicts)
+    return "missed" if "missed" in found else "met" if found == {"met"} else "not shown"

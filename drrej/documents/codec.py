@@ -28,7 +28,7 @@ from functools import cache
 from typing import Any, TypeVar
 
 from drrej._version import __version__
-from drrej.documents.about import About
+from drrej.documents.fields import About
 from drrej.records import dataclass
 from drrej.strict_json import parse, shown
 

@@ -12,18 +12,18 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from drrej.core.bounds import DELTA, FITTED_ROWS, NOT_CHOSEN, RatioBound, as_estimate, bounds, without_promise
+from drrej.core.calibrators import MAX_TEMPERATURE, MIN_TEMPERATURE
 from drrej.core.drift import STEPS
 from drrej.core.intervals import json_number
 from drrej.core.losses import KINDS, LearnedLoss, Loss
 from drrej.core.ratio import MAX_ALPHA
+from drrej.core.ratio_error import DELTA, FITTED_ROWS, NOT_CHOSEN, RatioBound, as_estimate, bounds, without_promise
 from drrej.core.recompute import (
     deviation_bracket,
     is_normalised,
     mean_bracket,
 )
-from drrej.core.sketch import Fingerprint
-from drrej.core.temperature import MAX_TEMPERATURE, MIN_TEMPERATURE
+from drrej.core.reuse import Fingerprint
 from drrej.core.types import Floats, InputKind
 from drrej.documents.findings import NEAR, RANGE, Finding, is_near
 from drrej.documents.sections import (

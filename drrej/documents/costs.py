@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
-from drrej.core.verdicts import Verdict
-from drrej.documents.about import NONE, About, Share
+from drrej.core.thresholds import Verdict
+from drrej.documents.fields import NONE, About, Share
 from drrej.documents.findings import Finding
-from drrej.documents.proportions import check_interval
+from drrej.documents.points import check_interval
 from drrej.records import dataclass
 
 _ROUNDING = 1e-9

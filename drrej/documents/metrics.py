@@ -11,13 +11,11 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 from drrej.core.thresholds import as_share
-from drrej.documents.about import NONE, About, Unit, When
 from drrej.documents.codec import Entry, entries
-from drrej.documents.gates import TARGET, Gate
-from drrej.documents.points import DEFAULT_POINTS, Point
-from drrej.documents.proportions import PointFigure
+from drrej.documents.fields import NONE, About, Unit, When
+from drrej.documents.gates import FIGURES, TARGET, Gate, Slice
+from drrej.documents.points import DEFAULT_POINTS, Point, PointFigure
 from drrej.documents.report import Report
-from drrej.documents.slices import FIGURES, Slice
 from drrej.errors import GateError
 from drrej.records import dataclass
 

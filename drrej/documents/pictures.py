@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from drrej.documents.about import About, Count, Share, ShareOrNone, Unit
-from drrej.documents.proportions import Accuracy, Coverage, CurvePoint
+from drrej.documents.fields import About, Count, Share, ShareOrNone, Unit
+from drrej.documents.points import Accuracy, Coverage, CurvePoint
 from drrej.records import dataclass
 
 

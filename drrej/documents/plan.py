@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from drrej.documents.about import Count, Share
 from drrej.documents.codec import Codec
 from drrej.documents.document import Document
+from drrej.documents.fields import Count, Share
 from drrej.errors import ReportError
 from drrej.records import dataclass
 

@@ -6,11 +6,11 @@ import itertools
 from collections.abc import Iterable
 from typing import Annotated, ClassVar, Literal
 
-from drrej.documents.about import NONE, About, Share, Unit
 from drrej.documents.codec import Codec
 from drrej.documents.document import GateRow, Judged
+from drrej.documents.fields import NONE, About, Share, Unit
 from drrej.documents.findings import Finding
-from drrej.documents.proportions import CoverageOfDump, Cutoff, Rows, Tau
+from drrej.documents.points import CoverageOfDump, Cutoff, Rows, Tau
 from drrej.documents.report_consistency import decision_findings, target_findings
 from drrej.documents.targets import Target
 from drrej.errors import ReportError

@@ -8,7 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Annotated, Any, ClassVar, Literal
 
-from drrej.documents.about import (
+from drrej.documents.codec import Codec
+from drrej.documents.costs import TotalCost
+from drrej.documents.document import GateRow, Judged
+from drrej.documents.fields import (
     EXACT,
     JOINED,
     JOINED_AREAS,
@@ -22,30 +25,27 @@ from drrej.documents.about import (
     Unit,
     When,
 )
-from drrej.documents.codec import Codec
-from drrej.documents.costs import TotalCost
-from drrej.documents.document import GateRow, Judged
 from drrej.documents.findings import Finding
-from drrej.documents.left_out import LeftOut
-from drrej.documents.moved import Where
-from drrej.documents.outside import Outside
 from drrej.documents.pictures import Pictures
-from drrej.documents.proportions import (
+from drrej.documents.points import (
     Accuracy,
     Coverage,
     CoverageOfDump,
     CurvePoint,
     Cutoff,
+    Outside,
     PointFigure,
     Proportion,
     Rows,
     Tau,
     TauPoint,
+    Where,
     WorstAccuracy,
     WorstCoverage,
     check_interval,
 )
 from drrej.documents.report_consistency import report_findings
+from drrej.documents.summaries import LeftOut
 from drrej.documents.targets import Target
 from drrej.errors import ReportError
 from drrej.records import dataclass

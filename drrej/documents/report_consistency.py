@@ -12,8 +12,7 @@ from itertools import pairwise
 from typing import Any
 
 from drrej.core.intervals import exact_decimal, proportion
-from drrej.core.thresholds import MEAN_RULES
-from drrej.core.verdicts import Claim, Judgement, together
+from drrej.core.thresholds import MEAN_RULES, Claim, Judgement, together
 from drrej.documents.costs import cost_findings, cost_verdict
 from drrej.documents.findings import NEAR, RANGE, Finding, is_near
 from drrej.documents.gates import Gate, lookup

@@ -7,10 +7,9 @@ import types
 import typing
 from typing import Any
 
-from drrej.documents.about import About
 from drrej.documents.cascade import Cascade
 from drrej.documents.codec import Codec, Entry, entries
-from drrej.documents.monitor import MonitorState
+from drrej.documents.fields import About
 from drrej.documents.plan import Plan
 from drrej.documents.rejector import CODEC, Rejector
 from drrej.documents.report import Report
@@ -34,11 +33,6 @@ def report_schema() -> Schema:
 def plan_schema() -> Schema:
     """The schema of what `drrej plan` says."""
     return schema_of(Plan.CODEC, Plan)
-
-
-def monitor_schema() -> Schema:
-    """The schema of the state of `drrej monitor`."""
-    return schema_of(MonitorState.CODEC, MonitorState)
 
 
 def cascade_schema() -> Schema:

@@ -9,11 +9,11 @@ from dataclasses import field
 import numpy as np
 from numpy.typing import NDArray
 
-from drrej.core.bounds import RatioBound
 from drrej.core.calibrators import Calibrator, CalibratorTrial, Temperature, Vector
-from drrej.core.choice import Candidate
+from drrej.core.learned_loss import Candidate
 from drrej.core.losses import KINDS, Loss
 from drrej.core.ratio import DensityRatio
+from drrej.core.ratio_error import RatioBound
 from drrej.core.thresholds import ERROR_RULES, FIXED, MEAN_RULES, risk_of
 from drrej.core.types import Floats
 from drrej.records import dataclass

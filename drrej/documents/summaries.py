@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from drrej.documents.about import Count, Share, ShareOrNone
 from drrej.documents.codec import Codec
 from drrej.documents.document import Document
-from drrej.documents.left_out import LeftOut
-from drrej.documents.proportions import CurvePoint
+from drrej.documents.fields import Count, Share, ShareOrNone
+from drrej.documents.points import CurvePoint
 from drrej.errors import ReportError
 from drrej.records import dataclass
 
@@ -99,3 +98,34 @@ class MaskSummary(Document):
     seconds: float
     masks: tuple[MaskedFile, ...]
     left_out: LeftOut
+
+
+@dataclass(frozen=True, kw_only=True)
+class BadRows:
+    """Bad rows of one kind: what is wrong, how many there are, and where the first is."""
+
+    reason: str
+    column: str
+    rows: Count
+    first_file: str
+    first_row: Count
+
+
+@dataclass(frozen=True, kw_only=True)
+class BadFile:
+    """A file that was left out."""
+
+    file: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeftOut:
+    """Bad rows by kind, and bad files.
+
+    Rows may be of several kinds, so `rows` need not be the sum.
+    """
+
+    rows: Count
+    reasons: tuple[BadRows, ...]
+    files: tuple[BadFile, ...]

@@ -1,6 +1,6 @@
 """The target of a rejector against the result on these rows, in the words that the target was given in.
 
-The rule by which a verdict is reached, and how often it errs, is in `core.verdicts`.
+The rule by which a verdict is reached, and how often it errs, is in `core.thresholds`.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from drrej.core.costs import PER
-from drrej.core.verdicts import Claim, Judgement, Verdict, together
-from drrej.documents.about import About, Unit
+from drrej.core.thresholds import Claim, Judgement, Verdict, together
 from drrej.documents.costs import TotalCost
-from drrej.documents.proportions import check_interval
+from drrej.documents.fields import About, Unit
+from drrej.documents.points import check_interval
 from drrej.documents.sections import RuleRecord
 from drrej.records import dataclass
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from drrej.core.bounded import MEAN_METHODS
-from drrej.core.guarantees import split_delta
+from drrej.core.certify import COVERAGE_SHARE, split_delta
+from drrej.core.certify_mean import MEAN_METHODS
 from drrej.core.intervals import exact_decimal
-from drrej.core.joint import COVERAGE_SHARE
 from drrej.core.recompute import is_below_level, is_binomial_level, is_cutoff_of, is_tau_of, supports_rate
 from drrej.core.thresholds import COVERAGE_METHOD, JOINT_METHOD, METHODS, REJECT_ALL, Rule, capped
 from drrej.documents.consistency import fingerprint_findings

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from drrej.core.bounds import FITTED_ROWS
-from drrej.core.calibration_change import CalibrationFigures, rises, warning
+from drrej.core.calibration import CalibrationFigures, rises, warning
+from drrej.core.ratio_error import FITTED_ROWS
 from drrej.documents.rejector import Calibration, GroupThreshold, Ratio, Rejector, Threshold
 
 _MOST_GROUPS = 20

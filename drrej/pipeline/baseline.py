@@ -16,15 +16,15 @@ from drrej.core.types import Floats
 from drrej.data.dump import Block
 from drrej.documents.codec import entries
 from drrej.documents.pictures import BaselineCurve
-from drrej.documents.proportions import Proportion
+from drrej.documents.points import Proportion
 from drrej.documents.rejector import Rejector
 from drrej.documents.report import Change, Difference, Report
 from drrej.engines.protocol import Pass
 from drrej.errors import DumpError, OptionError
-from drrej.pipeline.application import Application
 from drrej.pipeline.figures import accuracy_figure, coverage_curve, coverage_figure
 from drrej.pipeline.groups import OnUnseen, check_columns
 from drrej.pipeline.passes import map_blocks
+from drrej.pipeline.score import Application
 from drrej.pipeline.source import Source
 from drrej.pipeline.tally import KeyedRows, block_keys
 

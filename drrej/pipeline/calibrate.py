@@ -13,15 +13,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from drrej.core.calibration import CalibrationTally
-from drrej.core.calibrator_choice import choose_calibrator, held_out_nll
-from drrej.core.calibrators import IDENTITY, Calibrator, CalibratorName, CalibratorTrial, Temperature
-from drrej.core.floor import Positives, choose_floor, floored_logits
-from drrej.core.kernels import Need
-from drrej.core.row_keys import key_limit
-from drrej.core.scaling import MOST_CLASSES, MOST_MIXED, fit_vector
-from drrej.core.score_kinds import are_log_probabilities
-from drrej.core.sketch import Sketch
-from drrej.core.temperature import fit_temperature
+from drrej.core.calibrators import (
+    IDENTITY,
+    MOST_CLASSES,
+    MOST_MIXED,
+    Calibrator,
+    CalibratorName,
+    CalibratorTrial,
+    Temperature,
+    choose_calibrator,
+    fit_temperature,
+    fit_vector,
+    held_out_nll,
+)
+from drrej.core.inputs import Positives, are_log_probabilities, choose_floor, floored_logits
+from drrej.core.reuse import Sketch, key_limit
+from drrej.core.softmax import Need
 from drrej.core.types import AnyFloats, Precision
 from drrej.data.dump import Block, Dump
 from drrej.documents.rejector import BeforeAfter, Calibration, Rejector
@@ -29,9 +36,8 @@ from drrej.engines import protocol
 from drrej.engines.cache import SMALL
 from drrej.engines.protocol import Mapper, Pass, PassSummary
 from drrej.errors import OptionError
-from drrej.pipeline.intake import Intake, check_floor, check_kind
 from drrej.pipeline.passes import map_blocks
-from drrej.pipeline.scoring import without_rows
+from drrej.pipeline.score import Intake, check_floor, check_kind, without_rows
 from drrej.pipeline.source import Source, no_labels, without_bad_files
 from drrej.records import dataclass
 

@@ -15,16 +15,15 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from drrej.core.area_intervals import area_intervals
 from drrej.core.calibrators import View
 from drrej.core.curves import Curve
 from drrej.core.intervals import proportion
-from drrej.core.kernels import Need
 from drrej.core.losses import PLAIN
+from drrej.core.paired import area_intervals
+from drrej.core.softmax import Need
 from drrej.core.types import Floats
 from drrej.data.dump import Block, Dump
-from drrej.documents.points import Point
-from drrej.documents.proportions import PointFigure, Proportion
+from drrej.documents.points import Point, PointFigure, Proportion
 from drrej.documents.report import MaskRow, ScoreRow
 from drrej.errors import DumpError
 from drrej.pipeline.figures import accuracy_figure, coverage_curve, coverage_figure

@@ -17,8 +17,8 @@ from drrej.engines.protocol import Pass, PassSummary
 from drrej.errors import DumpError
 from drrej.outputs.files import OutputFile
 from drrej.outputs.hidden import cannot_write
-from drrej.pipeline.intake import Intake
 from drrej.pipeline.passes import map_blocks
+from drrej.pipeline.score import Intake
 from drrej.pipeline.source import Source
 from drrej.records import dataclass
 

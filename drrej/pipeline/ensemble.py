@@ -20,7 +20,7 @@ from drrej.pipeline.fit import uncalibrated
 from drrej.pipeline.groups import check_columns
 from drrej.pipeline.pairing import check_labels, check_unique, partners
 from drrej.pipeline.passes import map_blocks
-from drrej.pipeline.scoring import Scoring
+from drrej.pipeline.score import Scoring
 from drrej.pipeline.source import Source, no_labels
 from drrej.pipeline.tally import block_keys
 from drrej.records import dataclass

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import field
 from typing import Literal
 
-from drrej.documents.about import When
+from drrej.documents.fields import When
 from drrej.documents.points import Point
 from drrej.documents.rejector import Rejector
 from drrej.documents.report import Report

@@ -12,15 +12,29 @@ from numpy.typing import NDArray
 
 from drrej._version import __version__
 from drrej.core import curves
-from drrej.core.bounds import FITTED_ROWS
 from drrej.core.curves import Curve
 from drrej.core.drift import RatioMoments, RatioSums, loss_shift, ratio_shift
 from drrej.core.intervals import proportion
 from drrej.core.ratio import DensityRatio
+from drrej.core.ratio_error import FITTED_ROWS
+from drrej.core.types import Booleans, Floats, Integers
+from drrej.data.dump import Block
 from drrej.documents.codec import entries
-from drrej.documents.proportions import Accuracy, Coverage, CurvePoint, TauPoint
+from drrej.documents.points import Accuracy, Coverage, CurvePoint, TauPoint
 from drrej.documents.rejector import Ratio, Rejector
-from drrej.documents.report import ClassRow, Drift, ExpectedAccuracy, GroupRow, MeanRatio, WorstGroup
+from drrej.documents.report import (
+    ClassRow,
+    ConfusionMatrix,
+    ConfusionRow,
+    Drift,
+    Example,
+    Examples,
+    ExpectedAccuracy,
+    GroupRow,
+    MeanRatio,
+    WorstGroup,
+)
+from drrej.records import dataclass
 
 CURVE_STEPS = 50
 CONVENTIONS = {
@@ -168,3 +182,108 @@ def worst_group(groups: Sequence[GroupRow]) -> WorstGroup:
         figures = proportion(0, 0) if lowest is None else vars(lowest)
         worst[entry.name] = entry.section(group=group, **figures)
     return WorstGroup(**worst)
+
+
+MOST_CLASSES = 12
+"""More classes do not fit a page: those with the most errors are shown, the others as one."""
+
+
+def confusion_matrix(
+    by_class: NDArray[np.int64], confused: NDArray[np.int64], names: Sequence[str] | None
+) -> ConfusionMatrix:
+    """From counts (classes x wrong rejected, right rejected, wrong accepted, right accepted) and accepted errors.
+
+    Each error is coded as label * classes + prediction.
+
+    >>> counts = np.array([[1, 0, 2, 5], [0, 3, 0, 4]])
+    >>> [(row.predicted, row.rejected) for row in confusion_matrix(counts, np.array([1, 1]), None).rows]
+    [((5, 2), 1), ((0, 4), 3)]
+    """
+    classes = len(by_class)
+    labels, predictions = np.divmod(confused, classes)
+    errors = np.bincount(labels, minlength=classes) + np.bincount(predictions, minlength=classes)
+    shown = np.arange(classes)
+    if classes > MOST_CLASSES:
+        shown = np.sort(np.argsort(-errors, kind="stable")[: MOST_CLASSES - 1])
+    others = classes - shown.size
+    size = shown.size + (others > 0)
+    place = np.full(classes, size - 1)
+    place[shown] = np.arange(shown.size)
+    counts = np.bincount(place[labels] * size + place[predictions], minlength=size * size).reshape(size, size)
+    rejected = np.zeros(size, np.int64)
+    np.add.at(rejected, place, by_class[:, 0] + by_class[:, 1])
+    np.add.at(counts, (place, place), by_class[:, 3])
+    titles = [str(number) if names is None else names[number] for number in shown.tolist()]
+    titles += [f"{others} others"] if others else []
+    return ConfusionMatrix(
+        rows=tuple(
+            ConfusionRow(class_=title, predicted=tuple(row.tolist()), rejected=int(left))
+            for title, row, left in zip(titles, counts, rejected, strict=True)
+        ),
+        others=others,
+    )
+
+
+MOST = 25
+"""Of each kind."""
+
+_LONGEST = 60
+
+
+@dataclass(frozen=True)
+class Picked:
+    """The rows of a block that may be shown, in order: the largest losses first, or the smallest."""
+
+    rejected: tuple[Example, ...]
+    wrong: tuple[Example, ...]
+
+
+@dataclass(frozen=True)
+class Picking:
+    """The columns to show, and the names of classes."""
+
+    columns: Sequence[str]
+    names: Sequence[str] | None
+
+    def of(self, block: Block, labels: Integers, prediction: Integers, loss: Floats, accepted: Booleans) -> Picked:
+        """Those of a block; of equal losses the first rows."""
+        wrong = np.flatnonzero(accepted & (prediction != labels))
+        rejected = np.flatnonzero(~accepted)
+
+        def shown(rows: NDArray[np.int64]) -> tuple[Example, ...]:
+            cells = [block.columns.column(name).take(rows).to_pylist() for name in self.columns]
+            texts = zip(*cells, strict=True) if cells else ((),) * len(rows)
+            return tuple(
+                Example(
+                    label=self._name(int(labels[row])),
+                    prediction=self._name(int(prediction[row])),
+                    loss=float(loss[row]),
+                    values=tuple(_text(value) for value in values),
+                )
+                for row, values in zip(rows.tolist(), texts, strict=True)
+            )
+
+        return Picked(
+            shown(rejected[np.argsort(-loss[rejected], kind="stable")[:MOST]]),
+            shown(wrong[np.argsort(loss[wrong], kind="stable")[:MOST]]),
+        )
+
+    def together(self, blocks: Sequence[Picked]) -> Examples:
+        """Those of all rows, from blocks in order."""
+        rejected = [example for block in blocks for example in block.rejected]
+        wrong = [example for block in blocks for example in block.wrong]
+        return Examples(
+            columns=tuple(self.columns),
+            rejected=tuple(sorted(rejected, key=lambda example: -example.loss)[:MOST]),
+            wrongly_accepted=tuple(sorted(wrong, key=lambda example: example.loss)[:MOST]),
+        )
+
+    def _name(self, number: int) -> str:
+        return str(number) if self.names is None else self.names[number]
+
+
+def _text(value: Any) -> str:
+    """A value as short text; null is empty."""
+    text = "" if value is None else str(value)
+    text = text.encode(errors="replace").decode()
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."

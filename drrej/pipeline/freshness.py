@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 from functools import reduce
 from operator import add
 
-from drrej.core.sketch import Fingerprint, Sighting, Sketch
+from drrej.core.reuse import Fingerprint, Sighting, Sketch
 from drrej.documents.rejector import Rejector
 from drrej.errors import OptionError
-from drrej.pipeline.losses import Losses
+from drrej.pipeline.collect import Losses
 from drrej.records import dataclass
 
 _ALLOW = "use `allow_reuse=True` (it is recorded, and the guarantee does not hold)"

@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 
 from drrej.core.calibrators import IDENTITY
-from drrej.core.kernels import Need
-from drrej.core.score_kinds import ScoreLook, are_log_probabilities
+from drrej.core.inputs import ScoreLook, are_log_probabilities
+from drrej.core.softmax import Need
 from drrej.core.types import InputKind
 from drrej.data.columns import ColumnHints, LogitColumns, column_of, field_of, suggested_logits
 from drrej.data.dump import Block, Dump, DumpOptions
@@ -26,7 +26,7 @@ from drrej.data.readers import reader_of
 from drrej.engines import protocol
 from drrej.engines.protocol import Pass
 from drrej.errors import DumpError, OptionError, RejectorError
-from drrej.pipeline.intake import Intake, doubt_about
+from drrej.pipeline.score import Intake, doubt_about
 from drrej.pipeline.source import Source
 from drrej.records import dataclass
 

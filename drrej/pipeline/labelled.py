@@ -12,33 +12,31 @@ from numpy.typing import NDArray
 
 from drrej.core.curves import Curve, LossStore, RankedLosses
 from drrej.core.intervals import proportion
-from drrej.core.order_difference import OrderDifference, order_difference
-from drrej.core.sketch import Sighting
+from drrej.core.paired import OrderDifference, order_difference
+from drrej.core.reuse import Sighting
 from drrej.data.dump import Dump
 from drrej.documents.costs import TotalCost
 from drrej.documents.pictures import BaselineCurve, Pictures, Reliability
-from drrej.documents.points import Point
-from drrej.documents.proportions import Proportion
+from drrej.documents.points import Point, Proportion
 from drrej.documents.rejector import Rejector
 from drrej.documents.report import Area, Calibration, Change, Excess, ExpectedAccuracy, Ranking, Report
 from drrej.engines.protocol import Pass
 from drrej.errors import DumpError
 from drrej.pipeline import figures, pictures
-from drrej.pipeline.application import Application
 from drrej.pipeline.baseline import baseline_curve, keyed_rows, paired_differences, report_differences
+from drrej.pipeline.collect import LossSorter, loss_sorter
 from drrej.pipeline.compare import AREAS, areas_of, mask_row, score_row
-from drrej.pipeline.confusion import confusion_matrix
+from drrej.pipeline.costs import total_cost
 from drrej.pipeline.evaluate_options import EvaluateOptions
-from drrej.pipeline.examples import Picked, Picking
+from drrej.pipeline.figures import Picked, Picking, confusion_matrix
 from drrej.pipeline.freshness import Seen
 from drrej.pipeline.groups import Grouping, check_columns
-from drrej.pipeline.left_out import left_out
-from drrej.pipeline.loss_files import LossSorter, loss_sorter
-from drrej.pipeline.outside import Ranked, of_class, outside_figures
+from drrej.pipeline.ood import Ranked, of_class, outside_figures
 from drrej.pipeline.passes import map_blocks
+from drrej.pipeline.reject import left_out
+from drrej.pipeline.score import Application
 from drrej.pipeline.source import Source, no_labels
 from drrej.pipeline.tally import Evaluator, KeyedRows, PricedRows, Tally
-from drrej.pipeline.total_cost import total_cost
 from drrej.records import dataclass
 
 

@@ -8,7 +8,7 @@ from typing import TypeVar
 from drrej.data.dump import Block, Dump
 from drrej.engines import protocol
 from drrej.engines.protocol import Mapper, Pass, PassSummary
-from drrej.pipeline.intake import check_kind
+from drrej.pipeline.score import check_kind
 from drrej.pipeline.source import Source
 
 T = TypeVar("T")

@@ -8,9 +8,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from drrej._version import __version__
+from drrej.core.certify import best_look, risk_looks
 from drrej.core.curves import RiskCoverage
-from drrej.core.errors import Infeasible
-from drrej.core.guarantees import best_look, risk_looks
 from drrej.core.intervals import exact_decimal
 from drrej.core.planning import (
     Answer,
@@ -19,16 +18,16 @@ from drrej.core.planning import (
     cutoff_power,
     rows_for_both,
     rows_for_cutoff,
+    rows_for_sequence,
 )
-from drrej.core.planning_sequence import rows_for_sequence
 from drrej.documents import plan as document
 from drrej.documents.plan import AtHand, CertifiedNow, Needed, Plan, PowerPoint
 from drrej.documents.rejector import Rejector
 from drrej.engines.protocol import Pass
-from drrej.errors import OptionError
+from drrej.errors import Infeasible, OptionError
+from drrej.pipeline.collect import Collecting, collect_losses
 from drrej.pipeline.freshness import Freshness
-from drrej.pipeline.losses import Collecting, collect_losses
-from drrej.pipeline.scoring import Scoring
+from drrej.pipeline.score import Scoring
 from drrej.pipeline.source import Source
 from drrej.records import dataclass
 

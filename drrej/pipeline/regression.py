@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from drrej.core.bounded import mean_upper_bound
+from drrej.core.certify_mean import mean_upper_bound
 from drrej.core.curves import AURC_CONVENTION
 from drrej.core.intervals import CONFIDENCE, json_number
-from drrej.core.selective import SelectiveRisk
-from drrej.core.sketch import Sighting
+from drrej.core.reuse import Sighting
+from drrej.core.thresholds import SelectiveRisk
 from drrej.core.types import Booleans, Floats
 from drrej.data.dump import Block, Dump
 from drrej.documents.gates import Gate
@@ -20,15 +20,14 @@ from drrej.documents.regression import ErrorArea, ErrorFigures, ErrorPoint, Rati
 from drrej.documents.rejector import Rejector, Threshold
 from drrej.engines.protocol import Pass
 from drrej.errors import DumpError, OptionError
-from drrej.pipeline.application import Application
+from drrej.pipeline.collect import Residuals
+from drrej.pipeline.evaluate import target_of
 from drrej.pipeline.figures import CURVE_STEPS, coverage_figure, decision
 from drrej.pipeline.freshness import Seen
 from drrej.pipeline.groups import OnUnseen
-from drrej.pipeline.losses import Residuals
 from drrej.pipeline.passes import map_blocks
-from drrej.pipeline.scoring import column_values
+from drrej.pipeline.score import Application, column_values
 from drrej.pipeline.source import Source, without_bad_files
-from drrej.pipeline.targets import target_of
 from drrej.records import dataclass
 
 AUGRC_CONVENTION = "trapezoid of (sum of accepted errors) / rows over distinct losses, from (0, 0)"

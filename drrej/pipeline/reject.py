@@ -25,6 +25,7 @@ from drrej.data.pandas_index import with_index, with_range
 from drrej.data.problems import Problems
 from drrej.data.scores import boolean_array, plain_array
 from drrej.documents.rejector import Rejector
+from drrej.documents.summaries import BadFile, BadRows, LeftOut, MaskedFile, MaskSummary
 from drrej.engines.protocol import BlockResult, Pass, PassSummary, run_pass
 from drrej.errors import OptionError
 from drrej.outputs.claims import check_outside
@@ -35,9 +36,9 @@ from drrej.outputs.parts import PartSink, masks_in
 from drrej.outputs.protocol import Dataset
 from drrej.outputs.records import FileCounts, Finished, PartCounts
 from drrej.outputs.review import ReviewQueue, task_format, write_tasks
-from drrej.pipeline.application import Application
 from drrej.pipeline.groups import OnUnseen
 from drrej.pipeline.passes import check_summary, map_blocks
+from drrej.pipeline.score import Application
 from drrej.pipeline.source import Source, without_bad_files
 from drrej.records import dataclass
 
@@ -301,3 +302,54 @@ def _nulls_where(array: pa.Array, bad: np.ndarray[tuple[int], np.dtype[np.bool_]
     import pyarrow.compute as pc
 
     return pc.if_else(pa.array(~bad), array, None)
+
+
+def mask_summary(source: Source, counts: MaskCounts, seconds: float) -> MaskSummary:
+    """What `reject` did."""
+    total = FileCounts("", counts.rows, counts.rejected, counts.bad, seconds)
+    return MaskSummary(
+        drrej_version=__version__,
+        files=len(counts.files),
+        reused=counts.reused,
+        rows=counts.rows,
+        rejected=counts.rejected,
+        coverage=total.coverage,
+        bad_rows=counts.bad,
+        seconds=seconds,
+        masks=tuple(masked_file(file) for file in counts.files),
+        left_out=left_out(source) or LeftOut(rows=0, reasons=(), files=()),
+    )
+
+
+def masked_file(file: FileCounts) -> MaskedFile:
+    """What became of one input file."""
+    return MaskedFile(
+        file=file.name,
+        rows=file.rows,
+        rejected=file.rejected,
+        coverage=file.coverage,
+        bad_rows=file.bad,
+        seconds=file.seconds,
+        reused=file.reused,
+    )
+
+
+def left_out(source: Source) -> LeftOut | None:
+    """The bad rows and files of a dump that was read; None if there were none."""
+    rows, files = source.passed.all(), source.bad_files.all()
+    if not rows and not files:
+        return None
+    return LeftOut(
+        rows=source.notes.bad_rows,
+        reasons=tuple(
+            BadRows(
+                reason=problem.what,
+                column=problem.column,
+                rows=problem.count,
+                first_file=problem.file,
+                first_row=problem.row,
+            )
+            for problem in rows
+        ),
+        files=tuple(BadFile(file=file, reason=reason) for file, reason in files.items()),
+    )

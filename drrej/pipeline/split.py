@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from drrej.core.row_keys import Keys, copy_keys
+from drrej.core.reuse import Keys, copy_keys
 from drrej.core.split import Limits, are_examples, copies, find_limits, seeded, split_keys
 from drrej.core.types import Booleans, Integers
 from drrej.data.dump import Block

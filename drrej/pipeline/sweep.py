@@ -18,7 +18,7 @@ from drrej.core.losses import PLAIN
 from drrej.core.ratio import fit_ratio
 from drrej.core.types import Floats
 from drrej.data.dump import Block
-from drrej.documents.proportions import CurvePoint
+from drrej.documents.points import CurvePoint
 from drrej.documents.rejector import Rejector
 from drrej.documents.summaries import Sweep, SweepRow
 from drrej.engines.protocol import Pass
@@ -26,7 +26,7 @@ from drrej.errors import OptionError
 from drrej.pipeline.figures import coverage_curve
 from drrej.pipeline.fit import RatioOptions
 from drrej.pipeline.passes import map_blocks
-from drrej.pipeline.scoring import Scoring
+from drrej.pipeline.score import Scoring
 from drrej.pipeline.source import Source, no_labels, without_bad_files
 from drrej.records import dataclass
 

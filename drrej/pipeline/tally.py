@@ -14,17 +14,17 @@ from numpy.typing import NDArray
 
 from drrej.core.calibration import CalibrationTally, ClasswiseTally, Counting
 from drrej.core.drift import RatioPowers, RatioSums
-from drrej.core.exact import Total, sums_of
-from drrej.core.kernels import Need
-from drrej.core.sketch import Sighting
+from drrej.core.reuse import Sighting
+from drrej.core.softmax import Need
+from drrej.core.sums import Total, sums_of
 from drrej.core.types import Booleans, Floats, Integers
 from drrej.data.dump import Block
 from drrej.data.labels import sortable_keys
-from drrej.pipeline.application import Application, ScoredRows
 from drrej.pipeline.compare import Rivals
-from drrej.pipeline.cost_figures import CostTally
-from drrej.pipeline.examples import Picked, Picking
+from drrej.pipeline.costs import CostTally
+from drrej.pipeline.figures import Picked, Picking
 from drrej.pipeline.groups import Grouping
+from drrej.pipeline.score import Application, ScoredRows
 from drrej.records import dataclass
 
 Split = tuple[Floats, Floats]

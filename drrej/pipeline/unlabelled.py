@@ -10,18 +10,17 @@ import numpy as np
 
 from drrej.core.curves import RankedLosses
 from drrej.core.drift import RatioSums
-from drrej.core.exact import Total
 from drrej.core.losses.plain import zero_one_loss
-from drrej.core.monitor.rate import Tally
-from drrej.core.sketch import Sighting
+from drrej.core.reuse import Sighting
+from drrej.core.sequential import Tally
+from drrej.core.sums import Total
 from drrej.core.types import Floats
 from drrej.data.dump import Block
-from drrej.documents.moved import Where
 from drrej.documents.pictures import Pictures
+from drrej.documents.points import Where
 from drrej.documents.rejector import Ratio, Rejector
 from drrej.documents.report import GroupLook, Report
 from drrej.engines.protocol import Pass
-from drrej.pipeline.application import Application, ScoredRows
 from drrej.pipeline.evaluate_options import EvaluateOptions
 from drrej.pipeline.figures import (
     coverage_figure,
@@ -33,10 +32,11 @@ from drrej.pipeline.figures import (
 )
 from drrej.pipeline.freshness import Seen
 from drrej.pipeline.groups import Grouping
-from drrej.pipeline.left_out import left_out
-from drrej.pipeline.moved import against_the_rest, moved_parts, since_fit
 from drrej.pipeline.passes import map_blocks
 from drrej.pipeline.pictures import data_name, loss_histogram, made_by
+from drrej.pipeline.reject import left_out
+from drrej.pipeline.score import Application, ScoredRows
+from drrej.pipeline.shares import against_the_rest, moved_parts, since_fit
 from drrej.pipeline.source import Source
 from drrej.records import dataclass
 

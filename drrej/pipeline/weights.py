@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 
 from drrej._version import __version__
-from drrej.core.dro import WorstCase, worst_case, worst_case_in_ball
 from drrej.core.intervals import json_number
 from drrej.core.losses import Loss
-from drrej.core.sketch import Sketch
+from drrej.core.ratio import WorstCase, worst_case, worst_case_in_ball
+from drrej.core.reuse import Sketch
 from drrej.core.types import Floats
 from drrej.data.dump import Block, Dump
 from drrej.data.pandas_index import with_index, with_range
@@ -22,10 +22,10 @@ from drrej.engines.protocol import Pass
 from drrej.errors import OptionError
 from drrej.outputs.files import OutputFile
 from drrej.outputs.masks import MaskFile, check_names, format_of
+from drrej.pipeline.collect import collect_losses
 from drrej.pipeline.fit import RatioOptions
-from drrej.pipeline.losses import collect_losses
 from drrej.pipeline.passes import map_blocks
-from drrej.pipeline.scoring import Scoring
+from drrej.pipeline.score import Scoring
 from drrej.pipeline.source import Source, without_bad_files
 
 WEIGHT_COLUMNS = ("loss", "weight")

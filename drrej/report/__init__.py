@@ -51,8 +51,8 @@ RENDERERS = {kind: _renderer(kind) for kind in ("text", "json", "markdown", "git
 
 def need_libraries(kind: str, wanted: str) -> None:
     """Raise unless what a format needs is installed; `wanted` is what the user asked for."""
-    from drrej.report.drawing import need_matplotlib
-    from drrej.report.html import need_jinja
+    from drrej.report.page import need_jinja
+    from drrej.report.plots import need_matplotlib
 
     if kind in DRAWN:
         need_matplotlib(wanted)

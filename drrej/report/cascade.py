@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from drrej.documents.cascade import Cascade
 from drrej.report.numbers import money, percent, short
-from drrej.report.table import Table
+from drrej.report.tables import Table
 from drrej.report.text import aligned
 
 _MOST_POINTS = 12

@@ -5,7 +5,7 @@ from __future__ import annotations
 from drrej.documents.document import Judged
 from drrej.documents.gates import TARGET
 from drrej.report.numbers import figure
-from drrej.report.target import TYPESET, gate_words, target_lines, target_of
+from drrej.report.tables import TYPESET, gate_words, target_lines, target_of
 from drrej.report.text import confusion_lines
 
 

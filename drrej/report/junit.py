@@ -6,7 +6,7 @@ import re
 from xml.etree import ElementTree
 
 from drrej.documents.document import GateRow, Judged
-from drrej.report.target import gate_words, target_lines
+from drrej.report.tables import gate_words, target_lines
 from drrej.report.text import confusion_lines
 
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")

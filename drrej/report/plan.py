@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from drrej.documents.plan import Plan, Question
 from drrej.report.numbers import percent
-from drrej.report.table import Table
+from drrej.report.tables import Table
 from drrej.report.text import aligned
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def _count(number: int | None) -> str:
 
 def render_plan_plot(plan: Plan, kind: str) -> bytes:
     """Power against rows, or risk and its bounds against coverage, as png, svg or pdf."""
-    from drrej.report.drawing import figure_of, quiet, saved, settings
+    from drrej.report.plots import figure_of, quiet, saved, settings
 
     with settings(), quiet():
         plot = figure_of(620, 440)
@@ -118,7 +118,7 @@ def render_plan_plot(plan: Plan, kind: str) -> bytes:
 
 
 def _powers(plan: Plan, plot: Figure, axes: Axes) -> None:
-    from drrej.report.drawing import MAIN, MUTED, RIVALS, percent_axes
+    from drrej.report.plots import MAIN, MUTED, RIVALS, percent_axes
 
     assert plan.needed is not None
     assert plan.question is not None
@@ -139,7 +139,7 @@ def _powers(plan: Plan, plot: Figure, axes: Axes) -> None:
 
 
 def _bounds(plan: Plan, plot: Figure, axes: Axes) -> None:
-    from drrej.report.drawing import INK, MAIN, RIVALS, WRONG, percent_axes
+    from drrej.report.plots import INK, MAIN, RIVALS, WRONG, percent_axes
 
     assert plan.at_hand is not None
     x = [row.coverage for row in plan.at_hand]

@@ -9,7 +9,7 @@ from typing import Any
 from drrej.documents.codec import to_tree
 from drrej.documents.summaries import Sweep
 from drrej.report.numbers import figure, short
-from drrej.report.table import Table
+from drrej.report.tables import Table
 from drrej.report.text import aligned
 
 _HEADINGS = {

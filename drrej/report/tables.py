@@ -1,19 +1,65 @@
-"""The report as tables of texts: what the text, markdown and page renderers share. A table is known by its id."""
+"""A table of texts, and how shares are written in it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import singledispatch
+from collections import Counter
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from functools import partial, singledispatch
+from typing import Any, NamedTuple
 
-from drrej.documents.about import Unit
 from drrej.documents.codec import Entry, entries
-from drrej.documents.document import Judged
-from drrej.documents.proportions import Proportion
+from drrej.documents.costs import Saving, TotalCost
+from drrej.documents.document import GateRow, Judged
+from drrej.documents.fields import Unit
+from drrej.documents.gates import TARGET
+from drrej.documents.points import Proportion
 from drrej.documents.regression import ErrorFigures, RegressionReport
-from drrej.documents.report import Area, Calibration, Change, Difference, Excess, GroupRow, Ranking, Report, ScoreRow
-from drrej.report.extra_tables import confusion_table, example_tables, total_cost_table
-from drrej.report.numbers import Spread, figure, interval
-from drrej.report.table import DECIMALS, Style, Table
+from drrej.documents.report import (
+    Area,
+    Calibration,
+    Change,
+    Difference,
+    Example,
+    Excess,
+    GroupRow,
+    Ranking,
+    Report,
+    ScoreRow,
+)
+from drrej.documents.targets import Promise, Target
+from drrej.documents.words import MEANS
+from drrej.records import dataclass
+from drrej.report.numbers import Spread, against, counted, figure, interval, money, percent, percents, plain
+
+
+@dataclass(frozen=True)
+class Style:
+    """How a share and its interval, and other numbers, are written."""
+
+    share: Callable[[Any], str]
+    interval: Callable[[Spread], str]
+    number: Callable[[Any], str]
+    fine: Callable[[Any], str]
+
+
+DECIMALS = Style(figure, interval, figure, partial(figure, digits=6))
+PERCENT = Style(percent, percents, plain, plain)
+"""As logs and pages have them."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A header, rows of as many cells, and a remark below. Without a header the rows are plain lines."""
+
+    id: str
+    title: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    remark: str = ""
+    notes: Sequence[str] = ()
+    """A sentence on each row, for those who have room."""
+
 
 MOST_CLASSES = 20
 MOST_LOOKS = 50
@@ -418,3 +464,197 @@ def _(report: RegressionReport) -> list[Table | None]:
 
 def _error(error: ErrorFigures) -> list[str]:
     return [figure(value, 6) for value in (error.value, error.all, error.aurc.value, error.augrc.value)]
+
+
+_SHORT = 9
+"""Signs of a class name that heads a column; longer ones are numbered."""
+
+
+def total_cost_table(report: Report) -> Table | None:
+    """What errors and reviews cost together, against other ways to decide."""
+    cost = report.total_cost
+    if cost is None:
+        return None
+    rows = [
+        ["this rejector", money(cost.value), f"{money(cost.lower)} - {money(cost.upper)}", "-"],
+        ["accepting all", money(cost.accepting_all), "-", _saving(cost.saved_over_accepting)],
+        ["reviewing all", money(cost.rejecting_all), "-", _saving(cost.saved_over_rejecting)],
+        ["best cutoff here", money(cost.best_cutoff), "-", "-"],
+        ["oracle", money(cost.oracle), "-", "-"],
+    ]
+    header = ["cost per 1000 rows", "cost", "95 % interval", "saved over it"]
+    remark = "errors and reviews; the oracle knows which rows to review; both savings hold with 95 %"
+    return Table("total-cost", "Cost of errors and reviews", header, rows, remark)
+
+
+def _saving(saving: Saving) -> str:
+    return f"{money(saving.value)} ({money(saving.lower)} - {money(saving.upper)})"
+
+
+def confusion_table(report: Report) -> Table | None:
+    """Accepted rows by true class and prediction, and the rejected ones."""
+    matrix = report.confusion
+    if matrix is None:
+        return None
+    names = [row.class_ for row in matrix.rows]
+    columns = names
+    if max(map(len, names)) > _SHORT:
+        columns = [str(number) for number in range(1, len(names) + 1)]
+        names = [f"{number} {name}" for number, name in zip(columns, names, strict=True)]
+    rows = [[name, *map(str, row.predicted), str(row.rejected)] for name, row in zip(names, matrix.rows, strict=True)]
+    remark = "accepted rows by true class and prediction"
+    remark += "; the classes with the most errors, and the others together" if matrix.others else ""
+    return Table("confusion", "Confusion matrix", ["true class", *columns, "rejected"], rows, remark)
+
+
+def example_tables(report: Report) -> list[Table]:
+    """Rejected rows, and errors that were accepted."""
+    found = report.examples
+    if found is None:
+        return []
+    header = [*found.columns, "true class", "predicted", "expected loss"]
+    return [
+        Table("rejected", "Rejected rows", header, _cells(found.rejected), "the largest expected losses first"),
+        Table("wrong", "Errors that were accepted", header, _cells(found.wrongly_accepted), "the surest errors first"),
+    ]
+
+
+def _cells(rows: Sequence[Example]) -> list[list[str]]:
+    return [[*row.values, row.label, row.prediction, figure(row.loss, 6)] for row in rows]
+
+
+_MOST = 5
+"""Promises that are told one by one when there are more; those that were missed come first."""
+
+
+class Signs(NamedTuple):
+    """How limits and intervals are written."""
+
+    at_least: str
+    at_most: str
+    to: str
+
+
+ASCII = Signs(">=", "<=", " - ")
+TYPESET = Signs("\N{GREATER-THAN OR EQUAL TO}", "\N{LESS-THAN OR EQUAL TO}", "\N{EN DASH}")
+
+
+def target_of(report: Judged) -> Target | None:
+    """The target of a report that has one."""
+    found: Target | None = getattr(report, "target", None)
+    return found
+
+
+def target_lines(report: Judged, signs: Signs = ASCII) -> list[str]:
+    """A sentence for each promise of the target; of many groups a summary and those that were missed."""
+    target = target_of(report)
+    if target is None:
+        return []
+    sentences = [sentence(report, target, promise, signs) for promise in target.promises]
+    if len(sentences) <= _MOST:
+        return sentences
+    numbers = Counter(promise.verdict for promise in target.promises)
+    summary = ", ".join(f"{verdict} in {numbers[verdict]}" for verdict in ("met", "not shown", "missed"))
+    first = target.promises[0]
+    missed = [line for line, row in zip(sentences, target.promises, strict=True) if row.verdict == "missed"]
+    start = f"{_start(target, first, signs)} in each of {counted(len(sentences), 'group')}"
+    return [f"{start}: {summary}", *missed[:_MOST]]
+
+
+def sentence(report: Judged, target: Target, promise: Promise, signs: Signs = ASCII) -> str:
+    """What was wanted, what came out, and what that says."""
+    whose = "" if promise.group is None else f" where {report['by']} is '{promise.group}'"
+    return f"{_start(target, promise, signs)}{whose}: {_result(report, target, promise, signs)}"
+
+
+def _start(target: Target, promise: Promise, signs: Signs) -> str:
+    if promise.what == "cost":
+        return "wanted the least cost"
+    sign = signs.at_most if promise.what in ("risk", *MEANS) else signs.at_least
+    limit = f"{promise.what} {sign} {exact_percent(promise.wanted)}"
+    if promise.what in MEANS:
+        clipped = "" if promise.clip is None else f" (of at most {promise.clip:g} a row)"
+        limit = f"{MEANS[promise.what]}{clipped} {sign} {promise.wanted:g}"
+    if target.confidence is None:
+        return f"wanted {limit}"
+    return f"certified {limit} with confidence {exact_percent(target.confidence)}"
+
+
+def _result(report: Judged, target: Target, promise: Promise, signs: Signs) -> str:
+    cost = getattr(report, "total_cost", None)
+    if promise.what == "cost" and isinstance(cost, TotalCost):
+        return _cost_result(cost, promise, signs)
+    if promise.what in MEANS:
+        return _mean_result(target, promise, signs)
+    if promise.value is None or promise.lower is None or promise.upper is None:
+        labelled = promise.what == "coverage" or "accuracy" in report
+        return f"not shown, {'no row is accepted' if labelled else 'it takes labels'}"
+    value, lower, upper = percents_against([promise.value, promise.lower, promise.upper], promise.wanted)
+    found = f"{value} % ({lower}{signs.to}{upper} %)"
+    if promise.verdict == "missed" and target.confidence is not None:
+        chance = promise.p_value or 0.0
+        p_value = "below 1e-300" if chance < 1e-300 else f"= {chance:.1g}"
+        return f"{found}: these rows contradict it (p {p_value}); are they like the rows it was chosen on?"
+    if promise.verdict == "not shown":
+        return f"{found}: not shown, the interval contains {exact_percent(promise.wanted)}"
+    return f"{found}: {promise.verdict}"
+
+
+def _mean_result(target: Target, promise: Promise, signs: Signs) -> str:
+    if promise.value is None:
+        return "not shown, no row is accepted or it takes labels"
+    if promise.lower is None or promise.upper is None:
+        return f"{figure(promise.value)}: not shown, there is no interval for errors of any size"
+    found = f"{figure(promise.value)} ({figure(promise.lower)}{signs.to}{figure(promise.upper)})"
+    if promise.verdict == "missed" and target.confidence is not None:
+        return f"{found}: these rows contradict it; are they like the rows it was chosen on?"
+    if promise.verdict == "not shown":
+        return f"{found}: not shown, the interval contains {promise.wanted:g}"
+    return f"{found}: {promise.verdict}"
+
+
+def _cost_result(cost: TotalCost, promise: Promise, signs: Signs) -> str:
+    found = f"{money(cost.value)} per 1000 rows ({money(cost.lower)}{signs.to}{money(cost.upper)})"
+    others = f"{money(cost.accepting_all)} accepting all, {money(cost.rejecting_all)} reviewing all"
+    return f"{found}, against {others}: {promise.verdict}"
+
+
+def gate_value(report: Judged, gate: GateRow) -> str:
+    """What a gate met, in few words: for the target its verdict, for others the value."""
+    target = target_of(report)
+    if gate.gate == TARGET and target is not None:
+        return target.verdict
+    return against(gate.value, gate.limit)
+
+
+def gate_words(report: Judged, gate: GateRow, signs: Signs = ASCII) -> str:
+    """What a gate met, in words: for the target its sentence, for others the value."""
+    target = target_of(report)
+    if gate.gate == TARGET and target is not None:
+        return sentence(report, target, target.deciding, signs)
+    return f"{gate.gate}: the value is {against(gate.value, gate.limit)}"
+
+
+def exact_percent(share: float) -> str:
+    """A share that a user wrote, as the percentage with the same digits.
+
+    >>> exact_percent(0.98), exact_percent(0.07), exact_percent(0.9995), exact_percent(1.0)
+    ('98 %', '7 %', '99.95 %', '100 %')
+    """
+    digits = f"{Decimal(repr(share)) * 100:f}"
+    return f"{digits.rstrip('0').rstrip('.') if '.' in digits else digits} %"
+
+
+def percents_against(shares: Sequence[float], limit: float) -> list[str]:
+    """Shares in percent with one decimal, or as many more as tell each of them from a limit.
+
+    >>> percents_against([0.961, 0.952], 0.98), percents_against([0.97996, 0.97], 0.98)
+    (['96.1', '95.2'], ['97.996', '97.000'])
+    """
+    exact = Decimal(repr(limit)) * 100
+    for digits in range(1, 15):
+        texts = [f"{100 * share:.{digits}f}" for share in shares]
+        sides = [(Decimal(text) > exact, Decimal(text) < exact) for text in texts]
+        if sides == [(share > limit, share < limit) for share in shares]:
+            break
+    return texts

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from drrej.core.calibrators import View
-from drrej.core.kernels import Need
+from drrej.core.softmax import Need
 from drrej.core.types import Floats, Integers
 
 

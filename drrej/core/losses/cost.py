@@ -16,10 +16,10 @@ from typing import ClassVar
 import numpy as np
 
 from drrej.core.calibrators import View
-from drrej.core.errors import OptionError
-from drrej.core.kernels import row_dots
 from drrej.core.losses.base import Loss, Scored
+from drrej.core.softmax import row_dots
 from drrej.core.types import Floats, Integers
+from drrej.errors import OptionError
 from drrej.records import dataclass
 
 _CHUNK_VALUES = 1 << 16

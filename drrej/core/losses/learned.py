@@ -7,7 +7,7 @@ The log-odds of an error are linear in a few features of the calibrated logits,
 where `base` is the log-odds (zero-one) or logarithm (others) of a plain loss. Slope and intercept are free; the weights
 and the class intercepts are drawn towards 0 by a ridge penalty. An infinite penalty leaves a rising function of the
 plain loss, that is its order of rows, so the penalty decides how far the learned order may leave the plain one;
-it is chosen by cross-validation (see `core.choice`).
+it is chosen by cross-validation (see `core.learned_loss`).
 
 Working in log-odds keeps the relative precision of tiny losses. Every feature but `base` is held within the range it
 had on the fitted rows, so a strange row cannot be carried away by it.
@@ -24,11 +24,11 @@ from typing import ClassVar
 import numpy as np
 
 from drrej.core.calibrators import View
-from drrej.core.errors import OptionError
-from drrej.core.kernels import GapSums, Need
 from drrej.core.losses.base import Loss, Scored
 from drrej.core.losses.plain import PLAIN
+from drrej.core.softmax import GapSums, Need
 from drrej.core.types import Floats, Integers
+from drrej.errors import OptionError
 from drrej.records import dataclass
 
 _BEND = 20.0

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from drrej.core.calibrators import Temperature, View
-from drrej.core.errors import OptionError
-from drrej.core.kernels import GapSums, Need
 from drrej.core.losses.base import Loss, Scored
+from drrej.core.softmax import GapSums, Need
 from drrej.core.types import AnyFloats, Floats, Precision
+from drrej.errors import OptionError
 from drrej.records import dataclass
 
 

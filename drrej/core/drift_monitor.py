@@ -1,0 +1,410 @@
+"""Whether the losses drift, without labels: each night against everything before it, at every look and forever.
+
+The range of the losses is cut into bins at fixed edges. The pool is how many rows of the first batch (the fit's rows,
+or others) and of all nights since then lie in each bin. The null is that all rows, from the first batch on, are
+exchangeable: in particular, independent draws from one distribution, whichever it is.
+
+**Nodes.** The bins are halved, and the halves again, down to single bins: B bins have B - 1 nodes. At a node, the night
+has k rows in the left half and l in the right one, the pool has a and b. Let H be hypergeometric: the number of night
+rows among the a + k in the left half, when k + l of the a + b + k + l rows are picked at random. The exact one-sided
+tests of Fisher are
+
+    p_left = P(H ≥ k): more of the night on the left,      p_right = P(H ≤ k): more on the right,
+
+and each becomes a normal score z = Φ⁻¹(1 - p). Scores are cut at -3 and 8.
+
+**Why the scores may be multiplied up.** Let p̃ = P(H > k) + U P(H = k) with U uniform and drawn anew for each night and
+node. It is never computed; p_left ≥ p̃ and p_right ≥ 1 - p̃ for every U.
+
+*Claim: under the null all p̃, of all nodes and nights, are independent and uniform on [0, 1].* Two cases.
+
+1. *The edges do not depend on the rows of the first batch or of the nights* (they may come from other rows), and
+   losses may tie in any way. Let c_t be the bin counts of the pool and night t together: the pool of night t + 1. Given
+   c_t, the rows of night t are a random subset of those in c_t. So the left count at the first node is
+   hypergeometric given c_t; given it, so is that of each child; and so on. Hence, given c_t, the p̃ of night t are
+   independent and uniform, node by node, *whatever c_t is*. The pool c_{t-1} is c_t without night t. Given c_{t-1}, how
+   it was put together from earlier nights does not depend on the rows after it. So the p̃ of night t - 1 are
+   independent and uniform given c_{t-1} and everything after, whatever that is. Going back to the first night
+   gives the claim. (That H has this law given c_t is not enough: the past does tell something about c_t. It is that the
+   law of p̃ is the same for every c_t that makes the p̃ independent. This is why scores are used, not likelihood ratios.)
+
+2. *The edges are order statistics of the first batch*, counted in the bin to the right of the edge, and losses do not
+   tie. The chances of the bins are then Dirichlet distributed given the edges, with the numbers of gaps between order
+   statistics as parameters: the counts of the first batch, and one more in the first bin (the known law of the
+   coverages of order statistics). Given everything before night t, the left count of a node is beta-binomial:
+   BB(k + l; a', b') with b' = b, and a' = a + 1 if the node has the first bin, else a. Take p̃ from this law: the claim
+   holds, with the true past. And p_left ≥ p̃, p_right ≥ 1 - p̃ as before, because for positive whole a and b
+
+       P(H ≥ k) = P(BB(k + l; a + 1, b) ≥ k),      P(H ≤ k) = P(BB(k + l; a, b + 1) ≤ k)
+
+   (both sides count the orders of old and new rows in which enough new ones come before an old one), and a
+   beta-binomial grows with its first parameter and falls with its second.
+   With ties at the edges neither case applies exactly; a first batch of rows that did not make the edges is exact then.
+
+Let Z̃ = Φ⁻¹(1 - p̃), cut in the same way, and ψ(λ) = ln E[exp(λ Z)] for a standard normal Z cut so. Then exp(λ Z̃ - ψ(λ))
+has expectation 1 given the p̃ of the nights before, for λ fixed by the *sizes* of the nights alone; so does the same
+with 1 - p̃ in the place of p̃, and so does the product over several nodes. The factors with z in the place of Z̃ that are
+computed are at most these, for every U. The product over the nights and the sums of `restarts` grow with each factor,
+so what is computed is at most what the proofs hold for, and alarms are no more frequent. Nothing is random, and the
+verdict depends on the bin counts alone. What the exact tests give away is P(H = k), little as soon as a node gets some
+dozens of rows a night.
+
+The sizes of the nights, and when one ends, must not depend on their losses. Nights that differ by the weekday are not
+exchangeable, and large nights will show it, however small the difference: `where` says how large it is.
+
+**Alternatives.** A pattern is one node, or all nodes at the upper end of the losses (0 to B, B/2 to B, 3B/4 to B, ...).
+Losses that grow by a factor, or some hard rows among the others, move the log-odds of right against left about alike at
+all of the latter; they have half of the weight. Single nodes share the rest, each level half of what the level above
+has. Each pattern has two directions, and shifts δ of the log-odds of 2, 1, 1/2, ..., 2^-9 with weights that fall as
+1 / (1 + |log2 δ + 2|): most on 1/4, where odds change by 28 %. With such a shift the score of a night has mean δ s with
+s² = p (1 - p) n N / (n + N), about, for n new and N pooled rows at the node and p the share of its left half; so
+λ = δ s, at most 4.
+
+**Two questions**, each with its e-value:
+
+- *Do the nights differ from the first batch?* One product from the first night on. The pool fills with the nights
+  themselves, and only N_1 of its N rows are of the first batch, so λ = δ s N_1 / N. Nothing is lost: the squares of
+  s N_1 / N add up to p (1 - p) m N_1 / (m + N_1) for m rows of all nights, as in one test of all nights.
+- *Has anything changed since any night?* `restarts`, with λ = δ s.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import field, replace
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from drrej.core.sequential import Floats, Restarts, Tally, log_sum
+from drrej.records import dataclass
+
+_POWERS = np.arange(1, -10, -1)
+_SHIFTS: Floats = np.ldexp(1.0, _POWERS)
+_SHIFT_WEIGHTS: Floats = 1.0 / (1.0 + np.abs(_POWERS + 2.0))
+_LOWEST, _HIGHEST = -3.0, 8.0
+_MOST_LAMBDA = 4.0
+_TAIL = 12.0
+"""Standard deviations from the mode beyond which a hypergeometric law is nil: e^-72."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """A split of bins [first, end) before bin `middle`."""
+
+    first: int
+    middle: int
+    end: int
+    depth: int
+
+
+@cache
+def nodes(bins: int) -> tuple[Node, ...]:
+    """The splits of so many bins, parents first.
+
+    >>> [(node.first, node.middle, node.end) for node in nodes(4)]
+    [(0, 2, 4), (0, 1, 2), (2, 3, 4)]
+    """
+
+    def split(first: int, end: int, depth: int) -> list[Node]:
+        if end - first < 2:
+            return []
+        middle = (first + end) // 2
+        return [Node(first, middle, end, depth), *split(first, middle, depth + 1), *split(middle, end, depth + 1)]
+
+    return tuple(sorted(split(0, bins, 0), key=lambda node: (node.depth, node.first)))
+
+
+@dataclass(frozen=True)
+class LossDrift:
+    """Losses against everything before, night after night; plain numbers, of the same size however many nights.
+
+    `pool` are the bin counts of all rows so far, `first_rows` is the size of the first batch. `against_first` are the
+    logarithms of the products from the first night on, one per alternative (none before the first look), and `peak` is
+    the largest logarithm of their e-value (at least 0).
+
+    >>> monitor = LossDrift.start((500, 500, 500, 500)).update((260, 250, 245, 245))
+    >>> monitor.alarm(0.05), monitor.restarts.alarm(0.05)
+    (False, False)
+    >>> monitor = monitor.update((150, 150, 300, 400))
+    >>> monitor.alarm(0.05), monitor.restarts.alarm(0.05), monitor.regions()[0].direction
+    (True, True, 'right')
+    """
+
+    pool: tuple[int, ...]
+    first_rows: int
+    against_first: tuple[float, ...] = ()
+    peak: float = 0.0
+    restarts: Restarts = field(default_factory=Restarts)
+
+    @classmethod
+    def start(cls, counts: Sequence[int]) -> LossDrift:
+        """With the bin counts of the first batch; zeros make the first night the first batch."""
+        return cls(tuple(int(count) for count in counts), sum(int(count) for count in counts))
+
+    def update(self, night: Sequence[int]) -> LossDrift:
+        """After the bin counts of one more night; a night without rows, or the first batch, is no look."""
+        if len(night) != len(self.pool) or min(night, default=0) < 0:
+            raise ValueError(f"`night` must have {len(self.pool)} counts from 0 up, as the pool has, not {list(night)}")
+        pool = tuple(old + int(new) for old, new in zip(self.pool, night, strict=True))
+        rows, before = sum(int(new) for new in night), sum(self.pool)
+        if not before:
+            return LossDrift.start(pool)
+        if len(pool) < 2 or not rows:
+            return replace(self, pool=pool)
+        tails = np.array([_node_tails(self.pool, night, node) for node in nodes(len(pool))])
+        scale, weights = math.sqrt(rows / (rows + before) * before), log_weights(len(pool)).ravel()
+        first = log_factors(tails, scale * self.first_rows / before).ravel()
+        against_first = first + np.array(self.against_first) if self.against_first else first
+        return LossDrift(
+            pool,
+            self.first_rows,
+            tuple(against_first.tolist()),
+            max(self.peak, log_sum(against_first + weights)),
+            self.restarts.update(log_factors(tails, scale).ravel(), weights),
+        )
+
+    @property
+    def log_e_value(self) -> float:
+        """The logarithm of the e-value of all nights against the first batch; 0 before the first look."""
+        weights = log_weights(len(self.pool)).ravel()
+        return log_sum(np.array(self.against_first) + weights) if self.against_first else 0.0
+
+    @property
+    def restarts_log_e_value(self) -> float:
+        """The logarithm of the e-value over all starts."""
+        return self.restarts.log_e_value(log_weights(len(self.pool)).ravel())
+
+    @property
+    def log_restart_sum(self) -> float | None:
+        """The logarithm of the Shiryaev-Roberts sum, to be compared with a run length; None before the first look."""
+        return self.restarts.log_sum(log_weights(len(self.pool)).ravel())
+
+    def alarm(self, delta: float) -> bool:
+        """Whether the e-value against the first batch has ever reached 1 / delta; false with chance at most delta."""
+        return self.peak >= -math.log(delta)
+
+    def regions(self) -> tuple[Region, ...]:
+        """Where the evidence of the restarts is: each pattern and direction with its part of it, largest first."""
+        if not self.restarts.looks:
+            return ()
+        weights = log_weights(len(self.pool))
+        parts = np.array(self.restarts.forever).reshape(weights.shape) + weights
+        spans = [(0, len(self.pool), None), *((node.first, node.end, node.middle) for node in nodes(len(self.pool)))]
+        found = [
+            Region(first, end, middle, direction, log_sum(parts[i, j]))
+            for i, (first, end, middle) in enumerate(spans)
+            for j, direction in enumerate(("left", "right"))
+        ]
+        return tuple(sorted(found, key=lambda region: -region.log_e_value))
+
+
+@dataclass(frozen=True)
+class Region:
+    """Rows of bins [first, end) moved to the left of bin `middle` (lower losses) or to the right.
+
+    A `middle` of None is the pattern of all nodes at the upper end. `log_e_value` is the part of the e-value, with its
+    weight, that pattern and direction contribute.
+    """
+
+    first: int
+    end: int
+    middle: int | None
+    direction: str
+    log_e_value: float
+
+
+def log_factors(tails: Floats, scale: float) -> Floats:
+    """The sums of λ z - ψ(λ) over the nodes of each pattern, for each direction and shift.
+
+    `tails` are p_left and p_right of each node, shape (..., B - 1, 2); the result has shape (..., B, 2, shifts). The
+    `scale` is sqrt(n N / (n + N)) for whole nights.
+    """
+    from drrej.core.special import ndtri
+
+    scores = np.clip(-ndtri(tails), _LOWEST, _HIGHEST)
+    bins = tails.shape[-2] + 1
+    lambdas = np.minimum(np.outer(scale * _spreads(bins), _SHIFTS), _MOST_LAMBDA)[:, None, :]
+    single = scores[..., None] * lambdas - _log_mean(lambdas)
+    upper = [i for i, node in enumerate(nodes(bins)) if node.end == bins]
+    factors: Floats = np.concatenate([single[..., upper, :, :].sum(axis=-3, keepdims=True), single], axis=-3)
+    return factors
+
+
+def _node_tails(old: Sequence[int], new: Sequence[int], node: Node) -> tuple[float, float]:
+    """(p_left, p_right) of a node."""
+    left, right = slice(node.first, node.middle), slice(node.middle, node.end)
+    return fisher_tails(int(sum(new[left])), int(sum(new[right])), sum(old[left]), sum(old[right]))
+
+
+def fisher_tails(k: int, l: int, a: int, b: int) -> tuple[float, float]:  # noqa: E741 - the letters of the proof
+    """(P(H ≥ k), P(H ≤ k)): night rows k left and l right against a and b of the pool.
+
+    The terms of the law relative to that at k follow from each other by exact ratios; those within 12 standard
+    deviations of the mode and of k are summed. No logarithm of a factorial cancels, so counts may be large.
+
+    >>> [round(70 * tail, 9) for tail in fisher_tails(3, 1, 1, 3)]
+    [17.0, 69.0]
+    """
+    drawn, left, total = k + l, a + k, a + b + k + l
+    if not drawn or not a + b:
+        return 1.0, 1.0
+    low, high = max(0, drawn - (total - left)), min(drawn, left)
+    mode = (drawn + 1) * (left + 1) // (total + 2)
+    variance = drawn * (left / total) * ((total - left) / total) * ((total - drawn) / max(total - 1, 1))
+    reach = int(_TAIL * math.sqrt(variance) + _TAIL**2)
+    low, high = max(low, mode - reach), min(high, mode + reach)
+    if k > high:
+        return 0.0, 1.0
+    if k < low:
+        return 1.0, 0.0
+    x = np.arange(low, high, dtype=np.float64)
+    steps = np.log(((left - x) / (x + 1.0)) * ((drawn - x) / (total - left - drawn + x + 1.0)))
+    logs = np.concatenate([[0.0], np.cumsum(steps)])
+    terms = np.exp(logs - logs.max())
+    whole = float(terms.sum())
+    at_least, at_most = float(terms[k - low :].sum()) / whole, float(terms[: k - low + 1].sum()) / whole
+    return min(at_least, 1.0), min(at_most, 1.0)
+
+
+@cache
+def _spreads(bins: int) -> Floats:
+    """The s / sqrt(n N / (n + N)) of each node, if all bins were equally likely."""
+    return np.array(
+        [
+            math.sqrt((node.middle - node.first) * (node.end - node.middle) / ((node.end - node.first) * bins))
+            for node in nodes(bins)
+        ]
+    )
+
+
+@cache
+def log_weights(bins: int) -> Floats:
+    """The logarithm of π of each pattern, direction and shift; see the module's alternatives."""
+    depth = np.array([node.depth for node in nodes(bins)], np.int64)
+    level = np.ldexp(1.0, -depth) / np.bincount(depth, minlength=1)[depth]
+    patterns = np.concatenate([[0.5], 0.5 * level / level.sum()])
+    weights: Floats = np.multiply.outer(np.outer(patterns, [0.5, 0.5]), _SHIFT_WEIGHTS / _SHIFT_WEIGHTS.sum())
+    return np.log(weights)
+
+
+def _log_mean(lambdas: Floats) -> Floats:
+    """ψ(λ) = ln E[exp(λ Z)] for a standard normal Z, cut at both ends."""
+    from drrej.core.special import ndtr
+
+    inside = ndtr(_HIGHEST - lambdas) - ndtr(_LOWEST - lambdas)
+    ends = np.exp(_LOWEST * lambdas) * ndtr(_LOWEST) + np.exp(_HIGHEST * lambdas) * ndtr(-_HIGHEST)
+    mean: Floats = np.log(np.exp(lambdas**2 / 2.0) * inside + ends)
+    return mean
+
+
+BINS = 16
+
+
+def choose_edges(ordered: Floats, bins: int = BINS) -> tuple[float, ...]:
+    """Distinct order statistics of ascending losses that cut them into bins of about equal counts.
+
+    Where losses tie there are fewer edges.
+
+    >>> choose_edges(np.arange(8.0), 4)
+    (2.0, 4.0, 6.0)
+    """
+    if not ordered.size:
+        return ()
+    edges = np.unique(ordered[np.arange(1, bins) * ordered.size // bins])
+    return tuple(float(edge) for edge in edges if edge > ordered[0])
+
+
+def stored_bins(
+    quantiles: Sequence[float], ranks: NDArray[np.int64], rows: int, bins: int = BINS
+) -> tuple[tuple[float, ...], tuple[int, ...] | None]:
+    """Edges among stored order statistics, and the bin counts of the rows they come from.
+
+    Quantile i is the loss that has ranks[i] of the `rows` losses before it. The counts are None where stored quantiles
+    tie: how many rows are below an edge is not known then, and the first batch has to be other rows.
+
+    >>> stored_bins((0.0, 1.0, 2.0, 3.0, 4.0), np.array([0, 25, 50, 75, 99]), 100, 4)
+    ((1.0, 2.0, 3.0), (25, 25, 25, 25))
+    """
+    known = np.asarray(quantiles, np.float64)
+    at = np.unique(np.arange(1, bins) * max(known.size - 1, 0) // bins)
+    at = at[at > 0]
+    if (np.diff(known) > 0).all():
+        counts = np.diff(np.concatenate([[0], np.asarray(ranks, np.int64)[at], [rows]]))
+        return tuple(known[at].tolist()), tuple(counts.tolist())
+    edges = np.unique(known[at])
+    return tuple(edges[edges > known[0]].tolist()), None
+
+
+def bin_counts(losses: Floats, edges: Sequence[float]) -> tuple[int, ...]:
+    """How many losses are in each bin.
+
+    >>> bin_counts(np.array([0.0, 0.5, 2.0, 7.0]), (0.5, 3.0))
+    (1, 2, 1)
+    """
+    bins = np.searchsorted(np.asarray(edges, np.float64), losses, side="right")
+    return tuple(np.bincount(bins, minlength=len(edges) + 1).tolist())
+
+
+@dataclass(frozen=True)
+class Move:
+    """One part: its index, its shares (None without rows), their intervals, and that of the difference new - old.
+
+    `at_least` is how far it has moved for sure, with its sign; 0 if it may not have moved.
+    """
+
+    part: int
+    new: float | None
+    old: float | None
+    new_interval: tuple[float, float]
+    old_interval: tuple[float, float]
+    interval: tuple[float, float]
+    at_least: float
+
+    @property
+    def difference(self) -> float | None:
+        """The difference new - old, as found."""
+        return None if self.new is None or self.old is None else self.new - self.old
+
+
+def moves(new: Sequence[Tally], old: Sequence[Tally], delta: float) -> tuple[Move, ...]:
+    """All parts, those that surely moved most first; then by the difference found, then in the order given.
+
+    >>> table = moves([Tally(30, 100), Tally(70, 100)], [Tally(900, 1000), Tally(700, 1000)], 0.05)
+    >>> [(move.part, round(move.at_least, 3)) for move in table]
+    [(0, -0.447), (1, 0.0)]
+    """
+    if len(new) != len(old):
+        raise ValueError(f"`new` has {len(new)} parts and `old` has {len(old)}")
+    if not 0.0 < delta < 1.0:
+        raise ValueError(f"`delta` must be between 0 and 1, not {delta}")
+    if not new:
+        return ()
+    level = delta / (4 * len(new))
+    found = [
+        _move(part, pair, (now, then))
+        for part, (pair, now, then) in enumerate(
+            zip(zip(new, old, strict=True), _intervals(new, level), _intervals(old, level), strict=True)
+        )
+    ]
+    return tuple(sorted(found, key=lambda move: (-abs(move.at_least), -abs(move.difference or 0.0), move.part)))
+
+
+def _move(part: int, pair: tuple[Tally, Tally], intervals: tuple[tuple[float, float], tuple[float, float]]) -> Move:
+    new, old = intervals
+    low, high = new[0] - old[1], new[1] - old[0]
+    at_least = low if low > 0.0 else min(high, 0.0)
+    return Move(part, pair[0].rate, pair[1].rate, new, old, (low, high), at_least)
+
+
+def _intervals(tallies: Sequence[Tally], level: float) -> list[tuple[float, float]]:
+    """Clopper-Pearson, each end at `level`."""
+    from drrej.core.special import betaincinv
+
+    events = np.array([tally.events for tally in tallies], np.float64)
+    others = np.array([tally.rows - tally.events for tally in tallies], np.float64)
+    low = np.where(events > 0, betaincinv(np.maximum(events, 1), others + 1, level), 0.0)
+    high = np.where(others > 0, 1.0 - betaincinv(np.maximum(others, 1), events + 1, level), 1.0)
+    return list(zip(low.tolist(), high.tolist(), strict=True))

@@ -1,0 +1,554 @@
+"""Rows of probabilities, read without trusting them.
+
+A row is good when its values are not negative and sum to 1 within their own rounding; it is then divided by its sum.
+What the rounding is, the values tell: they are decimals (0.333, 0.667), or numbers of a narrow type (float16,
+bfloat16, float32) whatever type they are stored in. Each row is judged by itself, so that the verdict and the bits do
+not depend on its neighbours, the block, the layout or the type: all arithmetic is float64, and sums have no order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import astuple
+from enum import IntEnum
+from functools import cache
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from drrej.core.types import AnyFloats, Booleans, Floats
+from drrej.records import dataclass
+
+LOOSEST = 0.1
+"""Rounding many classes to few decimals can lose any share of a row; a sum further from 1 is never taken as right."""
+
+LOG_TOLERANCE = 1e-2
+"""Logarithms with two decimals, or in float16, sum to 1 within this."""
+
+_ROUNDING = {64: (1e-6, 2.0**-53), 32: (1e-4, 2.0**-24), 16: (5e-3, 2.0**-11)}
+"""By the bits of a type: what a softmax computed in it may leave of the sum, and its unit roundoff."""
+
+_BFLOAT16 = (8e-3, 2.0**-9)
+
+_DECIMALS = range(2, 13)
+"""Grids that are looked for; on the grid of one decimal a row of 20 classes could sum to anything from 0 to 2."""
+
+_CHUNK = 1 << 15
+_SUM_BITS = 30
+
+
+class Verdict(IntEnum):
+    """What a row is; everything but `GOOD` is bad."""
+
+    GOOD = 0
+    NOT_FINITE = 1
+    NEGATIVE = 2
+    ABOVE_ONE = 3
+    OFF_SUM = 4
+    NO_MASS = 5
+
+
+_LOGITS = "if these are logits, say `input=logits`"
+_TEXTS = {
+    Verdict.NOT_FINITE: ("NaN or infinity among the probabilities", "drop or fix these rows"),
+    Verdict.NEGATIVE: ("a negative probability", _LOGITS),
+    Verdict.ABOVE_ONE: (
+        "a probability above 1",
+        f"`normalize=True` divides counts or percentages by their sum; {_LOGITS}",
+    ),
+    Verdict.OFF_SUM: (
+        "probabilities that do not sum to 1 within their rounding",
+        "is every class there? if so, `normalize=True` divides each row by its sum",
+    ),
+    Verdict.NO_MASS: ("no probability above 0", "drop or fix these rows"),
+}
+
+
+@dataclass(frozen=True)
+class BadRows:
+    """Rows of a block that are bad for one reason: what they have, what to do, and what the first of them holds."""
+
+    rows: NDArray[np.intp]
+    what: str
+    remedy: str
+    example: str
+
+
+@dataclass(frozen=True)
+class ProbabilityRows:
+    """Probabilities (rows x classes, float64) that sum to 1; bad rows have equal ones as placeholders.
+
+    `verdicts` holds a `Verdict` for each row, `sums` the sum of each row as it was stored.
+    """
+
+    values: Floats
+    verdicts: NDArray[np.uint8]
+    sums: Floats
+
+    def bad_rows(self) -> Iterator[BadRows]:
+        """Bad rows, reason by reason."""
+        for verdict, (what, remedy) in _TEXTS.items():
+            rows = np.flatnonzero(self.verdicts == verdict)
+            if rows.size:
+                example = f"its sum is {self.sums[rows[0]]:.8g}" if verdict is Verdict.OFF_SUM else ""
+                yield BadRows(rows, what, remedy, example)
+
+
+def read_probabilities(scores: AnyFloats, normalize: bool = False) -> ProbabilityRows:
+    """Read rows (rows x classes) of probabilities in any floating-point type and layout.
+
+    With `normalize` rows of numbers that are not negative, such as counts, are divided by their sum whatever it is.
+
+    >>> rows = read_probabilities(np.array([[0.667, 0.167, 0.167], [0.6, 0.3, 0.3], [0.5, 0.25, 0.25]]))
+    >>> rows.verdicts.tolist(), rows.sums.round(12).tolist()
+    ([0, 4, 0], [1.001, 1.2, 1.0])
+    """
+    rows, classes = scores.shape
+    read = ProbabilityRows(np.empty((rows, classes)), np.empty(rows, np.uint8), np.empty(rows))
+    step = max(1, _CHUNK // max(classes, 1))
+    for start in range(0, rows, step):
+        chunk = slice(start, start + step)
+        values = read.values[chunk]
+        values[:] = scores[chunk]
+        sums = read.sums[chunk] = row_sums(values)
+        verdicts, divisors = _judge(values, sums, np.finfo(scores.dtype).bits, normalize)
+        read.verdicts[chunk] = verdicts
+        _divide(values, divisors, verdicts)
+    return read
+
+
+def read_log_probabilities(scores: AnyFloats, normalize: bool = False) -> ProbabilityRows:
+    """Read rows of logarithms of probabilities; -inf is a probability of 0.
+
+    >>> read_log_probabilities(np.log(np.array([[0.5, 0.25, 0.25]]))).values.round(12).tolist()
+    [[0.5, 0.25, 0.25]]
+    """
+    logs = np.array(scores, np.float64, order="C")
+    top = logs.max(axis=1, initial=-np.inf)
+    usable = np.isfinite(top)
+    with np.errstate(invalid="ignore", under="ignore"):
+        values = np.exp(logs - (np.where(usable, top, 0.0)[:, None] if normalize else 0.0), out=logs)
+    sums = row_sums(values)
+    verdicts = np.full(sums.size, Verdict.GOOD, np.uint8)
+    if not normalize:
+        with np.errstate(invalid="ignore"):
+            verdicts[~(np.abs(sums - 1.0) <= LOG_TOLERANCE)] = Verdict.OFF_SUM
+            verdicts[top > LOG_TOLERANCE] = Verdict.ABOVE_ONE
+    verdicts[~usable] = Verdict.NOT_FINITE
+    verdicts[top == -np.inf] = Verdict.NO_MASS
+    _divide(values, sums.copy(), verdicts)
+    return ProbabilityRows(values, verdicts, sums)
+
+
+def read_binary_probabilities(scores: AnyFloats) -> ProbabilityRows:
+    """Read one probability per row, that of class 1, as rows of two classes.
+
+    >>> read_binary_probabilities(np.array([0.25, 1.0])).values.tolist()
+    [[0.75, 0.25], [0.0, 1.0]]
+    """
+    stored = np.array(scores, np.float64)
+    verdicts = np.full(stored.size, Verdict.GOOD, np.uint8)
+    with np.errstate(invalid="ignore"):
+        verdicts[stored < 0] = Verdict.NEGATIVE
+        verdicts[stored > 1.0 + _ROUNDING[64][0]] = Verdict.ABOVE_ONE
+        verdicts[~np.isfinite(stored)] = Verdict.NOT_FINITE
+        second = np.minimum(stored, 1.0)
+    values = np.stack([1.0 - second, second], axis=1)
+    values[verdicts != Verdict.GOOD] = 0.5
+    return ProbabilityRows(values, verdicts, stored)
+
+
+def row_sums(values: Floats) -> Floats:
+    """Sums of the rows (rows x classes), the same for any order of the classes.
+
+    Each value is split into multiples of 2**-30 and 2**-60. Sums of such whole numbers below 2**53 have no rounding,
+    so only what lies below 2**-61 is lost of each value up to 1 (classes up to 2**22).
+    """
+    unit = float(1 << _SUM_BITS)
+    ones = np.ones(values.shape[1])
+    with np.errstate(invalid="ignore", over="ignore"):
+        scaled = values * unit
+        high = np.rint(scaled)
+        np.subtract(scaled, high, out=scaled)
+        np.multiply(scaled, unit, out=scaled)
+        low = np.rint(scaled, out=scaled)
+        sums: Floats = (high @ ones + low @ ones / unit) / unit  # a product with ones is the quickest sum of short rows
+    return sums
+
+
+def _divide(values: Floats, divisors: Floats, verdicts: NDArray[np.uint8]) -> None:
+    bad = np.flatnonzero(verdicts)
+    if bad.size:
+        values[bad] = 1.0 / values.shape[1]
+        divisors[bad] = 1.0
+    np.divide(values, divisors[:, None], out=values)
+
+
+def _judge(values: Floats, sums: Floats, bits: int, normalize: bool) -> tuple[NDArray[np.uint8], Floats]:
+    """Verdicts, and what the rows are to be divided by; rows that `normalize` saves are scaled by a power of 2."""
+    verdicts, divisors = np.full(sums.size, Verdict.GOOD, np.uint8), sums.copy()
+    with np.errstate(invalid="ignore"):
+        off = np.flatnonzero(~(np.abs(sums - 1.0) <= _ROUNDING[bits][0]))
+        if not values.min(initial=0.0) >= 0:  # NaN as well
+            verdicts[(values < 0).any(axis=1)] = Verdict.NEGATIVE
+    if off.size:
+        columns = np.ascontiguousarray(values[off].T)  # classes first: sums and extremes of short rows are quicker
+        verdicts[off] = _verdicts(columns, sums[off], normalize)
+    if normalize:
+        saved = off[verdicts[off] == Verdict.GOOD]
+        _, exponents = np.frexp(values[saved].max(axis=1, initial=0.0))
+        values[saved] = np.ldexp(values[saved], -exponents[:, None])  # the largest in [1/2, 1): the sum is exact
+        divisors[saved] = row_sums(values[saved])
+    return verdicts, divisors
+
+
+def _verdicts(columns: Floats, sums: Floats, normalize: bool) -> NDArray[np.uint8]:
+    """Verdicts on rows (here classes x rows) whose sums are not 1 within the rounding of the stored type."""
+    with np.errstate(invalid="ignore"):
+        lowest, largest = columns.min(axis=0), columns.max(axis=0)
+        verdicts = np.full(sums.size, Verdict.OFF_SUM, np.uint8)
+        if normalize:
+            verdicts[:] = Verdict.GOOD
+        else:
+            verdicts[_within_rounding(columns, sums)] = Verdict.GOOD
+            verdicts[(largest > 1.0) & (verdicts != Verdict.GOOD)] = Verdict.ABOVE_ONE
+        verdicts[largest <= 0] = Verdict.NO_MASS
+        verdicts[lowest < 0] = Verdict.NEGATIVE
+        verdicts[~(np.isfinite(lowest) & np.isfinite(largest))] = Verdict.NOT_FINITE
+    return verdicts
+
+
+def _within_rounding(columns: Floats, sums: Floats) -> Booleans:
+    """Which rows sum to 1 within what their rounding allows."""
+    excess = sums - 1.0
+    tolerance, unit = _type_rounding(columns)
+    good = np.abs(excess) <= tolerance
+    open_rows = np.flatnonzero(~good & (np.abs(excess) <= LOOSEST + tolerance))
+    for decimals in _DECIMALS:
+        if not open_rows.size:
+            break
+        scale = 10.0**decimals
+        scaled = columns[:, open_rows] * scale
+        # A decimal as its type stores it: off by half a unit in its last place, and as much again from the product.
+        slack = scaled * (2.0 * unit[open_rows]) + 1e-9
+        on_grid = (np.abs(scaled - np.rint(scaled)) <= slack).all(axis=0) & (scale * unit[open_rows] <= 0.5)
+        found = open_rows[on_grid]
+        # A value may have been rounded by half a step either way, a 0 only downwards.
+        half = 0.5 / scale
+        most = np.minimum(np.count_nonzero(columns[:, found], axis=0) * half, LOOSEST) + tolerance[found]
+        least = min(len(columns) * half, LOOSEST) + tolerance[found]
+        good[found] = (excess[found] <= most) & (-excess[found] <= least)
+        open_rows = open_rows[~on_grid]
+    return good
+
+
+def _type_rounding(columns: Floats) -> tuple[Floats, Floats]:
+    """For each row the tolerance of its sum and the unit roundoff of the narrowest type that holds its values."""
+    rows = columns.shape[1]
+    tolerance, unit = np.full(rows, _ROUNDING[64][0]), np.full(rows, _ROUNDING[64][1])
+    with np.errstate(over="ignore", invalid="ignore"):
+        single = columns.astype(np.float32)
+        held = np.flatnonzero((single == columns).all(axis=0))
+        tolerance[held], unit[held] = _ROUNDING[32]
+        single = single[:, held]
+        in_half = held[(single.astype(np.float16) == single).all(axis=0)]
+        tolerance[in_half], unit[in_half] = _ROUNDING[16]
+        in_brain = held[(single.view(np.uint32) & 0xFFFF == 0).all(axis=0)]
+        tolerance[in_brain], unit[in_brain] = _BFLOAT16
+    return tolerance, unit
+
+
+Kind = Literal["probabilities", "unit interval", "scaled", "logits"]
+
+_KIND_SLACK = 1e-6
+_STRAYS = 100
+"""One score in so many may lie outside of [0, 1], damaged or not: the others still tell."""
+
+_ENOUGH = 20
+"""Rows from which on it is no accident that all scores lie in [0, 1] though they do not sum to 1."""
+
+_SOME = 8
+"""The same for one score per row: a batch of a few doubtful rows has logits in [0, 1] too."""
+
+_PROBES = 6
+"""Columns that are looked at before whole rows."""
+
+_PERCENT = 2.0
+"""Percentages without decimals sum to 100 within this, as a rule."""
+
+REASONS: dict[Kind, str] = {
+    "probabilities": "rows lie in [0, 1] and sum to 1, so these are probabilities, not logits",
+    "unit interval": "scores lie in [0, 1], as probabilities do, but rows do not sum to 1",
+    "scaled": "rows are not negative and sum to 100 or are whole numbers: percentages or counts, not logits",
+}
+BINARY_REASONS: dict[Kind, str] = {
+    "probabilities": "scores lie in [0, 1], as a probability of class 1 does",
+    "scaled": "no score is negative, so every row would be of class 1: percentages or counts, not logits",
+}
+REMEDIES: dict[Kind, str] = {
+    "probabilities": "say `input=probs`, or `input=logits` if they are logits all the same",
+    "unit interval": (
+        "say `input=logits` if they are logits, or `input=probs` with `normalize=True` if each is a probability "
+        "of its own class"
+    ),
+    "scaled": "say `input=probs` with `normalize=True`, or `input=logits` if they are logits all the same",
+}
+BINARY_REMEDIES: dict[Kind, str] = {
+    "probabilities": REMEDIES["probabilities"],
+    "scaled": "store them as probabilities in [0, 1], or say `input=logits` if they are logits all the same",
+}
+
+
+@dataclass(frozen=True)
+class ScoreLook:
+    """Counts of rows: all, those with every score in [0, 1], of these the ones that sum to 1, and scaled ones; adds up.
+
+    Scaled rows are not negative, and they sum to 100 or are whole numbers (of one score per row: any above 1). Rows
+    with NaN or +inf are bad anyway and do not count.
+    """
+
+    rows: int = 0
+    inside: int = 0
+    summing: int = 0
+    scaled: int = 0
+
+    @classmethod
+    def of(
+        cls,
+        scores: AnyFloats,
+        largest: NDArray[np.float64] | None = None,
+        negative: NDArray[np.bool_] | None = None,
+    ) -> ScoreLook:
+        """Look at rows of scores (rows x classes).
+
+        `largest` is the largest of each row and `negative` whether one is below 0, if that is known already.
+
+        >>> ScoreLook.of(np.array([[0.2, 0.8], [0.5, 0.9], [-1.0, 2.0], [30.0, 70.0]]))
+        ScoreLook(rows=4, inside=2, summing=1, scaled=1)
+        """
+        if largest is None:
+            largest = scores.max(axis=1).astype(np.float64)
+        with np.errstate(invalid="ignore"):
+            finite = largest < np.inf  # not NaN either
+            if negative is None:
+                likely = np.flatnonzero((largest >= 0) & finite & (scores[:, 0] >= 0) & (scores[:, -1] >= 0))
+                likely = _without_negative(scores, likely)
+            else:
+                likely = np.flatnonzero(finite & ~negative)
+            found = scores[likely]
+            positive = found.min(axis=1) >= 0 if found.size else np.zeros(likely.size, bool)
+            found, small = found[positive], largest[likely[positive]] <= 1.0 + _KIND_SLACK
+        verdicts = read_probabilities(found[small]).verdicts
+        counts = int(np.count_nonzero(small)), int(np.count_nonzero(verdicts == Verdict.GOOD))
+        return cls(int(np.count_nonzero(finite)), *counts, _scaled_rows(found[~small]))
+
+    @classmethod
+    def of_binary(cls, scores: AnyFloats) -> ScoreLook:
+        """Look at one score per row."""
+        with np.errstate(invalid="ignore"):
+            inside = int(np.count_nonzero((scores >= -_KIND_SLACK) & (scores <= 1.0 + _KIND_SLACK)))
+            above = int(np.count_nonzero((scores > 1.0 + _KIND_SLACK) & (scores < np.inf)))
+            return cls(int(np.count_nonzero(scores < np.inf)), inside, inside, above)
+
+    def __add__(self, other: ScoreLook) -> ScoreLook:
+        both = zip(astuple(self), astuple(other), strict=True)
+        return ScoreLook(*(mine + yours for mine, yours in both))
+
+    def kind(self, binary: bool = False) -> Kind:
+        """What the scores look like.
+
+        Rows of several scores are probabilities when most rows lie in [0, 1] and sum to 1. One score per row has no
+        sum, so all of them must lie in [0, 1], but for one in a hundred.
+        """
+        if not self.rows:
+            return "logits"
+        if binary:
+            return self._binary_kind()
+        if 2 * self.summing > self.rows:
+            return "probabilities"
+        if self.rows < _ENOUGH:
+            return "logits"
+        if 2 * self.scaled > self.rows and self._nearly_all(self.inside + self.scaled):
+            return "scaled"  # a negative score here and there is no percentage and no count
+        return "unit interval" if self._nearly_all(self.inside) else "logits"
+
+    def _binary_kind(self) -> Kind:
+        if self.rows >= _SOME and self._nearly_all(self.inside):
+            return "probabilities"
+        return "scaled" if self.rows >= _ENOUGH and self._nearly_all(self.inside + self.scaled) else "logits"
+
+    def _nearly_all(self, rows: int) -> bool:
+        return (self.rows - rows) * _STRAYS <= self.rows
+
+
+def _without_negative(scores: AnyFloats, rows: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Those of the rows that may be without a negative score, by a few columns: most logits are seen through there."""
+    columns = scores.shape[1]
+    for column in range(1, min(_PROBES, columns - 1)):
+        before = rows.size
+        rows = rows[scores[rows, column * (columns - 1) // min(_PROBES, columns - 1)] >= 0]
+        if 4 * rows.size > 3 * before:
+            break
+    return rows
+
+
+def _scaled_rows(rows: AnyFloats) -> int:
+    """How many of these rows, none of them negative, sum to 100 or are whole numbers."""
+    if not rows.size:
+        return 0
+    percentages = np.abs(rows.sum(axis=1, dtype=np.float64) - 100.0) <= _PERCENT
+    whole = (rows == np.rint(rows)).all(axis=1)
+    return int(np.count_nonzero(percentages | whole))
+
+
+def are_log_probabilities(scores: AnyFloats) -> NDArray[np.bool_]:
+    """Which rows (rows x classes) are logarithms of probabilities: their exponentials sum to 1.
+
+    There -inf is a probability of 0; in true logits it means that a class is impossible.
+
+    >>> are_log_probabilities(np.array([[np.log(0.5), np.log(0.5), -np.inf], [3.0, 1.0, -np.inf]])).tolist()
+    [True, False]
+    """
+    with np.errstate(invalid="ignore", over="ignore", under="ignore"):
+        exponentials = np.exp(np.minimum(scores.astype(np.float64), 1.0))
+        fit: NDArray[np.bool_] = np.abs(row_sums(exponentials) - 1.0) <= LOG_TOLERANCE
+    return fit
+
+
+TOLERATED = 2.0
+"""Nats of total NLL by which two floors must differ before the rows prefer one: about a 95 % likelihood interval."""
+
+_SLACK = 1.1
+"""2 f may exceed the smallest positive probability by this factor, so that its own rounding does not decide."""
+
+_COARSE = 4
+_LAST = 1074
+
+_HALF_PRECISION = 2.0**-24
+"""The smallest positive float16."""
+
+FACE_VALUE = 2.0**-_LAST
+"""The smallest positive float64, for a temperature that was given: a 0 is all but impossible, nothing else moves."""
+
+
+@dataclass(frozen=True)
+class Positives:
+    """What some probabilities tell of the floor: how many are 0, and the smallest of the others; adds up exactly.
+
+    >>> Positives.of(np.array([[0.75, 0.25, 0.0]])) + Positives.of(np.array([[0.5, 0.4, 0.1]]))
+    Positives(zeros=1, smallest=0.1)
+    """
+
+    zeros: int = 0
+    smallest: float = math.inf
+
+    @classmethod
+    def of(cls, probabilities: Floats) -> Positives:
+        """From rows of probabilities, without bad rows."""
+        zeros = probabilities.size - int(np.count_nonzero(probabilities))
+        if not zeros:
+            return cls(0, float(probabilities.min(initial=math.inf)))
+        return cls(zeros, float(np.min(probabilities, initial=math.inf, where=probabilities > 0)))
+
+    @property
+    def may_vanish(self) -> bool:
+        """Whether some are 0, or would be in float16: then all types must come to the same floor."""
+        return self.zeros > 0 or self.smallest < _HALF_PRECISION
+
+    def __add__(self, other: Positives) -> Positives:
+        return Positives(self.zeros + other.zeros, min(self.smallest, other.smallest))
+
+
+@dataclass(frozen=True)
+class FloorChoice:
+    """The chosen floor, the mean NLL there, and how many floors were tried.
+
+    `keeps_positives` tells whether the floor leaves (but for a few per cent of the very smallest) every positive
+    probability of the calibration rows as it is. Otherwise the rows say that the smallest ones cannot be trusted.
+    """
+
+    floor: float
+    nll: float
+    keeps_positives: bool
+    trials: int
+
+
+def floored(probabilities: NDArray[np.floating[Any]], floor: float) -> Floats:
+    """Probabilities (any shape) with none below the floor: g of the module's text, not normalised again.
+
+    >>> floored(np.array([0.75, 0.25, 0.0]), 0.015625).tolist()
+    [0.75, 0.25, 0.015625]
+    """
+    raised: Floats = np.multiply(probabilities, 0.5, dtype=np.float64)
+    np.add(raised, floor, out=raised)
+    np.maximum(raised, probabilities, out=raised)
+    return raised
+
+
+def floored_logits(probabilities: NDArray[np.floating[Any]], floor: float) -> Floats:
+    """Logits of rows of probabilities: the logarithms of `floored`; -inf at a 0 when the floor is 0.
+
+    >>> floored_logits(np.array([[0.5, 0.5, 0.0]]), 0.125).round(3).tolist()
+    [[-0.693, -0.693, -2.079]]
+    """
+    raised = floored(probabilities, floor)
+    with np.errstate(divide="ignore"):
+        logits: Floats = np.log(raised, out=raised)
+    return logits
+
+
+def choose_floor(nll: Callable[[float], float], rows: int, classes: int, smallest: float) -> FloorChoice:
+    """The floor for calibration rows whose smallest positive probability is `smallest`.
+
+    `nll(f)` is the mean NLL of the rows with the floor f at the best temperature for it. Powers of 2 are tried, from
+    half the uniform probability 1 / K down to the smallest float64; a larger floor would lift a 0 above chance. Of the
+    floors that keep every positive probability, the largest that is as good as the best floor of all is taken; if none
+    is as good, the best. "As good" is within `TOLERATED` nats over all rows.
+
+    Deterministic, and about 20 calls of `nll` (25 at most).
+
+    >>> choose_floor(lambda f: (math.log2(f) + 6) ** 2 / 100, rows=1000, classes=3, smallest=0.1).floor == 2**-6
+    True
+    """
+    grid = _floors(classes)
+    known: dict[int, float] = {}
+
+    def total(place: int) -> float:
+        if place not in known:
+            known[place] = rows * nll(grid[place])
+        return known[place]
+
+    coarse = [*range(0, len(grid) - 1, _COARSE), len(grid) - 1]
+    near = min(coarse, key=total)
+    best = min(range(max(0, near - _COARSE + 1), min(len(grid), near + _COARSE)), key=total)
+    enough = total(best) + TOLERATED
+    keeping = next((i for i, floor in enumerate(grid) if 2.0 * floor <= _SLACK * smallest), len(grid) - 1)
+    if best > keeping:
+        best = _first_within(total, keeping, best, enough)
+    elif total(keeping) <= enough:
+        best = keeping
+    return FloorChoice(grid[best], total(best) / rows, best >= keeping, len(known))
+
+
+def _first_within(total: Callable[[int], float], low: int, high: int, enough: float) -> int:
+    """The first place from `low` to `high` that is good enough, given that `high` is; the totals fall towards it."""
+    while low < high:
+        middle = (low + high) // 2
+        if total(middle) <= enough:
+            high = middle
+        else:
+            low = middle + 1
+    return high
+
+
+@cache
+def _floors(classes: int) -> tuple[float, ...]:
+    """Powers of 2 in falling order, by factors of 2 at first and then by steps of an eighth of the exponent."""
+    exponents = []
+    exponent = 1 + math.ceil(math.log2(classes))
+    while exponent < _LAST:
+        exponents.append(exponent)
+        exponent += max(1, exponent // 8)
+    return tuple(math.ldexp(1.0, -exponent) for exponent in [*exponents, _LAST])

@@ -1,0 +1,393 @@
+"""A sketch of a set of rows: small enough for a document, large enough to notice that rows are used twice.
+
+A guarantee needs rows that calibrate and fit have not seen. The sketch keeps the `KEPT` smallest distinct keys of the
+rows (see `row_keys`) with how often each occurs. Keys are as good as random, so the kept ones are a random sample of
+the distinct rows, and the same sample whatever the order, the blocks and the threads. New rows are looked up in it:
+of m rows that are used again, the number found is hypergeometric (m among all fitted rows, `KEPT` draws).
+
+Rows may also be equal by nature (a model with few distinct outputs, an all-equal row), and then new rows are found
+that nobody has used. How often that happens, the fitted rows tell themselves: if M is the probability of the rows
+that occur r times, then about n M / (r + 1) of n fitted rows are kept with r + 1 occurrences, as Good and Turing saw,
+while n' M of n' fresh rows would be found. Given the sum of both numbers, the second is binomial with the share
+n' / (n' + n / (r + 1)): an exact test, for each r, with no model of the rows.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import zlib
+from dataclasses import field
+from functools import cache, cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from drrej.core.types import AnyFloats
+from drrej.records import dataclass
+
+Keys = NDArray[np.uint64]
+Counts = NDArray[np.int64]
+
+KEPT = 2048
+LONGEST_TEXT = 11_200
+"""Characters of a fingerprint at most; about 8,240 when rows do not repeat."""
+
+FALSE_ALARM = 0.02
+"""Chance at most that fresh rows count as used."""
+
+_OLD_KEPT, _OLD_CLEAR = 16, 2
+_LARGEST = (1 << 64) - 1
+_STEPS = 1 << 24
+_COARSE = 8
+_MOST = 255
+_GROUPS = (*((r, r) for r in range(1, 17)), (17, 32), (33, 64), (65, 128), (129, _MOST))
+"""Occurrences that are tested together; rows that repeat a lot are few of each kind."""
+
+
+@dataclass(frozen=True, eq=False)
+class Sketch:
+    """Partial sketch of some rows; adds up over blocks, in any order, to the sketch of all of them."""
+
+    rows: int = 0
+    total: int = 0
+    keys: Keys = field(default_factory=lambda: np.empty(0, np.uint64))
+    counts: Counts = field(default_factory=lambda: np.empty(0, np.int64))
+
+    @classmethod
+    def of(cls, keys: Keys) -> Sketch:
+        """From the keys of some rows."""
+        smallest, counts = _smallest(keys)
+        return cls(int(keys.size), int(keys.sum(dtype=np.uint64)), smallest, counts)
+
+    def __add__(self, other: Sketch) -> Sketch:
+        keys, places = np.unique(np.concatenate([self.keys, other.keys]), return_inverse=True)
+        counts = np.zeros(keys.size, np.int64)
+        np.add.at(counts, places, np.concatenate([self.counts, other.counts]))
+        return Sketch(self.rows + other.rows, (self.total + other.total) & _LARGEST, keys[:KEPT], counts[:KEPT])
+
+    def fingerprint(self) -> Fingerprint:
+        """What a document keeps of it."""
+        limit = int(self.keys[-1]) if self.keys.size == KEPT else _LARGEST
+        steps = _steps(self.keys, limit)
+        return Fingerprint(self.rows, self.total, limit, steps, np.minimum(self.counts, _MOST))
+
+
+def _smallest(keys: Keys) -> tuple[Keys, Counts]:
+    """The `KEPT` smallest distinct keys and how often each occurs."""
+    if keys.size > 4 * KEPT:
+        low = keys[keys <= np.uint64(int(_LARGEST * (2 * KEPT / keys.size)))]
+        distinct, counts = np.unique(low, return_counts=True)
+        if distinct.size >= KEPT:
+            return distinct[:KEPT], counts[:KEPT].astype(np.int64)
+    distinct, counts = np.unique(keys, return_counts=True)
+    return distinct[:KEPT], counts[:KEPT].astype(np.int64)
+
+
+def _steps(keys: Keys, limit: int) -> NDArray[np.int64]:
+    """Keys up to the limit in 2**24 equal steps: three bytes each. One in 8,000 other rows looks like a kept one."""
+    steps: NDArray[np.int64] = np.minimum(keys / float(limit) * _STEPS, _STEPS - 1).astype(np.int64)
+    return steps
+
+
+@dataclass(frozen=True, eq=False)
+class Sighting:
+    """Which kept rows of a fingerprint occur among some new rows; adds up over blocks."""
+
+    rows: int
+    total: int
+    found: NDArray[np.bool_]
+
+    def __add__(self, other: Sighting) -> Sighting:
+        return Sighting(self.rows + other.rows, (self.total + other.total) & _LARGEST, self.found | other.found)
+
+
+@dataclass(frozen=True)
+class Reuse:
+    """Whether new rows were used before.
+
+    `share` estimates the share of the distinct fitted rows that are among the new ones; `noticeable` is False when rows
+    repeat so much by nature that even a full reuse might not show.
+    """
+
+    reused: bool
+    share: float
+    noticeable: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Fingerprint:
+    """A sketch as a document keeps it: `steps` are its keys, shortened, in ascending order."""
+
+    rows: int
+    total: int
+    limit: int
+    steps: NDArray[np.int64]
+    counts: Counts
+    old: bool = False
+
+    def text(self) -> str:
+        """One line of ASCII, at most `LONGEST_TEXT` characters."""
+        packed = self.steps.astype(">u4").view(np.uint8).reshape(-1, 4)[:, 1:].tobytes()
+        parts = ["2", f"{self.total:016x}", f"{self.rows:x}", f"{self.limit:016x}", _encode(packed)]
+        if (self.counts > 1).any():
+            parts.append(_encode(zlib.compress(self.counts.astype(np.uint8).tobytes(), 9)))
+        return ".".join(parts)
+
+    @classmethod
+    def parse(cls, text: str, rows: int) -> Fingerprint:
+        """From the text of a document that says `rows` rows; ValueError with a reason if it is no fingerprint.
+
+        Texts of the first format (a sum, a dot, 16 keys of six bytes) are read as well.
+        """
+        parts = text.split(".")
+        if len(parts) == 2:
+            return _parse_old(parts, rows)
+        if len(parts) not in (5, 6) or parts[0] != "2":
+            raise ValueError("it is neither of the forms that fingerprints have")
+        total, own_rows, limit = (_hex(part) for part in parts[1:4])
+        if own_rows != rows:
+            raise ValueError(f"it is of {own_rows} rows where {rows} were used")
+        packed = np.frombuffer(_decode(parts[4]), np.uint8)
+        if packed.size % 3 or packed.size > 3 * KEPT:
+            raise ValueError(f"its keys have {packed.size} bytes")
+        steps = packed.reshape(-1, 3).astype(np.int64) @ np.array([1 << 16, 1 << 8, 1])
+        counts = np.ones(steps.size, np.int64)
+        if len(parts) == 6:
+            counts = _inflate(_decode(parts[5])).astype(np.int64)
+        return cls(rows, total, limit, steps, counts)._checked()
+
+    def _checked(self) -> Fingerprint:
+        if self.counts.size != self.steps.size or (self.counts < 1).any():
+            raise ValueError("its counts do not go with its keys")
+        if (np.diff(self.steps) < 0).any():
+            raise ValueError("its keys are not in order")
+        full, known = self.steps.size == KEPT, int(self.counts.sum())
+        complete = known == self.rows or (known < self.rows and bool((self.counts == _MOST).any()))
+        if known > self.rows or not (full or complete) or full == (self.limit == _LARGEST) or self.limit < KEPT:
+            raise ValueError("its keys do not go with its number of rows")
+        return self
+
+    @cached_property
+    def _coarse(self) -> NDArray[np.bool_]:
+        """Which stretches of steps have a kept key."""
+        table: NDArray[np.bool_] = np.zeros(_STEPS >> _COARSE, bool)
+        table[self.steps >> _COARSE] = True
+        return table
+
+    def look_up(self, keys: Keys) -> Sighting:
+        """Look for new rows, given by their keys."""
+        if self.old:
+            candidates = np.unique(keys >> np.uint64(16)).astype(np.int64)
+        else:
+            candidates = _steps(keys[keys <= np.uint64(self.limit)], self.limit)
+            candidates = candidates[self._coarse[candidates >> _COARSE]]  # nearly all others go before the sort
+        found = np.isin(self.steps, candidates)
+        return Sighting(int(keys.size), int(keys.sum(dtype=np.uint64)), found)
+
+    def judge(self, sighting: Sighting) -> Reuse:
+        """Whether the new rows of a sighting were used before, with a false alarm in at most `FALSE_ALARM` of cases.
+
+        The same rows in any order are always noticed.
+        """
+        if sighting.rows == self.rows and sighting.total == self.total:
+            return Reuse(True, 1.0, True)
+        share = float(sighting.found.mean()) if sighting.found.size else 0.0
+        if self.old:  # 16 keys are too few for a test
+            plain = bool((self.counts == 1).all())
+            return Reuse(plain and int(np.count_nonzero(sighting.found)) >= _OLD_CLEAR, share, plain)
+        found, open_groups = False, False
+        for number, (low, high) in enumerate(_GROUPS):
+            members = (self.counts >= low) & (self.counts <= high)
+            repeats = int(np.count_nonzero((self.counts > low) & (self.counts <= high + 1)))
+            needed = _needed_hits(repeats, self.rows, sighting.rows, high, number)
+            found = found or int(np.count_nonzero(sighting.found & members)) >= needed
+            # Rows drawn from the fitted ones would find each of these with the chance 1 - (1 - r / n)^n'.
+            chances = -np.expm1(sighting.rows * np.log1p(-np.minimum(self.counts[members] / self.rows, 0.5)))
+            open_groups = open_groups or float(chances.sum()) >= needed
+        return Reuse(found, share, open_groups)
+
+
+def _needed_hits(repeats: int, fitted: int, new: int, occurrences: int, group: int) -> int:
+    """The number of kept rows found from which on chance does not explain it, in a group of `_GROUPS`.
+
+    `repeats` rows were kept with one occurrence more than those. Half of the false alarms are allowed to rows that
+    occur once, the usual case; the other groups share the rest.
+    """
+    from drrej.core.special import bdtrc
+
+    level = FALSE_ALARM / 2 if group == 0 else FALSE_ALARM / 2 / (len(_GROUPS) - 1)
+    chance = new / (new + fitted / (occurrences + 1)) if new else 0.0
+    low, high = 1, KEPT + 1  # more than can be found: never
+    while low < high:
+        middle = (low + high) // 2
+        if bdtrc(middle - 1, middle + repeats, chance) <= level:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+def detection_probability(fitted: int, new: int, shared: int) -> float:
+    """The chance that `judge` notices `shared` rows among `new` ones that were among `fitted` ones, all different.
+
+    >>> [round(detection_probability(5000, 200, shared), 3) for shared in (2, 5, 10, 20, 200)]
+    [0.168, 0.68, 0.959, 1.0, 1.0]
+    """
+    from drrej.core.special import gammaln
+
+    def log_choose(n: int, k: int) -> float:
+        return float(gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1))
+
+    if shared == fitted == new:
+        return 1.0
+    kept = min(KEPT, fitted)
+    needed = _needed_hits(0, fitted, new, 1, 0)
+    missed = range(max(0, kept + shared - fitted), min(needed, shared + 1, kept + 1))
+    log_all = log_choose(fitted, kept)
+    terms = [log_choose(shared, i) + log_choose(fitted - shared, kept - i) - log_all for i in missed]
+    return float(max(0.0, 1.0 - np.exp(terms).sum()))
+
+
+def _parse_old(parts: list[str], rows: int) -> Fingerprint:
+    total = _hex(parts[0])
+    packed = np.frombuffer(_decode(parts[1]), np.uint8)
+    if packed.size % 6 or packed.size > 6 * _OLD_KEPT:
+        raise ValueError(f"its keys have {packed.size} bytes")
+    prefixes = packed.reshape(-1, 6).astype(np.int64) @ (1 << np.arange(40, -1, -8))
+    if (np.diff(prefixes) < 0).any() or prefixes.size != min(rows, _OLD_KEPT):
+        raise ValueError("its keys do not go with its number of rows")
+    steps, counts = np.unique(prefixes, return_counts=True)
+    return Fingerprint(rows, total, _LARGEST, steps, counts.astype(np.int64), old=True)
+
+
+def _hex(text: str) -> int:
+    if not text or len(text) > 16 or set(text) - set("0123456789abcdef"):
+        raise ValueError(f"'{text[:20]}' is no hexadecimal number")
+    return int(text, 16)
+
+
+def _encode(data: bytes) -> str:
+    return base64.b64encode(data).decode("ascii")
+
+
+def _decode(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise ValueError("its keys are not base64") from None
+
+
+def _inflate(data: bytes) -> NDArray[np.uint8]:
+    try:
+        return np.frombuffer(zlib.decompressobj().decompress(data, KEPT + 1), np.uint8)
+    except zlib.error:
+        raise ValueError("its counts are damaged") from None
+
+
+_PROBES = 4
+_CHUNK = 1 << 14
+"""Numbers that are worked on together: they fit the cache."""
+_SHORT = 32
+"""Rows of fewer columns are summed classes first, which is quicker."""
+
+
+def logit_keys(logits: AnyFloats, largest: NDArray[np.float64], prediction: NDArray[np.int64]) -> Keys:
+    """Keys of rows of logits (rows x classes), from the largest logit, its place, and four columns."""
+    rows, classes = logits.shape
+    keys = np.empty(rows, np.uint64)
+    spare = np.empty(min(rows, _CHUNK), np.uint64)
+    for start in range(0, rows, _CHUNK):
+        part = slice(start, start + _CHUNK)
+        state, scratch = keys[part], spare[: keys[part].size]
+        np.add(_bits_into(largest[part], scratch), prediction[part].view(np.uint64), out=state)
+        _mix(state, scratch)
+        for probe in range(_PROBES):
+            column = logits[part, (probe * classes) // _PROBES]
+            np.bitwise_xor(state, _bits_into(column, scratch), out=state)
+            _mix(state, scratch)
+    return keys
+
+
+def content_keys(values: AnyFloats) -> Keys:
+    """Keys of rows of numbers (rows x columns), from every column: for probabilities, counts and the like.
+
+    >>> keys = content_keys(np.array([[0.5, 0.5, 0.0], [0.5, 0.0, 0.5], [0.5, 0.5, -0.0]]))
+    >>> bool(keys[0] == keys[2]), bool(keys[0] == keys[1])
+    (True, False)
+    """
+    rows, columns = values.shape
+    factors = _factors(columns)
+    keys = np.empty(rows, np.uint64)
+    step = max(1, _CHUNK // max(columns, 1))
+    for start in range(0, rows, step):
+        chunk = slice(start, start + step)
+        if columns < _SHORT:
+            words = _bits(np.array(values[chunk].T, np.float64, order="C"))
+        else:
+            words = _bits(np.array(values[chunk], np.float64, order="C"))
+        # Narrow numbers end in zeros, which a product would keep: their upper half is folded down first.
+        words ^= words >> np.uint64(32)
+        words *= factors[:, None] if columns < _SHORT else factors
+        # A sum modulo 2**64 has no order.
+        keys[chunk] = np.add.reduce(words, axis=0 if columns < _SHORT else 1)
+    return mixed(keys)
+
+
+def copy_keys(keys: Keys, kinds: NDArray[np.uint64]) -> Keys:
+    """Keys that tell the copies of a row apart too; `kinds` are whole numbers that rows differ in besides, as labels.
+
+    The first, second, ... copy has its own key each, and it does not matter which of equal rows is which: in any order
+    the rows have the same keys.
+
+    >>> keys = copy_keys(np.array([7, 7, 5], np.uint64), np.array([0, 0, 1]))
+    >>> len(set(keys.tolist())), sorted(keys) == sorted(copy_keys(np.array([5, 7, 7], np.uint64), np.array([1, 0, 0])))
+    (3, True)
+    """
+    rows = mixed(keys ^ mixed(kinds.astype(np.uint64)))
+    order = np.argsort(rows, kind="stable")
+    ordered = rows[order]
+    first = np.ones(ordered.size, bool)
+    first[1:] = ordered[1:] != ordered[:-1]
+    starts = np.flatnonzero(first)
+    copies = np.arange(ordered.size) - np.repeat(starts, np.diff(np.append(starts, ordered.size)))
+    different = np.empty_like(rows)
+    different[order] = mixed(ordered ^ mixed(copies.astype(np.uint64)))
+    return different
+
+
+def key_limit(share: float) -> np.uint64:
+    """The largest key of such a share of the rows: a sample that no order of the rows and no size of blocks changes."""
+    return np.uint64(0xFFFFFFFFFFFFFFFF) if share >= 1.0 else np.uint64(int(share * 2.0**64))
+
+
+@cache
+def _factors(columns: int) -> Keys:
+    """An odd number for each column."""
+    return mixed(np.arange(1, columns + 1, dtype=np.uint64)) | np.uint64(1)
+
+
+def _bits(values: NDArray[np.float64]) -> Keys:
+    return (values + 0.0).view(np.uint64)  # + 0.0: one bit pattern for both zeros
+
+
+def _bits_into(values: AnyFloats, words: Keys) -> Keys:
+    """`_bits` of the values as float64, written to `words`."""
+    np.add(values, 0.0, out=words.view(np.float64), dtype=np.float64)
+    return words
+
+
+def mixed(state: Keys) -> Keys:
+    """The finaliser of splitmix64: every input bit reaches every output bit."""
+    state = np.array(state, np.uint64)
+    _mix(state, np.empty_like(state))
+    return state
+
+
+def _mix(state: Keys, spare: Keys) -> None:
+    """`mixed` in place, with room for as many numbers."""
+    state += np.uint64(0x9E3779B97F4A7C15)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        state ^= np.right_shift(state, np.uint64(shift), out=spare)
+        state *= np.uint64(factor)
+    state ^= np.right_shift(state, np.uint64(31), out=spare)

@@ -1,0 +1,351 @@
+"""The state of a monitor: a small document that each night's run replaces.
+
+It holds what the monitors need to go on, the last nights one by one, older nights folded together, and a fingerprint of
+every night, so that none counts twice. All that can be recomputed is checked when it is read.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
+from typing import Annotated, ClassVar, Literal
+
+import numpy as np
+
+from drrej.core.drift_monitor import LossDrift, log_weights
+from drrej.core.sequential import LOG_ODDS, RateMonitor, Tally
+from drrej.documents.codec import Codec
+from drrej.documents.document import Document
+from drrej.documents.fields import About, Count, Share, ShareOrNone, Unit
+from drrej.documents.schemas import Schema, schema_of
+from drrej.errors import MonitorError
+from drrej.records import dataclass
+
+FORMAT = "drrej-monitor/1"
+"""1: the first format."""
+
+KEPT_NIGHTS = 60
+"""Nights that are kept one by one."""
+
+SMALLEST_FOLD, MOST_FOLDS = 7, 104
+"""Older nights are folded by seven at first; when there are too many folds, neighbours are joined."""
+
+MonitorName = Literal["risk", "coverage", "drift"]
+_NUMBERS = re.compile(r"\[\n[-+.,eE\d\s]+\]")
+"""A list of numbers in indented JSON: it goes on one line."""
+
+_ROUNDING = 1e-6
+"""Logarithms may differ by so much between machines."""
+
+Counted = Annotated[tuple[int, ...], About(unit=Unit.COUNT)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What is watched. `confidence` is the chance that no alarm is ever false; the monitors share the rest evenly."""
+
+    confidence: Share
+    max_risk: ShareOrNone = None
+    min_coverage: ShareOrNone = None
+    drift: bool
+    by: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("confidence", "max_risk", "min_coverage"):
+            value = getattr(self, name)
+            if value is not None and not 0.0 < value < 1.0:
+                raise ValueError(f"`{name}={value:g}`: it must be above 0 and below 1")
+        if not self.watched:
+            raise ValueError("nothing is watched: give `max_risk` or `min_coverage`, or leave out `drift=False`")
+
+    @property
+    def watched(self) -> tuple[MonitorName, ...]:
+        """The monitors that can alarm."""
+        held: dict[MonitorName, bool] = {
+            "risk": self.max_risk is not None,
+            "coverage": self.min_coverage is not None,
+            "drift": self.drift,
+        }
+        return tuple(name for name, there in held.items() if there)
+
+    @property
+    def alpha(self) -> float:
+        """The chance of any false alarm, ever."""
+        return 1.0 - self.confidence
+
+    @property
+    def level(self) -> float:
+        """The chance of a false alarm that each monitor has."""
+        return self.alpha / len(self.watched)
+
+    @property
+    def bar(self) -> float:
+        """The logarithm of the e-value at which a monitor alarms."""
+        return -math.log(self.level)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counts:
+    """Rows, those accepted, those of them whose label is known, and errors among these."""
+
+    rows: Annotated[int, About(unit=Unit.COUNT, least=1)]
+    accepted: Count
+    labels: Count
+    errors: Count
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.errors <= self.labels <= self.accepted <= self.rows:
+            raise ValueError("errors, labels, accepted and rows must not be above each other, in this order")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Night(Counts):
+    """One night. `log_e` are the logarithms of the e-values after it.
+
+    `labels_after` names the newest night at the time when its labels came late.
+    """
+
+    name: str
+    fingerprint: str
+    log_e: dict[str, float]
+    labels_after: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fold(Counts):
+    """Some nights in a row, from `first` to `last`; `log_e` are those after the last."""
+
+    nights: Annotated[int, About(unit=Unit.COUNT, least=1)]
+    first: str
+    last: str
+    log_e: dict[str, float]
+
+    @classmethod
+    def of(cls, night: Night) -> Fold:
+        """A night that is kept no longer."""
+        counts = {field.name: getattr(night, field.name) for field in fields(Counts)}
+        return cls(**counts, nights=1, first=night.name, last=night.name, log_e=night.log_e)
+
+    def __add__(self, later: Fold) -> Fold:
+        counts = {field.name: getattr(self, field.name) + getattr(later, field.name) for field in fields(Counts)}
+        return Fold(**counts, nights=self.nights + later.nights, first=self.first, last=later.last, log_e=later.log_e)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Alarm:
+    """The first time that a monitor alarmed: after which night, and the logarithm of its e-value.
+
+    `late` names the night whose late labels raised it.
+    """
+
+    monitor: MonitorName
+    night: str
+    log_e: float
+    late: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reset:
+    """A monitor that was ended, why, and what it had seen."""
+
+    why: str
+    nights: Annotated[int, About(unit=Unit.COUNT, least=1)]
+    first: str
+    last: str
+    rows: Count
+    alarms: tuple[Alarm, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drift:
+    """The drift of the losses: edges of the bins, rows of the fit that the pool began with, and the monitor itself.
+
+    `new` are the rows of the last night in each bin.
+    """
+
+    edges: tuple[float, ...]
+    fit_rows: Count
+    losses: LossDrift
+    new: Counted
+
+    def __post_init__(self) -> None:
+        patterns = int(log_weights(len(self.losses.pool)).size) if len(self.losses.pool) > 1 else 0
+        restarts = self.losses.restarts
+        looks = restarts.looks > 0
+        if not len(self.losses.pool) == len(self.new) == len(self.edges) + 1 or list(self.edges) != sorted(
+            set(self.edges)
+        ):
+            raise ValueError("the edges do not go with the pool")
+        if [new for new, all in zip(self.new, self.losses.pool, strict=False) if 0 <= new <= all] != [*self.new]:
+            raise ValueError("the last night is not in the pool")
+        if {len(self.losses.against_first), len(restarts.forever), len(restarts.sums)} != {patterns if looks else 0}:
+            raise ValueError("the evidence does not go with the pool")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parts:
+    """Rows and accepted rows of each part (predicted class or group): of the last night, and of all before it."""
+
+    names: tuple[str, ...]
+    new_rows: Counted
+    new_accepted: Counted
+    old_rows: Counted
+    old_accepted: Counted
+
+    def __post_init__(self) -> None:
+        columns = (self.new_rows, self.new_accepted, self.old_rows, self.old_accepted)
+        if {len(column) for column in columns} != {len(self.names)} or len(set(self.names)) < len(self.names):
+            raise ValueError("its columns do not go with its names")
+        pairs = ((self.new_rows, self.new_accepted), (self.old_rows, self.old_accepted))
+        if any(not 0 <= a <= n for rows, accepted in pairs for n, a in zip(rows, accepted, strict=True)):
+            raise ValueError("more rows are accepted than there are")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class MonitorState(Document):
+    """All that a monitor knows. `coverage` watches rejected rows: its limit is 1 - `min_coverage`.
+
+    `rejector` is the digest of the rejector, `seen` are the fingerprints of all nights, those before resets included,
+    and `last` is a sketch of the rows of the last night.
+    """
+
+    CODEC: ClassVar[Codec] = Codec(FORMAT, "state of a monitor", MonitorError)
+
+    drrej_version: str
+    rejector: str
+    settings: Settings
+    risk: RateMonitor | None = None
+    coverage: RateMonitor | None = None
+    drift: Drift | None = None
+    alarms: tuple[Alarm, ...]
+    nights: tuple[Night, ...]
+    folded: tuple[Fold, ...]
+    resets: tuple[Reset, ...]
+    by_prediction: Parts | None = None
+    by_group: Parts | None = None
+    seen: tuple[str, ...]
+    last: str
+
+    @property
+    def looks(self) -> int:
+        """Nights since the monitor started."""
+        return len(self.nights) + sum(fold.nights for fold in self.folded)
+
+    def _total(self, name: str) -> int:
+        spans: list[Counts] = [*self.folded, *self.nights]
+        return sum(getattr(span, name) for span in spans)
+
+    @property
+    def accepted(self) -> Tally:
+        """Accepted rows among all rows since the monitor started."""
+        return Tally(self._total("accepted"), self._total("rows"))
+
+    @property
+    def errors(self) -> Tally:
+        """Errors among the accepted rows whose labels are known."""
+        return Tally(self._total("errors"), self._total("labels"))
+
+    @staticmethod
+    def evidence(
+        settings: Settings, risk: RateMonitor | None, coverage: RateMonitor | None, drift: Drift | None
+    ) -> dict[MonitorName, float]:
+        """The logarithm of the e-value of each monitor that is watched.
+
+        It is that of the mean of two e-values, all nights together and the restarts: both are nonnegative
+        supermartingales under the monitor's null, so their mean is one.
+        """
+        held = {"risk": risk, "coverage": coverage, "drift": None if drift is None else drift.losses}
+        return {
+            name: float(np.logaddexp(one.log_e_value, one.restarts_log_e_value)) - math.log(2.0)
+            for name in settings.watched
+            if (one := held[name]) is not None
+        }
+
+    @property
+    def log_e_values(self) -> dict[MonitorName, float]:
+        """The logarithm of the e-value of each monitor."""
+        return self.evidence(self.settings, self.risk, self.coverage, self.drift)
+
+    def to_json(self) -> str:
+        """The document as text; numbers read back to the same float."""
+        text = json.dumps(self.tree, indent=1, allow_nan=False, ensure_ascii=False)
+        return _NUMBERS.sub(lambda numbers: " ".join(numbers[0].split()), text) + "\n"
+
+    def __post_init__(self) -> None:
+        """Raise when the document contradicts itself."""
+        for wrong in self._contradictions():
+            raise ValueError(wrong)
+
+    def _contradictions(self) -> Iterator[str]:
+        names = [night.name for night in self.nights]
+        prints = [night.fingerprint for night in self.nights]
+        if not self.nights or len(self.nights) > KEPT_NIGHTS or len(set(names)) < len(names):
+            yield "'nights' is empty, too long or has a name twice"
+        if len(set(self.seen)) < len(self.seen) or list(self.seen[-len(prints) :]) != prints:
+            yield "'seen' does not go with 'nights'"
+        if len(self.seen) != self.looks + sum(reset.nights for reset in self.resets):
+            yield "'seen' does not have one fingerprint for each night"
+        alarmed = [alarm.monitor for alarm in self.alarms]
+        if len(set(alarmed)) < len(alarmed) or not set(alarmed) <= set(self.settings.watched):
+            yield "'alarms' does not go with 'settings'"
+        evidence = [*(fold.log_e for fold in self.folded), *(night.log_e for night in self.nights)]
+        if not set().union(*evidence) <= set(self.settings.watched):
+            yield "'log_e' does not go with 'settings'"
+        yield from self._wrong_monitors()
+
+    def _wrong_monitors(self) -> Iterator[str]:
+        settings, accepted = self.settings, self.accepted
+        rejected = Tally(accepted.rows - accepted.events, accepted.rows)
+        least = settings.min_coverage
+        if not _goes_with(self.risk, settings.max_risk, self.errors, None):
+            yield "'risk' does not go with 'settings' and 'nights'"
+        elif not _goes_with(self.coverage, None if least is None else 1.0 - least, rejected, self.looks):
+            yield "'coverage' does not go with 'settings' and 'nights'"
+        elif settings.drift != (self.drift is not None):
+            yield "'drift' does not go with 'settings'"
+        elif self.drift is not None and sum(self.drift.losses.pool) != self.drift.fit_rows + accepted.rows:
+            yield "'drift' does not have the rows of 'nights'"
+        else:
+            yield from self._wrong_evidence()
+
+    def _wrong_evidence(self) -> Iterator[str]:
+        alarmed = {alarm.monitor for alarm in self.alarms}
+        for name, value in self.log_e_values.items():
+            if name not in alarmed and value >= self.settings.bar + _ROUNDING:
+                yield f"'{name}' is beyond its alarm, and 'alarms' does not say so"
+            said = self.nights[-1].log_e.get(name, math.nan)
+            # late labels move the risk after the last night was written
+            if name != "risk" and not abs(value - said) <= _ROUNDING * max(1.0, abs(value)):
+                yield f"'{name}' is not what the last night says"
+
+
+def _goes_with(monitor: RateMonitor | None, limit: float | None, total: Tally, looks: int | None) -> bool:
+    """Whether a monitor has a limit, has seen these rows, and is whole."""
+    if monitor is None or limit is None:
+        return monitor is None and limit is None
+    restarts = monitor.restarts
+    length = LOG_ODDS.size if restarts.looks else 0
+    return (
+        monitor.limit == limit
+        and monitor.total == total
+        and (looks is None or restarts.looks == looks)
+        and len(restarts.forever) == len(restarts.sums) == length
+    )
+
+
+def folded_away(folded: Sequence[Fold], night: Night) -> tuple[Fold, ...]:
+    """The folds with one more night; their number stays bounded, and the older ones grow."""
+    size = max([SMALLEST_FOLD, *(fold.nights for fold in folded)])
+    if folded and folded[-1].nights < size:
+        return (*folded[:-1], folded[-1] + Fold.of(night))
+    if len(folded) == MOST_FOLDS:
+        folded = [folded[i] + folded[i + 1] for i in range(0, MOST_FOLDS, 2)]
+    return (*folded, Fold.of(night))
+
+
+def monitor_schema() -> Schema:
+    """The schema of the state of `drrej monitor`."""
+    return schema_of(MonitorState.CODEC, MonitorState)

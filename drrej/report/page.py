@@ -1,0 +1,269 @@
+"""The report as one self-contained page: no network, no scripts; light, dark, print, phone.
+
+What is on the page is in `page.html.jinja`, where every text is escaped; here are its words and numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from html import escape
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+from drrej.documents.document import Judged
+from drrej.documents.report import Report
+from drrej.errors import OptionError
+from drrej.report.numbers import against, counted, figure, money, percent, percents
+from drrej.report.plots import page_plots
+from drrej.report.tables import (
+    PERCENT,
+    TYPESET,
+    Table,
+    gate_value,
+    heading,
+    report_tables,
+    seen_by,
+    tables,
+    target_lines,
+    target_of,
+)
+
+if TYPE_CHECKING:
+    from jinja2 import Template
+
+
+_WIDE = ("total-cost", "difference", "scores", "masks")
+_NARROW = ("areas", "calibration", "cost", "drift")
+"""Tables of the text report that are shown as they are: across the page, and beside each other."""
+
+_EXAMPLES = ("rejected", "wrong")
+_SENTENCES = {
+    "total-cost": "What errors among the accepted rows and reviews of the rejected ones cost together.",
+    "calibration": "How far the stated probabilities are from what happens; lower is better.",
+    "areas": "How well the order by expected loss puts errors last, over all cutoffs at once.",
+    "cost": "What the predictions cost by the cost matrix.",
+    "drift": "Whether these rows are like those of the fit: a p-value near 0 says they are not.",
+    "difference": "What has changed since the baseline.",
+    "scores": "How other ways to order the rows do on the same rows.",
+    "masks": "How other rejectors do on the same rows.",
+    "points": "What other cutoffs would give: accuracy at a coverage, coverage at an error rate.",
+    "confusion": "Which classes are taken for which, and how many rows of each class are rejected.",
+    "rejected": "Rows that the rejector would not answer.",
+    "wrong": "Rows that it answered, and wrongly.",
+}
+"""What each table shows, in one plain sentence."""
+
+_TAU_EVERY = 5
+_LONGEST = 32
+"""Longer names are wrapped."""
+
+
+def need_jinja(wanted: str) -> None:
+    """Raise unless pages can be made."""
+    try:
+        import jinja2  # noqa: F401
+    except ImportError:
+        raise OptionError(f"{wanted}: the page needs jinja2; install it with: pip install 'drrej[plot]'") from None
+
+
+def render_html(report: Report) -> str:
+    """The page of a report with pictures; what a report without labels lacks is left out."""
+    plain = {table.id: table for table in report_tables(report, PERCENT) if table is not None}
+    plots = page_plots(report, _plot_texts(report))
+    captions = _plot_captions(report)
+    return template("page.html.jinja").render(
+        report=report,
+        style=style(),
+        short=_short(report),
+        title=_title(report),
+        about=_about(report),
+        verdict=verdict(report),
+        target=_target(report),
+        decision=_decision(report),
+        sentences=_SENTENCES,
+        examples=[plain[id] for id in _EXAMPLES if id in plain],
+        seen_by=seen_by(report),
+        plots=[(_PLOT_TITLES[name], svg, captions[name]) for name, svg in plots.items()],
+        wide=[plain[id] for id in _WIDE if id in plain],
+        narrow=[plain[id] for id in _NARROW if id in plain],
+        points=plain.get("points"),
+        confusion=plain.get("confusion"),
+        tau_every=_TAU_EVERY,
+        longest=_LONGEST,
+    )
+
+
+def style() -> str:
+    """The style sheet of pages."""
+    return files("drrej.report").joinpath("page.css").read_text(encoding="utf-8")
+
+
+@cache
+def template(name: str) -> Template:
+    """A template of a page; what it inserts is escaped."""
+    import jinja2
+
+    page = jinja2.Environment(
+        autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined, finalize=_printable
+    )
+    page.filters |= {"percent": percent, "percents": percents, "counted": counted}
+    page.filters |= {"money": money, "typeset": _typeset, "thousands": "{:,}".format}
+    page.globals |= {"against": against, "gate_value": gate_value}
+    text = files("drrej.report").joinpath(name).read_text(encoding="utf-8")
+    return page.from_string(text)
+
+
+def _printable(value: Any) -> Any:
+    """Text of the user's without signs that no page can show."""
+    if hasattr(value, "__html__"):
+        return value
+    return "".join(sign if sign.isprintable() or sign == "\n" else "\N{REPLACEMENT CHARACTER}" for sign in str(value))
+
+
+def _typeset(cell: str) -> str:
+    return cell.replace(" - ", " to ").replace("+-", "\N{PLUS-MINUS SIGN}")
+
+
+# The verdict
+
+
+def verdict(report: Report) -> str:
+    """What the rejector does to these rows, in a sentence."""
+    coverage, accuracy = percent(report.coverage.value), report.accuracy
+    if accuracy is None or report.base_accuracy is None:
+        expected = percent(report.expected_accuracy.value)
+        return f"Accepts {coverage} of {report.rows:,} rows; the probabilities promise {expected} accuracy there."
+    base = f"without rejection {percent(report.base_accuracy.value)}"
+    if accuracy.value is None:
+        return f"Accepts none of {report.rows:,} rows; {base}."
+    return (
+        f"Accepts {coverage} of rows at {percent(accuracy.value)} accuracy "
+        f"(95 % interval {percents(accuracy)}); {base}."
+    )
+
+
+_MARKS = {
+    "met": ("passed", "✓ Target met"),
+    "not shown": ("open", "? Target not shown"),
+    "missed": ("failed", "✗ Target missed"),
+}
+
+
+def _target(report: Report) -> dict[str, Any] | None:
+    found = target_of(report)
+    if found is None:
+        return None
+    kind, mark = _MARKS[found.verdict]
+    return {
+        "kind": kind,
+        "mark": mark,
+        "lines": [line[:1].upper() + line[1:] for line in target_lines(report, TYPESET)],
+    }
+
+
+def _short(report: Report) -> str:
+    accuracy = None if report.accuracy is None else report.accuracy.value
+    return f"coverage {percent(report.coverage.value)}, accuracy {percent(accuracy)}"
+
+
+def _title(report: Report) -> str:
+    made = report.pictures.made if report.pictures is not None else None
+    return "Classification with rejection" if made is None or made.title is None else made.title
+
+
+def _about(report: Report) -> list[tuple[str, str]]:
+    """When, what and on what: the line below the title."""
+    made = report.pictures.made if report.pictures is not None else None
+    known = [] if made is None else [("Date", made.date), ("Data", made.data), ("Model", made.model)]
+    size = f"{counted(report.rows, 'row')}, {report.classes:,} classes"
+    return [(name, text) for name, text in [*known, ("Size", size)] if text]
+
+
+def _decision(report: Report) -> str:
+    if report.cutoff is not None:
+        tau = "" if report.tau is None else f", that is where its density ratio is τ = {figure(report.tau, 6)} or less"
+        return f"A row is rejected where its expected loss is {figure(report.cutoff, 6)} or more{tau}."
+    return "Nothing is rejected." if report.tau is not None else "Each group has its own cutoff."
+
+
+# Plots
+
+_PLOT_TITLES = {
+    "curve": "Accuracy against coverage",
+    "cost": "Cost against coverage",
+    "losses": "Expected losses",
+    "reliability": "Can the confidence be trusted?",
+}
+
+
+def _plot_texts(report: Report) -> dict[str, str]:
+    """What each plot shows, for those who do not see it."""
+    if report.coverage_curve is None or report.ece is None:
+        return {"losses": "Histogram of the expected losses of the rows, with the cutoff."}
+    costs = {} if report.total_cost is None else {"cost": "Line plot of the cost per 1000 rows against coverage."}
+    steps = ", ".join(f"{percent(p.accuracy)} at {percent(p.coverage)}" for p in report.coverage_curve[4::15])
+    return {
+        "curve": f"Line plot of accuracy against coverage: {steps}. {verdict(report)}",
+        "losses": "Histograms of the expected losses of right and of wrong predictions, with the cutoff.",
+        "reliability": (
+            "Reliability diagram: accuracy against confidence. The expected calibration error is "
+            f"{percent(report.ece.uncalibrated)} before and {percent(report.ece.all)} after calibration."
+        ),
+        **costs,
+    }
+
+
+def _plot_captions(report: Report) -> dict[str, str]:
+    shaded = "" if report.cutoff is None else " Rows in the shaded part are rejected."
+    captions = {
+        "curve": (
+            "How accurate the answers are if only so many rows are answered. The dot is this rejector. Upwards is "
+            "better; the ideal order would accept every right row before any wrong one."
+        ),
+        "losses": f"How much each prediction is expected to be off, by its own probabilities.{shaded}",
+        "cost": (
+            "What errors and reviews cost together, per 1000 rows, if so many rows are accepted. The dot is this "
+            "rejector; the left end reviews every row, the right end accepts every row."
+        ),
+    }
+    if report.ece is not None:
+        captions["reliability"] = (
+            "On the diagonal, confidence is what it says. Calibration error (ECE) "
+            f"{percent(report.ece.uncalibrated)} before calibration, {percent(report.ece.all)} after. "
+            "Below: where the rows are."
+        )
+    return captions
+
+
+_SHOWN = {"proportions", "groups", "scores", "masks", "difference", "cost", "errors"}
+"""Tables that stand open; the others are folded."""
+
+
+def render_notebook(report: Judged) -> str:
+    """The decision, the gates, the tables."""
+    pieces = [f"<p>{escape(heading(report))}</p>", *_gates(report), *(_section(table) for table in tables(report))]
+    return "<div>" + "\n".join(pieces) + "</div>"
+
+
+def _gates(report: Judged) -> list[str]:
+    rows = [
+        ["passed" if gate.passed else "failed", gate.gate, against(gate.value, gate.limit)] for gate in report.gates
+    ]
+    return [_table(Table("gates", "Gates", ["", "gate", "value"], rows))] if rows else []
+
+
+def _section(table: Table) -> str:
+    body = _table(table) + (f"<p>({escape(table.remark)})</p>" if table.remark else "")
+    if table.id in _SHOWN:
+        return body
+    return f"<details><summary>{escape(table.title)}</summary>{body}</details>"
+
+
+def _table(table: Table) -> str:
+    rows = [_row(table.header, "th")] if table.header else []
+    return "<table>" + "".join([*rows, *(_row(row, "td") for row in table.rows)]) + "</table>"
+
+
+def _row(cells: Sequence[str], tag: str) -> str:
+    return "<tr>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells) + "</tr>"
