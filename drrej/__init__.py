@@ -112,7 +112,7 @@ _MOVED = {
         "ReportError",
     ],
     "drrej.outputs.datasets": ["LocalDataset"],
-    "drrej.outputs.files": ["OutputFile"],
+    "drrej.outputs.destinations": ["OutputFile"],
     "drrej.pipeline.compare": ["Rivals", "Score"],
     "drrej.pipeline.evaluate_options": ["BaselineDump"],
     "drrej.pipeline.regression": ["evaluate_regression"],

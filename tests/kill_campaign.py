@@ -29,7 +29,7 @@ Content = dict[str, bytes]
 
 MOMENTS = ("any time", "while it writes", "when a target changes")
 ONE_STEP = "from drrej.__main__ import main; main()"
-TWO_STEPS = f"from drrej.outputs import renames; renames._renameat2 = lambda *_: False; {ONE_STEP}"
+TWO_STEPS = f"from drrej.outputs import atomic; atomic._exchange = lambda *_: False; {ONE_STEP}"
 
 
 @dataclass(frozen=True)

@@ -98,10 +98,10 @@ def test_an_interrupted_run_cleans_up(job: Path, tmp_path: Path, number: signal.
 
 def test_a_signal_right_after_the_hidden_file_was_made(tmp_path: Path) -> None:
     code = """if True:
-        import fcntl, pathlib, sys
-        from drrej.outputs.hidden import HiddenFile
+        import fcntl, sys
+        from drrej.outputs.atomic import HiddenFile
         fcntl.flock = lambda *_: sys.exit(143)  # as the handler of a signal would
-        HiddenFile(pathlib.Path(sys.argv[1]), "mask.parquet")
+        HiddenFile(sys.argv[1] + "/mask.parquet")
     """
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (143, b"")

@@ -38,7 +38,7 @@ from drrej.monitor import step
 from drrej.monitor.report import MonitorReport
 from drrej.monitor.state import KEPT_NIGHTS, MonitorState, Night, Settings
 from drrej.monitor.step import MonitorOptions, NightCounts, monitor
-from drrej.outputs.states import StateFile
+from drrej.outputs.destinations import StateFile
 
 CLASSES = 4
 RISK = 0.35

@@ -17,7 +17,7 @@ from drrej.data.dump import Block
 from drrej.documents.rejector import Rejector as Document
 from drrej.engines.protocol import Pass
 from drrej.errors import RejectorError
-from drrej.outputs.files import OutputFile
+from drrej.outputs.destinations import OutputFile
 from drrej.pipeline.evaluate import evaluate
 from drrej.pipeline.evaluate_options import EvaluateOptions
 from drrej.pipeline.passes import map_blocks

@@ -80,7 +80,7 @@ def cascade(
 
     Stages are asked in the order given, with labelled dumps of the same rows.
     """
-    from drrej.outputs.files import OutputFile, prepare_directory
+    from drrej.outputs.destinations import OutputFile, prepare_directory
     from drrej.outputs.masks import write_table
     from drrej.pipeline.cascade import CascadeOptions
     from drrej.pipeline.cascade import cascade as step

@@ -68,7 +68,7 @@ def ensemble(
 
     The other commands read it like any dump of logits.
     """
-    from drrej.outputs.files import OutputFile
+    from drrej.outputs.destinations import OutputFile
     from drrej.outputs.masks import write_table
     from drrej.pipeline.ensemble import ensemble as step
 

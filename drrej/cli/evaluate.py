@@ -125,7 +125,7 @@ def evaluate(
 
     DUMP: parquet files, directories, globs or URIs; - is standard input.
     """
-    from drrej.outputs.files import OutputFile
+    from drrej.outputs.destinations import OutputFile
     from drrej.pipeline.evaluate import evaluate as step
     from drrej.pipeline.regression import evaluate_regression
     from drrej.report import render

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from drrej.monitor.report import MonitorReport
     from drrej.monitor.state import MonitorState
     from drrej.monitor.step import MonitorOptions
-    from drrej.outputs.states import StateFile
+    from drrej.outputs.destinations import StateFile
 
 EXAMPLES = """
 Examples:
@@ -123,8 +123,7 @@ def monitor(
     from drrej.monitor.report import monitor_report
     from drrej.monitor.step import MonitorOptions, check_monitor_gates
     from drrej.monitor.step import monitor as step
-    from drrej.outputs.files import OutputFile
-    from drrej.outputs.states import StateFile
+    from drrej.outputs.destinations import OutputFile, StateFile
 
     gates = [Gate.parse(text) for text in gate or []]
     check_monitor_gates(gates)

@@ -91,7 +91,7 @@ def plan(
 
     DUMP: none, or labelled parquet files, directories, globs or URIs; - is standard input.
     """
-    from drrej.outputs.files import OutputFile
+    from drrej.outputs.destinations import OutputFile
     from drrej.pipeline.plan import COVERAGE, POWER, PlanOptions, plan_from
     from drrej.pipeline.plan import plan as step
 

@@ -19,7 +19,7 @@ from drrej.cli.writing import check_spared
 from drrej.errors import OptionError
 
 if TYPE_CHECKING:
-    from drrej.outputs.files import OutputFile
+    from drrej.outputs.destinations import OutputFile
     from drrej.outputs.protocol import Dataset
 
 EXAMPLES = """
@@ -98,7 +98,7 @@ def reject(
 
     DUMP: parquet files, directories, globs or URIs; - is standard input.
     """
-    from drrej.outputs.files import OutputFile
+    from drrej.outputs.destinations import OutputFile
     from drrej.pipeline.reject import MaskOptions, Review, mask_summary
     from drrej.pipeline.reject import reject as step
 
@@ -144,7 +144,7 @@ def reject(
 
 def _place(output: str, whole_directory: bool, force: bool, update: bool) -> OutputFile | Dataset:
     """The file or directory to be written."""
-    from drrej.outputs.files import OutputFile
+    from drrej.outputs.destinations import OutputFile
 
     if force and update:
         raise OptionError("--force makes all masks again, --update only new ones: give one of them")

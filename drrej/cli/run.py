@@ -162,7 +162,7 @@ def run(
 
     DUMP: parquet files, directories, globs or URIs, divided by --split; or give --val and --test. - is standard input.
     """
-    from drrej.outputs.files import OutputFile, prepare_directory
+    from drrej.outputs.destinations import OutputFile, prepare_directory
     from drrej.outputs.masks import write_table
     from drrej.pipeline.calibrate import CalibrateOptions
     from drrej.pipeline.evaluate import check_gates, evaluate

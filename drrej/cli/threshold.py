@@ -77,7 +77,7 @@ def threshold(
 
     DUMP: parquet files, directories, globs or URIs; - is standard input.
     """
-    from drrej.outputs.files import OutputFile
+    from drrej.outputs.destinations import OutputFile
     from drrej.outputs.masks import write_table
     from drrej.pipeline.reject import reject
     from drrej.pipeline.threshold import ThresholdOptions, choose_threshold

@@ -68,7 +68,7 @@ def weights(
 
     DUMP: parquet files, directories, globs or URIs; - is standard input.
     """
-    from drrej.outputs.files import OutputFile
+    from drrej.outputs.destinations import OutputFile
     from drrej.pipeline.weights import weights as step
     from drrej.report.json import render_json
     from drrej.report.weights import render_weights

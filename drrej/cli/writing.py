@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING
 from drrej.errors import OptionError
 
 if TYPE_CHECKING:
-    from drrej.outputs.files import OutputFile
+    from drrej.outputs.destinations import OutputFile
 
 
 def output_file(path: str, force: bool, rejector: str | None = None) -> OutputFile:
     """The file to be written; `-r R -o R` needs no --force."""
-    from drrej.outputs.files import OutputFile
+    from drrej.outputs.destinations import OutputFile
 
     return OutputFile(path, force, updates=rejector)
 
 
 def check_spared(*inputs: str | None) -> None:
     """Raise when an output would replace one of these files, which are inputs besides the dumps."""
-    from drrej.outputs.claims import check_inputs
+    from drrej.outputs.conflicts import check_inputs
 
     check_inputs(name for name in inputs if name is not None and ("://" in name or os.path.isfile(name)))
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 
 from drrej.errors import ClusterError, DrrejError, OutputError
-from drrej.outputs.claims import claim, release
-from drrej.outputs.folders import FinalFolder
-from drrej.outputs.hidden import cannot_write
-from drrej.outputs.locks import TargetLock
+from drrej.outputs.atomic import check_folder, locked, put_folder, recover_folder, writing
+from drrej.outputs.conflicts import Place, claimed
+from drrej.outputs.destinations import appeared
 from drrej.outputs.records import RECORDS, MaskRecord, parse_records, records_text
 
 NOTES = "_drrej"
@@ -27,55 +27,51 @@ class LocalDataset:
     """
 
     def __init__(self, target: str, force: bool = False, update: bool = False) -> None:
-        self._final = FinalFolder(target, force, update)
-        self._stage = self._final.path.parent / f".{self._final.path.name}.drrej-parts"
-        self._records_path = self._final.path.parent / f".{self._final.path.name}{RECORDS}"
-        self._update = update
+        self.name = self.target = target.rstrip("/") or "/"
+        self._final = os.path.realpath(self.name)
+        folder, name = os.path.split(self._final)
+        self._stage = os.path.join(folder, f".{name}.drrej-parts")
+        self._records_path = os.path.join(folder, f".{name}{RECORDS}")
+        self._force, self._update = force or update, update
         self._files: Sequence[str] = ()
         self._written: Mapping[str, MaskRecord] = {}
-        self._lock = self._locked()
-        try:
+        check_folder(self.name, folder)
+        with contextlib.ExitStack() as stack, writing(self.name):
+            try:
+                stack.enter_context(locked(self._final))
+            except BlockingIOError:
+                raise OutputError(
+                    f"{self.name}: another run is writing it; wait for it or choose another with `output`"
+                ) from None
+            recover_folder(self._final)
+            self._check_replaceable()
+            stack.enter_context(claimed(Place.of_folder(self.name, self._final)))
             self._found = parse_records(self._text())
-            self._check_records()
-            self._stage.mkdir(exist_ok=True)
-            self._resumes = any(self._stage.iterdir())
-            claim(self._final.place, self.name)
-        except OSError as error:
-            self._lock.release()
-            raise cannot_write(self.name, error) from None
-        except BaseException:
-            self._lock.release()
-            raise
+            if update and self._found is None and os.path.isdir(self._final) and os.listdir(self._final):
+                raise no_records(self.name, os.path.basename(self._records_path))
+            os.makedirs(self._stage, exist_ok=True)
+            self._resumes = bool(os.listdir(self._stage))
+            self._held = stack.pop_all()
 
-    def _locked(self) -> TargetLock:
-        try:
-            return TargetLock(str(self._final.path))
-        except BlockingIOError:
+    def _check_replaceable(self) -> None:
+        """Raise unless the name is free, that of an empty directory, or that of masks which may be replaced."""
+        if not os.path.lexists(self._final):
+            return
+        if not os.path.isdir(self._final):
+            raise OutputError(f"{self.name}: it exists and is not a directory; choose another with `output`")
+        if os.listdir(self._final) and not self._force:
             raise OutputError(
-                f"{self.name}: another run is writing it; wait for it or choose another with `output`"
-            ) from None
-        except OSError as error:
-            raise cannot_write(self.name, error) from None
+                f"{self.name}: the directory exists and is not empty; use `force=True` to replace it, or `update=True` "
+                "to add what is new"
+            )
+        check_only_masks(self.name, (name for _, _, names in os.walk(self._final) for name in names))
 
     def _text(self) -> bytes | None:
         try:
-            return self._records_path.read_bytes()
+            with open(self._records_path, "rb") as stream:
+                return stream.read()
         except FileNotFoundError:
             return None
-
-    def _check_records(self) -> None:
-        if self._update and self._final.holds_files and self._found is None:
-            raise no_records(self.name, str(self._records_path.name))
-
-    @property
-    def name(self) -> str:
-        """For messages."""
-        return self._final.name
-
-    @property
-    def target(self) -> str:
-        """What was named."""
-        return self._final.name
 
     @property
     def resumes(self) -> bool:
@@ -95,7 +91,7 @@ class LocalDataset:
 
     def _is_as_written(self, name: str, record: MaskRecord) -> bool:
         try:
-            status = os.stat(self._final.path / name)
+            status = os.stat(os.path.join(self._final, name))
         except OSError:
             return False
         return record.is_of(status.st_size, status.st_mtime_ns)
@@ -103,7 +99,7 @@ class LocalDataset:
     def folder(self, files: Sequence[str]) -> str:
         """The directory beside the target."""
         self._files = files
-        return str(self._stage)
+        return self._stage
 
     def record(self, written: Mapping[str, MaskRecord]) -> None:
         """Take down of what the files were made."""
@@ -111,22 +107,27 @@ class LocalDataset:
 
     def written(self) -> str:
         """The directory beside the target."""
-        return str(self._stage)
+        return self._stage
 
     def commit(self) -> None:
         """Add what stays, drop what does not belong to the dataset, then give the directory its final name."""
-        try:
+        with writing(self.name):
             stays = self._link_what_stays() if self._update else set()
             if self._written:
                 self._write_records()
             self._drop_all_but({*self._files, *stays})
-        except OSError as error:
-            raise cannot_write(self.name, error) from None
-        self._final.put(self._stage)
+            if self._force:
+                self._check_replaceable()  # again: it may have changed since
+            try:
+                put_folder(self._stage, self._final, self._force)
+            except OSError as error:
+                if error.errno not in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
+                    raise
+                raise appeared(self.name, "replace") from None
 
     def _link_what_stays(self) -> set[str]:
         """Have every file of the dataset that was not written anew in the hidden directory too."""
-        before = self._final.path
+        before = self._final
         stays = set()
         for folder, _, names in os.walk(before):
             inside = os.path.relpath(folder, before)
@@ -156,7 +157,7 @@ class LocalDataset:
                 path = os.path.join(folder, name)
                 if os.path.relpath(path, self._stage).replace(os.sep, "/") not in belong:
                     os.unlink(path)
-            if not os.listdir(folder) and folder != str(self._stage):
+            if not os.listdir(folder) and folder != self._stage:
                 os.rmdir(folder)
 
     def __enter__(self) -> LocalDataset:
@@ -165,12 +166,22 @@ class LocalDataset:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        release(self._final.place)
         if kind is None or spoilt(kind):
             shutil.rmtree(self._stage, ignore_errors=True)
         with contextlib.suppress(OSError):  # gone, or not empty: finished files stay for the next run
-            self._stage.rmdir()
-        self._lock.release()
+            os.rmdir(self._stage)
+        self._held.close()
+
+
+def check_only_masks(target: str, files: Iterable[str]) -> None:
+    """Raise when a directory to be replaced holds other files than masks: it may be somebody's home."""
+    for name in files:
+        hidden = any(piece.startswith(("_", ".")) for piece in name.split("/"))
+        if not name.endswith(".parquet") and not hidden:
+            raise OutputError(
+                f"{target}: the directory holds other files than masks ({name}), so it will not be replaced; "
+                "choose another with `output`"
+            )
 
 
 def _link(path: str, new: str) -> None:

@@ -1,22 +1,209 @@
-"""Rejection masks out: files with the kept columns, then prediction, loss, ratio, rejected."""
+"""Tables out, group by group; the ending of a file's name says the format. A mask is such a table.
+
+Text formats have the numbers in as few digits as read back to the same float.
+"""
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Sequence
 from types import TracebackType
+from typing import Any, Literal
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from drrej.data.files import DumpFile
 from drrej.data.problems import shown
-from drrej.errors import DumpError, OptionError
-from drrej.outputs.encoders import ENCODERS, PARQUET, ending_of
-from drrej.outputs.files import OutputFile
-from drrej.outputs.hidden import cannot_write
+from drrej.errors import DumpError, OptionError, OutputError
+from drrej.outputs.atomic import writing
+from drrej.outputs.destinations import OutputFile
 
 MASK_COLUMNS = ("prediction", "loss", "ratio", "rejected")
+PARQUET = ".parquet"
+Format = Literal["parquet", "arrow", "csv", "json"]
 _GROUP_ROWS = 1 << 17
+
+
+class MaskFile:
+    """Writes batches to a file in groups of a fixed size, whatever the size of the batches."""
+
+    def __init__(self, path: str, target: str, schema: pa.Schema, ending: str = PARQUET) -> None:
+        self._target = target
+        self._pending: list[pa.RecordBatch] = []
+        self._rows = 0
+        self._format, codec = ENDINGS[ending]
+        self._schema = _written_schema(schema, self._format)
+        with writing(target):
+            file = pa.OSFile(path, "wb")
+            self._stream = file if codec is None else pa.CompressedOutputStream(file, codec)
+            self._writer = _open_writer(self._stream, self._schema, self._format)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Add rows."""
+        while batch.num_rows:
+            taken = batch.slice(0, _GROUP_ROWS - self._rows)
+            self._pending.append(taken)
+            self._rows += taken.num_rows
+            batch = batch.slice(taken.num_rows)
+            if self._rows == _GROUP_ROWS:
+                self._flush()
+
+    def _flush(self) -> None:
+        if self._pending:
+            table = pa.Table.from_batches([_in_schema(batch, self._schema) for batch in self._pending], self._schema)
+            self._pending, self._rows = [], 0
+            with writing(self._target):
+                self._writer.write_table(table if self._format == "parquet" else table.combine_chunks())
+
+    def __enter__(self) -> MaskFile:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close(complete=kind is None)
+
+    def close(self, complete: bool) -> None:
+        """Finish the file; one that is not complete will be thrown away."""
+        if complete:
+            self._flush()
+        try:
+            with writing(self._target):
+                self._writer.close()
+                self._stream.close()
+        except OutputError:
+            if complete:
+                raise
+
+
+def _in_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The rows with a schema whose types may be others; a cast, even to the same types, loads Arrow's functions."""
+    return pa.RecordBatch.from_arrays(batch.columns, schema=schema) if batch.schema == schema else batch.cast(schema)
+
+
+# Formats
+
+_CODECS = {"": None, ".gz": "gzip", ".zst": "zstd"}
+_TEXTS: dict[str, Format] = {".csv": "csv", ".jsonl": "json", ".ndjson": "json"}
+ENDINGS: dict[str, tuple[Format, str | None]] = {
+    PARQUET: ("parquet", None),
+    ".pq": ("parquet", None),
+    ".arrow": ("arrow", None),
+    ".feather": ("arrow", None),
+    **{text + end: (format, codec) for text, format in _TEXTS.items() for end, codec in _CODECS.items()},
+}
+"""The format of a file whose name ends so, and how the file is compressed as a whole."""
+
+
+def _open_writer(stream: pa.NativeFile, schema: pa.Schema, format: Format) -> Any:
+    """Something with `write_table` and `close`."""
+    if format == "parquet":
+        return pq.ParquetWriter(
+            stream,
+            schema,
+            # Numbers hardly repeat, losses and ratios look random: a dictionary or a codec would only cost time.
+            use_dictionary=[field.name for field in schema if _repeats(field)],
+            compression={name: "none" if name in ("loss", "ratio") else "snappy" for name in schema.names},
+        )
+    if format == "arrow":  # with a footer, which is what .feather files are
+        return pa.ipc.new_file(stream, schema)
+    if format == "csv":  # missing values are empty, empty texts have quotes
+        import pyarrow.csv as pacsv
+
+        return pacsv.CSVWriter(stream, schema)
+    return _JsonWriter(stream)
+
+
+class _JsonWriter:
+    """A JSON object per row. What JSON cannot say, such as an infinite ratio, is null."""
+
+    def __init__(self, stream: pa.NativeFile) -> None:
+        self._stream = stream
+
+    def write_table(self, table: pa.Table) -> None:
+        """Add rows."""
+        for batch in table.to_batches():
+            self._stream.write(json_lines(batch))
+
+    def close(self) -> None:
+        """Nothing to add."""
+
+
+def _repeats(field: pa.Field) -> bool:
+    return field.name in ("prediction", "label") or not pa.types.is_primitive(field.type)
+
+
+def _written_schema(schema: pa.Schema, format: Format) -> pa.Schema:
+    """Types that the format can be written from; raises for columns that it cannot hold."""
+    for field in schema:
+        if format == "csv" and (pa.types.is_nested(field.type) or _is_bytes(field.type)):
+            raise _cannot_hold(field, "CSV", "end the name in .jsonl or .parquet")
+        if format == "json" and _is_bytes(field.type):
+            raise _cannot_hold(field, "JSON", "end the name in .parquet")
+    return pa.schema([(field.name, _plain(field.type)) for field in schema]) if format == "csv" else schema
+
+
+def _plain(data_type: pa.DataType) -> pa.DataType:
+    if pa.types.is_dictionary(data_type):
+        return _plain(data_type.value_type)
+    return pa.large_string() if pa.types.is_string_view(data_type) else data_type
+
+
+def _is_bytes(data_type: pa.DataType) -> bool:
+    if pa.types.is_dictionary(data_type):
+        return _is_bytes(data_type.value_type)
+    if pa.types.is_nested(data_type):
+        return any(_is_bytes(data_type.field(i).type) for i in range(data_type.num_fields))
+    return bool(
+        pa.types.is_binary(data_type)
+        or pa.types.is_large_binary(data_type)
+        or pa.types.is_fixed_size_binary(data_type)
+        or pa.types.is_binary_view(data_type)
+    )
+
+
+def _cannot_hold(field: pa.Field, format: str, remedy: str) -> OptionError:
+    return OptionError(
+        f"column '{field.name}' is {field.type}, which {format} cannot hold; leave it out with `keep`, or {remedy}"
+    )
+
+
+def ending_of(name: str) -> str | None:
+    """The ending of a file's name that says its format; None for any other.
+
+    >>> ending_of("mask.CSV.gz"), ending_of("mask.xlsx"), ending_of("s3://bucket/mask.arrow?region=eu")
+    ('.csv.gz', None, '.arrow')
+    """
+    plain = name.partition("?")[0].lower() if "://" in name else name.lower()
+    return max((ending for ending in ENDINGS if plain.endswith(ending)), key=len, default=None)
+
+
+def format_of(output: OutputFile) -> str:
+    """The ending that says the format of a file; what has no name that lasts, such as standard output, is parquet."""
+    ending = ending_of(output.target) if output.is_regular else PARQUET
+    if ending is None:
+        raise OptionError(
+            f"{output.name}: the ending of the name says the format; use one of {', '.join(ENDINGS)}, or a name that "
+            "ends in / for a directory"
+        )
+    return ending
+
+
+def write_table(table: pa.Table, path: str, target: str) -> None:
+    """Write a whole table, as csv or parquet by the ending of its target."""
+    with writing(target):
+        if target.lower().endswith(".csv"):
+            import pyarrow.csv as pacsv
+
+            pacsv.write_csv(table, path)
+        else:
+            pq.write_table(table, path)
+
+
+# Names
 
 
 def check_names(keep: Sequence[str], names: Sequence[str], where: str, own: Sequence[str] = MASK_COLUMNS) -> None:
@@ -34,70 +221,6 @@ def check_names(keep: Sequence[str], names: Sequence[str], where: str, own: Sequ
             raise DumpError(f"`keep` names the column '{name}' twice; once is enough")
 
 
-def format_of(output: OutputFile) -> str:
-    """The ending that says the format of a file; what has no name that lasts, such as standard output, is parquet."""
-    if not output.is_regular:
-        return PARQUET
-    ending = ending_of(output.target)
-    if ending is None:
-        raise OptionError(
-            f"{output.name}: the ending of the name says the format; use one of {', '.join(ENCODERS)}, or a name that "
-            "ends in / for a directory"
-        )
-    return ending
-
-
-class MaskFile:
-    """Writes batches to a file in groups of a fixed size, whatever the size of the batches."""
-
-    def __init__(self, path: str, target: str, schema: pa.Schema, format: str = PARQUET) -> None:
-        self._target = target
-        self._schema = schema
-        self._pending: list[pa.RecordBatch] = []
-        self._rows = 0
-        try:
-            self._encoder = ENCODERS[format](path, schema)
-        except OSError as error:
-            raise cannot_write(target, error) from None
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        """Add rows."""
-        while batch.num_rows:
-            taken = batch.slice(0, _GROUP_ROWS - self._rows)
-            self._pending.append(taken)
-            self._rows += taken.num_rows
-            batch = batch.slice(taken.num_rows)
-            if self._rows == _GROUP_ROWS:
-                self._flush()
-
-    def _flush(self) -> None:
-        if self._pending:
-            table = pa.Table.from_batches([_in_schema(batch, self._schema) for batch in self._pending], self._schema)
-            self._pending, self._rows = [], 0
-            try:
-                self._encoder.write(table)
-            except OSError as error:
-                raise cannot_write(self._target, error) from None
-
-    def __enter__(self) -> MaskFile:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close(complete=kind is None)
-
-    def close(self, complete: bool) -> None:
-        """Finish the file; one that is not complete will be thrown away."""
-        if complete:
-            self._flush()
-        try:
-            self._encoder.close()
-        except OSError as error:
-            if complete:
-                raise cannot_write(self._target, error) from None
-
-
 def mask_name(part: DumpFile) -> str:
     """The path of the mask of a part below the directory of a dataset: parquet, whatever the part is."""
     return part.mask_path if part.mask_path.endswith(PARQUET) else part.mask_path + PARQUET
@@ -113,19 +236,65 @@ def check_distinct(parts: Sequence[DumpFile], target: str) -> None:
         seen.add(name)
 
 
-def write_table(table: pa.Table, path: str, target: str) -> None:
-    """Write a whole table, as csv or parquet by the ending of its target."""
-    try:
-        if target.lower().endswith(".csv"):
-            import pyarrow.csv as pacsv
-
-            pacsv.write_csv(table, path)
-        else:
-            pq.write_table(table, path)
-    except OSError as error:
-        raise cannot_write(target, error) from None
+# Rows as JSON: a whole batch at a time where its columns are plain, value by value where they are nested
 
 
-def _in_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The rows with a schema whose types may be others; a cast, even to the same types, loads Arrow's functions."""
-    return pa.RecordBatch.from_arrays(batch.columns, schema=schema) if batch.schema == schema else batch.cast(schema)
+def json_lines(batch: pa.RecordBatch) -> bytes:
+    r"""A JSON object per row, each on a line of its own.
+
+    >>> json_lines(pa.record_batch({"id": ["a", 'b"'], "loss": [0.5, float("inf")], "rejected": [True, None]}))
+    b'{"id":"a","loss":0.5,"rejected":true}\n{"id":"b\\"","loss":null,"rejected":null}\n'
+    """
+    import pyarrow.compute as pc  # a tenth of a second that other formats need not pay, here and below
+
+    if not batch.num_rows:
+        return b""
+    pieces: list[Any] = []
+    for number, name in enumerate(batch.schema.names):
+        pieces += [_text(("{" if number == 0 else ",") + json.dumps(name, ensure_ascii=False) + ":")]
+        pieces += [_json_values(batch.column(number))]
+    lines = pc.binary_join_element_wise(*pieces, _text("}"), _text(""))
+    return "".join(f"{line}\n" for line in lines.to_pylist()).encode()
+
+
+def _json_values(array: pa.Array) -> pa.Array:
+    """The JSON text of each value of a column."""
+    import pyarrow.compute as pc
+
+    kind = array.type
+    if pa.types.is_dictionary(kind):
+        return _json_values(array.dictionary_decode())
+    if pa.types.is_floating(kind):
+        array = pc.if_else(pc.is_finite(array), array, None)
+    if (
+        pa.types.is_boolean(kind)
+        or pa.types.is_integer(kind)
+        or pa.types.is_floating(kind)
+        or pa.types.is_decimal(kind)
+    ):
+        return pc.fill_null(pc.cast(array, pa.large_string()), "null")
+    if pa.types.is_null(kind):
+        return pa.array(["null"] * len(array), pa.large_string())
+    texts = array if pa.types.is_nested(kind) else pc.cast(array, pa.large_string())
+    if pa.types.is_nested(kind) or pc.any(pc.match_substring_regex(texts, r'[\x00-\x1f"\\]')).as_py():
+        return pa.array([json_of(value) for value in texts.to_pylist()], pa.large_string())
+    return pc.fill_null(pc.binary_join_element_wise(_text('"'), texts, _text('"'), _text("")), "null")
+
+
+def _text(value: str) -> pa.Scalar:
+    return pa.scalar(value, pa.large_string())
+
+
+def json_of(value: Any) -> str:
+    """The JSON text of a value; numbers that are not finite are null, and what JSON has no word for is text."""
+    return json.dumps(_finite(value), ensure_ascii=False, allow_nan=False, default=str)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float | np.floating):
+        return float(value) if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {str(key): _finite(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(inner) for inner in value]
+    return value

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,12 +15,10 @@ import pyarrow.fs as pafs
 
 from drrej.data.uris import below, is_uri, redacted
 from drrej.errors import OutputError
-from drrej.outputs.claims import FolderPlace, ObjectPlace, Place, claim, release
-from drrej.outputs.datasets import NOTES, LocalDataset, no_records, spoilt
-from drrej.outputs.folders import check_only_masks
+from drrej.outputs.conflicts import Place, claimed
+from drrej.outputs.datasets import NOTES, LocalDataset, check_only_masks, no_records, spoilt
+from drrej.outputs.destinations import appeared, naming, open_uri, upload
 from drrej.outputs.records import RECORDS, MaskRecord, parse_records, records_text
-from drrej.outputs.remote import open_uri, told, upload
-from drrej.outputs.targets import appeared
 
 SUCCESS = "_SUCCESS"
 
@@ -42,7 +39,7 @@ class ObjectStoreDataset:
         self._files: Sequence[str] = ()
         self._scratch: str | None = None
         self._committed = False
-        with told(self._uri):
+        with naming(self._uri):
             self._filesystem, self._key = open_uri(self._uri)
             present = self._sizes()
             self._records_key = _beside(self._key)
@@ -58,10 +55,8 @@ class ObjectStoreDataset:
                 raise no_records(self.name, self._records_key.rpartition("/")[2])
         self._before = present
         self._complete = bool(present) and not unfinished
-        self._place: Place = ObjectPlace(target, self._filesystem, self._key, folder=True)
-        if self._filesystem.type_name == "local":
-            self._place = FolderPlace(target, os.path.realpath(self._key))
-        claim(self._place, self.name)
+        self._claim = contextlib.ExitStack()
+        self._claim.enter_context(claimed(Place.of_uri(self.name, target, folder=True)))
 
     @property
     def name(self) -> str:
@@ -110,7 +105,7 @@ class ObjectStoreDataset:
 
     def commit(self) -> None:
         """Upload what this process wrote, remove what does not belong to the dataset, then say that it is complete."""
-        with told(self._uri):
+        with naming(self._uri):
             self._check_still_free()
             if self._scratch is not None:
                 self._delete_success()
@@ -154,7 +149,7 @@ class ObjectStoreDataset:
         return {info.path[len(self._key) + 1 :]: (info.size, info.mtime_ns or 0) for info in found}
 
     def _delete_success(self) -> None:
-        with told(self._uri):
+        with naming(self._uri):
             if SUCCESS in self._sizes():
                 self._filesystem.delete_file(f"{self._key}/{SUCCESS}")
 
@@ -173,7 +168,7 @@ class ObjectStoreDataset:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        release(self._place)
+        self._claim.close()
         if self._scratch is not None:
             shutil.rmtree(self._scratch, ignore_errors=True)
         if not self._committed and spoilt(kind) and not self._update:

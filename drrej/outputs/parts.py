@@ -22,9 +22,9 @@ from drrej.data.pandas_index import with_range
 from drrej.data.uris import below, is_uri
 from drrej.errors import OutputError
 from drrej.outputs.datasets import NOTES
+from drrej.outputs.destinations import upload
 from drrej.outputs.masks import MaskFile, mask_name
 from drrej.outputs.records import Finished, MaskRecord, PartCounts, note_text, parse_note
-from drrej.outputs.remote import upload
 from drrej.records import dataclass
 
 

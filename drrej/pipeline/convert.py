@@ -15,8 +15,8 @@ from drrej.data.labels import LabelKind
 from drrej.data.scores import plain_array
 from drrej.engines.protocol import Pass, PassSummary
 from drrej.errors import DumpError
-from drrej.outputs.files import OutputFile
-from drrej.outputs.hidden import cannot_write
+from drrej.outputs.atomic import writing
+from drrej.outputs.destinations import OutputFile
 from drrej.pipeline.passes import map_blocks
 from drrej.pipeline.score import Intake
 from drrej.pipeline.source import Source
@@ -50,13 +50,10 @@ def convert(source: Source, output: OutputFile) -> Converted:
     else:
         form = _Form(dump, None)
     summary = PassSummary()
-    try:
-        with pq.ParquetWriter(output.path, form.schema) as writer:
-            run = Pass("converting", form.labels is not None, form.kept)
-            for batch in map_blocks(source, dump, form, run, summary=summary):
-                writer.write_batch(batch)
-    except OSError as error:
-        raise cannot_write(output.name, error) from None
+    with writing(output.name), pq.ParquetWriter(output.path, form.schema) as writer:
+        run = Pass("converting", form.labels is not None, form.kept)
+        for batch in map_blocks(source, dump, form, run, summary=summary):
+            writer.write_batch(batch)
     label = dump.label if form.labels is None else LABEL
     return Converted(summary.notes.rows, form.scores, label, dump.input, dump.binary, dump.names)
 

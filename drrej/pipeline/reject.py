@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import pickle
 import time
@@ -28,9 +27,9 @@ from drrej.documents.rejector import Rejector
 from drrej.documents.summaries import BadFile, BadRows, LeftOut, MaskedFile, MaskSummary
 from drrej.engines.protocol import BlockResult, Pass, PassSummary, run_pass
 from drrej.errors import OptionError
-from drrej.outputs.claims import check_outside
+from drrej.outputs.conflicts import check_outside
 from drrej.outputs.datasets import check_left
-from drrej.outputs.files import OutputFile
+from drrej.outputs.destinations import OutputFile
 from drrej.outputs.masks import MASK_COLUMNS, MaskFile, check_distinct, check_names, format_of, mask_name
 from drrej.outputs.parts import PartSink, masks_in
 from drrej.outputs.protocol import Dataset
@@ -151,7 +150,7 @@ def reject(
         format_of(output)
     if review is not None:
         task_format(review.file)
-    check_outside(source.arguments, output)
+    check_outside(source.arguments, output.target, output.name)
     return MaskCounts.of(_written(source, rejector, output, options, review))
 
 
@@ -164,20 +163,20 @@ def _written(
     masking = Masking(rejector, dump, keep, options.on_unseen_group)
     allowed = options.on_bad_row == "reject"
     run = Pass("scoring", False, masking.columns, bad_rows_allowed=allowed, scores=masking.application.columns)
-    with contextlib.nullcontext() if review is None else ReviewQueue(masking.schema) as queue:
-        if isinstance(output, OutputFile):
-            files = list(_one_file(source, dump, masking, run, (output, queue)))
-        else:
-            parts = distinct(dump.parts)
-            check_distinct(parts, output.name)
-            dump = replace(dump, parts=parts)
-            files = _dataset(source, dump, masking, run, (output, _recipe(dump, masking, options)))
-            if queue is not None:
-                names = [mask_name(part) for part in parts]
-                for name, batch in masks_in(output.written(), names, output.name):
-                    queue.add(batch, name)
-        if review is not None and queue is not None:
-            write_tasks(queue, review.file, review.limit)
+    queue = None if review is None else ReviewQueue(masking.schema)
+    if isinstance(output, OutputFile):
+        files = list(_one_file(source, dump, masking, run, (output, queue)))
+    else:
+        parts = distinct(dump.parts)
+        check_distinct(parts, output.name)
+        dump = replace(dump, parts=parts)
+        files = _dataset(source, dump, masking, run, (output, _recipe(dump, masking, options)))
+        if queue is not None:
+            names = [mask_name(part) for part in parts]
+            for name, batch in masks_in(output.written(), names, output.name):
+                queue.add(batch, name)
+    if review is not None and queue is not None:
+        write_tasks(queue, review.file, review.limit)
     return files
 
 

@@ -20,7 +20,7 @@ from drrej.documents.rejector import Rejector
 from drrej.documents.summaries import WorstCaseSummary
 from drrej.engines.protocol import Pass
 from drrej.errors import OptionError
-from drrej.outputs.files import OutputFile
+from drrej.outputs.destinations import OutputFile
 from drrej.outputs.masks import MaskFile, check_names, format_of
 from drrej.pipeline.collect import collect_losses
 from drrej.pipeline.fit import RatioOptions

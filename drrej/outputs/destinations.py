@@ -1,0 +1,270 @@
+"""A file that appears whole or not at all, whatever its destination is; and a state that runs replace one by one.
+
+A regular file grows beside its target and is renamed. Standard output, FIFOs and object storage get their content at
+the end; other devices (`/dev/null`) are written directly.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import shutil
+import stat
+import sys
+import tempfile
+from collections.abc import Iterator
+from types import TracebackType
+from typing import IO, Any, Literal
+
+from drrej.data.uris import is_uri, redacted
+from drrej.errors import OutputError
+from drrej.outputs.atomic import HiddenFile, check_folder, locked, writing
+from drrej.outputs.conflicts import Place, claimed
+
+STDOUT = "-"
+_STDOUT_NAMES = (STDOUT, "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
+
+
+class OutputFile:
+    """A file to be written whole: `path` takes the content, `commit` puts it in place.
+
+    It is made before any work, so that a place that cannot be written is known at once; leaving the `with` block
+    without `commit` throws away what was written. `updates` is an input of which the output is a later state, such as
+    a rejector: it may be replaced without `force`. `name` is for messages.
+    """
+
+    def __init__(self, target: str, force: bool = False, updates: str | None = None) -> None:
+        self.target = STDOUT if target in _STDOUT_NAMES else target
+        self.name = "standard output" if self.target == STDOUT else redacted(target)
+        self._kind = _kind_of(self.target)
+        self._force = force or (updates is not None and _absolute(updates) == _absolute(target))
+        self._content: bytes | None = None
+        self._hidden: HiddenFile | None = None
+        with contextlib.ExitStack() as stack, writing(self.name):
+            if self._kind != "device":
+                stack.enter_context(claimed(self._place(), updates))
+            self._check_free()
+            if self._kind == "file":
+                self._hidden = HiddenFile(os.path.realpath(target))
+            self._claim = stack.pop_all()
+
+    @property
+    def is_regular(self) -> bool:
+        """Whether the content stays under the target's name: not so for standard output, FIFOs and devices."""
+        return self._kind in ("file", "object")
+
+    @property
+    def path(self) -> str:
+        """Where the content is to be written: for streams and objects a scratch file."""
+        if self._kind == "device":
+            return self.target
+        if self._hidden is None:
+            folder = tempfile.gettempdir()
+            try:
+                self._hidden = HiddenFile(os.path.join(folder, "drrej-output"))
+            except OSError as error:
+                reason = f"by way of {folder}: set TMPDIR ({error.strerror})"
+                raise OutputError(f"{self.name}: cannot be written {reason}") from None
+        return self._hidden.path
+
+    def write_text(self, text: str) -> None:
+        """Write the whole content as text."""
+        self.write_bytes(text.encode())
+
+    def write_bytes(self, content: bytes) -> None:
+        """Write the whole content; streams and objects need no scratch file for it."""
+        if self._kind in ("stream", "object"):
+            self._content = content
+            return
+        with writing(self.name), open(self.path, "wb") as stream:
+            stream.write(content)
+
+    def commit(self) -> None:
+        """Put the content in its place."""
+        with writing(self.name):
+            if self._kind == "stream":
+                self._copy_out()
+            elif self._kind == "object":
+                self._check_free()
+                with self._open() as content:
+                    upload(content, self.target)
+            elif self._hidden is not None:
+                try:
+                    self._hidden.put(self._force)
+                except FileExistsError:
+                    raise appeared(self.name, "overwrite") from None
+
+    def _place(self) -> Place:
+        if self._kind == "object":
+            with naming(self.target):
+                return Place.of_uri(self.name, self.target)
+        if self.target == STDOUT:
+            return Place.of_stream(self.name, sys.stdout)
+        return Place.of_target(self.name, self.target)
+
+    def _check_free(self) -> None:
+        """Raise unless a file may be written here."""
+        final = os.path.realpath(self.target)
+        folder, there = os.path.isdir(final), os.path.lexists(final)
+        if self._kind == "object":
+            folder, there = _look(self.target)
+        elif self._kind != "file":
+            return
+        if folder:
+            raise OutputError(f"{self.name}: it is a directory; name a file in it")
+        if there and not self._force:
+            raise OutputError(f"{self.name}: it exists already; use `force=True` to overwrite")
+        if self._kind == "file":
+            check_folder(self.name, os.path.dirname(final))
+
+    def _open(self) -> IO[bytes]:
+        return io.BytesIO(self._content) if self._content is not None else open(self.path, "rb")
+
+    def _copy_out(self) -> None:
+        """All of the content at once, so that the reader gets all of it or nothing."""
+        with contextlib.ExitStack() as stack:
+            content = stack.enter_context(self._open())
+            if self.target != STDOUT:
+                stream: IO[bytes] = stack.enter_context(open(self.target, "wb"))
+            elif sys.stdout is None:
+                raise OutputError("standard output: it is closed; name a file with `output`")
+            else:
+                stream = sys.stdout.buffer
+            shutil.copyfileobj(content, stream, 1 << 20)
+            stream.flush()
+
+    def __enter__(self) -> OutputFile:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._claim.close()
+        if self._hidden is not None:
+            self._hidden.close()
+
+
+def _kind_of(target: str) -> Literal["file", "object", "stream", "device"]:
+    if is_uri(target):
+        return "object"
+    if target == STDOUT or (os.path.exists(target) and stat.S_ISFIFO(os.stat(target).st_mode)):
+        return "stream"
+    regular = not os.path.exists(target) or os.path.isfile(target) or os.path.isdir(target)
+    return "file" if regular else "device"
+
+
+def _absolute(target: str) -> str:
+    return target if is_uri(target) else os.path.realpath(target)
+
+
+def appeared(name: str, what: str) -> OutputError:
+    """The error of a target that was free when the work began."""
+    return OutputError(f"{name}: somebody else has written it meanwhile; use `force=True` to {what} it")
+
+
+# Object storage, through pyarrow's filesystems. An object appears whole: it is uploaded from complete content. There is
+# no rename and no lock: whether a target is free is looked at before the work and before the upload.
+
+
+def open_uri(target: str) -> tuple[Any, str]:
+    """The filesystem and the key. A missing bucket is an error: pyarrow would try to make it."""
+    import pyarrow.fs as pafs
+
+    filesystem, key = pafs.FileSystem.from_uri(target)
+    if filesystem.type_name in ("s3", "gcs"):
+        bucket = key.split("/", 1)[0]
+        if filesystem.get_file_info(bucket).type == pafs.FileType.NotFound:
+            raise OutputError(f"{redacted(target)}: there is no bucket '{bucket}'; create it first")
+    return filesystem, key.rstrip("/")
+
+
+def _look(target: str) -> tuple[bool, bool]:
+    """Whether a directory, and whether anything, is at a URI."""
+    import pyarrow.fs as pafs
+
+    with naming(target):
+        filesystem, key = open_uri(target)
+        kind = filesystem.get_file_info(key).type
+    return kind == pafs.FileType.Directory, kind != pafs.FileType.NotFound
+
+
+def upload(content: IO[bytes], target: str) -> None:
+    """Copy complete content to a URI."""
+    with naming(target):
+        filesystem, key = open_uri(target)
+        with filesystem.open_output_stream(key) as stream:
+            shutil.copyfileobj(content, stream, 8 << 20)
+
+
+@contextlib.contextmanager
+def naming(uri: str) -> Iterator[None]:
+    """What goes wrong with object storage as one line."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except (OSError, pa.ArrowException, ValueError) as error:
+        reason = " ".join(str(error).split())[:300]
+        raise OutputError(redacted(f"{uri}: cannot be written ({reason})")) from None
+
+
+class StateFile:
+    """A document on this machine that runs read, and replace with its successor: locked from `with` on."""
+
+    def __init__(self, target: str) -> None:
+        self.name = redacted(target)
+        if target == STDOUT or _kind_of(target) != "file" or os.path.isdir(target):
+            raise OutputError(f"{self.name}: a state must be a file on this machine: nothing else can be locked")
+        self._target, self._final = target, os.path.realpath(target)
+        self._lock = contextlib.ExitStack()
+
+    def __enter__(self) -> StateFile:
+        check_folder(self.name, os.path.dirname(self._final))
+        with writing(self.name):
+            try:
+                self._lock.enter_context(locked(self._final))
+            except BlockingIOError:
+                raise OutputError(f"{self.name}: another run is at work on it; start again when that is done") from None
+        return self
+
+    def read(self) -> str | None:
+        """The text; None if there is none yet."""
+        try:
+            with open(self._final, "rb") as stream:
+                return stream.read().decode("utf-8")
+        except FileNotFoundError:
+            return None
+        except UnicodeDecodeError:
+            raise OutputError(f"{self.name}: not a JSON document; it is left as it is") from None
+        except OSError as error:
+            raise OutputError(f"{self.name}: cannot be read ({error.strerror or error})") from None
+
+    def write(self, text: str) -> None:
+        """Replace the text; a reader at any moment finds the old one or the new one, whole."""
+        with OutputFile(self._target, force=True) as file:
+            file.write_text(text)
+            file.commit()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._lock.close()
+
+
+@contextlib.contextmanager
+def prepare_directory(target: str) -> Iterator[None]:
+    """Make a directory for outputs if it is missing; gone again if nothing came to be in it."""
+    made = False
+    if not is_uri(target) and not os.path.isdir(target):  # object storage has no directories
+        try:
+            os.mkdir(target)
+        except OSError as error:
+            raise OutputError(f"{target}: the directory cannot be made ({error.strerror})") from None
+        made = True
+    try:
+        yield
+    finally:
+        if made:
+            with contextlib.suppress(OSError):
+                os.rmdir(target)
