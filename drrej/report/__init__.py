@@ -37,10 +37,12 @@ ENDINGS = {
 
 
 def _renderer(kind: str) -> Callable[[Judged], str]:
-    """What `render_KIND` of the module KIND does."""
+    """What `render_KIND` of the module KIND does; the module of html is the page."""
 
     def rendered(report: Judged) -> str:
-        text: str = getattr(import_module(f"drrej.report.{kind}"), f"render_{kind}")(report)
+        text: str = getattr(import_module(f"drrej.report.{'page' if kind == 'html' else kind}"), f"render_{kind}")(
+            report
+        )
         return text
 
     return rendered
