@@ -93,7 +93,7 @@ def test_the_hooks_run(workspace: Path) -> None:
 
 
 def test_the_component_judges(workspace: Path) -> None:
-    header, jobs = yaml.safe_load_all((ROOT / "templates" / "gate.yml").read_text(encoding="utf-8"))
+    header, jobs = yaml.safe_load_all((ROOT / "examples" / "ci" / "gitlab-component.yml").read_text(encoding="utf-8"))
     (job,) = jobs.values()
     inputs = header["spec"]["inputs"]
     values = {"dump": "test.parquet", "rejector": "rejector.json", "gates": "coverage >= 0.5\naccuracy >= 0.9"}
@@ -114,23 +114,17 @@ def test_the_component_judges(workspace: Path) -> None:
     assert (workspace / job["artifacts"]["reports"]["junit"]).exists()
 
 
-def test_workflows_name_sessions_that_exist() -> None:
-    sessions = set(re.findall(r"^@nox\.session.*\ndef (\w+)", (ROOT / "noxfile.py").read_text(encoding="utf-8"), re.M))
+def test_workflows_may_read_and_no_more() -> None:
     for path in (ROOT / ".github" / "workflows").glob("*.yml"):
-        text = path.read_text(encoding="utf-8")
-        workflow = yaml.safe_load(text)
-        assert workflow["permissions"] == {"contents": "read"}
-        for words in re.findall(r"run: nox -s ([a-z ]+)", text):
-            assert set(words.split()) <= sessions
-    assert {"tests", "lowest", "lint", "docs", "build", "coverage"} <= sessions
+        assert yaml.safe_load(path.read_text(encoding="utf-8"))["permissions"] == {"contents": "read"}
 
 
 def test_the_image_is_pinned_and_not_root() -> None:
-    text = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+    text = (ROOT / "examples" / "docker" / "Dockerfile").read_text(encoding="utf-8")
     assert all(re.fullmatch(r"python:\d+\.\d+\.\d+-slim", image) for image in re.findall(r"^FROM (\S+)", text, re.M))
     assert "--require-hashes" in text
     assert re.search(r"^USER drrej$", text, re.M)
-    kept = (ROOT / ".dockerignore").read_text(encoding="utf-8").split()
+    kept = (ROOT / "examples" / "docker" / "Dockerfile.dockerignore").read_text(encoding="utf-8").split()
     copied = re.findall(r"^COPY (?!--from)(.*) \S+$", text, re.M)
     for name in " ".join(copied).split():
         assert f"!{name}" in kept
@@ -139,7 +133,7 @@ def test_the_image_is_pinned_and_not_root() -> None:
 
 def test_the_lock_holds_what_the_project_needs() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    locked = set(re.findall(r"^([A-Za-z0-9_.-]+)==", (ROOT / "requirements.lock").read_text(encoding="utf-8"), re.M))
+    locked = set(re.findall(r"^([A-Za-z0-9_.-]+)==", (ROOT / "examples" / "docker" / "requirements.lock").read_text(encoding="utf-8"), re.M))
     assert {re.match(r"[A-Za-z0-9_.-]+", requirement)[0] for requirement in project["dependencies"]} <= locked  # type: ignore[index]
 
 
