@@ -116,8 +116,6 @@ _MOVED = {
     "drrej.pipeline.compare": ["Rivals", "Score"],
     "drrej.pipeline.evaluate_options": ["BaselineDump"],
     "drrej.pipeline.regression": ["evaluate_regression"],
-    "drrej.pipeline.sweep": ["Grid", "sweep"],
-    "drrej.pipeline.weights": ["weights"],
 }
 """Names that are rarely used, by where they live now; `drrej.NAME` still finds them."""
 

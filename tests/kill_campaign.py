@@ -88,10 +88,6 @@ COMMANDS = {
     "reject --update": Command(
         "reject {} -r ../a.json -o update/", "../early", "../parts", ("update",), flag="--update"
     ),
-    "weights": Command(
-        "weights ../d.parquet -r ../a.json -o w.parquet {}", "--radius 0.1", "--radius 0.2", ("w.parquet",)
-    ),
-    "sweep": Command("sweep ../d.parquet -r ../a.json -o s.csv --format csv {}", "", "--lambda 0.5", ("s.csv",)),
     "monitor": Command(
         "monitor state.json {} -o history.json -o history.md",
         "../d.parquet -r ../a.json --night one --max-risk 0.9",
@@ -103,12 +99,6 @@ COMMANDS = {
         "--accuracy 0.5",
         "--accuracy 0.55",
         _CASCADE,
-    ),
-    "ensemble": Command(
-        "ensemble --member ../noisy.parquet --member ../d.parquet --join-on id -o both.parquet {}",
-        "--mean log",
-        "",
-        ("both.parquet",),
     ),
     "run": Command(
         "run --val ../d.parquet --test ../d.parquet -o run --table candidates.csv {}",

@@ -238,20 +238,14 @@ def test_the_command(dumps: tuple[str, str], tmp_path: Path) -> None:
 def test_labels_of_all_stages_may_be_in_one_file(dumps: tuple[str, str], tmp_path: Path) -> None:
     stage = ["--stage", "small=small.parquet:1", "--stage", "large=large.parquet:10", "--join-on", "key"]
     wanted = [*stage, "--accuracy", "0.5", "--confidence", "0.9"]
-    members = ["--member", dumps[0], "--member", dumps[1], "--join-on", "key"]
     expected = succeed("cascade", *wanted, cwd=tmp_path)
-    succeed("ensemble", *members, "-o", "a.parquet", cwd=tmp_path)
     pq.write_table(pq.read_table(dumps[1]).select(["key", "label"]), tmp_path / "labels.parquet")
     for path in dumps:
         pq.write_table(pq.read_table(path).drop_columns(["label"]), path, row_group_size=500)
     assert succeed("cascade", *wanted, "--labels-from", "labels.parquet", cwd=tmp_path) == expected
-    succeed("ensemble", *members, "--labels-from", "labels.parquet", "-o", "b.parquet", cwd=tmp_path)
-    assert pq.read_table(tmp_path / "a.parquet").equals(pq.read_table(tmp_path / "b.parquet"))
     pq.write_table(pq.read_table(tmp_path / "labels.parquet").slice(0, 900), tmp_path / "some.parquet")
     some = ["--labels-from", "some.parquet"]
     assert "some.parquet" in fail("cascade", *wanted, *some, cwd=tmp_path)
-    succeed("ensemble", *members, *some, "--on-missing-label", "skip", "-o", "c.parquet", "-q", cwd=tmp_path)
-    assert pq.read_table(tmp_path / "c.parquet").num_rows == 900
 
 
 @pytest.mark.parametrize(

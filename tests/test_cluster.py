@@ -70,10 +70,8 @@ def pipeline(dump: Callable[[], drrej.Source], folder: Path) -> list[str]:
     rejector = drrej.fit(dump(), rejector)
     documents.append(rejector.to_json())
     documents.append(drrej.fit(dump(), rejector, drrej.RatioOptions(loss="auto")).to_json())
-    documents.append(drrej.sweep(dump(), rejector).to_json())
     vector = drrej.calibrate(dump(), drrej.CalibrateOptions(calibrator="vector"))
     documents += [vector.to_json(), drrej.fit(dump(), vector).to_json()]
-    documents.append(drrej.weights(dump(), rejector, drrej.RatioOptions(loss="brier")).to_json())
     rejector = drrej.threshold(dump(), rejector, drrej.Rule("risk", 0.2))
     documents += [rejector.to_json(), drrej.evaluate(dump(), rejector).to_json()]
     figures = drrej.EvaluateOptions(by="day", intervals=True), drrej.EvaluateOptions(labels=False)

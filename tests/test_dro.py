@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import math
 import warnings
-from pathlib import Path
 
 import mpmath
 import numpy as np
 import pytest
-from conftest import fail, load_json, make_model, read_columns, succeed, write_dump
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -162,33 +160,3 @@ def test_the_order_of_rows_does_not_matter(order: list[int], alpha: float) -> No
     losses = losses_of(12, 6)
     shuffled = worst_case_in_ball(losses[order], alpha, 0.1)
     assert shuffled == worst_case_in_ball(losses, alpha, 0.1)
-
-
-def test_weights_on_the_command_line(tmp_path: Path) -> None:
-    logits, labels = make_model(300, 4, 1)
-    dump = write_dump(tmp_path / "d.parquet", logits, labels, row_group=70)
-    out = tmp_path / "w.parquet"
-    summary = tmp_path / "s.json"
-    text = succeed("weights", dump, "--temperature", "2", "--radius", "0.1", "-o", out, "--format", "json")
-    summary.write_bytes(text)
-    figures, columns = load_json(summary), read_columns(out)
-    assert list(columns) == ["id", "label", "loss", "weight"]
-    assert columns["weight"].mean() == pytest.approx(1.0, abs=1e-12)
-    assert figures["divergence"] == pytest.approx(0.1, rel=1e-9)
-    assert figures["worst_case_risk"] == pytest.approx(np.mean(columns["weight"] * columns["loss"]), rel=1e-12)
-    assert figures["risk"] == pytest.approx(columns["loss"].mean(), rel=1e-12)
-    assert figures["effective_rows"] == pytest.approx(300 / np.mean(columns["weight"] ** 2), rel=1e-12)
-    again = succeed("weights", dump, "--temperature", "2", "--lambda", repr(figures["lambda"]))
-    assert f"lambda            {figures['lambda']:.6g}\n".encode() in again
-    message = fail("weights", dump, "--temperature", "2", "--radius", "9", code=1)
-    assert "the radius must be below" in message
-
-
-def test_weights_refuses_what_contradicts(tmp_path: Path) -> None:
-    logits, _ = make_model(20, 3, 1)
-    dump = write_dump(tmp_path / "d.parquet", logits)
-    assert "not both" in fail("weights", dump, "--temperature", "1", "--radius", "1", "--lambda", "1")
-    assert "--radius EPS" in fail("weights", dump, "--temperature", "1")
-    assert "above 0" in fail("weights", dump, "--temperature", "1", "--radius", "0")
-    assert "has to be fitted" in fail("weights", dump, "--temperature", "1", "--radius", "1", "--loss", "auto")
-    assert "either -r REJECTOR" in fail("weights", dump, "--radius", "1")

@@ -24,10 +24,7 @@ COMMANDS = [
     *(
         "plan",
         "monitor",
-        "sweep",
         "cascade",
-        "ensemble",
-        "weights",
         "inspect",
         "convert",
         "metrics",

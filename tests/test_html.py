@@ -311,9 +311,6 @@ def test_the_curve_is_for_terminals_only(rejector_file: str, test: str) -> None:
     for arguments, seen in (((), True), (("--format", "json"), False)):
         shown = on_a_terminal("evaluate", test, "-r", rejector_file, *arguments)
         assert ("●" in shown) == seen
-    shown = on_a_terminal("sweep", test, "-r", rejector_file, "--loss", "log,brier")
-    assert "accuracy by the loss 'log'" in shown
-    assert shown.count("no rejection") == 2
 
 
 def on_a_terminal(*arguments: str) -> str:

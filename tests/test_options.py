@@ -146,10 +146,7 @@ BASES = {
     "run": "--val val.parquet --test test.parquet --coverage 0.8 -o out",
     "plan": "--risk 0.3",
     "monitor": "new.json val.parquet -r r.json",
-    "sweep": "val.parquet -r cal.json",
     "cascade": "--stage s=val.parquet:1 --stage l=second.parquet:9 --join-on key --accuracy 0.3",
-    "ensemble": "--member val.parquet --member second.parquet --join-on key -o out.parquet",
-    "weights": "val.parquet -r cal.json --radius 0.1",
     "inspect": "val.parquet",
     "convert": "val.parquet -o new.parquet",
     "metrics": "",
@@ -205,7 +202,6 @@ RUN = "--val val.parquet --test test.parquet -o out"
 DIVIDED = "val.parquet --coverage 0.8 -o out"
 PLANNED = "val.parquet -r fit.json"
 RUN_ZEROS = "--val zeros.parquet --test zeros.parquet --input probs --coverage 0.8 -o out"
-ENSEMBLE = "--member val.parquet --member second.parquet --join-on key -o out.parquet"
 CASCADE = "--stage s=val.parquet:1 --stage l=second.parquet:9 --join-on key --accuracy 0.3"
 RISK = "val.parquet -r fit.json --risk 0.7"
 
@@ -218,11 +214,6 @@ def bad(base: str) -> dict[str, Case]:
         "--on-bad-file": Acts("--on-bad-file skip", row.replace("broken.parquet", "cut")),
         "--max-bad": Refused("--max-bad 0.001", "more than --max-bad 0.001 allows", f"{row} --on-bad-row skip"),
     }
-
-
-def ensemble_of(name: str) -> str:
-    """An ensemble whose two members are one dump."""
-    return ENSEMBLE.replace("val.", f"{name}.").replace("second.", f"{name}.")
 
 
 def cascade_of(name: str) -> str:
@@ -467,26 +458,6 @@ CASES: dict[str, dict[str, Case]] = {
             "new.json val.parquet -r r.json --label name",
         ),
     },
-    "sweep": {
-        **bad(BASES["sweep"]),
-        "dumps": Acts("test.parquet"),
-        "--rejector": Acts("-r cal.json", "val.parquet"),
-        "--temperature": Acts("--temperature 3", "val.parquet"),
-        "--output": Acts("-o new.txt"),
-        "--force": Acts("--force", "val.parquet -r cal.json -o there.json"),
-        "--format": Acts("--format csv"),
-        "--no-labels": Acts("--no-labels"),
-        "--alpha": Acts("--alpha 1,5"),
-        "--lambda": Acts("--lambda 1,2"),
-        "--loss": Acts("--loss brier"),
-        **reading(
-            "val.parquet -r cal.json",
-            "zeros.parquet --input probs --temperature 1",
-            Acts("--binary", "val.parquet --logits score --label bit --temperature 1"),
-            "val.parquet -r cal.json --label name",
-        ),
-        "--precision": Refused("--precision float64", "--precision is remembered in the rejector of -r"),
-    },
     "cascade": {
         "--stage": Acts("--stage m=val.parquet:4"),
         "--accuracy": Refused("--accuracy 1.5", "--accuracy 1.5: it must be above 0 and at most 1"),
@@ -509,47 +480,6 @@ CASES: dict[str, dict[str, Case]] = {
         "--labels-from": Acts("--labels-from turned.parquet"),
         "--on-missing-label": Acts("--on-missing-label skip", f"{CASCADE} --labels-from some.parquet"),
         "--quiet": Acts("--quiet", f"{cascade_of('zeros')} --input probs"),
-    },
-    "ensemble": {
-        "--member": Acts("--member val.parquet:cal.json"),
-        "--join-on": Refused("--join-on nothing", "there is no column 'nothing'"),
-        "--output": Acts("-o new.parquet"),
-        "--force": Acts("--force", ENSEMBLE.replace("out.parquet", "there.parquet")),
-        "--mean": Acts("--mean log"),
-        "--no-labels": Acts("--no-labels"),
-        **engine(),
-        "--normalize": Acts("--normalize", ensemble_of("doubled") + " --input probs"),
-        "--logits": Acts("--logits other"),
-        "--label": Acts("--label truth"),
-        "--input": Acts("--input probs", f"{ENSEMBLE} --logits probs"),
-        "--binary": Acts("--binary", f"{ENSEMBLE} --logits score --label bit"),
-        "--classes": Acts("--classes a,b,c", f"{ENSEMBLE} --label name"),
-        "--labels-from": Acts("--labels-from turned.parquet"),
-        "--on-missing-label": Acts("--on-missing-label skip", f"{ENSEMBLE} --labels-from some.parquet"),
-        "--quiet": Acts("--quiet", ensemble_of("zeros") + " --input probs"),
-    },
-    "weights": {
-        **bad(BASES["weights"]),
-        "dumps": Acts("test.parquet"),
-        "--rejector": Acts("-r cal.json", "val.parquet --radius 0.1"),
-        "--temperature": Acts("--temperature 3", "val.parquet --radius 0.1"),
-        "--radius": Acts("--radius 0.2", "val.parquet -r cal.json"),
-        "--output": Acts("-o new.parquet"),
-        "--force": Acts("--force", "val.parquet -r cal.json --radius 0.1 -o there.parquet"),
-        "--keep": Acts("--keep key", "val.parquet -r cal.json --radius 0.1 -o new.parquet"),
-        "--format": Acts("--format json"),
-        **OBJECTIVE,
-        "--lambda": Acts("--lambda 2", "val.parquet -r cal.json"),
-        "--logits": Acts("--logits other"),
-        "--input": Acts("--input probs", "val.parquet -r cal.json --radius 0.1 --logits probs"),
-        "--binary": Acts("--binary", "val.parquet --temperature 1 --radius 0.1 --logits score"),
-        "--classes": Acts(
-            "--classes a,b,c", "val.parquet --temperature 1 --radius 0.1 --loss cost --cost-matrix named.csv"
-        ),
-        "--precision": Acts("--precision float64", "val.parquet --temperature 1 --radius 0.1 -o new.parquet"),
-        **engine(),
-        "--normalize": Acts("--normalize", "doubled.parquet --input probs --temperature 1 --radius 0.1"),
-        "--quiet": Acts("--quiet", "zeros.parquet --input probs --temperature 1 --radius 0.1"),
     },
     "inspect": {
         "files": Acts("r.json"),

@@ -306,7 +306,6 @@ COMMANDS = {
     "threshold --mask": ["threshold", "{dump}", "-r", "fitted.json", "--coverage", "0.8", "-o", "x", "--mask", "{out}"],
     "threshold --table": ["threshold", "{dump}", "-r", "fitted.json", "--tau", "0.8", "-o", "x", "--table", "{out}"],
     "reject": ["reject", "{dump}", "-r", "rejector.json", "-o", "{out}"],
-    "weights": ["weights", "{dump}", "-r", "calibrated.json", "--radius", "0.1", "-o", "{out}"],
     "labels": ["calibrate", "x.parquet", "--labels-from", "{dump}", "--join-on", "id", "-o", "{out}"],
 }
 
@@ -365,7 +364,6 @@ def test_a_rejector_may_be_replaced_but_by_a_rejector_only(job: Path, monkeypatc
         ["evaluate", "d.parquet", "-r", "rejector.json", "-o", "link.json"],
         ["reject", "d.parquet", "-r", "plain", "-o", "plain"],
         ["threshold", "d.parquet", "-r", "plain", "--tau", "0.9", "-o", "x", "--mask", "plain"],
-        ["weights", "d.parquet", "-r", "plain", "--radius", "0.1", "-o", "plain"],
     ):
         assert "is the same file and would be lost" in fail(*words, "--force")
     assert {(job / name).read_bytes() for name in ("rejector.json", "plain")} == {rejector}
@@ -397,7 +395,6 @@ def test_a_mask_is_not_written_under_the_name_of_another_format(
     monkeypatch.chdir(job)
     says = f"{name}: the ending of the name says the format; use one of .parquet, .pq, .arrow, "
     assert fail("reject", "d.parquet", "-r", "rejector.json", "-o", name).startswith(says)
-    assert fail("weights", "d.parquet", "-r", "calibrated.json", "--radius", "0.1", "-o", name).startswith(says)
     words = ["threshold", "d.parquet", "-r", "fitted.json", "--tau", "0.8", "-o", "x", "--mask", name]
     assert fail(*words).startswith(says)
     assert not Path(name).exists()

@@ -66,8 +66,7 @@ def test_flags_land_on_their_rows(name: str, rejector: str, tmp_path: Path) -> N
     succeed("reject", "d.parquet", "-r", rejector, "-o", "mask.parquet", cwd=tmp_path)
     succeed("reject", "parts", "-r", rejector, "-o", "joined.parquet", cwd=tmp_path)
     succeed("reject", "parts", "-r", rejector, "-o", "masks/", cwd=tmp_path)
-    succeed("weights", "d.parquet", "-r", rejector, "--radius", "0.1", "-o", "weights.parquet", cwd=tmp_path)
-    masks = {file: pd.read_parquet(tmp_path / file) for file in ("mask.parquet", "joined.parquet", "weights.parquet")}
+    masks = {file: pd.read_parquet(tmp_path / file) for file in ("mask.parquet", "joined.parquet")}
     masks["masks/"] = pd.concat(pd.read_parquet(file) for file in sorted((tmp_path / "masks").iterdir()))
     for file, mask in masks.items():
         pd.testing.assert_index_equal(mask.index, rows.index, check_names=True, exact="equiv", obj=file)

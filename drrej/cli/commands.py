@@ -11,10 +11,7 @@ COMMANDS = (
     *(
         "plan",
         "monitor",
-        "sweep",
         "cascade",
-        "ensemble",
-        "weights",
         "inspect",
         "convert",
         "metrics",
