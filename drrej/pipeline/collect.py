@@ -1,4 +1,4 @@
-"""Passes that keep the loss of every row."""
+"""One pass over a predictions file that keeps what a function makes of each row, in the order of the rows."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import os
 import shutil
 import tempfile
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial, reduce
 from operator import add
 from typing import Any, Literal, Protocol
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from drrej.core.curves import STRETCH, LossStore, RankedLosses
@@ -20,13 +21,84 @@ from drrej.core.reuse import Fingerprint, Sighting, Sketch
 from drrej.core.types import Booleans, Floats, Integers, StoredLosses
 from drrej.data.dump import Block, Dump
 from drrej.engines.memory import available_memory
-from drrej.engines.protocol import Pass
+from drrej.engines.protocol import Mapper, Pass, PassSummary
 from drrej.errors import OutputError
 from drrej.pipeline.groups import Grouping
 from drrej.pipeline.passes import map_blocks
 from drrej.pipeline.score import Scoring, column_values
 from drrej.pipeline.source import Source, no_labels
 from drrej.records import dataclass
+
+MOST_IN_MEMORY = 1 << 26
+"""Rows whose columns are kept in memory, where there is enough of it."""
+_ROW_BYTES = 32
+"""What a row may take of a quarter of the memory."""
+
+
+def collect(
+    source: Source,
+    dump: Dump,
+    columns: Callable[[Block], Mapping[str, Any]],
+    run: Pass,
+    engine: Mapper | None = None,
+    summary: PassSummary | None = None,
+) -> dict[str, Any]:
+    """What `columns` makes of every block, as one value per name.
+
+    Numpy arrays with an entry per row are joined in the order of the rows; where there are too many rows for memory
+    they are `np.memmap`s of temporary files. Arrow dictionaries (groups) are joined with one dictionary. Anything else
+    (sums, counts, sketches) is added up with `+`. A name may be missing in none or in all blocks.
+    """
+    arrays: dict[str, NDArray[Any]] = {}
+    others: dict[str, Any] = {}
+    filled = 0
+    for block in map_blocks(source, dump, columns, run, engine, summary):
+        rows = 0
+        for name, value in block.items():
+            if isinstance(value, np.ndarray):
+                rows = len(value)
+                room = arrays.get(name)
+                if room is None or np.promote_types(room.dtype, value.dtype) != room.dtype:  # text may become wider
+                    arrays[name] = _wider(room, dump.rows, value, filled)
+                arrays[name][filled : filled + rows] = value
+            elif isinstance(value, pa.DictionaryArray):
+                others.setdefault(name, []).append(value)
+            else:
+                others[name] = others[name] + value if name in others else value
+        filled += rows
+    if not filled:
+        raise no_labels(dump)
+    joined = {name: pa.chunked_array(parts).unify_dictionaries().combine_chunks() for name, parts in _lists(others)}
+    return others | joined | {name: room[:filled] for name, room in arrays.items()}
+
+
+def _lists(values: Mapping[str, Any]) -> list[tuple[str, list[pa.DictionaryArray]]]:
+    return [(name, value) for name, value in values.items() if isinstance(value, list)]
+
+
+def _wider(room: NDArray[Any] | None, rows: int, value: NDArray[Any], filled: int) -> NDArray[Any]:
+    """Room for all rows, with what was there so far."""
+    if room is None:
+        return scratch((rows, *value.shape[1:]), value.dtype)
+    wider = scratch(room.shape, np.promote_types(room.dtype, value.dtype))
+    wider[:filled] = room[:filled]
+    return wider
+
+
+def scratch(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """An array to be filled: in memory, or in a temporary file without a name where there are too many rows."""
+    if shape[0] <= min(MOST_IN_MEMORY, available_memory() // 4 // _ROW_BYTES):
+        return np.empty(shape, dtype)
+    size = int(np.prod(shape)) * dtype.itemsize
+    try:
+        with tempfile.TemporaryFile(prefix="drrej-") as file:
+            os.posix_fallocate(file.fileno(), 0, size)  # a page without room behind it would end the process
+            return np.memmap(file, dtype, "r+", shape=shape)
+    except OSError as error:
+        raise OutputError(
+            f"the columns of {shape[0]} rows cannot be kept in {tempfile.gettempdir()} ({error.strerror}); "
+            f"set TMPDIR to a folder with {-(-24 * shape[0] // 10**9)} GB of free space"
+        ) from None
 
 
 @dataclass(frozen=True)
@@ -155,10 +227,6 @@ def _merged_groups(blocks: Sequence[Losses]) -> tuple[Integers | None, list[str]
     return np.concatenate([table[block.groups] for table, block in zip(tables, blocks, strict=True)]), names
 
 
-MOST_IN_MEMORY = 1 << 26
-"""Rows whose losses are sorted in memory, where there is enough of it; each takes up to `_ROW_BYTES` there."""
-
-_ROW_BYTES = 32
 _RUN = 1 << 22
 """Losses of a run: so many of right and of wrong rows are held until they are sorted and written."""
 _MERGED = 1 << 22
