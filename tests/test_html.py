@@ -32,8 +32,7 @@ from drrej.documents.schemas import report_schema
 from drrej.pipeline.evaluate import EvaluateOptions
 from drrej.report import PLOTS
 from drrej.report.numbers import percent, percents
-from drrej.report.page import render_html, verdict
-from drrej.report.text import terminal_curve
+from drrej.report.page import render_page, verdict
 
 for library in ("matplotlib", "jinja2"):
     pytest.importorskip(library, reason="pages need the extra: pip install 'drrej[plot]'")
@@ -148,7 +147,6 @@ def test_the_page_opens_with_the_verdict_and_has_every_part(page: Page) -> None:
             "Rejected rows",
             "Errors that were accepted",
             "How it was made",
-            "drrej calibrate VAL",
             "drrej evaluate",
         )
     ]
@@ -167,7 +165,7 @@ def test_plots_take_their_colours_from_the_page(path: Path) -> None:
 def test_the_report_with_pictures_follows_the_schema(path: Path) -> None:
     text = path.with_suffix(".json").read_text(encoding="utf-8")
     jsonschema.validate(json.loads(text), report_schema())
-    assert render_html(drrej.Report.from_json(text)) == path.read_text(encoding="utf-8")
+    assert render_page(drrej.Report.from_json(text)) == path.read_text(encoding="utf-8")
 
 
 def test_a_report_without_labels_is_a_page_too(tmp_path: Path, rejector_file: str, test: str) -> None:
@@ -182,7 +180,7 @@ def test_a_report_without_labels_is_a_page_too(tmp_path: Path, rejector_file: st
 
 def page_of(dump: str, rejector: drrej.Rejector) -> Page:
     """The page of a report made without the command line."""
-    return Page(render_html(drrej.evaluate(source(dump), rejector, [], EvaluateOptions(pictures=True))))
+    return Page(render_page(drrej.evaluate(source(dump), rejector, [], EvaluateOptions(pictures=True))))
 
 
 @pytest.mark.parametrize(
@@ -274,60 +272,3 @@ def test_intervals_of_percentages_show_both_ends() -> None:
     assert percents(between(0.98401, 0.98403)) == "98.401\N{EN DASH}98.403 %"
     assert percents(between(1.0, 1.0)) == "100.0\N{EN DASH}100.0 %"
     assert percents(between(None, None)) == "-"
-
-
-# The terminal
-
-
-def curve(*accuracies: float) -> list[dict[str, float]]:
-    return [
-        {"coverage": (number + 1) / len(accuracies), "accuracy": accuracy} for number, accuracy in enumerate(accuracies)
-    ]
-
-
-@pytest.mark.parametrize("columns", [48, 80, 300])
-def test_the_curve_on_a_terminal_fits_and_falls(columns: int) -> None:
-    lines = terminal_curve(curve(1.0, 0.9, 0.8, 0.5), columns, chosen=(0.25, 1.0)).splitlines()
-    assert all(len(line) <= columns for line in lines)
-    body = [line.split("│")[1] for line in lines if "│" in line]
-    assert body[0].index("●") == pytest.approx(len(body[0]) / 4, abs=1)
-    assert not any("●" in line for line in body[1:])
-    assert len(body[-1].rstrip()) > len(body[1].rstrip()) - 2 > len(body[0].rstrip()) - 2
-    assert lines[2].strip().startswith("100.0 %")
-    assert any(line.strip().startswith("50.0 %") for line in lines)
-
-
-def test_no_curve_without_room_or_braille() -> None:
-    assert terminal_curve(curve(1.0, 0.5), 20) == ""
-    assert terminal_curve(curve(1.0, 0.5), 80, encoding="ascii") == ""
-
-
-def test_a_flat_curve_can_be_drawn() -> None:
-    assert "100.0 %" in terminal_curve(curve(1.0, 1.0), 80)
-
-
-def test_the_curve_is_for_terminals_only(rejector_file: str, test: str) -> None:
-    assert "●".encode() not in succeed("evaluate", test, "-r", rejector_file)
-    for arguments, seen in (((), True), (("--format", "json"), False)):
-        shown = on_a_terminal("evaluate", test, "-r", rejector_file, *arguments)
-        assert ("●" in shown) == seen
-
-
-def on_a_terminal(*arguments: str) -> str:
-    """What a command shows on a terminal."""
-    import os
-    import pty
-
-    main, end = pty.openpty()
-    env = environment() | {"PYTHONIOENCODING": "utf-8", "COLUMNS": "90"}
-    running = subprocess.Popen([sys.executable, "-m", "drrej", *arguments], stdout=end, stderr=end, env=env)
-    os.close(end)
-    shown = b""
-    try:
-        while piece := os.read(main, 4096):
-            shown += piece
-    except OSError:  # the other end is closed
-        pass
-    os.close(main)
-    assert running.wait(60) == 0
-    return shown.decode()

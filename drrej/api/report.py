@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Self
 
 from drrej.documents.report import Report as Document
 from drrej.errors import ReportError
+from drrej.report import need_libraries
 from drrej.report.page import render_notebook
-from drrej.report.plots import curve_figure, need_matplotlib
+from drrej.report.plots import curve_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -42,5 +43,5 @@ class Report(Document):
         """Accuracy against coverage, as a matplotlib figure (extra `plot`); a notebook shows it."""
         if self.coverage_curve is None:
             raise ReportError("the curve needs labels; this report was made without")
-        need_matplotlib("plot")
+        need_libraries("png", "plot")
         return curve_figure(self)

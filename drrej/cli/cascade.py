@@ -85,7 +85,6 @@ def cascade(
     from drrej.pipeline.cascade import CascadeOptions
     from drrej.pipeline.cascade import cascade as step
     from drrej.report.cascade import render_cascade
-    from drrej.report.json import render_json
 
     wanted = CascadeOptions(accuracy, join_on, confidence, review_cost, loss, calibrator or "temperature", seed)
     shared = (labels_from, None if labels_from is None else join_on, on_missing_label)
@@ -106,7 +105,7 @@ def cascade(
         text = in_flags(render_cascade(found.report))
         if output is not None:
             contents = {f"{name}.json": rejector.to_json() for name, rejector in found.rejectors.items()}
-            contents |= {"cascade.json": render_json(found.report), "cascade.txt": text}
+            contents |= {"cascade.json": found.report.to_json(), "cascade.txt": text}
             for name, content in contents.items():
                 files[name].write_text(content)
             routing = files["routing.parquet"]
@@ -115,7 +114,7 @@ def cascade(
                 files[name].commit()
     for each in stages:
         say_notes(each.source, quiet)
-    show(render_json(found.report) if format == "json" else text)
+    show(found.report.to_json() if format == "json" else text)
 
 
 def _stage(text: str, source_of: Callable[[str], Source]) -> Stage:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 import time
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from drrej.cli.flags import in_flags
@@ -59,17 +57,6 @@ def warn_bad_rows(counts: MaskCounts, quiet: bool, policy: str, more: str = "") 
         read = counts.rows + (counts.bad if policy == "skip" else 0)
         done = "left out" if policy == "skip" else f"rejected{more}"
         complain(f"{counts.bad} of {read} rows have no usable scores and were {done}", "warning")
-
-
-def show_curve(
-    curve: Sequence[dict[str, Any]], chosen: tuple[float, float] | None = None, title: str = "accuracy"
-) -> None:
-    """The accuracy-coverage curve on standard output, if that is a terminal."""
-    if sys.stdout.isatty():
-        from drrej.report.text import terminal_curve
-
-        columns = shutil.get_terminal_size().columns
-        print(terminal_curve(curve, columns, chosen, title, sys.stdout.encoding), end="")
 
 
 def progress(quiet: bool) -> Progress:

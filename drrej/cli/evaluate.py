@@ -11,7 +11,7 @@ import typer
 
 from drrej.cli import options
 from drrej.cli.command import Command
-from drrej.cli.commandline import commands_of, this_command
+from drrej.cli.commandline import this_command
 from drrej.cli.console import say_notes
 from drrej.cli.flags import in_flags
 from drrej.cli.judging import Comparisons, Judging, Shown, exit_by_gates, show_report, warn_order, warn_seen
@@ -189,10 +189,10 @@ def with_pictures(wanted: EvaluateOptions, outputs: Sequence[tuple[str, str]]) -
 
 
 def with_words(wanted: EvaluateOptions, rejector: Rejector) -> EvaluateOptions:
-    """The options with what a page says of the rejector: facts and commands, both with flags."""
+    """The options with what a page says of the rejector: its facts, with flags, and this command."""
     from drrej.documents.words import describe_sections
 
     if not wanted.pictures:
         return wanted
     words = [in_flags(line) for line in describe_sections(rejector)]
-    return replace(wanted, words=words, commands=[*commands_of(rejector), this_command()])
+    return replace(wanted, words=words, commands=[this_command()])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from drrej.cli.console import complain, show, show_curve
+from drrej.cli.console import complain, show
 from drrej.cli.reading import Reading, names_of, read_rejector
 from drrej.errors import OptionError
 from drrej.records import dataclass
@@ -142,13 +142,10 @@ class Shown:
 
 
 def show_report(report: Judged, format: TextFormat) -> None:
-    """The report on standard output; on a terminal the text comes with its curve."""
+    """The report on standard output."""
     from drrej.report import RENDERERS
 
     show(RENDERERS[format](report))
-    if format == "text" and "coverage_curve" in report:
-        chosen = (report["coverage"]["value"], report["accuracy"]["value"])
-        show_curve(report["coverage_curve"], None if chosen[1] is None else chosen)
 
 
 def warn_seen(report: Report | RegressionReport, quiet: bool) -> None:

@@ -153,10 +153,10 @@ def _renderer(path: str) -> Callable[[Plan], bytes]:
     """How a file is made, by its ending."""
     ending = os.path.splitext(path)[1].lower()
     if ending in PLOTS:
+        from drrej.report import need_libraries
         from drrej.report.plan import render_plan_plot
-        from drrej.report.plots import need_matplotlib
 
-        need_matplotlib(f"-o {path}")
+        need_libraries(ending[1:], f"-o {path}")
         return lambda plan: render_plan_plot(plan, ending[1:])
     if ending not in TEXTS:
         raise OptionError(f"-o {path}: the ending says the format; use one of {', '.join([*TEXTS, *PLOTS])}")
@@ -164,9 +164,8 @@ def _renderer(path: str) -> Callable[[Plan], bytes]:
 
 
 def _text(plan: Plan, format: str) -> str:
-    from drrej.report.json import render_json
     from drrej.report.plan import render_plan, render_plan_markdown
 
     if format == "json":
-        return render_json(plan)
+        return plan.to_json()
     return in_flags((render_plan if format == "text" else render_plan_markdown)(plan))

@@ -5,12 +5,13 @@ To add a format, write its module and name it here. Modules are imported when th
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Callable
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-if TYPE_CHECKING:
-    from drrej.documents.document import Judged
+from drrej.errors import OptionError, ReportError
 
 TextFormat = Literal["text", "json", "markdown", "github", "junit"]
 """Formats that can go to standard output."""
@@ -36,34 +37,50 @@ ENDINGS = {
 """Which format a file name's ending stands for."""
 
 
-def _renderer(kind: str) -> Callable[[Judged], str]:
-    """What `render_KIND` of the module KIND does; the module of html is the page."""
-
-    def rendered(report: Judged) -> str:
-        text: str = getattr(import_module(f"drrej.report.{'page' if kind == 'html' else kind}"), f"render_{kind}")(
-            report
-        )
-        return text
-
-    return rendered
+def _later(module: str) -> Callable[[Any], str]:
+    """What `render_MODULE` of that module does."""
+    return lambda report: str(getattr(import_module(f"drrej.report.{module}"), f"render_{module}")(report))
 
 
-RENDERERS = {kind: _renderer(kind) for kind in ("text", "json", "markdown", "github", "junit", "html", "csv")}
+def curve_csv(report: Any) -> str:
+    """A line for each point of the accuracy-coverage curve; of a regression, of its curve of errors."""
+    points = report.tree.get("coverage_curve", report.tree.get("curve"))
+    if points is None:
+        raise ReportError("the curve needs labels; this report was made without")
+    text = io.StringIO()
+    writer = csv.DictWriter(text, points[0].keys(), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(points)
+    return text.getvalue()
+
+
+RENDERERS: dict[str, Callable[[Any], str]] = {
+    "text": _later("text"),
+    "json": lambda report: str(report.to_json()),
+    "markdown": _later("markdown"),
+    "github": _later("github"),
+    "junit": _later("junit"),
+    "html": _later("page"),
+    "csv": curve_csv,
+}
+"""Formats that are text."""
 
 
 def need_libraries(kind: str, wanted: str) -> None:
     """Raise unless what a format needs is installed; `wanted` is what the user asked for."""
-    from drrej.report.page import need_jinja
-    from drrej.report.plots import need_matplotlib
-
-    if kind in DRAWN:
-        need_matplotlib(wanted)
-    if kind == "html":
-        need_jinja(wanted)
+    libraries = {"matplotlib": "plots need", "jinja2": "the page needs"} if kind in DRAWN else {}
+    for library, needs in libraries.items():
+        try:
+            if library == "matplotlib" or kind == "html":
+                import_module(library)
+        except ImportError:
+            raise OptionError(f"{wanted}: {needs} {library}; install it with: pip install 'drrej[plot]'") from None
 
 
 def render(report: Any, kind: str) -> bytes:
     """A report as the content of a file."""
+    if kind not in PLOTS:
+        return RENDERERS[kind](report).encode()
     from drrej.report.plots import render_curve
 
-    return render_curve(report, kind) if kind in PLOTS else RENDERERS[kind](report).encode()
+    return render_curve(report, kind)

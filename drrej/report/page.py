@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from drrej.documents.document import Judged
 from drrej.documents.report import Report
-from drrej.errors import OptionError
 from drrej.report.numbers import against, counted, figure, money, percent, percents
 from drrej.report.plots import page_plots
 from drrej.report.tables import (
@@ -59,15 +58,7 @@ _LONGEST = 32
 """Longer names are wrapped."""
 
 
-def need_jinja(wanted: str) -> None:
-    """Raise unless pages can be made."""
-    try:
-        import jinja2  # noqa: F401
-    except ImportError:
-        raise OptionError(f"{wanted}: the page needs jinja2; install it with: pip install 'drrej[plot]'") from None
-
-
-def render_html(report: Report) -> str:
+def render_page(report: Report) -> str:
     """The page of a report with pictures; what a report without labels lacks is left out."""
     plain = {table.id: table for table in report_tables(report, PERCENT) if table is not None}
     plots = page_plots(report, _plot_texts(report))

@@ -15,7 +15,6 @@ from drrej.documents.costs import TotalCost
 from drrej.documents.pictures import BaselineCurve, Bin, IdealPoint, LossHistogram, Reliability
 from drrej.documents.points import CurvePoint
 from drrej.documents.report import Report
-from drrej.errors import OptionError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -260,20 +259,12 @@ _SETTINGS: dict[Any, Any] = {
 }
 
 
-def need_matplotlib(wanted: str) -> None:
-    """Raise unless plots can be drawn."""
-    logging.getLogger("matplotlib").setLevel(logging.ERROR)
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError:
-        raise OptionError(f"{wanted}: plots need matplotlib; install it with: pip install 'drrej[plot]'") from None
-
-
 @contextmanager
 def settings() -> Iterator[None]:
     """Our style alone, while a plot is drawn."""
     import matplotlib as mpl
 
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)
     with mpl.rc_context():
         mpl.rcdefaults()  # the user's own style would change what the page's colours stand for
         for name, value in _SETTINGS.items():
