@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from drrej.core.calibrators import Temperature, View, minimise, nll_sums
+from drrej.core.calibrators import Scores, Temperature, minimise, nll_sums
 from drrej.core.curves import RiskCoverage
 from drrej.core.drift import RatioSums, loss_quantiles, loss_shift, ratio_shift
 from drrej.core.learned_loss import LearningRows, candidates, folds_of, learn, preferred, table_of
@@ -38,7 +38,7 @@ def p_values(logits: np.ndarray, labels: np.ndarray, rng: np.random.Generator) -
     parts = [logits[chosen[:half]], logits[chosen[half:]]]
     known = labels[chosen[:half]]
     calibrator = Temperature(minimise(lambda beta: nll_sums(parts[0], known, beta, "auto")).temperature)
-    fit, new = (calibrator.rows(part, ALL, "auto").calibrated for part in parts)
+    fit, new = (calibrator.scores(part, ALL, "auto")[0] for part in parts)
     classes = logits.shape[1]
     costs = 1.0 + np.arange(classes)[:, None] % 3 - np.eye(classes) * (1.0 + np.arange(classes)[:, None] % 3)
     for name, loss in {**PLAIN, "cost": CostLoss(tuple(map(tuple, costs)))}.items():
@@ -59,7 +59,7 @@ def p_values(logits: np.ndarray, labels: np.ndarray, rng: np.random.Generator) -
         yield "auto", "mean ratio", found["mean ratio"]
 
 
-def by_loss(fit: View, new: View, loss: Loss) -> dict[str, float]:
+def by_loss(fit: Scores, new: Scores, loss: Loss) -> dict[str, float]:
     """P-values of the distance and of the mean ratio."""
     return shift_p_values(np.sort(loss.of(fit, {}).loss), loss.of(new, {}).loss)
 

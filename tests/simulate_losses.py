@@ -136,7 +136,7 @@ def _softmax(logits: np.ndarray) -> np.ndarray:
 
 def _scored(logits: np.ndarray, chances: np.ndarray, rng: np.random.Generator) -> Iterator[tuple[str, Scores]]:
     calibrator, everything = Temperature(2.0), np.arange(POPULATION)
-    view = calibrator.rows(logits, ALL, "auto").calibrated
+    view = calibrator.scores(logits, ALL, "auto")[0]
 
     def scores(loss: Loss, by: Loss | None = None) -> Scores:
         prediction, losses = loss.of(view, {})
@@ -148,7 +148,7 @@ def _scored(logits: np.ndarray, chances: np.ndarray, rng: np.random.Generator) -
         yield name, scores(loss)
     seen = rng.integers(POPULATION, size=2000)
     labels = np.minimum((np.cumsum(chances[seen], axis=1) < rng.random((seen.size, 1))).sum(axis=1), CLASSES - 1)
-    fit = calibrator.rows(logits[seen], ALL, "auto").calibrated
+    fit = calibrator.scores(logits[seen], ALL, "auto")[0]
     rows = LearningRows.of(fit, labels)
     fold = folds_of(rows, logit_keys(logits[seen], fit.largest, fit.prediction))
     learning = learn(rows, fold, preferred(rows))

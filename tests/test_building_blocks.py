@@ -133,7 +133,13 @@ def test_the_image_is_pinned_and_not_root() -> None:
 
 def test_the_lock_holds_what_the_project_needs() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    locked = set(re.findall(r"^([A-Za-z0-9_.-]+)==", (ROOT / "examples" / "docker" / "requirements.lock").read_text(encoding="utf-8"), re.M))
+    locked = set(
+        re.findall(
+            r"^([A-Za-z0-9_.-]+)==",
+            (ROOT / "examples" / "docker" / "requirements.lock").read_text(encoding="utf-8"),
+            re.M,
+        )
+    )
     assert {re.match(r"[A-Za-z0-9_.-]+", requirement)[0] for requirement in project["dependencies"]} <= locked  # type: ignore[index]
 
 

@@ -91,9 +91,9 @@ def test_impossible_classes_stay_impossible() -> None:
     logits[labels != 3, 3] = -np.inf
     calibrator, beta = fitted(logits, labels)
     assert [*calibrator.weights, *calibrator.biases] == pytest.approx(by_scipy(logits, labels, beta), abs=2e-4)
-    rows = Vector((0.0, 1.0), (5.0, 0.0)).rows(np.array([[-np.inf, 2.0]]), Need.NOTHING, "auto")
-    assert rows.calibrated.prediction.tolist() == [1]
-    assert rows.calibrated.sums.s.tolist() == [0.0]
+    rows, _ = Vector((0.0, 1.0), (5.0, 0.0)).scores(np.array([[-np.inf, 2.0]]), Need.NOTHING, "auto")
+    assert rows.prediction.tolist() == [1]
+    assert rows.sums.s.tolist() == [0.0]
 
 
 def test_a_weight_that_would_turn_a_class_around_is_held_at_zero() -> None:
@@ -140,7 +140,7 @@ def test_dirichlet_calibration_is_that_of_scipy(rows: int, classes: int) -> None
     assert np.array(calibrator.mixing) == pytest.approx(theirs[:, :classes], abs=2e-4)
     assert calibrator.biases == pytest.approx(theirs[:, classes], abs=2e-4)
     assert calibrator.weights == pytest.approx(theirs[:, -1], abs=2e-4)
-    scores = calibrator.rows(logits, Need.NOTHING, "float64").calibrated
+    scores = calibrator.scores(logits, Need.NOTHING, "float64")[0]
     expected = softmax(features @ np.hstack([theirs[:, :classes], theirs[:, [classes]]]).T + x * theirs[:, -1], axis=1)
     assert scores.probabilities() == pytest.approx(expected, abs=1e-3)
 
@@ -168,8 +168,8 @@ def test_two_classes_are_beta_calibration() -> None:
 
 def test_equal_weights_are_a_temperature() -> None:
     logits, _ = make_model(50, 6, seed=1)
-    vector = Vector((0.5,) * 6, (0.0,) * 6).rows(logits, Need.V | Need.Q, "float64").calibrated
-    cooled = Temperature(2.0).rows(logits, Need.V | Need.Q, "float64").calibrated
+    vector = Vector((0.5,) * 6, (0.0,) * 6).scores(logits, Need.V | Need.Q, "float64")[0]
+    cooled = Temperature(2.0).scores(logits, Need.V | Need.Q, "float64")[0]
     assert (vector.prediction == cooled.prediction).all()
     for letter in "svq":
         assert getattr(vector.sums, letter) == pytest.approx(getattr(cooled.sums, letter), rel=1e-12)

@@ -35,7 +35,7 @@ def matrix(costs: np.ndarray = COSTS) -> CostLoss:
 
 def least(loss: CostLoss, logits: np.ndarray, beta: float) -> tuple[np.ndarray, np.ndarray]:
     """The least costly actions and their expected costs."""
-    return loss.of(Temperature(1.0 / beta).rows(logits, Need.NOTHING, "auto").calibrated, {})
+    return loss.of(Temperature(1.0 / beta).scores(logits, Need.NOTHING, "auto")[0], {})
 
 
 def test_the_loss_is_the_expected_cost_of_the_least_costly_action() -> None:

@@ -53,8 +53,8 @@ def biased_model(rows: int, classes: int, seed: int) -> tuple[np.ndarray, np.nda
 
 
 def learning_rows(logits: np.ndarray, labels: np.ndarray, temperature: float = 2.0) -> LearningRows:
-    rows = Temperature(temperature).rows(logits, ~Need.NOTHING, "float64")
-    return LearningRows.of(rows.calibrated, labels)
+    calibrated, _ = Temperature(temperature).scores(logits, ~Need.NOTHING, "float64")
+    return LearningRows.of(calibrated, labels)
 
 
 def augrc(losses: np.ndarray, wrong: np.ndarray) -> float:

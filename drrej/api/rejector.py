@@ -21,7 +21,7 @@ from drrej.outputs.destinations import OutputFile
 from drrej.pipeline.evaluate import evaluate
 from drrej.pipeline.evaluate_options import EvaluateOptions
 from drrej.pipeline.passes import map_blocks
-from drrej.pipeline.score import Application, ScoredRows
+from drrej.pipeline.score import Scored, Scorer
 from drrej.records import dataclass
 
 
@@ -114,15 +114,15 @@ class Rejector(Document):
         (True, 1.0)
         """
 
-        def normalised(rows: ScoredRows) -> tuple[Floats]:
-            powers = rows.rows.calibrated.powers(slice(None))
+        def normalised(rows: Scored) -> tuple[Floats]:
+            powers = rows.calibrated.powers(slice(None))
             return (powers / powers.sum(axis=1, keepdims=True),)
 
         self.need_threshold()
         (probabilities,) = self._each(scores, normalised)
         return probabilities
 
-    def _each(self, scores: Any, function: Callable[[ScoredRows], tuple[Array, ...]]) -> tuple[Array, ...]:
+    def _each(self, scores: Any, function: Callable[[Scored], tuple[Array, ...]]) -> tuple[Array, ...]:
         """What a function makes of the rows, block by block."""
         if has_no_rows(scores):  # as a batch may be: what a row would give, without the row
             row = np.zeros(self.classes) if self.input == "logits" else np.full(self.classes, 1 / self.classes)
@@ -130,10 +130,10 @@ class Rejector(Document):
             return tuple(column[:0] for column in self._each(row[:1] if self.binary else row[None], function))
         with array_source(scores, None, ArrayOptions.of(self)) as source:
             dump = source.open(self, labelled=False)
-            application = Application(self, dump)
+            scorer = Scorer(self, dump)
 
             def of_block(block: Block) -> tuple[Array, ...]:
-                return function(application(block))
+                return function(scorer(block))
 
             blocks = list(map_blocks(source, dump, of_block, Pass("scoring", labelled=False)))
         return tuple(np.concatenate(column) for column in zip(*blocks, strict=True))

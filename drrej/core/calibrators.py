@@ -1,6 +1,6 @@
 """Calibrators: from the logits of a row to the scores that its probabilities are made of.
 
-What the other rooms see of a calibrator are `Rows`: predictions, gap sums, and the few further figures that losses,
+What the other rooms see of a calibrator are `Scores`: predictions, gap sums, and the few further figures that losses,
 scores and reports are computed from. How the scores came about, by a temperature or otherwise, stays in here.
 """
 
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from drrej.core.calibration import LabelledRows
 from drrej.core.reuse import content_keys, key_limit
-from drrej.core.softmax import ROW_MAJOR, GapSums, Need, block_sums, label_gaps
+from drrej.core.softmax import NO_SUMS, ROW_MAJOR, GapSums, Need, block_sums, label_gaps
 from drrej.core.sums import Total
 from drrej.core.types import AnyFloats, Booleans, Floats, Integers, Precision
 from drrej.records import dataclass
@@ -28,39 +28,34 @@ CalibratorName = Literal["temperature", "vector", "beta", "dirichlet", "auto"]
 
 
 @dataclass(frozen=True)
-class View:
-    """Rows of scores at one scale; a class has the probability softmax(beta * scores).
+class Scores:
+    """Rows of scores at one scale; a class has the probability softmax(beta * values).
 
     `largest` is the largest score of a row, `prediction` its class (the first of equals).
     """
 
-    scores: AnyFloats
+    values: AnyFloats
     beta: float
     prediction: Integers
     largest: Floats
-    known_sums: GapSums | None
+    sums: GapSums
+    """As far as they were asked for."""
     negative: Booleans | None = None
     """Whether a row has a score below 0, where that is known."""
 
     @property
-    def sums(self) -> GapSums:
-        """The gap sums, where they were asked for."""
-        assert self.known_sums is not None
-        return self.known_sums
-
-    @property
     def classes(self) -> int:
         """Number of classes."""
-        return int(self.scores.shape[1])
+        return int(self.values.shape[1])
 
     def label_gaps(self, labels: Integers) -> Floats:
         """How far the label's score lies below the largest, before the scale."""
-        return label_gaps(self.scores, labels, self.largest)
+        return label_gaps(self.values, labels, self.largest)
 
-    def labelled(self, labels: Integers, gaps: Floats | None = None) -> LabelledRows:
-        """What calibration figures need of each row; `gaps` are its `label_gaps` where they are known."""
+    def labelled(self, labels: Integers) -> LabelledRows:
+        """What calibration figures need of each row."""
         with np.errstate(invalid="ignore", over="ignore"):
-            scaled: Floats = self.beta * (self.label_gaps(labels) if gaps is None else gaps)
+            scaled: Floats = self.beta * self.label_gaps(labels)
         return LabelledRows(self.sums, scaled, self.prediction == labels)
 
     def energy(self) -> Floats:
@@ -70,7 +65,7 @@ class View:
 
     def powers(self, part: slice) -> Floats:
         """e^u of some rows, all classes: probabilities up to a factor. In float64, so a row's bits are its own."""
-        scores = np.array(self.scores[part], dtype=np.float64, order="C")
+        scores = np.array(self.values[part], dtype=np.float64, order="C")
         with np.errstate(invalid="ignore", over="ignore", under="ignore"):
             powers: Floats = np.exp((scores - scores.max(axis=1, keepdims=True)) * self.beta)
         return powers
@@ -78,7 +73,7 @@ class View:
     def logarithms(self) -> Floats:
         """The logarithms of the probabilities (rows x classes); -inf where one is 0."""
         with np.errstate(invalid="ignore", over="ignore"):
-            logs: Floats = (self.scores.astype(np.float64) - self.largest[:, None]) * self.beta
+            logs: Floats = (self.values.astype(np.float64) - self.largest[:, None]) * self.beta
         return logs - self.sums.log_weight[:, None]
 
     def probabilities(self) -> Floats:
@@ -88,47 +83,38 @@ class View:
         return probabilities
 
 
-@dataclass(frozen=True)
-class Rows:
-    """Rows of logits before (`raw`) and after calibration."""
-
-    calibrated: View
-    raw: View
-
-    def labelled(self, labels: Integers) -> tuple[LabelledRows, LabelledRows]:
-        """What calibration figures need of each row, after and before calibration."""
-        gaps = self.raw.label_gaps(labels)
-        shared = self.calibrated.scores is self.raw.scores
-        return self.calibrated.labelled(labels, gaps if shared else None), self.raw.labelled(labels, gaps)
-
-
 class Calibrator(Protocol):
     """Turns logits into calibrated scores."""
 
-    def rows(self, logits: AnyFloats, needs: Need, precision: Precision, raw: Need | None = None) -> Rows:
-        """The rows with the gap sums that are needed after calibration and, unless None, before it."""
+    def scores(
+        self, logits: AnyFloats, needs: Need, precision: Precision, raw: Need | None = None
+    ) -> tuple[Scores, Scores]:
+        """Scores after and before calibration, with the gap sums that are needed there (`raw` None: none before)."""
 
 
 @dataclass(frozen=True)
 class Temperature:
     """Logits divided by T.
 
-    >>> rows = Temperature(2.0).rows(np.array([[2.0, 0.0]]), Need.NOTHING, "auto")
-    >>> rows.calibrated.sums.s.round(6)  # e^-1
+    >>> calibrated, _ = Temperature(2.0).scores(np.array([[2.0, 0.0]]), Need.NOTHING, "auto")
+    >>> calibrated.sums.s.round(6)  # e^-1
     array([0.367879])
     """
 
     temperature: float
 
-    def rows(self, logits: AnyFloats, needs: Need, precision: Precision, raw: Need | None = None) -> Rows:
+    def scores(
+        self, logits: AnyFloats, needs: Need, precision: Precision, raw: Need | None = None
+    ) -> tuple[Scores, Scores]:
         """See `Calibrator`. Both scales share the search for the largest logit, and the gaps to it."""
         beta = 1.0 / self.temperature
         betas, wanted = ([beta], [needs]) if raw is None else ([beta, 1.0], [needs, raw])
         sums = block_sums(logits, betas, wanted, precision)
         top = sums.prediction, sums.largest
-        as_given = None if raw is None else sums.at[1]
-        return Rows(
-            View(logits, beta, *top, sums.at[0], sums.negative), View(logits, 1.0, *top, as_given, sums.negative)
+        as_given = NO_SUMS if raw is None else sums.at[1]
+        return (
+            Scores(logits, beta, *top, sums.at[0], sums.negative),
+            Scores(logits, 1.0, *top, as_given, sums.negative),
         )
 
 
@@ -141,7 +127,7 @@ class LogProbabilities:
     """ln p of some rows (rows x classes) in float64, at most 0; `raw` is what they come from."""
 
     values: Floats
-    raw: View
+    raw: Scores
 
 
 def log_probabilities(logits: AnyFloats, needs: Need, precision: Precision) -> LogProbabilities:
@@ -151,7 +137,7 @@ def log_probabilities(logits: AnyFloats, needs: Need, precision: Precision) -> L
     [[-0.693147, -0.693147, -inf]]
     """
     sums = block_sums(logits, [1.0], [needs], precision)
-    raw = View(logits, 1.0, sums.prediction, sums.largest, sums.at[0])
+    raw = Scores(logits, 1.0, sums.prediction, sums.largest, sums.at[0])
     rows, classes = logits.shape
     # Written as the kernels read: classes first where these are few.
     values: Floats = np.empty((rows, classes) if classes >= ROW_MAJOR else (classes, rows))
@@ -174,8 +160,8 @@ class Vector:
     be another after it. A class of probability 0 keeps it. With `mixing` (Dirichlet calibration) class j also has
     mixing[j][k] * ln p_k of the other classes, where a p_k below 1e-6 counts as that: further down it says no more.
 
-    >>> rows = Vector((0.5, 0.5), (0.0, 0.0)).rows(np.array([[2.0, 0.0]]), Need.NOTHING, "auto")
-    >>> rows.calibrated.sums.s.round(6)  # as at the temperature 2
+    >>> calibrated, _ = Vector((0.5, 0.5), (0.0, 0.0)).scores(np.array([[2.0, 0.0]]), Need.NOTHING, "auto")
+    >>> calibrated.sums.s.round(6)  # as at the temperature 2
     array([0.367879])
     """
 
@@ -183,12 +169,14 @@ class Vector:
     biases: tuple[float, ...]
     mixing: tuple[tuple[float, ...], ...] | None = None
 
-    def rows(self, logits: AnyFloats, needs: Need, precision: Precision, raw: Need | None = None) -> Rows:
+    def scores(
+        self, logits: AnyFloats, needs: Need, precision: Precision, raw: Need | None = None
+    ) -> tuple[Scores, Scores]:
         """See `Calibrator`."""
         before = log_probabilities(logits, raw or Need.NOTHING, precision)
-        return Rows(self.scaled(before.values, needs), before.raw)
+        return self.scaled(before.values, needs), before.raw
 
-    def scaled(self, values: Floats, needs: Need) -> View:
+    def scaled(self, values: Floats, needs: Need) -> Scores:
         """Calibrated rows, from their ln p; in float64, whatever the logits are stored in."""
         with np.errstate(invalid="ignore", over="ignore"):
             scores: Floats = values * np.array(self.weights)
@@ -198,7 +186,7 @@ class Vector:
             if min(self.weights) <= 0.0:  # below 0 only while they are searched for
                 np.copyto(scores, -np.inf, where=np.isneginf(values))
         sums = block_sums(scores, [1.0], [needs], "float64")
-        return View(scores, 1.0, sums.prediction, sums.largest, sums.at[0])
+        return Scores(scores, 1.0, sums.prediction, sums.largest, sums.at[0])
 
 
 def mixed_values(values: Floats) -> Floats:
@@ -430,7 +418,7 @@ def _sums(
         others = [] if calibrator.mixing is None else [mixed_values(x)]
         np.copyto(x, 0.0, where=np.isneginf(x))  # such a class has the probability 0 and adds nothing
         share = 1.0 / (1.0 + view.sums.s)
-        powers = np.array(view.scores.T, order="C")
+        powers = np.array(view.values.T, order="C")
         p = np.exp(np.subtract(powers, view.largest, out=powers), out=powers)
         p *= share
         right = np.flatnonzero(view.prediction == labels)
@@ -727,8 +715,8 @@ def held_out_nll(logits: AnyFloats, labels: Integers, precision: Precision) -> d
         others = np.concatenate([other for place, other in enumerate(parts) if place != number])
         for name in names:
             calibrator = fit_calibrator(name, logits[others], labels[others], precision)
-            view = calibrator.rows(logits[part], Need.NOTHING, precision).calibrated
-            rows = view.labelled(labels[part])
+            calibrated, _ = calibrator.scores(logits[part], Need.NOTHING, precision)
+            rows = calibrated.labelled(labels[part])
             found[name].append(rows.sums.log_weight - rows.label_gap)
     return {name: np.concatenate(values) for name, values in found.items()}
 

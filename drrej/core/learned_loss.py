@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from drrej.core.calibrators import View
+from drrej.core.calibrators import Scores
 from drrej.core.losses.learned import FEATURES, ErrorModel, Feature, LearnedLoss, base_values, error_probability
 from drrej.core.losses.plain import PLAIN
 from drrej.core.types import Floats
@@ -34,7 +34,7 @@ class LearningRows:
     classes: int
 
     @classmethod
-    def of(cls, rows: View, labels: NDArray[np.int64]) -> LearningRows:
+    def of(cls, rows: Scores, labels: NDArray[np.int64]) -> LearningRows:
         """From the calibrated rows of a block, with the sums of all plain losses and of the features."""
         with np.errstate(invalid="ignore", over="ignore"):
             gaps: Floats = rows.beta * rows.label_gaps(labels)

@@ -98,6 +98,9 @@ class GapSums:
         return log_weight
 
 
+NO_SUMS = GapSums(np.empty(0))
+
+
 @dataclass(frozen=True)
 class BlockSums:
     """What the losses and scores of a block are computed from.

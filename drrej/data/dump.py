@@ -93,8 +93,8 @@ class RowGroup:
 class Block:
     """Some rows of a dump. `bad` marks rows that were reported; their scores and labels are placeholders.
 
-    `scores` are as the dump stores them (rows x classes; rows x 1 where each has one score): what they mean is not
-    known here. Whoever turns them into logits counts the probabilities of 0 and tells what the scores look like.
+    `scores` are as the dump stores them (rows x classes; rows x 1 where each has one score), `input` says what they
+    are. Whoever turns them into logits counts the probabilities of 0 and tells what the scores look like.
     """
 
     part: DumpFile
@@ -104,6 +104,8 @@ class Block:
     columns: pa.RecordBatch
     logit_name: str
     bad: NDArray[np.bool_]
+    input: InputKind = "logits"
+    normalize: bool = False
     problems: list[Problem] = field(default_factory=list)
     zeros: int = 0
     inside: int = 0
@@ -117,6 +119,11 @@ class Block:
     def rows(self) -> int:
         """Number of rows."""
         return int(self.scores.shape[0])
+
+    @property
+    def binary(self) -> bool:
+        """Whether a row holds one score, that of class 1."""
+        return bool(self.scores.shape[1] == 1)
 
     @property
     def notes(self) -> Notes:
@@ -344,6 +351,8 @@ class Dump:
             columns=batch,
             logit_name=self.columns.pattern,
             bad=np.zeros(batch.num_rows, bool),
+            input=self.input,
+            normalize=self.normalize,
         )
         if self.row_filter is not None:
             _leave_out(block, self.row_filter.places(batch, first_row, part.name))

@@ -42,7 +42,7 @@ from drrej.monitor.state import (
 )
 from drrej.pipeline.groups import Grouping, OnUnseen
 from drrej.pipeline.passes import map_blocks
-from drrej.pipeline.score import Application
+from drrej.pipeline.score import Scorer
 from drrej.pipeline.source import Source, without_bad_files
 from drrej.records import dataclass
 
@@ -447,13 +447,13 @@ def count_night(source: Source, rejector: Rejector, look: NightLook) -> NightCou
     if not rejector.has_classes:
         raise OptionError("a monitor watches predictions of classes; the rejector is for a regression")
     dump, labelled = _open(source, rejector)
-    application = Application(rejector, dump, look.on_unseen_group)
+    scorer = Scorer(rejector, dump, on_unseen=look.on_unseen_group)
     grouping = None if look.by is None else Grouping(look.by, rejector, dump)
     labels = _Labels(dump, source.options.on_missing_label == "skip") if labelled else None
 
     def of_block(block: Block) -> NightCounts:
-        scored = application(block)
-        keys = application.scoring.keys(block, scored.rows)
+        scored = scorer(block)
+        keys = scored.keys
         known = errors = np.zeros(block.rows, bool)
         if labels is not None:
             truth, known = labels.of(block)
@@ -473,9 +473,9 @@ def count_night(source: Source, rejector: Rejector, look: NightLook) -> NightCou
             None if look.before is None else look.before.look_up(keys),
         )
 
-    wanted = [*application.columns, *(() if grouping is None else grouping.columns)]
+    wanted = [*scorer.columns, *(() if grouping is None else grouping.columns)]
     wanted += [] if labels is None else [root_of(dump.schema, labels.column)]
-    run = Pass("counting", labelled=False, keep=tuple(dict.fromkeys(wanted)), scores=application.columns)
+    run = Pass("counting", labelled=False, keep=tuple(dict.fromkeys(wanted)), scores=scorer.columns)
     blocks = list(map_blocks(source, dump, of_block, run))
     night = sum(blocks[1:], blocks[0])
     groups = {name for name, _ in night.by_group}

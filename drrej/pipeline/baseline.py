@@ -24,7 +24,7 @@ from drrej.errors import DumpError, OptionError
 from drrej.pipeline.figures import accuracy_figure, coverage_curve, coverage_figure
 from drrej.pipeline.groups import OnUnseen, check_columns
 from drrej.pipeline.passes import map_blocks
-from drrej.pipeline.score import Application
+from drrej.pipeline.score import Scorer
 from drrej.pipeline.source import Source
 from drrej.pipeline.tally import KeyedRows, block_keys
 
@@ -85,13 +85,13 @@ def keyed_rows(source: Source, rejector: Rejector, key: str, on_unseen: OnUnseen
     """The rows of the baseline's dump under its rejector."""
     dump = source.open(rejector, labelled=True)
     check_columns(dump, [key], "`join_on`")
-    application = Application(rejector, dump, on_unseen)
+    scorer = Scorer(rejector, dump, on_unseen=on_unseen)
 
     def of_block(block: Block) -> KeyedRows:
-        scored = application(block)
-        return KeyedRows(block_keys(block, key), scored.loss, scored.prediction != block.labels, scored.accepted)
+        scored = scorer(block)
+        return KeyedRows(block_keys(block, key), scored.loss, scored.wrong, scored.accepted)
 
-    run = Pass("baseline", labelled=True, keep=(key, *application.columns))
+    run = Pass("baseline", labelled=True, keep=(key, *scorer.columns))
     return KeyedRows.joined(map_blocks(source, dump, of_block, run))
 
 

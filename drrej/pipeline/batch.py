@@ -39,7 +39,7 @@ def score_batch(batch: pa.RecordBatch, rejector: Rejector, options: MaskOptions 
     dump = _dump(batch, rejector)
     masking = Masking(rejector, dump, kept_columns(rejector, dump, options), options.on_unseen_group)
     allowed, skip = options.on_bad_row == "reject", options.on_bad_row == "skip"
-    run = Pass("scoring", False, bad_rows_allowed=allowed, scores=masking.application.columns)
+    run = Pass("scoring", False, bad_rows_allowed=allowed, scores=masking.scorer.columns)
     problems, masks = Problems(), list[pa.RecordBatch]()
     for start in range(0, batch.num_rows, dump.block_rows):
         block = dump.block(dump.parts[0], start, batch.slice(start, dump.block_rows), labelled=False)

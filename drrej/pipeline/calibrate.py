@@ -37,7 +37,15 @@ from drrej.engines.cache import SMALL
 from drrej.engines.protocol import Mapper, Pass, PassSummary
 from drrej.errors import OptionError
 from drrej.pipeline.passes import map_blocks
-from drrej.pipeline.score import Intake, check_floor, check_kind, without_rows
+from drrej.pipeline.score import (
+    check_floor,
+    check_kind,
+    logits_of,
+    look_at,
+    probabilities_of,
+    row_keys,
+    without_rows,
+)
 from drrej.pipeline.source import Source, no_labels, without_bad_files
 from drrej.records import dataclass
 
@@ -139,9 +147,8 @@ class _Calibration:
         before = sum((block.tally for block in blocks), CalibrationTally.empty())
         sample = joined([block.sample for block in blocks])
         floor = self._floor(sample, sum((block.positives for block in blocks), Positives()))
-        intake = Intake.of(self.dump, floor)
         as_logits = [Labelled(_to_logits(rows.logits, floor), rows.labels) for rows in sample]
-        rows = _Rows(self.source, self.dump, self.engine, intake, precision)
+        rows = _Rows(self.source, self.dump, self.engine, floor, precision)
         total = _Sample(as_logits).total
         whole = rows.total if share < 1 else None
         fit = fit_temperature(total, whole, precision)
@@ -177,7 +184,7 @@ class _Calibration:
         return choose_calibrator(nll) if nll else ("temperature", None)
 
     def _first_pass(self, limit: np.uint64) -> list[_First]:
-        first = partial(_first_look, intake=Intake.of(self.dump), precision=self.options.precision, limit=limit)
+        first = partial(_first_look, precision=self.options.precision, limit=limit)
         run, summary = Pass("reading", labelled=True), PassSummary()
         blocks = list(map_blocks(self.source, self.dump, first, run, self.engine, summary))
         if not blocks:
@@ -234,28 +241,28 @@ def _to_logits(scores: AnyFloats, floor: float | None) -> AnyFloats:
     return scores if floor is None else floored_logits(scores, floor)
 
 
-def _first_look(block: Block, intake: Intake, precision: Precision, limit: np.uint64) -> _First:
+def _first_look(block: Block, precision: Precision, limit: np.uint64) -> _First:
     """Figures before calibration, keys and a sample of a block; reports rows that no temperature can explain."""
     labels, positives = block.labels, Positives()
     assert labels is not None
-    if intake.kind == "logits":
-        stored = logits = intake.logits(block)
+    if block.input == "logits":
+        stored = logits = logits_of(block)
     else:
-        stored = intake.probabilities(block)
+        stored = probabilities_of(block)
         positives = Positives.of(stored)
         logits = floored_logits(stored, 0.0)
-    rows = IDENTITY.rows(logits, Need.Q, precision).calibrated
-    intake.look(block, rows.largest, rows.negative)
+    rows, _ = IDENTITY.scores(logits, Need.Q, precision)
+    look_at(block, rows)
     if not block.check_largest(rows.largest):
-        rows = IDENTITY.rows(without_rows(logits, block.bad), Need.Q, precision).calibrated
+        rows, _ = IDENTITY.scores(without_rows(logits, block.bad), Need.Q, precision)
     labelled = rows.labelled(labels)
-    if intake.kind == "logits":
+    if block.input == "logits":
         impossible = np.flatnonzero(np.isneginf(labelled.label_gap) & ~block.bad)
         remedy = "the NLL is infinite for every temperature; drop or fix them"
         if impossible.size and are_log_probabilities(block.scores[impossible]).all():
             remedy = "these are log-probabilities: say `input=log-probs`, and 0 gets a floor"
         block.report(impossible, "-inf at the label's class", remedy, usable=True)
-    keys = intake.keys(block, rows.scores, rows.largest, rows.prediction)
+    keys = row_keys(block, rows)
     chosen = np.flatnonzero(keys <= limit)
     return _First(labelled.tally(), Sketch.of(keys), positives, Labelled(stored[chosen], labels[chosen]))
 
@@ -263,7 +270,8 @@ def _first_look(block: Block, intake: Intake, precision: Precision, limit: np.ui
 def _tally(
     calibrator: Calibrator, logits: AnyFloats, labels: NDArray[np.int64], precision: Precision
 ) -> CalibrationTally:
-    return calibrator.rows(logits, Need.Q, precision).calibrated.labelled(labels).tally()
+    calibrated, _ = calibrator.scores(logits, Need.Q, precision)
+    return calibrated.labelled(labels).tally()
 
 
 @dataclass(frozen=True)
@@ -284,7 +292,7 @@ class _Rows:
     source: Source
     dump: Dump
     engine: Mapper
-    intake: Intake
+    floor: float | None
     precision: Precision
 
     def total(self, function: Callable[[AnyFloats, NDArray[np.int64]], Sum]) -> Sum:
@@ -297,15 +305,15 @@ class _Rows:
         return sum(tallies, CalibrationTally.empty())
 
     def _each(self, function: Callable[[AnyFloats, NDArray[np.int64]], T]) -> Iterator[T]:
-        of_block = partial(_of_block, function, self.intake, self.dump.skip_bad_rows)  # not self: workers get it
+        of_block = partial(_of_block, function, self.floor, self.dump.skip_bad_rows)  # not self: workers get it
         return protocol.map_blocks(self.dump, of_block, Pass("calibrating", labelled=True), self.engine)
 
 
 def _of_block(
-    function: Callable[[AnyFloats, NDArray[np.int64]], T], intake: Intake, skip_bad_rows: bool, block: Block
+    function: Callable[[AnyFloats, NDArray[np.int64]], T], floor: float | None, skip_bad_rows: bool, block: Block
 ) -> T:
     assert block.labels is not None
-    logits = intake.logits(block)
+    logits = logits_of(block, floor)
     if skip_bad_rows and (not block.check_largest(np.max(logits, axis=1)) or block.bad.any()):
         logits = without_rows(logits, block.bad)  # they are left out; else the first pass has found none
     return function(logits, block.labels)

@@ -26,7 +26,7 @@ from drrej.pipeline.fit import RatioOptions, fit
 from drrej.pipeline.groups import check_columns
 from drrej.pipeline.pairing import check_labels, check_unique, partners
 from drrej.pipeline.passes import map_blocks
-from drrej.pipeline.score import Scoring
+from drrej.pipeline.score import Scorer
 from drrej.pipeline.source import Source, no_labels
 from drrej.pipeline.split import SplitOptions, split
 from drrej.pipeline.tally import block_keys
@@ -176,14 +176,14 @@ def _together(
 def _answers(source: Source, rejector: Rejector, name: str, key: str) -> _Answers:
     dump = source.open(rejector, labelled=True)
     check_columns(dump, [key], "`join_on`")
-    scoring = Scoring(rejector, rejector.need_ratio().loss, dump)
+    scorer = Scorer(rejector, dump, decide=False)
 
     def of_block(block: Block) -> _Answers:
         assert block.labels is not None
-        scored = scoring(block)
+        scored = scorer(block)
         return _Answers(block_keys(block, key), scored.loss, scored.prediction, block.labels)
 
-    run = Pass(f"answers of {name}", labelled=True, keep=(key, *scoring.columns), scores=scoring.columns)
+    run = Pass(f"answers of {name}", labelled=True, keep=(key, *scorer.columns), scores=scorer.columns)
     blocks = list(map_blocks(source, dump, of_block, run))
     if not blocks:
         raise no_labels(dump)

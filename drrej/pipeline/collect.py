@@ -25,7 +25,7 @@ from drrej.engines.protocol import Mapper, Pass, PassSummary
 from drrej.errors import OutputError
 from drrej.pipeline.groups import Grouping
 from drrej.pipeline.passes import map_blocks
-from drrej.pipeline.score import Scoring, column_values
+from drrej.pipeline.score import Scorer, column_values
 from drrej.pipeline.source import Source, no_labels
 from drrej.records import dataclass
 
@@ -154,34 +154,34 @@ class Collecting:
     ranked: bool = False
     """Whether the curve of all rows is wanted in place of their losses: those need not be in memory then."""
 
-    def of(self, block: Block, scoring: Scoring) -> Losses:
+    def of(self, block: Block, scorer: Scorer) -> Losses:
         """The losses of a block."""
-        scored = scoring(block)
-        wrong = None if block.labels is None else scored.prediction != block.labels
+        scored = scorer(block)
+        wrong = None if block.labels is None else scored.wrong
         groups, names = (None, []) if self.grouping is None else self.grouping.of(block, scored.prediction)
         sketch, sightings = Sketch(), tuple[Sighting, ...]()
         if self.sketch or self.earlier:
-            keys = scoring.keys(block, scored.rows)
+            keys = scored.keys
             sketch = Sketch.of(keys) if self.sketch else sketch
             sightings = tuple(fingerprint.look_up(keys) for fingerprint in self.earlier)
-        costs = None if block.labels is None else scoring.loss.realised(scored.prediction, block.labels)
+        costs = scored.cost
         if self.residuals is not None:
             costs = self.residuals.of(block)
         return Losses(scored.loss, wrong, sketch, sightings, groups, names, costs)
 
 
 def collect_losses(
-    source: Source, dump: Dump, scoring: Scoring, run: Pass, collecting: Collecting | None = None
+    source: Source, dump: Dump, scorer: Scorer, run: Pass, collecting: Collecting | None = None
 ) -> Losses:
     """One pass that keeps L' of each row (8 bytes, 9 with labels, 8 more with groups), or the curve of all rows."""
     collecting = collecting or Collecting()
     grouped = () if collecting.grouping is None else collecting.grouping.columns
     errors = () if collecting.residuals is None else collecting.residuals.columns
-    run = replace(run, keep=(*run.keep, *scoring.columns, *grouped, *errors), scores=scoring.columns)
+    run = replace(run, keep=(*run.keep, *scorer.columns, *grouped, *errors), scores=scorer.columns)
     if collecting.ranked:
-        return _collect_curve(source, dump, partial(collecting.of, scoring=scoring), run)
+        return _collect_curve(source, dump, partial(collecting.of, scorer=scorer), run)
     values, blocks, rows = np.empty(dump.rows), list[Losses](), 0
-    for block in map_blocks(source, dump, partial(collecting.of, scoring=scoring), run):
+    for block in map_blocks(source, dump, partial(collecting.of, scorer=scorer), run):
         # Copied at once: so the memory of a block is that of the one before, which need not be cleared.
         values[rows : rows + block.values.size] = block.values
         rows += block.values.size

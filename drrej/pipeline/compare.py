@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from drrej.core.calibrators import View
+from drrej.core.calibrators import Scores
 from drrej.core.curves import Curve
 from drrej.core.intervals import proportion
 from drrej.core.losses import PLAIN
@@ -75,10 +75,10 @@ class Rivals:
                     f"{dump.parts[0].name}: `rejected={name}`: the column is {kind}; it must be boolean (or 0 and 1)"
                 )
 
-    def rank(self, block: Block, rows: View, logits: bool = True) -> dict[str, Floats]:
+    def rank(self, block: Block, rows: Scores) -> dict[str, Floats]:
         """Each score of a block, low values first; of probabilities the energy is the same for every row."""
         ranked = usual_scores(rows) if self.usual else {}
-        if not logits:
+        if block.input != "logits":
             ranked.pop("energy", None)
         for score in self.scores:
             values = _numbers(block, score.column)
@@ -105,7 +105,7 @@ _LOSSES = {
 """The usual scores that are losses."""
 
 
-def usual_scores(rows: View) -> dict[str, Floats]:
+def usual_scores(rows: Scores) -> dict[str, Floats]:
     """Max probability (at other temperatures too), entropy, margins, norms, energy and max logit, low values first."""
     with np.errstate(invalid="ignore", over="ignore", under="ignore"):
         found = {

@@ -8,6 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from drrej.core.calibrators import IDENTITY
+from drrej.core.softmax import Need
 from drrej.core.types import InputKind
 from drrej.data.columns import LABEL, LOGITS, field_of, storage_type
 from drrej.data.dump import Block, Dump
@@ -18,7 +20,7 @@ from drrej.errors import DumpError
 from drrej.outputs.atomic import writing
 from drrej.outputs.destinations import OutputFile
 from drrej.pipeline.passes import map_blocks
-from drrej.pipeline.score import Intake
+from drrej.pipeline.score import logits_of, look_at
 from drrej.pipeline.source import Source
 from drrej.records import dataclass
 
@@ -63,7 +65,6 @@ class _Form:
 
     def __init__(self, dump: Dump, labels: LabelKind | None) -> None:
         self.dump, self.labels = dump, labels
-        self.intake = Intake.of(dump)
         stored = dump.columns.names[0]
         own_name = len(dump.columns.names) == 1 and stored in dump.schema.names
         self.scores = stored if own_name else _NAMES[dump.input]
@@ -82,10 +83,9 @@ class _Form:
 
     def __call__(self, block: Block) -> pa.RecordBatch:
         """The rows of a block; reports bad ones."""
-        logits = self.intake.logits(block)
-        largest = logits.max(axis=1).astype(np.float64)
-        block.check_largest(largest)
-        self.intake.look(block, largest)
+        rows, _ = IDENTITY.scores(logits_of(block), Need.NOTHING, "auto")
+        block.check_largest(rows.largest)
+        look_at(block, rows)
         flat = plain_array(np.ascontiguousarray(block.scores).reshape(-1))
         columns = [flat if self.dump.binary else pa.FixedSizeListArray.from_arrays(flat, self.dump.classes)]
         if self.labels is not None:

@@ -45,7 +45,7 @@ from drrej.errors import DumpError, OptionError
 from drrej.pipeline.collect import Collecting, collect_losses
 from drrej.pipeline.freshness import calibrated_on
 from drrej.pipeline.passes import map_blocks
-from drrej.pipeline.score import Scoring, check_floor
+from drrej.pipeline.score import Scorer, check_floor
 from drrej.pipeline.source import Source, no_labels, without_bad_files
 from drrej.records import dataclass
 
@@ -86,8 +86,8 @@ class Given:
         """The loss and its values."""
         self.loss.check(rejector.classes)
         dump = source.open(rejector, labelled=False)
-        scoring, run = Scoring(rejector, self.loss, dump), Pass("fitting", labelled=False)
-        losses = collect_losses(source, dump, scoring, run, Collecting(ranked=True))
+        scorer, run = Scorer(rejector, dump, loss=self.loss, decide=False), Pass("fitting", labelled=False)
+        losses = collect_losses(source, dump, scorer, run, Collecting(ranked=True))
         assert losses.curve is not None
         return FittedLoss(self.loss, losses.curve.ordered, losses.sketch)
 
@@ -114,12 +114,13 @@ class Learned:
             name, choice = table_of(candidates(rows, fold, first, learning), learning.model.strength)
             if name in PLAIN:
                 run = Pass("fitting", labelled=True)
-                scoring = Scoring(rejector, PLAIN[name], dump)
-                losses = collect_losses(source, dump, scoring, run, Collecting(sketch=False, ranked=True))
+                scorer = Scorer(rejector, dump, loss=PLAIN[name], decide=False)
+                losses = collect_losses(source, dump, scorer, run, Collecting(sketch=False, ranked=True))
                 assert losses.curve is not None
                 return FittedLoss(PLAIN[name], losses.curve.ordered, sketch, choice)
         loss = LearnedLoss(learning.model)
-        others = _others(source, dump, Scoring(rejector, loss, dump), limit) if sketch.rows > rows.rows else []
+        scorer = Scorer(rejector, dump, loss=loss, decide=False)
+        others = _others(source, dump, scorer, limit) if sketch.rows > rows.rows else []
         values = np.sort(np.concatenate([learning.losses, *(learned for learned, _ in others)]))
         drift = np.concatenate([rows.plain[learning.model.base], *(plain for _, plain in others)])
         return FittedLoss(loss, values, sketch, choice, drift)
@@ -141,15 +142,15 @@ class _Sampled:
 def _rows_to_learn_from(
     source: Source, dump: Dump, rejector: Rejector, limit: np.uint64
 ) -> tuple[LearningRows, Keys, Sketch]:
-    scoring = Scoring(rejector, PLAIN["zero-one"], dump)
+    scorer = Scorer(rejector, dump, loss=PLAIN["zero-one"], decide=False)
 
     def of_block(block: Block) -> _Sampled:
         assert block.labels is not None
-        scored = scoring(block)
-        keys = scoring.keys(block, scored.rows)
+        scored = scorer(block)
+        keys = scored.keys
         chosen = np.flatnonzero(keys <= limit)
         # Only these need all the sums, and those of a row do not depend on its neighbours.
-        rows = scoring.calibrator.rows(scored.rows.raw.scores[chosen], _ALL_NEEDS, scoring.precision).calibrated
+        rows, _ = rejector.calibrator.scores(scored.raw.values[chosen], _ALL_NEEDS, rejector.precision)
         return _Sampled(LearningRows.of(rows, block.labels[chosen]), keys[chosen], Sketch.of(keys))
 
     sampled = list(map_blocks(source, dump, of_block, Pass("learning", labelled=True)))
@@ -168,13 +169,13 @@ def _ordered(parts: list[LearningRows], keys: Keys) -> tuple[LearningRows, Keys]
     return rows.take(order), keys[order]
 
 
-def _others(source: Source, dump: Dump, scoring: Scoring, limit: np.uint64) -> list[tuple[Floats, Floats]]:
+def _others(source: Source, dump: Dump, scorer: Scorer, limit: np.uint64) -> list[tuple[Floats, Floats]]:
     """L' of the rows that were not learned from, and their loss for drift."""
 
     def of_block(block: Block) -> tuple[Floats, Floats]:
-        scored = scoring(block)
-        left = scoring.keys(block, scored.rows) > limit
-        return scored.loss[left], scoring.drift_values(scored)[left]
+        scored = scorer(block)
+        left = scored.keys > limit
+        return scored.loss[left], scored.drift[left]
 
     return list(map_blocks(source, dump, of_block, Pass("fitting", labelled=True)))
 

@@ -10,6 +10,7 @@ from drrej.core.reuse import Fingerprint, Sighting, Sketch
 from drrej.documents.rejector import Rejector
 from drrej.errors import OptionError
 from drrej.pipeline.collect import Losses
+from drrej.pipeline.score import Scored
 from drrej.records import dataclass
 
 _ALLOW = "use `allow_reuse=True` (it is recorded, and the guarantee does not hold)"
@@ -47,6 +48,13 @@ class Seen:
         known = [(Fingerprint.parse(*each), tuple(steps)) for each, steps in by_set.items()]
         usable = [(each, steps) for each, steps in known if rejector.input == "logits" or not each.old]
         return cls(tuple(each for each, _ in usable), tuple(steps for _, steps in usable))
+
+    def look_up(self, scored: Scored) -> tuple[Sighting, ...]:
+        """Which of these rows are among those of a block."""
+        if not self.sets:
+            return ()
+        keys = scored.keys[~scored.block.bad]
+        return tuple(fingerprint.look_up(keys) for fingerprint in self.sets)
 
     def among(self, blocks: Iterable[Sequence[Sighting]]) -> tuple[str, ...] | None:
         """The steps that have seen some of the rows, from the sightings of all blocks; None if there is none."""

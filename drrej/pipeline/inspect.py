@@ -26,7 +26,7 @@ from drrej.data.readers import reader_of
 from drrej.engines import protocol
 from drrej.engines.protocol import Pass
 from drrej.errors import DumpError, OptionError, RejectorError
-from drrej.pipeline.score import Intake, doubt_about
+from drrej.pipeline.score import doubt_about, logits_of
 from drrej.pipeline.source import Source
 from drrej.records import dataclass
 
@@ -277,10 +277,9 @@ def _distinct(dump: Dump, column: str) -> list[str]:
 
 def _pass(source: Source, labelled: bool) -> Iterator[_BlockFacts]:
     dump = source.open(None, labelled)
-    intake = Intake.of(dump)
 
     def look(block: Block) -> _BlockFacts:
-        rows = IDENTITY.rows(intake.logits(block), Need.NOTHING, "auto").raw
+        rows, _ = IDENTITY.scores(logits_of(block), Need.NOTHING, "auto")
         block.check_largest(rows.largest)
         good = ~block.bad
         right = 0 if block.labels is None else int(np.count_nonzero((rows.prediction == block.labels) & good))

@@ -34,7 +34,7 @@ from drrej.pipeline.groups import Grouping, check_columns
 from drrej.pipeline.ood import Ranked, of_class, outside_figures
 from drrej.pipeline.passes import map_blocks
 from drrej.pipeline.reject import left_out
-from drrej.pipeline.score import Application
+from drrej.pipeline.score import Scorer
 from drrej.pipeline.source import Source, no_labels
 from drrej.pipeline.tally import Evaluator, KeyedRows, PricedRows, Tally
 from drrej.records import dataclass
@@ -96,7 +96,7 @@ def _pass(source: Source, rejector: Rejector, options: EvaluateOptions) -> _Foun
     seen = Seen((), ()) if options.known_fresh else Seen.of(rejector)
     evaluator = _evaluator(rejector, dump, options, seen)
     sightings: tuple[Sighting, ...] | None = None
-    run = Pass("evaluating", labelled=True, keep=evaluator.columns, scores=evaluator.application.columns)
+    run = Pass("evaluating", labelled=True, keep=evaluator.columns, scores=evaluator.scorer.columns)
     merged = Tally.empty(rejector.classes)
     pairs = options.ood is not None or options.rivals.usual or options.rivals.scores
     losses = LossStore(dump.rows) if pairs else loss_sorter(dump.rows)
@@ -153,8 +153,8 @@ def _evaluator(rejector: Rejector, dump: Dump, options: EvaluateOptions, seen: S
     check_columns(dump, options.examples or (), "`examples`")
     picking = None if options.examples is None else Picking(options.examples, _named(rejector, dump.names).class_names)
     needs = Evaluator.NEEDS | options.rivals.needs
-    application = Application(rejector, dump, options.on_unseen_group, needs, Evaluator.NEEDS, seen.sets)
-    return Evaluator(application, options.rivals, grouping, key, picking, options.classwise)
+    scorer = Scorer(rejector, dump, on_unseen=options.on_unseen_group, needs=needs, raw=Evaluator.NEEDS)
+    return Evaluator(scorer, seen, options.rivals, grouping, key, picking, options.classwise)
 
 
 def _figures(rejector: Rejector, found: _Found, wanted: Sequence[Point], intervals: bool, names: Names) -> Report:

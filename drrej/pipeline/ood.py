@@ -18,7 +18,7 @@ from drrej.engines.protocol import Pass
 from drrej.errors import DumpError, OptionError
 from drrej.pipeline.evaluate_options import EvaluateOptions
 from drrej.pipeline.passes import map_blocks
-from drrej.pipeline.score import Application
+from drrej.pipeline.score import Scorer
 from drrej.pipeline.source import Source
 from drrej.records import dataclass
 
@@ -84,16 +84,15 @@ def _check(source: Source) -> None:
 def _pass(source: Source, rejector: Rejector, options: EvaluateOptions) -> tuple[dict[str, Floats], int]:
     dump = source.open(rejector, labelled=False)
     rivals = options.rivals
-    application = Application(rejector, dump, options.on_unseen_group, rivals.needs)
-    logits = application.scoring.intake.kind == "logits"
+    scorer = Scorer(rejector, dump, on_unseen=options.on_unseen_group, needs=rivals.needs)
 
     def of_block(block: Block) -> tuple[dict[str, Floats], int]:
-        scored = application(block)
-        others = rivals.rank(block, scored.rows.calibrated, logits)
+        scored = scorer(block)
+        others = rivals.rank(block, scored.calibrated)
         return {"loss": scored.loss, **others}, int(np.count_nonzero(scored.accepted))
 
-    columns = [*application.columns, *(score.column for score in rivals.scores)]
-    run = Pass("evaluating", labelled=False, keep=columns, scores=application.columns)
+    columns = [*scorer.columns, *(score.column for score in rivals.scores)]
+    run = Pass("evaluating", labelled=False, keep=columns, scores=scorer.columns)
     blocks = list(map_blocks(source, dump, of_block, run))
     losses = {name: np.concatenate([found[name] for found, _ in blocks]) for name in (blocks[0][0] if blocks else ())}
     if not losses or not losses["loss"].size:

@@ -27,7 +27,7 @@ from drrej.engines.protocol import Pass
 from drrej.errors import Infeasible, OptionError
 from drrej.pipeline.collect import Collecting, collect_losses
 from drrej.pipeline.freshness import Freshness
-from drrej.pipeline.score import Scoring
+from drrej.pipeline.score import Scorer
 from drrej.pipeline.source import Source
 from drrej.records import dataclass
 
@@ -140,12 +140,12 @@ def plan_from(
         raise OptionError(f"`coverage={coverage:g}`: it must be above 0 and at most 1")
     if options.risk is not None:
         options.question(0.0)
-    ratio, freshness = rejector.need_ratio(), Freshness.of(rejector)
+    freshness = Freshness.of(rejector)
     dump = source.open(rejector, labelled=True)
     losses = collect_losses(
         source,
         dump,
-        Scoring(rejector, ratio.loss, dump),
+        Scorer(rejector, dump, decide=False),
         Pass("planning", labelled=True),
         Collecting(None, tuple(freshness.seen.values()), sketch=False),
     )

@@ -26,7 +26,7 @@ from drrej.pipeline.figures import CURVE_STEPS, coverage_figure, decision
 from drrej.pipeline.freshness import Seen
 from drrej.pipeline.groups import OnUnseen
 from drrej.pipeline.passes import map_blocks
-from drrej.pipeline.score import Application, column_values
+from drrej.pipeline.score import Scorer, column_values
 from drrej.pipeline.source import Source, without_bad_files
 from drrej.records import dataclass
 
@@ -71,18 +71,18 @@ def evaluate_regression(
         check_gate(gate, frozenset(), RegressionReport)
     dump = source.open(rejector, labelled=False)
     seen = Seen.of(rejector)
-    application = Application(rejector, dump, on_unseen_group, earlier=seen.sets)
+    scorer = Scorer(rejector, dump, on_unseen=on_unseen_group)
     columns = [
         _named(dump, "prediction", prediction or rejector.columns.prediction),
         _named(dump, "target", target or rejector.columns.target),
     ]
 
     def of_block(block: Block) -> _Residuals:
-        scored = application(block)
+        scored = scorer(block)
         predicted, true = (column_values(block, name) for name in columns)
-        return _Residuals(scored.loss, scored.accepted, predicted - true, scored.sightings)
+        return _Residuals(scored.loss, scored.accepted, predicted - true, seen.look_up(scored))
 
-    run = Pass("evaluating", labelled=False, keep=(*columns, *application.columns), scores=application.columns)
+    run = Pass("evaluating", labelled=False, keep=(*columns, *scorer.columns), scores=scorer.columns)
     blocks = list(map_blocks(source, dump, of_block, run))
     everything = _Residuals(
         np.concatenate([block.losses for block in blocks]),

@@ -37,7 +37,7 @@ from drrej.outputs.records import FileCounts, Finished, PartCounts
 from drrej.outputs.review import ReviewQueue, task_format, write_tasks
 from drrej.pipeline.groups import OnUnseen
 from drrej.pipeline.passes import check_summary, map_blocks
-from drrej.pipeline.score import Application
+from drrej.pipeline.score import Scorer
 from drrej.pipeline.source import Source, without_bad_files
 from drrej.records import dataclass
 
@@ -78,9 +78,9 @@ class Masking:
     """A mask's rows from a block's: the columns to keep, then prediction, loss, ratio, rejected."""
 
     def __init__(self, rejector: Rejector, dump: Dump, keep: Sequence[str], on_unseen: OnUnseen = "error") -> None:
-        self.application = Application(rejector, dump, on_unseen)
+        self.scorer = Scorer(rejector, dump, on_unseen=on_unseen)
         self.keep = tuple(keep)
-        self.columns = (*self.keep, *self.application.columns)
+        self.columns = (*self.keep, *self.scorer.columns)
         self.kind = _prediction_kind(dump) if rejector.has_classes else None
         prediction = [] if self.kind is None else [pa.field("prediction", self.kind.type)]
         plain = pa.schema(
@@ -96,7 +96,7 @@ class Masking:
 
     def __call__(self, block: Block) -> pa.RecordBatch:
         """The mask of a block."""
-        scored = self.application(block)
+        scored = self.scorer(block)
         bad = block.bad if block.bad.any() else None
         columns = [block.columns.column(name) for name in self.keep]
         if self.kind is not None:
@@ -162,7 +162,7 @@ def _written(
     keep = kept_columns(rejector, dump, options, in_paths=not isinstance(output, OutputFile))
     masking = Masking(rejector, dump, keep, options.on_unseen_group)
     allowed = options.on_bad_row == "reject"
-    run = Pass("scoring", False, masking.columns, bad_rows_allowed=allowed, scores=masking.application.columns)
+    run = Pass("scoring", False, masking.columns, bad_rows_allowed=allowed, scores=masking.scorer.columns)
     queue = None if review is None else ReviewQueue(masking.schema)
     if isinstance(output, OutputFile):
         files = list(_one_file(source, dump, masking, run, (output, queue)))
@@ -274,7 +274,7 @@ def _recipe(dump: Dump, masking: Masking, options: MaskOptions) -> str:
     """All that a mask depends on besides its input file."""
     read_as = (dump.columns, dump.label_kind, dump.input, dump.normalize, dump.names, dump.parts[0].asked)
     rows = None if dump.split is None else pickle.dumps(dump.split)
-    return repr((masking.application.rejector.to_json(), masking.keep, options, read_as, rows, __version__))
+    return repr((masking.scorer.rejector.to_json(), masking.keep, options, read_as, rows, __version__))
 
 
 def kept_columns(rejector: Rejector, dump: Dump, options: MaskOptions, in_paths: bool = False) -> Sequence[str]:

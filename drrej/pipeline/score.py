@@ -1,14 +1,13 @@
-"""From the scores that a dump stores to logits: what they mean, and whether they are what they are said to be."""
+"""The one place that scores a block: its logits, predictions and losses, and which rows are accepted."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
 
-from drrej.core.calibrators import Rows
+from drrej.core.calibrators import Scores
 from drrej.core.inputs import (
     BINARY_REASONS,
     BINARY_REMEDIES,
@@ -17,7 +16,6 @@ from drrej.core.inputs import (
     REMEDIES,
     Kind,
     Positives,
-    ProbabilityRows,
     ScoreLook,
     floored_logits,
     read_binary_probabilities,
@@ -26,9 +24,9 @@ from drrej.core.inputs import (
 )
 from drrej.core.losses import Loss
 from drrej.core.ratio import DensityRatio
-from drrej.core.reuse import Fingerprint, Keys, Sighting, content_keys, logit_keys
+from drrej.core.reuse import Keys, content_keys, logit_keys
 from drrej.core.softmax import Need
-from drrej.core.types import AnyFloats, Booleans, Floats, InputKind, Integers
+from drrej.core.types import AnyFloats, Booleans, Floats, Integers
 from drrej.data.columns import PROBABILITY_NAMES
 from drrej.data.dump import Block, Dump
 from drrej.data.problems import Notes
@@ -39,68 +37,176 @@ from drrej.records import dataclass
 
 
 @dataclass(frozen=True)
-class Intake:
-    """Reads the scores of the blocks of a dump.
+class Scored:
+    """Each row of a block under a rejector; bad rows have placeholders and are never accepted.
 
-    Scores are logits, or probabilities or their logarithms; then `floor` is what a probability of 0 counts as.
+    `calibrated` and `raw` are the scores that predictions and losses come from, after and before calibration.
     """
 
-    kind: InputKind
-    binary: bool
-    normalize: bool = False
-    floor: float = FACE_VALUE
+    prediction: Integers
+    loss: Floats
+    accepted: Booleans
+    """Where no decision was asked for: the rows that are not bad."""
+    calibrated: Scores
+    raw: Scores
+    block: Block
+    rejector: Rejector
+    loss_function: Loss
 
-    @classmethod
-    def of(cls, dump: Dump, floor: float | None = None) -> Intake:
-        """For a dump; without a floor nothing but 0 itself is moved."""
-        return cls(dump.input, dump.binary, dump.normalize, FACE_VALUE if floor is None else floor)
+    @property
+    def density(self) -> DensityRatio:
+        """The density ratio as a function of losses."""
+        return self.rejector.need_ratio().density
 
-    def logits(self, block: Block) -> AnyFloats:
-        """Logits (rows x classes) of a block; reports rows that are no probabilities."""
-        if self.kind != "logits":
-            return floored_logits(self.probabilities(block), self.floor)
-        return _pairs(block.scores[:, 0]) if self.binary else block.scores
+    @cached_property
+    def log_ratio(self) -> Floats:
+        """The logarithm of the density ratio."""
+        return self.density.log_ratio(self.loss)
 
-    def probabilities(self, block: Block) -> Floats:
-        """Probabilities (rows x classes) of a block that sum to 1; reports rows that are none."""
-        rows = self._read(block.scores)
-        for bad in rows.bad_rows():
-            fresh = bad.rows[~block.bad[bad.rows]]
-            block.report(fresh, bad.what, bad.remedy, bad.example if fresh.size == bad.rows.size else "")
-        block.zeros = Positives.of(rows.values).zeros
-        return rows.values
+    @cached_property
+    def ratio(self) -> Floats:
+        """The density ratio."""
+        return self.density.ratio(self.loss)
 
-    def _read(self, scores: AnyFloats) -> ProbabilityRows:
-        if self.binary:
-            stored = scores[:, 0]
-            with np.errstate(under="ignore", over="ignore"):
-                return read_binary_probabilities(np.exp(stored) if self.kind == "log-probs" else stored)
-        read = read_log_probabilities if self.kind == "log-probs" else read_probabilities
-        return read(scores, self.normalize)
+    @cached_property
+    def drift(self) -> Floats:
+        """The loss by which drift is looked for: the loss itself unless that was fitted to rows."""
+        other = self.loss_function.drift_loss
+        return self.loss if other is None else other.of(self.calibrated, {}).loss
 
-    def look(self, block: Block, largest: Floats, negative: Booleans | None = None) -> None:
-        """Note what scores look like that are taken as logits.
+    @cached_property
+    def wrong(self) -> Booleans:
+        """Whether the prediction is not the label."""
+        wrong: Booleans = self.prediction != self.block.labels
+        return wrong
 
-        `largest` is the largest logit of each row, and `negative` whether one is below 0, where that is known.
-        """
-        if self.kind == "logits":
-            scores = block.scores
-            look = ScoreLook.of_binary(scores[:, 0]) if self.binary else ScoreLook.of(scores, largest, negative)
-            block.inside, block.summing, block.scaled = look.inside, look.summing, look.scaled
+    @cached_property
+    def cost(self) -> Floats | None:
+        """What each row costs if it is accepted, for a loss that knows."""
+        labels = self.block.labels
+        return None if labels is None else self.loss_function.realised(self.prediction, labels)
 
-    def keys(self, block: Block, logits: AnyFloats, largest: Floats, first: Integers) -> Keys:
-        """A number for each row by its content, from the scores as they are stored.
-
-        `largest` and `first` are the largest logit and its class.
-        """
-        return logit_keys(logits, largest, first) if self.kind == "logits" else content_keys(block.scores)
+    @cached_property
+    def keys(self) -> Keys:
+        """A number for each row that tells it from others, by its content as it is stored."""
+        return row_keys(self.block, self.raw)
 
 
-def _pairs(score: AnyFloats) -> AnyFloats:
-    """Logits of two classes, stored classes-first."""
+class Scorer:
+    """Scores the blocks of a dump under a rejector, by its loss unless by another, and decides unless told not to.
+
+    Made before any work: it knows the columns it needs besides scores and labels, and raises when one is missing.
+    `needs` are gap sums that are wanted besides those of the loss, `raw` those of the rows before calibration.
+    """
+
+    def __init__(
+        self,
+        rejector: Rejector,
+        dump: Dump,
+        *,
+        loss: Loss | None = None,
+        decide: bool = True,
+        on_unseen: OnUnseen = "error",
+        needs: Need = Need.NOTHING,
+        raw: Need | None = None,
+    ) -> None:
+        self.rejector = rejector
+        self.loss = rejector.need_ratio().loss if loss is None else loss
+        self.threshold = rejector.need_threshold() if decide else None
+        self.on_unseen = on_unseen
+        self.needs = self.loss.needs | needs
+        self.raw = raw
+        for name in self.loss.columns:
+            if name not in dump.schema.names:
+                raise DumpError(
+                    f"{dump.parts[0].name}: there is no column '{name}' that holds the loss; choose with `loss_column`"
+                )
+        self.grouping = None
+        if self.threshold is not None and self.threshold.by is not None:
+            self.grouping = Grouping(self.threshold.by, rejector, dump, "the threshold's groups")
+        self.columns = (*self.loss.columns, *(() if self.grouping is None else self.grouping.columns))
+
+    def __call__(self, block: Block) -> Scored:
+        """Score and decide the rows of a block; reports bad rows."""
+        rejector, needs = self.rejector, (self.needs, self.rejector.precision, self.raw)
+        logits = logits_of(block, rejector.floor)
+        calibrated, raw = rejector.calibrator.scores(logits, *needs)
+        if rejector.has_classes:
+            look_at(block, raw)
+        if not block.check_largest(raw.largest):
+            calibrated, raw = rejector.calibrator.scores(without_rows(logits, block.bad), *needs)
+        columns = {name: column_values(block, name, non_negative=True) for name in self.loss.columns}
+        prediction, loss = self.loss.of(calibrated, columns)
+        accepted = self._accepted(block, prediction, loss)
+        if block.bad.any():
+            accepted = accepted & ~block.bad
+        return Scored(prediction, loss, accepted, calibrated, raw, block, rejector, self.loss)
+
+    def _accepted(self, block: Block, prediction: Integers, loss: Floats) -> Booleans:
+        if self.threshold is None:
+            return np.ones(loss.size, bool)
+        if self.grouping is None:
+            return self.threshold.accepts(loss)
+        known = {group.group: np.inf if group.cutoff is None else group.cutoff for group in self.threshold.groups or ()}
+        numbers, names = self.grouping.of(block, prediction)
+        cutoffs = np.array([known.get(name, np.nan) for name in names])[numbers]
+        unseen = np.isnan(cutoffs) & ~block.bad
+        if self.on_unseen == "error" and unseen.any():
+            row = int(np.argmax(unseen))
+            raise DumpError(
+                f"{block.part.name}: row {block.row_numbers()[row]} (counted from 0) is of the group "
+                f"{self.grouping.by} = '{names[numbers[row]]}', for which the rejector has no threshold; "
+                "use `on_unseen_group=reject`, or choose the threshold again on rows of every group"
+            )
+        accepted: Booleans = loss < cutoffs
+        return accepted
+
+
+def logits_of(block: Block, floor: float | None = None) -> AnyFloats:
+    """Logits (rows x classes) of a block; reports rows that are no probabilities.
+
+    `floor` is what a probability of 0 counts as; without it nothing but 0 itself is moved.
+    """
+    if block.input != "logits":
+        return floored_logits(probabilities_of(block), FACE_VALUE if floor is None else floor)
+    if not block.binary:
+        return block.scores
+    score = block.scores[:, 0]
     pairs = np.zeros((2, score.size), score.dtype)
     pairs[1] = score
     return pairs.T
+
+
+def probabilities_of(block: Block) -> Floats:
+    """Probabilities (rows x classes) of a block that sum to 1; reports rows that are none."""
+    if block.binary:
+        stored = block.scores[:, 0]
+        with np.errstate(under="ignore", over="ignore"):
+            read = read_binary_probabilities(np.exp(stored) if block.input == "log-probs" else stored)
+    elif block.input == "log-probs":
+        read = read_log_probabilities(block.scores, block.normalize)
+    else:
+        read = read_probabilities(block.scores, block.normalize)
+    for bad in read.bad_rows():
+        fresh = bad.rows[~block.bad[bad.rows]]
+        block.report(fresh, bad.what, bad.remedy, bad.example if fresh.size == bad.rows.size else "")
+    block.zeros = Positives.of(read.values).zeros
+    return read.values
+
+
+def look_at(block: Block, raw: Scores) -> None:
+    """Note what scores look like that are taken as logits."""
+    if block.input == "logits":
+        scores = block.scores
+        look = ScoreLook.of_binary(scores[:, 0]) if block.binary else ScoreLook.of(scores, raw.largest, raw.negative)
+        block.inside, block.summing, block.scaled = look.inside, look.summing, look.scaled
+
+
+def row_keys(block: Block, raw: Scores) -> Keys:
+    """A number for each row by its content, from the scores as they are stored."""
+    if block.input == "logits":
+        return logit_keys(raw.values, raw.largest, raw.prediction)
+    return content_keys(block.scores)
 
 
 def check_kind(dump: Dump, notes: Notes, calibrating: bool = False) -> None:
@@ -139,64 +245,6 @@ def check_floor(floor: float | None, dump: Dump) -> None:
         raise OptionError(f"`floor={floor:g}`: it must be above 0 and at most 1 / (2 x {dump.classes} classes)")
 
 
-@dataclass(frozen=True)
-class ScoredBlock:
-    """Prediction and loss of each row, and the rows that they come from (placeholders where a row is bad)."""
-
-    prediction: Integers
-    loss: Floats
-    rows: Rows
-
-
-class Scoring:
-    """Scores the blocks of a dump by a loss, at the calibration of a rejector.
-
-    `needs` are gap sums wanted besides those of the loss, `raw` those of the rows before calibration.
-    """
-
-    def __init__(
-        self, rejector: Rejector, loss: Loss, dump: Dump, needs: Need = Need.NOTHING, raw: Need | None = None
-    ) -> None:
-        for name in loss.columns:
-            if name not in dump.schema.names:
-                raise DumpError(
-                    f"{dump.parts[0].name}: there is no column '{name}' that holds the loss; choose with `loss_column`"
-                )
-        self.intake = Intake.of(dump, rejector.floor)
-        self.has_classes = rejector.has_classes
-        self.calibrator = rejector.calibrator
-        self.precision = rejector.precision
-        self.loss = loss
-        self.columns = loss.columns
-        self.needs = loss.needs | needs
-        self.raw = raw
-
-    def __call__(self, block: Block) -> ScoredBlock:
-        """Score a block; reports rows without usable scores."""
-        rows = self._rows(block)
-        columns = {name: column_values(block, name, non_negative=True) for name in self.columns}
-        return ScoredBlock(*self.loss.of(rows.calibrated, columns), rows)
-
-    def _rows(self, block: Block) -> Rows:
-        logits = self.intake.logits(block)
-        rows = self.calibrator.rows(logits, self.needs, self.precision, self.raw)
-        if self.has_classes:
-            self.intake.look(block, rows.raw.largest, rows.raw.negative)
-        if block.check_largest(rows.raw.largest):
-            return rows
-        return self.calibrator.rows(without_rows(logits, block.bad), self.needs, self.precision, self.raw)
-
-    def drift_values(self, scored: ScoredBlock) -> Floats:
-        """The loss by which drift is looked for: L' itself unless that was fitted to rows."""
-        other = self.loss.drift_loss
-        return scored.loss if other is None else other.of(scored.rows.calibrated, {}).loss
-
-    def keys(self, block: Block, rows: Rows) -> Keys:
-        """A number for each row that tells it from others, by its content."""
-        raw = rows.raw
-        return self.intake.keys(block, raw.scores, raw.largest, raw.prediction)
-
-
 def without_rows(logits: AnyFloats, bad: Booleans) -> AnyFloats:
     """Logits with placeholders in the bad rows."""
     logits = logits.copy()
@@ -220,92 +268,3 @@ def column_values(block: Block, name: str, non_negative: bool = False) -> Floats
             below = np.flatnonzero((values < 0) & ~odd & ~block.bad)
         block.report(below, "a negative loss", "a loss is 0 or more", column=name)
     return values
-
-
-@dataclass(frozen=True)
-class ScoredRows:
-    """What a rejector makes of each row of a block.
-
-    `rows` is what the predictions and losses come from; bad rows have placeholders there and are never accepted.
-    """
-
-    prediction: Integers
-    loss: Floats
-    accepted: Booleans
-    rows: Rows
-    density: DensityRatio
-    drift: Floats
-    """The loss by which drift is looked for."""
-    sightings: tuple[Sighting, ...] = ()
-    """Which rows of the sets that were looked for are among these."""
-
-    @property
-    def log_ratio(self) -> Floats:
-        """The logarithm of the density ratio."""
-        return self.density.log_ratio(self.loss)
-
-    @cached_property
-    def ratio(self) -> Floats:
-        """The density ratio."""
-        return self.density.ratio(self.loss)
-
-
-class Application:
-    """Applies a finished rejector to the blocks of a dump.
-
-    Made before any work: it knows the columns it needs besides logits and labels and raises when one is missing.
-    `needs` and `raw` ask for more gap sums, see `Scoring`. Rows of the sets `earlier` are looked for.
-    """
-
-    def __init__(
-        self,
-        rejector: Rejector,
-        dump: Dump,
-        on_unseen: OnUnseen = "error",
-        needs: Need = Need.NOTHING,
-        raw: Need | None = None,
-        earlier: Sequence[Fingerprint] = (),
-    ) -> None:
-        ratio, threshold = rejector.need_ratio(), rejector.need_threshold()
-        self.rejector = rejector
-        self.earlier = tuple(earlier)
-        self.density = ratio.density
-        self.scoring = Scoring(rejector, ratio.loss, dump, needs, raw)
-        self.threshold = threshold
-        self.on_unseen = on_unseen
-        self.grouping = None
-        if threshold.by is not None:
-            self.grouping = Grouping(threshold.by, rejector, dump, "the threshold's groups")
-        self.columns = (*self.scoring.columns, *(() if self.grouping is None else self.grouping.columns))
-        self._cutoffs = {
-            group.group: np.inf if group.cutoff is None else group.cutoff for group in threshold.groups or ()
-        }
-
-    def __call__(self, block: Block) -> ScoredRows:
-        """Score and decide the rows of a block; reports bad rows."""
-        scored = self.scoring(block)
-        accepted = self._accepted(block, scored)
-        if block.bad.any():
-            accepted = accepted & ~block.bad
-        drift = self.scoring.drift_values(scored)
-        sightings: tuple[Sighting, ...] = ()
-        if self.earlier:
-            keys = self.scoring.keys(block, scored.rows)[~block.bad]
-            sightings = tuple(fingerprint.look_up(keys) for fingerprint in self.earlier)
-        return ScoredRows(scored.prediction, scored.loss, accepted, scored.rows, self.density, drift, sightings)
-
-    def _accepted(self, block: Block, scored: ScoredBlock) -> Booleans:
-        if self.grouping is None:
-            return self.threshold.accepts(scored.loss)
-        numbers, names = self.grouping.of(block, scored.prediction)
-        cutoffs = np.array([self._cutoffs.get(name, np.nan) for name in names])[numbers]
-        unseen = np.isnan(cutoffs) & ~block.bad
-        if self.on_unseen == "error" and unseen.any():
-            row = int(np.argmax(unseen))
-            raise DumpError(
-                f"{block.part.name}: row {block.row_numbers()[row]} (counted from 0) is of the group "
-                f"{self.grouping.by} = '{names[numbers[row]]}', for which the rejector has no threshold; "
-                "use `on_unseen_group=reject`, or choose the threshold again on rows of every group"
-            )
-        accepted: Booleans = scored.loss < cutoffs
-        return accepted

@@ -23,8 +23,9 @@ from drrej.data.labels import sortable_keys
 from drrej.pipeline.compare import Rivals
 from drrej.pipeline.costs import CostTally
 from drrej.pipeline.figures import Picked, Picking
+from drrej.pipeline.freshness import Seen
 from drrej.pipeline.groups import Grouping
-from drrej.pipeline.score import Application, ScoredRows
+from drrej.pipeline.score import Scored, Scorer
 from drrej.records import dataclass
 
 Split = tuple[Floats, Floats]
@@ -142,9 +143,10 @@ class EvaluatedBlock:
 
 @dataclass(frozen=True)
 class Evaluator:
-    """Evaluates blocks of labelled rows. `application` must bring the gap sums `NEEDS` and those of the rivals."""
+    """Evaluates blocks of labelled rows. `scorer` must bring the gap sums `NEEDS` and those of the rivals."""
 
-    application: Application
+    scorer: Scorer
+    seen: Seen
     rivals: Rivals
     grouping: Grouping | None
     key: str | None
@@ -158,18 +160,18 @@ class Evaluator:
         """Columns to read besides logits and labels."""
         grouped = () if self.grouping is None else self.grouping.columns
         shown = () if self.picking is None else self.picking.columns
-        return [*self.application.columns, *grouped, *self.rivals.columns, *([self.key] if self.key else []), *shown]
+        return [*self.scorer.columns, *grouped, *self.rivals.columns, *([self.key] if self.key else []), *shown]
 
     @property
     def classes(self) -> int:
         """Number of classes."""
-        return self.application.rejector.classes
+        return self.scorer.rejector.classes
 
     def __call__(self, block: Block) -> EvaluatedBlock:
         """Evaluate a block."""
         labels = block.labels
         assert labels is not None
-        scored = self.application(block)
+        scored = self.scorer(block)
         right = scored.prediction == labels
         wrong_accepted = scored.accepted & ~right
         keyed = None
@@ -177,28 +179,26 @@ class Evaluator:
             keyed = KeyedRows(block_keys(block, self.key), scored.loss, ~right, scored.accepted)
         return EvaluatedBlock(
             tally=self._tally(block, labels, scored, right),
-            sightings=scored.sightings,
+            sightings=self.seen.look_up(scored),
             drift=None if scored.drift is scored.loss else scored.drift,
             losses=(scored.loss[np.flatnonzero(right)], scored.loss[np.flatnonzero(~right)]),
             scores={name: (values[right], values[~right]) for name, values in self._ranked(block, scored).items()},
             keyed=keyed,
             picked=self._picked(block, labels, scored),
-            priced=self._priced(labels, scored, right),
+            priced=self._priced(scored),
             confused=self._confused(labels, scored.prediction, wrong_accepted),
         )
 
-    def _ranked(self, block: Block, scored: ScoredRows) -> dict[str, Floats]:
-        kind = self.application.scoring.intake.kind
-        return self.rivals.rank(block, scored.rows.calibrated, logits=kind == "logits")
+    def _ranked(self, block: Block, scored: Scored) -> dict[str, Floats]:
+        return self.rivals.rank(block, scored.calibrated)
 
-    def _tally(self, block: Block, labels: Integers, scored: ScoredRows, right: Booleans) -> Tally:
+    def _tally(self, block: Block, labels: Integers, scored: Scored, right: Booleans) -> Tally:
         # calibration is about the likeliest class, whatever the prediction
-        calibrated, raw = scored.rows.labelled(labels)
-        after, before = Counting(calibrated, scored.accepted), Counting(raw)
+        after = Counting(scored.calibrated.labelled(labels), scored.accepted)
+        before = Counting(scored.raw.labelled(labels))
         sums, kept = sums_of(labels.size, [after, before, RatioPowers(scored.log_ratio)], scored.accepted)
         cell = scored.accepted * 2 + right
-        loss = self.application.scoring.loss
-        realised, fitted = loss.realised(scored.prediction, labels), loss.is_error_probability
+        realised, fitted = scored.cost, scored.loss_function.is_error_probability
         return Tally(
             uncalibrated=before.tally(sums[2:4]),
             all=after.tally(sums[:2]),
@@ -217,18 +217,18 @@ class Evaluator:
             classwise=_classwise(scored, labels) if self.classwise else {},
         )
 
-    def _picked(self, block: Block, labels: Integers, scored: ScoredRows) -> Picked | None:
+    def _picked(self, block: Block, labels: Integers, scored: Scored) -> Picked | None:
         if self.picking is None:
             return None
         return self.picking.of(block, labels, scored.prediction, scored.loss, scored.accepted)
 
-    def _priced(self, labels: Integers, scored: ScoredRows, right: Booleans) -> PricedRows | None:
-        rule = self.application.rejector.need_threshold().rule
+    def _priced(self, scored: Scored) -> PricedRows | None:
+        rule = self.scorer.rejector.need_threshold().rule
         if rule.kind != "cost":
             return None
-        costs = self.application.scoring.loss.realised(scored.prediction, labels)
+        costs = scored.cost
         if rule.error_cost is not None:
-            costs = np.where(right, 0.0, rule.error_cost)
+            costs = np.where(scored.wrong, rule.error_cost, 0.0)
         assert costs is not None
         return PricedRows(scored.loss, costs, scored.accepted)
 
@@ -248,8 +248,8 @@ class Evaluator:
         return _counted((names[i], j, int(counts[i, j])) for i, j in zip(*np.nonzero(counts), strict=True))
 
 
-def _classwise(scored: ScoredRows, labels: Integers) -> dict[str, ClasswiseTally]:
-    before, after = (view.probabilities() for view in (scored.rows.raw, scored.rows.calibrated))
+def _classwise(scored: Scored, labels: Integers) -> dict[str, ClasswiseTally]:
+    before, after = (view.probabilities() for view in (scored.raw, scored.calibrated))
     kept = scored.accepted
     return {
         "uncalibrated": ClasswiseTally.of(before, labels),

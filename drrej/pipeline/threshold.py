@@ -46,7 +46,7 @@ from drrej.pipeline.collect import Collecting, Losses, Residuals, collect_losses
 from drrej.pipeline.freshness import Freshness
 from drrej.pipeline.groups import Grouping
 from drrej.pipeline.plan import PlanOptions, plan_from
-from drrej.pipeline.score import Scoring
+from drrej.pipeline.score import Scorer
 from drrej.pipeline.source import Source, without_bad_files
 from drrej.records import dataclass
 
@@ -121,8 +121,8 @@ def choose_threshold(
     collecting = Collecting(
         grouping, tuple(freshness.seen.values()), rule.uses_rows, residuals_of(rule, rejector, dump), ranked
     )
-    scoring = Scoring(rejector, ratio.loss, dump)
-    losses = collect_losses(source, dump, scoring, Pass("choosing", labelled), collecting)
+    scorer = Scorer(rejector, dump, decide=False)
+    losses = collect_losses(source, dump, scorer, Pass("choosing", labelled), collecting)
     verdict = freshness.check(losses, options.allow_reuse)
     picker = _Picker(rule, ratio, len(losses.names) or 1, labelled, table)
     if rule.kind == "cost":

@@ -35,7 +35,7 @@ from drrej.pipeline.groups import Grouping
 from drrej.pipeline.passes import map_blocks
 from drrej.pipeline.pictures import data_name, loss_histogram, made_by
 from drrej.pipeline.reject import left_out
-from drrej.pipeline.score import Application, ScoredRows
+from drrej.pipeline.score import Scored, Scorer
 from drrej.pipeline.shares import against_the_rest, moved_parts, since_fit
 from drrej.pipeline.source import Source
 from drrej.records import dataclass
@@ -78,13 +78,13 @@ def unlabelled_report(source: Source, rejector: Rejector, options: EvaluateOptio
     dump = source.open(rejector, labelled=False)
     ratio = rejector.need_ratio()
     seen = Seen.of(rejector)
-    application = Application(rejector, dump, options.on_unseen_group, earlier=seen.sets)
+    scorer = Scorer(rejector, dump, on_unseen=options.on_unseen_group)
     grouping = None if options.by is None else Grouping(options.by, rejector, dump, files=True)
     fitted = ratio.loss.is_error_probability
 
     def of_block(block: Block) -> tuple[_Sums, Floats, Floats, tuple[Sighting, ...], dict[str, _Group]]:
-        scored = application(block)
-        doubt = scored.loss if fitted else zero_one_loss(scored.rows.calibrated.sums)
+        scored = scorer(block)
+        doubt = scored.loss if fitted else zero_one_loss(scored.calibrated.sums)
         sums = _Sums(
             int(np.count_nonzero(scored.accepted)),
             Total.of(doubt),
@@ -92,10 +92,10 @@ def unlabelled_report(source: Source, rejector: Rejector, options: EvaluateOptio
             RatioSums.of(scored.log_ratio),
         )
         groups = {} if grouping is None else _by_group(grouping, block, scored, doubt)
-        return sums, scored.loss, scored.drift, scored.sightings, groups
+        return sums, scored.loss, scored.drift, seen.look_up(scored), groups
 
-    columns = (*application.columns, *(() if grouping is None else grouping.columns))
-    run = Pass("evaluating", labelled=False, keep=columns, scores=application.columns)
+    columns = (*scorer.columns, *(() if grouping is None else grouping.columns))
+    run = Pass("evaluating", labelled=False, keep=columns, scores=scorer.columns)
     blocks = list(map_blocks(source, dump, of_block, run))
     values = np.concatenate([values for _, _, values, _, _ in blocks])
     points = drift = RankedLosses.of(np.concatenate([losses for _, losses, _, _, _ in blocks]), np.empty(0))
@@ -132,7 +132,7 @@ def unlabelled_report(source: Source, rejector: Rejector, options: EvaluateOptio
     )
 
 
-def _by_group(grouping: Grouping, block: Block, scored: ScoredRows, doubt: Floats) -> dict[str, _Group]:
+def _by_group(grouping: Grouping, block: Block, scored: Scored, doubt: Floats) -> dict[str, _Group]:
     numbers, names = grouping.of(block, scored.prediction)
     found = {}
     for number in np.unique(numbers):

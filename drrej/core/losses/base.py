@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from drrej.core.calibrators import View
+from drrej.core.calibrators import Scores
 from drrej.core.softmax import Need
 from drrej.core.types import Floats, Integers
 
@@ -42,7 +42,7 @@ class Loss(ABC):
         """What it is, as the end of a sentence that begins with "the loss is"."""
 
     @abstractmethod
-    def of(self, rows: View, columns: Mapping[str, Floats]) -> Scored:
+    def of(self, rows: Scores, columns: Mapping[str, Floats]) -> Scored:
         """Prediction and loss of each calibrated row; `columns` holds the values of the columns it reads."""
 
     def bound(self, classes: int) -> float | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from drrej.core.calibrators import View
+from drrej.core.calibrators import Scores
 from drrej.core.losses.base import Loss, Scored
 from drrej.core.types import Floats
 from drrej.records import dataclass
@@ -29,7 +29,7 @@ class ColumnLoss(Loss):
         """What it is."""
         return f"read from each row's own column '{self.loss_column}'"
 
-    def of(self, rows: View, columns: Mapping[str, Floats]) -> Scored:
+    def of(self, rows: Scores, columns: Mapping[str, Floats]) -> Scored:
         """The class of the largest score, and the column."""
         return Scored(rows.prediction, columns[self.loss_column])
 

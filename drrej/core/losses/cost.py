@@ -15,7 +15,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from drrej.core.calibrators import View
+from drrej.core.calibrators import Scores
 from drrej.core.losses.base import Loss, Scored
 from drrej.core.softmax import row_dots
 from drrej.core.types import Floats, Integers
@@ -47,9 +47,9 @@ class CostLoss(Loss):
         """C transposed, contiguous: the costs of an action."""
         return np.ascontiguousarray(np.array(self.costs, dtype=np.float64).T)
 
-    def of(self, rows: View, columns: Mapping[str, Floats]) -> Scored:
+    def of(self, rows: Scores, columns: Mapping[str, Floats]) -> Scored:
         """The least costly action of each row (the first of equals) and its expected cost."""
-        count, classes = rows.scores.shape
+        count, classes = rows.values.shape
         actions, losses = np.empty(count, np.int64), np.empty(count)
         step = max(1, _CHUNK_VALUES // classes)
         with np.errstate(invalid="ignore", over="ignore", under="ignore"):

@@ -23,7 +23,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from drrej.core.calibrators import View
+from drrej.core.calibrators import Scores
 from drrej.core.losses.base import Loss, Scored
 from drrej.core.losses.plain import PLAIN
 from drrej.core.softmax import GapSums, Need
@@ -162,7 +162,7 @@ class LearnedLoss(Loss):
         """What it is."""
         return "the probability of an error, learned from labelled rows"
 
-    def of(self, rows: View, columns: Mapping[str, Floats]) -> Scored:
+    def of(self, rows: Scores, columns: Mapping[str, Floats]) -> Scored:
         """The class of the largest score, and the probability that it is wrong."""
         return Scored(rows.prediction, self.learned.losses(rows.sums, rows.prediction, rows.classes))
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from drrej.core.calibrators import Temperature, View
+from drrej.core.calibrators import Scores, Temperature
 from drrej.core.losses.base import Loss, Scored
 from drrej.core.softmax import GapSums, Need
 from drrej.core.types import AnyFloats, Floats, Precision
@@ -193,7 +193,7 @@ class PlainLoss(Loss):
         """L' of each row from its gap sums."""
         return _FORMULAS[self.name].expected(sums)
 
-    def of(self, rows: View, columns: Mapping[str, Floats]) -> Scored:
+    def of(self, rows: Scores, columns: Mapping[str, Floats]) -> Scored:
         """The class of the largest score, and L'."""
         return Scored(rows.prediction, self.expected(rows.sums))
 
@@ -215,5 +215,5 @@ def expected_losses(
     array([0.5 , 0.25])
     """
     kind = PlainLoss(loss)
-    rows = Temperature(temperature).rows(logits, kind.needs, precision)
-    return kind.expected(rows.calibrated.sums)
+    calibrated, _ = Temperature(temperature).scores(logits, kind.needs, precision)
+    return kind.expected(calibrated.sums)
