@@ -111,7 +111,7 @@ _MOVED = {
         "RejectorError",
         "ReportError",
     ],
-    "drrej.outputs.datasets": ["LocalDataset"],
+    "drrej.outputs.dataset": ["LocalDataset"],
     "drrej.outputs.destinations": ["OutputFile"],
     "drrej.pipeline.compare": ["Rivals", "Score"],
     "drrej.pipeline.evaluate_options": ["BaselineDump"],

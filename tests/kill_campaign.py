@@ -22,7 +22,7 @@ from pathlib import Path
 from conftest import environment, make_model, make_rejector, source, write_dump
 
 from drrej import RatioOptions
-from drrej.outputs.records import RECORDS
+from drrej.outputs.dataset import MANIFEST
 
 Content = dict[str, bytes]
 """The files of a target by name; a plain file has the name ''."""
@@ -253,7 +253,7 @@ class Campaign:
             str(path)
             for place in names
             for path in (self.folder / place).glob(".*drrej-*")
-            if not path.name.endswith(RECORDS)
+            if not path.name.endswith(MANIFEST)
         ]
 
     def finish(self) -> Row:

@@ -21,7 +21,7 @@ import drrej
 from drrej.core.sequential import Tally
 from drrej.documents.summaries import MaskSummary
 from drrej.engines.threads import ThreadEngine
-from drrej.outputs.datasets import LocalDataset
+from drrej.outputs.dataset import LocalDataset
 from drrej.pipeline.shares import Compared, moved_parts, region_names
 
 LOGITS, LABELS = make_model(900, 5, seed=3)
@@ -164,11 +164,22 @@ def test_threads_go_on_where_they_were_interrupted(nights: Path) -> None:
         assert (nights / "scored" / name).read_bytes() == (nights / "whole" / name).read_bytes()
 
 
+def test_an_error_after_an_interruption_leaves_nothing(nights: Path) -> None:
+    rejector = drrej.Rejector.from_json((nights / "r.json").read_text())
+    before = sorted(os.listdir(nights))
+    dump = drrej.Source(nights / "nights", engine=ThreadEngine(2, Stops()))
+    with pytest.raises(KeyboardInterrupt), LocalDataset(f"{nights}/scored") as output:
+        drrej.reject(dump, rejector, output)
+    assert sorted(os.listdir(nights)) == [".scored.drrej-masks.json", ".scored.drrej-parts", *before]
+    add(nights, "dt=2/bad.parquet", bad={3: np.nan})
+    reject(nights, "-o", "scored/", code=2)
+    assert sorted(os.listdir(nights)) == before
+
+
 def test_a_mask_of_another_rejector_is_not_taken_for_this_ones(nights: Path) -> None:
-    """Killed twice: a note of the first run beside a mask of the second, of the same size."""
+    """Killed twice: the manifest of the first run beside a mask of the second, of the same size."""
     first = drrej.Rejector.from_json((nights / "r.json").read_text())
     second = make_rejector(source(nights / "nights"), ("coverage", 0.5))
-    stage = nights / ".scored.drrej-parts"
 
     def interrupted(rejector: drrej.Rejector) -> None:
         dump = drrej.Source(nights / "nights", engine=ThreadEngine(1, Stops()))
@@ -176,10 +187,10 @@ def test_a_mask_of_another_rejector_is_not_taken_for_this_ones(nights: Path) -> 
             drrej.reject(dump, rejector, output)
 
     interrupted(first)
-    note = next((stage / "_drrej").rglob("*.json"))
-    kept = note.read_text()
+    manifest = nights / ".scored.drrej-masks.json"
+    kept = manifest.read_text()
     interrupted(second)
-    note.write_text(kept)
+    manifest.write_text(kept)
     with LocalDataset(f"{nights}/scored") as output:
         assert drrej.reject(source(nights / "nights"), first, output).reused == 0
 

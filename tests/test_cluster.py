@@ -27,8 +27,7 @@ from drrej.engines import tasks
 from drrej.engines.dask import DaskEngine
 from drrej.engines.dask_cluster import Cluster
 from drrej.engines.tasks import TASK_BYTES, cut
-from drrej.outputs.datasets import LocalDataset
-from drrej.outputs.records import RECORDS
+from drrej.outputs.dataset import MANIFEST, LocalDataset
 
 pytestmark = pytest.mark.filterwarnings("default")  # Dask's own warnings are not ours to mend
 
@@ -90,7 +89,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {
         str(f.relative_to(folder)): f.read_bytes()
         for f in sorted(folder.rglob("*"))
-        if f.is_file() and not f.name.endswith(RECORDS)
+        if f.is_file() and not f.name.endswith(MANIFEST)
     }
 
 
@@ -100,7 +99,7 @@ def test_documents_and_masks_are_the_same_to_the_bit(dataset: Path, engine: Dask
     assert here == there
     assert contents(tmp_path / "here") == contents(tmp_path / "there")
     assert len(contents(tmp_path / "there")) == 6
-    assert [p.name for p in (tmp_path / "there").iterdir() if p.name.startswith(".")] == [f".masks{RECORDS}"]
+    assert [p.name for p in (tmp_path / "there").iterdir() if p.name.startswith(".")] == [f".masks{MANIFEST}"]
 
 
 def test_small_tasks_and_rows_that_are_not_kept_change_nothing(

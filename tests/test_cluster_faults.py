@@ -20,7 +20,7 @@ from dask_processes import DaskProcesses, dask_processes
 
 import drrej
 from drrej.engines import dask_cluster as cluster_module
-from drrej.outputs.records import RECORDS
+from drrej.outputs.dataset import MANIFEST
 
 
 def test_without_the_extra_the_message_names_it(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def start(*args: str | Path, group: bool = False) -> subprocess.Popen[bytes]:
 def contents(path: Path) -> dict[str, bytes]:
     if path.is_file():
         return {"": path.read_bytes()}
-    files = [file for file in sorted(path.rglob("*")) if file.is_file() and not file.name.endswith(RECORDS)]
+    files = [file for file in sorted(path.rglob("*")) if file.is_file() and not file.name.endswith(MANIFEST)]
     return {str(file.relative_to(path)): file.read_bytes() for file in files}  # records hold times
 
 

@@ -17,7 +17,7 @@ import pytest
 from conftest import make_model, make_rejector, source, write_dump
 from kill_campaign import run_campaign, table
 
-from drrej.outputs.records import RECORDS
+from drrej.outputs.dataset import MANIFEST
 
 KILLS = int(os.environ.get("KILLS", "6"))
 """How often a run is killed; KILLS=50 for a thorough run."""
@@ -56,7 +56,7 @@ def how_long(job: Path, dump: str, output: str) -> float:
 def hidden(folder: Path) -> list[str]:
     """What runs have left; the records of masks stay on purpose."""
     found = [path.name for path in folder.iterdir() if path.name.startswith(".")]
-    return [name for name in found if not name.endswith(RECORDS)]
+    return [name for name in found if not name.endswith(MANIFEST)]
 
 
 @pytest.mark.parametrize(

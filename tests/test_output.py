@@ -12,6 +12,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from conftest import environment, fail, succeed
@@ -137,10 +138,17 @@ def test_what_a_killed_run_left_is_cleared_and_what_is_in_use_is_not(tmp_path: P
     assert os.listdir(tmp_path) == [other.name]
 
 
+def fill(dataset: LocalDataset, name: str) -> None:
+    """One mask, without rows."""
+    dataset.start([name])
+    with dataset.mask(name, pa.schema([("loss", pa.float64())])):
+        pass
+
+
 def test_a_directory_appears_whole(tmp_path: Path) -> None:
     target = tmp_path / "out"
     with LocalDataset(f"{target}/") as folder:
-        (Path(folder.folder(["a.parquet"])) / "a.parquet").write_text("a.parquet")
+        fill(folder, "a.parquet")
         assert not target.exists()
         folder.commit()
     assert os.listdir(tmp_path) == ["out"]
@@ -148,10 +156,10 @@ def test_a_directory_appears_whole(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="not empty; use `force=True`"):
         LocalDataset(str(target))
     with LocalDataset(str(target), force=True) as folder:
-        (Path(folder.folder(["b.parquet"])) / "b.parquet").write_text("b.parquet")
+        fill(folder, "b.parquet")
     assert os.listdir(target) == ["a.parquet"]
     with LocalDataset(str(target), force=True) as folder:
-        (Path(folder.folder(["b.parquet"])) / "b.parquet").write_text("b.parquet")
+        fill(folder, "b.parquet")
         folder.commit()
     assert os.listdir(target) == ["b.parquet"]
     assert os.listdir(tmp_path) == ["out"]
@@ -163,14 +171,14 @@ def test_a_directory_appears_whole(tmp_path: Path) -> None:
 def put(target: Path, name: str, force: bool = False) -> None:
     """A dataset of one file."""
     with LocalDataset(str(target), force) as dataset:
-        (Path(dataset.folder([name])) / name).write_text(name)
+        fill(dataset, name)
         dataset.commit()
 
 
 def test_a_directory_that_appears_meanwhile_is_kept(tmp_path: Path) -> None:
     target = tmp_path / "out"
     with LocalDataset(str(target)) as dataset:
-        (Path(dataset.folder(["a.parquet"])) / "a.parquet").write_text("mine")
+        fill(dataset, "a.parquet")
         target.mkdir()
         (target / "precious.parquet").write_text("theirs")
         with pytest.raises(OutputError, match="somebody else has written it meanwhile"):
@@ -240,9 +248,9 @@ def test_the_old_directory_is_there_until_the_new_one_is(
 
 KILLED = """
 import os, sys
-from pathlib import Path
+import pyarrow as pa
 from drrej.outputs import atomic
-from drrej.outputs.datasets import LocalDataset
+from drrej.outputs.dataset import LocalDataset
 
 atomic._exchange = lambda *_: False
 rename = os.rename
@@ -255,7 +263,9 @@ def killed(path, final):
 
 calls = []
 with LocalDataset(sys.argv[1], force=True) as dataset:
-    (Path(dataset.folder(["new.parquet"])) / "new.parquet").write_text("new")
+    dataset.start(["new.parquet"])
+    with dataset.mask("new.parquet", pa.schema([("loss", pa.float64())])):
+        pass
     os.rename = killed
     dataset.commit()
 """

@@ -15,6 +15,11 @@ import pytest
 from conftest import fail, make_model, only_line, run_drrej, succeed, write_dump
 from running import drrej as run
 
+import drrej
+from drrej.engines.protocol import Silent
+from drrej.engines.threads import ThreadEngine
+from drrej.outputs.dataset import FileCounts, open_dataset
+
 boto3 = pytest.importorskip("boto3", reason="moto[server] and boto3 are not installed: pip install 'drrej[test]'")
 moto_server = pytest.importorskip(
     "moto.server", reason="moto[server] and boto3 are not installed: pip install 'drrej[test]'"
@@ -225,3 +230,30 @@ def test_a_connection_that_drops_midway(dropping: Callable[[int], str], dataset:
     message = done.stderr.decode()
     assert message.startswith("drrej: error: s3://data/big.parquet: cannot be read to the end (")
     assert message.count("\n") == 1
+
+
+class _Stops(Silent):
+    """Ctrl-C when a file is finished."""
+
+    def finished(self, file: FileCounts) -> None:  # noqa: ARG002
+        raise KeyboardInterrupt
+
+
+def test_an_interrupted_dataset_is_resumed_or_removed(dataset: Path) -> None:
+    fitted = drrej.fit(dataset, drrej.calibrate(dataset))
+    rejector = drrej.threshold(dataset, fitted, drrej.Rule("coverage", 0.8))
+    dump = drrej.Source(dataset, engine=ThreadEngine(1, _Stops()))
+
+    def interrupted(target: str) -> None:
+        with pytest.raises(KeyboardInterrupt):
+            drrej.reject(dump, rejector, target)
+        assert set(objects(target.removeprefix("s3://data/"))) == {"0.parquet"}
+
+    interrupted("s3://data/interrupted/")
+    assert drrej.reject(dataset, rejector, "s3://data/interrupted/").reused == 1
+    assert set(objects("interrupted/")) == {"0.parquet", "1.parquet", "_SUCCESS"}
+    interrupted("s3://data/failed/")
+    with open_dataset("s3://data/failed/") as output:
+        drrej.reject(dataset, rejector, output)  # and never commits
+    assert objects("failed/") == {}
+    assert ".failed.drrej-masks.json" not in objects("")

@@ -9,9 +9,8 @@ from drrej.api.gates import Gates, as_gates
 from drrej.api.rejector import AnyRejector, Rejector, as_document
 from drrej.api.report import Report
 from drrej.core.thresholds import Rule
+from drrej.outputs.dataset import Dataset, open_dataset
 from drrej.outputs.destinations import OutputFile
-from drrej.outputs.objects import open_dataset
-from drrej.outputs.protocol import Dataset
 from drrej.pipeline import calibrate as calibrating
 from drrej.pipeline import evaluate as evaluating
 from drrej.pipeline import fit as fitting

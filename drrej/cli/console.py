@@ -11,7 +11,7 @@ from drrej.data.uris import redacted
 
 if TYPE_CHECKING:
     from drrej.engines.protocol import Progress
-    from drrej.outputs.records import FileCounts
+    from drrej.outputs.dataset import FileCounts
     from drrej.pipeline.reject import MaskCounts
     from drrej.pipeline.source import Source
 

@@ -11,7 +11,7 @@ from drrej.errors import OptionError
 
 if TYPE_CHECKING:
     from drrej.documents.summaries import MaskSummary
-    from drrej.outputs.records import FileCounts
+    from drrej.outputs.dataset import FileCounts
 
 LogKind = Literal["text", "json"]
 

@@ -19,8 +19,8 @@ from drrej.cli.writing import check_spared
 from drrej.errors import OptionError
 
 if TYPE_CHECKING:
+    from drrej.outputs.dataset import Dataset
     from drrej.outputs.destinations import OutputFile
-    from drrej.outputs.protocol import Dataset
 
 EXAMPLES = """
 Examples:
@@ -149,7 +149,7 @@ def _place(output: str, whole_directory: bool, force: bool, update: bool) -> Out
     if force and update:
         raise OptionError("--force makes all masks again, --update only new ones: give one of them")
     if whole_directory:
-        from drrej.outputs.objects import open_dataset
+        from drrej.outputs.dataset import open_dataset
 
         return open_dataset(output, force, update)
     if update:

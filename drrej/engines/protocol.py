@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from drrej.data.dump import Block, Dump
 from drrej.data.files import DumpFile
 from drrej.data.problems import Notes, Problem, Problems
-from drrej.outputs.records import FileCounts
+from drrej.outputs.dataset import FileCounts
 from drrej.records import dataclass
 
 T = TypeVar("T")

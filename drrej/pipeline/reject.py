@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import pickle
 import time
@@ -21,19 +22,15 @@ from drrej.data.files import DumpFile
 from drrej.data.labels import LabelKind, is_text
 from drrej.data.listing import distinct
 from drrej.data.pandas_index import with_index, with_range
-from drrej.data.problems import Problems
 from drrej.data.scores import boolean_array, plain_array
 from drrej.documents.rejector import Rejector
 from drrej.documents.summaries import BadFile, BadRows, LeftOut, MaskedFile, MaskSummary
 from drrej.engines.protocol import BlockResult, Pass, PassSummary, run_pass
 from drrej.errors import OptionError
 from drrej.outputs.conflicts import check_outside
-from drrej.outputs.datasets import check_left
+from drrej.outputs.dataset import Dataset, FileCounts, MaskRecord
 from drrej.outputs.destinations import OutputFile
 from drrej.outputs.masks import MASK_COLUMNS, MaskFile, check_distinct, check_names, format_of, mask_name
-from drrej.outputs.parts import PartSink, masks_in
-from drrej.outputs.protocol import Dataset
-from drrej.outputs.records import FileCounts, Finished, PartCounts
 from drrej.outputs.review import ReviewQueue, task_format, write_tasks
 from drrej.pipeline.groups import OnUnseen
 from drrej.pipeline.passes import check_summary, map_blocks
@@ -172,8 +169,7 @@ def _written(
         dump = replace(dump, parts=parts)
         files = _dataset(source, dump, masking, run, (output, _recipe(dump, masking, options)))
         if queue is not None:
-            names = [mask_name(part) for part in parts]
-            for name, batch in masks_in(output.written(), names, output.name):
+            for name, batch in output.batches():
                 queue.add(batch, name)
     if review is not None and queue is not None:
         write_tasks(queue, review.file, review.limit)
@@ -183,57 +179,63 @@ def _written(
 def _dataset(source: Source, dump: Dump, masking: Masking, run: Pass, place: tuple[Dataset, str]) -> list[FileCounts]:
     """A mask for each input file, unless there is one already; what became of each."""
     dataset, recipe = place
-    folder = dataset.folder([mask_name(part) for part in dump.parts])
-    sink = PartSink(folder, dataset.name, masking.schema, recipe, dataset.staged, dataset.resumes)
-    present = dataset.present()
+    dataset.start([mask_name(part) for part in dump.parts])
     summary = PassSummary()
-    files, missing = [], []
+    files: list[FileCounts] = []
+
+    def add(part: DumpFile, record: MaskRecord, seconds: float, reused: bool) -> None:
+        files.append(FileCounts(part.name, record.rows, record.rejected, record.notes.bad_rows, seconds, reused))
+        source.engine.progress.finished(files[-1])
+
+    missing = []
     for number, part in enumerate(dump.parts):
-        found = sink.present(part, present) or sink.earlier(part)
+        found = dataset.find(mask_name(part), MaskRecord.wanted(part, recipe))
         if found is None:
             missing.append(number)
         else:
-            files.append(found)
-            summary.add(found.record.counts.notes, found.record.counts.problems)
-            source.engine.progress.finished(FileCounts.of(found))
+            summary.add(found.notes, found.problems)
+            add(part, found, 0.0, reused=True)
     groups = tuple(group for group in dump.row_groups if group.part in set(missing))
     rest = replace(dump, row_groups=groups, rows=sum(group.rows for group in groups))
     results = run_pass(rest, masking, run, source.engine, summary)
     since = time.monotonic()
-    for file in _masks(sink, [dump.parts[number] for number in missing], results):
+    for part, blocks in _by_part([dump.parts[number] for number in missing], results):
+        record = _mask(dataset, part, masking.schema, recipe, blocks)
         now = time.monotonic()
-        files.append(replace(file, seconds=now - since))
-        source.engine.progress.finished(FileCounts.of(files[-1]))
+        add(part, record, now - since, reused=False)
         since = now
     check_summary(source, dump, summary)
-    records = {file.relative: file.record for file in files}
-    check_left(dataset.name, present, records)
-    dataset.record(records)
-    return [FileCounts.of(file) for file in files]
+    return files
 
 
-def _masks(
-    sink: PartSink, parts: Sequence[DumpFile], results: Iterator[BlockResult[pa.RecordBatch]]
-) -> Iterator[Finished]:
-    """Write the masks of parts, one after the other; a part without rows gets a mask without rows."""
+def _by_part(
+    parts: Sequence[DumpFile], results: Iterator[BlockResult[pa.RecordBatch]]
+) -> Iterator[tuple[DumpFile, Iterable[BlockResult[pa.RecordBatch]]]]:
+    """The blocks of each part, one part after the other; those without rows have none."""
     waiting = iter(parts)
     for part, blocks in itertools.groupby(results, key=attrgetter("part")):
-        for empty in itertools.takewhile(part.__ne__, waiting):
-            yield _mask(sink, empty, ())
-        yield _mask(sink, part, blocks)
-    for empty in waiting:
-        yield _mask(sink, empty, ())
+        yield from ((empty, ()) for empty in itertools.takewhile(part.__ne__, waiting))
+        yield part, blocks
+    yield from ((empty, ()) for empty in waiting)
 
 
-def _mask(sink: PartSink, part: DumpFile, blocks: Iterable[BlockResult[pa.RecordBatch]]) -> Finished:
-    counts, passed = PartCounts(), Problems()
-    with sink.open(part) as mask:
+def _mask(
+    dataset: Dataset, part: DumpFile, schema: pa.Schema, recipe: str, blocks: Iterable[BlockResult[pa.RecordBatch]]
+) -> MaskRecord:
+    """Write the mask of a part."""
+    summary, rows, rejected = PassSummary(), 0, 0
+    with dataset.mask(mask_name(part), with_range(schema, [part])) as mask:
         for block in blocks:
+            summary.add(block.notes, block.passed)
             if block.result is not None:
                 mask.write(block.result)
-            counts += PartCounts.of(block.result, block.notes)
-            passed.add(block.passed)
-        return mask.finish(replace(counts, problems=tuple(passed.all())))
+                rows += block.result.num_rows
+                rejected += block.result.column("rejected").true_count
+    problems = tuple(summary.passed.all())
+    wanted = MaskRecord.wanted(part, recipe)
+    record = replace(wanted, rows=rows, rejected=rejected, notes=summary.notes, problems=problems)
+    dataset.record(mask_name(part), record)
+    return record
 
 
 def _one_file(
@@ -274,7 +276,8 @@ def _recipe(dump: Dump, masking: Masking, options: MaskOptions) -> str:
     """All that a mask depends on besides its input file."""
     read_as = (dump.columns, dump.label_kind, dump.input, dump.normalize, dump.names, dump.parts[0].asked)
     rows = None if dump.split is None else pickle.dumps(dump.split)
-    return repr((masking.scorer.rejector.to_json(), masking.keep, options, read_as, rows, __version__))
+    how = (masking.scorer.rejector.to_json(), masking.keep, options, read_as, rows, __version__)
+    return hashlib.sha256(repr((repr(how), masking.schema.to_string())).encode()).hexdigest()
 
 
 def kept_columns(rejector: Rejector, dump: Dump, options: MaskOptions, in_paths: bool = False) -> Sequence[str]:
