@@ -19,7 +19,8 @@ from simulate_verdicts import CASES, verdicts
 import drrej
 from drrej.core.thresholds import Claim, Rule
 from drrej.documents.targets import Counts, judge
-from drrej.report.tables import exact_percent, percents_against, target_lines
+from drrej.report.numbers import exact_percent, percents_against
+from drrej.report.words import target_lines
 
 # The rule
 

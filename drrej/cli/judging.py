@@ -150,7 +150,7 @@ def show_report(report: Judged, format: TextFormat) -> None:
 
 def warn_seen(report: Report | RegressionReport, quiet: bool) -> None:
     """Tell that the rows are no test, because steps that made the rejector have used some of them."""
-    from drrej.report.tables import seen_by
+    from drrej.report.words import seen_by
 
     words = seen_by(report)
     if words and not quiet:
@@ -160,7 +160,7 @@ def warn_seen(report: Report | RegressionReport, quiet: bool) -> None:
 def warn_order(report: Report | RegressionReport, quiet: bool) -> None:
     """Tell that a learned loss may not rank these rows."""
     from drrej.documents.report import Report
-    from drrej.report.tables import unsure_order
+    from drrej.report.words import unsure_order
 
     words = unsure_order(report) if isinstance(report, Report) else ""
     if words and not quiet:
@@ -170,7 +170,7 @@ def warn_order(report: Report | RegressionReport, quiet: bool) -> None:
 def exit_by_gates(report: Judged, and_target: bool = False) -> None:
     """A line per failed gate, and exit 1 if there is one; `and_target` holds the target to be a gate too."""
     from drrej.documents.gates import TARGET
-    from drrej.report.tables import gate_words, sentence, target_of
+    from drrej.report.words import gate_words, sentence, target_of
 
     for gate in report.failed_gates:
         complain(gate_words(report, gate), "gate failed")

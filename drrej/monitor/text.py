@@ -9,7 +9,7 @@ from drrej.monitor.report import LimitWatch, MonitorReport, TrackedCoverage, Tra
 from drrej.monitor.state import Counts, Fold, Night
 from drrej.report.github import command
 from drrej.report.numbers import against, counted, figure, interval
-from drrej.report.tables import Table, heading, table_list
+from drrej.report.tables import DECIMALS, Style, Table, heading, tables
 
 SHOWN_NIGHTS = 7
 
@@ -44,9 +44,10 @@ def _(report: MonitorReport) -> str:
     return f"{verdict(report)} (night '{report.night.name}'; {nights} and {counted(report.rows, 'row')} so far)"
 
 
-@table_list.register
-def _(report: MonitorReport) -> list[Table | None]:
-    return [_figures(report), _watches(report), *_promises(report), _moved(report), _nights(report), _resets(report)]
+@tables.register
+def _(report: MonitorReport, _: Style = DECIMALS) -> list[Table]:
+    found = [_figures(report), _watches(report), *_promises(report), _moved(report), _nights(report), _resets(report)]
+    return [table for table in found if table is not None]
 
 
 def _figures(report: MonitorReport) -> Table:

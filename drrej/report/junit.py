@@ -6,8 +6,8 @@ import re
 from xml.etree import ElementTree
 
 from drrej.documents.document import GateRow, Judged
-from drrej.report.tables import gate_words, target_lines
 from drrej.report.text import confusion_lines
+from drrej.report.words import gate_words, target_lines
 
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from drrej.documents.document import Judged
-from drrej.report.tables import TYPESET, Table, gate_value, heading, tables, target_lines, target_of
+from drrej.report.tables import Table, heading, tables
+from drrej.report.words import TYPESET, gate_value, target_lines, target_of
 
 _FOLDED = {"points", "calibration", "areas", "drift", "curve", "classes", "confusion"}
 

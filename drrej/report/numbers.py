@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any, Protocol
 
@@ -113,3 +114,28 @@ def percents(spread: Spread) -> str:
 def counted(number: int, what: str) -> str:
     """`1 error`, `2 errors`."""
     return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def exact_percent(share: float) -> str:
+    """A share that a user wrote, as the percentage with the same digits.
+
+    >>> exact_percent(0.98), exact_percent(0.07), exact_percent(0.9995), exact_percent(1.0)
+    ('98 %', '7 %', '99.95 %', '100 %')
+    """
+    digits = f"{Decimal(repr(share)) * 100:f}"
+    return f"{digits.rstrip('0').rstrip('.') if '.' in digits else digits} %"
+
+
+def percents_against(shares: Sequence[float], limit: float) -> list[str]:
+    """Shares in percent with one decimal, or as many more as tell each of them from a limit.
+
+    >>> percents_against([0.961, 0.952], 0.98), percents_against([0.97996, 0.97], 0.98)
+    (['96.1', '95.2'], ['97.996', '97.000'])
+    """
+    exact = Decimal(repr(limit)) * 100
+    for digits in range(1, 15):
+        texts = [f"{100 * share:.{digits}f}" for share in shares]
+        sides = [(Decimal(text) > exact, Decimal(text) < exact) for text in texts]
+        if sides == [(share > limit, share < limit) for share in shares]:
+            break
+    return texts

@@ -15,18 +15,8 @@ from drrej.documents.document import Judged
 from drrej.documents.report import Report
 from drrej.report.numbers import against, counted, figure, money, percent, percents
 from drrej.report.plots import page_plots
-from drrej.report.tables import (
-    PERCENT,
-    TYPESET,
-    Table,
-    gate_value,
-    heading,
-    report_tables,
-    seen_by,
-    tables,
-    target_lines,
-    target_of,
-)
+from drrej.report.tables import PERCENT, Table, heading, tables
+from drrej.report.words import TYPESET, gate_value, seen_by, target_lines, target_of
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -60,7 +50,7 @@ _LONGEST = 32
 
 def render_page(report: Report) -> str:
     """The page of a report with pictures; what a report without labels lacks is left out."""
-    plain = {table.id: table for table in report_tables(report, PERCENT) if table is not None}
+    plain = {table.id: table for table in tables(report, PERCENT)}
     plots = page_plots(report, _plot_texts(report))
     captions = _plot_captions(report)
     return template("page.html.jinja").render(

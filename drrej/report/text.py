@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from drrej.documents.document import GateRow, Judged
 from drrej.documents.gates import TARGET
-from drrej.documents.report import Report
-from drrej.report.tables import Table, confusion_table, gate_value, heading, tables, target_lines
+from drrej.report.tables import Table, heading, tables
+from drrej.report.words import gate_value, target_lines
 
 
 def render_text(report: Judged) -> str:
@@ -25,8 +25,8 @@ def _met(report: Judged, gate: GateRow) -> str:
 
 def confusion_lines(report: Judged) -> list[str]:
     """The confusion matrix with its column of rejected rows, under its title; nothing where there is none."""
-    table = confusion_table(report) if isinstance(report, Report) else None
-    return [] if table is None else [f"{table.title}:", *aligned(table)]
+    matrix = [table for table in tables(report) if table.id == "confusion"]
+    return [line for table in matrix for line in (f"{table.title}:", *aligned(table))]
 
 
 def aligned(table: Table) -> list[str]:

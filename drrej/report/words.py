@@ -1,0 +1,137 @@
+"""What a report says in sentences: warnings, what became of the target, what the gates met."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import NamedTuple
+
+from drrej.documents.costs import TotalCost
+from drrej.documents.document import GateRow, Judged
+from drrej.documents.gates import TARGET
+from drrej.documents.regression import RegressionReport
+from drrej.documents.report import Report
+from drrej.documents.targets import Promise, Target
+from drrej.documents.words import MEANS
+from drrej.report.numbers import against, counted, exact_percent, figure, money, percents_against
+
+
+def seen_by(report: Report | RegressionReport) -> str:
+    """A warning where the rows are no test: steps that made the rejector have used some of them."""
+    if report.seen_by is None:
+        return ""
+    *others, last = report.seen_by
+    steps = f"{', '.join(others)} and {last}" if others else last
+    return f"some of these rows were used by {steps}: new rows may do worse"
+
+
+def unsure_order(report: Report) -> str:
+    """A warning where a learned loss may not rank these rows."""
+    if report.unsure_order is None:
+        return ""
+    return (
+        "these rows are unlike those that the loss was learned from: it may no longer rank them better than the plain "
+        f"loss '{report.unsure_order}'"
+    )
+
+
+class Signs(NamedTuple):
+    """How limits and intervals are written."""
+
+    at_least: str
+    at_most: str
+    to: str
+
+
+ASCII = Signs(">=", "<=", " - ")
+TYPESET = Signs("\N{GREATER-THAN OR EQUAL TO}", "\N{LESS-THAN OR EQUAL TO}", "\N{EN DASH}")
+
+_MOST_PROMISES = 5
+"""Promises that are told one by one when there are more; those that were missed come first."""
+
+
+def target_of(report: Judged) -> Target | None:
+    """The target of a report that has one."""
+    target: Target | None = getattr(report, "target", None)
+    return target
+
+
+def target_lines(report: Judged, signs: Signs = ASCII) -> list[str]:
+    """A sentence for each promise of the target; of many groups a summary and those that were missed."""
+    target = target_of(report)
+    if target is None:
+        return []
+    sentences = [sentence(report, target, promise, signs) for promise in target.promises]
+    if len(sentences) <= _MOST_PROMISES:
+        return sentences
+    numbers = Counter(promise.verdict for promise in target.promises)
+    summary = ", ".join(f"{verdict} in {numbers[verdict]}" for verdict in ("met", "not shown", "missed"))
+    missed = [line for line, row in zip(sentences, target.promises, strict=True) if row.verdict == "missed"]
+    wish = f"{_wish(target, target.promises[0], signs)} in each of {counted(len(sentences), 'group')}"
+    return [f"{wish}: {summary}", *missed[:_MOST_PROMISES]]
+
+
+def sentence(report: Judged, target: Target, promise: Promise, signs: Signs = ASCII) -> str:
+    """What was wanted, what came out, and what that says."""
+    whose = "" if promise.group is None else f" where {report['by']} is '{promise.group}'"
+    return f"{_wish(target, promise, signs)}{whose}: {_outcome(report, target, promise, signs)}"
+
+
+def _wish(target: Target, promise: Promise, signs: Signs) -> str:
+    if promise.what == "cost":
+        return "wanted the least cost"
+    sign = signs.at_most if promise.what in ("risk", *MEANS) else signs.at_least
+    limit = f"{promise.what} {sign} {exact_percent(promise.wanted)}"
+    if promise.what in MEANS:
+        clipped = "" if promise.clip is None else f" (of at most {promise.clip:g} a row)"
+        limit = f"{MEANS[promise.what]}{clipped} {sign} {promise.wanted:g}"
+    if target.confidence is None:
+        return f"wanted {limit}"
+    return f"certified {limit} with confidence {exact_percent(target.confidence)}"
+
+
+def _outcome(report: Judged, target: Target, promise: Promise, signs: Signs) -> str:
+    cost = getattr(report, "total_cost", None)
+    if promise.what == "cost" and isinstance(cost, TotalCost):
+        interval = f"({money(cost.lower)}{signs.to}{money(cost.upper)})"
+        others = f"{money(cost.accepting_all)} accepting all, {money(cost.rejecting_all)} reviewing all"
+        return f"{money(cost.value)} per 1000 rows {interval}, against {others}: {promise.verdict}"
+    is_mean = promise.what in MEANS
+    if promise.value is None or promise.lower is None or promise.upper is None:
+        return _unknown(report, promise)
+    numbers = [promise.value, promise.lower, promise.upper]
+    texts = [figure(number) for number in numbers] if is_mean else percents_against(numbers, promise.wanted)
+    limit, unit = (f"{promise.wanted:g}", "") if is_mean else (exact_percent(promise.wanted), " %")
+    came_out = f"{texts[0]}{unit} ({texts[1]}{signs.to}{texts[2]}{unit})"
+    if promise.verdict == "missed" and target.confidence is not None:
+        chance = promise.p_value or 0.0
+        p_value = "" if is_mean else f" (p {'below 1e-300' if chance < 1e-300 else f'= {chance:.1g}'})"
+        return f"{came_out}: these rows contradict it{p_value}; are they like the rows it was chosen on?"
+    if promise.verdict == "not shown":
+        return f"{came_out}: not shown, the interval contains {limit}"
+    return f"{came_out}: {promise.verdict}"
+
+
+def _unknown(report: Judged, promise: Promise) -> str:
+    """Why there is no value, or no interval."""
+    if promise.what in MEANS and promise.value is not None:
+        return f"{figure(promise.value)}: not shown, there is no interval for errors of any size"
+    if promise.what in MEANS:
+        return "not shown, no row is accepted or it takes labels"
+    labelled = promise.what == "coverage" or "accuracy" in report
+    return f"not shown, {'no row is accepted' if labelled else 'it takes labels'}"
+
+
+def gate_value(report: Judged, gate: GateRow) -> str:
+    """What a gate met, in few words: for the target its verdict, for others the value."""
+    target = target_of(report)
+    if gate.gate == TARGET and target is not None:
+        return target.verdict
+    return against(gate.value, gate.limit)
+
+
+def gate_words(report: Judged, gate: GateRow, signs: Signs = ASCII) -> str:
+    """What a gate met, in words: for the target its sentence, for others the value."""
+    target = target_of(report)
+    if gate.gate == TARGET and target is not None:
+        return sentence(report, target, target.deciding, signs)
+    return f"{gate.gate}: the value is {against(gate.value, gate.limit)}"
