@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
+import io
 import json
 import os
 import shutil
@@ -30,7 +31,7 @@ from drrej.data.uris import is_uri, redacted
 from drrej.errors import ClusterError, DrrejError, OutputError
 from drrej.outputs.atomic import HiddenFile, check_folder, locked, put_folder, recover_folder, writing
 from drrej.outputs.conflicts import Place, claimed
-from drrej.outputs.destinations import appeared, naming, open_uri
+from drrej.outputs.destinations import appeared, naming, open_uri, upload
 from drrej.outputs.masks import MaskFile, mask_name
 from drrej.records import dataclass
 from drrej.strict_json import parse
@@ -159,8 +160,8 @@ class Dataset(ABC):
                 if here:
                     os.replace(path, final)
                 else:
-                    with open(path, "rb") as content, self._store.open_output_stream(final) as stream:
-                        shutil.copyfileobj(content, stream, 8 << 20)
+                    with open(path, "rb") as content:
+                        upload(content, self._store, final)
         finally:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)
@@ -226,8 +227,7 @@ class Dataset(ABC):
         text = json.dumps({"format": _FORMAT, "complete": complete, "masks": masks}).encode()
         with naming(self.name):
             if not isinstance(self._store, pafs.LocalFileSystem):
-                with self._store.open_output_stream(self._manifest) as stream:
-                    stream.write(text)
+                upload(io.BytesIO(text), self._store, self._manifest)
                 return
             with contextlib.closing(HiddenFile(self._manifest)) as file:
                 with open(file.path, "wb") as content:
@@ -455,18 +455,14 @@ class ObjectStoreDataset(Dataset):
             if scratch is not None:
                 self._delete({_SUCCESS} & set(there))
                 for name in self._files:
-                    with (
-                        open(os.path.join(scratch, name), "rb") as content,
-                        self._store.open_output_stream(f"{self._key}/{name}") as stream,
-                    ):
-                        shutil.copyfileobj(content, stream, 8 << 20)
+                    with open(os.path.join(scratch, name), "rb") as content:
+                        upload(content, self._store, f"{self._key}/{name}")
             kept = set(self._before) if self._update else set()
             self._delete(set(there) - set(self._files) - kept - {_SUCCESS})
             found = self._listing(self._key)
             written = {name: replace(record, version=found[name][1]) for name, record in self._written.items()}
             self._write_manifest({**self._present, **written}, complete=True)
-            with self._store.open_output_stream(f"{self._key}/{_SUCCESS}"):
-                pass
+            upload(io.BytesIO(), self._store, f"{self._key}/{_SUCCESS}")
         self._committed = True
 
     def _delete(self, names: Iterable[str]) -> None:

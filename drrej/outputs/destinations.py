@@ -87,8 +87,8 @@ class OutputFile:
                 self._copy_out()
             elif self._kind == "object":
                 self._check_free()
-                with self._open() as content:
-                    upload(content, self.target)
+                with naming(self.target), self._open() as content:
+                    upload(content, *open_uri(self.target))
             elif self._hidden is not None:
                 try:
                     self._hidden.put(self._force)
@@ -189,12 +189,10 @@ def _look(target: str) -> tuple[bool, bool]:
     return kind == pafs.FileType.Directory, kind != pafs.FileType.NotFound
 
 
-def upload(content: IO[bytes], target: str) -> None:
-    """Copy complete content to a URI."""
-    with naming(target):
-        filesystem, key = open_uri(target)
-        with filesystem.open_output_stream(key) as stream:
-            shutil.copyfileobj(content, stream, 8 << 20)
+def upload(content: IO[bytes], store: Any, key: str) -> None:
+    """Copy complete content to an object."""
+    with store.open_output_stream(key) as stream:
+        shutil.copyfileobj(content, stream, 8 << 20)
 
 
 @contextlib.contextmanager
