@@ -17,7 +17,7 @@ from conftest import make_model, source, write_dump
 
 import drrej
 from benchmarks.object_store import serve, settings
-from drrej.data.formats import parquet
+from drrej.data import pages
 from drrej.engines import ahead
 from drrej.engines.ahead import begun
 from drrej.errors import DumpError
@@ -114,20 +114,20 @@ def test_large_row_groups_are_read_ahead_one_at_a_time(folder: Path, monkeypatch
 def test_pages_of_objects(folder: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     """Scores come from pages, and from Arrow where those cannot be had, with the same bits."""
     opened: list[int] = []
-    chunk = parquet.open_chunk
+    chunk = pages.open_chunk
 
     def noticed(*args: Any) -> Any:
         opened.append(args[2])
         return chunk(*args)
 
-    monkeypatch.setattr(parquet, "open_chunk", noticed)
+    monkeypatch.setattr(pages, "open_chunk", noticed)
     logits, labels = make_model(5000, 6, seed=4)
     table = pa.table({"logits": pa.array(logits.tolist(), pa.list_(pa.float32())), "label": np.asarray(labels)})
     pq.write_table(table, folder / "lists.parquet", row_group_size=2000)
     if kind == "wrong footer":
-        monkeypatch.setattr(parquet, "chunk_range", lambda *_: (4, 1 << 60))
+        monkeypatch.setattr(pages, "chunk_range", lambda *_: (4, 1 << 60))
     if kind == "network":
-        monkeypatch.setattr(parquet, "fetch", _lost)
+        monkeypatch.setattr(pages, "_fetch", _lost)
     dump = source("s3://bucket/lists.parquet").open(None, labelled=True)
     blocks = [block for group in dump.row_groups for block in dump.read(group, labelled=True)]
     np.testing.assert_array_equal(np.concatenate([block.scores for block in blocks]), logits)

@@ -17,9 +17,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from drrej.data.pages import Chunk, LocalFile, NeedsArrowError, open_chunk, open_footer
-from drrej.data.pages.runs import Levels, indices
-from drrej.data.pages.thrift import UnfitError, read_struct, varint
+from drrej.data.pages import Chunk, NeedsArrowError, open_chunk, open_footer
+from drrej.data.pages.layout import Levels, indices
+from drrej.data.pages.thrift import LocalFile, UnfitError, read_struct, varint
 
 ROWS = 3000
 
@@ -59,8 +59,8 @@ def _close_files():
         STREAMS.pop().close()
 
 
-def read(chunk: Chunk, rows: int = 700, start: int = 0, stop: int | None = None) -> np.ndarray[Any, Any]:
-    return np.concatenate(list(chunk.blocks(rows, start, stop)))
+def read(chunk: Chunk, rows: int = 700, start: int = 0) -> np.ndarray[Any, Any]:
+    return np.concatenate(list(chunk.blocks(rows, start)))
 
 
 def until_arrow(chunk: Chunk, rows: int) -> tuple[list[np.ndarray[Any, Any]], int]:
@@ -125,7 +125,7 @@ def test_pages_may_begin_inside_a_row(tmp_path, encode, codec):
     pages = forge.list_pages(values, [1, 9, 4003, 4010, 17_777], encode)
     chunk = chunk_of(forged(tmp_path / "a.parquet", pages, codec=codec))
     np.testing.assert_array_equal(read(chunk), values)
-    np.testing.assert_array_equal(read(chunk, 64, 400, 402), values[400:402])
+    np.testing.assert_array_equal(read(chunk, 64, 400), values[400:])
 
 
 def test_blocks_have_the_rows_asked_for_and_are_aligned(tmp_path):
@@ -138,7 +138,6 @@ def test_blocks_have_the_rows_asked_for_and_are_aligned(tmp_path):
     np.testing.assert_array_equal(np.concatenate(blocks), values)  # earlier blocks are still what they were
     for rows in (1, ROWS, 10 * ROWS):
         np.testing.assert_array_equal(read(chunk, rows), values)
-    assert list(chunk.blocks(10, 5, 5)) == []
 
 
 def test_parts_are_read_by_threads_at_the_same_time(tmp_path):
@@ -146,27 +145,17 @@ def test_parts_are_read_by_threads_at_the_same_time(tmp_path):
     options = {"data_page_size": 20_000, "dictionary_pagesize_limit": 20_000, "write_batch_size": 64}
     chunk = chunk_of(write(tmp_path / "a.parquet", lists(values), **options))
     assert chunk.dictionary_page is not None
-    parts = chunk.split(4)
-    assert parts[0][0] == 0
-    assert parts[-1][1] == 30_000
-    assert all(before[1] == after[0] for before, after in itertools.pairwise(parts))
-    starts = {first / 10 for first in chunk.firsts}
-    assert {start for start, _ in parts} <= starts
-    assert max(stop - start for start, stop in parts) < 9000
     found = np.zeros_like(values)
 
     def fill(start: int, stop: int) -> None:
-        found[start:stop] = read(chunk, 999, start, stop)
+        found[start:stop] = next(chunk.blocks(stop - start, start))
 
-    threads = [threading.Thread(target=fill, args=part) for part in parts]
+    threads = [threading.Thread(target=fill, args=(start, start + 7500)) for start in range(0, 30_000, 7500)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     np.testing.assert_array_equal(found, values)
-    assert chunk.split(1) == [(0, 30_000)]
-    one = chunk_of(write(tmp_path / "b.parquet", lists(values), row_group_size=30_000, use_dictionary=False))
-    assert len(one.split(100)) == len(one.pages)
 
 
 def unfit(column: pa.Array | None = None, classes: int = 10, **options: Any) -> Any:

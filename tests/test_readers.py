@@ -21,7 +21,7 @@ from results import Results
 from running import fail, succeed
 
 from drrej import DumpError
-from drrej.data import formats as chunks
+from drrej.data import formats
 from drrej.data.dump import DumpOptions
 from drrej.data.open import open_dump
 
@@ -38,7 +38,7 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> Results:
 @pytest.fixture
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Text in pieces of a few rows, so that there are many of them."""
-    monkeypatch.setattr(chunks, "CHUNK", 1 << 14)
+    monkeypatch.setattr(formats, "BLOCK", 1 << 14)
 
 
 @pytest.mark.parametrize("ending", WRITERS)

@@ -97,13 +97,12 @@ def read_theirs(path: str) -> None:
 def read_ours(path: str) -> None:
     """The file as drrej's reader reads it, in one thread."""
     from drrej.data.listing import find_parts
-    from drrej.data.readers import Request, reader_of
+    from drrej.data.readers import Request, format_of
 
     (part,) = find_parts([path])
-    contents = reader_of(part).contents(part, "x")
-    for group in range(len(contents.groups)):
-        request = Request(part, "x", group, contents.schema.names, 52_428, place=contents.place(group))
-        for _ in reader_of(part).batches(request):
+    info = format_of(part).look(part, "x")
+    for group in range(len(info.groups)):
+        for _ in format_of(part).batches(Request(part, "x", group, info.schema.names, 52_428)):
             pass
 
 

@@ -22,7 +22,7 @@ from drrej.records import dataclass
 
 FILE, PYPROJECT = "drrej.toml", "pyproject.toml"
 PREFIX = "DRREJ_"
-_OTHER_VARIABLES = {"DRREJ_DEBUG"}
+_OTHER_VARIABLES = {"DRREJ_DEBUG", "DRREJ_ARROW_ONLY"}
 _SAID_EACH_TIME = {"allow_reuse", "help", "version", "task"}
 _ALSO = {"keep", "format", "on_bad_row", "on_unseen_group"}
 """Options outside of the panels that describe data, rules or work, but no single run."""

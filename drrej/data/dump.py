@@ -7,7 +7,7 @@ addresses its blocks by file and number, so that any worker can open its own.
 from __future__ import annotations
 
 import os
-from collections.abc import Container, Hashable, Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import field, replace
 from typing import Any, Literal, Protocol, get_args
 
@@ -16,14 +16,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from drrej.core.types import AnyFloats, Floats, InputKind
-from drrej.data import scores as arrays
 from drrej.data.columns import LABEL, LogitColumns, column_of, field_of, root_of, storage_type
 from drrej.data.files import DumpFile
-from drrej.data.formats import damaged
-from drrej.data.labels import LabelJoin, LabelKind, LabelsBeside
+from drrej.data.formats import ListColumn, Request, damaged
+from drrej.data.labels import LabelKind, LabelsElsewhere
 from drrej.data.problems import Notes, Problem
-from drrej.data.readers import ListColumn, Request, batches_of
-from drrej.data.scores import scores_from_choices, scores_from_labelled, scores_from_vector
+from drrej.data.readers import format_of
+from drrej.data.scores import read_scores
 from drrej.errors import BadFileError, DumpError, OptionError
 from drrej.records import dataclass
 
@@ -64,16 +63,14 @@ class DumpOptions:
 
 @dataclass(frozen=True)
 class RowGroup:
-    """One row group of one part: where a worker finds it."""
+    """Rows of one row group of one part: where a worker finds them."""
 
     part: int
     row_group: int
     first_row: int
     rows: int
-    place: Hashable = None
-    """What the reader has said of where it is."""
     skipped: int = 0
-    """Rows of the row group before the first: this may be a part of it."""
+    """Rows of the row group before the first."""
     whole: bool = True
     """Whether it goes on to the end of the row group."""
 
@@ -81,11 +78,11 @@ class RowGroup:
         """Some of its rows, for a worker that shares it with others.
 
         >>> RowGroup(0, 2, first_row=200, rows=100).between(30, 60)
-        RowGroup(part=0, row_group=2, first_row=230, rows=30, place=None, skipped=30, whole=False)
+        RowGroup(part=0, row_group=2, first_row=230, rows=30, skipped=30, whole=False)
         """
         ends = self.whole and stop == self.rows
-        return RowGroup(
-            self.part, self.row_group, self.first_row + start, stop - start, self.place, self.skipped + start, ends
+        return replace(
+            self, first_row=self.first_row + start, rows=stop - start, skipped=self.skipped + start, whole=ends
         )
 
 
@@ -111,9 +108,10 @@ class Block:
     inside: int = 0
     summing: int = 0
     scaled: int = 0
-    joined: NDArray[np.int64] | None = None
     left_out: int = 0
     kept: NDArray[np.intp] | None = None  # rows of the batch, where some were left out
+    rows_before: int = 0
+    """Rows of the dump before the part."""
 
     @property
     def rows(self) -> int:
@@ -164,7 +162,6 @@ class Block:
             labels=None if self.labels is None else self.labels[rows],
             columns=self.columns.take(pa.array(rows)),
             bad=self.bad[rows],
-            joined=None if self.joined is None else self.joined[rows],
             kept=self.row_numbers()[rows] - self.first_row,
         )
 
@@ -187,7 +184,6 @@ def join_blocks(blocks: Sequence[Block]) -> Block:
     """Consecutive blocks of one part as one block."""
     first = blocks[0]
     labels = [block.labels for block in blocks if block.labels is not None]
-    joined = [block.joined for block in blocks if block.joined is not None]
     rows = np.concatenate([block.row_numbers() for block in blocks])
     return replace(
         first,
@@ -200,7 +196,6 @@ def join_blocks(blocks: Sequence[Block]) -> Block:
         inside=sum(block.inside for block in blocks),
         summing=sum(block.summing for block in blocks),
         scaled=sum(block.scaled for block in blocks),
-        joined=np.concatenate(joined) if joined else None,
         left_out=sum(block.left_out for block in blocks),
         kept=rows - first.first_row,
     )
@@ -213,32 +208,54 @@ def _one_batch(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
 
 @dataclass(frozen=True)
 class Dump:
-    """An opened dump. Everything in it can be sent to another process."""
+    """An opened dump. Everything in it can be sent to another process.
+
+    Every format passes through `read`, and through `block`: what is checked of columns, scores and labels is checked
+    there. `label` is the column that has the labels, if any; `elsewhere` are those of another file. `opened` tells one
+    opening from another, as files may change between them; `pandas` is what pandas noted about the first frame that has
+    rows, its index above all.
+    """
 
     parts: tuple[DumpFile, ...]
     row_groups: tuple[RowGroup, ...]
     rows: int
     classes: int
     columns: LogitColumns
-    label: str | None
-    label_kind: LabelKind | None
-    input: InputKind
-    input_said: bool
-    """Whether somebody said so, or it is what is taken when nobody says anything."""
-    normalize: bool
     names: tuple[str, ...] | None
     schema: pa.Schema
-    join: LabelJoin | None
-    skip_bad_rows: bool = False
-    skip_unlabelled: bool = False
-    """Whether rows with a null for a label are left out; with `join` it is that which knows."""
-    beside: LabelsBeside | None = None
-    split: Split | None = None
-    row_filter: RowFilter | None = None
+    options: DumpOptions
+    label: str | None = None
+    label_kind: LabelKind | None = None
+    elsewhere: LabelsElsewhere | None = None
+    rows_before: tuple[int, ...] = (0,)
+    """Rows of the parts before each part."""
     opened: str = field(default_factory=lambda: os.urandom(8).hex())
-    """Tells one opening from another: files may change between them."""
     pandas: bytes | None = None
-    """What pandas noted about the first frame that has rows, its index above all."""
+
+    @property
+    def input(self) -> InputKind:
+        """What the scores are: logits, where nobody says anything."""
+        return self.options.input or "logits"
+
+    @property
+    def input_said(self) -> bool:
+        """Whether somebody said what the scores are."""
+        return self.options.input is not None
+
+    @property
+    def normalize(self) -> bool:
+        """Whether rows of probabilities are divided by their sums."""
+        return bool(self.options.normalize)
+
+    @property
+    def split(self) -> Split | None:
+        """Which of the rows are read; None: all."""
+        return self.options.split
+
+    @property
+    def skip_bad_rows(self) -> bool:
+        """Whether rows that no rejector can decide are left out."""
+        return self.options.on_bad_row == "skip"
 
     @property
     def binary(self) -> bool:
@@ -248,8 +265,7 @@ class Dump:
     @property
     def labels_file(self) -> str | None:
         """The other file that holds the labels, if one does."""
-        found = self.join or self.beside
-        return None if found is None else found.file
+        return None if self.elsewhere is None else self.elsewhere.file
 
     @property
     def other_columns(self) -> list[str]:
@@ -269,28 +285,21 @@ class Dump:
 
     def read(self, group: RowGroup, labelled: bool, keep: Sequence[str] = ()) -> Iterator[Block]:
         """The blocks of a row group: logits, labels if asked for, and the columns to keep."""
-        part, split = self.parts[group.part], self.split
-        wanted = [*self.columns.names, *([] if self.columns.texts is None else [self.columns.texts])]
-        extra = [*keep, *(() if split is None else split.columns)]
-        extra += [] if self.row_filter is None else [self.row_filter.column]
-        with_labels = labelled or (split is not None and split.by_label)
-        if with_labels and self.beside is None:
-            extra.append(self.join.on if self.join is not None else self.label or LABEL)
-        wanted = list(dict.fromkeys(root_of(self.schema, name) for name in [*wanted, *extra]))
+        part, split, row_filter = self.parts[group.part], self.split, self.options.row_filter
+        labelled = labelled or (split is not None and split.by_label)
+        wanted = [*self.columns.names, self.columns.texts, *keep, *(() if split is None else split.columns)]
+        wanted += [None if row_filter is None else row_filter.column, self._label_column if labelled else None]
+        columns = list(dict.fromkeys(root_of(self.schema, name) for name in wanted if name is not None))
         row, end = group.first_row, group.first_row + group.rows
-        label = root_of(self.schema, self.label) if labelled and self.label is not None else None
-        for batch in self._batches(group, wanted, as_stored=label):
+        for batch in self._batches(group, columns, labelled):
             if row + batch.num_rows > end:
                 if group.whole:
                     break
                 batch = batch.slice(0, end - row)
             try:
-                block = self.block(part, row, batch, with_labels and self.beside is None)
+                block = self.block(part, row, batch, labelled, self.rows_before[group.part])
             except (pa.ArrowException, UnicodeDecodeError) as error:  # such as codes beyond their dictionary
                 raise damaged(part, error) from None
-            if with_labels and self.beside is not None:
-                start = self.beside.starts[group.part] + row
-                block.labels = self.beside.labels[start : start + batch.num_rows]
             yield block if split is None else block.take(split.chosen(block))
             row += batch.num_rows
             if row == end and not group.whole:
@@ -302,21 +311,24 @@ class Dump:
                 "the file's footer promises; the file is damaged: write it again",
             )
 
-    def _batches(self, group: RowGroup, wanted: Sequence[str], as_stored: str | None) -> Iterator[pa.RecordBatch]:
+    @property
+    def _label_column(self) -> str | None:
+        """The column that is read for the labels: theirs, or that of the keys."""
+        return (self.label or LABEL) if self.elsewhere is None else self.elsewhere.on
+
+    def _batches(self, group: RowGroup, wanted: Sequence[str], labelled: bool) -> Iterator[pa.RecordBatch]:
         """Batches of the columns `wanted`, hive columns included; all but logits and labels in the schema's types."""
         part = self.parts[group.part]
-        scores = {root_of(self.schema, name) for name in self.columns.names}
-        plain = self.columns.layout == "list" and self.columns.names[0] in scores
+        as_stored = {root_of(self.schema, name) for name in self.columns.names}
+        plain = self.columns.layout == "list" and self.columns.names[0] in as_stored
         listed = ListColumn(self.columns.names[0], self.classes) if plain else None
-        request = Request(
-            part, self.opened, group.row_group, wanted, self.block_rows, listed, group.place, group.skipped
-        )
-        for batch in batches_of(request):
+        if labelled and self.label is not None:
+            as_stored.add(root_of(self.schema, self.label))
+        request = Request(part, self.opened, group.row_group, wanted, self.block_rows, listed, group.skipped)
+        for batch in format_of(part).batches(request):
             stored = set(batch.schema.names)
             columns = [
-                batch.column(name)
-                if name in scores or (name == as_stored and name in stored)
-                else self._column(batch, name, stored, part)
+                batch.column(name) if name in as_stored and name in stored else self._column(batch, name, stored, part)
                 for name in wanted
             ]
             yield pa.RecordBatch.from_arrays(columns, names=list(wanted))
@@ -341,7 +353,9 @@ class Dump:
                 "write it in one type, or leave it out with `keep`"
             ) from None
 
-    def block(self, part: DumpFile, first_row: int, batch: pa.RecordBatch, labelled: bool) -> Block:
+    def block(
+        self, part: DumpFile, first_row: int, batch: pa.RecordBatch, labelled: bool, rows_before: int = 0
+    ) -> Block:
         """Rows as they were read, with scores and labels taken from them."""
         block = Block(
             part=part,
@@ -353,55 +367,37 @@ class Dump:
             bad=np.zeros(batch.num_rows, bool),
             input=self.input,
             normalize=self.normalize,
+            rows_before=rows_before,
         )
-        if self.row_filter is not None:
-            _leave_out(block, self.row_filter.places(batch, first_row, part.name))
+        if self.options.row_filter is not None:
+            _leave_out(block, self.options.row_filter.places(batch, first_row, part.name))
             block.left_out = 0
         if labelled:
             self._add_labels(block)
-        chosen = [column_of(block.columns, name) for name in self.columns.names]
-        if self.columns.layout == "list":
-            block.scores = arrays.scores_from_list(chosen[0], self.classes, block.report)
-        elif self.columns.layout == "wide":
-            block.scores = arrays.scores_from_columns(chosen, block.report)
-        elif self.columns.layout == "vector":
-            block.scores = scores_from_vector(chosen[0], self.classes, block.report)
-        elif self.columns.layout == "labelled":
-            labels = self.columns.classes or tuple(str(i) for i in range(self.classes))
-            block.scores = scores_from_labelled(chosen[0], labels, block.report)
-        elif self.columns.layout == "choices":
-            texts = None if self.columns.texts is None else column_of(block.columns, self.columns.texts)
-            block.scores = scores_from_choices(chosen[0], self.classes, block.report, texts)
-        else:
-            block.scores = arrays.scores_from_score(chosen[0], block.report)
+        block.scores = read_scores(block.columns, self.columns, self.classes, block.report)
         return block
 
     def _add_labels(self, block: Block) -> None:
-        assert self.label_kind is not None
-        if self.join is not None:
-            self._join_labels(block, self.join)
+        """Rows without a label are left out for good where the user said so."""
+        skip = self.options.on_missing_label == "skip"
+        if self.elsewhere is not None:
+            labels, known = self.elsewhere.of(block, skip)
+            if skip and not known.all():
+                _leave_out(block, np.flatnonzero(known))
+                labels = labels[known]
+            block.labels = labels
             return
         assert self.label is not None
+        assert self.label_kind is not None
         name = self.label
-        labels = column_of(block.columns, name)
-        if self.skip_unlabelled and labels.null_count:
-            _leave_out(block, np.flatnonzero(np.asarray(labels.is_valid())))
+        stored = column_of(block.columns, name)
+        if skip and stored.null_count:
+            _leave_out(block, np.flatnonzero(np.asarray(stored.is_valid())))
 
         def report(rows: NDArray[np.intp], what: str, remedy: str, example: str = "") -> None:
             block.report(rows, what, remedy, example, column=name)
 
         block.labels = self.label_kind.encode(column_of(block.columns, name), self.classes, report)
-
-    def _join_labels(self, block: Block, join: LabelJoin) -> None:
-        """Labels by key; rows without one are left out for good where the user said so."""
-        found = join.positions(block.columns.column(join.on), block)
-        if join.skip_missing:
-            kept = np.flatnonzero(found >= 0)
-            if kept.size < found.size:
-                found = found[kept]
-                _leave_out(block, kept)
-        block.joined = found
-        block.labels = join.labels[np.maximum(found, 0)]
 
 
 def _leave_out(block: Block, kept: NDArray[np.intp]) -> None:

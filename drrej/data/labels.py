@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Self
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +13,7 @@ from drrej.data.columns import LABEL, likely_label
 from drrej.data.files import DumpFile, one_line
 from drrej.data.listing import Spools, find_parts
 from drrej.data.problems import Problem, Problems, shown
-from drrej.data.readers import read_table, reader_of
+from drrej.data.readers import format_of, read_table
 from drrej.data.scores import Report, as_numpy, boolean_array, numpy_type, plain_array
 from drrej.errors import DumpError
 from drrej.records import dataclass
@@ -162,151 +161,170 @@ def _without_bad(array: pa.Array, classes: int, report: Report) -> NDArray[np.in
     return numbers
 
 
-Keys = NDArray[np.int64] | NDArray[np.object_]
-"""Whole numbers, or text (None where there is none)."""
-
-
-@dataclass(frozen=True)
-class LabelJoin:
-    """A table of labels by key, held in memory; the dump side streams.
-
-    Whole numbers are sorted, so that a block is joined by binary search; text goes through a dictionary, because numpy
-    2.4 does not find strings of more than 15 bytes in a sorted StringDType array. `skip_missing` says whether a row
-    without a label is left out or is an error.
-    """
-
-    on: str
-    file: str
-    keys: Keys
-    labels: NDArray[np.int64]
-    kind: LabelKind
-    skip_missing: bool
-    places: dict[str, int] | None
-
-    @classmethod
-    def load(
-        cls, path: str, on: str, options: DumpOptions, classes: Classes, spools: Spools | None = None
-    ) -> LabelJoin:
-        """Read key and label columns; duplicate and null keys are errors."""
-        tables = [_Labels.read(part, on, options, classes) for part in find_parts([path], spools)]
-        keys: Keys = np.concatenate([table.keys for table in _same_kind(tables, on)])
-        labels = np.concatenate([table.labels for table in tables])
-        problems = Problems()
-        for table in tables:
-            problems.add(table.problems)
-        problems.raise_first()
-        if not keys.size:
-            raise DumpError(f"{path}: zero rows; there are no labels to join")
-        places: dict[str, int] | None = None
-        if keys.dtype == object:
-            places = {}
-            repeated = np.array([i for i, key in enumerate(keys) if places.setdefault(key, i) != i], np.intp)
-        else:
-            order = np.argsort(keys, kind="stable")
-            keys, labels = keys[order], labels[order]
-            repeated = np.sort(order[1:][keys[1:] == keys[:-1]])
-        if repeated.size:
-            table, row = _place(tables, int(repeated[0]))
-            problems.add([Problem(_AGAIN, on, _UNIQUE, table.file, row, repeated.size, f"key {table.keys[row]}")])
-            problems.raise_first()
-        return cls(on, path, keys, labels, tables[0].kind, options.on_missing_label == "skip", places)
-
-    def positions(self, column: pa.Array, block: Block) -> NDArray[np.int64]:
-        """Where each row's label is, -1 where there is none: reported as bad unless those rows are left out."""
-        keys, nulls = sortable_keys(column, f"{block.part.name}: column '{self.on}'")
-        if keys.dtype != self.keys.dtype:
-            raise DumpError(
-                f"{block.part.name}: column '{self.on}' is {column.type} but {self.file} has "
-                f"{'whole numbers' if self.places is None else 'text'} there; write both as one type"
-            )
-        found = self._find(keys)
-        found[nulls] = -1
-        if not self.skip_missing:
-            block.report(nulls, "no key (null)", "every row needs its key", column=self.on)
-            missing = np.setdiff1d(np.flatnonzero(found < 0), nulls)
-            remedy = f"add it to {self.file}, or leave such rows out with `on_missing_label=skip`"
-            example = f"key {keys[missing[0]]}" if missing.size else ""
-            block.report(missing, f"no label in {self.file}", remedy, example, column=self.on)
-        return found
-
-    def _find(self, keys: Keys) -> NDArray[np.int64]:
-        if self.places is not None:
-            return np.fromiter((self.places.get(key, -1) for key in keys), np.int64, keys.size)
-        found = np.minimum(np.searchsorted(self.keys, keys), self.keys.size - 1).astype(np.int64)
-        found[self.keys[found] != keys] = -1
-        return found
-
-
-@dataclass(frozen=True)
-class LabelsBeside:
-    """The labels of all rows of a dump, in their order; `starts` tell how many rows are before each part."""
-
-    file: str
-    labels: NDArray[np.int64]
-    kind: LabelKind
-    starts: tuple[int, ...]
-
-    @classmethod
-    def load(
-        cls, path: str, options: DumpOptions, classes: Classes, rows: Sequence[int], spools: Spools | None
-    ) -> Self:
-        """Read the label column; there must be as many labels as the parts have `rows`."""
-        tables = [_Labels.read(part, None, options, classes) for part in find_parts([path], spools)]
-        problems = Problems()
-        for table in tables:
-            problems.add(table.problems)
-        problems.raise_first()
-        labels = np.concatenate([table.labels for table in tables])
-        if labels.size != sum(rows):
-            raise DumpError(
-                f"{path}: it has {labels.size} labels but the dump has {sum(rows)} rows; without `join_on=COL` labels "
-                "belong to rows by their order, so there must be one for each"
-            )
-        return cls(path, labels, tables[0].kind, tuple(itertools.accumulate(rows, initial=0))[:-1])
-
+# Labels in another file
 
 _AGAIN = "a key that occurred before"
-_UNIQUE = "a key must name one label: drop the repeated rows"
+_MATCHED_TOGETHER = 1 << 22
+"""Keys of rows that are looked up at a time: each time, the keys of the labels are hashed anew."""
 
 
 @dataclass(frozen=True)
-class _Labels:
-    """Keys and labels of one file."""
+class LabelsElsewhere:
+    """The labels of all rows of a dump, in their order, from another file: by a key, or by the order itself.
+
+    `on` is the key column, None without one. `known` tells which rows have a label, `repeated` which have a key that a
+    row before them has.
+    """
 
     file: str
-    keys: Keys
-    labels: NDArray[np.int64]
+    on: str | None
     kind: LabelKind
-    problems: list[Problem]
+    labels: NDArray[np.int64]
+    known: NDArray[np.bool_]
+    repeated: NDArray[np.bool_]
 
     @classmethod
-    def read(cls, part: DumpFile, on: str | None, options: DumpOptions, classes: Classes) -> _Labels:
-        problems: list[Problem] = []
+    def by_order(cls, path: str, options: DumpOptions, classes: Classes, rows: int, spools: Spools | None) -> Self:
+        """Read the label column; there must be as many labels as the dump has `rows`."""
+        table = _LabelTable.read(path, None, options, classes, spools)
+        if table.labels.size != rows:
+            raise DumpError(
+                f"{path}: it has {table.labels.size} labels but the dump has {rows} rows; without `join_on=COL` labels "
+                "belong to rows by their order, so there must be one for each"
+            )
+        return cls(path, None, table.kind, table.labels, np.ones(rows, bool), np.zeros(rows, bool))
 
-        def report(rows: NDArray[np.intp], what: str, remedy: str, example: str = "", column: str = "") -> None:
-            if rows.size:
-                place = (part.name, int(rows[0]), int(rows.size))
-                problems.append(Problem(what, column or name, remedy, *place, example))
+    @classmethod
+    def by_key(
+        cls,
+        path: str,
+        on: str,
+        options: DumpOptions,
+        classes: Classes,
+        columns: Iterable[KeyColumn],
+        spools: Spools | None,
+    ) -> Self:
+        """Read keys and labels, and match them with the keys of all rows. Keys of labels must be there, once each."""
+        table = _LabelTable.read(path, on, options, classes, spools)
+        if not table.labels.size:
+            raise DumpError(f"{path}: zero rows; there are no labels to join")
+        places = [table.places(keys) for keys in _together(columns, on, table, path)]
+        found = np.concatenate(places) if places else np.empty(0, np.int64)
+        known = found >= 0
+        repeated = np.zeros(found.size, bool)
+        repeated[np.flatnonzero(known)[_repeated(found[known])]] = True
+        return cls(path, on, table.kind, table.labels[np.maximum(found, 0)], known, repeated)
 
-        contents = reader_of(part).contents(part, "")
-        known = contents.schema.names
-        if on is not None and on not in known:
-            raise DumpError(f"{part.name}: there is no column '{on}' to join on; columns: {shown(known)}")
-        name = _label_column(contents.schema, options, on, part)
-        table = read_table(part, [name] if on is None else [on, name], contents)
-        if options.on_missing_label == "skip" and table.column(name).null_count:  # labels that have not come yet
-            table = table.filter(table.column(name).is_valid())
-        where = f"{part.name}: column '{name}'"
-        kind = label_kind(table.schema.field(name).type, classes, where)
-        labels = kind.encode(_whole(table.column(name)), classes.count, report)
-        if on is None:
-            return cls(part.name, np.empty(0, np.int64), labels, kind, problems)
-        keys, nulls = sortable_keys(_whole(table.column(on)), f"{part.name}: column '{on}'")
-        report(nulls, "no key (null)", "every label needs its key", column=on)
-        return cls(part.name, keys, labels, kind, problems)
+    def of(self, block: Block, skip_missing: bool) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """The label of each row, and whether it has one; rows without are reported unless they are skipped."""
+        rows = block.rows_before + block.row_numbers()
+        known, repeated = self.known[rows], np.flatnonzero(self.repeated[rows])
+        if self.on is None:
+            return self.labels[rows], known
+        keys = block.columns.column(self.on)
+        missing = np.flatnonzero(~known)
+        nulls = np.asarray(keys.is_null())[missing] if missing.size else np.empty(0, bool)
+        if not skip_missing:
+            block.report(missing[nulls], "no key (null)", "every row needs its key", column=self.on)
+            remedy = f"add it to {self.file}, or leave such rows out with `on_missing_label=skip`"
+            unknown = missing[~nulls]
+            block.report(unknown, f"no label in {self.file}", remedy, _example(keys, unknown), column=self.on)
+        block.report(repeated, _AGAIN, "a row must have its own key", _example(keys, repeated), column=self.on)
+        return self.labels[rows], known
 
 
-def _label_column(schema: pa.Schema, options: DumpOptions, on: str | None, part: DumpFile) -> str:
+KeyColumn = tuple[DumpFile, pa.ChunkedArray]
+"""The keys of the rows of a file."""
+
+
+def _example(keys: pa.Array, rows: NDArray[np.intp]) -> str:
+    return f"key {key_array(keys.slice(int(rows[0]), 1), '')[0].as_py()}" if rows.size else ""
+
+
+def _together(columns: Iterable[KeyColumn], on: str, table: _LabelTable, path: str) -> Iterator[pa.ChunkedArray]:
+    """The keys of all rows, those of small files together."""
+    waiting: list[pa.Array] = []
+    for file, column in columns:
+        keys = key_array(_whole(column), f"{file.name}: column '{on}'")
+        if keys.type != table.keys.type:
+            there = "text" if pa.types.is_string(table.keys.type) else "whole numbers"
+            raise DumpError(
+                f"{file.name}: column '{on}' is {column.type} but {path} has {there} there; write both as one type"
+            )
+        waiting.append(keys)
+        if sum(map(len, waiting)) >= _MATCHED_TOGETHER:
+            yield pa.chunked_array(waiting)
+            waiting = []
+    if waiting:
+        yield pa.chunked_array(waiting)
+
+
+@dataclass(frozen=True)
+class _LabelTable:
+    """Keys (of `by_key`) and labels of the files of labels, one after the other."""
+
+    keys: pa.Array
+    labels: NDArray[np.int64]
+    kind: LabelKind
+
+    @classmethod
+    def read(cls, path: str, on: str | None, options: DumpOptions, classes: Classes, spools: Spools | None) -> Self:
+        problems = Problems()
+        tables = [_read_labels(file, on, options, classes, problems) for file in find_parts([path], spools)]
+        problems.raise_first()
+        labels = np.concatenate([labels for _, labels, _, _ in tables])
+        filled = [(keys, file) for keys, _, _, file in tables if len(keys)] or [(tables[0][0], tables[0][3])]
+        for keys, file in filled:
+            if keys.type != filled[0][0].type:
+                raise DumpError(f"{file}: column '{on}' is of another type than in {filled[0][1]}")
+        keys = pa.concat_arrays([keys for keys, _ in filled])
+        again = _repeated(as_numpy(keys.dictionary_encode().indices))
+        if again.size:
+            row, number = int(again[0]), 0
+            while row >= len(filled[number][0]):
+                row, number = row - len(filled[number][0]), number + 1
+            place = (filled[number][1], row, len(again), f"key {keys[int(again[0])].as_py()}")
+            problems.add([Problem(_AGAIN, on or "", "a key must name one label: drop the repeated rows", *place)])
+            problems.raise_first()
+        return cls(keys, labels, tables[0][2])
+
+    def places(self, keys: pa.ChunkedArray) -> NDArray[np.int64]:
+        """Where the label of each key is, -1 where there is none."""
+        import pyarrow.compute as pc
+
+        found = pc.index_in(keys, value_set=self.keys, skip_nulls=True).fill_null(-1)
+        places: NDArray[np.int64] = found.to_numpy().astype(np.int64)
+        return places
+
+
+def _read_labels(
+    file: DumpFile, on: str | None, options: DumpOptions, classes: Classes, problems: Problems
+) -> tuple[pa.Array, NDArray[np.int64], LabelKind, str]:
+    """Keys and labels of one file, how labels are stored, and what messages call it."""
+
+    def report(rows: NDArray[np.intp], what: str, remedy: str, example: str = "", column: str = "") -> None:
+        if rows.size:
+            place = (file.name, int(rows[0]), int(rows.size))
+            problems.add([Problem(what, column or name, remedy, *place, example)])
+
+    info = format_of(file).look(file, "")
+    known = info.schema.names
+    if on is not None and on not in known:
+        raise DumpError(f"{file.name}: there is no column '{on}' to join on; columns: {shown(known)}")
+    name = _label_column(info.schema, options, on, file)
+    table = read_table(file, [name] if on is None else [on, name], info)
+    if options.on_missing_label == "skip" and table.column(name).null_count:  # labels that have not come yet
+        table = table.filter(table.column(name).is_valid())
+    kind = label_kind(table.schema.field(name).type, classes, f"{file.name}: column '{name}'")
+    labels = kind.encode(_whole(table.column(name)), classes.count, report)
+    if on is None:
+        return pa.array([], pa.int64()), labels, kind, file.name
+    keys = key_array(_whole(table.column(on)), f"{file.name}: column '{on}'")
+    report(np.flatnonzero(np.asarray(keys.is_null())), "no key (null)", "every label needs its key", column=on)
+    return keys, labels, kind, file.name
+
+
+def _label_column(schema: pa.Schema, options: DumpOptions, on: str | None, file: DumpFile) -> str:
     """The column of labels: as asked for, as labels are called, or the only one besides the key."""
     known = schema.names
     if options.label in known:
@@ -318,54 +336,48 @@ def _label_column(schema: pa.Schema, options: DumpOptions, on: str | None, part:
         name = others[0]
     if name is None:
         raise DumpError(
-            f"{part.name}: there is no column '{options.label or LABEL}'; choose the label column with `label` among: "
+            f"{file.name}: there is no column '{options.label or LABEL}'; choose the label column with `label` among: "
             f"{shown(known)}"
         )
     return name
 
 
-def _same_kind(tables: list[_Labels], on: str) -> list[_Labels]:
-    filled = [table for table in tables if table.keys.size] or tables
-    for table in filled:
-        if table.keys.dtype != filled[0].keys.dtype:
-            raise DumpError(f"{table.file}: column '{on}' is of another type than in {filled[0].file}")
-    return filled
-
-
-def _place(tables: list[_Labels], row: int) -> tuple[_Labels, int]:
-    """The file and the row in it of a row counted over all files."""
-    for table in tables:
-        if row < table.keys.size:
-            return table, row
-        row -= table.keys.size
-    raise IndexError(row)
+def _repeated(codes: NDArray[Any]) -> NDArray[np.intp]:
+    """The places of numbers that occurred before."""
+    first = np.zeros(codes.size, bool)
+    first[np.unique(codes, return_index=True)[1]] = True
+    return np.flatnonzero(~first)
 
 
 def _whole(column: pa.ChunkedArray) -> pa.Array:
     """One array; dictionaries, which may differ from chunk to chunk, are decoded first."""
     chunks = [c.dictionary_decode() if isinstance(c, pa.DictionaryArray) else c for c in column.chunks]
-    value_type = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-    return pa.concat_arrays(chunks) if chunks else pa.array([], value_type)
+    return pa.concat_arrays(chunks) if chunks else pa.array([], value_type(column.type))
 
 
-def sortable_keys(column: pa.Array, where: str) -> tuple[Keys, NDArray[np.intp]]:
-    """Keys as whole numbers or text, and the rows without one."""
+def key_array(column: pa.Array, where: str) -> pa.Array:
+    """Keys as whole numbers (int64) or text (string)."""
     while isinstance(column, pa.ExtensionArray):
         column = column.storage
     if isinstance(column, pa.DictionaryArray):
         column = column.dictionary_decode()
-    nulls = np.flatnonzero(np.asarray(column.is_null()))
     kind = column.type
     try:
         if pa.types.is_integer(kind) or pa.types.is_floating(kind):  # pandas turns numbers with gaps into floats
-            numbers: NDArray[np.int64] = column.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
-            return numbers, nulls
+            return column.cast(pa.int64())
         if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
-            values = [None if key is None else key.hex() for key in column.to_pylist()]
-        else:
-            values = column.cast(pa.string()).to_pylist()
+            return pa.array([None if key is None else key.hex() for key in column.to_pylist()], pa.string())
+        return column.cast(pa.string())
     except (pa.ArrowException, ValueError) as error:
         raise DumpError(f"{where} is {kind}; keys must be whole numbers or text ({one_line(error)})") from None
-    text = np.empty(len(values), object)
-    text[:] = values
+
+
+def sortable_keys(column: pa.Array, where: str) -> tuple[NDArray[np.int64] | NDArray[np.object_], NDArray[np.intp]]:
+    """Keys as whole numbers or text (None where there is none), and the rows without one."""
+    keys = key_array(column, where)
+    nulls = np.flatnonzero(np.asarray(keys.is_null()))
+    if pa.types.is_integer(keys.type):
+        return keys.fill_null(0).to_numpy(zero_copy_only=False), nulls
+    text = np.empty(len(keys), object)
+    text[:] = keys.to_pylist()
     return text, nulls

@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from drrej.data.files import DumpFile, one_line
-from drrej.data.readers import ENDINGS, FOLDER_ENDINGS, reader_of
+from drrej.data.readers import ENDINGS, FOLDER_ENDINGS, format_of
 from drrej.data.uris import below, redacted
 from drrej.errors import DumpError
 
@@ -130,7 +130,7 @@ def _find_uri(uri: str) -> list[DumpFile]:
 
 def _of_one_format(found: Sequence[DumpFile], directory: str) -> list[DumpFile]:
     """The files of a directory that are the dump: those in parquet if there are any, whatever lies beside them."""
-    formats = {reader_of(part).format for part in found}
+    formats = {format_of(part).name for part in found}
     if not found:
         raise DumpError(f"{directory}: no .parquet file in this directory, nor any other that drrej reads")
     if "parquet" in formats:
@@ -140,7 +140,7 @@ def _of_one_format(found: Sequence[DumpFile], directory: str) -> list[DumpFile]:
             f"{directory}: it holds files of several formats ({', '.join(sorted(formats))}); name those of the dump "
             "with a pattern such as '*.csv'"
         )
-    return sorted((part for part in found if reader_of(part).format in formats), key=lambda part: part.mask_path)
+    return sorted((part for part in found if format_of(part).name in formats), key=lambda part: part.mask_path)
 
 
 def _mask_name(relative: str) -> str:

@@ -1,4 +1,4 @@
-"""Opening a dump: its parts, its columns, and whether the parts agree."""
+"""Opening a dump: its files, its columns, and whether the files agree."""
 
 from __future__ import annotations
 
@@ -28,11 +28,12 @@ from drrej.data.columns import (
 )
 from drrej.data.dump import Dump, DumpOptions, RowGroup
 from drrej.data.files import DumpFile, ReaderOptions
-from drrej.data.labels import Classes, LabelJoin, LabelKind, LabelsBeside, label_kind
+from drrej.data.formats import FileInfo, Request
+from drrej.data.labels import Classes, LabelKind, LabelsElsewhere, label_kind
 from drrej.data.listing import Spools, find_parts
 from drrej.data.pandas_index import range_of
 from drrej.data.problems import BadFiles, shown
-from drrej.data.readers import FileInfo, Request, has_no_keys, reader_of
+from drrej.data.readers import format_of, has_no_keys, read_table
 from drrej.data.scores import as_numpy, labels_in, vector_sizes
 from drrej.errors import BadFileError, DumpError, OptionError
 from drrej.records import dataclass
@@ -50,13 +51,17 @@ _INTEGER = re.compile(r"0|-?[1-9][0-9]{0,17}")
 
 
 @dataclass(frozen=True)
-class _Opened:
-    """What opening one part tells; of a part without rows only that it has none."""
+class _Look:
+    """What a look into one file tells: what it holds, and, where it has rows, its logits and number of classes."""
 
-    contents: FileInfo
-    groups: list[RowGroup]
+    file: DumpFile
+    info: FileInfo
     columns: LogitColumns | None = None
     classes: int = 0
+
+    @property
+    def rows(self) -> int:
+        return sum(self.info.groups)
 
 
 def open_dump(
@@ -67,204 +72,176 @@ def open_dump(
     bad: BadFiles | None = None,
     classes: int | None = None,
 ) -> Dump:
-    """Open a dump: list its parts, find its columns, check that the parts agree.
+    """Open a dump: list its files, find its columns, check that the files agree.
 
     Files that are known to be `bad` are left out, and those that are found to be so join them, where the options say
     so. `classes` is the number of classes of the rejector, if there is one.
     """
-    _check_normalize(options)
+    _check_options(options)
     opened = os.urandom(8).hex()
-    bad = BadFiles() if bad is None else bad
-    asked = ReaderOptions(options.filter)
-    every = [replace(part, asked=asked) for part in find_parts(arguments, spools)]
-    shape = _Shape(classes)
-    looked = _good(every, options, opened, shape, bad)
-    parts = [_known(part, look.contents) for part, look in looked]
-    hive = _hive_fields(parts)
-    groups: list[RowGroup] = []
-    schemas: dict[int, pa.Schema] = {}
-    noted: dict[int, bytes | None] = {}
-    for number, (_, look) in enumerate(looked):
-        if look.groups:
-            schemas[number], noted[number] = _with_fields(look.contents.schema, hive), look.contents.pandas
-            groups += [replace(group, part=number) for group in look.groups]
-    if not groups:
+    files = [replace(file, asked=ReaderOptions(options.filter)) for file in find_parts(arguments, spools)]
+    looks = _good(files, options, opened, classes, BadFiles() if bad is None else bad)
+    filled = [look for look in looks if look.columns is not None]
+    if not filled:
         raise DumpError(
-            f"{shown([part.name for part in parts], 3)}: zero rows; there is nothing to work on: "
+            f"{shown([look.file.name for look in looks], 3)}: zero rows; there is nothing to work on: "
             "did the job that wrote it fail?"
         )
-    assert shape.columns is not None
-    first = groups[0].part
-    if options.filter is not None and shape.columns.layout != "choices":
+    first = filled[0]
+    columns, count = first.columns, first.classes
+    assert columns is not None
+    if columns.layout == "choices":  # the longest of all lists counts
+        count = max(look.classes for look in filled)
+    if options.filter is not None and columns.layout != "choices":
         raise OptionError("`filter=NAME` is for logs of lm-evaluation-harness")
-    if options.classes is not None and len(options.classes) != shape.classes:
+    if options.classes is not None and len(options.classes) != count:
         raise DumpError(
-            f"{parts[first].name}: column '{shape.columns.pattern}' has {shape.classes} scores per row but `classes` "
+            f"{first.file.name}: column '{columns.pattern}' has {count} scores per row but `classes` "
             f"names {len(options.classes)} classes; name each class once, in the order of the logits"
         )
-    rows = [sum(look.contents.groups) for _, look in looked]
+    schema = _with_hive(first.info.schema, looks)
     if options.row_filter is not None:
-        options.row_filter.check(schemas[first], parts[first].name)
-    labels = _LabelSearch(options, shape.named(options), parts, rows, schemas)
-    found = labels.find(labelled, spools)
+        options.row_filter.check(schema, first.file.name)
+    named = _classes(columns, count, options)
+    label, kind, elsewhere = _find_labels(labelled, looks, schema, named, options, spools)
+    rows = sum(look.rows for look in looks)
     return Dump(
-        parts=tuple(parts),
-        row_groups=tuple(groups),
-        rows=sum(rows) if options.split is None else options.split.rows,
-        classes=shape.classes,
-        columns=shape.columns,
-        label=found.column,
-        label_kind=found.kind,
-        input=options.input or "logits",
-        input_said=options.input is not None,
-        normalize=bool(options.normalize),
-        names=labels.classes.names,
-        schema=schemas[first],
-        join=found.join,
-        beside=found.beside,
-        split=options.split,
-        row_filter=options.row_filter,
-        skip_bad_rows=options.on_bad_row == "skip",
-        skip_unlabelled=options.on_missing_label == "skip",
+        parts=tuple(look.file for look in looks),
+        row_groups=tuple(group for number, look in enumerate(looks) for group in _groups(number, look.info)),
+        rows=rows if options.split is None else options.split.rows,
+        classes=count,
+        columns=columns,
+        names=named.names,
+        schema=schema,
+        options=options,
+        label=label,
+        label_kind=kind,
+        elsewhere=elsewhere,
+        rows_before=tuple(itertools.accumulate((look.rows for look in looks[:-1]), initial=0)),
         opened=opened,
-        pandas=noted[first],
+        pandas=first.info.pandas,
     )
 
 
-def _known(part: DumpFile, contents: FileInfo) -> DumpFile:
-    """A part with what a look at it has told."""
-    return replace(part, identity=contents.identity, index=range_of(contents.pandas, sum(contents.groups)))
-
-
-def _good(
-    every: Sequence[DumpFile], options: DumpOptions, opened: str, shape: _Shape, bad: BadFiles
-) -> list[tuple[DumpFile, _Opened]]:
-    """The parts that can be read and fit together, with what they hold; raises for others unless they are left out."""
-    parts = [part for part in every if part.name not in bad]
-    good = []
-    for part, look in zip(parts, _looks(parts, options, opened, shape), strict=True):
-        try:
-            if isinstance(look, DumpError):
-                raise look
-            if look.groups:
-                shape.check(part, look)
-            good.append((part, look))
-        except DumpError as error:
-            if options.on_bad_file == "error" and len(every) == 1:
-                raise
-            if options.on_bad_file == "error":
-                raise BadFileError.of(part.name, f"{error} (or leave such files out with `on_bad_file=skip`)") from None
-            bad.add(part.name, str(error))
-    bad.check(len(every), options.max_bad)
-    return good
-
-
-def _check_normalize(options: DumpOptions) -> None:
-    """Raise when rows are to be divided by a sum that they do not have."""
+def _check_options(options: DumpOptions) -> None:
+    """Raise about options that contradict one another."""
     if options.normalize and options.input in (None, "logits"):
         raise OptionError("`normalize` goes with `input=probs`: logits have no sum to divide by")
     if options.normalize and options.binary:
         raise OptionError("`normalize` does not go with `binary`: one score per row has no sum to divide by")
 
 
+def _groups(number: int, info: FileInfo) -> Iterator[RowGroup]:
+    ends = itertools.accumulate(info.groups)
+    for group, (rows, end) in enumerate(zip(info.groups, ends, strict=True)):
+        if rows:
+            yield RowGroup(number, group, end - rows, rows)
+
+
+def _classes(columns: LogitColumns, count: int, options: DumpOptions) -> Classes:
+    """The classes with the names that the user gives them, or that the dump spells."""
+    spelled = columns.classes
+    if columns.layout == "labelled" and spelled == tuple(str(i) for i in range(count)):
+        spelled = None  # class numbers
+    in_values = columns.layout == "labelled" and spelled is not None
+    return Classes(count, options.classes or spelled, in_values, columns.layout == "choices")
+
+
+# Looking into files
+
+
+def _good(
+    files: Sequence[DumpFile], options: DumpOptions, opened: str, expected: int | None, bad: BadFiles
+) -> list[_Look]:
+    """What is in the files that can be read and fit together; raises for others unless they are left out."""
+    good: list[_Look] = []
+    left = [file for file in files if file.name not in bad]
+    for file, look in zip(left, _looks(left, options, opened, good), strict=True):
+        try:
+            if isinstance(look, DumpError):
+                raise look
+            first = next((other for other in good if other.columns is not None), None)
+            _check_shape(look, first, expected)
+            good.append(look)
+        except DumpError as error:
+            if options.on_bad_file == "error" and len(files) == 1:
+                raise
+            if options.on_bad_file == "error":
+                raise BadFileError.of(file.name, f"{error} (or leave such files out with `on_bad_file=skip`)") from None
+            bad.add(file.name, str(error))
+    bad.check(len(files), options.max_bad)
+    return good
+
+
 def _looks(
-    parts: Sequence[DumpFile], options: DumpOptions, opened: str, shape: _Shape
-) -> Iterator[_Opened | DumpError]:
-    """A look at each part, in order; at several at once where each waits for the network."""
-    tasks = [(number, part, options, opened, shape) for number, part in enumerate(parts)]
-    if len(parts) == 1 or all(part.uri is None for part in parts):
-        yield from itertools.starmap(_tried, tasks)
+    files: Sequence[DumpFile], options: DumpOptions, opened: str, good: Sequence[_Look]
+) -> Iterator[_Look | DumpError]:
+    """A look into each file, in order; into several at once where each waits for the network."""
+
+    def tried(file: DumpFile) -> _Look | DumpError:
+        try:
+            return _look(file, options, opened, next((look for look in good if look.columns is not None), None))
+        except DumpError as error:
+            return error
+
+    if len(files) == 1 or all(file.uri is None for file in files):
+        yield from map(tried, files)
         return
     with ThreadPoolExecutor(_REMOTE_LOOKS) as pool:
         try:
-            yield from pool.map(lambda task: _tried(*task), tasks)
+            yield from pool.map(tried, files)
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _tried(number: int, part: DumpFile, options: DumpOptions, opened: str, shape: _Shape) -> _Opened | DumpError:
-    try:
-        return _look(number, part, options, opened, shape)
-    except DumpError as error:
-        return error
-
-
-def _look(number: int, part: DumpFile, options: DumpOptions, opened: str, shape: _Shape) -> _Opened:
-    contents = reader_of(part).contents(part, opened)
-    ends = itertools.accumulate(contents.groups)
-    sizes = enumerate(zip(ends, contents.groups, strict=True))
-    groups = [RowGroup(number, i, end - rows, rows, contents.place(i)) for i, (end, rows) in sizes if rows]
-    if not groups:
-        return _Opened(contents, [])
-    said = (options.logits, bool(options.binary), options.label, options.classes, options.input)
-    wanted = ColumnHints(*said, contents.typed, options.per_length)
-    columns = find_logits(contents.schema, wanted, part.name)
-    if shape.is_confirmed_by(columns, contents):
-        return _Opened(contents, groups, columns, shape.classes)
-    first = _FirstRows(columns.names[0], part, contents, opened)
+def _look(file: DumpFile, options: DumpOptions, opened: str, first: _Look | None) -> _Look:
+    info = format_of(file).look(file, opened)
+    rows = sum(info.groups)
+    file = replace(file, identity=info.identity, index=range_of(info.pandas, rows))
+    if not rows:
+        return _Look(file, info)
+    hints = ColumnHints(
+        logits=options.logits,
+        binary=bool(options.binary),
+        label=options.label,
+        classes=options.classes,
+        input=options.input,
+        typed=info.typed,
+        per_length=options.per_length,
+    )
+    columns = find_logits(info.schema, hints, file.name)
+    same = first is not None and first.columns == columns and columns.layout == "list"
+    if same and first is not None and info.list_sizes.get(columns.names[0]) == first.classes:
+        return _Look(file, info, columns, first.classes)  # the footer says so; rows of other lengths are found later
+    looked = _FirstRows(columns.names[0], file, info, opened)
     if columns.layout == "labelled":
-        columns = replace(columns, classes=options.classes or first.labels())
-    return _Opened(contents, groups, columns, _class_count(columns, first))
+        columns = replace(columns, classes=options.classes or tuple(looked.some(labels_in)))
+    return _Look(file, info, columns, _class_count(columns, looked))
 
 
-@dataclass(frozen=True)
-class _FoundLabels:
-    """Where labels are: in a column, or in another file; and how they are stored."""
-
-    column: str | None = None
-    kind: LabelKind | None = None
-    join: LabelJoin | None = None
-    beside: LabelsBeside | None = None
-
-
-class _Shape:
-    """Logit columns and number of classes: found in the first part with rows, required of the others."""
-
-    def __init__(self, expected: int | None = None) -> None:
-        self.expected = expected
-        self.columns: LogitColumns | None = None
-        self.classes = 0
-        self.first = ""
-
-    def named(self, options: DumpOptions) -> Classes:
-        """The classes with the names that the user gives them, or that the dump spells."""
-        assert self.columns is not None
-        spelled = self.columns.classes
-        if self.columns.layout == "labelled" and spelled == tuple(str(i) for i in range(self.classes)):
-            spelled = None  # class numbers
-        in_values = self.columns.layout == "labelled" and spelled is not None
-        return Classes(self.classes, options.classes or spelled, in_values, self.columns.layout == "choices")
-
-    def is_confirmed_by(self, columns: LogitColumns, contents: FileInfo) -> bool:
-        """Whether the footer of another part says the same, so that none of its rows need be looked at.
-
-        Rows that hold more or fewer scores than the others are found when they are read.
-        """
-        same = self.columns == columns and columns.layout == "list"
-        return same and contents.list_sizes.get(columns.names[0]) == self.classes
-
-    def check(self, part: DumpFile, look: _Opened) -> None:
-        assert look.columns is not None
-        varies = look.columns.layout == "choices"  # the longest of all lists counts
-        if self.columns is None and not varies and self.expected not in (None, look.classes):
-            raise DumpError(
-                f"{part.name}: column '{look.columns.pattern}' has {look.classes} scores per row but the rejector was "
-                f"made for {self.expected} classes; is it the same model?"
-            )
-        if self.columns is None:
-            self.columns, self.classes, self.first = look.columns, look.classes, part.name
-        elif self.columns.layout == look.columns.layout == "choices":
-            self.classes = max(self.classes, look.classes)
-        elif look.classes != self.classes:
-            raise DumpError(
-                f"{part.name}: column '{look.columns.pattern}' has {look.classes} scores per row, but {self.first} has "
-                f"{self.classes}; all files of a dump must come from one model"
-            )
-        elif look.columns != self.columns:
-            raise DumpError(
-                f"{part.name}: logits are in '{look.columns.pattern}', but in {self.first} in "
-                f"'{self.columns.pattern}'; all files of a dump must have the same columns"
-            )
+def _check_shape(look: _Look, first: _Look | None, expected: int | None) -> None:
+    """Raise unless a file has the columns and the number of classes of the first, or of the rejector."""
+    if look.columns is None:
+        return
+    varies = look.columns.layout == "choices"
+    if first is None and not varies and expected not in (None, look.classes):
+        raise DumpError(
+            f"{look.file.name}: column '{look.columns.pattern}' has {look.classes} scores per row but the rejector was "
+            f"made for {expected} classes; is it the same model?"
+        )
+    if first is None or (varies and first.columns is not None and first.columns.layout == "choices"):
+        return
+    assert first.columns is not None
+    if look.classes != first.classes:
+        raise DumpError(
+            f"{look.file.name}: column '{look.columns.pattern}' has {look.classes} scores per row, but "
+            f"{first.file.name} has {first.classes}; all files of a dump must come from one model"
+        )
+    if look.columns != first.columns:
+        raise DumpError(
+            f"{look.file.name}: logits are in '{look.columns.pattern}', but in {first.file.name} in "
+            f"'{first.columns.pattern}'; all files of a dump must have the same columns"
+        )
 
 
 @dataclass(frozen=True)
@@ -272,47 +249,30 @@ class _FirstRows:
     """The first rows of a column that hold something."""
 
     column: str
-    part: DumpFile
-    contents: FileInfo
+    file: DumpFile
+    info: FileInfo
     opened: str
 
     @property
-    def type(self) -> pa.DataType:
-        field_ = field_of(self.contents.schema, self.column)
-        assert field_ is not None
-        return field_.type
+    def field(self) -> pa.Field:
+        found = field_of(self.info.schema, self.column)
+        assert found is not None
+        return found
 
-    def length(self) -> int:
-        """The number of scores that most of them have."""
-        sizes: Callable[[pa.Array], list[int]] = _lengths if is_list(self.type) else vector_sizes
-        values, counts = np.unique(self._of(sizes), return_counts=True)
-        return int(values[counts.argmax()])
+    def some(self, found_in: Callable[[pa.Array], list[T]]) -> list[T]:
+        """What is found in the first rows that have anything."""
+        found = next(filter(None, self.each(found_in)), None)
+        if found is None:
+            raise DumpError(
+                f"{self.file.name}: column '{self.column}' is null in every row; is it the right column? (see `logits`)"
+            )
+        return found
 
-    def longest(self) -> int:
-        """The number of scores of the longest list of all."""
-        field_ = field_of(self.contents.schema, self.column)
-        known = (field_.metadata or {}).get(CHOICES) if field_ is not None else None
-        if known is not None:
-            return int(known)
-        return max((max(lengths, default=0) for lengths in self._each(_lengths)), default=0)
-
-    def labels(self) -> tuple[str, ...]:
-        """The labels that they spell."""
-        return tuple(self._of(labels_in))
-
-    def _of(self, found_in: Callable[[pa.Array], list[T]]) -> list[T]:
-        for found in self._each(found_in):
-            if found:
-                return found
-        raise DumpError(
-            f"{self.part.name}: column '{self.column}' is null in every row; is it the right column? (see `logits`)"
-        )
-
-    def _each(self, found_in: Callable[[pa.Array], list[T]]) -> Iterator[list[T]]:
-        root = root_of(self.contents.schema, self.column)
-        for group in range(len(self.contents.groups)):
-            request = Request(self.part, self.opened, group, [root], _FIRST_ROWS, place=self.contents.place(group))
-            for batch in reader_of(self.part).batches(request):
+    def each(self, found_in: Callable[[pa.Array], list[T]]) -> Iterator[list[T]]:
+        """What is found in all rows, piece by piece."""
+        root = root_of(self.info.schema, self.column)
+        for group in range(len(self.info.groups)):
+            for batch in format_of(self.file).batches(Request(self.file, self.opened, group, [root], _FIRST_ROWS)):
                 yield found_in(column_of(batch, self.column))
 
 
@@ -331,12 +291,17 @@ def _class_count(columns: LogitColumns, first: _FirstRows) -> int:
     if columns.layout == "labelled":
         return len(columns.classes or ())
     if columns.layout == "choices":
-        return first.longest()
-    where = f"{first.part.name}: column '{first.column}'"
-    if isinstance(first.type, pa.FixedShapeTensorType) and len(first.type.shape) != 1:
-        raise DumpError(f"{where} has tensors of shape {first.type.shape}; one vector per row is needed")
-    storage = storage_type(first.type)
-    classes = storage.list_size if pa.types.is_fixed_size_list(storage) else first.length()
+        known = (first.field.metadata or {}).get(CHOICES)
+        return int(known) if known is not None else max(itertools.chain(*first.each(_lengths)), default=0)
+    kind, where = first.field.type, f"{first.file.name}: column '{first.column}'"
+    if isinstance(kind, pa.FixedShapeTensorType) and len(kind.shape) != 1:
+        raise DumpError(f"{where} has tensors of shape {kind.shape}; one vector per row is needed")
+    storage = storage_type(kind)
+    if pa.types.is_fixed_size_list(storage):
+        classes = storage.list_size
+    else:  # that of most rows
+        values, counts = np.unique(first.some(_lengths if is_list(kind) else vector_sizes), return_counts=True)
+        classes = values[counts.argmax()]
     if classes == 1:
         raise DumpError(
             f"{where} has one score per row; "
@@ -347,92 +312,76 @@ def _class_count(columns: LogitColumns, first: _FirstRows) -> int:
     return int(classes)
 
 
-@dataclass(frozen=True)
-class _LabelSearch:
-    """Looks for the labels of a dump: `rows` are those of each part, `schemas` those of parts with rows."""
-
-    options: DumpOptions
-    classes: Classes
-    parts: Sequence[DumpFile]
-    rows: Sequence[int]
-    schemas: dict[int, pa.Schema]
-
-    def find(self, labelled: bool, spools: Spools | None) -> _FoundLabels:
-        """Where the labels are; if they are not needed, the column that has them, if any."""
-        number, schema = next(iter(self.schemas.items()))
-        first, options = self.parts[number], self.options
-        self._check_options()
-        if labelled and options.labels_from is not None:
-            return self._elsewhere(options.labels_from, schema, first, spools)
-        if labelled:
-            label = find_label(schema, options.label, first.name)
-            kinds = [self._kind(number, label, first) for number in self.schemas]
-            return _FoundLabels(label, kinds[0])
-        known = self._column(schema)
-        if known is None:
-            return _FoundLabels()
-        try:
-            return _FoundLabels(known, self._kind(number, known, first))
-        except DumpError:  # not needed: without names, predictions are class numbers
-            return _FoundLabels(known)
-
-    def _check_options(self) -> None:
-        options = self.options
-        if options.join_on is not None and options.labels_from is None:
-            raise OptionError(
-                "`labels_from=FILE` and `join_on=COL` go together: COL is the key column that both files have"
-            )
-        if options.labels_from is not None and options.join_on is None and options.on_missing_label == "skip":
-            raise OptionError(
-                "`on_missing_label=skip` goes with `join_on=COL`: without keys, every row needs its label"
-            )
-
-    def _elsewhere(self, file: str, schema: pa.Schema, first: DumpFile, spools: Spools | None) -> _FoundLabels:
-        options, known = self.options, self._column(schema)
-        if options.join_on is None:
-            if not all(has_no_keys(part) for part in self.parts) and not all(
-                map(has_no_keys, find_parts([file], spools))
-            ):
-                raise OptionError(
-                    "`labels_from=FILE` and `join_on=COL` go together: COL is the key column that both files have "
-                    "(rows are matched by their order only where one of the files is an array: .npy or .npz)"
-                )
-            beside = LabelsBeside.load(file, options, self.classes, self.rows, spools)
-            return _FoundLabels(known, beside.kind, beside=beside)
-        if options.join_on not in schema.names:
-            raise DumpError(
-                f"{first.name}: there is no column '{options.join_on}' to join on; columns: {shown(schema.names)}"
-            )
-        join = LabelJoin.load(file, options.join_on, options, self.classes, spools)
-        return _FoundLabels(known, join.kind, join)
-
-    def _column(self, schema: pa.Schema) -> str | None:
-        label = self.options.label
-        if label is None:
-            return likely_label(schema)
-        return label if field_of(schema, label) is not None else None
-
-    def _kind(self, number: int, label: str, first: DumpFile) -> LabelKind:
-        part, field_ = self.parts[number], field_of(self.schemas[number], label)
-        if field_ is None:
-            raise DumpError(f"{part.name}: there is no label column '{label}', which {first.name} has")
-        return label_kind(field_.type, self.classes, f"{part.name}: column '{label}'")
-
-
-def _hive_fields(parts: Sequence[DumpFile]) -> list[pa.Field]:
-    """The columns that the folders of every part spell, integers where all values are."""
-    spelled = [dict(part.hive) for part in parts]
-    keys = [key for key in spelled[0] if all(key in other for other in spelled)]
-    fields = []
-    for key in keys:
-        values = {other[key] for other in spelled} - {None}
-        whole = all(_INTEGER.fullmatch(value or "") for value in values) and bool(values)
-        fields.append(pa.field(key, pa.int64() if whole else pa.string()))
-    return fields
-
-
-def _with_fields(schema: pa.Schema, fields: Sequence[pa.Field]) -> pa.Schema:
-    for field_ in fields:
-        if field_.name not in schema.names:
-            schema = schema.append(field_)
+def _with_hive(schema: pa.Schema, looks: Sequence[_Look]) -> pa.Schema:
+    """A schema with the columns that the folders of every file spell, integers where all values are."""
+    spelled = [dict(look.file.hive) for look in looks]
+    for key in spelled[0]:
+        if all(key in other for other in spelled) and key not in schema.names:
+            values = {other[key] for other in spelled} - {None}
+            whole = bool(values) and all(_INTEGER.fullmatch(value or "") for value in values)
+            schema = schema.append(pa.field(key, pa.int64() if whole else pa.string()))
     return schema
+
+
+# Labels
+
+_TOGETHER = "`labels_from=FILE` and `join_on=COL` go together: COL is the key column that both files have"
+Found = tuple[str | None, LabelKind | None, LabelsElsewhere | None]
+"""The column of the labels, how they are stored, and those of another file."""
+
+
+def _find_labels(
+    labelled: bool,
+    looks: Sequence[_Look],
+    schema: pa.Schema,
+    classes: Classes,
+    options: DumpOptions,
+    spools: Spools | None,
+) -> Found:
+    """Where the labels are; if they are not needed, the column that has them, if any."""
+    if options.join_on is not None and options.labels_from is None:
+        raise OptionError(_TOGETHER)
+    if options.labels_from is not None and options.join_on is None and options.on_missing_label == "skip":
+        raise OptionError("`on_missing_label=skip` goes with `join_on=COL`: without keys, every row needs its label")
+    filled = [look for look in looks if look.columns is not None]
+    first = filled[0].file.name
+
+    def kind_in(look: _Look, label: str) -> LabelKind:
+        found = field_of(_with_hive(look.info.schema, looks), label)
+        if found is None:
+            raise DumpError(f"{look.file.name}: there is no label column '{label}', which {first} has")
+        return label_kind(found.type, classes, f"{look.file.name}: column '{label}'")
+
+    if labelled and options.labels_from is None:
+        label = find_label(schema, options.label, first)
+        kinds = [kind_in(look, label) for look in filled]
+        return label, kinds[0], None
+    known = likely_label(schema) if options.label is None else options.label
+    known = known if known is not None and field_of(schema, known) is not None else None
+    if labelled and options.labels_from is not None:
+        elsewhere = _elsewhere(options.labels_from, looks, classes, options, spools)
+        return known, elsewhere.kind, elsewhere
+    try:
+        return known, None if known is None else kind_in(filled[0], known), None
+    except DumpError:  # not needed: without names, predictions are class numbers
+        return known, None, None
+
+
+def _elsewhere(
+    path: str, looks: Sequence[_Look], classes: Classes, options: DumpOptions, spools: Spools | None
+) -> LabelsElsewhere:
+    """The labels of another file."""
+    on = options.join_on
+    if on is None:
+        arrays = all(has_no_keys(look.file) for look in looks) or all(map(has_no_keys, find_parts([path], spools)))
+        if not arrays:
+            raise OptionError(
+                f"{_TOGETHER} (rows are matched by their order only where one of the files is an array: .npy or .npz)"
+            )
+        return LabelsElsewhere.by_order(path, options, classes, sum(look.rows for look in looks), spools)
+    for look in looks:
+        if look.rows and on not in look.info.schema.names:
+            names = shown(look.info.schema.names)
+            raise DumpError(f"{look.file.name}: there is no column '{on}' to join on; columns: {names}")
+    columns = ((look.file, read_table(look.file, [on], look.info)[on]) for look in looks if look.rows)
+    return LabelsElsewhere.by_key(path, on, options, classes, columns, spools)

@@ -6,6 +6,7 @@ without an error, so the plain path is taken only when every row is there and ha
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -14,6 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from drrej.core.types import AnyFloats, Floats
+from drrej.data.columns import LogitColumns, column_of
 
 
 class Report(Protocol):
@@ -24,6 +26,23 @@ class Report(Protocol):
 
 
 _DROP = "drop or fix these rows"
+
+
+def read_scores(batch: pa.RecordBatch, columns: LogitColumns, classes: int, report: Report) -> AnyFloats:
+    """The scores of the rows of a batch (rows x classes; rows x 1 where each has one score), in their own type."""
+    first, *others = (column_of(batch, name) for name in columns.names)
+    if columns.layout == "list":
+        return scores_from_list(first, classes, report)
+    if columns.layout == "wide":
+        return scores_from_columns([first, *others], report)
+    if columns.layout == "vector":
+        return scores_from_vector(first, classes, report)
+    if columns.layout == "labelled":
+        return scores_from_labelled(first, columns.classes or tuple(str(i) for i in range(classes)), report)
+    if columns.layout == "choices":
+        texts = None if columns.texts is None else column_of(batch, columns.texts)
+        return scores_from_choices(first, classes, report, texts)
+    return scores_from_score(first, report)
 
 
 def scores_from_list(array: pa.Array, classes: int, report: Report) -> AnyFloats:
@@ -214,47 +233,23 @@ def scores_from_vector(array: pa.Array, classes: int, report: Report) -> AnyFloa
     if present.size:
         dense = values if present.size == len(array) else values.take(pa.array(present))
         scores[present] = scores_from_list(dense, classes, report_dense)
-    if sparse.any():
-        rows = np.flatnonzero(sparse)
-        good = _fill(array, rows, classes, scores)
-        bad = rows[~good]
-        report(bad, f"a sparse vector that is not one of {classes} scores", "every row needs one score per class")
+    odd = [row for row in np.flatnonzero(sparse).tolist() if not _fill(scores[row], array[row].as_py())]
+    what = f"a sparse vector that is not one of {classes} scores"
+    report(np.array(odd, np.intp), what, "every row needs one score per class")
     return scores
 
 
-def _fill(array: pa.Array, rows: NDArray[np.intp], classes: int, scores: Floats) -> NDArray[np.bool_]:
-    """Put the values of sparse vectors in their places; tells which are sound."""
-    taken = array.take(pa.array(rows))
-    sizes = _field(taken, "size").fill_null(-1).to_numpy(zero_copy_only=False)
-    places, place_lengths, place_nulls = _flat(_field(taken, "indices"))
-    values, value_lengths, value_nulls = _flat(_field(taken, "values"))
-    good: NDArray[np.bool_] = (sizes == classes) & (place_lengths == value_lengths) & ~place_nulls & ~value_nulls
-    owner_of_place = np.repeat(np.arange(rows.size), place_lengths)
-    inside = (places >= 0) & (places < classes)
-    good[owner_of_place[~inside]] = False
-    ends = np.cumsum(place_lengths)
-    rising = np.ones(places.size, bool)
-    rising[1:] = places[1:] > places[:-1]
-    rising[(ends - place_lengths)[place_lengths > 0]] = True
-    good[owner_of_place[~rising]] = False
-    kept_places = good[owner_of_place]
-    kept_values = good[np.repeat(np.arange(rows.size), value_lengths)]
-    scores[rows[owner_of_place[kept_places]], places[kept_places].astype(np.intp)] = values[kept_values]
-    return good
-
-
-def _flat(lists: pa.Array) -> tuple[NDArray[Any], NDArray[np.int64], NDArray[np.bool_]]:
-    """The values of lists one after the other, their lengths, and which lists are null or hold a null."""
-    nulls = np.asarray(lists.is_null())
-    flat = lists.flatten()  # leaves null lists out
-    offsets = lists.offsets.to_numpy(zero_copy_only=False)
-    lengths: NDArray[np.int64] = np.where(nulls, 0, np.diff(offsets)).astype(np.int64)
-    if flat.null_count:
-        owners = np.repeat(np.arange(len(lists)), lengths)
-        nulls = nulls.copy()
-        nulls[owners[np.asarray(flat.is_null())]] = True
-        flat = flat.fill_null(0)
-    return flat.to_numpy(zero_copy_only=False), lengths, nulls
+def _fill(scores: Floats, vector: dict[str, Any]) -> bool:
+    """Put the values of a sparse vector in their places; tells whether it is sound."""
+    places, values = vector["indices"], vector["values"]
+    if vector["size"] != scores.size or places is None or values is None or len(places) != len(values):
+        return False
+    if None in places or None in values or any(not 0 <= place < scores.size for place in places):
+        return False
+    if any(after <= before for before, after in itertools.pairwise(places)):
+        return False
+    scores[places] = values
+    return True
 
 
 def labels_in(array: pa.Array) -> list[str]:

@@ -104,7 +104,7 @@ def _copy(block: Block) -> Block:
 
 def held_bytes(block: Block) -> int:
     """Memory that a block holds: whole buffers, also where it uses a part of them."""
-    arrays = [block.scores, block.bad, block.labels, block.joined, block.kept]
+    arrays = [block.scores, block.bad, block.labels, block.kept]
     columns: int = block.columns.get_total_buffer_size()
     return columns + sum(_array_bytes(array) for array in arrays if array is not None)
 

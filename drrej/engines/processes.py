@@ -54,7 +54,7 @@ class ProcessEngine(ThreadEngine):
         """Whether to have processes: not for objects, whose clients have threads, nor a table of labels to copy."""
         large = dump.rows * dump.classes * 4 >= self.least_bytes
         local = all(part.uri is None for part in dump.parts)
-        return large and local and dump.join is None and self.workers > 1 and sys.platform == "linux"
+        return large and local and dump.elsewhere is None and self.workers > 1 and sys.platform == "linux"
 
     @contextlib.contextmanager
     def keeping(self, memory: int | None) -> Iterator[Mapper]:

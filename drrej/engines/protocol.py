@@ -13,7 +13,6 @@ from dataclasses import field
 from typing import Generic, Protocol, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from drrej.data.dump import Block, Dump
 from drrej.data.files import DumpFile
@@ -71,14 +70,6 @@ class Pass:
 
 
 @dataclass(frozen=True)
-class UsedKeys:
-    """Which keys of a label join the rows of a block have used: (position in the join, row in the file) of each."""
-
-    positions: NDArray[np.int64]
-    row_numbers: NDArray[np.int64]
-
-
-@dataclass(frozen=True)
 class BlockResult(Generic[R_co]):
     """The result of a block (None of one without rows) and what the pass has to know besides."""
 
@@ -86,7 +77,6 @@ class BlockResult(Generic[R_co]):
     result: R_co | None
     notes: Notes
     problems: Sequence[Problem]
-    keys: UsedKeys | None = None
     passed: Sequence[Problem] = ()
     """What is wrong with rows that were let through, or left out."""
 
@@ -138,17 +128,16 @@ def run_block(function: Callable[[Block], T], run: Pass, skip: bool, block: Bloc
     """
     with np.errstate(invalid="ignore"):
         result = function(block) if block.rows else None  # also beside bad rows: it may find more of them
-    keys = None if block.joined is None else UsedKeys(block.joined, block.row_numbers())
     if run.bad_rows_allowed:
-        return BlockResult(block.part, result, block.notes, (), keys, tuple(block.problems))
+        return BlockResult(block.part, result, block.notes, (), tuple(block.problems))
     if not skip or not block.bad.any():
-        return BlockResult(block.part, result, block.notes, block.problems, keys)
+        return BlockResult(block.part, result, block.notes, block.problems)
     passed = [problem for problem in block.problems if problem.unusable or problem.column in run.scores]
     wrong = [problem for problem in block.problems if problem not in passed]
     good = block.usable()
     with np.errstate(invalid="ignore"):
         result = function(good) if good.rows else None
-    return BlockResult(block.part, result, block.notes, wrong, keys, passed)
+    return BlockResult(block.part, result, block.notes, wrong, passed)
 
 
 def map_blocks(
@@ -165,7 +154,6 @@ def run_pass(
 ) -> Iterator[BlockResult[T]]:
     """The same with what is known besides; `summary` gets what was noticed. Nothing comes after a bad row."""
     problems = Problems()
-    repeated = _RepeatedKeys(dump)
     results = engine.map(dump, run, functools.partial(run_block, function, run, dump.skip_bad_rows))
     engine.progress.start(run.what, dump.rows)
     try:
@@ -174,34 +162,8 @@ def run_pass(
                 engine.progress.advance(done.notes.rows + done.notes.left_out)
                 summary.add(done.notes, done.passed)
                 problems.add(done.problems)
-                if not run.bad_rows_allowed:
-                    problems.add(repeated.among(done))
                 if not problems:
                     yield done
     finally:
         engine.progress.stop()
     problems.raise_first()
-
-
-class _RepeatedKeys:
-    """Keys of a label join that the dump has used: using one twice is an error."""
-
-    def __init__(self, dump: Dump) -> None:
-        self.join = dump.join
-        self.used = np.zeros(dump.join.keys.size, bool) if dump.join is not None else None
-
-    def among(self, done: BlockResult[object]) -> list[Problem]:
-        """The rows of a block whose key occurred before."""
-        if done.keys is None or self.used is None or self.join is None:
-            return []
-        rows = np.flatnonzero(done.keys.positions >= 0)
-        positions = done.keys.positions[rows]
-        first = np.zeros(positions.size, bool)
-        first[np.unique(positions, return_index=True)[1]] = True
-        repeated = rows[self.used[positions] | ~first]
-        self.used[positions] = True
-        if not repeated.size:
-            return []
-        key = f"key {self.join.keys[done.keys.positions[repeated[0]]]}"
-        place = (done.part.name, int(done.keys.row_numbers[repeated[0]]), int(repeated.size))
-        return [Problem("a key that occurred before", self.join.on, "a row must have its own key", *place, key)]

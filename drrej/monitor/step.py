@@ -488,9 +488,9 @@ def _open(source: Source, rejector: Rejector) -> tuple[Dump, bool]:
     """The dump, and whether it has labels. Those that were asked for must be there."""
     asked = source.options.labels_from is not None or source.options.label is not None
     dump = source.open(rejector, labelled=asked)
-    if dump.beside is not None:
+    if dump.elsewhere is not None and dump.elsewhere.on is None:
         raise OptionError(
-            f"`labels_from={dump.beside.file}`: a monitor matches labels by key; name the key column with `join_on=COL`"
+            f"`labels_from={dump.labels_file}`: a monitor matches labels by key; name the key column with `join_on=COL`"
         )
     known = None if dump.label is None else field_of(dump.schema, dump.label)
     if asked or known is None or pa.types.is_null(known.type):
@@ -504,16 +504,15 @@ class _Labels:
     def __init__(self, dump: Dump, skip_missing: bool) -> None:
         self.dump = dump
         self.skip_missing = skip_missing
-        name = dump.label if dump.join is None else dump.join.on
+        name = dump.label if dump.elsewhere is None else dump.elsewhere.on
         assert name is not None
         self.column: str = name
 
     def of(self, block: Block) -> tuple[Integers, Booleans]:
         """The label of each row, and whether it is known; missing ones are reported unless they may be."""
-        join, array = self.dump.join, column_of(block.columns, self.column)
-        if join is not None:
-            found = block.joined = join.positions(array, block)  # the pass looks for keys that occur twice
-            return join.labels[np.maximum(found, 0)], found >= 0
+        if self.dump.elsewhere is not None:
+            return self.dump.elsewhere.of(block, self.skip_missing)
+        array = column_of(block.columns, self.column)
         known = np.asarray(array.is_valid()) if self.skip_missing else np.ones(block.rows, bool)
         there = np.flatnonzero(known)
 

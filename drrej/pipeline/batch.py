@@ -7,7 +7,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from drrej.data.columns import LABEL, ColumnHints, find_logits
-from drrej.data.dump import Dump
+from drrej.data.dump import Dump, DumpOptions
 from drrej.data.files import DumpFile
 from drrej.data.labels import Classes, LabelKind, label_kind
 from drrej.data.problems import Problems
@@ -69,14 +69,11 @@ def _dump(batch: pa.RecordBatch, rejector: Rejector) -> Dump:
         rows=batch.num_rows,
         classes=rejector.classes,
         columns=columns,
-        label=label if label in schema.names else None,
-        label_kind=_label_kind(schema, label, rejector),
-        input=rejector.input,
-        input_said=True,
-        normalize=rejector.normalize,
         names=rejector.class_names,
         schema=schema,
-        join=None,
+        options=DumpOptions(input=rejector.input, normalize=rejector.normalize),
+        label=label if label in schema.names else None,
+        label_kind=_label_kind(schema, label, rejector),
     )
 
 

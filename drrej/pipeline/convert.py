@@ -74,7 +74,7 @@ class _Form:
         if labels is not None:
             own[LABEL] = labels.type
         self.kept: Sequence[str] = dump.other_columns
-        if dump.join is not None or dump.beside is not None:  # these labels count, not those of the dump
+        if dump.elsewhere is not None:  # these labels count, not those of the dump
             self.kept = [name for name in self.kept if name != LABEL]
         clash = next((name for name in self.kept if name in own), None)
         if clash is not None:

@@ -22,7 +22,7 @@ from drrej.data.formats.json import is_table
 from drrej.data.labels import is_text, value_type
 from drrej.data.listing import HEAD, STDIN, ending_of, find_parts
 from drrej.data.problems import Problem, Problems
-from drrej.data.readers import reader_of
+from drrej.data.readers import format_of
 from drrej.engines import protocol
 from drrej.engines.protocol import Pass
 from drrej.errors import DumpError, OptionError, RejectorError
@@ -151,7 +151,7 @@ def inspect_dump(source: Source) -> DumpFacts:
     asked = ReaderOptions(source.options.filter)
     parts = [replace(part, asked=asked) for part in find_parts(source.arguments, source.spools)]
     columns = [(field.name, str(field.type)) for field in _first_schema(parts)]
-    formats = sorted({reader_of(part).format for part in parts})
+    formats = sorted({format_of(part).name for part in parts})
 
     def facts(content: Content | str) -> DumpFacts:
         return DumpFacts(len(parts), formats, columns, content, source.options)
@@ -179,8 +179,8 @@ def inspect_dump(source: Source) -> DumpFacts:
 
 def _suggested(parts: Sequence[DumpFile], options: DumpOptions) -> str | None:
     """A pattern for columns that are named by class."""
-    contents = reader_of(parts[0]).contents(parts[0], "")
-    return suggested_logits(contents.schema, ColumnHints(label=options.label, typed=contents.typed))
+    info = format_of(parts[0]).look(parts[0], "")
+    return suggested_logits(info.schema, ColumnHints(label=options.label, typed=info.typed))
 
 
 def _content(source: Source, dump: Dump, found: Found, doubt: str) -> Content:
@@ -221,10 +221,10 @@ def _first_schema(parts: Sequence[DumpFile]) -> pa.Schema:
     """The schema of the first part with rows, or of the first part."""
     first: pa.Schema | None = None
     for part in parts:
-        contents = reader_of(part).contents(part, "")
-        if any(contents.groups):
-            return contents.schema
-        first = contents.schema if first is None else first
+        info = format_of(part).look(part, "")
+        if any(info.groups):
+            return info.schema
+        first = info.schema if first is None else first
     assert first is not None
     return first
 
@@ -256,10 +256,9 @@ def _labels(dump: Dump, source: Source) -> Labels:
         if dump.label is not None and found is not None and is_text(value_type(found.type)):
             return Labels("text", column=dump.label, names=_distinct(dump, dump.label))
         return Labels("nowhere", reason=str(error))
-    if labelled.join is not None:
-        return Labels("joined", file=labelled.join.file, key=labelled.join.on)
-    if labelled.beside is not None:
-        return Labels("beside", file=labelled.beside.file)
+    elsewhere = labelled.elsewhere
+    if elsewhere is not None:
+        return Labels("beside" if elsewhere.on is None else "joined", file=elsewhere.file, key=elsewhere.on or "")
     assert labelled.label is not None
     found = field_of(labelled.schema, labelled.label)
     assert found is not None

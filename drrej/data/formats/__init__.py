@@ -1,11 +1,15 @@
-"""What a reader of one file format does, and the errors of files that cannot be read."""
+"""What a reader of one file format does, what it tells of a file, and the errors of files that cannot be read.
+
+Formats without row groups that can be read at any place (text, above all) are converted once to a temporary Arrow IPC
+file, see `arrow.spooled`.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -16,28 +20,32 @@ from drrej.records import dataclass
 READ_ERRORS = (OSError, pa.ArrowException, ValueError, OverflowError, TypeError, UnicodeDecodeError)
 """What pyarrow raises on damaged files."""
 
+BLOCK = 4 << 20
+"""Bytes of text that are parsed at a time."""
+
+LONGEST_ROW = 256 << 20
+COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
+_known: dict[tuple[object, ...], FileInfo] = {}
+"""What was found in files: a command may open a dump several times."""
+
 
 @dataclass(frozen=True)
 class FileInfo:
     """What a file holds: its columns, the rows of each of its row groups, and what it was when it was looked at.
 
-    Nothing is said of what cannot change. `places` tell where each row group is, for readers to whom its number does
-    not; they go to whoever reads it, in whatever process. `typed` is False where numbers are written as text, so that 1
-    may be a floating-point number. `pandas` is what pandas noted about the frame that was written. `list_sizes` are how
-    many values a row of a column of lists has on average, where that is a whole number and known without reading it.
+    `typed` is False where numbers are written as text, so that 1 may be a floating-point number. `pandas` is what it
+    noted about the frame that was written. `list_sizes` are how many values a row of a column of lists has on average,
+    where that is a whole number and known without reading it. `spool` is the path of the Arrow file that it was
+    converted to.
     """
 
     schema: pa.Schema
     groups: tuple[int, ...]
     identity: Identity | None
-    places: tuple[Hashable, ...] = ()
     typed: bool = True
     pandas: bytes | None = None
     list_sizes: Mapping[str, int] = field(default_factory=dict)
-
-    def place(self, group: int) -> Hashable:
-        """Where a row group is."""
-        return self.places[group] if self.places else None
+    spool: str | None = None
 
 
 class ListColumn(NamedTuple):
@@ -49,22 +57,32 @@ class ListColumn(NamedTuple):
 
 @dataclass(frozen=True)
 class Request:
-    """Some columns of one row group of a file, in batches of at most so many rows.
+    """Some columns of one row group of a file from row `start` on, in batches of at most so many rows.
 
     `opened` names the opening of the dump, so that a reader may keep what it has found out about a file meanwhile.
     `scores` is the list column that nearly all of the time goes into; a reader that knows a short cut may take it.
-    `place` is what the reader itself has said of the row group in `FileInfo`. `start` is the first row that is wanted;
-    readers that cannot begin there begin at the first, see `from_row`.
     """
 
-    part: DumpFile
+    file: DumpFile
     opened: str
     group: int
     columns: Sequence[str]
     rows: int
     scores: ListColumn | None = None
-    place: Hashable = None
     start: int = 0
+
+
+class Format(NamedTuple):
+    """A file format: what messages call it, how names of such files end, and how they are read.
+
+    `look` tells what is in a file; missing, foreign and damaged ones are DumpErrors. `batches` are the rows of a row
+    group in order, which is what one worker reads at a time; columns that the file does not have are left out.
+    """
+
+    name: str
+    endings: tuple[str, ...]
+    look: Callable[[DumpFile, str], FileInfo]
+    batches: Callable[[Request], Iterator[pa.RecordBatch]]
 
 
 def from_row(batches: Iterator[pa.RecordBatch], start: int) -> Iterator[pa.RecordBatch]:
@@ -76,145 +94,80 @@ def from_row(batches: Iterator[pa.RecordBatch], start: int) -> Iterator[pa.Recor
             yield batch.slice(passed) if passed else batch
 
 
-class Reader(Protocol):
-    """Reads files of one format. A row group is what one worker reads at a time; a format without them has one."""
-
-    @property
-    def format(self) -> str:
-        """What messages call it."""
-
-    @property
-    def endings(self) -> tuple[str, ...]:
-        """How names of such files end."""
-
-    def reads(self, part: DumpFile) -> bool:
-        """Whether a file is for this reader, by its name."""
-
-    def contents(self, part: DumpFile, opened: str) -> FileInfo:
-        """Look into a file. Missing, foreign and damaged ones are DumpErrors."""
-
-    def batches(self, request: Request) -> Iterator[pa.RecordBatch]:
-        """The rows of a row group in order. Columns that the file does not have are left out."""
-
-
-def unreadable(part: DumpFile, format: str, error: Exception) -> BadFileError:
-    """The error of a file that is not of its format."""
-    return BadFileError.of(
-        part.name,
-        f"{part.name}: not a readable {format} file ({one_line(error)}); is it complete, and is it {format}?",
-    )
-
-
-def damaged(part: DumpFile, error: Exception) -> BadFileError:
-    """The error of a file that cannot be read to its end."""
-    message = f"{part.name}: cannot be read to the end ({one_line(error)}); is it complete? write it again"
-    return BadFileError.of(part.name, message)
-
-
-@contextlib.contextmanager
-def reading(part: DumpFile) -> Iterator[None]:
-    """What goes wrong while a file is read, as one line: it was replaced meanwhile, or it is damaged."""
-    try:
-        yield
-        check_unchanged(part)
-    except DumpError as error:  # what is wrong may be that it is another file now
-        check_unchanged(part)
-        raise BadFileError.of(part.name, str(error)) from None
-    except READ_ERRORS as error:
-        check_unchanged(part)
-        raise damaged(part, error) from None
-
-
-CHUNK = 4 << 20
-"""Bytes of text that are parsed at a time."""
-
-LONGEST_ROW = 256 << 20
-COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
-_MOST_KEPT = 256
-_known: dict[tuple[str, str | None, object], FileInfo] = {}
-"""What was found in files: a command may open a dump several times, and to count the rows of a text is to read it."""
-
-
-class Chunk(NamedTuple):
-    """Whole rows of a text, and where the first byte of them stands in it."""
-
-    start: int
-    text: bytes
-
-
-def compression_of(part: DumpFile) -> str | None:
-    """How a file is compressed, by the end of its name."""
-    return next((name for ending, name in COMPRESSIONS.items() if part.ends_with((ending,))), None)
-
-
 def with_compressions(*endings: str) -> tuple[str, ...]:
     """Endings of files, compressed and not."""
     return tuple(ending + more for ending in endings for more in ("", *COMPRESSIONS))
 
 
-def open_bytes(part: DumpFile) -> Any:
+def open_bytes(file: DumpFile) -> Any:
     """The file as it is stored, for reading at any place."""
-    return pa.OSFile(part.path) if part.uri is None else part.filesystem().open_input_file(part.path)
+    return pa.OSFile(file.path) if file.uri is None else file.filesystem().open_input_file(file.path)
 
 
-def open_text(part: DumpFile) -> Any:
+def open_text(file: DumpFile) -> Any:
     """The file from its start, decompressed."""
-    stream = open_bytes(part)
-    compression = compression_of(part)
+    stream = open_bytes(file)
+    compression = next((name for ending, name in COMPRESSIONS.items() if file.ends_with((ending,))), None)
     return stream if compression is None else pa.CompressedInputStream(stream, compression)
 
 
-def read_range(part: DumpFile, start: int, stop: int) -> bytes:
-    """Some bytes of a file."""
-    with open_bytes(part) as file:
-        text: bytes = file.read_at(stop - start, start)
-    if len(text) != stop - start:
-        raise OSError("the file is shorter than it was")
-    return text
-
-
-def cut(stream: Any, start: int, end_of_rows: Callable[[bytes, bool], int], name: str) -> Iterator[Chunk]:
-    """The text from where a stream stands, in chunks.
-
-    `end_of_rows(text, last)` tells how many bytes of a text, which begins with a row, are whole rows.
-    """
+def line_chunks(file: DumpFile) -> Iterator[bytes]:
+    """A text in pieces of whole lines."""
     waiting = b""
-    while piece := stream.read(CHUNK):
-        waiting = waiting + piece if waiting else piece
-        end = end_of_rows(waiting, False)
-        if end:
-            yield Chunk(start, waiting[:end])
-            start, waiting = start + end, waiting[end:]
-        elif len(waiting) > LONGEST_ROW:
-            raise DumpError(
-                f"{name}: a row is longer than {LONGEST_ROW >> 20} MB; is a quote or an end of line missing?"
-            )
-    if waiting:
-        end_of_rows(waiting, True)
-        yield Chunk(start, waiting)
+    with open_text(file) as stream:
+        while piece := stream.read(BLOCK):
+            lines, newline, waiting = (waiting + piece).rpartition(b"\n")
+            if newline:
+                yield lines
+            elif len(waiting) > LONGEST_ROW:
+                longest = LONGEST_ROW >> 20
+                raise DumpError(f"{file.name}: a row is longer than {longest} MB; is an end of line missing?")
+    yield waiting
 
 
-def end_of_lines(text: bytes, last: bool) -> int:
-    """How many bytes of a text are whole lines."""
-    return len(text) if last else text.rfind(b"\n") + 1
-
-
-def looked_at(part: DumpFile, format: str, look: Callable[[Identity], FileInfo]) -> FileInfo:
+def looked_at(file: DumpFile, format: str, look: Callable[[Identity], FileInfo]) -> FileInfo:
     """What `look` finds in a file; what was found before, if the file is still the same."""
-    key = (part.path, part.uri, part.asked)
+    key = (format, file.path, file.uri, file.asked, file.ending)
     try:
-        identity = identity_of(part)
+        identity = identity_of(file)
+        check_unchanged(file, identity)
         known = _known.get(key)
         if known is not None and known.identity == identity:
             return known
-        contents = look(identity)
-        _ = [contents.schema.names, *map(str, contents.schema.types)]  # raises where a name is not text
-        if not identity.same_as(identity_of(part)):
-            raise DumpError(f"{part.name}: the file was changed while it was being read; wait until it is complete")
+        info = look(identity)
+        _ = [info.schema.names, *map(str, info.schema.types)]  # raises where a name is not text
+        if not identity.same_as(identity_of(file)):
+            raise DumpError(f"{file.name}: the file was changed while it was being read; wait until it is complete")
     except READ_ERRORS as error:
-        check_unchanged(part)
-        raise unreadable(part, format, error) from None
-    if len(_known) >= _MOST_KEPT:
-        _known.clear()
-    _known[key] = contents
-    return contents
+        check_unchanged(file)
+        raise unreadable(file, format, error) from None
+    _known[key] = info
+    return info
+
+
+def unreadable(file: DumpFile, format: str, error: Exception) -> BadFileError:
+    """The error of a file that is not of its format."""
+    return BadFileError.of(
+        file.name,
+        f"{file.name}: not a readable {format} file ({one_line(error)}); is it complete, and is it {format}?",
+    )
+
+
+def damaged(file: DumpFile, error: Exception) -> BadFileError:
+    """The error of a file that cannot be read to its end."""
+    message = f"{file.name}: cannot be read to the end ({one_line(error)}); is it complete? write it again"
+    return BadFileError.of(file.name, message)
+
+
+@contextlib.contextmanager
+def reading(file: DumpFile) -> Iterator[None]:
+    """What goes wrong while a file is read, as one line: it was replaced meanwhile, or it is damaged."""
+    try:
+        yield
+        check_unchanged(file)
+    except DumpError as error:  # what is wrong may be that it is another file now
+        check_unchanged(file)
+        raise BadFileError.of(file.name, str(error)) from None
+    except READ_ERRORS as error:
+        check_unchanged(file)
+        raise damaged(file, error) from None

@@ -1,19 +1,25 @@
-"""Arrow IPC files (feather, version 2) and streams. Record batches are the row groups; a stream is one.
+"""Arrow IPC files (feather, version 2) and streams, text that is spooled as such a file, and tables in memory.
 
-Arrow trusts what such files say of themselves, so every batch is validated before anybody looks at its values.
+Arrow trusts what such files say of themselves, so every batch of somebody else is validated before anybody looks at its
+values. Record batches are the row groups; a stream is one.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import itertools
-from collections.abc import Iterator
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
 from drrej.data.files import DumpFile, Identity
-from drrej.data.formats import FileInfo, Request, looked_at, open_bytes, reading
+from drrej.data.formats import FileInfo, Format, Request, from_row, looked_at, open_bytes, reading
 from drrej.errors import DumpError
 
 _MAGIC = b"ARROW1"
@@ -22,55 +28,60 @@ _LARGE = 64 << 20
 """Batches above this are mapped, not read: some programs write a file as one batch."""
 
 
-class ArrowReader:
-    """Reads Arrow IPC files and streams, compressed or not."""
+def _look(file: DumpFile, opened: str) -> FileInfo:  # noqa: ARG001 - what was found is kept by identity
+    def look(identity: Identity) -> FileInfo:
+        with open_bytes(file) if file.uri is not None else pa.memory_map(file.path) as stream:
+            return _contents(stream, identity, file.name)
 
-    format = "Arrow"
-    endings: tuple[str, ...] = (".arrow", ".feather", ".ipc", ".arrows")
-
-    def reads(self, part: DumpFile) -> bool:
-        """By the ending of its name."""
-        return part.ends_with(self.endings)
-
-    def contents(self, part: DumpFile, opened: str) -> FileInfo:  # noqa: ARG002 - what was found is kept by identity
-        """The columns and the rows of each batch."""
-        return looked_at(part, self.format, lambda identity: _look(part, identity))
-
-    def batches(self, request: Request) -> Iterator[pa.RecordBatch]:
-        """The rows of a batch of a file, or of all of a stream."""
-        part = request.part
-        with reading(part), open_bytes(part) as file:
-            if not _is_file(file, part):
-                yield from _slices(_open_stream(file, request.columns), request)
-                return
-            size = file.size()
-            reader = pa.ipc.open_file(file)
-            if part.uri is None and size // max(1, reader.num_record_batches) > _LARGE:
-                file.close()
-                with pa.memory_map(part.path) as mapped:
-                    yield from _slices([_open_file(mapped, request.columns).get_batch(request.group)], request)
-                return
-            yield from _slices([_open_file(file, request.columns).get_batch(request.group)], request)
+    return looked_at(file, ARROW.name, look)
 
 
-def _look(part: DumpFile, identity: Identity) -> FileInfo:
-    with open_bytes(part) if part.uri is not None else pa.memory_map(part.path) as file:
-        if not _is_file(file, part):
-            reader = pa.ipc.open_stream(file)
-            schema = _plain(reader.schema)
-            return FileInfo(schema, (sum(batch.num_rows for batch in reader),), identity)
-        schema = pa.ipc.open_file(file).schema
-        reader = _open_file(file, _narrow(schema))
-        rows = tuple(reader.get_batch(i).num_rows for i in range(reader.num_record_batches))
-        return FileInfo(_plain(schema), rows, identity)
+def _batches(request: Request) -> Iterator[pa.RecordBatch]:
+    with reading(request.file):
+        yield from _rows_of(open_bytes(request.file), request, None if request.file.uri else request.file.path)
 
 
-def _is_file(file: Any, part: DumpFile) -> bool:
+ARROW = Format("Arrow", (".arrow", ".feather", ".ipc", ".arrows"), _look, _batches)
+
+
+def _contents(stream: Any, identity: Identity, name: str) -> FileInfo:
+    if not _is_file(stream, name):
+        reader = pa.ipc.open_stream(stream)
+        return FileInfo(_plain(reader.schema), (sum(batch.num_rows for batch in reader),), identity)
+    schema = pa.ipc.open_file(stream).schema
+    flat = [field.name for field in schema if pa.types.is_primitive(field.type)]
+    reader = _open_file(stream, [*flat, *schema.names][:1])  # a column that is quickly read, to count the rows
+    rows = tuple(reader.get_batch(i).num_rows for i in range(reader.num_record_batches))
+    return FileInfo(_plain(schema), rows, identity)
+
+
+def _rows_of(stream: Any, request: Request, path: str | None, trusted: bool = False) -> Iterator[pa.RecordBatch]:
+    """The rows of a batch of a file, or of all of a stream; `path` is that of a file on this machine."""
+    with stream:
+        batches: Iterable[pa.RecordBatch]
+        if not _is_file(stream, request.file.name):
+            schema = pa.ipc.open_stream(stream).schema
+            stream.seek(0)
+            batches = pa.ipc.open_stream(stream, options=_included(schema, request.columns))
+        elif path is not None and stream.size() // max(1, pa.ipc.open_file(stream).num_record_batches) > _LARGE:
+            with pa.memory_map(path) as mapped:
+                batches = [_open_file(mapped, request.columns).get_batch(request.group)]
+        else:
+            batches = [_open_file(stream, request.columns).get_batch(request.group)]
+        for batch in from_row(iter(batches), request.start):
+            chosen = batch.select([name for name in request.columns if name in batch.schema.names])
+            if not trusted:
+                chosen.validate(full=True)
+            for start in range(0, batch.num_rows, request.rows):
+                yield chosen.slice(start, request.rows)
+
+
+def _is_file(stream: Any, name: str) -> bool:
     """Whether it is a file of batches; a stream has no magic number."""
-    head = file.read(8)
-    file.seek(0)
+    head = stream.read(8)
+    stream.seek(0)
     if head.startswith(_OLD):
-        raise DumpError(f"{part.name}: it is feather of version 1; write it again as version 2 (Arrow IPC)")
+        raise DumpError(f"{name}: it is feather of version 1; write it again as version 2 (Arrow IPC)")
     return bool(head.startswith(_MAGIC))
 
 
@@ -80,76 +91,107 @@ def _plain(schema: pa.Schema) -> pa.Schema:
     return schema.remove_metadata()
 
 
-def _narrow(schema: pa.Schema) -> list[str]:
-    """A column that is quickly read, to count the rows."""
-    flat = [field.name for field in schema if pa.types.is_primitive(field.type)]
-    return [*flat, *schema.names][:1]
-
-
-def _included(schema: pa.Schema, columns: Any) -> pa.ipc.IpcReadOptions:
+def _included(schema: pa.Schema, columns: Sequence[str]) -> pa.ipc.IpcReadOptions:
     places = sorted({schema.get_field_index(name) for name in columns} - {-1})
     return pa.ipc.IpcReadOptions(included_fields=places, use_threads=False)
 
 
-def _open_file(file: Any, columns: Any) -> pa.ipc.RecordBatchFileReader:
-    file.seek(0)
-    schema = pa.ipc.open_file(file).schema
-    return pa.ipc.open_file(file, options=_included(schema, columns))
+def _open_file(stream: Any, columns: Sequence[str]) -> pa.ipc.RecordBatchFileReader:
+    stream.seek(0)
+    schema = pa.ipc.open_file(stream).schema
+    return pa.ipc.open_file(stream, options=_included(schema, columns))
 
 
-def _open_stream(file: Any, columns: Any) -> pa.ipc.RecordBatchStreamReader:
-    schema = pa.ipc.open_stream(file).schema
-    file.seek(0)
-    return pa.ipc.open_stream(file, options=_included(schema, columns))
+# Spooled text
 
 
-def _slices(batches: Any, request: Request) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        known = [name for name in request.columns if name in batch.schema.names]
-        chosen = batch.select(known)
-        chosen.validate(full=True)
-        for start in range(0, batch.num_rows, request.rows):
-            yield chosen.slice(start, request.rows)
+_folders: list[tuple[int, str]] = []
+_numbers = itertools.count()
 
+
+def spooled(name: str, endings: tuple[str, ...], write: Callable[[DumpFile, str], None]) -> Format:
+    """A format that is converted once, by `write(file, path)`, to an Arrow IPC file; a process elsewhere makes its own.
+
+    Its numbers are written as text, so that what looks whole may be a floating-point number.
+    """
+
+    def look(file: DumpFile, opened: str) -> FileInfo:  # noqa: ARG001 - what was found is kept by identity
+        def make(identity: Identity) -> FileInfo:
+            path = temporary_path()
+            try:
+                write(file, path)
+                with pa.memory_map(path) as stream:
+                    return replace(_contents(stream, identity, file.name), typed=False, spool=path)
+            except BaseException:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(path)
+                raise
+
+        return looked_at(file, name, make)
+
+    def batches(request: Request) -> Iterator[pa.RecordBatch]:
+        with reading(request.file):
+            path = look(request.file, request.opened).spool
+            yield from _rows_of(pa.OSFile(path), request, path, trusted=True)
+
+    return Format(name, endings, look, batches)
+
+
+def write_batches(path: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
+    """Write a spool."""
+    with pa.ipc.new_file(path, schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+
+
+def temporary_path() -> str:
+    """A new path in a folder that ends with this process."""
+    if not _folders or _folders[-1][0] != os.getpid():
+        try:
+            _folders.append((os.getpid(), tempfile.mkdtemp(prefix="drrej-")))
+        except OSError as error:
+            raise DumpError(f"{tempfile.gettempdir()}: cannot be written ({error.strerror}); set TMPDIR") from None
+    return os.path.join(_folders[-1][1], str(next(_numbers)))
+
+
+@atexit.register
+def _remove_folders() -> None:
+    for process, folder in _folders:
+        if process == os.getpid():
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+# Tables in memory
 
 GROUP_ROWS = 1 << 16
 """Rows of a row group: what one worker reads at a time."""
 
-_PREFIX = "memory:"
-_numbers = itertools.count()
 _tables: dict[str, pa.Table] = {}
 
 
 @contextlib.contextmanager
 def held(table: pa.Table, name: str) -> Iterator[DumpFile]:
-    """A part that stands for a table; messages call it `name`."""
-    path = f"{_PREFIX}{next(_numbers)}"
+    """A file that stands for a table of this process, the way by which arrays go through the pipeline."""
+    path = f"memory:{next(_numbers)}"
     _tables[path] = table.combine_chunks()
     try:
-        yield DumpFile(path, name, name)
+        yield DumpFile(path, name, name, ending=MEMORY.endings[0])
     finally:
         del _tables[path]
 
 
-class MemoryReader:
-    """Reads tables that are held by `held`."""
+def _look_at_table(file: DumpFile, opened: str) -> FileInfo:  # noqa: ARG001 - it cannot change
+    table = _tables[file.path]
+    starts = range(0, table.num_rows, GROUP_ROWS)
+    return FileInfo(table.schema, tuple(min(GROUP_ROWS, table.num_rows - start) for start in starts), None)
 
-    format = "table"
-    endings: tuple[str, ...] = ()
 
-    def reads(self, part: DumpFile) -> bool:
-        """Whether a part is such a table."""
-        return part.path.startswith(_PREFIX)
+def _table_batches(request: Request) -> Iterator[pa.RecordBatch]:
+    table = _tables[request.file.path]
+    known = [name for name in request.columns if name in table.schema.names]
+    start = request.group * GROUP_ROWS
+    rows = table.select(known).slice(start + request.start, max(0, GROUP_ROWS - request.start))
+    yield from rows.to_batches(max_chunksize=request.rows)
 
-    def contents(self, part: DumpFile, opened: str) -> FileInfo:  # noqa: ARG002 - it cannot change
-        """The schema, in row groups of a fixed size."""
-        table = _tables[part.path]
-        starts = range(0, table.num_rows, GROUP_ROWS)
-        return FileInfo(table.schema, tuple(min(GROUP_ROWS, table.num_rows - start) for start in starts), None)
 
-    def batches(self, request: Request) -> Iterator[pa.RecordBatch]:
-        """The rows of a row group; nothing is copied."""
-        table = _tables[request.part.path]
-        known = [name for name in request.columns if name in table.schema.names]
-        rows = table.select(known).slice(request.group * GROUP_ROWS, GROUP_ROWS)
-        yield from rows.to_batches(max_chunksize=request.rows)
+MEMORY = Format("table", ("\0memory",), _look_at_table, _table_batches)  # no path ends so

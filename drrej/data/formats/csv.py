@@ -1,184 +1,118 @@
-"""CSV files: a header and rows of text. They are cut into pieces at ends of rows, which Arrow parses one by one.
+"""CSV files: a header and rows of text, which Arrow parses block by block into an Arrow file.
 
-What type a column has, all rows tell: numbers if all of them are, text otherwise. Only columns that are floating-point
-in the first piece, as scores are, are taken to stay so: where one of them is no number after all, reading ends with its
-place. Cells that say nan or inf are such numbers, an empty cell is null.
+A column has the type that its first block shows; where a later cell does not fit, whole numbers become floating-point
+ones or text, and all is read again. Only a column of floating-point numbers, as scores are, stays so: there a cell that
+is none is an error with its place. Cells that say nan or inf are such numbers, an empty cell is null.
 """
 
 from __future__ import annotations
 
 import csv
 import io
-import itertools
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from drrej.data.files import DumpFile, Identity
-from drrej.data.formats import (
-    FileInfo,
-    Request,
-    compression_of,
-    cut,
-    looked_at,
-    open_text,
-    read_range,
-    reading,
-    with_compressions,
-)
+from drrej.data import formats
+from drrej.data.files import DumpFile
+from drrej.data.formats.arrow import spooled, write_batches
 from drrej.errors import DumpError
-from drrej.records import dataclass
 
 _NULLS = ["", "null", "NULL", "None", "NA", "N/A", "n/a", "#N/A"]
 """No spelling of NaN: that is a number, and a row that has it is told so."""
 
-_CELLS = re.compile(r"Row #(\d+): Expected \d+ columns, got (\d+)")
-_LIST = re.compile(r"\s*\[\s*[-+]?(\d|\.\d|nan\b|inf|Infinity|NaN\b)[^\[\]]*,", re.IGNORECASE)
 LISTS = pa.list_(pa.float64())
 """The type of cells such as "[0.5, 1.5]", as pandas writes a column of lists."""
 
-_TABS = with_compressions(".tsv")
+_LIST = re.compile(r"\s*\[\s*[-+]?(\d|\.\d|nan\b|inf|Infinity|NaN\b)[^\[\]]*,", re.IGNORECASE)
+_CELLS = re.compile(r"Row #(\d+): Expected \d+ columns, got (\d+)")
+_CELL = re.compile(
+    r"CSV column #(\d+): Row #(\d+): CSV conversion error to [^:]*: (?:invalid value '(.*)')?", re.DOTALL
+)
+_TABS = formats.with_compressions(".tsv")
 _SEPARATORS = ",;\t|"
 _LONGEST_HEADER = 64 << 20
-_QUOTE, _NEWLINE = b'"\n'
+_QUOTE = ord('"')
 _BOM = b"\xef\xbb\xbf"
 
-
-@dataclass(frozen=True)
-class Place:
-    """Where a piece is: its bytes (`stop` None: all of a compressed file), its first row, and how it is parsed."""
-
-    start: int
-    stop: int | None
-    first_row: int
-    separator: str
-    schema: pa.Schema
+Types = dict[str, pa.DataType]
 
 
-class CsvReader:
-    """Reads CSV files, also with other separators; .gz and .zst too."""
-
-    format = "CSV"
-    endings = with_compressions(".csv", ".tsv")
-
-    def reads(self, part: DumpFile) -> bool:
-        """By the ending of its name."""
-        return part.ends_with(self.endings)
-
-    def contents(self, part: DumpFile, opened: str) -> FileInfo:  # noqa: ARG002 - what was found is kept by identity
-        """The columns, and pieces of about the same size as row groups; a compressed file is one."""
-        return looked_at(part, self.format, lambda identity: _look(part, identity))
-
-    def batches(self, request: Request) -> Iterator[pa.RecordBatch]:
-        """The rows of a piece, or of all of a compressed file."""
-        part, place = request.part, request.place
-        assert isinstance(place, Place)
-        parser = _Parser(part, place.schema.names, place.separator)
-        with reading(part):
-            if place.stop is not None:
-                yield from parser.batches(request, read_range(part, place.start, place.stop), place)
-                return
-            with open_text(part) as stream:
-                head = _header(stream, part)
-                for chunk in cut(head.rest, head.size, parser.end_of_rows, part.name):
-                    for batch in parser.batches(request, chunk.text, place):
-                        place = replace(place, first_row=place.first_row + batch.num_rows)
-                        yield batch
+def write(file: DumpFile, path: str) -> None:
+    """Convert a CSV file."""
+    types: Types = {}
+    block = formats.BLOCK
+    while True:
+        with formats.open_text(file) as stream:
+            header = _header(stream, file)
+            rows = _Rows(header, stream, file)
+            try:
+                return write_batches(path, *_converted(rows, header, types, block, file))
+            except pa.ArrowInvalid as error:
+                if "straddling" not in str(error):
+                    types = _wider(str(error), rows.types, types, header, file)
+                elif block >= formats.LONGEST_ROW:
+                    longest = formats.LONGEST_ROW >> 20
+                    raise DumpError(
+                        f"{file.name}: a row is longer than {longest} MB; is a quote or an end of line missing?"
+                    ) from None
+                else:
+                    block *= 8
 
 
-class _Rest:
-    """What is left of a stream of which a little too much was read."""
-
-    def __init__(self, first: bytes, stream: Any) -> None:
-        self._first, self._stream = first, stream
-
-    def read(self, size: int) -> bytes:
-        if self._first:
-            first, self._first = self._first, b""
-            return first + bytes(self._stream.read(max(0, size - len(first))))
-        piece: bytes = self._stream.read(size)
-        return piece
+CSV = spooled("CSV", formats.with_compressions(".csv", ".tsv"), write)
 
 
-# Looking
-
-
-def _look(part: DumpFile, identity: Identity) -> FileInfo:
-    with open_text(part) as stream:
-        head = _header(stream, part)
-        parser = _Parser(part, head.names, head.separator)
-        types: dict[str, pa.DataType] = {}
-        rows: list[int] = []
-        ends: list[int] = []
-        for chunk in cut(head.rest, head.size, parser.end_of_rows, part.name):
-            open_ = [name for name in head.names if types.get(name) != pa.float64()]
-            table = parser.table(chunk.text, open_ or head.names[:1], {}, sum(rows))
-            for name in open_:
-                types[name] = _common(types.get(name, pa.null()), _kind(table.column(name)))
-            rows.append(table.num_rows)
-            ends.append(chunk.start + len(chunk.text))
-    schema = pa.schema([(name, _stored(types.get(name, pa.null()))) for name in head.names])
-    if compression_of(part) is not None:
-        whole = Place(0, None, 0, head.separator, schema)
-        return FileInfo(schema, (sum(rows),), identity, (whole,), typed=False)
-    first_rows = itertools.accumulate(rows, initial=0)
-    spans = zip([head.size, *ends], ends, first_rows, strict=False)
-    places = tuple(Place(start, stop, row, head.separator, schema) for start, stop, row in spans)
-    return FileInfo(schema, tuple(rows), identity, places, typed=False)
-
-
-class _Head(NamedTuple):
-    """What the first line tells: names, separator, how many bytes it has; and what follows it."""
+class _Header(NamedTuple):
+    """What the first line tells: names and separator; and what was read behind it."""
 
     names: list[str]
     separator: str
-    size: int
-    rest: _Rest
+    rest: bytes
 
 
-def _header(stream: Any, part: DumpFile) -> _Head:
+def _header(stream: Any, file: DumpFile) -> _Header:
     text = b""
     while b"\n" not in text and len(text) < _LONGEST_HEADER:
         piece = stream.read(1 << 16)
         if not piece:
             break
         text += piece
-    line, newline, rest = text.partition(b"\n")
+    line, _, rest = text.partition(b"\n")
     if b"\0" in line:
-        raise _not_csv(part, "it is not text in UTF-8")
+        raise _not_csv(file, "it is not text in UTF-8")
     try:
         header = line.removeprefix(_BOM).decode().rstrip("\r")
     except UnicodeDecodeError:
-        raise _not_csv(part, "its header is not text in UTF-8") from None
+        raise _not_csv(file, "its header is not text in UTF-8") from None
     if not header.strip():
-        raise _not_csv(part, "there is no header in its first line")
+        raise _not_csv(file, "there is no header in its first line")
     if header.count('"') % 2:
-        raise _not_csv(part, "a name in its header has an end of line, or a quote is missing")
-    separator = _separator(header, part)
+        raise _not_csv(file, "a name in its header has an end of line, or a quote is missing")
+    separator = _separator(header, file)
     names = next(csv.reader(io.StringIO(header), delimiter=separator))
     names = [name.strip() or f"Unnamed: {i}" for i, name in enumerate(names)]  # an index without a name, of pandas
     if all(map(_is_number, names)) and names != [str(i) for i in range(len(names))]:
         raise DumpError(
-            f"{part.name}: its first line holds numbers ('{names[0]}'), not the names of columns; write a header such "
+            f"{file.name}: its first line holds numbers ('{names[0]}'), not the names of columns; write a header such "
             "as logit_0,logit_1,label"
         )
     if len(set(names)) < len(names):
         repeated = next(name for name in names if names.count(name) > 1)
-        raise DumpError(f"{part.name}: column '{repeated}' occurs twice; rename one of them")
-    return _Head(names, separator, len(line) + len(newline), _Rest(rest, stream))
+        raise DumpError(f"{file.name}: column '{repeated}' occurs twice; rename one of them")
+    return _Header(names, separator, rest)
 
 
-def _not_csv(part: DumpFile, what: str) -> DumpError:
-    return DumpError(f"{part.name}: not a readable CSV file ({what}); is it complete, and is it CSV?")
+def _not_csv(file: DumpFile, what: str) -> DumpError:
+    return DumpError(f"{file.name}: not a readable CSV file ({what}); is it complete, and is it CSV?")
 
 
-def _separator(header: str, part: DumpFile) -> str:
+def _separator(header: str, file: DumpFile) -> str:
     """The separator that the header has; of several the first in the order of `_SEPARATORS`."""
-    if part.ends_with(_TABS):
+    if file.ends_with(_TABS):
         return "\t"
     plain = "".join(header.split('"')[::2])  # what is outside of quotes
     return next((mark for mark in _SEPARATORS if mark in plain), ",")
@@ -192,129 +126,113 @@ def _is_number(text: str) -> bool:
     return text.lower() not in ("nan", "inf", "infinity")  # which may be names
 
 
-def _kind(column: pa.ChunkedArray) -> pa.DataType:
-    """The type of a column of a piece: text that begins as a list of numbers does is one."""
-    if pa.types.is_string(column.type):
-        first = next((cell for cell in column.slice(0, 100).to_pylist() if cell), "")
-        if _LIST.match(first):
-            return LISTS
-    return column.type
+class _Rows(io.RawIOBase):
+    """The bytes behind the header, on their way to Arrow, which takes quotes inside of cells as they come.
+
+    Each must stand at the edge of a cell: every other one opens a cell, and doubled ones close and open. Where one is
+    missing, many rows would become one cell.
+    """
+
+    def __init__(self, header: _Header, stream: Any, file: DumpFile) -> None:
+        self._rest, self._stream, self._name = header.rest, stream, file.name
+        self._edges = np.frombuffer(b'"\r\n' + header.separator.encode(), np.uint8)
+        self._quoted = False
+        self._last = b"\n"
+        self.types: Types = {}
+        """Of the columns, as Arrow has found them in the first block."""
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        piece, self._rest = self._rest[:size], self._rest[size:]
+        piece += self._stream.read(size - len(piece)) if len(piece) < size else b""
+        self._check(piece)
+        return piece
+
+    def _check(self, piece: bytes) -> None:
+        """Look at the quotes of a piece, but for one at its end, which the next piece begins with."""
+        text = self._last + (piece or b"\n")
+        data = np.frombuffer(text, np.uint8)
+        quotes = np.flatnonzero(data[1:-1] == _QUOTE) + 1 if b'"' in text else np.empty(0, np.intp)
+        opens = (np.arange(quotes.size) % 2 == 0) != self._quoted
+        wrong = quotes[~np.isin(data[np.where(opens, quotes - 1, quotes + 1)], self._edges)]
+        self._quoted = self._quoted != bool(quotes.size % 2)
+        if wrong.size or (self._quoted and not piece):
+            place = int(wrong[0]) if wrong.size else len(text)
+            near = text[max(0, place - 20) : place + 20].decode(errors="replace")
+            raise DumpError(
+                f"{self._name}: a quote is not where a cell begins or ends (near {near!r}); write cells with "
+                'quotes in quotes, and double those inside: "5"" pipe"'
+            )
+        self._last = text[-2:]
 
 
-def _common(one: pa.DataType, other: pa.DataType) -> pa.DataType:
-    """The type that holds what is written in two pieces."""
-    if one == other or pa.types.is_null(other):
-        return one
-    if pa.types.is_null(one):
-        return other
-    if {one, other} == {pa.int64(), pa.float64()}:
-        return pa.float64()
-    return pa.string()
+def _converted(
+    rows: _Rows, header: _Header, types: Types, block: int, file: DumpFile
+) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    """The columns in types that are found out where they are not given, and the rows."""
+    from pyarrow import csv as pacsv
+
+    given = {name: pa.string() if kind == LISTS else kind for name, kind in types.items()}
+    try:
+        reader = pacsv.open_csv(
+            pa.PythonFile(rows, "r"),
+            pacsv.ReadOptions(use_threads=False, column_names=header.names, block_size=block),
+            pacsv.ParseOptions(
+                delimiter=header.separator,
+                newlines_in_values=True,
+                ignore_empty_lines=len(header.names) > 1,  # of one column, an empty line is a cell
+            ),
+            pacsv.ConvertOptions(column_types=given, null_values=_NULLS),
+        )
+    except pa.ArrowInvalid as error:
+        if "Empty CSV file" not in str(error):
+            raise
+        return pa.schema([(name, pa.string()) for name in header.names]), iter(())
+    rows.types = dict(zip(header.names, reader.schema.types, strict=True))
+    first = next(reader, None)
+    lists = {name for name in header.names if types.get(name) == LISTS or _begins_with_a_list(first, name)}
+    stored = [LISTS if name in lists else _stored(kind) for name, kind in rows.types.items()]
+    schema = pa.schema(list(zip(header.names, stored, strict=True)))
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        row, batch = 0, first
+        while batch is not None:
+            columns = [
+                _lists(column, name, row, file) if name in lists else column.cast(schema.field(name).type)
+                for name, column in zip(header.names, batch.columns, strict=True)
+            ]
+            yield pa.RecordBatch.from_arrays(columns, schema=schema)
+            row += batch.num_rows
+            batch = next(reader, None)
+
+    return schema, batches()
 
 
 def _stored(kind: pa.DataType) -> pa.DataType:
-    return pa.string() if pa.types.is_null(kind) or pa.types.is_binary(kind) else kind
+    return pa.string() if pa.types.is_null(kind) else kind
 
 
-# Parsing
+def _begins_with_a_list(batch: pa.RecordBatch | None, name: str) -> bool:
+    """Whether a column is text whose first cell begins as a list of numbers does."""
+    if batch is None or not pa.types.is_string(batch.schema.field(name).type):
+        return False
+    return bool(_LIST.match(next((cell for cell in batch.column(name).slice(0, 100).to_pylist() if cell), "")))
 
 
-@dataclass(frozen=True)
-class _Parser:
-    """Parses pieces of a file."""
-
-    part: DumpFile
-    names: Sequence[str]
-    separator: str
-
-    def end_of_rows(self, text: bytes, last: bool) -> int:
-        """How much of a text is whole rows: ends of lines inside of quotes are none of rows."""
-        if b'"' not in text:
-            return text.rfind(b"\n") + 1
-        data = np.frombuffer(text, np.uint8)
-        quotes = np.flatnonzero(data == _QUOTE)
-        newlines = np.flatnonzero(data == _NEWLINE)
-        ends = newlines[np.searchsorted(quotes, newlines) % 2 == 0]
-        end = len(text) if last else int(ends[-1]) + 1 if ends.size else 0
-        # Every other quote opens a cell, if each of them stands at the edge of one; doubled ones close and open.
-        opening, closing = quotes[0::2], quotes[1::2]
-        beside = np.frombuffer(b'"\r\n' + self.separator.encode(), np.uint8)
-        edges = np.concatenate(
-            [opening[(opening > 0) & (opening < end)] - 1, closing[(closing < end) & (closing < data.size - 1)] + 1]
-        )
-        wrong = edges[~np.isin(data[edges], beside)]
-        if wrong.size or (last and quotes.size % 2):
-            place = int(wrong.min()) if wrong.size else int(quotes[-1])
-            near = text[max(0, place - 20) : place + 20].decode(errors="replace")
-            raise DumpError(
-                f"{self.part.name}: a quote is not where a cell begins or ends (near {near!r}); write cells with "
-                'quotes in quotes, and double those inside: "5"" pipe"'
-            )
-        return end
-
-    def table(self, text: bytes, wanted: Sequence[str], types: dict[str, pa.DataType], first_row: int) -> pa.Table:
-        """Some columns of a piece; types that are not given are found out."""
-        from pyarrow import csv as pacsv
-
+def _lists(cells: pa.Array, name: str, first_row: int, file: DumpFile) -> pa.Array:
+    """Lists of numbers that are written in cells."""
+    rows = []
+    for row, cell in enumerate(cells.to_pylist(), first_row):
         try:
-            return pacsv.read_csv(
-                pa.BufferReader(text),
-                pacsv.ReadOptions(use_threads=False, column_names=list(self.names), block_size=len(text) + 1),
-                pacsv.ParseOptions(
-                    delimiter=self.separator,
-                    newlines_in_values=b'"' in text,
-                    ignore_empty_lines=len(self.names) > 1,  # of one column, an empty line is a cell
-                ),
-                pacsv.ConvertOptions(include_columns=list(wanted), column_types=types, null_values=_NULLS),
-            )
-        except pa.ArrowInvalid as error:
-            wrong = _CELLS.search(str(error))
-            if wrong is None:
-                raise
+            rows.append(_numbers(cell))
+        except ValueError:
             raise DumpError(
-                f"{self.part.name}: row {first_row + int(wrong[1]) - 1}, counted from 0, has {wrong[2]} cells but the "
-                f"header names {len(self.names)} columns; is a separator or a quote missing?"
+                f"{file.name}: column '{name}': row {row}, counted from 0, holds '{cell[:40]}', which is not "
+                "a list of numbers as in the rows before; fix the cell"
             ) from None
-
-    def batches(self, request: Request, text: bytes, place: Place) -> Iterator[pa.RecordBatch]:
-        """The columns of a request, of a piece whose first row is that of the place."""
-        types = {name: place.schema.field(name).type for name in request.columns if name in place.schema.names}
-        plain = {name: pa.string() if kind == LISTS else kind for name, kind in types.items()}
-        try:
-            table = self.table(text, [*types], plain, place.first_row)
-        except pa.ArrowInvalid:
-            self._name_the_cell(text, types, place.first_row)
-            raise
-        for number, (name, kind) in enumerate(types.items()):
-            if kind == LISTS:
-                table = table.set_column(number, name, self._lists(table.column(name), name, place.first_row))
-        yield from table.to_batches(max_chunksize=request.rows)
-
-    def _lists(self, cells: pa.ChunkedArray, name: str, first_row: int) -> pa.Array:
-        """Lists of numbers that are written in cells."""
-        rows = []
-        for row, cell in enumerate(cells.to_pylist(), first_row):
-            try:
-                rows.append(_numbers(cell))
-            except ValueError:
-                raise DumpError(
-                    f"{self.part.name}: column '{name}': row {row}, counted from 0, holds '{cell[:40]}', which is not "
-                    "a list of numbers as in the rows before; fix the cell"
-                ) from None
-        return pa.array(rows, LISTS)
-
-    def _name_the_cell(self, text: bytes, types: dict[str, pa.DataType], first_row: int) -> None:
-        """Raise about the first cell that is not of its column's type."""
-        for name, kind in types.items():
-            cells = self.table(text, [name], {name: pa.large_binary()}, first_row).column(0).to_pylist()
-            for row, cell in enumerate(cells):
-                shown = (cell or b"").decode(errors="replace")
-                if shown not in _NULLS and not _is_of(shown, kind):
-                    what = "a number" if pa.types.is_floating(kind) or pa.types.is_integer(kind) else f"{kind}"
-                    raise DumpError(
-                        f"{self.part.name}: column '{name}': row {first_row + row}, counted from 0, holds "
-                        f"'{shown[:40]}', which is not {what} as in the rows before; fix the cell"
-                    )
+    return pa.array(rows, LISTS)
 
 
 def _numbers(cell: str | None) -> list[float] | None:
@@ -326,13 +244,36 @@ def _numbers(cell: str | None) -> list[float] | None:
     return [float(number) for number in inside[1:-1].split(",")] if inside[1:-1].strip() else []
 
 
-def _is_of(cell: str, kind: pa.DataType) -> bool:
-    """Whether a cell is of a type, as far as Python can tell."""
-    try:
-        if pa.types.is_floating(kind):
-            return "_" not in cell and float(cell) is not None
-        if pa.types.is_integer(kind):
-            return "_" not in cell and abs(int(cell)) < 1 << 63
-        return pa.types.is_string(kind) is False or "\N{REPLACEMENT CHARACTER}" not in cell
-    except ValueError:
-        return False
+def _wider(error: str, found: Types, types: Types, header: _Header, file: DumpFile) -> Types:
+    """Types in which the cell that Arrow complains of can be read; raises where there are none."""
+    cells, cell = _CELLS.search(error), _CELL.search(error)
+    if cells is not None:
+        raise DumpError(
+            f"{file.name}: row {int(cells[1]) - 1}, counted from 0, has {cells[2]} cells but the header names "
+            f"{len(header.names)} columns; is a separator or a quote missing?"
+        ) from None
+    if cell is None:
+        raise pa.ArrowInvalid(error)
+    name, value = header.names[int(cell[1])], cell[3] or ""
+    kind = found[name]
+    if pa.types.is_floating(kind):
+        raise DumpError(
+            f"{file.name}: column '{name}': row {int(cell[2]) - 1}, counted from 0, holds '{value[:40]}', which is not "
+            "a number as in the rows before; fix the cell"
+        )
+    if pa.types.is_string(kind):
+        return types | {name: pa.binary()}  # it is not in UTF-8
+    if pa.types.is_integer(kind) and _is_number(value):
+        return types | {name: pa.float64()}
+    if pa.types.is_null(kind):
+        return types | {name: LISTS if _LIST.match(value) else _type_of(value)}
+    return types | {name: pa.string()}
+
+
+def _type_of(cell: str) -> pa.DataType:
+    """The type that Arrow finds in a column of one cell."""
+    from pyarrow import csv as pacsv
+
+    quoted = '"' + cell.replace('"', '""') + '"'
+    options = pacsv.ReadOptions(column_names=["cell"])
+    return pacsv.read_csv(io.BytesIO(quoted.encode()), options, pacsv.ParseOptions(newlines_in_values=True))[0].type

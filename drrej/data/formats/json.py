@@ -1,131 +1,85 @@
-"""JSON lines: an object per line. The file is cut into pieces at ends of lines, which Arrow parses one by one.
+"""JSON: an object per line, or a table in one document. Both become an Arrow file.
 
-The first piece tells the columns and their types; an object that says otherwise later is an error with its place.
+The first piece of JSON lines tells the columns; where a later one has fractions among whole numbers, or values where
+there were none, all is read again in types that hold both. Any other change of type is an error with its place. A table
+is parsed as a whole: {"columns": [...], "data": [[...], ...]} of MLflow and W&B, or an array of objects.
 """
 
 from __future__ import annotations
 
-import itertools
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
-from drrej.data.files import DumpFile, Identity, one_line
-from drrej.data.formats import (
-    CHUNK,
-    FileInfo,
-    Request,
-    compression_of,
-    cut,
-    end_of_lines,
-    looked_at,
-    open_text,
-    read_range,
-    reading,
-    with_compressions,
-)
-from drrej.data.formats.lm_eval import Place as LogPlace
-from drrej.data.formats.lm_eval import batches as log_batches
-from drrej.data.formats.lm_eval import is_log
-from drrej.data.formats.lm_eval import look as look_at_log
+from drrej.data import formats
+from drrej.data.files import DumpFile, one_line
+from drrej.data.formats import lm_eval
+from drrej.data.formats.arrow import spooled, write_batches
 from drrej.errors import DumpError
-from drrej.records import dataclass
 
 _CONFLICT = re.compile(r"Column\(/?(.*?)\) (.*) in row (\d+)")
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_DEEPEST = 50
+"""Values in values: Arrow's parser ends the process on text that is nested very deeply."""
+_FORMS = 'a table is {"columns": [...], "data": [[...], ...]} or an array of objects'
 
 
-@dataclass(frozen=True)
-class Place:
-    """Where a piece is: its bytes (`stop` None: all of a compressed file), its first row, and the columns' types."""
+class _WiderError(Exception):
+    """The rows need other types than those so far."""
 
-    start: int
-    stop: int | None
-    first_row: int
-    schema: pa.Schema
+    def __init__(self, schema: pa.Schema) -> None:
+        super().__init__(schema)
+        self.schema = schema
 
 
-class JsonLinesReader:
-    """Reads JSON lines; .gz and .zst too."""
-
-    format = "JSON lines"
-    endings = with_compressions(".jsonl", ".ndjson")
-
-    def reads(self, part: DumpFile) -> bool:
-        """By the ending of its name."""
-        return part.ends_with(self.endings)
-
-    def contents(self, part: DumpFile, opened: str) -> FileInfo:  # noqa: ARG002 - what was found is kept by identity
-        """The columns, and pieces of about the same size as row groups; a compressed file is one."""
-        return looked_at(part, self.format, lambda identity: _look(part, identity))
-
-    def batches(self, request: Request) -> Iterator[pa.RecordBatch]:
-        """The rows of a piece, or of all of a compressed file."""
-        part, place = request.part, request.place
-        if isinstance(place, LogPlace):
-            yield from log_batches(request, place)
-            return
-        assert isinstance(place, Place)
-        with reading(part):
-            if place.stop is not None:
-                yield from _batches(request, place, read_range(part, place.start, place.stop))
-                return
-            with open_text(part) as stream:
-                for chunk in cut(stream, 0, end_of_lines, part.name):
-                    for batch in _batches(request, place, chunk.text):
-                        place = replace(place, first_row=place.first_row + batch.num_rows)
-                        yield batch
+def write_lines(file: DumpFile, path: str) -> None:
+    """Convert JSON lines, or a log of lm-evaluation-harness."""
+    with formats.open_text(file) as stream:
+        if lm_eval.is_log(stream.read(formats.BLOCK)):
+            return lm_eval.write(file, path)
+    schema = _first_schema(file)
+    while True:
+        try:
+            return write_batches(path, schema, _batches(file, schema))
+        except _WiderError as wider:
+            schema = wider.schema
 
 
-def _look(part: DumpFile, identity: Identity) -> FileInfo:
-    with open_text(part) as stream:
-        if is_log(stream.read(CHUNK)):
-            return look_at_log(part, identity)
-    schema: pa.Schema | None = None
-    rows: list[int] = []
-    ends: list[int] = []
-    with open_text(part) as stream:
-        for chunk in cut(stream, 0, end_of_lines, part.name):
-            rows.append(_count(chunk.text))
-            ends.append(chunk.start + len(chunk.text))
-            if schema is None and rows[-1]:
-                schema = _parse(chunk.text, None, part, sum(rows[:-1])).schema
-    names = (
-        pa.schema([]) if schema is None else pa.schema([field.with_type(_stored_json(field.type)) for field in schema])
-    )
-    if compression_of(part) is not None:
-        return FileInfo(names, (sum(rows),), identity, (Place(0, None, 0, names),), typed=False)
-    spans = zip([0, *ends], ends, itertools.accumulate(rows, initial=0), strict=False)
-    return FileInfo(names, tuple(rows), identity, tuple(Place(*span, names) for span in spans), typed=False)
+LINES = spooled("JSON lines", formats.with_compressions(".jsonl", ".ndjson"), write_lines)
 
 
-def _count(text: bytes) -> int:
-    """Lines that are not blank."""
-    if b"\n\n" in text or b"\r" in text or text.startswith(b"\n") or b" \n" in text:
-        return sum(1 for line in text.split(b"\n") if line.strip())
-    return text.count(b"\n") + (not text.endswith(b"\n"))
+def _first_schema(file: DumpFile) -> pa.Schema:
+    for text in formats.line_chunks(file):
+        if text.strip():
+            found = _parse(text, None, file, 0).schema
+            return pa.schema([field.with_type(pa.string()) if field.type == pa.null() else field for field in found])
+    return pa.schema([])
 
 
-def _stored_json(kind: pa.DataType) -> pa.DataType:
-    return pa.string() if pa.types.is_null(kind) else kind
+def _batches(file: DumpFile, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    row = 0
+    for text in formats.line_chunks(file):
+        table = _parse(text, schema, file, row)
+        row += table.num_rows
+        yield from table.select(schema.names).combine_chunks().to_batches()
 
 
-def _batches(request: Request, place: Place, text: bytes) -> Iterator[pa.RecordBatch]:
-    wanted = pa.schema([place.schema.field(name) for name in request.columns if name in place.schema.names])
-    table = _parse(text, wanted, request.part, place.first_row)
-    yield from table.select(wanted.names).to_batches(max_chunksize=request.rows)
+def _lines(text: bytes) -> list[bytes]:
+    return [line for line in text.split(b"\n") if line.strip()]
 
 
-def _parse(text: bytes, schema: pa.Schema | None, part: DumpFile, first_row: int) -> pa.Table:
+def _parse(text: bytes, schema: pa.Schema | None, file: DumpFile, first_row: int) -> pa.Table:
     """The objects of a piece; without a schema all of their fields, in types that are found out."""
     from pyarrow import json as pajson
 
-    lines = _count(text)
+    lines = len(_lines(text))
     if not lines:
         return pa.schema(schema or []).empty_table()
+    _check_depth(text, file, first_row)
     try:
         table = pajson.read_json(
             pa.BufferReader(text),
@@ -135,31 +89,64 @@ def _parse(text: bytes, schema: pa.Schema | None, part: DumpFile, first_row: int
             ),
         )
     except (pa.ArrowException, ValueError) as error:
-        _name_the_row(text, schema, part, first_row)
+        if schema is not None:
+            _check_types(text, schema, file, first_row)
+        _name_the_row(text, schema, file, first_row)
         found = _CONFLICT.search(str(error))
         if found is None:
             raise
         row = first_row + int(found[3])
-        raise DumpError(f"{part.name}: column '{found[1]}': row {row}, counted from 0: it {found[2]}") from None
+        raise DumpError(f"{file.name}: column '{found[1]}': row {row}, counted from 0: it {found[2]}") from None
     if table.num_rows != lines:
-        raise DumpError(f"{part.name}: {lines} lines hold {table.num_rows} objects; write one JSON object per line")
+        raise DumpError(f"{file.name}: {lines} lines hold {table.num_rows} objects; write one JSON object per line")
     return table
 
 
-def _name_the_row(text: bytes, schema: pa.Schema | None, part: DumpFile, first_row: int) -> None:
+def _check_depth(text: bytes, file: DumpFile, first_row: int) -> None:
+    """Raise where a line is nested more deeply than any table; brackets in strings are looked at only if need be."""
+    if _depth(text) <= _DEEPEST:
+        return
+    for row, line in enumerate(_lines(text), first_row):
+        if _depth(_STRING.sub(b"", line)) > _DEEPEST:
+            raise DumpError(
+                f"{file.name}: row {row}, counted from 0, is nested more than {_DEEPEST} levels deep; leave that out"
+            )
+
+
+def _depth(text: bytes) -> int:
+    data = np.frombuffer(text, np.uint8)
+    opening, closing = (data == ord("[")) | (data == ord("{")), (data == ord("]")) | (data == ord("}"))
+    changes = opening.astype(np.int8) - closing
+    depths = np.cumsum(changes[changes != 0])
+    return int(depths.max(initial=0) - min(0, depths.min(initial=0)))
+
+
+def _check_types(text: bytes, schema: pa.Schema, file: DumpFile, first_row: int) -> None:
+    """Raise `_WiderError` where wider types hold this piece as well as those before it."""
+    try:
+        found = _parse(text, None, file, first_row).schema
+        known = pa.schema([field for field in found if field.name in schema.names])
+        both = pa.unify_schemas([schema, known], promote_options="permissive")
+    except (pa.ArrowException, ValueError, DumpError):
+        return
+    if both != schema:
+        raise _WiderError(both)
+
+
+def _name_the_row(text: bytes, schema: pa.Schema | None, file: DumpFile, first_row: int) -> None:
     """Raise about the first line that is no JSON object, or has a value of another type."""
-    for row, line in enumerate((line for line in text.split(b"\n") if line.strip()), first_row):
+    for row, line in enumerate(_lines(text), first_row):
         where = f"row {row}, counted from 0,"
         try:
             found: Any = json.loads(line)
         except (ValueError, RecursionError) as error:
             reason = " ".join(str(error).split())[:120]
             raise DumpError(
-                f"{part.name}: {where} is not JSON ({reason}); write one JSON object per line, without line breaks"
+                f"{file.name}: {where} is not JSON ({reason}); write one JSON object per line, without line breaks"
             ) from None
         if not isinstance(found, dict):
             raise DumpError(
-                f"{part.name}: {where} is not a JSON object; write one object per line, as pandas does with "
+                f"{file.name}: {where} is not a JSON object; write one object per line, as pandas does with "
                 "orient='records', lines=True"
             )
         for field in schema or ():
@@ -168,39 +155,42 @@ def _name_the_row(text: bytes, schema: pa.Schema | None, part: DumpFile, first_r
                 pa.scalar(value, field.type)
             except (pa.ArrowException, ValueError, TypeError, OverflowError):
                 raise DumpError(
-                    f"{part.name}: column '{field.name}': {where} holds {json.dumps(value)[:40]}, but the rows before "
+                    f"{file.name}: column '{field.name}': {where} holds {json.dumps(value)[:40]}, but the rows before "
                     f"hold {field.type}; write it in one type"
                 ) from None
 
 
-_FORMS = 'a table is {"columns": [...], "data": [[...], ...]} or an array of objects'
+# Tables
 
 
-class JsonTableReader:
-    """Reads tables in JSON documents."""
+def write_table(file: DumpFile, path: str) -> None:
+    """Convert a table in one JSON document."""
+    with formats.open_text(file) as stream:
+        text = b"".join(iter(lambda: stream.read(1 << 20), b""))
+    try:
+        document = json.loads(text)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    if not is_table(document):
+        raise DumpError(f"{file.name}: not a table: {_FORMS}; an object per line is JSON lines: end its name in .jsonl")
+    if isinstance(document, list):
+        names = list(dict.fromkeys(name for row in document for name in row))
+        cells = {name: [row.get(name) for row in document] for name in names}
+    else:
+        names = [str(name) for name in document["columns"]]
+        for number, row in enumerate(document["data"]):
+            if not isinstance(row, list) or len(row) != len(names):
+                raise DumpError(
+                    f"{file.name}: row {number}, counted from 0, has not a value for each of its {len(names)} columns"
+                )
+        if len(set(names)) < len(names):
+            raise DumpError(f"{file.name}: column '{max(names, key=names.count)}' occurs twice; rename one of them")
+        cells = {name: [row[i] for row in document["data"]] for i, name in enumerate(names)}
+    table = pa.table({name: _column(name, values, file) for name, values in cells.items()})
+    write_batches(path, table.schema, table.to_batches())
 
-    format = "JSON table"
-    endings = with_compressions(".json")
 
-    def reads(self, part: DumpFile) -> bool:
-        """By the ending of its name."""
-        return part.ends_with(self.endings)
-
-    def contents(self, part: DumpFile, opened: str) -> FileInfo:  # noqa: ARG002 - what was found is kept by identity
-        """Its columns; the rows are one row group."""
-
-        def look(identity: Any) -> FileInfo:
-            table = _table(part)
-            return FileInfo(table.schema, (table.num_rows,), identity, typed=False)
-
-        return looked_at(part, self.format, look)
-
-    def batches(self, request: Request) -> Iterator[pa.RecordBatch]:
-        """All rows."""
-        with reading(request.part):
-            table = _table(request.part)
-            known = [name for name in request.columns if name in table.column_names]
-            yield from table.select(known).to_batches(max_chunksize=request.rows)
+TABLE = spooled("JSON table", formats.with_compressions(".json"), write_table)
 
 
 def is_table(document: Any) -> bool:
@@ -214,35 +204,10 @@ def is_table(document: Any) -> bool:
     return isinstance(document, list) and all(isinstance(row, dict) for row in document)
 
 
-def _table(part: DumpFile) -> pa.Table:
-    with open_text(part) as stream:
-        text = b"".join(iter(lambda: stream.read(1 << 20), b""))
-    try:
-        document = json.loads(text)
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
-    if not is_table(document):
-        raise DumpError(f"{part.name}: not a table: {_FORMS}; an object per line is JSON lines: end its name in .jsonl")
-    if isinstance(document, list):
-        names = list(dict.fromkeys(name for row in document for name in row))
-        cells = {name: [row.get(name) for row in document] for name in names}
-    else:
-        names = [str(name) for name in document["columns"]]
-        for number, row in enumerate(document["data"]):
-            if not isinstance(row, list) or len(row) != len(names):
-                raise DumpError(
-                    f"{part.name}: row {number}, counted from 0, has not a value for each of its {len(names)} columns"
-                )
-        if len(set(names)) < len(names):
-            raise DumpError(f"{part.name}: column '{max(names, key=names.count)}' occurs twice; rename one of them")
-        cells = {name: [row[i] for row in document["data"]] for i, name in enumerate(names)}
-    return pa.table({name: _column(name, values, part) for name, values in cells.items()})
-
-
-def _column(name: str, values: list[Any], part: DumpFile) -> pa.Array:
+def _column(name: str, values: list[Any], file: DumpFile) -> pa.Array:
     try:
         return pa.array(values)
     except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
         raise DumpError(
-            f"{part.name}: column '{name}' holds values of several types ({one_line(error)}); write it in one type"
+            f"{file.name}: column '{name}' holds values of several types ({one_line(error)}); write it in one type"
         ) from None

@@ -14,21 +14,13 @@ from typing import Any
 import pyarrow as pa
 
 from drrej.data.columns import CHOICES
-from drrej.data.files import DumpFile, Identity
-from drrej.data.formats import FileInfo, Request, cut, end_of_lines, open_text, reading
+from drrej.data.files import DumpFile
+from drrej.data.formats import line_chunks
+from drrej.data.formats.arrow import write_batches
 from drrej.data.problems import shown
 from drrej.errors import DumpError
-from drrej.records import dataclass
 
 _MARK = b'"filtered_resps"'
-
-
-@dataclass(frozen=True)
-class Place:
-    """All questions of a log, answered by one filter."""
-
-    filter: str | None
-    schema: pa.Schema
 
 
 def is_log(head: bytes) -> bool:
@@ -40,17 +32,16 @@ def is_log(head: bytes) -> bool:
     return head.lstrip()[:1] in (b"{", b"[") and _MARK in head
 
 
-def look(part: DumpFile, identity: Identity) -> FileInfo:
-    """The columns of a log, and its questions as one row group."""
-    filters: dict[str, int] = {}
-    longest, whole = 0, True
-    with open_text(part) as stream:
-        for row, sample in _samples(stream, part):
-            name = str(sample.get("filter", "none"))
-            filters[name] = filters.get(name, 0) + 1
-            longest = max(longest, len(_scores(sample, part, row)))
-            whole = whole and isinstance(sample.get("doc_id"), int)
-    chosen = _chosen(filters, part)
+def write(file: DumpFile, path: str) -> None:
+    """Convert the questions of a log, answered by one filter."""
+    by_filter: dict[str, list[dict[str, Any]]] = {}
+    for number, sample in enumerate(_samples(file)):
+        by_filter.setdefault(str(sample.get("filter", "none")), []).append(_columns(sample, file, number))
+    rows = by_filter.get(_chosen([*by_filter], file), [])
+    longest = max((len(row["logits"]) for samples in by_filter.values() for row in samples), default=0)
+    whole = all(isinstance(row["doc_id"], int) for samples in by_filter.values() for row in samples)
+    if not whole:
+        rows = [row | {"doc_id": None if row["doc_id"] is None else str(row["doc_id"])} for row in rows]
     schema = pa.schema(
         [
             ("doc_id", pa.int64() if whole else pa.string()),
@@ -61,76 +52,59 @@ def look(part: DumpFile, identity: Identity) -> FileInfo:
             ("label", pa.int64()),
         ]
     )
-    return FileInfo(schema, (filters.get(chosen, 0),), identity, (Place(chosen, schema),))
+    write_batches(path, schema, pa.Table.from_pylist(rows, schema).to_batches())
 
 
-def batches(request: Request, place: Place) -> Iterator[pa.RecordBatch]:
-    """The questions in order."""
-    part = request.part
-    schema = pa.schema([place.schema.field(name) for name in request.columns if name in place.schema.names])
-    waiting: list[dict[str, Any]] = []
-    with reading(part), open_text(part) as stream:
-        for row, sample in _samples(stream, part):
-            if str(sample.get("filter", "none")) == place.filter:
-                waiting.append(_columns(sample, part, row, place.schema))
-            if len(waiting) == request.rows:
-                yield pa.RecordBatch.from_pylist(waiting, schema)
-                waiting = []
-        if waiting:
-            yield pa.RecordBatch.from_pylist(waiting, schema)
-
-
-def _chosen(filters: dict[str, int], part: DumpFile) -> str:
-    asked = part.asked.filter
+def _chosen(filters: list[str], file: DumpFile) -> str:
+    asked = file.asked.filter
     if asked is not None and asked not in filters:
         raise DumpError(
-            f"{part.name}: no answer has the filter '{asked}'; choose with `filter` among: {shown([*filters])}"
+            f"{file.name}: no answer has the filter '{asked}'; choose with `filter` among: {shown(filters)}"
         )
     if asked is None and len(filters) > 1:
         raise DumpError(
-            f"{part.name}: every question is there once for each filter ({shown([*filters])}); take one with 'drrej "
+            f"{file.name}: every question is there once for each filter ({shown(filters)}); take one with 'drrej "
             "convert' and `filter=NAME`"
         )
     return asked or next(iter(filters), "none")
 
 
-def _samples(stream: Any, part: DumpFile) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The questions with their numbers: of lines, or of one array, as old versions write."""
-    for row, sample in enumerate(_objects(stream, part)):
+def _samples(file: DumpFile) -> Iterator[dict[str, Any]]:
+    """The questions: of lines, or of one array, as old versions write."""
+    for row, sample in enumerate(_objects(file)):
         if not isinstance(sample, dict) or not isinstance(sample.get("filtered_resps"), list):
-            raise DumpError(f"{part.name}: row {row}, counted from 0, has no 'filtered_resps'; is it of another log?")
-        yield row, sample
+            raise DumpError(f"{file.name}: row {row}, counted from 0, has no 'filtered_resps'; is it of another log?")
+        yield sample
 
 
-def _objects(stream: Any, part: DumpFile) -> Iterator[Any]:
+def _objects(file: DumpFile) -> Iterator[Any]:
     row = 0
-    chunks = cut(stream, 0, end_of_lines, part.name)
+    chunks = line_chunks(file)
     for chunk in chunks:
-        if not row and chunk.text.lstrip()[:1] == b"[":
-            yield from _parsed(chunk.text + b"".join(more.text for more in chunks), part, 0)
+        if not row and chunk.lstrip()[:1] == b"[":
+            yield from _parsed(b"\n".join([chunk, *chunks]), file, 0)
             return
-        for line in chunk.text.split(b"\n"):
+        for line in chunk.split(b"\n"):
             if line.strip():
-                yield _parsed(line, part, row)
+                yield _parsed(line, file, row)
                 row += 1
 
 
-def _parsed(text: bytes, part: DumpFile, row: int) -> Any:
+def _parsed(text: bytes, file: DumpFile, row: int) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
         reason = " ".join(str(error).split())[:120]
         raise DumpError(
-            f"{part.name}: row {row}, counted from 0, is not JSON ({reason}); is the log complete?"
+            f"{file.name}: row {row}, counted from 0, is not JSON ({reason}); is the log complete?"
         ) from None
 
 
-def _columns(sample: dict[str, Any], part: DumpFile, row: int, schema: pa.Schema) -> dict[str, Any]:
-    scores = _scores(sample, part, row)
+def _columns(sample: dict[str, Any], file: DumpFile, row: int) -> dict[str, Any]:
+    scores = _scores(sample, file, row)
     texts = _continuations(sample)[: len(scores)]
-    number = sample.get("doc_id")
     return {
-        "doc_id": number if pa.types.is_integer(schema.field("doc_id").type) or number is None else str(number),
+        "doc_id": sample.get("doc_id"),
         "filter": str(sample.get("filter", "none")),
         "target": str(sample.get("target")),
         "choices": [text.removeprefix(" ") for text in texts] if len(texts) == len(scores) else None,
@@ -139,7 +113,7 @@ def _columns(sample: dict[str, Any], part: DumpFile, row: int, schema: pa.Schema
     }
 
 
-def _scores(sample: dict[str, Any], part: DumpFile, row: int) -> list[float]:
+def _scores(sample: dict[str, Any], file: DumpFile, row: int) -> list[float]:
     """The log-likelihood of each choice: the first of each pair; numbers may be written as text."""
     answers = sample["filtered_resps"]
     try:
@@ -148,7 +122,7 @@ def _scores(sample: dict[str, Any], part: DumpFile, row: int) -> list[float]:
         scores = []
     if len(scores) != len(answers) or not scores or any(isinstance(answer, dict) for answer in answers):
         raise DumpError(
-            f"{part.name}: row {row}, counted from 0: its answers are no log-likelihoods of choices; tasks that "
+            f"{file.name}: row {row}, counted from 0: its answers are no log-likelihoods of choices; tasks that "
             "generate text have none, only those of multiple choice do"
         )
     contexts = [str(arguments[0]) if arguments else "" for arguments in _arguments(sample)]
