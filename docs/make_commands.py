@@ -6,19 +6,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from drrej.cli.commands import COMMANDS
-from drrej.cli.main import command_group
+from drrej.cli.app import COMMANDS, application
 
 INTRODUCTION = """# Commands and their options
 
-As `drrej COMMAND --help` has them; this page is made from the same text by `docs/make_commands.py`. Exit codes, the
+As `drrej COMMAND --help-all` has them; this page is made from the same text by `docs/make_commands.py`. Exit codes, the
 documents are under [documents](documents.md), what is computed under [theory](theory.md).
 """
 
 
 def page() -> str:
     """The text of the page."""
-    commands = command_group().commands
+    commands = application().commands
     return "\n".join([INTRODUCTION, *(line for name in COMMANDS for line in _section(commands[name]))])
 
 
@@ -28,17 +27,17 @@ def _section(command: Any) -> Iterator[str]:
     if command.name == "schema":
         usage = "drrej schema rejector|report|monitor|config"
     yield from (f"## {command.name}", "", f"`{usage}`", "")
-    yield from (line for paragraph in command.help.split("\n\n") for line in (_plain(paragraph), ""))
+    about, examples = command.help.split("\n\nExamples:\n")
+    yield from (line for paragraph in about.split("\n\n") for line in (_plain(paragraph), ""))
     panels: dict[str, list[Any]] = {}
     for parameter in command.params:
-        if parameter not in arguments:
+        if parameter not in arguments and parameter.name not in ("help", "help_all"):
             panels.setdefault(parameter.rich_help_panel or "Options", []).append(parameter)
     for title, options in panels.items():
         yield from (f"| {title} | |", "|---|---|")
         yield from (f"| `{_spelled(option)}` | {_meaning(option)} |" for option in options)
         yield ""
-    _, *examples = (line for line in command.epilog.splitlines() if line)
-    yield from ("```bash", *examples, "```", "")
+    yield from ("```bash", *examples.splitlines(), "```", "")
 
 
 def _spelled(option: Any) -> str:

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from drrej._version import __version__
-from drrej.cli.commands import COMMANDS
-from drrej.cli.main import command_group
+from drrej.cli.app import COMMANDS, application
 
 EXIT_CODES = (
     ("0", "Done."),
@@ -20,7 +19,7 @@ EXIT_CODES = (
 
 def page() -> str:
     """The text of the page."""
-    top = command_group()
+    top = application()
     lines = [f'.TH DRREJ 1 "" "drrej {__version__}"', ".SH NAME", f"drrej \\- {_plain(top.help)}"]
     lines += [".SH SYNOPSIS", ".B drrej", "[\\-\\-config FILE] COMMAND [OPTIONS] [DUMP...]", ".SH COMMANDS"]
     for name in COMMANDS:
@@ -39,10 +38,11 @@ def page() -> str:
 
 def _section(command: Any) -> Iterator[str]:
     yield f".SS {command.name}"
-    for paragraph in command.help.split("\n\n"):
+    about, examples = command.help.split("\n\nExamples:\n")
+    for paragraph in about.split("\n\n"):
         yield from (_plain(paragraph), ".PP")
     for option in command.params:
-        if option.param_type_name == "option" and not option.hidden:
+        if option.param_type_name == "option" and option.name not in ("help", "help_all"):
             value = _value(option)
             yield from (
                 ".TP",
@@ -50,7 +50,7 @@ def _section(command: Any) -> Iterator[str]:
                 _plain(option.help),
             )
     yield from (".PP", "Examples:", ".nf")
-    yield from (_plain(line) for line in command.epilog.splitlines()[2:] if line)
+    yield from map(_plain, examples.splitlines())
     yield ".fi"
 
 

@@ -14,7 +14,8 @@ Every number of a report that `--gate` may name, made from what the report decla
 without an ending stands for its `.value`. "Better" says which direction is. Intervals are 95 %, two-sided.
 
 Points of the curve have names without end: `accuracy@coverage=0.9` and `coverage@risk=0.02` are two; any share will
-do. `accuracy[class=NAME]` and, with `--by`, `accuracy[group=NAME]` are the figures of one class or group, see the end.
+do. `accuracy[class=NAME]` and, with `--report-by`, `accuracy[group=NAME]` are the figures of one class or group, see
+the end.
 """
 
 

@@ -24,7 +24,7 @@ def main() -> None:
     from drrej.engines.memory import keep_freed_memory
 
     keep_freed_memory()
-    from drrej.cli.main import main as run
+    from drrej.cli.app import main as run
 
     run()
 

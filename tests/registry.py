@@ -5,19 +5,18 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from drrej.cli.commands import COMMANDS
-from drrej.cli.main import command_group
+from drrej.cli.app import COMMANDS, application
 
 
 @functools.cache
 def commands() -> dict[str, Any]:
-    """Every command, in the order of the pipeline."""
-    return {name: command_group().commands[name] for name in COMMANDS}
+    """Every command, in the order of the help."""
+    return {name: application().commands[name] for name in COMMANDS}
 
 
 def options(command: str) -> list[Any]:
-    """The options of a command, without --help, and its arguments."""
-    return list(commands()[command].params)
+    """The options of a command, without those for its help, and its arguments."""
+    return [option for option in commands()[command].params if option.name not in ("help", "help_all")]
 
 
 def flag(option: Any) -> str:

@@ -12,10 +12,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import drrej as package
-from drrej.cli import main
+from drrej.cli import app
 from drrej.data.listing import remove_spools
 
 LOG_LINE = re.compile(r"^drrej: [^\n]*: \d+ rows, \d+ rejected, coverage [^\n]*\n", re.MULTILINE)
@@ -42,9 +41,8 @@ def drrej(*arguments: object, cwd: Path | str | None = None, stdin: bytes = b"")
     """Run a command in this process: the same code as the program's, short of its signal handlers."""
     out, err = io.TextIOWrapper(io.BytesIO(), encoding="utf-8"), io.StringIO()
     words = [str(argument) for argument in arguments]
-    known = mock.patch.object(main, "app", main.command_group())
-    with contextlib.chdir(cwd or os.curdir), known, _process(words, io.TextIOWrapper(io.BytesIO(stdin)), out, err):
-        code = main.execute(words)
+    with contextlib.chdir(cwd or os.curdir), _process(words, io.TextIOWrapper(io.BytesIO(stdin)), out, err):
+        code = app.execute(words)
     remove_spools()
     out.flush()
     return Outcome(code, out.buffer.getvalue(), err.getvalue())  # type: ignore[attr-defined]

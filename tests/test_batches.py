@@ -441,7 +441,7 @@ def test_groups_without_labels(nights: Path) -> None:
     write_dump(nights / "nights" / "dt=2" / "part.parquet", LOGITS[300:600] * 0.5, LABELS[300:600])
     words = ["-r", "r.json", "--no-labels", "--format", "json"]
     for by, names in (("file", ["nights/dt=2/part.parquet", "nights/dt=1/part.parquet"]), ("dt", ["2", "1"])):
-        report = json.loads(succeed("evaluate", "nights", *words, "--by", by, cwd=nights))
+        report = json.loads(succeed("evaluate", "nights", *words, "--report-by", by, cwd=nights))
         assert [look["group"] for look in report["looks"]] == names
         for look, folder in zip(report["looks"], ("dt=2", "dt=1"), strict=True):
             alone = json.loads(succeed("evaluate", f"nights/{folder}", *words, cwd=nights))
@@ -452,7 +452,7 @@ def test_groups_without_labels(nights: Path) -> None:
     moved = report["where"]["parts"]
     assert {part["part"] for part in moved} >= {"1", "2"}
     assert [abs(part["at_least"]) for part in moved] == sorted((abs(p["at_least"]) for p in moved), reverse=True)
-    shown = succeed("evaluate", "nights", "-r", "r.json", "--no-labels", "--by", "dt", cwd=nights).decode()
+    shown = succeed("evaluate", "nights", "-r", "r.json", "--no-labels", "--report-by", "dt", cwd=nights).decode()
     assert "coverage by dt, against the rest: 2" in shown
     assert drrej.Report.from_json(json.dumps(report)) == report
 
@@ -463,7 +463,16 @@ def test_a_column_called_file_is_meant_before_the_file(nights: Path) -> None:
     pq.write_table(named, nights / "named.parquet")
     report = json.loads(
         succeed(
-            "evaluate", "named.parquet", "-r", "r.json", "--no-labels", "--by", "file", "--format", "json", cwd=nights
+            "evaluate",
+            "named.parquet",
+            "-r",
+            "r.json",
+            "--no-labels",
+            "--report-by",
+            "file",
+            "--format",
+            "json",
+            cwd=nights,
         )
     )
     assert sorted(look["group"] for look in report["looks"]) == ["x", "y"]

@@ -12,7 +12,7 @@ import reference
 from conftest import fail, load_json, make_model, run_drrej, source, succeed, write_dump
 
 import drrej
-from drrej.cli.reading import bytes_of
+from drrej.cli.input_options import bytes_of
 
 
 def test_the_document_goes_to_standard_output_or_a_file(tmp_path: Path, val: str, documents: Path) -> None:

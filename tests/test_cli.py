@@ -6,17 +6,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 import running
 from conftest import environment, fail, load_json, run_drrej, succeed
-from typer.core import TyperCommand
-from typer.main import get_command
 
 import drrej
-from drrej.cli.commands import register
-from drrej.cli.main import app
 
 
 def test_version() -> None:
@@ -35,6 +30,11 @@ def test_the_console_script_is_the_same_program() -> None:
         ([], "Missing command. (see 'drrej --help')"),
         (["frobnicate"], "No such command 'frobnicate'. (see 'drrej --help')"),
         (["calibrat"], "No such command 'calibrat'. Did you mean 'calibrate'? (see 'drrej --help')"),
+        (["sweep", "val.parquet"], "'drrej sweep' is gone: "),
+        (["weights"], "'drrej weights' is gone: "),
+        (["ensemble"], "'drrej ensemble' is gone: "),
+        (["help", "fit"], "'drrej help' is gone: use 'drrej --help' or 'drrej COMMAND --help'"),
+        (["threshold", "x.parquet", "--by", "region"], "--by: it is --cutoff-by now (a cutoff for each group: "),
         (["calibrate"], "Missing argument 'DUMP'. (see 'drrej calibrate --help')"),
         (["calibrate", "x.parquet", "--forced"], "No such option: --forced"),
         (["calibrate", "x.parquet", "-o"], "Option '-o' requires an argument. (see 'drrej calibrate --help')"),
@@ -123,42 +123,7 @@ def test_a_traceback_only_when_asked_for(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("jobs", "accepted"), [("1", True), ("02", True), (" 2", True), ("-1", False), ("1.5", False), ("two", False)]
 )
-def test_numbers_mean_what_typer_says(jobs: str, accepted: bool, val: str) -> None:
-    """A command reads plain values itself; others are left to typer."""
+def test_what_a_number_may_look_like(jobs: str, accepted: bool, val: str) -> None:
     outcome = running.drrej("calibrate", val, "--jobs", jobs)
     assert outcome.code == (0 if accepted else 2)
     assert accepted or outcome.err.startswith(f"drrej: error: --jobs {jobs}: ")
-
-
-def test_plain_values_do_not_load_pydantic(val: str) -> None:
-    """It would take longer than all else that a small command does."""
-    words = ["threshold", val, "-r", "r.json", "--tau", "0.5", "--label", "label", "--input", "logits", "--jobs", "1"]
-    code = "import sys\nfrom drrej.cli.main import execute\n"
-    code += f"assert execute({words!r}) == 2\nassert 'numpy' in sys.modules\n"
-    code += "assert not {'pydantic', 'asyncio'} & set(sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment(), timeout=60)
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == "drrej: error: r.json: cannot be read (No such file or directory)\n"
-
-
-def test_both_ways_of_reading_a_command_line_agree(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Typer's own, and ours for plain values."""
-    register([])
-    group = get_command(app)
-    lines = [
-        ["calibrate", "a", "b", "--jobs", "3", "--binary", "-q", "--input=probs"],
-        ["reject", "a", "-r", "r", "-o", "o", "--on-bad-row", "reject", "--keep", "id,label"],
-        ["run", "--val", "a", "--val", "b", "--test", "c", "-o", "d", "--risk", "0.5", "--lambda", "2", "--gate", "x"],
-        ["schema", "report"],
-    ]
-    for name, *words in lines:
-        command = group.commands[name]  # type: ignore[attr-defined]
-        ours, typers = (command.context_class(command, info_name=name) for _ in range(2))
-        command.parse_args(ours, list(words))
-        TyperCommand.parse_args(command, typers, list(words))
-        assert _values(ours.params) == _values(typers.params)
-
-
-def _values(params: dict[str, Any]) -> dict[str, Any]:
-    """What a command is given: no values are None."""
-    return {name: (list(value) or None) if isinstance(value, list | tuple) else value for name, value in params.items()}

@@ -1,13 +1,12 @@
-"""Shell completion, and the help by name."""
+"""Shell completion."""
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 
 import pytest
-from conftest import environment, succeed
+from conftest import environment
 
 
 def _drrej(*words: str, **variables: str) -> str:
@@ -28,8 +27,4 @@ def test_commands_and_options_are_completed() -> None:
     assert _drrej(COMP_WORDS="drrej cal", **words).split() == ["calibrate"]
     words["COMP_CWORD"] = "2"
     assert _drrej(COMP_WORDS="drrej evaluate --ga", **words).split() == ["--gate"]
-
-
-def test_help_by_name() -> None:
-    assert succeed("help", "fit") == succeed("fit", "--help")
-    assert os.linesep.encode() in succeed("help")
+    assert _drrej(COMP_WORDS="drrej evaluate --max", **words).split() == ["--max-bad"]  # which --help does not show

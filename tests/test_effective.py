@@ -139,9 +139,6 @@ def test_contradictions_are_refused(tmp_path: Path) -> None:
     assert "--effective-sample 0.01 cannot be reached: 1 of 50 rows" in fail(
         "fit", path, "--temperature", 1, "--effective-sample", 0.01, code=1
     )
-    dump = drrej.Source([path])
-    with pytest.raises(OptionError, match="use `radius`"):
-        drrej.weights(dump, uncalibrated(dump, 1.0), drrej.RatioOptions(effective_sample=0.5))
 
 
 def test_it_is_told(tmp_path: Path) -> None:

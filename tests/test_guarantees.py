@@ -268,7 +268,7 @@ def test_a_group_without_a_certified_cutoff_is_rejected_as_a_whole(by_region, tm
     document = tmp_path / "fit.json"
     document.write_text(fit.to_json(), encoding="utf-8")
     out = tmp_path / "out.json"
-    words = ["threshold", path, "-r", str(document), "--risk", "0.1", "--confidence", "0.9", "--by", "region"]
+    words = ["threshold", path, "-r", str(document), "--risk", "0.1", "--confidence", "0.9", "--cutoff-by", "region"]
     done = cli(*words, "-o", str(out))
     assert done.returncode == 0, done.stderr
     assert "1 groups ('tiny')" in done.stderr

@@ -20,18 +20,8 @@ from registry import commands, flag, options
 from running import LOG_LINE, drrej
 
 COMMANDS = [
-    *("calibrate", "fit", "threshold", "evaluate", "reject", "run"),
-    *(
-        "plan",
-        "monitor",
-        "cascade",
-        "inspect",
-        "convert",
-        "metrics",
-        "config",
-        "schema",
-        "help",
-    ),
+    *("inspect", "run", "calibrate", "fit", "threshold", "evaluate", "reject", "monitor", "plan"),
+    *("cascade", "convert", "metrics", "config", "schema"),
 ]
 
 
@@ -40,10 +30,17 @@ def squeezed(text: str) -> str:
     return re.sub(r"[\s│]", "", text)
 
 
-def test_help_lists_the_commands_in_the_order_of_the_pipeline() -> None:
+def test_help_lists_the_commands_by_what_they_are_for() -> None:
     text = succeed("--help").decode()
-    listed = re.findall(r"^│ (\w+) ", text.split("─ Commands ─")[1], re.MULTILINE)
+    listed = re.findall(r"^│ (\w+) ", text.split("─ Get started ─")[1], re.MULTILINE)
     assert listed == COMMANDS == list(commands())
+    assert re.findall(r"^╭─ ([A-Z][\w ]+) ─", text, re.MULTILINE)[1:] == [
+        "Get started",
+        "Build",
+        "Use",
+        "Plan",
+        "Tools",
+    ]
     for command in commands().values():
         assert squeezed(command.help.split("\n\n")[0]) in squeezed(text)
 
@@ -51,8 +48,9 @@ def test_help_lists_the_commands_in_the_order_of_the_pipeline() -> None:
 @pytest.mark.parametrize("command", COMMANDS)
 def test_each_option_is_told_in_whole(command: str) -> None:
     """No text is cut or taken for markup, and no name of a type gets into it."""
-    text = succeed(command, "-h").decode()
+    text = succeed(command, "--help-all").decode()
     assert f"drrej {command} [OPTIONS]" in text
+    assert "more options" not in text
     assert not re.search(r"<(bool|class|list|str|int|float)|Literal|Annotated|Optional", text)
     for option in options(command):
         if not option.hidden:
@@ -62,12 +60,25 @@ def test_each_option_is_told_in_whole(command: str) -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
+def test_help_shows_what_is_for_everyday_use_and_how_to_see_the_rest(command: str) -> None:
+    text, everything = succeed(command, "-h").decode(), succeed(command, "--help-all").decode()
+    flags, all_flags = (
+        set(re.findall(r"^│ (?:\* )? *(--[a-z-]+)", shown, re.MULTILINE)) for shown in (text, everything)
+    )
+    assert flags <= all_flags
+    assert len(flags) <= 24
+    more = re.search(rf"(\d+) more options: drrej {command} --help-all", text)
+    assert (0 if more is None else int(more[1])) == len(all_flags) - len(flags)
+    assert text == succeed(command, "--help").decode()
+
+
+@pytest.mark.parametrize("command", COMMANDS)
 def test_help_texts_have_no_markup(command: str) -> None:
     """Rich takes square brackets for markup and swallows them."""
     for option in options(command):
         assert not set("[]") & set(option.help or "")
         assert not set("[]") & set(str(option.show_default))
-    assert not set("[]") & set(commands()[command].help + commands()[command].epilog)
+    assert not set("[]") & set(commands()[command].help)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -82,15 +93,13 @@ def test_every_option_has_a_help_text_and_a_metavar(command: str) -> None:
 def test_help_fits_into_80_columns(command: str) -> None:
     text = succeed(command, "--help").decode()
     assert all(len(line) <= 80 for line in text.splitlines())
-    shown = [line.strip() for line in text.split("Examples:")[1].split("\n")]
+    shown = [line.strip() for line in text.split("Examples:")[1].split("╭")[0].split("\n")]
     assert [line for line in shown if line] == examples(command)  # none is wrapped
     assert 2 <= len(examples(command)) <= 3
 
 
 def examples(command: str) -> list[str]:
-    title, *lines = (line for line in commands()[command].epilog.splitlines() if line)
-    assert title == "Examples:"
-    return lines
+    return [line for line in commands()[command].help.split("Examples:")[1].splitlines() if line]
 
 
 @pytest.mark.parametrize("variable", ["GITHUB_ACTIONS", "PY_COLORS"])

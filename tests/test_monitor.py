@@ -293,7 +293,7 @@ def test_a_newer_version_that_wrote_the_same_rejector_is_no_other_rejector(world
         (["--min-coverage", "0.2"], "--min-coverage 0.2: the monitor was started with nothing there"),
         (["--no-drift"], "--no-drift: the monitor was started with True there"),
         (["--confidence", "0.9"], "--confidence 0.9: the monitor was started with 0.95 there"),
-        (["--by", "id"], "--by id: the monitor was started with nothing there"),
+        (["--report-by", "id"], "--report-by id: the monitor was started with nothing there"),
         (["--late", "n7"], "--late n7: there is no such night among the last 1, which end with 'n0'"),
         (["--late", "n0", "--night", "x"], "--late goes without --night"),
         (["--reset", " "], "--reset: write one line"),

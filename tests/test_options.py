@@ -97,12 +97,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     make("fit val.parquet -r cal.json -o fit.json")
     make("threshold val.parquet -r fit.json --coverage 0.8 -o r.json")
     make("threshold val.parquet -r fit.json --coverage 0.4 -o half.json")
-    make("threshold val.parquet -r fit.json --coverage 0.8 --by region -o regions.json")
+    make("threshold val.parquet -r fit.json --coverage 0.8 --cutoff-by region -o regions.json")
     make("evaluate val.parquet -r half.json -o before.json")
     make("fit val.parquet -r cal.json --loss cost --cost-matrix costs.csv -o cost.json")
     make("fit forecasts.parquet --loss column --loss-column variance --prediction mean --target value -o rfit.json")
     make("threshold forecasts.parquet -r rfit.json --coverage 0.5 -o rr.json")
-    make("threshold forecasts.parquet -r rfit.json --coverage 0.5 --by region -o rregions.json")
+    make("threshold forecasts.parquet -r rfit.json --coverage 0.5 --cutoff-by region -o rregions.json")
     make("monitor kept.json test.parquet -r r.json --max-risk 0.9")
     make("monitor bare.json bare.parquet -r r.json --night bare")
     make("reject val.parquet -r r.json -o masks/")
@@ -152,7 +152,6 @@ BASES = {
     "metrics": "",
     "schema": "rejector",
     "config": "",
-    "help": "",
 }
 
 
@@ -279,7 +278,7 @@ CASES: dict[str, dict[str, Case]] = {
         "--max-loss": Acts("--max-loss 0.5", "val.parquet -r fit.json"),
         "--confidence": Acts("--confidence 0.9", "test.parquet -r fit.json --coverage 0.5"),
         "--method": Acts("--method sgr", "test.parquet -r fit.json --risk 0.6 --confidence 0.9"),
-        "--by": Acts("--by region"),
+        "--cutoff-by": Acts("--cutoff-by region"),
         "--allow-reuse": Acts("--allow-reuse", "val.parquet -r fit.json --coverage 0.5 --confidence 0.9"),
         **reading(
             RISK,
@@ -300,7 +299,7 @@ CASES: dict[str, dict[str, Case]] = {
         "--metric": Acts("--metric accuracy@coverage=0.31"),
         "--intervals": Acts("--intervals"),
         "--classwise": Acts("--classwise"),
-        "--by": Acts("--by region"),
+        "--report-by": Acts("--report-by region"),
         "--no-labels": Acts("--no-labels"),
         "--examples": Acts("--examples key"),
         "--title": Refused("--title Weekly", "--title is for a page"),
@@ -367,7 +366,8 @@ CASES: dict[str, dict[str, Case]] = {
         "--keep": Acts("--keep key"),
         "--on-bad-row": Acts("--on-bad-row reject", "--val val.parquet --test broken.parquet --coverage 0.8 -o out"),
         "--on-unseen-group": Acts(
-            "--on-unseen-group reject", "--val val.parquet --test unseen.parquet --coverage 0.8 --by region -o out"
+            "--on-unseen-group reject",
+            "--val val.parquet --test unseen.parquet --coverage 0.8 --cutoff-by region -o out",
         ),
         "--tau": Acts("--tau 0.9", RUN),
         "--coverage": Acts("--coverage 0.7", RUN),
@@ -379,7 +379,7 @@ CASES: dict[str, dict[str, Case]] = {
         "--max-loss": Acts("--max-loss 0.5", RUN),
         "--confidence": Acts("--confidence 0.9", f"{RUN} --coverage 0.5 --choose test.parquet"),
         "--method": Acts("--method sgr", f"{RUN} --risk 0.6 --confidence 0.9 --choose test.parquet"),
-        "--by": Acts("--by region"),
+        "--cutoff-by": Acts("--cutoff-by region"),
         "--allow-reuse": Acts("--allow-reuse", f"{RUN} --coverage 0.5 --confidence 0.9"),
         **OBJECTIVE,
         "--effective-sample": Acts("--effective-sample 0.6"),
@@ -447,7 +447,7 @@ CASES: dict[str, dict[str, Case]] = {
         "--min-coverage": Acts("--min-coverage 0.1"),
         "--no-drift": Acts("--no-drift", "new.json val.parquet -r r.json --max-risk 0.9"),
         "--confidence": Acts("--confidence 0.9"),
-        "--by": Acts("--by region"),
+        "--report-by": Acts("--report-by region"),
         "--night": Acts("--night x"),
         "--late": Acts("--late bare", "bare.json test.parquet -r r.json"),
         "--reset": Acts("--reset why", "kept.json val.parquet -r r.json"),
@@ -517,7 +517,6 @@ CASES: dict[str, dict[str, Case]] = {
     },
     "schema": {"document": Acts("report", "")},
     "config": {},
-    "help": {"command": Acts("fit", "")},
 }
 
 
@@ -549,7 +548,7 @@ def spied() -> Iterator[list[Any]]:
     """What changes no result: the number of threads, whether progress is shown, the memory of `calibrate`."""
     asked: list[Any] = []
     with pytest.MonkeyPatch.context() as patch:
-        import drrej.cli.console as console
+        import drrej.cli.input_options as console
 
         made, shown, calibrated = ThreadEngine.__init__, console.progress, drrej_calibrate.calibrate
 
@@ -611,7 +610,7 @@ REGRESSION = "forecasts.parquet -r rr.json"
 @pytest.mark.parametrize(
     "given",
     [
-        *("--metric accuracy@coverage=0.5", "--intervals", "--by region", "--no-labels"),
+        *("--metric accuracy@coverage=0.5", "--intervals", "--report-by region", "--no-labels"),
         *("--compare", "--score variance", "--rejected variance", "--baseline before.json"),
         *("--baseline-dump forecasts.parquet --join-on mean", "--label value", "--logits mean", "--binary"),
         *("--labels-from some.parquet --join-on mean", "--input probs", "--classes a,b", "--normalize"),
@@ -665,7 +664,6 @@ def test_a_classification_refuses_the_columns_of_a_regression(option: str, base:
             "says what is",
         ),
         ("calibrate val.parquet --calibrator beta", "--calibrator beta is for two classes, here are 3"),
-        ("weights val.parquet -r cal.json --radius 1 --keep key", "it goes with -o OUT"),
         ("reject val.parquet -r r.json -o out.parquet --labels-from some.parquet", "No such option: --labels-from"),
         ("threshold val.parquet -r fit.json --tau 1 --confidence 0.9", "--confidence goes with --accuracy, --risk, "),
         ("threshold val.parquet -r fit.json --risk 0.1 --method sgr", "--method goes with --accuracy A, --risk R or"),

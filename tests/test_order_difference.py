@@ -122,7 +122,7 @@ def test_by_label_is_the_true_class_wherever_it_is_kept(tmp_path: Path) -> None:
     )
     assert [row.rows for row in found.per_group or ()] == [row.rows for row in expected.per_group]
     both = write_dump(tmp_path / "both.parquet", logits, labels[::-1].copy(), extra={"truth": labels})
-    words = ["evaluate", both, "-r", tmp_path / "r.json", "--by", "label", "--label", "truth"]
-    assert "--by label may be the true class or the column of that name" in fail(*words)
-    words = ["threshold", path, "-r", tmp_path / "r.json", "--coverage", "0.7", "--by", "label"]
-    assert "a row to come has no label, so no cutoff can depend on it; use --by prediction" in fail(*words)
+    words = ["evaluate", both, "-r", tmp_path / "r.json", "--report-by", "label", "--label", "truth"]
+    assert "--report-by label may be the true class or the column of that name" in fail(*words)
+    words = ["threshold", path, "-r", tmp_path / "r.json", "--coverage", "0.7", "--cutoff-by", "label"]
+    assert "a row to come has no label, so no cutoff can depend on it; use 'prediction'" in fail(*words)

@@ -78,7 +78,7 @@ def test_cutoffs_of_groups_decide_in_the_report_as_in_the_mask(tmp_path: Path) -
     pq.write_table(pa.table(columns), tmp_path / "before.parquet", row_group_size=70)
     pq.write_table(pa.table({**columns, "variance": spread**2}), tmp_path / "d.parquet", row_group_size=70)
     succeed(*("fit", "before.parquet", "--loss", "column", "--loss-column", "variance", "-o", "f.json"), cwd=tmp_path)
-    rule = ["--coverage", "0.5", "--by", "site"]
+    rule = ["--coverage", "0.5", "--cutoff-by", "site"]
     succeed("threshold", "before.parquet", "-r", "f.json", *rule, "-o", "r.json", cwd=tmp_path)
     succeed("reject", "d.parquet", "-r", "r.json", "-o", "m.parquet", cwd=tmp_path)
     names = ["--task", "regression", "--prediction", "prediction", "--target", "target"]

@@ -83,19 +83,19 @@ def test_a_signal_in_the_making_of_something_is_no_other_error(
     monkeypatch: pytest.MonkeyPatch, number: int, code: int
 ) -> None:
     """Where Python makes an error of its own of it, as it does of one in `__set_name__`, the command was stopped."""
-    main = importlib.import_module("drrej.cli.main")
+    main = importlib.import_module("drrej.cli.app")
 
     class Member:
         def __set_name__(self, owner: type, name: str) -> None:
             main._stop(number, None)
 
-    def broken(arguments: list[str]) -> None:
+    def broken() -> None:
         try:
             type("Made", (), {"member": Member()})
         except BaseException as error:
             raise ImportError("cannot import name 'x' from partially initialized module 'y'") from error
 
-    monkeypatch.setattr(main, "register", broken)
+    monkeypatch.setattr(main, "application", broken)
     monkeypatch.setattr(main._stop, "code", 0)
     assert main.execute(["calibrate"]) == code
 
@@ -124,7 +124,7 @@ def test_an_interrupted_command_leaves_nothing(tmp_path: Path, number: int, code
 
 INTERRUPTED_AMONG_THREADS = """
 import atexit, os, signal, sys, threading, time
-from drrej.cli import main
+from drrej.cli import app as main
 
 def execute():
     threading.Thread(target=time.sleep, args=(60,)).start()

@@ -76,7 +76,7 @@ def test_the_catalogue_has_what_slices_can_name(world: dict[str, Any]) -> None:
 
 
 def test_gates_on_slices_end_to_end(world: dict[str, Any]) -> None:
-    asked = ("evaluate", world["path"], "-r", world["rejector"], "--by", "site")
+    asked = ("evaluate", world["path"], "-r", world["rejector"], "--report-by", "site")
     out = succeed(*asked, "--gate", "accuracy[class=cat] >= 0.1", "--gate", "risk[group=eu].upper<0.9")
     assert b"PASS  accuracy[class=cat] >= 0.1" in out
     report = drrej.evaluate(
@@ -95,7 +95,7 @@ def test_gates_on_slices_end_to_end(world: dict[str, Any]) -> None:
         ("accuracy[klass=cat] > 0", "cannot be read"),
         ("base_accuracy[class=cat] > 0", "there is no metric"),
         ("accuracy@coverage=0.9[class=cat] > 0", "not a point of the curve"),
-        ("accuracy[group=eu] > 0", "it needs --by COL"),
+        ("accuracy[group=eu] > 0", "it needs --report-by COL"),
         ("accuracy >= 99", "accuracy is a share from 0 to 1; for 99 % write 0.99"),
         ("accuracy[class=cat] >= 97.5", "for 97.5 % write 0.975"),
         ("risk.upper <= 5", "for 5 % write 0.05"),
@@ -112,7 +112,7 @@ def test_gates_that_are_refused(world: dict[str, Any], gate: str, said: str) -> 
 
 
 def test_a_group_without_rows(world: dict[str, Any]) -> None:
-    asked = ("evaluate", world["path"], "-r", world["rejector"], "--by", "site", "--gate")
+    asked = ("evaluate", world["path"], "-r", world["rejector"], "--report-by", "site", "--gate")
     assert "no row is of group 'ue'; there are eu, us" in fail(*asked, "accuracy[group=ue] > 0")
 
 
@@ -146,7 +146,7 @@ def test_the_command_lists_the_catalogue() -> None:
         head = metric.name.rpartition(".")[0]
         assert metric.name in text or f"{head} " in text or head.rpartition(".")[0] in text
     assert "\naccuracy                   Share of the accepted rows whose prediction is right.\n" in text
-    assert "needs --by COL" in text
+    assert "needs --report-by COL" in text
     assert "accuracy[class=NAME]" in text
 
 

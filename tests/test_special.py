@@ -82,7 +82,7 @@ except AttributeError:
 def test_the_command_line_says_that_it_is_alone() -> None:
     code = """
 import sys
-from drrej.cli.main import main
+from drrej.cli.app import main
 sys.argv[1:] = ["--version"]
 try:
     main()

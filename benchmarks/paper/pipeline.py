@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from drrej.cli.main import main as command_line
+from drrej.cli.app import main as command_line
 
 TARGETS = (80, 90)
 """Coverages of the paper's tables, in percent."""

@@ -3,78 +3,78 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import typer
-
-from drrej.cli import options
-from drrej.cli.command import Command
-from drrej.cli.console import say_notes, show
-from drrej.cli.flags import in_flags
-from drrej.cli.main import app
-from drrej.cli.reading import Certificates, Reading, check_one_stdin, engine_of
-from drrej.cli.writing import check_spared
+from drrej.cli.console import in_flags, say_notes, show
+from drrej.cli.input_options import EngineOptions, InputOptions, LabelOptions, check_one_stdin, check_spared
+from drrej.cli.options import Force, option
+from drrej.cli.rule_options import Calibrator
 from drrej.errors import OptionError
+from drrej.records import dataclass
 
 if TYPE_CHECKING:
-    from drrej.pipeline.cascade import Stage
-    from drrej.pipeline.source import Source
+    from drrej.engines.protocol import Engine
+    from drrej.pipeline.cascade import CascadeOptions, Stage
 
 EXAMPLES = """
-Examples:
-
 drrej cascade --accuracy 0.9 --join-on id --stage s=small:1 --stage l=large:9
-
 drrej cascade --accuracy 0.99 --join-on id --stage s=small:1 --review-cost 9
 """
 
 
-@app.command(cls=Command, epilog=EXAMPLES)
-def cascade(
+@dataclass(frozen=True)
+class StageOptions:
+    """The models, and what their answers must keep."""
+
     stage: Annotated[
         list[str],
-        typer.Option(
-            "--stage", metavar="NAME=DUMP:COST", help="A model: a dump of its scores, and what a row costs. Repeatable."
+        option(
+            "--stage NAME=DUMP:COST", "A model: a dump of its scores, and what a row costs. Repeatable.", everyday=True
         ),
-    ],
-    accuracy: Annotated[float, typer.Option("--accuracy", metavar="A", help="The accuracy of all answers to keep.")],
-    join_on: options.PairedOn,
+    ]
+    accuracy: Annotated[float, option("--accuracy A", "The accuracy of all answers to keep.", everyday=True)]
+    join_on: Annotated[str, option("--join-on COL", "The column that pairs rows of the dumps.", everyday=True)]
     confidence: Annotated[
         float | None,
-        typer.Option("--confidence", metavar="P", help="Certify the accuracy on new rows, with half of the rows."),
-    ] = None,
+        option("--confidence P", "Certify the accuracy on new rows, with half of the rows.", everyday=True),
+    ] = None
     review_cost: Annotated[
-        float | None,
-        typer.Option("--review-cost", metavar="COST", help="People may answer what is left, at this cost a row."),
-    ] = None,
-    calibrator: options.Calibrator = None,
+        float | None, option("--review-cost COST", "People may answer what is left, at this cost a row.", everyday=True)
+    ] = None
+    calibrator: Calibrator = None
     loss: Annotated[
         Literal["zero-one", "log", "brier", "margin", "logit-margin", "learned", "auto"],
-        typer.Option("--loss", metavar="NAME", help="By which a stage passes rows on: log, margin, auto, ..."),
-    ] = "zero-one",
-    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Another seed, other halves.")] = 0,
+        option("--loss NAME", "By which a stage passes rows on: log, margin, auto, ...", everyday=True),
+    ] = "zero-one"
+    seed: Annotated[int, option("--seed N", "Another seed, other halves.")] = 0
+
+    def options(self) -> CascadeOptions:
+        """As the library takes them."""
+        from drrej.pipeline.cascade import CascadeOptions
+
+        return CascadeOptions(
+            accuracy=self.accuracy,
+            key=self.join_on,
+            confidence=self.confidence,
+            review_cost=self.review_cost,
+            loss=self.loss,
+            calibrator=self.calibrator or "temperature",
+            seed=self.seed,
+        )
+
+
+def cascade(
+    stages: StageOptions,
+    input: LabelOptions,
+    engine: EngineOptions,
     output: Annotated[
-        str | None,
-        typer.Option("-o", "--output", metavar="DIR", help="Directory for the report, rejectors and routing."),
+        str | None, option("-o --output DIR", "Directory for the report, rejectors and routing.", everyday=True)
     ] = None,
-    force: options.Force = False,
-    format: Annotated[Literal["text", "json"], typer.Option("--format", help="What goes to standard output.")] = "text",
-    logits: options.Logits = None,
-    label: options.Label = None,
-    labels_from: options.LabelsFrom = None,
-    on_missing_label: options.OnMissingLabel = None,
-    input: options.Input = None,
-    normalize: options.Normalize = False,
-    binary: options.Binary = False,
-    classes: options.Classes = None,
-    jobs: options.Jobs = 0,
-    cluster: options.ClusterAddress = None,
-    tls_ca: options.TlsAuthority = None,
-    tls_cert: options.TlsCertificate = None,
-    tls_key: options.TlsKey = None,
-    quiet: options.Quiet = False,
+    force: Force = False,
+    format: Annotated[
+        Literal["text", "json"], option("--format", "What goes to standard output.", everyday=True)
+    ] = "text",
 ) -> None:
     """Let a cheap model answer what it is sure of and a dearer one the rest, at least cost for an accuracy.
 
@@ -82,26 +82,24 @@ def cascade(
     """
     from drrej.outputs.destinations import OutputFile, prepare_directory
     from drrej.outputs.masks import write_table
-    from drrej.pipeline.cascade import CascadeOptions
     from drrej.pipeline.cascade import cascade as step
     from drrej.report.cascade import render_cascade
 
-    wanted = CascadeOptions(accuracy, join_on, confidence, review_cost, loss, calibrator or "temperature", seed)
-    shared = (labels_from, None if labels_from is None else join_on, on_missing_label)
-    reading = Reading(logits, label, *shared, input, binary, classes, normalize)
-    engine = engine_of(jobs, cluster, quiet, Certificates(tls_ca, tls_cert, tls_key))
-    stages = [_stage(text, lambda dump: reading.source([dump], engine)) for text in stage]
-    check_one_stdin(*(each.source for each in stages))
+    wanted = stages.options()
+    workers = engine.start()
+    reading = InputOptions(**vars(input), join_on=None if input.labels_from is None else stages.join_on)
+    models = [_stage(text, reading, workers) for text in stages.stage]
+    check_one_stdin(*(model.source for model in models))
     with ExitStack() as stack:
         files = {}
         if output is not None:
             stack.enter_context(prepare_directory(output))
-            names = [*(f"{each.name}.json" for each in stages), "cascade.json", "cascade.txt", "routing.parquet"]
+            names = [*(f"{model.name}.json" for model in models), "cascade.json", "cascade.txt", "routing.parquet"]
             if len(set(names)) < len(names):
                 raise OptionError("--stage cascade: the report has this name; choose another")
             files = {name: stack.enter_context(OutputFile(os.path.join(output, name), force)) for name in names}
-        check_spared(classes)
-        found = step(stages, wanted)
+        check_spared(input.classes)
+        found = step(models, wanted)
         text = in_flags(render_cascade(found.report))
         if output is not None:
             contents = {f"{name}.json": rejector.to_json() for name, rejector in found.rejectors.items()}
@@ -112,12 +110,12 @@ def cascade(
             write_table(found.routing, routing.path, routing.target)
             for name in (*contents, "routing.parquet"):
                 files[name].commit()
-    for each in stages:
-        say_notes(each.source, quiet)
+    for model in models:
+        say_notes(model.source, engine.quiet)
     show(found.report.to_json() if format == "json" else text)
 
 
-def _stage(text: str, source_of: Callable[[str], Source]) -> Stage:
+def _stage(text: str, input: InputOptions, engine: Engine) -> Stage:
     """NAME=DUMP:COST as a stage; a DUMP may have colons."""
     from drrej.pipeline.cascade import Stage
 
@@ -129,4 +127,4 @@ def _stage(text: str, source_of: Callable[[str], Source]) -> Stage:
         name = ""
     if not (name and dump):
         raise OptionError(f"--stage {text}: write NAME=DUMP:COST, such as small=small.parquet:1")
-    return Stage(name, source_of(dump), cost)
+    return Stage(name, input.source([dump], engine), cost)

@@ -1,49 +1,335 @@
-"""drrej config."""
+"""Options that are not on the command line: from `DRREJ_*` variables and configuration files; and drrej config.
+
+From weak to strong: `[tool.drrej]` of the nearest pyproject.toml or the whole of the nearest drrej.toml (whichever is
+nearer; drrej.toml where both are in one directory), the file of `drrej --config`, variables such as `DRREJ_JOBS`,
+and the command line. In a file, a key is an option without its dashes (`label`, `on-missing-label`); it applies to
+every command that has the option and takes such a value, and in a table named like a command to that command alone.
+
+What must be said each time cannot be configured: the inputs, outputs and `--force`, and what takes a promise back.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
 
-from drrej.cli.command import Command
-from drrej.cli.console import show
-from drrej.cli.main import app
+import typer
 
-if TYPE_CHECKING:
-    from drrej.cli.configuration import Setting
+from drrej.cli.console import flag_of, show
+from drrej.errors import OptionError
+from drrej.records import dataclass
 
 EXAMPLES = """
-Examples:
-
 drrej config
-
 drrej config > drrej.toml
 """
 
+FILE, PYPROJECT = "drrej.toml", "pyproject.toml"
+PREFIX = "DRREJ_"
+_OTHER_VARIABLES = {"DRREJ_DEBUG", "DRREJ_ARROW_ONLY"}
+_SAID_EACH_TIME = {"allow_reuse", "task"}
+_ALSO = {"keep", "format", "on_bad_row", "on_unseen_group", "quiet"}
+"""Options outside of the panels that describe data, rules or work, but no single run."""
+_RULE = "Rule"
+"""How the title of the panel of rules begins: one of them counts."""
+_PATHS = {"classes", "cost_matrix", "labels_from", "tls_ca", "tls_cert", "tls_key"}
+"""Options that may name a file: in a configuration file it is relative to that file."""
+RENAMED = {
+    "by": "it is --cutoff-by now (a cutoff for each group: threshold and run) or --report-by (figures for each group: "
+    "evaluate, run and monitor)"
+}
 
-@app.command(cls=Command, epilog=EXAMPLES)
-def config() -> None:
+_Known = Mapping[str, Mapping[str, Any]]
+"""The options that can be configured, by command and name."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The value of an option, and where it was said."""
+
+    value: Any
+    where: str
+
+
+class Configuration:
+    """What files and variables say of the options of some commands; `named` is the file of `drrej --config`."""
+
+    def __init__(self, commands: Mapping[str, Any], named: str | None) -> None:
+        self._commands = commands
+        self._tables = _tables(named)
+
+    @cached_property
+    def known(self) -> dict[str, dict[str, Any]]:
+        """The options that can be configured, by command and name."""
+        return {name: _configurable(command) for name, command in self._commands.items()}
+
+    def settings(self, command: str, given: Iterable[str] = ()) -> dict[str, Setting]:
+        """What is configured for a command, by the names of its options; not those `given` on the command line.
+
+        A rule on the command line takes the place of every configured one, and one in a variable that of the files.
+        """
+        variables = [name for name in os.environ if name.startswith(PREFIX) and name not in _OTHER_VARIABLES]
+        if not (self._tables or variables):
+            return {}
+        panels = {name: option.rich_help_panel or "" for name, option in self.known[command].items()}
+        rules = {name for name, panel in panels.items() if panel.startswith(_RULE)}
+        found: dict[str, Setting] = {}
+        for layer in (*(table.layer(command, self.known) for table in self._tables), self._layer(command, variables)):
+            found = {name: found[name] for name in found if not (name in rules and rules & layer.keys())} | layer
+        hidden = set(given) | (rules if rules & set(given) else set())
+        return {name: setting for name, setting in found.items() if name not in hidden}
+
+    def _layer(self, command: str, variables: list[str]) -> dict[str, Setting]:
+        found = {}
+        for variable in variables:
+            text, name = os.environ[variable], _parameter(variable.removeprefix(PREFIX).lower())
+            options = {each: known[name] for each, known in self.known.items() if name in known}
+            if not options:
+                keys = {key_of(each).replace("-", "_").upper() for known in self.known.values() for each in known}
+                near = _instead(name, variable, [PREFIX + key for key in keys])
+                raise OptionError(f"{variable}: no option of this name can be set by a variable{near}")
+            values = {each: _from_text(option, text) for each, option in options.items()}
+            wanted = {each: what_it_must_be(option, values[each]) for each, option in options.items()}
+            if text and all(wanted.values()):
+                raise OptionError(f"{variable}={text}: it must be {next(iter(wanted.values()))}")
+            if command in options and text and not wanted[command]:
+                found[name] = Setting(values[command], variable)
+        return found
+
+
+def _configurable(command: Any) -> dict[str, Any]:
+    """The options of a command that may be in a file or a variable."""
+    return {
+        option.name: option
+        for option in command.params
+        if option.param_type_name == "option"
+        and (option.rich_help_panel is not None or option.name in _ALSO)
+        and not option.required
+        and option.name not in _SAID_EACH_TIME
+    }
+
+
+# Files
+
+
+@dataclass(frozen=True)
+class _Table:
+    """The configuration in a file: keys for all commands, and tables of single commands."""
+
+    where: str
+    folder: Path
+    keys: dict[str, Any]
+
+    def layer(self, command: str, known: _Known) -> dict[str, Setting]:
+        """The settings for a command; what no command knows is refused."""
+        tables = {name: table for name, table in self.keys.items() if isinstance(table, dict)}
+        for name in tables:
+            if name not in known:
+                near = _instead(name, name, known)
+                raise OptionError(f"{self.where}: [{name}] is not the name of a command{near}")
+        found: dict[str, Setting] = {}
+        for key, value in self.keys.items():
+            if key not in tables:
+                found |= self._setting(command, key, value, known)
+        for name, table in tables.items():
+            for key, value in table.items():
+                own = self._setting(name, key, value, {name: known[name]})
+                found |= own if name == command else {}
+        return found
+
+    def _setting(self, command: str, key: str, value: Any, known: _Known) -> dict[str, Setting]:
+        """A key of the commands in `known`: one of them at least must know it and take the value."""
+        name = _parameter(key)
+        options = {each: found[name] for each, found in known.items() if name in found}
+        if not options:
+            who = "no command has an" if len(known) > 1 else f"drrej {next(iter(known))} has no"
+            near = _instead(name, key, {key_of(each) for found in known.values() for each in found})
+            raise OptionError(f"{self.where}: {key}: {who} option of this name that can be configured{near}")
+        wanted = {each: what_it_must_be(option, value) for each, option in options.items()}
+        if all(wanted.values()):
+            raise OptionError(f"{self.where}: {key} must be {next(iter(wanted.values()))}")
+        if command not in options or wanted[command]:
+            return {}
+        if name in _PATHS and isinstance(value, str) and "://" not in value and (self.folder / value).is_file():
+            value = str(self.folder / value)
+        return {name: Setting(value, self.where)}
+
+
+def _tables(named: str | None) -> list[_Table]:
+    """The configuration files that count here, the weakest first."""
+    found = _nearest_file(named)
+    tables = [] if found is None else [found]
+    if named is not None:
+        tables.append(_read(Path(named), Path(named).name == PYPROJECT))
+    return tables
+
+
+def _nearest_file(named: str | None) -> _Table | None:
+    try:
+        here = Path.cwd()
+    except OSError:  # it was removed
+        return None
+    for folder in (here, *here.parents):
+        for path in (folder / FILE, folder / PYPROJECT):
+            shared = path.name == PYPROJECT
+            if path.is_file() and not (shared and b"tool.drrej" not in _bytes(path)):
+                _check_owner(path, named)
+                return _read(path, shared)
+    return None
+
+
+def _check_owner(path: Path, named: str | None) -> None:
+    """Refuse what was found, not named, and is another's: anybody can put a file into a parent directory."""
+    is_named = named is not None and os.path.exists(named) and os.path.samefile(path, named)
+    if not is_named and hasattr(os, "getuid") and path.stat().st_uid not in (0, os.getuid()):
+        raise OptionError(f"{path}: the file belongs to another user; if you trust it, say drrej --config {path}")
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise OptionError(f"{path}: the configuration cannot be read ({error.strerror})") from None
+
+
+def _read(path: Path, shared: bool) -> _Table:
+    """A file of drrej's own, or its table in one that is shared with other tools."""
+    import tomllib
+
+    try:
+        keys: Any = tomllib.loads(_bytes(path).decode("utf-8"))
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise OptionError(f"{path}: not a TOML file ({error})") from None
+    for name in ("tool", "drrej") if shared else ():
+        keys = keys.get(name, {}) if isinstance(keys, dict) else {}
+    if not isinstance(keys, dict):
+        raise OptionError(f"{path}: [tool.drrej] must be a table of options")
+    return _Table(str(path), path.absolute().parent, keys)
+
+
+# What options take
+
+_WORDS = {
+    "boolean": "true or false",
+    "array": "a list of texts",
+    "integer": "a whole number",
+    "number": "a number",
+    "string": "a text",
+}
+
+
+def _schema(option: Any) -> dict[str, Any]:
+    """The JSON Schema of an option's value."""
+    kind: Any = getattr(option, "type_descriptor", None) or option.type  # of typer 0.29, and before
+    if option.is_flag:
+        return {"type": "boolean"}
+    if option.multiple:
+        return {"type": "array", "items": {"type": "string"}}
+    if getattr(kind, "choices", None):
+        return {"enum": list(kind.choices)}
+    number = getattr(kind, "annotation", getattr(kind, "name", None))
+    names = {int: "integer", float: "number", "integer": "integer", "float": "number"}
+    return {"type": names.get(number, "string")}
+
+
+def what_it_must_be(option: Any, value: Any) -> str:
+    """What an option takes, if it does not take this value; else nothing."""
+    schema = _schema(option)
+    if "enum" in schema:
+        return "" if value in schema["enum"] else " or ".join(schema["enum"])
+    right = {
+        "boolean": isinstance(value, bool),
+        "array": isinstance(value, list) and all(isinstance(each, str) for each in value),
+        "integer": isinstance(value, int) and not isinstance(value, bool),
+        "number": isinstance(value, int | float) and not isinstance(value, bool),
+        "string": isinstance(value, str),
+    }
+    return "" if right[schema["type"]] else _WORDS[schema["type"]]
+
+
+def _from_text(option: Any, text: str) -> Any:
+    """A variable's text as the option takes it; the text itself where that cannot be."""
+    kind = _schema(option).get("type")
+    if kind == "boolean":
+        return {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}.get(text.lower(), text)
+    if kind == "array":
+        return [line for line in text.splitlines() if line.strip()]
+    try:
+        return {"integer": int, "number": float}.get(kind or "", str)(text)
+    except ValueError:
+        return text
+
+
+def _parameter(key: str) -> str:
+    """The parameter of a key: lambda is `lam` in Python."""
+    name = key.replace("-", "_")
+    return {"lambda": "lam"}.get(name, name)
+
+
+def key_of(name: str) -> str:
+    """The key of a parameter in a file."""
+    return flag_of(name).removeprefix("--")
+
+
+def _instead(name: str, written: str, known: Iterable[str]) -> str:
+    """What a name that is not known may have been meant for."""
+    from difflib import get_close_matches
+
+    if name in RENAMED:
+        return f"; {RENAMED[name]}"
+    found = get_close_matches(written, list(known), n=1)
+    return f"; did you mean {found[0]}?" if found else ""
+
+
+def config_schema(commands: Mapping[str, Any]) -> dict[str, Any]:
+    """The JSON Schema of a configuration file, for editors."""
+    tables: dict[str, Any] = {}
+    common: dict[str, list[Any]] = {}
+    for command, options in Configuration(commands, None).known.items():
+        described = {key_of(name): {**_schema(option), "description": option.help} for name, option in options.items()}
+        for key, kind in described.items():
+            common.setdefault(key, []).extend([] if kind in common.get(key, []) else [kind])
+        if described:
+            title = f"Only for drrej {command}."
+            kind = {"type": "object", "description": title, "properties": described, "additionalProperties": False}
+            tables[command] = kind
+    keys = {key: kinds[0] if len(kinds) == 1 else {"anyOf": kinds} for key, kinds in common.items()}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "drrej.toml, or [tool.drrej] of pyproject.toml",
+        "type": "object",
+        "properties": {**keys, **tables},
+        "additionalProperties": False,
+    }
+
+
+# The command
+
+
+def config(context: typer.Context) -> None:
     """Show what is configured, as TOML, and where each value comes from.
 
     Later ones win: drrej.toml or tool.drrej of pyproject.toml, --config FILE, DRREJ_* variables, the command line.
     """
-    from drrej.cli.configuration import chosen, settings_of
+    top: Any = context.parent
+    found = Configuration(top.command.commands, top.params["config"])
+    show("".join(f"{line}\n" for line in _lines(found)) or "# nothing is configured\n")
 
-    settings = {name: settings_of(command) for name, command in chosen.commands().items()}
-    show("".join(f"{line}\n" for line in _lines(settings)) or "# nothing is configured\n")
 
-
-def _lines(settings: dict[str, dict[str, Setting]]) -> Iterator[str]:
+def _lines(configuration: Configuration) -> Iterator[str]:
     """Keys that are the same wherever they are known come first; then the tables of single commands."""
-    from drrej.cli.configuration import configurable
-
-    known = configurable()
-    names = sorted({name for found in settings.values() for name in found})
+    known = configuration.known
+    settings = {command: configuration.settings(command) for command in known}
     common = {}
-    for name in names:
-        values = [settings[command][name] for command in settings if name in settings[command]]
-        if all(value == values[0] for value in values) and len(values) == _takers(name, values[0], known):
+    for name in sorted({name for found in settings.values() for name in found}):
+        values = [found[name] for found in settings.values() if name in found]
+        options = [found[name] for found in known.values() if name in found]
+        takers = sum(not what_it_must_be(option, values[0].value) for option in options)
+        if all(value == values[0] for value in values) and len(values) == takers:
             common[name] = values[0]
     yield from (_line(name, setting) for name, setting in common.items())
     for command, found in settings.items():
@@ -52,20 +338,6 @@ def _lines(settings: dict[str, dict[str, Setting]]) -> Iterator[str]:
             yield from ("", f"[{command}]", *own)
 
 
-def _takers(name: str, setting: Setting, known: dict[str, dict[str, Any]]) -> int:
-    """How many commands would have the setting if it were for all."""
-    from drrej.cli.configuration import what_it_must_be
-
-    options = [found[name] for found in known.values() if name in found]
-    return sum(not what_it_must_be(option, setting.value) for option in options)
-
-
 def _line(name: str, setting: Setting) -> str:
-    from drrej.cli.configuration import key_of
-
-    return f"{key_of(name)} = {_toml(setting.value)}  # {setting.where}"
-
-
-def _toml(value: Any) -> str:
-    """A value as TOML: texts, numbers, truth values and lists of texts are written as in JSON."""
-    return json.dumps(value, ensure_ascii=False)
+    """A key as TOML: texts, numbers, truth values and lists of texts are written as in JSON."""
+    return f"{key_of(name)} = {json.dumps(setting.value, ensure_ascii=False)}  # {setting.where}"

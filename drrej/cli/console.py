@@ -1,22 +1,49 @@
-"""Messages and progress, on standard error."""
+"""What people read: results on standard output; messages, logs and progress on standard error."""
 
 from __future__ import annotations
 
+import json
+import re
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from drrej.cli.flags import in_flags
 from drrej.data.uris import redacted
 
 if TYPE_CHECKING:
+    from drrej.documents.summaries import MaskSummary
     from drrej.engines.protocol import Progress
     from drrej.outputs.dataset import FileCounts
-    from drrej.pipeline.reject import MaskCounts
     from drrej.pipeline.source import Source
+
+LogKind = Literal["text", "json"]
 
 _PATIENCE = 1.0
 """Seconds before a progress bar appears."""
+
+_PARAMETER = re.compile(r"`([a-z][a-z_-]*)(?:=([^`]*))?`")
+_FLAGS = {"lam": "--lambda", "output": "-o", "rejector": "-r", "by": "--report-by"}
+
+
+def flag_of(name: str) -> str:
+    """The flag of a parameter."""
+    return _FLAGS.get(name, "--" + name.replace("_", "-"))
+
+
+def in_flags(message: str) -> str:
+    """A message of the library with flags in place of parameters.
+
+    The library names a parameter in backquotes, by its Python name: `labels_from`, `risk=0.02`, `force=True`. Here, and
+    only here, that becomes a flag: --labels-from, --risk 0.02, --force.
+    """
+
+    def flag(found: re.Match[str]) -> str:
+        name, value = flag_of(found[1]), found[2]
+        if value == "False":
+            return name.replace("--", "--no-", 1)
+        return name if value in (None, "True") else f"{name} {value}"
+
+    return _PARAMETER.sub(flag, message)
 
 
 def complain(message: str, kind: str = "error") -> None:
@@ -24,9 +51,10 @@ def complain(message: str, kind: str = "error") -> None:
     print(f"drrej: {kind}: {redacted(in_flags(' '.join(message.splitlines())))}", file=sys.stderr)
 
 
-def log(line: str) -> None:
-    """A line of a log on standard error, at once."""
-    print(redacted(line), file=sys.stderr, flush=True)
+def warn(message: str | None, quiet: bool, kind: str = "warning") -> None:
+    """A line on standard error if there is something to say, and it may be said."""
+    if message and not quiet:
+        complain(message, kind)
 
 
 def show(text: str) -> None:
@@ -36,27 +64,19 @@ def show(text: str) -> None:
 
 def say_notes(source: Source, quiet: bool, floor: float | None = None) -> None:
     """Tell what a pass noticed; `floor` is what a probability of 0 counts as."""
-    notes = source.notes
+    notes, skips = source.notes, source.options.on_bad_row == "skip"
     if quiet:
         return
     if notes.zeros:
-        counts_as = "" if floor is None else f" as {floor:.3g}"
-        complain(f"{notes.zeros} probabilities of 0 count{counts_as or ' as the rejector says'}", "note")
+        counts_as = "as the rejector says" if floor is None else f"as {floor:.3g}"
+        complain(f"{notes.zeros} probabilities of 0 count {counts_as}", "note")
     if notes.left_out:
         where = "" if source.options.labels_from is None else f" in {source.options.labels_from}"
         complain(f"{notes.left_out} rows without a label{where} were left out", "note")
     for problem in source.passed.all():
-        complain(problem.said("left out" if source.options.on_bad_row == "skip" else "let through"), "warning")
+        complain(problem.said("left out" if skips else "let through"), "warning")
     for reason in source.bad_files.all().values():
         complain(f"{reason}; the file is left out", "warning")
-
-
-def warn_bad_rows(counts: MaskCounts, quiet: bool, policy: str, more: str = "") -> None:
-    """Tell that rows without usable scores were let through."""
-    if counts.bad and not quiet:
-        read = counts.rows + (counts.bad if policy == "skip" else 0)
-        done = "left out" if policy == "skip" else f"rejected{more}"
-        complain(f"{counts.bad} of {read} rows have no usable scores and were {done}", "warning")
 
 
 def progress(quiet: bool) -> Progress:
@@ -114,3 +134,59 @@ class Bar:
         if self._bar is not None:
             self._bar.stop()
             self._bar = None
+
+
+class FileLog:
+    """A line on standard error for each file when it is finished, once, and one at the end; text or JSON lines."""
+
+    def __init__(self, kind: LogKind) -> None:
+        self.kind = kind
+        self._seen: set[str] = set()
+
+    def start(self, what: str, rows: int) -> None:
+        """Nothing."""
+
+    def advance(self, rows: int) -> None:
+        """Nothing."""
+
+    def stop(self) -> None:
+        """Nothing."""
+
+    def finished(self, file: FileCounts) -> None:
+        """A line."""
+        if file.name in self._seen:  # it was finished before another one turned out to be damaged
+            return
+        self._seen.add(file.name)
+        if self.kind == "json":
+            from drrej.pipeline.reject import masked_file
+
+            self._write({"event": "file", **vars(masked_file(file))})
+            return
+        reused = "; it was there already" if file.reused else ""
+        counts = _counts(file.rows, file.rejected, file.coverage, file.bad)
+        self._write(f"{file.name}: {counts}, {file.seconds:.2f} s{reused}")
+
+    def summary(self, summary: MaskSummary) -> None:
+        """The line at the end."""
+        if self.kind == "json":
+            fields = {key: value for key, value in summary.items() if key not in ("format", "masks")}
+            self._write({"event": "summary", **fields})
+            return
+        files = "1 file" if summary.files == 1 else f"{summary.files} files"
+        reused = f" ({summary.reused} of them there already)" if summary.reused else ""
+        counts = _counts(summary.rows, summary.rejected, summary.coverage, summary.bad_rows)
+        bad = len(summary.left_out.files)
+        left = f", {bad} bad {'file' if bad == 1 else 'files'} left out" if bad else ""
+        self._write(f"{files}{reused}: {counts}{left}, {summary.seconds:.2f} s")
+
+    def _write(self, line: str | dict[str, Any]) -> None:
+        if isinstance(line, str):
+            text = f"drrej: {' '.join(line.splitlines())}"
+        else:
+            text = json.dumps(line, ensure_ascii=False)
+        print(redacted(text), file=sys.stderr, flush=True)
+
+
+def _counts(rows: int, rejected: int, coverage: float | None, bad: int) -> str:
+    share = "-" if coverage is None else f"{coverage:.4f}"
+    return f"{rows} rows, {rejected} rejected, coverage {share}" + (f", {bad} bad" if bad else "")

@@ -4,22 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Annotated, Literal
 
-import typer
-
-from drrej.cli import options
-from drrej.cli.command import Command
-from drrej.cli.commandline import this_command
-from drrej.cli.console import say_notes
-from drrej.cli.flags import in_flags
-from drrej.cli.judging import Comparisons, Judging, Shown, exit_by_gates, show_report, warn_order, warn_seen
-from drrej.cli.main import app
-from drrej.cli.reading import Bad, Certificates, Reading, engine_of, read_rejector
-from drrej.cli.regression import Regression, Task, check_regression
-from drrej.cli.writing import check_spared, format_of
+from drrej.cli.console import say_notes, show
+from drrej.cli.input_options import (
+    EngineOptions,
+    InputOptions,
+    OnUnseenGroup,
+    SkipOptions,
+    check_spared,
+    names_of,
+    read_rejector,
+)
+from drrej.cli.options import Dumps, Force, RejectorFile, flag, option
+from drrej.cli.report_options import (
+    REPORT,
+    ComparisonOptions,
+    Format,
+    ReportOptions,
+    exit_by_gates,
+    format_of,
+    gates_of,
+    warn_of_report,
+    with_words,
+)
+from drrej.cli.rule_options import REGRESSION, RegressionOptions
 from drrej.errors import OptionError
+from drrej.records import dataclass
 
 if TYPE_CHECKING:
     from drrej.documents.gates import Gate
@@ -29,97 +41,107 @@ if TYPE_CHECKING:
     from drrej.pipeline.evaluate import EvaluateOptions
 
 EXAMPLES = """
-Examples:
-
 drrej evaluate test.parquet -r rejector.json --gate 'accuracy >= 0.97'
-
 drrej evaluate test.parquet -r rejector.json --compare -o report.html
-
 drrej evaluate nightly/ -r rejector.json --no-labels --gate 'coverage >= 0.7'
 """
 
 
-@app.command(cls=Command, epilog=EXAMPLES)
-def evaluate(
-    dumps: options.Dumps,
-    rejector: options.RejectorFile,
-    output: Annotated[
-        list[str] | None,
-        typer.Option(
-            "-o",
-            "--output",
-            metavar="FILE",
-            help="Also write .html .json .md .txt .xml by its ending, or the curve as .csv .png .svg .pdf. Repeatable.",
-        ),
-    ] = None,
-    force: options.Force = False,
-    format: options.Format = "text",
-    on_unseen_group: options.OnUnseenGroup = "error",
-    gate: options.Gates = None,
-    metric: options.Metrics = None,
-    intervals: options.Intervals = False,
-    classwise: options.Classwise = False,
-    by: Annotated[
-        str | None,
-        options.report("--by", metavar="COL", help="Also report by a column, by 'prediction' or by 'label'."),
-    ] = None,
+@dataclass(frozen=True)
+class EvaluateReport(ReportOptions):
+    """What the report of `evaluate` can hold besides."""
+
     no_labels: Annotated[
         bool,
-        options.report(
-            "--no-labels", metavar=options.FLAG, help="Only what needs no labels: coverage, expected accuracy, drift."
-        ),
-    ] = False,
-    ood: Annotated[
+        flag("--no-labels", "Only what needs no labels: coverage, expected accuracy, drift.", REPORT, everyday=True),
+    ] = False
+    examples: Annotated[
         str | None,
-        options.report(
-            "--ood", metavar="COL", help="Rows where this column is true belong to no class: judge them apart."
-        ),
-    ] = None,
+        option("--examples COLS", "Also show these columns of some rejected rows and accepted errors.", REPORT),
+    ] = None
+    ood: Annotated[
+        str | None, option("--ood COL", "Rows where this column is true belong to no class: judge them apart.", REPORT)
+    ] = None
     ood_cost: Annotated[
         float | None,
-        options.report(
-            "--ood-cost",
-            metavar="X",
+        option(
+            "--ood-cost X",
+            "What accepting a row of no class costs, as a multiple of an error.",
+            REPORT,
             show_default="1",
-            help="What accepting a row of no class costs, as a multiple of an error.",
         ),
-    ] = None,
-    examples: options.Examples = None,
-    title: options.Title = None,
-    model: options.Model = None,
-    compare: options.Compare = False,
-    score: options.Scores = None,
-    score_order: options.ScoreOrders = None,
-    rejected: options.Masks = None,
-    baseline: options.Baseline = None,
-    baseline_dump: options.BaselineDumps = None,
-    baseline_rejector: options.BaselineRejector = None,
+    ] = None
+
+    def evaluate_options(
+        self,
+        comparisons: ComparisonOptions,
+        outputs: Sequence[tuple[str, str]],
+        rejector: str,
+        on_unseen_group: Literal["error", "reject"],
+    ) -> EvaluateOptions:
+        """As the library takes them; raises when one option lacks another, or an output cannot be drawn."""
+        from drrej.report import CURVES, DRAWN, need_libraries
+
+        if self.ood_cost is not None and self.ood is None:
+            raise OptionError("--ood-cost goes with --ood COL")
+        examples = names_of(self.examples)
+        if examples == []:
+            raise OptionError("--examples: name the columns to show, e.g. --examples id")
+        for path, kind in outputs:
+            need_libraries(kind, f"-o {path}")
+            if kind in CURVES and self.no_labels:
+                raise OptionError(f"-o {path}: the curve needs labels; it does not go with --no-labels")
+        return self.options(
+            comparisons,
+            [kind for _, kind in outputs],
+            rejector,
+            labels=not self.no_labels,
+            examples=examples,
+            ood=self.ood,
+            ood_cost=1.0 if self.ood_cost is None else self.ood_cost,
+            on_unseen_group=on_unseen_group,
+            pictures=any(kind in DRAWN for _, kind in outputs),
+        )
+
+
+@dataclass(frozen=True)
+class TaskOptions(RegressionOptions):
+    """The options for a regression. The task is the rejector's; `task` only says what it is expected to be."""
+
     task: Annotated[
-        Task | None,
-        options.regression(
-            "--task", metavar="TASK", help="classification or regression: check that the rejector is for it."
+        Literal["classification", "regression"] | None,
+        option("--task TASK", "classification or regression: check that the rejector is for it.", REGRESSION),
+    ] = None
+
+    def is_meant(self, rejector: Rejector) -> bool:
+        """Whether the rejector is for a regression; raises when the options say otherwise."""
+        if self.task not in (None, rejector.task):
+            raise OptionError(f"--task {self.task}: the rejector is for a {rejector.task}")
+        if rejector.task == "classification":
+            self.refuse()
+        return rejector.task == "regression"
+
+
+def evaluate(
+    dumps: Dumps,
+    rejector: RejectorFile,
+    report: EvaluateReport,
+    comparisons: ComparisonOptions,
+    regression: TaskOptions,
+    input: InputOptions,
+    bad: SkipOptions,
+    engine: EngineOptions,
+    output: Annotated[
+        list[str] | None,
+        option(
+            "-o --output FILE",
+            "Also write .html .json .md .txt .xml by its ending, or the curve as .csv .png .svg .pdf. Repeatable.",
+            everyday=True,
         ),
     ] = None,
-    prediction: options.PredictionColumn = None,
-    target: options.TargetColumn = None,
-    logits: options.Logits = None,
-    label: options.Label = None,
-    labels_from: options.LabelsFrom = None,
-    join_on: options.JoinOn = None,
-    on_missing_label: options.OnMissingLabel = None,
-    on_bad_row: options.SkipBadRow = "error",
-    on_bad_file: options.OnBadFile = "error",
-    max_bad: options.MaxBad = None,
-    input: options.Input = None,
-    normalize: options.Normalize = False,
-    binary: options.Binary = False,
-    classes: options.Classes = None,
-    jobs: options.Jobs = 0,
-    cluster: options.ClusterAddress = None,
-    tls_ca: options.TlsAuthority = None,
-    tls_cert: options.TlsCertificate = None,
-    tls_key: options.TlsKey = None,
-    quiet: options.Quiet = False,
+    force: Force = False,
+    format: Format = "text",
+    on_unseen_group: OnUnseenGroup = "error",
 ) -> None:
     """Report coverage and accuracy; judge gates.
 
@@ -130,44 +152,38 @@ def evaluate(
     from drrej.pipeline.regression import evaluate_regression
     from drrej.report import render
 
-    bad = Bad(on_bad_row, on_bad_file, max_bad)
-    reading = Reading(logits, label, labels_from, join_on, on_missing_label, input, binary, classes, normalize, bad)
-    judging = Judging(gate, metric, intervals, by, no_labels, classwise, ood, ood_cost)
-    others = Comparisons(compare, score, score_order, rejected, baseline, baseline_dump, baseline_rejector)
-    regression = Regression(task, prediction, target)
     outputs = [(path, format if path == "-" else format_of(path)) for path in output or []]
-    gates, wanted = judging.gates(), with_pictures(judging.options(others, reading, on_unseen_group), outputs)
-    shown = Shown(examples, title, model)
-    wanted = shown.options(wanted, [kind for _, kind in outputs], rejector)
-    if not baseline_dump:
-        check_early(gates, wanted)
-    engine = engine_of(jobs, cluster, quiet, Certificates(tls_ca, tls_cert, tls_key))
-    source = others.reading(reading).source(dumps, engine)
+    gates = gates_of(report.gate)
+    comparisons.check(input)
+    wanted = report.evaluate_options(comparisons, outputs, rejector, on_unseen_group)
+    if not comparisons.baseline_dump:
+        _check_early(gates, wanted)
+    workers = engine.start()
+    source = comparisons.input(input).source(dumps, workers, bad)
     with ExitStack() as stack:
         files = [(stack.enter_context(OutputFile(path, force)), kind) for path, kind in outputs]
-        check_spared(classes, baseline)
+        check_spared(input.classes, comparisons.baseline)
         document = read_rejector(rejector, source, "threshold")
         if regression.is_meant(document):
-            check_regression([judging, others, reading, shown], [format, *(kind for _, kind in outputs)])
-            report: Report | RegressionReport = evaluate_regression(
-                source, document, prediction, target, gates, on_unseen_group
+            _check_regression([report, comparisons, input], [format, *(kind for _, kind in outputs)])
+            made: Report | RegressionReport = evaluate_regression(
+                source, document, regression.prediction, regression.target, gates, on_unseen_group
             )
         else:
-            wanted = replace(wanted, baseline_dump=others.dump(reading, engine, document))
-            report = step(source, document, gates, with_words(wanted, document))
+            wanted = replace(wanted, baseline_dump=comparisons.dump(input, bad, workers, document))
+            made = step(source, document, gates, with_words(wanted, document))
         for file, kind in files:
-            file.write_bytes(render(report, kind))
+            file.write_bytes(render(made, kind))
         for file, _ in files:
             file.commit()
-    say_notes(source, quiet, document.floor)
-    warn_seen(report, quiet)
-    warn_order(report, quiet)
+    say_notes(source, engine.quiet, document.floor)
+    warn_of_report(made, engine.quiet)
     if "-" not in (output or []):
-        show_report(report, format)
-    exit_by_gates(report)
+        show(render(made, format).decode())
+    exit_by_gates(made)
 
 
-def check_early(gates: Sequence[Gate], wanted: EvaluateOptions) -> None:
+def _check_early(gates: Sequence[Gate], wanted: EvaluateOptions) -> None:
     """Raise when no report has the metric of a gate: neither the one that is wanted nor that of a regression."""
     from drrej.documents.metrics import catalogue
     from drrej.documents.regression import RegressionReport
@@ -177,22 +193,17 @@ def check_early(gates: Sequence[Gate], wanted: EvaluateOptions) -> None:
     check_gates([gate for gate in gates if gate.metric not in of_regression], wanted)
 
 
-def with_pictures(wanted: EvaluateOptions, outputs: Sequence[tuple[str, str]]) -> EvaluateOptions:
-    """The options with what pages and plots need, if one of them is wanted; raises when it cannot be drawn."""
-    from drrej.report import CURVES, DRAWN, need_libraries
+def _check_regression(
+    groups: Sequence[EvaluateReport | ComparisonOptions | InputOptions], formats: Sequence[str]
+) -> None:
+    """Raise when an option was given that a regression has no use for."""
+    from drrej.report import DRAWN
 
-    for path, kind in outputs:
-        need_libraries(kind, f"-o {path}")
-        if kind in CURVES and not wanted.labels:
-            raise OptionError(f"-o {path}: the curve needs labels; it does not go with --no-labels")
-    return replace(wanted, pictures=any(kind in DRAWN for _, kind in outputs))
-
-
-def with_words(wanted: EvaluateOptions, rejector: Rejector) -> EvaluateOptions:
-    """The options with what a page says of the rejector: its facts, with flags, and this command."""
-    from drrej.documents.words import describe_sections
-
-    if not wanted.pictures:
-        return wanted
-    words = [in_flags(line) for line in describe_sections(rejector)]
-    return replace(wanted, words=words, commands=[this_command()])
+    given = [field.name for group in groups for field in fields(group) if getattr(group, field.name)]
+    for name in given:
+        if name != "gate":
+            flag = name.replace("_", "-")
+            raise OptionError(f"--{flag}: it has no meaning for a regression, and the rejector is for one")
+    for format in formats:
+        if format in DRAWN:
+            raise OptionError(f"a regression has no pictures; it is not reported as {format}")

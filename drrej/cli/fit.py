@@ -2,61 +2,67 @@
 
 from __future__ import annotations
 
-from drrej.cli import options
-from drrej.cli.choosing import Objective
-from drrej.cli.command import Command
+from typing import TYPE_CHECKING, Annotated
+
 from drrej.cli.console import say_notes
-from drrej.cli.main import app
-from drrej.cli.reading import Bad, Certificates, Reading, Start, engine_of
-from drrej.cli.writing import check_spared, output_file
+from drrej.cli.input_options import EngineOptions, InputOptions, SkipOptions, check_spared, read_rejector
+from drrej.cli.options import Dumps, OutputOptions, option
+from drrej.cli.rule_options import Floor, ObjectiveOptions, Precision, RegressionOptions, Temperature
+from drrej.errors import OptionError
+from drrej.records import dataclass
+
+if TYPE_CHECKING:
+    from drrej.documents.rejector import Rejector
+    from drrej.pipeline.source import Source
 
 EXAMPLES = """
-Examples:
-
 drrej fit val.parquet -r calibrated.json -o fitted.json
-
 drrej fit val.parquet -r calibrated.json --loss auto --divergence chi2
-
 drrej fit forecasts.parquet --loss column --loss-column variance
 """
 
 
-@app.command(cls=Command, epilog=EXAMPLES)
+@dataclass(frozen=True)
+class StartOptions:
+    """What the step starts from: a rejector, a temperature in its place, or the own loss of rows without logits."""
+
+    rejector: Annotated[
+        str | None, option("-r --rejector FILE", "The rejector so far; - is standard input.", everyday=True)
+    ] = None
+    temperature: Temperature = None
+    floor: Floor = None
+    precision: Precision = None
+
+    def rejector_for(self, source: Source, loss_column: str | None, regression: RegressionOptions) -> Rejector:
+        """A calibrated rejector."""
+        from drrej.pipeline.fit import uncalibrated, without_logits
+
+        precision = self.precision or "auto"
+        if self.floor is not None and self.temperature is None:
+            raise OptionError(
+                "--floor is remembered in the rejector; give it to 'drrej calibrate', or with --temperature"
+            )
+        if loss_column is not None and self.rejector is None and self.temperature is None:
+            return without_logits(loss_column, precision, regression.prediction, regression.target)
+        regression.refuse()
+        if self.rejector is not None and self.temperature is None:
+            if self.precision is not None:
+                raise OptionError("--precision is remembered in the rejector of -r; give it to 'drrej calibrate'")
+            return read_rejector(self.rejector, source, "calibration")
+        if self.temperature is not None and self.rejector is None:
+            return uncalibrated(source, self.temperature, precision, self.floor)
+        raise OptionError("give either -r REJECTOR (from 'drrej calibrate') or --temperature T (1 for none)")
+
+
 def fit(
-    dumps: options.Dumps,
-    rejector: options.RejectorSoFar = None,
-    temperature: options.Temperature = None,
-    output: options.OutputPath = "-",
-    force: options.Force = False,
-    divergence: options.Divergence = None,
-    alpha: options.Alpha = None,
-    lam: options.Lambda = None,
-    effective_sample: options.EffectiveSample = None,
-    loss: options.LossName = "log",
-    cost_matrix: options.CostMatrixFile = None,
-    loss_column: options.LossColumn = None,
-    prediction: options.PredictionColumn = None,
-    target: options.TargetColumn = None,
-    logits: options.Logits = None,
-    label: options.Label = None,
-    labels_from: options.LabelsFrom = None,
-    join_on: options.JoinOn = None,
-    on_missing_label: options.OnMissingLabel = None,
-    on_bad_row: options.SkipBadRow = "error",
-    on_bad_file: options.OnBadFile = "error",
-    max_bad: options.MaxBad = None,
-    input: options.Input = None,
-    normalize: options.Normalize = False,
-    binary: options.Binary = False,
-    classes: options.Classes = None,
-    floor: options.Floor = None,
-    precision: options.Precision = None,
-    jobs: options.Jobs = 0,
-    cluster: options.ClusterAddress = None,
-    tls_ca: options.TlsAuthority = None,
-    tls_cert: options.TlsCertificate = None,
-    tls_key: options.TlsKey = None,
-    quiet: options.Quiet = False,
+    dumps: Dumps,
+    start: StartOptions,
+    output: OutputOptions,
+    objective: ObjectiveOptions,
+    regression: RegressionOptions,
+    input: InputOptions,
+    bad: SkipOptions,
+    engine: EngineOptions,
 ) -> None:
     """Add the density ratio (labels are needed for --loss learned and auto only).
 
@@ -64,14 +70,11 @@ def fit(
     """
     from drrej.pipeline.fit import fit as step
 
-    objective = Objective(divergence, alpha, lam, loss, cost_matrix, loss_column, effective_sample)
-    bad = Bad(on_bad_row, on_bad_file, max_bad)
-    reading = Reading(logits, label, labels_from, join_on, on_missing_label, input, binary, classes, normalize, bad)
-    source = reading.source(dumps, engine_of(jobs, cluster, quiet, Certificates(tls_ca, tls_cert, tls_key)))
-    with output_file(output, force, rejector) as file:
-        check_spared(classes, cost_matrix)
-        start = Start(rejector, temperature, precision, loss_column, prediction, target, floor).rejector_for(source)
-        fitted = step(source, start, objective.options(start.class_names))
-        say_notes(source, quiet, start.floor)
+    source = input.source(dumps, engine.start(), bad)
+    with output.file(start.rejector) as file:
+        check_spared(input.classes, objective.cost_matrix)
+        rejector = start.rejector_for(source, objective.loss_column, regression)
+        fitted = step(source, rejector, objective.options(rejector.class_names))
+        say_notes(source, engine.quiet, rejector.floor)
         file.write_text(fitted.to_json())
         file.commit()

@@ -8,63 +8,37 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from drrej.cli import options
-from drrej.cli.command import Command
-from drrej.cli.commandline import reading_flags
-from drrej.cli.console import show
-from drrej.cli.flags import in_flags
-from drrej.cli.main import app
-from drrej.cli.reading import Certificates, Reading, engine_of
+from drrej.cli.console import flag_of, in_flags, show
+from drrej.cli.input_options import EngineOptions, LayoutOptions
 
 if TYPE_CHECKING:
+    from drrej.data.dump import DumpOptions
     from drrej.documents.rejector import Rejector
     from drrej.pipeline.inspect import Content, DumpFacts, Labels
     from drrej.pipeline.source import Source
 
 EXAMPLES = """
-Examples:
-
 drrej inspect val.parquet
-
 drrej inspect rejector.json
-
 drrej inspect 'nightly/*.parquet' --label truth
 """
 
 _MOST_COLUMNS = 12
 
 
-@app.command(cls=Command, epilog=EXAMPLES)
 def inspect(
     files: Annotated[list[str], typer.Argument(metavar="FILE", hidden=True)],
-    logits: options.Logits = None,
-    label: options.Label = None,
-    labels_from: options.LabelsFrom = None,
-    join_on: options.JoinOn = None,
-    on_missing_label: options.OnMissingLabel = None,
-    input: options.Input = None,
-    normalize: options.Normalize = False,
-    binary: options.Binary = False,
-    classes: options.Classes = None,
-    filter: options.Filter = None,
-    per_length: options.PerLength = False,
-    jobs: options.Jobs = 0,
-    cluster: options.ClusterAddress = None,
-    tls_ca: options.TlsAuthority = None,
-    tls_cert: options.TlsCertificate = None,
-    tls_key: options.TlsKey = None,
-    quiet: options.Quiet = False,
+    input: LayoutOptions,
+    engine: EngineOptions,
 ) -> None:
     """Tell what a dump holds and how to go on, or what a rejector does.
 
     FILE: dumps (parquet files, directories, globs or URIs) or rejectors; - is standard input.
     """
-    how = (logits, label, labels_from, join_on, on_missing_label, input, binary, classes, normalize)
-    reading = Reading(*how, filter=filter, per_length=per_length)
-    engine = engine_of(jobs, cluster, quiet, Certificates(tls_ca, tls_cert, tls_key))
+    workers = engine.start()
     for number, path in enumerate(files):
         show("\n" if number else "")
-        show(describe(path, reading.source([path], engine)) + "\n")
+        show(describe(path, input.source([path], workers)) + "\n")
 
 
 _FOUND = {
@@ -103,7 +77,7 @@ def _about_dump(path: str, facts: DumpFacts) -> list[str]:
         return [head, *columns, f"cannot be used as it is: {content}"]
     lines = [f"{head}, {content.rows} rows in {_counted(content.row_groups, 'row group')}", *columns]
     lines += [f"  {name}  {kind} (from the directory names)" for name, kind in content.hive]
-    flags = reading_flags(facts.options)
+    flags = _reading_flags(facts.options)
     if content.found:
         words, said = _FOUND_BINARY if content.scores.layout == "score" else _FOUND[content.found]
         lines.append(f"scores:  {words}")
@@ -120,6 +94,21 @@ def _about_dump(path: str, facts: DumpFacts) -> list[str]:
             "caution: the first score is the largest in every row: sorted scores (top-k) are not in class order"
         )
     return [*lines, *_advice(path, flags, content)]
+
+
+def _reading_flags(options: DumpOptions) -> list[str]:
+    """The flags that make a command read a dump with these options."""
+    flags: list[str] = []
+    names = ("logits", "label", "labels_from", "join_on", "filter", "input", "max_bad", "classes")
+    for name in names:
+        value = getattr(options, name)
+        if value is not None:
+            flags += [flag_of(name), ",".join(value) if name == "classes" else str(value)]
+    for name in ("on_missing_label", "on_bad_row", "on_bad_file"):
+        flags += [flag_of(name), "skip"] if getattr(options, name) == "skip" else []
+    for name in ("per_length", "normalize", "binary"):
+        flags += [flag_of(name)] if getattr(options, name) else []
+    return flags
 
 
 def _counted(count: int, what: str) -> str:

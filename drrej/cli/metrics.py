@@ -6,11 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from drrej.cli.command import Command
-from drrej.cli.console import show
-from drrej.cli.flags import in_flags
-from drrej.cli.main import app
-from drrej.cli.options import FLAG
+from drrej.cli.console import in_flags, show
+from drrej.cli.options import flag, option
 from drrej.errors import OptionError
 
 if TYPE_CHECKING:
@@ -19,33 +16,26 @@ if TYPE_CHECKING:
     from drrej.documents.metrics import Metric
 
 EXAMPLES = """
-Examples:
-
 drrej metrics
-
 drrej metrics accuracy coverage@risk
-
 drrej metrics --format json
 """
 
 _MORE = """
 Points of the curve take any number: accuracy@coverage=0.9, risk@coverage=0.9, coverage@risk=0.01,
-coverage@accuracy=0.99. NAME is a class or, with --by, a group. 'target' is a gate of its own, without a
+coverage@accuracy=0.99. NAME is a class or, with --report-by, a group. 'target' is a gate of its own, without a
 number. Shares are written as 0.99, not as 99.
 """
 
 _TARGET = "What the threshold was chosen for; as a gate it fails where these rows contradict it."
 
 
-@app.command(cls=Command, epilog=EXAMPLES)
 def metrics(
     words: Annotated[list[str] | None, typer.Argument(metavar="WORD", hidden=True)] = None,
-    regression: Annotated[
-        bool, typer.Option("--regression", metavar=FLAG, help="Those of the report of a regression.")
-    ] = False,
-    format: Annotated[Literal["text", "json"], typer.Option("--format", help="json has every part of a figure.")] = (
-        "text"
-    ),
+    regression: Annotated[bool, flag("--regression", "Those of the report of a regression.", everyday=True)] = False,
+    format: Annotated[
+        Literal["text", "json"], option("--format", "json has every part of a figure.", everyday=True)
+    ] = "text",
 ) -> None:
     """List what gates can name, with a sentence each; with WORDs those whose names contain one of them."""
     import json

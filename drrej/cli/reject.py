@@ -3,96 +3,98 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from drrej.cli import options
-from drrej.cli.command import Command
-from drrej.cli.console import complain, say_notes, warn_bad_rows
-from drrej.cli.logs import FileLog, LogKind, log_kind
-from drrej.cli.main import app
-from drrej.cli.reading import Bad, Certificates, Reading, engine_of, names_of, read_rejector
-from drrej.cli.writing import check_spared
+from drrej.cli.console import FileLog, LogKind, say_notes, warn
+from drrej.cli.input_options import EngineOptions, MaskRowOptions, ScoreOptions, check_spared, read_rejector
+from drrej.cli.options import Dumps, Force, RejectorFile, flag, option
 from drrej.errors import OptionError
+from drrej.records import dataclass
 
 if TYPE_CHECKING:
     from drrej.outputs.dataset import Dataset
     from drrej.outputs.destinations import OutputFile
+    from drrej.pipeline.reject import MaskCounts
 
 EXAMPLES = """
-Examples:
-
 drrej reject test.parquet -r rejector.json -o mask.csv --review tasks.json
-
 drrej reject nightly/ -r rejector.json -o scored/ --update --on-bad-row reject
-
 cat test.parquet | drrej reject - -r rejector.json -o - > mask.parquet
 """
 
 
-@app.command(cls=Command, epilog=EXAMPLES)
-def reject(
-    dumps: options.Dumps,
-    rejector: options.RejectorFile,
+@dataclass(frozen=True)
+class MaskOutput:
+    """Where the mask goes, and what is written besides."""
+
     output: Annotated[
         str,
-        typer.Option(
-            "-o",
-            "--output",
-            metavar="OUT",
-            help="The mask: a file (.parquet, .csv, .jsonl, .arrow, ...), - or DIR/ (one file per input file).",
+        option(
+            "-o --output OUT",
+            "The mask: a file (.parquet, .csv, .jsonl, .arrow, ...), - or DIR/ (one file per input file).",
+            everyday=True,
         ),
-    ],
+    ]
+    force: Force = False
+    update: Annotated[
+        bool, flag("--update", "With -o DIR/: only files that are new or changed; the rest stays.", everyday=True)
+    ] = False
     review: Annotated[
         str | None,
-        typer.Option(
-            "--review",
-            metavar="FILE",
-            help="Also write the rejected rows, most doubtful first: .json (tasks of Label Studio) or .jsonl.",
+        option(
+            "--review FILE",
+            "Also write the rejected rows, most doubtful first: .json (tasks of Label Studio) or .jsonl.",
+            everyday=True,
         ),
-    ] = None,
-    review_limit: Annotated[
-        int | None, typer.Option("--review-limit", metavar="N", help="No more than N rows in --review.")
-    ] = None,
-    force: options.Force = False,
-    update: Annotated[
-        bool,
-        typer.Option(
-            "--update", metavar=options.FLAG, help="With -o DIR/: only files that are new or changed; the rest stays."
-        ),
-    ] = False,
-    keep: options.Keep = None,
-    on_bad_row: options.OnBadRow = "error",
-    on_unseen_group: options.OnUnseenGroup = "error",
+    ] = None
+    review_limit: Annotated[int | None, option("--review-limit N", "No more than N rows in --review.")] = None
+    summary: Annotated[str | None, option("--summary FILE", "Also write what was done, as JSON.")] = None
+
+    @property
+    def is_directory(self) -> bool:
+        """Whether there is one mask for each input file."""
+        return self.output.endswith("/") or os.path.isdir(self.output)
+
+    def check(self) -> None:
+        """Raise when options do not go together."""
+        if self.review_limit is not None and self.review is None:
+            raise OptionError("--review-limit goes with --review FILE")
+        if self.review is not None and self.update:
+            raise OptionError("--review does not go with --update: masks that stay as they are would be missing in it")
+        if self.force and self.update:
+            raise OptionError("--force makes all masks again, --update only new ones: give one of them")
+        if self.update and not self.is_directory:
+            raise OptionError(f"--update goes with a directory of masks: write -o {self.output}/")
+
+    def mask(self) -> OutputFile | Dataset:
+        """The file or directory to be written."""
+        from drrej.outputs.destinations import OutputFile
+
+        if self.is_directory:
+            from drrej.outputs.dataset import open_dataset
+
+            return open_dataset(self.output, self.force, self.update)
+        return OutputFile(self.output, self.force)
+
+
+def reject(
+    dumps: Dumps,
+    rejector: RejectorFile,
+    output: MaskOutput,
+    rows: MaskRowOptions,
+    input: ScoreOptions,
+    engine: EngineOptions,
     log: Annotated[
         LogKind | None,
-        typer.Option(
-            "--log",
-            metavar="text|json",
+        option(
+            "--log text|json",
+            "A line for each file on standard error.",
             show_default="text with -o DIR/ and no terminal",
-            help="A line for each file on standard error.",
         ),
     ] = None,
-    summary: Annotated[
-        str | None, typer.Option("--summary", metavar="FILE", help="Also write what was done, as JSON.")
-    ] = None,
-    on_bad_file: options.OnBadFile = "error",
-    max_bad: options.MaxBad = None,
-    logits: options.Logits = None,
-    label: options.Label = None,
-    input: options.Input = None,
-    normalize: options.Normalize = False,
-    binary: options.Binary = False,
-    classes: options.Classes = None,
-    jobs: options.Jobs = 0,
-    cluster: options.ClusterAddress = None,
-    tls_ca: options.TlsAuthority = None,
-    tls_cert: options.TlsCertificate = None,
-    tls_key: options.TlsKey = None,
-    quiet: options.Quiet = False,
 ) -> None:
     """Write the rejection mask, row for row.
 
@@ -103,28 +105,21 @@ def reject(
     from drrej.pipeline.reject import reject as step
 
     started = time.monotonic()
-    whole_directory = output.endswith("/") or os.path.isdir(output)
-    kind = log_kind(log, quiet, whole_directory)
-    lines = None if kind is None else FileLog(kind)
-    bad = Bad(on_bad_row, on_bad_file, max_bad)
-    reading = Reading(
-        logits=logits, label=label, input=input, binary=binary, classes=classes, normalize=normalize, bad=bad
-    )
-    engine = engine_of(jobs, cluster, quiet, Certificates(tls_ca, tls_cert, tls_key), lines)
-    source = reading.source(dumps, engine)
-    wanted = MaskOptions(names_of(keep), on_bad_row, on_unseen_group)
-    if review_limit is not None and review is None:
-        raise OptionError("--review-limit goes with --review FILE")
-    if review is not None and update:
-        raise OptionError("--review does not go with --update: masks that stay as they are would be missing in it")
+    lines = _file_log(log, engine.quiet, output.is_directory)
+    source = input.source(dumps, engine.start(lines), rows)
+    output.check()
     with ExitStack() as stack:
-        place = _place(output, whole_directory, force, update)
+        place = output.mask()
         stack.enter_context(place)
-        record = None if summary is None else stack.enter_context(OutputFile(summary, force or update))
-        queue = None if review is None else Review(stack.enter_context(OutputFile(review, force)), review_limit)
-        check_spared(classes)
+        record = queue = None
+        if output.summary is not None:
+            record = stack.enter_context(OutputFile(output.summary, output.force or output.update))
+        if output.review is not None:
+            queue = Review(stack.enter_context(OutputFile(output.review, output.force)), output.review_limit)
+        check_spared(input.classes)
         document = read_rejector(rejector, source, "threshold")
-        counts = step(source, document, place, wanted, queue)
+        options = MaskOptions(rows.columns, rows.on_bad_row, rows.on_unseen_group)
+        counts = step(source, document, place, options, queue)
         done = mask_summary(source, counts, time.monotonic() - started)
         if record is not None:
             record.write_text(done.to_json())
@@ -133,25 +128,26 @@ def reject(
             queue.file.commit()
         if record is not None:
             record.commit()
-    if kind != "json":  # which says the same in its last line
-        say_notes(source, quiet, document.floor)
-        if counts.reused and not quiet and not update:
-            complain(f"{counts.reused} files were finished by an earlier run and are used again", "note")
-        warn_bad_rows(counts, quiet, on_bad_row)
+    if lines is None or lines.kind != "json":  # which says the same in its last line
+        say_notes(source, engine.quiet, document.floor)
+        if counts.reused and not output.update:
+            warn(f"{counts.reused} files were finished by an earlier run and are used again", engine.quiet, "note")
+        warn_bad_rows(counts, engine.quiet, rows.on_bad_row)
     if lines is not None:
         lines.summary(done)
 
 
-def _place(output: str, whole_directory: bool, force: bool, update: bool) -> OutputFile | Dataset:
-    """The file or directory to be written."""
-    from drrej.outputs.destinations import OutputFile
+def warn_bad_rows(counts: MaskCounts, quiet: bool, policy: str, more: str = "") -> None:
+    """Tell that rows without usable scores were let through."""
+    if counts.bad:
+        read = counts.rows + (counts.bad if policy == "skip" else 0)
+        done = "left out" if policy == "skip" else f"rejected{more}"
+        warn(f"{counts.bad} of {read} rows have no usable scores and were {done}", quiet)
 
-    if force and update:
-        raise OptionError("--force makes all masks again, --update only new ones: give one of them")
-    if whole_directory:
-        from drrej.outputs.dataset import open_dataset
 
-        return open_dataset(output, force, update)
-    if update:
-        raise OptionError(f"--update goes with a directory of masks: write -o {output}/")
-    return OutputFile(output, force)
+def _file_log(wanted: LogKind | None, quiet: bool, several: bool) -> FileLog | None:
+    """What is logged: as wanted, else text for a directory of masks where there is no terminal for a progress bar."""
+    if wanted is not None and quiet:
+        raise OptionError("--log goes without -q")
+    kind = wanted or ("text" if several and not quiet and not sys.stderr.isatty() else None)
+    return None if kind is None else FileLog(kind)

@@ -101,7 +101,8 @@ def choose_threshold(
         raise OptionError(f"`{rule.parameter}` counts wrong predictions, but this rejector is for rows without logits")
     if options.by is not None and not (rule.limits_errors or rule.kind == "coverage"):
         raise OptionError(
-            f"`by` goes with `accuracy`, `risk` or `coverage`: `{rule.parameter}` is the same cutoff for every group"
+            "a cutoff for each group goes with `accuracy`, `risk` or `coverage`: "
+            f"`{rule.parameter}` is the same cutoff for every group"
         )
     if rule.limits_a_mean:
         _check_mean(rule, rejector)
@@ -110,13 +111,13 @@ def choose_threshold(
     dump = source.open(rejector, rule.needs_labels)
     if options.by is not None and options.by == dump.label:
         raise OptionError(
-            f"`by={options.by}`: a row to come has no label, so no cutoff can depend on it; use `by=prediction`"
+            f"cutoffs by '{options.by}': a row to come has no label, so no cutoff can depend on it; use 'prediction'"
         )
     labelled = rule.needs_labels or (table and dump.label_kind is not None)
     if options.allow_reuse and rule.confidence is None:
         raise OptionError("`allow_reuse=True` goes with `confidence`")
     freshness = Freshness({}) if rule.confidence is None or options.known_fresh else Freshness.of(rejector)
-    grouping = None if options.by is None else Grouping(options.by, rejector, dump)
+    grouping = None if options.by is None else Grouping(options.by, rejector, dump, "the cutoffs")
     ranked = grouping is None and rule.kind != "cost" and not rule.limits_a_mean
     collecting = Collecting(
         grouping, tuple(freshness.seen.values()), rule.uses_rows, residuals_of(rule, rejector, dump), ranked

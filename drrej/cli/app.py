@@ -1,0 +1,338 @@
+"""The application: its commands, and its exit codes: 0 done, 1 the data say no, 2 anything else that is wrong.
+
+A command is a module of this package with a function of its name, whose docstring is the help, and `EXAMPLES`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import gc
+import inspect
+import os
+import signal
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from importlib import import_module
+from types import FrameType
+from typing import Annotated, Any, Never
+
+import typer
+from typer.core import TyperCommand, TyperGroup, TyperOption
+from typer.main import get_command
+
+from drrej._version import __version__
+from drrej.cli.config import RENAMED, Configuration
+from drrej.cli.console import complain, show
+from drrej.cli.options import flag, grouped, option
+from drrej.core import special
+from drrej.errors import BadRowsError, DrrejError, OptionError
+
+WRONG = 2
+INTERRUPTED = 128 + signal.SIGINT
+BROKEN_PIPE = 128 + signal.SIGPIPE
+
+PANELS = {
+    "Get started": ("inspect", "run"),
+    "Build": ("calibrate", "fit", "threshold"),
+    "Use": ("evaluate", "reject", "monitor"),
+    "Plan": ("plan",),
+    "Tools": ("cascade", "convert", "metrics", "config", "schema"),
+}
+COMMANDS = {name: panel for panel, names in PANELS.items() for name in names}
+"""The commands with their panels, in the order of `drrej --help`."""
+
+GONE = {
+    "sweep": "alpha and lambda do not change the order of rows; see 'Compare settings' in docs/pipeline.md",
+    "weights": "the weights are functions of drrej.core.ratio; see 'Worst-case weights' in docs/theory.md",
+    "ensemble": "average the models' probabilities; see docs/guide-cascades.md",
+    "help": "use 'drrej --help' or 'drrej COMMAND --help'",
+}
+"""Commands of earlier versions, and what to do in their place."""
+
+
+_ALL = "drrej.help_all"
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        show(f"drrej {__version__}\n")
+        raise typer.Exit
+
+
+def _show_help(context: typer.Context, parameter: typer.CallbackParam, wanted: bool) -> None:
+    if wanted:
+        from typer import rich_utils
+
+        if not sys.stdout.isatty() and "FORCE_COLOR" not in os.environ:  # typer colours it on GitHub's runners
+            rich_utils.FORCE_TERMINAL = False
+        context.meta[_ALL] = parameter.name == "help_all"
+        show(context.get_help() + "\n")
+        raise typer.Exit
+
+
+Help = Annotated[
+    bool, flag("-h --help", "Show this message and exit.", callback=_show_help, is_eager=True, everyday=True)
+]
+
+
+def _help_options(
+    *,
+    help: Help = False,
+    help_all: Annotated[
+        bool, flag("--help-all", "Show all options and exit.", callback=_show_help, is_eager=True, everyday=True)
+    ] = False,
+) -> None:
+    """Declares what every command has; the callbacks act."""
+
+
+class Command(TyperCommand):
+    """A command whose options may be configured, and whose help shows those for everyday use unless asked for all."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._rare = [each for each in self.params if isinstance(each, TyperOption) and each.hidden]
+        self._show_rare(True)
+
+    def _show_rare(self, shown: bool) -> None:
+        for each in self._rare:
+            each.hidden = not shown
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Turn the words after the command's name into the values of its parameters."""
+        given, _, _ = self.make_parser(ctx).parse_args(args=list(args))
+        if not (ctx.resilient_parsing or {"help", "help_all"} & given.keys()):
+            top = ctx.parent
+            settings = Configuration(top.command.commands, top.params["config"]).settings(str(self.name), given)
+            ctx.default_map = {name: setting.value for name, setting in settings.items()}
+        return super().parse_args(ctx, args)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help."""
+        shown = ctx.meta.get(_ALL) or not self._rare
+        self.epilog = None if shown else f"{len(self._rare)} more options: drrej {self.name} --help-all"
+        self._show_rare(shown)
+        super().format_help(ctx, formatter)
+        self._show_rare(True)
+
+
+class _Commands(Mapping[str, Any]):
+    """The commands by name; the module of a command is imported when it is asked for."""
+
+    def __getitem__(self, name: str) -> Any:
+        if name in GONE:
+            raise OptionError(f"'drrej {name}' is gone: {GONE[name]}")
+        if name not in COMMANDS:
+            raise KeyError(name)
+        return _command(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(COMMANDS)
+
+    def __len__(self) -> int:
+        return len(COMMANDS)
+
+
+class Group(TyperGroup):
+    """All commands."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.commands = _Commands()  # type: ignore[assignment]
+
+
+@cache
+def _command(name: str) -> Any:
+    module = import_module(f"drrej.cli.{name}")
+    function = grouped(getattr(module, name))
+    own, more = inspect.signature(function).parameters, inspect.signature(_help_options, eval_str=True).parameters
+    function.__signature__ = inspect.Signature([*own.values(), *more.values()])  # type: ignore[attr-defined]
+    single = typer.Typer(add_completion=False, rich_markup_mode="rich")
+    help = f"{inspect.cleandoc(function.__doc__ or '')}\n\nExamples:{module.EXAMPLES}"
+    single.command(name, cls=Command, help=help, rich_help_panel=COMMANDS[name], add_help_option=False)(function)
+    return get_command(single)
+
+
+app = typer.Typer(
+    name="drrej",
+    cls=Group,
+    help="Let a classifier say 'I don't know': rejection by density ratios on saved logits.",
+    epilog="""
+calibrate | fit | threshold make a rejector; evaluate and reject apply it; run does all of it.
+
+drrej inspect val.parquet
+
+drrej run --val val.parquet --test test.parquet --coverage 0.8 -o out
+""",
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    add_help_option=False,
+)
+
+
+@app.callback()
+def _top(
+    version: Annotated[
+        bool, flag("--version", "Show the version and exit.", callback=_show_version, is_eager=True, everyday=True)
+    ] = False,
+    help: Help = False,
+    config: Annotated[
+        str | None,
+        option(
+            "--config FILE", "Take options from this file too, see 'drrej config --help'; comes first.", everyday=True
+        ),
+    ] = None,
+) -> None:
+    pass
+
+
+@cache
+def application() -> Any:
+    """The program as typer makes it: its `commands` are made when they are asked for."""
+    group = get_command(app)
+    for parameter in group.params:
+        if str(parameter.name).endswith("_completion"):
+            parameter.metavar = ""  # or the help would call it <bool>
+    return group
+
+
+def main() -> Never:
+    """Run the command line and exit with its code."""
+    _stop.code = 0
+    special.alone = True
+    try:
+        _take_signals()
+        code = execute()
+        gc.freeze()  # what is left is not worth looking through on the way out
+    except (KeyboardInterrupt, SystemExit):
+        code = _stop.code or INTERRUPTED
+    if code and code in (INTERRUPTED, _stop.code):
+        _leave(code)
+    sys.exit(code)
+
+
+def _leave(code: int) -> Never:
+    """End at once, after what was registered for the end.
+
+    Threads that were broken off may be in the midst of Arrow's work. When one of them comes back during Python's own
+    end, that aborts the process.
+    """
+    with contextlib.suppress(BaseException):  # another signal
+        atexit._run_exitfuncs()
+        sys.stderr.flush()
+    os._exit(code)
+
+
+def execute(arguments: Sequence[str] | None = None) -> int:
+    """Run a command line (by default the process's own) and return its exit code."""
+    code = _run(list(sys.argv[1:] if arguments is None else arguments))
+    with contextlib.suppress(ValueError, AttributeError):  # closed or missing
+        code = _flush(code)
+    return code
+
+
+def _run(arguments: list[str]) -> int:
+    try:
+        result = application()(arguments, standalone_mode=False, prog_name="drrej")
+        return result if isinstance(result, int) else 0
+    except typer.Exit as exit_:
+        return int(exit_.exit_code)
+    except (KeyboardInterrupt, typer.Abort):
+        return INTERRUPTED
+    except SystemExit as exit_:  # typer turns a broken pipe into an exit with 1, which nothing else uses
+        return _silence(BROKEN_PIPE) if exit_.code == 1 else int(exit_.code or 0)
+    except Exception as error:
+        if _stop.code:  # what a signal broke off, such as an import or the making of a class, may fail in any way
+            return _stop.code
+        if os.environ.get("DRREJ_DEBUG"):
+            raise
+        return _explain(error, arguments)
+
+
+def _explain(error: Exception, arguments: list[str]) -> int:
+    if isinstance(error, DrrejError):
+        hint = " (or leave such rows out with --on-bad-row skip)" if isinstance(error, BadRowsError) else ""
+        complain(f"{error}{hint}")
+        return error.exit_code
+    if hasattr(error, "format_message"):  # typer's own errors about the command line
+        complain(_usage(error, arguments))
+    elif isinstance(error, OSError):
+        complain(f"{error.filename or 'standard output'}: {error.strerror or error} (DRREJ_DEBUG=1 shows where)")
+        return _silence(WRONG)
+    elif isinstance(error, MemoryError):
+        complain("not enough memory")
+    else:
+        reason = " ".join(str(error).split()) or "no message"
+        complain(f"unexpected {type(error).__name__}: {reason} (DRREJ_DEBUG=1 shows where)")
+    return WRONG
+
+
+def _usage(error: Any, arguments: list[str]) -> str:
+    """An error of typer's in one line: the option with its value, what is wrong, where to look."""
+    unknown = str(getattr(error, "option_name", "")).removeprefix("--")
+    if unknown in RENAMED:
+        return f"--{unknown}: {RENAMED[unknown]}"
+    called = " ".join(["drrej", *[word for word in arguments if word in COMMANDS][:1]])
+    given = _given(error, arguments)
+    message = str(error.message).removeprefix("Value error, ") if given else error.format_message()
+    return f"{given}{' '.join(message.split())} (see '{called} --help')"
+
+
+def _given(error: Any, arguments: list[str]) -> str:
+    """The option and value that an error is about."""
+    names = getattr(getattr(error, "param", None), "opts", ())
+    for word, following in zip(arguments, [*arguments[1:], ""], strict=False):
+        name, equals, value = word.partition("=")
+        if name.startswith("-") and name in names:
+            return f"{name} {value if equals else following}: "
+    return ""
+
+
+def _flush(code: int) -> int:
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        return _silence(BROKEN_PIPE)
+    except OSError as error:
+        complain(f"standard output: cannot be written ({error.strerror})")
+        return _silence(WRONG)
+    return code
+
+
+def _silence(code: int) -> int:
+    """Let the interpreter's own flush at exit go nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return code
+
+
+def _take_signals() -> None:
+    sys.unraisablehook = _stop.unraisable
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as in the background of a shell
+        signal.signal(signal.SIGINT, _stop)
+        atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)  # when all is done, Python would die of it
+    signal.signal(signal.SIGTERM, _stop)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:  # nohup has it ignored
+        signal.signal(signal.SIGHUP, _stop)
+
+
+class _Stop:
+    """A signal to stop while a command runs: an exception, and silence about what it breaks off.
+
+    `code` is the exit code of the signal that came, 0 before.
+    """
+
+    def __init__(self) -> None:
+        self.code = 0
+
+    def __call__(self, number: int, _frame: FrameType | None) -> Never:
+        self.code = 128 + number
+        raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(self.code)
+
+    def unraisable(self, broken: sys.UnraisableHookArgs) -> None:
+        """What Python says of an error where nobody can catch it, such as in a finalizer."""
+        if not self.code:
+            sys.__unraisablehook__(broken)
+
+
+_stop = _Stop()
