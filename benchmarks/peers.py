@@ -246,7 +246,7 @@ def our_aurc(path: str) -> dict[str, float]:
     wrong = logits.argmax(axis=1) != labels
 
     def work() -> dict[str, float]:
-        return {"aurc": drrej.RiskCoverage.of(losses[~wrong], losses[wrong]).aurc()}
+        return {"aurc": drrej.Curve.of(losses[~wrong], losses[wrong]).aurc()}
 
     return timed(work)
 

@@ -48,7 +48,7 @@ def after(source: drrej.Source, accuracy: float, seed: int) -> Outcome:
     fit, choose, test = split(source, SplitOptions(seed=seed))
     rejector = drrej.fit(fit, drrej.calibrate(fit), drrej.RatioOptions(loss="auto"))
     found = certify_if_possible(choose, rejector, drrej.Rule("accuracy", accuracy))
-    return Outcome.of(drrej.evaluate(test, found.chosen.rejector), certified=found.why_not is None)
+    return Outcome.of(drrej.evaluate(test, found.rejector), certified=found.why_not is None)
 
 
 def main(dumps: list[str], accuracy: float = 0.98) -> None:

@@ -89,7 +89,7 @@ _HOMES = {
 }
 
 _MOVED = {
-    "drrej.core.curves": ["RiskCoverage"],
+    "drrej.core.curves": ["Curve"],
     "drrej.core.losses.column": ["ColumnLoss"],
     "drrej.core.losses.cost": ["CostLoss"],
     "drrej.core.losses.plain": ["expected_losses"],

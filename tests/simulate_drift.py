@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from drrej.core.calibrators import Scores, Temperature, minimise, nll_sums
-from drrej.core.curves import RiskCoverage
+from drrej.core.curves import Curve
 from drrej.core.drift import RatioSums, loss_quantiles, loss_shift, ratio_shift
 from drrej.core.learned_loss import LearningRows, candidates, folds_of, learn, preferred, table_of
 from drrej.core.losses import PLAIN, CostLoss, Loss
@@ -68,7 +68,7 @@ def shift_p_values(before: np.ndarray, after: np.ndarray) -> dict[str, float]:
     """P-values of the distance and of the mean ratio, of sorted losses of the fit and new ones."""
     density = fit_ratio(before)
     moments = [RatioSums.of(density.log_ratio(losses)).moments(losses.size) for losses in (after, before)]
-    shift = loss_shift(RiskCoverage.of(after, np.empty(0)), loss_quantiles(before), before.size)
+    shift = loss_shift(Curve.of(after, np.empty(0)), loss_quantiles(before), before.size)
     mean = ratio_shift(*moments)["p_value"]
     assert mean is not None
     return {"distance": shift["p_value"], "mean ratio": mean}

@@ -12,7 +12,7 @@ from itertools import product
 import numpy as np
 from scipy.special import ndtr
 
-from drrej.core.curves import RiskCoverage, coverage_at_risk
+from drrej.core.curves import Curve, coverage_at_risk
 from drrej.core.drift import RatioSums, ratio_shift
 from drrej.core.paired import FIGURES, Results, area_intervals, paired_differences
 from drrej.core.ratio import fit_ratio
@@ -37,10 +37,10 @@ class World:
     def loss(self, u: np.ndarray) -> np.ndarray:
         return u if not self.levels else (np.floor(u * self.levels) + 0.5) / self.levels
 
-    def draw(self, rows: int, rng: np.random.Generator) -> RiskCoverage:
+    def draw(self, rows: int, rng: np.random.Generator) -> Curve:
         losses = self.loss(rng.random(rows))
         wrong = rng.random(rows) < self.risk(losses)
-        return RiskCoverage.of(losses[~wrong], losses[wrong])
+        return Curve.of(losses[~wrong], losses[wrong])
 
     @functools.cached_property
     def curve(self) -> tuple[np.ndarray, np.ndarray]:

@@ -21,15 +21,14 @@ from simulate_drift import ALL, shift_p_values
 from simulate_intervals import Figures, Misses
 
 from drrej.core.calibrators import Temperature
-from drrej.core.certify import best_look, risk_looks
-from drrej.core.curves import RiskCoverage, coverage_at_risk
+from drrej.core.certify import risk_candidates
+from drrej.core.curves import Curve, coverage_at_risk
 from drrej.core.intervals import CONFIDENCE, lower_bound, upper_bound
 from drrej.core.learned_loss import LearningRows, folds_of, learn, preferred
 from drrej.core.losses import PLAIN, CostLoss, LearnedLoss, Loss
 from drrej.core.paired import FIGURES, Results, area_intervals, order_difference, paired_differences
 from drrej.core.ratio import DensityRatio
 from drrej.core.reuse import logit_keys
-from drrej.errors import Infeasible
 
 ROWS = (100, 200, 500, 1000, 5000)
 ERROR_RATES = (0.01, 0.05, 0.2)
@@ -213,7 +212,7 @@ def _results(scores: Scores, chosen: np.ndarray, labels: np.ndarray) -> Results:
 
 
 def _of_report(found: Found, results: Results, truth: Figures, limit: Fraction, at_risk: float) -> None:
-    points = RiskCoverage.of(results.losses[~results.wrong], results.losses[results.wrong])
+    points = Curve.of(results.losses[~results.wrong], results.losses[results.wrong])
     for name, ends in area_intervals(points).items():
         found.miss(name, ends, truth[name])
     found.miss("coverage at risk", coverage_at_risk(points, limit), at_risk)
@@ -238,13 +237,9 @@ def _of_pair(found: Found, pair: tuple[Results, Results], truths: tuple[Figures,
 
 
 def _of_promise(found: Found, results: Results, scores: Scores, limit: Fraction) -> None:
-    points = RiskCoverage.of(results.losses[~results.wrong], results.losses[results.wrong])
-    try:
-        looks = risk_looks(points, _ACCEPT_ALL, float(limit), 1 - CONFIDENT)
-        cutoff = best_look(looks, points.rows, float(limit), CONFIDENT, "`risk`").cutoff
-    except Infeasible:
-        return found.alarm("broken", False)
-    return found.alarm("broken", scores.at(cutoff)[1] > float(limit))
+    points = Curve.of(results.losses[~results.wrong], results.losses[results.wrong])
+    best = risk_candidates(points, _ACCEPT_ALL, float(limit), 1 - CONFIDENT).largest(float(limit))
+    found.alarm("broken", best is not None and scores.at(best.cutoff)[1] > float(limit))
 
 
 def main(trials: int, sizes: Sequence[int] = ROWS) -> None:

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from drrej.core.certify import JointPromise, best_look, certified_both, risk_looks
-from drrej.core.certify_mean import MEAN_METHODS, MeanPromise, certified_mean
-from drrej.core.curves import RiskCoverage
+from drrej.core.certify import joint_candidates, risk_candidates
+from drrej.core.certify_mean import certify_mean
+from drrej.core.curves import Curve
 from drrej.core.intervals import lower_bound, upper_bound
-from drrej.core.planning import Question, Simulation, rows_for_both, rows_for_cutoff, rows_for_sequence
+from drrej.core.planning import Question, rows_for_both, rows_for_cutoff
 from drrej.core.ratio import DensityRatio
 from drrej.core.split import find_limits
 from drrej.errors import Infeasible
@@ -76,39 +76,38 @@ ORDERS = {
 }
 
 
-def points_of(losses: np.ndarray, wrong: np.ndarray) -> RiskCoverage:
-    return RiskCoverage.of(losses[~wrong], losses[wrong])
+def points_of(losses: np.ndarray, wrong: np.ndarray) -> Curve:
+    return Curve.of(losses[~wrong], losses[wrong])
 
 
 # A risk and a coverage together
 
 
-def joint_trial(order: Order, rows: int, promise: JointPromise, seed: int) -> tuple[bool, bool]:
-    """(certified, broken)."""
+def joint_trial(order: Order, rows: int, promised: float, delta: float, seed: int) -> tuple[bool, bool]:
+    """(certified, broken): a risk of 0.05 and the promised coverage."""
     rng = np.random.default_rng([seed, rows])
     losses, chance = order.draw(rows, rng)
-    try:
-        found = certified_both(points_of(losses, rng.random(rows) < chance), OPEN, promise)
-    except Infeasible:
+    found = joint_candidates(points_of(losses, rng.random(rows) < chance), OPEN, 0.05, promised, delta).largest(0.05)
+    if found is None:
         return False, False
     coverage, risk = order.truth(found.cutoff)
-    return True, risk > promise.risk + NEAR or coverage < promise.coverage - 1 / GRID
+    return True, risk > 0.05 + NEAR or coverage < promised - 1 / GRID
 
 
 # The mean of a bounded loss
 
 
-def mean_trial(order: Order, rows: int, promise: MeanPromise, narrow: bool, seed: int) -> tuple[bool, bool, float]:
-    """(certified, broken, true coverage); a row's loss has the mean B * risk(x), all or nothing or near to it."""
+def mean_trial(order: Order, rows: int, delta: float, narrow: bool, seed: int) -> tuple[bool, bool, float]:
+    """(certified, broken, true coverage): a mean of 0.5 of losses with the mean 10 risk(x), 0 or 10, or near."""
     rng = np.random.default_rng([seed, rows])
     losses, mean = order.draw(rows, rng)
     values = mean * rng.uniform(0.5, 1.5, rows) if narrow else (rng.random(rows) < mean) * 1.0
     try:
-        found = certified_mean(losses, promise.limit * values, promise)
+        found = certify_mean(losses, 10.0 * values, 0.5, 10.0, delta)
     except Infeasible:
         return False, False, 0.0
     coverage, risk = order.truth(found.cutoff)
-    return True, risk * promise.limit > promise.mean + NEAR, coverage
+    return True, risk * 10.0 > 0.5 + NEAR, coverage
 
 
 # A split by content, then a certified risk on its plain part and an interval on its test part
@@ -130,10 +129,8 @@ def split_trial(order: Order, rows: int, risk: float, delta: float, seed: int) -
     _, true = order.truth(0.7)
     missed = not lower_bound(errors, accepted, 0.025) <= true <= upper_bound(errors, accepted, 0.025)
     chosen = part == 1
-    try:
-        looks = risk_looks(points_of(losses[chosen], wrong[chosen]), OPEN, risk, delta)
-        found = best_look(looks, int(chosen.sum()), risk, 1 - delta)
-    except Infeasible:
+    found = risk_candidates(points_of(losses[chosen], wrong[chosen]), OPEN, risk, delta).largest(risk)
+    if found is None:
         return False, False, missed
     return True, order.truth(found.cutoff)[1] > risk + NEAR, missed
 
@@ -141,32 +138,21 @@ def split_trial(order: Order, rows: int, risk: float, delta: float, seed: int) -
 # What plan says
 
 
-def planned(question: Question, kind: str, growth: float, trials: int) -> tuple[int, float, float]:
-    """(rows, the power that plan says, the share of trials that certify on so many rows)."""
-    answer = {
-        "cutoff": rows_for_cutoff,
-        "both": rows_for_both,
-        "sequence": lambda q: rows_for_sequence(q, Simulation(growth)),
-    }[kind](question)
-    certified = sum(_certifies(question, kind, answer.rows, growth, seed) for seed in range(trials))
-    return answer.rows, answer.power, certified / trials
+def planned(question: Question, kind: str, trials: int) -> tuple[int, float]:
+    """(rows that plan says, the share of trials that certify on so many rows)."""
+    rows = {"cutoff": rows_for_cutoff, "both": rows_for_both}[kind](question)
+    return rows, sum(_certifies(question, kind, rows, seed) for seed in range(trials)) / trials
 
 
-def _certifies(question: Question, kind: str, rows: int, growth: float, seed: int) -> bool:
+def _certifies(question: Question, kind: str, rows: int, seed: int) -> bool:
     rng = np.random.default_rng([seed, rows, 7])
     x = rng.random(rows)
-    wrong = rng.random(rows) < question.error * (1 + growth) * (x / question.coverage) ** growth
+    wrong = rng.random(rows) < question.error
     if kind == "cutoff":
         inside = x < question.coverage
         return upper_bound(int((wrong & inside).sum()), int(inside.sum()), question.delta) <= question.risk
-    try:
-        if kind == "both":
-            certified_both(points_of(x, wrong), OPEN, JointPromise(question.risk, question.coverage, question.delta))
-            return True
-        looks = risk_looks(points_of(x, wrong), OPEN, question.risk, question.delta)
-        return best_look(looks, rows, question.risk, 1 - question.delta).accepted >= math.ceil(question.coverage * rows)
-    except Infeasible:
-        return False
+    promise = question.risk, question.coverage, question.delta
+    return joint_candidates(points_of(x, wrong), OPEN, *promise).largest(question.risk) is not None
 
 
 def main(trials: int = 2000, delta: float = 0.1) -> None:
@@ -176,28 +162,25 @@ def main(trials: int = 2000, delta: float = 0.1) -> None:
     seeds = range(trials)
     header("risk 0.05 and a coverage", "risk monotone", "rows", "certified", "broken")
     for name, order in ORDERS.items():
-        promise = JointPromise(0.05, round(0.9 * order.best(0.05), 2) or 0.5, delta)
+        coverage = round(0.9 * order.best(0.05), 2) or 0.5
         for rows in (300, 1000, 5000):
-            found = np.mean([joint_trial(order, rows, promise, seed) for seed in seeds], axis=0)
-            row(f"{name}, coverage {promise.coverage:g}", yes(order.monotone), rows, *found)
-    header(
-        "mean 0.5 of a loss up to 10", "risk monotone", "losses", "rows", "method", "certified", "broken", "of the best"
-    )
+            found = np.mean([joint_trial(order, rows, coverage, delta, seed) for seed in seeds], axis=0)
+            row(f"{name}, coverage {coverage:g}", yes(order.monotone), rows, *found)
+    header("mean 0.5 of a loss up to 10", "risk monotone", "losses", "rows", "certified", "broken", "of the best")
     for name, order in ORDERS.items():
         for narrow in (False, True):
-            for rows, method in ((rows, method) for rows in (300, 3000) for method in MEAN_METHODS):
-                promised = MeanPromise(0.5, 10.0, delta, method)
-                outcomes = [mean_trial(order, rows, promised, narrow, seed) for seed in seeds]
+            for rows in (300, 3000):
+                outcomes = [mean_trial(order, rows, delta, narrow, seed) for seed in seeds]
                 certified, broken, coverage = np.mean(outcomes, axis=0)
                 share = coverage / order.best(0.05) if order.best(0.05) else "-"
                 kind = "near their mean" if narrow else "all or nothing"
-                row(name, yes(order.monotone), kind, rows, method, certified, broken, share)
+                row(name, yes(order.monotone), kind, rows, certified, broken, share)
     header("risk 0.05 after a split 40,30,30", "risk monotone", "rows", "certified", "broken", "test interval misses")
     for name, order in ORDERS.items():
         for rows in (1000, 5000):
             found = np.mean([split_trial(order, rows, 0.05, delta, seed) for seed in seeds], axis=0)
             row(name, yes(order.monotone), rows, *found)
-    header("plan: risk, confidence, error, coverage, power", "promise", "rows", "power said", "simulated")
+    header("plan: risk, confidence, error, coverage, power", "promise", "rows", "simulated")
     for question in (
         Question(0.05, 0.1, 0.02, 0.8, 0.8),
         Question(0.02, 0.05, 0.01, 0.8, 0.8),
@@ -205,12 +188,8 @@ def main(trials: int = 2000, delta: float = 0.1) -> None:
         Question(0.01, 0.05, 0.004, 0.9, 0.8),
     ):
         asked = (question.risk, 1 - question.delta, question.error, question.coverage, question.power)
-        for kind in ("cutoff", "both", "sequence"):
-            row(
-                ", ".join(f"{number:g}" for number in asked),
-                kind,
-                *planned(question, kind, 1.0 if kind == "sequence" else 0.0, trials),
-            )
+        for kind in ("cutoff", "both"):
+            row(", ".join(f"{number:g}" for number in asked), kind, *planned(question, kind, trials))
 
 
 def header(*names: str) -> None:

@@ -11,19 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from drrej.core.certify import best_look, risk_looks
-from drrej.core.certify_mean import (
-    MEAN_METHODS,
-    MeanPromise,
-    _Betting,
-    _HoeffdingBentkus,
-    certified_mean,
-    mean_upper_bound,
-)
-from drrej.core.curves import RiskCoverage
+from drrej.core.certify import risk_candidates, tie_order
+from drrej.core.certify_mean import _log_p, _log_p_of_ranks, certify_mean, mean_upper_bound
+from drrej.core.curves import Curve
 from drrej.core.intervals import upper_bound
 from drrej.core.ratio import DensityRatio
-from drrej.core.sequence import tie_order
 from drrej.errors import Infeasible, OptionError
 
 OPEN = DensityRatio(1.0, 1.0, 0.0, 0.0)
@@ -40,43 +32,26 @@ def betting_by_definition(values: np.ndarray, risk: float, delta: float) -> floa
         return float(min(1, len(bets) / mpmath.fsum(capital)))
 
 
-def hoeffding_bentkus_by_definition(values: np.ndarray, risk: float) -> float:
-    mean, rows = float(values.mean()), values.size
-    if mean >= risk:
-        return 1.0
-    kl = stats.entropy([mean, 1 - mean], [risk, 1 - risk])
-    return min(1.0, math.exp(-rows * kl), math.e * stats.binom.cdf(math.ceil(values.sum()), rows, risk))
-
-
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=60), st.floats(0.01, 0.95), st.sampled_from([0.05, 0.3]))
 def test_p_values_are_those_of_the_definition(rows: list[float], risk: float, delta: float) -> None:
     values = np.array(rows)
     for repeat in (1, 12):  # more rows, more bets
         repeated = np.tile(values, repeat)
-        test = _Betting(delta)
         expected = betting_by_definition(repeated, risk, delta)
-        assert math.exp(test.all_rows(repeated, risk)) == pytest.approx(expected, rel=1e-9, abs=1e-300)
-        assert math.exp(test.first_ranks(repeated, risk)[-1]) == pytest.approx(expected, rel=1e-9, abs=1e-300)
-        expected = hoeffding_bentkus_by_definition(repeated, risk)
-        if abs(repeated.sum() - round(repeated.sum())) > 1e-9:  # else rounding decides where the next whole number is
-            assert math.exp(_HoeffdingBentkus().all_rows(repeated, risk)) == pytest.approx(expected, rel=1e-8)
-            assert math.exp(_HoeffdingBentkus().first_ranks(repeated, risk)[-1]) == pytest.approx(expected, rel=1e-8)
+        assert math.exp(_log_p(repeated, risk, delta)) == pytest.approx(expected, rel=1e-9, abs=1e-300)
+        assert math.exp(_log_p_of_ranks(repeated, risk, delta)[-1]) == pytest.approx(expected, rel=1e-9, abs=1e-300)
 
 
 def test_first_ranks_are_those_of_each_rank_alone() -> None:
     values = np.random.default_rng(0).beta(0.5, 6.0, 300)
-    for test in (_Betting(0.1), _HoeffdingBentkus()):
-        at_once = test.first_ranks(values, 0.12)
-        one_by_one = [test.all_rows(values[:rank], 0.12) for rank in range(1, 301)]
-        np.testing.assert_allclose(at_once, one_by_one, rtol=1e-9, atol=1e-12)
+    at_once = _log_p_of_ranks(values, 0.12, 0.1)
+    one_by_one = [_log_p(values[:rank], 0.12, 0.1) for rank in range(1, 301)]
+    np.testing.assert_allclose(at_once, one_by_one, rtol=1e-9, atol=1e-12)
 
 
 def test_zeros_pass_as_soon_as_they_say() -> None:
-    for test in (_Betting(0.1), _HoeffdingBentkus()):
-        for rows in (1, 40, 500):
-            assert test.nothing_wrong(rows, 0.05) == pytest.approx(test.all_rows(np.zeros(rows), 0.05), rel=1e-9)
-    assert _HoeffdingBentkus().nothing_wrong(45, 0.05) <= math.log(0.1)  # as for errors: 45 rows
-    assert _HoeffdingBentkus().nothing_wrong(44, 0.05) > math.log(0.1)
+    for rows in (1, 40, 500):
+        assert _log_p(np.zeros(1), 0.05, 0.1, rows) == pytest.approx(_log_p(np.zeros(rows), 0.05, 0.1), rel=1e-9)
 
 
 # Bounds of a mean
@@ -92,52 +67,43 @@ DRAWS = {
 MEANS = {"errors": 0.1, "seldom": 0.01, "narrow": 0.25, "wide": 1 / 3, "different means": 0.25}
 
 
-@pytest.mark.parametrize("method", MEAN_METHODS)
 @pytest.mark.parametrize("name", DRAWS)
 @pytest.mark.parametrize("rows", [30, 300])
-def test_the_bound_lies_below_the_mean_no_more_often_than_promised(method: str, name: str, rows: int) -> None:
+def test_the_bound_lies_below_the_mean_no_more_often_than_promised(name: str, rows: int) -> None:
     """The bound is below the mean exactly when a test of the mean itself rejects, which is quick."""
     rng = np.random.default_rng(rows)
     delta, trials = 0.2, 1000
-    test = _Betting(delta) if method == "betting" else _HoeffdingBentkus()
-    rejected = sum(test.all_rows(DRAWS[name](rng, rows), MEANS[name]) <= math.log(delta) for _ in range(trials))
+    rejected = sum(_log_p(DRAWS[name](rng, rows), MEANS[name], delta) <= math.log(delta) for _ in range(trials))
     assert rejected <= stats.binom.ppf(0.9995, trials, delta)
 
 
-@pytest.mark.parametrize("method", MEAN_METHODS)
-def test_the_bound_is_where_the_test_begins_to_reject(method: str) -> None:
+def test_the_bound_is_where_the_test_begins_to_reject() -> None:
     rng = np.random.default_rng(3)
     values = 5.0 * rng.beta(2, 8, 200)
-    bound = mean_upper_bound(values, 5.0, 0.05, method)
+    bound = mean_upper_bound(values, 5.0, 0.05)
     assert values.mean() < bound < 5.0
-    test = _Betting(0.05) if method == "betting" else _HoeffdingBentkus()
     for factor in (0.2, 0.9, 0.999999, 1.000001, 1.1, 2.0):
-        assert (test.all_rows(values / 5, bound / 5 * factor) <= math.log(0.05)) == (factor > 1)
-    assert mean_upper_bound(rng.permutation(values), 5.0, 0.05, method) == bound
+        assert (_log_p(values / 5, bound / 5 * factor, 0.05) <= math.log(0.05)) == (factor > 1)
+    assert mean_upper_bound(rng.permutation(values), 5.0, 0.05) == bound
 
 
-def test_little_variance_pays_with_betting_only() -> None:
+def test_little_variance_pays() -> None:
     values = np.random.default_rng(4).beta(50, 450, 1000)
-    betting, other = (mean_upper_bound(values, 1.0, 0.05, method) for method in MEAN_METHODS)
-    assert betting < 0.105
-    assert other > 0.115
+    assert mean_upper_bound(values, 1.0, 0.05) < 0.105
 
 
 def test_of_errors_the_exact_bound_is_the_smallest() -> None:
     for errors, rows in ((0, 50), (3, 100), (20, 1000)):
         values = np.zeros(rows)
         values[:errors] = 1.0
-        for method in MEAN_METHODS:
-            found = mean_upper_bound(values, 1.0, 0.05, method)
-            exact = upper_bound(errors, rows, 0.05)  # without errors Hoeffding's is the same number
-            assert exact * (1 - 1e-12) < found < 1.6 * exact
+        exact = upper_bound(errors, rows, 0.05)
+        assert exact < mean_upper_bound(values, 1.0, 0.05) < 1.6 * exact
 
 
 def test_bounds_at_the_ends() -> None:
-    for method in MEAN_METHODS:
-        assert mean_upper_bound(np.empty(0), 3.0, 0.1, method) == 3.0
-        assert mean_upper_bound(np.full(10, 3.0), 3.0, 0.1, method) == 3.0
-        assert mean_upper_bound(np.zeros(1), 1.0, 0.05, method) <= 1.0
+    assert mean_upper_bound(np.empty(0), 3.0, 0.1) == 3.0
+    assert mean_upper_bound(np.full(10, 3.0), 3.0, 0.1) == 3.0
+    assert mean_upper_bound(np.zeros(1), 1.0, 0.05) <= 1.0
 
 
 # Cutoffs
@@ -148,33 +114,30 @@ def test_of_errors_no_more_is_certified_than_by_the_exact_test() -> None:
     for _ in range(20):
         x = rng.random(800)
         wrong = rng.random(800) < 0.3 * x**3
-        exact = best_look(risk_looks(RiskCoverage.of(x[~wrong], x[wrong]), OPEN, 0.05, 0.1), 800, 0.05, 0.9).accepted
-        for method in MEAN_METHODS:
-            found = certified_mean(x, wrong.astype(float), MeanPromise(0.05, 1.0, 0.1, method))
-            assert 0.6 * exact < found.accepted <= exact + 1
+        exact = risk_candidates(Curve.of(x[~wrong], x[wrong]), OPEN, 0.05, 0.1).largest(0.05)
+        assert exact is not None
+        found = certify_mean(x, wrong.astype(float), 0.05, 1.0, 0.1)
+        assert 0.6 * exact.accepted < found.accepted <= exact.accepted + 1
 
 
 def test_a_certified_cutoff_accepts_what_it_says_in_any_order() -> None:
     rng = np.random.default_rng(7)
     losses = np.round(rng.random(2000), 2)
     values = 10.0 * rng.beta(1, 9, 2000) * losses
-    promise = MeanPromise(0.35, 10.0, 0.1)
-    found = certified_mean(losses, values, promise)
+    found = certify_mean(losses, values, 0.35, 10.0, 0.1)
     assert found.cutoff in losses
     below = losses < found.cutoff
     assert found.accepted == below.sum()
-    assert found.mean == pytest.approx(values[below].mean())
-    assert found.mean < found.bound == 0.35
+    assert values[below].mean() < found.bound == 0.35
     order = rng.permutation(2000)
-    assert certified_mean(losses[order], values[order], promise) == found
+    assert certify_mean(losses[order], values[order], 0.35, 10.0, 0.1) == found
 
 
 def test_everything_may_be_accepted_or_up_to_the_last_cutoff() -> None:
     rng = np.random.default_rng(8)
     losses, values = rng.random(500), rng.random(500) * 0.1
-    promise = MeanPromise(0.1, 1.0, 0.05)
-    assert certified_mean(losses, values, promise).cutoff is None
-    found = certified_mean(losses, values, promise, last=0.7)
+    assert certify_mean(losses, values, 0.1, 1.0, 0.05).cutoff is None
+    found = certify_mean(losses, values, 0.1, 1.0, 0.05, last=0.7)
     assert (found.cutoff, found.accepted) == (0.7, int(np.sum(losses < 0.7)))
 
 
@@ -185,10 +148,9 @@ WORLDS = {
 }
 
 
-@pytest.mark.parametrize("method", MEAN_METHODS)
 @pytest.mark.parametrize("name", WORLDS)
 @pytest.mark.parametrize("narrow", [False, True])
-def test_promises_hold(method: str, name: str, narrow: bool) -> None:
+def test_promises_hold(name: str, narrow: bool) -> None:
     """Values with the mean that the world says, all or nothing or close to it."""
     mean_of, blocks = WORLDS[name]
     rng = np.random.default_rng(9)
@@ -201,7 +163,7 @@ def test_promises_hold(method: str, name: str, narrow: bool) -> None:
         values = mean * rng.uniform(0.5, 1.5, 200) if narrow else (rng.random(200) < mean).astype(float)
         losses = np.floor(x / 2000 * blocks) / blocks if blocks else x / 2000
         try:
-            found = certified_mean(losses, values, MeanPromise(0.2, 1.0, delta, method))
+            found = certify_mean(losses, values, 0.2, 1.0, delta)
         except Infeasible:
             continue
         end = 2000 if found.cutoff is None else round(found.cutoff * 2000)
@@ -212,11 +174,11 @@ def test_promises_hold(method: str, name: str, narrow: bool) -> None:
 def test_nothing_to_certify_says_how_near_it_came() -> None:
     losses, values = np.linspace(0, 1, 300), np.full(300, 0.5)
     with pytest.raises(Infeasible, match=r"cannot be certified on 300 rows: the upper bound over the .* is 0.5"):
-        certified_mean(losses, values, MeanPromise(0.3, 1.0, 0.1))
+        certify_mean(losses, values, 0.3, 1.0, 0.1)
     with pytest.raises(Infeasible, match="no number of rows"):
-        certified_mean(losses, values, MeanPromise(0.0, 1.0, 0.1))
+        certify_mean(losses, values, 0.0, 1.0, 0.1)
     with pytest.raises(Infeasible, match="every row"):
-        certified_mean(losses, values, MeanPromise(0.3, 1.0, 0.1), last=0.0)
+        certify_mean(losses, values, 0.3, 1.0, 0.1, last=0.0)
 
 
 @pytest.mark.parametrize(
@@ -225,12 +187,11 @@ def test_nothing_to_certify_says_how_near_it_came() -> None:
         ((1.0, 1.0, 0.1), "`mean`"),
         ((0.1, math.inf, 0.1), "`limit`"),
         ((0.1, 1.0, 0.0), "`delta`"),
-        ((0.1, 1.0, 0.1, "magic"), "`method`"),
     ],
 )
 def test_promises_that_make_no_sense(arguments: tuple, said: str) -> None:
     with pytest.raises(OptionError, match=said):
-        MeanPromise(*arguments)
+        certify_mean(np.zeros(3), np.zeros(3), *arguments)
 
 
 def test_values_beyond_the_limit_are_refused() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.certified import methods, quick
 from benchmarks.certified.__main__ import DELTA, generated
-from drrej.core.curves import RiskCoverage
+from drrej.core.curves import Curve
 
 
 @pytest.mark.parametrize("rows", [60, 500])
@@ -20,7 +20,7 @@ def test_both_ways_lead_to_the_same_cutoff(rows: int, name: str) -> None:
         found = quick.METHODS[name](of, world.risk, DELTA)
         for trial, (losses, errors, fit) in enumerate(zip(of.losses, of.errors, of.fits, strict=True)):
             wrong = np.diff(errors) > 0
-            points = RiskCoverage.of(losses[~wrong], losses[wrong])
+            points = Curve.of(losses[~wrong], losses[wrong])
             assert methods.METHODS[name](points, fit, world.risk, DELTA) == found[trial]
 
 

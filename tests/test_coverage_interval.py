@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from scipy.stats import binom, multinomial
 
 from drrej.core import curves as coverage_interval
-from drrej.core.curves import RiskCoverage, coverage_at_risk
+from drrej.core.curves import Curve, coverage_at_risk
 from drrej.core.intervals import lower_bound, upper_bound
 
 ROWS = st.lists(st.tuples(st.integers(0, 40), st.booleans()), min_size=1, max_size=120)
 
 
-def plain_interval(points: RiskCoverage, risk: float) -> tuple[float, float]:
+def plain_interval(points: Curve, risk: float) -> tuple[float, float]:
     """As the proof says it, test by test."""
     rows, last = points.rows, points.accepted.size - 1
     too_many = binom.sf(points.errors - 1, points.accepted, risk)
@@ -48,7 +48,7 @@ def test_the_interval_is_that_of_a_plain_search(
 ) -> None:
     losses = np.array([float(loss) for loss, _ in rows] + [-1.0 - i / 2 for i in range(easy)])
     wrong = np.array([wrong for _, wrong in rows] + [False] * easy)
-    points = RiskCoverage.of(losses[~wrong], losses[wrong])
+    points = Curve.of(losses[~wrong], losses[wrong])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(coverage_interval, "_PIECE", piece)
         found = coverage_at_risk(points, Fraction(limit))
@@ -93,19 +93,19 @@ def known_intervals(limit: float) -> tuple[np.ndarray, np.ndarray]:
     ends = []
     for outcome in every_outcome(12, 6):
         right, wrong = (np.repeat([0.0, 1.0, 2.0], outcome[kind::2]) for kind in (0, 1))
-        ends.append(coverage_at_risk(RiskCoverage.of(right, wrong), Fraction(str(limit))))
+        ends.append(coverage_at_risk(Curve.of(right, wrong), Fraction(str(limit))))
     return np.array(ends)[:, 0], np.array(ends)[:, 1]
 
 
 def test_what_can_be_certain() -> None:
-    easy = RiskCoverage.of(np.arange(1000.0), np.empty(0))
+    easy = Curve.of(np.arange(1000.0), np.empty(0))
     assert coverage_at_risk(easy, Fraction("0.05")) == (1, 1)
     assert coverage_at_risk(easy, Fraction(1)) == (1, 1)
     assert coverage_at_risk(easy, Fraction(0)) == (0, 1)  # no number of rows shows that there are no errors
-    hopeless = RiskCoverage.of(np.empty(0), np.arange(1000.0))
+    hopeless = Curve.of(np.empty(0), np.arange(1000.0))
     lower, upper = coverage_at_risk(hopeless, Fraction("0.05"))  # one error in one row is no news, two in two are
     assert (lower, binom.cdf(1, 1000, upper)) == (0, pytest.approx(0.005))
-    few = RiskCoverage.of(np.arange(20.0), np.empty(0))
+    few = Curve.of(np.arange(20.0), np.empty(0))
     assert coverage_at_risk(few, Fraction("0.05")) == (0, 1)
 
 
@@ -122,6 +122,6 @@ def test_a_part_without_errors_is_found_however_small(share: float, least: float
     """One test of all rows would find nothing: the search starts from fewer rows too."""
     losses = np.arange(3000.0)
     wrong = (losses >= share * losses.size) & (losses % 3 == 0)
-    lower, upper = coverage_at_risk(RiskCoverage.of(losses[~wrong], losses[wrong]), Fraction("0.02"))
+    lower, upper = coverage_at_risk(Curve.of(losses[~wrong], losses[wrong]), Fraction("0.02"))
     truth = share / (1 - 3 * 0.02)  # a third of the rows above the share is wrong
     assert least < lower < truth < upper < truth + 0.1

@@ -1,4 +1,4 @@
-"""The curve as sorted losses against the curve as arrays, and both against counting."""
+"""The risk-coverage curve against counting."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.integrate import quad
 
 from drrej.core import curves
-from drrej.core.curves import LossStore, RankedLosses, RiskCoverage
+from drrej.core.curves import Curve
 
 ROWS = st.lists(st.tuples(st.integers(0, 12), st.booleans()), min_size=1, max_size=60)
 
@@ -35,7 +35,7 @@ def short_stretches() -> Iterator[None]:
 @given(ROWS)
 def test_points_are_counts(rows: list[tuple[int, bool]]) -> None:
     right, wrong = split(rows)
-    points = RiskCoverage.of(right, wrong)
+    points = Curve.of(right, wrong)
     everything = np.concatenate([right, wrong])
     assert points.losses.tolist() == sorted(set(everything))
     assert points.accepted.tolist() == [int(np.sum(everything <= loss)) for loss in points.losses]
@@ -43,40 +43,31 @@ def test_points_are_counts(rows: list[tuple[int, bool]]) -> None:
 
 
 @given(ROWS, st.integers(-1, 14), st.fractions(0, 1, max_denominator=50))
-def test_sorted_losses_say_what_the_arrays_say(rows: list[tuple[int, bool]], at: int, limit: Fraction) -> None:
-    ranked = RankedLosses.of(*split(rows))
-    points = ranked.points()
-    assert points.points() is points
-    for curve in (ranked, points):
-        assert (curve.rows, curve.total_errors) == (len(rows), sum(wrong for _, wrong in rows))
-        assert curve.range == (points.losses[0], points.losses[-1])
-    for cutoff in (at / 4, at / 4 + 0.1, None):
-        assert ranked.below(cutoff) == points.below(cutoff)
-    for wanted in range(1, len(rows) + 1):
-        assert ranked.reaching(wanted) == points.reaching(wanted)
+def test_what_a_curve_says_is_counted(rows: list[tuple[int, bool]], at: int, limit: Fraction) -> None:
+    right, wrong = split(rows)
+    curve, everything = Curve.of(right, wrong), np.sort(np.concatenate([right, wrong]))
+    assert (curve.rows, curve.total_errors) == (len(rows), wrong.size)
+    assert curve.range == (everything[0], everything[-1])
+    assert curve.below(None) == (len(rows), wrong.size)
+    for cutoff in (at / 4, at / 4 + 0.1):
+        assert curve.below(cutoff) == (int(np.sum(everything < cutoff)), int(np.sum(wrong < cutoff)))
     known = np.array([at / 4, at / 4 + 0.1, 0.5])
-    assert ranked.ranks(known, "left").tolist() == points.ranks(known, "left").tolist()
-    assert ranked.ranks(known, "right").tolist() == points.ranks(known, "right").tolist()
-    held = [
-        (int(a), int(e))
-        for a, e in zip(points.accepted, points.errors, strict=True)
-        if Fraction(int(e), int(a)) <= limit
-    ]
-    assert ranked.largest_at_risk(limit) == points.largest_at_risk(limit) == (held[-1] if held else (0, 0))
-    for most in range(len(rows) + 1):
-        allowed = [point for point in held if point[0] <= most]
-        expected = allowed[-1] if allowed else (0, 0)
-        assert ranked.largest_at_risk(limit, most) == points.largest_at_risk(limit, most) == expected
-    for point, accepted in enumerate(points.accepted.tolist()):
-        following = None if accepted == len(rows) else points.losses[point + 1]
-        assert ranked.following(accepted) == points.following(accepted) == following
-    assert ranked.augrc() == points.augrc()
-    assert ranked.aurc() == pytest.approx(points.aurc(), rel=1e-14)
+    assert curve.ranks(known, "left").tolist() == [int(np.sum(everything < loss)) for loss in known]
+    assert curve.ranks(known, "right").tolist() == [int(np.sum(everything <= loss)) for loss in known]
+    points = list(zip(curve.accepted.tolist(), curve.errors.tolist(), strict=True))
+    for wanted in range(1, len(rows) + 1):
+        assert curve.reaching(wanted) == next(point for point in points if point[0] >= wanted)
+    held = [point for point in points if Fraction(point[1], point[0]) <= limit]
+    for most in (*range(len(rows) + 1), None):
+        allowed = [point for point in held if most is None or point[0] <= most]
+        assert curve.largest_at_risk(limit, most) == (allowed[-1] if allowed else (0, 0))
+    for number, (accepted, _) in enumerate(points):
+        assert curve.following(accepted) == (None if accepted == len(rows) else curve.losses[number + 1])
 
 
 @given(ROWS)
 def test_areas_are_sums_of_trapezoids(rows: list[tuple[int, bool]]) -> None:
-    points = RankedLosses.of(*split(rows)).points()
+    points = Curve.of(*split(rows))
     accepted = [Fraction(int(a)) for a in points.accepted]
     errors = [Fraction(int(e)) for e in points.errors]
     risks = [e / a for e, a in zip(errors, accepted, strict=True)]
@@ -87,21 +78,10 @@ def test_areas_are_sums_of_trapezoids(rows: list[tuple[int, bool]]) -> None:
     assert points.augrc() == float(augrc)
 
 
-@given(st.lists(ROWS, min_size=1, max_size=5), st.integers(0, 9))
-def test_a_store_keeps_every_loss(blocks: list[list[tuple[int, bool]]], spare: int) -> None:
-    """Whatever the blocks, and with room to spare."""
-    store = LossStore(sum(map(len, blocks)) + spare)
-    for block in blocks:
-        store.add(*split(block))
-    found, expected = store.ranked(), RankedLosses.of(*split([row for block in blocks for row in block]))
-    assert found.ordered.tolist() == expected.ordered.tolist()
-    assert found.wrong.tolist() == expected.wrong.tolist()
-
-
 @given(ROWS)
 def test_auroc_of_failure_detection_counts_pairs(rows: list[tuple[int, bool]]) -> None:
     right, wrong = split(rows)
-    for curve in (RankedLosses.of(right, wrong), RiskCoverage.of(right, wrong)):
+    for curve in (Curve.of(right, wrong),):
         if not right.size or not wrong.size:
             assert curve.failure_auroc() is None
             continue
@@ -114,7 +94,7 @@ def test_fpr_at_95_tpr_is_that_of_the_first_cutoff_that_keeps_95_percent_of_the_
     rows: list[tuple[int, bool]],
 ) -> None:
     right, wrong = split(rows)
-    for curve in (RankedLosses.of(right, wrong), RiskCoverage.of(right, wrong)):
+    for curve in (Curve.of(right, wrong),):
         if not right.size or not wrong.size:
             assert curve.fpr_at_95_tpr() is None
             continue
@@ -132,7 +112,7 @@ def test_95_percent_of_the_right_rows_is_an_integer_matter() -> None:
         right = np.arange(count, dtype=np.float64)
         wrong = right + 0.5  # the wrong row after each right one
         accepted_wrong = needed - 1
-        assert RankedLosses.of(right, wrong).fpr_at_95_tpr() == accepted_wrong / count
+        assert Curve.of(right, wrong).fpr_at_95_tpr() == accepted_wrong / count
 
 
 def test_areas_above_the_published_ideal() -> None:
@@ -140,7 +120,7 @@ def test_areas_above_the_published_ideal() -> None:
     rows = 2000
     for errors in (1, 20, 400, 1000, 1999):
         losses = np.arange(rows, dtype=np.float64)
-        curve = RankedLosses.of(losses[: rows - errors], losses[rows - errors :])
+        curve = Curve.of(losses[: rows - errors], losses[rows - errors :])
         right = 1 - errors / rows
         ideal, _ = quad(lambda c, right=right: 1 - right / c, right, 1, epsabs=1e-14)
         assert curve.standard_e_aurc() == pytest.approx(curve.aurc() - ideal, abs=1e-13)
@@ -148,14 +128,14 @@ def test_areas_above_the_published_ideal() -> None:
         naurc = curve.naurc()
         assert naurc == pytest.approx((curve.aurc() - ideal) / (errors / rows - ideal), rel=1e-9)
     random = np.random.default_rng(0).permutation(losses)
-    assert RankedLosses.of(random[:1600], random[1600:]).naurc() == pytest.approx(1, abs=0.15)
+    assert Curve.of(random[:1600], random[1600:]).naurc() == pytest.approx(1, abs=0.15)
 
 
 def test_areas_above_the_ideal_at_the_ends() -> None:
     losses = np.linspace(0, 1, 30)
-    all_right, all_wrong = RankedLosses.of(losses, losses[:0]), RankedLosses.of(losses[:0], losses)
+    all_right, all_wrong = Curve.of(losses, losses[:0]), Curve.of(losses[:0], losses)
     assert (all_right.standard_e_aurc(), all_right.naurc()) == (0, None)
     assert (all_wrong.standard_e_aurc(), all_wrong.naurc()) == (pytest.approx(0, abs=1e-14), None)
-    one_block = RankedLosses.of(np.zeros(75), np.zeros(25))
+    one_block = Curve.of(np.zeros(75), np.zeros(25))
     assert one_block.naurc() == pytest.approx(1, rel=1e-14)
     assert (one_block.failure_auroc(), one_block.fpr_at_95_tpr()) == (0.5, 1)

@@ -18,7 +18,7 @@ from mutate_documents import Original, case, originals, used
 from running import fail
 
 import drrej
-from drrej.core.curves import RiskCoverage
+from drrej.core.curves import Curve
 from drrej.core.drift import ranks
 from drrej.core.intervals import lower_bound, upper_bound
 from drrej.core.recompute import binomial_tail, is_binomial_level, mean_bracket, supports_rate
@@ -277,7 +277,7 @@ def test_every_fit_and_threshold_reads_back(
     asked = drrej.Rule(*rule)
     picker = _Picker(asked, ratio, 1, True)
     try:
-        found = picker.pick("", RiskCoverage.of(values[~wrong], values[wrong]), must=True).decision
+        found = picker.pick("", Curve.of(values[~wrong], values[wrong]), must=True).decision
     except Infeasible:
         return
     record = RuleRecord(asked.kind, asked.target, asked.confidence, picker.method, asked.confidence and False)

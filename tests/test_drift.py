@@ -9,7 +9,7 @@ import pytest
 import simulate_intervals as simulate
 from scipy.stats import ks_2samp, skew, ttest_ind
 
-from drrej.core.curves import RiskCoverage
+from drrej.core.curves import Curve
 from drrej.core.drift import RatioMoments, RatioSums, loss_shift, ratio_shift
 
 
@@ -118,5 +118,5 @@ def test_the_distance_is_that_of_scipy_where_every_fitted_loss_is_known(moved: f
     rng = np.random.default_rng(5)
     fitted = np.sort(rng.gamma(2.0, 0.2, 60).round(decimals))
     new = np.maximum(rng.gamma(2.0, 0.2, 85) + moved, 0.0).round(decimals)
-    found = loss_shift(RiskCoverage.of(new, new[:0]), fitted.tolist(), fitted.size)
+    found = loss_shift(Curve.of(new, new[:0]), fitted.tolist(), fitted.size)
     assert found["distance"] == pytest.approx(ks_2samp(fitted, new).statistic, abs=1e-12)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import drrej
-from drrej.core.ratio import effective_sample, fit_ratio, lambda_for_effective_sample, share_of_delta
+from drrej.core.ratio import choose_lambda, effective_sample, fit_ratio, share_of_delta
 from drrej.errors import Infeasible, OptionError, RejectorError
 from drrej.pipeline.fit import uncalibrated
 
@@ -31,17 +31,17 @@ def by_definition(weights: np.ndarray) -> float:
 @pytest.mark.parametrize("share", [0.02, 0.5, 0.9, 1 - 1e-9])
 def test_the_share_comes_out(alpha: float, share: float) -> None:
     losses = losses_of(800, 3)
-    lam = lambda_for_effective_sample(losses, share, alpha)
+    lam = choose_lambda(losses, share, alpha)
     density = fit_ratio(losses, alpha, lam)
     assert by_definition(density.ratio(losses)) == pytest.approx(share, rel=1e-9)
     assert 1 - effective_sample(losses, density) == pytest.approx(1 - share, rel=1e-6)
-    assert lambda_for_effective_sample(losses[::-1].copy(), share, alpha) == lam
+    assert choose_lambda(losses[::-1].copy(), share, alpha) == lam
 
 
 def test_kl_weights_without_the_fit() -> None:
     """The KL ratio is proportional to e^(-L'/lambda)."""
     losses = losses_of(300, 4)
-    lam = lambda_for_effective_sample(losses, 0.4)
+    lam = choose_lambda(losses, 0.4)
     assert by_definition(np.exp(-losses / lam)) == pytest.approx(0.4, rel=1e-10)
 
 
@@ -60,29 +60,27 @@ def test_it_grows_with_lambda(values: list[float], alpha: float, log_lambda: flo
 
 def test_units_of_the_loss_are_units_of_lambda() -> None:
     losses = losses_of(300, 5)
-    assert lambda_for_effective_sample(1e6 * losses, 0.5) == pytest.approx(
-        1e6 * lambda_for_effective_sample(losses, 0.5)
-    )
+    assert choose_lambda(1e6 * losses, 0.5) == pytest.approx(1e6 * choose_lambda(losses, 0.5))
 
 
 @pytest.mark.parametrize("alpha", ALPHAS)
 def test_just_above_the_rows_of_the_smallest_loss(alpha: float) -> None:
     """Two losses: the share is a known function of the weights of both."""
     losses = np.repeat([0.3, 1.0], [40, 60])
-    lam = lambda_for_effective_sample(losses, 0.45, alpha)
+    lam = choose_lambda(losses, 0.45, alpha)
     small, large = fit_ratio(losses, alpha, lam).ratio(np.array([0.3, 1.0]))
     assert 0.4 * small + 0.6 * large == pytest.approx(1.0)
     assert 0.4 * small**2 + 0.6 * large**2 == pytest.approx(1 / 0.45)
     with pytest.raises(Infeasible, match="40 of 100 rows have the smallest loss"):
-        lambda_for_effective_sample(losses, 0.4, alpha)
+        choose_lambda(losses, 0.4, alpha)
 
 
 def test_equal_losses_and_shares_that_make_no_sense() -> None:
     with pytest.raises(Infeasible, match=r"every loss is 0\.2"):
-        lambda_for_effective_sample(np.full(5, 0.2), 0.5)
+        choose_lambda(np.full(5, 0.2), 0.5)
     for share in (0.0, 1.0, -1.0, float("nan")):
         with pytest.raises(OptionError, match="`effective_sample="):
-            lambda_for_effective_sample(losses_of(5, 1), share)
+            choose_lambda(losses_of(5, 1), share)
 
 
 # Through fit
@@ -99,7 +97,7 @@ def test_fit_solves_for_lambda_and_rounds_it(tmp_path: Path, alpha: float) -> No
     losses = drrej.expected_losses(logits, "log", 2.0)
     ratio = fitted(tmp_path, drrej.RatioOptions(alpha, effective_sample=0.6)).need_ratio()
     assert ratio.effective_sample == 0.6
-    assert ratio.lam == float(f"{lambda_for_effective_sample(losses, 0.6, alpha):.3e}")
+    assert ratio.lam == float(f"{choose_lambda(losses, 0.6, alpha):.3e}")
     assert by_definition(drrej.fit_ratio(losses, alpha, ratio.lam).ratio(losses)) == pytest.approx(0.6, rel=2e-3)
     plain = fitted(tmp_path, drrej.RatioOptions(alpha, ratio.lam)).need_ratio()
     assert (ratio.log_max_ratio, ratio.variance) == (plain.log_max_ratio, plain.variance)

@@ -13,15 +13,15 @@ from scipy.special import logsumexp, softmax
 from worlds import SAMPLE, fitted, source, too_sure, write
 
 import drrej
-from drrej.core.curves import RiskCoverage
+from drrej.core.curves import Curve
 
 
-def curve(confidence, errors) -> RiskCoverage:
+def curve(confidence, errors) -> Curve:
     confidence, errors = np.asarray(confidence, float), np.asarray(errors, bool)
-    return RiskCoverage.of(-confidence[~errors], -confidence[errors])
+    return Curve.of(-confidence[~errors], -confidence[errors])
 
 
-def value(point: str, points: RiskCoverage) -> float:
+def value(point: str, points: Curve) -> float:
     return drrej.Point.parse(point)[0].value(points)
 
 
@@ -281,7 +281,7 @@ def test_loss_shift_is_the_two_sample_distance_where_all_losses_are_kept():
 
     rng = np.random.default_rng(0)
     fit, new = np.sort(rng.random(150)), rng.random(400) ** 1.2
-    shift = loss_shift(RiskCoverage.of(new, np.empty(0)), loss_quantiles(fit), 150)
+    shift = loss_shift(Curve.of(new, np.empty(0)), loss_quantiles(fit), 150)
     expected = stats.ks_2samp(fit, new, method="asymp")
     assert shift["distance"] == pytest.approx(expected.statistic, abs=1e-12)
 
@@ -291,7 +291,7 @@ def test_quantiles_of_many_losses_see_nearly_the_whole_distance():
 
     rng = np.random.default_rng(1)
     fit, new = np.sort(rng.random(5000)), rng.random(5000) ** 1.1
-    shift = loss_shift(RiskCoverage.of(new, np.empty(0)), loss_quantiles(fit), 5000)
+    shift = loss_shift(Curve.of(new, np.empty(0)), loss_quantiles(fit), 5000)
     expected = stats.ks_2samp(fit, new).statistic
     assert expected - 0.01 <= shift["distance"] <= expected
 

@@ -11,16 +11,20 @@ from conftest import fail, make_model, read_columns, source, succeed, write_dump
 from scipy import stats
 
 import drrej
-from drrej.core.certify import JointPromise, best_look, certified_both, risk_looks
-from drrej.core.curves import RiskCoverage
+from drrej.core.certify import Certificate, certify_both, joint_candidates, risk_candidates
+from drrej.core.curves import Curve
 from drrej.core.ratio import DensityRatio, fit_ratio
 from drrej.errors import Infeasible, OptionError
 
 OPEN = DensityRatio(1.0, 1.0, 0.0, 0.0)
 
 
-def curve(losses: np.ndarray, wrong: np.ndarray) -> RiskCoverage:
-    return RiskCoverage.of(losses[~wrong], losses[wrong])
+def curve(losses: np.ndarray, wrong: np.ndarray) -> Curve:
+    return Curve.of(losses[~wrong], losses[wrong])
+
+
+def certified_both(points: Curve, ratio: DensityRatio, risk: float, coverage: float, delta: float) -> Certificate:
+    return certify_both(points, joint_candidates(points, ratio, risk, coverage, delta), risk, coverage)
 
 
 WORLDS = {
@@ -36,7 +40,7 @@ WORLDS = {
 @pytest.mark.parametrize("rows", [80, 600])
 def test_both_promises_hold_together(name: str, rows: int) -> None:
     risk_of, blocks, coverage = WORLDS[name]
-    promise, trials, broken = JointPromise(0.05, coverage, 0.3), 400, 0
+    trials, broken = 400, 0
     grid = (np.arange(1200) + 0.5) / 1200
     if blocks:
         grid = (np.floor(grid * blocks) + 0.5) / blocks
@@ -46,7 +50,7 @@ def test_both_promises_hold_together(name: str, rows: int) -> None:
         x = rng.integers(0, 1200, rows)
         losses = np.floor(x / 1200 * blocks) / blocks if blocks else x / 1200
         try:
-            found = certified_both(curve(losses, rng.random(rows) < risk_of(grid[x])), OPEN, promise)
+            found = certified_both(curve(losses, rng.random(rows) < risk_of(grid[x])), OPEN, 0.05, coverage, 0.3)
         except Infeasible:
             continue
         end = 1200 if found.cutoff is None else round(found.cutoff * 1200)
@@ -58,8 +62,7 @@ def test_the_chosen_cutoff_is_the_end_of_a_run_that_starts_at_the_coverage() -> 
     rng = np.random.default_rng(1)
     x = rng.random(1000)
     wrong = rng.random(1000) < 0.3 * x**4
-    promise = JointPromise(0.05, 0.6, 0.1)
-    found = certified_both(curve(x, wrong), OPEN, promise)
+    found = certified_both(curve(x, wrong), OPEN, 0.05, 0.6, 0.1)
     order = np.argsort(x)
     chance = stats.binom.cdf(np.cumsum(wrong[order]), np.arange(1, 1001), 0.05)
     least = next(r for r in range(1, 1001) if stats.binom.sf(r - 1, 1000, 0.6) <= 0.02)
@@ -79,9 +82,10 @@ def test_it_finds_what_a_risk_alone_would_miss() -> None:
         for name in wins:
             try:
                 if name == "both":
-                    certified_both(points, OPEN, JointPromise(0.05, 0.8, 0.1))
+                    certified_both(points, OPEN, 0.05, 0.8, 0.1)
                 else:
-                    wins["risk"] -= best_look(risk_looks(points, OPEN, 0.05, 0.1), 800, 0.05, 0.9).accepted < 640
+                    best = risk_candidates(points, OPEN, 0.05, 0.1).largest(0.05)
+                    wins["risk"] -= best is None or best.accepted < 640
                 wins[name] += 1
             except Infeasible:
                 pass
@@ -92,29 +96,21 @@ def test_verdicts_say_which_promise_fails() -> None:
     losses = np.linspace(0, 2, 400)
     wrong = np.arange(400) % 5 == 0
     with pytest.raises(Infeasible, match=r"a risk of 0.05 cannot be certified at a coverage of at least 0.8"):
-        certified_both(curve(losses, wrong), OPEN, JointPromise(0.05, 0.8, 0.1))
+        certified_both(curve(losses, wrong), OPEN, 0.05, 0.8, 0.1)
     flat = fit_ratio(losses, alpha=5.0, lam=0.2)
     with pytest.raises(Infeasible, match=r"a coverage of 0.9 cannot be certified on 400 rows: the ratio is 0"):
-        certified_both(curve(losses, wrong), flat, JointPromise(0.5, 0.9, 0.1))
-    found = certified_both(curve(losses, wrong), flat, JointPromise(0.5, 0.2, 0.1))
+        certified_both(curve(losses, wrong), flat, 0.5, 0.9, 0.1)
+    found = certified_both(curve(losses, wrong), flat, 0.5, 0.2, 0.1)
     assert found.cutoff == flat.flat_start
 
 
 def test_a_coverage_that_only_accepting_all_can_promise() -> None:
     losses = np.arange(60.0)
-    found = certified_both(curve(losses, np.zeros(60, bool)), OPEN, JointPromise(0.1, 0.999, 0.1))
+    found = certified_both(curve(losses, np.zeros(60, bool)), OPEN, 0.1, 0.999, 0.1)
     assert (found.cutoff, found.accepted) == (None, 60)
-    assert certified_both(curve(losses, np.zeros(60, bool)), OPEN, JointPromise(0.1, 1.0, 0.1)).cutoff is None
+    assert certified_both(curve(losses, np.zeros(60, bool)), OPEN, 0.1, 1.0, 0.1).cutoff is None
     with pytest.raises(Infeasible, match="a risk of"):
-        certified_both(curve(losses, np.ones(60, bool)), OPEN, JointPromise(0.1, 1.0, 0.1))
-
-
-@pytest.mark.parametrize(
-    ("numbers", "said"), [((1.0, 0.5, 0.1), "risk"), ((0.1, 0.0, 0.1), "cov"), ((0.1, 1, 1), "delta")]
-)
-def test_promises_that_make_no_sense(numbers: tuple, said: str) -> None:
-    with pytest.raises(OptionError, match=said):
-        JointPromise(*numbers)
+        certified_both(curve(losses, np.ones(60, bool)), OPEN, 0.1, 1.0, 0.1)
 
 
 # By threshold, run and fit_rejector
@@ -139,7 +135,7 @@ def test_the_threshold_keeps_both(rows: Path, monkeypatch: pytest.MonkeyPatch) -
     found = rejector.need_threshold()
     logits, labels = make_model(2000, 3, seed=2)
     losses = drrej.expected_losses(logits, "log", rejector.need_calibration().temperature)
-    both = certified_both(curve(losses, logits.argmax(axis=1) != labels), OPEN, JointPromise(0.1, 0.5, 0.1))
+    both = certified_both(curve(losses, logits.argmax(axis=1) != labels), OPEN, 0.1, 0.5, 0.1)
     assert (found.cutoff, found.accepted) == (both.cutoff, both.accepted)
     assert (found.rule.kind, found.rule.coverage, found.rule.method) == ("accuracy", 0.5, "joint")
     table = read_columns("t.parquet")
@@ -176,7 +172,6 @@ def test_both_for_each_group(rows: Path) -> None:
         ("--risk 0.001 --coverage 0.9 --confidence 0.9", 1, "a risk of 0.001 cannot be certified at a coverage of"),
         ("--risk 0.05 --coverage 0.99", 1, "--risk 0.05 --coverage 0.99 cannot be reached: the error rate allows a"),
         ("--risk 0.05 --coverage 70", 2, "--coverage 70: it must be above 0 and at most 1; for 70 % write 0.7"),
-        ("--risk 0.05 --coverage 0.5 --confidence 0.9 --method sgr", 2, "--method is for --risk alone"),
         ("--risk 0.05 --accuracy 0.9 --coverage 0.5", 2, "give exactly one rule"),
         ("--tau 1 --coverage 0.5", 2, "only --coverage may stand beside --accuracy or --risk"),
     ],

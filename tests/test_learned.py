@@ -16,7 +16,7 @@ from scipy.optimize import minimize
 import drrej
 from drrej import expected_losses
 from drrej.core.calibrators import Temperature
-from drrej.core.curves import RiskCoverage
+from drrej.core.curves import Curve
 from drrej.core.learned_loss import (
     FOLDS,
     MANY_ERRORS,
@@ -58,7 +58,7 @@ def learning_rows(logits: np.ndarray, labels: np.ndarray, temperature: float = 2
 
 
 def augrc(losses: np.ndarray, wrong: np.ndarray) -> float:
-    return RiskCoverage.of(losses[~wrong], losses[wrong]).augrc()
+    return Curve.of(losses[~wrong], losses[wrong]).augrc()
 
 
 def test_features_are_what_their_names_say() -> None:
@@ -405,7 +405,7 @@ def test_max_loss_with_the_zero_one_loss_is_chows_rule(seed: int, cost: float, c
     logits = rng.normal(0, 3, (12, classes)).round(3)
     losses = drrej.expected_losses(logits, "zero-one", precision="float64")
     density = drrej.fit_ratio(losses)
-    points = RiskCoverage.of(losses, losses[:0])
+    points = Curve.of(losses, losses[:0])
     from drrej.core.thresholds import choose_cutoff
 
     cutoff = choose_cutoff(drrej.Rule("max-loss", cost), density, points)

@@ -277,7 +277,7 @@ CASES: dict[str, dict[str, Case]] = {
         "--clip": Acts("--clip 0.9", "forecasts.parquet -r rfit.json --mae 0.5"),
         "--max-loss": Acts("--max-loss 0.5", "val.parquet -r fit.json"),
         "--confidence": Acts("--confidence 0.9", "test.parquet -r fit.json --coverage 0.5"),
-        "--method": Acts("--method sgr", "test.parquet -r fit.json --risk 0.6 --confidence 0.9"),
+        "--method": Refused("--method sgr", "is gone", "test.parquet -r fit.json --risk 0.6 --confidence 0.9"),
         "--cutoff-by": Acts("--cutoff-by region"),
         "--allow-reuse": Acts("--allow-reuse", "val.parquet -r fit.json --coverage 0.5 --confidence 0.9"),
         **reading(
@@ -378,7 +378,7 @@ CASES: dict[str, dict[str, Case]] = {
         "--mean-cost": Acts("--mean-cost 0.5", f"{RUN} --loss cost --cost-matrix costs.csv"),
         "--max-loss": Acts("--max-loss 0.5", RUN),
         "--confidence": Acts("--confidence 0.9", f"{RUN} --coverage 0.5 --choose test.parquet"),
-        "--method": Acts("--method sgr", f"{RUN} --risk 0.6 --confidence 0.9 --choose test.parquet"),
+        "--method": Refused("--method sgr", "is gone", f"{RUN} --risk 0.6 --confidence 0.9 --choose test.parquet"),
         "--cutoff-by": Acts("--cutoff-by region"),
         "--allow-reuse": Acts("--allow-reuse", f"{RUN} --coverage 0.5 --confidence 0.9"),
         **OBJECTIVE,
@@ -666,7 +666,7 @@ def test_a_classification_refuses_the_columns_of_a_regression(option: str, base:
         ("calibrate val.parquet --calibrator beta", "--calibrator beta is for two classes, here are 3"),
         ("reject val.parquet -r r.json -o out.parquet --labels-from some.parquet", "No such option: --labels-from"),
         ("threshold val.parquet -r fit.json --tau 1 --confidence 0.9", "--confidence goes with --accuracy, --risk, "),
-        ("threshold val.parquet -r fit.json --risk 0.1 --method sgr", "--method goes with --accuracy A, --risk R or"),
+        ("threshold val.parquet -r fit.json --risk 0.1 --method sgr", "--method sgr is gone"),
     ],
 )
 def test_options_that_need_each_other(line: str, says: str, folder: Path) -> None:

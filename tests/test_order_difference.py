@@ -12,7 +12,7 @@ from conftest import fail, make_model, source, succeed, write_dump
 from scipy import stats
 
 import drrej
-from drrej.core.curves import RiskCoverage
+from drrej.core.curves import Curve
 from drrej.core.paired import order_difference
 
 
@@ -28,7 +28,7 @@ def draw(rows: int, seed: int, noise: float) -> tuple[np.ndarray, np.ndarray, in
 def test_the_value_is_the_difference_of_two_areas() -> None:
     losses, scores, right = draw(500, 1, 1.0)
     found = order_difference(losses, scores, right)
-    mine, yours = (RiskCoverage.of(values[:right], values[right:]).augrc() for values in (losses, scores))
+    mine, yours = (Curve.of(values[:right], values[right:]).augrc() for values in (losses, scores))
     assert found.value == pytest.approx(yours - mine, rel=1e-9)
     rng = np.random.default_rng(0)
     order = np.concatenate([rng.permutation(right), right + rng.permutation(500 - right)])
@@ -45,7 +45,7 @@ def test_the_interval_is_as_wide_as_resampled_rows_say() -> None:
     for _ in range(400):
         rows = rng.integers(0, 800, 800)
         bad = wrong[rows]
-        areas = [RiskCoverage.of(v[rows][~bad], v[rows][bad]).augrc() for v in (losses, scores)]
+        areas = [Curve.of(v[rows][~bad], v[rows][bad]).augrc() for v in (losses, scores)]
         values.append(areas[1] - areas[0])
     found = order_difference(losses, scores, right)
     assert (found.upper - found.lower) / (2 * 1.96) == pytest.approx(np.std(values), rel=0.15)

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import drrej
-from drrej.core.curves import RankedLosses
+from drrej.core.curves import Curve
 from drrej.core.drift import outside_areas
 
 CLASSES = 4
@@ -34,7 +34,7 @@ def brute_force(losses: np.ndarray, costs: np.ndarray) -> tuple[float, float]:
 def test_areas_are_those_of_the_costs_of_single_rows(seed: int, ratio: float) -> None:
     rng = np.random.default_rng(seed)
     right, wrong, outside = (rng.integers(0, 9, rng.integers(1, 15)) / 10.0 for _ in range(3))
-    found = outside_areas(RankedLosses.of(right, wrong), outside, ratio)
+    found = outside_areas(Curve.of(right, wrong), outside, ratio)
     losses = np.concatenate([right, wrong, outside])
     costs = np.repeat([0.0, 1.0, ratio], [right.size, wrong.size, outside.size])
     assert (found.aurc, found.augrc) == pytest.approx(brute_force(losses, costs), rel=1e-12, abs=1e-15)

@@ -12,7 +12,7 @@ from scipy.stats import multinomial
 from test_area_intervals import weighted_areas
 from test_coverage_interval import every_outcome
 
-from drrej.core.curves import RiskCoverage
+from drrej.core.curves import Curve
 from drrej.core.intervals import lower_bound, upper_bound
 from drrej.core.paired import FIGURES, Results, accuracy_difference, paired_differences, proportion_difference
 
@@ -42,7 +42,7 @@ def with_errors(only_new: int, only_old: int, rows: int) -> tuple[Results, Resul
 def test_values_are_differences_of_figures(rows: list) -> None:
     new, old = both(rows)
     found = paired_differences(new, old)
-    curves = [RiskCoverage.of(r.losses[~r.wrong], r.losses[r.wrong]) for r in (new, old)]
+    curves = [Curve.of(r.losses[~r.wrong], r.losses[r.wrong]) for r in (new, old)]
     for name in ("aurc", "e_aurc", "augrc"):
         a, b = (getattr(curve, name)() for curve in curves)
         assert found[name].value == pytest.approx(a - b, abs=1e-12)

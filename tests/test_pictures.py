@@ -11,7 +11,7 @@ import pytest
 from conftest import make_model, read_columns, succeed, write_dump
 
 import drrej
-from drrej.core.curves import RiskCoverage
+from drrej.core.curves import Curve
 from drrej.documents.pictures import IdealPoint
 from drrej.pipeline.evaluate import EvaluateOptions
 from drrej.pipeline.pictures import MOST_CONFUSIONS, MOST_ROWS, ideal_curve, loss_histogram, worst_rows
@@ -78,7 +78,7 @@ def test_the_histogram_counts_every_row_once(world: dict[str, Any]) -> None:
     [([0.5, 0.6, 0.7], "linear"), ([-3.0, 0.0, 1e6], "linear"), ([0.0], "linear"), ([1e-9, 1e-3, 1.0], "log")],
 )
 def test_losses_of_any_range_have_a_scale(losses: list[float], scale: str) -> None:
-    drawn = loss_histogram(RiskCoverage.of(np.array(losses), np.empty(0)), labelled=False)
+    drawn = loss_histogram(Curve.of(np.array(losses), np.empty(0)), labelled=False)
     assert drawn.scale == scale
     assert drawn.rows is not None
     assert sum(drawn.rows) == len(losses)

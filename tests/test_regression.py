@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import drrej
-from drrej.core.thresholds import SelectiveRisk
+from drrej.core.curves import MeanCurve
 
 
 @pytest.fixture(scope="module")
@@ -100,9 +100,9 @@ def test_cutoffs_of_groups_decide_in_the_report_as_in_the_mask(tmp_path: Path) -
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.booleans()), min_size=1, max_size=30), st.randoms())
 def test_areas_are_those_of_counted_errors_and_do_not_depend_on_the_order(rows: list[tuple[int, bool]], random) -> None:  # type: ignore[no-untyped-def]
-    def both(rows: list[tuple[int, bool]]) -> tuple[SelectiveRisk, drrej.RiskCoverage]:
+    def both(rows: list[tuple[int, bool]]) -> tuple[MeanCurve, drrej.Curve]:
         losses, wrong = np.array([r[0] for r in rows], float), np.array([r[1] for r in rows])
-        return SelectiveRisk.of(losses, wrong.astype(float)), drrej.RiskCoverage.of(losses[~wrong], losses[wrong])
+        return MeanCurve.of(losses, wrong.astype(float)), drrej.Curve.of(losses[~wrong], losses[wrong])
 
     real, counted = both(rows)
     assert real.aurc() == pytest.approx(counted.aurc(), abs=1e-12)

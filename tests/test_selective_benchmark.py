@@ -27,7 +27,7 @@ from benchmarks.selective.scores import (
     margin,
     max_probability,
 )
-from drrej.core.curves import RiskCoverage
+from drrej.core.curves import Curve
 
 
 def outputs(rows: int = 400, classes: int = 5, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -107,7 +107,7 @@ def test_the_verdict_can_be_no() -> None:
     figures = {name: ordering(losses, wrong) for name, losses in order.items()}
     found = against_the_best(order, wrong, figures, compared=800)
     assert found["augrc"]["best"] == found["aurc"]["best"] == "max probability"
-    curves = [RiskCoverage.of(order[name][~wrong], order[name][wrong]) for name in ("auto", "max probability")]
+    curves = [Curve.of(order[name][~wrong], order[name][wrong]) for name in ("auto", "max probability")]
     assert found["augrc"]["difference"] == pytest.approx(curves[0].augrc() - curves[1].augrc())
     assert found["aurc"]["difference"] == pytest.approx(curves[0].aurc() - curves[1].aurc())
     assert found["augrc"]["interval of all"][0] > 0

@@ -10,19 +10,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from drrej.core.certify import ErrorTest, any_cutoff_bound, best_look, risk_looks, risk_starts
-from drrej.core.curves import RiskCoverage
+from drrej.core.certify import (
+    Starts,
+    any_cutoff_bound,
+    certify_risk,
+    error_ranks,
+    risk_candidates,
+    risk_starts,
+    walk,
+)
+from drrej.core.curves import Curve
 from drrej.core.intervals import upper_bound
 from drrej.core.ratio import DensityRatio, fit_ratio
-from drrej.core.sequence import Starts, Stretch, certified_ranks, error_ranks, levels, spread, walk
 from drrej.errors import Infeasible
 
 OPEN = DensityRatio(1.0, 1.0, 0.0, 0.0)
 """A ratio without a flat part: any loss may be accepted."""
 
 
-def curve(losses: np.ndarray, wrong: np.ndarray) -> RiskCoverage:
-    return RiskCoverage.of(losses[~wrong], losses[wrong])
+def curve(losses: np.ndarray, wrong: np.ndarray) -> Curve:
+    return Curve.of(losses[~wrong], losses[wrong])
 
 
 def brute_force(wrong: list[bool], risk: float, starts: Starts) -> list[tuple[float, bool]]:
@@ -46,7 +53,7 @@ def brute_force(wrong: list[bool], risk: float, starts: Starts) -> list[tuple[fl
 )
 def test_every_rank_is_tested_as_defined(wrong: list[bool], risk: float, delta: float) -> None:
     rows = len(wrong)
-    looks = risk_looks(curve(np.arange(rows) / rows, np.array(wrong)), OPEN, risk, delta)
+    looks = risk_candidates(curve(np.arange(rows) / rows, np.array(wrong)), OPEN, risk, delta)
     expected = brute_force(wrong, risk, risk_starts(rows, risk, delta))
     np.testing.assert_array_equal(looks.accepted, np.arange(1, rows + 1))
     np.testing.assert_allclose(looks.levels, [level for level, _ in expected], rtol=1e-12)
@@ -56,24 +63,20 @@ def test_every_rank_is_tested_as_defined(wrong: list[bool], risk: float, delta: 
 
 def test_a_later_start_takes_up_a_run_or_opens_its_own() -> None:
     starts = Starts((3, 6, 9), (0.1, 0.2, 0.3))
-    assert walk(starts, 12, lambda first, last, level: 7 if first <= 7 <= last else None) == [
-        Stretch(3, 5, 0.1, False, True),
-        Stretch(6, 7, pytest.approx(0.3), True, False),
-        Stretch(9, 12, 0.3, False, True),
-    ]
-    stretches = walk(starts, 12, lambda first, last, level: 7 if first <= 7 <= last else None)
     ranks = np.arange(1, 13)
-    assert ranks[certified_ranks(stretches, ranks, 12)].tolist() == [4, 5, 6, 10, 11, 12]
-    np.testing.assert_allclose(levels(stretches, ranks), [0, 0, 0.1, 0.1, 0.1, 0.3, 0.3, 0, 0.3, 0.3, 0.3, 0.3])
+    levels, certified = walk(starts, ranks, lambda first, last, level: 7 if first <= 7 <= last else None)
+    assert ranks[certified].tolist() == [4, 5, 6, 10, 11, 12]
+    np.testing.assert_allclose(levels, [0, 0, 0.1, 0.1, 0.1, 0.3, 0.3, 0, 0.3, 0.3, 0.3, 0.3])
     # blocks of ties that end at 4, 8 and 12: the second one was tested, and failed within
-    np.testing.assert_allclose(levels(stretches, np.array([4, 8, 12])), [0.1, 0.3, 0.3])
+    levels, _ = walk(starts, np.array([4, 8, 12]), lambda first, last, level: 7 if first <= 7 <= last else None)
+    np.testing.assert_allclose(levels, [0.1, 0.3, 0.3])
 
 
 def test_the_first_rank_of_a_run_certifies_only_as_the_last_of_all() -> None:
-    only = walk(Starts((5,), (0.1,)), 5, lambda first, last, level: None)
-    assert certified_ranks(only, np.array([4, 5]), 5).tolist() == [False, True]
-    fails_next = walk(Starts((5,), (0.1,)), 9, lambda first, last, level: 6)
-    assert not certified_ranks(fails_next, np.arange(1, 10), 9).any()
+    _, only = walk(Starts((5,), (0.1,)), np.array([4, 5]), lambda first, last, level: None)
+    assert only.tolist() == [False, True]
+    _, fails_next = walk(Starts((5,), (0.1,)), np.arange(1, 10), lambda first, last, level: 6)
+    assert not fails_next.any()
 
 
 @pytest.mark.parametrize("risk", [0.01, 0.05, 0.2])
@@ -97,8 +100,8 @@ def test_starts_share_delta_and_can_pass(risk: float, delta: float) -> None:
 
 
 def test_no_start_can_pass_at_risk_0() -> None:
-    assert spread(50, 0.1, ErrorTest(0.0).can_pass) == Starts((50,), (0.1,))
-    assert not risk_looks(curve(np.arange(50.0), np.zeros(50, bool)), OPEN, 0.0, 0.1).certified.any()
+    assert risk_starts(50, 0.0, 0.1) == Starts((50,), (0.1,))
+    assert not risk_candidates(curve(np.arange(50.0), np.zeros(50, bool)), OPEN, 0.0, 0.1).certified.any()
 
 
 # Ties
@@ -127,7 +130,7 @@ def test_ties_are_certified_as_whole_blocks() -> None:
     rng = np.random.default_rng(0)
     losses = rng.integers(0, 8, 900) / 8
     points = curve(losses, rng.random(900) < 0.2 * losses**3)
-    best = best_look(risk_looks(points, OPEN, 0.05, 0.1), 900, 0.05, 0.9)
+    best = certify_risk(risk_candidates(points, OPEN, 0.05, 0.1), 900, 0.05, "risk")
     assert best.cutoff in losses
     assert best.accepted == int(np.sum(losses < best.cutoff))
 
@@ -136,9 +139,9 @@ def test_shuffled_rows_give_the_same_bits() -> None:
     rng = np.random.default_rng(1)
     losses = np.round(rng.random(3000), 2)
     wrong = rng.random(3000) < 0.3 * losses**3
-    first = risk_looks(curve(losses, wrong), OPEN, 0.05, 0.1)
+    first = risk_candidates(curve(losses, wrong), OPEN, 0.05, 0.1)
     order = rng.permutation(3000)
-    second = risk_looks(curve(losses[order], wrong[order]), OPEN, 0.05, 0.1)
+    second = risk_candidates(curve(losses[order], wrong[order]), OPEN, 0.05, 0.1)
     np.testing.assert_array_equal(first.levels, second.levels)
     np.testing.assert_array_equal(first.certified, second.certified)
 
@@ -153,8 +156,8 @@ def certified_share(risk_of, rows: int, risk: float, delta: float, trials: int, 
     for _ in range(trials):
         x = rng.random(rows)
         try:
-            looks = risk_looks(curve(x, rng.random(rows) < risk_of(x)), OPEN, risk, delta)
-            shares.append(best_look(looks, rows, risk, 1 - delta).accepted / rows)
+            looks = risk_candidates(curve(x, rng.random(rows) < risk_of(x)), OPEN, risk, delta)
+            shares.append(certify_risk(looks, rows, risk, "risk").accepted / rows)
         except Infeasible:
             shares.append(0.0)
     return float(np.mean(shares))
@@ -173,14 +176,14 @@ def test_more_looks_than_are_listed_lose_no_certified_cutoff() -> None:
     rng = np.random.default_rng(5)
     x = rng.random(30_000)
     points = curve(x, rng.random(x.size) < 0.4 * x**4)
-    looks = risk_looks(points, OPEN, 0.05, 0.1)
+    looks = risk_candidates(points, OPEN, 0.05, 0.1)
     assert looks.cutoffs.size < 2200
-    best = best_look(looks, x.size, 0.05, 0.9)
+    best = certify_risk(looks, x.size, 0.05, "risk")
     everything = brute_force_last(points, 0.05, risk_starts(x.size, 0.05, 0.1))
     assert best.accepted == everything
 
 
-def brute_force_last(points: RiskCoverage, risk: float, starts: Starts) -> int:
+def brute_force_last(points: Curve, risk: float, starts: Starts) -> int:
     """The last certified rank, by p-values of every rank at once."""
     chance = np.append(1.0, stats.binom.cdf(points.errors, points.accepted, risk))
     best, level = 0, 0.0
@@ -195,7 +198,7 @@ def brute_force_last(points: RiskCoverage, risk: float, starts: Starts) -> int:
 def test_a_flat_part_ends_the_sequence() -> None:
     losses = np.linspace(0.0, 2.0, 500)
     ratio = fit_ratio(losses, alpha=5.0, lam=0.3)
-    looks = risk_looks(curve(losses, np.zeros(500, bool)), ratio, 0.05, 0.1)
+    looks = risk_candidates(curve(losses, np.zeros(500, bool)), ratio, 0.05, 0.1)
     assert looks.cutoffs[-1] == ratio.flat_start
     assert looks.accepted[-1] == int(np.sum(losses < ratio.flat_start)) < 500
     assert looks.certified[-1]
@@ -228,7 +231,7 @@ def test_no_bad_cutoff_is_certified_more_often_than_promised(name: str, rows: in
     for _ in range(trials):
         x = rng.integers(0, 2000, rows)  # a step; blocks of ties are whole steps
         losses = np.floor(x / 2000 * blocks) / blocks if blocks else x / 2000
-        looks = risk_looks(curve(losses, rng.random(rows) < risk_of(grid[x])), OPEN, risk, delta)
+        looks = risk_candidates(curve(losses, rng.random(rows) < risk_of(grid[x])), OPEN, risk, delta)
         cutoffs = np.minimum(looks.cutoffs[looks.certified], 1.0)
         broken += bool((true_risk[np.rint(cutoffs * 2000).astype(int)] > risk + 1e-9).any())
     assert broken <= stats.binom.ppf(0.9995, trials, delta)

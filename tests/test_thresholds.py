@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drrej import DensityRatio, Infeasible, OptionError, RiskCoverage, Rule, fit_ratio
+from drrej import Curve, DensityRatio, Infeasible, OptionError, Rule, fit_ratio
 from drrej.core.thresholds import choose_cutoff
 
 graded = st.lists(st.tuples(st.integers(0, 8), st.booleans()), min_size=1, max_size=40)
@@ -19,7 +19,7 @@ graded = st.lists(st.tuples(st.integers(0, 8), st.booleans()), min_size=1, max_s
 def choose(kind: str, target: float, losses: np.ndarray, wrong: np.ndarray | None = None, **fit: float) -> float | None:
     wrong = np.zeros(losses.size, bool) if wrong is None else wrong
     ratio = fit_ratio(losses, fit.get("alpha", 1.0), fit.get("lam", 1.0))
-    return choose_cutoff(Rule(kind, target), ratio, RiskCoverage.of(losses[~wrong], losses[wrong]))
+    return choose_cutoff(Rule(kind, target), ratio, Curve.of(losses[~wrong], losses[wrong]))
 
 
 def accepts(cutoff: float | None, losses: np.ndarray) -> np.ndarray:
@@ -154,6 +154,6 @@ def test_an_unknown_rule() -> None:
 def test_a_cutoff_that_no_row_is_below_accepts_nothing() -> None:
     losses = np.array([0.5, 0.6])
     ratio = DensityRatio(1.0, 1.0, 0.05, 0.5)
-    points = RiskCoverage.of(losses, losses[:0])
+    points = Curve.of(losses, losses[:0])
     cutoff = choose_cutoff(Rule("tau", 5.0), ratio, points)
     assert points.below(cutoff) == (0, 0)

@@ -17,7 +17,7 @@ import numpy as np
 
 from benchmarks.certified.methods import mapie
 from benchmarks.certified.quick import METHODS, Trials
-from drrej.core.curves import RiskCoverage
+from drrej.core.curves import Curve
 
 ROWS = (100, 200, 500, 1000, 3000, 10_000)
 DELTA = 0.1
@@ -101,7 +101,7 @@ def with_mapie(world: World, of: Trials, count: int) -> tuple[np.ndarray, np.nda
     cutoffs = []
     for losses, errors, fit in zip(of.losses[:count], of.errors[:count], of.fits[:count], strict=True):
         wrong = np.diff(errors) > 0
-        cutoffs.append(mapie(RiskCoverage.of(losses[~wrong], losses[wrong]), fit, world.risk, DELTA))
+        cutoffs.append(mapie(Curve.of(losses[~wrong], losses[wrong]), fit, world.risk, DELTA))
     return world.truth(np.array(cutoffs))
 
 

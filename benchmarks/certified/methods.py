@@ -12,33 +12,40 @@ from collections.abc import Callable
 import numpy as np
 from scipy.special import betainc
 
-from drrej.core.certify import Looks, risk_looks, sgr
-from drrej.core.curves import RiskCoverage
+from drrej.core.certify import risk_candidates
+from drrej.core.curves import Curve
 from drrej.core.drift import loss_quantiles, ranks
+from drrej.core.intervals import at_most
 from drrej.core.ratio import DensityRatio
 
-Method = Callable[[RiskCoverage, np.ndarray, float, float], float]
+Method = Callable[[Curve, np.ndarray, float, float], float]
 """The cutoff (infinite: accept all; -infinite: nothing is certified)."""
 
 NEVER_FLAT = DensityRatio(1.0, 1.0, 0.0, 0.0)
 
 
-def _largest(looks: Looks) -> float:
-    held = np.flatnonzero(looks.certified)
-    return float(looks.cutoffs[held[-1]]) if held.size else -math.inf
-
-
-def every_rank(points: RiskCoverage, fit: np.ndarray, risk: float, delta: float) -> float:
+def every_rank(points: Curve, fit: np.ndarray, risk: float, delta: float) -> float:
     """Drrej: every cutoff of the rows at hand, runs from 1/2, 1/12, 1/72, ... of them."""
-    return _largest(risk_looks(points, NEVER_FLAT, risk, delta))
+    best = risk_candidates(points, NEVER_FLAT, risk, delta).largest(risk)
+    return -math.inf if best is None else math.inf if best.cutoff is None else best.cutoff
 
 
-def binary_search(points: RiskCoverage, fit: np.ndarray, risk: float, delta: float) -> float:
-    """SGR (Geifman and El-Yaniv 2017)."""
-    return _largest(sgr(points, NEVER_FLAT, risk, delta))
+def binary_search(points: Curve, fit: np.ndarray, risk: float, delta: float) -> float:
+    """SGR (Geifman and El-Yaniv 2017): a binary search over accepted counts; proven where the risk grows with them."""
+    most_looks = max(1, math.ceil(math.log2(points.rows)))
+    low, high = 0, points.rows
+    for _ in range(most_looks):
+        if low >= high:
+            break
+        middle = -(-(low + high) // 2)
+        accepted, errors = points.reaching(middle)
+        passed = at_most(errors, accepted, risk) <= delta / most_looks
+        low, high = (accepted, high) if passed else (low, middle - 1)
+    following = points.following(low)
+    return -math.inf if not low else math.inf if following is None else following
 
 
-def _tested(points: RiskCoverage, cutoffs: np.ndarray, risk: float) -> np.ndarray:
+def _tested(points: Curve, cutoffs: np.ndarray, risk: float) -> np.ndarray:
     """The p-value of each cutoff."""
     index = np.searchsorted(points.losses, cutoffs)
     accepted, errors = (np.concatenate([[0], counts])[index] for counts in (points.accepted, points.errors))
@@ -56,7 +63,7 @@ def candidates(fit: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.append(cutoffs, np.inf), np.append(coverage[first], 1.0)
 
 
-def halves(points: RiskCoverage, fit: np.ndarray, risk: float, delta: float) -> float:
+def halves(points: Curve, fit: np.ndarray, risk: float, delta: float) -> float:
     """Drrej before: cutoffs from the fit's quantiles, runs from coverages 1, 1/2, 1/4, ..., equal shares of delta."""
     cutoffs, coverage = candidates(fit)
     starts = sorted(2.0**-k for k in range(41))
@@ -75,7 +82,7 @@ def halves(points: RiskCoverage, fit: np.ndarray, risk: float, delta: float) -> 
     return best
 
 
-def one_start(points: RiskCoverage, fit: np.ndarray, risk: float, delta: float) -> float:
+def one_start(points: Curve, fit: np.ndarray, risk: float, delta: float) -> float:
     """Learn then Test, fixed sequence: the fit's quantiles, from the first that most likely can pass."""
     fewest = math.log(delta) / math.log1p(-risk)
     share = min(1.0, (fewest + 2 * math.sqrt(fewest)) / points.rows)
@@ -85,7 +92,7 @@ def one_start(points: RiskCoverage, fit: np.ndarray, risk: float, delta: float) 
     return float(cutoffs[np.flatnonzero(passed)[-1]]) if passed.any() else -math.inf
 
 
-def mapie(points: RiskCoverage, fit: np.ndarray, risk: float, delta: float, fwer: str = "bonferroni_holm") -> float:
+def mapie(points: Curve, fit: np.ndarray, risk: float, delta: float, fwer: str = "bonferroni_holm") -> float:
     """MAPIE's BinaryClassificationController: the precision of "accept", 100 thresholds at quantiles of the fit."""
     from mapie.risk_control import BinaryClassificationController
 

@@ -156,4 +156,4 @@ def figures(z: Array, labels: Array, temperature: float) -> Figures:
 
 def _augrc(z: Array, temperature: float, loss: str, right: Array) -> float:
     losses = drrej.expected_losses(z, loss, temperature, precision="float64")
-    return drrej.RiskCoverage.of(losses[right], losses[~right]).augrc()
+    return drrej.Curve.of(losses[right], losses[~right]).augrc()

@@ -9,7 +9,7 @@ import numpy as np
 from benchmarks.certified.methods import Method, binary_search, every_rank, mapie
 from benchmarks.selective.dumps import Dump
 from benchmarks.selective.scores import SCORES, Array, Part, scores_of
-from drrej.core.curves import RiskCoverage
+from drrej.core.curves import Curve
 from drrej.core.paired import Results, order_difference, paired_differences
 
 COVERAGES = (0.8, 0.9)
@@ -26,9 +26,9 @@ RIVALS: dict[str, tuple[str, Method]] = {
 Figures = dict[str, Any]
 
 
-def curve_of(losses: Array, wrong: Array) -> RiskCoverage:
+def curve_of(losses: Array, wrong: Array) -> Curve:
     """The risk-coverage curve."""
-    return RiskCoverage.of(losses[~wrong], losses[wrong])
+    return Curve.of(losses[~wrong], losses[wrong])
 
 
 def accuracy_at(losses: Array, wrong: Array, coverage: float) -> float:

@@ -191,7 +191,7 @@ class RuleOptions:
         Literal["fixed-sequence", "sgr", "betting", "hoeffding-bentkus"] | None,
         option(
             "--method METHOD",
-            "fixed-sequence, or sgr if risk grows with coverage; of a mean: betting or hoeffding-bentkus.",
+            "Gone: there is one method for each kind of target.",
             GUARANTEE,
         ),
     ] = None

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from drrej.documents.rejector import Rejector
     from drrej.pipeline.source import Source
     from drrej.pipeline.split import SplitOptions
-    from drrej.pipeline.threshold import Chosen, ThresholdOptions
+    from drrej.pipeline.threshold import ChosenThreshold, ThresholdOptions
 
 FILES = ("mask.parquet", "rejector.json", "report.json", "report.txt", "report.html")
 """What is written; the page where it can be drawn."""
@@ -207,13 +207,13 @@ def run(
 
 def _threshold(
     parts: RunInputs, fitted: Rejector, rule: Rule, options: ThresholdOptions, may_certify: bool, table: bool
-) -> tuple[Chosen, str | None]:
+) -> tuple[ChosenThreshold, str | None]:
     """The threshold, certified where rows are fresh and nothing else was said; and why it is not."""
     from drrej.pipeline.threshold import certify_if_possible, choose_threshold
 
     if parts.fresh and may_certify and parts.no_sample is None:
-        promised = certify_if_possible(parts.choose, fitted, rule, options, table)
-        return promised.chosen, promised.why_not
+        found = certify_if_possible(parts.choose, fitted, rule, options, table)
+        return found, found.why_not
     why_not = parts.no_sample if may_certify and rule.kind in _PROMISED else None
     return choose_threshold(parts.choose, fitted, rule, options, table), why_not
 

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from drrej.core.softmax import GapSums
-from drrej.core.sums import Total, sums_of
+from drrej.core.sums import Total
 from drrej.core.types import Floats
 from drrej.records import dataclass
 
 ECE_BINS = 15
-_SET = ECE_BINS + 1
-"""Bins are counted from 1."""
 _CONFIDENCE_UNITS = 1 << 33
 """Confidences are summed as whole multiples of 2**-33: exact, so the order of the rows does not matter."""
+_MOST_ROWS = 1 << 16
+"""Rows that are looked at at once: their sums of confidences, 49 bits at most, are exact in float64."""
 
 
 @dataclass(frozen=True)
@@ -84,70 +84,34 @@ class LabelledRows:
     label_gap: Floats
     right: NDArray[np.bool_]
 
-    def tally(self) -> CalibrationTally:
-        """The tally of all rows."""
-        counting = Counting(self)
-        totals, _ = sums_of(self.right.size, [counting])
-        return counting.tally(totals)
-
-
-class Counting:
-    """Fills in NLL and Brier score of labelled rows, and counts their bins on the way; a `Summand`."""
-
-    lines = 2
-
-    def __init__(self, rows: LabelledRows, accepted: NDArray[np.bool_] | None = None) -> None:
-        sums = rows.sums
+    @cached_property
+    def _scores(self) -> tuple[Floats, Floats, NDArray[np.int64], Floats]:
+        """NLL, Brier score, bin (from 0) and confidence (in units) of each row."""
+        sums = self.sums
         assert sums.q is not None
-        self._columns = (sums.s, sums.q, sums.log_weight, rows.label_gap)
-        self._right = rows.right
-        self._accepted = accepted
-        self._cells = np.zeros((2, 2, 2, _SET), np.int64)
-        """Rows and confidence by accepted, right, and bin."""
-
-    def fill(self, part: slice, values: Floats) -> None:
-        """NLL and Brier score of some rows."""
-        s, q, log_weight, label_gap = (column[part] for column in self._columns)
-        right = self._right[part]
-        nll, brier = values
         with np.errstate(invalid="ignore", over="ignore", under="ignore"):
-            np.subtract(log_weight, label_gap, out=nll)
-            confidence = 1.0 + s
-            np.divide(1.0, confidence, out=confidence)
+            nll = sums.log_weight - self.label_gap
+            confidence = 1.0 / (1.0 + sums.s)
             # (1 - p_y)^2 + the other p^2; for a right row 1 - p_y is s / (1 + s), which does not cancel
             squared = np.square(confidence)
-            np.square(s, out=brier)
-            brier += q
-            brier *= squared
-            wrong = np.flatnonzero(~right)
-            p_label = np.exp(label_gap[wrong]) * confidence[wrong]
-            brier[wrong] = 1.0 + (1.0 + q[wrong]) * squared[wrong] - 2.0 * p_label
-            bins = np.ceil(np.multiply(confidence, ECE_BINS, out=squared), out=squared).astype(np.int64)  # from 1
-        bins += right.view(np.uint8) * np.uint8(_SET)
-        if self._accepted is not None:
-            bins += self._accepted[part].view(np.uint8) * np.uint8(2 * _SET)
-        units = np.rint(np.multiply(confidence, _CONFIDENCE_UNITS, out=confidence), out=confidence)
-        rows, confidences = self._cells.reshape(2, -1)
-        rows += np.bincount(bins, minlength=4 * _SET)
-        confidences += np.bincount(bins, units, 4 * _SET).astype(np.int64)
+            brier = (np.square(sums.s) + sums.q) * squared
+            wrong = np.flatnonzero(~self.right)
+            p_label = np.exp(self.label_gap[wrong]) * confidence[wrong]
+            brier[wrong] = 1.0 + (1.0 + sums.q[wrong]) * squared[wrong] - 2.0 * p_label
+            bins = np.ceil(confidence * ECE_BINS).astype(np.int64) - 1
+        return nll, brier, bins, np.rint(confidence * _CONFIDENCE_UNITS)
 
-    def tally(self, totals: Sequence[Total]) -> CalibrationTally:
-        """The tally of all rows, once their NLL and Brier scores are summed."""
-        return self._tally(totals, self._cells.sum(axis=1))
-
-    def accepted(self, totals: Sequence[Total]) -> CalibrationTally:
-        """The tally of the accepted rows."""
-        return self._tally(totals, self._cells[:, 1])
-
-    def _tally(self, totals: Sequence[Total], cells: NDArray[np.int64]) -> CalibrationTally:
-        nll, brier = totals
-        (wrong, right), confidence = cells[0, :, 1:], cells[1].sum(axis=0)[1:]
-        rows = wrong + right
-        return CalibrationTally(int(rows.sum()), nll, brier, rows, right, confidence)
-
-
-_MOST_ROWS = 1 << 16
-"""Rows that are looked at at once: their sums of confidences, 49 bits at most, are exact in float64."""
+    def tally(self, chosen: NDArray[np.bool_] | None = None) -> CalibrationTally:
+        """The tally of all rows, or of the chosen ones."""
+        rows = slice(None) if chosen is None else chosen
+        nll, brier, bins, units = self._scores
+        right, bins, units = bins[rows][self.right[rows]], bins[rows], units[rows]
+        confidence = np.zeros(ECE_BINS, np.int64)
+        for start in range(0, bins.size, _MOST_ROWS):
+            part = slice(start, start + _MOST_ROWS)
+            confidence += np.bincount(bins[part], units[part], ECE_BINS).astype(np.int64)
+        counts, right_counts = (np.bincount(each, minlength=ECE_BINS) for each in (bins, right))
+        return CalibrationTally(bins.size, Total.of(nll[rows]), Total.of(brier[rows]), counts, right_counts, confidence)
 
 
 @dataclass(frozen=True)

@@ -1,32 +1,7 @@
 """Cutoffs with guarantees: the true risk is at most R, or the true coverage at least C, except with chance delta.
 
-Throughout, the loss L' is a fixed function (calibrate and fit have seen other rows) and the rows at hand are
-independent draws from the distribution of rows to come. A cutoff c accepts the rows with L' < c; its true risk is the
-chance that a row is wrong given L' < c. All counts are integers and every bound is the exact binomial one.
-
-**Risk, the default: `fixed-sequence`.** Every cutoff of the rows at hand is tested, from the safest up, in runs that
-start at a few fixed shares of the rows: `drrej.core.sequence` has the procedure and its proof. Rank k, the k rows of
-the smallest losses with e_k errors among them, passes at its level a_k if P(Bin(k, R) <= e_k) <= a_k: that is, if the
-Clopper-Pearson upper bound at confidence 1 - a_k is at most R. The largest certified cutoff is taken. Nothing is
-assumed on how the risk depends on the coverage, and nothing on the rows of fit: a run starts at a number of rows, not
-at a loss that fit has seen, so that rows harder or easier than those of fit cost nothing.
-
-**What is guaranteed** is the target: the risk of the chosen cutoff is at most R, except with chance delta. The
-Clopper-Pearson bound of the chosen cutoff at the level of its look is an estimate and no more: it is right for a
-cutoff chosen beforehand, but this one was chosen because its bound is low. `any_cutoff_bound` holds for every choice:
-the cutoff that accepts k rows is the next larger loss, and given that loss, and that k rows are below it, these are
-independent draws from there. So the bound at level delta / n fails at k with chance at most delta / n, and at any k
-from 1 to n with chance at most delta. The cutoff must be one of the losses at hand, or accept all.
-
-**Risk, `sgr`** (Geifman and El-Yaniv 2017): a binary search over the accepted counts of the rows at hand, each of its
-at most ceil(log2 n) looks at level delta / ceil(log2 n). Its proof needs the true risk to grow with the coverage.
-
-**Coverage, `order-statistic`.** Let r be the smallest number with P(Bin(n, C) >= r) <= delta, and accept at least
-every row up to the r-th smallest loss. The true coverage of that falls below C only if at least r rows lie below the
-point x' where P(L' <= x) first reaches C; as P(L' < x') <= C, the chance of that is at most P(Bin(n, C) >= r). Ties
-only help.
-
-**Groups.** Each of G groups has the level delta / G, so all their guarantees hold together with chance 1 - delta.
+The procedures and their proofs are in docs/proofs.md. The loss is a fixed function, and the rows at hand are
+independent draws from the distribution of the rows to come. Counts are integers, and every bound is the exact binomial.
 """
 
 from __future__ import annotations
@@ -34,69 +9,259 @@ from __future__ import annotations
 import bisect
 import functools
 import math
-from dataclasses import replace
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from drrej.core.curves import RiskCoverage
-from drrej.core.intervals import lower_bound, upper_bound, upper_bounds
+from drrej.core.curves import Curve
+from drrej.core.intervals import at_least, at_most, lower_bound, upper_bound, upper_bounds
 from drrej.core.ratio import DensityRatio
-from drrej.core.sequence import Starts, Stretch, certified_ranks, error_ranks, levels, spread, walk
-from drrej.core.thresholds import cutoff_after
-from drrej.core.types import Floats
-from drrej.errors import Infeasible, OptionError
+from drrej.core.thresholds import capped
+from drrej.core.types import Booleans, Floats
+from drrej.errors import Infeasible
 from drrej.records import dataclass
 
-_SHOWN = 2000
-"""Looks that are listed when there are more."""
+Ranks = NDArray[np.int64]
+FirstFailure = Callable[[int, int, float], int | None]
+"""The first of the ranks from one to another that fails at a level; None if each passes."""
+
+COVERAGE_SHARE = 0.2
+"""Of delta, for the coverage where a risk is promised too: it needs less than the risk, whose errors are few."""
+
+_TOP = 2
+"""The last run starts at one in so many rows."""
+_RATIO = 6
+"""Each start below it has one in so many of the rows of the next."""
+_FALL = 0.7
+"""Its share of delta, relative to that of the next."""
+_SEED = 20240
+_LISTED = 2000
+"""Candidates that are listed when there are more."""
 _PIECE = 4096
 """Errors that are looked at together."""
 
 
 @dataclass(frozen=True)
-class Looks:
-    """What was looked at: cutoffs (infinite: accept all), counts, the level of each test and which were certified.
+class Candidates:
+    """Cutoffs that were tested (infinite: accept all), with their counts, the level of each test, and the verdicts.
 
     `delta` is the chance that any certified cutoff is riskier than promised.
     """
 
     cutoffs: Floats
-    accepted: NDArray[np.int64]
-    errors: NDArray[np.int64]
+    accepted: Ranks
+    errors: Ranks
     levels: Floats
-    certified: NDArray[np.bool_]
+    certified: Booleans
     delta: float = 1.0
 
     @property
     def bounds(self) -> Floats:
-        """The Clopper-Pearson upper bound of each look at its level; 1 where there was none."""
+        """The Clopper-Pearson upper bound of each at its level; 1 where there was none."""
         return upper_bounds(self.errors, self.accepted, self.levels)
+
+    def largest(self, bound: float) -> Certificate | None:
+        """The largest certified cutoff, with the risk that is guaranteed; None if nothing is certified."""
+        held = np.flatnonzero(self.certified)
+        if not held.size:
+            return None
+        best = int(held[-1])
+        cutoff = float(self.cutoffs[best])
+        counts = int(self.accepted[best]), int(self.errors[best])
+        return Certificate(None if math.isinf(cutoff) else cutoff, *counts, bound, self.delta)
 
 
 @dataclass(frozen=True)
-class Certified:
-    """A cutoff with what it accepts, and what is guaranteed: `bound`, except with chance `level`.
+class Certificate:
+    """A cutoff (None: accept all), the rows at hand that it accepts, and what is guaranteed.
 
-    `pointwise` is the Clopper-Pearson bound of these counts at the level of their look: an estimate, because the cutoff
-    was chosen among many.
+    The true risk, or mean, is at most `bound`, or the true coverage at least that, except with chance `delta`.
     """
 
     cutoff: float | None
     accepted: int
     errors: int
     bound: float
-    level: float
-    pointwise: float
+    delta: float
 
 
-def split_delta(delta: float, groups: int) -> float:
-    """The level of each of some groups."""
-    return delta / groups
+# Tests of every cutoff, from the safest up
+
+
+@dataclass(frozen=True)
+class Starts:
+    """Where runs start, in ascending order, and the share of delta each start has."""
+
+    ranks: tuple[int, ...]
+    shares: tuple[float, ...]
+
+
+def spread(rows: int, delta: float, can_pass: Callable[[int, float], bool]) -> Starts:
+    """Starts at 1/2, 1/12, 1/72, ... of the rows, as many as can pass there at their share.
+
+    `can_pass` says whether so many rows with nothing wrong about them pass at a level. If half of the rows cannot, all
+    of delta goes to the first rank that can.
+
+    The figures are a compromise. A start at few rows finds a small safe part; one at many rows still passes where the
+    safest rows are not free of errors. They were chosen by simulation of a dozen distributions, with 1 to 300 times the
+    fewest rows that can pass, and the optimum is flat.
+    """
+    first = bisect.bisect_left(range(rows + 1), True, key=lambda rank: can_pass(rank, delta))
+    found = Starts((max(1, min(rows, first)),), (delta,))
+    for count in range(1, 20):
+        weights = [_FALL**i for i in range(count)]
+        shares = [delta * weight / sum(weights) for weight in weights]
+        ranks = [rows // (_TOP * _RATIO**i) for i in range(count)]
+        if not all(can_pass(rank, share) for rank, share in zip(ranks, shares, strict=True)):
+            break
+        found = Starts(tuple(reversed(ranks)), tuple(reversed(shares)))
+    return found
+
+
+def walk(starts: Starts, ends: Ranks, first_failure: FirstFailure) -> tuple[Floats, Booleans]:
+    """Test all ranks from the first start on; `ends` are the ranks at which tie blocks end.
+
+    For each tie block: the level at which it was last tested (0: it was not), and whether its cutoff is certified.
+    """
+    rows, level = int(ends[-1]), 0.0
+    levels, certified = np.zeros(ends.size), np.zeros(ends.size, bool)
+    lasts = [*(rank - 1 for rank in starts.ranks[1:]), rows]
+    for first, last, share in zip(starts.ranks, lasts, starts.shares, strict=True):
+        least = first + (level == 0.0)  # a rank that opens a run certifies nothing
+        level += share
+        failure = first_failure(first, last, level)
+        most = last if failure is None else failure - 1
+        begin, end = np.searchsorted(ends, [first, last if failure is None else failure])
+        levels[begin : end + 1] = level
+        certified |= (ends >= least) & (ends <= most)
+        certified |= (ends == rows) & (most == rows)
+        level = level if failure is None else 0.0
+    return levels, certified
+
+
+def tie_order(losses: Floats, values: Floats) -> NDArray[np.intp]:
+    """The order of the rows by loss; ties in a random but fixed order that does not depend on the order at hand."""
+    order = np.lexsort((values, losses))
+    ordered = losses[order]
+    if not (ordered[1:] == ordered[:-1]).any():
+        return order
+    return order[np.lexsort((np.random.default_rng(_SEED).random(order.size), ordered))]
+
+
+def error_ranks(accepted: Ranks, errors: Ranks) -> Ranks:
+    """The rank of each error, ascending, from the counts after each distinct loss; ties in a random but fixed order."""
+    rows, wrong = (np.diff(counts, prepend=0) for counts in (accepted, errors))
+    mixed = (wrong > 0) & (wrong < rows)
+    plain = np.flatnonzero(~mixed & (wrong > 0))  # blocks of errors only: nothing to order
+    ranks = np.repeat(accepted[plain] - rows[plain], rows[plain]) + _within(rows[plain])
+    if mixed.any():
+        size, bad = rows[mixed], wrong[mixed]
+        place = _within(size)
+        block = np.repeat(np.arange(size.size), size)
+        order = np.lexsort((np.random.default_rng(_SEED).random(place.size), block))
+        placed = np.repeat(accepted[mixed] - size, size) + place
+        ranks = np.sort(np.concatenate([ranks, placed[(place <= np.repeat(bad, size))[order]]]))
+    return ranks
+
+
+def _within(sizes: Ranks) -> Ranks:
+    """1, 2, ... in each block."""
+    ends = np.cumsum(sizes)
+    return np.arange(1, int(sizes.sum()) + 1) - np.repeat(ends - sizes, sizes)
+
+
+# Risk
+
+
+def most_errors(rows: int, risk: float, level: float) -> int:
+    """The most errors with which so many rows pass; -1 when they cannot."""
+    return bisect.bisect_right(range(rows + 1), level, key=lambda errors: at_most(errors, rows, risk)) - 1
+
+
+def first_rank(rows: int, risk: float, level: float) -> int:
+    """The first rank with as many allowed errors as `rows` have: it passes whenever that does."""
+    errors = most_errors(rows, risk, level)
+    if errors < 0:
+        return rows
+    return bisect.bisect_left(range(rows), -level, key=lambda rank: -at_most(errors, rank, risk))
+
+
+@functools.lru_cache(maxsize=256)
+def risk_starts(rows: int, risk: float, delta: float) -> Starts:
+    """Where runs start."""
+    starts = spread(rows, delta, lambda rank, level: bool(at_most(0, rank, risk) <= level))
+    pairs = zip(starts.ranks, starts.shares, strict=True)
+    return Starts(tuple(first_rank(rank, risk, share) for rank, share in pairs), starts.shares)
+
+
+def risk_candidates(curve: Curve, ratio: DensityRatio, risk: float, delta: float) -> Candidates:
+    """Test every cutoff from the safest up."""
+    rows, _ = curve.below(ratio.flat_start)
+    return _tested(curve, ratio, risk, risk_starts(rows, risk, delta) if rows else Starts((), ()), delta)
+
+
+def _tested(curve: Curve, ratio: DensityRatio, risk: float, starts: Starts, delta: float, least: int = 0) -> Candidates:
+    """Test every cutoff from some starts up, chosen without looking at the errors; certify those of `least` rows."""
+    rows, _ = curve.below(ratio.flat_start)
+    inside = int(np.searchsorted(curve.accepted, rows, side="right"))
+    accepted, errors = curve.accepted[:inside], curve.errors[:inside]
+    if not rows:
+        return Candidates(np.zeros(0), accepted, errors, np.zeros(0), np.zeros(0, bool), delta)
+    levels, certified = walk(starts, accepted, _first_failure(error_ranks(accepted, errors), risk))
+    certified &= accepted >= least
+    listed = _listed(levels, certified)
+    last = np.inf if ratio.flat_start is None else ratio.flat_start
+    cutoffs = np.minimum(np.append(curve.losses, np.inf)[listed + 1], last)
+    return Candidates(cutoffs, accepted[listed], errors[listed], levels[listed], certified[listed], delta)
+
+
+def _first_failure(at: Ranks, risk: float) -> FirstFailure:
+    """For errors at these ranks: between two the p-value only falls, so the start and the errors are all to test."""
+
+    def first_failure(first: int, last: int, level: float) -> int | None:
+        begin, end = np.searchsorted(at, [first, last], side="right")
+        if at_most(begin, first, risk) > level:
+            return first
+        for piece in range(begin, end, _PIECE):
+            ranks = at[piece : min(piece + _PIECE, end)]
+            failed = np.flatnonzero(at_most(np.arange(piece + 1, piece + 1 + ranks.size), ranks, risk) > level)
+            if failed.size:
+                return int(ranks[failed[0]])
+        return None
+
+    return first_failure
+
+
+def _listed(levels: Floats, certified: Booleans) -> Ranks:
+    """Which candidates to list: all, or evenly spaced ones and those on both sides of a change."""
+    if levels.size <= _LISTED:
+        return np.arange(levels.size)
+    even = np.linspace(0, levels.size - 1, _LISTED).astype(np.int64)
+    changes = np.flatnonzero((np.diff(levels) != 0) | np.diff(certified))
+    return np.unique(np.concatenate([even, changes, changes + 1]))
+
+
+def certify_risk(candidates: Candidates, rows: int, risk: float, asked: str) -> Certificate:
+    """The largest certified cutoff; raises Infeasible with the best bound found. `asked` names the wish."""
+    best = candidates.largest(risk)
+    if best is not None:
+        return best
+    bounds = candidates.bounds
+    start = f"{asked} cannot be certified on {rows} rows: "
+    if not bounds.size or float(bounds.min()) >= 1.0:
+        raise Infeasible(start + "nothing could be bounded; more rows are needed")
+    near = int(np.argmin(bounds))
+    coverage = candidates.accepted[near] / rows
+    start += f"the best upper bound of the error rate is {bounds[near]:.6g}, at coverage {coverage:.6g}"
+    if risk == 0:
+        raise Infeasible(f"{start}; no number of rows suffices for a risk of 0")
+    needed = math.ceil(math.log(candidates.delta) / math.log1p(-risk))
+    raise Infeasible(start if rows >= needed else f"{start}; at least {needed} rows are needed")
 
 
 def any_cutoff_bound(accepted: int, errors: int, rows: int, delta: float) -> float:
-    """An upper bound on the risk of a cutoff among the losses of `rows` rows, however it was chosen; see the module.
+    """An upper bound on the risk of a cutoff among the losses of `rows` rows, however it was chosen.
 
     >>> round(any_cutoff_bound(800, 4, 1000, 0.05), 4)  # 0.0114 if the cutoff had been chosen beforehand
     0.0231
@@ -104,319 +269,73 @@ def any_cutoff_bound(accepted: int, errors: int, rows: int, delta: float) -> flo
     return upper_bound(errors, accepted, delta / rows)
 
 
-# Risk, the default method
-
-
-@dataclass(frozen=True)
-class ErrorTest:
-    """The exact test of "the risk is at least `risk`": at a level, how many errors may be among how many rows."""
-
-    risk: float
-
-    def chance(self, accepted: int, errors: int) -> float:
-        """The p-value, P(Bin(accepted, risk) <= errors)."""
-        from drrej.core.special import betainc
-
-        return float(betainc(accepted - errors, errors + 1, 1.0 - self.risk)) if errors < accepted else 1.0
-
-    def can_pass(self, accepted: int, level: float) -> bool:
-        """Whether so many rows pass without an error."""
-        return self.chance(accepted, 0) <= level
-
-    def most_errors(self, accepted: int, level: float) -> int:
-        """The most errors with which so many rows pass; -1 when they cannot."""
-        return bisect.bisect_right(range(accepted + 1), level, key=lambda e: self.chance(accepted, e)) - 1
-
-    def fewest_rows(self, errors: int, level: float, limit: int) -> int:
-        """The fewest rows, of `limit` that do, that pass with so many errors."""
-        return bisect.bisect_left(range(limit), -level, key=lambda rows: -self.chance(rows, errors))
-
-
-@functools.lru_cache(maxsize=256)
-def risk_starts(rows: int, risk: float, delta: float) -> Starts:
-    """Where runs start: at the first rank with as many allowed errors, which passes whenever a later one does."""
-    test = ErrorTest(risk)
-    starts = spread(rows, delta, test.can_pass)
-    ranks = []
-    for rank, level in zip(starts.ranks, starts.shares, strict=True):
-        errors = test.most_errors(rank, level)
-        ranks.append(rank if errors < 0 else test.fewest_rows(errors, level, rank))
-    return Starts(tuple(ranks), starts.shares)
-
-
-def risk_looks(points: RiskCoverage, ratio: DensityRatio, risk: float, delta: float) -> Looks:
-    """Test every cutoff from the safest up; see `drrej.core.sequence` for the proof."""
-    rows, _ = points.below(ratio.flat_start)
-    starts = risk_starts(rows, risk, delta) if rows else Starts((), ())
-    return replace(looks_from(points, ratio, risk, starts), delta=delta)  # their sum is rounded
-
-
-def looks_from(points: RiskCoverage, ratio: DensityRatio, risk: float, starts: Starts) -> Looks:
-    """Test every cutoff from some starts up, which were chosen without looking at the errors."""
-    rows, _ = points.below(ratio.flat_start)
-    delta = sum(starts.shares)
-    inside = int(np.searchsorted(points.accepted, rows, side="right"))
-    accepted, errors = points.accepted[:inside], points.errors[:inside]
-    if not rows:
-        nothing = np.zeros(0)
-        return Looks(nothing, accepted, errors, nothing, np.zeros(0, bool), delta)
-    stretches = _stretches(accepted, errors, starts, risk)
-    shown = _shown(stretches, accepted)
-    return Looks(
-        _cutoffs(shown, ratio, points),
-        accepted[shown],
-        errors[shown],
-        levels(stretches, accepted)[shown],
-        certified_ranks(stretches, accepted[shown], rows),
-        delta,
-    )
-
-
-def _stretches(accepted: NDArray[np.int64], errors: NDArray[np.int64], starts: Starts, risk: float) -> list[Stretch]:
-    at = error_ranks(accepted, errors)
-
-    def first_failure(first: int, last: int, level: float) -> int | None:
-        """Between two errors the p-value only falls, so the start and the errors are all that has to be tested."""
-        begin, end = np.searchsorted(at, [first, last], side="right")
-        if _tail(np.array([first]), np.array([begin]), risk)[0] > level:
-            return first
-        for piece in range(begin, end, _PIECE):
-            ranks = at[piece : min(piece + _PIECE, end)]
-            failed = np.flatnonzero(_tail(ranks, np.arange(piece + 1, piece + 1 + ranks.size), risk) > level)
-            if failed.size:
-                return int(ranks[failed[0]])
-        return None
-
-    return walk(starts, int(accepted[-1]), first_failure)
-
-
-def _shown(stretches: list[Stretch], accepted: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Which looks to list: all, or evenly spaced ones with the ends of the stretches."""
-    if accepted.size <= _SHOWN:
-        return np.arange(accepted.size)
-    even = np.linspace(0, accepted.size - 1, _SHOWN).astype(np.int64)
-    ends = [np.searchsorted(accepted, [s.first, s.least, s.most + 1, s.last]) for s in stretches]
-    last_passed = [np.searchsorted(accepted, [s.most + 1]) - 1 for s in stretches]
-    return np.unique(np.clip(np.concatenate([even, *ends, *last_passed]), 0, accepted.size - 1))
-
-
-def _cutoffs(chosen: NDArray[np.int64], ratio: DensityRatio, points: RiskCoverage) -> Floats:
-    """The next larger loss after each point, as `cutoff_after` gives it; infinite: accept all."""
-    last = np.inf if ratio.flat_start is None else ratio.flat_start
-    cutoffs: Floats = np.minimum(np.append(points.losses, np.inf)[chosen + 1], last)
-    return cutoffs
-
-
-def _tail(accepted: NDArray[np.int64], errors: NDArray[np.int64], risk: float) -> Floats:
-    """P(Bin(accepted, risk) <= errors)."""
-    from drrej.core.special import betainc
-
-    right = accepted - errors
-    tail: Floats = np.where(right > 0, betainc(np.maximum(right, 1), errors + 1, 1.0 - risk), 1.0)
-    return tail
-
-
-# Risk, SGR
-
-
-def sgr(points: RiskCoverage, ratio: DensityRatio, risk: float, delta: float) -> Looks:
-    """Binary search over accepted counts; valid where the true risk grows with the coverage."""
-    reachable, _ = points.below(ratio.flat_start)
-    most = int(np.searchsorted(points.accepted, reachable, side="right"))  # points that can be accepted
-    looks: list[tuple[int, bool]] = []
-    most_looks = max(1, math.ceil(math.log2(points.rows)))
-    level = delta / most_looks
-    low, high = 0, reachable
-    while low < high and len(looks) < most_looks:
-        middle = -(-(low + high) // 2)
-        point = min(int(np.searchsorted(points.accepted, middle)), most - 1)
-        chance = _tail(points.accepted[point : point + 1], points.errors[point : point + 1], risk)[0]
-        passed = bool(chance <= level)
-        looks.append((point, passed))
-        low, high = (int(points.accepted[point]), high) if passed else (low, middle - 1)
-    order = sorted(set(looks))
-    chosen = np.array([point for point, _ in order], np.int64)
-    return Looks(
-        _cutoffs(chosen, ratio, points),
-        points.accepted[chosen],
-        points.errors[chosen],
-        np.full(chosen.size, level),
-        np.array([passed for _, passed in order], bool),
-        delta,
-    )
-
-
-def best_look(looks: Looks, rows: int, risk: float, confidence: float, asked: str = "") -> Certified:
-    """The largest certified cutoff, with the risk that is guaranteed; raises Infeasible with the best bound found.
-
-    `asked` is the target in the words of the user, where those are other than `risk`.
-    """
-    held = np.flatnonzero(looks.certified)
-    if not held.size:
-        raise Infeasible(_too_risky(looks, rows, risk, confidence, asked or f"`risk={risk:g}`"))
-    best = int(held[-1])
-    cutoff = float(looks.cutoffs[best])
-    return Certified(
-        None if math.isinf(cutoff) else cutoff,
-        int(looks.accepted[best]),
-        int(looks.errors[best]),
-        risk,
-        looks.delta,
-        upper_bound(int(looks.errors[best]), int(looks.accepted[best]), float(looks.levels[best])),
-    )
-
-
-def _too_risky(looks: Looks, rows: int, risk: float, confidence: float, asked: str) -> str:
-    bounds = looks.bounds
-    start = f"{asked} `confidence={confidence:g}` cannot be certified on {rows} rows: "
-    if not bounds.size or float(bounds.min()) >= 1.0:
-        return start + "nothing could be bounded; more rows are needed"
-    best = int(np.argmin(bounds))
-    found = (
-        f"the best upper bound of the error rate is {bounds[best]:.6g}, at coverage {looks.accepted[best] / rows:.6g}"
-    )
-    needed = math.ceil(math.log1p(-confidence) / math.log1p(-risk)) if risk > 0 else None
-    if needed is None or rows < needed:
-        least = "no number of rows suffices for a risk of 0" if needed is None else f"at least {needed} rows are needed"
-        return f"{start}{found}; {least}"
-    return start + found
-
-
 # Coverage
 
 
 def needed_rows(coverage: float, rows: int, delta: float) -> int:
     """The smallest r with P(Bin(rows, coverage) >= r) <= delta; more than `rows` if there is none."""
-    from drrej.core.special import betainc
+    if coverage >= 1:
+        return rows + 1
+    return bisect.bisect_left(range(1, rows + 1), -delta, key=lambda hits: -at_least(hits, rows, coverage)) + 1
 
-    return bisect.bisect_left(range(1, rows + 1), -delta, key=lambda r: -betainc(r, rows - r + 1, coverage)) + 1
 
-
-def certified_coverage(
-    points: RiskCoverage, ratio: DensityRatio, coverage: float, delta: float, confidence: float
-) -> Certified:
+def certify_coverage(curve: Curve, ratio: DensityRatio, coverage: float, delta: float, asked: str) -> Certificate:
     """The smallest cutoff whose true coverage is at least `coverage`; raises Infeasible."""
-    wanted = needed_rows(coverage, points.rows, delta) if coverage < 1 else points.rows + 1
-    reachable, errors = points.below(ratio.flat_start)
+    wanted = needed_rows(coverage, curve.rows, delta)
+    reachable, _ = curve.below(ratio.flat_start)
     if wanted <= reachable:
-        point = int(np.searchsorted(points.accepted, wanted))
-        cutoff = cutoff_after(point, ratio, points)
-        accepted, errors = points.below(cutoff)
-        bound = lower_bound(wanted, points.rows, delta)
-        return Certified(cutoff, accepted, errors, bound, delta, bound)
+        cutoff = capped(curve.following(curve.reaching(wanted)[0]), ratio)
+        return Certificate(cutoff, *curve.below(cutoff), lower_bound(wanted, curve.rows, delta), delta)
     if ratio.flat_start is None:  # only accepting every row, seen or not, is sure enough
-        return Certified(None, points.rows, points.total_errors, 1.0, delta, 1.0)
-    bound = lower_bound(reachable, points.rows, delta)
+        return Certificate(None, curve.rows, curve.total_errors, 1.0, delta)
+    bound = lower_bound(reachable, curve.rows, delta)
     raise Infeasible(
-        f"`coverage={coverage:g}` `confidence={confidence:g}` cannot be certified on {points.rows} rows: the ratio is "
-        f"0 from a loss of {ratio.flat_start:.6g} on, and coverage below it is only known to be at least {bound:.6g}; "
-        "lower alpha or raise lambda in 'drrej fit', or use more rows"
+        f"{asked} cannot be certified on {curve.rows} rows: the ratio is 0 from a loss of {ratio.flat_start:.6g} on, "
+        f"and coverage below it is only known to be at least {bound:.6g}; lower alpha or raise lambda in "
+        "'drrej fit', or use more rows"
     )
 
 
-COVERAGE_SHARE = 0.2
-"""Of delta, for the coverage: it needs less than the risk, whose errors are few."""
+# Both
 
 
-@dataclass(frozen=True)
-class JointPromise:
-    """A risk of at most `risk` and a coverage of at least `coverage`, both except with chance `delta`."""
-
-    risk: float
-    coverage: float
-    delta: float
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.risk < 1:
-            raise OptionError(f"`risk` {self.risk:g}: it must be at least 0 and below 1")
-        if not 0 < self.coverage <= 1:
-            raise OptionError(f"`coverage` {self.coverage:g}: it must be above 0 and at most 1")
-        if not 0 < self.delta < 1:
-            raise OptionError(f"`delta` {self.delta:g}: it must be above 0 and below 1")
-
-    @property
-    def coverage_delta(self) -> float:
-        """The share of delta that goes to the coverage."""
-        return COVERAGE_SHARE * self.delta
-
-    @property
-    def risk_delta(self) -> float:
-        """The share of delta that goes to the risk."""
-        return self.delta - self.coverage_delta
-
-
-@dataclass(frozen=True)
-class CertifiedBoth:
-    """The largest cutoff (None: accept all) that keeps both promises, and what it accepts of the rows at hand."""
-
-    cutoff: float | None
-    accepted: int
-    errors: int
-    promise: JointPromise
-
-
-def certified_both(points: RiskCoverage, ratio: DensityRatio, promise: JointPromise) -> CertifiedBoth:
-    """A cutoff with both promises; raises Infeasible, which says which of the two fails.
+def joint_candidates(curve: Curve, ratio: DensityRatio, risk: float, coverage: float, delta: float) -> Candidates:
+    """Test every cutoff; certified are those that keep a risk and a coverage. Raises Infeasible for the coverage.
 
     Few errors among 1000 rows, and all of them in the riskiest fifth:
 
     >>> losses = np.arange(1000) / 1000
     >>> wrong = (losses > 0.8) & (np.arange(1000) % 4 == 0)
-    >>> points = RiskCoverage.of(losses[~wrong], losses[wrong])
-    >>> found = certified_both(points, DensityRatio(1.0, 1.0, 0.0, 0.0), JointPromise(0.02, 0.75, 0.05))
-    >>> found.cutoff, found.errors
+    >>> curve = Curve.of(losses[~wrong], losses[wrong])
+    >>> best = joint_candidates(curve, DensityRatio(1.0, 1.0, 0.0, 0.0), 0.02, 0.75, 0.05).largest(0.02)
+    >>> best.cutoff, best.errors
     (0.84, 9)
     """
-    return best_of_both(joint_looks(points, ratio, promise), points, promise)
-
-
-def joint_looks(points: RiskCoverage, ratio: DensityRatio, promise: JointPromise) -> Looks:
-    """Every cutoff that was tested; certified are those that keep both promises. Raises Infeasible for the coverage."""
-    rows = points.rows
-    reachable, _ = points.below(ratio.flat_start)
-    least = needed_rows(promise.coverage, rows, promise.coverage_delta) if promise.coverage < 1 else rows + 1
+    rows, share = curve.rows, COVERAGE_SHARE * delta
+    reachable, _ = curve.below(ratio.flat_start)
+    least = needed_rows(coverage, rows, share)
     if ratio.flat_start is None:  # accepting every row, seen or not, is always sure enough
         least = min(least, rows)
     if least > reachable:
-        raise Infeasible(_no_coverage(promise, rows, reachable))
-    start = _start(promise, least)
-    looks = looks_from(points, ratio, promise.risk, Starts((start,), (promise.risk_delta,)))
-    return replace(looks, certified=looks.certified & (looks.accepted >= least), delta=promise.delta)
+        bound = lower_bound(reachable, rows, share)
+        raise Infeasible(
+            f"a coverage of {coverage:g} cannot be certified on {rows} rows: the ratio is 0 on {rows - reachable} of "
+            f"them, and the coverage of the others is only known to be at least {bound:.6g}; lower `alpha` or raise "
+            "`lam`"
+        )
+    starts = Starts((first_rank(least, risk, delta - share),), (delta - share,))
+    return _tested(curve, ratio, risk, starts, delta, least)
 
 
-def best_of_both(looks: Looks, points: RiskCoverage, promise: JointPromise) -> CertifiedBoth:
-    """The largest certified cutoff; raises Infeasible for the risk."""
-    held = np.flatnonzero(looks.certified)
-    if not held.size:
-        raise Infeasible(_no_risk(points, promise))
-    best = int(held[-1])
-    cutoff = float(looks.cutoffs[best])
-    return CertifiedBoth(
-        None if np.isinf(cutoff) else cutoff, int(looks.accepted[best]), int(looks.errors[best]), promise
-    )
-
-
-def _start(promise: JointPromise, least: int) -> int:
-    test = ErrorTest(promise.risk)
-    errors = test.most_errors(least, promise.risk_delta)
-    return least if errors < 0 else test.fewest_rows(errors, promise.risk_delta, least)
-
-
-def _no_coverage(promise: JointPromise, rows: int, reachable: int) -> str:
-    bound = lower_bound(reachable, rows, promise.coverage_delta)
-    return (
-        f"a coverage of {promise.coverage:g} cannot be certified on {rows} rows: the ratio is 0 on {rows - reachable} "
-        f"of them, and the coverage of the others is only known to be at least {bound:.6g}; lower `alpha` or raise "
-        "`lam`"
-    )
-
-
-def _no_risk(points: RiskCoverage, promise: JointPromise) -> str:
-    least = needed_rows(promise.coverage, points.rows, promise.coverage_delta) if promise.coverage < 1 else points.rows
-    accepted, errors = points.reaching(min(least, points.rows))
-    bound = upper_bound(errors, accepted, promise.risk_delta)
-    return (
-        f"a risk of {promise.risk:g} cannot be certified at a coverage of at least {promise.coverage:g} on "
-        f"{points.rows} rows: of the {accepted} rows that it takes {errors} are wrong, and the upper bound is "
-        f"{bound:.6g}"
+def certify_both(curve: Curve, candidates: Candidates, risk: float, coverage: float) -> Certificate:
+    """The largest cutoff that keeps a risk and a coverage; raises Infeasible for the risk."""
+    best = candidates.largest(risk)
+    if best is not None:
+        return best
+    share = COVERAGE_SHARE * candidates.delta
+    accepted, errors = curve.reaching(min(needed_rows(coverage, curve.rows, share), curve.rows))
+    bound = upper_bound(errors, accepted, candidates.delta - share)
+    raise Infeasible(
+        f"a risk of {risk:g} cannot be certified at a coverage of at least {coverage:g} on {curve.rows} rows: of the "
+        f"{accepted} rows that it takes {errors} are wrong, and the upper bound is {bound:.6g}"
     )

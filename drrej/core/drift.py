@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from drrej.core.curves import Curve, RankedLosses
-from drrej.core.sums import Total, sums_of
-from drrej.core.types import Floats, SortedLosses
+from drrej.core.curves import Curve
+from drrej.core.intervals import skewed_tails
+from drrej.core.sums import Total
+from drrej.core.types import Floats
 from drrej.records import dataclass
 
 STEPS = 200
@@ -29,7 +30,7 @@ def ranks(kept: int, rows: int) -> NDArray[np.int64]:
     return np.arange(kept) * (rows - 1) // max(kept - 1, 1)
 
 
-def loss_quantiles(ordered: SortedLosses) -> tuple[float, ...]:
+def loss_quantiles(ordered: Floats) -> tuple[float, ...]:
     """Evenly spaced order statistics of sorted losses, smallest and largest included; all of them if they are few."""
     kept = min(ordered.size, STEPS + 1)
     return tuple(float(loss) for loss in ordered[ranks(kept, ordered.size)])
@@ -66,22 +67,6 @@ class RatioMoments:
 
 
 @dataclass(frozen=True)
-class RatioPowers:
-    """(rho - 1), (rho - 1)^2 and (rho - 1)^3 of each row, from ln rho; a `Summand`."""
-
-    log_ratio: Floats
-    lines = 3
-
-    def fill(self, part: slice, values: Floats) -> None:
-        """The powers of some rows."""
-        apart, square, cube = values
-        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-            np.expm1(self.log_ratio[part], out=apart)
-            np.square(apart, out=square)
-            np.multiply(square, apart, out=cube)
-
-
-@dataclass(frozen=True)
 class RatioSums:
     """Sums of (rho - 1), (rho - 1)^2 and (rho - 1)^3 over some rows; they add.
 
@@ -95,8 +80,10 @@ class RatioSums:
     @classmethod
     def of(cls, log_ratio: Floats) -> RatioSums:
         """From ln rho of each row."""
-        totals, _ = sums_of(log_ratio.size, [RatioPowers(log_ratio)])
-        return cls(*totals)
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            apart = np.expm1(log_ratio)
+            square = np.square(apart)
+            return cls(Total.of(apart), Total.of(square), Total.of(square * apart))
 
     def __add__(self, other: RatioSums) -> RatioSums:
         return RatioSums(self.first + other.first, self.second + other.second, self.third + other.third)
@@ -148,39 +135,7 @@ def _two_sided(t: float, degrees: int, skewness: float) -> float:
 
     tail = float(stdtr(degrees, -abs(t)))
     z = -float(ndtri_exp(math.log(tail))) if tail > 0.0 else abs(t)
-    return 2.0 * min(tails(skewness, math.copysign(z, t)))
-
-
-NORMAL_BELOW = 1e-5
-"""A skewness that moves no quantile of use by more than 1e-4."""
-
-
-def quantile(skewness: float, q: float) -> float:
-    """The value that is not exceeded with chance q.
-
-    >>> round(1.0 + quantile(2.0, 0.975), 4)  # a standard exponential: -ln 0.025
-    3.6889
-    """
-    from drrej.core.special import gammaincinv, ndtri
-
-    if abs(skewness) < NORMAL_BELOW:
-        return float(ndtri(q))
-    shape = 4.0 / (skewness * skewness)
-    if skewness > 0:
-        return (float(gammaincinv(shape, q)) - shape) / math.sqrt(shape)
-    return (shape - float(gammaincinv(shape, 1.0 - q))) / math.sqrt(shape)
-
-
-def tails(skewness: float, z: float) -> tuple[float, float]:
-    """The chances of a value of at most z and of at least z."""
-    from drrej.core.special import gammainc, gammaincc, ndtr
-
-    if abs(skewness) < NORMAL_BELOW:
-        return float(ndtr(z)), float(ndtr(-z))
-    shape = 4.0 / (skewness * skewness)
-    x = max(shape + math.copysign(z, skewness * z) * math.sqrt(shape), 0.0)
-    below, above = float(gammainc(shape, x)), float(gammaincc(shape, x))
-    return (below, above) if skewness > 0 else (above, below)
+    return 2.0 * min(skewed_tails(skewness, math.copysign(z, t)))
 
 
 @dataclass(frozen=True)
@@ -193,17 +148,17 @@ class OutsideAreas:
     augrc: float
 
 
-def outside_areas(inside: RankedLosses, outside: Floats, ratio: float) -> OutsideAreas:
+def outside_areas(inside: Curve, outside: Floats, ratio: float) -> OutsideAreas:
     """From the ranked losses of rows that have a class and the losses of those that have none.
 
-    >>> ranked = RankedLosses.of(np.array([0.1, 0.2]), np.array([0.3]))
+    >>> ranked = Curve.of(np.array([0.1, 0.2]), np.array([0.3]))
     >>> areas = outside_areas(ranked, np.array([0.4, 0.15]), 1.0)
     >>> areas.auroc, areas.fpr_at_95_tpr, round(areas.augrc, 6)
     (0.6666666666666666, 0.5, 0.22)
     """
     ordered = np.sort(np.concatenate([inside.ordered, outside]))
-    errors = RankedLosses(ordered, inside.wrong)
-    strange = RankedLosses(ordered, np.sort(outside))
+    errors = Curve(ordered, inside.wrong)
+    strange = Curve(ordered, np.sort(outside))
     return OutsideAreas(
         auroc=strange.failure_auroc(),
         fpr_at_95_tpr=strange.fpr_at_95_tpr(),

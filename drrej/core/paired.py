@@ -1,28 +1,19 @@
-"""Differences between two models on the same rows, with intervals that hold for few rows and few errors.
+"""Intervals of areas, and of differences between two models on the same rows, for few rows and few errors too.
 
-The method is that of `row_weights`: random weights of the rows, each with both its results, and one more row that is as
-good for the new model and as bad for the old one as can be, or the other way round. So a difference in which no row
-takes part is not known to be 0: with n rows a share of about 3.7 / n may have been missed.
-
-Coverage and base accuracy are differences of paired proportions, decided by the rows where the models differ. The
-accuracy of accepted rows is a difference of two ratios, as each model accepts rows of its own; nine kinds of rows
-(rejected, right or wrong for the one and for the other) decide. In all worlds where the chances of every outcome were
-added up, the ends of these miss with chance at most 2.5 % each. The areas go through the influence of each row, see
-`influence`.
+Rows get random weights, and one more row that is as good or as bad as can be; the proofs are in docs/proofs.md.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from drrej.core import drift as pearson
-from drrej.core.curves import Curve, RiskCoverage
-from drrej.core.intervals import CONFIDENCE
+from drrej.core.curves import Curve
+from drrej.core.intervals import CONFIDENCE, skewed_quantile
 from drrej.core.learned_loss import augrc_influence
 from drrej.core.sums import Total
 from drrej.core.types import Floats
@@ -56,12 +47,9 @@ class Results:
     accepted: NDArray[np.bool_]
 
     @cached_property
-    def curve(self) -> tuple[RiskCoverage, NDArray[np.intp]]:
-        """The risk-coverage curve, and the point of each row on it."""
-        losses, place = np.unique(self.losses, return_inverse=True)
-        accepted = np.cumsum(np.bincount(place))
-        errors = np.cumsum(np.bincount(place[self.wrong], minlength=losses.size))
-        return RiskCoverage(losses, accepted, errors), place
+    def curve(self) -> Curve:
+        """The risk-coverage curve."""
+        return Curve.of(self.losses[~self.wrong], self.losses[self.wrong])
 
     @property
     def states(self) -> NDArray[np.intp]:
@@ -150,10 +138,10 @@ def _of_kinds(mean: float, counts: Counts, influence: Floats) -> Spread:
 
 def _areas(new: Results, old: Results) -> dict[str, Difference]:
     """The areas; without right rows the ideal order of some is not known, and E-AURC may differ by anything."""
-    curves = [results.curve[0] for results in (new, old)]
+    curves = [results.curve for results in (new, old)]
     raised, lowered = (_area_spreads(new, old, more) for more in (True, False))
     differences = {}
-    for name, area in (("aurc", RiskCoverage.aurc), ("e_aurc", RiskCoverage.e_aurc), ("augrc", RiskCoverage.augrc)):
+    for name, area in (("aurc", Curve.aurc), ("e_aurc", Curve.e_aurc), ("augrc", Curve.augrc)):
         value = area(curves[0]) - area(curves[1])
         spreads = {0: Spread(value, 0.0, 0.0), 1: raised[name], -1: lowered[name]}
         differences[name] = _interval(name, spreads.__getitem__)
@@ -164,14 +152,14 @@ def _areas(new: Results, old: Results) -> dict[str, Difference]:
 
 def _area_spreads(new: Results, old: Results, raised: bool) -> dict[str, Spread]:
     """How the areas' differences vary with a row more: right for one model, confidently wrong for the other."""
-    a, b = _Influence.of(new, raised), _Influence.of(old, not raised)
-    spreads = {}
-    for name in a.influence:
-        influence = a.influence[name] - b.influence[name]
+    (a, a_values), (b, b_values) = _row_influences(new, raised), _row_influences(old, not raised)
+    found = {}
+    for name in a:
+        influence = a[name] - b[name]
         squares = influence * influence
-        cubes = squares * influence
-        spreads[name] = Spread.of(a.values[name] - b.values[name], _sum(squares), _sum(cubes), influence.size)
-    return spreads
+        sums = _sum(squares), _sum(squares * influence)
+        found[name] = Spread.of(a_values[name] - b_values[name], *sums, influence.size)
+    return found
 
 
 def _sum(values: Floats) -> float:
@@ -181,27 +169,19 @@ def _sum(values: Floats) -> float:
     return total
 
 
-@dataclass(frozen=True)
-class _Influence:
-    """The areas of a curve with one row more, and the influence of every row, the added one first."""
-
-    values: dict[str, float]
-    influence: dict[str, Floats]
-
-    @classmethod
-    def of(cls, results: Results, wrong: bool) -> _Influence:
-        curve, place = results.curve
-        more = with_confident_row(curve, wrong)
-        by_kind: Floats = np.empty((4, more.accepted.size))
-        for piece in influences(more):
-            here = slice(piece.start, piece.start + piece.right.size)
-            by_kind[:, here] = piece.aurc_right, piece.aurc_wrong, piece.augrc_right, piece.augrc_wrong
-        rows = np.append(0, place), np.append(wrong, results.wrong)
-        aurc, augrc = (np.where(rows[1], by_kind[k + 1][rows[0]], by_kind[k][rows[0]]) for k in (0, 2))
-        error = more.total_errors / more.rows
-        e_aurc = aurc - error * (rows[1] - error)  # the ideal of E-AURC is error^2 / 2
-        values = {"aurc": more.aurc(), "e_aurc": more.aurc() - 0.5 * error * error, "augrc": more.augrc()}
-        return cls(values, {"aurc": aurc, "e_aurc": e_aurc, "augrc": augrc})
+def _row_influences(results: Results, wrong: bool) -> tuple[dict[str, Floats], dict[str, float]]:
+    """The influence of every row on each area of a curve with one row more, which comes first, and these areas."""
+    curve = with_confident_row(results.curve, wrong)
+    point = np.append(0, np.searchsorted(curve.losses, results.losses))
+    is_wrong = np.append(wrong, results.wrong)
+    by_point = influences(curve)
+    aurc, augrc = (
+        np.where(is_wrong, of_wrong[point], of_right[point]) for of_right, of_wrong in (by_point.aurc, by_point.augrc)
+    )
+    error = curve.total_errors / curve.rows
+    e_aurc = aurc - error * (is_wrong - error)  # the ideal of E-AURC is error^2 / 2
+    values = {"aurc": curve.aurc(), "e_aurc": curve.aurc() - 0.5 * error * error, "augrc": curve.augrc()}
+    return {"aurc": aurc, "e_aurc": e_aurc, "augrc": augrc}, values
 
 
 Interval = tuple[float, float]
@@ -211,11 +191,11 @@ def area_intervals(curve: Curve) -> dict[str, Interval]:
     """The 95 % intervals (lower, upper) of `aurc`, `e_aurc`, `standard_e_aurc` and `augrc`.
 
     >>> losses = np.arange(100.0)
-    >>> lower, upper = area_intervals(RiskCoverage.of(losses, losses[:0]))["augrc"]  # 100 rows, no error
+    >>> lower, upper = area_intervals(Curve.of(losses, losses[:0]))["augrc"]  # 100 rows, no error
     >>> lower, round(upper, 4)  # up to 3.6 % errors may have been missed
     (0.0, 0.0356)
     """
-    points = curve.points()
+    points = curve
     values = {
         "aurc": curve.aurc(),
         "e_aurc": curve.e_aurc(),
@@ -244,28 +224,29 @@ _RANGES = {"aurc": (0.0, 1.0), "e_aurc": (0.0, 1.0), "standard_e_aurc": (-0.5, 1
 """What the areas can be at all; a few right rows before wrong ones that all tie lie up to 1/2 under the ideal."""
 
 
-def with_confident_row(points: RiskCoverage, wrong: bool) -> RiskCoverage:
+def with_confident_row(curve: Curve, wrong: bool) -> Curve:
     """The curve with one more row, which ties with the smallest loss.
 
     In front of all others it would be a point of its own. Where many rows tie at the smallest loss the trapezoid from
     there to the next point would be large however little the row weighs: with such data AURC has no interval.
     """
-    return RiskCoverage(points.losses, points.accepted + 1, points.errors + int(wrong))
+    smallest = curve.ordered[:1]
+    errors = np.concatenate([smallest, curve.wrong]) if wrong else curve.wrong
+    return Curve(np.concatenate([smallest, curve.ordered]), errors)
 
 
-def with_doubtful_row(points: RiskCoverage, wrong: bool) -> RiskCoverage:
+def with_doubtful_row(curve: Curve, wrong: bool) -> Curve:
     """The curve with one more row, which ties with the largest loss."""
-    accepted, errors = points.accepted.copy(), points.errors.copy()
-    accepted[-1] += 1
-    errors[-1] += int(wrong)
-    return RiskCoverage(points.losses, accepted, errors)
+    largest = curve.ordered[-1:]
+    errors = np.concatenate([curve.wrong, largest]) if wrong else curve.wrong
+    return Curve(np.concatenate([curve.ordered, largest]), errors)
 
 
 def _above_ideal(found: dict[str, Spread]) -> dict[str, Spread]:
     return {name: found[name] for name in _ABOVE_IDEAL}
 
 
-def spreads(points: RiskCoverage) -> dict[str, Spread]:
+def spreads(points: Curve) -> dict[str, Spread]:
     """How the areas vary when the rows have random weights."""
     rows = points.rows
     error = points.total_errors / rows
@@ -277,12 +258,13 @@ def spreads(points: RiskCoverage) -> dict[str, Spread]:
         "standard_e_aurc": points.standard_e_aurc(),
         "augrc": points.augrc(),
     }
-    sums = {name: np.zeros(2) for name in means}
-    for piece in influences(points):
-        for name, slope in slopes.items():
-            sums[name] += _powers(piece.right, piece.aurc_right + slope * error)
-            sums[name] += _powers(piece.wrong, piece.aurc_wrong - slope * (1.0 - error))
-        sums["augrc"] += _powers(piece.right, piece.augrc_right) + _powers(piece.wrong, piece.augrc_wrong)
+    found = influences(points)
+    sums = {}
+    for name, slope in slopes.items():
+        of_right, of_wrong = found.aurc
+        sums[name] = _powers(found.right, of_right + slope * error)
+        sums[name] += _powers(found.wrong, of_wrong - slope * (1.0 - error))
+    sums["augrc"] = _powers(found.right, found.augrc[0]) + _powers(found.wrong, found.augrc[1])
     return {name: Spread.of(means[name], float(sums[name][0]), float(sums[name][1]), rows) for name in means}
 
 
@@ -292,95 +274,45 @@ def _powers(rows: Floats, influence: Floats) -> Floats:
     return np.array([np.sum(squares), np.sum(squares * influence)])
 
 
-PIECE = 1 << 14
-"""Points that are looked at together: they fit the cache."""
-
-
 @dataclass(frozen=True)
 class Influences:
-    """Right and wrong rows at each of the points start, start + 1, ..., and the influence that each of them has.
+    """Right and wrong rows at each point of a curve, and the influence of a right and of a wrong one on each area.
 
     Over all rows of the curve the influences sum to 0.
     """
 
-    start: int
     right: Floats
     wrong: Floats
-    aurc_right: Floats
-    aurc_wrong: Floats
-    augrc_right: Floats
-    augrc_wrong: Floats
+    aurc: tuple[Floats, Floats]
+    augrc: tuple[Floats, Floats]
 
 
-def influences(points: RiskCoverage) -> Iterator[Influences]:
-    """Influences at the points of a curve, piece by piece from the last one to the first."""
-    rows, size = points.rows, points.accepted.size
-    last, before = (float(points.errors[b] / points.accepted[b]) for b in (size - 1, max(size - 2, 0)))
-    mean = points.aurc() - 0.5 * (last + before)
-    augrc = points.augrc()
-    by_rows = by_errors = 0.0  # sums over all later points
-    for start in reversed(range(0, size, PIECE)):
-        stop = min(start + PIECE, size)
-        piece = _Piece.of(points, start, stop)
-        in_rows, in_errors = piece.slopes(rows, stop == size)
-        in_rows[-1] += by_rows
-        in_errors[-1] += by_errors
-        for sums in (in_rows, in_errors):
-            np.cumsum(sums[::-1], out=sums[::-1])
-        by_rows, by_errors = float(in_rows[0]), float(in_errors[0])
-        right = rows * in_rows - mean
-        middle, errors = (piece.up_to_middle(counts) / rows for counts in (piece.accepted, piece.errors))
-        wrong = piece.here(piece.errors)
-        yield Influences(
-            start,
-            right=piece.here(piece.accepted) - wrong,
-            wrong=wrong,
-            aurc_right=right,
-            aurc_wrong=right + rows * in_errors,
-            augrc_right=errors - 2.0 * augrc,
-            augrc_wrong=errors + (1.0 - middle) - 2.0 * augrc,
-        )
-
-
-@dataclass(frozen=True)
-class _Piece:
-    """Rows and errors at some points, with one more point at each end (repeated where the curve ends)."""
-
-    accepted: Floats
-    errors: Floats
-    first: bool
-
-    @classmethod
-    def of(cls, points: RiskCoverage, start: int, stop: int) -> _Piece:
-        around = slice(max(start - 1, 0), stop + 1)
-        accepted, errors = points.accepted[around].astype(np.float64), points.errors[around].astype(np.float64)
-        ends = (int(start == 0), int(stop == points.accepted.size))
-        return cls(np.pad(accepted, ends, "edge"), np.pad(errors, ends, "edge"), start == 0)
-
-    def slopes(self, rows: int, last: bool) -> tuple[Floats, Floats]:
-        """Derivatives of AURC in the rows and in the errors up to each point."""
-        risk = self.errors / self.accepted
-        before = self.accepted[:-2].copy()
-        if self.first:
-            before[0] = -before[0]
-        width = (self.accepted[2:] - before) / (2.0 * rows)
-        in_errors = width / self.accepted[1:-1]
-        in_rows = (risk[:-2] - risk[2:]) / (2.0 * rows)
-        if last:
-            in_rows[-1] = 0.0
-        in_rows -= risk[1:-1] * in_errors
-        return in_rows, in_errors
-
-    def up_to_middle(self, counts: Floats) -> Floats:
-        """What is counted up to the middle of each point's tie block."""
-        return counts[1:-1] - 0.5 * self.here(counts)
-
-    def here(self, counts: Floats) -> Floats:
-        """What is counted in each point's tie block."""
-        block = np.diff(counts[:-1])
-        if self.first:
-            block[0] = counts[1]
-        return block
+def influences(curve: Curve) -> Influences:
+    """Influences at the points of a curve."""
+    rows = curve.rows
+    # one more point at each end, the same as the first and the last
+    accepted, errors = (np.pad(counts.astype(np.float64), 1, "edge") for counts in (curve.accepted, curve.errors))
+    risk = errors / accepted
+    before = accepted[:-2].copy()
+    before[0] = -before[0]  # the first risk holds from coverage 0
+    # derivatives of AURC in the errors and in the rows up to each point; a row counts in all later points
+    in_errors = (accepted[2:] - before) / (2.0 * rows) / accepted[1:-1]
+    in_rows = (risk[:-2] - risk[2:]) / (2.0 * rows)
+    in_rows[-1] = 0.0
+    in_rows -= risk[1:-1] * in_errors
+    in_rows, in_errors = (np.cumsum(slopes[::-1])[::-1] for slopes in (in_rows, in_errors))
+    mean = curve.aurc() - 0.5 * float(risk[-1] + risk[max(risk.size - 3, 1)])
+    of_right = rows * in_rows - mean
+    blocks, wrong = (np.diff(counts[1:-1], prepend=0.0) for counts in (accepted, errors))
+    # what is counted up to the middle of each tie block
+    middle, errors_before = ((c[1:-1] - 0.5 * b) / rows for c, b in ((accepted, blocks), (errors, wrong)))
+    right_augrc = errors_before - 2.0 * curve.augrc()
+    return Influences(
+        right=blocks - wrong,
+        wrong=wrong,
+        aurc=(of_right, of_right + rows * in_errors),
+        augrc=(right_augrc, errors_before + (1.0 - middle) - 2.0 * curve.augrc()),
+    )
 
 
 @dataclass(frozen=True)
@@ -407,7 +339,7 @@ class Spread:
         if self.variance <= 0.0:
             return self.mean
         deviation = math.sqrt(self.variance)
-        return self.mean + deviation * pearson.quantile(self.third / self.variance / deviation, q)
+        return self.mean + deviation * skewed_quantile(self.third / self.variance / deviation, q)
 
 
 @dataclass(frozen=True)

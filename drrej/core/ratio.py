@@ -14,12 +14,13 @@ because 0 <= g <= ln n brackets the root and nothing cancels, neither near alpha
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import numpy as np
 
 from drrej.core.sums import Total
-from drrej.core.types import Floats, SortedLosses, StoredLosses
+from drrej.core.types import Floats
 from drrej.errors import Infeasible, OptionError
 from drrej.records import dataclass
 
@@ -101,62 +102,53 @@ class DensityRatio:
         return {"b": None if top is None else top / self.c + shift}
 
 
-def fit_ratio(losses: SortedLosses, alpha: float = 1.0, lam: float = 1.0) -> DensityRatio:
-    """The ratio whose mean over `losses` (one per row) is 1; the result does not depend on the order of an array.
+def ascending(losses: Floats) -> Floats:
+    """The losses in ascending order: themselves if they are, so that those beyond memory are not copied."""
+    pieces = (losses[start : start + _PIECE + 1] for start in range(0, losses.size, _PIECE))
+    return losses if all((piece[1:] >= piece[:-1]).all() for piece in pieces) else np.sort(losses)
 
-    Losses that lie elsewhere than in memory must be sorted.
+
+def fit_ratio(losses: Floats, alpha: float = 1.0, lam: float = 1.0) -> DensityRatio:
+    """The ratio whose mean over `losses` (one per row) is 1; the result does not depend on their order.
 
     >>> fit_ratio(np.array([0.0, np.log(3.0)])).ratio(np.array([0.0, np.log(3.0)])).round(6)
     array([1.5, 0.5])
     """
-    ordered = losses if isinstance(losses, StoredLosses) else np.sort(losses)
-    smallest = float(ordered[0])
-    y = _Scaled(ordered, smallest, lam) if isinstance(ordered, StoredLosses) else (ordered - smallest) / lam
-    c = (alpha - 1.0) / 2.0
-    g = _kl_root(y)
-    if c != 0 and g > 0:
-        if y.size > 4 * _SAMPLE:  # a good start from evenly spaced quantiles spares passes over all rows
-            stride = y.size // _SAMPLE
-            g = _root(c, y[stride // 2 :: stride], g)
-        g = _root(c, y, g)
-    return DensityRatio(alpha, lam, g, smallest)
+    ordered = ascending(losses)
+    unit = DensityRatio(alpha, lam, 0.0, float(ordered[0]))
+    g = _kl_root(ordered, unit)
+    if unit.c != 0 and g > 0:
+        if ordered.size > 4 * _SAMPLE:  # a good start from evenly spaced quantiles spares passes over all rows
+            stride = ordered.size // _SAMPLE
+            g = _root(ordered[stride // 2 :: stride], unit, g)
+        g = _root(ordered, unit, g)
+    return replace(unit, log_max_ratio=g)
 
 
-@dataclass(frozen=True)
-class _Scaled:
-    """y of losses that are not in memory, worked out for those that are looked at."""
-
-    losses: StoredLosses
-    smallest: float
-    lam: float
-
-    @property
-    def size(self) -> int:
-        return self.losses.size
-
-    def __getitem__(self, key: slice) -> Floats:
-        y: Floats = (self.losses[key] - self.smallest) / self.lam
-        return y
+def _scaled(losses: Floats, ratio: DensityRatio) -> Iterator[Floats]:
+    """Y of each loss, in pieces that stay in the cache."""
+    for start in range(0, losses.size, _PIECE):
+        yield (losses[start : start + _PIECE] - ratio.min_loss) / ratio.lam
 
 
-def _kl_root(y: Floats | _Scaled) -> float:
+def _kl_root(losses: Floats, ratio: DensityRatio) -> float:
     """The root for alpha = 1 in closed form: -ln mean e^{-y}."""
-    below_one = _mean(lambda part: np.expm1(-part), y)
+    below_one = _total([float(np.sum(np.expm1(-y))) for y in _scaled(losses, ratio)]) / losses.size
     if below_one > -0.5:
         return -math.log1p(below_one)
     with np.errstate(under="ignore"):
-        return -math.log(_mean(lambda part: np.exp(-part), y))
+        return -math.log(_total([float(np.sum(np.exp(-y))) for y in _scaled(losses, ratio)]) / losses.size)
 
 
-def _root(c: float, y: Floats | _Scaled, start: float) -> float:
+def _root(losses: Floats, ratio: DensityRatio, start: float) -> float:
     """The g with mean expm1(ln rho) = 0: Newton's method inside the bracket [0, ln n].
 
     d ln rho / dg = e^{c g} / rho^c where rho > 0, so the slope is the mean of e^{c g + (1 - c) ln rho} there.
     """
-    low, high = 0.0, math.log(y.size)
+    low, high = 0.0, math.log(losses.size)
     g = min(max(start, low), high)
     for _ in range(_MAX_STEPS):
-        excess, slope = _excess_and_slope(c, g, y)
+        excess, slope = _excess_and_slope(losses, ratio, g)
         if abs(excess) <= _ROUNDING * g * slope:  # the step would be lost in rounding
             return g
         if excess > 0:
@@ -172,21 +164,14 @@ def _root(c: float, y: Floats | _Scaled, start: float) -> float:
     return g
 
 
-def _excess_and_slope(c: float, g: float, y: Floats | _Scaled) -> tuple[float, float]:
-    excess, slope = [], []
+def _excess_and_slope(losses: Floats, ratio: DensityRatio, g: float) -> tuple[float, float]:
+    c, excess, slope = ratio.c, [], []
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        for start in range(0, y.size, _PIECE):
-            log_rho = _log_ratio(c, g, y[start : start + _PIECE])
+        for y in _scaled(losses, ratio):
+            log_rho = _log_ratio(c, g, y)
             excess.append(float(np.sum(np.expm1(log_rho))))
-            positive = log_rho[log_rho > -np.inf]
-            slope.append(float(np.sum(np.exp(c * g + (1.0 - c) * positive))))
-    return _total(excess) / y.size, _total(slope) / y.size
-
-
-def _mean(function: Callable[[Floats], Floats], y: Floats | _Scaled) -> float:
-    """The mean of a function, in pieces that stay in the cache."""
-    pieces = range(0, y.size, _PIECE)
-    return _total([float(np.sum(function(y[start : start + _PIECE]))) for start in pieces]) / y.size
+            slope.append(float(np.sum(np.exp(c * g + (1.0 - c) * log_rho[log_rho > -np.inf]))))
+    return _total(excess) / losses.size, _total(slope) / losses.size
 
 
 def _total(parts: list[float]) -> float:
@@ -227,7 +212,6 @@ def _finite_exp(x: float) -> float | None:
 
 _SERIES = 0.01
 _TERMS = 8
-_MOST_STEPS = 2000
 
 
 @dataclass(frozen=True)
@@ -345,27 +329,30 @@ def _mean_divergence(density: DensityRatio, ordered: Floats) -> float:
 
 
 def _log_lambda_of_radius(ordered: Floats, alpha: float, radius: float) -> float:
-    """Ln lambda with D = radius, by Brent's method on ln D, which is nearly linear in ln lambda for small radii."""
-    from scipy.optimize import brentq
+    """Ln lambda with D = radius; ln D is nearly linear in it for small radii, where D is about Var(L') / 2 lambda^2."""
 
     def excess(log_lambda: float) -> float:
-        density = fit_ratio(-ordered, alpha, math.exp(log_lambda))
-        divergence = _mean_divergence(density, ordered)
+        divergence = _mean_divergence(fit_ratio(-ordered, alpha, math.exp(log_lambda)), ordered)
         return math.log(divergence / radius) if 0 < divergence < math.inf else (1e9 if divergence else -1e9)
 
-    # D is about Var(L') / (2 lambda^2) for large lambda: start there and widen until the root is inside
-    spread = float(np.std(ordered))
-    start = math.log(spread) - 0.5 * math.log(2.0 * radius)
+    found = _falling_root(excess, math.log(float(np.std(ordered))) - 0.5 * math.log(2.0 * radius))
+    if found is None:
+        raise Infeasible(f"`radius={radius:g}` is as good as that of all mass on the rows of the largest loss")
+    return found
+
+
+def _falling_root(excess: Callable[[float], float], start: float) -> float | None:
+    """Where a falling function of ln lambda is 0, by Brent's method; None if that is as far down as floats go."""
+    from scipy.optimize import brentq
+
     low = high = start
-    for _ in range(_MOST_STEPS):
-        if excess(low) > 0:
-            break
-        low -= 1.0
-    for _ in range(_MOST_STEPS):
-        if excess(high) < 0:
-            break
+    while excess(low) <= 0:
+        low -= 1.0 + 0.5 * (high - low)
+        if low < -_WIDEST:
+            return None
+    while excess(high) >= 0:
         high += 1.0
-    return float(brentq(excess, low, high, xtol=1e-15, rtol=8.9e-16, maxiter=200))
+    return float(brentq(excess, low, high, xtol=1e-14, rtol=8.9e-16, maxiter=200))
 
 
 _WIDEST = 600
@@ -393,11 +380,11 @@ def check_share(share: float) -> None:
         raise OptionError(f"`effective_sample={share:g}`: it must be above 0 and below 1, e.g. 0.5")
 
 
-def lambda_for_effective_sample(losses: Floats, share: float, alpha: float = 1.0) -> float:
+def choose_lambda(losses: Floats, share: float, alpha: float = 1.0) -> float:
     """The lambda at which the idealized distribution keeps this share of the effective sample. Raises Infeasible.
 
     >>> losses = np.random.default_rng(0).gamma(0.4, 0.5, 10_000)
-    >>> lam = lambda_for_effective_sample(losses, 0.5)
+    >>> lam = choose_lambda(losses, 0.5)
     >>> round(effective_sample(losses, fit_ratio(losses, 1.0, lam)), 6)
     0.5
     """
@@ -439,21 +426,11 @@ def _too_little(share: float, smallest: int, rows: int) -> str:
 
 
 def _log_lambda_of_share(ordered: Floats, share: float, alpha: float) -> float | None:
-    """Ln lambda, by Brent's method on ln mean (rho - 1)^2, which is nearly linear in it for large lambda."""
-    from scipy.optimize import brentq
-
+    """Ln lambda; ln mean (rho - 1)^2 is nearly linear in it for large lambda, where it is about Var(L') / lambda^2."""
     wanted = math.log(1.0 / share - 1.0)
 
     def excess(log_lambda: float) -> float:
         variance = _variance(ordered, fit_ratio(ordered, alpha, math.exp(log_lambda)))
         return math.log(variance) - wanted if 0.0 < variance < math.inf else math.copysign(1e9, variance - 1.0)
 
-    # mean (rho - 1)^2 is about Var(L') / lambda^2 for large lambda: start there and widen until the root is inside
-    low = high = math.log(float(np.std(ordered))) - 0.5 * wanted
-    while excess(low) <= 0:
-        low -= 1.0 + 0.5 * (high - low)
-        if low < -_WIDEST:  # as near to the end as floats go
-            return None
-    while excess(high) >= 0:
-        high += 1.0
-    return float(brentq(excess, low, high, xtol=1e-14, rtol=8.9e-16, maxiter=200))
+    return _falling_root(excess, math.log(float(np.std(ordered))) - 0.5 * wanted)

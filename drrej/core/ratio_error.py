@@ -1,38 +1,6 @@
 """How far the fitted ratio can be from that of the whole distribution, told by the fitted rows, for every alpha.
 
-With c = (alpha - 1)/2 and y = L'/lambda the ratio is rho = exp_c(k* - y), exp_c(w) = (1 + c w)_+^{1/c}, where k*
-makes its mean over the whole distribution 1. The fit has k_N instead, which makes its mean over N rows 1. So one
-number is uncertain, and a confidence interval for k* gives a bound on |rho - rho_N| at all inputs at once, however
-many.
-
-**Assumptions.** The rows are independent draws, and the loss is a fixed function: it was not learned from these rows.
-0 <= L' (<= B if that is known). The ratio of the whole distribution exists, as it always does for alpha >= 1.
-
-**Interval.** For a number k let X = exp_c(k - y), which lies between a = exp_c(k - B/lambda), or 0, and b = exp_c(k).
-If k = k*, X has the mean 1, and for any bet m with m (1 - a) <= 1, or m (b - 1) <= 1 respectively, the products over
-the rows
-
-    U_m = prod (1 + m (X - 1)),   D_m = prod (1 - m (X - 1))
-
-are not negative and have the mean 1. Let U be the mean over a fixed set of J bets, 0 in place of those that are not
-allowed; by Markov's inequality U >= 2/delta has a chance of at most delta/2. X and a grow with k, so U grows with k:
-if U >= 2/delta at some k', then k* < k' except with that chance. Likewise D falls as k grows, because b grows, and if
-D >= 2/delta at k', then k* > k'. This is a test inversion: k* is one fixed number, so no k but k* has to be paid for.
-
-**Sums.** (ln(1 + z) - z)/z^2 grows with z > -1, so for z >= -g, 0 < g < 1: ln(1 + z) >= z - psi(g) z^2/g^2 with
-psi(g) = -ln(1 - g) - g (Fan, Grama and Liu 2015). With S = sum (X - 1), V = sum (X - 1)^2 and g = m (1 - a) or g = m
-(b - 1),
-
-    ln U_m >= m S - psi(g) V/(1 - a)^2,   ln D_m >= -m S - psi(g) V/(b - 1)^2.
-
-A k' where this lower bound of U or D reaches 2/delta will do. It is an empirical Bernstein bound: for many rows the
-half width of the interval is about sqrt(2 V/N ln(2J/delta)/N) / (d mean X/dk).
-
-**Bound.** Let k_- < k* < k_+. Since exp_c grows, |rho - rho_N| at a loss is at most the larger of exp_c(k_+ - y) -
-exp_c(k_N - y) and exp_c(k_N - y) - exp_c(k_- - y). For c <= 1 exp_c is convex, and both are largest at the smallest
-possible loss, 0. For c > 1 it is concave where it is positive, and a difference grows with the loss until the smaller
-ratio becomes 0, where it is (c (k_+ - k_N))^{1/c}. For c < 0 the ratio at loss 0 may be infinite: then there is no
-bound.
+The derivation is in docs/theory-bound.md, that of the paper's bounds in docs/proofs.md.
 """
 
 from __future__ import annotations
@@ -42,8 +10,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from drrej.core.ratio import DensityRatio
-from drrej.core.types import SortedLosses, StoredLosses
+from drrej.core.ratio import DensityRatio, ascending
+from drrej.core.types import Floats
 from drrej.records import dataclass
 
 _PIECE = 1 << 16
@@ -70,7 +38,7 @@ class FittedBound:
 
 
 def fitted_bound(
-    losses: SortedLosses, ratio: DensityRatio, delta: float = 0.05, largest_loss: float | None = None
+    losses: Floats, ratio: DensityRatio, delta: float = 0.05, largest_loss: float | None = None
 ) -> FittedBound:
     """The bound for a ratio that was fitted on these losses; `largest_loss` is B, None for a loss without a bound.
 
@@ -79,7 +47,7 @@ def fitted_bound(
     >>> round(fitted_bound(losses, fit_ratio(losses)).value, 3)
     0.009
     """
-    ordered = losses if isinstance(losses, StoredLosses) else np.sort(losses)
+    ordered = ascending(losses)
     interval = _Interval(ordered, ratio, delta, largest_loss)
     lower, upper = interval.end(-1), interval.end(1)
     differences = [_difference(ratio, replace(ratio, log_max_ratio=end), largest_loss) for end in (lower, upper)]
@@ -90,7 +58,7 @@ def fitted_bound(
 class _Interval:
     """Ends of the interval for k, as g, the logarithm of the ratio at the smallest fitted loss, which grows with k."""
 
-    def __init__(self, ordered: SortedLosses, ratio: DensityRatio, delta: float, largest_loss: float | None) -> None:
+    def __init__(self, ordered: Floats, ratio: DensityRatio, delta: float, largest_loss: float | None) -> None:
         self.ordered = ordered
         self.ratio = ratio
         self.largest_loss = largest_loss

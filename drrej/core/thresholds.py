@@ -10,12 +10,9 @@ from collections.abc import Iterable
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from drrej.core.certify_mean import MEAN_METHODS
-from drrej.core.costs import CostCurve
-from drrej.core.curves import Curve, RiskCoverage
-from drrej.core.intervals import CONFIDENCE, exact_decimal, lower_bound, upper_bound
+from drrej.core.curves import Curve, MeanCurve
+from drrej.core.intervals import CONFIDENCE, at_least, at_most, exact_decimal, lower_bound, upper_bound
 from drrej.core.ratio import DensityRatio
 from drrej.core.types import Floats
 from drrej.errors import Infeasible, OptionError
@@ -29,14 +26,14 @@ MEAN_RULES = ("mean-cost", "mse", "mae")
 FIXED = ("tau", "max-loss")
 """Those whose cutoff is known before any row is seen."""
 
-METHODS = ("fixed-sequence", "sgr")
-"""How a risk is certified; the first is the default."""
+RISK_METHOD, COVERAGE_METHOD, JOINT_METHOD, MEAN_METHOD = "fixed-sequence", "order-statistic", "joint", "betting"
+"""How a risk, a coverage, both together, and a mean are certified."""
 
-COVERAGE_METHOD = "order-statistic"
-"""How a coverage is certified."""
-
-JOINT_METHOD = "joint"
-"""How a risk and a coverage are certified together."""
+GONE = {
+    "sgr": "it needs a risk that grows with the coverage; the default certifies without that",
+    "hoeffding-bentkus": "the default, betting, is tighter unless nearly all values are 0 or the limit",
+}
+"""Methods that were offered once, and why there is only one left."""
 
 REJECT_ALL = -1.0
 """A cutoff below every loss."""
@@ -89,11 +86,10 @@ class Rule:
         if self.confidence is not None and not 0 < self.confidence < 1:
             hint = as_share(self.confidence) or ", e.g. 0.95"
             raise OptionError(f"`confidence={self.confidence:g}`: it must be above 0 and below 1{hint}")
-        methods = METHODS if self.limits_errors else MEAN_METHODS if self.limits_a_mean else ()
-        if self.method is not None and (not methods or self.confidence is None):
-            raise OptionError("`method` goes with `accuracy=A`, `risk=R` or the limit of a mean, and `confidence=P`")
-        if self.method not in (None, *methods):
-            raise OptionError(f"`method={self.method}`: with `{self.parameter}` it must be one of {', '.join(methods)}")
+        if self.method in GONE:
+            raise OptionError(f"`method={self.method}` is gone: {GONE[self.method]}; leave out `method`")
+        if self.method is not None and self.method != self.certified_by:
+            raise OptionError(f"`method={self.method}`: there is no choice; leave out `method`")
         self._check_clip()
         self._check_prices()
         if self.coverage is not None:
@@ -104,8 +100,6 @@ class Rule:
             raise OptionError(f"`coverage` goes with `accuracy` or `risk`, not with `{self.kind}`")
         if not 0 < coverage <= 1:
             raise OptionError(f"`coverage={coverage:g}`: it must be above 0 and at most 1{as_share(coverage)}")
-        if self.method is not None:
-            raise OptionError(f"`method` is for `{self.kind}` alone, not together with `coverage`")
 
     def _check_prices(self) -> None:
         if self.error_cost is None:
@@ -164,6 +158,15 @@ class Rule:
     def can_be_certified(self) -> bool:
         """Whether a confidence goes with it."""
         return self.limits_errors or self.limits_a_mean or self.kind == "coverage"
+
+    @property
+    def certified_by(self) -> str | None:
+        """How it is certified; None without a confidence."""
+        if self.confidence is None:
+            return None
+        if self.kind == "coverage":
+            return COVERAGE_METHOD
+        return MEAN_METHOD if self.limits_a_mean else RISK_METHOD if self.coverage is None else JOINT_METHOD
 
     @property
     def limits_errors(self) -> bool:
@@ -228,12 +231,11 @@ def _cutoff_for_risk(rule: Rule, ratio: DensityRatio, curve: Curve) -> float | N
     if not accepted:
         if not reachable:
             raise Infeasible(f"{asked} cannot be reached: the ratio is 0 on every row")
-        points = curve.points()
-        lowest = int(np.argmin((points.errors / points.accepted)[points.accepted <= reachable]))
+        lowest = int(np.argmin((curve.errors / curve.accepted)[curve.accepted <= reachable]))
         raise Infeasible(
             f"{asked} cannot be reached: the lowest error rate among accepted rows is "
-            f"{points.errors[lowest] / points.accepted[lowest]:.6g}, at coverage "
-            f"{points.accepted[lowest] / points.rows:.6g}"
+            f"{curve.errors[lowest] / curve.accepted[lowest]:.6g}, at coverage "
+            f"{curve.accepted[lowest] / curve.rows:.6g}"
         )
     if rule.coverage is not None and accepted < exact_decimal(rule.coverage) * curve.rows:
         raise Infeasible(
@@ -242,42 +244,42 @@ def _cutoff_for_risk(rule: Rule, ratio: DensityRatio, curve: Curve) -> float | N
     return capped(curve.following(accepted), ratio)
 
 
-def mean_cutoff(rule: Rule, losses: Floats, values: Floats, last: float | None) -> float | None:
-    """The cutoff of the largest coverage at which the mean of the accepted rows' `values` is at most the target.
+def mean_cutoff(rule: Rule, curve: MeanCurve, last: float | None) -> float | None:
+    """The cutoff of the largest coverage at which the mean over the accepted rows is at most the target.
 
-    Arrays of one entry per row; `last` is the largest cutoff that is allowed, None if any is.
+    `last` is the largest cutoff that is allowed, None if any is.
 
-    >>> mean_cutoff(Rule("mae", 0.3), np.array([1.0, 2.0, 3.0, 4.0]), np.array([0.1, 0.5, 0.2, 0.9]), None)
+    >>> curve = MeanCurve.of(np.array([1.0, 2.0, 3.0, 4.0]), np.array([0.1, 0.5, 0.2, 0.9]))
+    >>> mean_cutoff(Rule("mae", 0.3), curve, None)
     4.0
     """
-    inside = np.ones(losses.size, bool) if last is None else losses < last
-    if not inside.any():
+    inside = curve.losses.size if last is None else int(np.searchsorted(curve.losses, last))
+    if not inside:
         raise Infeasible(f"{rule.asked} cannot be reached: the ratio is 0 on every row")
-    curve = SelectiveRisk.of(losses[inside], values[inside])
-    means = curve.sums / curve.accepted
+    means = (curve.sums / curve.accepted)[:inside]
     held = np.flatnonzero(means <= rule.target)
     if not held.size:
         best = int(np.argmin(means))
         raise Infeasible(
             f"{rule.asked} cannot be reached: the lowest mean of accepted rows is {means[best]:.6g}, at coverage "
-            f"{curve.accepted[best] / losses.size:.6g}"
+            f"{curve.accepted[best] / curve.rows:.6g}"
         )
     following = int(held[-1]) + 1
-    return last if following == curve.losses.size else float(curve.losses[following])
+    return last if following == inside else float(curve.losses[following])
 
 
-def least_cost_cutoff(costs: CostCurve, ratio: DensityRatio, points: RiskCoverage) -> float | None:
-    """The cutoff of the least total cost on these rows, of which `costs` says what they cost; None rejects nothing."""
-    reachable, _ = points.below(ratio.flat_start)
-    best = costs.best(reachable)
-    return float(points.losses[0]) if best < 0 else cutoff_after(best, ratio, points)
+def regression_errors(residuals: Floats, kind: str, clip: float | None) -> Floats:
+    """What the rules "mse" and "mae" take the mean of: squared or absolute residuals, at most `clip`."""
+    with np.errstate(over="ignore"):
+        errors = np.square(residuals) if kind == "mse" else np.abs(residuals)
+    return errors if clip is None else np.minimum(errors, clip)
 
 
-def cutoff_after(point: int, ratio: DensityRatio, points: RiskCoverage) -> float | None:
-    """The smallest loss that is rejected when everything up to a point is accepted."""
-    following = point + 1
-    cutoff = None if following == points.losses.size else float(points.losses[following])
-    return capped(cutoff, ratio)
+def least_cost_cutoff(costs: MeanCurve, review: float, ratio: DensityRatio) -> float | None:
+    """The cutoff of the least total cost on rows of which `costs` has what each costs; None rejects nothing."""
+    reachable = int(np.searchsorted(costs.losses, np.inf if ratio.flat_start is None else ratio.flat_start))
+    best = costs.cheapest(review, reachable)
+    return capped(float(costs.losses[best + 1]) if best + 1 < costs.losses.size else None, ratio)
 
 
 def capped(cutoff: float | None, ratio: DensityRatio) -> float | None:
@@ -286,48 +288,6 @@ def capped(cutoff: float | None, ratio: DensityRatio) -> float | None:
     if flat is None or (cutoff is not None and cutoff <= flat):
         return cutoff
     return flat
-
-
-@dataclass(frozen=True)
-class SelectiveRisk:
-    """After each distinct loss: rows accepted, and the sum of their errors."""
-
-    losses: Floats
-    accepted: NDArray[np.int64]
-    sums: Floats
-
-    @classmethod
-    def of(cls, losses: Floats, errors: Floats) -> SelectiveRisk:
-        """From the loss and the error of each row."""
-        order = np.lexsort((errors, losses))
-        ordered = losses[order]
-        last_of_tie = np.flatnonzero(np.append(ordered[1:] != ordered[:-1], True))
-        return cls(ordered[last_of_tie], last_of_tie + 1, np.cumsum(errors[order])[last_of_tie])
-
-    @property
-    def rows(self) -> int:
-        """Number of rows."""
-        return int(self.accepted[-1])
-
-    def below(self, cutoff: float | None) -> tuple[int, float | None]:
-        """(accepted, mean error) at a cutoff: rows with L' < cutoff; None where nothing is accepted."""
-        points = self.losses.size if cutoff is None else int(np.searchsorted(self.losses, cutoff))
-        if not points:
-            return 0, None
-        accepted = int(self.accepted[points - 1])
-        return accepted, float(self.sums[points - 1]) / accepted
-
-    def aurc(self) -> float:
-        """Area under mean error against coverage: trapezoid, the first value extended to coverage 0."""
-        risk = self.sums / self.accepted
-        previous = np.concatenate([risk[:1], risk[:-1]])
-        return float(np.sum(np.diff(self.accepted, prepend=0) * (risk + previous)) / (2 * self.rows))
-
-    def augrc(self) -> float:
-        """Area under (sum of accepted errors / rows) against coverage, from (0, 0)."""
-        previous = np.concatenate([[0.0], self.sums[:-1]])
-        width = np.diff(self.accepted, prepend=0)
-        return float(np.sum(width * (self.sums + previous)) / (2 * self.rows * self.rows))
 
 
 Verdict = Literal["met", "not shown", "missed"]
@@ -373,11 +333,7 @@ class Claim:
         return "met" if right else "missed" if wrong else "not shown"
 
     def _p_value(self, hits: int, rows: int) -> float:
-        from drrej.core.special import betainc
-
-        if self.at_least:
-            return 1.0 if hits == rows else float(betainc(rows - hits, hits + 1, 1.0 - self.wanted))
-        return 1.0 if hits == 0 else float(betainc(hits, rows - hits + 1, self.wanted))
+        return float((at_most if self.at_least else at_least)(hits, rows, self.wanted))
 
 
 def together(verdicts: Iterable[Verdict]) -> Verdict:

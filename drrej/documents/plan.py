@@ -27,13 +27,11 @@ class Needed:
     """Fresh labelled rows that certify a risk with the wanted power, if the accepted rows have this error rate.
 
     None where no number that anyone labels is enough. `fixed_cutoff`: one look at a cutoff chosen on other rows.
-    `risk_alone`: every cutoff of the rows is tested, and the coverage is reached; simulated. `risk_and_coverage`: both
-    are promised together.
+    `risk_and_coverage`: both are promised together.
     """
 
     error: Share
     fixed_cutoff: int | None
-    risk_alone: int | None
     risk_and_coverage: int | None
     powers: tuple[PowerPoint, ...]
 

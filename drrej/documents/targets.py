@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from drrej.core.costs import PER
+from drrej.core.curves import PER
 from drrej.core.thresholds import Claim, Judgement, Verdict, together
 from drrej.documents.costs import TotalCost
 from drrej.documents.fields import About, Unit

@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from drrej.core.certify import COVERAGE_SHARE, split_delta
-from drrej.core.certify_mean import MEAN_METHODS
+from drrej.core.certify import COVERAGE_SHARE
 from drrej.core.intervals import exact_decimal
 from drrej.core.recompute import is_below_level, is_binomial_level, is_cutoff_of, is_tau_of, supports_rate
-from drrej.core.thresholds import COVERAGE_METHOD, JOINT_METHOD, METHODS, REJECT_ALL, Rule, capped
+from drrej.core.thresholds import COVERAGE_METHOD, JOINT_METHOD, MEAN_METHOD, REJECT_ALL, RISK_METHOD, Rule, capped
 from drrej.documents.consistency import fingerprint_findings
 from drrej.documents.findings import NEAR, RANGE, Finding, is_near
 from drrej.documents.sections import Bound, GroupThreshold, Ratio, RuleRecord, Threshold
@@ -60,7 +59,7 @@ def _rule(rule: RuleRecord) -> Iterator[Finding]:
         yield "threshold.rule", False, f"{RANGE}: {shown(str(error))}"
     methods: tuple[str | None, ...] = (None,)
     if certified:
-        methods = METHODS if rule.limits_errors else MEAN_METHODS if rule.limits_a_mean else (COVERAGE_METHOD,)
+        methods = (RISK_METHOD,) if rule.limits_errors else (MEAN_METHOD,) if rule.limits_a_mean else (COVERAGE_METHOD,)
         methods = methods if rule.coverage is None else (JOINT_METHOD,)
     yield "threshold.rule.method", rule.method in methods, f"{RANGE} for such a rule"
     yield "threshold.rule.reused", (rule.reused is not None) == certified, "goes with 'threshold.rule.confidence'"
@@ -111,7 +110,7 @@ def _decision(
     if found.bound is not None and rule.confidence is not None:
         delta = float(1 - exact_decimal(rule.confidence))
         # groups share delta evenly; older versions used that their rows are independent, which gives a little more
-        levels = {split_delta(delta, groups), -math.expm1(math.log1p(-delta) / groups)}
+        levels = {delta / groups, -math.expm1(math.log1p(-delta) / groups)}
         yield from _bound(f"{key}.bound", found.bound, found, rule, levels)
 
 

@@ -195,8 +195,6 @@ def _guarantee_line(threshold: Threshold) -> str:
     both = "" if rule.coverage is None else f", and the share of accepted rows at least {rule.coverage:g}{whose},"
     line = f"guarantee: on new rows like these the {what} {rule.target:g}{whose}{both or ','} "
     line += f"with confidence {rule.confidence:g}{' of both together' if both else ''}"
-    if rule.method == "sgr":
-        line += " if the risk grows with the coverage"
     return line + f" ({rule.method})" + ("; void: rows that the fit has seen were allowed" if rule.reused else "")
 
 

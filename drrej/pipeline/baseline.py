@@ -7,12 +7,9 @@ from dataclasses import asdict
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from drrej.core import paired
-from drrej.core.curves import RankedLosses
 from drrej.core.paired import Results
-from drrej.core.types import Floats
 from drrej.data.dump import Block
 from drrej.documents.codec import entries
 from drrej.documents.pictures import BaselineCurve
@@ -20,13 +17,15 @@ from drrej.documents.points import Proportion
 from drrej.documents.rejector import Rejector
 from drrej.documents.report import Change, Difference, Report
 from drrej.engines.protocol import Pass
-from drrej.errors import DumpError, OptionError
+from drrej.errors import OptionError
+from drrej.pipeline.collect import curve_of
 from drrej.pipeline.figures import accuracy_figure, coverage_curve, coverage_figure
 from drrej.pipeline.groups import OnUnseen, check_columns
+from drrej.pipeline.pairing import block_keys, check_unique, partners
 from drrej.pipeline.passes import map_blocks
 from drrej.pipeline.score import Scorer
 from drrej.pipeline.source import Source
-from drrej.pipeline.tally import KeyedRows, block_keys
+from drrej.pipeline.tally import KeyedRows
 
 FIGURES = tuple(entry.name for entry in entries(Difference) if entry.section is Change)
 """What is compared; a difference is the new value minus the old one."""
@@ -97,42 +96,24 @@ def keyed_rows(source: Source, rejector: Rejector, key: str, on_unseen: OnUnseen
 
 def paired_differences(now: KeyedRows, then: KeyedRows, key: str) -> Difference:
     """Differences on the same rows, paired by key."""
-    new = Results(now.losses, now.wrong, now.accepted)
-    found = paired.paired_differences(new, Results(*_matched(now, then, key)))
+    check_unique(now.keys, key, "the dump")
+    check_unique(then.keys, key, "`baseline_dump`")
+    rows = partners(now.keys, then.keys, key, "`baseline_dump`")
+    new, old = (
+        Results(now.losses, now.wrong, now.accepted),
+        Results(then.losses[rows], then.wrong[rows], then.accepted[rows]),
+    )
+    found = paired.paired_differences(new, old)
     changes: dict[str, Any] = {name: Change(**asdict(difference)) for name, difference in found.items()}
     return Difference(kind="paired", rows=int(now.losses.size), **changes)
 
 
 def baseline_curve(then: KeyedRows) -> BaselineCurve:
     """The curve and the decision of the baseline's dump."""
-    points = RankedLosses.of(then.losses[~then.wrong], then.losses[then.wrong])
+    points = curve_of(then.losses, then.wrong)
     accepted = int(np.count_nonzero(then.accepted))
     return BaselineCurve(
         coverage_curve=coverage_curve(points),
         coverage=coverage_figure(accepted, points.rows),
         accuracy=accuracy_figure(int(np.count_nonzero(then.accepted & then.wrong)), accepted),
     )
-
-
-def _matched(now: KeyedRows, then: KeyedRows, key: str) -> tuple[Floats, NDArray[np.bool_], NDArray[np.bool_]]:
-    """Losses, errors and decisions of the baseline in the order of the new rows."""
-    for rows, whose in ((now, "the dump"), (then, "`baseline_dump`")):
-        ordered = np.sort(rows.keys)
-        repeated = np.flatnonzero(ordered[1:] == ordered[:-1])
-        if repeated.size:
-            raise DumpError(
-                f"{whose}: column '{key}': the key {ordered[repeated[0]]} occurs more than once; keys must be unique"
-            )
-    if now.keys.dtype.kind != then.keys.dtype.kind:
-        raise DumpError(f"`baseline_dump`: column '{key}' holds keys of another kind than the dump's")
-    order = np.argsort(then.keys, kind="stable")
-    keys = then.keys[order]
-    place = np.minimum(np.searchsorted(keys, now.keys), keys.size - 1)
-    missing = np.flatnonzero(keys[place] != now.keys)
-    if missing.size:
-        raise DumpError(
-            f"`baseline_dump`: {missing.size} of {now.keys.size} rows are not in it (column '{key}', the first is "
-            f"{now.keys[missing[0]]}); both dumps must hold the same rows"
-        )
-    found = order[place]
-    return then.losses[found], then.wrong[found], then.accepted[found]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,23 +16,25 @@ from drrej.core.calibrators import CalibratorName
 from drrej.core.cascades import MOST_STAGES, Chosen, Outcome, StageRows, alone, certified, cheapest
 from drrej.core.intervals import upper_bound
 from drrej.core.thresholds import Rule
-from drrej.core.types import Booleans, Floats, Integers
+from drrej.core.types import Booleans, Integers
 from drrej.data.dump import Block
 from drrej.documents.cascade import Cascade, CascadePoint, CascadeStage, StageAlone
 from drrej.documents.rejector import Rejector
 from drrej.engines.protocol import Pass
 from drrej.errors import DumpError, OptionError
 from drrej.pipeline.calibrate import CalibrateOptions, calibrate
+from drrej.pipeline.collect import collect
 from drrej.pipeline.fit import RatioOptions, fit
 from drrej.pipeline.groups import check_columns
-from drrej.pipeline.pairing import check_labels, check_unique, partners
-from drrej.pipeline.passes import map_blocks
+from drrej.pipeline.pairing import block_keys, check_unique, partners
 from drrej.pipeline.score import Scorer
-from drrej.pipeline.source import Source, no_labels
+from drrej.pipeline.source import Source
 from drrej.pipeline.split import SplitOptions, split
-from drrej.pipeline.tally import block_keys
 from drrej.pipeline.threshold import threshold
 from drrej.records import dataclass
+
+Answers = dict[str, NDArray[Any]]
+"""What a stage makes of some rows: the columns key, loss, prediction, label and wrong."""
 
 REVIEW = "review"
 """The stage of people, who are always right."""
@@ -87,24 +90,6 @@ class CascadeResult:
     routing: pa.Table
 
 
-@dataclass(frozen=True)
-class _Answers:
-    """What one stage makes of some rows."""
-
-    keys: NDArray[np.generic]
-    losses: Floats
-    prediction: Integers
-    labels: Integers
-
-    @property
-    def wrong(self) -> Booleans:
-        wrong: Booleans = self.prediction != self.labels
-        return wrong
-
-    def take(self, rows: NDArray[np.intp]) -> _Answers:
-        return _Answers(self.keys[rows], self.losses[rows], self.prediction[rows], self.labels[rows])
-
-
 def cascade(stages: Sequence[Stage], options: CascadeOptions) -> CascadeResult:
     """The plan of least cost that keeps the accuracy: which stages there are, and below which loss each answers.
 
@@ -123,8 +108,8 @@ def cascade(stages: Sequence[Stage], options: CascadeOptions) -> CascadeResult:
     how, ratio = CalibrateOptions(calibrator=options.calibrator), RatioOptions(loss=options.loss)
     fitted = [fit(source, calibrate(source, how), ratio) for source in designed]
     names = [stage.name for stage in stages]
-    design = _together(designed, fitted, names, options.key)
-    fresh = design if chosen_on is designed else _together(chosen_on, fitted, names, options.key)
+    design = _answers_of_all(designed, fitted, names, options.key)
+    fresh = design if chosen_on is designed else _answers_of_all(chosen_on, fitted, names, options.key)
     costs = [stage.cost for stage in stages]
     if options.review_cost is not None:
         names, costs = [*names, REVIEW], [*costs, options.review_cost]
@@ -137,7 +122,7 @@ def cascade(stages: Sequence[Stage], options: CascadeOptions) -> CascadeResult:
         for name, source, rejector, cutoff in zip(names, designed, fitted, chosen.outcome.plan.cutoffs, strict=False)
         if cutoff is not None and math.isfinite(cutoff)
     }
-    report = _report(names, costs, design[0].labels.size, _rows(fresh, options), chosen, options)
+    report = _report(names, costs, design[0]["label"].size, _rows(fresh, options), chosen, options)
     classes = fitted[0].class_names
     return CascadeResult(report, rejectors, _routing(fresh, names, costs, chosen.outcome, options.key, classes))
 
@@ -157,44 +142,48 @@ def _check_cost(cost: float, where: str) -> None:
         raise OptionError(f"{where}: a cost of {cost:g}; it must be a number from 0 up")
 
 
-def _together(
+def _answers_of_all(
     sources: Sequence[Source], rejectors: Sequence[Rejector], names: Sequence[str], key: str
-) -> list[_Answers]:
+) -> list[Answers]:
     """The answers of all stages to the same rows, in the order of the first stage's."""
     first, *others = (_answers(*of, key) for of in zip(sources, rejectors, names, strict=True))
-    classes = {rejector.classes for rejector in rejectors}
-    if len(classes) > 1 or len({rejector.class_names for rejector in rejectors}) > 1:
+    if len({(rejector.classes, rejector.class_names) for rejector in rejectors}) > 1:
         raise DumpError(f"`stage`: '{names[0]}' and others have other classes; all stages must have the same")
     matched = [first]
     for name, other in zip(names[1:], others, strict=True):
-        found = other.take(partners(first.keys, other.keys, key, f"`stage={name}`"))
-        check_labels(first.labels, found.labels, first.keys, f"`stage={name}`")
+        rows = partners(first["key"], other["key"], key, f"`stage={name}`")
+        if other["key"].size != rows.size:
+            raise DumpError(f"`stage={name}`: it has more rows than the first stage; all must hold the same rows")
+        found = {column: values[rows] for column, values in other.items()}
+        unlike = np.flatnonzero(found["label"] != first["label"])
+        if unlike.size:
+            raise DumpError(
+                f"`stage={name}`: {unlike.size} of {rows.size} rows have another label than in the first dump (the "
+                f"first has the key {first['key'][unlike[0]]}); are they the same rows?"
+            )
         matched.append(found)
     return matched
 
 
-def _answers(source: Source, rejector: Rejector, name: str, key: str) -> _Answers:
+def _answers(source: Source, rejector: Rejector, name: str, key: str) -> Answers:
     dump = source.open(rejector, labelled=True)
     check_columns(dump, [key], "`join_on`")
     scorer = Scorer(rejector, dump, decide=False)
 
-    def of_block(block: Block) -> _Answers:
-        assert block.labels is not None
+    def of_block(block: Block) -> Answers:
         scored = scorer(block)
-        return _Answers(block_keys(block, key), scored.loss, scored.prediction, block.labels)
+        assert block.labels is not None
+        columns = {"loss": scored.loss, "prediction": scored.prediction, "label": block.labels, "wrong": scored.wrong}
+        return {"key": block_keys(block, key), **columns}
 
     run = Pass(f"answers of {name}", labelled=True, keep=(key, *scorer.columns), scores=scorer.columns)
-    blocks = list(map_blocks(source, dump, of_block, run))
-    if not blocks:
-        raise no_labels(dump)
-    columns = ("keys", "losses", "prediction", "labels")
-    rows = _Answers(*(np.concatenate([getattr(block, column) for block in blocks]) for column in columns))
-    check_unique(rows.keys, key, f"`stage={name}`")
-    return rows
+    answers = collect(source, dump, of_block, run)
+    check_unique(answers["key"], key, f"`stage={name}`")
+    return answers
 
 
-def _rows(answers: Sequence[_Answers], options: CascadeOptions) -> StageRows:
-    losses, wrong = [rows.losses for rows in answers], [rows.wrong for rows in answers]
+def _rows(answers: Sequence[Answers], options: CascadeOptions) -> StageRows:
+    losses, wrong = [rows["loss"] for rows in answers], [rows["wrong"] for rows in answers]
     if options.review_cost is not None:
         losses.append(np.zeros_like(losses[0]))
         wrong.append(np.zeros_like(wrong[0]))
@@ -266,7 +255,7 @@ def _finite(cutoff: float | None) -> float | None:
 
 
 def _routing(
-    answers: Sequence[_Answers],
+    answers: Sequence[Answers],
     names: Sequence[str],
     costs: Sequence[float],
     found: Outcome,
@@ -274,11 +263,11 @@ def _routing(
     classes: Sequence[str] | None,
 ) -> pa.Table:
     """Which stage answers each row, what, and what it cost; reviews have no prediction."""
-    losses = np.stack([rows.losses for rows in answers])
+    losses = np.stack([rows["loss"] for rows in answers])
     if len(names) > len(answers):
         losses = np.vstack([losses, np.zeros(losses.shape[1])])
     route = found.plan.route(losses)
-    predictions = np.stack([rows.prediction for rows in answers])
+    predictions = np.stack([rows["prediction"] for rows in answers])
     rows = np.arange(route.size)
     asked = np.minimum(route, len(answers) - 1)
     used = [cost if cutoff is not None else 0.0 for cost, cutoff in zip(costs, found.plan.cutoffs, strict=True)]
@@ -290,11 +279,11 @@ def _routing(
 
     return pa.table(
         {
-            key: pa.array(answers[0].keys),
+            key: pa.array(answers[0]["key"]),
             "stage": pa.array(np.array(names, object)[route], pa.string()),
             "prediction": named(predictions[asked, rows], reviewed),
             "loss": pa.array(losses[asked, rows], mask=reviewed),
             "cost": pa.array(np.cumsum(used)[route]),
-            "label": named(answers[0].labels),
+            "label": named(answers[0]["label"]),
         }
     )

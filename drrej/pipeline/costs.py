@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from drrej.core.costs import PER, CostCurve
+from drrej.core.curves import PER, MeanCurve
 from drrej.core.intervals import CONFIDENCE, mean_interval
 from drrej.core.sums import Total
 from drrej.core.types import Booleans, Floats
@@ -87,7 +87,8 @@ def total_cost(losses: Floats, costs: Floats, accepted: Booleans, review: float,
     paid = _merged(np.append(kinds, review), np.append(kept, left.sum()))
     lower, upper = mean_interval(*paid, tail)
     total = _mean(*paid)
-    curve = CostCurve.of(losses, costs, review)
+    curve = MeanCurve.of(losses, costs)
+    totals = curve.totals(review)
     accepting, rejecting = _mean(kinds, everything), PER * review
     # nothing is saved on an accepted row over accepting all, nor on a rejected row over rejecting all
     over_accepting = _merged(np.append(kinds - review, 0.0), np.append(left, kept.sum()))
@@ -99,10 +100,10 @@ def total_cost(losses: Floats, costs: Floats, accepted: Booleans, review: float,
         accepting_all=accepting,
         rejecting_all=rejecting,
         oracle=_mean(np.minimum(kinds, review), everything),
-        best_cutoff=PER * curve.total(curve.best()) / curve.rows,
+        best_cutoff=PER * float(totals[curve.cheapest(review)]) / curve.rows,
         saved_over_accepting=_saving(over_accepting, accepting - total),
         saved_over_rejecting=_saving(over_rejecting, rejecting - total),
-        curve=_curve(curve),
+        curve=_curve(curve, totals),
     )
 
 
@@ -124,9 +125,9 @@ def _saving(found: tuple[Floats, NDArray[np.int64]], value: float) -> Saving:
     return Saving(value=value, lower=PER * lower, upper=PER * upper)
 
 
-def _curve(curve: CostCurve) -> tuple[CostPoint, ...]:
+def _curve(curve: MeanCurve, totals: Floats) -> tuple[CostPoint, ...]:
     """The cost where nothing is accepted, and at 50 steps of coverage, each the smallest that is reached there."""
     wanted = [-(-step * curve.rows // CURVE_STEPS) for step in range(1, CURVE_STEPS + 1)]
     points = dict.fromkeys([-1, *np.searchsorted(curve.accepted, wanted).tolist()])
     shares = {point: 0.0 if point < 0 else int(curve.accepted[point]) / curve.rows for point in points}
-    return tuple(CostPoint(coverage=shares[point], cost=PER * curve.total(point) / curve.rows) for point in points)
+    return tuple(CostPoint(coverage=shares[at], cost=PER * float(totals[at]) / curve.rows) for at in points)

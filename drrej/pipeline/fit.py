@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 from functools import reduce
 from operator import or_
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -20,8 +20,8 @@ from drrej.core.ratio import (
     MAX_ALPHA,
     DensityRatio,
     check_share,
+    choose_lambda,
     fit_ratio,
-    lambda_for_effective_sample,
     rounded,
     share_of_delta,
 )
@@ -37,12 +37,12 @@ from drrej.core.ratio_error import (
 )
 from drrej.core.reuse import Keys, Sketch, key_limit
 from drrej.core.sums import Total
-from drrej.core.types import Floats, Precision, SortedLosses
+from drrej.core.types import Floats, Precision
 from drrej.data.dump import Block, Dump
 from drrej.documents.rejector import Calibration, Columns, Ratio, Rejector, is_temperature
 from drrej.engines.protocol import Pass
 from drrej.errors import DumpError, OptionError
-from drrej.pipeline.collect import Collecting, collect_losses
+from drrej.pipeline.collect import collect, curve_of
 from drrej.pipeline.freshness import calibrated_on
 from drrej.pipeline.passes import map_blocks
 from drrej.pipeline.score import Scorer, check_floor
@@ -63,7 +63,7 @@ class FittedLoss:
     """
 
     loss: Loss
-    ordered: SortedLosses
+    ordered: Floats
     sketch: Sketch
     choice: tuple[Candidate, ...] | None = None
     drift: Floats | None = None
@@ -86,10 +86,20 @@ class Given:
         """The loss and its values."""
         self.loss.check(rejector.classes)
         dump = source.open(rejector, labelled=False)
-        scorer, run = Scorer(rejector, dump, loss=self.loss, decide=False), Pass("fitting", labelled=False)
-        losses = collect_losses(source, dump, scorer, run, Collecting(ranked=True))
-        assert losses.curve is not None
-        return FittedLoss(self.loss, losses.curve.ordered, losses.sketch)
+        ordered, sketch = _losses(source, dump, Scorer(rejector, dump, loss=self.loss, decide=False), labelled=False)
+        return FittedLoss(self.loss, ordered, sketch)
+
+
+def _losses(source: Source, dump: Dump, scorer: Scorer, labelled: bool) -> tuple[Floats, Sketch]:
+    """L' of every row, sorted, and a sketch of the rows."""
+
+    def of_block(block: Block) -> dict[str, Any]:
+        scored = scorer(block)
+        return {"loss": scored.loss, "sketch": Sketch.of(scored.keys)}
+
+    run = Pass("fitting", labelled, keep=scorer.columns, scores=scorer.columns)
+    columns = collect(source, dump, of_block, run)
+    return curve_of(columns["loss"]).ordered, columns["sketch"]
 
 
 @dataclass(frozen=True)
@@ -113,11 +123,8 @@ class Learned:
         if self.auto:
             name, choice = table_of(candidates(rows, fold, first, learning), learning.model.strength)
             if name in PLAIN:
-                run = Pass("fitting", labelled=True)
                 scorer = Scorer(rejector, dump, loss=PLAIN[name], decide=False)
-                losses = collect_losses(source, dump, scorer, run, Collecting(sketch=False, ranked=True))
-                assert losses.curve is not None
-                return FittedLoss(PLAIN[name], losses.curve.ordered, sketch, choice)
+                return FittedLoss(PLAIN[name], _losses(source, dump, scorer, labelled=True)[0], sketch, choice)
         loss = LearnedLoss(learning.model)
         scorer = Scorer(rejector, dump, loss=loss, decide=False)
         others = _others(source, dump, scorer, limit) if sketch.rows > rows.rows else []
@@ -219,11 +226,11 @@ class RatioOptions:
             return Given(self.loss)
         return CHOOSERS[self.loss] if self.loss in CHOOSERS else Given(NAMED[self.loss])
 
-    def lambda_on(self, losses: SortedLosses) -> float:
+    def lambda_on(self, losses: Floats) -> float:
         """Lambda for these losses; raises Infeasible where none keeps the share of the sample that is wanted."""
         if self.effective_sample is None:
             return self.lam
-        return rounded(lambda_for_effective_sample(losses[:], self.effective_sample, self.alpha))
+        return rounded(choose_lambda(losses, self.effective_sample, self.alpha))
 
     @property
     def given_loss(self) -> Loss:
@@ -323,9 +330,7 @@ class _Chosen:
         return self.options.effective_sample is not None
 
 
-def _bounds(
-    ordered: SortedLosses, density: DensityRatio, largest: float | None, chosen: _Chosen
-) -> tuple[RatioBound, ...]:
+def _bounds(ordered: Floats, density: DensityRatio, largest: float | None, chosen: _Chosen) -> tuple[RatioBound, ...]:
     """How far the ratio may be from that of the whole distribution: told by the rows, and the paper's worst cases.
 
     All of them are for a loss that was not learned from these rows. The paper's are for a lambda that was not chosen

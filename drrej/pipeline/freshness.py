@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 from operator import add
+from typing import Any
 
-from drrej.core.reuse import Fingerprint, Sighting, Sketch
+from drrej.core.reuse import Fingerprint, Keys, Sighting, Sketch
 from drrej.documents.rejector import Rejector
 from drrej.errors import OptionError
-from drrej.pipeline.collect import Losses
 from drrej.pipeline.score import Scored
 from drrej.records import dataclass
 
@@ -94,8 +94,12 @@ class Freshness:
                 return cls({}, f"the rejector is of an older version, whose rows of '{step}' cannot be told any more")
         return cls(seen)
 
-    def check(self, losses: Losses, allow_reuse: bool) -> Verdict:
-        """The verdict on rows that were looked up in `seen`; raises unless they are fresh or reuse is allowed."""
+    def look_up(self, keys: Keys) -> dict[str, Sighting]:
+        """Which of the rows with these keys each step has seen."""
+        return {f"seen by {step}": fingerprint.look_up(keys) for step, fingerprint in self.seen.items()}
+
+    def check(self, columns: Mapping[str, Any], allow_reuse: bool) -> Verdict:
+        """The verdict on rows that were looked up; raises unless they are fresh or reuse is allowed."""
         if self.unknown is not None:
             if not allow_reuse:
                 raise OptionError(
@@ -103,8 +107,8 @@ class Freshness:
                 )
             return Verdict(reused=True, noticeable=True)
         noticeable = True
-        for (step, fingerprint), sighting in zip(self.seen.items(), losses.sightings, strict=True):
-            found = fingerprint.judge(sighting)
+        for step, fingerprint in self.seen.items():
+            found = fingerprint.judge(columns[f"seen by {step}"])
             noticeable = noticeable and found.noticeable
             if found.reused:
                 if not allow_reuse:

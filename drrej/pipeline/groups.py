@@ -71,6 +71,20 @@ class Grouping:
         numbers: Integers = column.indices.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
         return numbers, column.dictionary.cast(pa.string()).to_pylist() or [""]
 
+    def column(self, block: Block, prediction: Integers) -> pa.DictionaryArray:
+        """The group of each row, as `collect` joins it."""
+        numbers, names = self.of(block, prediction)
+        return pa.DictionaryArray.from_arrays(pa.array(numbers), pa.array(names, pa.string()))
+
+
+def numbered(groups: pa.DictionaryArray) -> tuple[Integers, list[str]]:
+    """The group number of each row and the names of the groups that have rows, in the order of the names."""
+    names, numbers = groups.dictionary.to_pylist(), groups.indices.to_numpy(zero_copy_only=False)
+    used = sorted(np.unique(numbers).tolist(), key=names.__getitem__)
+    place = np.full(len(names), -1)
+    place[used] = np.arange(len(used))
+    return place[numbers], [names[number] for number in used]
+
 
 def check_columns(dump: Dump, columns: Sequence[str], option: str) -> None:
     """Raise when a column that an option names is not there."""

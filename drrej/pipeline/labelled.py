@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from operator import add
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from drrej.core.curves import Curve, LossStore, RankedLosses
+from drrej.core.curves import Curve
 from drrej.core.intervals import proportion
 from drrej.core.paired import OrderDifference, order_difference
-from drrej.core.reuse import Sighting
 from drrej.data.dump import Dump
 from drrej.documents.costs import TotalCost
 from drrej.documents.pictures import BaselineCurve, Pictures, Reliability
@@ -21,10 +19,9 @@ from drrej.documents.points import Point, Proportion
 from drrej.documents.rejector import Rejector
 from drrej.documents.report import Area, Calibration, Change, Excess, ExpectedAccuracy, Ranking, Report
 from drrej.engines.protocol import Pass
-from drrej.errors import DumpError
 from drrej.pipeline import figures, pictures
 from drrej.pipeline.baseline import baseline_curve, keyed_rows, paired_differences, report_differences
-from drrej.pipeline.collect import LossSorter, loss_sorter
+from drrej.pipeline.collect import collect, curve_of
 from drrej.pipeline.compare import AREAS, areas_of, mask_row, score_row
 from drrej.pipeline.costs import total_cost
 from drrej.pipeline.evaluate_options import EvaluateOptions
@@ -32,11 +29,10 @@ from drrej.pipeline.figures import Picked, Picking, confusion_matrix
 from drrej.pipeline.freshness import Seen
 from drrej.pipeline.groups import Grouping, check_columns
 from drrej.pipeline.ood import Ranked, of_class, outside_figures
-from drrej.pipeline.passes import map_blocks
 from drrej.pipeline.reject import left_out
 from drrej.pipeline.score import Scorer
-from drrej.pipeline.source import Source, no_labels
-from drrej.pipeline.tally import Evaluator, KeyedRows, PricedRows, Tally
+from drrej.pipeline.source import Source
+from drrej.pipeline.tally import EvaluatedBlock, Evaluator, KeyedRows, PricedRows, Tally
 from drrej.records import dataclass
 
 
@@ -45,9 +41,9 @@ class _Found:
     """What the pass over the rows brought: what adds up, curves by loss and by other scores, and what is per row."""
 
     tally: Tally
-    points: RankedLosses
+    points: Curve
     drift: Curve
-    scores: Mapping[str, RankedLosses]
+    scores: Mapping[str, Curve]
     differences: Mapping[str, OrderDifference]
     keyed: list[KeyedRows]
     confused: NDArray[np.int64]
@@ -58,8 +54,6 @@ class _Found:
 
 
 Names = tuple[str, ...] | None
-
-_NONE = np.empty(0)
 
 
 def labelled_report(source: Source, rejector: Rejector, options: EvaluateOptions, wanted: Sequence[Point]) -> Report:
@@ -95,47 +89,30 @@ def _pass(source: Source, rejector: Rejector, options: EvaluateOptions) -> _Foun
     dump = source.open(rejector, labelled=True)
     seen = Seen((), ()) if options.known_fresh else Seen.of(rejector)
     evaluator = _evaluator(rejector, dump, options, seen)
-    sightings: tuple[Sighting, ...] | None = None
     run = Pass("evaluating", labelled=True, keep=evaluator.columns, scores=evaluator.scorer.columns)
-    merged = Tally.empty(rejector.classes)
-    pairs = options.ood is not None or options.rivals.usual or options.rivals.scores
-    losses = LossStore(dump.rows) if pairs else loss_sorter(dump.rows)
-    drift: LossSorter | None = None
-    scores: dict[str, LossStore] = {}
-    keyed: list[KeyedRows] = []
-    confused: list[NDArray[np.int64]] = []
-    priced: list[PricedRows] = []
-    picked: list[Picked] = []
-    for block in map_blocks(source, dump, evaluator, run):
-        merged = merged + block.tally
-        sightings = block.sightings if sightings is None else tuple(map(add, sightings, block.sightings))
-        losses.add(*block.losses)
-        if block.drift is not None:
-            drift = drift or loss_sorter(dump.rows)
-            drift.add(block.drift, _NONE)
-        for name, values in block.scores.items():
-            scores.setdefault(name, LossStore(dump.rows)).add(*values)
-        keyed += [] if block.keyed is None else [block.keyed]
-        confused.append(block.confused)
-        priced += [] if block.priced is None else [block.priced]
-        picked += [] if block.picked is None else [block.picked]
-    if not merged.all.rows and source.notes.bad_rows:
-        raise DumpError(f"{dump.parts[0].name}: no row has usable scores")
-    if not merged.all.rows:
-        raise no_labels(dump)
-    differences = {}
-    if scores:
-        assert isinstance(losses, LossStore)
-        differences = {
-            name: order_difference(losses.values(), store.values(), losses.right, len(scores))
-            for name, store in scores.items()
-        }
-    ranked = {name: store.ranked() for name, store in scores.items()}
-    points = losses.ranked()
-    other = points if drift is None else drift.ranked()
-    errors, data = np.concatenate(confused), pictures.data_name(dump)
-    seen_by = seen.among([sightings or ()])
-    return _Found(merged, points, other, ranked, differences, keyed, errors, priced, picked, data, seen_by)
+    columns = collect(source, dump, evaluator, run)
+    losses, wrong = columns["loss"], columns["wrong"]
+    order = np.argsort(wrong, kind="stable")
+    scores = {name.removeprefix("score "): values for name, values in columns.items() if name.startswith("score ")}
+    differences = {
+        name: order_difference(losses[order], values[order], int(np.count_nonzero(~wrong)), len(scores))
+        for name, values in scores.items()
+    }
+    points = curve_of(losses, wrong)
+    rest: list[EvaluatedBlock] = columns["rest"]
+    return _Found(
+        columns["tally"],
+        points,
+        curve_of(columns["drift"]) if "drift" in columns else points,
+        {name: curve_of(values, wrong) for name, values in scores.items()},
+        differences,
+        [block.keyed for block in rest if block.keyed is not None],
+        np.concatenate([block.confused for block in rest]),
+        [block.priced for block in rest if block.priced is not None],
+        [block.picked for block in rest if block.picked is not None],
+        pictures.data_name(dump),
+        seen.among(block.sightings for block in rest),
+    )
 
 
 def _named(rejector: Rejector, names: Names) -> Rejector:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from drrej.core.curves import RankedLosses
+from drrej.core.curves import Curve
 from drrej.core.drift import OutsideAreas, outside_areas
 from drrej.core.intervals import proportion
 from drrej.core.types import Floats
@@ -27,8 +27,8 @@ from drrej.records import dataclass
 class Ranked:
     """Rows that have a class: by the loss and by other scores, and how many are accepted, rightly or not."""
 
-    loss: RankedLosses
-    scores: Mapping[str, RankedLosses]
+    loss: Curve
+    scores: Mapping[str, Curve]
     accepted: int
     errors: int
 

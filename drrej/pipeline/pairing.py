@@ -1,17 +1,29 @@
-"""The same rows in several dumps, paired by a key."""
+"""The same rows in several predictions files, paired by a key."""
 
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from drrej.core.types import Integers
+from drrej.data.dump import Block
+from drrej.data.labels import sortable_keys
 from drrej.errors import DumpError
 
 Keys = NDArray[np.generic]
 
 
+def block_keys(block: Block, name: str) -> Keys:
+    """The keys of a block's rows; missing ones are reported."""
+    keys, missing = sortable_keys(block.columns.column(name), f"{block.part.name}: column '{name}'")
+    block.report(missing, "no key (null)", "every row needs its key", column=name)
+    return keys
+
+
 def check_unique(keys: Keys, column: str, who: str) -> None:
-    """Raise when a key occurs twice; `who` names the dump."""
+    """Raise when a key occurs twice; `who` names the file."""
     ordered = np.sort(keys)
     repeated = np.flatnonzero(ordered[1:] == ordered[:-1])
     if repeated.size:
@@ -20,28 +32,16 @@ def check_unique(keys: Keys, column: str, who: str) -> None:
         )
 
 
-def partners(wanted: Keys, keys: Keys, column: str, who: str) -> NDArray[np.intp]:
-    """Where the wanted keys, those of the first dump, are in another; raises unless both have the same ones."""
+def partners(wanted: Keys, keys: Keys, column: str, who: str) -> Integers:
+    """Where the wanted keys, those of the first file, are in another; raises unless all of them are."""
     if wanted.dtype.kind != keys.dtype.kind:
         raise DumpError(f"{who}: column '{column}' holds keys of another kind than in the first dump")
-    order = np.argsort(keys, kind="stable")
-    place = np.minimum(np.searchsorted(keys[order], wanted), keys.size - 1)
-    missing = np.flatnonzero(keys[order][place] != wanted)
-    if missing.size or keys.size != wanted.size:
-        count = missing.size or keys.size - wanted.size
-        which = f"the first is {wanted[missing[0]]}" if missing.size else "it has more than the first dump"
+    place = pc.index_in(pa.array(wanted), pa.array(keys)).fill_null(-1).to_numpy(zero_copy_only=False)
+    missing = np.flatnonzero(place < 0)
+    if missing.size:
         raise DumpError(
-            f"{who}: {count} rows are without a partner (column '{column}', {which}); all dumps must hold the same rows"
+            f"{who}: {missing.size} of {wanted.size} rows are not in it (column '{column}', the first is "
+            f"{wanted[missing[0]]}); both dumps must hold the same rows"
         )
-    found: NDArray[np.intp] = order[place]
+    found: Integers = place.astype(np.int64)
     return found
-
-
-def check_labels(first: NDArray[np.int64], labels: NDArray[np.int64], keys: Keys, who: str) -> None:
-    """Raise when rows have other labels than their partners in the first dump."""
-    unlike = np.flatnonzero(labels != first)
-    if unlike.size:
-        raise DumpError(
-            f"{who}: {unlike.size} of {first.size} rows have another label than in the first dump (the first has the "
-            f"key {keys[unlike[0]]}); are they the same rows?"
-        )

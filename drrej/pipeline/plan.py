@@ -4,28 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from drrej._version import __version__
-from drrej.core.certify import best_look, risk_looks
-from drrej.core.curves import RiskCoverage
-from drrej.core.intervals import exact_decimal
-from drrej.core.planning import (
-    Answer,
-    Question,
-    certifiable,
-    cutoff_power,
-    rows_for_both,
-    rows_for_cutoff,
-    rows_for_sequence,
-)
+from drrej.core.certify import any_cutoff_bound, certify_risk, risk_candidates
+from drrej.core.curves import Curve
+from drrej.core.intervals import exact_decimal, upper_bound
+from drrej.core.planning import Question, cutoff_power, rows_for_both, rows_for_cutoff
+from drrej.data.dump import Block
 from drrej.documents import plan as document
 from drrej.documents.plan import AtHand, CertifiedNow, Needed, Plan, PowerPoint
 from drrej.documents.rejector import Rejector
 from drrej.engines.protocol import Pass
 from drrej.errors import Infeasible, OptionError
-from drrej.pipeline.collect import Collecting, collect_losses
+from drrej.pipeline.collect import collect, curve_of
 from drrej.pipeline.freshness import Freshness
 from drrej.pipeline.score import Scorer
 from drrej.pipeline.source import Source
@@ -108,20 +102,19 @@ def _asked(options: PlanOptions) -> document.Question:
 def _needed(question: Question) -> Needed:
     fixed = _rows(rows_for_cutoff, question)
     if fixed is None:
-        return Needed(error=question.error, fixed_cutoff=None, risk_alone=None, risk_and_coverage=None, powers=())
+        return Needed(error=question.error, fixed_cutoff=None, risk_and_coverage=None, powers=())
     numbers = np.unique(np.geomspace(max(1, fixed // 8), 2 * fixed, _DRAWN).astype(int)).tolist()
     return Needed(
         error=question.error,
         fixed_cutoff=fixed,
-        risk_alone=_rows(rows_for_sequence, question),
         risk_and_coverage=_rows(rows_for_both, question),
         powers=tuple(PowerPoint(rows=rows, power=cutoff_power(question, rows)) for rows in numbers),
     )
 
 
-def _rows(answer: Callable[[Question], Answer], question: Question) -> int | None:
+def _rows(answer: Callable[[Question], int], question: Question) -> int | None:
     try:
-        return answer(question).rows
+        return answer(question)
     except Infeasible:
         return None
 
@@ -142,26 +135,23 @@ def plan_from(
         options.question(0.0)
     freshness = Freshness.of(rejector)
     dump = source.open(rejector, labelled=True)
-    losses = collect_losses(
-        source,
-        dump,
-        Scorer(rejector, dump, decide=False),
-        Pass("planning", labelled=True),
-        Collecting(None, tuple(freshness.seen.values()), sketch=False),
-    )
-    wrong = losses.wrong
-    assert wrong is not None
-    points = RiskCoverage.of(losses.values[~wrong], losses.values[wrong])
-    table = certifiable(points, options.delta, _COVERAGES if coverage is None else [coverage])
-    at_hand = tuple(AtHand(**vars(row), needed=_needed_at(options, row.risk, row.coverage)) for row in table)
-    certified, why_not = _certified(points, rejector, options)
-    reused = freshness.check(losses, allow_reuse=True).reused
+    scorer = Scorer(rejector, dump, decide=False)
+
+    def of_block(block: Block) -> dict[str, Any]:
+        scored = scorer(block)
+        return {"loss": scored.loss, "wrong": scored.wrong, **freshness.look_up(scored.keys)}
+
+    columns = collect(source, dump, of_block, Pass("planning", True, keep=scorer.columns, scores=scorer.columns))
+    curve = curve_of(columns["loss"], columns["wrong"])
+    at_hand = tuple(_at_hand(curve, options, each) for each in (_COVERAGES if coverage is None else [coverage]))
+    certified, why_not = _certified(curve, rejector, options)
+    reused = freshness.check(columns, allow_reuse=True).reused
     found = Plan(
         drrej_version=__version__,
         confidence=options.confidence,
         question=None if options.risk is None else _asked(options),
-        rows=points.rows,
-        errors=points.total_errors,
+        rows=curve.rows,
+        errors=curve.total_errors,
         at_hand=at_hand,
         certified=certified,
         why_not=why_not,
@@ -170,20 +160,31 @@ def plan_from(
     return found, caution
 
 
-def _needed_at(options: PlanOptions, error: float, coverage: float) -> int | None:
-    if options.risk is None or error >= options.risk:
-        return None
-    return _rows(rows_for_both, options.question(error, coverage))
+def _at_hand(curve: Curve, options: PlanOptions, coverage: float) -> AtHand:
+    """What labelled rows can promise at the smallest coverage of at least so much, with ties kept together."""
+    accepted, errors = curve.reaching(max(1, math.ceil(exact_decimal(coverage) * curve.rows)))
+    reached, risk = accepted / curve.rows, errors / accepted
+    needed = None
+    if options.risk is not None and risk < options.risk:
+        needed = _rows(rows_for_both, options.question(risk, reached))
+    return AtHand(
+        coverage=reached,
+        accepted=accepted,
+        errors=errors,
+        risk=risk,
+        asked=upper_bound(errors, accepted, options.delta),
+        any_cutoff=any_cutoff_bound(accepted, errors, curve.rows, options.delta),
+        needed=needed,
+    )
 
 
-def _certified(
-    points: RiskCoverage, rejector: Rejector, options: PlanOptions
-) -> tuple[CertifiedNow | None, str | None]:
+def _certified(curve: Curve, rejector: Rejector, options: PlanOptions) -> tuple[CertifiedNow | None, str | None]:
     if options.risk is None:
         return None, None
-    looks = risk_looks(points, rejector.need_ratio().density, options.risk, options.delta)
+    candidates = risk_candidates(curve, rejector.need_ratio().density, options.risk, options.delta)
     try:
-        best = best_look(looks, points.rows, options.risk, options.confidence)
+        asked = f"`risk={options.risk:g}` `confidence={options.confidence:g}`"
+        best = certify_risk(candidates, curve.rows, options.risk, asked)
     except Infeasible as verdict:
         return None, str(verdict)
-    return CertifiedNow(coverage=best.accepted / points.rows, accepted=best.accepted, errors=best.errors), None
+    return CertifiedNow(coverage=best.accepted / curve.rows, accepted=best.accepted, errors=best.errors), None

@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 
 from drrej.core.certify_mean import mean_upper_bound
-from drrej.core.curves import AURC_CONVENTION
+from drrej.core.curves import AURC_CONVENTION, MeanCurve
 from drrej.core.intervals import CONFIDENCE, json_number
 from drrej.core.reuse import Sighting
-from drrej.core.thresholds import SelectiveRisk
+from drrej.core.thresholds import regression_errors
 from drrej.core.types import Booleans, Floats
 from drrej.data.dump import Block, Dump
 from drrej.documents.gates import Gate
@@ -20,7 +20,6 @@ from drrej.documents.regression import ErrorArea, ErrorFigures, ErrorPoint, Rati
 from drrej.documents.rejector import Rejector, Threshold
 from drrej.engines.protocol import Pass
 from drrej.errors import DumpError, OptionError
-from drrej.pipeline.collect import Residuals
 from drrej.pipeline.evaluate import target_of
 from drrej.pipeline.figures import CURVE_STEPS, coverage_figure, decision
 from drrej.pipeline.freshness import Seen
@@ -100,7 +99,7 @@ def _limited_mean(threshold: Threshold, rows: _Residuals) -> tuple[float | None,
     rule = threshold.rule
     if rule.kind not in ("mse", "mae") or not rows.accepted.any():
         return None, None
-    errors = Residuals(("", ""), rule.kind, rule.clip).of_values(rows.residuals)
+    errors = regression_errors(rows.residuals, rule.kind, rule.clip)
     mean = _mean_error(rows, errors)
     if rule.clip is None or mean is None:
         return mean, None
@@ -121,7 +120,7 @@ def _report(rejector: Rejector, rows: _Residuals) -> RegressionReport:
     density = rejector.need_ratio().density
     with np.errstate(over="ignore"):
         errors = [np.square(rows.residuals), np.abs(rows.residuals)]
-    squared, absolute = (SelectiveRisk.of(rows.losses, error) for error in errors)
+    squared, absolute = (MeanCurve.of(rows.losses, error) for error in errors)
     mse, mae = (_mean_error(rows, error) for error in errors)
     weights = np.diff(squared.accepted, prepend=0)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -143,10 +142,10 @@ def _mean_error(rows: _Residuals, errors: Floats) -> float | None:
     """The mean error of the accepted rows, added up in the order of the curve."""
     if not rows.accepted.any():
         return None
-    return SelectiveRisk.of(rows.losses[rows.accepted], errors[rows.accepted]).below(None)[1]
+    return MeanCurve.of(rows.losses[rows.accepted], errors[rows.accepted]).below(None)[1]
 
 
-def _error(risk: SelectiveRisk, of_accepted: float | None) -> ErrorFigures:
+def _error(risk: MeanCurve, of_accepted: float | None) -> ErrorFigures:
     return ErrorFigures(
         value=of_accepted,
         all=risk.below(None)[1],
@@ -155,6 +154,6 @@ def _error(risk: SelectiveRisk, of_accepted: float | None) -> ErrorFigures:
     )
 
 
-def _curve_point(tau: float, cutoff: float | None, squared: SelectiveRisk, absolute: SelectiveRisk) -> ErrorPoint:
+def _curve_point(tau: float, cutoff: float | None, squared: MeanCurve, absolute: MeanCurve) -> ErrorPoint:
     accepted, mse = squared.below(cutoff)
     return ErrorPoint(tau=tau, coverage=accepted / squared.rows, mse=mse, mae=absolute.below(cutoff)[1])

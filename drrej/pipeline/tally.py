@@ -7,29 +7,26 @@ from collections.abc import Iterable, Sequence
 from dataclasses import field
 from functools import reduce
 from operator import add
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from drrej.core.calibration import CalibrationTally, ClasswiseTally, Counting
-from drrej.core.drift import RatioPowers, RatioSums
+from drrej.core.calibration import CalibrationTally, ClasswiseTally
+from drrej.core.drift import RatioSums
 from drrej.core.reuse import Sighting
 from drrej.core.softmax import Need
-from drrej.core.sums import Total, sums_of
+from drrej.core.sums import Total
 from drrej.core.types import Booleans, Floats, Integers
 from drrej.data.dump import Block
-from drrej.data.labels import sortable_keys
 from drrej.pipeline.compare import Rivals
 from drrej.pipeline.costs import CostTally
 from drrej.pipeline.figures import Picked, Picking
 from drrej.pipeline.freshness import Seen
 from drrej.pipeline.groups import Grouping
+from drrej.pipeline.pairing import block_keys
 from drrej.pipeline.score import Scored, Scorer
 from drrej.records import dataclass
-
-Split = tuple[Floats, Floats]
-"""The values of right and of wrong rows."""
 
 
 @dataclass(frozen=True)
@@ -127,13 +124,9 @@ class PricedRows:
 
 @dataclass(frozen=True)
 class EvaluatedBlock:
-    """What evaluation takes from a block: what adds up, and what is kept of each row."""
+    """What evaluation takes from a block besides sums and columns."""
 
-    tally: Tally
-    losses: Split
     sightings: tuple[Sighting, ...]
-    drift: Floats | None
-    scores: dict[str, Split]
     keyed: KeyedRows | None
     priced: PricedRows | None
     picked: Picked | None
@@ -167,8 +160,8 @@ class Evaluator:
         """Number of classes."""
         return self.scorer.rejector.classes
 
-    def __call__(self, block: Block) -> EvaluatedBlock:
-        """Evaluate a block."""
+    def __call__(self, block: Block) -> dict[str, Any]:
+        """What `collect` takes of a block: a tally, the columns loss, wrong, drift and scores, and the rest."""
         labels = block.labels
         assert labels is not None
         scored = self.scorer(block)
@@ -177,34 +170,33 @@ class Evaluator:
         keyed = None
         if self.key is not None:
             keyed = KeyedRows(block_keys(block, self.key), scored.loss, ~right, scored.accepted)
-        return EvaluatedBlock(
-            tally=self._tally(block, labels, scored, right),
+        rest = EvaluatedBlock(
             sightings=self.seen.look_up(scored),
-            drift=None if scored.drift is scored.loss else scored.drift,
-            losses=(scored.loss[np.flatnonzero(right)], scored.loss[np.flatnonzero(~right)]),
-            scores={name: (values[right], values[~right]) for name, values in self._ranked(block, scored).items()},
             keyed=keyed,
             picked=self._picked(block, labels, scored),
             priced=self._priced(scored),
             confused=self._confused(labels, scored.prediction, wrong_accepted),
         )
-
-    def _ranked(self, block: Block, scored: Scored) -> dict[str, Floats]:
-        return self.rivals.rank(block, scored.calibrated)
+        return {
+            "loss": scored.loss,
+            "wrong": scored.wrong,
+            **({} if scored.drift is scored.loss else {"drift": scored.drift}),
+            **{f"score {name}": values for name, values in self.rivals.rank(block, scored.calibrated).items()},
+            "tally": self._tally(block, labels, scored, right),
+            "rest": [rest],
+        }
 
     def _tally(self, block: Block, labels: Integers, scored: Scored, right: Booleans) -> Tally:
         # calibration is about the likeliest class, whatever the prediction
-        after = Counting(scored.calibrated.labelled(labels), scored.accepted)
-        before = Counting(scored.raw.labelled(labels))
-        sums, kept = sums_of(labels.size, [after, before, RatioPowers(scored.log_ratio)], scored.accepted)
+        calibrated, raw = scored.calibrated.labelled(labels), scored.raw.labelled(labels)
         cell = scored.accepted * 2 + right
         realised, fitted = scored.cost, scored.loss_function.is_error_probability
         return Tally(
-            uncalibrated=before.tally(sums[2:4]),
-            all=after.tally(sums[:2]),
-            accepted=after.accepted(kept),
+            uncalibrated=raw.tally(),
+            all=calibrated.tally(),
+            accepted=calibrated.tally(scored.accepted),
             by_class=np.bincount(labels * 4 + cell, minlength=4 * self.classes).reshape(-1, 4),
-            ratio=RatioSums(*sums[4:]),
+            ratio=RatioSums.of(scored.log_ratio),
             loss=Total.of(scored.loss) if fitted else Total(),
             loss_accepted=Total.of(scored.loss[scored.accepted]) if fitted else Total(),
             by_group=self._by_group(block, scored.prediction, cell),
@@ -260,10 +252,3 @@ def _classwise(scored: Scored, labels: Integers) -> dict[str, ClasswiseTally]:
 
 def _counted(cells: Iterable[tuple[str, int, int]]) -> Counter[tuple[str, int]]:
     return Counter({(name, int(cell)): count for name, cell, count in cells})
-
-
-def block_keys(block: Block, name: str) -> NDArray[np.generic]:
-    """The keys of a block's rows; missing ones are reported."""
-    keys, missing = sortable_keys(block.columns.column(name), f"{block.part.name}: column '{name}'")
-    block.report(missing, "no key (null)", "every row needs its key", column=name)
-    return keys

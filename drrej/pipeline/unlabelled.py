@@ -8,7 +8,7 @@ from operator import attrgetter
 
 import numpy as np
 
-from drrej.core.curves import RankedLosses
+from drrej.core.curves import Curve
 from drrej.core.drift import RatioSums
 from drrej.core.losses.plain import zero_one_loss
 from drrej.core.reuse import Sighting
@@ -98,9 +98,9 @@ def unlabelled_report(source: Source, rejector: Rejector, options: EvaluateOptio
     run = Pass("evaluating", labelled=False, keep=columns, scores=scorer.columns)
     blocks = list(map_blocks(source, dump, of_block, run))
     values = np.concatenate([values for _, _, values, _, _ in blocks])
-    points = drift = RankedLosses.of(np.concatenate([losses for _, losses, _, _, _ in blocks]), np.empty(0))
+    points = drift = Curve.of(np.concatenate([losses for _, losses, _, _, _ in blocks]), np.empty(0))
     if ratio.loss.drift_loss is not None:
-        drift = RankedLosses.of(values, np.empty(0))
+        drift = Curve.of(values, np.empty(0))
     merged = sum((sums for sums, _, _, _, _ in blocks), _Sums())
     groups: _Groups = {}
     for _, _, _, _, found in blocks:
@@ -147,7 +147,7 @@ def _looks(groups: _Groups, ratio: Ratio) -> tuple[GroupLook, ...]:
     """Coverage, expected accuracy and drift of each group, the largest drift first."""
     found = []
     for name, parts in groups.items():
-        losses = RankedLosses.of(np.concatenate([part.drift for part in parts]), np.empty(0))
+        losses = Curve.of(np.concatenate([part.drift for part in parts]), np.empty(0))
         accepted = sum(part.accepted for part in parts)
         doubt = sum((part.doubt_accepted for part in parts), Total()).mean(accepted)
         drift = drift_figure(losses, ratio)

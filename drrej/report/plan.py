@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _FIXED = "fixed cutoff: one look at a cutoff that was chosen on other rows"
-_ALONE = "risk alone: every cutoff of the fresh rows is tested, as 'drrej threshold' does with a confidence; simulated"
 _BOTH = "risk and coverage: both are promised together"
 
 
@@ -37,7 +36,7 @@ def _rendered(plan: Plan, lines_of: Callable[[Table], list[str]]) -> str:
         sections += [
             [_promise(plan.question)],
             lines_of(_needed(plan)),
-            [f"- {text}" for text in (_FIXED, _ALONE, _BOTH)],
+            [f"- {text}" for text in (_FIXED, _BOTH)],
         ]
     if plan.at_hand is not None:
         rows = f"{plan.rows} labelled rows, {plan.errors} of them wrong; bounds with confidence {plan.confidence:g}"
@@ -58,11 +57,11 @@ def _needed(plan: Plan) -> Table:
     assert plan.needed is not None
     assert plan.question is not None
     rows = [
-        [f"{row.error:g}", *(_count(number) for number in (row.fixed_cutoff, row.risk_alone, row.risk_and_coverage))]
+        [f"{row.error:g}", *(_count(number) for number in (row.fixed_cutoff, row.risk_and_coverage))]
         for row in plan.needed
     ]
     remark = f"even without an error, at least {plan.question.least_accepted} rows must be accepted"
-    header = ["expected error rate", "fixed cutoff", "risk alone", "risk and coverage"]
+    header = ["expected error rate", "fixed cutoff", "risk and coverage"]
     return Table("needed", "Rows that are needed", header, rows, remark)
 
 
@@ -126,10 +125,7 @@ def _powers(plan: Plan, plot: Figure, axes: Axes) -> None:
     for number, row in enumerate(plan.needed):
         color, label = colors[number % len(colors)], f"error rate {row.error:g}"
         axes.plot([p.rows for p in row.powers], [p.power for p in row.powers], color=color, label=label)
-        if row.risk_alone is not None:
-            axes.plot([row.risk_alone], [plan.question.power], "o", color=color, ms=7)
     axes.axhline(plan.question.power, color=MUTED, lw=1.2, ls=(0, (4, 3)), label="wanted")
-    axes.plot([], [], "o", color=MUTED, ms=7, label="rows if every cutoff is tested")
     axes.set(xlabel="fresh labelled rows, logarithmic", ylabel="chance to certify (fixed cutoff)", ylim=(0, 1.02))
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
