@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from drrej.errors import DrrejError, Infeasible
     from drrej.pipeline.batch import score_batch
     from drrej.pipeline.calibrate import CalibrateOptions
-    from drrej.pipeline.evaluate_options import EvaluateOptions
+    from drrej.pipeline.evaluate import EvaluateOptions
     from drrej.pipeline.fit import RatioOptions
     from drrej.pipeline.reject import MaskOptions
     from drrej.pipeline.source import Source
@@ -81,7 +81,7 @@ _HOMES = {
     "drrej.errors": ["DrrejError", "Infeasible"],
     "drrej.pipeline.batch": ["score_batch"],
     "drrej.pipeline.calibrate": ["CalibrateOptions"],
-    "drrej.pipeline.evaluate_options": ["EvaluateOptions"],
+    "drrej.pipeline.evaluate": ["EvaluateOptions"],
     "drrej.pipeline.fit": ["RatioOptions"],
     "drrej.pipeline.reject": ["MaskOptions"],
     "drrej.pipeline.source": ["Source"],
@@ -113,8 +113,7 @@ _MOVED = {
     ],
     "drrej.outputs.dataset": ["LocalDataset"],
     "drrej.outputs.destinations": ["OutputFile"],
-    "drrej.pipeline.compare": ["Rivals", "Score"],
-    "drrej.pipeline.evaluate_options": ["BaselineDump"],
+    "drrej.pipeline.compare": ["BaselineDump", "Rivals", "Score"],
     "drrej.pipeline.regression": ["evaluate_regression"],
 }
 """Names that are rarely used, by where they live now; `drrej.NAME` still finds them."""

@@ -11,7 +11,7 @@ import pytest
 from conftest import fail, make_model, make_rejector, source, succeed, write_dump, write_mask
 
 import drrej
-from drrej.pipeline.figures import MOST
+from drrej.pipeline.figures import MOST_EXAMPLES
 from drrej.report import RENDERERS
 
 ROWS = 600
@@ -39,8 +39,8 @@ def test_the_rows_are_those_of_the_mask(world: dict[str, Any]) -> None:
     mask, labels = world["mask"], world["labels"]
     rejected = np.flatnonzero(mask["rejected"])
     wrong = np.flatnonzero(~mask["rejected"] & (mask["prediction"] != labels))
-    largest = sorted(rejected.tolist(), key=lambda row: (-mask["loss"][row], row))[:MOST]
-    surest = sorted(wrong.tolist(), key=lambda row: (mask["loss"][row], row))[:MOST]
+    largest = sorted(rejected.tolist(), key=lambda row: (-mask["loss"][row], row))[:MOST_EXAMPLES]
+    surest = sorted(wrong.tolist(), key=lambda row: (mask["loss"][row], row))[:MOST_EXAMPLES]
     assert [int(row.values[0]) for row in found.rejected] == largest
     assert [int(row.values[0]) for row in found.wrongly_accepted] == surest
     for row in (*found.rejected, *found.wrongly_accepted):

@@ -18,8 +18,7 @@ from drrej.documents.rejector import Rejector as Document
 from drrej.engines.protocol import Pass
 from drrej.errors import RejectorError
 from drrej.outputs.destinations import OutputFile
-from drrej.pipeline.evaluate import evaluate
-from drrej.pipeline.evaluate_options import EvaluateOptions
+from drrej.pipeline.evaluate import EvaluateOptions, evaluate
 from drrej.pipeline.passes import map_blocks
 from drrej.pipeline.score import Scored, Scorer
 from drrej.records import dataclass

@@ -17,7 +17,7 @@ from drrej.pipeline import fit as fitting
 from drrej.pipeline import reject as rejecting
 from drrej.pipeline import threshold as choosing
 from drrej.pipeline.calibrate import CalibrateOptions
-from drrej.pipeline.evaluate_options import EvaluateOptions
+from drrej.pipeline.evaluate import EvaluateOptions
 from drrej.pipeline.fit import RatioOptions
 from drrej.pipeline.reject import MaskCounts, MaskOptions
 from drrej.pipeline.source import Source

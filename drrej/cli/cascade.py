@@ -83,7 +83,7 @@ def cascade(
     from drrej.outputs.destinations import OutputFile, prepare_directory
     from drrej.outputs.masks import write_table
     from drrej.pipeline.cascade import cascade as step
-    from drrej.report.cascade import render_cascade
+    from drrej.report.text import render_text
 
     wanted = stages.options()
     workers = engine.start()
@@ -100,7 +100,7 @@ def cascade(
             files = {name: stack.enter_context(OutputFile(os.path.join(output, name), force)) for name in names}
         check_spared(input.classes)
         found = step(models, wanted)
-        text = in_flags(render_cascade(found.report))
+        text = in_flags(render_text(found.report))
         if output is not None:
             contents = {f"{name}.json": rejector.to_json() for name, rejector in found.rejectors.items()}
             contents |= {"cascade.json": found.report.to_json(), "cascade.txt": text}

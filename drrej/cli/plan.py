@@ -135,19 +135,16 @@ def _renderer(path: str) -> Callable[[Plan], bytes]:
     """How a file is made, by its ending."""
     ending = os.path.splitext(path)[1].lower()
     if ending in PLOTS:
-        from drrej.report import need_libraries
-        from drrej.report.plan import render_plan_plot
+        from drrej.report import need_libraries, render
 
         need_libraries(ending[1:], f"-o {path}")
-        return lambda plan: render_plan_plot(plan, ending[1:])
+        return lambda plan: render(plan, ending[1:])
     if ending not in TEXTS:
         raise OptionError(f"-o {path}: the ending says the format; use one of {', '.join([*TEXTS, *PLOTS])}")
     return lambda plan: _text(plan, TEXTS[ending]).encode()
 
 
 def _text(plan: Plan, format: str) -> str:
-    from drrej.report.plan import render_plan, render_plan_markdown
+    from drrej.report import RENDERERS
 
-    if format == "json":
-        return plan.to_json()
-    return in_flags((render_plan if format == "text" else render_plan_markdown)(plan))
+    return RENDERERS[format](plan) if format == "json" else in_flags(RENDERERS[format](plan))

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from drrej.documents.rejector import Rejector
     from drrej.documents.report import Report
     from drrej.engines.protocol import Engine
-    from drrej.pipeline.compare import Rivals
-    from drrej.pipeline.evaluate import BaselineDump, EvaluateOptions
+    from drrej.pipeline.compare import BaselineDump, Rivals
+    from drrej.pipeline.evaluate import EvaluateOptions
 
 REPORT, COMPARISONS = "Report", "Comparisons"
 
@@ -121,7 +121,7 @@ class ComparisonOptions:
 
     def dump(self, input: InputOptions, bad: BadOptions, engine: Engine, rejector: Rejector) -> BaselineDump | None:
         """The dump to compare with, paired by key."""
-        from drrej.pipeline.evaluate import BaselineDump
+        from drrej.pipeline.compare import BaselineDump
 
         if not self.baseline_dump:
             return None
@@ -163,7 +163,7 @@ class ReportOptions:
         The page of a model without a name has that of its rejector's file.
         """
         from drrej.documents.points import Point
-        from drrej.pipeline.baseline import read_baseline
+        from drrej.pipeline.compare import read_baseline
         from drrej.pipeline.evaluate import EvaluateOptions
 
         for name in ("title", "model"):

@@ -268,7 +268,7 @@ def mean_cutoff(rule: Rule, curve: MeanCurve, last: float | None) -> float | Non
     return last if following == inside else float(curve.losses[following])
 
 
-def regression_errors(residuals: Floats, kind: str, clip: float | None) -> Floats:
+def regression_errors(residuals: Floats, kind: str, clip: float | None = None) -> Floats:
     """What the rules "mse" and "mae" take the mean of: squared or absolute residuals, at most `clip`."""
     with np.errstate(over="ignore"):
         errors = np.square(residuals) if kind == "mse" else np.abs(residuals)

@@ -33,12 +33,14 @@ def collect(
     run: Pass,
     engine: Mapper | None = None,
     summary: PassSummary | None = None,
+    if_none: DumpError | None = None,
 ) -> dict[str, Any]:
     """What `columns` makes of every block, as one value per name.
 
     Numpy arrays with an entry per row are joined in the order of the rows; where there are too many rows for memory
     they are `np.memmap`s of temporary files. Arrow dictionaries (groups) are joined with one dictionary. Anything else
     (sums, counts, sketches) is added up with `+`. A name may be missing in none or in all blocks.
+    `if_none` is raised where there is no row.
     """
     arrays: dict[str, NDArray[Any]] = {}
     groups: dict[str, list[pa.DictionaryArray]] = {}
@@ -61,7 +63,7 @@ def collect(
     if not filled and source.notes.bad_rows:
         raise DumpError(f"{dump.parts[0].name}: no row has usable scores")
     if not filled:
-        raise no_labels(dump)
+        raise if_none or no_labels(dump)
     joined = {name: pa.chunked_array(parts).unify_dictionaries().combine_chunks() for name, parts in groups.items()}
     return others | joined | {name: room[:filled] for name, room in arrays.items()}
 

@@ -1,4 +1,4 @@
-"""Other scores and other rejectors' masks, judged on the same rows as the loss.
+"""What a report is compared with: other scores and masks, an earlier report, another model, rows of no class.
 
 Every score is turned so that a low value is accepted first and so that it does not cancel where the model is sure,
 e.g. 1 - max p instead of max p. All are at the rejector's temperature.
@@ -6,8 +6,10 @@ e.g. 1 - max p instead of max p. All are at the rejector's temperature.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import reduce
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from functools import partial, reduce
 from operator import or_
 from typing import Any, Literal
 
@@ -15,19 +17,36 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from drrej.core import paired
 from drrej.core.calibrators import Scores
 from drrej.core.curves import Curve
+from drrej.core.drift import outside_areas
 from drrej.core.intervals import proportion
 from drrej.core.losses import PLAIN
-from drrej.core.paired import area_intervals
+from drrej.core.paired import Results, order_difference
 from drrej.core.softmax import Need
-from drrej.core.types import Floats
-from drrej.data.dump import Block, Dump
-from drrej.documents.points import Point, PointFigure, Proportion
-from drrej.documents.report import MaskRow, ScoreRow
-from drrej.errors import DumpError
-from drrej.pipeline.figures import accuracy_figure, coverage_curve, coverage_figure
-from drrej.pipeline.groups import check_columns
+from drrej.core.types import Booleans, Floats
+from drrej.data.dump import Block, Dump, RowFilter
+from drrej.documents.codec import entries
+from drrej.documents.pictures import BaselineCurve
+from drrej.documents.points import Outside, OutsideScore, Point, Proportion
+from drrej.documents.rejector import Rejector
+from drrej.documents.report import Change, Difference, MaskRow, Report, ScoreRow
+from drrej.engines.protocol import Pass
+from drrej.errors import DumpError, OptionError
+from drrej.pipeline.collect import collect, curve_of
+from drrej.pipeline.figures import (
+    accuracy_figure,
+    accuracy_near,
+    areas_of,
+    count_cells,
+    coverage_curve,
+    coverage_figure,
+)
+from drrej.pipeline.groups import OnUnseen, check_columns
+from drrej.pipeline.pairing import block_keys, check_unique, partners
+from drrej.pipeline.score import Scored, Scorer
+from drrej.pipeline.source import Source
 from drrej.records import dataclass
 
 Order = Literal["high", "low"]
@@ -75,19 +94,19 @@ class Rivals:
                     f"{dump.parts[0].name}: `rejected={name}`: the column is {kind}; it must be boolean (or 0 and 1)"
                 )
 
-    def rank(self, block: Block, rows: Scores) -> dict[str, Floats]:
+    def score_columns(self, scored: Scored) -> dict[str, Floats]:
         """Each score of a block, low values first; of probabilities the energy is the same for every row."""
-        ranked = usual_scores(rows) if self.usual else {}
-        if block.input != "logits":
-            ranked.pop("energy", None)
+        scores = usual_scores(scored.calibrated) if self.usual else {}
+        if scored.block.input != "logits":
+            scores.pop("energy", None)
         for score in self.scores:
-            values = _numbers(block, score.column)
-            ranked[score.column] = -values if score.order == "high" else values
-        return ranked
+            values = _numbers(scored.block, score.column)
+            scores[score.column] = -values if score.order == "high" else values
+        return {f"score {name}": values for name, values in scores.items()}
 
-    def rejected(self, block: Block) -> dict[str, NDArray[np.bool_]]:
-        """Each foreign mask of a block."""
-        return {name: _numbers(block, name) != 0 for name in self.masks}
+    def mask_columns(self, block: Block) -> dict[str, NDArray[np.bool_]]:
+        """Which rows of a block each mask accepts."""
+        return {f"mask {name}": _numbers(block, name) == 0 for name in self.masks}
 
 
 _LOSSES = {
@@ -108,12 +127,12 @@ _LOSSES = {
 def usual_scores(rows: Scores) -> dict[str, Floats]:
     """Max probability (at other temperatures too), entropy, margins, norms, energy and max logit, low values first."""
     with np.errstate(invalid="ignore", over="ignore", under="ignore"):
-        found = {
+        losses = {
             name: PLAIN[loss].expected(rows.sums)
             for name, loss in _LOSSES.items()
             if PLAIN[loss].tells_apart(rows.classes)
         }
-        return {**found, "energy": rows.energy(), "max_logit": -rows.largest}
+        return {**losses, "energy": rows.energy(), "max_logit": -rows.largest}
 
 
 def _numbers(block: Block, name: str) -> Floats:
@@ -129,49 +148,199 @@ def _numbers(block: Block, name: str) -> Floats:
     return values
 
 
-AREAS = {
-    "aurc": Curve.aurc,
-    "e_aurc": Curve.e_aurc,
-    "augrc": Curve.augrc,
-}
-"""Those of every score."""
+def scores_of(columns: Mapping[str, Any]) -> dict[str, Floats]:
+    """The loss and every other score among some columns, by name."""
+    others = {name.removeprefix("score "): column for name, column in columns.items() if name.startswith("score ")}
+    return {"loss": columns["loss"], **others}
 
 
-def areas_of(
-    points: Curve, intervals: bool, areas: Mapping[str, Callable[[Curve], float]] = AREAS
-) -> dict[str, dict[str, float | None]]:
-    """The areas under a curve, with their intervals if asked for."""
-    spread = area_intervals(points) if intervals else {}
-    ends = {name: spread.get(name, (None, None)) for name in areas}
-    return {
-        name: {"value": area(points), "lower": ends[name][0], "upper": ends[name][1]} for name, area in areas.items()
-    }
+def score_rows(
+    columns: Mapping[str, Any], curves: Mapping[str, Curve], points: Sequence[Point], intervals: bool
+) -> tuple[ScoreRow, ...]:
+    """The figures of the loss and of each score; `accuracy` is that at the coverage of the rejector."""
+    wrong, accepted = columns["wrong"], int(np.count_nonzero(columns["accepted"]))
+    order, right = np.argsort(wrong, kind="stable"), int(np.count_nonzero(~wrong))
+    rows = []
+    for name, values in scores_of(columns).items():
+        curve = curves[name]
+        areas: dict[str, Any] = {name: Proportion(**area) for name, area in areas_of(curve, intervals).items()}
+        difference = None
+        if name != "loss":
+            change = order_difference(columns["loss"][order], values[order], right, len(curves) - 1)
+            difference = Change(value=change.value, lower=change.lower, upper=change.upper)
+        rows.append(
+            ScoreRow(
+                score=name,
+                **areas,
+                points={point.name: point.row(curve, intervals) for point in points},
+                accuracy=accuracy_near(curve, accepted),
+                coverage_curve=coverage_curve(curve),
+                augrc_difference=difference,
+            )
+        )
+    return tuple(rows)
 
 
-def score_row(name: str, points: Curve, accepted: int, wanted: Sequence[Point], intervals: bool) -> ScoreRow:
-    """The figures of one score; `accuracy` is that at the coverage of the rejector, which accepts so many rows."""
-    areas: dict[str, Any] = {name: Proportion(**area) for name, area in areas_of(points, intervals).items()}
-    return ScoreRow(
-        score=name,
-        **areas,
-        points={point.name: point.row(points, intervals) for point in wanted},
-        accuracy=accuracy_near(points, accepted),
-        coverage_curve=coverage_curve(points),
-    )
-
-
-def mask_row(name: str, cells: Sequence[int], points: Curve) -> MaskRow:
-    """The figures of another rejector's mask, from its counts (wrong rejected, right rejected, wrong, right)."""
-    accepted = cells[2] + cells[3]
+def mask_row(name: str, accepted: Booleans, wrong: Booleans, curve: Curve) -> MaskRow:
+    """The figures of another rejector's mask, and those of the loss at its coverage."""
+    every_row = np.broadcast_to(np.int64(0), wrong.shape)
+    *_, errors, right = cells = count_cells(every_row, 1, wrong, accepted)[0].tolist()
     return MaskRow(
         mask=name,
-        coverage=coverage_figure(accepted, sum(cells)),
-        accuracy=accuracy_figure(cells[2], accepted),
-        loss_accuracy=accuracy_near(points, accepted),
+        coverage=coverage_figure(errors + right, sum(cells)),
+        accuracy=accuracy_figure(errors, errors + right),
+        loss_accuracy=accuracy_near(curve, errors + right),
     )
 
 
-def accuracy_near(points: Curve, accepted: int) -> PointFigure:
-    """Accuracy at the smallest coverage that accepts at least so many rows; undefined for none."""
-    kept, errors = points.reaching(accepted) if accepted else (0, 0)
-    return PointFigure(**proportion(kept - errors, kept), accepted=kept, errors=errors)
+# Worse than before? An earlier report, or another model on the same rows
+
+
+@dataclass(frozen=True)
+class BaselineDump:
+    """The same rows, scored by the model to compare with; `key` is the column that pairs them."""
+
+    source: Source
+    rejector: Rejector
+    key: str
+
+
+def read_baseline(path: str) -> Report:
+    """An earlier report with labels."""
+    where = f"`baseline={path}`"
+    try:
+        with open(path, encoding="utf-8") as stream:
+            report = Report.from_json(stream.read(), where)
+    except OSError as error:
+        raise OptionError(f"{where}: cannot be read ({error.strerror})") from None
+    except UnicodeDecodeError:
+        raise OptionError(f"{where}: not a JSON document; give a report.json of 'drrej evaluate'") from None
+    if report.base_accuracy is None:
+        raise OptionError(f"{where}: a report without labels; there is no accuracy to compare with")
+    return report
+
+
+def check_same_classes(then: Report, rejector: Rejector) -> None:
+    """Raise when an earlier report is about other classes than the rejector's."""
+    names = rejector.class_names
+    if then.classes != rejector.classes:
+        raise OptionError(f"`baseline`: a report on {then.classes} classes; the rejector has {rejector.classes}")
+    strange = [row.class_ for row in then.per_class or () if isinstance(row.class_, str)]
+    strange = [name for name in strange if names is not None and name not in names]
+    if strange:
+        raise OptionError(f"`baseline`: a report on other classes; the rejector has no class '{strange[0]}'")
+
+
+def report_differences(now: Mapping[str, Any], then: Report) -> Difference:
+    """Differences of the sections of a report to another one, on independent rows.
+
+    The interval joins the two reports' own: the lower end of a - b lies sqrt((a - lower a)^2 + (upper b - b)^2) below
+    it (Newcombe's square-and-add). On the same rows it is wider than need be; pairing them is sharper.
+    """
+    figures = [entry.name for entry in entries(Difference) if entry.section is Change]
+    changes: dict[str, Any] = {name: _square_and_add(now[name], getattr(then, name)) for name in figures}
+    return Difference(kind="reports", **changes)
+
+
+def _square_and_add(a: Proportion | None, b: Proportion | None) -> Change:
+    if a is None or b is None or a.value is None or b.value is None:
+        return Change(value=None, lower=None, upper=None)
+    value = a.value - b.value
+    if a.lower is None or a.upper is None or b.lower is None or b.upper is None:
+        return Change(value=value, lower=None, upper=None)
+    return Change(
+        value=value,
+        lower=value - math.hypot(a.value - a.lower, b.upper - b.value),
+        upper=value + math.hypot(a.upper - a.value, b.value - b.lower),
+    )
+
+
+def report_curve(then: Report) -> BaselineCurve | None:
+    """The curve and the decision of an earlier report, if it has them."""
+    if then.coverage_curve is None or then.accuracy is None:
+        return None
+    return BaselineCurve(coverage_curve=then.coverage_curve, coverage=then.coverage, accuracy=then.accuracy)
+
+
+def paired_differences(
+    columns: Mapping[str, Any], baseline: BaselineDump, on_unseen: OnUnseen
+) -> tuple[Difference, BaselineCurve]:
+    """Differences on the same rows, paired by key, and the curve and the decision of the other model."""
+    dump = baseline.source.open(baseline.rejector, labelled=True)
+    check_columns(dump, [baseline.key], "`join_on`")
+    scorer = Scorer(baseline.rejector, dump, on_unseen=on_unseen)
+    run = Pass("baseline", labelled=True, keep=(baseline.key, *scorer.columns))
+    then = collect(baseline.source, dump, partial(_keyed, scorer=scorer, key=baseline.key), run)
+    check_unique(columns["key"], baseline.key, "the dump")
+    check_unique(then["key"], baseline.key, "`baseline_dump`")
+    order = partners(columns["key"], then["key"], baseline.key, "`baseline_dump`")
+    new, old = Results(*(columns[name] for name in _RESULTS)), Results(*(then[name][order] for name in _RESULTS))
+    changes: dict[str, Any] = {
+        name: Change(**asdict(difference)) for name, difference in paired.paired_differences(new, old).items()
+    }
+    accepted = int(np.count_nonzero(then["accepted"]))
+    curve = BaselineCurve(
+        coverage_curve=coverage_curve(curve_of(then["loss"], then["wrong"])),
+        coverage=coverage_figure(accepted, then["loss"].size),
+        accuracy=accuracy_figure(int(np.count_nonzero(then["accepted"] & then["wrong"])), accepted),
+    )
+    return Difference(kind="paired", rows=int(columns["loss"].size), **changes), curve
+
+
+_RESULTS = ("loss", "wrong", "accepted")
+
+
+def _keyed(block: Block, scorer: Scorer, key: str) -> dict[str, Any]:
+    scored = scorer(block)
+    return {"key": block_keys(block, key), **{name: getattr(scored, name) for name in _RESULTS}}
+
+
+# Rows that belong to no class
+
+
+def rows_where(source: Source, column: str, ood: bool) -> Source:
+    """The rows that belong to no class (`ood`), or those that have one."""
+    if source.options.labels_from is not None and source.options.join_on is None:
+        raise OptionError(
+            "`ood` does not go with `labels_from` without `join_on`: rows of no class have no labels there"
+        )
+    return replace(source, options=replace(source.options, row_filter=RowFilter(column, ood, "ood")))
+
+
+def ood_figures(
+    columns: Mapping[str, Any], column: str, cost_ratio: float, curves: Mapping[str, Curve], accepted: int, errors: int
+) -> Outside:
+    """The section about the rows of no class, whose columns are given; `column` tells them.
+
+    Of the rows that have a class: the curves of the loss and of other scores, how many are accepted, and the errors
+    among these.
+    """
+    areas = {name: outside_areas(curves[name], values, cost_ratio) for name, values in scores_of(columns).items()}
+    rows, strangers = int(columns["loss"].size), int(np.count_nonzero(columns["accepted"]))
+    scores = tuple(OutsideScore(score=name, **vars(each)) for name, each in areas.items())
+    return Outside(
+        column=column,
+        cost_ratio=cost_ratio,
+        rows=rows,
+        accepted=Proportion(**proportion(strangers, rows)),
+        joint_risk=(errors + cost_ratio * strangers) / (accepted + strangers) if accepted + strangers else None,
+        joint_risk_all=(curves["loss"].total_errors + cost_ratio * rows) / (curves["loss"].rows + rows),
+        **vars(areas["loss"]),
+        scores=scores if len(scores) > 1 else None,
+    )
+
+
+def ood_columns(source: Source, rejector: Rejector, column: str, rivals: Rivals, on_unseen: OnUnseen) -> dict[str, Any]:
+    """Loss, decision and other scores of the rows of no class."""
+    source = rows_where(source, column, ood=True)
+    dump = source.open(rejector, labelled=False)
+    scorer = Scorer(rejector, dump, on_unseen=on_unseen, needs=rivals.needs)
+    keep = [*scorer.columns, *(score.column for score in rivals.scores)]
+    run = Pass("evaluating", labelled=False, keep=keep, scores=scorer.columns)
+    none = DumpError(f"{dump.parts[0].name}: `ood={column}`: no row of the dump is without a class")
+    return collect(source, dump, partial(_ood_row, scorer=scorer, rivals=rivals), run, if_none=none)
+
+
+def _ood_row(block: Block, scorer: Scorer, rivals: Rivals) -> dict[str, Any]:
+    scored = scorer(block)
+    return {"loss": scored.loss, "accepted": scored.accepted, **rivals.score_columns(scored)}

@@ -1,8 +1,7 @@
-"""Expected and realised cost of labelled rows, for the loss `cost`."""
+"""What errors and reviews cost: per row for the loss `cost`, and together for a review cost."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -15,66 +14,33 @@ from drrej.core.types import Booleans, Floats
 from drrej.documents.costs import CostPoint, Saving, TotalCost
 from drrej.documents.report import Cost, CostPerRow
 from drrej.pipeline.figures import CURVE_STEPS
-from drrej.records import dataclass
 
-
-@dataclass(frozen=True)
-class CostTally:
-    """Sums of costs over all and over accepted rows; adds up over blocks exactly."""
-
-    rows: int
-    accepted: int
-    realised: Total
-    expected: Total
-    realised_accepted: Total
-    expected_accepted: Total
-    paid: Counter[float]
-    """How many accepted rows cost so much."""
-
-    @classmethod
-    def of(cls, realised: Floats, expected: Floats, accepted: Booleans) -> CostTally:
-        """Of a block: what each row cost in the end, what it was expected to cost, and whether it is accepted."""
-        return cls(
-            int(realised.size),
-            int(np.count_nonzero(accepted)),
-            Total.of(realised),
-            Total.of(expected),
-            Total.of(realised[accepted]),
-            Total.of(expected[accepted]),
-            Counter(realised[accepted].tolist()),
-        )
-
-    def __add__(self, other: CostTally) -> CostTally:
-        return CostTally(
-            self.rows + other.rows,
-            self.accepted + other.accepted,
-            self.realised + other.realised,
-            self.expected + other.expected,
-            self.realised_accepted + other.realised_accepted,
-            self.expected_accepted + other.expected_accepted,
-            self.paid + other.paid,
-        )
-
-    def figures(self, prices: Sequence[float]) -> Cost:
-        """Costs per accepted row and, under `all`, per row; None without rows. `prices` are all that a row can cost."""
-        lower = upper = None
-        if self.accepted:
-            counts = np.array([self.paid[price] for price in prices], np.int64)
-            lower, upper = mean_interval(np.array(prices), counts, (1.0 - CONFIDENCE) / 2)
-        return Cost(
-            value=self.realised_accepted.mean(self.accepted),
-            lower=lower,
-            upper=upper,
-            expected=self.expected_accepted.mean(self.accepted),
-            all=CostPerRow(value=self.realised.mean(self.rows), expected=self.expected.mean(self.rows)),
-        )
-
-
+_TAIL = (1.0 - CONFIDENCE) / 2
 _SAVINGS = 2
+"""Savings that are judged together."""
+
+
+def cost_per_row(costs: Floats, expected: Floats, accepted: Booleans, prices: Sequence[float]) -> Cost:
+    """Realised and expected costs per accepted row and, under `all`, per row; None without rows.
+
+    `prices` are all that a row can cost, sorted.
+    """
+    paid, kept = costs[accepted], expected[accepted]
+    lower = upper = None
+    if paid.size:
+        counts = np.bincount(np.searchsorted(prices, paid), minlength=len(prices))
+        lower, upper = mean_interval(np.array(prices), counts, _TAIL)
+    return Cost(
+        value=Total.of(paid).mean(paid.size),
+        lower=lower,
+        upper=upper,
+        expected=Total.of(kept).mean(kept.size),
+        all=CostPerRow(value=Total.of(costs).mean(costs.size), expected=Total.of(expected).mean(expected.size)),
+    )
 
 
 def total_cost(losses: Floats, costs: Floats, accepted: Booleans, review: float, prices: Sequence[float]) -> TotalCost:
-    """The section of the report, from the loss of each row, what it costs if it is accepted, and whether it is.
+    """From the loss of each row, what it costs if it is accepted, and whether it is.
 
     `prices` are all that an accepted row can cost.
     """
@@ -82,14 +48,12 @@ def total_cost(losses: Floats, costs: Floats, accepted: Booleans, review: float,
     place = np.searchsorted(kinds, costs)
     kept = np.bincount(place[accepted], minlength=kinds.size)
     left = np.bincount(place[~accepted], minlength=kinds.size)
-    everything = kept + left
-    tail = (1.0 - CONFIDENCE) / 2
     paid = _merged(np.append(kinds, review), np.append(kept, left.sum()))
-    lower, upper = mean_interval(*paid, tail)
+    lower, upper = mean_interval(*paid, _TAIL)
     total = _mean(*paid)
     curve = MeanCurve.of(losses, costs)
     totals = curve.totals(review)
-    accepting, rejecting = _mean(kinds, everything), PER * review
+    accepting, rejecting = _mean(kinds, kept + left), PER * review
     # nothing is saved on an accepted row over accepting all, nor on a rejected row over rejecting all
     over_accepting = _merged(np.append(kinds - review, 0.0), np.append(left, kept.sum()))
     over_rejecting = _merged(np.append(review - kinds, 0.0), np.append(kept, left.sum()))
@@ -99,7 +63,7 @@ def total_cost(losses: Floats, costs: Floats, accepted: Booleans, review: float,
         upper=PER * upper,
         accepting_all=accepting,
         rejecting_all=rejecting,
-        oracle=_mean(np.minimum(kinds, review), everything),
+        oracle=_mean(np.minimum(kinds, review), kept + left),
         best_cutoff=PER * float(totals[curve.cheapest(review)]) / curve.rows,
         saved_over_accepting=_saving(over_accepting, accepting - total),
         saved_over_rejecting=_saving(over_rejecting, rejecting - total),
@@ -120,8 +84,8 @@ def _mean(values: Floats, counts: NDArray[np.int64]) -> float:
     return PER * float(np.sum(values * counts)) / int(counts.sum())
 
 
-def _saving(found: tuple[Floats, NDArray[np.int64]], value: float) -> Saving:
-    lower, upper = mean_interval(*found, (1.0 - CONFIDENCE) / 2 / _SAVINGS)
+def _saving(saved: tuple[Floats, NDArray[np.int64]], value: float) -> Saving:
+    lower, upper = mean_interval(*saved, _TAIL / _SAVINGS)
     return Saving(value=value, lower=PER * lower, upper=PER * upper)
 
 

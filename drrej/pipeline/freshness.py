@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from functools import reduce
-from operator import add
+from collections.abc import Mapping
 from typing import Any
 
 from drrej.core.reuse import Fingerprint, Keys, Sighting, Sketch
@@ -49,18 +47,16 @@ class Seen:
         usable = [(each, steps) for each, steps in known if rejector.input == "logits" or not each.old]
         return cls(tuple(each for each, _ in usable), tuple(steps for _, steps in usable))
 
-    def look_up(self, scored: Scored) -> tuple[Sighting, ...]:
+    def look_up(self, scored: Scored) -> dict[str, Sighting]:
         """Which of these rows are among those of a block."""
-        if not self.sets:
-            return ()
-        keys = scored.keys[~scored.block.bad]
-        return tuple(fingerprint.look_up(keys) for fingerprint in self.sets)
+        keys = scored.keys[~scored.block.bad] if self.sets else None
+        return {} if keys is None else {f"seen {number}": each.look_up(keys) for number, each in enumerate(self.sets)}
 
-    def among(self, blocks: Iterable[Sequence[Sighting]]) -> tuple[str, ...] | None:
-        """The steps that have seen some of the rows, from the sightings of all blocks; None if there is none."""
-        sums = [reduce(add, sightings) for sightings in zip(*blocks, strict=True)]
-        known = zip(self.sets, self.steps, sums, strict=True) if sums else ()
-        return tuple(step for each, steps, found in known if each.judge(found).reused for step in steps) or None
+    def among(self, columns: Mapping[str, Any]) -> tuple[str, ...] | None:
+        """The steps that have seen some of the rows that were looked up; None if there is none."""
+        known = zip(self.sets, self.steps, strict=True)
+        reused = [steps for number, (each, steps) in enumerate(known) if each.judge(columns[f"seen {number}"]).reused]
+        return tuple(step for steps in reused for step in steps) or None
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +28,9 @@ from drrej.documents.pictures import (
 )
 from drrej.documents.rejector import Rejector
 from drrej.documents.words import describe_sections
-from drrej.pipeline.evaluate_options import EvaluateOptions
+
+if TYPE_CHECKING:
+    from drrej.pipeline.evaluate import EvaluateOptions
 
 MOST_ROWS = 30
 """Classes or groups that get a row of their own; the others share one."""
@@ -144,12 +146,12 @@ def _counted(name: str, counts: Sequence[int]) -> dict[str, Any]:
     }
 
 
-def made_by(rejector: Rejector, options: EvaluateOptions, data: str) -> Made:
+def made_by(rejector: Rejector, options: EvaluateOptions, dump: Dump) -> Made:
     """What heads the page, and how the rejector came to be: in words, the document's own unless others are given."""
     return Made(
         title=options.title,
         date=_today(),
-        data=data,
+        data=_data_name(dump),
         model=options.model,
         words=tuple(options.words) or tuple(describe_sections(rejector)),
         commands=tuple(options.commands),
@@ -163,7 +165,7 @@ def _today() -> str:
     return moment.date().isoformat()
 
 
-def data_name(dump: Dump) -> str:
+def _data_name(dump: Dump) -> str:
     """The file of a dump, or the first of several."""
     first = redacted(dump.parts[0].name).partition("?")[0].replace("\\", "/").rsplit("/", 1)[-1]
     more = len(dump.parts) - 1

@@ -25,7 +25,7 @@ class Compared:
 
 def moved_parts(tables: Sequence[Compared], delta: float) -> tuple[MovedPart, ...]:
     """The parts that surely moved, most first; with chance 1 - delta every interval of every table holds."""
-    found = [
+    parts = [
         MovedPart(
             what=table.what,
             part=table.names[move.part],
@@ -39,7 +39,7 @@ def moved_parts(tables: Sequence[Compared], delta: float) -> tuple[MovedPart, ..
         for move in moves(table.new, table.old, delta / len(tables))
         if move.at_least
     ]
-    return tuple(sorted(found, key=lambda part: -abs(part.at_least)))
+    return tuple(sorted(parts, key=lambda part: -abs(part.at_least)))
 
 
 def region_names(edges: Sequence[float]) -> list[str]:
@@ -65,22 +65,22 @@ def since_fit(losses: Floats, ratio: Ratio) -> list[Compared]:
     edges, counts = stored_bins(quantiles, fit_drift.ranks(len(quantiles), ratio.rows), ratio.rows)
     if counts is None:
         return []
-    found = bin_counts(losses, edges)
+    here = bin_counts(losses, edges)
     regions = _regions(len(counts))
     names = [_region_name(edges, first, end) for first, end in regions]
-    new = [Tally(sum(found[first:end]), losses.size) for first, end in regions]
+    new = [Tally(sum(here[first:end]), losses.size) for first, end in regions]
     old = [Tally(sum(counts[first:end]), sum(counts)) for first, end in regions]
     return [Compared("share of rows by loss", names, new, old)] if regions else []
 
 
 def _regions(bins: int) -> list[tuple[int, int]]:
     """Single bins, pairs, fours and so on, up to halves: a shift that each bin shows a little of is seen in these."""
-    found = []
+    regions = []
     width = 1
     while width < bins:
-        found += [(first, min(first + width, bins)) for first in range(0, bins, width)]
+        regions += [(first, min(first + width, bins)) for first in range(0, bins, width)]
         width *= 2
-    return found
+    return regions
 
 
 def against_the_rest(by: str, groups: dict[str, Tally]) -> Compared:

@@ -27,8 +27,8 @@ def render_github(report: Judged) -> str:
         )
         for gate in report.gates
     ]
-    told = any(gate.gate == TARGET for gate in report.gates)
-    return "".join(gates) + ("" if told else _target(report)) + _confusion(report)
+    target = "" if any(gate.gate == TARGET for gate in report.gates) else _target(report)
+    return "".join(gates) + target + _confusion(report)
 
 
 def _confusion(report: Judged) -> str:

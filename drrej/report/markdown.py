@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from drrej.documents.cascade import Cascade
 from drrej.documents.document import Judged
+from drrej.documents.plan import Plan
 from drrej.report.tables import Table, heading, tables
 from drrej.report.words import TYPESET, gate_value, target_lines, target_of
 
 _FOLDED = {"points", "calibration", "areas", "drift", "curve", "classes", "confusion"}
+_TITLES: dict[type, str] = {Plan: "plan", Cascade: "cascade"}
 
 
 def render_markdown(report: Judged) -> str:
     """Headings and tables of GitHub's markdown."""
     sections = [
-        "## drrej report",
+        f"## drrej {_TITLES.get(type(report), 'report')}",
         _escaped(heading(report)),
         *_target(report),
         *_gates(report),
@@ -32,17 +35,12 @@ def _target(report: Judged) -> list[str]:
 
 
 def _gates(report: Judged) -> list[str]:
-    if not report.gates:
+    if not getattr(report, "gates", ()):
         return []
     failed = len(report.failed_gates)
     verdict = f"**{failed} of {len(report.gates)} gates failed**" if failed else "**all gates passed**"
     rows = [["✅" if gate.passed else "❌", f"`{gate.gate}`", gate_value(report, gate)] for gate in report.gates]
     return [verdict, _table([["", "gate", "value"], *rows])]
-
-
-def section_lines(table: Table) -> list[str]:
-    """A table with its title."""
-    return [_section(table)]
 
 
 def _section(table: Table) -> str:
@@ -52,7 +50,7 @@ def _section(table: Table) -> str:
         body += f"\n\n({_escaped(table.remark)})"
     if table.id in _FOLDED:
         return f"<details><summary>{_escaped(table.title)}</summary>\n\n{body}\n\n</details>"
-    return f"### {_escaped(table.title)}\n\n{body}"
+    return f"### {_escaped(table.title)}\n\n{body}" if table.title else body
 
 
 def _table(cells: Sequence[Sequence[str]]) -> str:

@@ -132,10 +132,10 @@ _MARKS = {
 
 
 def _target(report: Report) -> dict[str, Any] | None:
-    found = target_of(report)
-    if found is None:
+    target = target_of(report)
+    if target is None:
         return None
-    kind, mark = _MARKS[found.verdict]
+    kind, mark = _MARKS[target.verdict]
     return {
         "kind": kind,
         "mark": mark,

@@ -1,4 +1,4 @@
-"""The tables of a report: figures as texts, by id; every format shows the same ones."""
+"""The tables of a report, a plan or a cascade: figures as texts, by id; every format shows the same ones."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ from collections.abc import Callable, Sequence
 from functools import partial, singledispatch
 from typing import Any
 
+from drrej.documents.cascade import Cascade, CascadePoint, StageAlone
 from drrej.documents.codec import Entry, entries
 from drrej.documents.costs import Saving, TotalCost
-from drrej.documents.document import Judged
+from drrej.documents.document import Document
 from drrej.documents.fields import Unit
+from drrej.documents.plan import Plan, Question
 from drrej.documents.points import Outside, OutsideScore, PointFigure, Proportion
 from drrej.documents.regression import ErrorFigures, RegressionReport
 from drrej.documents.report import (
@@ -33,7 +35,7 @@ from drrej.documents.report import (
 )
 from drrej.documents.summaries import LeftOut
 from drrej.records import dataclass
-from drrej.report.numbers import Spread, figure, interval, money, percent, percents, plain
+from drrej.report.numbers import Spread, figure, interval, money, percent, percents, plain, short
 from drrej.report.words import seen_by, unsure_order
 
 
@@ -66,13 +68,13 @@ class Table:
 
 
 @singledispatch
-def heading(report: Judged) -> str:
+def heading(report: Document) -> str:
     """The rows and the decision in one line."""
     raise TypeError(report)
 
 
 @singledispatch
-def tables(report: Judged, style: Style = DECIMALS) -> list[Table]:
+def tables(report: Document, style: Style = DECIMALS) -> list[Table]:
     """Every table that a report has."""
     raise TypeError(report, style)
 
@@ -96,8 +98,8 @@ def _decision(report: Report | RegressionReport) -> str:
 
 def _declared(document: Report | RegressionReport | Difference, *kinds: type) -> list[tuple[Entry, Any]]:
     """The sections of these kinds that a document has, with what is declared about them."""
-    found = [(entry, getattr(document, entry.name)) for kind in kinds for entry in _fields(type(document), kind)]
-    return [(entry, section) for entry, section in found if section is not None]
+    declared = [(entry, getattr(document, entry.name)) for kind in kinds for entry in _fields(type(document), kind)]
+    return [(entry, section) for entry, section in declared if section is not None]
 
 
 def _fields(document: type, kind: type) -> list[Entry]:
@@ -439,14 +441,14 @@ _SECTIONS: tuple[tuple[str, Callable[[Any, Report, Style], Table]], ...] = (
 
 @tables.register
 def _(report: Report, style: Style = DECIMALS) -> list[Table]:
-    found = []
+    made = []
     for path, table_of in _SECTIONS:
         section: Any = report
         for name in path.split("."):
             section = None if section is None else getattr(section, name)
         if section not in (None, ()):
-            found.append(table_of(section, report, style))
-    return found
+            made.append(table_of(section, report, style))
+    return made
 
 
 @tables.register
@@ -465,4 +467,128 @@ def _(report: RegressionReport, _: Style = DECIMALS) -> list[Table]:
         Table("proportions", "Coverage", [], [[coverage]], seen_by(report)),
         Table("errors", "Errors", ["", "accepted", "all", "AURC", "AUGRC"], errors),
         Table("curve", "Curve", ["tau ", "coverage", "MSE", "MAE"], curve),
+    ]
+
+
+# Plans
+
+
+@heading.register
+def _(plan: Plan) -> str:
+    if plan.at_hand is not None or plan.question is None:
+        return f"{plan.rows} labelled rows, {plan.errors} of them wrong; bounds with confidence {plan.confidence:g}"
+    question = plan.question
+    return (
+        f"Fresh labelled rows for a risk of at most {question.risk:g} with confidence {question.confidence:g}, at "
+        f"coverage {question.coverage:g},\ncertified with a chance of {question.power:g} (power):"
+    )
+
+
+@tables.register
+def _(plan: Plan, _: Style = DECIMALS) -> list[Table]:
+    if plan.at_hand is not None:
+        return [_at_hand(plan), *([] if plan.question is None else [_certified(plan, plan.question)])]
+    assert plan.needed is not None
+    assert plan.question is not None
+    rows = [
+        [f"{row.error:g}", *(_count(number) for number in (row.fixed_cutoff, row.risk_and_coverage))]
+        for row in plan.needed
+    ]
+    remark = f"even without an error, at least {plan.question.least_accepted} rows must be accepted"
+    header = ["expected error rate", "fixed cutoff", "risk and coverage"]
+    terms = [
+        ["- fixed cutoff: one look at a cutoff that was chosen on other rows"],
+        ["- risk and coverage: both are promised together"],
+    ]
+    return [Table("needed", "Rows that are needed", header, rows, remark), Table("terms", "", [], terms)]
+
+
+def _at_hand(plan: Plan) -> Table:
+    rows = [
+        [
+            percent(row.coverage),
+            str(row.accepted),
+            str(row.errors),
+            *(percent(share, 2) for share in (row.risk, row.asked, row.any_cutoff)),
+            *([] if plan.question is None else [_count(row.needed)]),
+        ]
+        for row in plan.at_hand or ()
+    ]
+    header = ["coverage", "accepted", "errors", "risk", "bound, if asked", "bound, any cutoff"]
+    remark = "'if asked': had this coverage been asked for before looking; 'any cutoff': also after looking at all"
+    if plan.question is not None:
+        header.append("fresh rows")
+        remark += (
+            f"; 'fresh rows' would certify a risk of {plan.question.risk:g} and this coverage with power "
+            f"{plan.question.power:g}, if these risks are the true ones"
+        )
+    return Table("at_hand", "What these rows can promise", header, rows, remark)
+
+
+def _certified(plan: Plan, question: Question) -> Table:
+    line = f"these rows certify no cutoff: {plan.why_not}"
+    if plan.certified is not None:
+        line = (
+            f"these rows certify a risk of at most {question.risk:g} at a coverage of "
+            f"{percent(plan.certified.coverage)} ({plan.certified.accepted} accepted, {plan.certified.errors} errors)"
+        )
+    return Table("certified", "", [], [[line]])
+
+
+def _count(number: int | None) -> str:
+    return "-" if number is None else f"{number:,}"
+
+
+# Cascades
+
+_MOST_PLANS = 12
+
+
+@heading.register
+def _(cascade: Cascade) -> str:
+    chosen, target = cascade.chosen, percent(cascade.target, 2)
+    accuracy = f"{percent(chosen.accuracy, 2)} right ({chosen.errors} errors)"
+    lines = [
+        f"{cascade.rows} rows at {money(chosen.cost)} each, {accuracy}",
+        "chosen on these rows themselves: nothing is promised for others (give `confidence`)",
+    ]
+    if cascade.confidence is not None:
+        lines[1] = (
+            "certified on these rows, which nothing else has seen: new rows are answered with an accuracy of at least "
+            f"{target}, confidence {cascade.confidence:g}"
+        )
+    if cascade.saved is not None:
+        lines.append(f"{percent(cascade.saved)} of the cost of '{cascade.saved_over}' alone saved, which keeps it too")
+    elif cascade.saved_over is None:
+        lines.append(f"no stage alone keeps an accuracy of {target}")
+    return "\n".join(lines)
+
+
+@tables.register
+def _(cascade: Cascade, _: Style = DECIMALS) -> list[Table]:
+    stages = []
+    for stage in cascade.stages:
+        answers = "left out" if not stage.used else "all" if stage.cutoff is None else f"loss < {short(stage.cutoff)}"
+        stages.append([stage.name, money(stage.cost), answers, str(stage.reached), str(stage.answered)])
+    ways: dict[str, CascadePoint | StageAlone] = {"this cascade": cascade.chosen}
+    ways |= {f"{stage.name} alone": stage for stage in cascade.alone}
+    alone = [[name, money(way.cost), percent(way.accuracy, 2), str(way.errors)] for name, way in ways.items()]
+    step = max(1, -(-len(cascade.frontier) // _MOST_PLANS))
+    plans = [
+        [
+            money(plan.cost) + (" *" if plan == cascade.chosen else ""),
+            percent(plan.accuracy, 2),
+            str(plan.errors),
+            " > ".join(plan.stages),
+        ]
+        for place, plan in enumerate(cascade.frontier)
+        if place % step == 0 or plan == cascade.chosen
+    ]
+    remark = "the plans that were tested, the safest first; * is the one that was chosen, the cheapest that passed"
+    if cascade.confidence is None:
+        remark = "plans that no other beats, the safest first; * is the one that was chosen"
+    return [
+        Table("stages", "Stages", ["stage", "cost", "answers", "rows seen", "rows answered"], stages),
+        Table("alone", "Against each stage alone", ["", "cost per row", "accuracy", "errors"], alone),
+        Table("frontier", "Cost and accuracy", ["cost per row", "accuracy", "errors", "stages"], plans, remark),
     ]

@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-from drrej.documents.document import GateRow, Judged
+from drrej.documents.document import Document, GateRow
 from drrej.documents.gates import TARGET
 from drrej.report.tables import Table, heading, tables
 from drrej.report.words import gate_value, target_lines
 
 
-def render_text(report: Judged) -> str:
+def render_text(report: Document) -> str:
     """Sections separated by empty lines; no line is wider than about 80 columns."""
     sections = [[heading(report)], target_lines(report), *(aligned(table) for table in tables(report)), _gates(report)]
     return "\n\n".join("\n".join(lines) for lines in sections if lines) + "\n"
 
 
-def _gates(report: Judged) -> list[str]:
+def _gates(report: Document) -> list[str]:
     """One line per gate."""
-    return [f"{'PASS' if gate.passed else 'FAIL'}  {gate.gate}  ({_met(report, gate)})" for gate in report.gates]
+    return [
+        f"{'PASS' if gate.passed else 'FAIL'}  {gate.gate}  ({_met(report, gate)})"
+        for gate in getattr(report, "gates", ())
+    ]
 
 
-def _met(report: Judged, gate: GateRow) -> str:
+def _met(report: Document, gate: GateRow) -> str:
     return ("" if gate.gate == TARGET else "value ") + gate_value(report, gate)
 
 
-def confusion_lines(report: Judged) -> list[str]:
+def confusion_lines(report: Document) -> list[str]:
     """The confusion matrix with its column of rejected rows, under its title; nothing where there is none."""
     matrix = [table for table in tables(report) if table.id == "confusion"]
     return [line for table in matrix for line in (f"{table.title}:", *aligned(table))]

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import NamedTuple
 
 from drrej.documents.costs import TotalCost
-from drrej.documents.document import GateRow, Judged
+from drrej.documents.document import Document, GateRow
 from drrej.documents.gates import TARGET
 from drrej.documents.regression import RegressionReport
 from drrej.documents.report import Report
@@ -49,13 +49,13 @@ _MOST_PROMISES = 5
 """Promises that are told one by one when there are more; those that were missed come first."""
 
 
-def target_of(report: Judged) -> Target | None:
+def target_of(report: Document) -> Target | None:
     """The target of a report that has one."""
-    target: Target | None = getattr(report, "target", None)
-    return target
+    target = getattr(report, "target", None)
+    return target if isinstance(target, Target) else None
 
 
-def target_lines(report: Judged, signs: Signs = ASCII) -> list[str]:
+def target_lines(report: Document, signs: Signs = ASCII) -> list[str]:
     """A sentence for each promise of the target; of many groups a summary and those that were missed."""
     target = target_of(report)
     if target is None:
@@ -70,7 +70,7 @@ def target_lines(report: Judged, signs: Signs = ASCII) -> list[str]:
     return [f"{wish}: {summary}", *missed[:_MOST_PROMISES]]
 
 
-def sentence(report: Judged, target: Target, promise: Promise, signs: Signs = ASCII) -> str:
+def sentence(report: Document, target: Target, promise: Promise, signs: Signs = ASCII) -> str:
     """What was wanted, what came out, and what that says."""
     whose = "" if promise.group is None else f" where {report['by']} is '{promise.group}'"
     return f"{_wish(target, promise, signs)}{whose}: {_outcome(report, target, promise, signs)}"
@@ -89,7 +89,7 @@ def _wish(target: Target, promise: Promise, signs: Signs) -> str:
     return f"certified {limit} with confidence {exact_percent(target.confidence)}"
 
 
-def _outcome(report: Judged, target: Target, promise: Promise, signs: Signs) -> str:
+def _outcome(report: Document, target: Target, promise: Promise, signs: Signs) -> str:
     cost = getattr(report, "total_cost", None)
     if promise.what == "cost" and isinstance(cost, TotalCost):
         interval = f"({money(cost.lower)}{signs.to}{money(cost.upper)})"
@@ -111,7 +111,7 @@ def _outcome(report: Judged, target: Target, promise: Promise, signs: Signs) -> 
     return f"{came_out}: {promise.verdict}"
 
 
-def _unknown(report: Judged, promise: Promise) -> str:
+def _unknown(report: Document, promise: Promise) -> str:
     """Why there is no value, or no interval."""
     if promise.what in MEANS and promise.value is not None:
         return f"{figure(promise.value)}: not shown, there is no interval for errors of any size"
@@ -121,7 +121,7 @@ def _unknown(report: Judged, promise: Promise) -> str:
     return f"not shown, {'no row is accepted' if labelled else 'it takes labels'}"
 
 
-def gate_value(report: Judged, gate: GateRow) -> str:
+def gate_value(report: Document, gate: GateRow) -> str:
     """What a gate met, in few words: for the target its verdict, for others the value."""
     target = target_of(report)
     if gate.gate == TARGET and target is not None:
@@ -129,7 +129,7 @@ def gate_value(report: Judged, gate: GateRow) -> str:
     return against(gate.value, gate.limit)
 
 
-def gate_words(report: Judged, gate: GateRow, signs: Signs = ASCII) -> str:
+def gate_words(report: Document, gate: GateRow, signs: Signs = ASCII) -> str:
     """What a gate met, in words: for the target its sentence, for others the value."""
     target = target_of(report)
     if gate.gate == TARGET and target is not None:
