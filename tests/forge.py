@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 I32, I64, BINARY, LIST, STRUCT = 5, 6, 8, 9, 12
-CODECS = {None: 0, "snappy": 1, "gzip": 2, "zstd": 6, "lz4_raw": 7}
+CODECS = {None: 0, "snappy": 1, "zstd": 6}
 DTYPES = {"<f4": (4, 0), "<f8": (5, 0), "<f2": (7, 2)}  # physical type and its length
 
 

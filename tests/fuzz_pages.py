@@ -20,11 +20,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from drrej.data.pages import NeedsArrowError, chunk_range, open_chunk, open_footer
+from drrej.data.pages import open_chunk
 from drrej.data.pages.layout import Footer, Layout, scan
-from drrej.data.pages.thrift import Fetched, LocalFile, Storage, UnfitError
+from drrej.data.pages.thrift import Stored, UnfitError
 
 ARROW_ERRORS = (OSError, pa.ArrowException, ValueError, OverflowError, TypeError)
+UNFIT = (UnfitError, IndexError)
 Random = np.random.Generator
 Array = np.ndarray[Any, Any]
 
@@ -32,40 +33,36 @@ Array = np.ndarray[Any, Any]
 def rows_of_pages(path: str, metadata: pq.FileMetaData, row_group: int, classes: int, block: int) -> tuple[Array, bool]:
     """The rows that are handed out, and whether those are all; the same of a file and of bytes that were fetched."""
     with open(path, "rb") as stream:
-        file = LocalFile(stream.fileno())
-        rows = _handed_out(file, file, metadata, row_group, classes, block)
+        file = Stored.local(stream.fileno())
         whole = np.frombuffer(stream.read(), np.uint8)
         try:
-            start, end = chunk_range(open_footer(file, metadata), row_group, 0, classes)
-        except NeedsArrowError:
-            return rows
+            layout = Layout.of(Footer.read(file, metadata), row_group, 0, classes)
+        except UNFIT:
+            return np.empty((0, classes)), False
+        rows = _handed_out(file, layout, block)
+        start, end = layout.start, layout.end
         if 0 <= start < end <= whole.size:  # else nothing is fetched
-            fetched = _handed_out(
-                file, Fetched(whole.size, start, whole[start:end]), metadata, row_group, classes, block
-            )
+            fetched = _handed_out(Stored(whole.size, start=start, fetched=whole[start:end]), layout, block)
             assert fetched[1] == rows[1]
             assert fetched[0].tobytes() == rows[0].tobytes()
     return rows
 
 
-def _handed_out(
-    tail: Storage, file: Storage, metadata: pq.FileMetaData, row_group: int, classes: int, block: int
-) -> tuple[Array, bool]:
+def _handed_out(file: Stored, layout: Layout, block: int) -> tuple[Array, bool]:
     blocks: list[Array] = []
-    row, rest = 0, None
     try:
-        chunk = open_chunk(file, open_footer(tail, metadata), row_group, 0, classes)
+        chunk = open_chunk(file, layout)
         for rows in chunk.blocks(block):
             assert rows.flags.aligned
             assert rows.flags.c_contiguous
             blocks.append(rows)
-            row += len(rows)
-        half = np.concatenate([np.empty((0, classes), blocks[0].dtype), *chunk.blocks(block, row // 2)])
-        assert half.tobytes() == np.concatenate(blocks)[row // 2 :].tobytes()
-    except NeedsArrowError as error:
-        rest = error.row
-    assert row == (metadata.row_group(row_group).num_rows if rest is None else rest)
-    return np.concatenate(blocks) if blocks else np.empty((0, classes)), rest is None
+    except UNFIT:
+        return np.concatenate(blocks) if blocks else np.empty((0, layout.classes)), False
+    found = np.concatenate(blocks)
+    assert len(found) == layout.rows
+    half = layout.rows // 2
+    assert np.concatenate([found[:half], *chunk.blocks(block, half)]).tobytes() == found.tobytes()
+    return found, True
 
 
 def rows_of_arrow(file: pq.ParquetFile, row_group: int) -> tuple[pa.Array, bool]:
@@ -136,7 +133,7 @@ def locate(data: bytes, classes: int, path: str) -> Base:
     metadata = pq.read_metadata(path)
     places = []
     with open(path, "rb") as stream:
-        file = LocalFile(stream.fileno())
+        file = Stored.local(stream.fileno())
         for row_group in range(metadata.num_row_groups):
             layout = Layout.of(Footer.read(file, metadata), row_group, 0, classes)
             start = layout.start
@@ -163,15 +160,13 @@ def library_file(random: Random, path: str) -> tuple[bytes, int]:
         lists = pa.ListArray.from_arrays(offsets.astype(np.int32), flat)
         if kind == 2:
             lists = pa.LargeListArray.from_arrays(offsets, flat)
-    split = bool(random.random() < 0.2)
     nullable = bool(random.random() < 0.7)
     pq.write_table(
         pa.table([lists], schema=pa.schema([pa.field("logits", lists.type, nullable=nullable)])),
         path,
         row_group_size=rows if random.random() < 0.7 else rows // 2 + 1,
-        compression=str(random.choice(["none", "snappy", "zstd", "gzip", "lz4"])),
-        use_dictionary=not split and bool(random.random() < 0.5),
-        use_byte_stream_split=split,
+        compression=str(random.choice(["none", "snappy", "zstd"])),
+        use_dictionary=bool(random.random() < 0.5),
         data_page_version=str(random.choice(["1.0", "2.0"])),
         data_page_size=int(random.choice([2000, 6000, 1 << 20])),
         write_batch_size=int(random.choice([50, 333])),

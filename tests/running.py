@@ -15,7 +15,6 @@ from typing import Any
 
 import drrej as package
 from drrej.cli import app
-from drrej.data.listing import remove_spools
 
 LOG_LINE = re.compile(r"^drrej: [^\n]*: \d+ rows, \d+ rejected, coverage [^\n]*\n", re.MULTILINE)
 """What `reject` says of a file, or of all of them."""
@@ -43,7 +42,6 @@ def drrej(*arguments: object, cwd: Path | str | None = None, stdin: bytes = b"")
     words = [str(argument) for argument in arguments]
     with contextlib.chdir(cwd or os.curdir), _process(words, io.TextIOWrapper(io.BytesIO(stdin)), out, err):
         code = app.execute(words)
-    remove_spools()
     out.flush()
     return Outcome(code, out.buffer.getvalue(), err.getvalue())  # type: ignore[attr-defined]
 

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -117,7 +118,7 @@ def test_pages_of_objects(folder: Path, monkeypatch: pytest.MonkeyPatch, kind: s
     chunk = pages.open_chunk
 
     def noticed(*args: Any) -> Any:
-        opened.append(args[2])
+        opened.append(args[1].rows)
         return chunk(*args)
 
     monkeypatch.setattr(pages, "open_chunk", noticed)
@@ -125,14 +126,15 @@ def test_pages_of_objects(folder: Path, monkeypatch: pytest.MonkeyPatch, kind: s
     table = pa.table({"logits": pa.array(logits.tolist(), pa.list_(pa.float32())), "label": np.asarray(labels)})
     pq.write_table(table, folder / "lists.parquet", row_group_size=2000)
     if kind == "wrong footer":
-        monkeypatch.setattr(pages, "chunk_range", lambda *_: (4, 1 << 60))
+        wrong = classmethod(lambda *_: SimpleNamespace(start=4, end=1 << 60))
+        monkeypatch.setattr(pages.Layout, "of", wrong)
     if kind == "network":
         monkeypatch.setattr(pages, "_fetch", _lost)
     dump = source("s3://bucket/lists.parquet").open(None, labelled=True)
     blocks = [block for group in dump.row_groups for block in dump.read(group, labelled=True)]
     np.testing.assert_array_equal(np.concatenate([block.scores for block in blocks]), logits)
     np.testing.assert_array_equal(np.concatenate([block.labels for block in blocks]), labels)
-    assert opened == ([0, 1, 2] if kind == "pages" else [])
+    assert opened == ([2000, 2000, 1000] if kind == "pages" else [])
 
 
 def _lost(*_: object) -> None:

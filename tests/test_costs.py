@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -84,11 +83,6 @@ def write_matrix(folder: Path, kind: str) -> str:
         path.write_text("\n".join(lines) + "\n")
     elif kind == "csv-header":
         path.write_text("\n".join([",".join("abc"), *(",".join(map(str, row)) for row in COSTS)]))
-    elif kind == "json":
-        path.write_text(json.dumps(COSTS.tolist()))
-    elif kind == "json-named":
-        rows = [dict(zip(names, row, strict=True)) for row in costs.tolist()]
-        path.write_text(json.dumps(dict(zip(names, rows, strict=True))))
     elif kind == "parquet":
         pq.write_table(pa.table({str(j): COSTS[:, j] for j in range(3)}), path)
     elif kind == "parquet-named":
@@ -96,7 +90,7 @@ def write_matrix(folder: Path, kind: str) -> str:
     return str(path)
 
 
-KINDS = ["csv", "csv-named", "csv-header", "json", "json-named", "parquet", "parquet-named"]
+KINDS = ["csv", "csv-named", "csv-header", "parquet", "parquet-named"]
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -318,28 +318,6 @@ def test_binomial_bounds_belong_to_their_counts(events: int, rows: int, delta: f
 # Other JSON
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("[" * 100_000, "nested too deeply"),
-        (f"[[0, {'9' * 5000}], [1, 0]]", "a number of 5000 digits"),
-        (f"[[0, {'9' * 400}], [1, 0]]", "is not a number"),
-        ("[[0, NaN], [1, 0]]", "NaN is not a JSON number"),
-        ("[[0, [[[1]]]], [1, 0]]", "a list or an object where a number is expected"),
-        ('{"a": {"a": 0, "b": 1}, "a": {"a": 1, "b": 0}}', 'the key "a" occurs twice'),
-        ('{"a": {"a": 0, "b": 1}, "b": {"a": 1, "b": 0, "c": 9}}', "its rows name different actions"),
-    ],
-)
-def test_cost_matrices_in_json(tmp_path: Path, text: str, said: str) -> None:
-    from drrej.data.matrix import read_cost_matrix
-
-    (tmp_path / "c.json").write_text(text)
-    with pytest.raises(drrej.OptionError, match=said) as caught:
-        read_cost_matrix(str(tmp_path / "c.json"))
-    assert "\n" not in str(caught.value)
-    assert len(str(caught.value)) < 400
-
-
 @pytest.mark.parametrize("command", [["inspect", "FILE"], ["reject", "DUMP", "-r", "FILE", "-o", "-"]])
 @pytest.mark.parametrize(
     "text", ['{"a":' * 100_000, '{"format": "drrej-rejector/1", "classes": ' + "1" * 100_000 + "}"]

@@ -17,9 +17,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from drrej.data.pages import Chunk, NeedsArrowError, open_chunk, open_footer
-from drrej.data.pages.layout import Levels, indices
-from drrej.data.pages.thrift import LocalFile, UnfitError, read_struct, varint
+from drrej.data.pages import Chunk, open_chunk
+from drrej.data.pages.layout import Footer, Layout, Levels, indices
+from drrej.data.pages.thrift import Stored, UnfitError, read_struct, varint
 
 ROWS = 3000
 
@@ -42,11 +42,11 @@ def chunk_of(path: Path, classes: int = 10, row_group: int = 0, leaf: int | None
     """The chunk of the column `logits`; its file stays open."""
     stream = path.open("rb")
     STREAMS.append(stream)
-    file = LocalFile(stream.fileno())
+    file = Stored.local(stream.fileno())
     metadata = pq.read_metadata(path)
     names = [metadata.schema.column(i).path for i in range(metadata.num_columns)]
     leaf = next(i for i, name in enumerate(names) if name.startswith("logits")) if leaf is None else leaf
-    return open_chunk(file, open_footer(file, metadata), row_group, leaf, classes)
+    return open_chunk(file, Layout.of(Footer.read(file, metadata), row_group, leaf, classes))
 
 
 STREAMS: list[Any] = []
@@ -66,9 +66,9 @@ def read(chunk: Chunk, rows: int = 700, start: int = 0) -> np.ndarray[Any, Any]:
 def until_arrow(chunk: Chunk, rows: int) -> tuple[list[np.ndarray[Any, Any]], int]:
     """The blocks that are handed out, and the row from which Arrow must read."""
     blocks: list[np.ndarray[Any, Any]] = []
-    with pytest.raises(NeedsArrowError) as caught:
+    with pytest.raises(UnfitError):
         blocks.extend(chunk.blocks(rows))
-    return blocks, caught.value.row
+    return blocks, sum(map(len, blocks))
 
 
 def forged(path: Path, pages: Sequence[forge.ForgedPage], rows: int = ROWS, **options: Any) -> Path:
@@ -76,7 +76,7 @@ def forged(path: Path, pages: Sequence[forge.ForgedPage], rows: int = ROWS, **op
     return path
 
 
-@pytest.mark.parametrize("compression", ["none", "snappy", "zstd", "gzip", "lz4"])
+@pytest.mark.parametrize("compression", ["none", "snappy", "zstd"])
 @pytest.mark.parametrize("version", ["1.0", "2.0"])
 @pytest.mark.parametrize("dtype", ["f2", "f4", "f8"])
 def test_values_are_those_that_were_written(tmp_path, compression, version, dtype):
@@ -84,7 +84,6 @@ def test_values_are_those_that_were_written(tmp_path, compression, version, dtyp
     for name, options in {
         "plain": {"use_dictionary": False},
         "dictionary": {"dictionary_pagesize_limit": 1 << 13, "data_page_size": 1 << 13, "write_batch_size": 64},
-        "split": {"use_dictionary": False, "use_byte_stream_split": ["logits.list.element"]},
         "checked": {"use_dictionary": False, "write_page_checksum": True, "data_page_size": 1 << 14},
     }.items():
         path = tmp_path / f"{name}.parquet"
@@ -169,6 +168,9 @@ def unfit(column: pa.Array | None = None, classes: int = 10, **options: Any) -> 
         unfit(classes=1),
         unfit(classes=0),
         unfit(compression="brotli"),
+        unfit(compression="gzip"),
+        unfit(compression="lz4"),
+        unfit(use_dictionary=False, use_byte_stream_split=["logits.list.element"]),
         unfit(row_group_size=10),
         unfit(lists(np.ones((ROWS, 10), np.int32))),
         unfit(pa.array(np.ones(ROWS)), classes=1),
@@ -179,9 +181,8 @@ def unfit(column: pa.Array | None = None, classes: int = 10, **options: Any) -> 
 def test_other_columns_are_left_to_arrow_at_once(tmp_path, column, classes, options):
     column = lists(numbers()) if column is None else column
     path = write(tmp_path / "a.parquet", column, **options)
-    with pytest.raises(NeedsArrowError) as caught:
+    with pytest.raises(UnfitError):
         chunk_of(path, classes)
-    assert caught.value.row == 0
 
 
 def test_ragged_lists_and_nulls_are_left_to_arrow_from_their_block_on(tmp_path):
@@ -215,13 +216,13 @@ def test_a_wrong_checksum_is_left_to_arrow_which_refuses_it(tmp_path):
     path = forged(tmp_path / "b.parquet", pages)
     blocks = chunk_of(path).blocks(500)
     next(blocks)
-    with pytest.raises(NeedsArrowError, match="checksum"):
+    with pytest.raises(UnfitError, match="checksum"):
         next(blocks)
     with pytest.raises(OSError, match="CRC"):
         pq.read_table(path, page_checksum_verification=True)
 
 
-@pytest.mark.parametrize("codec", ["snappy", "gzip", "lz4_raw", "zstd"])
+@pytest.mark.parametrize("codec", ["snappy", "zstd"])
 def test_uncompressed_data_must_have_the_size_that_the_header_says(tmp_path, codec):
     """Arrow's codecs leave the rest of a larger buffer as it was: it would be read as numbers."""
     values = np.zeros((ROWS, 10), np.float32)
@@ -229,7 +230,7 @@ def test_uncompressed_data_must_have_the_size_that_the_header_says(tmp_path, cod
     size = 8 + len(page.repetition) + len(page.definition) + len(page.values)
     for change in (-4, -1, 1, 4):
         path = forged(tmp_path / "a.parquet", [replace(page, header={"size": size + change})], codec=codec)
-        with pytest.raises(NeedsArrowError):
+        with pytest.raises(UnfitError):
             list(chunk_of(path).blocks(100))
 
 
@@ -238,7 +239,7 @@ def test_a_page_of_impossible_size_needs_no_memory(tmp_path):
     for name in ("size", "stored", "count"):
         path = forged(tmp_path / "a.parquet", [replace(page, header={name: (1 << 31) - 1})], codec="zstd")
         before = pa.default_memory_pool().max_memory()
-        with pytest.raises(NeedsArrowError):
+        with pytest.raises(UnfitError):
             list(chunk_of(path).blocks(100))
         assert pa.default_memory_pool().max_memory() - before < 1 << 20
 
@@ -250,7 +251,7 @@ def test_a_few_bytes_that_say_billions_of_values_need_no_memory(tmp_path):
     runs = [forge.varint(count << 1) + bytes([level]) for level in (0, 3, 1)]
     path = forged(tmp_path / "a.parquet", [words, forge.ForgedPage(*runs[:2], b"\1" + runs[2], count, 8)], rows=count)
     before = pa.default_memory_pool().max_memory()
-    with pytest.raises(NeedsArrowError, match="size"):
+    with pytest.raises(UnfitError, match="size"):
         chunk_of(path, 1)
     assert pa.default_memory_pool().max_memory() - before < 1 << 20
 
@@ -269,7 +270,7 @@ def test_levels_that_almost_repeat_take_no_longer_than_they_are():
 
 def test_many_tiny_pages_are_left_to_arrow(tmp_path):
     path = forged(tmp_path / "a.parquet", forge.list_pages(numbers(), range(10, 30_000, 10)))
-    with pytest.raises(NeedsArrowError, match="small pages"):
+    with pytest.raises(UnfitError, match="small pages"):
         chunk_of(path)
 
 
@@ -293,7 +294,7 @@ def test_encrypted_columns_are_left_to_arrow(tmp_path):
     )
     properties = factory.file_encryption_properties(encryption.KmsConnectionConfig(), settings)
     path = write(tmp_path / "a.parquet", lists(numbers()), encryption_properties=properties)
-    with pytest.raises(NeedsArrowError):
+    with pytest.raises(UnfitError):
         chunk_of(path)
 
 
@@ -304,15 +305,15 @@ def test_a_file_cut_short_under_way_is_left_to_arrow(tmp_path):
     next(blocks)
     with path.open("r+b") as stream:
         stream.truncate(chunk.pages[3].offset + 10)
-    with pytest.raises(NeedsArrowError, match="ends early"):
+    with pytest.raises(UnfitError, match="ends early"):
         list(blocks)
 
 
 def test_a_footer_of_another_file_is_noticed(tmp_path):
     one = write(tmp_path / "a.parquet", lists(numbers()))
     other = write(tmp_path / "b.parquet", lists(numbers(2000)), compression="zstd", row_group_size=1024)
-    with one.open("rb") as stream, pytest.raises(NeedsArrowError):
-        open_footer(LocalFile(stream.fileno()), pq.read_metadata(other))
+    with one.open("rb") as stream, pytest.raises(UnfitError):
+        Footer.read(Stored.local(stream.fileno()), pq.read_metadata(other))
 
 
 ENCODERS = [forge.mixed, forge.packed, forge.repeated]

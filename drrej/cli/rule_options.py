@@ -91,7 +91,7 @@ class ObjectiveOptions:
 
     loss: LossName = "log"
     cost_matrix: Annotated[
-        str | None, option("--cost-matrix FILE", "For --loss cost: true class x action; csv, json, parquet.", OBJECTIVE)
+        str | None, option("--cost-matrix FILE", "For --loss cost: true class x action; csv, parquet.", OBJECTIVE)
     ] = None
     loss_column: Annotated[
         str | None, option("--loss-column COL", "For --loss column: each row's own loss.", OBJECTIVE)

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
+import errno
 import functools
+import itertools
 import os
+import shutil
+import tempfile
 from typing import Any
 
 import pyarrow.fs as pafs
@@ -120,3 +125,29 @@ def check_unchanged(part: DumpFile, found: Identity | None = None) -> None:
             f"{part.name}: the file was changed, replaced or removed while it was being read; "
             "wait until it is complete, then run the command again"
         )
+
+
+_temporary: list[tuple[int, str]] = []
+_numbers = itertools.count()
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def temporary_path() -> str:
+    """A new path in a folder that ends with this process."""
+    if not _temporary or _temporary[-1][0] != os.getpid():
+        _temporary.append((os.getpid(), tempfile.mkdtemp(prefix="drrej-")))
+    return os.path.join(_temporary[-1][1], str(next(_numbers)))
+
+
+def no_room(name: str, error: OSError) -> DumpError:
+    """The error of a file that cannot be copied or converted."""
+    folder = tempfile.gettempdir()
+    reason = os.strerror(error.errno or errno.ENOSPC)
+    return DumpError(f"{name}: cannot be copied to {folder} ({reason}); set TMPDIR to a directory with room for it")
+
+
+@atexit.register
+def _remove_temporary() -> None:
+    for process, folder in _temporary:
+        if process == os.getpid():
+            shutil.rmtree(folder, ignore_errors=True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
-import contextlib
 import glob
 import itertools
 import json
@@ -11,7 +9,6 @@ import os
 import shutil
 import stat
 import sys
-import tempfile
 import zlib
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,7 +19,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from drrej.data.files import DumpFile, one_line
+from drrej.data.files import DumpFile, no_room, one_line, temporary_path
 from drrej.data.readers import ENDINGS, FOLDER_ENDINGS, format_of
 from drrej.data.uris import below, redacted
 from drrej.errors import DumpError
@@ -50,7 +47,10 @@ def _find(argument: str, spools: Spools) -> list[DumpFile]:
     if argument in spools:
         return [spools[argument]]
     if argument == STDIN:
-        spools[argument] = _spooled_stdin()
+        if sys.stdin is None:
+            raise DumpError("standard input: it is closed; name a file instead of -")
+        stdin = _spooled(sys.stdin.buffer, "standard input")
+        spools[argument] = replace(stdin, mask_path="stdin.parquet")
         return [spools[argument]]
     if "://" in argument:
         return _find_uri(argument)
@@ -90,20 +90,14 @@ def _matches(pattern: str) -> list[str]:
 
 
 def _find_in_directory(directory: str) -> list[DumpFile]:
-    found: list[DumpFile] = []
-
     def fail(error: OSError) -> None:
         raise DumpError(f"{error.filename}: cannot be listed ({error.strerror})")
 
+    paths: list[str] = []
     for folder, folders, files in os.walk(directory, onerror=fail, followlinks=True):
-        folders[:] = sorted(f for f in folders if not _hidden(f))
-        for file in files:
-            if not _hidden(file) and file.lower().endswith(FOLDER_ENDINGS):
-                path = os.path.join(folder, file)
-                relative = PurePosixPath(os.path.relpath(path, directory).replace(os.sep, "/"))
-                hive = _hive(str(relative.parent) + "/")
-                found.append(DumpFile(_from_root(path), path, _mask_name(str(relative)), hive))
-    return _of_one_format(found, directory)
+        folders[:] = [name for name in folders if not _hidden(name)]
+        paths += [os.path.join(folder, file) for file in files]
+    return _of_one_format(directory, [(os.path.relpath(path, directory), _from_root(path), path) for path in paths])
 
 
 def _find_uri(uri: str) -> list[DumpFile]:
@@ -118,18 +112,18 @@ def _find_uri(uri: str) -> list[DumpFile]:
         entries = filesystem.get_file_info(pafs.FileSelector(path, recursive=True))
     except (OSError, pa.ArrowException, ValueError) as error:
         raise DumpError(f"{name}: cannot be opened ({one_line(error)})") from None
+    found = [entry.path for entry in entries if entry.type == pafs.FileType.File]
+    inside = [(str(PurePosixPath(file).relative_to(path)), file) for file in found]
+    return _of_one_format(name, [(relative, file, below(name, relative)) for relative, file in inside], uri)
+
+
+def _of_one_format(directory: str, files: Sequence[tuple[str, str, str]], uri: str | None = None) -> list[DumpFile]:
+    """The files of a directory that are the dump, by their paths in it: those in parquet if there are any."""
     found = []
-    for entry in entries:
-        relative = PurePosixPath(entry.path).relative_to(path)
-        visible = not any(_hidden(piece) for piece in relative.parts)
-        if entry.type == pafs.FileType.File and visible and relative.name.lower().endswith(FOLDER_ENDINGS):
-            hive = _hive(str(relative.parent) + "/")
-            found.append(DumpFile(entry.path, below(name, str(relative)), _mask_name(str(relative)), hive, uri=uri))
-    return _of_one_format(found, name)
-
-
-def _of_one_format(found: Sequence[DumpFile], directory: str) -> list[DumpFile]:
-    """The files of a directory that are the dump: those in parquet if there are any, whatever lies beside them."""
+    for relative, path, name in sorted(files):
+        pieces = relative.replace(os.sep, "/").split("/")
+        if not any(map(_hidden, pieces)) and pieces[-1].lower().endswith(FOLDER_ENDINGS):
+            found.append(DumpFile(path, name, _mask_name("/".join(pieces)), _hive("/".join(pieces)), uri))
     formats = {format_of(part).name for part in found}
     if not found:
         raise DumpError(f"{directory}: no .parquet file in this directory, nor any other that drrej reads")
@@ -189,42 +183,20 @@ def distinct(parts: Sequence[DumpFile]) -> tuple[DumpFile, ...]:
     return tuple(replace(part, mask_path=path) for part, path in zip(parts, relative, strict=True))
 
 
-def _spooled_stdin() -> DumpFile:
-    if sys.stdin is None:
-        raise DumpError("standard input: it is closed; name a file instead of -")
-    return _spooled(sys.stdin.buffer, "standard input")
-
-
 def _spooled(stream: IO[bytes], name: str) -> DumpFile:
     """Copy what cannot seek to a temporary file that ends with the process."""
     try:
-        handle, path = tempfile.mkstemp(prefix="drrej-")  # before anything is read: reading may take for ever
-        _spooled_paths.append(path)
-        with open(handle, "wb") as spool:
+        path = temporary_path()  # before anything is read: reading may take for ever
+        with open(path, "wb") as spool:
             head = stream.read(HEAD)
             spool.write(head)
             shutil.copyfileobj(stream, spool, 1 << 20)
             size = spool.tell()
     except OSError as error:
-        folder = tempfile.gettempdir()
-        raise DumpError(
-            f"{name}: cannot be copied to {folder} ({error.strerror}); set TMPDIR to a directory with room for it"
-        ) from None
+        raise no_room(name, error) from None
     if not size:
         raise DumpError(f"{name}: it is empty; did the command before the pipe fail?")
-    relative = "stdin.parquet" if name == "standard input" else f"{os.path.basename(name)}.parquet"
-    return DumpFile(path, name, relative, ending=ending_of(head) or ".parquet")
-
-
-_spooled_paths: list[str] = []
-
-
-@atexit.register
-def remove_spools() -> None:
-    """Remove the temporary copies that this process made."""
-    while _spooled_paths:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(_spooled_paths.pop())
+    return DumpFile(path, name, f"{os.path.basename(name)}.parquet", ending=ending_of(head) or ".parquet")
 
 
 HEAD = 1 << 16

@@ -17,9 +17,8 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from drrej.data.columns import LABEL_NAMES, SCORE_NAMES
-from drrej.data.files import DumpFile, Identity, check_unchanged, identity_of
+from drrej.data.files import NO_ROOM, DumpFile, Identity, check_unchanged, identity_of, no_room, temporary_path
 from drrej.data.formats import FileInfo, Format, Request, looked_at, open_bytes, reading
-from drrej.data.formats.arrow import temporary_path
 from drrej.data.scores import boolean_array, plain_array
 from drrej.errors import DumpError
 
@@ -94,10 +93,7 @@ def _columns(file: DumpFile, identity: Identity) -> Arrays:
     if packed or file.uri is not None:
         known = _unpacked.get((file.path, file.uri))
         if known is None or known[0] != identity:
-            known = _unpacked[file.path, file.uri] = (
-                identity,
-                _members(file) if packed else {next(iter(paths)): _copy(file)},
-            )
+            known = _unpacked[file.path, file.uri] = identity, _members(file)
         paths = known[1]
     arrays = {name: _array(path, name, file) for name, path in paths.items()}
     if packed:
@@ -108,26 +104,31 @@ def _columns(file: DumpFile, identity: Identity) -> Arrays:
     return {_column_name(file, array): array}
 
 
-def _copy(file: DumpFile) -> str:
-    """A copy of an object that is elsewhere."""
+def _copy(stream: Any, file: DumpFile) -> str:
+    """Where the bytes of a stream were copied to."""
     path = temporary_path()
-    with open_bytes(file) as stream, open(path, "wb") as copy:
-        shutil.copyfileobj(stream, copy, 1 << 20)
+    try:
+        with open(path, "wb") as copy:
+            shutil.copyfileobj(stream, copy, 1 << 20)
+    except OSError as error:
+        raise no_room(file.name, error) if error.errno in NO_ROOM else error from None
     return path
 
 
 def _members(file: DumpFile) -> dict[str, str]:
-    """Where the arrays of an archive were unpacked to, by name; this verifies their checksums."""
-    paths = {}
-    try:
-        with open_bytes(file) as stream, zipfile.ZipFile(stream) as archive:
-            for member in archive.namelist():
-                if member.endswith(".npy"):
-                    path = paths[member.removesuffix(".npy")] = temporary_path()
-                    with archive.open(member) as packed, open(path, "wb") as copy:
-                        shutil.copyfileobj(packed, copy, 1 << 20)
-    except _ZIP_ERRORS as error:
-        raise ValueError(str(error)) from None
+    """Where the arrays of a file were unpacked or copied to, by name; this verifies checksums."""
+    with open_bytes(file) as stream:
+        if not file.ends_with(NPZ.endings):
+            return {os.path.basename(file.path): _copy(stream, file)}
+        paths = {}
+        try:
+            with zipfile.ZipFile(stream) as archive:
+                for member in archive.namelist():
+                    if member.endswith(".npy"):
+                        with archive.open(member) as packed:
+                            paths[member.removesuffix(".npy")] = _copy(packed, file)
+        except _ZIP_ERRORS as error:
+            raise ValueError(str(error)) from None
     if not paths:
         raise DumpError(
             f"{file.name}: there is no array in it; write it with numpy.savez(FILE, logits=..., labels=...)"

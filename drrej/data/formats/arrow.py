@@ -6,19 +6,16 @@ values. Record batches are the row groups; a stream is one.
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import itertools
 import os
-import shutil
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
-from drrej.data.files import DumpFile, Identity
+from drrej.data.files import NO_ROOM, DumpFile, Identity, no_room, temporary_path
 from drrej.data.formats import FileInfo, Format, Request, from_row, looked_at, open_bytes, reading
 from drrej.errors import DumpError
 
@@ -105,10 +102,6 @@ def _open_file(stream: Any, columns: Sequence[str]) -> pa.ipc.RecordBatchFileRea
 # Spooled text
 
 
-_folders: list[tuple[int, str]] = []
-_numbers = itertools.count()
-
-
 def spooled(name: str, endings: tuple[str, ...], write: Callable[[DumpFile, str], None]) -> Format:
     """A format that is converted once, by `write(file, path)`, to an Arrow IPC file; a process elsewhere makes its own.
 
@@ -122,9 +115,11 @@ def spooled(name: str, endings: tuple[str, ...], write: Callable[[DumpFile, str]
                 write(file, path)
                 with pa.memory_map(path) as stream:
                     return replace(_contents(stream, identity, file.name), typed=False, spool=path)
-            except BaseException:
+            except BaseException as error:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(path)
+                if isinstance(error, OSError) and error.errno in NO_ROOM:
+                    raise no_room(file.name, error) from None
                 raise
 
         return looked_at(file, name, make)
@@ -144,29 +139,13 @@ def write_batches(path: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch
             writer.write_batch(batch)
 
 
-def temporary_path() -> str:
-    """A new path in a folder that ends with this process."""
-    if not _folders or _folders[-1][0] != os.getpid():
-        try:
-            _folders.append((os.getpid(), tempfile.mkdtemp(prefix="drrej-")))
-        except OSError as error:
-            raise DumpError(f"{tempfile.gettempdir()}: cannot be written ({error.strerror}); set TMPDIR") from None
-    return os.path.join(_folders[-1][1], str(next(_numbers)))
-
-
-@atexit.register
-def _remove_folders() -> None:
-    for process, folder in _folders:
-        if process == os.getpid():
-            shutil.rmtree(folder, ignore_errors=True)
-
-
 # Tables in memory
 
 GROUP_ROWS = 1 << 16
 """Rows of a row group: what one worker reads at a time."""
 
 _tables: dict[str, pa.Table] = {}
+_numbers = itertools.count()
 
 
 @contextlib.contextmanager

@@ -24,23 +24,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from drrej.data.pages.layout import BYTE_STREAM_SPLIT, DICTIONARY, TAIL, Footer, Layout, Page, indices, scan
-from drrej.data.pages.thrift import Bytes, Fetched, LocalFile, Storage, UnfitError, fresh, inflate
+from drrej.data.pages.layout import DICTIONARY, TAIL, Footer, Layout, Page, indices, scan
+from drrej.data.pages.thrift import Bytes, Stored, UnfitError, fresh, inflate
 from drrej.records import dataclass
 
 AnyFloats = NDArray[np.floating[Any]]
 
 _MOST_FETCHED = 1 << 28
 """Bytes of a chunk: larger ones are left to Arrow, which asks for them in pieces."""
-
-
-class NeedsArrowError(Exception):
-    """Arrow must read this column of the row group from `row` on; the rows handed out before it are right."""
-
-    def __init__(self, row: int, reason: str) -> None:
-        super().__init__(f"row {row}: {reason}")
-        self.row = row
-        self.reason = reason
 
 
 def list_blocks(
@@ -61,71 +52,37 @@ def list_blocks(
     """
     if os.environ.get("DRREJ_ARROW_ONLY", "0") != "0":
         return
-    with contextlib.suppress(NeedsArrowError, OSError):  # damaged or unusual bytes; the network
+    with contextlib.suppress(UnfitError, IndexError, OSError):  # bytes that are unusual, end early, or were not sent
         remote = isinstance(source, pa.NativeFile)
+        file = None if remote else Stored.local(source.fileno())
         if not memo:
             memo.append(None)  # unless what follows goes well, the file is left to Arrow
             size = metadata.serialized_size + TAIL
-            tail = _fetch(source, max(0, source.size() - size), source.size()) if remote else LocalFile(source.fileno())
-            memo[0] = open_footer(tail, metadata)
-        footer = memo[0]
-        if footer is None:
+            memo[0] = Footer.read(file or _fetch(source, max(0, source.size() - size), source.size()), metadata)
+        if memo[0] is None:
             return
-        file: Storage
-        if not remote:
-            file = LocalFile(source.fileno())
-        else:
-            begin, end = chunk_range(footer, row_group, leaf, classes)
-            if not 0 <= begin < end <= source.size() or end - begin > _MOST_FETCHED:
+        layout = Layout.of(memo[0], row_group, leaf, classes)
+        if file is None:
+            if not 0 <= layout.start < layout.end <= min(source.size(), layout.start + _MOST_FETCHED):
                 return
-            file = _fetch(source, begin, end)
-        yield from open_chunk(file, footer, row_group, leaf, classes).blocks(rows, start)
+            file = _fetch(source, layout.start, layout.end)
+        yield from open_chunk(file, layout).blocks(rows, start)
 
 
-def _fetch(source: pa.NativeFile, start: int, end: int) -> Fetched:
+def _fetch(source: pa.NativeFile, start: int, end: int) -> Stored:
     """Some bytes of an object."""
     data = np.frombuffer(source.read_at(end - start, start), np.uint8)
     if data.size != end - start:
         raise OSError("the object ends early")
-    return Fetched(source.size(), start, data)
+    return Stored(source.size(), start=start, fetched=data)
 
 
-def open_footer(file: Storage, metadata: pq.FileMetaData) -> Footer:
-    """The footer of a file, by its bytes and Arrow's reading of it; good for all its row groups.
-
-    Raises `NeedsArrowError` where no column of the file can be read here, or it would not pay.
-    """
-    with _left_to_arrow():
-        return Footer.read(file, metadata)
-
-
-def chunk_range(footer: Footer, row_group: int, leaf: int, classes: int) -> tuple[int, int]:
-    """Where in the file the chunk of `open_chunk` begins and ends; nothing else of the file is read for it."""
-    with _left_to_arrow():
-        layout = Layout.of(footer, row_group, leaf, classes)
-    return layout.start, layout.end
-
-
-def open_chunk(file: Storage, footer: Footer, row_group: int, leaf: int, classes: int) -> Chunk:
-    """The chunk of the column `leaf` (a number among the leaves of the schema), a list of floats, in a row group.
-
-    All page headers are read; where they, the type, or the numbers of rows and values do not fit `classes` floats in
-    each row, `NeedsArrowError` is raised.
-    """
-    with _left_to_arrow():
-        layout = Layout.of(footer, row_group, leaf, classes)
-        pages = scan(file, layout)
+def open_chunk(file: Stored, layout: Layout) -> Chunk:
+    """The chunk of a column; raises `UnfitError`, or IndexError, where its page headers do not fit K floats per row."""
+    pages = scan(file, layout)
     dictionary = pages.pop(0) if pages[0].dictionary else None
     firsts = itertools.accumulate((page.values for page in pages), initial=0)
     return Chunk(file, layout, tuple(pages), tuple(firsts), dictionary)
-
-
-@contextlib.contextmanager
-def _left_to_arrow() -> Iterator[None]:
-    try:
-        yield
-    except (UnfitError, IndexError) as error:  # bytes are taken one by one; an IndexError says that they end early
-        raise NeedsArrowError(0, str(error)) from None
 
 
 @dataclass(frozen=True)
@@ -135,7 +92,7 @@ class Chunk:
     Several threads may read it at the same time.
     """
 
-    file: Storage
+    file: Stored
     layout: Layout
     pages: tuple[Page, ...]
     firsts: tuple[int, ...]
@@ -145,25 +102,22 @@ class Chunk:
     def blocks(self, rows: int, start: int = 0) -> Iterator[AnyFloats]:
         """The rows from `start` on, in order, as arrays of `rows` x classes; the last may have fewer rows.
 
-        An array stays as it is, but may share its memory with others: do not write into it. `NeedsArrowError` is raised
-        at a page that does not fit.
+        An array stays as it is, but may share its memory with others: do not write into it. `UnfitError` is raised at a
+        page that does not fit.
         """
-        classes, row = self.layout.classes, start
-        try:
-            spans = self._spans(start * classes)
-            span = np.empty(0, self.layout.dtype)
-            for row in range(start, self.layout.rows, rows):
-                pieces, missing = [], min(rows, self.layout.rows - row) * classes
-                while missing:
-                    span = span if span.size else next(spans)
-                    pieces.append(span[:missing])
-                    span = span[missing:]
-                    missing -= pieces[-1].size
-                if not span.size:  # whether the last row ends here is for the next page to say
-                    span = next(spans, span)
-                yield self._joined(pieces).reshape(-1, classes)
-        except UnfitError as error:
-            raise NeedsArrowError(row, str(error)) from None
+        classes = self.layout.classes
+        spans = self._spans(start * classes)
+        span = np.empty(0, self.layout.dtype)
+        for row in range(start, self.layout.rows, rows):
+            pieces, missing = [], min(rows, self.layout.rows - row) * classes
+            while missing:
+                span = span if span.size else next(spans)
+                pieces.append(span[:missing])
+                span = span[missing:]
+                missing -= pieces[-1].size
+            if not span.size:  # whether the last row ends here is for the next page to say
+                span = next(spans, span)
+            yield self._joined(pieces).reshape(-1, classes)
 
     def _joined(self, pieces: list[AnyFloats]) -> AnyFloats:
         """The pieces in one array: a single one as it is, unless unaligned, for which arithmetic is slow."""
@@ -216,8 +170,6 @@ class Chunk:
             return self._dictionary.take(places, out=memory, mode="clip")  # none is clipped, as the check said
         if body.size != page.values * dtype.itemsize:
             raise UnfitError("size of the values")
-        if page.encoding == BYTE_STREAM_SPLIT:
-            body = _interleaved(body.reshape(dtype.itemsize, -1))
         return body.view(dtype)
 
     @cached_property
@@ -233,11 +185,3 @@ def _counted(body: Bytes) -> tuple[Bytes, Bytes]:
     if body.size < end:
         raise UnfitError("length of the levels")
     return body[4:end], body[end:]
-
-
-def _interleaved(parts: Bytes) -> Bytes:
-    """The first byte of each part, then the second of each, ... (stream by stream: `parts.T.ravel()` is 4 x slower)."""
-    memory = fresh(parts.size)
-    for number, part in enumerate(parts):
-        memory[number :: len(parts)] = part
-    return memory

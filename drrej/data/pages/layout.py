@@ -23,7 +23,7 @@ from drrej.data.pages.thrift import (
     STRUCT,
     TRUE,
     Fields,
-    Storage,
+    Stored,
     UnfitError,
     fresh,
     number,
@@ -180,7 +180,7 @@ def _unpack(data: bytes, width: int) -> NDArray[np.uint32]:
     return numbers.reshape(-1)
 
 
-CODECS = {0: None, 1: "snappy", 2: "gzip", 6: "zstd", 7: "lz4_raw"}
+CODECS = {0: None, 1: "snappy", 6: "zstd"}
 
 TAIL = 8
 """Bytes after the footer."""
@@ -201,7 +201,7 @@ class Footer:
     row_groups: list[int]
 
     @classmethod
-    def read(cls, file: Storage, metadata: pq.FileMetaData) -> Footer:
+    def read(cls, file: Stored, metadata: pq.FileMetaData) -> Footer:
         """Read the footer of a file, which Arrow has read as `metadata`."""
         if metadata.num_columns > _MOST_COLUMNS or metadata.num_rows < metadata.num_row_groups * _FEWEST_ROWS:
             raise UnfitError("many columns or small row groups")
@@ -274,7 +274,7 @@ def _dtype(column: Any) -> np.dtype[Any]:
     return np.dtype(kind)
 
 
-PLAIN, RLE, BYTE_STREAM_SPLIT = 0, 3, 9
+PLAIN, RLE = 0, 3
 DICTIONARY = (2, 8)
 """PLAIN_DICTIONARY, of old writers, and RLE_DICTIONARY: the same bytes."""
 
@@ -313,7 +313,7 @@ class Page(NamedTuple):
     """As far as the chunk is."""
 
 
-def scan(file: Storage, layout: Layout) -> list[Page]:
+def scan(file: Stored, layout: Layout) -> list[Page]:
     """The pages of a chunk, the dictionary's first, by their headers: they must fill it and hold all its values."""
     if not 4 <= layout.start < layout.end <= file.size:
         raise UnfitError("place of the column chunk")
@@ -333,7 +333,7 @@ def scan(file: Storage, layout: Layout) -> list[Page]:
     return pages
 
 
-def _page(file: Storage, at: int, end: int) -> tuple[Page, int]:
+def _page(file: Stored, at: int, end: int) -> tuple[Page, int]:
     """The page whose header is at `at`, and where the page ends."""
     for length in _HEADER_BYTES:
         with contextlib.suppress(IndexError):  # the header is longer
@@ -345,7 +345,7 @@ def _check(page: Page, layout: Layout, first: int) -> None:
     """Raise `UnfitError` where the header of the page that begins with value number `first` does not fit."""
     if not page.values or max(page.size, page.stored, page.values * 4) > MOST_PAGE_BYTES:
         raise UnfitError("size of a page")
-    if page.encoding not in (PLAIN, BYTE_STREAM_SPLIT, *DICTIONARY):
+    if page.encoding not in (PLAIN, *DICTIONARY):
         raise UnfitError("encoding")
     if page.level_encodings != (RLE, RLE) or sum(page.level_bytes or ()) > min(page.size, page.stored):
         raise UnfitError("levels")

@@ -7,8 +7,7 @@ Every length is one of these bytes' own, so nothing is allocated or repeated bey
 from __future__ import annotations
 
 import os
-import zlib
-from typing import Any, Protocol
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -132,102 +131,55 @@ def fresh(size: int) -> Bytes:
     return memory
 
 
-class Storage(Protocol):
-    """Where the bytes of a file are."""
+@dataclass(frozen=True)
+class Stored:
+    """The bytes of a file by its descriptor, which must stay open; or those from `start` on that were fetched."""
 
-    @property
-    def size(self) -> int:
-        """Of the whole file."""
+    size: int
+    """Of the whole file."""
+    descriptor: int = -1
+    start: int = 0
+    fetched: Bytes | None = None
+
+    @classmethod
+    def local(cls, descriptor: int) -> Self:
+        """A file of this machine, as it is now."""
+        return cls(os.fstat(descriptor).st_size, descriptor)
 
     def some(self, offset: int, count: int) -> bytes:
         """So many bytes, or fewer where they end."""
+        return (
+            os.pread(self.descriptor, count, offset) if self.fetched is None else self._slice(offset, count).tobytes()
+        )
 
     def page(self, offset: int, count: int) -> Bytes:
         """So many bytes, to be left as they are; aligned at their end, if that costs nothing."""
-
-
-@dataclass(frozen=True)
-class LocalFile:
-    """A file by its descriptor, which must stay open."""
-
-    descriptor: int
-
-    @property
-    def size(self) -> int:
-        """As it is now."""
-        return os.fstat(self.descriptor).st_size
-
-    def some(self, offset: int, count: int) -> bytes:
-        """See `Storage`."""
-        return os.pread(self.descriptor, count, offset)
-
-    def page(self, offset: int, count: int) -> Bytes:
-        """See `Storage`."""
-        memory = fresh(count + 7)[-count % 8 :][:count]
-        done = 0
-        while done < count:
-            read = os.preadv(self.descriptor, [memory[done:].data], offset + done)
-            if not read:
-                raise UnfitError("the file ends early")
-            done += read
+        if self.fetched is not None:
+            memory = self._slice(offset, count)
+            done = memory.size
+        else:
+            memory, done, read = fresh(count + 7)[-count % 8 :][:count], 0, -1
+            while done < count and read:
+                read = os.preadv(self.descriptor, [memory[done:].data], offset + done)
+                done += read
+        if done < count:
+            raise UnfitError("the file ends early")
         return memory
 
-
-@dataclass(frozen=True)
-class Fetched:
-    """The bytes from `start` on of a file that is elsewhere, as far as they were fetched."""
-
-    size: int
-    start: int
-    data: Bytes
-
-    def some(self, offset: int, count: int) -> bytes:
-        """See `Storage`."""
-        return self._slice(offset, count).tobytes()
-
-    def page(self, offset: int, count: int) -> Bytes:
-        """See `Storage`."""
-        page = self._slice(offset, count)
-        if page.size != count:
-            raise UnfitError("the bytes end early")
-        return page
-
     def _slice(self, offset: int, count: int) -> Bytes:
-        if offset < self.start:
+        if offset < self.start or self.fetched is None:
             raise UnfitError("bytes that were not fetched")
-        return self.data[offset - self.start :][:count]
+        return self.fetched[offset - self.start :][:count]
 
 
 def inflate(data: Bytes, size: int, codec: str) -> Bytes:
     """`data` uncompressed, which must be `size` bytes long.
 
-    Arrow's codecs take a larger `size` for room and leave the rest as it was, so the length is looked at here.
+    Arrow's codecs take a larger `size` for room, but for zstd; snappy begins with it.
     """
-    if size < 1:
-        raise UnfitError("uncompressed size")
     try:
-        if codec == "gzip":
-            stream = zlib.decompressobj(wbits=31)
-            result: Any = stream.decompress(data.data, size + 1)
-            fits = len(result) == size and stream.eof and not stream.unused_data
-        else:
-            decoder = pa.Codec(codec)
-            if codec == "snappy":
-                fits = varint(data[:5].tobytes(), 0)[0] == size
-            else:
-                fits = codec == "zstd" or not _has_room(decoder, data, size)  # Arrow does check zstd
-            result = decoder.decompress(data, size) if fits else b""
-    except (pa.ArrowException, OSError, zlib.error, IndexError) as error:
+        if size < 1 or (codec == "snappy" and varint(data[:5].tobytes(), 0)[0] != size):
+            raise UnfitError("uncompressed size")
+        return np.frombuffer(pa.Codec(codec).decompress(data, size), np.uint8)
+    except (pa.ArrowException, OSError, IndexError) as error:
         raise UnfitError(f"compressed data ({error})") from None
-    if not fits:
-        raise UnfitError("uncompressed size")
-    return np.frombuffer(result, np.uint8)
-
-
-def _has_room(decoder: pa.Codec, data: Bytes, size: int) -> bool:
-    """Whether the uncompressed data fit into fewer than `size` bytes."""
-    try:
-        decoder.decompress(data, size - 1)
-    except (pa.ArrowException, OSError):
-        return False
-    return True
