@@ -12,9 +12,9 @@ from drrej.cli.console import flag_of, in_flags, show
 from drrej.cli.input_options import EngineOptions, LayoutOptions
 
 if TYPE_CHECKING:
-    from drrej.data.dump import DumpOptions
+    from drrej.data.dump import Dump, DumpOptions
     from drrej.documents.rejector import Rejector
-    from drrej.pipeline.inspect import Content, DumpFacts, Labels
+    from drrej.pipeline.inspect import Content, DumpFacts
     from drrej.pipeline.source import Source
 
 EXAMPLES = """
@@ -75,20 +75,22 @@ def _about_dump(path: str, facts: DumpFacts) -> list[str]:
     columns = [f"format:  {' and '.join(facts.formats)}", "columns:", *_column_lines(facts.columns)]
     if isinstance(content, str):
         return [head, *columns, f"cannot be used as it is: {content}"]
-    lines = [f"{head}, {content.rows} rows in {_counted(content.row_groups, 'row group')}", *columns]
-    lines += [f"  {name}  {kind} (from the directory names)" for name, kind in content.hive]
+    dump = content.dump
+    lines = [f"{head}, {dump.rows} rows in {_counted(len(dump.row_groups), 'row group')}", *columns]
+    hive = [dump.schema.field(name) for name, _ in dump.parts[0].hive if name in dump.schema.names]
+    lines += [f"  {field.name}  {field.type} (from the directory names)" for field in hive]
     flags = _reading_flags(facts.options)
     if content.found:
-        words, said = _FOUND_BINARY if content.scores.layout == "score" else _FOUND[content.found]
+        words, said = _FOUND_BINARY if dump.binary else _FOUND[content.found]
         lines.append(f"scores:  {words}")
         flags += said
-    if content.labels.kind == "text":
+    if content.labels_need_names:
         flags += ["--classes", "NAMES"]
-    lines.append(f"{content.input}:  {_layout(content)}, {content.classes} classes{_names(content)}")
+    lines.append(f"{dump.input}:  {_layout(dump)}, {dump.classes} classes{_names(dump)}")
     lines += [f"bad rows: {problem.message()}" for problem in content.problems] or ["bad rows: none"]
     if content.doubt:
         lines.append(f"caution: {content.doubt}")
-    lines.append(f"labels:  {_label_words(content.labels, content.classes)}{_accuracy(content)}")
+    lines.append(f"labels:  {content.labels}{_accuracy(content)}")
     if content.sorted_scores:
         lines.append(
             "caution: the first score is the largest in every row: sorted scores (top-k) are not in class order"
@@ -121,8 +123,12 @@ def _column_lines(columns: Sequence[tuple[str, str]]) -> list[str]:
     return lines + ([f"  ... ({len(columns)} in all)"] if len(columns) > _MOST_COLUMNS else [])
 
 
-def _layout(content: Content) -> str:
-    scores, kind = content.scores, content.scores_type
+def _layout(dump: Dump) -> str:
+    from drrej.data.columns import field_of
+
+    scores = dump.columns
+    field = field_of(dump.schema, scores.names[0])
+    kind = "" if field is None else field.type
     if scores.layout == "wide":
         named = ", named by class" if scores.classes else ""
         return f"columns '{scores.names[0]}' to '{scores.names[-1]}' ({kind}){named}"
@@ -135,25 +141,10 @@ def _layout(content: Content) -> str:
     return f"column '{scores.pattern}' ({kind}){words.get(scores.layout, '')}"
 
 
-def _names(content: Content) -> str:
+def _names(dump: Dump) -> str:
     from drrej.data.problems import shown
 
-    return f": {shown(list(content.names))}" if content.scores.classes and content.names else ""
-
-
-def _label_words(labels: Labels, classes: int) -> str:
-    from drrej.data.problems import shown
-
-    if labels.kind == "joined":
-        return f"in {labels.file}, joined on '{labels.key}'"
-    if labels.kind == "beside":
-        return f"in {labels.file}, in the order of the rows"
-    if labels.kind == "text":
-        return (
-            f"column '{labels.column}' is text ({shown(labels.names)}); name all {classes} classes, in the order of "
-            "the logits, with --classes"
-        )
-    return labels.reason if labels.kind == "nowhere" else f"column '{labels.column}' ({labels.type})"
+    return f": {shown(list(dump.names))}" if dump.columns.classes and dump.names else ""
 
 
 def _accuracy(content: Content) -> str:
@@ -167,7 +158,7 @@ def _accuracy(content: Content) -> str:
 def _advice(path: str, flags: Sequence[str], content: Content) -> list[str]:
     words = shlex.join([path, *flags])
     words += " --input KIND" if content.doubt else ""
-    if content.labels.readable:
+    if content.labelled is not None:
         mend = "drop or fix the bad rows, then " if content.bad_rows else ""
         return [f"{mend}go on with:", f"  drrej calibrate {words} -o rejector.json"]
     skip = " --on-bad-row reject" if content.bad_rows else ""
