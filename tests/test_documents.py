@@ -1,10 +1,9 @@
-"""Documents that contradict themselves are refused, whatever was changed; those that drrej writes never are."""
+"""Documents that were edited or cannot be used are refused, whatever was changed; those that drrej writes never are."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
-import math
-import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,15 +14,12 @@ from conftest import ROOT, source, write_dump
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mutate_documents import Original, case, originals, used
-from running import fail
+from running import fail, succeed
 
 import drrej
 from drrej.core.curves import Curve
-from drrej.core.drift import ranks
-from drrej.core.intervals import lower_bound, upper_bound
-from drrej.core.recompute import binomial_tail, is_binomial_level, mean_bracket, supports_rate
 from drrej.core.reuse import Sketch
-from drrej.documents.rejector import RuleRecord, Threshold
+from drrej.documents.rejector import Threshold
 from drrej.errors import Infeasible
 from drrej.pipeline.fit import FittedLoss, ratio_of, without_logits
 from drrej.pipeline.threshold import _Picker
@@ -52,10 +48,52 @@ def test_what_drrej_writes_is_read_back_and_used(kinds: list[Original], folder: 
             assert used(original, folder / "own.json", folder) == "used"
 
 
-def test_mutated_documents_are_refused_or_consistent(kinds: list[Original], folder: Path) -> None:
+def test_mutated_documents_are_refused(kinds: list[Original], folder: Path) -> None:
     ends = [case(number, 0, kinds, folder)[1] for number in range(CASES)]
-    assert ends.count("refused") > CASES / 2
+    assert set(ends) <= {"refused", "unchanged"}
+
+
+def test_mutated_documents_that_are_accepted_on_purpose(kinds: list[Original], folder: Path) -> None:
+    """They end in figures, a verdict or one line, and the mask agrees with the report."""
+    ends = [case(number, 0, kinds, folder, accept_edited=True)[1] for number in range(CASES)]
+    assert ends.count("refused") > CASES / 4
     assert ends.count("used") > 0
+
+
+def test_an_edited_document_is_refused_unless_that_is_accepted(
+    tmp_path: Path, documents: Path, test: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree = json.loads((documents / "rejector.json").read_text(encoding="utf-8"))
+    tree["threshold"]["accepted"] += 1
+    edited = tmp_path / "edited.json"
+    edited.write_text(json.dumps(tree))
+    for command in (["inspect", edited], ["evaluate", test, "-r", edited]):
+        message = fail(*command)
+        assert "edited.json: it was edited since drrej wrote it" in message
+        assert "--accept-edited" in message
+        succeed("--accept-edited", *command)
+        fail(*command)
+    with pytest.raises(drrej.RejectorError, match="`accept_edited=True`"):
+        drrej.Rejector.load(edited)
+    assert drrej.Rejector.load(edited, accept_edited=True).threshold.accepted == tree["threshold"]["accepted"]
+    monkeypatch.setenv("DRREJ_ACCEPT_EDITED", "1")
+    succeed("inspect", edited)
+
+
+def test_spacing_order_and_whole_numbers_are_no_edit(documents: Path) -> None:
+    tree = json.loads((documents / "rejector.json").read_text(encoding="utf-8"))
+    text = json.dumps(dict(reversed(tree.items())), indent=7).replace('"target": 0.8', '"target": 8e-1')
+    assert drrej.Rejector.from_json(text) == drrej.Rejector.load(documents / "rejector.json")
+
+
+def test_a_later_version_writes_digests(documents: Path) -> None:
+    """Only documents of the first version may be without."""
+    tree = json.loads((documents / "rejector.json").read_text(encoding="utf-8"))
+    del tree["digest"]
+    drrej.Rejector.from_json(json.dumps(tree))
+    tree["drrej_version"] = "9.0.0"
+    with pytest.raises(drrej.RejectorError, match="edited"):
+        drrej.Rejector.from_json(json.dumps(tree))
 
 
 @pytest.mark.parametrize("name", ["rejector", "probabilities", "auto"])
@@ -63,13 +101,15 @@ def test_documents_of_the_first_version_are_read(name: str) -> None:
     """With their short fingerprints, without a floor, drift quantiles or margins among the candidates."""
     text = (OLD / f"{name}.json").read_text()
     tree = json.loads(drrej.Rejector.from_json(text).to_json())
-    tree["drrej_version"] = json.loads(text)["drrej_version"]
+    del tree["digest"]
     assert tree == json.loads(text)
 
 
 def test_reports_of_the_first_version_are_read() -> None:
     text = (OLD / "report.json").read_text()
-    assert drrej.Report.from_json(text) == json.loads(text)
+    tree = dict(drrej.Report.from_json(text))
+    del tree["digest"]
+    assert tree == json.loads(text)
 
 
 # One thing after another
@@ -125,73 +165,32 @@ def more(value: float) -> float:
 CONTRADICTIONS: list[tuple[str, str, Any, str]] = [
     ("coverage", "threshold/tau", nudge, "'threshold.tau' does not belong to 'threshold.cutoff'"),
     ("coverage", "threshold/cutoff", nudge, "'threshold.tau' does not belong to 'threshold.cutoff'"),
-    ("coverage", "threshold/cutoff", None, "'threshold.accepted' contradicts 'threshold.cutoff'"),
-    ("coverage", "threshold/cutoff", -1, "'threshold.accepted' contradicts 'threshold.cutoff'"),
-    ("coverage", "threshold/coverage", -3, "'threshold.coverage' is not"),
     ("coverage", "threshold/accepted", 301, "'threshold.accepted' is out of range"),
-    ("coverage", "threshold/rule/kind", "luck", "'threshold.rule' is out of range"),
-    ("coverage", "threshold/rule/target", 0.9, "'threshold.accepted' is below"),
-    ("coverage", "threshold/rule/method", "sgr", "'threshold.rule.method' is out of range"),
-    ("coverage", "threshold/rule/confidence", 0.9, "'threshold.rule.method' is out of range"),
-    ("coverage", "threshold/accuracy", 0.5, "'threshold.accuracy' (contradicts|is no share)"),
-    ("coverage", "ratio/alpha", 1.001, "'ratio.log_max_ratio' contradicts"),
-    ("coverage", "ratio/lambda", nudge, "'ratio.log_max_ratio' contradicts"),
-    ("coverage", "ratio/log_max_ratio", nudge, "'ratio.log_max_ratio' contradicts"),
+    ("coverage", "threshold/rule/kind", "luck", "'threshold.rule': .*must be one of|'threshold.rule': unknown rule"),
+    ("coverage", "threshold/rule/confidence", 0.9, "'threshold.rule.confidence' goes with"),
     ("coverage", "ratio/log_max_ratio", -0.1, "'ratio.log_max_ratio' is out of range"),
     ("coverage", "ratio/log_max_ratio", 5.1, "'ratio.log_max_ratio' is out of range"),
-    ("coverage", "ratio/min_loss", more, "'ratio.min_loss' is not the first"),
-    ("coverage", "ratio/max_loss", more, "'ratio.max_loss' is not the last"),
-    ("coverage", "ratio/mean_loss", nudge, "'ratio.mean_loss' contradicts"),
-    ("coverage", "ratio/variance", lambda value: value * 1.01, "'ratio.variance' contradicts"),
-    ("coverage", "ratio/variance", -0.1, "'ratio.variance' contradicts"),
-    ("coverage", "ratio/normalizer/Z", nudge, "'ratio.normalizer' contradicts"),
-    ("coverage", "ratio/normalizer", {"b": 1.0}, "'ratio.normalizer' contradicts"),
+    ("coverage", "ratio/min_loss", more, "'ratio.loss_quantiles' does not go from"),
+    ("coverage", "ratio/max_loss", more, "'ratio.loss_quantiles' does not go from"),
     ("coverage", "ratio/rows", more, "'ratio.loss_quantiles' has another number"),
     ("coverage", "ratio/loss_quantiles", lambda values: values[::-1], "'ratio.loss_quantiles' is not in ascending"),
     ("coverage", "ratio/loss_quantiles", lambda values: values[1:], "'ratio.loss_quantiles' has another number"),
-    ("coverage", "ratio/loss", "zero-one", "'ratio.loss_quantiles' is out of range: the loss is at most 0.66"),
     ("coverage", "ratio/fingerprint", "ab.cd", "'ratio.fingerprint' is no fingerprint"),
-    ("coverage", "ratio/bounds/1/value", nudge, "'ratio.bounds' contradicts"),
-    ("coverage", "ratio/bounds/0/points", more, "'ratio.bounds' contradicts"),
-    ("coverage", "ratio/drift_quantiles", [0.1] * 150, "'ratio.drift_quantiles' contradicts"),
     ("coverage", "calibration/method", "platt", "'calibration.method' is not known|'task' contradicts"),
-    ("coverage", "calibration/method", "given", "'calibration.converged' contradicts"),
-    ("coverage", "calibration/temperature", 1e9, "'calibration.temperature' is out of range"),
     ("coverage", "calibration/fingerprint", "none", "'calibration.fingerprint' is no fingerprint"),
     ("coverage", "calibration/rows", more, "'calibration.fingerprint' is no fingerprint: it is of 150 rows"),
     ("coverage", "calibration/floor", 0.1, "'calibration.floor' contradicts 'input'"),
-    ("coverage", "calibration/ece/before", 1.5, "'calibration.ece.before' is out of range"),
-    ("coverage", "calibration/nll/after", more, "'calibration.nll' is higher after than before"),
     ("coverage", "binary", True, "'classes' contradicts 'binary'"),
     ("coverage", "task", "regression", "'task' contradicts"),
     ("coverage", "normalize", True, "'normalize' contradicts 'input'"),
     ("coverage", "class_names", ["a", "b", "a"], "'class_names' names a class twice"),
-    ("tau", "threshold/cutoff", nudge, "'threshold.cutoff' does not belong to 'threshold.tau'"),
-    ("tau", "threshold/tau", nudge, "'threshold.tau' is not 'threshold.rule.target'"),
-    ("tau", "ratio/normalizer/b", nudge, "'ratio.normalizer' contradicts"),
-    ("max-loss", "threshold/rule/target", nudge, "'threshold.cutoff' is out of range for such a rule"),
-    ("risk", "threshold/bound/value", nudge, "'threshold.bound.value' is"),
-    ("risk", "threshold/bound/delta", lambda value: value / 2, "'threshold.bound.value' is not the bound"),
-    ("risk", "threshold/bound/delta", 0.11, "'threshold.bound.delta' is out of range"),
-    ("risk", "threshold/bound/errors", more, "'threshold.bound.errors' contradicts"),
-    ("risk", "threshold/bound/rows", more, "'threshold.bound.rows' is not"),
-    ("risk", "threshold/bound", None, "'threshold.bound' goes with a confidence"),
-    ("risk", "threshold/rule/target", 0.01, "'threshold.bound.value' is above"),
-    ("risk", "threshold/rule/confidence", 1.5, "'threshold.rule' is out of range"),
-    ("risk", "threshold/rule/method", "luck", "'threshold.rule' is out of range"),
-    ("risk", "threshold/rule/reused", None, "'threshold.rule.reused' goes with"),
-    ("risk", "threshold/accuracy", nudge, "'threshold.accuracy' is no share"),
-    ("sure", "threshold/bound/value", 0.999, "'threshold.bound.value' is not the bound"),
-    ("sure", "threshold/bound/value", 0.69, "'threshold.bound.value' is below"),
-    ("sure", "threshold/rule/confidence", 0.95, "'threshold.bound.delta' is"),
-    ("groups", "threshold/tau", 0.5, "'threshold.tau' is there, but each group has its own"),
+    ("risk", "threshold/rule/confidence", 1.5, "'threshold.rule': `confidence=1.5`"),
+    ("risk", "threshold/rule/method", "luck", "'threshold.rule': .*must be one of|'threshold.rule': unknown rule"),
+    ("groups", "threshold/tau", 0.5, "'threshold.cutoff' is there, but each group has its own"),
     ("groups", "threshold/by", None, "'threshold.groups' goes with"),
     ("groups", "threshold/groups", [], "'threshold.groups' names no group"),
     ("groups", "threshold/groups/1/group", "eu", "'threshold.groups' names no group or one twice"),
-    ("groups", "threshold/groups/0/rows", more, r"'threshold.groups\[0\].coverage' is not"),
     ("groups", "threshold/groups/0/tau", nudge, r"'threshold.groups\[0\].tau' does not belong"),
-    ("groups", "threshold/rule/target", 0.001, r"'threshold.groups\[0\].accuracy' is below"),
-    ("groups", "threshold/accuracy", None, "'threshold.accuracy' is not that of the groups"),
     ("cost", "ratio/costs/0/1", -1.0, "'ratio.loss' is out of range: .*not negative"),
     ("cost", "ratio/costs/0", [1.0], "'ratio.loss' is out of range"),
     ("learned", "ratio/learned/base", "hinge", "'ratio.loss' is out of range"),
@@ -212,23 +211,9 @@ def test_contradictions_are_named(
         node = node[key]
     drrej.Rejector.from_json(json.dumps(tree))
     node[last] = value(node[last]) if callable(value) else value
-    with pytest.raises(drrej.RejectorError, match=f"^r.json: the value of ({said})") as caught:
-        drrej.Rejector.from_json(json.dumps(tree), "r.json")
+    with pytest.raises(drrej.RejectorError, match=f"^r.json: (the value of )?({said})") as caught:
+        drrej.Rejector.from_json(json.dumps(tree), "r.json", accept_edited=True)
     assert "\n" not in str(caught.value)
-
-
-def test_rounding_is_no_contradiction(documents_: dict[str, dict[str, Any]]) -> None:
-    """Another processor may compute the last digits otherwise."""
-    for tree in documents_.values():
-        rng = random.Random(1)
-        other = json.loads(json.dumps(tree))
-        for section, keys in (("ratio", ["log_max_ratio", "mean_loss", "variance"]), ("threshold", ["tau", "cutoff"])):
-            for key in keys:
-                value = other[section][key]
-                is_given = key == "tau" and other["threshold"]["rule"]["kind"] == "tau"
-                if value is not None and not is_given:
-                    other[section][key] = value * (1 + rng.choice([-4, 4]) * 2.0**-53)
-        drrej.Rejector.from_json(json.dumps(other))
 
 
 # Every ratio and threshold that can be fitted
@@ -247,7 +232,6 @@ RULES = st.sampled_from(
         ("coverage", 0.5, 0.9),
         ("risk", 0.4),
         ("risk", 0.6, 0.7),
-        ("risk", 0.6, 0.7, "sgr"),
     ]
 )
 
@@ -275,44 +259,15 @@ def test_every_fit_and_threshold_reads_back(
         fitted = calibration(type(fitted.need_calibration())("given", 1.0)).with_ratio(ratio)
     wrong = np.arange(values.size) % 3 == 0
     asked = drrej.Rule(*rule)
-    picker = _Picker(asked, ratio, 1, True)
+    picker = _Picker(asked, ratio, None, True, False)
     try:
-        found = picker.pick("", Curve.of(values[~wrong], values[wrong]), must=True).decision
+        found = picker.pick("", Curve.of(values[~wrong], values[wrong]))
     except Infeasible:
         return
-    record = RuleRecord(asked.kind, asked.target, asked.confidence, picker.method, asked.confidence and False)
+    record = dataclasses.replace(asked, method=asked.certified_by, reused=asked.confidence and False)
     counts = found.rows, found.accepted, found.coverage, found.accuracy, found.bound
     done = fitted.with_threshold(Threshold(found.tau, found.cutoff, record, *counts))
     assert drrej.Rejector.from_json(done.to_json()) == done
-
-
-# What the checks are made of
-
-
-def test_the_mean_lies_in_its_bracket() -> None:
-    rng = np.random.default_rng(1)
-    for rows in (1, 2, 5, 201, 202, 1000):
-        ordered = np.sort(rng.gamma(1.0, size=rows))
-        kept = ordered[ranks(min(rows, 201), rows)]
-        low, high = mean_bracket(kept, rows)
-        assert low <= ordered.mean() * (1 + 1e-12)
-        assert high >= ordered.mean() * (1 - 1e-12)
-        assert rows > 201 or math.isclose(low, high)
-
-
-@pytest.mark.parametrize("delta", [0.5, 0.1, 0.01, 1e-6])
-@pytest.mark.parametrize(("events", "rows"), [(0, 1), (0, 50), (3, 50), (49, 50), (400, 1000), (12_345, 1_000_000)])
-def test_binomial_bounds_belong_to_their_counts(events: int, rows: int, delta: float) -> None:
-    from scipy.special import bdtr
-
-    bound = upper_bound(events, rows, delta)
-    assert binomial_tail(events, rows, bound) == pytest.approx(float(bdtr(events, rows, bound)), rel=1e-6)
-    assert is_binomial_level(delta, events, rows, bound)
-    assert not is_binomial_level(delta, events, rows, bound * 0.999)
-    least = rows - events
-    lower = lower_bound(least, rows, delta)
-    assert supports_rate(delta, least, rows, lower)
-    assert not supports_rate(delta, least, rows, lower + 0.001 * (1 - lower))
 
 
 # Other JSON

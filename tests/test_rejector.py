@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from drrej import Rejector, RejectorError
 from drrej.core.losses import PLAIN
-from drrej.documents.rejector import CODEC, BeforeAfter, Calibration, Columns, Ratio, RuleRecord, Threshold
+from drrej.documents.rejector import CODEC, BeforeAfter, Calibration, Columns, Ratio, Rule, Threshold
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
 positive = st.floats(1e-300, 1e300)
@@ -40,7 +40,7 @@ def rejectors(draw: st.DrawFn) -> Rejector:
             )
         )
         if draw(st.booleans()):
-            rule = RuleRecord("tau", draw(finite))
+            rule = Rule("tau", draw(positive))
             rejector = rejector.with_threshold(Threshold(draw(maybe), draw(maybe), rule, 10, 5, 0.5, draw(maybe)))
     return rejector
 
@@ -171,7 +171,7 @@ def test_a_missing_section_names_the_command_to_run() -> None:
 
 
 def test_rows_at_the_cutoff_are_rejected_and_a_null_cutoff_rejects_nothing() -> None:
-    threshold = Threshold(0.5, 0.3, RuleRecord("tau", 0.5), 3, 1, 1 / 3)
+    threshold = Threshold(0.5, 0.3, Rule("tau", 0.5), 3, 1, 1 / 3)
     losses = np.array([math.nextafter(0.3, 0), 0.3, 0.4])
     assert threshold.accepts(losses).tolist() == [True, False, False]
     assert dataclasses.replace(threshold, cutoff=None).accepts(losses).all()

@@ -156,14 +156,14 @@ class Rejector(Document):
             file.commit()
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read a document that `save` or the command line has written."""
+    def load(cls, path: str | os.PathLike[str], accept_edited: bool = False) -> Self:
+        """Read a document that `save` or the command line has written; one that was edited since is refused."""
         try:
             with open(path, encoding="utf-8") as stream:
                 text = stream.read()
         except (OSError, UnicodeDecodeError) as error:
             raise RejectorError(f"{os.fspath(path)}: cannot be read ({error})") from None
-        return cls.of(cls.from_json(text, os.fspath(path)))
+        return cls.of(cls.from_json(text, os.fspath(path), accept_edited))
 
 
 AnyRejector = Document | str | os.PathLike[str]

@@ -171,12 +171,28 @@ drrej run --val val.parquet --test test.parquet --coverage 0.8 -o out
 )
 
 
+def _accept_edited(context: typer.Context, wanted: bool) -> None:
+    """Let this run read documents that were edited: as the variable of that name does."""
+    if wanted:
+        os.environ["DRREJ_ACCEPT_EDITED"] = "1"
+        context.call_on_close(lambda: os.environ.pop("DRREJ_ACCEPT_EDITED"))
+
+
 @app.callback()
 def _top(
     version: Annotated[
         bool, flag("--version", "Show the version and exit.", callback=_show_version, is_eager=True, everyday=True)
     ] = False,
     help: Help = False,
+    accept_edited: Annotated[
+        bool,
+        flag(
+            "--accept-edited",
+            "Take rejectors, reports and states that were edited since drrej wrote them; comes before the command.",
+            callback=_accept_edited,
+            everyday=True,
+        ),
+    ] = False,
     config: Annotated[
         str | None,
         option(

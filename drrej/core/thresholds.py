@@ -47,9 +47,10 @@ class Rule:
     certified. An accuracy is a risk in other words: 0.98 is the risk 0.02, in decimals. The target of the rule "cost"
     is what a review costs; `error_cost` is what an accepted error costs, None where a cost matrix says so.
     `coverage`, beside a risk or an accuracy, is to be reached as well; a confidence is then that of both together, see
-    `core.certify`. The rules "mean-cost", "mse" and "mae" limit a mean, see `core.certify_mean`; an error above
-    `clip` counts
-    as that, and with a confidence it is needed: nothing can be promised about the mean of errors without a limit.
+    `core.certify`. The rules "mean-cost", "mse" and "mae" limit a mean, see `core.certify_mean`; an error above `clip`
+    counts as that, and with a confidence it is needed: nothing can be promised about the mean of errors without a
+    limit. `reused` is what `threshold` finds: true where rows that calibrate or fit have seen were used all the same;
+    then nothing is guaranteed.
 
     >>> Rule("accuracy", 0.98).risk
     0.02
@@ -59,6 +60,7 @@ class Rule:
     target: float
     confidence: float | None = None
     method: str | None = None
+    reused: bool | None = None
     error_cost: float | None = None
     coverage: float | None = None
     clip: float | None = None

@@ -9,8 +9,8 @@ its default is left out of the document. Metadata of a field say more:
 
 >>> from drrej.documents.pictures import IdealPoint
 >>> codec = Codec("drrej-point/1", "point", ValueError)
->>> codec.tree(IdealPoint(coverage=0.5, accuracy=1.0))
-{'format': 'drrej-point/1', 'coverage': 0.5, 'accuracy': 1.0}
+>>> codec.tree(IdealPoint(coverage=0.5, accuracy=1.0))["accuracy"]
+1.0
 >>> codec.read(IdealPoint, '{"format": "drrej-point/1", "coverage": 0.5, "accuracy": 17}', "p.json")
 Traceback (most recent call last):
 ValueError: p.json: the value of 'accuracy' is out of range
@@ -19,7 +19,9 @@ ValueError: p.json: the value of 'accuracy' is out of range
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
+import os
 import sys
 import types
 import typing
@@ -29,6 +31,7 @@ from typing import Any, TypeVar
 
 from drrej._version import __version__
 from drrej.documents.fields import About
+from drrej.errors import OptionError
 from drrej.records import dataclass
 from drrej.strict_json import parse, shown
 
@@ -111,8 +114,9 @@ class Codec:
     error: type[Exception]
 
     def tree(self, document: Any) -> dict[str, Any]:
-        """The document as JSON's objects, lists and numbers."""
-        return {"format": self.format, **to_tree(document)}
+        """The document as JSON's objects, lists and numbers, with a digest of all of them at the end."""
+        tree = {"format": self.format, **to_tree(document)}
+        return {**tree, "digest": digest_of(json.dumps(tree))}
 
     def read(self, kind: type[T], text: str, where: str, mend: Callable[[dict[str, Any]], None] | None = None) -> T:
         """Read a document of a kind, checking every key; `where` names it in messages.
@@ -121,9 +125,24 @@ class Codec:
         """
         tree = self._parsed(text, where)
         self._check_format(tree.get("format"), where)
+        tree.pop("digest", None)
         if mend is not None:
             mend(tree)
         return _Reader(where, self.error).object(kind, tree, "", About())
+
+    def check_digest(self, text: str, where: str, accept_edited: bool) -> None:
+        """Raise for a document that is not as drrej wrote it, unless that is accepted.
+
+        The first version wrote no digests.
+        """
+        tree = parse(text)
+        expected = [None, digest_of(text)] if tree["drrej_version"] == "0.1.0" else [digest_of(text)]
+        if tree.get("digest") in expected or accept_edited or os.environ.get("DRREJ_ACCEPT_EDITED"):
+            return
+        raise self.error(
+            f"{where}: it was edited since drrej wrote it: 'digest' is that of another {self.noun}; make it anew, or "
+            "take it as it is with `accept_edited=True`"
+        )
 
     def _parsed(self, text: str, where: str) -> dict[str, Any]:
         try:
@@ -142,6 +161,17 @@ class Codec:
             raise self.error(f"{where}: format '{found}' is not known to drrej {__version__}; update drrej")
         other = f", not '{found[:40]}'" if isinstance(found, str) and found.startswith("drrej-") else ""
         raise self.error(f"{where}: not a {self.noun}: its 'format' should be '{self.format}'{other}")
+
+
+def digest_of(text: str) -> str:
+    """A digest of what a document says, however it is spaced, its keys ordered and its whole numbers written.
+
+    >>> digest_of('{"a": 1, "b": "c"}') == digest_of('{"b":"c","a":1.0, "digest":"x"}')
+    True
+    """
+    tree = json.loads(text, parse_int=float)
+    tree.pop("digest", None)
+    return hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()
 
 
 def to_tree(node: Any) -> Any:
@@ -194,7 +224,7 @@ class _Reader:
             self._check_keys(kind, tree, path)
         try:
             return kind(**values)
-        except ValueError as error:  # what contradicts itself cannot be made
+        except (ValueError, OptionError) as error:  # what contradicts itself, or is no more, cannot be made
             raise self.error(f"{self.where}: '{path.rstrip('.') or 'document'}': {error}") from None
 
     def _check_keys(self, kind: type, tree: dict[str, Any], path: str) -> None:

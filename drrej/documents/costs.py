@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Annotated, Any
+from typing import Annotated
 
 from drrej.core.thresholds import Verdict
 from drrej.documents.fields import NONE, About, Share
-from drrej.documents.findings import Finding
 from drrej.documents.points import check_interval
 from drrej.records import dataclass
-
-_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,19 +64,3 @@ def cost_verdict(*savings: tuple[float, float]) -> Verdict:
     if any(upper < 0 for _, upper in savings):
         return "missed"
     return "met" if all(lower >= 0 for lower, _ in savings) else "not shown"
-
-
-def cost_findings(cost: Mapping[str, Any]) -> Iterator[Finding]:
-    """What follows from other figures; the prices themselves are not in a report."""
-    key, total = "total_cost", cost["value"]
-    slack = _ROUNDING * max(1.0, cost["rejecting_all"], cost["accepting_all"], total)
-    least = cost["best_cutoff"]
-    yield f"{key}.oracle", cost["oracle"] <= least + slack, "is above the best cutoff"
-    others = (cost["accepting_all"], cost["rejecting_all"], *(point["cost"] for point in cost["curve"]))
-    yield f"{key}.best_cutoff", least <= min(total, *others) + slack, "is above another"
-    for way, other in (("accepting", cost["accepting_all"]), ("rejecting", cost["rejecting_all"])):
-        saving = cost[f"saved_over_{way}"]
-        place = f"{key}.saved_over_{way}"
-        yield place, abs(saving["value"] - (other - total)) <= slack, "is not the difference"
-        yield place, saving["lower"] - slack <= saving["value"] <= saving["upper"] + slack, "is outside its interval"
-    yield key, cost["lower"] - slack <= total <= cost["upper"] + slack, "is outside its interval"

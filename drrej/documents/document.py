@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
 from drrej.documents.codec import Codec
-from drrej.documents.findings import Finding, expect
 from drrej.records import dataclass
 
 
@@ -39,23 +38,19 @@ class Document(Mapping[str, Any]):
         return json.dumps(self.tree, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
 
     @classmethod
-    def from_json(cls, text: str, where: str | None = None) -> Self:
-        """Read a document, checking every key and range, and that no value contradicts another.
+    def from_json(cls, text: str, where: str | None = None, accept_edited: bool = False) -> Self:
+        """Read a document, checking every key and range, and that nobody has edited it unless that is accepted.
 
         `where` names it in messages.
         """
         where = where or cls.CODEC.noun
         document = cls.CODEC.read(cls, text, where, cls.mend)
-        expect(document.findings(), where, cls.CODEC.error)
+        cls.CODEC.check_digest(text, where, accept_edited)
         return document
 
     @staticmethod
     def mend(tree: dict[str, Any]) -> None:
         """Bring the tree of an older document to what is written today."""
-
-    def findings(self) -> Iterable[Finding]:
-        """What is to be checked of a document that was read, besides keys, types and ranges."""
-        return ()
 
 
 @dataclass(frozen=True, kw_only=True)

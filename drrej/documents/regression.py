@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable
 from typing import Annotated, ClassVar, Literal
 
 from drrej.documents.codec import Codec
 from drrej.documents.document import GateRow, Judged
 from drrej.documents.fields import NONE, About, Share, Unit
-from drrej.documents.findings import Finding
 from drrej.documents.points import CoverageOfDump, Cutoff, Rows, Tau
-from drrej.documents.report_consistency import decision_findings, target_findings
 from drrej.documents.targets import Target
 from drrej.errors import ReportError
 from drrej.records import dataclass
@@ -77,7 +73,3 @@ class RegressionReport(Judged):
     ratio: Annotated[RatioMean, About(better="neither", interval=NONE)]
     curve: tuple[ErrorPoint, ...]
     gates: tuple[GateRow, ...]
-
-    def findings(self) -> Iterable[Finding]:
-        """Whether counts and shares go together."""
-        return itertools.chain(decision_findings(self), target_findings(self))

@@ -7,49 +7,30 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import re
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import field
 from typing import Any, Literal
 
-from drrej._version import __version__
-from drrej.core.calibrators import Calibrator
-from drrej.core.types import InputKind, Precision
-from drrej.documents.codec import Codec
-from drrej.documents.consistency import (
-    calibration_findings,
-    ratio_findings,
-    sections_findings,
-)
-from drrej.documents.findings import Finding, expect
-from drrej.documents.sections import (
-    BeforeAfter,
-    Bound,
-    Calibration,
-    Columns,
-    GroupThreshold,
-    Ratio,
-    RuleRecord,
-    Threshold,
-    is_temperature,
-)
-from drrej.documents.threshold_consistency import threshold_findings
-from drrej.errors import RejectorError
-from drrej.records import dataclass
+import numpy as np
+from numpy.typing import NDArray
 
-__all__ = [
-    "CODEC",
-    "BeforeAfter",
-    "Bound",
-    "Calibration",
-    "Columns",
-    "GroupThreshold",
-    "Ratio",
-    "Rejector",
-    "RuleRecord",
-    "Threshold",
-    "is_temperature",
-]
+from drrej._version import __version__
+from drrej.core.calibrators import Calibrator, CalibratorTrial, Temperature, Vector
+from drrej.core.drift import STEPS
+from drrej.core.learned_loss import Candidate
+from drrej.core.losses import KINDS, Loss
+from drrej.core.ratio import MAX_ALPHA, DensityRatio
+from drrej.core.ratio_error import RatioBound
+from drrej.core.reuse import Fingerprint
+from drrej.core.thresholds import REJECT_ALL, Rule
+from drrej.core.types import Floats, InputKind, Precision
+from drrej.documents.codec import Codec
+from drrej.errors import OptionError, RejectorError
+from drrej.records import dataclass
+from drrej.strict_json import shown
 
 Task = Literal["classification", "regression"]
 
@@ -57,8 +38,164 @@ FORMAT = "drrej-rejector/1"
 """1: the first format."""
 
 CODEC = Codec(FORMAT, "rejector", RejectorError)
+ROUNDING = 1e-11
+"""Numbers that are computed again elsewhere differ by less."""
+
 _NUMBERS = re.compile(r"\[\n[-+.,eE\d\s]+\]")
 """A list of numbers in indented JSON: it goes on one line."""
+
+
+@dataclass(frozen=True)
+class BeforeAfter:
+    """A figure before and after calibration."""
+
+    before: float | None
+    after: float | None
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns that later commands need not be told again; `prediction` and `target` are those of a regression."""
+
+    logits: str
+    label: str | None = None
+    prediction: str | None = None
+    target: str | None = None
+
+
+FITTED_METHODS = ("temperature", "vector", "beta", "dirichlet")
+"""How a calibration may have been fitted to rows."""
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """The fitted temperature; `method` is "given" when it was set by hand, "none" without logits.
+
+    `floor` is what a probability of 0 counts as; None for logits. With `vector` that is the calibrator; the temperature
+    is then only what its search started from. `choice` is the table from which `auto` chose the calibrator.
+    """
+
+    method: str
+    temperature: float
+    converged: bool | None = None
+    rows: int | None = None
+    fingerprint: str | None = None
+    nll: BeforeAfter | None = None
+    ece: BeforeAfter | None = None
+    brier: BeforeAfter | None = None
+    floor: float | None = None
+    vector: Vector | None = None
+    choice: tuple[CalibratorTrial, ...] | None = None
+
+    @property
+    def is_fitted(self) -> bool:
+        """Whether it was fitted to rows."""
+        return self.method in FITTED_METHODS
+
+    @property
+    def calibrator(self) -> Calibrator:
+        """What turns logits into calibrated scores."""
+        return Temperature(self.temperature) if self.vector is None else self.vector
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """The fitted density ratio, see `drrej.core.ratio`.
+
+    `variance` is that of the ratio on the fitted rows, `loss_quantiles` what `drrej.core.drift` keeps of their losses.
+    The document has the loss's name under `loss` and its fields beside the others. `choice` is the table from which
+    `auto` chose the loss. `drift_quantiles` are those of the plain loss by which drift is looked for, where the loss
+    itself was fitted to these rows. `third` is the third central moment of the ratio on these rows, `effective_sample`
+    the share of the sample that lambda was chosen to keep.
+    """
+
+    alpha: float
+    lam: float
+    loss: Loss = field(metadata={"kinds": KINDS, "fields_after": "loss_quantiles"})
+    log_max_ratio: float
+    min_loss: float
+    mean_loss: float | None
+    max_loss: float
+    normalizer: dict[str, float | None]
+    variance: float | None
+    rows: int
+    fingerprint: str
+    loss_quantiles: tuple[float, ...]
+    drift_quantiles: tuple[float, ...] | None = None
+    third: float | None = None
+    effective_sample: float | None = None
+    choice: tuple[Candidate, ...] | None = None
+    bounds: tuple[RatioBound, ...] | None = None
+
+    @property
+    def density(self) -> DensityRatio:
+        """The ratio as a function of losses."""
+        return DensityRatio(self.alpha, self.lam, self.log_max_ratio, self.min_loss)
+
+
+@dataclass(frozen=True)
+class Bound:
+    """What is guaranteed, except with chance `delta`: a risk or mean of at most, a coverage of at least `value`.
+
+    The rows at hand were `rows`; `accepted` of them are accepted, with `errors` among these.
+    """
+
+    value: float
+    delta: float
+    rows: int
+    accepted: int
+    errors: int | None = None
+
+
+@dataclass(frozen=True)
+class GroupThreshold:
+    """The decision for the rows of one group. A negative cutoff rejects all of them."""
+
+    group: str
+    tau: float | None
+    cutoff: float | None
+    rows: int
+    accepted: int
+    coverage: float
+    accuracy: float | None = None
+    bound: Bound | None = None
+    mean: float | None = None
+    """What the accepted rows really lost, where the rule limits that mean."""
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """The decision: reject iff L' >= cutoff. `cutoff` None rejects nothing; tau is its translation.
+
+    With `by`, a column or "prediction", each group has a cutoff of its own and `tau` and `cutoff` are None.
+    `fingerprint` tells the rows that the cutoff was chosen on, where it depends on them.
+    """
+
+    tau: float | None
+    cutoff: float | None
+    rule: Rule
+    rows: int
+    accepted: int
+    coverage: float
+    accuracy: float | None = None
+    bound: Bound | None = None
+    fingerprint: str | None = None
+    by: str | None = None
+    groups: tuple[GroupThreshold, ...] | None = None
+    mean: float | None = None
+    """What the accepted rows really lost, where the rule limits that mean."""
+
+    def accepts(self, losses: Floats) -> NDArray[np.bool_]:
+        """Which rows are accepted."""
+        if self.cutoff is None:
+            return np.ones(losses.shape, bool)
+        accepted: NDArray[np.bool_] = losses < np.float64(self.cutoff)
+        return accepted
+
+
+def is_temperature(value: float) -> bool:
+    """Whether it is a positive number whose inverse is a number too."""
+    return math.isfinite(value) and value >= sys.float_info.min
 
 
 @dataclass(frozen=True)
@@ -131,41 +268,151 @@ class Rejector:
         return _NUMBERS.sub(lambda numbers: " ".join(numbers[0].split()), text) + "\n"
 
     @classmethod
-    def from_json(cls, text: str, where: str = "rejector") -> Rejector:
-        """Read a document, checking every key, and that no value contradicts another."""
-        rejector = CODEC.read(cls, text, where, _with_task)
-        expect(rejector._findings(), where, RejectorError)
+    def from_json(cls, text: str, where: str = "rejector", accept_edited: bool = False) -> Rejector:
+        """Read a document: every key and range, what must hold between them, and that nobody has edited it."""
+        rejector = CODEC.read(cls, text, where, _mend)
+        for key, right, wrong in _invariants(rejector):
+            if not right:
+                raise RejectorError(f"{where}: the value of '{key}' {wrong}")
+        CODEC.check_digest(text, where, accept_edited)
         return rejector
 
-    def _findings(self) -> Iterator[Finding]:
-        names, calibration, ratio, threshold = self.class_names, self.calibration, self.ratio, self.threshold
-        yield "classes", self.classes >= 2, "is out of range: it must be 2 or more"
-        yield "classes", not self.binary or self.classes == 2, "contradicts 'binary'"
-        yield "class_names", names is None or len(names) == self.classes, "is out of range: 'classes' names are needed"
-        yield "class_names", names is None or len(set(names)) == len(names), "names a class twice"
-        yield "normalize", not self.normalize or self.input != "logits", "contradicts 'input': logits have no sum"
-        yield "task", self.has_classes or (self.binary and names is None), "contradicts 'binary' or 'class_names'"
-        yield from sections_findings(calibration, ratio, threshold)
-        if calibration is not None:
-            without = (calibration.method == "none") != self.has_classes
-            yield (
-                "task",
-                without,
-                "contradicts 'calibration.method', which is 'none' for a regression and for nothing else",
-            )
-            yield from calibration_findings(calibration, self.input, self.classes)
-        if ratio is not None:
-            yield "ratio.loss", self.has_classes or ratio.loss.name == "column", "is out of range for a regression"
-            yield from ratio_findings(ratio, self.classes)
-        if ratio is not None and threshold is not None:
-            counts = threshold.rule.needs_labels
-            yield "threshold.rule.kind", self.has_classes or not counts, "is out of range for a regression"
-            of_errors = threshold.rule.kind in ("mse", "mae")
-            yield "threshold.rule.kind", not (self.has_classes and of_errors), "is out of range for a classification"
-            yield from threshold_findings(threshold, ratio)
 
-
-def _with_task(tree: dict[str, Any]) -> None:
+def _mend(tree: dict[str, Any]) -> None:
     """Give a document that was written before there was a task its task."""
     if "task" not in tree and isinstance(tree.get("calibration"), dict):
         tree["task"] = "regression" if tree["calibration"].get("method") == "none" else "classification"
+
+
+# What must hold between the values of a document, edited or not; a row may rely on those before it
+
+Finding = tuple[str, bool, str]
+"""A key, whether its value is right, and what is wrong with it if not."""
+
+RANGE = "is out of range"
+
+
+def _invariants(document: Rejector) -> Iterator[Finding]:
+    names, calibration, ratio, threshold = (
+        document.class_names,
+        document.calibration,
+        document.ratio,
+        document.threshold,
+    )
+    yield "classes", document.classes >= 2, f"{RANGE}: it must be 2 or more"
+    yield "classes", not document.binary or document.classes == 2, "contradicts 'binary'"
+    yield "class_names", names is None or len(names) == document.classes, f"{RANGE}: 'classes' names are needed"
+    yield "class_names", names is None or len(set(names)) == len(names), "names a class twice"
+    yield "normalize", not document.normalize or document.input != "logits", "contradicts 'input': logits have no sum"
+    yield "task", document.has_classes or (document.binary and names is None), "contradicts 'binary' or 'class_names'"
+    missing = "is there, but a section is missing: calibration, ratio and threshold build on each other"
+    yield "ratio", ratio is None or calibration is not None, missing
+    yield "threshold", threshold is None or ratio is not None, missing
+    if calibration is not None:
+        is_none = calibration.method == "none"
+        yield "task", is_none != document.has_classes, "contradicts 'calibration.method', 'none' for regressions only"
+        yield from _of_calibration(calibration, document.input, document.classes)
+    if ratio is not None:
+        yield "ratio.loss", document.has_classes or ratio.loss.name == "column", f"{RANGE} for a regression"
+        yield from _of_ratio(ratio, document.classes)
+    if ratio is not None and threshold is not None:
+        rule, kind = threshold.rule, "threshold.rule.kind"
+        yield kind, document.has_classes or not rule.needs_labels, f"{RANGE} for a regression"
+        yield kind, not (document.has_classes and rule.kind in ("mse", "mae")), f"{RANGE} for a classification"
+        yield from _of_threshold(threshold, ratio)
+
+
+def _of_calibration(found: Calibration, input: InputKind, classes: int) -> Iterator[Finding]:
+    key, floor, vector = "calibration", found.floor, found.vector
+    yield f"{key}.method", found.is_fitted or found.method in ("given", "none"), "is not known"
+    yield f"{key}.temperature", is_temperature(found.temperature), f"{RANGE}: it must be above 0"
+    has_vector = found.method in FITTED_METHODS[1:]
+    yield f"{key}.vector", (vector is not None) == has_vector, "contradicts 'calibration.method'"
+    if vector is not None:
+        lengths = {len(vector.weights), len(vector.biases), len(vector.mixing or vector.weights)}
+        square = all(len(line) == classes for line in vector.mixing or ())
+        yield f"{key}.vector", lengths == {classes} and square, f"{RANGE}: one weight for each of 'classes' is needed"
+        yield f"{key}.vector.weights", min(vector.weights) >= 0, f"{RANGE}: none may be below 0"
+    yield f"{key}.floor", floor is None or input != "logits", "contradicts 'input': logits have no floor"
+    allowed = floor is None or 0 < floor <= 0.5 / classes
+    yield f"{key}.floor", allowed, f"{RANGE}: above 0 and at most 1 / (2 x {classes} classes)"
+    yield from _fingerprint(f"{key}.fingerprint", found.fingerprint, found.rows)
+
+
+def _fingerprint(key: str, text: str | None, rows: int | None) -> Iterator[Finding]:
+    """An absent one is a fact of its own: then nothing can be certified."""
+    if text:
+        yield key, rows is not None, "is there, but the number of rows is not"
+        try:
+            Fingerprint.parse(text, rows or 0)
+        except ValueError as error:
+            yield key, False, f"is no fingerprint: {shown(str(error))}"
+
+
+def _of_ratio(found: Ratio, classes: int) -> Iterator[Finding]:
+    rows, quantiles, g = found.rows, found.loss_quantiles, found.log_max_ratio
+    yield "ratio.alpha", abs(found.alpha) <= MAX_ALPHA, f"{RANGE}: from {-MAX_ALPHA:g} to {MAX_ALPHA:g}"
+    yield "ratio.lambda", found.lam > 0, f"{RANGE}: it must be above 0"
+    yield "ratio.rows", rows >= 1, RANGE
+    yield "ratio.log_max_ratio", 0 <= g <= math.log(rows) + ROUNDING, f"{RANGE}: from 0 to ln of 'ratio.rows'"
+    try:
+        found.loss.check(classes)
+    except OptionError as error:
+        yield "ratio.loss", False, f"{RANGE}: {error}"
+    yield from _quantiles("ratio.loss_quantiles", quantiles, rows)
+    ends = (found.min_loss, found.max_loss) == (quantiles[0], quantiles[-1])
+    yield "ratio.loss_quantiles", ends, "does not go from 'ratio.min_loss' to 'ratio.max_loss'"
+    if found.drift_quantiles is not None:
+        yield from _quantiles("ratio.drift_quantiles", found.drift_quantiles, rows)
+    yield from _fingerprint("ratio.fingerprint", found.fingerprint, rows)
+
+
+def _quantiles(key: str, quantiles: Sequence[float], rows: int) -> Iterator[Finding]:
+    yield key, len(quantiles) == min(rows, STEPS + 1), "has another number of losses than 'ratio.rows' asks for"
+    yield key, list(quantiles) == sorted(quantiles), "is not in ascending order"
+    yield key, quantiles[0] >= 0, f"{RANGE}: losses are not negative"
+
+
+def _of_threshold(found: Threshold, ratio: Ratio) -> Iterator[Finding]:
+    rule, groups = found.rule, found.groups
+    yield "threshold.rule.kind", rule.kind != "mean-cost" or ratio.loss.is_cost, "contradicts 'ratio.loss'"
+    prices = rule.kind != "cost" or (rule.error_cost is None) == ratio.loss.is_cost
+    yield "threshold.rule.error_cost", prices, "contradicts 'ratio.loss', which has the costs of errors or has not"
+    certified = rule.confidence is not None
+    yield "threshold.rule.confidence", certified == (rule.method is not None), "goes with 'threshold.rule.method'"
+    yield from _fingerprint("threshold.fingerprint", found.fingerprint, found.rows)
+    yield "threshold.groups", (found.by is None) == (groups is None), "goes with 'threshold.by'"
+    names = [group.group for group in groups or ()]
+    yield "threshold.groups", groups is None or len(set(names)) == len(names) > 0, "names no group or one twice"
+    apart = groups is None or (found.tau is None and found.cutoff is None)
+    yield "threshold.cutoff", apart, "is there, but each group has its own"
+    decisions: Sequence[tuple[str, Threshold | GroupThreshold]] = [("threshold", found)]
+    if groups is not None:
+        decisions = [(f"threshold.groups[{number}]", group) for number, group in enumerate(groups)]
+    for key, decision in decisions:
+        yield f"{key}.rows", decision.rows >= 1, RANGE
+        yield f"{key}.accepted", 0 <= decision.accepted <= decision.rows, f"{RANGE}: from 0 to '{key}.rows'"
+        if groups is not None and decision.cutoff == REJECT_ALL and rule.limits_errors:
+            continue  # nothing was certified
+        right = _belong(ratio.density, decision.tau, decision.cutoff)
+        yield f"{key}.tau", right, f"does not belong to '{key}.cutoff' with this ratio"
+
+
+def _belong(density: DensityRatio, tau: float | None, cutoff: float | None) -> bool:
+    """Whether tau is the ratio at a cutoff, or the cutoff that of a tau, but for rounding; None is infinite."""
+    given = math.inf if cutoff is None else cutoff
+    step = ROUNDING * (abs(given) + abs(density.min_loss)) if math.isfinite(given) else 0.0
+    if tau is not None:
+        ends = density.cutoff(tau * (1.0 + ROUNDING)), density.cutoff(tau * (1.0 - ROUNDING))
+        low, high = (math.inf if end is None else end for end in ends)
+        if low - step <= given <= high + step:
+            return True
+    if cutoff is None:
+        return tau == 0.0
+    g = density.log_max_ratio
+    ends = (
+        dataclasses.replace(density, log_max_ratio=g * (1.0 - ROUNDING)).tau(cutoff + step),
+        dataclasses.replace(density, log_max_ratio=g * (1.0 + ROUNDING)).tau(cutoff - step),
+    )
+    low, high, given = (math.inf if value is None else value for value in (*ends, tau))
+    return low * (1.0 - ROUNDING) <= given <= high * (1.0 + ROUNDING)

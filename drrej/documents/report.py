@@ -5,7 +5,6 @@ What needs labels or was not asked for is None and is left out of the document.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Annotated, Any, ClassVar, Literal
 
 from drrej.documents.codec import Codec
@@ -25,7 +24,6 @@ from drrej.documents.fields import (
     Unit,
     When,
 )
-from drrej.documents.findings import Finding
 from drrej.documents.pictures import Pictures
 from drrej.documents.points import (
     Accuracy,
@@ -44,7 +42,6 @@ from drrej.documents.points import (
     WorstCoverage,
     check_interval,
 )
-from drrej.documents.report_consistency import report_findings
 from drrej.documents.summaries import LeftOut
 from drrej.documents.targets import Target
 from drrej.errors import ReportError
@@ -52,6 +49,9 @@ from drrej.records import dataclass
 
 FORMAT = "drrej-report/1"
 """1: the first format."""
+
+_LABELLED = ("accuracy", "nll", "ece", "brier", "aurc", "e_aurc", "augrc", "points", "curve", "coverage_curve")
+"""Sections that every report with labels has, and none without them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -443,9 +443,10 @@ class Report(Judged):
     left_out: Annotated[LeftOut | None, About(gate=False)] = None
     gates: tuple[GateRow, ...]
 
-    def findings(self) -> Iterable[Finding]:
-        """Whether counts, shares, intervals and verdicts go together."""
-        return report_findings(self)
+    def __post_init__(self) -> None:
+        missing = [key for key in _LABELLED if (getattr(self, key) is None) != (self.base_accuracy is None)]
+        if missing:
+            raise ValueError(f"'{missing[0]}' is there without labels, or missing with them")
 
     @staticmethod
     def mend(tree: dict[str, Any]) -> None:

@@ -43,7 +43,8 @@ def cascade_schema() -> Schema:
 def schema_of(codec: Codec, kind: Any) -> Schema:
     """The schema of the documents of a kind."""
     body = _object_schema(kind, About())
-    body["properties"] = {"format": {"const": codec.format}, **body["properties"]}
+    digest = {"description": "SHA-256 of all else, to tell edited documents.", "type": "string"}
+    body["properties"] = {"format": {"const": codec.format}, **body["properties"], "digest": digest}
     body["required"] = ["format", *body["required"]]
     return {"$schema": _DIALECT, "title": f"drrej {codec.noun}", **body}
 

@@ -9,11 +9,10 @@ from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from drrej.core.curves import PER
-from drrej.core.thresholds import Claim, Judgement, Verdict, together
+from drrej.core.thresholds import Claim, Judgement, Rule, Verdict, together
 from drrej.documents.costs import TotalCost
 from drrej.documents.fields import About, Unit
 from drrej.documents.points import check_interval
-from drrej.documents.sections import RuleRecord
 from drrej.records import dataclass
 
 What = Literal["accuracy", "risk", "coverage", "cost", "mean-cost", "mse", "mae"]
@@ -71,7 +70,7 @@ class Counts:
     """Whether every row is accepted, those to come too."""
 
 
-def wanted_of(rule: RuleRecord) -> tuple[tuple[What, float], ...]:
+def wanted_of(rule: Rule) -> tuple[tuple[What, float], ...]:
     """The figures that a rule makes promises about, with their limits; none for a tau or a largest loss."""
     kinds: tuple[What, ...] = ("accuracy", "risk", "coverage")  # for costs see `judge_cost`
     found = tuple((kind, rule.target) for kind in kinds if kind == rule.kind)
@@ -102,9 +101,7 @@ def judge(
     return Target(verdict=together(row.verdict for row in promises), confidence=confidence, promises=promises)
 
 
-def judge_mean(
-    rule: RuleRecord, mean: float | None, ends: tuple[float, float] | None, confidence: float | None
-) -> Target:
+def judge_mean(rule: Rule, mean: float | None, ends: tuple[float, float] | None, confidence: float | None) -> Target:
     """Whether the mean of what accepted rows lose is at most a limit; `ends` of its 95 % interval, if it has one."""
     whats: tuple[What, ...] = ("mean-cost", "mse", "mae")
     (what,) = (what for what in whats if what == rule.kind)

@@ -35,7 +35,7 @@ from drrej.core.thresholds import (
 )
 from drrej.core.types import Floats
 from drrej.data.dump import Block, Dump
-from drrej.documents.rejector import Bound, GroupThreshold, Ratio, Rejector, RuleRecord, Threshold
+from drrej.documents.rejector import Bound, GroupThreshold, Ratio, Rejector, Threshold
 from drrej.engines.protocol import Pass
 from drrej.errors import DumpError, Infeasible, OptionError
 from drrej.pipeline.collect import collect, curve_of
@@ -124,16 +124,7 @@ def choose_threshold(
         Threshold(
             tau=decision.tau,
             cutoff=decision.cutoff,
-            rule=RuleRecord(
-                kind=rule.kind,
-                target=rule.target,
-                confidence=rule.confidence,
-                method=rule.certified_by,
-                reused=None if rule.confidence is None else verdict.reused,
-                error_cost=rule.error_cost,
-                coverage=rule.coverage,
-                clip=rule.clip,
-            ),
+            rule=replace(rule, method=rule.certified_by, reused=None if rule.confidence is None else verdict.reused),
             rows=decision.rows,
             accepted=decision.accepted,
             coverage=decision.coverage,
