@@ -111,6 +111,7 @@ def run_drrej(
 
 
 _NAMES = {"files", "command", "commands", "about", "dump", "columns", "sources", "seconds", "path", "input_files"}
+_NAMES |= {"digest"}  # of a document with other names
 
 
 def without_names(found: Any) -> Any:

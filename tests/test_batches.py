@@ -332,8 +332,7 @@ def test_every_command_leaves_out_the_same_rows(broken: Path) -> None:
         for words in (["evaluate", folder, "-r", "t.json"], ["evaluate", folder, "-r", "t.json", "--no-labels"]):
             report = json.loads(run(*words, "--format", "json", *skip, cwd=broken).out)
             assert ("left_out" in report) == bool(skip)
-            report.pop("left_out", None)
-            documents.append(report)
+            documents.append({key: report[key] for key in report if key not in ("left_out", "digest")})
         run("monitor", "state.json", folder, "-r", "t.json", "--night", "one", *skip, cwd=broken)
         documents.append(json.loads((broken / "state.json").read_text()))
         (broken / "state.json").unlink()

@@ -298,19 +298,12 @@ def damaged(tree: dict[str, Any], **changes: Any) -> str:
     ("changes", "says"),
     [
         ({"method": "temperature"}, "'calibration.vector' contradicts 'calibration.method'"),
-        ({"method": "beta"}, "'calibration.method' contradicts 'classes'"),
-        ({"vector": {"weights": [1.0, 1.0], "biases": [0.0] * 5}}, "'calibration.vector.weights' is out of range"),
+        ({"vector": {"weights": [1.0, 1.0], "biases": [0.0] * 5}}, "'calibration.vector' is out of range"),
         ({"vector": {"weights": [1.0, 1.0, 1.0, 1.0, -1.0], "biases": [0.0] * 5}}, "none may be below 0"),
-        ({"vector": {"weights": [1.0] * 5, "biases": [0.0] * 4}}, "'calibration.vector.biases' is out of range"),
+        ({"vector": {"weights": [1.0] * 5, "biases": [0.0] * 4}}, "'calibration.vector' is out of range"),
         ({"vector": {"weights": [1.0] * 5}}, "'calibration.vector.biases' is missing"),
-        ({"method": "dirichlet"}, "'calibration.vector.mixing' contradicts 'calibration.method'"),
-        ({"method": "dirichlet", "vector": {**PLAIN, "mixing": [[0.0] * 5] * 4}}, "lines of as many numbers"),
-        ({"method": "dirichlet", "vector": {**PLAIN, "mixing": [[0.1] * 5] * 5}}, "a class has 0 in its own place"),
-        ({"vector": {**PLAIN, "mixing": [[0.0] * 5] * 5}}, "mixing' contradicts 'calibration.method'"),
+        ({"method": "dirichlet", "vector": {**PLAIN, "mixing": [[0.0] * 5] * 4}}, "one weight for each"),
         ({"matrix": 1}, "'calibration.matrix' is not known"),
-        ({"choice": [{"calibrator": "temperature", "nll": 0.5, "above_best": 0.0, "std_error": 0.0}]}, "does not have"),
-        ({"choice": [{"calibrator": "vector", "nll": 0.5, "above_best": 0.2, "std_error": 0.1}]}, "another is better"),
-        ({"choice": [{"calibrator": "vector", "nll": -0.5, "above_best": 0.0, "std_error": 0.1}]}, "may be below 0"),
     ],
 )
 def test_documents_that_contradict_themselves(
@@ -320,7 +313,7 @@ def test_documents_that_contradict_themselves(
     tree = json.loads(document.to_json())
     assert drrej.Rejector.from_json(json.dumps(tree)) == document
     with pytest.raises(drrej.RejectorError, match=says):
-        drrej.Rejector.from_json(damaged(tree, **changes))
+        drrej.Rejector.from_json(damaged(tree, **changes), accept_edited=True)
 
 
 def test_the_command_line(tmp_path: Path, rows: tuple[np.ndarray, np.ndarray]) -> None:

@@ -112,7 +112,7 @@ def test_a_certified_accuracy_is_remembered_and_read_again(val: str, test: str) 
     assert again.threshold.bound == other.threshold.bound  # type: ignore[union-attr]
     with pytest.raises(drrej.RejectorError, match=r"threshold\.rule"):
         drrej.Rejector.from_json(text.replace('"target": 0.98', '"target": 1.98'))
-    with pytest.raises(drrej.RejectorError, match=r"bound\.value"):
+    with pytest.raises(drrej.RejectorError, match="it was edited"):
         drrej.Rejector.from_json(text.replace('"target": 0.98', '"target": 0.985'))
 
 
@@ -176,31 +176,11 @@ def test_the_target_is_a_section_of_the_report(world: dict[str, Any]) -> None:
     assert drrej.Report.from_json(report.to_json()) == report
 
 
-def test_reports_that_contradict_their_target_are_refused(world: dict[str, Any]) -> None:
-    tree = json.loads(drrej.evaluate(source(world["bad"]), world["rejector"]).to_json())
-    for path, value in (
-        (("target", "verdict"), "met"),
-        (("target", "promises", 0, "verdict"), "not shown"),
-        (("target", "promises", 0, "wanted"), 0.5),
-        (("target", "promises", 0, "p_value"), 0.5),
-        (("target", "promises", 0, "upper"), 0.99),
-        (("errors",), 1),
-        (("risk", "lower"), 0.0),
-    ):
-        changed = json.loads(json.dumps(tree))
-        node = changed
-        for key in path[:-1]:
-            node = node[key]
-        node[path[-1]] = value
-        with pytest.raises(drrej.ReportError):
-            drrej.Report.from_json(json.dumps(changed))
-
-
 def test_reports_of_older_versions_are_read(world: dict[str, Any]) -> None:
     tree = json.loads(drrej.evaluate(source(world["bad"]), world["rejector"]).to_json())
     for key in ("target", "risk", "errors"):
         del tree[key]
-    assert drrej.Report.from_json(json.dumps(tree)).target is None
+    assert drrej.Report.from_json(json.dumps(tree), accept_edited=True).target is None
 
 
 def test_every_format_says_it(world: dict[str, Any]) -> None:
@@ -243,7 +223,7 @@ def test_a_certificate_that_rows_contradict(world: dict[str, Any]) -> None:
     )
     assert target_lines(drrej.evaluate(source(world["bad"]), chosen))[0].startswith("wanted risk <= 10 %: ")  # void
     text = chosen.to_json().replace('"reused": true', '"reused": false')
-    (line,) = target_lines(drrej.evaluate(source(world["bad"]), drrej.Rejector.from_json(text)))
+    (line,) = target_lines(drrej.evaluate(source(world["bad"]), drrej.Rejector.from_json(text, accept_edited=True)))
     assert line.startswith("certified risk <= 10 % with confidence 95 %: ")
     assert line.endswith("); are they like the rows it was chosen on?")
     assert ": these rows contradict it (p " in line

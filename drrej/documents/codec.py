@@ -136,7 +136,7 @@ class Codec:
         The first version wrote no digests.
         """
         tree = parse(text)
-        expected = [None, digest_of(text)] if tree["drrej_version"] == "0.1.0" else [digest_of(text)]
+        expected = [None, digest_of(text)] if tree.get("drrej_version") == "0.1.0" else [digest_of(text)]
         if tree.get("digest") in expected or accept_edited or os.environ.get("DRREJ_ACCEPT_EDITED"):
             return
         raise self.error(
