@@ -186,7 +186,7 @@ def _log_ratio(c: float, g: float, y: Floats) -> Floats:
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         if c == 0:
             result: Floats = g - y
-        elif c < 0 and math.exp(c * g) < 0.5:
+        elif c * g < 0 and c < 0 and math.exp(c * g) < 0.5:
             top = math.exp(c * g)
             result = np.log(np.maximum(top - c * y, 0.0)) / c
             if top < _TINY:  # far below every c y but that of the easiest rows, whose ln rho is g
