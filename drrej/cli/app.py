@@ -72,16 +72,14 @@ def _show_help(context: typer.Context, parameter: typer.CallbackParam, wanted: b
         raise typer.Exit
 
 
-Help = Annotated[
-    bool, flag("-h --help", "Show this message and exit.", callback=_show_help, is_eager=True, everyday=True)
-]
+Help = Annotated[bool, flag("-h --help", "Show this message and exit.", callback=_show_help, is_eager=True)]
 
 
 def _help_options(
     *,
     help: Help = False,
     help_all: Annotated[
-        bool, flag("--help-all", "Show all options and exit.", callback=_show_help, is_eager=True, everyday=True)
+        bool, flag("--help-all", "Show all options and exit.", callback=_show_help, is_eager=True)
     ] = False,
 ) -> None:
     """Declares what every command has; the callbacks act."""
@@ -181,7 +179,7 @@ def _accept_edited(context: typer.Context, wanted: bool) -> None:
 @app.callback()
 def _top(
     version: Annotated[
-        bool, flag("--version", "Show the version and exit.", callback=_show_version, is_eager=True, everyday=True)
+        bool, flag("--version", "Show the version and exit.", callback=_show_version, is_eager=True)
     ] = False,
     help: Help = False,
     accept_edited: Annotated[
@@ -194,10 +192,7 @@ def _top(
         ),
     ] = False,
     config: Annotated[
-        str | None,
-        option(
-            "--config FILE", "Take options from this file too, see 'drrej config --help'; comes first.", everyday=True
-        ),
+        str | None, option("--config FILE", "Take options from this file too, see 'drrej config --help'; comes first.")
     ] = None,
 ) -> None:
     pass

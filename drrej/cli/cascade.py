@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from drrej.cli.console import in_flags, say_notes, show
 from drrej.cli.input_options import EngineOptions, InputOptions, LabelOptions, check_one_stdin, check_spared
-from drrej.cli.options import Force, option
+from drrej.cli.options import Force, option, rare
 from drrej.cli.rule_options import Calibrator
 from drrej.errors import OptionError
 from drrej.records import dataclass
@@ -28,26 +28,22 @@ class StageOptions:
     """The models, and what their answers must keep."""
 
     stage: Annotated[
-        list[str],
-        option(
-            "--stage NAME=DUMP:COST", "A model: a dump of its scores, and what a row costs. Repeatable.", everyday=True
-        ),
+        list[str], option("--stage NAME=DUMP:COST", "A model: a dump of its scores, and what a row costs. Repeatable.")
     ]
-    accuracy: Annotated[float, option("--accuracy A", "The accuracy of all answers to keep.", everyday=True)]
-    join_on: Annotated[str, option("--join-on COL", "The column that pairs rows of the dumps.", everyday=True)]
+    accuracy: Annotated[float, option("--accuracy A", "The accuracy of all answers to keep.")]
+    join_on: Annotated[str, option("--join-on COL", "The column that pairs rows of the dumps.")]
     confidence: Annotated[
-        float | None,
-        option("--confidence P", "Certify the accuracy on new rows, with half of the rows.", everyday=True),
+        float | None, option("--confidence P", "Certify the accuracy on new rows, with half of the rows.")
     ] = None
     review_cost: Annotated[
-        float | None, option("--review-cost COST", "People may answer what is left, at this cost a row.", everyday=True)
+        float | None, option("--review-cost COST", "People may answer what is left, at this cost a row.")
     ] = None
     calibrator: Calibrator = None
     loss: Annotated[
         Literal["zero-one", "log", "brier", "margin", "logit-margin", "learned", "auto"],
-        option("--loss NAME", "By which a stage passes rows on: log, margin, auto, ...", everyday=True),
+        option("--loss NAME", "By which a stage passes rows on: log, margin, auto, ..."),
     ] = "zero-one"
-    seed: Annotated[int, option("--seed N", "Another seed, other halves.")] = 0
+    seed: Annotated[int, rare("--seed N", "Another seed, other halves.")] = 0
 
     def options(self) -> CascadeOptions:
         """As the library takes them."""
@@ -68,13 +64,9 @@ def cascade(
     stages: StageOptions,
     input: LabelOptions,
     engine: EngineOptions,
-    output: Annotated[
-        str | None, option("-o --output DIR", "Directory for the report, rejectors and routing.", everyday=True)
-    ] = None,
+    output: Annotated[str | None, option("-o --output DIR", "Directory for the report, rejectors and routing.")] = None,
     force: Force = False,
-    format: Annotated[
-        Literal["text", "json"], option("--format", "What goes to standard output.", everyday=True)
-    ] = "text",
+    format: Annotated[Literal["text", "json"], option("--format", "What goes to standard output.")] = "text",
 ) -> None:
     """Let a cheap model answer what it is sure of and a dearer one the rest, at least cost for an accuracy.
 

@@ -22,7 +22,7 @@ cat val.csv | drrej convert - -o - > val.parquet
 
 def convert(
     dumps: Dumps,
-    output: Annotated[str, option("-o --output FILE", "Where to write; - is standard output.", everyday=True)],
+    output: Annotated[str, option("-o --output FILE", "Where to write; - is standard output.")],
     input: LayoutOptions,
     engine: EngineOptions,
     force: Force = False,

@@ -17,7 +17,7 @@ from drrej.cli.input_options import (
     names_of,
     read_rejector,
 )
-from drrej.cli.options import Dumps, Force, RejectorFile, flag, option
+from drrej.cli.options import Dumps, Force, RejectorFile, flag, option, rare
 from drrej.cli.report_options import (
     REPORT,
     ComparisonOptions,
@@ -52,19 +52,18 @@ class EvaluateReport(ReportOptions):
     """What the report of `evaluate` can hold besides."""
 
     no_labels: Annotated[
-        bool,
-        flag("--no-labels", "Only what needs no labels: coverage, expected accuracy, drift.", REPORT, everyday=True),
+        bool, flag("--no-labels", "Only what needs no labels: coverage, expected accuracy, drift.", REPORT)
     ] = False
     examples: Annotated[
         str | None,
-        option("--examples COLS", "Also show these columns of some rejected rows and accepted errors.", REPORT),
+        rare("--examples COLS", "Also show these columns of some rejected rows and accepted errors.", REPORT),
     ] = None
     ood: Annotated[
-        str | None, option("--ood COL", "Rows where this column is true belong to no class: judge them apart.", REPORT)
+        str | None, rare("--ood COL", "Rows where this column is true belong to no class: judge them apart.", REPORT)
     ] = None
     ood_cost: Annotated[
         float | None,
-        option(
+        rare(
             "--ood-cost X",
             "What accepting a row of no class costs, as a multiple of an error.",
             REPORT,
@@ -110,7 +109,7 @@ class TaskOptions(RegressionOptions):
 
     task: Annotated[
         Literal["classification", "regression"] | None,
-        option("--task TASK", "classification or regression: check that the rejector is for it.", REGRESSION),
+        rare("--task TASK", "classification or regression: check that the rejector is for it.", REGRESSION),
     ] = None
 
     def is_meant(self, rejector: Rejector) -> bool:
@@ -136,7 +135,6 @@ def evaluate(
         option(
             "-o --output FILE",
             "Also write .html .json .md .txt .xml by its ending, or the curve as .csv .png .svg .pdf. Repeatable.",
-            everyday=True,
         ),
     ] = None,
     force: Force = False,

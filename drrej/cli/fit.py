@@ -26,9 +26,7 @@ drrej fit forecasts.parquet --loss column --loss-column variance
 class StartOptions:
     """What the step starts from: a rejector, a temperature in its place, or the own loss of rows without logits."""
 
-    rejector: Annotated[
-        str | None, option("-r --rejector FILE", "The rejector so far; - is standard input.", everyday=True)
-    ] = None
+    rejector: Annotated[str | None, option("-r --rejector FILE", "The rejector so far; - is standard input.")] = None
     temperature: Temperature = None
     floor: Floor = None
     precision: Precision = None

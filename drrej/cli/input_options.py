@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import re
 import sys
-from typing import TYPE_CHECKING, Annotated, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from drrej.cli.console import progress, warn
-from drrej.cli.options import flag, option
+from drrej.cli.options import flag, option, rare, rare_flag
 from drrej.core import special
 from drrej.errors import OptionError, RejectorError
 from drrej.records import dataclass
@@ -24,52 +24,29 @@ READING, ENGINE = "Reading", "Engine"
 Section = Literal["calibration", "ratio", "threshold"]
 
 
-class BadOptions(Protocol):
-    """What a command says of rows and files that cannot be used."""
-
-    @property
-    def on_bad_row(self) -> str:
-        """`error`, or what becomes of such a row."""
-
-    @property
-    def on_bad_file(self) -> Literal["error", "skip"]:
-        """`error`, or what becomes of such a file."""
-
-    @property
-    def max_bad(self) -> float | None:
-        """The share of rows, or of files, above which they are an error all the same."""
-
-
 @dataclass(frozen=True)
 class ScoreOptions:
     """How scores and labels are found in a dump."""
 
     logits: Annotated[
-        str | None,
-        option("--logits COL", "A column, a path, a glob such as 'prob_*', or a list: A,B.", READING, everyday=True),
+        str | None, option("--logits COL", "A column, a path, a glob such as 'prob_*', or a list: A,B.", READING)
     ] = None
-    label: Annotated[
-        str | None, option("--label COL", "Label column.", READING, show_default="label", everyday=True)
-    ] = None
+    label: Annotated[str | None, option("--label COL", "Label column.", READING, show_default="label")] = None
     input: Annotated[
         Literal["logits", "probs", "log-probs"] | None,
         option(
-            "--input",
-            "What the scores are; log-probs only where a class may have 0.",
-            READING,
-            show_default="logits",
-            everyday=True,
+            "--input", "What the scores are; log-probs only where a class may have 0.", READING, show_default="logits"
         ),
     ] = None
     normalize: Annotated[
-        bool, flag("--normalize", "Divide each row of --input probs by its sum, whatever that is.", READING)
+        bool, rare_flag("--normalize", "Divide each row of --input probs by its sum, whatever that is.", READING)
     ] = False
-    binary: Annotated[bool, flag("--binary", "One score per row: that of class 1.", READING)] = False
+    binary: Annotated[bool, rare_flag("--binary", "One score per row: that of class 1.", READING)] = False
     classes: Annotated[
-        str | None, option("--classes NAMES", "Class names in logit order: a file or a comma list.", READING)
+        str | None, rare("--classes NAMES", "Class names in logit order: a file or a comma list.", READING)
     ] = None
 
-    def source(self, dumps: list[str], engine: Engine, bad: BadOptions | None = None) -> Source:
+    def source(self, dumps: list[str], engine: Engine, bad: SkipOptions | MaskRowOptions | None = None) -> Source:
         """The dump to read."""
         from drrej.data.dump import DumpOptions
         from drrej.engines.memory import prefer_jemalloc
@@ -97,11 +74,11 @@ class LabelOptions(ScoreOptions):
     """How scores are found in a dump, and labels in it or beside it."""
 
     labels_from: Annotated[
-        str | None, option("--labels-from FILE", "Labels kept in another file, of any format.", READING)
+        str | None, rare("--labels-from FILE", "Labels kept in another file, of any format.", READING)
     ] = None
     on_missing_label: Annotated[
         Literal["error", "skip"] | None,
-        option(
+        rare(
             "--on-missing-label",
             "What becomes of rows without a label (null, or not in --labels-from).",
             READING,
@@ -115,7 +92,7 @@ class InputOptions(LabelOptions):
     """How a dump is read."""
 
     join_on: Annotated[
-        str | None, option("--join-on COL", "Key column shared with --labels-from; arrays go row by row.", READING)
+        str | None, rare("--join-on COL", "Key column shared with --labels-from; arrays go row by row.", READING)
     ] = None
 
 
@@ -124,20 +101,20 @@ class LayoutOptions(InputOptions):
     """How dumps and logs of lm-evaluation-harness are read."""
 
     filter: Annotated[
-        str | None, option("--filter NAME", "Of a log of lm-evaluation-harness with several filters.", READING)
+        str | None, rare("--filter NAME", "Of a log of lm-evaluation-harness with several filters.", READING)
     ] = None
     per_length: Annotated[
-        bool, flag("--per-length", "Divide log-likelihoods of choices by their length in characters.", READING)
+        bool, rare_flag("--per-length", "Divide log-likelihoods of choices by their length in characters.", READING)
     ] = False
 
 
 OnBadFile = Annotated[
     Literal["error", "skip"],
-    option("--on-bad-file", "What becomes of a file that cannot be read; skip: it is left out.", READING),
+    rare("--on-bad-file", "What becomes of a file that cannot be read; skip: it is left out.", READING),
 ]
 MaxBad = Annotated[
     float | None,
-    option("--max-bad SHARE", "Exit 2 if more of the rows, or files, are bad.", READING, show_default="no limit"),
+    rare("--max-bad SHARE", "Exit 2 if more of the rows, or files, are bad.", READING, show_default="no limit"),
 ]
 
 
@@ -147,7 +124,7 @@ class SkipOptions:
 
     on_bad_row: Annotated[
         Literal["error", "skip"],
-        option("--on-bad-row", "What becomes of a row without usable scores; skip: it is left out.", READING),
+        rare("--on-bad-row", "What becomes of a row without usable scores; skip: it is left out.", READING),
     ] = "error"
     on_bad_file: OnBadFile = "error"
     max_bad: MaxBad = None
@@ -155,7 +132,7 @@ class SkipOptions:
 
 OnUnseenGroup = Annotated[
     Literal["error", "reject"],
-    option("--on-unseen-group", "What becomes of a row of a group that the threshold does not know."),
+    rare("--on-unseen-group", "What becomes of a row of a group that the threshold does not know."),
 ]
 
 
@@ -164,12 +141,11 @@ class MaskRowOptions:
     """What a mask holds, and what becomes of bad rows, bad files and unknown groups."""
 
     keep: Annotated[
-        str | None,
-        option("--keep COLS", "Comma list of columns to copy.", show_default="all but the logits", everyday=True),
+        str | None, option("--keep COLS", "Comma list of columns to copy.", show_default="all but the logits")
     ] = None
     on_bad_row: Annotated[
         Literal["error", "reject", "skip"],
-        option("--on-bad-row", "What becomes of a row without usable scores; skip: it is left out.", everyday=True),
+        option("--on-bad-row", "What becomes of a row without usable scores; skip: it is left out."),
     ] = "error"
     on_unseen_group: OnUnseenGroup = "error"
     on_bad_file: OnBadFile = "error"
@@ -185,10 +161,10 @@ class MaskRowOptions:
 class EngineOptions:
     """What runs the passes, and whether it may say something."""
 
-    jobs: Annotated[int, option("--jobs N", "Workers on this machine; 0 is all cores.", ENGINE)] = 0
+    jobs: Annotated[int, rare("--jobs N", "Workers on this machine; 0 is all cores.", ENGINE)] = 0
     cluster: Annotated[
         str | None,
-        option(
+        rare(
             "--cluster ADDRESS",
             "Work on a Dask cluster: tls://HOST:8786, tcp://HOST:8786, or local:N processes.",
             ENGINE,
@@ -196,13 +172,13 @@ class EngineOptions:
         ),
     ] = None
     tls_ca: Annotated[
-        str | None, option("--tls-ca FILE", "For tls://: who signed the certificates of the cluster.", ENGINE)
+        str | None, rare("--tls-ca FILE", "For tls://: who signed the certificates of the cluster.", ENGINE)
     ] = None
-    tls_cert: Annotated[str | None, option("--tls-cert FILE", "For tls://: your certificate.", ENGINE)] = None
+    tls_cert: Annotated[str | None, rare("--tls-cert FILE", "For tls://: your certificate.", ENGINE)] = None
     tls_key: Annotated[
-        str | None, option("--tls-key FILE", "For tls://: its key.", ENGINE, show_default="in --tls-cert")
+        str | None, rare("--tls-key FILE", "For tls://: its key.", ENGINE, show_default="in --tls-cert")
     ] = None
-    quiet: Annotated[bool, flag("-q --quiet", "No progress, no warnings.", everyday=True)] = False
+    quiet: Annotated[bool, flag("-q --quiet", "No progress, no warnings.")] = False
 
     def start(self, log: Progress | None = None) -> Engine:
         """What runs the passes: this machine, or a cluster; `log` is told how far they are."""

@@ -32,10 +32,8 @@ _TARGET = "What the threshold was chosen for; as a gate it fails where these row
 
 def metrics(
     words: Annotated[list[str] | None, typer.Argument(metavar="WORD", hidden=True)] = None,
-    regression: Annotated[bool, flag("--regression", "Those of the report of a regression.", everyday=True)] = False,
-    format: Annotated[
-        Literal["text", "json"], option("--format", "json has every part of a figure.", everyday=True)
-    ] = "text",
+    regression: Annotated[bool, flag("--regression", "Those of the report of a regression.")] = False,
+    format: Annotated[Literal["text", "json"], option("--format", "json has every part of a figure.")] = "text",
 ) -> None:
     """List what gates can name, with a sentence each; with WORDs those whose names contain one of them."""
     import json

@@ -10,7 +10,7 @@ import typer
 
 from drrej.cli.console import say_notes, show, warn
 from drrej.cli.input_options import READING, EngineOptions, InputOptions, OnUnseenGroup, SkipOptions, read_rejector
-from drrej.cli.options import Force, OptionalDumps, flag, option
+from drrej.cli.options import Force, OptionalDumps, flag, option, rare
 from drrej.cli.report_options import Gates, exit_by_gates, format_of, gates_of
 from drrej.errors import MonitorError, OptionError
 from drrej.records import dataclass
@@ -38,38 +38,27 @@ class WatchOptions:
     """What is watched, and which night it is."""
 
     max_risk: Annotated[
-        float | None, option("--max-risk R", "Alarm when the risk of accepted rows is above R.", WATCHED, everyday=True)
+        float | None, option("--max-risk R", "Alarm when the risk of accepted rows is above R.", WATCHED)
     ] = None
     min_coverage: Annotated[
-        float | None, option("--min-coverage C", "Alarm when the coverage is below C.", WATCHED, everyday=True)
+        float | None, option("--min-coverage C", "Alarm when the coverage is below C.", WATCHED)
     ] = None
-    no_drift: Annotated[
-        bool, flag("--no-drift", "No alarm when the losses drift (needs no labels).", WATCHED, everyday=True)
-    ] = False
+    no_drift: Annotated[bool, flag("--no-drift", "No alarm when the losses drift (needs no labels).", WATCHED)] = False
     confidence: Annotated[
         float | None,
-        option(
-            "--confidence P",
-            "Chance that there is no false alarm of any, ever.",
-            WATCHED,
-            show_default="0.95",
-            everyday=True,
-        ),
+        option("--confidence P", "Chance that there is no false alarm of any, ever.", WATCHED, show_default="0.95"),
     ] = None
-    report_by: Annotated[str | None, option("--report-by COL", "Also say which groups of a column moved.", WATCHED)] = (
+    report_by: Annotated[str | None, rare("--report-by COL", "Also say which groups of a column moved.", WATCHED)] = (
         None
     )
     night: Annotated[
-        str | None,
-        option("--night NAME", "What to call the night.", NIGHT, show_default="the file's name", everyday=True),
+        str | None, option("--night NAME", "What to call the night.", NIGHT, show_default="the file's name")
     ] = None
     late: Annotated[
-        str | None,
-        option("--late NAME", "Count the labels of an earlier night; DUMP is its dump again.", NIGHT, everyday=True),
+        str | None, option("--late NAME", "Count the labels of an earlier night; DUMP is its dump again.", NIGHT)
     ] = None
     reset: Annotated[
-        str | None,
-        option("--reset WHY", "End the monitor, record why, and start anew with this night.", NIGHT, everyday=True),
+        str | None, option("--reset WHY", "End the monitor, record why, and start anew with this night.", NIGHT)
     ] = None
     on_unseen_group: OnUnseenGroup = "error"
 
@@ -103,7 +92,7 @@ class NightInput(InputOptions):
 
     on_missing_label: Annotated[
         Literal["error", "skip"] | None,
-        option(
+        rare(
             "--on-missing-label",
             "Rows without a label; skip: they do not count as labels.",
             READING,
@@ -120,16 +109,16 @@ def monitor(
     engine: EngineOptions,
     dumps: OptionalDumps = None,
     rejector: Annotated[
-        str | None, option("-r --rejector FILE", "The rejector that is used; - is standard input.", everyday=True)
+        str | None, option("-r --rejector FILE", "The rejector that is used; - is standard input.")
     ] = None,
     output: Annotated[
         list[str] | None,
-        option("-o --output FILE", "Also write .html (drawn) .json .md .txt by its ending. Repeatable.", everyday=True),
+        option("-o --output FILE", "Also write .html (drawn) .json .md .txt by its ending. Repeatable."),
     ] = None,
     force: Force = False,
     format: Annotated[
         Literal["text", "json", "markdown", "github"],
-        option("--format FORMAT", "On standard output: text, json, markdown or github.", everyday=True),
+        option("--format FORMAT", "On standard output: text, json, markdown or github."),
     ] = "text",
     gate: Gates = None,
 ) -> None:

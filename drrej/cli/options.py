@@ -21,19 +21,21 @@ if TYPE_CHECKING:
     from drrej.outputs.destinations import OutputFile
 
 
-def option(spelling: str, help: str, panel: str | None = None, *, everyday: bool = False, **more: Any) -> Any:
-    """An option of typer's, spelled as in "-o --output FILE"; without a word for the value its choices are shown.
-
-    `COMMAND --help` shows those for everyday use, `--help-all` all of them.
-    """
+def option(spelling: str, help: str, panel: str | None = None, **more: Any) -> Any:
+    """An option of typer's, spelled as in "-o --output FILE"; without a word for the value its choices are shown."""
     words = spelling.split()
     flags = [word for word in words if word.startswith("-")]
     more |= {"metavar": words[-1]} if len(words) > len(flags) else {}
-    return typer.Option(*flags, help=help, rich_help_panel=panel, hidden=not everyday, **more)
+    return typer.Option(*flags, help=help, rich_help_panel=panel, **more)
 
+
+rare = partial(option, hidden=True)
+"""An option that is not for everyday use: `COMMAND --help-all` shows it."""
 
 flag = partial(option, metavar="")
 """An option without a value: typer's own metavar is <bool>."""
+
+rare_flag = partial(flag, hidden=True)
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
@@ -65,15 +67,15 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
 
 Dumps = Annotated[list[str], typer.Argument(metavar="DUMP", hidden=True)]  # the help would say <list[str]>
 OptionalDumps = Annotated[list[str] | None, typer.Argument(metavar="DUMP", hidden=True)]
-RejectorFile = Annotated[str, option("-r --rejector FILE", "The rejector so far; - is standard input.", everyday=True)]
-Force = Annotated[bool, flag("-f --force", "Overwrite what exists.", everyday=True)]
+RejectorFile = Annotated[str, option("-r --rejector FILE", "The rejector so far; - is standard input.")]
+Force = Annotated[bool, flag("-f --force", "Overwrite what exists.")]
 
 
 @dataclass(frozen=True)
 class OutputOptions:
     """Where a document goes."""
 
-    output: Annotated[str, option("-o --output FILE", "Where to write; - is standard output.", everyday=True)] = "-"
+    output: Annotated[str, option("-o --output FILE", "Where to write; - is standard output.")] = "-"
     force: Force = False
 
     def file(self, rejector: str | None = None) -> AbstractContextManager[OutputFile]:

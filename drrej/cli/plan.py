@@ -31,16 +31,11 @@ TEXTS = {".txt": "text", ".json": "json", ".md": "markdown"}
 class PromiseOptions:
     """What is to be promised, and what is expected."""
 
-    accuracy: Annotated[
-        float | None, option("--accuracy A", "The accuracy of accepted rows to promise.", everyday=True)
-    ] = None
-    risk: Annotated[float | None, option("--risk R", "The same as an error rate: 1 - A.", everyday=True)] = None
-    confidence: Annotated[
-        float, option("--confidence P", "The probability that the promise is kept.", everyday=True)
-    ] = 0.95
+    accuracy: Annotated[float | None, option("--accuracy A", "The accuracy of accepted rows to promise.")] = None
+    risk: Annotated[float | None, option("--risk R", "The same as an error rate: 1 - A.")] = None
+    confidence: Annotated[float, option("--confidence P", "The probability that the promise is kept.")] = 0.95
     coverage: Annotated[
-        float | None,
-        option("--coverage C", "The coverage to reach.", show_default="0.8; with a dump, all", everyday=True),
+        float | None, option("--coverage C", "The coverage to reach.", show_default="0.8; with a dump, all")
     ] = None
     error: Annotated[
         list[float] | None,
@@ -48,12 +43,10 @@ class PromiseOptions:
             "--error E",
             "Error rate that is expected among accepted rows. Repeatable.",
             show_default="0, 1/4, 1/2 and 3/4 of R",
-            everyday=True,
         ),
     ] = None
     power: Annotated[
-        float | None,
-        option("--power Q", "The wanted chance that the rows certify it.", show_default="0.8", everyday=True),
+        float | None, option("--power Q", "The wanted chance that the rows certify it.", show_default="0.8")
     ] = None
 
     def options(self) -> PlanOptions:
@@ -77,16 +70,13 @@ def plan(
     input: InputOptions,
     engine: EngineOptions,
     dumps: OptionalDumps = None,
-    rejector: Annotated[
-        str | None, option("-r --rejector FILE", "The rejector so far; - is standard input.", everyday=True)
-    ] = None,
+    rejector: Annotated[str | None, option("-r --rejector FILE", "The rejector so far; - is standard input.")] = None,
     output: Annotated[
-        list[str] | None,
-        option("-o --output FILE", "Also write .txt .json .md .png .svg .pdf. Repeatable.", everyday=True),
+        list[str] | None, option("-o --output FILE", "Also write .txt .json .md .png .svg .pdf. Repeatable.")
     ] = None,
     force: Force = False,
     format: Annotated[
-        Literal["text", "json", "markdown"], option("--format", "What goes to standard output.", everyday=True)
+        Literal["text", "json", "markdown"], option("--format", "What goes to standard output.")
     ] = "text",
 ) -> None:
     """Say how many labelled rows a promise takes, or what the rows of a dump can promise.

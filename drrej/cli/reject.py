@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from drrej.cli.console import FileLog, LogKind, say_notes, warn
 from drrej.cli.input_options import EngineOptions, MaskRowOptions, ScoreOptions, check_spared, read_rejector
-from drrej.cli.options import Dumps, Force, RejectorFile, flag, option
+from drrej.cli.options import Dumps, Force, RejectorFile, flag, option, rare
 from drrej.errors import OptionError
 from drrej.records import dataclass
 
@@ -35,23 +35,21 @@ class MaskOutput:
         option(
             "-o --output OUT",
             "The mask: a file (.parquet, .csv, .jsonl, .arrow, ...), - or DIR/ (one file per input file).",
-            everyday=True,
         ),
     ]
     force: Force = False
-    update: Annotated[
-        bool, flag("--update", "With -o DIR/: only files that are new or changed; the rest stays.", everyday=True)
-    ] = False
+    update: Annotated[bool, flag("--update", "With -o DIR/: only files that are new or changed; the rest stays.")] = (
+        False
+    )
     review: Annotated[
         str | None,
         option(
             "--review FILE",
             "Also write the rejected rows, most doubtful first: .json (tasks of Label Studio) or .jsonl.",
-            everyday=True,
         ),
     ] = None
-    review_limit: Annotated[int | None, option("--review-limit N", "No more than N rows in --review.")] = None
-    summary: Annotated[str | None, option("--summary FILE", "Also write what was done, as JSON.")] = None
+    review_limit: Annotated[int | None, rare("--review-limit N", "No more than N rows in --review.")] = None
+    summary: Annotated[str | None, rare("--summary FILE", "Also write what was done, as JSON.")] = None
 
     @property
     def is_directory(self) -> bool:
@@ -89,7 +87,7 @@ def reject(
     engine: EngineOptions,
     log: Annotated[
         LogKind | None,
-        option(
+        rare(
             "--log text|json",
             "A line for each file on standard error.",
             show_default="text with -o DIR/ and no terminal",

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from drrej.cli.console import complain, in_flags, warn
-from drrej.cli.input_options import BadOptions, InputOptions, read_rejector
-from drrej.cli.options import flag, option
+from drrej.cli.input_options import InputOptions, MaskRowOptions, SkipOptions, read_rejector
+from drrej.cli.options import option, rare, rare_flag
 from drrej.errors import OptionError
 from drrej.records import dataclass
 from drrej.report import TextFormat
@@ -30,17 +30,10 @@ if TYPE_CHECKING:
 
 REPORT, COMPARISONS = "Report", "Comparisons"
 
-Format = Annotated[
-    TextFormat, option("--format FORMAT", "On standard output: text, json, markdown, github or junit.", everyday=True)
-]
+Format = Annotated[TextFormat, option("--format FORMAT", "On standard output: text, json, markdown, github or junit.")]
 Gates = Annotated[
     list[str] | None,
-    option(
-        "--gate EXPR",
-        "Exit 1 unless METRIC OP NUMBER holds, e.g. 'accuracy >= 0.97'. Repeatable.",
-        REPORT,
-        everyday=True,
-    ),
+    option("--gate EXPR", "Exit 1 unless METRIC OP NUMBER holds, e.g. 'accuracy >= 0.97'. Repeatable.", REPORT),
 ]
 
 
@@ -56,14 +49,14 @@ class ComparisonOptions:
     """Other scores, masks and reports to judge besides."""
 
     compare: Annotated[
-        bool, flag("--compare", "Also judge the usual scores: max probability, entropy, margin, ...", COMPARISONS)
+        bool, rare_flag("--compare", "Also judge the usual scores: max probability, entropy, margin, ...", COMPARISONS)
     ] = False
     score: Annotated[
-        list[str] | None, option("--score COL", "Also judge a column as score. Repeatable.", COMPARISONS)
+        list[str] | None, rare("--score COL", "Also judge a column as score. Repeatable.", COMPARISONS)
     ] = None
     score_order: Annotated[
         list[str] | None,
-        option(
+        rare(
             "--score-order high|low",
             "Which end of --score is accepted first; once, or once for each.",
             COMPARISONS,
@@ -71,14 +64,14 @@ class ComparisonOptions:
         ),
     ] = None
     rejected: Annotated[
-        list[str] | None, option("--rejected COL", "Also judge another rejector's mask. Repeatable.", COMPARISONS)
+        list[str] | None, rare("--rejected COL", "Also judge another rejector's mask. Repeatable.", COMPARISONS)
     ] = None
     baseline: Annotated[
-        str | None, option("--baseline FILE", "Also report differences to an earlier report (JSON).", COMPARISONS)
+        str | None, rare("--baseline FILE", "Also report differences to an earlier report (JSON).", COMPARISONS)
     ] = None
     baseline_dump: Annotated[
         list[str] | None,
-        option(
+        rare(
             "--baseline-dump DUMP",
             "Differences to a dump of the same rows, paired by --join-on. Repeatable.",
             COMPARISONS,
@@ -86,7 +79,7 @@ class ComparisonOptions:
     ] = None
     baseline_rejector: Annotated[
         str | None,
-        option("--baseline-rejector FILE", "Rejector of --baseline-dump.", COMPARISONS, show_default="the same"),
+        rare("--baseline-rejector FILE", "Rejector of --baseline-dump.", COMPARISONS, show_default="the same"),
     ] = None
 
     def check(self, input: InputOptions) -> None:
@@ -119,7 +112,9 @@ class ComparisonOptions:
             return replace(input, join_on=None)
         return input
 
-    def dump(self, input: InputOptions, bad: BadOptions, engine: Engine, rejector: Rejector) -> BaselineDump | None:
+    def dump(
+        self, input: InputOptions, bad: SkipOptions | MaskRowOptions, engine: Engine, rejector: Rejector
+    ) -> BaselineDump | None:
         """The dump to compare with, paired by key."""
         from drrej.pipeline.compare import BaselineDump
 
@@ -140,20 +135,19 @@ class ReportOptions:
     gate: Gates = None
     metric: Annotated[
         list[str] | None,
-        option("--metric POINT", "Also report a point such as accuracy@coverage=0.9. Repeatable.", REPORT),
+        rare("--metric POINT", "Also report a point such as accuracy@coverage=0.9. Repeatable.", REPORT),
     ] = None
     report_by: Annotated[
-        str | None,
-        option("--report-by COL", "Also report by a column, by 'prediction' or by 'label'.", REPORT, everyday=True),
+        str | None, option("--report-by COL", "Also report by a column, by 'prediction' or by 'label'.", REPORT)
     ] = None
     intervals: Annotated[
-        bool, flag("--intervals", "Also give intervals of the areas and of coverages at a risk.", REPORT)
+        bool, rare_flag("--intervals", "Also give intervals of the areas and of coverages at a risk.", REPORT)
     ] = False
     classwise: Annotated[
-        bool, flag("--classwise", "Also give the calibration error of each class's probability.", REPORT)
+        bool, rare_flag("--classwise", "Also give the calibration error of each class's probability.", REPORT)
     ] = False
-    title: Annotated[str | None, option("--title TEXT", "Heads the page.", REPORT)] = None
-    model: Annotated[str | None, option("--model NAME", "What was judged, for the page.", REPORT)] = None
+    title: Annotated[str | None, rare("--title TEXT", "Heads the page.", REPORT)] = None
+    model: Annotated[str | None, rare("--model NAME", "What was judged, for the page.", REPORT)] = None
 
     def options(
         self, comparisons: ComparisonOptions, formats: Collection[str], rejector: str, **more: Any

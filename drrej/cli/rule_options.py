@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from drrej.cli.input_options import ENGINE, READING, bytes_of
-from drrej.cli.options import flag, option
+from drrej.cli.options import option, rare, rare_flag
 from drrej.errors import OptionError
 from drrej.records import dataclass
 
@@ -23,7 +23,7 @@ RULE, GUARANTEE, OBJECTIVE, REGRESSION = (
 )
 
 Temperature = Annotated[
-    float | None, option("--temperature T", "Use this temperature instead of a fitted one (1: logits as they are).")
+    float | None, rare("--temperature T", "Use this temperature instead of a fitted one (1: logits as they are).")
 ]
 Calibrator = Annotated[
     Literal["temperature", "vector", "beta", "dirichlet", "auto"] | None,
@@ -31,16 +31,14 @@ Calibrator = Annotated[
         "--calibrator NAME",
         "temperature, vector (numbers per class), beta (for two), dirichlet (per pair), or auto.",
         show_default="temperature",
-        everyday=True,
     ),
 ]
 Floor = Annotated[
-    float | None,
-    option("--floor P", "What a probability of 0 counts as.", READING, show_default="chosen by likelihood"),
+    float | None, rare("--floor P", "What a probability of 0 counts as.", READING, show_default="chosen by likelihood")
 ]
 Precision = Annotated[
     Literal["auto", "float64"] | None,
-    option("--precision", "auto: float32 sums for float16 and float32 logits.", ENGINE, show_default="auto"),
+    rare("--precision", "auto: float32 sums for float16 and float32 logits.", ENGINE, show_default="auto"),
 ]
 
 
@@ -53,7 +51,7 @@ class CalibrationOptions:
     precision: Precision = None
     memory: Annotated[
         str | None,
-        option(
+        rare(
             "--memory SIZE",
             "Keep rows in memory up to this size, e.g. 4G.",
             ENGINE,
@@ -80,7 +78,6 @@ LossName = Annotated[
         "log, zero-one, brier, margin, logit-margin, flat, sharp, sharper, norm-1, norm-2, norm-4; with "
         "labels learned, auto; cost, column.",
         OBJECTIVE,
-        everyday=True,
     ),
 ]
 
@@ -91,22 +88,22 @@ class ObjectiveOptions:
 
     loss: LossName = "log"
     cost_matrix: Annotated[
-        str | None, option("--cost-matrix FILE", "For --loss cost: true class x action; csv, parquet.", OBJECTIVE)
+        str | None, rare("--cost-matrix FILE", "For --loss cost: true class x action; csv, parquet.", OBJECTIVE)
     ] = None
     loss_column: Annotated[
-        str | None, option("--loss-column COL", "For --loss column: each row's own loss.", OBJECTIVE)
+        str | None, rare("--loss-column COL", "For --loss column: each row's own loss.", OBJECTIVE)
     ] = None
     divergence: Annotated[
         Literal["kl", "chi2"] | None,
-        option("--divergence", "Divergence between ideal and real data.", OBJECTIVE, show_default="kl"),
+        rare("--divergence", "Divergence between ideal and real data.", OBJECTIVE, show_default="kl"),
     ] = None
-    alpha: Annotated[float | None, option("--alpha A", "Any alpha-divergence (1 is kl, 3 is chi2).", OBJECTIVE)] = None
+    alpha: Annotated[float | None, rare("--alpha A", "Any alpha-divergence (1 is kl, 3 is chi2).", OBJECTIVE)] = None
     lam: Annotated[
-        float | None, option("--lambda L", "Weight of the divergence against the loss.", OBJECTIVE, show_default="1")
+        float | None, rare("--lambda L", "Weight of the divergence against the loss.", OBJECTIVE, show_default="1")
     ] = None
     effective_sample: Annotated[
         float | None,
-        option(
+        rare(
             "--effective-sample S",
             "Choose --lambda: the idealized distribution keeps this share of the effective sample, e.g. 0.5.",
             OBJECTIVE,
@@ -143,8 +140,8 @@ class ObjectiveOptions:
 class RegressionOptions:
     """The columns of a regression: rows with a loss of their own and no logits."""
 
-    prediction: Annotated[str | None, option("--prediction COL", "The predicted value.", REGRESSION)] = None
-    target: Annotated[str | None, option("--target COL", "The true value.", REGRESSION)] = None
+    prediction: Annotated[str | None, rare("--prediction COL", "The predicted value.", REGRESSION)] = None
+    target: Annotated[str | None, rare("--target COL", "The true value.", REGRESSION)] = None
 
     def refuse(self) -> None:
         """Raise when they were given for a classification."""
@@ -158,54 +155,42 @@ class RuleOptions:
     """How the cutoff is chosen: one rule, which `confidence` makes a guarantee."""
 
     accuracy: Annotated[
-        float | None,
-        option("--accuracy A", "Accept as many rows as keep their accuracy at or above A.", RULE, everyday=True),
+        float | None, option("--accuracy A", "Accept as many rows as keep their accuracy at or above A.", RULE)
     ] = None
-    coverage: Annotated[
-        float | None, option("--coverage C", "Accept at least this share of the rows.", RULE, everyday=True)
-    ] = None
+    coverage: Annotated[float | None, option("--coverage C", "Accept at least this share of the rows.", RULE)] = None
     risk: Annotated[
-        float | None,
-        option("--risk R", "Accept as many rows as keep their error rate at or below R.", RULE, everyday=True),
+        float | None, option("--risk R", "Accept as many rows as keep their error rate at or below R.", RULE)
     ] = None
     review_cost: Annotated[
-        float | None, option("--review-cost C", "Least total cost, where a rejected row costs C.", RULE)
+        float | None, rare("--review-cost C", "Least total cost, where a rejected row costs C.", RULE)
     ] = None
     mean_cost: Annotated[
-        float | None, option("--mean-cost M", "Mean cost of accepted rows at most M, with --loss cost.", RULE)
+        float | None, rare("--mean-cost M", "Mean cost of accepted rows at most M, with --loss cost.", RULE)
     ] = None
-    tau: Annotated[float | None, option("--tau T", "Reject where the ratio is at most T.", RULE)] = None
-    max_loss: Annotated[float | None, option("--max-loss L", "Reject where the expected loss is L or more.", RULE)] = (
-        None
-    )
+    tau: Annotated[float | None, rare("--tau T", "Reject where the ratio is at most T.", RULE)] = None
+    max_loss: Annotated[float | None, rare("--max-loss L", "Reject where the expected loss is L or more.", RULE)] = None
     confidence: Annotated[
         float | None,
         option(
             "--confidence P",
             "Make the accuracy, risk, coverage or mean hold on new rows with probability P.",
             GUARANTEE,
-            everyday=True,
         ),
     ] = None
     method: Annotated[
         Literal["fixed-sequence", "sgr", "betting", "hoeffding-bentkus"] | None,
-        option(
-            "--method METHOD",
-            "Gone: there is one method for each kind of target.",
-            GUARANTEE,
-        ),
+        rare("--method METHOD", "Gone: there is one method for each kind of target.", GUARANTEE),
     ] = None
     cutoff_by: Annotated[
-        str | None,
-        option("--cutoff-by COL", "A cutoff for each value of a column, or of 'prediction'.", GUARANTEE, everyday=True),
+        str | None, option("--cutoff-by COL", "A cutoff for each value of a column, or of 'prediction'.", GUARANTEE)
     ] = None
     error_cost: Annotated[
         float | None,
-        option("--error-cost E", "With --review-cost: an accepted error costs E (or use --loss cost).", GUARANTEE),
+        rare("--error-cost E", "With --review-cost: an accepted error costs E (or use --loss cost).", GUARANTEE),
     ] = None
     allow_reuse: Annotated[
         bool,
-        flag(
+        rare_flag(
             "--allow-reuse", "Allow rows that calibrate or fit have seen; then the guarantee does not hold.", GUARANTEE
         ),
     ] = False
@@ -244,7 +229,7 @@ class RuleOptions:
         )
 
 
-Table = Annotated[str | None, option("--table FILE", "Also write all candidates, as .parquet or .csv.")]
+Table = Annotated[str | None, rare("--table FILE", "Also write all candidates, as .parquet or .csv.")]
 
 
 def check_table(path: str | None) -> None:

@@ -60,7 +60,7 @@ drrej run --val val.parquet --test test.parquet --coverage 0.8 -o out
 class RunOutput:
     """What is written and shown."""
 
-    output: Annotated[str, option("-o --output DIR", "Directory for the results.", everyday=True)]
+    output: Annotated[str, option("-o --output DIR", "Directory for the results.")]
     force: Force = False
     format: Format = "text"
     table: Table = None
@@ -77,7 +77,6 @@ class RunRule(RuleOptions):
             "Make the rule hold on new rows with probability P; 0 for no guarantee.",
             GUARANTEE,
             show_default="0.95 on fresh rows, if there are enough",
-            everyday=True,
         ),
     ] = None
 

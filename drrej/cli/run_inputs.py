@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
-from drrej.cli.options import option
+from drrej.cli.options import option, rare
 from drrej.errors import OptionError
 from drrej.records import dataclass
 
@@ -22,14 +22,12 @@ class RowOptions:
     """Dumps with a task of their own, or how one dump is divided."""
 
     val: Annotated[
-        list[str] | None, option("--val DUMP", "Rows to calibrate, fit and choose on. Repeatable.", ROWS, everyday=True)
+        list[str] | None, option("--val DUMP", "Rows to calibrate, fit and choose on. Repeatable.", ROWS)
     ] = None
-    test: Annotated[
-        list[str] | None, option("--test DUMP", "Rows to report on and to mask. Repeatable.", ROWS, everyday=True)
-    ] = None
+    test: Annotated[list[str] | None, option("--test DUMP", "Rows to report on and to mask. Repeatable.", ROWS)] = None
     choose: Annotated[
         list[str] | None,
-        option("--choose DUMP", "Fresh rows to choose the threshold on. Repeatable.", ROWS, show_default="--val"),
+        rare("--choose DUMP", "Fresh rows to choose the threshold on. Repeatable.", ROWS, show_default="--val"),
     ] = None
     split: Annotated[
         str | None,
@@ -38,12 +36,11 @@ class RowOptions:
             "Shares of DUMP to fit, choose and test; of four the first is to calibrate. With --val: A,B of it.",
             ROWS,
             show_default="40,30,30",
-            everyday=True,
         ),
     ] = None
-    seed: Annotated[int | None, option("--seed N", "Another seed, another split.", ROWS, show_default="0")] = None
+    seed: Annotated[int | None, rare("--seed N", "Another seed, another split.", ROWS, show_default="0")] = None
     group: Annotated[
-        str | None, option("--group COL", "Rows with the same value, such as a patient, stay together.", ROWS)
+        str | None, rare("--group COL", "Rows with the same value, such as a patient, stay together.", ROWS)
     ] = None
 
     def division(self, dumps: list[str] | None) -> SplitOptions | None:

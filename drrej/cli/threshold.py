@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from drrej.cli.console import say_notes, warn
 from drrej.cli.input_options import EngineOptions, InputOptions, SkipOptions, check_spared, read_rejector
-from drrej.cli.options import Dumps, OutputOptions, RejectorFile, option
+from drrej.cli.options import Dumps, OutputOptions, RejectorFile, rare
 from drrej.cli.rule_options import GUARANTEE, RULE, RuleOptions, Table, check_table
 from drrej.records import dataclass
 
@@ -25,10 +25,10 @@ drrej threshold val.parquet -r fitted.json --error-cost 50 --review-cost 2
 class AllRuleOptions(RuleOptions):
     """The rules, with those for a regression."""
 
-    mse: Annotated[float | None, option("--mse M", "Mean squared error at most M, of a regression.", RULE)] = None
-    mae: Annotated[float | None, option("--mae M", "Mean absolute error at most M, of a regression.", RULE)] = None
+    mse: Annotated[float | None, rare("--mse M", "Mean squared error at most M, of a regression.", RULE)] = None
+    mae: Annotated[float | None, rare("--mae M", "Mean absolute error at most M, of a regression.", RULE)] = None
     clip: Annotated[
-        float | None, option("--clip B", "With --mse or --mae: the error of a row counts as B at most.", GUARANTEE)
+        float | None, rare("--clip B", "With --mse or --mae: the error of a row counts as B at most.", GUARANTEE)
     ] = None
 
     @property
@@ -45,7 +45,7 @@ def threshold(
     input: InputOptions,
     bad: SkipOptions,
     engine: EngineOptions,
-    mask: Annotated[str | None, option("--mask FILE", "Also write the mask of these rows.")] = None,
+    mask: Annotated[str | None, rare("--mask FILE", "Also write the mask of these rows.")] = None,
     table: Table = None,
 ) -> None:
     """Add the threshold by exactly one rule: --accuracy, --coverage, --risk, a cost, an error, --tau or --max-loss.
