@@ -188,7 +188,6 @@ def _top(
             "--accept-edited",
             "Take rejectors, reports and states that were edited since drrej wrote them; comes before the command.",
             callback=_accept_edited,
-            everyday=True,
         ),
     ] = False,
     config: Annotated[

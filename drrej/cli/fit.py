@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from drrej.cli.console import say_notes
 from drrej.cli.input_options import EngineOptions, InputOptions, SkipOptions, check_spared, read_rejector
-from drrej.cli.options import Dumps, OutputOptions, option
+from drrej.cli.options import Dumps, OptionalRejector, OutputOptions
 from drrej.cli.rule_options import Floor, ObjectiveOptions, Precision, RegressionOptions, Temperature
 from drrej.errors import OptionError
 from drrej.records import dataclass
@@ -26,7 +26,7 @@ drrej fit forecasts.parquet --loss column --loss-column variance
 class StartOptions:
     """What the step starts from: a rejector, a temperature in its place, or the own loss of rows without logits."""
 
-    rejector: Annotated[str | None, option("-r --rejector FILE", "The rejector so far; - is standard input.")] = None
+    rejector: OptionalRejector = None
     temperature: Temperature = None
     floor: Floor = None
     precision: Precision = None

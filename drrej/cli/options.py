@@ -67,7 +67,9 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
 
 Dumps = Annotated[list[str], typer.Argument(metavar="DUMP", hidden=True)]  # the help would say <list[str]>
 OptionalDumps = Annotated[list[str] | None, typer.Argument(metavar="DUMP", hidden=True)]
-RejectorFile = Annotated[str, option("-r --rejector FILE", "The rejector so far; - is standard input.")]
+_rejector = option("-r --rejector FILE", "The rejector so far; - is standard input.")
+RejectorFile = Annotated[str, _rejector]
+OptionalRejector = Annotated[str | None, _rejector]
 Force = Annotated[bool, flag("-f --force", "Overwrite what exists.")]
 
 

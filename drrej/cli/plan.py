@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from drrej.cli.console import in_flags, say_notes, show, warn
 from drrej.cli.input_options import EngineOptions, InputOptions, check_spared, read_rejector
-from drrej.cli.options import Force, OptionalDumps, option
+from drrej.cli.options import Force, OptionalDumps, OptionalRejector, option
 from drrej.errors import OptionError
 from drrej.records import dataclass
 
@@ -70,7 +70,7 @@ def plan(
     input: InputOptions,
     engine: EngineOptions,
     dumps: OptionalDumps = None,
-    rejector: Annotated[str | None, option("-r --rejector FILE", "The rejector so far; - is standard input.")] = None,
+    rejector: OptionalRejector = None,
     output: Annotated[
         list[str] | None, option("-o --output FILE", "Also write .txt .json .md .png .svg .pdf. Repeatable.")
     ] = None,

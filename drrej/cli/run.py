@@ -13,6 +13,7 @@ from drrej.cli.input_options import EngineOptions, InputOptions, MaskRowOptions,
 from drrej.cli.options import Force, OptionalDumps, option
 from drrej.cli.reject import warn_bad_rows
 from drrej.cli.report_options import (
+    REPORT,
     ComparisonOptions,
     Format,
     ReportOptions,
@@ -111,6 +112,16 @@ class RunCalibration(CalibrationOptions):
         return uncalibrated(source, self.temperature, self.precision or "auto", self.floor)
 
 
+@dataclass(frozen=True)
+class RunReport(ReportOptions):
+    """What the report holds: groups that have a cutoff of their own, unless others are named."""
+
+    report_by: Annotated[
+        str | None,
+        option("--report-by COL", "Also by a column, 'prediction' or 'label'.", REPORT, show_default="--cutoff-by"),
+    ] = None
+
+
 def run(
     output: RunOutput,
     rows: RowOptions,
@@ -118,7 +129,7 @@ def run(
     mask: MaskRowOptions,
     calibration: RunCalibration,
     objective: RunObjective,
-    report: ReportOptions,
+    report: RunReport,
     comparisons: ComparisonOptions,
     input: InputOptions,
     engine: EngineOptions,
