@@ -19,9 +19,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from distributed import Client, LocalCluster
+
 import drrej
 from benchmarks.data import Shape
-from drrej.engines.processes import ProcessEngine
+from drrej.engines.dask import DaskEngine
+from drrej.engines.local import LocalEngine
 
 ROUNDS = 3
 KILLS = 20
@@ -30,12 +33,10 @@ KILLS = 20
 def main(folder: Path, kills: int) -> None:
     """Measure and print."""
     started = time.monotonic()
-    engines: dict[str, Any] = {"--jobs 2": ProcessEngine(2), "two threads": drrej.ThreadEngine(2)}
+    engines: dict[str, Any] = {"--jobs 2": LocalEngine(2, processes=True), "two threads": LocalEngine(2)}
     for workers in (1, 2):
-        cluster = drrej.Cluster(f"local:{workers}")
-        assert cluster.client
-        engines[f"local:{workers}"] = drrej.DaskEngine(cluster)
-        say(f"start-up of local:{workers}: {time.monotonic() - started:.1f} s")
+        engines[f"cluster of {workers}"] = DaskEngine(local_client(workers))
+        say(f"start-up of a cluster of {workers}: {time.monotonic() - started:.1f} s")
         started = time.monotonic()
     for shape in (Shape(50_000, 1000), Shape(50_000, 1000, "list", 4096), Shape(1_000_000, 100)):
         compare(shape, str(shape.make(folder)), engines, folder)
@@ -43,7 +44,12 @@ def main(folder: Path, kills: int) -> None:
     if kills:
         survive(folder, kills)
     for engine in list(engines.values())[2:]:
-        engine.cluster.close()
+        engine.client.shutdown()
+
+
+def local_client(workers: int) -> Client:
+    """The client of a cluster of processes on this machine."""
+    return Client(LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address=None), set_as_default=False)
 
 
 def compare(shape: Shape, path: str, engines: dict[str, Any], folder: Path) -> None:
@@ -76,9 +82,8 @@ def compare(shape: Shape, path: str, engines: dict[str, Any], folder: Path) -> N
 
 def spent(engine: Any) -> tuple[float, float]:
     """Processor time of this process and of all workers so far."""
-    cluster = getattr(engine, "cluster", None)
-    if cluster is not None:
-        return time.process_time(), sum(cluster.client.run(time.process_time).values())
+    if isinstance(engine, DaskEngine):
+        return time.process_time(), sum(engine.client.run(time.process_time).values())
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
     return time.process_time(), ended.ru_utime + ended.ru_stime
 
@@ -94,7 +99,7 @@ def mask(dump: drrej.Source, rejector: drrej.Rejector, target: Path) -> str:
 def memory(engines: dict[str, Any]) -> None:
     """The peak of each worker process."""
     for name, engine in list(engines.items())[2:]:
-        peaks = engine.cluster.client.run(peak).values()
+        peaks = engine.client.run(peak).values()
         say(f"peak memory per worker of {name}: {', '.join(f'{peak >> 20} MB' for peak in peaks)}")
 
 
@@ -111,18 +116,18 @@ def survive(folder: Path, kills: int) -> None:
         made = Shape(125_000 + number, 100).make(folder / "parts")
         if not (dataset / f"{number}.parquet").exists():
             os.link(made, dataset / f"{number}.parquet")
-    source = drrej.Source([str(dataset)], engine=drrej.ThreadEngine(2))
+    source = drrej.Source([str(dataset)], engine=LocalEngine(2))
     rejector = drrej.threshold(source, drrej.fit(source, drrej.calibrate(source)), drrej.Rule("coverage", 0.8))
     seconds = scored(source, rejector, folder / "expected")
     random_ = random.Random(0)  # noqa: S311 - moments of kills
     same = 0
     for run in range(kills):
-        cluster = drrej.Cluster("local:2")
-        pids = list(cluster.client.run(os.getpid).values())
+        client = local_client(2)
+        pids = list(client.run(os.getpid).values())
         timer = threading.Timer(random_.uniform(0, seconds), _kill, [random_.choice(pids)])
         timer.start()
         scored(
-            drrej.Source([str(dataset)], engine=drrej.DaskEngine(cluster)),
+            drrej.Source([str(dataset)], engine=DaskEngine(client)),
             rejector,
             folder / f"killed-{run}",
         )
@@ -131,7 +136,7 @@ def survive(folder: Path, kills: int) -> None:
         equal, _, _ = filecmp.cmpfiles(folder / "expected", folder / f"killed-{run}", names, shallow=False)
         same += len(equal) == len(names)
         shutil.rmtree(folder / f"killed-{run}")
-        cluster.close()
+        client.shutdown()
     say(f"{kills} runs of reject with a worker killed at a random moment: {same} complete and identical")
 
 

@@ -98,10 +98,8 @@ _MOVED = {
     "drrej.documents.points": ["Point"],
     "drrej.documents.regression": ["RegressionReport"],
     "drrej.engines.dask": ["DaskEngine"],
-    "drrej.engines.dask_cluster": ["Cluster"],
-    "drrej.engines.dask_security": ["Tls"],
+    "drrej.engines.local": ["LocalEngine"],
     "drrej.engines.protocol": ["Engine"],
-    "drrej.engines.threads": ["ThreadEngine"],
     "drrej.errors": [
         "ClusterError",
         "DumpError",

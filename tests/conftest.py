@@ -102,7 +102,7 @@ def read_columns(path: str | Path) -> dict[str, np.ndarray]:
 
 def source(*paths: str | Path, jobs: int = 1, **options: Any) -> drrej.Source:
     """A dump as the library reads it."""
-    return drrej.Source([str(p) for p in paths], drrej.DumpOptions(**options), drrej.ThreadEngine(jobs))
+    return drrej.Source([str(p) for p in paths], drrej.DumpOptions(**options), drrej.LocalEngine(jobs))
 
 
 def make_rejector(

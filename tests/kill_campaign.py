@@ -82,9 +82,6 @@ COMMANDS = {
     "reject DIR/, two steps": Command(
         "reject ../parts {} -o steps/", "-r ../a.json", "-r ../b.json", ("steps",), program=TWO_STEPS
     ),
-    "reject DIR/, workers": Command(
-        "reject ../parts {} -o staged/ --cluster local:1", "-r ../a.json", "-r ../b.json", ("staged",)
-    ),
     "reject --update": Command(
         "reject {} -r ../a.json -o update/", "../early", "../parts", ("update",), flag="--update"
     ),

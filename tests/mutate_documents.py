@@ -84,7 +84,7 @@ def write_rows(path: Path, seed: int, rows: int, classes: int = K) -> Path:
 
 def opened(path: Path, **options: Any) -> drrej.Source:
     """A dump as the library reads it."""
-    return drrej.Source([str(path)], drrej.DumpOptions(**options), drrej.ThreadEngine(1))
+    return drrej.Source([str(path)], drrej.DumpOptions(**options), drrej.LocalEngine(1))
 
 
 READING: dict[str, dict[str, Any]] = {

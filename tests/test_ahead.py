@@ -1,10 +1,7 @@
-"""Reading ahead from object storage: the same blocks and errors in the same order, and no more waiting than allowed."""
+"""Reading from object storage: several row groups at once, with the same bits."""
 
 from __future__ import annotations
 
-import itertools
-import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,56 +16,7 @@ from conftest import make_model, source, write_dump
 import drrej
 from benchmarks.object_store import serve, settings
 from drrej.data import pages
-from drrej.engines import ahead
-from drrej.engines.ahead import begun
-from drrej.errors import DumpError
-
-
-def streams(count: int, items: int, log: list[int]) -> Iterator[ahead.Stream[tuple[int, int]]]:
-    def stream(number: int) -> Iterator[tuple[int, int]]:
-        log.append(number)
-        for item in range(items):
-            yield number, item
-
-    for number in range(count):
-        yield lambda number=number: stream(number)
-
-
-@pytest.mark.parametrize("items", [1, 3, 50])
-def test_items_come_in_order(items: int) -> None:
-    found = [item for stream in begun(streams(20, 7, []), 4, items) for item in stream()]
-    assert found == [(number, item) for number in range(20) for item in range(7)]
-
-
-def test_no_more_are_begun_than_allowed() -> None:
-    log: list[int] = []
-    for taken, stream in enumerate(begun(streams(30, 3, log), 5, 2), start=1):
-        time.sleep(0.002)  # whoever is ahead could run away
-        assert len(log) <= taken + 5
-        assert len(list(stream())) == 3
-    assert sorted(log) == list(range(30))
-
-
-def test_an_error_comes_after_the_items_before_it() -> None:
-    def broken() -> Iterator[int]:
-        yield 1
-        yield 2
-        raise DumpError("here")
-
-    ahead_of_it = begun(iter([lambda: iter([0]), broken, lambda: iter([3])]), 3, 10)
-    items = itertools.chain.from_iterable(stream() for stream in ahead_of_it)
-    assert list(itertools.islice(items, 3)) == [0, 1, 2]
-    with pytest.raises(DumpError, match="here"):
-        next(items)
-
-
-def test_who_stops_early_begins_no_more() -> None:
-    log: list[int] = []
-    found = begun(streams(100, 3, log), 2, 2)
-    next(found)
-    found.close()  # type: ignore[attr-defined]
-    time.sleep(0.05)
-    assert len(log) <= 3
+from drrej.engines import local
 
 
 @pytest.fixture
@@ -84,31 +32,30 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def test_the_same_documents_from_object_storage(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    at_once: list[int] = []
-    begin = ahead._begin
+    threads: list[int] = []
+    in_threads = local.in_threads
 
-    def noticed(*args: object) -> Iterator[object]:
-        at_once.append(threading.active_count())
-        return begin(*args)  # type: ignore[arg-type]
+    def noticed(results: Any, tasks: Any, count: int) -> Any:
+        threads.append(count)
+        return in_threads(results, tasks, count)
 
-    monkeypatch.setattr(ahead, "_begin", noticed)
+    monkeypatch.setattr(local, "in_threads", noticed)
 
     def made(path: str, jobs: int) -> list[str]:
         dump = source(path, jobs=jobs)
         rejector = drrej.threshold(dump, drrej.fit(dump, drrej.calibrate(dump)), drrej.Rule("coverage", 0.8))
         return [rejector.to_json(), drrej.evaluate(dump, rejector).to_json()]
 
-    local = made(str(folder / "d.parquet"), 2)
-    assert not at_once  # nothing to wait for
+    expected = made(str(folder / "d.parquet"), 2)
+    assert max(threads) == 2  # nothing to wait for
     for jobs in (1, 2):
-        assert made("s3://bucket/d.parquet", jobs) == local
-    assert len(at_once) >= 2 * 12
-
-
-def test_large_row_groups_are_read_ahead_one_at_a_time(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ahead, "AHEAD_BYTES", 1)
-    dump = source("s3://bucket/d.parquet")
-    assert drrej.calibrate(dump).to_json() == drrej.calibrate(source(folder / "d.parquet")).to_json()
+        threads.clear()
+        assert made("s3://bucket/d.parquet", jobs) == expected
+        assert set(threads) == {16}
+    monkeypatch.setattr(local, "OBJECT_BYTES", 1)  # large row groups, two at a time
+    threads.clear()
+    assert made("s3://bucket/d.parquet", 1) == expected
+    assert set(threads) == {2}
 
 
 @pytest.mark.parametrize("kind", ["pages", "wrong footer", "network"])

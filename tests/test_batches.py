@@ -20,7 +20,7 @@ from running import drrej as run
 import drrej
 from drrej.core.sequential import Tally
 from drrej.documents.summaries import MaskSummary
-from drrej.engines.threads import ThreadEngine
+from drrej.engines.local import LocalEngine
 from drrej.outputs.dataset import LocalDataset
 from drrej.pipeline.shares import Compared, moved_parts, region_names
 
@@ -149,7 +149,7 @@ class Stops(drrej.engines.protocol.Silent):
 
 def test_threads_go_on_where_they_were_interrupted(nights: Path) -> None:
     rejector = drrej.Rejector.from_json((nights / "r.json").read_text())
-    dump = drrej.Source(nights / "nights", engine=ThreadEngine(2, Stops()))
+    dump = drrej.Source(nights / "nights", engine=LocalEngine(2, Stops()))
     with pytest.raises(KeyboardInterrupt), LocalDataset(f"{nights}/scored") as output:
         drrej.reject(dump, rejector, output)
     assert not (nights / "scored").exists()
@@ -167,7 +167,7 @@ def test_threads_go_on_where_they_were_interrupted(nights: Path) -> None:
 def test_an_error_after_an_interruption_leaves_nothing(nights: Path) -> None:
     rejector = drrej.Rejector.from_json((nights / "r.json").read_text())
     before = sorted(os.listdir(nights))
-    dump = drrej.Source(nights / "nights", engine=ThreadEngine(2, Stops()))
+    dump = drrej.Source(nights / "nights", engine=LocalEngine(2, Stops()))
     with pytest.raises(KeyboardInterrupt), LocalDataset(f"{nights}/scored") as output:
         drrej.reject(dump, rejector, output)
     assert sorted(os.listdir(nights)) == [".scored.drrej-masks.json", ".scored.drrej-parts", *before]
@@ -182,7 +182,7 @@ def test_a_mask_of_another_rejector_is_not_taken_for_this_ones(nights: Path) -> 
     second = make_rejector(source(nights / "nights"), ("coverage", 0.5))
 
     def interrupted(rejector: drrej.Rejector) -> None:
-        dump = drrej.Source(nights / "nights", engine=ThreadEngine(1, Stops()))
+        dump = drrej.Source(nights / "nights", engine=LocalEngine(1, Stops()))
         with pytest.raises(KeyboardInterrupt), LocalDataset(f"{nights}/scored") as output:
             drrej.reject(dump, rejector, output)
 

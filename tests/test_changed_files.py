@@ -84,7 +84,7 @@ def test_no_mask_is_half_of_one_file_and_half_of_another(
     dump: Path, other: Path, tmp_path: Path, change: Callable[[Path, Path], None], jobs: int, target: str
 ) -> None:
     rejector = make_rejector(source(dump))
-    engine = drrej.ThreadEngine(jobs, Midway(lambda: change(dump, other)))
+    engine = drrej.LocalEngine(jobs, Midway(lambda: change(dump, other)))
     place = tmp_path / target.rstrip("/")
     output = drrej.LocalDataset(str(place)) if target.endswith("/") else drrej.OutputFile(str(place))
     with output, pytest.raises(drrej.DumpError, match=SAYS):
@@ -100,7 +100,7 @@ def test_a_single_row_group_is_looked_at_again_at_its_end(
     monkeypatch.setattr("drrej.data.dump.BLOCK_BYTES", 6 * 4 * 1000)
     dump = Path(write_dump(tmp_path / "d.parquet", *make_model(ROWS, 6, seed=1)))
     rejector = make_rejector(source(dump))
-    engine = drrej.ThreadEngine(1, Midway(lambda: change(dump, other)))
+    engine = drrej.LocalEngine(1, Midway(lambda: change(dump, other)))
     with pytest.raises(drrej.DumpError, match=SAYS):
         drrej.evaluate(drrej.Source([str(dump)], engine=engine), rejector)
 
@@ -118,7 +118,7 @@ def test_passes_of_one_command_see_one_file(dump: Path, other: Path) -> None:
     reading.start = start  # type: ignore[method-assign]
     options = drrej.CalibrateOptions(memory=0)
     with pytest.raises(drrej.DumpError, match=SAYS):
-        drrej.calibrate(drrej.Source([str(dump)], engine=drrej.ThreadEngine(1, reading)), options)
+        drrej.calibrate(drrej.Source([str(dump)], engine=drrej.LocalEngine(1, reading)), options)
     assert passes == ["reading", "calibrating"]
 
 
@@ -148,7 +148,7 @@ def test_looking_at_a_file_does_not_change_it(dump: Path, tmp_path: Path) -> Non
 
     rejector = make_rejector(source(dump))
     expected = drrej.evaluate(source(dump), rejector)
-    engine = drrej.ThreadEngine(1, Midway(touch))
+    engine = drrej.LocalEngine(1, Midway(touch))
     assert drrej.evaluate(drrej.Source([str(dump)], engine=engine), rejector) == expected
 
 

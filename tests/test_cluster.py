@@ -23,10 +23,9 @@ from drrej.engines.protocol import Pass, Silent, map_blocks
 
 pytest.importorskip("distributed", reason="the extra 'cluster' is not installed: pip install 'drrej[cluster]'")
 
-from drrej.engines import tasks
-from drrej.engines.dask import DaskEngine
-from drrej.engines.dask_cluster import Cluster
-from drrej.engines.tasks import TASK_BYTES, cut
+from drrej.engines import dask as dask_module
+from drrej.engines.dask import DaskEngine, connect
+from drrej.engines.local import cut
 from drrej.outputs.dataset import MANIFEST, LocalDataset
 
 pytestmark = pytest.mark.filterwarnings("default")  # Dask's own warnings are not ours to mend
@@ -39,10 +38,10 @@ def dask(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaskProcesses]:
 
 
 @pytest.fixture(scope="module")
-def engine(dask: DaskProcesses) -> Iterator[DaskEngine]:
-    cluster = Cluster(dask.address)
-    yield DaskEngine(cluster)
-    cluster.close()
+def engine(dask: DaskProcesses) -> DaskEngine:
+    client = connect(dask.address)
+    client.wait_for_workers(2, timeout=60)
+    return DaskEngine(client)
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +105,7 @@ def test_small_tasks_and_rows_that_are_not_kept_change_nothing(
     dataset: Path, engine: DaskEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = drrej.calibrate(source(dataset)).to_json()
-    monkeypatch.setattr(tasks, "TASK_BYTES", 1)
+    monkeypatch.setattr(dask_module, "TASK_BYTES", 1)
     assert drrej.calibrate(elsewhere(source(dataset), engine), drrej.CalibrateOptions(memory=0)).to_json() == expected
     assert (
         drrej.calibrate(elsewhere(source(dataset), engine), drrej.CalibrateOptions(memory=3_000_000)).to_json()
@@ -122,7 +121,6 @@ def test_a_file_that_changes_between_commands_is_read_again(tmp_path: Path, engi
 
 
 def test_a_pass_of_two_tasks_has_two_workers(tmp_path: Path, engine: DaskEngine) -> None:
-    """Dask would give both to the one that has unpacked what they share, and each takes less than a steal."""
     logits, labels = make_model(120_000, 16, seed=9)
     path = write_dump(tmp_path / "one.parquet", logits, labels, "list")
     dump = source(path).open(None, labelled=True)
@@ -138,8 +136,7 @@ def test_one_row_group_is_shared_by_the_workers(tmp_path: Path, engine: DaskEngi
     logits, labels = make_model(9000, 1000, seed=9)
     path = write_dump(tmp_path / "d.parquet", logits, labels)
     dump = source(path).open(None, labelled=True)
-    tasks = cut(dump, 2, TASK_BYTES)
-    assert len(tasks) == 2
+    assert len(list(cut(dump, 2, dask_module.TASK_BYTES))) == 2
     expected = drrej.calibrate(source(path)).to_json()
     assert drrej.calibrate(elsewhere(source(path), engine)).to_json() == expected
 
@@ -149,16 +146,15 @@ def test_one_row_group_is_shared_by_the_workers(tmp_path: Path, engine: DaskEngi
     threads=st.integers(1, 40),
     task_bytes=st.sampled_from([1, 4000, 1 << 26]),
 )
-def test_tasks_hold_every_block_once_and_in_order(rows: list[int], threads: int, task_bytes: int) -> None:
+def test_tasks_hold_every_row_once_and_in_order(rows: list[int], threads: int, task_bytes: int) -> None:
     groups = tuple(RowGroup(0, i, sum(rows[:i]), n) for i, n in enumerate(rows))
-    dump = _Shape(groups)
+    dump = _Shape(groups, sum(rows))
     found = []
     for task in cut(dump, threads, task_bytes):  # type: ignore[arg-type]
         for stretch in task:
-            blocks = -(-stretch.group.rows // dump.block_rows)
-            stop = blocks if stretch.count is None else stretch.first + stretch.count
-            found += [(stretch.group.row_group, block) for block in range(stretch.first, stop)]
-    assert found == [(g.row_group, b) for g in groups for b in range(-(-g.rows // dump.block_rows))]
+            assert stretch.skipped % dump.block_rows == 0
+            found += range(stretch.first_row, stretch.first_row + stretch.rows)
+    assert found == list(range(sum(rows)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -166,6 +162,7 @@ class _Shape:
     """What `cut` looks at of a dump."""
 
     row_groups: tuple[RowGroup, ...]
+    rows: int
     block_rows: int = 10
     classes: int = 3
 
@@ -257,15 +254,15 @@ def test_work_in_flight_is_bounded(tmp_path: Path, engine: DaskEngine, monkeypat
     """A slow consumer is not buried: at most a few tasks per thread are under way or waiting to be taken."""
     logits, labels = make_model(2000, 5, seed=1)
     dump = source(write_dump(tmp_path / "d.parquet", logits, labels, row_group=20)).open(None, labelled=True)
-    monkeypatch.setattr(tasks, "TASK_BYTES", 1)
-    client = engine.cluster.client
+    monkeypatch.setattr(dask_module, "TASK_BYTES", 1)
+    client = engine.client
     submitted = []
     submit = client.submit
     monkeypatch.setattr(client, "submit", lambda *args, **kwargs: submitted.append(1) or submit(*args, **kwargs))
     results = map_blocks(dump, lambda block: block.rows, Pass("testing", labelled=True), engine)
     for taken in range(1, 50):
         next(results)
-        assert len(submitted) <= taken + 3 * 2 + 2
+        assert len(submitted) <= taken + 3 * 2
     results.close()  # type: ignore[attr-defined]
     assert sum(map_blocks(dump, lambda block: block.rows, Pass("testing", labelled=True), engine)) == 2000
 
@@ -279,19 +276,21 @@ def test_joined_labels_travel(tmp_path: Path, engine: DaskEngine) -> None:
     assert drrej.calibrate(elsewhere(here, engine)).to_json() == drrej.calibrate(here).to_json()
 
 
-def without_command(files: dict[str, bytes]) -> dict[str, list[bytes]]:
-    """The lines of files without the command that a page names: it says where the workers are."""
-    return {name: [line for line in text.split(b"\n") if b"drrej run" not in line] for name, text in files.items()}
+def test_a_large_table_is_sent_once(tmp_path: Path, engine: DaskEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dask_module, "_SENT_WITH_EACH", 0)
+    test_joined_labels_travel(tmp_path, engine)
 
 
-def test_local_workers_and_the_command_line(dataset: Path, tmp_path: Path) -> None:
-    """`run` with 0, 1 and 2 worker processes writes the same bytes; the local processes end with the command."""
+def test_the_command_line(dask: DaskProcesses, dataset: Path, tmp_path: Path) -> None:
     arguments = ["run", "--val", dataset, "--test", dataset, "--coverage", "0.8", "-q", "-o"]
-    report = succeed(*arguments, tmp_path / "0")
-    for workers in (1, 2):
-        done = run_drrej(*arguments, tmp_path / str(workers), "--cluster", f"local:{workers}")
-        assert (done.returncode, done.stdout, done.stderr) == (0, report, b"")
-        assert without_command(contents(tmp_path / str(workers))) == without_command(contents(tmp_path / "0"))
+    report = succeed(*arguments, tmp_path / "here")
+    done = run_drrej(*arguments, tmp_path / "there", "--cluster", dask.address)
+    assert (done.returncode, done.stdout, done.stderr) == (0, report, b"")
+    here, there = (contents(tmp_path / name) for name in ("here", "there"))
+    for files in (here, there):
+        for name, text in files.items():  # a page names the command, which says where the workers are
+            files[name] = b"".join(line for line in text.split(b"\n") if b"drrej run" not in line)
+    assert here == there
 
 
 def test_the_address_may_be_in_the_environment(dask: DaskProcesses, dataset: Path) -> None:

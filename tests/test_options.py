@@ -26,7 +26,7 @@ from registry import commands, flag, options
 from running import Outcome, drrej
 
 import drrej.pipeline.calibrate as drrej_calibrate
-from drrej.engines.threads import ThreadEngine
+from drrej.engines.local import LocalEngine
 
 NAMES = np.array(["a", "b", "c"])
 
@@ -155,17 +155,11 @@ BASES = {
 }
 
 
-TLS = "--tls-ca, --tls-cert and --tls-key go with --cluster tls://HOST:8786"
-
-
 def engine() -> dict[str, Case]:
     """How passes are run."""
     return {
         "--jobs": Acts("--jobs 2"),
-        "--cluster": Refused("--cluster nowhere", "--cluster nowhere: write local:N"),
-        "--tls-ca": Refused("--tls-ca x.pem", TLS),
-        "--tls-cert": Refused("--tls-cert x.pem", TLS),
-        "--tls-key": Refused("--tls-key x.pem", TLS),
+        "--cluster": Refused("--cluster nowhere", "--cluster nowhere: write the address of a Dask scheduler"),
     }
 
 
@@ -430,8 +424,7 @@ CASES: dict[str, dict[str, Case]] = {
         "--logits": Acts("--logits other", PLANNED),
         "--join-on": Refused("--join-on key", "--labels-from FILE and --join-on COL go together", PLANNED),
         "--jobs": Acts("--jobs 2", PLANNED),
-        "--cluster": Refused("--cluster nowhere", "--cluster nowhere: write local:N", PLANNED),
-        **{name: Refused(f"{name} x.pem", TLS, PLANNED) for name in ("--tls-ca", "--tls-cert", "--tls-key")},
+        "--cluster": Refused("--cluster nowhere", "--cluster nowhere: write the address of a Dask scheduler", PLANNED),
     },
     "monitor": {
         **bad(BASES["monitor"]),
@@ -550,11 +543,11 @@ def spied() -> Iterator[list[Any]]:
     with pytest.MonkeyPatch.context() as patch:
         import drrej.cli.input_options as console
 
-        made, shown, calibrated = ThreadEngine.__init__, console.progress, drrej_calibrate.calibrate
+        made, shown, calibrated = LocalEngine.__init__, console.progress, drrej_calibrate.calibrate
 
-        def make(engine: ThreadEngine, jobs: int = 0, *rest: Any) -> None:
+        def make(engine: LocalEngine, jobs: int = 0, *rest: Any, **more: Any) -> None:
             asked.append(jobs)
-            made(engine, jobs, *rest)
+            made(engine, jobs, *rest, **more)
 
         def progress(quiet: bool) -> Any:
             asked.append(quiet)
@@ -564,7 +557,7 @@ def spied() -> Iterator[list[Any]]:
             asked.append(options.memory)
             return calibrated(source, options)
 
-        patch.setattr(ThreadEngine, "__init__", make)
+        patch.setattr(LocalEngine, "__init__", make)
         patch.setattr(console, "progress", progress)
         patch.setattr(drrej_calibrate, "calibrate", calibrate)
         yield asked
@@ -654,7 +647,8 @@ def test_a_classification_refuses_the_columns_of_a_regression(option: str, base:
         ("calibrate val.parquet --input logits --normalize", "--normalize goes with --input probs"),
         ("calibrate val.parquet --logits score --label bit --binary --input probs --normalize", "not go with --binary"),
         ("calibrate val.parquet --floor 0.1", "--floor goes with probabilities"),
-        ("calibrate val.parquet --cluster local:1 --tls-ca x", "--tls-ca FILE and --tls-cert FILE go together"),
+        ("calibrate val.parquet --cluster local:1", "drrej starts no workers of its own any more; --jobs uses"),
+        ("calibrate val.parquet --tls-ca x", "--tls-ca: it is gone: certificates come from Dask's own configuration"),
         ("evaluate val.parquet -r r.json --score-order low", "--score-order goes with --score COL"),
         ("evaluate val.parquet -r r.json --baseline-rejector r.json", "--baseline-rejector goes with --baseline-dump"),
         ("evaluate val.parquet -r r.json --baseline-dump val.parquet", "--baseline-dump needs --join-on COL"),

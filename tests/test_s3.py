@@ -13,11 +13,12 @@ from pathlib import Path
 
 import pytest
 from conftest import fail, make_model, only_line, run_drrej, succeed, write_dump
+from dask_processes import dask_processes
 from running import drrej as run
 
 import drrej
+from drrej.engines.local import LocalEngine
 from drrej.engines.protocol import Silent
-from drrej.engines.threads import ThreadEngine
 from drrej.outputs.dataset import FileCounts, open_dataset
 
 boto3 = pytest.importorskip("boto3", reason="moto[server] and boto3 are not installed: pip install 'drrej[test]'")
@@ -112,7 +113,8 @@ def test_a_dataset_by_workers(dataset: Path, tmp_path: Path) -> None:
     fitted = succeed("fit", dataset, "--temperature", "2")
     rejector.write_bytes(succeed("threshold", dataset, "-r", "-", "--tau", "0.8", stdin=fitted))
     succeed("reject", dataset, "-r", rejector, "-o", f"{tmp_path}/masks/")
-    succeed("reject", "s3://data/in", "-r", rejector, "-o", "s3://data/by-workers/", "--cluster", "local:2")
+    with dask_processes(tmp_path, workers=2) as dask:
+        succeed("reject", "s3://data/in", "-r", rejector, "-o", "s3://data/by-workers/", "--cluster", dask.address)
     assert objects("by-workers/") == contents(tmp_path / "masks") | {"_SUCCESS": b""}
 
 
@@ -242,7 +244,7 @@ class _Stops(Silent):
 def test_an_interrupted_dataset_is_resumed_or_removed(dataset: Path) -> None:
     fitted = drrej.fit(dataset, drrej.calibrate(dataset))
     rejector = drrej.threshold(dataset, fitted, drrej.Rule("coverage", 0.8))
-    dump = drrej.Source(dataset, engine=ThreadEngine(1, _Stops()))
+    dump = drrej.Source(dataset, engine=LocalEngine(1, _Stops()))
 
     def interrupted(target: str) -> None:
         with pytest.raises(KeyboardInterrupt):

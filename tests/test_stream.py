@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from conftest import make_model, source, write_dump
 
-from drrej import DumpError, ThreadEngine
+from drrej import DumpError, LocalEngine
 from drrej.data import dump as dump_module
 from drrej.data.dump import Block
 from drrej.engines.protocol import Pass, map_blocks
@@ -27,7 +27,7 @@ def dump(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("jobs", [1, 2, 5])
 def test_results_come_in_order(dump: dump_module.Dump, jobs: int) -> None:
-    starts = list(map_blocks(dump, lambda block: (block.first_row, block.rows), PASS, ThreadEngine(jobs)))
+    starts = list(map_blocks(dump, lambda block: (block.first_row, block.rows), PASS, LocalEngine(jobs)))
     assert [start for start, _ in starts] == np.cumsum([0] + [rows for _, rows in starts])[:-1].tolist()
     assert sum(rows for _, rows in starts) == 1000
     assert max(rows for _, rows in starts) <= 16
@@ -43,14 +43,14 @@ def test_an_exception_is_raised_in_its_place(dump: dump_module.Dump, jobs: int) 
     threads = threading.active_count()
     done: list[int] = []
     with pytest.raises(ZeroDivisionError) as caught:
-        done.extend(map_blocks(dump, work, PASS, ThreadEngine(jobs)))
+        done.extend(map_blocks(dump, work, PASS, LocalEngine(jobs)))
     assert caught.value.args == (sum(done),)
     assert threading.active_count() == threads
 
 
 def test_a_consumer_that_stops_early_leaves_no_threads(dump: dump_module.Dump) -> None:
     threads = threading.active_count()
-    results = map_blocks(dump, lambda block: block.rows, PASS, ThreadEngine(3))
+    results = map_blocks(dump, lambda block: block.rows, PASS, LocalEngine(3))
     next(results)
     results.close()  # type: ignore[attr-defined]
     assert threading.active_count() == threads
@@ -66,7 +66,7 @@ def test_bad_rows_are_counted_over_the_whole_dump(tmp_path: Path, jobs: int) -> 
         DumpError,
         match=r"column 'label': 3 rows have a label outside 0 to 2; the first is row 17, .* \(7\)",
     ):
-        list(map_blocks(dump, lambda block: block.rows, PASS, ThreadEngine(jobs)))
+        list(map_blocks(dump, lambda block: block.rows, PASS, LocalEngine(jobs)))
 
 
 def test_progress_is_told_every_row(dump: dump_module.Dump) -> None:
@@ -84,7 +84,7 @@ def test_progress_is_told_every_row(dump: dump_module.Dump) -> None:
             self.log.append(("stop", 0))
 
     counter = Counter()
-    list(map_blocks(dump, lambda block: block.rows, PASS, ThreadEngine(2, counter)))
+    list(map_blocks(dump, lambda block: block.rows, PASS, LocalEngine(2, counter)))
     assert counter.log[0] == ("testing", 1000)
     assert counter.log[-1] == ("stop", 0)
     assert sum(rows for what, rows in counter.log if what == "rows") == 1000

@@ -36,7 +36,7 @@ def write(path: Path | str, logits: np.ndarray, labels: np.ndarray | None = None
 
 
 def source(path: str) -> drrej.Source:
-    return drrej.Source([path], engine=drrej.ThreadEngine(1))
+    return drrej.Source([path], engine=drrej.LocalEngine(1))
 
 
 def fitted(path: str, rule: drrej.Rule | None = None, **ratio: Any) -> drrej.Rejector:

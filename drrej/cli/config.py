@@ -36,12 +36,17 @@ _ALSO = {"keep", "format", "on_bad_row", "on_unseen_group", "quiet"}
 """Options outside of the panels that describe data, rules or work, but no single run."""
 _RULE = "Rule"
 """How the title of the panel of rules begins: one of them counts."""
-_PATHS = {"classes", "cost_matrix", "labels_from", "tls_ca", "tls_cert", "tls_key"}
+_PATHS = {"classes", "cost_matrix", "labels_from"}
 """Options that may name a file: in a configuration file it is relative to that file."""
 RENAMED = {
     "by": "it is --cutoff-by now (a cutoff for each group: threshold and run) or --report-by (figures for each group: "
-    "evaluate, run and monitor)"
+    "evaluate, run and monitor)",
+    **dict.fromkeys(
+        ("tls-ca", "tls-cert", "tls-key"),
+        "it is gone: certificates come from Dask's own configuration (distributed.comm.tls), see docs/scale.md",
+    ),
 }
+"""Options of earlier versions, and what to do in their place."""
 
 _Known = Mapping[str, Mapping[str, Any]]
 """The options that can be configured, by command and name."""

@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from drrej.cli.console import progress, warn
 from drrej.cli.options import flag, option, rare, rare_flag
-from drrej.core import special
 from drrej.errors import OptionError, RejectorError
 from drrej.records import dataclass
 
 if TYPE_CHECKING:
     from drrej.documents.rejector import Rejector
-    from drrej.engines.dask_security import Tls
     from drrej.engines.protocol import Engine, Progress
     from drrej.pipeline.source import Source
 
@@ -166,17 +164,10 @@ class EngineOptions:
         str | None,
         rare(
             "--cluster ADDRESS",
-            "Work on a Dask cluster: tls://HOST:8786, tcp://HOST:8786, or local:N processes.",
+            "Work on a Dask cluster: tls://HOST:8786 or tcp://HOST:8786.",
             ENGINE,
             envvar="DASK_SCHEDULER_ADDRESS",
         ),
-    ] = None
-    tls_ca: Annotated[
-        str | None, rare("--tls-ca FILE", "For tls://: who signed the certificates of the cluster.", ENGINE)
-    ] = None
-    tls_cert: Annotated[str | None, rare("--tls-cert FILE", "For tls://: your certificate.", ENGINE)] = None
-    tls_key: Annotated[
-        str | None, rare("--tls-key FILE", "For tls://: its key.", ENGINE, show_default="in --tls-cert")
     ] = None
     quiet: Annotated[bool, flag("-q --quiet", "No progress, no warnings.")] = False
 
@@ -185,35 +176,18 @@ class EngineOptions:
         if self.jobs < 0:
             raise OptionError(f"--jobs {self.jobs}: it must be 0 (all cores) or more")
         shown = log or progress(self.quiet)
-        tls = self._tls()
         if self.cluster is None:
-            if special.alone:
-                from drrej.engines.processes import ProcessEngine
+            from drrej.engines.local import LocalEngine
 
-                return ProcessEngine(self.jobs, shown)
-            from drrej.engines.threads import ThreadEngine
+            return LocalEngine(self.jobs, shown, processes=True)
+        from drrej.engines.dask import DaskEngine, connect, is_open_to_strangers
 
-            return ThreadEngine(self.jobs, shown)
-        from drrej.engines.dask import DaskEngine
-        from drrej.engines.dask_cluster import connection
-
-        connected = connection(self.cluster, tls)
-        if connected.is_open_to_strangers:
+        client = connect(self.cluster)
+        if is_open_to_strangers(self.cluster):
             warn(
                 f"{self.cluster} is not encrypted: whoever reaches it can read the rows and run code as you", self.quiet
             )
-        return DaskEngine(connected, shown)
-
-    def _tls(self) -> Tls | None:
-        if self.tls_ca is self.tls_cert is self.tls_key is None:
-            return None
-        if self.cluster is None:
-            raise OptionError("--tls-ca, --tls-cert and --tls-key go with --cluster tls://HOST:8786")
-        if self.tls_ca is None or self.tls_cert is None:
-            raise OptionError("--tls-ca FILE and --tls-cert FILE go together; give both")
-        from drrej.engines.dask_security import Tls  # imports asyncio, which takes long
-
-        return Tls(self.tls_ca, self.tls_cert, self.tls_key)
+        return DaskEngine(client, shown)
 
 
 def _class_names(text: str) -> tuple[str, ...]:

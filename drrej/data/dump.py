@@ -180,32 +180,6 @@ class Block:
         return not found.size
 
 
-def join_blocks(blocks: Sequence[Block]) -> Block:
-    """Consecutive blocks of one part as one block."""
-    first = blocks[0]
-    labels = [block.labels for block in blocks if block.labels is not None]
-    rows = np.concatenate([block.row_numbers() for block in blocks])
-    return replace(
-        first,
-        scores=np.concatenate([block.scores for block in blocks]),
-        labels=np.concatenate(labels) if labels else None,
-        columns=_one_batch([block.columns for block in blocks]),
-        bad=np.concatenate([block.bad for block in blocks]),
-        problems=[problem for block in blocks for problem in block.problems],
-        zeros=sum(block.zeros for block in blocks),
-        inside=sum(block.inside for block in blocks),
-        summing=sum(block.summing for block in blocks),
-        scaled=sum(block.scaled for block in blocks),
-        left_out=sum(block.left_out for block in blocks),
-        kept=rows - first.first_row,
-    )
-
-
-def _one_batch(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    whole = pa.Table.from_batches(batches).combine_chunks().to_batches()
-    return whole[0] if whole else batches[0]
-
-
 @dataclass(frozen=True)
 class Dump:
     """An opened dump. Everything in it can be sent to another process.
@@ -274,14 +248,18 @@ class Dump:
         return [name for name in self.schema.names if name not in scores]
 
     @property
-    def block_rows(self) -> int:
-        """Rows of a block."""
+    def score_bytes(self) -> int:
+        """Bytes of a score."""
         field_ = field_of(self.schema, self.columns.names[0])
         assert field_ is not None
         first = storage_type(field_.type)
         value = getattr(first, "value_type", first)
-        width = 8 if pa.types.is_nested(value) else value.bit_width // 8
-        return max(1, min(MAX_BLOCK_ROWS, BLOCK_BYTES // (self.classes * int(width))))
+        return 8 if pa.types.is_nested(value) else int(value.bit_width) // 8
+
+    @property
+    def block_rows(self) -> int:
+        """Rows of a block."""
+        return max(1, min(MAX_BLOCK_ROWS, BLOCK_BYTES // (self.classes * self.score_bytes)))
 
     def read(self, group: RowGroup, labelled: bool, keep: Sequence[str] = ()) -> Iterator[Block]:
         """The blocks of a row group: logits, labels if asked for, and the columns to keep."""

@@ -1,102 +1,371 @@
-"""The engine of a Dask cluster: the same passes on its workers.
+"""The engine of a Dask cluster: the tasks of `local` on its workers, their results in order, so with the same bits.
 
-Tasks are cut from the dump and sent to the workers, see `tasks` and `worker`; their results are taken in order, so
-documents and masks have the same bits. A lost worker's tasks are run again by Dask; nothing lives on a worker that
-cannot be made again.
+Whoever reaches a Dask scheduler can run code as its workers, and as its clients: see docs/scale.md on certificates.
 """
 
 from __future__ import annotations
 
+import asyncio
+import atexit
+import concurrent.futures
 import contextlib
-import hashlib
+import functools
+import ipaddress
+import itertools
+import logging
+import os
 import pickle
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager
+import platform
+import threading
+import time
+import warnings
+from collections import deque
+from collections.abc import Generator
 from dataclasses import field, replace
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
-from drrej.data.dump import Dump
-from drrej.engines import tasks
-from drrej.engines.dask_cluster import Cluster
-from drrej.engines.memory import available_memory
-from drrej.engines.protocol import BlockResult, Mapper, Pass, Progress, Silent, Work
-from drrej.engines.worker import Answer, Context, Host, Keep, Task, Token, run_task, versions
+import numpy as np
+import pyarrow as pa
+
+from drrej._version import __version__
+from drrej.data.dump import Block, Dump
+from drrej.engines.local import Task, cut, held_bytes, own_marks, own_rows, read_task, run_task
+from drrej.engines.memory import available_memory, keep_freed_memory, prefer_jemalloc
+from drrej.engines.protocol import BlockResult, Pass, Progress, Silent, Work
+from drrej.errors import ClusterError, DrrejError, OptionError
 from drrej.records import dataclass
 
 T = TypeVar("T")
 
+TASK_BYTES = 64 << 20
+"""Logits of a task: long enough that a millisecond per task does not count."""
+
+CONNECT_SECONDS = 10
+LONELY_SECONDS = 60
+"""How long a pass waits when the last worker is gone: an autoscaler may bring another."""
+
+SILENT_SECONDS = 60
+"""How long a scheduler may leave a question open."""
+
+_IN_FLIGHT = 3
+"""Tasks per thread that are running, waiting, or finished and not yet taken."""
+
+_SENT_WITH_EACH = 1 << 20
+"""Bytes up to which what all tasks share goes with each; what is larger, such as a table of labels, is sent once."""
+
+_ENCRYPTED = ("tls://", "wss://")
+
 
 @dataclass(frozen=True)
 class DaskEngine:
-    """Passes on the workers of a cluster."""
+    """Passes on the workers of the cluster that a `distributed.Client` is connected to, see `connect`."""
 
-    cluster: Cluster
+    client: Any
     progress: Progress = field(default_factory=Silent)
+    kept: KeptFutures | None = None
+
+    @property
+    def address(self) -> str:
+        """Of the scheduler."""
+        return str(self.client.scheduler.address)
+
+    def keeping(self, memory: int | None) -> DaskEngine:
+        """The same engine for several passes; workers keep blocks, each up to `memory`, or a quarter of its own."""
+        workers = self.client.scheduler_info(n_workers=-1).get("workers", {}).values()
+        limits = [worker["memory_limit"] or available_memory() for worker in workers]
+        room = sum(limit // 4 if memory is None else memory for limit in limits)
+        return replace(self, kept=KeptFutures(room))
 
     def map(self, dump: Dump, run: Pass, work: Work[T]) -> Generator[BlockResult[T]]:
-        """What `work` makes of each block, in order."""
-        context = Context(replace(dump, row_groups=()), run, work, versions())
-        yield from self._map(dump, context, {})
+        """What `work` makes of each block, in order; a lost worker's tasks are run again by Dask."""
+        reading, scoring = self._shared((replace(dump, row_groups=()), run)), self._shared(work)
+        waiting: deque[Any] = deque()
+        threads = self._threads()
+        tasks = iter(cut(dump, max(1, threads), TASK_BYTES))
+        submit = functools.partial(self.client.submit, pure=False)
+        try:
+            while True:
+                for task in itertools.islice(tasks, max(1, threads) * _IN_FLIGHT - len(waiting)):
+                    blocks = None if self.kept is None else self.kept.of(submit, reading, dump, run, task)
+                    if blocks is None:
+                        waiting.append(submit(_read_and_run, versions(), reading, task, scoring))
+                    else:
+                        waiting.append(submit(_run, versions(), blocks, scoring))
+                if not waiting:
+                    return
+                results, error = self._result(waiting[0])
+                waiting.popleft()
+                yield from results
+                if error is not None:
+                    raise error
+                threads = threads or self._threads()
+        finally:
+            with contextlib.suppress(Exception):  # the connection may be what failed
+                self.client.cancel(list(waiting), force=True)
 
-    def _map(self, dump: Dump, context: Context, places: dict[Any, str]) -> Generator[BlockResult[Any]]:
-        """`places` says which worker to prefer for a task: the one that has kept its blocks."""
-        threads = self.cluster.threads
-        cut = tasks.cut(dump, threads, tasks.TASK_BYTES)
-        token = None if context.keep is None else context.keep.token
-        bundles = list(tasks.bundles([places.get((token, task)) for task in cut], threads))
-        sent = ((tuple(cut[number] for number in bundle.numbers), bundle.place) for bundle in bundles)
-        answers: Generator[list[Answer]] = self.cluster.in_order(_run_tasks, context, sent)
-        arrived: dict[int, Answer] = {}
-        number = 0
-        with contextlib.closing(answers):
-            for bundle, together in zip(bundles, answers, strict=True):
-                arrived |= zip(bundle.numbers, together, strict=True)
-                while number in arrived:
-                    answer = arrived.pop(number)
-                    if token is not None:
-                        places[token, cut[number]] = answer.worker
-                    yield from answer.results
-                    if answer.error is not None:
-                        raise answer.error
-                    number += 1
+    def _shared(self, content: Any) -> Any:
+        """What all tasks need, pickled."""
+        import cloudpickle  # comes with distributed
 
-    @contextmanager
-    def keeping(self, memory: int | None) -> Iterator[Mapper]:
-        """Blocks are kept by the workers, each as far as they fit."""
-        yield _Keeping(self, memory)
-        self.cluster.forget()  # after an error the connection's end does it
+        packed = cloudpickle.dumps(content)
+        return packed if len(packed) < _SENT_WITH_EACH else self.client.scatter(packed, broadcast=True, hash=False)
+
+    def _threads(self) -> int:
+        """Threads of all workers."""
+        try:
+            return sum(self.client.sync(self.client.scheduler.ncores, callback_timeout=SILENT_SECONDS).values())
+        except Exception as error:  # whatever becomes of a connection
+            raise self._lost(error) from None
+
+    def _lost(self, error: BaseException) -> ClusterError:
+        reason = one_line(error)
+        return ClusterError(
+            f"{self.address}: the connection to the scheduler was lost ({reason}); run the command again"
+        )
+
+    def _result(self, future: Any) -> Any:
+        """The result of a task, or a line about what became of it."""
+        import distributed
+
+        lonely_since: float | None = None
+        while True:
+            try:
+                return future.result(timeout=2)
+            except (TimeoutError, distributed.TimeoutError):
+                if future.done():
+                    continue
+                lonely_since = None if self._threads() else lonely_since or time.monotonic()
+                if lonely_since is not None and time.monotonic() - lonely_since > LONELY_SECONDS:
+                    raise ClusterError(
+                        f"{self.address}: no worker has been left for {LONELY_SECONDS} seconds; start some and run "
+                        "the command again"
+                    ) from None
+            except distributed.KilledWorker as error:
+                raise ClusterError(
+                    f"{self.address}: workers died again and again on the same task ({one_line(error)}); most likely "
+                    "they lack memory: fewer threads or more memory per worker"
+                ) from None
+            except (ImportError, AttributeError) as error:  # it does not even know the function
+                raise ClusterError(
+                    f"{self.address}: a worker cannot run this drrej ({one_line(error)}); install drrej {__version__} "
+                    "where it runs"
+                ) from None
+            except (distributed.CancelledError, OSError) as error:
+                if future.status == "error":  # raised by the task
+                    raise
+                raise self._lost(error) from None
 
     def __reduce__(self) -> Any:
         """A function for the workers must not carry the connection along."""
         raise TypeError("an engine cannot be sent to a worker")
 
 
-@dataclass(frozen=True)
-class _Keeping:
-    """Passes for which workers keep their blocks."""
+class KeptFutures:
+    """Blocks that stay on the cluster between passes, as far as there is room; Dask reads lost ones again."""
 
-    engine: DaskEngine
-    memory: int | None
-    places: dict[Any, str] = field(default_factory=dict)
+    def __init__(self, room: int) -> None:
+        self._free = room
+        self._kept: dict[Any, Any] = {}
 
-    @property
-    def progress(self) -> Progress:
-        return self.engine.progress
-
-    def map(self, dump: Dump, run: Pass, work: Work[T]) -> Generator[BlockResult[T]]:
-        columns = hashlib.sha256(pickle.dumps((run.labelled, run.keep))).hexdigest()
-        keep = Keep(Token(self.engine.cluster.session, dump.opened, columns), self.memory)
-        context = Context(replace(dump, row_groups=()), run, work, versions(), keep)
-        yield from self.engine._map(dump, context, self.places)
+    def of(self, submit: Any, reading: Any, dump: Dump, run: Pass, task: Task) -> Any:
+        """The blocks of a task, that are being read or kept; None where there is no room."""
+        key = (dump.opened, run.labelled, tuple(run.keep), task)
+        size = held_bytes(dump, task)
+        if key not in self._kept and size <= self._free:
+            self._free -= size
+            self._kept[key] = submit(_read, versions(), reading, task)
+        return self._kept.get(key)
 
 
-def _run_tasks(context: Context, bundle: Sequence[Task]) -> list[Answer]:
-    return [run_task(context, task, _host()) for task in bundle]
+class Blocks:
+    """The blocks of a task that a worker keeps, and the error that comes after them."""
+
+    def __init__(self, blocks: list[Block], error: DrrejError | None, size: int) -> None:
+        self.blocks, self.error, self.size = blocks, error, size
+
+    def __sizeof__(self) -> int:
+        return self.size  # so that Dask knows what it costs to move them
 
 
-def _host() -> Host:
+# What runs on a worker
+
+
+def _read(client: dict[str, str], reading: bytes, task: Task) -> Blocks:
+    check_versions(client)
+    dump, run = _unpacked(reading)
+    blocks, error = run_task(read_task(dump, run, task), functools.partial(_kept, run))
+    return Blocks(blocks, _seen_from_here(error, dump, task), held_bytes(dump, task))
+
+
+def _kept(run: Pass, block: Block) -> Block:
+    return own_rows(block, run.keep)
+
+
+def _run(client: dict[str, str], read: Blocks, scoring: bytes) -> Any:
+    check_versions(client)
+    results, error = run_task(map(own_marks, read.blocks), _unpacked(scoring))
+    return results, error or read.error
+
+
+def _read_and_run(client: dict[str, str], reading: bytes, task: Task, scoring: bytes) -> Any:
+    check_versions(client)
+    dump, run = _unpacked(reading)
+    results, error = run_task(read_task(dump, run, task), _unpacked(scoring))
+    return results, _seen_from_here(error, dump, task)
+
+
+@functools.lru_cache(4)
+def _unpacked(packed: bytes) -> Any:
+    keep_freed_memory()
+    prefer_jemalloc()
+    return pickle.loads(packed)  # noqa: S301 - from our own client
+
+
+def _seen_from_here(error: DrrejError | None, dump: Dump, task: Task) -> DrrejError | None:
+    """The error, or the reason behind it: storage that this worker does not have."""
+    parts = [dump.parts[group.part] for group in task]
+    missing = next((part.name for part in parts if part.uri is None and not os.path.exists(part.path)), None)
+    if error is None or missing is None:
+        return error
+    return ClusterError(
+        f"{missing}: the worker {_worker()} has no such file; dumps must lie on storage that all workers share"
+    )
+
+
+def _worker() -> str:
     from distributed import get_worker
 
-    worker = get_worker()
-    limit = worker.memory_manager.memory_limit
-    return Host(str(worker.address), int(limit) if limit else available_memory())
+    return str(get_worker().address)
+
+
+def versions() -> dict[str, str]:
+    """What has to agree between client and workers for the same bits."""
+    return {
+        "drrej": __version__,
+        "python": ".".join(platform.python_version_tuple()[:2]),
+        "numpy": np.__version__,
+        "pyarrow": pa.__version__,
+    }
+
+
+def check_versions(client: dict[str, str]) -> None:
+    """Raise unless this worker runs what the client runs."""
+    here = versions()
+    for name, version in client.items():
+        if here.get(name) != version:
+            raise ClusterError(
+                f"{_worker()}: the worker has {name} {here.get(name, 'of an unknown version')} but this client has "
+                f"{version}; results would differ: install the same versions on both"
+            )
+
+
+# The way to a cluster
+
+
+@functools.cache
+def connect(address: str) -> Any:
+    """A client of the scheduler at an address, with the certificates of Dask's configuration, until this process exits.
+
+    In Python a `distributed.Client` that was made in another way does as well.
+    """
+    if address.startswith("local:"):
+        raise OptionError(
+            f"`cluster={address}`: drrej starts no workers of its own any more; `jobs` uses the cores of this machine, "
+            "and 'dask worker' with 'dask scheduler' starts a cluster"
+        )
+    if "://" not in address:
+        raise OptionError(f"`cluster={address}`: write the address of a Dask scheduler, such as tls://host:8786")
+    distributed = _import_distributed()
+    _quiet()
+    security = distributed.Security()
+    try:
+        settings = security.get_connection_args("client")
+    except (OSError, ValueError) as error:
+        raise OptionError(f"`cluster={address}`: the certificates cannot be read ({one_line(error)})") from None
+    if address.startswith(_ENCRYPTED) and settings.get("ssl_context") is None:
+        raise OptionError(
+            f"`cluster={address}`: an encrypted cluster needs certificates in Dask's configuration "
+            "(distributed.comm.tls, see docs/scale.md)"
+        )
+    try:
+        _shake_hands(address, settings)
+        client = distributed.Client(address, timeout=CONNECT_SECONDS, set_as_default=False, security=security)
+    except Exception as error:  # whatever Dask makes of what answers there
+        reason = one_line(error) if isinstance(error, OSError) else "another program answers there"
+        raise ClusterError(
+            f"{address}: no Dask scheduler answers ({reason}); is it running, is the address right, and do its "
+            "certificates and yours fit?"
+        ) from None
+    atexit.register(_close, client)
+    try:
+        client.wait_for_workers(1, timeout=CONNECT_SECONDS)
+    except (TimeoutError, distributed.TimeoutError):
+        raise ClusterError(
+            f"{address}: the scheduler has no workers; start some with 'dask worker {address}'"
+        ) from None
+    return client
+
+
+def _shake_hands(address: str, settings: dict[str, Any]) -> None:
+    """Raise unless something that speaks Dask's language answers in time; a client of Dask's would wait for ever.
+
+    In a thread, because the caller may have an event loop of its own, and so that a signal ends the wait at once.
+    """
+    from distributed.comm import connect as call
+
+    async def shake() -> None:
+        comm = await call(address, timeout=CONNECT_SECONDS, **settings)
+        await comm.close()
+
+    def wait() -> None:
+        try:
+            asyncio.run(asyncio.wait_for(shake(), CONNECT_SECONDS))
+            answer.set_result(None)
+        except BaseException as error:
+            answer.set_exception(error)
+
+    answer: concurrent.futures.Future[None] = concurrent.futures.Future()
+    threading.Thread(target=wait, daemon=True).start()
+    try:
+        answer.result(CONNECT_SECONDS + 2)
+    except TimeoutError:
+        raise OSError(f"whoever listens there has said nothing for {CONNECT_SECONDS} seconds") from None
+
+
+def _close(client: Any) -> None:
+    with contextlib.suppress(Exception):
+        client.close(timeout=2)
+
+
+def is_open_to_strangers(address: str) -> bool:
+    """Whether anybody on the network may be listening, or give the same orders: not encrypted, beyond this machine."""
+    if address.startswith((*_ENCRYPTED, "inproc://")):
+        return False
+    host = urlsplit(address).hostname or ""
+    try:
+        return not ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host != "localhost"
+
+
+def _import_distributed() -> Any:
+    """The package `distributed`, or a line about how to get it."""
+    try:
+        import distributed
+    except ImportError:
+        raise OptionError("`cluster` needs the package distributed: pip install 'drrej[cluster]'") from None
+    return distributed
+
+
+def _quiet() -> None:
+    """What Dask logs is for its operators; drrej says in one line what went wrong."""
+    for name in ("distributed", "tornado", "asyncio", *logging.root.manager.loggerDict):
+        if name.partition(".")[0] in ("distributed", "tornado", "asyncio"):
+            logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+    warnings.filterwarnings("ignore", module="distributed|dask|tornado")
+
+
+def one_line(error: BaseException) -> str:
+    """The message of someone else's exception on one line."""
+    return " ".join(str(error).replace("`", "'").split())[:300] or type(error).__name__

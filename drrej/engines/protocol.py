@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import AbstractContextManager, closing
+from contextlib import closing
 from dataclasses import field
 from typing import Generic, Protocol, TypeVar
 
@@ -85,8 +85,8 @@ Work = Callable[[Block], BlockResult[T]]
 """What is done with a block; it must be possible to send it to another process."""
 
 
-class Mapper(Protocol):
-    """Maps blocks: an engine, or an engine that keeps rows between passes."""
+class Engine(Protocol):
+    """How passes are run."""
 
     @property
     def progress(self) -> Progress:
@@ -95,15 +95,10 @@ class Mapper(Protocol):
     def map(self, dump: Dump, run: Pass, work: Work[T]) -> Generator[BlockResult[T]]:
         """What `work` makes of each block, in order, errors in their place. Closing the generator ends the pass."""
 
-
-class Engine(Mapper, Protocol):
-    """How passes are run."""
-
-    def keeping(self, memory: int | None) -> AbstractContextManager[Mapper]:
+    def keeping(self, memory: int | None) -> Engine:
         """The same engine for several passes over the same rows: blocks that fit in `memory` bytes are read once.
 
-        A block may then hold the rows of several small row groups. None: a quarter of the memory there is. Where there
-        are workers, each has that much.
+        None: a quarter of the memory there is. Where there are workers elsewhere, each has that much.
         """
 
 
@@ -141,7 +136,7 @@ def run_block(function: Callable[[Block], T], run: Pass, skip: bool, block: Bloc
 
 
 def map_blocks(
-    dump: Dump, function: Callable[[Block], T], run: Pass, engine: Mapper, summary: PassSummary | None = None
+    dump: Dump, function: Callable[[Block], T], run: Pass, engine: Engine, summary: PassSummary | None = None
 ) -> Iterator[T]:
     """The results of `function` on every block, in order; bad rows raise at the end, counted over the whole dump."""
     for done in run_pass(dump, function, run, engine, PassSummary() if summary is None else summary):
@@ -150,7 +145,7 @@ def map_blocks(
 
 
 def run_pass(
-    dump: Dump, function: Callable[[Block], T], run: Pass, engine: Mapper, summary: PassSummary
+    dump: Dump, function: Callable[[Block], T], run: Pass, engine: Engine, summary: PassSummary
 ) -> Iterator[BlockResult[T]]:
     """The same with what is known besides; `summary` gets what was noticed. Nothing comes after a bad row."""
     problems = Problems()

@@ -33,8 +33,7 @@ from drrej.core.types import AnyFloats, Precision
 from drrej.data.dump import Block, Dump
 from drrej.documents.rejector import BeforeAfter, Calibration, Rejector
 from drrej.engines import protocol
-from drrej.engines.cache import SMALL
-from drrej.engines.protocol import Mapper, Pass, PassSummary
+from drrej.engines.protocol import Engine, Pass, PassSummary
 from drrej.errors import OptionError
 from drrej.pipeline.passes import map_blocks
 from drrej.pipeline.score import (
@@ -61,6 +60,10 @@ FLOOR_VALUES = 1 << 18
 """Probabilities of the sample that the floor is chosen on."""
 
 
+_PIECE_LOGITS = 1 << 17
+"""Logits of a piece of the sample."""
+
+
 @dataclass(frozen=True)
 class Labelled:
     """Logits (or probabilities) and labels of some rows."""
@@ -72,7 +75,7 @@ class Labelled:
 def joined(parts: Sequence[Labelled]) -> list[Labelled]:
     """The same rows in fewer pieces: a sample has a few rows of each block."""
     logits = [part.logits for part in parts]
-    bounds = np.cumsum([rows.size for rows in logits]) // SMALL
+    bounds = np.cumsum([rows.size for rows in logits]) // _PIECE_LOGITS
     starts = [0, *(np.flatnonzero(np.diff(bounds)) + 1), len(parts)]
     return [
         Labelled(np.concatenate(logits[a:b]), np.concatenate([part.labels for part in parts[a:b]]))
@@ -126,8 +129,7 @@ def calibrate(source: Source, options: CalibrateOptions | None = None) -> Reject
     dump = source.open(None, labelled=True)
     check_floor(options.floor, dump)
     check_calibrator(options.calibrator, dump)
-    with source.engine.keeping(options.memory) as engine:
-        return _Calibration(source, dump, engine, options).rejector()
+    return _Calibration(source, dump, source.engine.keeping(options.memory), options).rejector()
 
 
 @dataclass(frozen=True)
@@ -136,7 +138,7 @@ class _Calibration:
 
     source: Source
     dump: Dump
-    engine: Mapper
+    engine: Engine
     options: CalibrateOptions
 
     def rejector(self) -> Rejector:
@@ -291,7 +293,7 @@ class _Rows:
 
     source: Source
     dump: Dump
-    engine: Mapper
+    engine: Engine
     floor: float | None
     precision: Precision
 

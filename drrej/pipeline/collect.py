@@ -15,7 +15,7 @@ from drrej.core.curves import Curve
 from drrej.core.types import Booleans, Floats
 from drrej.data.dump import Block, Dump
 from drrej.engines.memory import available_memory
-from drrej.engines.protocol import Mapper, Pass, PassSummary
+from drrej.engines.protocol import Engine, Pass, PassSummary
 from drrej.errors import DumpError, OutputError
 from drrej.pipeline.passes import map_blocks
 from drrej.pipeline.source import Source, no_labels
@@ -31,7 +31,7 @@ def collect(
     dump: Dump,
     columns: Callable[[Block], Mapping[str, Any]],
     run: Pass,
-    engine: Mapper | None = None,
+    engine: Engine | None = None,
     summary: PassSummary | None = None,
     if_none: DumpError | None = None,
 ) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from drrej.data.dump import Block, Dump
 from drrej.engines import protocol
-from drrej.engines.protocol import Mapper, Pass, PassSummary
+from drrej.engines.protocol import Engine, Pass, PassSummary
 from drrej.pipeline.score import check_kind
 from drrej.pipeline.source import Source
 
@@ -19,7 +19,7 @@ def map_blocks(
     dump: Dump,
     function: Callable[[Block], T],
     run: Pass,
-    engine: Mapper | None = None,
+    engine: Engine | None = None,
     summary: PassSummary | None = None,
 ) -> Iterator[T]:
     """The results of `function` on every block, in order.

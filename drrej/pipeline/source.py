@@ -15,8 +15,8 @@ from drrej.data.listing import Spools
 from drrej.data.open import open_dump
 from drrej.data.problems import BadFiles, Notes, Problems, check_bad_rows
 from drrej.documents.rejector import Columns, Rejector
+from drrej.engines.local import LocalEngine
 from drrej.engines.protocol import Engine, PassSummary
-from drrej.engines.threads import ThreadEngine
 from drrej.errors import BadFileError, DumpError, OptionError
 from drrej.outputs.conflicts import check_inputs
 from drrej.records import dataclass
@@ -28,7 +28,7 @@ class Source:
 
     paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
     options: DumpOptions = field(default_factory=DumpOptions)
-    engine: Engine = field(default_factory=ThreadEngine)
+    engine: Engine = field(default_factory=LocalEngine)
     notes: Notes = field(default_factory=Notes)
     passed: Problems = field(default_factory=Problems)
     """What is wrong with rows that were let through or left out."""

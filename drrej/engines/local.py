@@ -1,0 +1,299 @@
+"""The engine of this machine: threads, or copies of this process where classes or cores are many.
+
+A pass is cut into tasks, stretches of rows whose results are taken in order, whoever is done first.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import sys
+import threading
+import warnings
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import field, replace
+from itertools import islice, pairwise
+from queue import Empty, Queue
+from typing import Any, TypeVar
+
+import numpy as np
+
+from drrej.data.dump import Block, Dump, RowGroup
+from drrej.data.files import check_unchanged
+from drrej.engines.memory import available_memory
+from drrej.engines.protocol import BlockResult, Pass, Progress, Silent, Work
+from drrej.errors import ClusterError, DrrejError
+from drrej.records import dataclass
+
+T = TypeVar("T")
+
+Task = tuple[RowGroup, ...]
+"""Row groups, or stretches of them, that are read one after the other."""
+
+TASKS_PER_HAND = 4
+"""Into how many tasks a short pass is cut at least, so that all hands end at about the same time."""
+
+TASK_BYTES = 8 << 20
+"""Logits of a task, and from how many on it pays to have other processes."""
+
+PROCESS_CLASSES = 32
+"""Classes from which on two cores are better used by processes than by a thread that scores and one that writes."""
+
+OBJECT_BYTES = 128 << 20
+"""Logits of row groups in object storage that are read at a time."""
+
+_OBJECTS = 16
+_WAITING_RESULTS = 8
+_STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def cut(dump: Dump, hands: int, task_bytes: int) -> Iterator[Task]:
+    """The tasks of a pass: small row groups together, large ones in stretches where there are fewer than hands.
+
+    More stretches would not pay: what one of them skips may have to be decoded all the same. A row counts at least 32
+    bytes, since that is what its results take.
+    """
+    block_rows = dump.block_rows
+    most = min(task_bytes // (4 * max(dump.classes, 8)), dump.rows // (hands * TASKS_PER_HAND))
+    pieces = hands if len(dump.row_groups) < hands * TASKS_PER_HAND else 1
+    task: list[RowGroup] = []
+    for group in dump.row_groups:
+        blocks = -(-group.rows // block_rows)
+        bounds = sorted({min(group.rows, round(blocks * i / pieces) * block_rows) for i in range(pieces + 1)})
+        for start, stop in pairwise(bounds):
+            if task and sum(waiting.rows for waiting in task) + stop - start > most:
+                yield tuple(task)
+                task = []
+            task.append(group.between(start, stop))
+    if task:
+        yield tuple(task)
+
+
+def read_task(dump: Dump, run: Pass, task: Task) -> Iterator[Block]:
+    """The blocks of a task."""
+    for group in task:
+        yield from dump.read(group, run.labelled, run.keep)
+        if not group.whole:  # who reads to the end looks for itself
+            check_unchanged(dump.parts[group.part])
+
+
+def run_task(blocks: Iterable[Block], work: Callable[[Block], T]) -> tuple[list[T], DrrejError | None]:
+    """The results of a task, and the error that comes after them: to be sent to another process."""
+    results: list[T] = []
+    try:
+        for block in blocks:
+            results.append(work(block))
+    except DrrejError as error:
+        return results, error
+    return results, None
+
+
+@dataclass(frozen=True)
+class LocalEngine:
+    """Passes by `jobs` threads (0: one for every core that this process may use).
+
+    With `processes`, copies of this process do it where that pays; it must have no threads of others, as that of the
+    command line.
+    """
+
+    jobs: int = 0
+    progress: Progress = field(default_factory=Silent)
+    processes: bool = False
+    kept: KeptBlocks | None = None
+
+    @property
+    def workers(self) -> int:
+        """The number of threads or processes."""
+        return self.jobs or len(os.sched_getaffinity(0))
+
+    def keeping(self, memory: int | None) -> LocalEngine:
+        """The same engine for several passes; blocks are kept in this process, as far as they fit."""
+        return replace(self, kept=KeptBlocks(available_memory() // 4 if memory is None else memory))
+
+    def map(self, dump: Dump, run: Pass, work: Work[T]) -> Generator[BlockResult[T]]:
+        """What `work` makes of each block, in order."""
+        if self._processes_pay(dump):
+            yield from _in_processes(dump, run, work, self.workers)
+            return
+        threads = self._threads(dump)
+        tasks = cut(dump, max(1, threads), TASK_BYTES)
+
+        def results(task: Task) -> Iterator[BlockResult[T]]:
+            return map(work, read_task(dump, run, task) if self.kept is None else self.kept.blocks(dump, run, task))
+
+        if threads:
+            yield from in_threads(results, tasks, threads)
+        else:
+            for task in tasks:
+                yield from results(task)
+
+    def _threads(self, dump: Dump) -> int:
+        """Threads besides this one; more where they wait for the network: three requests for every row group."""
+        if any(part.uri is not None for part in dump.parts):
+            size = dump.rows * dump.classes * 4 // max(1, len(dump.row_groups))
+            return max(2, self.workers, min(_OBJECTS, OBJECT_BYTES // max(1, size)))
+        return self.workers if self.kept is not None and self.workers > 1 else self.workers - 1
+
+    def _processes_pay(self, dump: Dump) -> bool:
+        """Whether to have processes: not for objects, whose clients have threads, nor a table of labels to copy."""
+        many = dump.classes >= PROCESS_CLASSES or self.workers > 2
+        large = dump.rows * dump.classes * 4 >= TASK_BYTES
+        mine = self.processes and self.workers > 1 and self.kept is None and sys.platform == "linux"
+        return mine and many and large and dump.elsewhere is None and all(part.uri is None for part in dump.parts)
+
+
+def in_threads(results: Callable[[Task], Iterator[T]], tasks: Iterator[Task], threads: int) -> Generator[T]:
+    """The results of tasks, in order, errors in their place; each thread may be a few results ahead."""
+    stopped = threading.Event()
+    end = object()
+
+    def fill(task: Task, waiting: Queue[Any]) -> None:
+        try:
+            for result in results(task):
+                waiting.put((result, None))
+                if stopped.is_set():
+                    return
+            waiting.put((end, None))
+        except BaseException as error:
+            waiting.put((end, error))
+
+    pool = ThreadPoolExecutor(threads)
+    begun: deque[Queue[Any]] = deque()
+    try:
+        while True:
+            for task in islice(tasks, threads + 1 - len(begun)):
+                begun.append(Queue(_WAITING_RESULTS))
+                pool.submit(fill, task, begun[-1])
+            if not begun:
+                return
+            while (item := begun[0].get())[0] is not end:
+                yield item[0]
+            if item[1] is not None:
+                raise item[1]
+            begun.popleft()
+    finally:
+        stopped.set()
+        for waiting in begun:
+            _drain(waiting)  # whose thread may wait for room
+        pool.shutdown(cancel_futures=True)
+
+
+def _drain(waiting: Queue[Any]) -> None:
+    try:
+        while True:
+            waiting.get_nowait()
+    except Empty:
+        pass
+
+
+def _in_processes(dump: Dump, run: Pass, work: Work[T], workers: int) -> Generator[BlockResult[T]]:
+    """The results of a pass by copies of this process, which are made for it and so know what it is about."""
+    import multiprocessing  # takes long to import
+    from concurrent.futures import Future, ProcessPoolExecutor
+    from concurrent.futures.process import BrokenProcessPool
+
+    watched, alive = os.pipe()
+    pool = ProcessPoolExecutor(
+        workers, multiprocessing.get_context("fork"), _start_worker, ((dump, run, work), watched, alive)
+    )
+    waiting: deque[Future[Any]] = deque()
+    tasks = cut(dump, workers, TASK_BYTES)
+    held = signal.pthread_sigmask(signal.SIG_BLOCK, _STOPPING)  # nothing may break off a worker's first steps
+    try:
+        with warnings.catch_warnings():  # of threads that do nothing: a BLAS starts some when numpy is imported
+            warnings.simplefilter("ignore", DeprecationWarning)
+            waiting.extend(pool.submit(_run_here, task) for task in islice(tasks, 1))
+        signal.pthread_sigmask(signal.SIG_SETMASK, held)
+        while waiting:
+            waiting.extend(pool.submit(_run_here, task) for task in islice(tasks, 3 * workers - len(waiting)))
+            results, error = waiting.popleft().result()
+            yield from results
+            if error is not None:
+                raise error
+    except BrokenProcessPool:
+        raise ClusterError("a worker process was killed; if memory ran out, `jobs=1` needs least of it") from None
+    except BlockingIOError as error:
+        raise ClusterError(f"no worker process can be started ({error.strerror}); `jobs=1` needs none") from None
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, held)
+        os.close(alive)
+        pool.shutdown(cancel_futures=True)
+        os.close(watched)
+
+
+_pass_here: tuple[Dump, Pass, Work[Any]]
+"""What the tasks of a worker process are about."""
+
+
+def _start_worker(about: tuple[Dump, Pass, Work[Any]], watched: int, alive: int) -> None:
+    """The first steps of a copy of this process.
+
+    A terminal sends Ctrl-C to all of them: the first decides. When that one is gone, however it ended, its copies end
+    too: they hold the locks of its outputs.
+    """
+    global _pass_here
+    _pass_here = about
+    gc.freeze()  # what was there before belongs to the other process: nothing of it may be closed here
+    os.close(alive)
+    for number in _STOPPING:
+        signal.signal(number, signal.SIG_IGN if number == signal.SIGINT else signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPPING)
+    threading.Thread(target=_end_with, args=(watched,), daemon=True).start()
+
+
+def _end_with(watched: int) -> None:
+    os.read(watched, 1)
+    os._exit(1)
+
+
+def _run_here(task: Task) -> tuple[list[BlockResult[Any]], DrrejError | None]:
+    dump, run, work = _pass_here
+    return run_task(read_task(dump, run, task), work)
+
+
+class KeptBlocks:
+    """Blocks of tasks, kept between passes within so many bytes; may be used by several threads."""
+
+    def __init__(self, memory: int) -> None:
+        self._free = memory
+        self._kept: dict[Any, list[Block]] = {}
+        self._lock = threading.Lock()
+
+    def blocks(self, dump: Dump, run: Pass, task: Task) -> Iterator[Block]:
+        """The blocks of a task: kept ones, else those that are read, which are kept where there is room."""
+        key = (dump.opened, run.labelled, tuple(run.keep), task)
+        if key in self._kept:
+            yield from map(own_marks, self._kept[key])
+        elif self._reserve(held_bytes(dump, task)):
+            kept = []
+            for block in read_task(dump, run, task):
+                kept.append(own_rows(block, run.keep))
+                yield block
+            self._kept[key] = kept
+        else:
+            yield from read_task(dump, run, task)
+
+    def _reserve(self, size: int) -> bool:
+        with self._lock:
+            fits = size <= self._free
+            self._free -= size if fits else 0
+        return fits
+
+
+def held_bytes(dump: Dump, task: Task) -> int:
+    """Memory of the blocks of a task: their scores, labels and marks."""
+    return sum(group.rows for group in task) * (dump.classes * dump.score_bytes + 9)
+
+
+def own_rows(block: Block, columns: Sequence[str]) -> Block:
+    """What later passes need of a block, so that what it was read from need not be held."""
+    slim = block.columns.select(list(dict.fromkeys(columns)))
+    return own_marks(replace(block, scores=np.require(block.scores, requirements="O"), columns=slim))
+
+
+def own_marks(block: Block) -> Block:
+    """The same rows for one pass: whoever works on them may note bad ones."""
+    return replace(block, bad=block.bad.copy(), problems=list(block.problems))
