@@ -25,6 +25,8 @@ import drrej
 from benchmarks.data import Shape
 from drrej.engines.dask import DaskEngine
 from drrej.engines.local import LocalEngine
+from drrej.outputs.dataset import LocalDataset
+from drrej.outputs.destinations import OutputFile
 
 ROUNDS = 3
 KILLS = 20
@@ -90,7 +92,7 @@ def spent(engine: Any) -> tuple[float, float]:
 
 def mask(dump: drrej.Source, rejector: drrej.Rejector, target: Path) -> str:
     """Write a mask; its content."""
-    with drrej.OutputFile(str(target), force=True) as file:
+    with OutputFile(str(target), force=True) as file:
         drrej.reject(dump, rejector, file)
         file.commit()
     return target.read_bytes().hex()
@@ -143,7 +145,7 @@ def survive(folder: Path, kills: int) -> None:
 def scored(source: drrej.Source, rejector: drrej.Rejector, target: Path) -> float:
     """Write the masks of a dataset; seconds."""
     started = time.monotonic()
-    with drrej.LocalDataset(str(target), force=True) as place:
+    with LocalDataset(str(target), force=True) as place:
         drrej.reject(source, rejector, place)
         place.commit()
     return time.monotonic() - started

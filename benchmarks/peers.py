@@ -239,14 +239,15 @@ def fd_shifts_aurc(path: str) -> dict[str, float]:
 
 def our_aurc(path: str) -> dict[str, float]:
     """The same figure with tie blocks kept whole, by drrej."""
-    import drrej
+    from drrej.core.curves import Curve
+    from drrej.core.losses import expected_losses
 
     logits, labels = load(path)
-    losses = drrej.expected_losses(logits, "zero-one")
+    losses = expected_losses(logits, "zero-one")
     wrong = logits.argmax(axis=1) != labels
 
     def work() -> dict[str, float]:
-        return {"aurc": drrej.Curve.of(losses[~wrong], losses[wrong]).aurc()}
+        return {"aurc": Curve.of(losses[~wrong], losses[wrong]).aurc()}
 
     return timed(work)
 

@@ -29,9 +29,7 @@ TYPE_CHECKING = False  # typing's own would be the first and longest import of e
 if TYPE_CHECKING:
     from typing import Any
 
-    from drrej.api.fitting import fit_rejector
-    from drrej.api.rejector import Rejector, ScoredArrays
-    from drrej.api.report import Report
+    from drrej.api.rejector import Rejector, Report, ScoredArrays, fit_rejector
     from drrej.api.steps import calibrate, evaluate, fit, reject, threshold
     from drrej.core.thresholds import Rule
     from drrej.data.dump import DumpOptions
@@ -71,9 +69,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "drrej.api.fitting": ["fit_rejector"],
-    "drrej.api.rejector": ["Rejector", "ScoredArrays"],
-    "drrej.api.report": ["Report"],
+    "drrej.api.rejector": ["Rejector", "Report", "ScoredArrays", "fit_rejector"],
     "drrej.api.steps": ["calibrate", "evaluate", "fit", "reject", "threshold"],
     "drrej.core.thresholds": ["Rule"],
     "drrej.data.dump": ["DumpOptions"],
@@ -88,35 +84,7 @@ _HOMES = {
     "drrej.pipeline.threshold": ["ThresholdOptions"],
 }
 
-_MOVED = {
-    "drrej.core.curves": ["Curve"],
-    "drrej.core.losses.column": ["ColumnLoss"],
-    "drrej.core.losses.cost": ["CostLoss"],
-    "drrej.core.losses.plain": ["expected_losses"],
-    "drrej.core.ratio": ["DensityRatio", "fit_ratio", "worst_case", "worst_case_in_ball"],
-    "drrej.documents.metrics": ["catalogue"],
-    "drrej.documents.points": ["Point"],
-    "drrej.documents.regression": ["RegressionReport"],
-    "drrej.engines.dask": ["DaskEngine"],
-    "drrej.engines.local": ["LocalEngine"],
-    "drrej.engines.protocol": ["Engine"],
-    "drrej.errors": [
-        "ClusterError",
-        "DumpError",
-        "GateError",
-        "OptionError",
-        "OutputError",
-        "RejectorError",
-        "ReportError",
-    ],
-    "drrej.outputs.dataset": ["LocalDataset"],
-    "drrej.outputs.destinations": ["OutputFile"],
-    "drrej.pipeline.compare": ["BaselineDump", "Rivals", "Score"],
-    "drrej.pipeline.regression": ["evaluate_regression"],
-}
-"""Names that are rarely used, by where they live now; `drrej.NAME` still finds them."""
-
-_HOME_OF = {name: home for homes in (_MOVED, _HOMES) for home, names in homes.items() for name in names}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:

@@ -14,8 +14,7 @@ from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, proces
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from drrej.api.fitting import fit_rejector
-from drrej.api.rejector import ScoredArrays
+from drrej.api.rejector import ScoredArrays, fit_rejector
 from drrej.core.calibrators import CalibratorName
 from drrej.records import dataclass
 

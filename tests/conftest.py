@@ -18,6 +18,8 @@ from hypothesis import HealthCheck, settings
 from running import environment, fail, only_line, run_drrej, succeed, without_names
 
 import drrej
+from drrej.engines.local import LocalEngine
+from drrej.outputs.destinations import OutputFile
 
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # hundreds of commands are started, and each would compile all of drrej
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a shell's background job; commands would inherit it
@@ -102,7 +104,7 @@ def read_columns(path: str | Path) -> dict[str, np.ndarray]:
 
 def source(*paths: str | Path, jobs: int = 1, **options: Any) -> drrej.Source:
     """A dump as the library reads it."""
-    return drrej.Source([str(p) for p in paths], drrej.DumpOptions(**options), drrej.LocalEngine(jobs))
+    return drrej.Source([str(p) for p in paths], drrej.DumpOptions(**options), LocalEngine(jobs))
 
 
 def make_rejector(
@@ -117,7 +119,7 @@ def write_mask(
     dump: drrej.Source, rejector: drrej.Rejector, path: Path, keep: Sequence[str] | None = None
 ) -> dict[str, np.ndarray]:
     """The mask of a dump, written and read back."""
-    with drrej.OutputFile(str(path), force=True) as file:
+    with OutputFile(str(path), force=True) as file:
         drrej.reject(dump, rejector, file, drrej.MaskOptions(keep))
         file.commit()
     return read_columns(path)

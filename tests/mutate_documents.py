@@ -35,11 +35,15 @@ from running import Outcome
 from running import drrej as run
 
 import drrej
+from drrej.core.losses import ColumnLoss, CostLoss
+from drrej.documents.regression import RegressionReport
+from drrej.engines.local import LocalEngine
+from drrej.pipeline.compare import Rivals
 from drrej.pipeline.fit import uncalibrated, without_logits
 
 K = 4
 NAMES = ("ant", "bee", "cat", "dog")
-COSTS = drrej.CostLoss(tuple(tuple(float(abs(i - j)) for j in range(K)) for i in range(K)))
+COSTS = CostLoss(tuple(tuple(float(abs(i - j)) for j in range(K)) for i in range(K)))
 
 
 @dataclass(frozen=True)
@@ -84,7 +88,7 @@ def write_rows(path: Path, seed: int, rows: int, classes: int = K) -> Path:
 
 def opened(path: Path, **options: Any) -> drrej.Source:
     """A dump as the library reads it."""
-    return drrej.Source([str(path)], drrej.DumpOptions(**options), drrej.LocalEngine(1))
+    return drrej.Source([str(path)], drrej.DumpOptions(**options), LocalEngine(1))
 
 
 READING: dict[str, dict[str, Any]] = {
@@ -121,7 +125,7 @@ def originals(folder: Path) -> list[Original]:
         for number, (kind, loss, alpha, lam, rule, by) in enumerate(RECIPES):
             name = f"{rows}-{number}-{kind}-{loss}-{rule[0]}"
             options = READING.get(kind, {})
-            chosen = {"cost": COSTS, "column": drrej.ColumnLoss("own")}.get(loss, loss)
+            chosen = {"cost": COSTS, "column": ColumnLoss("own")}.get(loss, loss)
             start = _start(kind, val, options, number)
             fitted = drrej.fit(opened(val, **options), start, drrej.RatioOptions(alpha, lam, chosen))
             try:
@@ -159,7 +163,7 @@ def _report(test: Path, rejector: drrej.Rejector, number: int) -> drrej.Report:
     wanted = drrej.EvaluateOptions(
         intervals=bool(number % 2),
         by="prediction" if number % 3 else None,
-        rivals=drrej.Rivals(usual=number % 5 == 0),
+        rivals=Rivals(usual=number % 5 == 0),
     )
     return drrej.evaluate(opened(test), rejector, gates, wanted)
 
@@ -305,7 +309,7 @@ def used(original: Original, document: Path, folder: Path, accept_edited: bool =
         rejected = pq.read_table(mask, columns=["rejected"]).column(0).to_numpy()
         tree = json.loads(report.out)
         assert tree["coverage"]["accepted"] == int((~rejected).sum())
-        kind = drrej.RegressionReport if original.regression else drrej.Report
+        kind = RegressionReport if original.regression else drrej.Report
         assert kind.from_json(report.out).tree == tree
     return "used" if written.code == 0 else "used, but not for these rows"
 

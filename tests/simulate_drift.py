@@ -9,8 +9,6 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterator
-from functools import reduce
-from operator import or_
 from pathlib import Path
 
 import numpy as np
@@ -18,9 +16,8 @@ import numpy as np
 from drrej.core.calibrators import Scores, Temperature, minimise, nll_sums
 from drrej.core.curves import Curve
 from drrej.core.drift import RatioSums, loss_quantiles, loss_shift, ratio_shift
-from drrej.core.learned_loss import LearningRows, candidates, folds_of, learn, preferred, table_of
-from drrej.core.losses import PLAIN, CostLoss, Loss
-from drrej.core.losses.learned import FEATURES, needs_of
+from drrej.core.learned_loss import LearningRows, choose, folds_of, learn, preferred
+from drrej.core.losses import FEATURES, PLAIN, CostLoss, Loss, needs_of
 from drrej.core.ratio import fit_ratio
 from drrej.core.reuse import logit_keys
 
@@ -28,7 +25,7 @@ LEVEL = 0.05
 MOST_ROWS = 2000
 """Of each part."""
 
-ALL = reduce(or_, (loss.needs for loss in PLAIN.values()), needs_of(FEATURES))
+ALL = needs_of(FEATURES).union(*(loss.needs for loss in PLAIN.values()))
 
 
 def p_values(logits: np.ndarray, labels: np.ndarray, rng: np.random.Generator) -> Iterator[tuple[str, str, float]]:
@@ -49,10 +46,10 @@ def p_values(logits: np.ndarray, labels: np.ndarray, rng: np.random.Generator) -
     keys = logit_keys(parts[0], fit.largest, fit.prediction)
     fold = folds_of(rows, keys)
     first = preferred(rows)
-    learning = learn(rows, fold, first)
-    base = PLAIN[learning.model.base]
+    learned, losses = learn(rows, fold, first)
+    base = PLAIN[learned.learned.base]
     yield "learned", "distance", by_loss(fit, new, base)["distance"]
-    name, _ = table_of(candidates(rows, fold, first, learning), learning.model.strength)
+    name, _ = choose(rows, fold, first, learned, losses)
     found = by_loss(fit, new, PLAIN.get(name, base))
     yield "auto", "distance", found["distance"]
     if name in PLAIN:
@@ -61,7 +58,7 @@ def p_values(logits: np.ndarray, labels: np.ndarray, rng: np.random.Generator) -
 
 def by_loss(fit: Scores, new: Scores, loss: Loss) -> dict[str, float]:
     """P-values of the distance and of the mean ratio."""
-    return shift_p_values(np.sort(loss.of(fit, {}).loss), loss.of(new, {}).loss)
+    return shift_p_values(np.sort(loss.of(fit, {})[1]), loss.of(new, {})[1])
 
 
 def shift_p_values(before: np.ndarray, after: np.ndarray) -> dict[str, float]:

@@ -13,7 +13,7 @@ from drrej.core.calibrators import minimise, nll_sums
 from drrej.core.certify import Candidates, certify_coverage, risk_candidates
 from drrej.core.curves import Curve
 from drrej.core.drift import RatioSums, loss_quantiles, loss_shift, ratio_shift
-from drrej.core.losses.plain import expected_losses
+from drrej.core.losses import expected_losses
 from drrej.core.ratio import DensityRatio, fit_ratio
 
 GRID = 20000

@@ -25,7 +25,7 @@ from drrej.core.certify import risk_candidates
 from drrej.core.curves import Curve, coverage_at_risk
 from drrej.core.intervals import CONFIDENCE, lower_bound, upper_bound
 from drrej.core.learned_loss import LearningRows, folds_of, learn, preferred
-from drrej.core.losses import PLAIN, CostLoss, LearnedLoss, Loss
+from drrej.core.losses import PLAIN, CostLoss, Loss
 from drrej.core.paired import FIGURES, Results, area_intervals, order_difference, paired_differences
 from drrej.core.ratio import DensityRatio
 from drrej.core.reuse import logit_keys
@@ -140,7 +140,7 @@ def _scored(logits: np.ndarray, chances: np.ndarray, rng: np.random.Generator) -
     def scores(loss: Loss, by: Loss | None = None) -> Scores:
         prediction, losses = loss.of(view, {})
         wrong = 1.0 - chances[everything, prediction]
-        return Scores(losses, prediction, wrong, losses if by is None else by.of(view, {}).loss, by is None)
+        return Scores(losses, prediction, wrong, losses if by is None else by.of(view, {})[1], by is None)
 
     costs = 1.0 + np.arange(CLASSES)[:, None] % 3 - np.eye(CLASSES) * (1.0 + np.arange(CLASSES)[:, None] % 3)
     for name, loss in {**PLAIN, "cost": CostLoss(tuple(map(tuple, costs)))}.items():
@@ -150,9 +150,8 @@ def _scored(logits: np.ndarray, chances: np.ndarray, rng: np.random.Generator) -
     fit = calibrator.scores(logits[seen], ALL, "auto")[0]
     rows = LearningRows.of(fit, labels)
     fold = folds_of(rows, logit_keys(logits[seen], fit.largest, fit.prediction))
-    learning = learn(rows, fold, preferred(rows))
-    learned = scores(LearnedLoss(learning.model), PLAIN[learning.model.base])
-    yield "learned", learned
+    learned, _ = learn(rows, fold, preferred(rows))
+    yield "learned", scores(learned, PLAIN[learned.learned.base])
 
 
 @dataclass

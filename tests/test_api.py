@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import importlib
 import inspect
 import re
 import subprocess
@@ -56,12 +55,8 @@ def test_public_names_exist_and_are_documented(name: str) -> None:
         assert all(p.annotation is not inspect.Parameter.empty for p in hints.parameters.values())
 
 
-def test_the_names_are_few_and_the_others_are_found_still() -> None:
+def test_the_names_are_few() -> None:
     assert len(drrej.__all__) <= 24
-    for home, names in drrej._MOVED.items():
-        for name in names:
-            assert name not in drrej.__all__
-            assert getattr(drrej, name) is getattr(importlib.import_module(home), name)
 
 
 def test_the_package_lists_its_names() -> None:

@@ -14,12 +14,14 @@ import pytest
 from conftest import make_model, source, write_mask
 
 import drrej
+from drrej.core.losses import ColumnLoss, CostLoss
 from drrej.pipeline.fit import LOSS_NAMES, uncalibrated, without_logits
+from drrej.pipeline.regression import evaluate_regression
 
 NAMES = ("ant", "bee", "cat", "dog")
-COSTS = drrej.CostLoss(tuple(tuple(float(abs(i - j)) for j in range(4)) for i in range(4)))
+COSTS = CostLoss(tuple(tuple(float(abs(i - j)) for j in range(4)) for i in range(4)))
 LOSSES: dict[str, Any] = {name: name for name in LOSS_NAMES}
-LOSSES |= {"cost": COSTS, "column": drrej.ColumnLoss("own")}
+LOSSES |= {"cost": COSTS, "column": ColumnLoss("own")}
 ALPHAS = (1.0, 3.0, -1.0)
 
 
@@ -129,7 +131,7 @@ def test_a_regression_is_judged_on_the_rows_that_reject_accepts(tmp_path: Path, 
     check_batch(mask, batch)
     accepted = ~mask["rejected"]
     assert 0 < accepted.sum() < accepted.size
-    report = drrej.evaluate_regression(dump, rejector, "predicted", "true")
+    report = evaluate_regression(dump, rejector, "predicted", "true")
     residuals = (mask["predicted"] - mask["true"])[accepted]
     assert report["coverage"]["accepted"] == accepted.sum()
     assert report["mse"]["value"] == pytest.approx(np.mean(residuals**2), rel=1e-12)

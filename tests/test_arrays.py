@@ -11,8 +11,8 @@ import pytest
 from conftest import make_model, make_rejector, source, write_dump, write_mask
 
 import drrej
-from drrej.api import fitting
 from drrej.api.arrays import as_labels
+from drrej.api.rejector import _second_half
 
 LOGITS, LABELS = make_model(3000, 4, 3)
 NEW, TRUE = make_model(1500, 4, 4)
@@ -212,7 +212,7 @@ def test_copies_of_a_row_are_divided_one_by_one() -> None:
     rejector = drrej.fit_rejector(p, labels, accuracy=0.8, confidence=0.9, input="probs")
     rows = rejector.need_threshold().rows
     assert rows == 2000
-    half = fitting._second_half(p, as_labels(labels))
+    half = _second_half(p, as_labels(labels))
     shares = [
         half[(right == k) & (labels == y)].mean() for k in range(6) for y in (0, 1) if (k, y) not in ((0, 0), (5, 1))
     ]

@@ -13,6 +13,8 @@ from conftest import LAYOUTS, make_model, make_rejector, source, write_dump
 
 import drrej
 from drrej.data import dump as dump_module
+from drrej.errors import DumpError
+from drrej.outputs.destinations import OutputFile
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +25,7 @@ def rejector(tmp_path_factory: pytest.TempPathFactory) -> drrej.Rejector:
 
 def mask_of(path: Path, rejector: drrej.Rejector, options: drrej.MaskOptions | None = None) -> pa.Table:
     target = path.with_suffix(".mask.parquet")
-    with drrej.OutputFile(str(target)) as file:
+    with OutputFile(str(target)) as file:
         drrej.reject(source(path), rejector, file, options)
         file.commit()
     return pq.ParquetFile(target).read()
@@ -66,13 +68,13 @@ def test_bad_rows_and_foreign_batches(tmp_path: Path, rejector: drrej.Rejector) 
     path = tmp_path / "d.parquet"
     write_dump(path, logits, labels)
     (batch,) = pq.ParquetFile(path).read().to_batches()
-    with pytest.raises(drrej.DumpError, match=r"record batch: column 'logits': 2 rows have NaN .* the first is row 3"):
+    with pytest.raises(DumpError, match=r"record batch: column 'logits': 2 rows have NaN .* the first is row 3"):
         drrej.score_batch(batch, rejector)
     allowed = drrej.MaskOptions(["id"], "reject")
     assert pa.Table.from_batches([drrej.score_batch(batch, rejector, allowed)]).equals(mask_of(path, rejector, allowed))
-    with pytest.raises(drrej.DumpError, match=r"1 row has not 10 scores; row 0, .*it has 4"):
+    with pytest.raises(DumpError, match=r"1 row has not 10 scores; row 0, .*it has 4"):
         drrej.score_batch(pa.record_batch({"logits": [[1.0, 2.0, 3.0, 4.0]]}), rejector)
-    with pytest.raises(drrej.DumpError, match="record batch: there is no column 'logits'"):
+    with pytest.raises(DumpError, match="record batch: there is no column 'logits'"):
         drrej.score_batch(pa.record_batch({"x": [1]}), rejector)
 
 

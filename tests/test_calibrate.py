@@ -13,6 +13,7 @@ from conftest import fail, load_json, make_model, run_drrej, source, succeed, wr
 
 import drrej
 from drrej.cli.input_options import bytes_of
+from drrej.errors import OptionError
 
 
 def test_the_document_goes_to_standard_output_or_a_file(tmp_path: Path, val: str, documents: Path) -> None:
@@ -88,7 +89,7 @@ def test_zeros_among_probabilities_are_counted(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("size", ["x", "", "4X", "-1", "1e3", ".", "²"])
 def test_sizes_that_cannot_be_read(val: str, size: str) -> None:
-    with pytest.raises(drrej.OptionError, match="write a size such as 500M or 4G"):
+    with pytest.raises(OptionError, match="write a size such as 500M or 4G"):
         bytes_of(size)
 
 

@@ -17,6 +17,7 @@ import drrej
 from drrej.core import cascades
 from drrej.core.cascades import Plan, StageRows, alone, certified, cheapest, frontier, outcome
 from drrej.documents.schemas import cascade_schema
+from drrej.errors import OptionError
 from drrej.pipeline.cascade import CascadeOptions, Stage, cascade
 
 
@@ -135,7 +136,7 @@ def test_the_promise_holds_as_often_as_it_says() -> None:
 
 
 def test_too_many_stages() -> None:
-    with pytest.raises(drrej.OptionError, match="at most 4 stages, here are 5"):
+    with pytest.raises(OptionError, match="at most 4 stages, here are 5"):
         frontier(world(10, 5, seed=1), [1.0] * 5)
 
 

@@ -14,8 +14,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from conftest import make_model, make_rejector, source, write_dump
+from drrej.pipeline.evaluate_options import BaselineDump
 
 import drrej
+from drrej.core.losses import ColumnLoss, CostLoss
 from drrej.documents.codec import entries
 from drrej.documents.fields import When
 from drrej.documents.metrics import Metric, catalogue
@@ -23,6 +25,9 @@ from drrej.documents.points import DEFAULT_POINTS
 from drrej.documents.regression import RegressionReport
 from drrej.documents.report import Report
 from drrej.documents.schemas import schema_of
+from drrej.errors import ReportError
+from drrej.pipeline.compare import Rivals
+from drrej.pipeline.regression import evaluate_regression
 
 KINDS = ("by", "intervals", "baseline", "baseline with intervals", "baseline dump", "costs", "compare", "pictures")
 ROWS = 300
@@ -66,7 +71,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     rng = np.random.default_rng(0)
     extra = {"site": pa.array(["a", "b"] * (ROWS // 2)), "mask": pa.array(rng.random(ROWS) < 0.3)}
     dump = source(write_dump(folder / "d.parquet", logits, labels, extra=extra))
-    costs = drrej.RatioOptions(loss=drrej.CostLoss(((0.0, 1.0, 2.0), (1.0, 0.0, 1.0), (3.0, 1.0, 0.0))))
+    costs = drrej.RatioOptions(loss=CostLoss(((0.0, 1.0, 2.0), (1.0, 0.0, 1.0), (3.0, 1.0, 0.0))))
     plain = make_rejector(dump)
     return {
         "dump": dump,
@@ -84,8 +89,8 @@ def made(world: dict[str, Any], asked: set[str]) -> tuple[Report, drrej.Evaluate
         by="site" if "by" in asked else None,
         intervals="intervals" in asked,
         baseline=world["with intervals"] if "baseline with intervals" in asked else then,
-        baseline_dump=drrej.BaselineDump(world["dump"], rejector, "id") if "baseline dump" in asked else None,
-        rivals=drrej.Rivals(True, (), ("mask",)) if "compare" in asked else drrej.Rivals(),
+        baseline_dump=BaselineDump(world["dump"], rejector, "id") if "baseline dump" in asked else None,
+        rivals=Rivals(True, (), ("mask",)) if "compare" in asked else Rivals(),
         pictures="pictures" in asked,
     )
     return drrej.evaluate(world["dump"], rejector, (), options), options, rejector
@@ -122,8 +127,8 @@ def test_the_same_for_a_regression(tmp_path: Path) -> None:
     dump = source(tmp_path / "d.parquet")
     from drrej.pipeline.fit import without_logits
 
-    fitted = drrej.fit(dump, without_logits("v"), drrej.RatioOptions(loss=drrej.ColumnLoss("v")))
-    report = drrej.evaluate_regression(dump, drrej.threshold(dump, fitted, drrej.Rule("coverage", 0.7)), "p", "t")
+    fitted = drrej.fit(dump, without_logits("v"), drrej.RatioOptions(loss=ColumnLoss("v")))
+    report = evaluate_regression(dump, drrej.threshold(dump, fitted, drrej.Rule("coverage", 0.7)), "p", "t")
     assert {metric.name for metric in catalogue((), RegressionReport)} == gate_names(report)
 
 
@@ -212,5 +217,5 @@ def test_a_new_field_is_a_metric_a_key_and_part_of_the_schema(world: dict[str, A
     assert report["novelty"] == 7
     schema = schema_of(wider.CODEC, wider)["properties"]["novelty"]
     assert schema == {"description": "rows that nobody has asked for.", "type": "integer", "minimum": 0}
-    with pytest.raises(drrej.ReportError, match="'novelty' is out of range"):
+    with pytest.raises(ReportError, match="'novelty' is out of range"):
         wider.from_json(report.to_json().replace('"novelty": 7', '"novelty": -7'))

@@ -15,7 +15,11 @@ import pytest
 from conftest import environment, make_model, make_rejector, source, write_dump
 
 import drrej
+from drrej.engines.local import LocalEngine
 from drrej.engines.protocol import Silent
+from drrej.errors import DumpError
+from drrej.outputs.dataset import LocalDataset
+from drrej.outputs.destinations import OutputFile
 
 
 class Midway(Silent):
@@ -84,10 +88,10 @@ def test_no_mask_is_half_of_one_file_and_half_of_another(
     dump: Path, other: Path, tmp_path: Path, change: Callable[[Path, Path], None], jobs: int, target: str
 ) -> None:
     rejector = make_rejector(source(dump))
-    engine = drrej.LocalEngine(jobs, Midway(lambda: change(dump, other)))
+    engine = LocalEngine(jobs, Midway(lambda: change(dump, other)))
     place = tmp_path / target.rstrip("/")
-    output = drrej.LocalDataset(str(place)) if target.endswith("/") else drrej.OutputFile(str(place))
-    with output, pytest.raises(drrej.DumpError, match=SAYS):
+    output = LocalDataset(str(place)) if target.endswith("/") else OutputFile(str(place))
+    with output, pytest.raises(DumpError, match=SAYS):
         drrej.reject(drrej.Source([str(dump)], engine=engine), rejector, output)
     assert not place.exists()
 
@@ -100,8 +104,8 @@ def test_a_single_row_group_is_looked_at_again_at_its_end(
     monkeypatch.setattr("drrej.data.dump.BLOCK_BYTES", 6 * 4 * 1000)
     dump = Path(write_dump(tmp_path / "d.parquet", *make_model(ROWS, 6, seed=1)))
     rejector = make_rejector(source(dump))
-    engine = drrej.LocalEngine(1, Midway(lambda: change(dump, other)))
-    with pytest.raises(drrej.DumpError, match=SAYS):
+    engine = LocalEngine(1, Midway(lambda: change(dump, other)))
+    with pytest.raises(DumpError, match=SAYS):
         drrej.evaluate(drrej.Source([str(dump)], engine=engine), rejector)
 
 
@@ -117,8 +121,8 @@ def test_passes_of_one_command_see_one_file(dump: Path, other: Path) -> None:
 
     reading.start = start  # type: ignore[method-assign]
     options = drrej.CalibrateOptions(memory=0)
-    with pytest.raises(drrej.DumpError, match=SAYS):
-        drrej.calibrate(drrej.Source([str(dump)], engine=drrej.LocalEngine(1, reading)), options)
+    with pytest.raises(DumpError, match=SAYS):
+        drrej.calibrate(drrej.Source([str(dump)], engine=LocalEngine(1, reading)), options)
     assert passes == ["reading", "calibrating"]
 
 
@@ -133,7 +137,7 @@ def test_steps_of_one_command_see_one_dump(dump: Path, other: Path, tmp_path: Pa
         drrej.evaluate(both, rejector)
         drrej.evaluate(both, rejector)
         change()
-        with pytest.raises(drrej.DumpError, match=r"/[de]\.parquet: the file was changed, added or removed since"):
+        with pytest.raises(DumpError, match=r"/[de]\.parquet: the file was changed, added or removed since"):
             drrej.evaluate(both, rejector)
         drrej.evaluate(source(folder), rejector)
 
@@ -148,7 +152,7 @@ def test_looking_at_a_file_does_not_change_it(dump: Path, tmp_path: Path) -> Non
 
     rejector = make_rejector(source(dump))
     expected = drrej.evaluate(source(dump), rejector)
-    engine = drrej.LocalEngine(1, Midway(touch))
+    engine = LocalEngine(1, Midway(touch))
     assert drrej.evaluate(drrej.Source([str(dump)], engine=engine), rejector) == expected
 
 

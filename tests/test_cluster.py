@@ -20,13 +20,16 @@ from hypothesis import strategies as st
 import drrej
 from drrej.data.dump import Block, RowGroup
 from drrej.engines.protocol import Pass, Silent, map_blocks
+from drrej.errors import DumpError, OutputError
+from drrej.outputs.dataset import LocalDataset
+from drrej.outputs.destinations import OutputFile
 
 pytest.importorskip("distributed", reason="the extra 'cluster' is not installed: pip install 'drrej[cluster]'")
 
 from drrej.engines import dask as dask_module
 from drrej.engines.dask import DaskEngine, connect
 from drrej.engines.local import cut
-from drrej.outputs.dataset import MANIFEST, LocalDataset
+from drrej.outputs.dataset import MANIFEST
 
 pytestmark = pytest.mark.filterwarnings("default")  # Dask's own warnings are not ours to mend
 
@@ -75,7 +78,7 @@ def pipeline(dump: Callable[[], drrej.Source], folder: Path) -> list[str]:
     figures = drrej.EvaluateOptions(by="day", intervals=True), drrej.EvaluateOptions(labels=False)
     documents += [drrej.evaluate(dump(), rejector, options=options).to_json() for options in figures]
     folder.mkdir()
-    with drrej.OutputFile(str(folder / "mask.parquet")) as file:
+    with OutputFile(str(folder / "mask.parquet")) as file:
         drrej.reject(dump(), rejector, file)
         file.commit()
     with LocalDataset(str(folder / "masks")) as directory:
@@ -175,8 +178,8 @@ def test_bad_rows_are_told_as_on_one_machine(tmp_path: Path, engine: DaskEngine)
     messages = []
     for dump in (source(path), elsewhere(source(path), engine)):
         for target in ("mask.parquet", "masks/"):
-            place: Any = drrej.OutputFile if target == "mask.parquet" else LocalDataset
-            with pytest.raises(drrej.DumpError) as caught, place(str(tmp_path / target)) as output:
+            place: Any = OutputFile if target == "mask.parquet" else LocalDataset
+            with pytest.raises(DumpError) as caught, place(str(tmp_path / target)) as output:
                 drrej.reject(dump, rejector, output)
             messages.append(str(caught.value))
     assert "d.parquet: column 'logits': 2 rows have NaN among the scores; the first is row 1234" in messages[0]
@@ -216,7 +219,7 @@ def test_a_rerun_takes_up_what_an_interrupted_run_has_finished(
         counts = drrej.reject(elsewhere(source(dataset), engine), rejector, output)
         output.commit()
     assert (counts.rows, counts.reused >= 2) == (45_000, True)
-    with drrej.LocalDataset(str(tmp_path / "here")) as output:
+    with LocalDataset(str(tmp_path / "here")) as output:
         assert drrej.reject(source(dataset), rejector, output).rejected == counts.rejected
         output.commit()
     assert contents(tmp_path / "here") == contents(tmp_path / "masks")
@@ -245,7 +248,7 @@ def test_another_rejector_or_input_is_not_reused(dataset: Path, engine: DaskEngi
 
 
 def test_two_runs_do_not_write_one_dataset(tmp_path: Path) -> None:
-    with LocalDataset(str(tmp_path / "masks")), pytest.raises(drrej.OutputError, match="another run is writing it"):
+    with LocalDataset(str(tmp_path / "masks")), pytest.raises(OutputError, match="another run is writing it"):
         LocalDataset(str(tmp_path / "masks"))
     assert list(tmp_path.iterdir()) == []
 

@@ -19,6 +19,7 @@ from conftest import SAMPLE, environment, only_line, run_drrej, succeed
 from dask_processes import dask_processes
 
 import drrej
+from drrej.errors import ClusterError
 
 pytest.importorskip("distributed", reason="the extra 'cluster' is not installed: pip install 'drrej[cluster]'")
 
@@ -156,7 +157,7 @@ def test_something_else_answers(kind: str, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(dask, "CONNECT_SECONDS", 2)
     port = {"mute": lambda: serve(mute), "ssh": lambda: serve(ssh), "http": web_server}[kind]()
     started = time.monotonic()
-    with pytest.raises(drrej.ClusterError) as caught:
+    with pytest.raises(ClusterError) as caught:
         connect(f"tcp://127.0.0.1:{port}")
     assert time.monotonic() - started < 15
     assert str(caught.value).startswith(f"tcp://127.0.0.1:{port}: no Dask scheduler answers (")

@@ -17,8 +17,10 @@ from hypothesis import strategies as st
 
 import drrej
 from drrej.documents.schemas import report_schema
+from drrej.errors import OptionError, ReportError
+from drrej.pipeline.compare import Rivals
 
-OPTIONS = drrej.EvaluateOptions(intervals=True, by="prediction", rivals=drrej.Rivals(usual=True), pictures=True)
+OPTIONS = drrej.EvaluateOptions(intervals=True, by="prediction", rivals=Rivals(usual=True), pictures=True)
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +98,7 @@ def test_a_report_is_its_tree(report: drrej.Report) -> None:
     ],
 )
 def test_damage_is_named_by_its_key(report: drrej.Report, path: str, value: Any, message: str) -> None:
-    with pytest.raises(drrej.ReportError, match=rf"^r\.json: ('document': )?{message}") as caught:
+    with pytest.raises(ReportError, match=rf"^r\.json: ('document': )?{message}") as caught:
         drrej.Report.from_json(changed(report, path, value), "r.json")
     assert "\n" not in str(caught.value)
 
@@ -106,7 +108,7 @@ def test_damage_is_named_by_its_key(report: drrej.Report, path: str, value: Any,
     ["", "{", "[]", "3", "null", "[" * 100_000, '{"rows": NaN}', '{"a": 1, "a": 2}', '{"format": 1}', "1" * 9999],
 )
 def test_what_is_not_a_report_at_all(text: str) -> None:
-    with pytest.raises(drrej.ReportError, match=r"^r\.json: not a ") as caught:
+    with pytest.raises(ReportError, match=r"^r\.json: not a ") as caught:
         drrej.Report.from_json(text, "r.json")
     assert "\n" not in str(caught.value)
 
@@ -114,7 +116,7 @@ def test_what_is_not_a_report_at_all(text: str) -> None:
 @pytest.mark.parametrize("path", ["novelty", "coverage/novelty", "curve/3/novelty"])
 def test_keys_that_are_not_known_are_refused(report: drrej.Report, path: str) -> None:
     said = path.replace("/3", "[3]").replace("/", ".")
-    with pytest.raises(drrej.ReportError, match=re.escape(f"r.json: the key '{said}' is not known to drrej ")):
+    with pytest.raises(ReportError, match=re.escape(f"r.json: the key '{said}' is not known to drrej ")):
         drrej.Report.from_json(changed(report, path, 1), "r.json")
 
 
@@ -151,7 +153,7 @@ def test_what_is_read_follows_the_schema(report: drrej.Report, place: int, junk:
     valid = _VALIDATOR.is_valid(tree)
     try:
         drrej.Report.from_json(json.dumps(tree))
-    except drrej.ReportError:
+    except ReportError:
         return
     assert valid or node[last] is None
 
@@ -190,7 +192,7 @@ def test_a_baseline_of_other_class_names(tmp_path: Path) -> None:
     cats, birds = (source(dump, classes=names) for names in (("cat", "dog"), ("bird", "dog")))
     then = drrej.evaluate(cats, make_rejector(cats))
     assert np.unique(labels).size == 2
-    with pytest.raises(drrej.OptionError, match="other classes; the rejector has no class 'cat'"):
+    with pytest.raises(OptionError, match="other classes; the rejector has no class 'cat'"):
         drrej.evaluate(birds, make_rejector(birds), (), drrej.EvaluateOptions(baseline=then))
     plain = source(dump)
     report = drrej.evaluate(plain, make_rejector(plain), (), drrej.EvaluateOptions(baseline=then))  # numbers now

@@ -13,9 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drrej.core.calibrators import Temperature
-from drrej.core.losses.cost import CostLoss
-from drrej.core.losses.plain import expected_losses
-from drrej.core.softmax import Need
+from drrej.core.losses import CostLoss, expected_losses
+from drrej.core.softmax import NOTHING
 from drrej.data.matrix import read_cost_matrix
 from drrej.errors import OptionError
 
@@ -34,7 +33,7 @@ def matrix(costs: np.ndarray = COSTS) -> CostLoss:
 
 def least(loss: CostLoss, logits: np.ndarray, beta: float) -> tuple[np.ndarray, np.ndarray]:
     """The least costly actions and their expected costs."""
-    return loss.of(Temperature(1.0 / beta).scores(logits, Need.NOTHING, "auto")[0], {})
+    return loss.of(Temperature(1.0 / beta).scores(logits, NOTHING, "auto")[0], {})
 
 
 def test_the_loss_is_the_expected_cost_of_the_least_costly_action() -> None:

@@ -18,9 +18,10 @@ from running import fail, succeed
 
 import drrej
 from drrej.core.curves import Curve
+from drrej.core.losses import ColumnLoss, CostLoss
 from drrej.core.reuse import Sketch
 from drrej.documents.rejector import Threshold
-from drrej.errors import Infeasible
+from drrej.errors import Infeasible, RejectorError
 from drrej.pipeline.fit import FittedLoss, ratio_of, without_logits
 from drrej.pipeline.threshold import _Picker
 
@@ -73,7 +74,7 @@ def test_an_edited_document_is_refused_unless_that_is_accepted(
         assert "--accept-edited" in message
         succeed("--accept-edited", *command)
         fail(*command)
-    with pytest.raises(drrej.RejectorError, match="`accept_edited=True`"):
+    with pytest.raises(RejectorError, match="`accept_edited=True`"):
         drrej.Rejector.load(edited)
     assert drrej.Rejector.load(edited, accept_edited=True).threshold.accepted == tree["threshold"]["accepted"]
     monkeypatch.setenv("DRREJ_ACCEPT_EDITED", "1")
@@ -92,7 +93,7 @@ def test_a_later_version_writes_digests(documents: Path) -> None:
     del tree["digest"]
     drrej.Rejector.from_json(json.dumps(tree))
     tree["drrej_version"] = "9.0.0"
-    with pytest.raises(drrej.RejectorError, match="edited"):
+    with pytest.raises(RejectorError, match="edited"):
         drrej.Rejector.from_json(json.dumps(tree))
 
 
@@ -133,7 +134,7 @@ def documents_(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, 
         for alpha, loss in (
             (1.0, "log"),
             (3.0, "log"),
-            (1.0, drrej.CostLoss(((0.0, 1.0, 2.0), (1.0, 0.0, 1.0), (2.0, 1.0, 0.0)))),
+            (1.0, CostLoss(((0.0, 1.0, 2.0), (1.0, 0.0, 1.0), (2.0, 1.0, 0.0)))),
             (1.0, "learned"),
         )
     )
@@ -216,7 +217,7 @@ def test_contradictions_are_named(
         node = node[key]
     drrej.Rejector.from_json(json.dumps(tree))
     node[last] = value(node[last]) if callable(value) else value
-    with pytest.raises(drrej.RejectorError, match=f"^r.json: (the value of )?({said})") as caught:
+    with pytest.raises(RejectorError, match=f"^r.json: (the value of )?({said})") as caught:
         drrej.Rejector.from_json(json.dumps(tree), "r.json", accept_edited=True)
     assert "\n" not in str(caught.value)
 
@@ -253,7 +254,7 @@ def test_every_fit_and_threshold_reads_back(
     losses: list[float], times: int, alpha: float, log_lam: float, rule: tuple[Any, ...]
 ) -> None:
     values = np.repeat(np.array(losses), times) * np.linspace(1, 1.5, len(losses) * times)
-    loss = drrej.ColumnLoss("own")
+    loss = ColumnLoss("own")
     keys = np.arange(1, values.size + 1, dtype=np.uint64) << np.uint64(40)
     options = drrej.RatioOptions(alpha, 10.0**log_lam, loss)
     ratio = ratio_of(FittedLoss(loss, np.sort(values), Sketch.of(keys)), options, 2)

@@ -8,12 +8,17 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from conftest import make_model, thorough, write_dump
+from drrej.pipeline.evaluate_options import BaselineDump
 from scipy import stats
 from scipy.special import logsumexp, softmax
 from worlds import SAMPLE, fitted, source, too_sure, write
 
 import drrej
 from drrej.core.curves import Curve
+from drrej.core.losses import expected_losses
+from drrej.documents.points import Point
+from drrej.errors import DumpError, GateError, OptionError
+from drrej.pipeline.compare import Rivals, Score
 
 
 def curve(confidence, errors) -> Curve:
@@ -22,7 +27,7 @@ def curve(confidence, errors) -> Curve:
 
 
 def value(point: str, points: Curve) -> float:
-    return drrej.Point.parse(point)[0].value(points)
+    return Point.parse(point)[0].value(points)
 
 
 # What torch-uncertainty's and fd-shifts' own tests publish
@@ -76,8 +81,8 @@ def test_coverage_at_a_risk_that_nothing_reaches_is_0():
     "text", ["accuracy@risk=0.1", "coverage@coverage=0.1", "accuracy@coverage=2", "risk@coverage=0"]
 )
 def test_points_that_are_none(text):
-    with pytest.raises(drrej.GateError):
-        drrej.Point.parse(text)
+    with pytest.raises(GateError):
+        Point.parse(text)
 
 
 # Bootstrap
@@ -112,11 +117,11 @@ def options(world):
     noisy = (logits + rng.normal(size=logits.shape).astype(np.float32))[order]
     other = write(folder / "other.parquet", noisy, labels[order], id=columns["id"][order])
     return drrej.EvaluateOptions(
-        points=[drrej.Point.parse("risk@coverage=0.33")[0]],
+        points=[Point.parse("risk@coverage=0.33")[0]],
         intervals=True,
         by="region",
-        rivals=drrej.Rivals(True, (drrej.Score("knn", "low"),), ("other",)),
-        baseline_dump=drrej.BaselineDump(source(other), rejector, "id"),
+        rivals=Rivals(True, (Score("knn", "low"),), ("other",)),
+        baseline_dump=BaselineDump(source(other), rejector, "id"),
     )
 
 
@@ -179,7 +184,7 @@ def test_groups_and_masks_are_counted(world, options):
     logits, labels, columns, _, rejector, _ = world
     report = report_of(world, options)
     wrong = logits.argmax(axis=1) != labels
-    losses = drrej.expected_losses(logits, temperature=rejector.calibration.temperature)
+    losses = expected_losses(logits, temperature=rejector.calibration.temperature)
     accepted = losses < rejector.threshold.cutoff
     assert [row["group"] for row in report["per_group"]] == ["north", "south", "west"]
     for row in report["per_group"]:
@@ -206,7 +211,7 @@ def test_paired_differences_match_a_plain_paired_bootstrap(world, options):
     results = []
     for z in (logits, noisy):
         wrong = z.argmax(axis=1) != labels
-        results.append((wrong, drrej.expected_losses(z, temperature=t) < cutoff))
+        results.append((wrong, expected_losses(z, temperature=t) < cutoff))
 
     def accuracy_difference(rows):
         new, old = (1 - wrong[rows][accepted[rows]].mean() for wrong, accepted in results)
@@ -222,7 +227,7 @@ def test_paired_differences_match_a_plain_paired_bootstrap(world, options):
 def test_a_dump_against_itself_differs_by_no_more_than_its_rows_can_tell(world):
     """Of 700 rows none differs: up to 1 - 0.025^(1/700) of all rows may."""
     _, _, _, path, rejector, _ = world
-    options = drrej.EvaluateOptions(baseline_dump=drrej.BaselineDump(source(path), rejector, "id"))
+    options = drrej.EvaluateOptions(baseline_dump=BaselineDump(source(path), rejector, "id"))
     difference = report_of(world, options)["difference"]
     assert all(difference[name]["value"] == 0 for name in drrej.core.paired.FIGURES)
     assert all(difference[name]["lower"] < 0 < difference[name]["upper"] for name in drrej.core.paired.FIGURES)
@@ -238,8 +243,8 @@ def test_pairs_must_exist_once(world, tmp_path):
         ("twice", np.zeros(700, int), "more than once"),
     ):
         other = write(tmp_path / f"{name}.parquet", logits, labels, id=ids)
-        options = drrej.EvaluateOptions(baseline_dump=drrej.BaselineDump(source(other), rejector, "id"))
-        with pytest.raises(drrej.DumpError, match=said):
+        options = drrej.EvaluateOptions(baseline_dump=BaselineDump(source(other), rejector, "id"))
+        with pytest.raises(DumpError, match=said):
             report_of(world, options)
 
 
@@ -268,11 +273,11 @@ def test_without_labels(world, tmp_path):
     assert report["drift"] == full["drift"]
     t, cutoff = rejector.calibration.temperature, rejector.threshold.cutoff
     p = softmax(logits.astype(np.float64) / t, axis=1).max(axis=1)
-    accepted = drrej.expected_losses(logits, temperature=t) < cutoff
+    accepted = expected_losses(logits, temperature=t) < cutoff
     assert report["expected_accuracy"]["value"] == pytest.approx(p[accepted].mean(), rel=1e-6)
     assert full["expected_accuracy"]["all"] == pytest.approx(p.mean(), rel=1e-6)
     assert "accuracy" not in report
-    with pytest.raises(drrej.OptionError, match="needs labels"):
+    with pytest.raises(OptionError, match="needs labels"):
         drrej.EvaluateOptions(labels=False, intervals=True)
 
 
@@ -321,7 +326,7 @@ def test_the_energy_of_probabilities_is_no_score(tmp_path):
     path = write_dump(tmp_path / "p.parquet", p / p.sum(axis=1, keepdims=True), labels)
     dump = drrej.Source(path, drrej.DumpOptions(input="probs"))
     rejector = drrej.threshold(dump, drrej.fit(dump, drrej.calibrate(dump)), drrej.Rule("coverage", 0.8))
-    report = drrej.evaluate(dump, rejector, options=drrej.EvaluateOptions(rivals=drrej.Rivals(usual=True)))
+    report = drrej.evaluate(dump, rejector, options=drrej.EvaluateOptions(rivals=Rivals(usual=True)))
     scores = [row.score for row in report.scores]
     assert scores[:5] == ["loss", "max_probability", "entropy", "margin", "logit_margin"]
     assert scores[-4:] == ["norm_1", "norm_2", "norm_4", "max_logit"]
@@ -330,7 +335,7 @@ def test_the_energy_of_probabilities_is_no_score(tmp_path):
 def test_norms_are_no_scores_of_two_classes(tmp_path):
     dump = drrej.Source(write_dump(tmp_path / "p.parquet", *make_model(400, 2, 8)))
     rejector = drrej.threshold(dump, drrej.fit(dump, drrej.calibrate(dump)), drrej.Rule("coverage", 0.8))
-    report = drrej.evaluate(dump, rejector, options=drrej.EvaluateOptions(rivals=drrej.Rivals(usual=True)))
+    report = drrej.evaluate(dump, rejector, options=drrej.EvaluateOptions(rivals=Rivals(usual=True)))
     assert not [row.score for row in report.scores if row.score.startswith("norm")]
-    with pytest.raises(drrej.OptionError, match="`loss=norm-2`: with 2 classes it is the same for every row"):
+    with pytest.raises(OptionError, match="`loss=norm-2`: with 2 classes it is the same for every row"):
         drrej.fit(dump, drrej.calibrate(dump), drrej.RatioOptions(loss="norm-2"))

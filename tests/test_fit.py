@@ -10,6 +10,8 @@ import pytest
 from conftest import fail, make_model, read_columns, source, succeed, write_dump
 
 import drrej
+from drrej.core.losses import expected_losses
+from drrej.core.ratio import fit_ratio
 
 
 def test_a_ratio_is_added_and_the_threshold_dropped(val: str, documents: Path) -> None:
@@ -43,8 +45,8 @@ def test_options(val: str, documents: Path, options: list[str], alpha: float, la
     assert (ratio["alpha"], ratio["lambda"], ratio["loss"]) == (alpha, lam, loss)
     logits = np.stack(read_columns(val)["logits"])
     temperature = json.loads(calibrated.read_text())["calibration"]["temperature"]
-    losses = drrej.expected_losses(logits, loss, temperature)
-    assert ratio["log_max_ratio"] == drrej.fit_ratio(losses, alpha, lam).log_max_ratio
+    losses = expected_losses(logits, loss, temperature)
+    assert ratio["log_max_ratio"] == fit_ratio(losses, alpha, lam).log_max_ratio
     assert ratio["min_loss"] == losses.min()
     assert set(ratio["normalizer"]) == {"b"}
 
@@ -54,10 +56,10 @@ def test_labels_are_not_needed_and_a_temperature_may_be_given(tmp_path: Path) ->
     path = write_dump(tmp_path / "d.parquet", logits)
     document = json.loads(succeed("fit", path, "--temperature", "2.5"))
     assert document["calibration"] == {"method": "given", "temperature": 2.5}
-    assert document["ratio"]["min_loss"] == drrej.expected_losses(logits, "log", 2.5).min()
+    assert document["ratio"]["min_loss"] == expected_losses(logits, "log", 2.5).min()
     double = json.loads(succeed("fit", path, "--temperature", "2.5", "--precision", "float64"))
     assert double["precision"] == "float64"
-    assert double["ratio"]["min_loss"] == drrej.expected_losses(logits, "log", 2.5, "float64").min()
+    assert double["ratio"]["min_loss"] == expected_losses(logits, "log", 2.5, "float64").min()
 
 
 @pytest.mark.parametrize(
@@ -99,5 +101,5 @@ def test_a_model_that_is_always_sure_fits_for_every_alpha(tmp_path: Path) -> Non
             given = start.with_calibration(Calibration("given", 1.0))
             ratio = drrej.fit(source(path), given, drrej.RatioOptions(alpha, lam)).need_ratio()
             assert ratio.max_loss < 1e-3
-            losses = drrej.expected_losses(logits, "log", 1.0)
+            losses = expected_losses(logits, "log", 1.0)
             assert ratio.density.ratio(losses).mean() == pytest.approx(1, rel=1e-9)

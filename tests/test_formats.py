@@ -8,10 +8,13 @@ import xml.etree.ElementTree as ET
 import jsonschema
 import numpy as np
 import pytest
+from drrej.pipeline.evaluate_options import BaselineDump
 from worlds import SAMPLE, cli, fitted, source, too_sure, write
 
 import drrej
 from drrej.documents.schemas import cascade_schema, plan_schema, rejector_schema, report_schema
+from drrej.errors import ReportError
+from drrej.pipeline.compare import Rivals
 from drrej.report import RENDERERS
 
 VAL, TEST = str(SAMPLE / "val.parquet"), str(SAMPLE / "test.parquet")
@@ -37,9 +40,9 @@ def report(rejector, *gates, **options):
 def variants(rejector):
     yield report(rejector, "accuracy >= 0.9", "risk@coverage=0.7 <= 0.5")
     yield report(rejector, labels=False)
-    yield report(rejector, intervals=True, by="prediction", rivals=drrej.Rivals(usual=True))
+    yield report(rejector, intervals=True, by="prediction", rivals=Rivals(usual=True))
     yield report(rejector, baseline=report(rejector))
-    yield report(rejector, baseline_dump=drrej.BaselineDump(source(TEST), rejector, "id"), intervals=True)
+    yield report(rejector, baseline_dump=BaselineDump(source(TEST), rejector, "id"), intervals=True)
     rejects_all = drrej.threshold(source(VAL), rejector, drrej.Rule("tau", 50.0))
     yield report(rejects_all, by="prediction")
 
@@ -54,7 +57,7 @@ def test_documents_validate_and_every_renderer_takes_them(rejector):
         assert again == tree
         for name, render in RENDERERS.items():
             if name == "csv" and "accuracy" not in tree:
-                with pytest.raises(drrej.ReportError, match="needs labels"):
+                with pytest.raises(ReportError, match="needs labels"):
                     render(tree)
             elif name != "html":  # needs the report's pictures: see test_html
                 assert render(tree).endswith("\n")

@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drrej import Gate, GateError
+from drrej import Gate
 from drrej.documents.fields import When
 from drrej.documents.gates import lookup
 from drrej.documents.metrics import check_gate
 from drrej.documents.regression import RegressionReport
+from drrej.errors import GateError
 from drrej.report.numbers import against
 
 REPORT = {

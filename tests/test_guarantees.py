@@ -18,8 +18,11 @@ from worlds import SAMPLE, cli, fitted, source, too_sure, write
 import drrej
 from drrej.core.certify import needed_rows, risk_candidates
 from drrej.core.curves import Curve
+from drrej.core.losses import expected_losses
+from drrej.core.ratio import fit_ratio
 from drrej.documents.rejector import Rejector
 from drrej.documents.schemas import rejector_schema
+from drrej.errors import DumpError, OptionError
 from drrej.pipeline.threshold import choose_threshold
 
 VAL, TEST = str(SAMPLE / "val.parquet"), str(SAMPLE / "test.parquet")
@@ -79,7 +82,7 @@ def exponential_points(errors_at: list[int], rows: int) -> tuple[Curve, Fitted]:
     """Evenly spaced losses, errors at given places; quantiles as if fitted on the same losses."""
     losses = (np.arange(rows) + 0.5) / rows
     wrong = np.isin(np.arange(rows), errors_at)
-    fit = Fitted(1.0, drrej.fit_ratio(losses), tuple(np.linspace(0, 1, 201)), 201)
+    fit = Fitted(1.0, fit_ratio(losses), tuple(np.linspace(0, 1, 201)), 201)
     return Curve.of(losses[~wrong], losses[wrong]), fit
 
 
@@ -153,13 +156,13 @@ def test_rows_that_were_seen_are_refused(rejector, tmp_path):
     for name, table in (("same", shuffled), ("half", shuffled.slice(0, 800)), ("mixed", mixed)):
         path = str(tmp_path / f"{name}.parquet")
         pq.write_table(table, path)
-        with pytest.raises(drrej.OptionError, match="fresh rows"):
+        with pytest.raises(OptionError, match="fresh rows"):
             certified(rejector, path)
         allowed = certified(rejector, path, allow_reuse=True).threshold
         assert allowed.rule.reused is True
     assert certified(rejector).threshold.rule.reused is False
     calibrated_here = drrej.fit(source(VAL), drrej.calibrate(source(TEST)))
-    with pytest.raises(drrej.OptionError, match="'calibrate' has seen"):
+    with pytest.raises(OptionError, match="'calibrate' has seen"):
         certified(calibrated_here)
 
 
@@ -228,10 +231,10 @@ def test_unseen_groups(by_region):
     assert "region = 'east'" in done.stderr
     assert cli(*words, "--on-unseen-group", "reject").returncode == 0
     assert pq.read_table(folder / "east-mask.parquet")["rejected"].to_pylist()[4:] == [True] * 6
-    with pytest.raises(drrej.DumpError, match="no threshold"):
+    with pytest.raises(DumpError, match="no threshold"):
         drrej.evaluate(source(path), rejector)
     missing = write(folder / "bare.parquet", logits, labels)
-    with pytest.raises(drrej.DumpError, match="no column 'region'"):
+    with pytest.raises(DumpError, match="no column 'region'"):
         drrej.evaluate(source(missing), rejector)
 
 
@@ -284,7 +287,7 @@ def test_table_lists_every_candidate(rejector, tmp_path, ending):
 def test_table_of_a_plain_rule_has_every_distinct_loss(rejector):
     table = choose_threshold(source(TEST), rejector, drrej.Rule("coverage", 0.8), table=True).candidates
     logits = np.array(pq.read_table(TEST)["logits"].to_pylist(), np.float32)
-    losses = drrej.expected_losses(logits, temperature=rejector.calibration.temperature)
+    losses = expected_losses(logits, temperature=rejector.calibration.temperature)
     assert table.num_rows == np.unique(losses).size
     assert table["cutoff"].to_pylist()[-1] is None
     assert table["accepted"].to_pylist()[-1] == 2060
@@ -302,12 +305,12 @@ def test_table_of_a_plain_rule_has_every_distinct_loss(rejector):
     ],
 )
 def test_rules_that_make_no_sense(rule, said):
-    with pytest.raises(drrej.OptionError, match=said):
+    with pytest.raises(OptionError, match=said):
         drrej.Rule(*rule)
 
 
 def test_groups_need_a_rule_that_differs(rejector):
-    with pytest.raises(drrej.OptionError, match="a cutoff for each group goes with"):
+    with pytest.raises(OptionError, match="a cutoff for each group goes with"):
         drrej.threshold(source(TEST), rejector, drrej.Rule("tau", 0.5), drrej.ThresholdOptions(by="prediction"))
 
 

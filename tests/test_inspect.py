@@ -10,8 +10,8 @@ import pytest
 import reference
 from conftest import fail, make_model, run_drrej, source, succeed, write_dump
 
-from drrej import DumpError, RejectorError
 from drrej.cli.inspect import describe
+from drrej.errors import DumpError, RejectorError
 
 
 def look(path: str | Path, **options: object) -> str:

@@ -12,6 +12,7 @@ from scipy import stats
 import drrej
 from drrej.core.certify import Certificate, certify_both, joint_candidates, risk_candidates
 from drrej.core.curves import Curve
+from drrej.core.losses import expected_losses
 from drrej.core.ratio import DensityRatio, fit_ratio
 from drrej.errors import Infeasible, OptionError
 
@@ -133,7 +134,7 @@ def test_the_threshold_keeps_both(rows: Path, monkeypatch: pytest.MonkeyPatch) -
     rejector = drrej.Rejector.from_json(Path("r.json").read_text())
     found = rejector.need_threshold()
     logits, labels = make_model(2000, 3, seed=2)
-    losses = drrej.expected_losses(logits, "log", rejector.need_calibration().temperature)
+    losses = expected_losses(logits, "log", rejector.need_calibration().temperature)
     both = certified_both(curve(losses, logits.argmax(axis=1) != labels), OPEN, 0.1, 0.5, 0.1)
     assert (found.cutoff, found.accepted) == (both.cutoff, both.accepted)
     assert (found.rule.kind, found.rule.coverage, found.rule.method) == ("accuracy", 0.5, "joint")

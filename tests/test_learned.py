@@ -14,7 +14,6 @@ from running import drrej as command
 from scipy.optimize import minimize
 
 import drrej
-from drrej import expected_losses
 from drrej.core.calibrators import Temperature
 from drrej.core.curves import Curve
 from drrej.core.learned_loss import (
@@ -37,10 +36,10 @@ from drrej.core.learned_loss import (
     predict,
     preferred,
 )
-from drrej.core.losses import LearnedLoss
-from drrej.core.losses.learned import FEATURES, ErrorModel, Feature, error_probability
-from drrej.core.losses.plain import PLAIN as LOSSES
-from drrej.core.softmax import Need, block_sums
+from drrej.core.losses import FEATURES, ErrorModel, Feature, LearnedLoss, error_probability, expected_losses
+from drrej.core.losses import PLAIN as LOSSES
+from drrej.core.ratio import fit_ratio
+from drrej.core.softmax import ALL_SUMS, block_sums
 
 
 def biased_model(rows: int, classes: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -53,7 +52,7 @@ def biased_model(rows: int, classes: int, seed: int) -> tuple[np.ndarray, np.nda
 
 
 def learning_rows(logits: np.ndarray, labels: np.ndarray, temperature: float = 2.0) -> LearningRows:
-    calibrated, _ = Temperature(temperature).scores(logits, ~Need.NOTHING, "float64")
+    calibrated, _ = Temperature(temperature).scores(logits, ALL_SUMS, "float64")
     return LearningRows.of(calibrated, labels)
 
 
@@ -82,7 +81,7 @@ def test_features_are_what_their_names_say() -> None:
     sure = 1 - top < 1e-9  # here the comparison itself cancels
     for i, name in enumerate(FEATURES):
         np.testing.assert_allclose(rows.features[i][~sure], expected[name][~sure], rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(rows.base["zero-one"][~sure], np.log((1 - top) / top)[~sure], rtol=1e-6)
+    np.testing.assert_allclose(rows.base("zero-one")[~sure], np.log((1 - top) / top)[~sure], rtol=1e-6)
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.2])
@@ -95,7 +94,7 @@ def test_the_fit_is_the_minimum_that_a_general_optimiser_finds(strength: float |
     inputs = (inputs - inputs.mean(axis=1, keepdims=True)) / inputs.std(axis=1, keepdims=True)
     classes = 4 if strength is not None else 0
     one_hot = np.eye(4)[:, rows.prediction][:classes]
-    design = np.concatenate([np.ones((1, rows.rows)), rows.base["zero-one"][None], inputs, one_hot])
+    design = np.concatenate([np.ones((1, rows.rows)), rows.base("zero-one")[None], inputs, one_hot])
     penalty = np.array([0.01, 0.01] + [strength or 0.0] * (len(inputs) + classes))
     center = np.array([0.0, 1.0] + [0.0] * (len(inputs) + classes))
 
@@ -128,7 +127,7 @@ def test_an_infinite_penalty_keeps_the_order_of_the_plain_loss() -> None:
         model = Learner(rows, base).fit(None)
         assert model.slope > 0
         assert (model.features, model.class_intercepts) == ({}, ())
-        order = np.argsort(rows.base[base], kind="stable")
+        order = np.argsort(rows.base(base), kind="stable")
         assert np.all(np.diff(predict(model, rows)[order]) >= 0)
 
 
@@ -138,7 +137,7 @@ def test_tiny_losses_keep_their_precision_and_order() -> None:
     np.testing.assert_allclose(error_probability(eta), exact, rtol=1e-14)
     model = ErrorModel("zero-one", None, 0.0, 1.0, {}, ())
     logits = np.array([[0.0, -200.0, -300.0], [0.0, -200.5, -300.0], [0.0, -90.0, -np.inf]])
-    sums = block_sums(logits, [1.0], [~Need.NOTHING], "float64")
+    sums = block_sums(logits, [1.0], [ALL_SUMS], "float64")
     losses = model.losses(sums.at[0], sums.prediction, 3)
     np.testing.assert_allclose(losses, np.exp([-200.0, -200.5, -90.0]), rtol=1e-12)
 
@@ -310,7 +309,7 @@ def test_wrong_labels_do_not_lead_a_learned_loss_astray() -> None:
     logits = rng.normal(0, 5, (4000, 10))
     labels = (logits + rng.gumbel(size=logits.shape)).argmax(axis=1)
     test = learning_rows(logits[2000:], labels[2000:], 1.0)
-    plain = augrc(test.base["zero-one"], test.wrong)
+    plain = augrc(test.base("zero-one"), test.wrong)
     lost = {0.0: 0.0, 0.25: 0.0}
     for first in range(0, 2000, 400):
         part = slice(first, first + 400)
@@ -325,7 +324,7 @@ def test_models_of_older_documents_have_fewer_features() -> None:
     old = dict.fromkeys(["bend", "rivals", "distance", "log_distance"], Feature(0.1, -1.0, 1.0))
     model = ErrorModel("zero-one", 3.0, 0.0, 1.0, old, (0.0, 0.0, 0.0))
     LearnedLoss(model).check(3)
-    assert model.needs == Need.V | Need.T
+    assert LearnedLoss(model).needs == frozenset({"moment", "gap_total"})
 
 
 def test_a_learned_loss_tells_its_formula() -> None:
@@ -403,8 +402,8 @@ def test_max_loss_with_the_zero_one_loss_is_chows_rule(seed: int, cost: float, c
 
     rng = np.random.default_rng(seed)
     logits = rng.normal(0, 3, (12, classes)).round(3)
-    losses = drrej.expected_losses(logits, "zero-one", precision="float64")
-    density = drrej.fit_ratio(losses)
+    losses = expected_losses(logits, "zero-one", precision="float64")
+    density = fit_ratio(losses)
     points = Curve.of(losses, losses[:0])
     from drrej.core.thresholds import choose_cutoff
 

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reference import mp_losses
 
-from drrej import expected_losses
 from drrej.core import softmax as losses
-from drrej.core.losses.plain import PLAIN as LOSSES
-from drrej.core.softmax import Need, block_sums
+from drrej.core.losses import PLAIN as LOSSES
+from drrej.core.losses import expected_losses
+from drrej.core.softmax import ALL_SUMS, block_sums
 
 CLASSES = [2, 3, 10, 31, 32, 33, 100, 1000, 5000]
 
@@ -109,7 +109,7 @@ def test_ties_go_to_the_lowest_class() -> None:
         logits = np.zeros((3, classes))
         logits[1, [1, classes - 1]] = 2.0
         logits[2, classes - 1] = 2.0
-        assert block_sums(logits, [1.0], [Need.V]).prediction.tolist() == [0, 1, classes - 1]
+        assert block_sums(logits, [1.0], [frozenset({"moment"})]).prediction.tolist() == [0, 1, classes - 1]
 
 
 @pytest.mark.parametrize("classes", [5, 40])
@@ -119,7 +119,7 @@ def test_bad_rows_are_seen_by_their_largest_logit(classes: int) -> None:
     logits[2, 3] = np.inf
     logits[3] = -np.inf
     logits[4, 1:] = -np.inf
-    largest = block_sums(logits, [1.0], [Need.V]).largest
+    largest = block_sums(logits, [1.0], [frozenset({"moment"})]).largest
     assert np.isfinite(largest).tolist() == [True, False, False, False, True]
 
 
@@ -150,10 +150,10 @@ def blocks(draw: st.DrawFn) -> np.ndarray:
 
 
 def all_sums(logits: np.ndarray, precision: str = "auto") -> list[np.ndarray]:
-    sums = block_sums(logits, [0.37, 1.0], [~Need.NOTHING] * 2, precision)
+    sums = block_sums(logits, [0.37, 1.0], [ALL_SUMS] * 2, precision)
     arrays = [sums.prediction, sums.largest]
     for at in sums.at:
-        arrays += [at.s, at.v, at.q, at.w]
+        arrays += [at.odds, at.moment, at.squares, at.second_moment]
     return arrays
 
 

@@ -20,6 +20,7 @@ import drrej
 from drrej.core.certify_mean import certify_mean, mean_upper_bound
 from drrej.core.curves import MeanCurve
 from drrej.core.intervals import mean_interval
+from drrej.core.losses import CostLoss
 from drrej.core.thresholds import Rule, mean_cutoff
 from drrej.errors import Infeasible, OptionError
 
@@ -38,7 +39,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         value = mean + np.sqrt(variance) * rng.normal(size=rows)
         pq.write_table(pa.table({"variance": variance, "mean": mean, "value": value}), folder / f"r{name}.parquet")
     fit = source(folder / "fit.parquet")
-    priced = drrej.fit(fit, drrej.calibrate(fit), drrej.RatioOptions(loss=drrej.CostLoss(COSTS)))
+    priced = drrej.fit(fit, drrej.calibrate(fit), drrej.RatioOptions(loss=CostLoss(COSTS)))
     (folder / "priced.json").write_text(priced.to_json())
     words = ("--loss", "column", "--loss-column", "variance", "--prediction", "mean", "--target", "value")
     succeed("fit", folder / "rfit.parquet", *words, "-o", folder / "errors.json")

@@ -16,6 +16,7 @@ from scipy.stats import binom, binomtest
 import drrej
 from drrej.core.curves import Curve
 from drrej.core.intervals import lower_bound, proportion, rate_at_most, upper_bound
+from drrej.core.losses import expected_losses
 
 graded = st.lists(st.tuples(st.integers(0, 6), st.booleans()), min_size=1, max_size=40)
 
@@ -157,7 +158,7 @@ def test_calibration_figures_agree_with_naive_float64(tmp_path: Path, classes: i
     rejector = make_rejector(source(path), ("coverage", 0.7))
     report = drrej.evaluate(source(path), rejector)
     temperature = rejector.need_calibration().temperature
-    mask = drrej.expected_losses(logits, "log", temperature) < rejector.need_threshold().cutoff
+    mask = expected_losses(logits, "log", temperature) < rejector.need_threshold().cutoff
     tolerance = 1e-11 if dtype is np.float64 else 2e-6
     for name, route in {"nll": reference.nll, "brier": reference.brier, "ece": reference.ece}.items():
         for part, rows, t in (

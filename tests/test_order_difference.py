@@ -13,6 +13,7 @@ from scipy import stats
 
 import drrej
 from drrej.core.curves import Curve
+from drrej.core.losses import expected_losses
 from drrej.core.paired import order_difference
 
 
@@ -104,9 +105,7 @@ def test_by_label_is_the_true_class_wherever_it_is_kept(tmp_path: Path) -> None:
     (tmp_path / "r.json").write_text(rejector.to_json())
     expected = drrej.evaluate(source(path), rejector, options=drrej.EvaluateOptions(by="label"))
     assert expected.per_group is not None
-    mask = rejector.need_threshold().accepts(
-        drrej.expected_losses(logits, "log", rejector.need_calibration().temperature)
-    )
+    mask = rejector.need_threshold().accepts(expected_losses(logits, "log", rejector.need_calibration().temperature))
     for number, row in enumerate(expected.per_group):
         inside = labels == number
         assert (row.group, row.rows) == (str(number), inside.sum())

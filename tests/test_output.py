@@ -17,8 +17,10 @@ import pyarrow.parquet as pq
 import pytest
 from conftest import environment, fail, succeed
 
-from drrej import LocalDataset, OutputError, OutputFile
+from drrej.errors import OutputError
 from drrej.outputs import atomic
+from drrej.outputs.dataset import LocalDataset
+from drrej.outputs.destinations import OutputFile
 
 
 def write(target: Path, text: str, force: bool = False) -> None:

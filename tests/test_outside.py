@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 import drrej
 from drrej.core.curves import Curve
 from drrej.core.drift import outside_areas
+from drrej.core.losses import expected_losses
+from drrej.pipeline.compare import Rivals
 
 CLASSES = 4
 
@@ -83,7 +85,7 @@ def test_the_section_is_right_and_the_rest_is_about_rows_of_a_class(world: World
     assert {**report, "gates": []} == {**without, "gates": []}
     assert world.rejector.calibration is not None
     assert world.rejector.threshold is not None
-    losses = drrej.expected_losses(world.logits, "log", world.rejector.calibration.temperature)
+    losses = expected_losses(world.logits, "log", world.rejector.calibration.temperature)
     wrong = (world.logits.argmax(axis=1) != world.labels) & ~world.outside
     accepted = losses < world.rejector.threshold.cutoff
     assert (found["column"], found["cost_ratio"], found["rows"]) == ("strange", 3.0, 400)
@@ -109,7 +111,7 @@ def test_blocks_and_layouts_do_not_matter(world: World, tmp_path: Path) -> None:
     pq.write_table(whole, tmp_path / "w.parquet")
     found = []
     for path in (world.path, tmp_path / "s.parquet", tmp_path / "w.parquet"):
-        options = drrej.EvaluateOptions(ood="strange", rivals=drrej.Rivals(usual=True))
+        options = drrej.EvaluateOptions(ood="strange", rivals=Rivals(usual=True))
         found.append(drrej.evaluate(source(path), world.rejector, options=options).ood)
     assert found[0] == found[1] == found[2]
 

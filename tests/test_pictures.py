@@ -13,6 +13,7 @@ from conftest import make_model, read_columns, succeed, write_dump
 import drrej
 from drrej.core.curves import Curve
 from drrej.documents.pictures import IdealPoint
+from drrej.engines.local import LocalEngine
 from drrej.pipeline.evaluate import EvaluateOptions
 from drrej.pipeline.pictures import MOST_CONFUSIONS, MOST_ROWS, ideal_curve, loss_histogram, worst_rows
 
@@ -26,7 +27,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     logits, labels = make_model(3000, CLASSES, 5)
     site = pa.array([f"site {number % 3}" for number in range(3000)])
     dump = write_dump(folder / "dump.parquet", logits, labels, row_group=500, extra={"site": site})
-    source = drrej.Source([dump], engine=drrej.LocalEngine(2))
+    source = drrej.Source([dump], engine=LocalEngine(2))
     rejector = drrej.fit(source, drrej.calibrate(source))
     rejector = drrej.threshold(source, rejector, drrej.Rule("coverage", 0.7))
     (folder / "r.json").write_text(rejector.to_json())
@@ -132,13 +133,13 @@ def test_a_class_that_is_never_accepted_comes_first() -> None:
 
 
 def test_pictures_do_not_depend_on_threads(world: dict[str, Any]) -> None:
-    source = drrej.Source([world["dump"]], engine=drrej.LocalEngine(1))
+    source = drrej.Source([world["dump"]], engine=LocalEngine(1))
     again = drrej.evaluate(source, world["rejector"], [], EvaluateOptions(pictures=True, by="site"))
     assert again.to_json() == world["report"].to_json()
 
 
 def test_the_report_without_pictures_has_none(world: dict[str, Any]) -> None:
-    source = drrej.Source([world["dump"]], engine=drrej.LocalEngine(1))
+    source = drrej.Source([world["dump"]], engine=LocalEngine(1))
     plain = drrej.evaluate(source, world["rejector"], [], EvaluateOptions(by="site"))
     with_pictures = dict(world["report"])
     with_pictures.pop("pictures")

@@ -13,6 +13,7 @@ from scipy import stats
 from simulate_promises import ORDERS, joint_trial, mean_trial, planned, split_trial
 
 import drrej
+from drrej.core.losses import expected_losses
 from drrej.core.planning import Question, rows_for_both, rows_for_cutoff
 from drrej.documents.plan import Plan
 from drrej.pipeline.plan import PlanOptions, plan, plan_from
@@ -51,7 +52,7 @@ def test_what_rows_at_hand_promise_is_counted_from_them(folder: Path) -> None:
     found, caution = plan_from(source(folder / "new.parquet"), rejector, PlanOptions(risk=0.1))
     assert caution is None
     logits, labels = make_model(1500, 3, seed=2)
-    losses = drrej.expected_losses(logits, "log", rejector.need_calibration().temperature)
+    losses = expected_losses(logits, "log", rejector.need_calibration().temperature)
     wrong = logits.argmax(axis=1) != labels
     assert (found.rows, found.errors) == (1500, int(wrong.sum()))
     assert found.at_hand is not None

@@ -22,7 +22,6 @@ from drrej.core.inputs import (
     read_probabilities,
     row_sums,
 )
-from drrej.core.softmax import Need, block_sums
 
 seeds = st.integers(0, 2**32)
 
@@ -66,18 +65,17 @@ def test_sums_are_exact_and_have_no_order(seed: int, classes: int, scale: float)
 # Rounding
 
 
-@given(seeds, st.integers(2, 40), st.integers(2, 9), st.sampled_from([np.float32, np.float64]))
-def test_rounded_rows_are_divided_by_their_sum(seed: int, classes: int, decimals: int, width: type) -> None:
-    """Unless rounding has lost a tenth of a row; in float32 more than 7 decimals cannot be seen."""
-    stored = np.round(softmax_rows(50, classes, seed), decimals).astype(width)
+def test_rows_with_few_decimals_need_normalize() -> None:
+    """Which class is missing and which digits are, nobody can tell apart; a row whose decimals sum to 1 is as good."""
+    stored = np.round(softmax_rows(200, 5, seed=1), 3)
     read = read_probabilities(stored)
-    wide = stored.astype(np.float64)
-    sums = [float(sum((Fraction(x) for x in row), Fraction(0))) for row in wide.tolist()]
-    for row, total, verdict, values in zip(wide, sums, read.verdicts.tolist(), read.values, strict=True):
-        assert (verdict == Verdict.GOOD) == (abs(total - 1) <= 0.1), total
-        if verdict == Verdict.GOOD:
-            assert values.tolist() == pytest.approx((row / total).tolist(), rel=1e-15)
-            assert math.fsum(values) == pytest.approx(1, abs=1e-14)
+    right = np.abs(stored.sum(axis=1) - 1) <= 1e-6
+    assert 0 < right.sum() < 200
+    assert ((read.verdicts == Verdict.GOOD) == right).all()
+    assert set(read.verdicts[~right].tolist()) == {Verdict.OFF_SUM}
+    normalized = read_probabilities(stored, normalize=True)
+    assert not normalized.verdicts.any()
+    np.testing.assert_allclose(normalized.values, stored / stored.sum(axis=1, keepdims=True), rtol=1e-15)
 
 
 @pytest.mark.parametrize("narrow", [np.float16, np.float32, bfloat16])
@@ -113,9 +111,8 @@ BAD = {
     "counts": ([7.0, 8.0, 0.0], Verdict.ABOVE_ONE),
     "a class is missing": ([0.5, 0.25, 0.125], Verdict.OFF_SUM),
     "each its own": ([0.9, 0.8, 0.1], Verdict.OFF_SUM),
-    "two decimals, too far": ([0.66, 0.21, 0.11], Verdict.OFF_SUM),
-    "two decimals, upwards, with a 0": ([0.51, 0.51, 0.0], Verdict.OFF_SUM),
-    "one decimal": ([0.4, 0.4, 0.3], Verdict.OFF_SUM),
+    "two decimals": ([0.67, 0.17, 0.17], Verdict.OFF_SUM),
+    "three decimals": ([0.333, 0.333, 0.333], Verdict.OFF_SUM),
     "nothing": ([0.0, 0.0, 0.0], Verdict.NO_MASS),
     "huge": ([1e308, 1e308, 1e308], Verdict.ABOVE_ONE),
     "seventeen ones in place of one": ([1.0, 1.0, 15.0], Verdict.ABOVE_ONE),
@@ -125,9 +122,6 @@ GOOD = {
     "sure": [1.0, 0.0, 0.0],
     "minus zero": [1.0, -0.0, 0.0],
     "above 1 by rounding": [1.0000001, 0.0, 0.0],
-    "two decimals": [0.67, 0.17, 0.17],
-    "two decimals, downwards, with zeros": [0.99, 0.0, 0.0],
-    "three decimals": [0.333, 0.333, 0.333],
 }
 
 
@@ -156,13 +150,6 @@ def test_the_sum_of_the_first_bad_row_is_told() -> None:
     (bad,) = read_probabilities(np.array([[0.5, 0.5], [0.5, 0.625], [0.25, 0.25]])).bad_rows()
     assert bad.example == "its sum is 1.125"
     assert "`normalize=True`" in bad.remedy
-
-
-def test_many_classes_and_few_decimals_lose_too_much() -> None:
-    p = np.full((1, 200), 0.004)
-    p[0, 0] = 1 - p[0, 1:].sum()
-    assert read_probabilities(np.round(p, 2)).verdicts.tolist() == [Verdict.OFF_SUM]
-    assert read_probabilities(np.round(p, 2), normalize=True).verdicts.tolist() == [Verdict.GOOD]
 
 
 # A row by itself
@@ -290,15 +277,9 @@ def test_a_look_is_the_same_for_any_blocks(seed: int, cuts: list[int], known: bo
     for part in np.split(scores, sorted(cuts)):
         parts = ScoreLook.of(part, part.max(axis=1) if known else None) + parts
     assert parts == whole
-    sums = block_sums(scores, [1.0], [Need.NOTHING], "float64")
-    assert ScoreLook.of(scores, sums.largest, sums.negative) == whole
-    single = scores.astype(np.float32)
-    sums = block_sums(single, [1.0], [Need.NOTHING])
-    assert sums.negative is not None
-    assert ScoreLook.of(single, sums.largest, sums.negative) == ScoreLook.of(single)
     finite = [row for row in scores.tolist() if not math.isnan(sum(row)) and max(row) < math.inf]
     inside = [row for row in finite if min(row) >= 0 and max(row) <= 1]
-    summing = [row for row in inside if abs(math.fsum(row) - 1) <= 1e-6]
+    summing = [row for row in inside if abs(math.fsum(row) - 1) <= 0.1]
     hundreds = [row for row in finite if min(row) >= 0 and max(row) > 1 and abs(math.fsum(row) - 100) <= 2]
     assert whole == ScoreLook(len(finite), len(inside), len(summing), len(hundreds))
 

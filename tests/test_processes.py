@@ -25,6 +25,8 @@ from drrej.engines import local
 from drrej.engines.local import LocalEngine
 from drrej.engines.protocol import Engine, Pass, map_blocks
 from drrej.errors import ClusterError, DumpError
+from drrej.outputs.dataset import LocalDataset
+from drrej.outputs.destinations import OutputFile
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are copied on Linux alone")
 
@@ -70,10 +72,10 @@ def made(path: Path, engine: Engine, folder: Path, **options: Any) -> list[Any]:
     rejector = make_rejector(dump())
     report = drrej.evaluate(dump(), rejector).to_json()
     target = folder / "mask.parquet"
-    with drrej.OutputFile(str(target), force=True) as file:
+    with OutputFile(str(target), force=True) as file:
         counts = drrej.reject(dump(), rejector, file)
         file.commit()
-    with drrej.LocalDataset(str(folder / "masks"), True) as masks:
+    with LocalDataset(str(folder / "masks"), True) as masks:
         drrej.reject(dump(), rejector, masks)
         masks.commit()
     parts = {name: (folder / "masks" / name).read_bytes() for name in sorted(os.listdir(folder / "masks"))}

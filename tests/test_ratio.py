@@ -10,7 +10,7 @@ import reference
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drrej import DensityRatio, fit_ratio
+from drrej.core.ratio import DensityRatio, fit_ratio
 
 ALPHAS = [1, 1 + 1e-7, 1 - 1e-7, 1.5, 2, 3, 5, 11, 0, -1, -3, -21]
 LAMBDAS = [1e-6, 1e-4, 0.1, 1, 1e6]

@@ -20,10 +20,10 @@ from formats_zoo import WRITERS, csv_bytes, jsonl_bytes, list_table, wide_table
 from results import Results
 from running import fail, succeed
 
-from drrej import DumpError
 from drrej.data import formats
 from drrej.data.dump import DumpOptions
 from drrej.data.open import open_dump
+from drrej.errors import DumpError
 
 ROWS = make_rows(5, rows=3000, seed=3)
 

@@ -13,7 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import drrej
-from drrej.core.curves import MeanCurve
+from drrej.core.curves import Curve, MeanCurve
+from drrej.core.losses import ColumnLoss
+from drrej.documents.regression import RegressionReport
+from drrej.errors import DumpError
+from drrej.outputs.destinations import OutputFile
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +88,7 @@ def test_cutoffs_of_groups_decide_in_the_report_as_in_the_mask(tmp_path: Path) -
     names = ["--task", "regression", "--prediction", "prediction", "--target", "target"]
     outputs = ["-o", "report.json", "-o", "report.txt", "-o", "report.md", "-o", "report.xml"]
     succeed("evaluate", "d.parquet", "-r", "r.json", *names, *outputs, cwd=tmp_path)
-    report = drrej.RegressionReport.from_json((tmp_path / "report.json").read_text())
+    report = RegressionReport.from_json((tmp_path / "report.json").read_text())
     accepted = ~read_columns(tmp_path / "m.parquet")["rejected"].astype(bool)
     assert accepted.sum() == 100
     assert not accepted[site == "noisy"].any()
@@ -100,9 +104,9 @@ def test_cutoffs_of_groups_decide_in_the_report_as_in_the_mask(tmp_path: Path) -
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.booleans()), min_size=1, max_size=30), st.randoms())
 def test_areas_are_those_of_counted_errors_and_do_not_depend_on_the_order(rows: list[tuple[int, bool]], random) -> None:  # type: ignore[no-untyped-def]
-    def both(rows: list[tuple[int, bool]]) -> tuple[MeanCurve, drrej.Curve]:
+    def both(rows: list[tuple[int, bool]]) -> tuple[MeanCurve, Curve]:
         losses, wrong = np.array([r[0] for r in rows], float), np.array([r[1] for r in rows])
-        return MeanCurve.of(losses, wrong.astype(float)), drrej.Curve.of(losses[~wrong], losses[wrong])
+        return MeanCurve.of(losses, wrong.astype(float)), Curve.of(losses[~wrong], losses[wrong])
 
     real, counted = both(rows)
     assert real.aurc() == pytest.approx(counted.aurc(), abs=1e-12)
@@ -116,14 +120,14 @@ def test_a_loss_column_beside_logits(tmp_path: Path) -> None:
     logits, labels = make_model(300, 4, 1)
     own = np.random.default_rng(1).random(300).astype(np.float32)
     dump = source(write_dump(tmp_path / "d.parquet", logits, labels, extra={"loss": pa.array(own)}))
-    options = drrej.RatioOptions(loss=drrej.ColumnLoss("loss"))
+    options = drrej.RatioOptions(loss=ColumnLoss("loss"))
     rejector = drrej.threshold(dump, drrej.fit(dump, drrej.calibrate(dump), options), drrej.Rule("coverage", 0.5))
     report = drrej.evaluate(dump, rejector)
     kept = own < np.sort(own)[150]
     right = logits.argmax(axis=1) == labels
     assert report["coverage"]["accepted"] == 150
     assert report["accuracy"]["value"] == pytest.approx(right[kept].mean())
-    with drrej.OutputFile(str(tmp_path / "m.parquet")) as file:
+    with OutputFile(str(tmp_path / "m.parquet")) as file:
         drrej.reject(dump, rejector, file)
         file.commit()
     mask = read_columns(tmp_path / "m.parquet")
@@ -141,8 +145,8 @@ def test_bad_losses_are_named(tmp_path: Path, value: float | None, said: str) ->
     own = pa.array([0.1, 0.2, value, 0.4, 0.5], pa.float64())
     dump = source(write_dump(tmp_path / "d.parquet", logits, extra={"mine": own}))
     start = drrej.calibrate(source(write_dump(tmp_path / "v.parquet", *make_model(50, 3, 2))))
-    with pytest.raises(drrej.DumpError, match=rf"'mine'.*{said}|{said}.*'mine'"):
-        drrej.fit(dump, start, drrej.RatioOptions(loss=drrej.ColumnLoss("mine")))
+    with pytest.raises(DumpError, match=rf"'mine'.*{said}|{said}.*'mine'"):
+        drrej.fit(dump, start, drrej.RatioOptions(loss=ColumnLoss("mine")))
 
 
 def test_what_a_regression_cannot_have_is_refused(folder: Path) -> None:

@@ -25,6 +25,8 @@ from conftest import (
 )
 
 import drrej
+from drrej.core.losses import expected_losses
+from drrej.errors import OptionError
 
 
 def test_the_mask_row_for_row(tmp_path: Path, test: str, rejector_file: str) -> None:
@@ -38,7 +40,7 @@ def test_the_mask_row_for_row(tmp_path: Path, test: str, rejector_file: str) -> 
     assert sum(column.null_count for column in mask.columns) == 0
     logits = np.stack(dump.column("logits").to_pylist()).astype(np.float32)
     rejector = drrej.Rejector.from_json(Path(rejector_file).read_text())
-    losses = drrej.expected_losses(logits, "log", rejector.need_calibration().temperature)
+    losses = expected_losses(logits, "log", rejector.need_calibration().temperature)
     assert (mask.column("prediction").to_numpy() == logits.argmax(axis=1)).all()
     assert (mask.column("loss").to_numpy() == losses).all()
     assert (mask.column("ratio").to_numpy() == rejector.need_ratio().density.ratio(losses)).all()
@@ -180,5 +182,5 @@ def test_names_that_the_rejector_lacks_name_the_classes_of_masks_and_reports(tmp
 def test_names_that_contradict_the_rejector_are_refused(tmp_path: Path, names: tuple[str, ...], said: str) -> None:
     path = write_dump(tmp_path / "d.parquet", *make_model(300, 3, 5))
     rejector = make_rejector(source(path, classes=("ant", "bee", "cat")))
-    with pytest.raises(drrej.OptionError, match=said):
+    with pytest.raises(OptionError, match=said):
         drrej.evaluate(source(path, classes=names), rejector)

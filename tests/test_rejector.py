@@ -13,9 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drrej import Rejector, RejectorError
+from drrej import Rejector
 from drrej.core.losses import PLAIN
 from drrej.documents.rejector import CODEC, BeforeAfter, Calibration, Columns, Ratio, Rule, Threshold
+from drrej.errors import RejectorError
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
 positive = st.floats(1e-300, 1e300)

@@ -73,16 +73,16 @@ def knn(rows: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     return votes.astype(np.float32), labels
 
 
-def test_rows_with_equal_scores_are_divided_one_by_one(tmp_path: Path) -> None:
+def test_rows_with_equal_scores_need_a_column_that_tells_them_apart(tmp_path: Path) -> None:
     """Those of a kNN. Kept together they would be drawn as one, and a promise would not hold."""
-    dump = write_dump(tmp_path / "knn.parquet", *knn(1500, 5))
+    votes, labels = knn(1500, 5)
+    dump = write_dump(tmp_path / "knn.parquet", votes, labels, extra={"id": np.arange(1500)})
     words = ("run", dump, "--input", "probs", "--accuracy", "0.55", "--loss", "zero-one")
-    outcome = run(*words, "-o", str(tmp_path / "out"))
-    (note,) = [line for line in outcome.lines if "have the same scores as another row" in line]
-    assert "600 to calibrate and fit, 450 to choose, 450 to test; 1479 have the same scores" in note
+    assert "1479 of 1500 rows have the same scores" in fail(*words, "-q", "--confidence", "0.9", "-o", tmp_path / "no")
+    outcome = run(*words, "--group", "id", "-o", str(tmp_path / "out"))
+    assert not any("have the same scores as another row" in line for line in outcome.lines)
     assert load_json(tmp_path / "out" / "rejector.json")["threshold"]["rule"]["confidence"] == 0.95
     assert "seen_by" not in load_json(tmp_path / "out" / "report.json")
-    assert not any("seen" in line for line in outcome.lines)
 
 
 def test_repeated_rows_stay_together(tmp_path: Path) -> None:
@@ -92,9 +92,11 @@ def test_repeated_rows_stay_together(tmp_path: Path) -> None:
     dump = write_dump(tmp_path / "twice.parquet", logits[twice], labels[twice], extra={"row": twice})
     words = ("run", dump, "--accuracy", "0.85", "--keep", "row")
     outcome = run(*words, "-o", str(tmp_path / "out"))
-    assert any("seem to be repeats" in line and "--group ID" in line for line in outcome.lines)
+    assert any("have the same scores as another row" in line and "--group ID" in line for line in outcome.lines)
     assert "confidence" not in load_json(tmp_path / "out" / "rejector.json")["threshold"]["rule"]
-    assert "seem to be repeats" in fail(*words, "-q", "--confidence", "0.9", "-o", str(tmp_path / "no"))
+    assert "have the same scores as another row" in fail(
+        *words, "-q", "--confidence", "0.9", "-o", str(tmp_path / "no")
+    )
     _, counts = np.unique(read_columns(tmp_path / "out" / "mask.parquet")["row"], return_counts=True)
     assert set(counts.tolist()) == {2}
 

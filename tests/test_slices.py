@@ -19,6 +19,7 @@ import drrej
 from drrej.documents.fields import When
 from drrej.documents.gates import Slice
 from drrej.documents.metrics import catalogue, check_gate, slices
+from drrej.errors import GateError
 from drrej.pipeline.figures import MOST_CLASSES, confusion_matrix
 from drrej.report import RENDERERS
 
@@ -118,7 +119,7 @@ def test_a_group_without_rows(world: dict[str, Any]) -> None:
 
 def test_differences_are_no_percentages_either() -> None:
     check_gate(drrej.Gate.parse("difference.accuracy.lower >= -0.005"), [When.BASELINE])
-    with pytest.raises(drrej.GateError, match=r"for -2 % write -0\.02"):
+    with pytest.raises(GateError, match=r"for -2 % write -0\.02"):
         check_gate(drrej.Gate.parse("difference.accuracy.lower >= -2"), [When.BASELINE])
 
 

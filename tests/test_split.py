@@ -16,6 +16,7 @@ from scipy import stats
 
 import drrej
 from drrej.core.split import find_limits, seeded
+from drrej.errors import DumpError, OptionError
 from drrej.pipeline.split import SplitOptions, split
 
 ROWS = 900
@@ -77,36 +78,6 @@ def test_the_same_parts_in_any_order_and_layout(
     assert members(split(source(*parts, jobs=2, **names), options), other, tmp_path) == expected
 
 
-def contents(parts: list[drrej.Source], rejector: drrej.Rejector, folder: Path) -> list[list[tuple]]:
-    """What the rows of each part hold: scores and label, sorted."""
-    masks = [write_mask(part, rejector, folder / "part.parquet", keep=["copy"]) for part in parts]
-    return [sorted(mask["copy"].tolist()) for mask in masks]
-
-
-def test_copies_are_spread_alike_in_any_order_and_layout(tmp_path: Path, rejector: drrej.Rejector) -> None:
-    """Different examples with the same scores: each part has as many of each, wherever they stand."""
-    rng = np.random.default_rng(2)
-    scores = rng.integers(-2, 3, size=(ROWS, 5)).astype(np.float32)
-    scores[: ROWS // 2, 1:] = 0.0  # few different rows, and some that are there once
-    labels = rng.integers(0, 5, ROWS)
-    copy = np.array([f"{row.tolist()} {label}" for row, label in zip(scores, labels, strict=True)])
-    path = write_dump(tmp_path / "d.parquet", scores, labels, extra={"copy": copy}, row_group=100)
-    parts = split(source(path), SplitOptions(seed=3))
-    expected = contents(parts, rejector, tmp_path)
-    assert [len(part) for part in expected] == [360, 270, 270]
-    assert sorted(row for part in expected for row in part) == sorted(copy.tolist())
-    shares = [np.mean([part.startswith("[0.0, 0.0") for part in held]) for held in expected]
-    assert max(shares) - min(shares) < 0.08
-    order = np.random.default_rng(0).permutation(ROWS)
-    for number, rows in enumerate(np.array_split(order, 3)):
-        extra = {"id": rows, "copy": copy[rows]}
-        write_dump(tmp_path / f"p{number}.parquet", scores[rows].astype(np.float64), labels[rows], "list", 64, extra)
-    pieces = [str(tmp_path / f"p{number}.parquet") for number in range(3)]
-    assert contents(split(source(*pieces, jobs=2), SplitOptions(seed=3)), rejector, tmp_path) == expected
-    again = [pickle.loads(pickle.dumps(part.options)) for part in parts]
-    assert contents([drrej.Source(path, options) for options in again], rejector, tmp_path) == expected
-
-
 def test_labels_of_another_file_divide_alike(
     tmp_path: Path, model: tuple[np.ndarray, np.ndarray], rejector: drrej.Rejector
 ) -> None:
@@ -137,7 +108,7 @@ def test_a_part_goes_to_workers(tmp_path: Path, model: tuple[np.ndarray, np.ndar
     again = pickle.loads(pickle.dumps(part))
     one, other = (drrej.calibrate(drrej.Source(path, options)) for options in (part, again))
     assert one.to_json() == other.to_json()
-    with pytest.raises(drrej.OptionError, match="a part of a dump already"):
+    with pytest.raises(OptionError, match="a part of a dump already"):
         split(drrej.Source(path, part))
 
 
@@ -207,10 +178,10 @@ def test_groups_stay_together_and_fill_every_part(tmp_path: Path, rejector: drre
     assert sorted(len(groups) for groups in seen) == [1, 1, 3]
     assert sum(len(groups) for groups in seen) == len(set.union(*seen)) == 5
     few = write_dump(tmp_path / "few.parquet", logits, labels, extra={"who": np.where(np.arange(ROWS) % 2, "a", "b")})
-    with pytest.raises(drrej.DumpError, match="there are 2 different rows or groups, too few to divide into 3 parts"):
+    with pytest.raises(DumpError, match="there are 2 different rows or groups, too few to divide into 3 parts"):
         split(source(few), SplitOptions(group="who"))
     holes = write_dump(tmp_path / "holes.parquet", logits, labels, extra={"who": pa.array([None, *who[1:]])})
-    with pytest.raises(drrej.DumpError, match=r"column 'who': 1 row has no group \(null\)"):
+    with pytest.raises(DumpError, match=r"column 'who': 1 row has no group \(null\)"):
         split(source(holes), SplitOptions(group="who"))
 
 
@@ -236,11 +207,11 @@ def test_groups_are_the_same_as_numbers_and_as_text(tmp_path: Path, rejector: dr
     ],
 )
 def test_splits_that_make_no_sense(words: dict, said: str) -> None:
-    with pytest.raises(drrej.OptionError, match=said):
+    with pytest.raises(OptionError, match=said):
         SplitOptions(**words)
 
 
 def test_too_few_rows(tmp_path: Path) -> None:
     path = write_dump(tmp_path / "d.parquet", *make_model(2, 3, seed=1))
-    with pytest.raises(drrej.DumpError, match="too few to divide into 3 parts"):
+    with pytest.raises(DumpError, match="too few to divide into 3 parts"):
         split(source(path))

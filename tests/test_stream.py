@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 from conftest import make_model, source, write_dump
 
-from drrej import DumpError, LocalEngine
 from drrej.data import dump as dump_module
 from drrej.data.dump import Block
+from drrej.engines.local import LocalEngine
 from drrej.engines.protocol import Pass, map_blocks
+from drrej.errors import DumpError
 
 PASS = Pass("testing", labelled=True)
 

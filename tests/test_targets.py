@@ -19,6 +19,7 @@ from simulate_verdicts import CASES, verdicts
 import drrej
 from drrej.core.thresholds import Claim, Rule
 from drrej.documents.targets import Counts, judge
+from drrej.errors import GateError, OptionError, RejectorError
 from drrej.report.numbers import exact_percent, percents_against
 from drrej.report.words import target_lines
 
@@ -110,9 +111,9 @@ def test_a_certified_accuracy_is_remembered_and_read_again(val: str, test: str) 
     assert again == found
     assert again.threshold is not None
     assert again.threshold.bound == other.threshold.bound  # type: ignore[union-attr]
-    with pytest.raises(drrej.RejectorError, match=r"threshold\.rule"):
+    with pytest.raises(RejectorError, match=r"threshold\.rule"):
         drrej.Rejector.from_json(text.replace('"target": 0.98', '"target": 1.98'))
-    with pytest.raises(drrej.RejectorError, match="it was edited"):
+    with pytest.raises(RejectorError, match="it was edited"):
         drrej.Rejector.from_json(text.replace('"target": 0.98', '"target": 0.985'))
 
 
@@ -138,7 +139,7 @@ def test_what_cannot_be_certified_is_said_in_the_same_words(tmp_path: Path, val:
     ],
 )
 def test_percentages_are_not_shares(rule: tuple[Any, ...], hint: str) -> None:
-    with pytest.raises(drrej.OptionError, match=hint):
+    with pytest.raises(OptionError, match=hint):
         Rule(*rule)
 
 
@@ -266,7 +267,7 @@ def test_coverage_needs_no_labels_and_errors_do(world: dict[str, Any]) -> None:
     assert target_lines(report)[0].startswith("wanted coverage >= 70 %: 70.0 % (")
     report = drrej.evaluate(source(world["good"]), world["rejector"], (), without)
     assert target_lines(report) == ["wanted accuracy >= 90 %: not shown, it takes labels"]
-    with pytest.raises(drrej.GateError, match="undefined on these rows"):
+    with pytest.raises(GateError, match="undefined on these rows"):
         drrej.Gate.parse("target").judge(report)
 
 

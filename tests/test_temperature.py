@@ -15,6 +15,7 @@ import drrej
 from drrej.core.calibrators import MAX_TEMPERATURE, MIN_TEMPERATURE, NllSums, TemperatureFit, minimise, nll_sums
 from drrej.core.sums import Total
 from drrej.data import dump as dump_module
+from drrej.errors import DumpError
 from drrej.pipeline import calibrate as step
 
 
@@ -171,9 +172,7 @@ def test_an_impossible_label_is_an_error(tmp_path: Path) -> None:
     logits[7, labels[7]] = -math.inf
     logits[7, (labels[7] + 1) % 3] = 5.0
     path = write_dump(tmp_path / "d.parquet", logits, labels)
-    with pytest.raises(
-        drrej.DumpError, match=r"d\.parquet: column 'logits': 1 row has -inf at the label's class; row 7"
-    ):
+    with pytest.raises(DumpError, match=r"d\.parquet: column 'logits': 1 row has -inf at the label's class; row 7"):
         drrej.calibrate(source(path))
 
 

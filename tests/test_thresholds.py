@@ -10,8 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drrej import Curve, DensityRatio, Infeasible, OptionError, Rule, fit_ratio
+from drrej import Infeasible, Rule
+from drrej.core.curves import Curve
+from drrej.core.ratio import DensityRatio, fit_ratio
 from drrej.core.thresholds import choose_cutoff
+from drrej.errors import OptionError
 
 graded = st.lists(st.tuples(st.integers(0, 8), st.booleans()), min_size=1, max_size=40)
 

@@ -19,8 +19,10 @@ import drrej
 from drrej.core.certify_mean import mean_upper_bound
 from drrej.core.curves import PER, MeanCurve
 from drrej.core.intervals import mean_interval
+from drrej.core.losses import CostLoss
 from drrej.core.thresholds import Rule
 from drrej.documents.costs import cost_verdict
+from drrej.errors import RejectorError
 
 PRICES = st.decimals(min_value="0.01", max_value="99", places=2).map(float)
 
@@ -86,7 +88,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     first = write_dump(folder / "val.parquet", logits[:1000], labels[:1000])
     second = write_dump(folder / "test.parquet", logits[1000:], labels[1000:])
     fitted = drrej.fit(source(first), drrej.calibrate(source(first)))
-    matrix = drrej.CostLoss(((0.0, 5.0, 12.5), (1.0, 0.0, 7.0), (20.0, 3.0, 0.0)))
+    matrix = CostLoss(((0.0, 5.0, 12.5), (1.0, 0.0, 7.0), (20.0, 3.0, 0.0)))
     priced = drrej.fit(source(first), drrej.calibrate(source(first)), drrej.RatioOptions(loss=matrix))
     (folder / "fitted.json").write_text(fitted.to_json())
     (folder / "priced.json").write_text(priced.to_json())
@@ -193,5 +195,5 @@ def test_a_cost_matrix_has_the_costs_of_errors(world: dict[str, Any]) -> None:
     document = json.loads(succeed(*asked))
     assert document["threshold"]["rule"] == {"kind": "cost", "target": 0.5}
     document["threshold"]["rule"]["error_cost"] = 5.0
-    with pytest.raises(drrej.RejectorError, match="error_cost"):
+    with pytest.raises(RejectorError, match="error_cost"):
         drrej.Rejector.from_json(json.dumps(document))

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 from running import drrej as run
 
 import drrej
+from drrej.engines.local import LocalEngine
 
 SAMPLE = Path(__file__).resolve().parents[1] / "sample_data"
 
@@ -36,7 +37,7 @@ def write(path: Path | str, logits: np.ndarray, labels: np.ndarray | None = None
 
 
 def source(path: str) -> drrej.Source:
-    return drrej.Source([path], engine=drrej.LocalEngine(1))
+    return drrej.Source([path], engine=LocalEngine(1))
 
 
 def fitted(path: str, rule: drrej.Rule | None = None, **ratio: Any) -> drrej.Rejector:

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 from scipy.optimize import brentq
 
-import drrej
+from drrej.core.curves import Curve
 from drrej.core.inputs import Positives, choose_floor, floored_logits, read_log_probabilities, read_probabilities
+from drrej.core.losses import expected_losses
 
 Array = np.ndarray[Any, Any]
 
@@ -155,5 +156,5 @@ def figures(z: Array, labels: Array, temperature: float) -> Figures:
 
 
 def _augrc(z: Array, temperature: float, loss: str, right: Array) -> float:
-    losses = drrej.expected_losses(z, loss, temperature, precision="float64")
-    return drrej.Curve.of(losses[right], losses[~right]).augrc()
+    losses = expected_losses(z, loss, temperature, precision="float64")
+    return Curve.of(losses[right], losses[~right]).augrc()

@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from drrej.core.reuse import KEPT, Reuse, Sketch, content_keys, detection_probability
+from benchmarks.reuse.chances import detection_probability
+from drrej.core.reuse import KEPT, Reuse, Sketch, content_keys
 
 Keys = np.ndarray[Any, Any]
 

@@ -1,27 +1,84 @@
-"""The rejector as Python has it: the document that the command line reads and writes, applied to arrays."""
+"""The rejector and the report as Python has them: documents of the command line, made of arrays and applied to them."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from drrej.api.arrays import Array, ArrayOptions, array_source, has_no_rows
-from drrej.api.gates import Gates, as_gates
-from drrej.api.report import Report
-from drrej.core.types import Booleans, Floats
+from drrej.api.arrays import Array, ArrayOptions, array_source, as_labels, as_scores, has_no_rows
+from drrej.core.calibrators import CalibratorName
+from drrej.core.losses import Loss
+from drrej.core.reuse import content_keys, copy_keys
+from drrej.core.thresholds import ERROR_RULES, Rule
+from drrej.core.types import Booleans, Floats, InputKind
 from drrej.data.dump import Block
+from drrej.documents.gates import Gate
 from drrej.documents.rejector import Rejector as Document
+from drrej.documents.report import Report as ReportDocument
 from drrej.engines.protocol import Pass
-from drrej.errors import RejectorError
+from drrej.errors import DumpError, OptionError, RejectorError, ReportError
 from drrej.outputs.destinations import OutputFile
+from drrej.pipeline.calibrate import CalibrateOptions, calibrate
+from drrej.pipeline.collect import collect
 from drrej.pipeline.evaluate import EvaluateOptions, evaluate
-from drrej.pipeline.passes import map_blocks
+from drrej.pipeline.fit import RatioOptions, fit
 from drrej.pipeline.score import Scored, Scorer
+from drrej.pipeline.source import Source
+from drrej.pipeline.threshold import ThresholdOptions, threshold
 from drrej.records import dataclass
+from drrej.report import need_libraries
+from drrej.report.page import render_notebook
+from drrej.report.plots import curve_figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Gates = Sequence[Gate | str] | str
+"""Gates, or texts like "accuracy >= 0.97"; one text alone will do."""
+
+
+def as_gates(gates: Gates) -> list[Gate]:
+    """Gates, parsed where they are texts."""
+    listed = [gates] if isinstance(gates, str) else gates
+    return [Gate.parse(gate) if isinstance(gate, str) else gate for gate in listed]
+
+
+class Report(ReportDocument):
+    """What `evaluate` found: `report.coverage.value`, `report["accuracy"]["lower"]`, `report.failed_gates`.
+
+    A notebook shows it as tables; `to_json` is the document that the command line writes.
+    """
+
+    @classmethod
+    def of(cls, document: ReportDocument) -> Self:
+        """A document as a report that can show itself."""
+        return cls(**{field.name: getattr(document, field.name) for field in fields(document)})
+
+    def __repr__(self) -> str:
+        """A line; `to_json` has all of it."""
+        told = [f"{self.rows} rows", f"coverage {self.coverage.value:.4g}"]
+        if self.accuracy is not None and self.accuracy.value is not None:
+            told.append(f"accuracy {self.accuracy.value:.4g}")
+        if self.target is not None:
+            told.append(f"target {self.target.verdict}")
+        return f"<drrej.Report: {', '.join(told)}>"
+
+    def _repr_html_(self) -> str:
+        """For notebooks; needs nothing besides drrej."""
+        return render_notebook(self)
+
+    def plot(self) -> Figure:
+        """Accuracy against coverage, as a matplotlib figure (extra `plot`); a notebook shows it."""
+        if self.coverage_curve is None:
+            raise ReportError("the curve needs labels; this report was made without")
+        need_libraries("png", "plot")
+        return curve_figure(self)
 
 
 @dataclass(frozen=True)
@@ -80,12 +137,18 @@ class Rejector(Document):
 
     def score(self, scores: Any) -> ScoredArrays:
         """Prediction, loss, ratio and decision of each row; predictions are class names where the classes have them."""
-        self.need_threshold()
-        prediction, loss, ratio, rejected = self._each(
-            scores, lambda rows: (rows.prediction, rows.loss, rows.ratio, ~rows.accepted)
+        found = self._columns(
+            scores,
+            lambda rows: {
+                "prediction": rows.prediction,
+                "loss": rows.loss,
+                "ratio": rows.ratio,
+                "rejected": ~rows.accepted,
+            },
         )
-        names = self.class_names
-        return ScoredArrays(prediction if names is None else np.array(names)[prediction], loss, ratio, rejected)
+        if self.class_names is not None:
+            found["prediction"] = np.array(self.class_names)[found["prediction"]]
+        return ScoredArrays(**found)
 
     def reject(self, scores: Any) -> Booleans:
         """Which rows are rejected (rows,).
@@ -113,29 +176,28 @@ class Rejector(Document):
         (True, 1.0)
         """
 
-        def normalised(rows: Scored) -> tuple[Floats]:
+        def normalised(rows: Scored) -> dict[str, Array]:
             powers = rows.calibrated.powers(slice(None))
-            return (powers / powers.sum(axis=1, keepdims=True),)
+            return {"probabilities": powers / powers.sum(axis=1, keepdims=True)}
 
+        return self._columns(scores, normalised)["probabilities"]
+
+    def _columns(self, scores: Any, of_rows: Callable[[Scored], dict[str, Array]]) -> dict[str, Array]:
+        """Columns that a function makes of the rows."""
         self.need_threshold()
-        (probabilities,) = self._each(scores, normalised)
-        return probabilities
-
-    def _each(self, scores: Any, function: Callable[[Scored], tuple[Array, ...]]) -> tuple[Array, ...]:
-        """What a function makes of the rows, block by block."""
         if has_no_rows(scores):  # as a batch may be: what a row would give, without the row
             row = np.zeros(self.classes) if self.input == "logits" else np.full(self.classes, 1 / self.classes)
             row = np.log(row) if self.input == "log-probs" else row
-            return tuple(column[:0] for column in self._each(row[:1] if self.binary else row[None], function))
+            one = self._columns(row[:1] if self.binary else row[None], of_rows)
+            return {name: column[:0] for name, column in one.items()}
         with array_source(scores, None, ArrayOptions.of(self)) as source:
             dump = source.open(self, labelled=False)
             scorer = Scorer(self, dump)
 
-            def of_block(block: Block) -> tuple[Array, ...]:
-                return function(scorer(block))
+            def of_block(block: Block) -> dict[str, Array]:
+                return of_rows(scorer(block))
 
-            blocks = list(map_blocks(source, dump, of_block, Pass("scoring", labelled=False)))
-        return tuple(np.concatenate(column) for column in zip(*blocks, strict=True))
+            return collect(source, dump, of_block, Pass("scoring", labelled=False))
 
     def evaluate(
         self, scores: Any, labels: Any = None, gates: Gates = (), options: EvaluateOptions | None = None
@@ -173,3 +235,110 @@ AnyRejector = Document | str | os.PathLike[str]
 def as_document(rejector: AnyRejector) -> Document:
     """A rejector that may be named by its path."""
     return rejector if isinstance(rejector, Document) else Rejector.load(rejector)
+
+
+def fit_rejector(
+    scores: Any,
+    labels: Any,
+    *,
+    accuracy: float | None = None,
+    risk: float | None = None,
+    coverage: float | None = None,
+    tau: float | None = None,
+    max_loss: float | None = None,
+    review_cost: float | None = None,
+    error_cost: float | None = None,
+    confidence: float | None = None,
+    fresh: tuple[Any, Any] | None = None,
+    loss: str | Loss = "log",
+    alpha: float = 1.0,
+    lam: float = 1.0,
+    effective_sample: float | None = None,
+    input: InputKind | None = None,
+    classes: Sequence[str] | None = None,
+    normalize: bool = False,
+    floor: float | None = None,
+    calibrator: CalibratorName = "temperature",
+) -> Rejector:
+    """Calibrate, fit and choose a threshold on labelled rows.
+
+    `scores` are logits (rows x classes), or with `input="probs"` probabilities; one score per row means a binary
+    classifier's class 1. numpy arrays, lists, torch CPU tensors, data frames and whatever has `__array__` or DLPack
+    will do. `labels` (rows,) are class numbers from 0, or names with `classes`, which has them in the order of the
+    scores.
+
+    Exactly one rule: `accuracy` or `risk` of the accepted rows, `coverage`, `tau`, `max_loss`, or the least total cost,
+    where a rejected row costs `review_cost` and an accepted error `error_cost`. `coverage` may also stand beside
+    `accuracy` or `risk`, to be kept together with it. `loss`, `alpha`, `lam` and
+    `effective_sample` are those of the command line, as are `normalize` and `floor` for probabilities, and
+    `calibrator`: one "temperature", or a weight and a bias per class ("vector", or "beta" of two
+    classes), or what cross-validation says ("auto").
+
+    With `confidence` the accuracy, risk or coverage is guaranteed for new rows like these, and `Infeasible` is raised
+    where that cannot be certified. The threshold is then chosen on rows that nothing else has seen: on `fresh`, a pair
+    (scores, labels), or without it on half of the rows. Which half is settled by what the rows hold: any order of the
+    rows gives the same rejector, and there is no seed to be lucky with.
+
+    >>> logits = np.array([[4.0, 0.0], [0.1, 0.0], [0.0, 3.0], [0.0, 0.2]] * 5)
+    >>> rejector = fit_rejector(logits, [0, 1, 1, 0] * 5, accuracy=0.98)
+    >>> rejector.threshold.coverage
+    0.5
+    >>> rejector.evaluate(logits, [0, 1, 1, 0] * 5).accuracy.value
+    1.0
+    """
+    rules = {"accuracy": accuracy, "risk": risk, "coverage": coverage, "tau": tau, "max-loss": max_loss}
+    rule = _rule({**rules, "cost": review_cost}, confidence, error_cost)
+    if fresh is not None and confidence is None:
+        raise OptionError("`fresh` goes with `confidence`: a guarantee needs rows that nothing else has seen")
+    options = ArrayOptions(input, classes, normalize)
+
+    def fitted(source: Source) -> Document:
+        ratio = RatioOptions(alpha, lam, loss, effective_sample)
+        return fit(source, calibrate(source, CalibrateOptions(floor=floor, calibrator=calibrator)), ratio)
+
+    if confidence is None:
+        with array_source(scores, labels, options) as source:
+            return Rejector.of(threshold(source, fitted(source), rule))
+    if fresh is None:
+        rows, marks = as_scores(scores), as_labels(labels)
+        second = _second_half(rows, marks)
+        with array_source(rows[~second], marks.filter(pa.array(~second)), options) as source:
+            document = fitted(source)
+        with array_source(rows[second], marks.filter(pa.array(second)), options) as source:
+            return Rejector.of(threshold(source, document, rule, ThresholdOptions(known_fresh=True)))
+    with array_source(scores, labels, options) as source:
+        document = fitted(source)
+    with array_source(*fresh, options) as source:
+        return Rejector.of(threshold(source, document, rule))
+
+
+def _second_half(rows: Array, labels: pa.Array) -> Booleans:
+    """Half of the rows, chosen by what they hold; the copies of a row are chosen one by one.
+
+    Were the copies kept together, the scores of a kNN, of which there are few, would be divided instead of the rows,
+    and the half would not be like new rows.
+    """
+    if len(labels) != len(rows):
+        raise DumpError(f"there are {len(rows)} rows of scores but {len(labels)} labels; each row needs its label")
+    if len(rows) < 2:
+        raise OptionError("`confidence` needs more rows: one half fits, the other chooses the threshold")
+    order = pc.rank(labels, tiebreaker="dense")
+    keys = copy_keys(content_keys(rows.reshape(len(rows), -1)), order.to_numpy())
+    half: Booleans = np.ones(keys.size, bool)
+    half[np.argsort(keys, kind="stable")[: (keys.size + 1) // 2]] = False
+    return half
+
+
+def _rule(given: dict[str, float | None], confidence: float | None, error_cost: float | None) -> Rule:
+    rules = {kind: target for kind, target in given.items() if target is not None}
+    if rules.keys() >= set(ERROR_RULES):
+        raise OptionError("`accuracy` and `risk` are the same promise; give one of them")
+    both = len(rules) == 2 and "coverage" in rules and bool(rules.keys() & set(ERROR_RULES))
+    coverage = rules.pop("coverage") if both else None
+    if len(rules) != 1:
+        raise OptionError(
+            "give exactly one of `accuracy`, `risk`, `coverage`, `review_cost`, `tau` and `max_loss`; only `coverage` "
+            "may stand beside `accuracy` or `risk`"
+        )
+    ((kind, target),) = rules.items()
+    return Rule(kind, target, confidence, error_cost=error_cost, coverage=coverage)

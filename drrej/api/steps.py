@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from drrej.api.gates import Gates, as_gates
-from drrej.api.rejector import AnyRejector, Rejector, as_document
-from drrej.api.report import Report
+from drrej.api.rejector import AnyRejector, Gates, Rejector, Report, as_document, as_gates
 from drrej.core.thresholds import Rule
 from drrej.outputs.dataset import Dataset, open_dataset
 from drrej.outputs.destinations import OutputFile

@@ -26,10 +26,10 @@ Temperature = Annotated[
     float | None, rare("--temperature T", "Use this temperature instead of a fitted one (1: logits as they are).")
 ]
 Calibrator = Annotated[
-    Literal["temperature", "vector", "beta", "dirichlet", "auto"] | None,
+    Literal["temperature", "vector", "beta", "auto"] | None,
     option(
         "--calibrator NAME",
-        "temperature, vector (numbers per class), beta (for two), dirichlet (per pair), or auto.",
+        "temperature, vector (numbers per class), beta (for two classes), or auto.",
         show_default="temperature",
     ),
 ]
@@ -75,8 +75,7 @@ LossName = Annotated[
     str,
     option(
         "--loss NAME",
-        "log, zero-one, brier, margin, logit-margin, flat, sharp, sharper, norm-1, norm-2, norm-4; with "
-        "labels learned, auto; cost, column.",
+        "log, zero-one, brier, margin, logit-margin; with labels learned, auto; cost, column.",
         OBJECTIVE,
     ),
 ]

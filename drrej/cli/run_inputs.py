@@ -92,7 +92,7 @@ class RunInputs:
 
 def run_inputs(sources: Sequence[Source], options: SplitOptions | None) -> RunInputs:
     """Which rows do what; divides the first of the dumps (one pass) where that is wanted."""
-    from drrej.pipeline.split import copies_apart, split, why_no_sample
+    from drrej.pipeline.split import split, why_no_sample
 
     first, *others = sources
     if options is None:
@@ -104,10 +104,6 @@ def run_inputs(sources: Sequence[Source], options: SplitOptions | None) -> RunIn
     said = ", ".join(f"{rows} to {task}" for rows, task in zip(counts, tasks, strict=False))
     how = "by their content" if options.group is None else f"by '{options.group}'"
     note = f"{sum(counts)} rows are divided {how}: {said}"
-    if alike := copies_apart(divided):
-        note += (
-            f"; {alike} have the same scores as another row but not always its label, and count as rows of their own"
-        )
     fit, choose, test = divided[-3:]
     return RunInputs(
         calibrate=divided[0], fit=fit, choose=choose, test=test, fresh=True, note=note, no_sample=why_no_sample(divided)

@@ -88,16 +88,15 @@ class LabelledRows:
     def _scores(self) -> tuple[Floats, Floats, NDArray[np.int64], Floats]:
         """NLL, Brier score, bin (from 0) and confidence (in units) of each row."""
         sums = self.sums
-        assert sums.q is not None
         with np.errstate(invalid="ignore", over="ignore", under="ignore"):
             nll = sums.log_weight - self.label_gap
-            confidence = 1.0 / (1.0 + sums.s)
-            # (1 - p_y)^2 + the other p^2; for a right row 1 - p_y is s / (1 + s), which does not cancel
+            confidence = 1.0 / (1.0 + sums.odds)
+            # (1 - p_y)^2 + the other p^2; for a right row 1 - p_y is odds / (1 + odds), which does not cancel
             squared = np.square(confidence)
-            brier = (np.square(sums.s) + sums.q) * squared
+            brier = (np.square(sums.odds) + sums.squares) * squared
             wrong = np.flatnonzero(~self.right)
             p_label = np.exp(self.label_gap[wrong]) * confidence[wrong]
-            brier[wrong] = 1.0 + (1.0 + sums.q[wrong]) * squared[wrong] - 2.0 * p_label
+            brier[wrong] = 1.0 + (1.0 + sums.squares[wrong]) * squared[wrong] - 2.0 * p_label
             bins = np.ceil(confidence * ECE_BINS).astype(np.int64) - 1
         return nll, brier, bins, np.rint(confidence * _CONFIDENCE_UNITS)
 

@@ -1,9 +1,9 @@
 """Rows of probabilities, read without trusting them.
 
-A row is good when its values are not negative and sum to 1 within their own rounding; it is then divided by its sum.
-What the rounding is, the values tell: they are decimals (0.333, 0.667), or numbers of a narrow type (float16,
-bfloat16, float32) whatever type they are stored in. Each row is judged by itself, so that the verdict and the bits do
-not depend on its neighbours, the block, the layout or the type: all arithmetic is float64, and sums have no order.
+A row is good when its values are not negative and sum to 1 within the rounding of the narrowest type that holds them
+(float16, bfloat16, float32), whatever type they are stored in; it is then divided by its sum. Each row is judged by
+itself, so that the verdict and the bits do not depend on its neighbours, the block, the layout or the type: all
+arithmetic is float64, and sums have no order.
 """
 
 from __future__ import annotations
@@ -18,22 +18,16 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from drrej.core.types import AnyFloats, Booleans, Floats
+from drrej.core.types import AnyFloats, Floats
 from drrej.records import dataclass
-
-LOOSEST = 0.1
-"""Rounding many classes to few decimals can lose any share of a row; a sum further from 1 is never taken as right."""
 
 LOG_TOLERANCE = 1e-2
 """Logarithms with two decimals, or in float16, sum to 1 within this."""
 
-_ROUNDING = {64: (1e-6, 2.0**-53), 32: (1e-4, 2.0**-24), 16: (5e-3, 2.0**-11)}
-"""By the bits of a type: what a softmax computed in it may leave of the sum, and its unit roundoff."""
+_TOLERANCE = {64: 1e-6, 32: 1e-4, 16: 5e-3}
+"""By the bits of a type: what a softmax computed in it may leave of the sum."""
 
-_BFLOAT16 = (8e-3, 2.0**-9)
-
-_DECIMALS = range(2, 13)
-"""Grids that are looked for; on the grid of one decimal a row of 20 classes could sum to anything from 0 to 2."""
+_BFLOAT16_TOLERANCE = 8e-3
 
 _CHUNK = 1 << 15
 _SUM_BITS = 30
@@ -59,8 +53,8 @@ _TEXTS = {
         f"`normalize=True` divides counts or percentages by their sum; {_LOGITS}",
     ),
     Verdict.OFF_SUM: (
-        "probabilities that do not sum to 1 within their rounding",
-        "is every class there? if so, `normalize=True` divides each row by its sum",
+        "probabilities that do not sum to 1 within the rounding of their type",
+        "is every class there? if so, as where they were rounded, `normalize=True` divides each row by its sum",
     ),
     Verdict.NO_MASS: ("no probability above 0", "drop or fix these rows"),
 }
@@ -101,9 +95,9 @@ def read_probabilities(scores: AnyFloats, normalize: bool = False) -> Probabilit
 
     With `normalize` rows of numbers that are not negative, such as counts, are divided by their sum whatever it is.
 
-    >>> rows = read_probabilities(np.array([[0.667, 0.167, 0.167], [0.6, 0.3, 0.3], [0.5, 0.25, 0.25]]))
+    >>> rows = read_probabilities(np.array([[0.6, 0.3, 0.3], [0.5, 0.25, 0.25]]))
     >>> rows.verdicts.tolist(), rows.sums.round(12).tolist()
-    ([0, 4, 0], [1.001, 1.2, 1.0])
+    ([4, 0], [1.2, 1.0])
     """
     rows, classes = scores.shape
     read = ProbabilityRows(np.empty((rows, classes)), np.empty(rows, np.uint8), np.empty(rows))
@@ -152,7 +146,7 @@ def read_binary_probabilities(scores: AnyFloats) -> ProbabilityRows:
     verdicts = np.full(stored.size, Verdict.GOOD, np.uint8)
     with np.errstate(invalid="ignore"):
         verdicts[stored < 0] = Verdict.NEGATIVE
-        verdicts[stored > 1.0 + _ROUNDING[64][0]] = Verdict.ABOVE_ONE
+        verdicts[stored > 1.0 + _TOLERANCE[64]] = Verdict.ABOVE_ONE
         verdicts[~np.isfinite(stored)] = Verdict.NOT_FINITE
         second = np.minimum(stored, 1.0)
     values = np.stack([1.0 - second, second], axis=1)
@@ -190,7 +184,7 @@ def _judge(values: Floats, sums: Floats, bits: int, normalize: bool) -> tuple[ND
     """Verdicts, and what the rows are to be divided by; rows that `normalize` saves are scaled by a power of 2."""
     verdicts, divisors = np.full(sums.size, Verdict.GOOD, np.uint8), sums.copy()
     with np.errstate(invalid="ignore"):
-        off = np.flatnonzero(~(np.abs(sums - 1.0) <= _ROUNDING[bits][0]))
+        off = np.flatnonzero(~(np.abs(sums - 1.0) <= _TOLERANCE[bits]))
         if not values.min(initial=0.0) >= 0:  # NaN as well
             verdicts[(values < 0).any(axis=1)] = Verdict.NEGATIVE
     if off.size:
@@ -212,7 +206,7 @@ def _verdicts(columns: Floats, sums: Floats, normalize: bool) -> NDArray[np.uint
         if normalize:
             verdicts[:] = Verdict.GOOD
         else:
-            verdicts[_within_rounding(columns, sums)] = Verdict.GOOD
+            verdicts[np.abs(sums - 1.0) <= _tolerance(columns)] = Verdict.GOOD
             verdicts[(largest > 1.0) & (verdicts != Verdict.GOOD)] = Verdict.ABOVE_ONE
         verdicts[largest <= 0] = Verdict.NO_MASS
         verdicts[lowest < 0] = Verdict.NEGATIVE
@@ -220,44 +214,17 @@ def _verdicts(columns: Floats, sums: Floats, normalize: bool) -> NDArray[np.uint
     return verdicts
 
 
-def _within_rounding(columns: Floats, sums: Floats) -> Booleans:
-    """Which rows sum to 1 within what their rounding allows."""
-    excess = sums - 1.0
-    tolerance, unit = _type_rounding(columns)
-    good = np.abs(excess) <= tolerance
-    open_rows = np.flatnonzero(~good & (np.abs(excess) <= LOOSEST + tolerance))
-    for decimals in _DECIMALS:
-        if not open_rows.size:
-            break
-        scale = 10.0**decimals
-        scaled = columns[:, open_rows] * scale
-        # A decimal as its type stores it: off by half a unit in its last place, and as much again from the product.
-        slack = scaled * (2.0 * unit[open_rows]) + 1e-9
-        on_grid = (np.abs(scaled - np.rint(scaled)) <= slack).all(axis=0) & (scale * unit[open_rows] <= 0.5)
-        found = open_rows[on_grid]
-        # A value may have been rounded by half a step either way, a 0 only downwards.
-        half = 0.5 / scale
-        most = np.minimum(np.count_nonzero(columns[:, found], axis=0) * half, LOOSEST) + tolerance[found]
-        least = min(len(columns) * half, LOOSEST) + tolerance[found]
-        good[found] = (excess[found] <= most) & (-excess[found] <= least)
-        open_rows = open_rows[~on_grid]
-    return good
-
-
-def _type_rounding(columns: Floats) -> tuple[Floats, Floats]:
-    """For each row the tolerance of its sum and the unit roundoff of the narrowest type that holds its values."""
-    rows = columns.shape[1]
-    tolerance, unit = np.full(rows, _ROUNDING[64][0]), np.full(rows, _ROUNDING[64][1])
+def _tolerance(columns: Floats) -> Floats:
+    """For each row (here classes x rows) that of the narrowest type that holds its values."""
+    tolerance = np.full(columns.shape[1], _TOLERANCE[64])
     with np.errstate(over="ignore", invalid="ignore"):
         single = columns.astype(np.float32)
         held = np.flatnonzero((single == columns).all(axis=0))
-        tolerance[held], unit[held] = _ROUNDING[32]
         single = single[:, held]
-        in_half = held[(single.astype(np.float16) == single).all(axis=0)]
-        tolerance[in_half], unit[in_half] = _ROUNDING[16]
-        in_brain = held[(single.view(np.uint32) & 0xFFFF == 0).all(axis=0)]
-        tolerance[in_brain], unit[in_brain] = _BFLOAT16
-    return tolerance, unit
+        tolerance[held] = _TOLERANCE[32]
+        tolerance[held[(single.astype(np.float16) == single).all(axis=0)]] = _TOLERANCE[16]
+        tolerance[held[(single.view(np.uint32) & 0xFFFF == 0).all(axis=0)]] = _BFLOAT16_TOLERANCE
+    return tolerance
 
 
 Kind = Literal["probabilities", "unit interval", "scaled", "logits"]
@@ -274,6 +241,9 @@ _SOME = 8
 
 _PROBES = 6
 """Columns that are looked at before whole rows."""
+
+_ROUNDED = 0.1
+"""Rows of probabilities with few decimals sum to 1 within this, as a rule."""
 
 _PERCENT = 2.0
 """Percentages without decimals sum to 100 within this, as a rule."""
@@ -319,11 +289,10 @@ class ScoreLook:
         cls,
         scores: AnyFloats,
         largest: NDArray[np.float64] | None = None,
-        negative: NDArray[np.bool_] | None = None,
     ) -> ScoreLook:
         """Look at rows of scores (rows x classes).
 
-        `largest` is the largest of each row and `negative` whether one is below 0, if that is known already.
+        `largest` is the largest of each row, if that is known already.
 
         >>> ScoreLook.of(np.array([[0.2, 0.8], [0.5, 0.9], [-1.0, 2.0], [30.0, 70.0]]))
         ScoreLook(rows=4, inside=2, summing=1, scaled=1)
@@ -332,17 +301,18 @@ class ScoreLook:
             largest = scores.max(axis=1).astype(np.float64)
         with np.errstate(invalid="ignore"):
             finite = largest < np.inf  # not NaN either
-            if negative is None:
-                likely = np.flatnonzero((largest >= 0) & finite & (scores[:, 0] >= 0) & (scores[:, -1] >= 0))
-                likely = _without_negative(scores, likely)
-            else:
-                likely = np.flatnonzero(finite & ~negative)
+            likely = np.flatnonzero((largest >= 0) & finite & (scores[:, 0] >= 0) & (scores[:, -1] >= 0))
+            likely = _without_negative(scores, likely)
             found = scores[likely]
             positive = found.min(axis=1) >= 0 if found.size else np.zeros(likely.size, bool)
             found, small = found[positive], largest[likely[positive]] <= 1.0 + _KIND_SLACK
-        verdicts = read_probabilities(found[small]).verdicts
-        counts = int(np.count_nonzero(small)), int(np.count_nonzero(verdicts == Verdict.GOOD))
-        return cls(int(np.count_nonzero(finite)), *counts, _scaled_rows(found[~small]))
+        summing = np.abs(row_sums(found[small].astype(np.float64)) - 1.0) <= _ROUNDED
+        return cls(
+            rows=int(np.count_nonzero(finite)),
+            inside=int(np.count_nonzero(small)),
+            summing=int(np.count_nonzero(summing)),
+            scaled=_scaled_rows(found[~small]),
+        )
 
     @classmethod
     def of_binary(cls, scores: AnyFloats) -> ScoreLook:

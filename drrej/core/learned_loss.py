@@ -1,83 +1,83 @@
-"""Fitting a learned loss: logistic regression of the errors on features of the logits, with a ridge penalty.
+"""Fitting a learned loss: a logistic regression of the errors on features of the logits, with a ridge penalty.
 
-See `losses.learned` for the model, `ridge` for the fit and `strengths` for how the penalty is chosen.
+The penalty says how far the learned order of rows may leave that of a plain loss; it is chosen by cross-validation.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from drrej.core.calibrators import Scores
-from drrej.core.losses.learned import FEATURES, ErrorModel, Feature, LearnedLoss, base_values, error_probability
-from drrej.core.losses.plain import PLAIN
-from drrej.core.types import Floats
+from drrej.core.losses import FEATURES, PLAIN, ErrorModel, Feature, LearnedLoss, base_values, error_probability
+from drrej.core.types import Booleans, Floats, Integers
 from drrej.records import dataclass
 
 
 @dataclass(frozen=True)
 class LearningRows:
-    """Labelled rows as the model sees them: `base` per plain loss, features (feature x row), prediction, outcome.
+    """Labelled rows as the model sees them: columns by name.
 
-    `plain` are the plain losses themselves, those that tell rows apart. `label_gaps` are the calibrated gaps u_y.
+    These are `prediction`, `wrong`, `label_gaps` (the calibrated gaps u_y), `log_odds` of an error, every plain loss
+    that tells rows apart, and every feature.
     """
 
-    plain: dict[str, Floats]
-    base: dict[str, Floats]
-    features: Floats
-    prediction: NDArray[np.int64]
-    wrong: NDArray[np.bool_]
-    label_gaps: Floats
     classes: int
+    columns: dict[str, NDArray[Any]]
 
     @classmethod
-    def of(cls, rows: Scores, labels: NDArray[np.int64]) -> LearningRows:
+    def of(cls, scores: Scores, labels: Integers) -> LearningRows:
         """From the calibrated rows of a block, with the sums of all plain losses and of the features."""
+        sums, classes = scores.sums, scores.classes
         with np.errstate(invalid="ignore", over="ignore"):
-            gaps: Floats = rows.beta * rows.label_gaps(labels)
-        plain = {name: loss.expected(rows.sums) for name, loss in PLAIN.items() if loss.tells_apart(rows.classes)}
-        return cls(
-            plain,
-            {name: base_values(name, rows.sums, values) for name, values in plain.items()},
-            np.stack([feature(rows.sums, rows.classes) for feature in FEATURES.values()]),
-            rows.prediction,
-            rows.prediction != labels,
-            gaps,
-            rows.classes,
-        )
+            label_gaps: Floats = scores.beta * scores.label_gaps(labels)
+        columns = {
+            "prediction": scores.prediction,
+            "wrong": scores.prediction != labels,
+            "label_gaps": label_gaps,
+            "log_odds": sums.log_odds,
+            **{name: loss.expected(sums) for name, loss in PLAIN.items() if loss.tells_apart(classes)},
+            **{name: feature(sums, classes) for name, feature in FEATURES.items()},
+        }
+        return cls(classes, columns)
 
     @property
     def rows(self) -> int:
         """Number of rows."""
         return int(self.wrong.size)
 
+    @property
+    def prediction(self) -> Integers:
+        """The predicted class of each row."""
+        return self.columns["prediction"]
+
+    @property
+    def wrong(self) -> Booleans:
+        """Whether it is not the label."""
+        return self.columns["wrong"]
+
+    @property
+    def features(self) -> Floats:
+        """The features (feature x row)."""
+        return np.stack([self.columns[name] for name in FEATURES], axis=1).T
+
+    def base(self, loss: str) -> Floats:
+        """The values that carry the order of a plain loss, see `base_values`."""
+        return base_values(loss, self.columns["log_odds"], self.columns[loss])
+
     def take(self, rows: NDArray[np.intp]) -> LearningRows:
         """Some of the rows, in the given order."""
-        return LearningRows(
-            {name: values[rows] for name, values in self.plain.items()},
-            {name: values[rows] for name, values in self.base.items()},
-            self.features[:, rows],
-            self.prediction[rows],
-            self.wrong[rows],
-            self.label_gaps[rows],
-            self.classes,
-        )
+        return LearningRows(self.classes, {name: values[rows] for name, values in self.columns.items()})
 
     @classmethod
-    def join(cls, parts: list[LearningRows]) -> LearningRows:
+    def join(cls, parts: Sequence[LearningRows]) -> LearningRows:
         """The rows of several blocks."""
-        return cls(
-            {name: np.concatenate([part.plain[name] for part in parts]) for name in parts[0].plain},
-            {name: np.concatenate([part.base[name] for part in parts]) for name in parts[0].base},
-            np.concatenate([part.features for part in parts], axis=1),
-            np.concatenate([part.prediction for part in parts]),
-            np.concatenate([part.wrong for part in parts]),
-            np.concatenate([part.label_gaps for part in parts]),
-            parts[0].classes,
-        )
+        names = parts[0].columns
+        return cls(parts[0].classes, {name: np.concatenate([part.columns[name] for part in parts]) for name in names})
 
 
 class Learner:
@@ -86,16 +86,17 @@ class Learner:
     def __init__(self, rows: LearningRows, base: str, noise: float = 0.0) -> None:
         self.base = base
         self.noise = noise
-        self.low, self.high = _finite_range(rows.features)
-        clipped = np.clip(rows.features, self.low[:, None], self.high[:, None])
+        features = rows.features
+        self.low, self.high = _finite_range(features)
+        clipped = np.clip(features, self.low[:, None], self.high[:, None])
         self.center = clipped.mean(axis=1)
         spread = clipped.std(axis=1)
         self.used = spread > 1e-9 * np.maximum(np.abs(self.center), 1.0)
         self.scale = np.where(self.used, spread, 1.0)
-        features = ((clipped - self.center[:, None]) / self.scale[:, None])[self.used]
+        scaled = ((clipped - self.center[:, None]) / self.scale[:, None])[self.used]
         # A row that cannot be wrong (s underflown to 0) has a base of -inf; it says nothing about the slope.
-        main = np.maximum(rows.base[base], -1e3)
-        inputs = np.concatenate([np.ones((1, rows.rows)), main[None], features])
+        main = np.maximum(rows.base(base), -1e3)
+        inputs = np.concatenate([np.ones((1, rows.rows)), main[None], scaled])
         self.order = np.argsort(rows.prediction, kind="stable")
         self.errors = Errors(inputs, rows.prediction, rows.wrong, rows.classes).take(self.order)
 
@@ -146,14 +147,7 @@ class Learner:
 
 def predict(model: ErrorModel, rows: LearningRows) -> Floats:
     """Log-odds of an error of rows that were prepared for learning."""
-    eta = model.slope * rows.base[model.base] + model.intercept
-    for i, name in enumerate(FEATURES):
-        if name in model.features:
-            feature = model.features[name]
-            eta += np.clip(rows.features[i], feature.low, feature.high) * feature.weight
-    if model.class_intercepts:
-        eta += np.asarray(model.class_intercepts)[rows.prediction]
-    return eta
+    return model.log_odds(rows.base(model.base), rows.columns, rows.prediction)
 
 
 def _finite_range(features: Floats) -> tuple[Floats, Floats]:
@@ -180,8 +174,8 @@ class Errors:
     """
 
     inputs: Floats
-    prediction: NDArray[np.int64]
-    wrong: NDArray[np.bool_]
+    prediction: Integers
+    wrong: Booleans
     classes: int
 
     def take(self, rows: NDArray[np.intp]) -> Errors:
@@ -339,16 +333,8 @@ _ENOUGH = 1e-2
 """Newton decrement at which the fit of a fold is done: it starts near, and is only compared."""
 
 
-@dataclass(frozen=True)
-class Learning:
-    """The model, and L' of each row from models that had not seen it."""
-
-    model: ErrorModel
-    losses: Floats
-
-
-def learn(rows: LearningRows, fold: NDArray[np.int64], start: Preferred) -> Learning:
-    """A loss learned from a plain one, with folds of the rows."""
+def learn(rows: LearningRows, fold: Integers, start: Preferred) -> tuple[LearnedLoss, Floats]:
+    """A loss learned from a plain one, and the loss of each row by models that had not seen its fold."""
     most = np.arange(min(rows.rows, MOST_ROWS))  # rows are in an order of their own: these are a sample
     few = Learner(rows.take(most), start.loss, start.noise)
     own_errors = start.own_errors(few.errors.wrong, rows.classes)
@@ -360,18 +346,37 @@ def learn(rows: LearningRows, fold: NDArray[np.int64], start: Preferred) -> Lear
         other = learner.by_labels(learner.problem(strength, outside).solve(theta, _ENOUGH), strength, outside)
         places = learner.order[inside]
         losses[places] = error_probability(predict(learner.model(other, strength), rows.take(places)))
-    return Learning(learner.model(learner.by_labels(theta, strength), strength), losses)
+    return LearnedLoss(learner.model(learner.by_labels(theta, strength), strength)), losses
 
 
-def candidates(rows: LearningRows, fold: NDArray[np.int64], start: Preferred, learning: Learning) -> dict[str, Trial]:
-    """What `auto` chooses from, in order of preference: the learned loss first, if it is more than its plain one."""
-    plain = plain_trials(rows, fold, start)
-    if learning.model.strength is None:
-        return plain
-    return {LearnedLoss.name: augrc_trial(learning.losses, rows.wrong, fold), **plain}
+def choose(
+    rows: LearningRows, fold: Integers, start: Preferred, learned: LearnedLoss, losses: Floats
+) -> tuple[str, tuple[Candidate, ...]]:
+    """The loss that `auto` takes, and the table it was chosen from, in order of preference.
+
+    The learned loss comes first, if it is more than its plain one.
+    """
+    strength = learned.learned.strength
+    trials = plain_trials(rows, fold, start)
+    if strength is not None:
+        trials = {LearnedLoss.name: augrc_trial(losses, rows.wrong, fold), **trials}
+    names = list(trials)
+    chosen = names[first_of_the_best(list(trials.values()))]
+    best = min(trials.values(), key=lambda trial: trial.augrc)
+    table = tuple(
+        Candidate(
+            loss=name,
+            augrc=trial.augrc,
+            above_best=trial.augrc - best.augrc,
+            std_error=difference_error(trial, best),
+            strength=strength if name == LearnedLoss.name else None,
+        )
+        for name, trial in trials.items()
+    )
+    return chosen, table
 
 
-def choose_strength(learner: Learner, fold: NDArray[np.int64], wide: float) -> tuple[float | None, Floats]:
+def choose_strength(learner: Learner, fold: Integers, wide: float) -> tuple[float | None, Floats]:
     """The strongest penalty whose held-out likelihood is within `wide` standard errors of the best; its solution."""
     parts = [(learner.errors.take(inside), outside) for inside, outside in _parts(fold[learner.order])]
     tried: list[tuple[float | None, Floats, list[Floats]]] = []
@@ -397,7 +402,7 @@ def _sum(parts: list[Floats]) -> float:
     return math.fsum(float(np.sum(part)) for part in parts)
 
 
-def _parts(fold: NDArray[np.int64]) -> list[tuple[NDArray[np.intp], NDArray[np.intp]]]:
+def _parts(fold: Integers) -> list[tuple[NDArray[np.intp], NDArray[np.intp]]]:
     """Rows inside and outside of each fold."""
     return [(np.flatnonzero(fold == k), np.flatnonzero(fold != k)) for k in range(FOLDS) if (fold == k).any()]
 
@@ -448,7 +453,7 @@ class Preferred:
     loss: str
     noise: float
 
-    def own_errors(self, wrong: NDArray[np.bool_], classes: int) -> float:
+    def own_errors(self, wrong: Booleans, classes: int) -> float:
         """How many errors are the model's: those that are expected of wrong labels do not count.
 
         >>> round(Preferred("sharp", 0.2).own_errors(np.arange(100) < 30, 5))  # 16 labels are others by chance
@@ -457,7 +462,7 @@ class Preferred:
         return float(np.count_nonzero(wrong)) - self.noise * (1.0 - 1.0 / classes) * wrong.size
 
 
-def folds_of(rows: LearningRows, keys: NDArray[np.uint64]) -> NDArray[np.int64]:
+def folds_of(rows: LearningRows, keys: NDArray[np.uint64]) -> Integers:
     """Fold of each row by its content, errors spread evenly; equal rows stay together."""
     fold = np.empty(rows.rows, np.int64)
     for kind in (False, True):
@@ -467,7 +472,7 @@ def folds_of(rows: LearningRows, keys: NDArray[np.uint64]) -> NDArray[np.int64]:
     return fold
 
 
-def augrc_trial(losses: Floats, wrong: NDArray[np.bool_], fold: NDArray[np.int64]) -> Trial:
+def augrc_trial(losses: Floats, wrong: Booleans, fold: Integers) -> Trial:
     """AUGRC within each fold, averaged: models of different folds need not be comparable."""
     influence = np.zeros(losses.size)
     total = 0.0
@@ -479,7 +484,7 @@ def augrc_trial(losses: Floats, wrong: NDArray[np.bool_], fold: NDArray[np.int64
     return Trial(total / losses.size, influence)
 
 
-def augrc_influence(losses: Floats, wrong: NDArray[np.bool_]) -> tuple[float, Floats]:
+def augrc_influence(losses: Floats, wrong: Booleans) -> tuple[float, Floats]:
     """AUGRC, and the influence of each row on it: a mean of 0, and the variance of AUGRC times the rows."""
     rows = losses.size
     ordered, errors = np.sort(losses), np.sort(losses[wrong])
@@ -506,12 +511,12 @@ def first_of_the_best(trials: Sequence[Trial]) -> int:
     )
 
 
-def plain_trials(rows: LearningRows, fold: NDArray[np.int64], first: Preferred) -> dict[str, Trial]:
+def plain_trials(rows: LearningRows, fold: Integers, first: Preferred) -> dict[str, Trial]:
     """AUGRC within the folds of the preferred loss and, where errors are many, of all plain ones: they need no fit."""
     names = [first.loss]
     if first.own_errors(rows.wrong, rows.classes) >= MANY_ERRORS:
-        names += [name for name in SIMPLEST_FIRST if name != first.loss and name in rows.base]
-    return {name: augrc_trial(rows.base[name], rows.wrong, fold) for name in names}
+        names += [name for name in SIMPLEST_FIRST if name != first.loss and name in rows.columns]
+    return {name: augrc_trial(rows.base(name), rows.wrong, fold) for name in names}
 
 
 def preferred(rows: LearningRows) -> Preferred:
@@ -519,7 +524,7 @@ def preferred(rows: LearningRows) -> Preferred:
     found, most = Preferred("zero-one", 0.0), None
     for name, scale in SCALES.items():
         with np.errstate(under="ignore"):
-            of_label = np.exp(scale * rows.label_gaps) * (1.0 - rows.plain[name])
+            of_label = np.exp(scale * rows.columns["label_gaps"]) * (1.0 - rows.columns[name])
         for noise in NOISES:
             with np.errstate(divide="ignore"):
                 likelihood = float(np.sum(np.log((1.0 - noise) * of_label + noise / rows.classes)))
@@ -528,21 +533,3 @@ def preferred(rows: LearningRows) -> Preferred:
             elif likelihood > most:
                 found, most = Preferred(name, noise), likelihood
     return found
-
-
-def table_of(trials: dict[str, Trial], strength: float | None) -> tuple[str, tuple[Candidate, ...]]:
-    """The loss that the rule picks, and the table it decided from, in order of preference."""
-    names = list(trials)
-    chosen = names[first_of_the_best([trials[name] for name in names])]
-    best = min(trials.values(), key=lambda trial: trial.augrc)
-    table = tuple(
-        Candidate(
-            name,
-            trial.augrc,
-            trial.augrc - best.augrc,
-            difference_error(trial, best),
-            strength if name == "learned" else None,
-        )
-        for name, trial in trials.items()
-    )
-    return chosen, table

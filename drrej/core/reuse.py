@@ -36,7 +36,6 @@ LONGEST_TEXT = 11_200
 FALSE_ALARM = 0.02
 """Chance at most that fresh rows count as used."""
 
-_OLD_KEPT, _OLD_CLEAR = 16, 2
 _LARGEST = (1 << 64) - 1
 _STEPS = 1 << 24
 _COARSE = 8
@@ -124,7 +123,6 @@ class Fingerprint:
     limit: int
     steps: NDArray[np.int64]
     counts: Counts
-    old: bool = False
 
     def text(self) -> str:
         """One line of ASCII, at most `LONGEST_TEXT` characters."""
@@ -136,15 +134,10 @@ class Fingerprint:
 
     @classmethod
     def parse(cls, text: str, rows: int) -> Fingerprint:
-        """From the text of a document that says `rows` rows; ValueError with a reason if it is no fingerprint.
-
-        Texts of the first format (a sum, a dot, 16 keys of six bytes) are read as well.
-        """
+        """From the text of a document that says `rows` rows; ValueError with a reason if it is no fingerprint."""
         parts = text.split(".")
-        if len(parts) == 2:
-            return _parse_old(parts, rows)
         if len(parts) not in (5, 6) or parts[0] != "2":
-            raise ValueError("it is neither of the forms that fingerprints have")
+            raise ValueError("it has not the form of one")
         total, own_rows, limit = (_hex(part) for part in parts[1:4])
         if own_rows != rows:
             raise ValueError(f"it is of {own_rows} rows where {rows} were used")
@@ -177,11 +170,8 @@ class Fingerprint:
 
     def look_up(self, keys: Keys) -> Sighting:
         """Look for new rows, given by their keys."""
-        if self.old:
-            candidates = np.unique(keys >> np.uint64(16)).astype(np.int64)
-        else:
-            candidates = _steps(keys[keys <= np.uint64(self.limit)], self.limit)
-            candidates = candidates[self._coarse[candidates >> _COARSE]]  # nearly all others go before the sort
+        candidates = _steps(keys[keys <= np.uint64(self.limit)], self.limit)
+        candidates = candidates[self._coarse[candidates >> _COARSE]]  # nearly all others go before the sort
         found = np.isin(self.steps, candidates)
         return Sighting(int(keys.size), int(keys.sum(dtype=np.uint64)), found)
 
@@ -193,14 +183,11 @@ class Fingerprint:
         if sighting.rows == self.rows and sighting.total == self.total:
             return Reuse(True, 1.0, True)
         share = float(sighting.found.mean()) if sighting.found.size else 0.0
-        if self.old:  # 16 keys are too few for a test
-            plain = bool((self.counts == 1).all())
-            return Reuse(plain and int(np.count_nonzero(sighting.found)) >= _OLD_CLEAR, share, plain)
         found, open_groups = False, False
         for number, (low, high) in enumerate(_GROUPS):
             members = (self.counts >= low) & (self.counts <= high)
             repeats = int(np.count_nonzero((self.counts > low) & (self.counts <= high + 1)))
-            needed = _needed_hits(repeats, self.rows, sighting.rows, high, number)
+            needed = needed_hits(repeats, self.rows, sighting.rows, high, number)
             found = found or int(np.count_nonzero(sighting.found & members)) >= needed
             # Rows drawn from the fitted ones would find each of these with the chance 1 - (1 - r / n)^n'.
             chances = -np.expm1(sighting.rows * np.log1p(-np.minimum(self.counts[members] / self.rows, 0.5)))
@@ -208,7 +195,17 @@ class Fingerprint:
         return Reuse(found, share, open_groups)
 
 
-def _needed_hits(repeats: int, fitted: int, new: int, occurrences: int, group: int) -> int:
+def read_fingerprint(text: str | None, rows: int | None) -> Fingerprint | None:
+    """The fingerprint that a document has; None where there is none, or one of the first format, which told too little.
+
+    ValueError with a reason if the text is none.
+    """
+    if not text or rows is None or text.count(".") == 1:
+        return None
+    return Fingerprint.parse(text, rows)
+
+
+def needed_hits(repeats: int, fitted: int, new: int, occurrences: int, group: int) -> int:
     """The number of kept rows found from which on chance does not explain it, in a group of `_GROUPS`.
 
     `repeats` rows were kept with one occurrence more than those. Half of the false alarms are allowed to rows that
@@ -226,39 +223,6 @@ def _needed_hits(repeats: int, fitted: int, new: int, occurrences: int, group: i
         else:
             low = middle + 1
     return low
-
-
-def detection_probability(fitted: int, new: int, shared: int) -> float:
-    """The chance that `judge` notices `shared` rows among `new` ones that were among `fitted` ones, all different.
-
-    >>> [round(detection_probability(5000, 200, shared), 3) for shared in (2, 5, 10, 20, 200)]
-    [0.168, 0.68, 0.959, 1.0, 1.0]
-    """
-    from drrej.core.special import gammaln
-
-    def log_choose(n: int, k: int) -> float:
-        return float(gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1))
-
-    if shared == fitted == new:
-        return 1.0
-    kept = min(KEPT, fitted)
-    needed = _needed_hits(0, fitted, new, 1, 0)
-    missed = range(max(0, kept + shared - fitted), min(needed, shared + 1, kept + 1))
-    log_all = log_choose(fitted, kept)
-    terms = [log_choose(shared, i) + log_choose(fitted - shared, kept - i) - log_all for i in missed]
-    return float(max(0.0, 1.0 - np.exp(terms).sum()))
-
-
-def _parse_old(parts: list[str], rows: int) -> Fingerprint:
-    total = _hex(parts[0])
-    packed = np.frombuffer(_decode(parts[1]), np.uint8)
-    if packed.size % 6 or packed.size > 6 * _OLD_KEPT:
-        raise ValueError(f"its keys have {packed.size} bytes")
-    prefixes = packed.reshape(-1, 6).astype(np.int64) @ (1 << np.arange(40, -1, -8))
-    if (np.diff(prefixes) < 0).any() or prefixes.size != min(rows, _OLD_KEPT):
-        raise ValueError("its keys do not go with its number of rows")
-    steps, counts = np.unique(prefixes, return_counts=True)
-    return Fingerprint(rows, total, _LARGEST, steps, counts.astype(np.int64), old=True)
 
 
 def _hex(text: str) -> int:

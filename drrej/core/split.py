@@ -3,12 +3,8 @@
 Each row has a key, a hash of its content and a seed, so the parts are the same in any order, layout and block size.
 With `group` it is a hash of the group, so that rows of one group stay together.
 
-**Rows with the same scores** are repeats of one row, or different examples that a kNN or a small tree cannot tell
-apart. Repeats stay together: else a part would hold what another has seen. Different examples are divided one by one:
-kept together, it would be scores and not rows that are drawn at random, and a part would not be like new rows. What
-tells the two apart are the labels (`are_examples`): those of different examples differ now and then, those of repeats
-do not. Each copy then has a key of its own (`drrej.core.reuse.copy_keys`). Which of equal rows is which does not
-matter, so in any order the parts hold the same.
+**Rows with the same scores** stay together: repeats of one row would else be in a part that another has seen. Where
+they are different examples, as of a kNN, a column that tells them apart divides them (`group`).
 
 **One part is plain**: the rows with the smallest keys. Keys are as good as random, so given the number of its rows it
 is a simple random sample of all rows; if these are independent draws from a distribution, so are its rows, and what
@@ -51,29 +47,6 @@ def copies(keys: Keys) -> int:
     2
     """
     return int(keys.size - np.unique(keys).size)
-
-
-_LEAST_DIFFERENT = 3
-_DIFFERENT_SHARE = 0.005
-"""How often the labels of two rows with the same scores differ, at least, where these are different examples."""
-
-
-def are_examples(keys: Keys, labels: Integers) -> bool:
-    """Whether rows with equal keys are different examples: their labels differ now and then.
-
-    Of the rows with one key, each but one makes a pair with a random other one. Labels must differ in 3 pairs and in
-    one of 200: more often than labels are mistaken in repeats of a row, less often than a model with 0.5 % errors errs.
-
-    >>> keys = np.repeat(np.arange(100, dtype=np.uint64), 10)
-    >>> are_examples(keys, np.arange(1000) // 10 % 7), are_examples(keys, np.arange(1000) % 10 // 9)
-    (False, True)
-    """
-    _, place, sizes = np.unique(keys, return_inverse=True, return_counts=True)
-    counts = np.unique(np.stack([place, labels]), axis=1, return_counts=True)
-    (group, _), alike = counts
-    same = np.bincount(group, alike * (alike - 1.0), minlength=sizes.size) / np.maximum(sizes - 1, 1)
-    different = float(np.sum(sizes - 1 - same * (sizes - 1) / sizes))
-    return different >= max(_LEAST_DIFFERENT, _DIFFERENT_SHARE * copies(keys))
 
 
 @dataclass(frozen=True, eq=False)

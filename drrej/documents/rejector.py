@@ -24,7 +24,7 @@ from drrej.core.learned_loss import Candidate
 from drrej.core.losses import KINDS, Loss
 from drrej.core.ratio import MAX_ALPHA, DensityRatio
 from drrej.core.ratio_error import RatioBound
-from drrej.core.reuse import Fingerprint
+from drrej.core.reuse import read_fingerprint
 from drrej.core.thresholds import REJECT_ALL, Rule
 from drrej.core.types import Floats, InputKind, Precision
 from drrej.documents.codec import Codec
@@ -63,7 +63,7 @@ class Columns:
     target: str | None = None
 
 
-FITTED_METHODS = ("temperature", "vector", "beta", "dirichlet")
+FITTED_METHODS = ("temperature", "vector", "beta")
 """How a calibration may have been fitted to rows."""
 
 
@@ -324,14 +324,14 @@ def _invariants(document: Rejector) -> Iterator[Finding]:
 
 def _of_calibration(found: Calibration, input: InputKind, classes: int) -> Iterator[Finding]:
     key, floor, vector = "calibration", found.floor, found.vector
-    yield f"{key}.method", found.is_fitted or found.method in ("given", "none"), "is not known"
+    known = found.is_fitted or found.method in ("given", "none")
+    yield f"{key}.method", known, "is not known, or gone as 'dirichlet' is; run 'drrej calibrate' again"
     yield f"{key}.temperature", is_temperature(found.temperature), f"{RANGE}: it must be above 0"
     has_vector = found.method in FITTED_METHODS[1:]
     yield f"{key}.vector", (vector is not None) == has_vector, "contradicts 'calibration.method'"
     if vector is not None:
-        lengths = {len(vector.weights), len(vector.biases), len(vector.mixing or vector.weights)}
-        square = all(len(line) == classes for line in vector.mixing or ())
-        yield f"{key}.vector", lengths == {classes} and square, f"{RANGE}: one weight for each of 'classes' is needed"
+        lengths = {len(vector.weights), len(vector.biases)}
+        yield f"{key}.vector", lengths == {classes}, f"{RANGE}: one weight for each of 'classes' is needed"
         yield f"{key}.vector.weights", min(vector.weights) >= 0, f"{RANGE}: none may be below 0"
     yield f"{key}.floor", floor is None or input != "logits", "contradicts 'input': logits have no floor"
     allowed = floor is None or 0 < floor <= 0.5 / classes
@@ -344,7 +344,7 @@ def _fingerprint(key: str, text: str | None, rows: int | None) -> Iterator[Findi
     if text:
         yield key, rows is not None, "is there, but the number of rows is not"
         try:
-            Fingerprint.parse(text, rows or 0)
+            read_fingerprint(text, rows or 0)
         except ValueError as error:
             yield key, False, f"is no fingerprint: {shown(str(error))}"
 

@@ -9,7 +9,7 @@ from drrej.core.ratio_error import FITTED_ROWS
 from drrej.documents.rejector import Calibration, GroupThreshold, Ratio, Rejector, Threshold
 
 _MOST_GROUPS = 20
-_NAMES = {"vector": "vector scaling", "beta": "beta calibration", "dirichlet": "Dirichlet calibration"}
+_NAMES = {"vector": "vector scaling", "beta": "beta calibration"}
 
 
 def describe_sections(rejector: Rejector) -> list[str]:

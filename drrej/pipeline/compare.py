@@ -9,8 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from functools import partial, reduce
-from operator import or_
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -24,7 +23,7 @@ from drrej.core.drift import outside_areas
 from drrej.core.intervals import proportion
 from drrej.core.losses import PLAIN
 from drrej.core.paired import Results, order_difference
-from drrej.core.softmax import Need
+from drrej.core.softmax import NOTHING, Needs
 from drrej.core.types import Booleans, Floats
 from drrej.data.dump import Block, Dump, RowFilter
 from drrej.documents.codec import entries
@@ -75,9 +74,9 @@ class Rivals:
         return (*(score.column for score in self.scores), *self.masks)
 
     @property
-    def needs(self) -> Need:
+    def needs(self) -> Needs:
         """The gap sums to compute."""
-        return reduce(or_, (PLAIN[loss].needs for loss in _LOSSES.values())) if self.usual else Need.NOTHING
+        return NOTHING.union(*(PLAIN[loss].needs for loss in _LOSSES.values())) if self.usual else NOTHING
 
     def check(self, dump: Dump) -> None:
         """Raise unless the columns are there and hold what is needed."""

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from drrej.core.calibrators import IDENTITY
-from drrej.core.softmax import Need
+from drrej.core.softmax import NOTHING
 from drrej.core.types import InputKind
 from drrej.data.columns import LABEL, LOGITS, field_of, storage_type
 from drrej.data.dump import Block, Dump
@@ -83,7 +83,7 @@ class _Form:
 
     def __call__(self, block: Block) -> pa.RecordBatch:
         """The rows of a block; reports bad ones."""
-        rows, _ = IDENTITY.scores(logits_of(block), Need.NOTHING, "auto")
+        rows, _ = IDENTITY.scores(logits_of(block), NOTHING, "auto")
         block.check_largest(rows.largest)
         look_at(block, rows)
         flat = plain_array(np.ascontiguousarray(block.scores).reshape(-1))

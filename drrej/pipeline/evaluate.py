@@ -14,8 +14,8 @@ from drrej.core.calibration import ClasswiseTally
 from drrej.core.curves import Curve
 from drrej.core.drift import RatioSums
 from drrej.core.intervals import proportion
-from drrej.core.losses.plain import zero_one_loss
-from drrej.core.softmax import Need
+from drrej.core.losses import zero_one_loss
+from drrej.core.softmax import NOTHING
 from drrej.data.dump import Block, Dump
 from drrej.documents.fields import When
 from drrej.documents.gates import Gate, near
@@ -200,7 +200,8 @@ def _columns(source: Source, dump: Dump, rejector: Rejector, options: EvaluateOp
     options.rivals.check(dump)
     check_columns(dump, [key] if key else [], "`join_on`")
     check_columns(dump, options.examples or (), "`examples`")
-    needs, raw = (Need.Q | options.rivals.needs, Need.Q) if options.labels else (Need.NOTHING, None)
+    squares = frozenset({"squares"})
+    needs, raw = (squares | options.rivals.needs, squares) if options.labels else (NOTHING, None)
     scorer = Scorer(rejector, dump, on_unseen=options.on_unseen_group, needs=needs, raw=raw)
     grouped = () if grouping is None else grouping.columns
     keep = [*scorer.columns, *grouped, *options.rivals.columns, *([key] if key else []), *(options.examples or ())]

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from functools import reduce
-from operator import or_
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from drrej.core.drift import RatioSums, loss_quantiles
 from drrej.core.inputs import FACE_VALUE
 from drrej.core.intervals import json_number
-from drrej.core.learned_loss import Candidate, LearningRows, candidates, folds_of, learn, preferred, table_of
-from drrej.core.losses import KINDS, NAMED, PLAIN, LearnedLoss, Loss
-from drrej.core.losses.learned import FEATURES, needs_of
+from drrej.core.learned_loss import Candidate, LearningRows, choose, folds_of, learn, preferred
+from drrej.core.losses import FEATURES, OFFERED, PLAIN, Loss, PlainLoss, needs_of
 from drrej.core.ratio import (
     MAX_ALPHA,
     DensityRatio,
@@ -42,7 +39,7 @@ from drrej.data.dump import Block, Dump
 from drrej.documents.rejector import Calibration, Columns, Ratio, Rejector, is_temperature
 from drrej.engines.protocol import Pass
 from drrej.errors import DumpError, OptionError
-from drrej.pipeline.collect import collect, curve_of
+from drrej.pipeline.collect import collect
 from drrej.pipeline.freshness import calibrated_on
 from drrej.pipeline.passes import map_blocks
 from drrej.pipeline.score import Scorer, check_floor
@@ -52,146 +49,16 @@ from drrej.records import dataclass
 MOST_ROWS = 1 << 16
 """Rows that a loss is learned from; more are drawn from by content, so that their order does not matter."""
 
-_ALL_NEEDS = reduce(or_, (loss.needs for loss in PLAIN.values()), needs_of(FEATURES))
-
-
-@dataclass(frozen=True)
-class FittedLoss:
-    """The loss, L' of every row (sorted), and the table it was chosen from if it was.
-
-    `drift` is the loss by which drift will be looked for, of every row, where that is another.
-    """
-
-    loss: Loss
-    ordered: Floats
-    sketch: Sketch
-    choice: tuple[Candidate, ...] | None = None
-    drift: Floats | None = None
-
-
-class Chooser(Protocol):
-    """Settles on a loss for the rows of a dump."""
-
-    def choose(self, source: Source, rejector: Rejector) -> FittedLoss:
-        """The loss and its values on these rows."""
-
-
-@dataclass(frozen=True)
-class Given:
-    """The loss that was asked for; no labels are needed."""
-
-    loss: Loss
-
-    def choose(self, source: Source, rejector: Rejector) -> FittedLoss:
-        """The loss and its values."""
-        self.loss.check(rejector.classes)
-        dump = source.open(rejector, labelled=False)
-        ordered, sketch = _losses(source, dump, Scorer(rejector, dump, loss=self.loss, decide=False), labelled=False)
-        return FittedLoss(self.loss, ordered, sketch)
-
-
-def _losses(source: Source, dump: Dump, scorer: Scorer, labelled: bool) -> tuple[Floats, Sketch]:
-    """L' of every row, sorted, and a sketch of the rows."""
-
-    def of_block(block: Block) -> dict[str, Any]:
-        scored = scorer(block)
-        return {"loss": scored.loss, "sketch": Sketch.of(scored.keys)}
-
-    run = Pass("fitting", labelled, keep=scorer.columns, scores=scorer.columns)
-    columns = collect(source, dump, of_block, run)
-    return curve_of(columns["loss"]).ordered, columns["sketch"]
-
-
-@dataclass(frozen=True)
-class Learned:
-    """A loss learned from labelled rows; with `auto`, only if it beats the plain losses, else the best of those."""
-
-    auto: bool = False
-
-    def choose(self, source: Source, rejector: Rejector) -> FittedLoss:
-        """The loss and its values: those of rows that were learned from come from models that had not seen them."""
-        if not rejector.has_classes:
-            name = "auto" if self.auto else "learned"
-            raise OptionError(f"`loss={name}` needs logits, but this rejector only has a loss column")
-        dump = source.open(rejector, labelled=True)
-        limit = key_limit(MOST_ROWS / dump.rows)
-        rows, keys, sketch = _rows_to_learn_from(source, dump, rejector, limit)
-        fold = folds_of(rows, keys)
-        first = preferred(rows)
-        learning = learn(rows, fold, first)
-        choice = None
-        if self.auto:
-            name, choice = table_of(candidates(rows, fold, first, learning), learning.model.strength)
-            if name in PLAIN:
-                scorer = Scorer(rejector, dump, loss=PLAIN[name], decide=False)
-                return FittedLoss(PLAIN[name], _losses(source, dump, scorer, labelled=True)[0], sketch, choice)
-        loss = LearnedLoss(learning.model)
-        scorer = Scorer(rejector, dump, loss=loss, decide=False)
-        others = _others(source, dump, scorer, limit) if sketch.rows > rows.rows else []
-        values = np.sort(np.concatenate([learning.losses, *(learned for learned, _ in others)]))
-        drift = np.concatenate([rows.plain[learning.model.base], *(plain for _, plain in others)])
-        return FittedLoss(loss, values, sketch, choice, drift)
-
-
-CHOOSERS: dict[str, Chooser] = {"learned": Learned(), "auto": Learned(auto=True)}
-"""Names that stand for a search instead of a loss."""
-
-
-@dataclass(frozen=True)
-class _Sampled:
-    """What a pass takes from a block: the rows to learn from (those with keys up to the limit), and all hashes."""
-
-    rows: LearningRows
-    keys: Keys
-    sketch: Sketch
-
-
-def _rows_to_learn_from(
-    source: Source, dump: Dump, rejector: Rejector, limit: np.uint64
-) -> tuple[LearningRows, Keys, Sketch]:
-    scorer = Scorer(rejector, dump, loss=PLAIN["zero-one"], decide=False)
-
-    def of_block(block: Block) -> _Sampled:
-        assert block.labels is not None
-        scored = scorer(block)
-        keys = scored.keys
-        chosen = np.flatnonzero(keys <= limit)
-        # Only these need all the sums, and those of a row do not depend on its neighbours.
-        rows, _ = rejector.calibrator.scores(scored.raw.values[chosen], _ALL_NEEDS, rejector.precision)
-        return _Sampled(LearningRows.of(rows, block.labels[chosen]), keys[chosen], Sketch.of(keys))
-
-    sampled = list(map_blocks(source, dump, of_block, Pass("learning", labelled=True)))
-    if not sampled:
-        raise no_labels(dump)
-    rows, keys = _ordered([part.rows for part in sampled], np.concatenate([part.keys for part in sampled]))
-    if not rows.rows:
-        raise DumpError(f"{dump.parts[0].name}: too few different rows to learn a loss from")
-    return rows, keys, sum((part.sketch for part in sampled), Sketch())
-
-
-def _ordered(parts: list[LearningRows], keys: Keys) -> tuple[LearningRows, Keys]:
-    """Rows in an order of their own, so that sums over them do not depend on the order of the dump."""
-    rows = LearningRows.join(parts)
-    order = np.lexsort((rows.base["zero-one"], rows.prediction, rows.wrong, keys))
-    return rows.take(order), keys[order]
-
-
-def _others(source: Source, dump: Dump, scorer: Scorer, limit: np.uint64) -> list[tuple[Floats, Floats]]:
-    """L' of the rows that were not learned from, and their loss for drift."""
-
-    def of_block(block: Block) -> tuple[Floats, Floats]:
-        scored = scorer(block)
-        left = scored.keys > limit
-        return scored.loss[left], scored.drift[left]
-
-    return list(map_blocks(source, dump, of_block, Pass("fitting", labelled=True)))
-
-
 DIVERGENCES = {"kl": 1.0, "chi2": 3.0}
 _PIECE = 1 << 20
 """Losses that are looked at together."""
 
-LOSS_NAMES = tuple(dict.fromkeys([*NAMED, *CHOOSERS, *KINDS]))
+SEARCHED = ("learned", "auto")
+"""Names that stand for a search among losses, on labelled rows."""
+
+LOSS_NAMES = (*OFFERED, *SEARCHED, "cost", "column")
+
+_ALL_NEEDS = needs_of(FEATURES).union(*(loss.needs for loss in PLAIN.values()))
 
 
 @dataclass(frozen=True)
@@ -216,15 +83,8 @@ class RatioOptions:
             check_share(self.effective_sample)
             if self.lam != 1.0:
                 raise OptionError("`effective_sample` chooses `lam`; give one of them")
-        if isinstance(self.loss, str) and self.loss not in (*NAMED, *CHOOSERS):
+        if isinstance(self.loss, str) and self.loss not in (*OFFERED, *SEARCHED):
             raise OptionError(f"`loss={self.loss}`: it must be one of {', '.join(LOSS_NAMES)}")
-
-    @property
-    def chooser(self) -> Chooser:
-        """How the loss is settled on."""
-        if isinstance(self.loss, Loss):
-            return Given(self.loss)
-        return CHOOSERS[self.loss] if self.loss in CHOOSERS else Given(NAMED[self.loss])
 
     def lambda_on(self, losses: Floats) -> float:
         """Lambda for these losses; raises Infeasible where none keeps the share of the sample that is wanted."""
@@ -232,14 +92,94 @@ class RatioOptions:
             return self.lam
         return rounded(choose_lambda(losses, self.effective_sample, self.alpha))
 
-    @property
-    def given_loss(self) -> Loss:
-        """The loss, where it must not need a fit."""
-        chooser = self.chooser
-        if not isinstance(chooser, Given):
-            fixed = [name for name in LOSS_NAMES if name not in CHOOSERS]
-            raise OptionError(f"`loss={self.loss}` has to be fitted; use {', '.join(fixed[:-1])} or {fixed[-1]}")
-        return chooser.loss
+
+@dataclass(frozen=True)
+class FittedLoss:
+    """The loss, its sorted values on the rows, and the table it was chosen from if it was.
+
+    `drift` is the loss by which drift will be looked for, of every row, where that is another.
+    """
+
+    loss: Loss
+    ordered: Floats
+    sketch: Sketch
+    choice: tuple[Candidate, ...] | None = None
+    drift: Floats | None = None
+
+
+def _given(source: Source, rejector: Rejector, loss: Loss) -> FittedLoss:
+    """The loss that was asked for; no labels are needed."""
+    loss.check(rejector.classes)
+    dump = source.open(rejector, labelled=False)
+    scorer = Scorer(rejector, dump, loss=loss, decide=False)
+
+    def of_block(block: Block) -> dict[str, Any]:
+        scored = scorer(block)
+        return {"loss": scored.loss, "sketch": Sketch.of(scored.keys)}
+
+    run = Pass("fitting", labelled=False, keep=scorer.columns, scores=scorer.columns)
+    found = collect(source, dump, of_block, run)
+    found["loss"].sort()
+    return FittedLoss(loss, found["loss"], found["sketch"])
+
+
+def _searched(source: Source, rejector: Rejector, name: str) -> FittedLoss:
+    """A loss learned from labelled rows; with `auto`, only if it beats the plain losses, else the best of those.
+
+    The losses of rows that were learned from come from models that had not seen them.
+    """
+    if not rejector.has_classes:
+        raise OptionError(f"`loss={name}` needs logits, but this rejector only has a loss column")
+    dump = source.open(rejector, labelled=True)
+    limit = key_limit(MOST_ROWS / dump.rows)
+    rows, keys, sketch = _rows_to_learn_from(source, dump, rejector, limit)
+    fold, first = folds_of(rows, keys), preferred(rows)
+    loss: Loss
+    loss, losses = learn(rows, fold, first)
+    choice = None
+    if name == "auto":
+        chosen, choice = choose(rows, fold, first, loss, losses)
+        loss = PLAIN.get(chosen, loss)
+    learned = not isinstance(loss, PlainLoss)
+    drift = rows.columns[loss.drift_loss.name] if loss.drift_loss is not None else losses
+    if not learned or sketch.rows > rows.rows:
+        scorer = Scorer(rejector, dump, loss=loss, decide=False)
+
+        def of_block(block: Block) -> dict[str, Floats]:
+            scored = scorer(block)
+            kept = scored.keys > limit if learned else slice(None)
+            return {"loss": scored.loss[kept], "drift": scored.drift[kept]}
+
+        others = collect(source, dump, of_block, Pass("fitting", labelled=True))
+        if not learned:
+            others["loss"].sort()
+            return FittedLoss(loss, others["loss"], sketch, choice)
+        losses, drift = (np.concatenate([part, others[name]]) for part, name in ((losses, "loss"), (drift, "drift")))
+    return FittedLoss(loss, np.sort(losses), sketch, choice, drift)
+
+
+def _rows_to_learn_from(
+    source: Source, dump: Dump, rejector: Rejector, limit: np.uint64
+) -> tuple[LearningRows, Keys, Sketch]:
+    """Rows with keys up to a limit, in an order of their own, so that sums over them do not depend on the dump's."""
+    scorer = Scorer(rejector, dump, loss=PLAIN["zero-one"], decide=False)
+
+    def of_block(block: Block) -> tuple[LearningRows, Keys, Sketch]:
+        assert block.labels is not None
+        scored = scorer(block)
+        chosen = np.flatnonzero(scored.keys <= limit)
+        # Only these need all the sums, and those of a row do not depend on its neighbours.
+        calibrated, _ = rejector.calibrator.scores(scored.raw.values[chosen], _ALL_NEEDS, rejector.precision)
+        return LearningRows.of(calibrated, block.labels[chosen]), scored.keys[chosen], Sketch.of(scored.keys)
+
+    blocks = list(map_blocks(source, dump, of_block, Pass("learning", labelled=True)))
+    if not blocks:
+        raise no_labels(dump)
+    rows, keys = LearningRows.join([rows for rows, _, _ in blocks]), np.concatenate([keys for _, keys, _ in blocks])
+    if not rows.rows:
+        raise DumpError(f"{dump.parts[0].name}: too few different rows to learn a loss from")
+    order = np.lexsort((rows.columns["log_odds"], rows.prediction, rows.wrong, keys))
+    return rows.take(order), keys[order], sum((sketch for _, _, sketch in blocks), Sketch())
 
 
 def uncalibrated(
@@ -279,7 +219,11 @@ def fit(source: Source, rejector: Rejector, options: RatioOptions | None = None)
     """
     options = options or RatioOptions()
     rejector.need_calibration()
-    fitted = options.chooser.choose(source, rejector)
+    loss = options.loss
+    if loss in SEARCHED:
+        fitted = _searched(source, rejector, str(loss))
+    else:
+        fitted = _given(source, rejector, PlainLoss(loss) if isinstance(loss, str) else loss)
     ratio = ratio_of(fitted, options, rejector.classes)
     if ratio.bounds and calibrated_on(rejector, fitted.sketch):
         ratio = replace(ratio, bounds=tuple(map(as_estimate, ratio.bounds)))
@@ -296,7 +240,6 @@ def ratio_of(fitted: FittedLoss, options: RatioOptions, classes: int) -> Ratio:
         total += Total.of(piece)
         sums += RatioSums.of(density.log_ratio(piece))
     moments = sums.moments(ordered.size)
-    largest = fitted.loss.bound(classes)
     return Ratio(
         alpha=options.alpha,
         lam=density.lam,
@@ -314,23 +257,13 @@ def ratio_of(fitted: FittedLoss, options: RatioOptions, classes: int) -> Ratio:
         loss_quantiles=loss_quantiles(ordered),
         drift_quantiles=None if fitted.drift is None else loss_quantiles(np.sort(fitted.drift)),
         choice=fitted.choice,
-        bounds=_bounds(ordered, density, largest, _Chosen(fitted.loss.drift_loss is not None, options)),
+        bounds=_bounds(ordered, density, fitted.loss, options, classes),
     )
 
 
-@dataclass(frozen=True)
-class _Chosen:
-    """What the fitted rows themselves have settled: the loss, or lambda."""
-
-    loss: bool
-    options: RatioOptions
-
-    @property
-    def lam(self) -> bool:
-        return self.options.effective_sample is not None
-
-
-def _bounds(ordered: Floats, density: DensityRatio, largest: float | None, chosen: _Chosen) -> tuple[RatioBound, ...]:
+def _bounds(
+    ordered: Floats, density: DensityRatio, loss: Loss, options: RatioOptions, classes: int
+) -> tuple[RatioBound, ...]:
     """How far the ratio may be from that of the whole distribution: told by the rows, and the paper's worst cases.
 
     All of them are for a loss that was not learned from these rows. The paper's are for a lambda that was not chosen
@@ -338,12 +271,14 @@ def _bounds(ordered: Floats, density: DensityRatio, largest: float | None, chose
     """
     with np.errstate(over="ignore"):
         max_ratio = json_number(np.exp(density.log_max_ratio))
+    largest = loss.bound(classes)
     paper = bounds(density.alpha, density.lam, largest, ordered.size, max_ratio)
-    if chosen.loss:
+    if loss.drift_loss is not None:
         return tuple(map(without_promise, paper))
-    if chosen.lam:
+    delta = DELTA
+    if options.effective_sample is not None:
         paper = [without_promise(bound, NOT_CHOSEN) for bound in paper]
-    delta = DELTA * share_of_delta(density.lam) if chosen.lam else DELTA
+        delta = DELTA * share_of_delta(density.lam)
     found = fitted_bound(ordered, density, delta, largest)
     told = RatioBound(
         theorem=FITTED_ROWS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from drrej.core.reuse import Fingerprint, Keys, Sighting, Sketch
+from drrej.core.reuse import Fingerprint, Keys, Sighting, Sketch, read_fingerprint
 from drrej.documents.rejector import Rejector
 from drrej.errors import OptionError
 from drrej.pipeline.score import Scored
@@ -17,9 +17,9 @@ _ALLOW = "use `allow_reuse=True` (it is recorded, and the guarantee does not hol
 def calibrated_on(rejector: Rejector, rows: Sketch) -> bool:
     """Whether the temperature was fitted on rows of a sketch, as far as both sketches tell."""
     calibration = rejector.need_calibration()
-    if not calibration.fingerprint or calibration.rows is None:
+    known = read_fingerprint(calibration.fingerprint, calibration.rows)
+    if known is None:
         return calibration.is_fitted
-    known = Fingerprint.parse(calibration.fingerprint, calibration.rows)
     return known.judge(Sighting(rows.rows, rows.total, known.look_up(rows.keys).found)).reused
 
 
@@ -43,9 +43,9 @@ class Seen:
         for step, (text, rows) in stored.items():
             if text and rows:
                 by_set.setdefault((text, rows), []).append(step)
-        known = [(Fingerprint.parse(*each), tuple(steps)) for each, steps in by_set.items()]
-        usable = [(each, steps) for each, steps in known if rejector.input == "logits" or not each.old]
-        return cls(tuple(each for each, _ in usable), tuple(steps for _, steps in usable))
+        read = [(read_fingerprint(*each), tuple(steps)) for each, steps in by_set.items()]
+        known = [(each, steps) for each, steps in read if each is not None]
+        return cls(tuple(each for each, _ in known), tuple(steps for _, steps in known))
 
     def look_up(self, scored: Scored) -> dict[str, Sighting]:
         """Which of these rows are among those of a block."""
@@ -83,11 +83,10 @@ class Freshness:
             stored["calibrate"] = (calibration.fingerprint, calibration.rows)
         seen = {}
         for step, (text, rows) in stored.items():
-            if not text or rows is None:
+            known = read_fingerprint(text, rows)
+            if known is None:
                 return cls({}, f"the rejector does not say which rows '{step}' has seen")
-            seen[step] = Fingerprint.parse(text, rows)
-            if seen[step].old and rejector.input != "logits":
-                return cls({}, f"the rejector is of an older version, whose rows of '{step}' cannot be told any more")
+            seen[step] = known
         return cls(seen)
 
     def look_up(self, keys: Keys) -> dict[str, Sighting]:

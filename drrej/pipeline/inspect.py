@@ -12,7 +12,7 @@ import numpy as np
 
 from drrej.core.calibrators import IDENTITY
 from drrej.core.inputs import ScoreLook, are_log_probabilities
-from drrej.core.softmax import Need
+from drrej.core.softmax import NOTHING
 from drrej.core.types import InputKind
 from drrej.data.columns import ColumnHints, column_of, field_of, suggested_logits
 from drrej.data.dump import Block, Dump, DumpOptions
@@ -157,7 +157,7 @@ def _content(source: Source, found: Found, doubt: str) -> Content:
 
     def counts(block: Block) -> tuple[int, int]:
         """Rows whose prediction is class 0, and those whose prediction is the label."""
-        rows, _ = IDENTITY.scores(logits_of(block), Need.NOTHING, "auto")
+        rows, _ = IDENTITY.scores(logits_of(block), NOTHING, "auto")
         block.check_largest(rows.largest)
         predictions = np.where(block.bad, -1, rows.prediction)
         right = 0 if block.labels is None else np.count_nonzero(predictions == block.labels)

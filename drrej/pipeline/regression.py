@@ -46,7 +46,8 @@ def evaluate_regression(
     squared units of the target, `mae` in its units.
 
     >>> import tempfile, numpy as np, pyarrow as pa, pyarrow.parquet as pq
-    >>> from drrej import ColumnLoss, RatioOptions, Rule, fit, threshold
+    >>> from drrej import RatioOptions, Rule, fit, threshold
+    >>> from drrej.core.losses import ColumnLoss
     >>> from drrej.pipeline.fit import without_logits
     >>> rows = {"variance": np.arange(1.0, 5.0), "mean": np.zeros(4), "value": np.arange(1.0, 5.0)}
     >>> with tempfile.NamedTemporaryFile(suffix=".parquet") as file:

@@ -25,7 +25,7 @@ from drrej.core.inputs import (
 from drrej.core.losses import Loss
 from drrej.core.ratio import DensityRatio
 from drrej.core.reuse import Keys, content_keys, logit_keys
-from drrej.core.softmax import Need
+from drrej.core.softmax import NOTHING, Needs
 from drrej.core.types import AnyFloats, Booleans, Floats, Integers
 from drrej.data.columns import PROBABILITY_NAMES
 from drrej.data.dump import Block, Dump
@@ -72,7 +72,7 @@ class Scored:
     def drift(self) -> Floats:
         """The loss by which drift is looked for: the loss itself unless that was fitted to rows."""
         other = self.loss_function.drift_loss
-        return self.loss if other is None else other.of(self.calibrated, {}).loss
+        return self.loss if other is None else other.of(self.calibrated, {})[1]
 
     @cached_property
     def wrong(self) -> Booleans:
@@ -107,8 +107,8 @@ class Scorer:
         loss: Loss | None = None,
         decide: bool = True,
         on_unseen: OnUnseen = "error",
-        needs: Need = Need.NOTHING,
-        raw: Need | None = None,
+        needs: Needs = NOTHING,
+        raw: Needs | None = None,
     ) -> None:
         self.rejector = rejector
         self.loss = rejector.need_ratio().loss if loss is None else loss
@@ -198,7 +198,7 @@ def look_at(block: Block, raw: Scores) -> None:
     """Note what scores look like that are taken as logits."""
     if block.input == "logits":
         scores = block.scores
-        look = ScoreLook.of_binary(scores[:, 0]) if block.binary else ScoreLook.of(scores, raw.largest, raw.negative)
+        look = ScoreLook.of_binary(scores[:, 0]) if block.binary else ScoreLook.of(scores, raw.largest)
         block.inside, block.summing, block.scaled = look.inside, look.summing, look.scaled
 
 

@@ -1,0 +1,559 @@
+"""Losses: what the model expects to lose on a row. One class for each kind; `KINDS` knows them by name.
+
+A plain loss is a function of the calibrated probabilities, a learned one the probability of an error by a model that
+was fitted to labelled rows (`drrej.core.learned_loss`), a cost comes from a matrix, a column from the dump.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
+from typing import ClassVar
+
+import numpy as np
+
+from drrej.core.calibrators import Scores, Temperature
+from drrej.core.softmax import NOTHING, GapSums, Needs, row_dots
+from drrej.core.types import AnyFloats, Floats, Integers, Precision
+from drrej.errors import OptionError
+from drrej.records import dataclass
+
+_CHUNK_VALUES = 1 << 16
+
+
+class Loss(ABC):
+    """A loss: its name, what it is computed from, and how it is told to people.
+
+    A subclass is a frozen dataclass. Its fields, but for the name, are what the rejector document stores of it.
+    """
+
+    name: str
+
+    @property
+    @abstractmethod
+    def words(self) -> str:
+        """What it is, as the end of a sentence that begins with "the loss is"."""
+
+    @abstractmethod
+    def of(self, scores: Scores, columns: Mapping[str, Floats]) -> tuple[Integers, Floats]:
+        """Prediction and loss of each calibrated row; `columns` holds the values of the columns it reads."""
+
+    @property
+    def needs(self) -> Needs:
+        """The gap sums it is computed from."""
+        return NOTHING
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Columns of the dump that it reads besides the logits."""
+        return ()
+
+    def bound(self, classes: int) -> float | None:
+        """The largest possible loss for so many classes; None where there is no limit."""
+        return None
+
+    def check(self, classes: int) -> None:
+        """Raise OptionError unless it can be used for so many classes."""
+
+    is_error_probability: ClassVar[bool] = False
+    """Whether it was fitted to be the probability of an error."""
+
+    @property
+    def drift_loss(self) -> Loss | None:
+        """The plain loss by which drift is looked for, where that is another: what was fitted to rows knows them."""
+        return None
+
+    @property
+    def reorders(self) -> bool:
+        """Whether its order of rows was fitted to rows, and is another than that of `drift_loss`."""
+        return False
+
+    is_cost: ClassVar[bool] = False
+    """Whether a row with a label has a realised cost."""
+
+    @property
+    def prices(self) -> list[float]:
+        """All that an accepted row can cost in the end; none unless `is_cost`."""
+        return []
+
+    def realised(self, prediction: Integers, labels: Integers) -> Floats | None:
+        """What each row cost in the end, given its true class; None unless `is_cost`."""
+        return None
+
+    def cutoff_words(self, cutoff: float) -> str:
+        """The decision "a loss of `cutoff` or more" in more familiar terms; empty where there are none."""
+        return ""
+
+    def details(self) -> list[str]:
+        """More about it for people, a line for each fact."""
+        return []
+
+
+def zero_one_loss(sums: GapSums) -> Floats:
+    """1 - max p (Chow)."""
+    return _error_share(sums.odds)
+
+
+def _log_loss(sums: GapSums) -> Floats:
+    loss: Floats = sums.log_weight - sums.moment / (1.0 + sums.odds)
+    return loss
+
+
+def _brier_loss(sums: GapSums) -> Floats:
+    """1 - sum p^2."""
+    odds = sums.odds
+    loss: Floats = (odds * (2.0 + odds) - sums.squares) / np.square(1.0 + odds)
+    return loss
+
+
+def _margin_loss(sums: GapSums) -> Floats:
+    """1 - (p1 - p2)."""
+    loss: Floats = (sums.odds + sums.runner_up) / (1.0 + sums.odds)
+    return loss
+
+
+def _error_share(odds: Floats) -> Floats:
+    """1 - max p from the odds of an error."""
+    share: Floats = odds / (1.0 + odds)
+    return share
+
+
+def _powered_odds(runner_up: Floats, power: int, relative: Floats) -> Floats:
+    """The sum of e^(power u), from the runner-up and the sum of the others relative to it."""
+    with np.errstate(under="ignore"):
+        together: Floats = runner_up**power * relative
+    return np.where(runner_up == 0, 0.0, together)
+
+
+def _norm_loss(rest: Floats, power: int) -> Floats:
+    """1 - M / ||c||_p from the sum over the other classes of |c_j / M|^p; 1 where all logits are the same."""
+    loss: Floats = -np.expm1(np.log1p(rest) * (-1.0 / power))
+    return loss
+
+
+@dataclass(frozen=True)
+class _Formula:
+    """A plain loss: its formula, the sums it needs, its largest value for K classes, and what it is in words."""
+
+    expected: Callable[[GapSums], Floats]
+    needs: Needs
+    bound: Callable[[int], float]
+    words: str
+    least_classes: int = 1
+    """With fewer classes it is the same for every row."""
+
+
+def _error_bound(classes: int) -> float:
+    return 1.0 - 1.0 / classes
+
+
+def _one(_classes: int) -> float:
+    return 1.0
+
+
+_NORM = "1 - the largest logit divided by the {} norm of all, after taking off their mean"
+
+_FORMULAS = {
+    "log": _Formula(
+        _log_loss,
+        frozenset({"moment"}),
+        lambda classes: float(np.log(classes)),
+        "the entropy of the calibrated probabilities, in nats",
+    ),
+    "zero-one": _Formula(zero_one_loss, NOTHING, _error_bound, "1 - the largest calibrated probability"),
+    "brier": _Formula(
+        _brier_loss, frozenset({"squares"}), _error_bound, "1 - the sum of the squared calibrated probabilities"
+    ),
+    "margin": _Formula(
+        _margin_loss,
+        frozenset({"runner_up"}),
+        _one,
+        "1 - the difference of the two largest calibrated probabilities",
+    ),
+    "logit-margin": _Formula(
+        lambda sums: sums.runner_up,
+        frozenset({"runner_up"}),
+        _one,
+        "the second largest calibrated probability divided by the largest",
+    ),
+    "flat": _Formula(
+        lambda sums: _error_share(sums.roots),
+        frozenset({"roots"}),
+        _error_bound,
+        "1 - the largest probability at twice the temperature",
+    ),
+    "sharp": _Formula(
+        lambda sums: _error_share(_powered_odds(sums.runner_up, 2, sums.relative_squares)),
+        frozenset({"runner_up", "relative_squares"}),
+        _error_bound,
+        "1 - the largest probability at half the temperature",
+    ),
+    "sharper": _Formula(
+        lambda sums: _error_share(_powered_odds(sums.runner_up, 4, sums.relative_fourths)),
+        frozenset({"runner_up", "relative_fourths"}),
+        _error_bound,
+        "1 - the largest probability at a quarter of the temperature",
+    ),
+    # the c_j sum to 0, so their absolute values to twice those above 0, M among them
+    "norm-1": _Formula(
+        lambda sums: _norm_loss(1.0 + 2.0 * sums.norm_1, 1),
+        frozenset({"gap_total", "norm_1"}),
+        _one,
+        _NORM.format("absolute"),
+        3,
+    ),
+    "norm-2": _Formula(
+        lambda sums: _norm_loss(sums.norm_2, 2),
+        frozenset({"gap_total", "norm_2"}),
+        _one,
+        _NORM.format("Euclidean"),
+        3,
+    ),
+    "norm-4": _Formula(
+        lambda sums: _norm_loss(sums.norm_4, 4),
+        frozenset({"gap_total", "norm_4"}),
+        _one,
+        _NORM.format("fourth-power"),
+        3,
+    ),
+}
+
+OFFERED = ("log", "zero-one", "brier", "margin", "logit-margin")
+"""The plain losses that may be asked for; `auto` may choose any."""
+
+
+@dataclass(frozen=True)
+class PlainLoss(Loss):
+    """A plain loss by its name."""
+
+    name: str
+
+    def __post_init__(self) -> None:
+        if self.name not in _FORMULAS:
+            raise OptionError(f"`loss={self.name}`: it must be one of {', '.join(OFFERED)}")
+
+    @property
+    def needs(self) -> Needs:
+        """The gap sums it is computed from."""
+        return _FORMULAS[self.name].needs
+
+    @property
+    def words(self) -> str:
+        """What it is."""
+        return _FORMULAS[self.name].words
+
+    def bound(self, classes: int) -> float:
+        """The largest possible loss."""
+        return _FORMULAS[self.name].bound(classes)
+
+    def tells_apart(self, classes: int) -> bool:
+        """Whether rows of so many classes differ in it: norms are the same for every row of two classes."""
+        return classes >= _FORMULAS[self.name].least_classes
+
+    def check(self, classes: int) -> None:
+        """It must tell rows apart."""
+        if not self.tells_apart(classes):
+            raise OptionError(
+                f"`loss={self.name}`: with {classes} classes it is the same for every row; choose another"
+            )
+
+    def expected(self, sums: GapSums) -> Floats:
+        """The loss of each row from its gap sums."""
+        return _FORMULAS[self.name].expected(sums)
+
+    def of(self, scores: Scores, columns: Mapping[str, Floats]) -> tuple[Integers, Floats]:
+        """The class of the largest score, and the loss."""
+        return scores.prediction, self.expected(scores.sums)
+
+    def cutoff_words(self, cutoff: float) -> str:
+        """Chow's rule, where the loss is 1 - max p."""
+        return f"largest probability {1 - cutoff:.6g} or less" if self.name == "zero-one" else ""
+
+
+PLAIN: dict[str, PlainLoss] = {name: PlainLoss(name) for name in _FORMULAS}
+"""The plain losses by name."""
+
+
+def expected_losses(
+    logits: AnyFloats, loss: str = "log", temperature: float = 1.0, precision: Precision = "auto"
+) -> Floats:
+    """The loss of each row of `logits` (rows x classes) by a plain loss, after division by a temperature.
+
+    >>> expected_losses(np.array([[0.0, 0.0], [np.log(3.0), 0.0]]), "zero-one").round(6)
+    array([0.5 , 0.25])
+    """
+    kind = PlainLoss(loss)
+    calibrated, _ = Temperature(temperature).scores(logits, kind.needs, precision)
+    return kind.expected(calibrated.sums)
+
+
+@dataclass(frozen=True)
+class ColumnLoss(Loss):
+    """A loss that each row brings along in a column, any numbers from 0 up, such as the variance of a regression."""
+
+    name: ClassVar[str] = "column"  # type: ignore[misc]  # the same for all of them
+
+    loss_column: str
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The column."""
+        return (self.loss_column,)
+
+    @property
+    def words(self) -> str:
+        """What it is."""
+        return f"read from each row's own column '{self.loss_column}'"
+
+    def of(self, scores: Scores, columns: Mapping[str, Floats]) -> tuple[Integers, Floats]:
+        """The class of the largest score, and the column."""
+        return scores.prediction, columns[self.loss_column]
+
+
+@dataclass(frozen=True)
+class CostLoss(Loss):
+    """Costs by true class (row) and action (column), one action per class.
+
+    A row's loss is the expected cost of its least costly action, which is the prediction: the minimum over a of
+    sum_y p_y C[y, a]. Costs are not negative, so nothing cancels and small expected costs keep their precision. A row
+    is computed in float64 from its own contiguous memory, so its bits do not depend on its neighbours.
+
+    >>> CostLoss(((0.0, 1.0), (5.0, 0.0))).bound(2)
+    1.0
+    """
+
+    name: ClassVar[str] = "cost"  # type: ignore[misc]  # the same for all of them
+    is_cost: ClassVar[bool] = True
+
+    costs: tuple[tuple[float, ...], ...]
+
+    @property
+    def words(self) -> str:
+        """What it is."""
+        return "the expected cost of the least costly action, which is the prediction"
+
+    @cached_property
+    def by_action(self) -> Floats:
+        """C transposed, contiguous: the costs of an action."""
+        return np.ascontiguousarray(np.array(self.costs, dtype=np.float64).T)
+
+    def of(self, scores: Scores, columns: Mapping[str, Floats]) -> tuple[Integers, Floats]:
+        """The least costly action of each row (the first of equals) and its expected cost."""
+        count, classes = scores.values.shape
+        actions, losses = np.empty(count, np.int64), np.empty(count)
+        step = max(1, _CHUNK_VALUES // classes)
+        with np.errstate(invalid="ignore", over="ignore", under="ignore"):
+            for start in range(0, count, step):
+                part = slice(start, start + step)
+                powers = scores.powers(part)
+                costs = np.stack([row_dots(powers, costs[None]) for costs in self.by_action])
+                actions[part] = costs.argmin(axis=0)
+                losses[part] = costs.min(axis=0) / row_dots(powers, None)
+        return actions, losses
+
+    @property
+    def prices(self) -> list[float]:
+        """All that an accepted row can cost in the end."""
+        return sorted({cost for row in self.costs for cost in row})
+
+    def realised(self, prediction: Integers, labels: Integers) -> Floats:
+        """The cost of each row's action, given its true class."""
+        realised: Floats = self.by_action[prediction, labels]
+        return realised
+
+    def bound(self, classes: int) -> float:
+        """No expected cost of the best action exceeds the smallest worst cost of any action."""
+        return float(self.by_action.max(axis=1).min())
+
+    def check(self, classes: int) -> None:
+        """The matrix must be square, with a row for each class, and no cost negative."""
+        if len(self.costs) != classes or any(len(row) != classes for row in self.costs):
+            raise OptionError(f"`cost_matrix`: it is for {len(self.costs)} classes but the rejector has {classes}")
+        if not all(0 <= cost < math.inf for row in self.costs for cost in row):
+            raise OptionError("`cost_matrix`: costs are finite and not negative")
+
+
+def _log(values: Floats) -> Floats:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        logs: Floats = np.log(values)
+    return logs
+
+
+def _bend(sums: GapSums, _classes: int) -> Floats:
+    """ln(1 + 20 odds): lets the slope change where the odds of an error are about 1 to 20."""
+    return _log(1.0 + 20.0 * sums.odds)
+
+
+def _rivals(sums: GapSums, classes: int) -> Floats:
+    """Entropy of the probabilities of the other classes among themselves: 0 for one rival, ln(K - 1) at most."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        entropy = sums.log_odds - sums.moment / sums.odds
+    entropy[sums.odds == 0] = 0.0
+    clipped: Floats = np.clip(entropy, 0.0, math.log(max(classes - 1, 1)))
+    return clipped
+
+
+def _distance(sums: GapSums, classes: int) -> Floats:
+    """Mean calibrated gap from the largest logit to the others."""
+    distance: Floats = sums.gap_total * (-1.0 / (classes - 1))
+    return distance
+
+
+def _log_distance(sums: GapSums, classes: int) -> Floats:
+    return _log(_distance(sums, classes) + 1e-6)
+
+
+def _crowd(sums: GapSums, _classes: int) -> Floats:
+    """ln(||c||_1 / M - 1), c the logits without their mean and M the largest: 0 where no other is above the mean."""
+    crowd: Floats = np.log1p(2.0 * sums.norm_1)
+    return crowd
+
+
+FEATURES: dict[str, Callable[[GapSums, int], Floats]] = {
+    "bend": _bend,
+    "rivals": _rivals,
+    "distance": _distance,
+    "log_distance": _log_distance,
+    "crowd": _crowd,
+}
+"""What a learned loss may look at besides a plain loss."""
+
+_FEATURE_NEEDS: dict[str, Needs] = {
+    "bend": NOTHING,
+    "rivals": frozenset({"moment"}),
+    "distance": frozenset({"gap_total"}),
+    "log_distance": frozenset({"gap_total"}),
+    "crowd": frozenset({"gap_total", "norm_1"}),
+}
+
+
+def needs_of(features: Iterable[str]) -> Needs:
+    """The sums that features are computed from."""
+    return NOTHING.union(*(_FEATURE_NEEDS[name] for name in features))
+
+
+def base_values(loss: str, log_odds: Floats, losses: Floats) -> Floats:
+    """What carries the order of a plain loss: the log-odds of the zero-one loss, the logarithm of others."""
+    return log_odds if loss == "zero-one" else _log(losses)
+
+
+def error_probability(log_odds: Floats) -> Floats:
+    """1 / (1 + e^-x); keeps its relative precision however small it is."""
+    with np.errstate(over="ignore", under="ignore"):
+        odds = np.exp(-np.abs(log_odds))
+        probability: Floats = np.where(log_odds < 0, odds, 1.0) / (1.0 + odds)
+    return probability
+
+
+@dataclass(frozen=True)
+class Feature:
+    """A feature's weight and the range it had on the fitted rows: beyond it no row is carried away."""
+
+    weight: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class ErrorModel:
+    """The log-odds of an error, linear in a plain loss (`base`) and a few features, with a term for each prediction.
+
+    A `strength` of None is an infinite penalty: the order of the plain loss is kept.
+    """
+
+    base: str
+    strength: float | None
+    intercept: float
+    slope: float
+    features: dict[str, Feature]
+    class_intercepts: tuple[float, ...]
+
+    def log_odds(self, base: Floats, features: Mapping[str, Floats], prediction: Integers) -> Floats:
+        """Log-odds of an error of each row, from the values of the plain loss and of the features."""
+        log_odds = base * self.slope
+        log_odds += self.intercept
+        for name, feature in self.features.items():
+            log_odds += np.clip(features[name], feature.low, feature.high) * feature.weight
+        if self.class_intercepts:
+            log_odds += np.asarray(self.class_intercepts)[prediction]
+        return log_odds
+
+    def losses(self, sums: GapSums, prediction: Integers, classes: int) -> Floats:
+        """The probability of an error of each row."""
+        features = {name: FEATURES[name](sums, classes) for name in self.features}
+        base = base_values(self.base, sums.log_odds, PLAIN[self.base].expected(sums))
+        return error_probability(self.log_odds(base, features, prediction))
+
+
+@dataclass(frozen=True)
+class LearnedLoss(Loss):
+    """The probability of an error by a fitted model."""
+
+    name: ClassVar[str] = "learned"  # type: ignore[misc]  # the same for all of them
+    is_error_probability: ClassVar[bool] = True
+
+    learned: ErrorModel
+
+    @property
+    def needs(self) -> Needs:
+        """The gap sums it is computed from."""
+        return PLAIN[self.learned.base].needs | needs_of(self.learned.features)
+
+    @property
+    def words(self) -> str:
+        """What it is."""
+        return "the probability of an error, learned from labelled rows"
+
+    def of(self, scores: Scores, columns: Mapping[str, Floats]) -> tuple[Integers, Floats]:
+        """The class of the largest score, and the probability that it is wrong."""
+        return scores.prediction, self.learned.losses(scores.sums, scores.prediction, scores.classes)
+
+    @property
+    def drift_loss(self) -> Loss:
+        """Its base, which was not fitted."""
+        return PLAIN[self.learned.base]
+
+    @property
+    def reorders(self) -> bool:
+        """Unless the penalty is infinite."""
+        return self.learned.strength is not None
+
+    def bound(self, classes: int) -> float:
+        """A probability is at most 1."""
+        return 1.0
+
+    def details(self) -> list[str]:
+        """The model as a formula."""
+        model = self.learned
+        if model.strength is None:
+            return [f"learned: cross-validation left the order of '{model.base}'; only the probabilities were fitted"]
+        weights = ", ".join(f"{name} {feature.weight:+.3g}" for name, feature in model.features.items())
+        low, high = min(model.class_intercepts), max(model.class_intercepts)
+        return [
+            f"learned: log-odds of an error = {model.intercept:.3g} {model.slope:+.3g} x '{model.base}', {weights}; "
+            f"predicted classes from {low:+.3g} to {high:+.3g}; penalty {model.strength:g}, by cross-validation"
+        ]
+
+    def check(self, classes: int) -> None:
+        """The model must be of known parts, and for these classes."""
+        model = self.learned
+        known = model.base in PLAIN and set(model.features) <= set(FEATURES)
+        if known:
+            PLAIN[model.base].check(classes)
+        if not known or len(model.class_intercepts) != (0 if model.strength is None else classes):
+            raise OptionError(f"`loss=learned`: the model is not one for {classes} classes")
+        ranges = all(feature.low <= feature.high for feature in model.features.values())
+        strength = not model.features if model.strength is None else model.strength > 0
+        if not (ranges and strength and model.slope > 0):
+            raise OptionError("`loss=learned`: the model contradicts itself")
+
+
+KINDS: dict[str, type[Loss]] = {
+    **dict.fromkeys(PLAIN, PlainLoss),
+    LearnedLoss.name: LearnedLoss,
+    CostLoss.name: CostLoss,
+    ColumnLoss.name: ColumnLoss,
+}
+"""The classes of losses by the names that documents have."""
