@@ -118,7 +118,9 @@ class RunReport(ReportOptions):
 
     report_by: Annotated[
         str | None,
-        option("--report-by COL", "Also by a column, 'prediction' or 'label'.", REPORT, show_default="--cutoff-by"),
+        option(
+            "--report-by COL", "Also report by a column, 'prediction' or 'label'.", REPORT, show_default="--cutoff-by"
+        ),
     ] = None
 
 
