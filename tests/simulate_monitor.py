@@ -23,7 +23,6 @@ from drrej.core.sequential import start_share, unspent
 
 NIGHTS = 365
 ALPHA = 0.05
-RUN_LENGTH = NIGHTS / ALPHA
 LIMIT, LABELS = 0.05, 100
 FIT_ROWS, ROWS = 2000, 200
 NEVER = 10**9
@@ -35,14 +34,12 @@ class Paths:
 
     total: np.ndarray
     forever: np.ndarray
-    sums: np.ndarray
 
-    def alarms(self, alpha: float = ALPHA, run_length: float = RUN_LENGTH) -> dict[str, np.ndarray]:
+    def alarms(self, alpha: float = ALPHA) -> dict[str, np.ndarray]:
         """The night of each year's first alarm, from 1; NEVER without one."""
         return {
             "all": first(self.total >= -math.log(alpha)),
             "forever": first(self.forever >= -math.log(alpha)),
-            "SR": first(self.sums >= math.log(run_length)),
         }
 
 
@@ -56,17 +53,15 @@ def log_sums(logs: np.ndarray) -> np.ndarray:
     return largest[..., 0] + np.log(np.exp(logs - largest).sum(axis=-1))
 
 
-def run_restarts(factors: Callable[[int], np.ndarray], weights: np.ndarray, nights: int) -> tuple[np.ndarray, ...]:
-    """(forever, sums) of all years; factors(night) has shape (years, alternatives)."""
-    forever, sums = [], []
-    a = s = None
+def run_restarts(factors: Callable[[int], np.ndarray], weights: np.ndarray, nights: int) -> np.ndarray:
+    """The evidence over all starts, of all years; factors(night) has shape (years, alternatives)."""
+    forever = []
+    a = None
     for night in range(nights):
         more, share = factors(night), math.log(start_share(night + 1))
         a = more + (share if a is None else np.logaddexp(a, share))
-        s = more if s is None else np.logaddexp(s, 0.0) + more
         forever.append(np.logaddexp(log_sums(a + weights), math.log(unspent(night + 1))))
-        sums.append(log_sums(s + weights))
-    return np.stack(forever, 1), np.stack(sums, 1)
+    return np.stack(forever, 1)
 
 
 # Rates
@@ -78,14 +73,14 @@ def rate_factors(events: np.ndarray, rows: np.ndarray | int, limit: np.ndarray |
 
 
 def rate_paths(events: np.ndarray, rows: int, limit: float) -> Paths:
-    """All three statistics of the risk for events of shape (years, nights)."""
+    """Both statistics of the risk for events of shape (years, nights)."""
     total = [
         log_sums(rate_factors(sums, rows * (night + 1), limit, rate.LOG_ODDS) + rate.LOG_WEIGHTS)
         for night, sums in enumerate(np.cumsum(events, axis=1).T)
     ]
     return Paths(
         np.stack(total, 1),
-        *run_restarts(
+        run_restarts(
             lambda night: rate_factors(events[:, night], rows, limit, rate.LOG_ODDS), rate.LOG_WEIGHTS, events.shape[1]
         ),
     )
@@ -177,8 +172,8 @@ def drift_paths(pool: np.ndarray, draw: Callable[[int], np.ndarray], nights: int
         pool = pool + new
         return drift.log_factors(tails, scale).reshape(product.shape)
 
-    forever, sums = run_restarts(factors, weights, nights)
-    return Paths(np.stack(against_first, 1), forever, sums)
+    forever = run_restarts(factors, weights, nights)
+    return Paths(np.stack(against_first, 1), forever)
 
 
 LOSS = stats.gamma(0.4, scale=0.5)
@@ -310,7 +305,7 @@ def drift_false_alarms(years: int) -> None:
 
 
 def rate_delays(years: int) -> None:
-    print(f"\nmedian delay in nights of {LABELS} labels; limit {LIMIT}, alpha {ALPHA}, run length {RUN_LENGTH:.0f}")
+    print(f"\nmedian delay in nights of {LABELS} labels; limit {LIMIT}, alpha {ALPHA}")
     for quiet, before in ((0, 1.0), (182, 1.0), (365, 0.5)):
         for multiple in (1.5, 2.0, 3.0):
             events = changed(years, quiet, multiple, np.random.default_rng([3, quiet]), before)
@@ -333,26 +328,6 @@ def drift_delays(years: int) -> None:
             fixed = fixed_drift(scale, FIT_ROWS + quiet * ROWS, np.random.default_rng(5))
             late = "-" if fixed == NEVER else fixed
             print(f"  {quiet:3} quiet nights, then x {scale}: {text}; fixed sample {late}", flush=True)
-
-
-def run_lengths(years: int) -> None:
-    years = max(years // 2, 20)
-    print("\naverage run length of the Shiryaev-Roberts sums, truth at the limit (runs are cut, so it is more)")
-    rng = np.random.default_rng(6)
-    for goal in (50, 200, 500):
-        nights = 6 * goal
-        paths = rate_paths(rng.binomial(LABELS, LIMIT, (years, nights)), LABELS, LIMIT)
-        night = np.minimum(paths.alarms(run_length=goal)["SR"], nights)
-        print(f"  risk,  goal {goal:3}: {mean_error(night)}, cut at {nights}", flush=True)
-    for goal in (50, 200):
-        nights = 6 * goal
-        paths = Stream("fit", nights, nights=nights).paths(max(years // 8, 20), rng)
-        night = np.minimum(paths.alarms(run_length=goal)["SR"], nights)
-        print(f"  drift, goal {goal:3}: {mean_error(night)}, cut at {nights}", flush=True)
-
-
-def mean_error(values: np.ndarray) -> str:
-    return f"{values.mean():.0f} ± {values.std() / math.sqrt(values.size):.0f}"
 
 
 def widths(_years: int) -> None:
@@ -446,7 +421,6 @@ PARTS = {
     "drift": drift_false_alarms,
     "delays": rate_delays,
     "drift-delays": drift_delays,
-    "lengths": run_lengths,
     "widths": widths,
     "mapie": mapie,
 }

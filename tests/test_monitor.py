@@ -599,7 +599,7 @@ DAMAGES: dict[str, Any] = {
     "an alarm twice": lambda tree: tree.update(alarms=[{"monitor": "risk", "night": "n0", "log_e": 9.0}] * 2),
     "parts": lambda tree: tree["by_prediction"]["names"].pop(),
     "sketch": lambda tree: tree.update(last="2.0.0.0.AAAA"),
-    "another format": lambda tree: tree.update(format="drrej-monitor/2"),
+    "another format": lambda tree: tree.update(format="drrej-monitor/3"),
     "a report": lambda tree: tree.update(format="drrej-report/1"),
 }
 

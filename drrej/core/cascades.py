@@ -1,16 +1,7 @@
 """Cascades: a cheap model answers what it is sure of, the rest goes on to a dearer one.
 
 A plan says for each stage whether it is there at all and below which loss it answers; the last one answers whatever
-arrives. A row costs what the stages that it passes cost. Of all plans whose cutoffs lie on a grid of quantiles
-those are kept that no other plan beats in both cost and errors: the frontier.
-
-**Certified.** The frontier is made on design rows. Fresh rows then test its plans one after the other, from the one
-with the fewest design errors to the cheapest, each at the full delta, and the first that fails ends it. This is
-fixed-sequence testing: the order is settled before the fresh rows are looked at, so the chance that any plan with a
-risk above R is passed, in whatever way the errors depend on cutoffs, is at most delta. A plan passes when
-P(Binomial(n, R) <= errors) <= delta, the exact test. There is one start, the safest plan: all plans are tested on all
-fresh rows, so it is the likeliest to pass, and dividing delta among several starts made cascades dearer wherever it was
-simulated.
+arrives. How the cheapest plan is certified is in docs/proofs.md.
 """
 
 from __future__ import annotations

@@ -1,71 +1,7 @@
-"""Whether the losses drift, without labels: each night against everything before it, at every look and forever.
+"""Whether the losses drift, without labels: each batch against everything before it, at every look and forever.
 
-The range of the losses is cut into bins at fixed edges. The pool is how many rows of the first batch (the fit's rows,
-or others) and of all nights since then lie in each bin. The null is that all rows, from the first batch on, are
-exchangeable: in particular, independent draws from one distribution, whichever it is.
-
-**Nodes.** The bins are halved, and the halves again, down to single bins: B bins have B - 1 nodes. At a node, the night
-has k rows in the left half and l in the right one, the pool has a and b. Let H be hypergeometric: the number of night
-rows among the a + k in the left half, when k + l of the a + b + k + l rows are picked at random. The exact one-sided
-tests of Fisher are
-
-    p_left = P(H ≥ k): more of the night on the left,      p_right = P(H ≤ k): more on the right,
-
-and each becomes a normal score z = Φ⁻¹(1 - p). Scores are cut at -3 and 8.
-
-**Why the scores may be multiplied up.** Let p̃ = P(H > k) + U P(H = k) with U uniform and drawn anew for each night and
-node. It is never computed; p_left ≥ p̃ and p_right ≥ 1 - p̃ for every U.
-
-*Claim: under the null all p̃, of all nodes and nights, are independent and uniform on [0, 1].* Two cases.
-
-1. *The edges do not depend on the rows of the first batch or of the nights* (they may come from other rows), and
-   losses may tie in any way. Let c_t be the bin counts of the pool and night t together: the pool of night t + 1. Given
-   c_t, the rows of night t are a random subset of those in c_t. So the left count at the first node is
-   hypergeometric given c_t; given it, so is that of each child; and so on. Hence, given c_t, the p̃ of night t are
-   independent and uniform, node by node, *whatever c_t is*. The pool c_{t-1} is c_t without night t. Given c_{t-1}, how
-   it was put together from earlier nights does not depend on the rows after it. So the p̃ of night t - 1 are
-   independent and uniform given c_{t-1} and everything after, whatever that is. Going back to the first night
-   gives the claim. (That H has this law given c_t is not enough: the past does tell something about c_t. It is that the
-   law of p̃ is the same for every c_t that makes the p̃ independent. This is why scores are used, not likelihood ratios.)
-
-2. *The edges are order statistics of the first batch*, counted in the bin to the right of the edge, and losses do not
-   tie. The chances of the bins are then Dirichlet distributed given the edges, with the numbers of gaps between order
-   statistics as parameters: the counts of the first batch, and one more in the first bin (the known law of the
-   coverages of order statistics). Given everything before night t, the left count of a node is beta-binomial:
-   BB(k + l; a', b') with b' = b, and a' = a + 1 if the node has the first bin, else a. Take p̃ from this law: the claim
-   holds, with the true past. And p_left ≥ p̃, p_right ≥ 1 - p̃ as before, because for positive whole a and b
-
-       P(H ≥ k) = P(BB(k + l; a + 1, b) ≥ k),      P(H ≤ k) = P(BB(k + l; a, b + 1) ≤ k)
-
-   (both sides count the orders of old and new rows in which enough new ones come before an old one), and a
-   beta-binomial grows with its first parameter and falls with its second.
-   With ties at the edges neither case applies exactly; a first batch of rows that did not make the edges is exact then.
-
-Let Z̃ = Φ⁻¹(1 - p̃), cut in the same way, and ψ(λ) = ln E[exp(λ Z)] for a standard normal Z cut so. Then exp(λ Z̃ - ψ(λ))
-has expectation 1 given the p̃ of the nights before, for λ fixed by the *sizes* of the nights alone; so does the same
-with 1 - p̃ in the place of p̃, and so does the product over several nodes. The factors with z in the place of Z̃ that are
-computed are at most these, for every U. The product over the nights and the sums of `restarts` grow with each factor,
-so what is computed is at most what the proofs hold for, and alarms are no more frequent. Nothing is random, and the
-verdict depends on the bin counts alone. What the exact tests give away is P(H = k), little as soon as a node gets some
-dozens of rows a night.
-
-The sizes of the nights, and when one ends, must not depend on their losses. Nights that differ by the weekday are not
-exchangeable, and large nights will show it, however small the difference: `where` says how large it is.
-
-**Alternatives.** A pattern is one node, or all nodes at the upper end of the losses (0 to B, B/2 to B, 3B/4 to B, ...).
-Losses that grow by a factor, or some hard rows among the others, move the log-odds of right against left about alike at
-all of the latter; they have half of the weight. Single nodes share the rest, each level half of what the level above
-has. Each pattern has two directions, and shifts δ of the log-odds of 2, 1, 1/2, ..., 2^-9 with weights that fall as
-1 / (1 + |log2 δ + 2|): most on 1/4, where odds change by 28 %. With such a shift the score of a night has mean δ s with
-s² = p (1 - p) n N / (n + N), about, for n new and N pooled rows at the node and p the share of its left half; so
-λ = δ s, at most 4.
-
-**Two questions**, each with its e-value:
-
-- *Do the nights differ from the first batch?* One product from the first night on. The pool fills with the nights
-  themselves, and only N_1 of its N rows are of the first batch, so λ = δ s N_1 / N. Nothing is lost: the squares of
-  s N_1 / N add up to p (1 - p) m N_1 / (m + N_1) for m rows of all nights, as in one test of all nights.
-- *Has anything changed since any night?* `restarts`, with λ = δ s.
+The range of the losses is cut into bins at fixed edges; exact tests of the counts on both sides of each split of the
+bins become scores that may be multiplied up. The proof is in docs/proofs.md.
 """
 
 from __future__ import annotations
@@ -78,7 +14,8 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from drrej.core.sequential import Floats, Restarts, Tally, log_sum
+from drrej.core.sequential import Restarts, Tally, log_sum
+from drrej.core.types import Floats
 from drrej.records import dataclass
 
 _POWERS = np.arange(1, -10, -1)
@@ -129,8 +66,8 @@ class LossDrift:
     >>> monitor.alarm(0.05), monitor.restarts.alarm(0.05)
     (False, False)
     >>> monitor = monitor.update((150, 150, 300, 400))
-    >>> monitor.alarm(0.05), monitor.restarts.alarm(0.05), monitor.regions()[0].direction
-    (True, True, 'right')
+    >>> monitor.alarm(0.05), monitor.restarts.alarm(0.05)
+    (True, True)
     """
 
     pool: tuple[int, ...]
@@ -177,43 +114,9 @@ class LossDrift:
         """The logarithm of the e-value over all starts."""
         return self.restarts.log_e_value(log_weights(len(self.pool)).ravel())
 
-    @property
-    def log_restart_sum(self) -> float | None:
-        """The logarithm of the Shiryaev-Roberts sum, to be compared with a run length; None before the first look."""
-        return self.restarts.log_sum(log_weights(len(self.pool)).ravel())
-
     def alarm(self, delta: float) -> bool:
         """Whether the e-value against the first batch has ever reached 1 / delta; false with chance at most delta."""
         return self.peak >= -math.log(delta)
-
-    def regions(self) -> tuple[Region, ...]:
-        """Where the evidence of the restarts is: each pattern and direction with its part of it, largest first."""
-        if not self.restarts.looks:
-            return ()
-        weights = log_weights(len(self.pool))
-        parts = np.array(self.restarts.forever).reshape(weights.shape) + weights
-        spans = [(0, len(self.pool), None), *((node.first, node.end, node.middle) for node in nodes(len(self.pool)))]
-        found = [
-            Region(first, end, middle, direction, log_sum(parts[i, j]))
-            for i, (first, end, middle) in enumerate(spans)
-            for j, direction in enumerate(("left", "right"))
-        ]
-        return tuple(sorted(found, key=lambda region: -region.log_e_value))
-
-
-@dataclass(frozen=True)
-class Region:
-    """Rows of bins [first, end) moved to the left of bin `middle` (lower losses) or to the right.
-
-    A `middle` of None is the pattern of all nodes at the upper end. `log_e_value` is the part of the e-value, with its
-    weight, that pattern and direction contribute.
-    """
-
-    first: int
-    end: int
-    middle: int | None
-    direction: str
-    log_e_value: float
 
 
 def log_factors(tails: Floats, scale: float) -> Floats:
@@ -282,7 +185,7 @@ def _spreads(bins: int) -> Floats:
 
 @cache
 def log_weights(bins: int) -> Floats:
-    """The logarithm of π of each pattern, direction and shift; see the module's alternatives."""
+    """The logarithm of π of each pattern, direction and shift; see the alternatives in docs/proofs.md."""
     depth = np.array([node.depth for node in nodes(bins)], np.int64)
     level = np.ldexp(1.0, -depth) / np.bincount(depth, minlength=1)[depth]
     patterns = np.concatenate([[0.5], 0.5 * level / level.sum()])

@@ -1,30 +1,7 @@
-"""Evidence that starts anew every night, so that a change after a year of quiet is seen soon.
+"""Whether a rate is above its limit, at every look and forever; and evidence that starts anew with every batch.
 
-A monitor bets on alternatives k = 1..K with weights π_k (positive, sum 1). Look t brings one factor per alternative,
-L_t(k) ≥ 0, with E[L_t(k) | the past] ≤ 1 as long as nothing is wrong (the null). Evidence that started at look j is
-the product Π_{s=j..t} L_s(k). Two sums over all starts j are kept, each in one number per alternative:
-
-    forever:  A_t(k) = (A_{t-1}(k) + w_t) L_t(k)          E_t = Σ_k π_k A_t(k) + u_t
-    SR:       S_t(k) = (S_{t-1}(k) + 1) L_t(k)            S_t = Σ_k π_k S_t(k)
-
-`forever` shares a capital of 1 among the starts: w_j = `start_share(j)` with Σ_j w_j = 1, and u_t = Σ_{j>t} w_j is what
-is left for later starts. SR is the Shiryaev-Roberts sum, which gives every start a capital of 1.
-
-**E_t is an e-process: P(E_t ≥ 1/α at any look, ever) ≤ α.** Proof. The past fixes A_{t-1}, so E[A_t(k) | past] ≤
-A_{t-1}(k) + w_t, and E[E_t | past] ≤ Σ_k π_k A_{t-1}(k) + w_t + u_t = E_{t-1}, for u_{t-1} = w_t + u_t. So E_t is a
-nonnegative supermartingale with E_0 = 1, and Ville's inequality is the claim. ∎ Evidence from start j needs to reach
-1 / (α w_j): after a year 1/w_j is about 23 000, which is 10 in logarithms; the first start has w_1 = 1/2.
-
-**The first look T with S_t ≥ c has E[T] ≥ c, and P(T ≤ t) ≤ t / c for every t.** Proof. E[S_t | past] ≤ S_{t-1} + 1, so
-S_t - t is a supermartingale from 0, and at the bounded time T ∧ t: c P(T ≤ t) ≤ E[S_{T∧t}] ≤ E[T ∧ t] ≤ min(t, E[T]).
-The second claim is there. If E[T] is finite, P(T ≤ t) grows to 1, and c ≤ E[T]; else there is nothing to show. ∎
-So c is the average run length in looks: c = 365 / 0.05 = 7300 has a false alarm in a given first year of nights with
-chance at most 5 %, and on average one in 20 years at the most. This is an e-detector (Shin, Ramdas and Rinaldo 2022).
-
-Both proofs need E[L_t | past] ≤ 1 only for *some* past that holds the factors so far. They also carry over to factors
-that are at most such factors (`drift` uses this): both sums grow with every factor.
-
-All values are kept as logarithms; nothing overflows, and a state is as long as the number of alternatives.
+The e-values, and why alarms may be looked at as often as one likes, are derived in docs/proofs.md. Values are kept as
+logarithms, so nothing overflows, and a state is as long as the number of alternatives.
 """
 
 from __future__ import annotations
@@ -34,11 +11,9 @@ from collections.abc import Callable
 from dataclasses import field, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from drrej.core.types import Floats
 from drrej.records import dataclass
-
-Floats = NDArray[np.float64]
 
 
 def start_share(look: int) -> float:
@@ -59,17 +34,14 @@ def unspent(look: int) -> float:
 
 @dataclass(frozen=True)
 class Restarts:
-    """Both sums after some looks, as plain numbers.
+    """Evidence over all starts after some looks: ln A_t(k) of each alternative, empty before the first look.
 
-    `forever` and `sums` hold ln A_t(k) and ln S_t(k), and are empty before the first look. The peaks are the largest
-    ln E_t and ln S_t (but at least 0) so far: an alarm that was once raised stays.
+    The peak is the largest ln E_t (but at least 0) so far: an alarm that was once raised stays.
     """
 
     looks: int = 0
     forever: tuple[float, ...] = ()
-    sums: tuple[float, ...] = ()
     forever_peak: float = 0.0
-    sums_peak: float = 0.0
 
     def update(self, log_factors: Floats, log_weights: Floats) -> Restarts:
         """After one more look: ln L_t(k) and ln π_k, arrays of shape (K,)."""
@@ -77,40 +49,23 @@ class Restarts:
             raise ValueError(f"`log_factors` has shape {log_factors.shape}, not that of the weights and of the state")
         look = self.looks + 1
         share = math.log(start_share(look))
-        if self.looks:
-            forever = np.logaddexp(np.array(self.forever), share) + log_factors
-            sums = np.logaddexp(np.array(self.sums), 0.0) + log_factors
-        else:
-            forever, sums = share + log_factors, log_factors
-        return Restarts(
-            look,
-            tuple(forever.tolist()),
-            tuple(sums.tolist()),
-            max(self.forever_peak, _with_unspent(log_sum(forever + log_weights), look)),
-            max(self.sums_peak, log_sum(sums + log_weights)),
-        )
+        before = np.logaddexp(np.array(self.forever), share) if self.looks else share
+        forever = before + log_factors
+        peak = max(self.forever_peak, _with_unspent(log_sum(forever + log_weights), look))
+        return Restarts(look, tuple(forever.tolist()), peak)
 
     def log_e_value(self, log_weights: Floats) -> float:
         """The logarithm of E_t; 0 before the first look."""
         return _with_unspent(log_sum(np.array(self.forever) + log_weights), self.looks) if self.looks else 0.0
 
-    def log_sum(self, log_weights: Floats) -> float | None:
-        """The logarithm of S_t; None before the first look, where S is 0."""
-        return log_sum(np.array(self.sums) + log_weights) if self.looks else None
-
     def alarm(self, delta: float) -> bool:
         """Whether E_t has ever reached 1 / delta; false with chance at most delta, over all looks together."""
         return self.forever_peak >= -math.log(delta)
 
-    def run_length_alarm(self, run_length: float) -> bool:
-        """Whether S_t has ever reached `run_length`, the average number of looks to a false alarm."""
-        return self.sums_peak >= math.log(run_length)
-
 
 def log_sum(logs: Floats) -> float:
     """The logarithm of Σ exp(logs) of a nonempty array, without overflow."""
-    largest = float(logs.max())
-    return largest + math.log(float(np.exp(logs - largest).sum()))
+    return float(np.logaddexp.reduce(logs))
 
 
 def _with_unspent(log_spent: float, look: int) -> float:
@@ -217,8 +172,8 @@ class RateMonitor:
     >>> monitor = RateMonitor(0.05)
     >>> for night in range(5):
     ...     monitor = monitor.update(Tally(12, 100))
-    >>> monitor.alarm(0.05), monitor.restarts.alarm(0.05), monitor.restarts.run_length_alarm(7300)
-    (True, True, True)
+    >>> monitor.alarm(0.05), monitor.restarts.alarm(0.05)
+    (True, True)
     """
 
     limit: float
@@ -251,11 +206,6 @@ class RateMonitor:
     def restarts_log_e_value(self) -> float:
         """The logarithm of the e-value over all starts: no night's rate is above the limit."""
         return self.restarts.log_e_value(LOG_WEIGHTS)
-
-    @property
-    def log_restart_sum(self) -> float | None:
-        """The logarithm of the Shiryaev-Roberts sum, to be compared with a run length; None before the first look."""
-        return self.restarts.log_sum(LOG_WEIGHTS)
 
     def alarm(self, delta: float) -> bool:
         """Whether the e-value of all rows has ever reached 1 / delta; false with chance at most delta, ever."""

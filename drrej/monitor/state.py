@@ -24,7 +24,7 @@ from drrej.documents.schemas import Schema, schema_of
 from drrej.errors import MonitorError
 from drrej.records import dataclass
 
-FORMAT = "drrej-monitor/1"
+FORMAT = "drrej-monitor/2"
 """1: the first format."""
 
 KEPT_NIGHTS = 60
@@ -178,7 +178,7 @@ class Drift:
             raise ValueError("the edges do not go with the pool")
         if [new for new, all in zip(self.new, self.losses.pool, strict=False) if 0 <= new <= all] != [*self.new]:
             raise ValueError("the last night is not in the pool")
-        if {len(self.losses.against_first), len(restarts.forever), len(restarts.sums)} != {patterns if looks else 0}:
+        if {len(self.losses.against_first), len(restarts.forever)} != {patterns if looks else 0}:
             raise ValueError("the evidence does not go with the pool")
 
 
@@ -285,7 +285,7 @@ class MonitorState(Document):
         for monitor in (self.risk, self.coverage):
             restarts = None if monitor is None else monitor.restarts
             length = LOG_ODDS.size if restarts is not None and restarts.looks else 0
-            if restarts is not None and {len(restarts.forever), len(restarts.sums)} != {length}:
+            if restarts is not None and len(restarts.forever) != length:
                 raise ValueError("the evidence of a monitor is not whole")
 
 
