@@ -7,6 +7,7 @@ import gzip
 import io
 import json
 import pickle
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from formats_zoo import WRITERS, csv_bytes, jsonl_bytes, list_table, wide_table
 from results import Results
 from running import fail, succeed
 
-from drrej.data import formats
+from drrej.data import files, formats
 from drrej.data.dump import DumpOptions
 from drrej.data.open import open_dump
 from drrej.errors import DumpError
@@ -323,6 +324,21 @@ def test_row_groups_are_read_elsewhere(tmp_path: Path, ending: str, small_chunks
     assert sum(map(len, blocks)) == len(ROWS.labels)
     rows = np.concatenate([block.scores for group in sent.row_groups for block in sent.read(group, labelled=False)])
     assert np.array_equal(rows, ROWS.logits.astype(np.float64))
+
+
+@pytest.mark.parametrize("ending", ["csv", "jsonl.zst", "npz"])
+def test_converted_files_are_made_again_where_they_are_gone(
+    tmp_path: Path, ending: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that lives long keeps the last ones; so a file may be converted more than once."""
+    monkeypatch.setattr(files, "_MOST_CONVERTED", 3)  # as many as an archive has arrays
+    monkeypatch.setattr(files, "_converted", deque())
+    for number in range(4):
+        WRITERS[ending](tmp_path / f"{number}.{ending}", ROWS)
+    dump = open_dump([f"{tmp_path}/*.{ending}"], DumpOptions(), labelled=True)
+    assert len(files._converted) == 3
+    rows = np.concatenate([block.scores for group in dump.row_groups for block in dump.read(group, labelled=True)])
+    assert np.array_equal(rows, np.tile(ROWS.logits.astype(np.float64), (4, 1)))
 
 
 @pytest.mark.parametrize("ending", ["csv", "jsonl", "arrow", "npz", "csv.gz", "npy"])

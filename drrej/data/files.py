@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import errno
 import functools
 import itertools
 import os
 import shutil
 import tempfile
+from collections import deque
 from typing import Any
 
 import pyarrow.fs as pafs
@@ -127,16 +129,26 @@ def check_unchanged(part: DumpFile, found: Identity | None = None) -> None:
         )
 
 
+_MOST_CONVERTED = 1024
+"""Files in the temporary folder that can be made again; the oldest go first."""
 _temporary: list[tuple[int, str]] = []
+_converted: deque[str] = deque()
 _numbers = itertools.count()
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
-def temporary_path() -> str:
-    """A new path in a folder that ends with this process."""
+def temporary_path(lasting: bool = False) -> str:
+    """A new path in a folder that ends with this process; unless it is `lasting`, the file may go before."""
     if not _temporary or _temporary[-1][0] != os.getpid():
         _temporary.append((os.getpid(), tempfile.mkdtemp(prefix="drrej-")))
-    return os.path.join(_temporary[-1][1], str(next(_numbers)))
+        _converted.clear()  # of the process that this is a copy of
+    path = os.path.join(_temporary[-1][1], str(next(_numbers)))
+    if not lasting:
+        _converted.append(path)
+        if len(_converted) > _MOST_CONVERTED:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(_converted.popleft())
+    return path
 
 
 def no_room(name: str, error: OSError) -> DumpError:

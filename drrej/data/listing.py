@@ -186,7 +186,7 @@ def distinct(parts: Sequence[DumpFile]) -> tuple[DumpFile, ...]:
 def _spooled(stream: IO[bytes], name: str) -> DumpFile:
     """Copy what cannot seek to a temporary file that ends with the process."""
     try:
-        path = temporary_path()  # before anything is read: reading may take for ever
+        path = temporary_path(lasting=True)  # before anything is read: reading may take for ever
         with open(path, "wb") as spool:
             head = stream.read(HEAD)
             spool.write(head)

@@ -7,6 +7,7 @@ file, see `arrow.spooled`.
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Any, NamedTuple
@@ -132,7 +133,7 @@ def looked_at(file: DumpFile, format: str, look: Callable[[Identity], FileInfo])
         identity = identity_of(file)
         check_unchanged(file, identity)
         known = _known.get(key)
-        if known is not None and known.identity == identity:
+        if known is not None and known.identity == identity and (known.spool is None or os.path.exists(known.spool)):
             return known
         info = look(identity)
         _ = [info.schema.names, *map(str, info.schema.types)]  # raises where a name is not text

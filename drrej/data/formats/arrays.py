@@ -92,7 +92,7 @@ def _columns(file: DumpFile, identity: Identity) -> Arrays:
     paths = {os.path.basename(file.path): file.path}
     if packed or file.uri is not None:
         known = _unpacked.get((file.path, file.uri))
-        if known is None or known[0] != identity:
+        if known is None or known[0] != identity or not all(map(os.path.exists, known[1].values())):
             known = _unpacked[file.path, file.uri] = identity, _members(file)
         paths = known[1]
     arrays = {name: _array(path, name, file) for name, path in paths.items()}
