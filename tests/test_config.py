@@ -99,6 +99,8 @@ def test_files_are_relative_to_the_file_that_names_them(folder: Path, monkeypatc
     ("text", "message"),
     [
         ("lable = 'y'", "lable: no command has an option of this name that can be configured; did you mean label?"),
+        ("by = 'site'", "can be configured; it is --cutoff-by now"),
+        ("tls-ca = 'ca.pem'", "can be configured; it is gone: certificates come from Dask's own configuration"),
         ("[evaluat]\njobs = 1", "[evaluat] is not the name of a command; did you mean evaluate?"),
         ("[calibrate]\ncoverage = 0.5", "coverage: drrej calibrate has no option of this name that can be configured"),
         ("output = 'x'", "output: no command has an option of this name"),

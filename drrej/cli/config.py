@@ -284,8 +284,9 @@ def _instead(name: str, written: str, known: Iterable[str]) -> str:
     """What a name that is not known may have been meant for."""
     from difflib import get_close_matches
 
-    if name in RENAMED:
-        return f"; {RENAMED[name]}"
+    old = name.replace("_", "-")
+    if old in RENAMED:
+        return f"; {RENAMED[old]}"
     found = get_close_matches(written, list(known), n=1)
     return f"; did you mean {found[0]}?" if found else ""
 
