@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 
 import numpy as np
 import pyarrow as pa
@@ -237,18 +237,23 @@ def as_document(rejector: AnyRejector) -> Document:
     return rejector if isinstance(rejector, Document) else Rejector.load(rejector)
 
 
+class Target(TypedDict, total=False):
+    """What `fit_rejector` is to keep: one rule, and with what confidence."""
+
+    accuracy: float | None
+    risk: float | None
+    coverage: float | None
+    tau: float | None
+    max_loss: float | None
+    review_cost: float | None
+    error_cost: float | None
+    confidence: float | None
+
+
 def fit_rejector(
     scores: Any,
     labels: Any,
     *,
-    accuracy: float | None = None,
-    risk: float | None = None,
-    coverage: float | None = None,
-    tau: float | None = None,
-    max_loss: float | None = None,
-    review_cost: float | None = None,
-    error_cost: float | None = None,
-    confidence: float | None = None,
     fresh: tuple[Any, Any] | None = None,
     loss: str | Loss = "log",
     alpha: float = 1.0,
@@ -259,6 +264,7 @@ def fit_rejector(
     normalize: bool = False,
     floor: float | None = None,
     calibrator: CalibratorName = "temperature",
+    **target: Unpack[Target],
 ) -> Rejector:
     """Calibrate, fit and choose a threshold on labelled rows.
 
@@ -286,9 +292,8 @@ def fit_rejector(
     >>> rejector.evaluate(logits, [0, 1, 1, 0] * 5).accuracy.value
     1.0
     """
-    rules = {"accuracy": accuracy, "risk": risk, "coverage": coverage, "tau": tau, "max-loss": max_loss}
-    rule = _rule({**rules, "cost": review_cost}, confidence, error_cost)
-    if fresh is not None and confidence is None:
+    rule = _rule(target)
+    if fresh is not None and rule.confidence is None:
         raise OptionError("`fresh` goes with `confidence`: a guarantee needs rows that nothing else has seen")
     options = ArrayOptions(input, classes, normalize)
 
@@ -296,7 +301,7 @@ def fit_rejector(
         ratio = RatioOptions(alpha, lam, loss, effective_sample)
         return fit(source, calibrate(source, CalibrateOptions(floor=floor, calibrator=calibrator)), ratio)
 
-    if confidence is None:
+    if rule.confidence is None:
         with array_source(scores, labels, options) as source:
             return Rejector.of(threshold(source, fitted(source), rule))
     if fresh is None:
@@ -329,8 +334,19 @@ def _second_half(rows: Array, labels: pa.Array) -> Booleans:
     return half
 
 
-def _rule(given: dict[str, float | None], confidence: float | None, error_cost: float | None) -> Rule:
-    rules = {kind: target for kind, target in given.items() if target is not None}
+def _rule(target: Target) -> Rule:
+    for name in target:
+        if name not in Target.__annotations__:
+            raise TypeError(f"fit_rejector() got an unexpected keyword argument '{name}'")
+    rules = {
+        "accuracy": target.get("accuracy"),
+        "risk": target.get("risk"),
+        "coverage": target.get("coverage"),
+        "tau": target.get("tau"),
+        "max-loss": target.get("max_loss"),
+        "cost": target.get("review_cost"),
+    }
+    rules = {kind: value for kind, value in rules.items() if value is not None}
     if rules.keys() >= set(ERROR_RULES):
         raise OptionError("`accuracy` and `risk` are the same promise; give one of them")
     both = len(rules) == 2 and "coverage" in rules and bool(rules.keys() & set(ERROR_RULES))
@@ -340,5 +356,6 @@ def _rule(given: dict[str, float | None], confidence: float | None, error_cost: 
             "give exactly one of `accuracy`, `risk`, `coverage`, `review_cost`, `tau` and `max_loss`; only `coverage` "
             "may stand beside `accuracy` or `risk`"
         )
-    ((kind, target),) = rules.items()
-    return Rule(kind, target, confidence, error_cost=error_cost, coverage=coverage)
+    ((kind, value),) = rules.items()
+    assert value is not None
+    return Rule(kind, value, target.get("confidence"), error_cost=target.get("error_cost"), coverage=coverage)
