@@ -185,7 +185,7 @@ def _undominated(cost: Floats, errors: Floats) -> NDArray[np.intp]:
 
 
 @dataclass(frozen=True)
-class Chosen:
+class ChosenPlan:
     """The plan that was chosen, what it does with the rows it was tested on, and the upper bound of its risk."""
 
     outcome: Outcome
@@ -193,7 +193,7 @@ class Chosen:
     frontier: tuple[Outcome, ...]
 
 
-def cheapest(design: StageRows, costs: Sequence[float], risk: float) -> Chosen:
+def cheapest(design: StageRows, costs: Sequence[float], risk: float) -> ChosenPlan:
     """The cheapest plan whose error rate on these rows is at most `risk`; nothing is promised for others."""
     path = frontier(design, costs)
     fitting = [found for found in path if found.errors <= risk * found.rows * (1 + 1e-12)]
@@ -202,10 +202,12 @@ def cheapest(design: StageRows, costs: Sequence[float], risk: float) -> Chosen:
             f"no cascade of these stages has an accuracy of {1 - risk:g} on these rows; the best reaches "
             f"{1 - path[0].risk:.6g}"
         )
-    return Chosen(fitting[-1], None, tuple(path))
+    return ChosenPlan(fitting[-1], None, tuple(path))
 
 
-def certified(design: StageRows, fresh: StageRows, costs: Sequence[float], risk: float, confidence: float) -> Chosen:
+def certified(
+    design: StageRows, fresh: StageRows, costs: Sequence[float], risk: float, confidence: float
+) -> ChosenPlan:
     """The cheapest plan that fresh rows certify: its risk on new rows is at most `risk`, but for chance 1 - confidence.
 
     The stages must not have been fitted to the fresh rows.
@@ -225,7 +227,7 @@ def certified(design: StageRows, fresh: StageRows, costs: Sequence[float], risk:
             f"an accuracy of {1 - risk:g} cannot be certified at confidence {confidence:g}: the safest cascade has "
             f"{first.errors} errors in {first.rows} fresh rows; more rows, a lower accuracy or a better last stage help"
         )
-    return Chosen(passed, upper_bound(passed.errors, passed.rows, delta), tuple(tested))
+    return ChosenPlan(passed, upper_bound(passed.errors, passed.rows, delta), tuple(tested))
 
 
 def _thinned(path: list[Outcome]) -> list[Outcome]:

@@ -14,6 +14,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
+from drrej.core.intervals import lower_bound, upper_bound
 from drrej.core.sequential import Restarts, Tally, log_sum
 from drrej.core.types import Floats
 from drrej.records import dataclass
@@ -304,10 +305,7 @@ def _move(part: int, pair: tuple[Tally, Tally], intervals: tuple[tuple[float, fl
 
 def _intervals(tallies: Sequence[Tally], level: float) -> list[tuple[float, float]]:
     """Clopper-Pearson, each end at `level`."""
-    from drrej.core.special import betaincinv
-
-    events = np.array([tally.events for tally in tallies], np.float64)
-    others = np.array([tally.rows - tally.events for tally in tallies], np.float64)
-    low = np.where(events > 0, betaincinv(np.maximum(events, 1), others + 1, level), 0.0)
-    high = np.where(others > 0, 1.0 - betaincinv(np.maximum(others, 1), events + 1, level), 1.0)
-    return list(zip(low.tolist(), high.tolist(), strict=True))
+    return [
+        (lower_bound(tally.events, tally.rows, level), upper_bound(tally.events, tally.rows, level))
+        for tally in tallies
+    ]

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from drrej._version import __version__
 from drrej.core.calibrators import CalibratorName
-from drrej.core.cascades import MOST_STAGES, Chosen, Outcome, StageRows, alone, certified, cheapest
+from drrej.core.cascades import MOST_STAGES, ChosenPlan, Outcome, StageRows, alone, certified, cheapest
 from drrej.core.intervals import upper_bound
 from drrej.core.thresholds import Rule
 from drrej.core.types import Booleans, Integers
@@ -195,7 +195,7 @@ def _report(
     costs: Sequence[float],
     design_rows: int,
     rows: StageRows,
-    chosen: Chosen,
+    chosen: ChosenPlan,
     options: CascadeOptions,
 ) -> Cascade:
     single = alone(rows, costs)
