@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from drrej.documents.metrics import catalogue, slices
-from drrej.documents.regression import RegressionReport
-from drrej.documents.report import Report
+from drrej.documents.report import RegressionReport, Report
 
 INTRODUCTION = """# Metrics
 

@@ -164,12 +164,12 @@ def rejector_file(documents: Path) -> str:
 
 
 @functools.cache
-def _validator(document: str) -> Any:
+def _validator(kind: type) -> Any:
     import jsonschema
 
-    from drrej.documents import schemas
+    from drrej.documents.document import schema_of
 
-    return jsonschema.Draft202012Validator(getattr(schemas, f"{document}_schema")())
+    return jsonschema.Draft202012Validator(schema_of(kind))
 
 
 @pytest.fixture(autouse=True)
@@ -182,13 +182,13 @@ def _documents_validate(monkeypatch: pytest.MonkeyPatch) -> None:
     @functools.wraps(to_json)
     def checked_text(rejector: drrej.Rejector) -> str:
         text = to_json(rejector)
-        _validator("rejector").validate(json.loads(text))
+        _validator(drrej.Rejector).validate(json.loads(text))
         return text
 
     @functools.wraps(report)
     def checked_report(*arguments: Any, **options: Any) -> drrej.Report:
         made = report(*arguments, **options)
-        _validator("report").validate(made.tree)
+        _validator(drrej.Report).validate(made.tree)
         assert drrej.Report.from_json(made.to_json()) == made
         return made
 

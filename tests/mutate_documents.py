@@ -36,7 +36,7 @@ from running import drrej as run
 
 import drrej
 from drrej.core.losses import ColumnLoss, CostLoss
-from drrej.documents.regression import RegressionReport
+from drrej.documents.report import RegressionReport
 from drrej.engines.local import LocalEngine
 from drrej.pipeline.compare import Rivals
 from drrej.pipeline.fit import uncalibrated, without_logits

@@ -16,7 +16,8 @@ from scipy.stats import binom
 import drrej
 from drrej.core import cascades
 from drrej.core.cascades import Plan, StageRows, alone, certified, cheapest, frontier, outcome
-from drrej.documents.schemas import cascade_schema
+from drrej.documents.document import schema_of
+from drrej.documents.summaries import Cascade
 from drrej.errors import OptionError
 from drrej.pipeline.cascade import CascadeOptions, Stage, cascade
 
@@ -230,7 +231,7 @@ def test_the_command(dumps: tuple[str, str], tmp_path: Path) -> None:
     assert (tmp_path / "out" / "cascade.txt").read_text() == said
     assert sorted(path.name for path in (tmp_path / "out").iterdir())[:2] == ["cascade.json", "cascade.txt"]
     jsonschema = pytest.importorskip("jsonschema")
-    jsonschema.validate(load_json(tmp_path / "out" / "cascade.json"), cascade_schema())
+    jsonschema.validate(load_json(tmp_path / "out" / "cascade.json"), schema_of(Cascade))
     message = fail("cascade", *given, "--accuracy", "0.9999", "--confidence", "0.9", "-o", "new", code=1, cwd=tmp_path)
     assert "an accuracy of 0.9999 cannot be certified at confidence 0.9: the safest cascade has" in message
     assert not (tmp_path / "new").exists()

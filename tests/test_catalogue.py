@@ -18,13 +18,11 @@ from drrej.pipeline.evaluate_options import BaselineDump
 
 import drrej
 from drrej.core.losses import ColumnLoss, CostLoss
-from drrej.documents.codec import entries
+from drrej.documents.document import entries, schema_of
 from drrej.documents.fields import When
 from drrej.documents.metrics import Metric, catalogue
 from drrej.documents.points import DEFAULT_POINTS
-from drrej.documents.regression import RegressionReport
-from drrej.documents.report import Report
-from drrej.documents.schemas import schema_of
+from drrej.documents.report import RegressionReport, Report
 from drrej.errors import ReportError
 from drrej.pipeline.compare import Rivals
 from drrej.pipeline.regression import evaluate_regression
@@ -215,7 +213,7 @@ def test_a_new_field_is_a_metric_a_key_and_part_of_the_schema(world: dict[str, A
     )
     assert "novelty" in {metric.name for metric in catalogue((), wider)}
     assert report["novelty"] == 7
-    schema = schema_of(wider.CODEC, wider)["properties"]["novelty"]
+    schema = schema_of(wider)["properties"]["novelty"]
     assert schema == {"description": "rows that nobody has asked for.", "type": "integer", "minimum": 0}
     with pytest.raises(ReportError, match="'novelty' is out of range"):
         wider.from_json(report.to_json().replace('"novelty": 7', '"novelty": -7'))

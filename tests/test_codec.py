@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import drrej
-from drrej.documents.schemas import report_schema
+from drrej.documents.document import schema_of
 from drrej.errors import OptionError, ReportError
 from drrej.pipeline.compare import Rivals
 
@@ -127,7 +127,7 @@ def leaves(node: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return ([path] if path else []) + below
 
 
-_VALIDATOR = jsonschema.Draft202012Validator(report_schema())
+_VALIDATOR = jsonschema.Draft202012Validator(schema_of(drrej.Report))
 
 JUNK = (
     st.none()

@@ -167,12 +167,7 @@ CONTRADICTIONS: list[tuple[str, str, Any, str]] = [
     ("coverage", "threshold/tau", nudge, "'threshold.tau' does not belong to 'threshold.cutoff'"),
     ("coverage", "threshold/cutoff", nudge, "'threshold.tau' does not belong to 'threshold.cutoff'"),
     ("coverage", "threshold/accepted", 301, "'threshold.accepted' is out of range"),
-    (
-        "coverage",
-        "threshold/rule/kind",
-        "luck",
-        "'threshold.rule': .*there is no choice|'threshold.rule': unknown rule",
-    ),
+    ("coverage", "threshold/rule/kind", "luck", "'threshold.rule': unknown rule"),
     ("coverage", "threshold/rule/confidence", 0.9, "'threshold.rule.confidence' goes with"),
     ("coverage", "ratio/log_max_ratio", -0.1, "'ratio.log_max_ratio' is out of range"),
     ("coverage", "ratio/log_max_ratio", 5.1, "'ratio.log_max_ratio' is out of range"),

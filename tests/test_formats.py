@@ -12,7 +12,8 @@ from drrej.pipeline.evaluate_options import BaselineDump
 from worlds import SAMPLE, cli, fitted, source, too_sure, write
 
 import drrej
-from drrej.documents.schemas import cascade_schema, plan_schema, rejector_schema, report_schema
+from drrej.documents.document import schema_of
+from drrej.documents.summaries import Cascade, Plan
 from drrej.errors import ReportError
 from drrej.pipeline.compare import Rivals
 from drrej.report import RENDERERS
@@ -48,9 +49,9 @@ def variants(rejector):
 
 
 def test_documents_validate_and_every_renderer_takes_them(rejector):
-    for schema in (report_schema(), rejector_schema()):
+    for schema in (schema_of(drrej.Report), schema_of(drrej.Rejector)):
         jsonschema.Draft202012Validator.check_schema(schema)
-    validator = jsonschema.Draft202012Validator(report_schema())
+    validator = jsonschema.Draft202012Validator(schema_of(drrej.Report))
     for tree in variants(rejector):
         again = json.loads(RENDERERS["json"](tree))
         validator.validate(again)
@@ -61,24 +62,24 @@ def test_documents_validate_and_every_renderer_takes_them(rejector):
                     render(tree)
             elif name != "html":  # needs the report's pictures: see test_html
                 assert render(tree).endswith("\n")
-    jsonschema.validate(json.loads(rejector.to_json()), rejector_schema())
+    jsonschema.validate(json.loads(rejector.to_json()), schema_of(drrej.Rejector))
 
 
 def test_schemas_refuse_other_documents(rejector):
     tree = json.loads(rejector.to_json())
     tree["ratio"]["rows"] = "many"
     with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(tree, rejector_schema())
+        jsonschema.validate(tree, schema_of(drrej.Rejector))
     with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate({**report(rejector), "coverage": 1.0}, report_schema())
+        jsonschema.validate({**report(rejector), "coverage": 1.0}, schema_of(drrej.Report))
 
 
 def test_schema_command():
     documents = {
-        "rejector": rejector_schema(),
-        "report": report_schema(),
-        "plan": plan_schema(),
-        "cascade": cascade_schema(),
+        "rejector": schema_of(drrej.Rejector),
+        "report": schema_of(drrej.Report),
+        "plan": schema_of(Plan),
+        "cascade": schema_of(Cascade),
     }
     for document, schema in documents.items():
         assert json.loads(cli("schema", document, check=True).stdout) == schema

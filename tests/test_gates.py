@@ -12,7 +12,7 @@ from drrej import Gate
 from drrej.documents.fields import When
 from drrej.documents.gates import lookup
 from drrej.documents.metrics import check_gate
-from drrej.documents.regression import RegressionReport
+from drrej.documents.report import RegressionReport
 from drrej.errors import GateError
 from drrej.report.numbers import against
 

@@ -20,8 +20,8 @@ from drrej.core.certify import needed_rows, risk_candidates
 from drrej.core.curves import Curve
 from drrej.core.losses import expected_losses
 from drrej.core.ratio import fit_ratio
+from drrej.documents.document import schema_of
 from drrej.documents.rejector import Rejector
-from drrej.documents.schemas import rejector_schema
 from drrej.errors import DumpError, OptionError
 from drrej.pipeline.threshold import choose_threshold
 
@@ -202,7 +202,7 @@ def test_each_group_has_a_cutoff_and_reject_applies_it(by_region):
     document = folder / "rejector.json"
     document.write_text(rejector.to_json(), encoding="utf-8")
     assert Rejector.from_json(rejector.to_json()) == rejector
-    jsonschema.validate(json.loads(rejector.to_json()), rejector_schema())
+    jsonschema.validate(json.loads(rejector.to_json()), schema_of(drrej.Rejector))
     mask = folder / "mask.parquet"
     done = cli("reject", path, "-r", str(document), "-o", str(mask), "-f")
     assert done.returncode == 0, done.stderr

@@ -27,8 +27,8 @@ from conftest import (
 from pages import NAMES, SCRIPT, TITLE, make_page
 
 import drrej
+from drrej.documents.document import schema_of
 from drrej.documents.points import Proportion
-from drrej.documents.schemas import report_schema
 from drrej.pipeline.evaluate import EvaluateOptions
 from drrej.report import PLOTS
 from drrej.report.numbers import percent, percents
@@ -164,7 +164,7 @@ def test_plots_take_their_colours_from_the_page(path: Path) -> None:
 
 def test_the_report_with_pictures_follows_the_schema(path: Path) -> None:
     text = path.with_suffix(".json").read_text(encoding="utf-8")
-    jsonschema.validate(json.loads(text), report_schema())
+    jsonschema.validate(json.loads(text), schema_of(drrej.Report))
     assert render_page(drrej.Report.from_json(text)) == path.read_text(encoding="utf-8")
 
 
@@ -173,7 +173,7 @@ def test_a_report_without_labels_is_a_page_too(tmp_path: Path, rejector_file: st
     page = Page((tmp_path / "r.html").read_text(encoding="utf-8"))
     assert "the probabilities promise" in page.text
     assert sum(tag == "svg" for tag, _ in page.tags) == 1
-    jsonschema.validate(load_json(tmp_path / "r.json"), report_schema())
+    jsonschema.validate(load_json(tmp_path / "r.json"), schema_of(drrej.Report))
     for name in ("curve.png", "curve.csv"):
         assert "needs labels" in fail("evaluate", test, "-r", rejector_file, "--no-labels", "-o", tmp_path / name)
 

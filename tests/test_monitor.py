@@ -28,10 +28,10 @@ from drrej.core.drift_monitor import LossDrift, bin_counts
 from drrej.core.reuse import Sketch
 from drrej.core.sequential import LOG_ODDS, LOG_WEIGHTS, start_share, unspent
 from drrej.data import dump as dump_module
+from drrej.documents.document import schema_of
 from drrej.documents.gates import Gate
 from drrej.documents.metrics import catalogue
 from drrej.documents.rejector import Rejector
-from drrej.documents.schemas import schema_of
 from drrej.errors import MonitorError, OptionError
 from drrej.monitor import state as documents
 from drrej.monitor import step
@@ -563,7 +563,7 @@ def test_documents_follow_their_schemas(world: Path) -> None:
 
     state, report = run_nights(world, 3, by="id", history=True)
     for document in (state, report):
-        schema = schema_of(document.CODEC, type(document))
+        schema = schema_of(type(document))
         jsonschema.Draft202012Validator(schema).validate(json.loads(document.to_json()))
         assert type(document).from_json(document.to_json()) == document
     assert json.loads(succeed("schema", "monitor"))["title"] == "drrej state of a monitor"

@@ -12,7 +12,7 @@ from conftest import make_model, read_columns, succeed, write_dump
 
 import drrej
 from drrej.core.curves import Curve
-from drrej.documents.pictures import IdealPoint
+from drrej.documents.report import IdealPoint
 from drrej.engines.local import LocalEngine
 from drrej.pipeline.evaluate import EvaluateOptions
 from drrej.pipeline.pictures import MOST_CONFUSIONS, MOST_ROWS, ideal_curve, loss_histogram, worst_rows

@@ -15,7 +15,7 @@ from simulate_promises import ORDERS, joint_trial, mean_trial, planned, split_tr
 import drrej
 from drrej.core.losses import expected_losses
 from drrej.core.planning import Question, rows_for_both, rows_for_cutoff
-from drrej.documents.plan import Plan
+from drrej.documents.summaries import Plan
 from drrej.pipeline.plan import PlanOptions, plan, plan_from
 
 

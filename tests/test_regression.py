@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import drrej
 from drrej.core.curves import Curve, MeanCurve
 from drrej.core.losses import ColumnLoss
-from drrej.documents.regression import RegressionReport
+from drrej.documents.report import RegressionReport
 from drrej.errors import DumpError
 from drrej.outputs.destinations import OutputFile
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from drrej import Rejector
 from drrej.core.losses import PLAIN
-from drrej.documents.rejector import CODEC, BeforeAfter, Calibration, Columns, Ratio, Rule, Threshold
+from drrej.documents.rejector import BeforeAfter, Calibration, Columns, Ratio, Rule, Threshold
 from drrej.errors import RejectorError
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
@@ -50,7 +50,7 @@ def rejectors(draw: st.DrawFn) -> Rejector:
 def test_documents_read_back_to_the_same_floats(rejector: Rejector) -> None:
     """Any numbers; whether they go together is checked after that."""
     text = rejector.to_json()
-    again = CODEC.read(Rejector, text, "r.json")
+    again = Rejector.CODEC.read(Rejector, text, "r.json")
     assert again == rejector
     assert again.to_json() == text
     assert 'lam"' not in text

@@ -21,7 +21,7 @@ from drrej.core.curves import PER, MeanCurve
 from drrej.core.intervals import mean_interval
 from drrej.core.losses import CostLoss
 from drrej.core.thresholds import Rule
-from drrej.documents.costs import cost_verdict
+from drrej.documents.targets import cost_verdict
 from drrej.errors import RejectorError
 
 PRICES = st.decimals(min_value="0.01", max_value="99", places=2).map(float)

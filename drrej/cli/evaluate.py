@@ -35,9 +35,8 @@ from drrej.records import dataclass
 
 if TYPE_CHECKING:
     from drrej.documents.gates import Gate
-    from drrej.documents.regression import RegressionReport
     from drrej.documents.rejector import Rejector
-    from drrej.documents.report import Report
+    from drrej.documents.report import RegressionReport, Report
     from drrej.pipeline.evaluate import EvaluateOptions
 
 EXAMPLES = """
@@ -184,7 +183,7 @@ def evaluate(
 def _check_early(gates: Sequence[Gate], wanted: EvaluateOptions) -> None:
     """Raise when no report has the metric of a gate: neither the one that is wanted nor that of a regression."""
     from drrej.documents.metrics import catalogue
-    from drrej.documents.regression import RegressionReport
+    from drrej.documents.report import RegressionReport
     from drrej.pipeline.evaluate import check_gates
 
     of_regression = {metric.name for metric in catalogue(of=RegressionReport)}

@@ -40,8 +40,7 @@ def metrics(
     from dataclasses import asdict
 
     from drrej.documents.metrics import Metric, catalogue, slices
-    from drrej.documents.regression import RegressionReport
-    from drrej.documents.report import Report
+    from drrej.documents.report import RegressionReport, Report
 
     found = catalogue(of=RegressionReport if regression else Report)
     if not regression:

@@ -14,7 +14,7 @@ from drrej.errors import OptionError
 from drrej.records import dataclass
 
 if TYPE_CHECKING:
-    from drrej.documents.plan import Plan
+    from drrej.documents.summaries import Plan
     from drrej.pipeline.plan import PlanOptions
 
 EXAMPLES = """

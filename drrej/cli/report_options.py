@@ -21,9 +21,8 @@ from drrej.report import TextFormat
 if TYPE_CHECKING:
     from drrej.documents.document import Judged
     from drrej.documents.gates import Gate
-    from drrej.documents.regression import RegressionReport
     from drrej.documents.rejector import Rejector
-    from drrej.documents.report import Report
+    from drrej.documents.report import RegressionReport, Report
     from drrej.engines.protocol import Engine
     from drrej.pipeline.compare import BaselineDump, Rivals
     from drrej.pipeline.evaluate import EvaluateOptions

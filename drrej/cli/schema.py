@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from typing import Annotated, Any, Literal
 
 import typer
@@ -27,16 +25,13 @@ def schema(
     """Print the JSON Schema of a document."""
     import json
 
-    from drrej.documents.schemas import cascade_schema, plan_schema, rejector_schema, report_schema
-    from drrej.monitor.state import monitor_schema
+    from drrej.documents.document import schema_of
+    from drrej.documents.rejector import Rejector
+    from drrej.documents.report import Report
+    from drrej.documents.summaries import Cascade, Plan
+    from drrej.monitor.state import MonitorState
 
     top: Any = context.parent
-    made: dict[str, Callable[[], Any]] = {
-        "rejector": rejector_schema,
-        "report": report_schema,
-        "plan": plan_schema,
-        "monitor": monitor_schema,
-        "cascade": cascade_schema,
-        "config": partial(config_schema, top.command.commands),
-    }
-    show(json.dumps(made[document](), indent=2) + "\n")
+    kinds = {"rejector": Rejector, "report": Report, "plan": Plan, "monitor": MonitorState, "cascade": Cascade}
+    described = config_schema(top.command.commands) if document == "config" else schema_of(kinds[document])
+    show(json.dumps(described, indent=2) + "\n")

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 from drrej.core.thresholds import as_share
-from drrej.documents.codec import Entry, entries
+from drrej.documents.document import Entry, entries
 from drrej.documents.fields import NONE, About, Unit, When
 from drrej.documents.gates import FIGURES, TARGET, Gate, Slice
 from drrej.documents.points import DEFAULT_POINTS, Point, PointFigure

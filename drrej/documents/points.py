@@ -10,7 +10,7 @@ from typing import Annotated
 from drrej.core.curves import Curve, coverage_at_risk
 from drrej.core.intervals import exact_decimal, proportion
 from drrej.core.thresholds import ERROR_RULES, as_share, risk_of
-from drrej.documents.codec import entries
+from drrej.documents.document import entries
 from drrej.documents.fields import CERTIFIED, EXACT, NONE, About, Better, Count, Share, ShareOrNone, Unit
 from drrej.errors import GateError
 from drrej.records import dataclass

@@ -12,7 +12,7 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import field
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,17 +27,13 @@ from drrej.core.ratio_error import RatioBound
 from drrej.core.reuse import read_fingerprint
 from drrej.core.thresholds import REJECT_ALL, Rule
 from drrej.core.types import Floats, InputKind, Precision
-from drrej.documents.codec import Codec
+from drrej.documents.document import Codec
 from drrej.errors import OptionError, RejectorError
 from drrej.records import dataclass
 from drrej.strict_json import shown
 
 Task = Literal["classification", "regression"]
 
-FORMAT = "drrej-rejector/1"
-"""1: the first format."""
-
-CODEC = Codec(FORMAT, "rejector", RejectorError)
 ROUNDING = 1e-11
 """Numbers that are computed again elsewhere differ by less."""
 
@@ -202,6 +198,8 @@ def is_temperature(value: float) -> bool:
 class Rejector:
     """The document."""
 
+    CODEC: ClassVar[Codec] = Codec("drrej-rejector/1", "rejector", RejectorError)  # 1: the first format
+
     classes: int
     input: InputKind
     columns: Columns
@@ -264,17 +262,17 @@ class Rejector:
 
     def to_json(self) -> str:
         """The document as text; numbers read back to the same float."""
-        text = json.dumps(CODEC.tree(self), indent=2, allow_nan=False, ensure_ascii=False)
+        text = json.dumps(self.CODEC.tree(self), indent=2, allow_nan=False, ensure_ascii=False)
         return _NUMBERS.sub(lambda numbers: " ".join(numbers[0].split()), text) + "\n"
 
     @classmethod
     def from_json(cls, text: str, where: str = "rejector", accept_edited: bool = False) -> Rejector:
         """Read a document: every key and range, what must hold between them, and that nobody has edited it."""
-        rejector = CODEC.read(cls, text, where, _mend)
+        rejector = cls.CODEC.read(cls, text, where, _mend)
         for key, right, wrong in _invariants(rejector):
             if not right:
                 raise RejectorError(f"{where}: the value of '{key}' {wrong}")
-        CODEC.check_digest(text, where, accept_edited)
+        cls.CODEC.check_digest(text, where, accept_edited)
         return rejector
 
 

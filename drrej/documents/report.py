@@ -1,4 +1,4 @@
-"""The coverage report, section by section. Its keys, its schema and the metrics of gates follow from these classes.
+"""The reports, section by section. Their keys, their schema and the metrics of gates follow from these classes.
 
 What needs labels or was not asked for is None and is left out of the document.
 """
@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from drrej.documents.codec import Codec
-from drrej.documents.costs import TotalCost
-from drrej.documents.document import GateRow, Judged
+from drrej.documents.document import Codec, GateRow, Judged
 from drrej.documents.fields import (
     EXACT,
     JOINED,
@@ -24,7 +22,6 @@ from drrej.documents.fields import (
     Unit,
     When,
 )
-from drrej.documents.pictures import Pictures
 from drrej.documents.points import (
     Accuracy,
     Coverage,
@@ -43,12 +40,139 @@ from drrej.documents.points import (
     check_interval,
 )
 from drrej.documents.summaries import LeftOut
-from drrej.documents.targets import Target
+from drrej.documents.targets import Target, TotalCost
 from drrej.errors import ReportError
 from drrej.records import dataclass
 
-FORMAT = "drrej-report/1"
-"""1: the first format."""
+
+@dataclass(frozen=True, kw_only=True)
+class IdealPoint:
+    """Accuracy at one coverage if every right row came before every wrong one."""
+
+    coverage: Share
+    accuracy: Share
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bin:
+    """Rows whose confidence lies in (lower, upper], with its mean and their accuracy."""
+
+    lower: Share
+    upper: Share
+    rows: Count
+    share: Share
+    confidence: Share
+    accuracy: Share
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reliability:
+    """The bins of the ECE before and after calibration."""
+
+    uncalibrated: tuple[Bin, ...]
+    calibrated: tuple[Bin, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LossHistogram:
+    """Rows by expected loss: right and wrong ones apart or, without labels, all of them."""
+
+    scale: Literal["linear", "log"]
+    edges: tuple[float, ...]
+    right: Annotated[tuple[int, ...] | None, About(unit=Unit.COUNT)] = None
+    wrong: Annotated[tuple[int, ...] | None, About(unit=Unit.COUNT)] = None
+    rows: Annotated[tuple[int, ...] | None, About(unit=Unit.COUNT)] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Counts:
+    name: str
+    rows: Count
+    accepted: Count
+    errors: Count
+    coverage: Share
+    accuracy: ShareOrNone
+    error_rate: ShareOrNone
+    base_accuracy: Share
+
+
+@dataclass(frozen=True, kw_only=True)
+class Member(_Counts):
+    """A class or a group; `of_highest` is its error rate relative to the highest of all."""
+
+    of_highest: Share
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rest(_Counts):
+    """Those that have no row of their own, taken together."""
+
+    members: Count
+    of_highest: Share
+
+
+@dataclass(frozen=True, kw_only=True)
+class Members:
+    """Classes or groups, the lowest accuracy first."""
+
+    shown: tuple[Member, ...]
+    rest: Rest | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Confusion:
+    """A true class that was taken for another one."""
+
+    label: str
+    prediction: str
+    rows: Count
+    share: Share
+
+
+@dataclass(frozen=True, kw_only=True)
+class Confusions:
+    """The commonest errors among the accepted rows, and how many there are besides."""
+
+    errors: Count
+    top: tuple[Confusion, ...]
+    other_pairs: Count
+    other_rows: Count
+
+
+@dataclass(frozen=True, kw_only=True)
+class BaselineCurve:
+    """The curve and the decision that the report is compared with."""
+
+    coverage_curve: tuple[CurvePoint, ...]
+    coverage: Coverage
+    accuracy: Accuracy
+
+
+@dataclass(frozen=True, kw_only=True)
+class Made:
+    """The report's title, day (of UTC), data and model; how the rejector came to be, in words and as commands."""
+
+    title: str | None = None
+    date: str | None = None
+    data: str | None = None
+    model: str | None = None
+    words: tuple[str, ...]
+    commands: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pictures:
+    """What is drawn; most of it needs labels."""
+
+    ideal: tuple[IdealPoint, ...] | None = None
+    reliability: Reliability | None = None
+    losses: LossHistogram
+    classes: Members | None = None
+    confusions: Confusions | None = None
+    groups: Members | None = None
+    baseline: BaselineCurve | None = None
+    made: Made
+
 
 _LABELLED = ("accuracy", "nll", "ece", "brier", "aurc", "e_aurc", "augrc", "points", "curve", "coverage_curve")
 """Sections that every report with labels has, and none without them."""
@@ -292,7 +416,7 @@ class Report(Judged):
     Sections are attributes (`report.coverage.value`) and keys (`report["coverage"]["value"]`).
     """
 
-    CODEC: ClassVar[Codec] = Codec(FORMAT, "report", ReportError)
+    CODEC: ClassVar[Codec] = Codec("drrej-report/1", "report", ReportError)  # 1: the first format
 
     drrej_version: str
     rows: Rows
@@ -452,3 +576,64 @@ class Report(Judged):
     def mend(tree: dict[str, Any]) -> None:
         """Reports once told how often rows were drawn for intervals; nothing is drawn any more."""
         tree.pop("bootstrap", None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ErrorArea:
+    """An area under a curve of errors; `convention` says which of the numbers with that name it is."""
+
+    value: float | None
+    convention: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ErrorFigures:
+    """An error of the accepted rows, of all rows, and the areas under its curves."""
+
+    value: Annotated[float | None, About("of the accepted rows")]
+    all: Annotated[float | None, About("of all rows")]
+    aurc: Annotated[ErrorArea, About("area under it against coverage", label="AURC")]
+    augrc: Annotated[ErrorArea, About("area under the sum of accepted errors / rows against coverage", label="AUGRC")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RatioMean:
+    """The density ratio on these rows."""
+
+    mean: Annotated[float | None, About("mean ratio of the rows, 1 in expectation without drift", Unit.RATIO)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ErrorPoint:
+    """Coverage and errors at one tau of (0, 1]."""
+
+    tau: Share
+    coverage: Share
+    mse: Annotated[float | None, About(unit=Unit.SQUARED_ERROR)]
+    mae: Annotated[float | None, About(unit=Unit.ERROR)]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RegressionReport(Judged):
+    """What `evaluate_regression` found about a dump; by attribute or by key."""
+
+    CODEC: ClassVar[Codec] = Codec(
+        "drrej-regression-report/1", "report of a regression", ReportError
+    )  # 1: the first format
+
+    drrej_version: str
+    task: Literal["regression"] = "regression"
+    rows: Rows
+    tau: Tau
+    cutoff: Cutoff
+    cutoff_by: str | None = None
+    seen_by: tuple[str, ...] | None = None
+    target: Annotated[Target | None, About(gate=False)] = None
+    coverage: CoverageOfDump
+    mse: Annotated[
+        ErrorFigures, About("mean squared error of the prediction", Unit.SQUARED_ERROR, "lower", NONE, label="MSE")
+    ]
+    mae: Annotated[ErrorFigures, About("mean absolute error of the prediction", Unit.ERROR, "lower", NONE, label="MAE")]
+    ratio: Annotated[RatioMean, About(better="neither", interval=NONE)]
+    curve: tuple[ErrorPoint, ...]
+    gates: tuple[GateRow, ...]

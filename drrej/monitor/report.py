@@ -9,8 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from drrej._version import __version__
 from drrej.core.sequential import Tally, confidence_sequence, start_share
-from drrej.documents.codec import Codec
-from drrej.documents.document import GateRow, Judged
+from drrej.documents.document import Codec, GateRow, Judged
 from drrej.documents.fields import NONE, About, Interval, Share, ShareOrNone, Unit
 from drrej.documents.gates import Gate
 from drrej.documents.points import MovedPart, check_interval

@@ -17,15 +17,10 @@ import numpy as np
 
 from drrej.core.drift_monitor import LossDrift, log_weights
 from drrej.core.sequential import LOG_ODDS, RateMonitor, Tally
-from drrej.documents.codec import Codec
-from drrej.documents.document import Document
+from drrej.documents.document import Codec, Document
 from drrej.documents.fields import About, Count, Share, ShareOrNone, Unit
-from drrej.documents.schemas import Schema, schema_of
 from drrej.errors import MonitorError
 from drrej.records import dataclass
-
-FORMAT = "drrej-monitor/2"
-"""1: the first format."""
 
 KEPT_NIGHTS = 60
 """Nights that are kept one by one."""
@@ -209,7 +204,7 @@ class MonitorState(Document):
     and `last` is a sketch of the rows of the last night.
     """
 
-    CODEC: ClassVar[Codec] = Codec(FORMAT, "state of a monitor", MonitorError)
+    CODEC: ClassVar[Codec] = Codec("drrej-monitor/2", "state of a monitor", MonitorError)  # 2: fewer sums
 
     drrej_version: str
     rejector: str
@@ -297,8 +292,3 @@ def folded_away(folded: Sequence[Fold], night: Night) -> tuple[Fold, ...]:
     if len(folded) == MOST_FOLDS:
         folded = [folded[i] + folded[i + 1] for i in range(0, MOST_FOLDS, 2)]
     return (*folded, Fold.of(night))
-
-
-def monitor_schema() -> Schema:
-    """The schema of the state of `drrej monitor`."""
-    return schema_of(MonitorState.CODEC, MonitorState)

@@ -22,7 +22,7 @@ from drrej.core.sequential import RateMonitor, Tally
 from drrej.core.types import Booleans, Integers
 from drrej.data.columns import column_of, field_of, root_of
 from drrej.data.dump import Block, Dump
-from drrej.documents.codec import to_tree
+from drrej.documents.document import to_tree
 from drrej.documents.gates import Gate
 from drrej.documents.metrics import check_gate
 from drrej.documents.rejector import Rejector

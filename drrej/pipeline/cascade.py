@@ -18,8 +18,8 @@ from drrej.core.intervals import upper_bound
 from drrej.core.thresholds import Rule
 from drrej.core.types import Booleans, Integers
 from drrej.data.dump import Block
-from drrej.documents.cascade import Cascade, CascadePoint, CascadeStage, StageAlone
 from drrej.documents.rejector import Rejector
+from drrej.documents.summaries import Cascade, CascadePoint, CascadeStage, StageAlone
 from drrej.engines.protocol import Pass
 from drrej.errors import DumpError, OptionError
 from drrej.pipeline.calibrate import CalibrateOptions, calibrate

@@ -26,11 +26,10 @@ from drrej.core.paired import Results, order_difference
 from drrej.core.softmax import NOTHING, Needs
 from drrej.core.types import Booleans, Floats
 from drrej.data.dump import Block, Dump, RowFilter
-from drrej.documents.codec import entries
-from drrej.documents.pictures import BaselineCurve
+from drrej.documents.document import entries
 from drrej.documents.points import Outside, OutsideScore, Point, Proportion
 from drrej.documents.rejector import Rejector
-from drrej.documents.report import Change, Difference, MaskRow, Report, ScoreRow
+from drrej.documents.report import BaselineCurve, Change, Difference, MaskRow, Report, ScoreRow
 from drrej.engines.protocol import Pass
 from drrej.errors import DumpError, OptionError
 from drrej.pipeline.collect import collect, curve_of

@@ -11,8 +11,8 @@ from drrej.core.curves import PER, MeanCurve
 from drrej.core.intervals import CONFIDENCE, mean_interval
 from drrej.core.sums import Total
 from drrej.core.types import Booleans, Floats
-from drrej.documents.costs import CostPoint, Saving, TotalCost
 from drrej.documents.report import Cost, CostPerRow
+from drrej.documents.targets import CostPoint, Saving, TotalCost
 from drrej.pipeline.figures import CURVE_STEPS
 
 _TAIL = (1.0 - CONFIDENCE) / 2

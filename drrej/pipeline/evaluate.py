@@ -20,11 +20,9 @@ from drrej.data.dump import Block, Dump
 from drrej.documents.fields import When
 from drrej.documents.gates import Gate, near
 from drrej.documents.metrics import check_gate
-from drrej.documents.pictures import Made, Pictures, Reliability
 from drrej.documents.points import DEFAULT_POINTS, Point, Proportion
-from drrej.documents.regression import RegressionReport
 from drrej.documents.rejector import Rejector, Threshold
-from drrej.documents.report import Report
+from drrej.documents.report import Made, Pictures, RegressionReport, Reliability, Report
 from drrej.documents.targets import Counts, Target, judge, judge_cost, judge_mean, wanted_of
 from drrej.engines.protocol import Pass
 from drrej.errors import GateError, OptionError

@@ -21,7 +21,7 @@ from drrej.core.ratio_error import FITTED_ROWS
 from drrej.core.sequential import Tally
 from drrej.core.sums import Total
 from drrej.core.types import Booleans, Floats, Integers
-from drrej.documents.codec import entries
+from drrej.documents.document import entries
 from drrej.documents.points import Accuracy, Coverage, CurvePoint, PointFigure, TauPoint, Where
 from drrej.documents.rejector import Ratio, Rejector
 from drrej.documents.report import (

@@ -15,7 +15,8 @@ from drrej.core.calibration import ECE_BINS, CalibrationTally
 from drrej.core.curves import Curve
 from drrej.data.dump import Dump
 from drrej.data.uris import redacted
-from drrej.documents.pictures import (
+from drrej.documents.rejector import Rejector
+from drrej.documents.report import (
     Bin,
     Confusion,
     Confusions,
@@ -26,7 +27,6 @@ from drrej.documents.pictures import (
     Members,
     Rest,
 )
-from drrej.documents.rejector import Rejector
 from drrej.documents.words import describe_sections
 
 if TYPE_CHECKING:

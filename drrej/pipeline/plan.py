@@ -14,9 +14,9 @@ from drrej.core.curves import Curve
 from drrej.core.intervals import exact_decimal, upper_bound
 from drrej.core.planning import Question, cutoff_power, rows_for_both, rows_for_cutoff
 from drrej.data.dump import Block
-from drrej.documents import plan as document
-from drrej.documents.plan import AtHand, CertifiedNow, Needed, Plan, PowerPoint
+from drrej.documents import summaries as document
 from drrej.documents.rejector import Rejector
+from drrej.documents.summaries import AtHand, CertifiedNow, Needed, Plan, PowerPoint
 from drrej.engines.protocol import Pass
 from drrej.errors import Infeasible, OptionError
 from drrej.pipeline.collect import collect, curve_of

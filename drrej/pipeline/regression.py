@@ -16,8 +16,8 @@ from drrej.core.thresholds import regression_errors
 from drrej.data.dump import Block, Dump
 from drrej.documents.gates import Gate
 from drrej.documents.metrics import check_gate
-from drrej.documents.regression import ErrorArea, ErrorFigures, ErrorPoint, RatioMean, RegressionReport
 from drrej.documents.rejector import Rejector
+from drrej.documents.report import ErrorArea, ErrorFigures, ErrorPoint, RatioMean, RegressionReport
 from drrej.engines.protocol import Pass
 from drrej.errors import DumpError, OptionError
 from drrej.pipeline.collect import collect

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from drrej.documents.cascade import Cascade
 from drrej.documents.document import Judged
-from drrej.documents.plan import Plan
+from drrej.documents.summaries import Cascade, Plan
 from drrej.report.tables import Table, heading, tables
 from drrej.report.words import TYPESET, gate_value, target_lines, target_of
 

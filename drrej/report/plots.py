@@ -11,11 +11,10 @@ from contextlib import contextmanager
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from drrej.documents.costs import TotalCost
-from drrej.documents.pictures import BaselineCurve, Bin, IdealPoint, LossHistogram, Reliability
-from drrej.documents.plan import Plan
 from drrej.documents.points import CurvePoint
-from drrej.documents.report import Report
+from drrej.documents.report import BaselineCurve, Bin, IdealPoint, LossHistogram, Reliability, Report
+from drrej.documents.summaries import Plan
+from drrej.documents.targets import TotalCost
 from drrej.report.tables import heading
 
 if TYPE_CHECKING:

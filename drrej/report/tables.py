@@ -6,14 +6,9 @@ from collections.abc import Callable, Sequence
 from functools import partial, singledispatch
 from typing import Any
 
-from drrej.documents.cascade import Cascade, CascadePoint, StageAlone
-from drrej.documents.codec import Entry, entries
-from drrej.documents.costs import Saving, TotalCost
-from drrej.documents.document import Document
+from drrej.documents.document import Document, Entry, entries
 from drrej.documents.fields import Unit
-from drrej.documents.plan import Plan, Question
 from drrej.documents.points import Outside, OutsideScore, PointFigure, Proportion
-from drrej.documents.regression import ErrorFigures, RegressionReport
 from drrej.documents.report import (
     Area,
     Calibration,
@@ -23,6 +18,7 @@ from drrej.documents.report import (
     Cost,
     Difference,
     Drift,
+    ErrorFigures,
     Example,
     Examples,
     Excess,
@@ -30,10 +26,12 @@ from drrej.documents.report import (
     GroupRow,
     MaskRow,
     Ranking,
+    RegressionReport,
     Report,
     ScoreRow,
 )
-from drrej.documents.summaries import LeftOut
+from drrej.documents.summaries import Cascade, CascadePoint, LeftOut, Plan, Question, StageAlone
+from drrej.documents.targets import Saving, TotalCost
 from drrej.records import dataclass
 from drrej.report.numbers import Spread, figure, interval, money, percent, percents, plain, short
 from drrej.report.words import seen_by, unsure_order

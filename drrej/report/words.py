@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import NamedTuple
 
-from drrej.documents.costs import TotalCost
 from drrej.documents.document import Document, GateRow
 from drrej.documents.gates import TARGET
-from drrej.documents.regression import RegressionReport
-from drrej.documents.report import Report
-from drrej.documents.targets import Promise, Target
+from drrej.documents.report import RegressionReport, Report
+from drrej.documents.targets import Promise, Target, TotalCost
 from drrej.documents.words import MEANS
 from drrej.report.numbers import against, counted, exact_percent, figure, money, percents_against
 
