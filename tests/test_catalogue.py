@@ -14,7 +14,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from conftest import make_model, make_rejector, source, write_dump
-from drrej.pipeline.evaluate_options import BaselineDump
 
 import drrej
 from drrej.core.losses import ColumnLoss, CostLoss
@@ -24,7 +23,7 @@ from drrej.documents.metrics import Metric, catalogue
 from drrej.documents.points import DEFAULT_POINTS
 from drrej.documents.report import RegressionReport, Report
 from drrej.errors import ReportError
-from drrej.pipeline.compare import Rivals
+from drrej.pipeline.compare import BaselineDump, Rivals
 from drrej.pipeline.regression import evaluate_regression
 
 KINDS = ("by", "intervals", "baseline", "baseline with intervals", "baseline dump", "costs", "compare", "pictures")

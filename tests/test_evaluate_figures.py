@@ -8,7 +8,6 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from conftest import make_model, thorough, write_dump
-from drrej.pipeline.evaluate_options import BaselineDump
 from scipy import stats
 from scipy.special import logsumexp, softmax
 from worlds import SAMPLE, fitted, source, too_sure, write
@@ -18,7 +17,7 @@ from drrej.core.curves import Curve
 from drrej.core.losses import expected_losses
 from drrej.documents.points import Point
 from drrej.errors import DumpError, GateError, OptionError
-from drrej.pipeline.compare import Rivals, Score
+from drrej.pipeline.compare import BaselineDump, Rivals, Score
 
 
 def curve(confidence, errors) -> Curve:

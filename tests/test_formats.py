@@ -8,14 +8,13 @@ import xml.etree.ElementTree as ET
 import jsonschema
 import numpy as np
 import pytest
-from drrej.pipeline.evaluate_options import BaselineDump
 from worlds import SAMPLE, cli, fitted, source, too_sure, write
 
 import drrej
 from drrej.documents.document import schema_of
 from drrej.documents.summaries import Cascade, Plan
 from drrej.errors import ReportError
-from drrej.pipeline.compare import Rivals
+from drrej.pipeline.compare import BaselineDump, Rivals
 from drrej.report import RENDERERS
 
 VAL, TEST = str(SAMPLE / "val.parquet"), str(SAMPLE / "test.parquet")
