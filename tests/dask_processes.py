@@ -53,6 +53,11 @@ class DaskProcesses:
         self.workers.append(worker)
         return worker
 
+    def wait_for(self, workers: int) -> None:
+        """Wait until so many workers are there: on a busy machine they take their time."""
+        code = f"from distributed import Client; Client('{self.address}').wait_for_workers({workers}, timeout=120)"
+        subprocess.run([sys.executable, "-c", code], env=self.env, check=True, stderr=subprocess.DEVNULL)
+
     def close(self) -> None:
         """End every process."""
         for process in [*self.workers, self.scheduler]:
@@ -69,6 +74,8 @@ def dask_processes(
     try:
         for _ in range(workers):
             cluster.add_worker()
+        if workers:
+            cluster.wait_for(workers)
         yield cluster
     finally:
         cluster.close()
