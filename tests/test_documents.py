@@ -176,7 +176,7 @@ CONTRADICTIONS: list[tuple[str, str, Any, str]] = [
     ("coverage", "ratio/rows", more, "'ratio.loss_quantiles' has another number"),
     ("coverage", "ratio/loss_quantiles", lambda values: values[::-1], "'ratio.loss_quantiles' is not in ascending"),
     ("coverage", "ratio/loss_quantiles", lambda values: values[1:], "'ratio.loss_quantiles' has another number"),
-    ("coverage", "ratio/fingerprint", "ab.cd", "'ratio.fingerprint' is no fingerprint"),
+    ("coverage", "ratio/fingerprint", "ab.cd.ef", "'ratio.fingerprint' is no fingerprint"),
     ("coverage", "calibration/method", "platt", "'calibration.method' is not known|'task' contradicts"),
     ("coverage", "calibration/fingerprint", "none", "'calibration.fingerprint' is no fingerprint"),
     ("coverage", "calibration/rows", more, "'calibration.fingerprint' is no fingerprint: it is of 150 rows"),
