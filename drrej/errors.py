@@ -7,7 +7,7 @@ DrrejError                 exit 2: something is wrong and can be mended by the u
 │   └── BadRowsError       rows without usable scores, which `on_bad_row=skip` leaves out
 ├── RejectorError          a rejector document that is missing, damaged or not ready
 ├── ReportError            a report document that is damaged, or of another kind than is needed
-├── MonitorError           a monitor's state that is damaged, or belongs to other nights or another rejector
+├── MonitorError           a monitor's state that is damaged, or belongs to other batches or another rejector
 ├── GateError              a gate that cannot be parsed or has nothing to compare
 ├── OutputError            a place that cannot be written
 ├── ClusterError           workers that cannot be reached, or cannot do the work: a Dask cluster's, or processes here
@@ -81,7 +81,7 @@ class ReportError(DrrejError):
 
 
 class MonitorError(DrrejError):
-    """A state of a monitor that is damaged, belongs to another rejector, or has seen the night already."""
+    """A state of a monitor that is damaged, belongs to another rejector, or has seen the batch already."""
 
 
 class GateError(DrrejError):

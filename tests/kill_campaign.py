@@ -87,8 +87,8 @@ COMMANDS = {
     ),
     "monitor": Command(
         "monitor state.json {} -o history.json -o history.md",
-        "../d.parquet -r ../a.json --night one --max-risk 0.9",
-        "../e.parquet -r ../a.json --night two",
+        "../d.parquet -r ../a.json --batch one --max-risk 0.9",
+        "../e.parquet -r ../a.json --batch two",
         ("state.json", "history.json", "history.md"),
     ),
     "cascade": Command(

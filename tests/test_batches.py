@@ -18,11 +18,10 @@ from conftest import environment, fail, make_model, make_rejector, read_columns,
 from running import drrej as run
 
 import drrej
-from drrej.core.sequential import Tally
 from drrej.documents.summaries import MaskSummary
 from drrej.engines.local import LocalEngine
 from drrej.outputs.dataset import LocalDataset
-from drrej.pipeline.shares import Compared, moved_parts, region_names
+from drrej.pipeline.shares import Compared, Tally, moved_parts, region_names
 
 LOGITS, LABELS = make_model(900, 5, seed=3)
 
@@ -333,7 +332,7 @@ def test_every_command_leaves_out_the_same_rows(broken: Path) -> None:
             report = json.loads(run(*words, "--format", "json", *skip, cwd=broken).out)
             assert ("left_out" in report) == bool(skip)
             documents.append({key: report[key] for key in report if key not in ("left_out", "digest")})
-        run("monitor", "state.json", folder, "-r", "t.json", "--night", "one", *skip, cwd=broken)
+        run("monitor", "state.json", folder, "-r", "t.json", "--batch", "one", *skip, cwd=broken)
         documents.append(json.loads((broken / "state.json").read_text()))
         (broken / "state.json").unlink()
         return documents

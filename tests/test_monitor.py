@@ -1,4 +1,4 @@
-"""Nights in a row through the real command and the library: what counts, what is refused, what stays whole."""
+"""Batches in a row through the real command and the library: what counts, what is refused, what stays whole."""
 
 from __future__ import annotations
 
@@ -24,9 +24,8 @@ import pytest
 from conftest import environment, load_json, make_model, make_rejector, source, write_dump, write_mask
 from running import drrej, fail, run_drrej, succeed
 
-from drrej.core.drift_monitor import LossDrift, bin_counts
+from drrej.core.drift import bin_counts
 from drrej.core.reuse import Sketch
-from drrej.core.sequential import LOG_ODDS, LOG_WEIGHTS, start_share, unspent
 from drrej.data import dump as dump_module
 from drrej.documents.document import schema_of
 from drrej.documents.gates import Gate
@@ -35,9 +34,10 @@ from drrej.documents.rejector import Rejector
 from drrej.errors import MonitorError, OptionError
 from drrej.monitor import state as documents
 from drrej.monitor import step
+from drrej.monitor.evidence import LOG_ODDS, LOG_WEIGHTS, LossDrift, start_share, unspent
 from drrej.monitor.report import MonitorReport
-from drrej.monitor.state import KEPT_NIGHTS, MonitorState, Night, Settings
-from drrej.monitor.step import MonitorOptions, NightCounts, monitor
+from drrej.monitor.state import KEPT_BATCHES, Batch, MonitorState, Settings
+from drrej.monitor.step import BatchCounts, MonitorOptions, monitor
 from drrej.outputs.destinations import StateFile
 
 CLASSES = 4
@@ -45,8 +45,8 @@ RISK = 0.35
 """Above the risk of the generated model on the rows that the rejector accepts."""
 
 
-def night_rows(seed: int, rows: int = 300, harder: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of a night; `harder` below 1 makes the model less sure, and as wrong as it says."""
+def batch_rows(seed: int, rows: int = 300, harder: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of a batch; `harder` below 1 makes the model less sure, and as wrong as it says."""
     logits, _ = make_model(rows, CLASSES, seed)
     logits = (logits * harder).astype(np.float32)
     scaled = logits.astype(np.float64) / 2.0
@@ -58,14 +58,14 @@ def night_rows(seed: int, rows: int = 300, harder: float = 1.0) -> tuple[np.ndar
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A rejector, another one, and twelve nights with labels."""
+    """A rejector, another one, and twelve batches with labels."""
     folder = tmp_path_factory.mktemp("world")
-    logits, labels = night_rows(1, 4000)
+    logits, labels = batch_rows(1, 4000)
     val = write_dump(folder / "val.parquet", logits, labels)
     (folder / "r.json").write_text(make_rejector(source(val)).to_json())
     (folder / "other.json").write_text(make_rejector(source(val), ("coverage", 0.7)).to_json())
     for number in range(12):
-        write_dump(folder / f"n{number}.parquet", *night_rows(100 + number))
+        write_dump(folder / f"n{number}.parquet", *batch_rows(100 + number))
     return folder
 
 
@@ -73,7 +73,7 @@ def rejector_of(world: Path) -> Rejector:
     return Rejector.from_json((world / "r.json").read_text())
 
 
-def run_nights(world: Path, count: int, **options: Any) -> tuple[MonitorState, MonitorReport]:
+def run_batches(world: Path, count: int, **options: Any) -> tuple[MonitorState, MonitorReport]:
     state = None
     for number in range(count):
         wanted = MonitorOptions(max_risk=RISK, min_coverage=0.7, **options)
@@ -87,15 +87,15 @@ def run_nights(world: Path, count: int, **options: Any) -> tuple[MonitorState, M
 
 
 def test_counts_are_those_of_the_mask(world: Path, tmp_path: Path) -> None:
-    state, report = run_nights(world, 3)
+    state, report = run_batches(world, 3)
     rejector = rejector_of(world)
-    for number, night in enumerate(state.nights):
+    for number, batch in enumerate(state.batches):
         path = world / f"n{number}.parquet"
-        mask, labels = write_mask(source(path), rejector, tmp_path / "mask.parquet"), night_rows(100 + number)[1]
+        mask, labels = write_mask(source(path), rejector, tmp_path / "mask.parquet"), batch_rows(100 + number)[1]
         accepted = ~mask["rejected"]
         wrong = accepted & (mask["prediction"] != labels)
-        assert (night.name, night.rows, night.labels) == (f"n{number}", 300, night.accepted)
-        assert (night.accepted, night.errors) == (accepted.sum(), wrong.sum())
+        assert (batch.name, batch.rows, batch.labels) == (f"n{number}", 300, batch.accepted)
+        assert (batch.accepted, batch.errors) == (accepted.sum(), wrong.sum())
     assert state.drift is not None
     assert state.drift.new == bin_counts(mask["loss"], state.drift.edges)
     parts = state.by_prediction
@@ -112,48 +112,48 @@ def exact_rate_e_value(counts: list[tuple[int, int]], limit: float) -> float:
         weights = [mpmath.e ** mpmath.mpf(w) for w in LOG_WEIGHTS]
         odds = [mpmath.e ** mpmath.mpf(o) for o in LOG_ODDS]
 
-        def product(nights: list[tuple[int, int]]) -> Any:
-            events, rows = sum(e for e, _ in nights), sum(n for _, n in nights)
+        def product(batches: list[tuple[int, int]]) -> Any:
+            events, rows = sum(e for e, _ in batches), sum(n for _, n in batches)
             return [theta**events / (1 + mpmath.mpf(limit) * (theta - 1)) ** rows for theta in odds]
 
-        def mixed(nights: list[tuple[int, int]]) -> Any:
-            return sum(w * m for w, m in zip(weights, product(nights), strict=True))
+        def mixed(batches: list[tuple[int, int]]) -> Any:
+            return sum(w * m for w, m in zip(weights, product(batches), strict=True))
 
-        looks = [night for night in counts if night[1]]
+        looks = [batch for batch in counts if batch[1]]
         restarts = sum(start_share(j + 1) * mixed(looks[j:]) for j in range(len(looks)))
         return float(mpmath.log((mixed(looks) + restarts + unspent(len(looks))) / 2))
 
 
 def test_e_values_by_another_route(world: Path, tmp_path: Path) -> None:
-    state, _ = run_nights(world, 5)
+    state, _ = run_batches(world, 5)
     values = state.log_e_values
-    risk = exact_rate_e_value([(night.errors, night.labels) for night in state.nights], RISK)
-    rejected = exact_rate_e_value([(night.rows - night.accepted, night.rows) for night in state.nights], 1 - 0.7)
+    risk = exact_rate_e_value([(batch.errors, batch.labels) for batch in state.batches], RISK)
+    rejected = exact_rate_e_value([(batch.rows - batch.accepted, batch.rows) for batch in state.batches], 1 - 0.7)
     assert values["risk"] == pytest.approx(risk, abs=1e-9)
     assert values["coverage"] == pytest.approx(rejected, abs=1e-9)
     drift = LossDrift.start(np.subtract(state.drift.losses.pool, counted_bins(state, world, tmp_path)).tolist())
     assert drift.first_rows == 4000
     for number in range(5):
-        drift = drift.update(bins_of_night(state, world, tmp_path, number))
+        drift = drift.update(bins_of_batch(state, world, tmp_path, number))
     both = np.logaddexp(drift.log_e_value, drift.restarts_log_e_value) - math.log(2)
     assert values["drift"] == pytest.approx(both, abs=1e-12)
-    assert state.nights[-1].log_e == values
+    assert state.batches[-1].log_e == values
 
 
-def bins_of_night(state: MonitorState, world: Path, tmp_path: Path, number: int) -> tuple[int, ...]:
+def bins_of_batch(state: MonitorState, world: Path, tmp_path: Path, number: int) -> tuple[int, ...]:
     mask = write_mask(source(world / f"n{number}.parquet"), rejector_of(world), tmp_path / "mask.parquet")
     assert state.drift is not None
     return bin_counts(mask["loss"], state.drift.edges)
 
 
 def counted_bins(state: MonitorState, world: Path, tmp_path: Path) -> np.ndarray:
-    return np.sum([bins_of_night(state, world, tmp_path, number) for number in range(5)], axis=0)
+    return np.sum([bins_of_batch(state, world, tmp_path, number) for number in range(5)], axis=0)
 
 
 def test_the_state_does_not_depend_on_blocks_threads_files_or_the_order_of_rows(
     world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    logits, labels = night_rows(7, 2000)
+    logits, labels = batch_rows(7, 2000)
     group = np.array(["a", "b", "c"])[np.arange(2000) % 3]
     order = np.random.default_rng(0).permutation(2000)
 
@@ -162,7 +162,7 @@ def test_the_state_does_not_depend_on_blocks_threads_files_or_the_order_of_rows(
         for piece, part in enumerate(np.array_split(rows, pieces)):
             path = tmp_path / folder / f"{piece}.parquet"
             write_dump(path, logits[part], labels[part], row_group=row_group, extra={"group": pa.array(group[part])})
-        wanted = MonitorOptions(max_risk=RISK, by="group", night="x")
+        wanted = MonitorOptions(max_risk=RISK, by="group", batch="x")
         return monitor(source(tmp_path / folder, jobs=jobs), rejector_of(world), None, wanted)[0].to_json()
 
     one = state("one", 1, 1, np.arange(2000), 2000)
@@ -171,8 +171,8 @@ def test_the_state_does_not_depend_on_blocks_threads_files_or_the_order_of_rows(
     assert state("blocks", 2, 2, order, 900) == one
 
 
-def test_the_order_of_nights_does_not_change_the_totals(world: Path) -> None:
-    forward, _ = run_nights(world, 4)
+def test_the_order_of_batches_does_not_change_the_totals(world: Path) -> None:
+    forward, _ = run_batches(world, 4)
     backward = None
     for number in reversed(range(4)):
         wanted = MonitorOptions(max_risk=RISK, min_coverage=0.7)
@@ -184,7 +184,7 @@ def test_the_order_of_nights_does_not_change_the_totals(world: Path) -> None:
         assert theirs is not None
         assert ours.log_e_value == theirs.log_e_value
     assert forward.drift.losses.pool == backward.drift.losses.pool
-    assert [night.name for night in backward.nights] == ["n3", "n2", "n1", "n0"]
+    assert [batch.name for batch in backward.batches] == ["n3", "n2", "n1", "n0"]
 
 
 def test_drift_of_a_learned_loss_is_looked_for_by_its_plain_base(world: Path, tmp_path: Path) -> None:
@@ -201,7 +201,7 @@ def test_drift_of_a_learned_loss_is_looked_for_by_its_plain_base(world: Path, tm
     assert set(state.drift.edges) <= set(rejector.ratio.drift_quantiles)
 
 
-def test_tied_losses_make_the_first_night_the_first_batch(tmp_path: Path) -> None:
+def test_tied_losses_make_the_first_batch_the_first_batch(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
 
     def dump(name: str) -> str:
@@ -212,19 +212,19 @@ def test_tied_losses_make_the_first_night_the_first_batch(tmp_path: Path) -> Non
     rejector = make_rejector(source(dump("val.parquet")), ("coverage", 1.0))
     state, report = monitor(source(dump("a.parquet")), rejector)
     assert (state.drift.fit_rows, state.drift.losses.first_rows) == (0, 400)
-    assert "the rows of all nights" in report.drift.promise
+    assert "the rows of all batches" in report.drift.promise
     monitor(source(dump("b.parquet")), rejector, state)
 
 
 # The same rows twice
 
 
-def test_a_night_counts_once(world: Path, tmp_path: Path) -> None:
-    night = ("monitor", "s.json", world / "n0.parquet", "-r", world / "r.json")
-    succeed(*night, "--max-risk", RISK, cwd=tmp_path)
+def test_a_batch_counts_once(world: Path, tmp_path: Path) -> None:
+    batch = ("monitor", "s.json", world / "n0.parquet", "-r", world / "r.json")
+    succeed(*batch, "--max-risk", RISK, cwd=tmp_path)
     before = (tmp_path / "s.json").read_bytes()
-    assert "counted already, as the night 'n0'" in fail(*night, cwd=tmp_path)
-    assert "counted already" in fail(*night, "--night", "another", cwd=tmp_path)
+    assert "counted already, as the batch 'n0'" in fail(*batch, cwd=tmp_path)
+    assert "counted already" in fail(*batch, "--batch", "another", cwd=tmp_path)
     table = pq.ParquetFile(world / "n0.parquet").read()
     (tmp_path / "again").mkdir()
     turned = table.take(pa.array(np.arange(300)[::-1]))
@@ -241,24 +241,24 @@ def test_a_directory_that_grows_is_noticed(world: Path, tmp_path: Path) -> None:
     days = tmp_path / "days"
     days.mkdir()
     shutil.copy(world / "n0.parquet", days)
-    night = ("monitor", tmp_path / "s.json", days, "-r", world / "r.json")
-    succeed(*night)
+    batch = ("monitor", tmp_path / "s.json", days, "-r", world / "r.json")
+    succeed(*batch)
     shutil.copy(world / "n1.parquet", days)
-    message = fail(*night)
-    assert "'night 2' holds about 100% of the rows of the night before, 'days'" in message
-    assert "give the files of this night alone" in message
+    message = fail(*batch)
+    assert "'batch 2' holds about 100% of the rows of the batch before, 'days'" in message
+    assert "give the files of this batch alone" in message
 
 
-def test_nights_have_names_of_their_own(world: Path, tmp_path: Path) -> None:
+def test_batches_have_names_of_their_own(world: Path, tmp_path: Path) -> None:
     state = tmp_path / "s.json"
-    for number, (name, path) in enumerate({"n0": "n0.parquet", "night 2": "n1.parquet n2.parquet"}.items()):
+    for number, (name, path) in enumerate({"n0": "n0.parquet", "batch 2": "n1.parquet n2.parquet"}.items()):
         succeed("monitor", state, *(world / part for part in path.split()), "-r", world / "r.json")
-        assert load_json(state)["nights"][number]["name"] == name
-    succeed("monitor", state, world / "n3.parquet", "-r", world / "r.json", "--night", "2026-03-01")
+        assert load_json(state)["batches"][number]["name"] == name
+    succeed("monitor", state, world / "n3.parquet", "-r", world / "r.json", "--batch", "2026-03-01")
     succeed("monitor", state, "-", "-r", world / "r.json", stdin=(world / "n4.parquet").read_bytes())
-    assert [night["name"] for night in load_json(state)["nights"]] == ["n0", "night 2", "2026-03-01", "night 4"]
-    assert "already" in fail("monitor", state, world / "n5.parquet", "-r", world / "r.json", "--night", "n0")
-    assert "one line" in fail("monitor", state, world / "n5.parquet", "-r", world / "r.json", "--night", "a\nb")
+    assert [batch["name"] for batch in load_json(state)["batches"]] == ["n0", "batch 2", "2026-03-01", "batch 4"]
+    assert "already" in fail("monitor", state, world / "n5.parquet", "-r", world / "r.json", "--batch", "n0")
+    assert "one line" in fail("monitor", state, world / "n5.parquet", "-r", world / "r.json", "--batch", "a\nb")
 
 
 # Settings, rejectors, resets
@@ -271,17 +271,17 @@ def test_another_rejector_is_refused(world: Path, tmp_path: Path) -> None:
     told = ("monitor", state, world / "n1.parquet", "-r", world / "other.json", "--reset", "a new threshold")
     succeed(*told, "--min-coverage", "0.5")
     tree = load_json(state)
-    assert [(reset["why"], reset["nights"], reset["last"]) for reset in tree["resets"]] == [
+    assert [(reset["why"], reset["batches"], reset["last"]) for reset in tree["resets"]] == [
         ("a new threshold", 1, "n0")
     ]
-    assert (tree["settings"]["min_coverage"], len(tree["nights"]), len(tree["seen"])) == (0.5, 1, 2)
+    assert (tree["settings"]["min_coverage"], len(tree["batches"]), len(tree["seen"])) == (0.5, 1, 2)
     assert "counted already" in fail("monitor", state, world / "n0.parquet", "-r", world / "other.json")
 
 
 def test_a_newer_version_that_wrote_the_same_rejector_is_no_other_rejector(world: Path) -> None:
     import dataclasses
 
-    state, _ = run_nights(world, 1)
+    state, _ = run_batches(world, 1)
     newer = dataclasses.replace(rejector_of(world), drrej_version="99.0")
     monitor(source(world / "n1.parquet"), newer, state)
 
@@ -294,8 +294,8 @@ def test_a_newer_version_that_wrote_the_same_rejector_is_no_other_rejector(world
         (["--no-drift"], "--no-drift: the monitor was started with True there"),
         (["--confidence", "0.9"], "--confidence 0.9: the monitor was started with 0.95 there"),
         (["--report-by", "id"], "--report-by id: the monitor was started with nothing there"),
-        (["--late", "n7"], "--late n7: there is no such night among the last 1, which end with 'n0'"),
-        (["--late", "n0", "--night", "x"], "--late goes without --night"),
+        (["--late", "n7"], "--late n7: there is no such batch among the last 1, which end with 'n0'"),
+        (["--late", "n0", "--batch", "x"], "--late goes without --batch"),
         (["--reset", " "], "--reset: write one line"),
         (["--gate", "accuracy >= 0.9"], "there is no metric 'accuracy'"),
         (["-o", "x.png"], "-o x.png: a monitor is written as .html, .json, .md or .txt"),
@@ -318,11 +318,11 @@ def test_what_does_not_go_together(world: Path, tmp_path: Path, options: list[st
         (["n0.parquet", "-r", "r.json", "--max-risk", "1"], "--max-risk 1: it must be above 0 and below 1"),
         (["n0.parquet", "-r", "r.json", "--reset", "why"], "--reset: there is no monitor yet"),
         (["n0.parquet", "-r", "r.json", "--late", "n0"], "--late n0: there is no monitor yet"),
-        ([], "no such file; name the dump of the first night"),
-        (["--max-risk", "0.1"], "--max-risk goes with the DUMP of a night"),
+        ([], "no such file; name the dump of the first batch"),
+        (["--max-risk", "0.1"], "--max-risk goes with the DUMP of a batch"),
     ],
 )
-def test_what_a_first_night_needs(world: Path, tmp_path: Path, arguments: list[str], message: str) -> None:
+def test_what_a_first_batch_needs(world: Path, tmp_path: Path, arguments: list[str], message: str) -> None:
     assert message in fail("monitor", tmp_path / "s.json", *arguments, cwd=world)
     assert not list(tmp_path.iterdir())
 
@@ -346,7 +346,7 @@ def test_an_alarm_stays_until_it_is_reset(world: Path, tmp_path: Path) -> None:
     state, rejector = tmp_path / "s.json", world / "r.json"
     succeed("monitor", state, world / "n0.parquet", "-r", rejector, "--min-coverage", "0.7", "--no-drift")
     for number in range(6):
-        write_dump(tmp_path / f"hard{number}.parquet", *night_rows(500 + number, harder=0.3))
+        write_dump(tmp_path / f"hard{number}.parquet", *batch_rows(500 + number, harder=0.3))
         outcome = drrej("monitor", state, tmp_path / f"hard{number}.parquet", "-r", rejector)
         if outcome.code:
             break
@@ -362,23 +362,23 @@ def test_an_alarm_stays_until_it_is_reset(world: Path, tmp_path: Path) -> None:
     assert (reset.code, reset.out) == (0, b"ok\n")
     tree = load_json(state)
     assert (tree["alarms"], tree["settings"]["min_coverage"]) == ([], 0.7)
-    assert tree["resets"][0]["alarms"][0]["night"] == since
+    assert tree["resets"][0]["alarms"][0]["batch"] == since
 
 
 @pytest.mark.parametrize(("harder", "alarms"), [(1.0, set()), (0.6, {"drift", "coverage"})])
-def test_sixty_nights(world: Path, tmp_path: Path, harder: float, alarms: set[str]) -> None:
-    """Through the command: quiet for 60 nights, or changed from night 41 on and seen within a few nights."""
+def test_sixty_batches(world: Path, tmp_path: Path, harder: float, alarms: set[str]) -> None:
+    """Through the command: quiet for 60 batches, or changed from batch 41 on and seen within a few batches."""
     state = tmp_path / "s.json"
     seen: dict[str, int] = {}
     limits = ("--max-risk", RISK, "--min-coverage", 0.75)
-    for night in range(60):
-        path = write_dump(tmp_path / "night.parquet", *night_rows(1000 + night, harder=harder if night >= 40 else 1.0))
-        outcome = drrej("monitor", state, path, "-r", world / "r.json", *limits, "--format", "json", "--night", night)
+    for batch in range(60):
+        path = write_dump(tmp_path / "batch.parquet", *batch_rows(1000 + batch, harder=harder if batch >= 40 else 1.0))
+        outcome = drrej("monitor", state, path, "-r", world / "r.json", *limits, "--format", "json", "--batch", batch)
         report = json.loads(outcome.out)
         assert outcome.code == (1 if report["alarms"] else 0)
-        seen |= {name: night for name in report["alarms"] if name not in seen}
+        seen |= {name: batch for name in report["alarms"] if name not in seen}
     assert seen.keys() == alarms
-    assert all(40 <= night <= 50 for night in seen.values()), seen
+    assert all(40 <= batch <= 50 for batch in seen.values()), seen
     low, high = report["risk"]["lower"], report["risk"]["upper"]
     assert low < report["risk"]["value"] < high < RISK
     assert MonitorState.from_json(state.read_text()).looks == 60
@@ -386,8 +386,8 @@ def test_sixty_nights(world: Path, tmp_path: Path, harder: float, alarms: set[st
 
 def test_gates_on_its_figures(world: Path, tmp_path: Path) -> None:
     state = tmp_path / "s.json"
-    night = ("-r", world / "r.json", "--max-risk", RISK)
-    outcome = drrej("monitor", state, world / "n0.parquet", *night, "--gate", "coverage.lower >= 0.99")
+    batch = ("-r", world / "r.json", "--max-risk", RISK)
+    outcome = drrej("monitor", state, world / "n0.parquet", *batch, "--gate", "coverage.lower >= 0.99")
     assert outcome.code == 1
     assert outcome.lines[0].startswith("drrej: gate failed: coverage.lower >= 0.99: the value is ")
     assert load_json(state)["alarms"] == []  # it was counted, and a gate is no alarm
@@ -396,7 +396,7 @@ def test_gates_on_its_figures(world: Path, tmp_path: Path) -> None:
 
 
 def test_each_number_that_a_gate_can_name_is_there(world: Path) -> None:
-    _, report = run_nights(world, 2)
+    _, report = run_batches(world, 2)
     for metric in catalogue(of=MonitorReport):
         assert Gate.parse(f"{metric.name} < 1e9").judge(report).passed
 
@@ -429,31 +429,31 @@ def test_late_labels_count_once(world: Path, tmp_path: Path) -> None:
     pq.write_table(pa.concat_tables(tables), tmp_path / "labels.parquet")
     assert load_json(state)["risk"]["total"] == {"events": 0, "rows": 0}
     late = ("-r", rejector, "--labels-from", tmp_path / "labels.parquet", "--join-on", "id", "--late")
-    assert "not the rows of that night" in fail("monitor", state, tmp_path / "n0.parquet", *late, "n1")
+    assert "not the rows of that batch" in fail("monitor", state, tmp_path / "n0.parquet", *late, "n1")
     before = state.read_bytes()
     assert "no accepted row" in fail("monitor", state, tmp_path / "n1.parquet", "-r", rejector, "--late", "n1")
     assert state.read_bytes() == before
     for number in (1, 0, 2):
         succeed("monitor", state, tmp_path / f"n{number}.parquet", *late, f"n{number}")
     message = fail("monitor", state, tmp_path / "n1.parquet", *late, "n1")
-    assert "labels of this night were counted already" in message
+    assert "labels of this batch were counted already" in message
     direct = None
     for number in (1, 0, 2):
         direct, _ = monitor(source(world / f"n{number}.parquet"), rejector_of(world), direct, MonitorOptions(RISK))
     tree = load_json(state)
-    assert [night["labels_after"] for night in tree["nights"]] == ["n2", "n2", "n2"]
+    assert [batch["labels_after"] for batch in tree["batches"]] == ["n2", "n2", "n2"]
     assert tree["risk"] == direct["risk"]  # the same looks in the same order
 
 
 def test_late_labels_can_raise_the_alarm(world: Path, tmp_path: Path) -> None:
-    logits, labels = night_rows(9, 3000)
+    logits, labels = batch_rows(9, 3000)
     wrong = (labels + 1) % CLASSES
     bare = write_dump(tmp_path / "a.parquet", logits)
     state, report = monitor(source(bare), rejector_of(world), None, MonitorOptions(max_risk=RISK))
     assert (report.risk.value, report.risk.labels, report.state) == (None, 0, "ok")
     told = write_dump(tmp_path / "b.parquet", logits, wrong)
     state, report = monitor(source(told), rejector_of(world), state, MonitorOptions(late="a"))
-    assert [(alarm.monitor, alarm.night, alarm.late) for alarm in state.alarms] == [("risk", "a", "a")]
+    assert [(alarm.monitor, alarm.batch, alarm.late) for alarm in state.alarms] == [("risk", "a", "a")]
     assert MonitorState.from_json(state.to_json()) == state
 
 
@@ -462,15 +462,15 @@ def test_audits_of_some_accepted_rows(world: Path, tmp_path: Path) -> None:
     path = without_labels(world / "n0.parquet", tmp_path / "n0.parquet", kept)
     rejector = rejector_of(world)
     mask = write_mask(source(path), rejector, tmp_path / "mask.parquet")
-    labels = night_rows(100)[1]
+    labels = batch_rows(100)[1]
     audited = kept & ~mask["rejected"]
     message = fail("monitor", tmp_path / "s.json", path, "-r", world / "r.json")
     assert "no label (null)" in message
     assert "--on-missing-label skip" in message
     state, _ = monitor(source(path, on_missing_label="skip"), rejector)
-    night = state.nights[0]
-    assert (night.rows, night.labels) == (300, audited.sum())
-    assert night.errors == (audited & (mask["prediction"] != labels)).sum()
+    batch = state.batches[0]
+    assert (batch.rows, batch.labels) == (300, audited.sum())
+    assert batch.errors == (audited & (mask["prediction"] != labels)).sum()
     succeed("monitor", tmp_path / "s.json", path, "-r", world / "r.json", "--on-missing-label", "skip")
     assert MonitorState.from_json((tmp_path / "s.json").read_text()) == state
     pq.write_table(pa.table({"id": np.flatnonzero(kept), "label": labels[kept]}), tmp_path / "labels.parquet")
@@ -482,7 +482,7 @@ def test_audits_of_some_accepted_rows(world: Path, tmp_path: Path) -> None:
 
 
 def test_a_key_that_occurs_twice_is_refused(world: Path, tmp_path: Path) -> None:
-    logits, labels = night_rows(5)
+    logits, labels = batch_rows(5)
     path = write_dump(tmp_path / "a.parquet", logits, extra={"key": np.arange(300) // 2})
     pq.write_table(pa.table({"key": np.arange(150), "label": labels[:150]}), tmp_path / "labels.parquet")
     joined = source(path, labels_from=str(tmp_path / "labels.parquet"), join_on="key", on_missing_label="skip")
@@ -494,7 +494,7 @@ def test_labels_that_are_null_throughout_are_none(world: Path, tmp_path: Path) -
     table = pq.ParquetFile(world / "n0.parquet").read().drop_columns(["label"])
     pq.write_table(table.append_column("label", pa.nulls(300)), tmp_path / "a.parquet")
     state, _ = monitor(source(tmp_path / "a.parquet"), rejector_of(world))
-    assert state.nights[0].labels == 0
+    assert state.batches[0].labels == 0
     pq.write_table(table.append_column("label", pa.array(["x"] * 300)), tmp_path / "b.parquet")
     with pytest.raises(Exception, match="labels are text"):
         monitor(source(tmp_path / "b.parquet"), rejector_of(world))
@@ -506,7 +506,7 @@ def test_labels_that_are_null_throughout_are_none(world: Path, tmp_path: Path) -
 def test_the_group_that_moved_is_named(world: Path, tmp_path: Path) -> None:
     state = None
     for number, harder in ((0, 1.0), (1, 1.0), (2, 0.2)):
-        logits, labels = night_rows(700 + number, 3000)
+        logits, labels = batch_rows(700 + number, 3000)
         group = np.array(["day", "dusk", "dark"])[np.arange(3000) % 3]
         logits[group == "dark"] *= harder
         extra = {"light": pa.array(group)}
@@ -525,7 +525,7 @@ def test_the_group_that_moved_is_named(world: Path, tmp_path: Path) -> None:
 
 def test_too_many_groups_are_refused(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("drrej.monitor.step.MOST_PARTS", 100)
-    with pytest.raises(OptionError, match=r"`by=id`: the night has 300 groups"):
+    with pytest.raises(OptionError, match=r"`by=id`: there are 300 groups by now"):
         monitor(source(world / "n0.parquet"), rejector_of(world), None, MonitorOptions(by="id"))
 
 
@@ -536,16 +536,16 @@ def test_every_format(world: Path, tmp_path: Path) -> None:
     state = tmp_path / "s.json"
     names = ["<b>first", "second"]
     for number, name in enumerate(names):
-        night = ("monitor", state, world / f"n{number}.parquet", "-r", world / "r.json", "--night", name)
-        succeed(*night, "--min-coverage", "0.5", *(["-o", tmp_path / "p.html"] if number else []))
+        batch = ("monitor", state, world / f"n{number}.parquet", "-r", world / "r.json", "--batch", name)
+        succeed(*batch, "--min-coverage", "0.5", *(["-o", tmp_path / "p.html"] if number else []))
     page = (tmp_path / "p.html").read_text()
     assert page.count("<svg") == 3
     assert "&lt;b&gt;first" in page
     assert "<b>first" not in page
     tree = json.loads(succeed("monitor", state, "--format", "json"))
-    assert (tree["format"], tree["state"], tree["nights"]) == ("drrej-monitor-report/1", "ok", 2)
+    assert (tree["format"], tree["state"], tree["batches"]) == ("drrej-monitor-report/2", "ok", 2)
     assert succeed("monitor", state, "--format", "github").startswith(
-        b"::notice title=drrej monitor::ok (night 'second'"
+        b"::notice title=drrej monitor::ok (batch 'second'"
     )
     markdown = succeed("monitor", state, "--format", "markdown").decode()
     assert "| coverage | below 0.5 |" in markdown
@@ -561,7 +561,7 @@ def test_every_format(world: Path, tmp_path: Path) -> None:
 def test_documents_follow_their_schemas(world: Path) -> None:
     import jsonschema
 
-    state, report = run_nights(world, 3, by="id", history=True)
+    state, report = run_batches(world, 3, by="id")
     for document in (state, report):
         schema = schema_of(type(document))
         jsonschema.Draft202012Validator(schema).validate(json.loads(document.to_json()))
@@ -573,30 +573,18 @@ def test_documents_follow_their_schemas(world: Path) -> None:
 
 
 DAMAGES: dict[str, Any] = {
-    "evidence of an unknown monitor": lambda t: t["nights"][0]["log_e"].update(novelty=1.0),
-    "an error less": lambda tree: tree["nights"][0].update(errors=tree["nights"][0]["errors"] - 1),
-    "a row more": lambda tree: tree["nights"][1].update(rows=301),
-    "more accepted than rows": lambda tree: tree["nights"][1].update(accepted=999),
-    "a fingerprint changed": lambda tree: tree["nights"][0].update(fingerprint="12c.0000000000000000"),
+    "a row more": lambda tree: tree["batches"][1].update(rows=301),
+    "more accepted than rows": lambda tree: tree["batches"][1].update(accepted=999),
+    "a fingerprint changed": lambda tree: tree["batches"][0].update(fingerprint="12c.0000000000000000"),
     "a fingerprint lost": lambda tree: tree["seen"].pop(),
-    "a night lost": lambda tree: tree["nights"].pop(0),
-    "no nights": lambda tree: tree.update(nights=[]),
-    "a name twice": lambda tree: tree["nights"][1].update(name="n0"),
-    "another limit": lambda tree: tree["settings"].update(max_risk=0.2),
+    "no batches": lambda tree: tree.update(batches=[]),
+    "a name twice": lambda tree: tree["batches"][1].update(name="n0"),
     "no limit": lambda tree: tree["settings"].pop("max_risk"),
     "a limit of 2": lambda tree: tree["settings"].update(max_risk=2),
     "nothing watched": lambda tree: tree["settings"].update(max_risk=None, min_coverage=None, drift=False),
-    "evidence cut": lambda tree: tree["risk"]["restarts"]["forever"].pop(),
-    "evidence raised": lambda tree: tree["coverage"]["restarts"].update(
-        forever=[x + 9 for x in tree["coverage"]["restarts"]["forever"]]
-    ),
-    "an alarm lost": lambda tree: tree["drift"]["losses"].update(
-        against_first=[x + 99 for x in tree["drift"]["losses"]["against_first"]]
-    ),
-    "pool": lambda tree: tree["drift"]["losses"]["pool"].__setitem__(0, 7),
+    "evidence cut": lambda tree: tree["risk"]["restarts"]["log_values"].pop(),
     "edges": lambda tree: tree["drift"]["edges"].reverse(),
-    "an unknown alarm": lambda tree: tree.update(alarms=[{"monitor": "weather", "night": "n0", "log_e": 9.0}]),
-    "an alarm twice": lambda tree: tree.update(alarms=[{"monitor": "risk", "night": "n0", "log_e": 9.0}] * 2),
+    "an unknown alarm": lambda tree: tree.update(alarms=[{"monitor": "weather", "batch": "n0", "log_e": 9.0}]),
     "parts": lambda tree: tree["by_prediction"]["names"].pop(),
     "sketch": lambda tree: tree.update(last="2.0.0.0.AAAA"),
     "another format": lambda tree: tree.update(format="drrej-monitor/3"),
@@ -606,7 +594,7 @@ DAMAGES: dict[str, Any] = {
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_state_is_refused_and_left(world: Path, tmp_path: Path, damage: str) -> None:
-    state, _ = run_nights(world, 2)
+    state, _ = run_batches(world, 2)
     tree = json.loads(state.to_json())
     DAMAGES[damage](tree)
     path = tmp_path / "s.json"
@@ -626,58 +614,60 @@ def test_what_is_no_state_is_refused_and_left(world: Path, tmp_path: Path, conte
 
 
 def test_a_cut_state_is_refused_wherever_it_is_cut(world: Path) -> None:
-    text = run_nights(world, 2)[0].to_json()
+    text = run_batches(world, 2)[0].to_json()
     for end in range(0, len(text) - 2, 211):
         with pytest.raises(MonitorError):
             MonitorState.from_json(text[:end])
 
 
-def fake_night(rng: np.random.Generator, rows: int = 5000, classes: int = 100, bins: int = 16) -> NightCounts:
-    """Counts of a night as the pass would bring them."""
+def fake_batch(rng: np.random.Generator, rows: int = 5000, classes: int = 100, bins: int = 16) -> BatchCounts:
+    """Counts of a batch as the pass would bring them."""
     accepted = int(rng.binomial(rows, 0.8))
     by_class = rng.multinomial(rows, np.full(classes, 1 / classes))
-    return NightCounts(
+    return BatchCounts(
         rows,
         accepted,
         accepted,
         int(rng.binomial(accepted, 0.05)),
-        rng.multinomial(rows, np.full(bins, 1 / bins)),
-        np.stack([by_class, by_class // 2], axis=1),
+        Counter(dict(enumerate(rng.multinomial(rows, np.full(bins, 1 / bins)).tolist()))),
+        Counter(
+            {(i, taken): n // 2 + n % 2 * taken for i, n in enumerate(by_class.tolist()) for taken in (True, False)}
+        ),
         Counter(),
         Sketch.of(rng.integers(0, 2**63, rows).astype(np.uint64)),
         None,
     )
 
 
-def test_a_thousand_nights_stay_small(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_thousand_batches_stay_small(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And nothing is lost by folding: the totals, and the monitors, know every row."""
     import dataclasses
 
     rng, counted = np.random.default_rng(0), []
 
-    def count(*_: Any) -> NightCounts:
-        counted.append(fake_night(rng))
+    def count(*_: Any) -> BatchCounts:
+        counted.append(fake_batch(rng))
         return counted[-1]
 
-    monkeypatch.setattr(step, "count_night", count)
+    monkeypatch.setattr(step, "count_batch", count)
     monkeypatch.setattr(step, "monitor_report", lambda *_: None)
     rejector = dataclasses.replace(rejector_of(world), classes=100, class_names=None)
     state = None
     for number in range(1000):
-        wanted = MonitorOptions(max_risk=0.06, min_coverage=0.7, night=f"night of number {number}")
+        wanted = MonitorOptions(max_risk=0.06, min_coverage=0.7, batch=f"batch of number {number}")
         state, _ = monitor(source("x"), rejector, state, wanted)
     assert state is not None
     assert len(state.to_json()) < 200_000
     assert MonitorState.from_json(state.to_json()) == state
-    assert len(state.nights) == KEPT_NIGHTS
+    assert len(state.batches) == KEPT_BATCHES
     assert len(state.folded) <= documents.MOST_FOLDS
     assert state.looks == len(state.seen) == 1000
-    assert state.errors.events == sum(night.errors for night in counted)
+    assert state.errors.events == sum(batch.errors for batch in counted)
     assert state.accepted.rows == 5_000_000
-    assert (state.folded[0].first, state.folded[-1].last) == ("night of number 0", "night of number 939")
-    assert [fold.nights for fold in state.folded[:-1]] == [state.folded[0].nights] * (len(state.folded) - 1)
-    monkeypatch.setattr(step, "count_night", lambda *_: counted[0])
-    with pytest.raises(MonitorError, match="as an older night"):
+    assert (state.folded[0].first, state.folded[-1].last) == ("batch of number 0", "batch of number 939")
+    assert [fold.batches for fold in state.folded[:-1]] == [state.folded[0].batches] * (len(state.folded) - 1)
+    monkeypatch.setattr(step, "count_batch", lambda *_: counted[0])
+    with pytest.raises(MonitorError, match="as an older batch"):
         monitor(source("x"), rejector, state)
 
 
@@ -698,8 +688,8 @@ def test_who_comes_second_is_told_so(world: Path, tmp_path: Path) -> None:
     assert sorted(p.name for p in tmp_path.iterdir()) == ["link.json", "s.json"]
 
 
-def start(state: Path, night: Path, rejector: Path) -> subprocess.Popen[bytes]:
-    arguments = ["monitor", str(state), str(night), "-r", str(rejector), "-q"]
+def start(state: Path, batch: Path, rejector: Path) -> subprocess.Popen[bytes]:
+    arguments = ["monitor", str(state), str(batch), "-r", str(rejector), "-q"]
     return subprocess.Popen(
         [sys.executable, "-m", "drrej", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment()
     )
@@ -717,13 +707,13 @@ def test_runs_at_the_same_time_lose_nothing(world: Path, tmp_path: Path) -> None
             assert run.returncode == 0 or b"another run is at work on it" in err, err
             left -= {name} if run.returncode == 0 else set()
         known = MonitorState.from_json(state.read_text())
-        assert {night.name for night in known.nights} == {f"n{number}" for number in range(6)} - left
+        assert {batch.name for batch in known.batches} == {f"n{number}" for number in range(6)} - left
     assert not left
     assert [p.name for p in tmp_path.iterdir()] == ["s.json"]
 
 
-def killed_nights(world: Path, folder: Path, kills: int, seed: int) -> int:
-    """Start nights and kill them at random moments; after each, the state is one of the two. How many were counted."""
+def killed_batches(world: Path, folder: Path, kills: int, seed: int) -> int:
+    """Start batches and kill them at random moments; after each, the state is one of the two. How many were counted."""
     state, draw = folder / "s.json", random.Random(seed)
     began = time.monotonic()
     first = start(folder / "first.json", world / "n0.parquet", world / "r.json")
@@ -742,14 +732,14 @@ def killed_nights(world: Path, folder: Path, kills: int, seed: int) -> int:
         with contextlib.suppress(ProcessLookupError):
             os.kill(run.pid, signal.SIGKILL)
         run.communicate(timeout=60)
-        known = [] if not state.exists() else [n.name for n in MonitorState.from_json(state.read_text()).nights]
+        known = [] if not state.exists() else [n.name for n in MonitorState.from_json(state.read_text()).batches]
         assert known in (counted, [*counted, name]), (kill, known, counted)
         counted = known
     return len(counted)
 
 
 def test_killed_runs_leave_a_whole_state(world: Path, tmp_path: Path) -> None:
-    counted = killed_nights(world, tmp_path, kills=6, seed=1)
+    counted = killed_batches(world, tmp_path, kills=6, seed=1)
     for number in range(counted, 7):
         done = run_drrej("monitor", tmp_path / "s.json", world / f"n{number}.parquet", "-r", world / "r.json")
         assert done.returncode == 0, done.stderr
@@ -794,12 +784,12 @@ def test_settings_share_the_chance_of_a_false_alarm() -> None:
 def test_folds_add_up_and_stay_few() -> None:
     folded: tuple[documents.Fold, ...] = ()
     for number in range(5000):
-        night = Night(
+        batch = Batch(
             rows=10, accepted=number % 10, labels=0, errors=0, name=str(number), fingerprint="", log_e={"risk": number}
         )
-        folded = documents.folded_away(folded, night)
+        folded = documents.folded_away(folded, batch)
         assert len(folded) <= documents.MOST_FOLDS
-        assert sum(fold.nights for fold in folded) == number + 1
+        assert sum(fold.batches for fold in folded) == number + 1
     assert sum(fold.accepted for fold in folded) == sum(number % 10 for number in range(5000))
     starts = [int(fold.first) for fold in folded]
     assert starts == sorted(starts)

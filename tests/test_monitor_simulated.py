@@ -1,4 +1,4 @@
-"""Years of nights with known truth: no more false alarms than promised, and late changes seen soon."""
+"""Years of batches with known truth: no more false alarms than promised, and late changes seen soon."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import simulate_monitor as sim
 from scipy import stats
-from simulate_monitor import ALPHA, LABELS, LIMIT, NEVER, NIGHTS, ROWS, Stream
+from simulate_monitor import ALPHA, BATCHES, LABELS, LIMIT, NEVER, ROWS, Stream
 
-from drrej.core import drift_monitor as drift
-from drrej.core.drift_monitor import LossDrift
-from drrej.core.sequential import RateMonitor, Tally, confidence_sequence
+from drrej.monitor import evidence
+from drrej.monitor.evidence import LossDrift, RateMonitor, confidence_sequence
+from drrej.pipeline.shares import Tally
 
 YEARS = 300
 
@@ -26,12 +26,12 @@ def at_most(alarms: np.ndarray, alpha: float = ALPHA) -> bool:
 def test_rate_paths_are_those_of_the_library():
     events = np.random.default_rng(0).binomial(20, 0.1, (3, 30))
     paths = sim.rate_paths(events, 20, 0.05)
-    for year, nights in enumerate(events.tolist()):
+    for year, batches in enumerate(events.tolist()):
         monitor = RateMonitor(0.05)
-        for night, errors in enumerate(nights):
+        for batch, errors in enumerate(batches):
             monitor = monitor.update(Tally(errors, 20))
             expected = (monitor.log_e_value, monitor.restarts_log_e_value)
-            found = [path[year, night] for path in (paths.total, paths.forever)]
+            found = [path[year, batch] for path in (paths.total, paths.restarts)]
             assert found == pytest.approx(expected, rel=1e-9, abs=1e-9)
 
 
@@ -49,14 +49,14 @@ def test_misses_are_those_of_the_confidence_sequence():
 def test_drift_paths_are_those_of_the_library():
     rng = np.random.default_rng(2)
     pool = rng.multinomial(100, [0.25] * 4, 3)
-    nights = rng.multinomial(40, [0.2, 0.2, 0.25, 0.35], (10, 3))
-    paths = sim.drift_paths(pool, lambda night: nights[night], 10)
+    batches = rng.multinomial(40, [0.2, 0.2, 0.25, 0.35], (10, 3))
+    paths = sim.drift_paths(pool, lambda batch: batches[batch], 10)
     for year in range(3):
         monitor = LossDrift.start(pool[year].tolist())
-        for night in range(10):
-            monitor = monitor.update(nights[night, year].tolist())
+        for batch in range(10):
+            monitor = monitor.update(batches[batch, year].tolist())
             expected = (monitor.log_e_value, monitor.restarts_log_e_value)
-            found = [path[year, night] for path in (paths.total, paths.forever)]
+            found = [path[year, batch] for path in (paths.total, paths.restarts)]
             assert found == pytest.approx(expected, rel=1e-8, abs=1e-8)
 
 
@@ -64,7 +64,7 @@ def test_tails_for_arrays_are_those_of_the_library():
     rng = np.random.default_rng(3)
     k, l, a, b = rng.integers(0, 60, (4, 300))  # noqa: E741
     found = np.stack(sim.fisher_tails(*(x.astype(float) for x in (k, l, a, b))), 1)
-    expected = [drift.fisher_tails(*(int(y) for y in x)) for x in zip(k, l, a, b, strict=True)]
+    expected = [evidence.fisher_tails(*(int(y) for y in x)) for x in zip(k, l, a, b, strict=True)]
     assert found == pytest.approx(np.array(expected), rel=1e-9, abs=1e-14)
 
 
@@ -73,40 +73,40 @@ def test_tails_for_arrays_are_those_of_the_library():
 
 @pytest.mark.parametrize(("limit", "labels"), [(0.05, 100), (0.01, 1000), (0.02, 20)])
 def test_risk_at_the_limit_for_a_year(limit, labels):
-    events = np.random.default_rng(4).binomial(labels, limit, (YEARS, NIGHTS))
-    for night in sim.rate_paths(events, labels, limit).alarms().values():
-        assert at_most(night < NEVER)
+    events = np.random.default_rng(4).binomial(labels, limit, (YEARS, BATCHES))
+    for batch in sim.rate_paths(events, labels, limit).alarms().values():
+        assert at_most(batch < NEVER)
 
 
-def test_nightly_tests_would_fail_here():
-    events = np.random.default_rng(5).binomial(LABELS, LIMIT, (100, NIGHTS))
-    alarms = sim.nightly_tests(events)
-    assert alarms["an exact test a night"].all()
+def test_batchly_tests_would_fail_here():
+    events = np.random.default_rng(5).binomial(LABELS, LIMIT, (100, BATCHES))
+    alarms = sim.batchly_tests(events)
+    assert alarms["an exact test a batch"].all()
     assert not at_most(alarms["an exact test of all so far"])
 
 
 def test_confidence_sequences_for_a_year():
     rng = np.random.default_rng(6)
     for truth in (
-        np.full((YEARS, NIGHTS), LIMIT),
-        sim.varying(YEARS, NIGHTS, LIMIT, rng),
-        np.full((YEARS, NIGHTS), 0.8),
+        np.full((YEARS, BATCHES), LIMIT),
+        sim.varying(YEARS, BATCHES, LIMIT, rng),
+        np.full((YEARS, BATCHES), 0.8),
     ):
         assert at_most(sim.sequence_misses(rng.binomial(LABELS, truth), LABELS, truth))
 
 
 @pytest.mark.parametrize("kind", ["fresh", "fit", "tied"])
 def test_no_drift_for_a_quarter(kind):
-    paths = Stream(kind, nights=90).paths(100, np.random.default_rng(7))
-    for night in paths.alarms(alpha=0.2).values():
-        assert at_most(night < NEVER, 0.2)
+    paths = Stream(kind, batches=90).paths(100, np.random.default_rng(7))
+    for batch in paths.alarms(alpha=0.2).values():
+        assert at_most(batch < NEVER, 0.2)
 
 
-def test_night_scores_against_a_fit_that_stays_the_same_would_fail_here():
-    """The simulation can tell: rank sums of all nights so far, tested at every look as if it were one."""
+def test_batch_scores_against_a_fit_that_stays_the_same_would_fail_here():
+    """The simulation can tell: rank sums of all batches so far, tested at every look as if it were one."""
     pool, chances = sim.drift_world("fit", 100, np.random.default_rng(8))
     new = np.cumsum(np.random.default_rng(9).multinomial(ROWS, chances(1.0)[:, None, :], (100, 90)), axis=1)
-    scores = [sim.rank_sum_score(new[:, night], pool) for night in range(90)]
+    scores = [sim.rank_sum_score(new[:, batch], pool) for batch in range(90)]
     assert not at_most((np.abs(scores) > stats.norm.isf(0.1)).any(axis=0), 0.2)
 
 
@@ -120,14 +120,14 @@ def test_a_risk_too_high_from_the_start(multiple, most):
 
 
 def test_restarts_see_a_change_after_a_quiet_year_far_sooner():
-    events = sim.changed(60, NIGHTS, 2.0, np.random.default_rng(12), before=0.5)
+    events = sim.changed(60, BATCHES, 2.0, np.random.default_rng(12), before=0.5)
     alarms = sim.rate_paths(events, LABELS, LIMIT).alarms()
-    late = {name: float(np.median(sim.delays(night, NIGHTS))) for name, night in alarms.items()}
-    assert late["forever"] <= 10 < 100 < late["all"]
+    late = {name: float(np.median(sim.delays(batch, BATCHES))) for name, batch in alarms.items()}
+    assert late["restarts"] <= 10 < 100 < late["all"]
 
 
-def test_drift_is_seen_soon_after_quiet_nights_and_from_the_start():
+def test_drift_is_seen_soon_after_quiet_batches_and_from_the_start():
     paths = Stream("fit", 60, 1.5, 90).paths(40, np.random.default_rng(13))
-    assert np.median(sim.delays(paths.alarms()["forever"], 60)) <= 8
+    assert np.median(sim.delays(paths.alarms()["restarts"], 60)) <= 8
     paths = Stream("fit", 0, 1.25, 30).paths(40, np.random.default_rng(14))
     assert np.median(sim.delays(paths.alarms()["all"], 0)) <= 15

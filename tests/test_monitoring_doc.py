@@ -25,12 +25,12 @@ def workspace(tmp_path: Path) -> Path:
     """The files that the page names, and `drrej` and `mail` on the path."""
     val = write_dump(tmp_path / "val.parquet", *make_model(3000, 3, 1))
     (tmp_path / "rejector.json").write_text(make_rejector(source(val), ("coverage", 0.9)).to_json())
-    (tmp_path / "nights").mkdir()
+    (tmp_path / "batches").mkdir()
     for day in range(1, 6):
         logits, labels = make_model(200, 3, 10 + day)
         labels = logits.argmax(axis=1)  # right throughout: the limits hold
         known = None if day == 4 else labels
-        write_dump(tmp_path / "nights" / f"2026-03-0{day}.parquet", logits, known)
+        write_dump(tmp_path / "batches" / f"2026-03-0{day}.parquet", logits, known)
         if day == 4:
             pq.write_table(pa.table({"id": np.arange(0, 200, 3), "label": labels[::3]}), tmp_path / "labels.parquet")
     (tmp_path / "bin").mkdir()
@@ -69,17 +69,17 @@ def test_the_commands_of_the_page_run(workspace: Path) -> None:
         else:
             run(workspace, text)
     state = MonitorState.from_json((workspace / "state.json").read_text())
-    assert [night.name for night in state.nights] == ["2026-03-03", "2026-03-04", "2026-03-05"]
-    assert 0 < state.nights[1].labels < 67
+    assert [batch.name for batch in state.batches] == ["2026-03-03", "2026-03-04", "2026-03-05"]
+    assert 0 < state.batches[1].labels < 67
     assert [reset.why for reset in state.resets] == ["camera 3 replaced"]
     figures = dict(line.rsplit(" ", 1) for line in (workspace / "drrej.prom").read_text().splitlines())
-    assert figures["drrej_nights"] == "3"
+    assert figures["drrej_batches"] == "3"
     assert figures['drrej_alarm{monitor="risk"}'] == "0"
     assert float(figures["drrej_coverage"]) == state.accepted.rate
     assert (workspace / "history.html").exists()
     assert not (workspace / "mails").exists()
-    night = "flock state.lock drrej monitor state.json nights/2026-03-05.parquet -r rejector.json -q"
-    again = f'{night} 2> said || mail -s "drrej: exit $?" ops'
+    batch = "flock state.lock drrej monitor state.json batches/2026-03-05.parquet -r rejector.json -q"
+    again = f'{batch} 2> said || mail -s "drrej: exit $?" ops'
     run(workspace, again)
     assert (workspace / "mails").read_text() == "mailed: drrej: exit 2\n"
-    assert "counted already, as the night '2026-03-05'" in (workspace / "said").read_text()
+    assert "counted already, as the batch '2026-03-05'" in (workspace / "said").read_text()

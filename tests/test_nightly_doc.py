@@ -95,7 +95,7 @@ def test_systemd(srv: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     for line in re.findall(r"^ExecStart=(.*)$", service, re.MULTILINE):
         run(srv, line.replace("$$", "$").replace("%%", "%") + " > /dev/null")
     check_scored(srv)
-    assert json.loads((srv / "state.json").read_text())["nights"][0]["name"] == NIGHT
+    assert json.loads((srv / "state.json").read_text())["batches"][0]["name"] == NIGHT
     if shutil.which("systemd-analyze") is None:
         pytest.skip("the units are not verified: there is no systemd-analyze")
     units = tmp_path_factory.mktemp("units")
@@ -176,7 +176,7 @@ def test_dagster(srv: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         exec(code, scope)
         assert dagster.materialize([scope["masks"]], partition_key=NIGHT).success
     check_scored(srv, nights=1)
-    assert json.loads((srv / "state.json").read_text())["nights"][0]["name"] == NIGHT
+    assert json.loads((srv / "state.json").read_text())["batches"][0]["name"] == NIGHT
 
 
 def test_dvc(srv: Path) -> None:

@@ -104,7 +104,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     make("threshold forecasts.parquet -r rfit.json --coverage 0.5 -o rr.json")
     make("threshold forecasts.parquet -r rfit.json --coverage 0.5 --cutoff-by region -o rregions.json")
     make("monitor kept.json test.parquet -r r.json --max-risk 0.9")
-    make("monitor bare.json bare.parquet -r r.json --night bare")
+    make("monitor bare.json bare.parquet -r r.json --batch bare")
     make("reject val.parquet -r r.json -o masks/")
     (folder / "cut").mkdir()
     whole = (folder / "test.parquet").read_bytes()
@@ -441,7 +441,7 @@ CASES: dict[str, dict[str, Case]] = {
         "--no-drift": Acts("--no-drift", "new.json val.parquet -r r.json --max-risk 0.9"),
         "--confidence": Acts("--confidence 0.9"),
         "--report-by": Acts("--report-by region"),
-        "--night": Acts("--night x"),
+        "--batch": Acts("--batch x"),
         "--late": Acts("--late bare", "bare.json test.parquet -r r.json"),
         "--reset": Acts("--reset why", "kept.json val.parquet -r r.json"),
         **reading(

@@ -25,17 +25,17 @@ if TYPE_CHECKING:
 
 EXAMPLES = """
 drrej monitor state.json fresh.parquet -r rejector.json --max-risk 0.1
-drrej monitor state.json nightly/ -r rejector.json --night 2026-03-01
+drrej monitor state.json nightly/ -r rejector.json --batch 2026-03-01
 drrej monitor state.json -o history.html
 """
 
 FORMATS = ("text", "json", "markdown", "github", "html")
-WATCHED, NIGHT = "What is watched: fixed by the first night", "The night"
+WATCHED, BATCH = "What is watched: fixed by the first batch", "The batch"
 
 
 @dataclass(frozen=True)
 class WatchOptions:
-    """What is watched, and which night it is."""
+    """What is watched, and which batch it is."""
 
     max_risk: Annotated[
         float | None, option("--max-risk R", "Alarm when the risk of accepted rows is above R.", WATCHED)
@@ -51,19 +51,19 @@ class WatchOptions:
     report_by: Annotated[str | None, rare("--report-by COL", "Also say which groups of a column moved.", WATCHED)] = (
         None
     )
-    night: Annotated[
-        str | None, option("--night NAME", "What to call the night.", NIGHT, show_default="the file's name")
+    batch: Annotated[
+        str | None, option("--batch NAME", "What to call the batch.", BATCH, show_default="the file's name")
     ] = None
     late: Annotated[
-        str | None, option("--late NAME", "Count the labels of an earlier night; DUMP is its dump again.", NIGHT)
+        str | None, option("--late NAME", "Count the labels of an earlier batch; DUMP is its dump again.", BATCH)
     ] = None
     reset: Annotated[
-        str | None, option("--reset WHY", "End the monitor, record why, and start anew with this night.", NIGHT)
+        str | None, option("--reset WHY", "End the monitor, record why, and start anew with this batch.", BATCH)
     ] = None
     on_unseen_group: OnUnseenGroup = "error"
 
-    def options(self, history: bool) -> MonitorOptions:
-        """As the library takes them; `history` is what a page draws."""
+    def options(self) -> MonitorOptions:
+        """As the library takes them."""
         from drrej.monitor.step import MonitorOptions
 
         return MonitorOptions(
@@ -72,23 +72,22 @@ class WatchOptions:
             drift=False if self.no_drift else None,
             by=self.report_by,
             confidence=self.confidence,
-            night=self.night,
+            batch=self.batch,
             late=self.late,
             reset=self.reset,
             on_unseen_group=self.on_unseen_group,
-            history=history,
         )
 
     def refuse(self) -> None:
-        """Raise when something was said about a night that is not there."""
+        """Raise when something was said about a batch that is not there."""
         for field in fields(self):
             if getattr(self, field.name) != field.default:
-                raise OptionError(f"--{field.name.replace('_', '-')} goes with the DUMP of a night")
+                raise OptionError(f"--{field.name.replace('_', '-')} goes with the DUMP of a batch")
 
 
 @dataclass(frozen=True)
-class NightInput(InputOptions):
-    """How the dump of a night is read: rows without a label count for all but the risk."""
+class BatchInput(InputOptions):
+    """How the dump of a batch is read: rows without a label count for all but the risk."""
 
     on_missing_label: Annotated[
         Literal["error", "skip"] | None,
@@ -104,7 +103,7 @@ class NightInput(InputOptions):
 def monitor(
     state: Annotated[str, typer.Argument(metavar="STATE", hidden=True)],
     watch: WatchOptions,
-    input: NightInput,
+    input: BatchInput,
     bad: SkipOptions,
     engine: EngineOptions,
     dumps: OptionalDumps = None,
@@ -122,11 +121,11 @@ def monitor(
     ] = "text",
     gate: Gates = None,
 ) -> None:
-    """Watch risk, coverage and drift night by night; looking every day is allowed.
+    """Watch risk, coverage and drift batch by batch; looking every day is allowed.
 
-    STATE: the monitor's file, which each night replaces; without DUMP it is shown.
+    STATE: the monitor's file, which each batch replaces; without DUMP it is shown.
 
-    DUMP: one night: parquet files, directories, globs or URIs; - is standard input.
+    DUMP: one batch: parquet files, directories, globs or URIs; - is standard input.
     """
     from drrej.monitor.page import render_monitor
     from drrej.monitor.report import monitor_report
@@ -137,8 +136,7 @@ def monitor(
     gates = gates_of(gate)
     check_monitor_gates(gates)
     outputs = [(path, _format(path, format)) for path in output or []]
-    drawn = any(kind == "html" for _, kind in outputs)
-    wanted = watch.options(drawn)
+    wanted = watch.options()
     place = StateFile(state)
     with ExitStack() as stack:
         files = [(stack.enter_context(OutputFile(path, force)), kind) for path, kind in outputs]
@@ -156,11 +154,11 @@ def monitor(
         else:
             watch.refuse()
             if rejector is not None:
-                raise OptionError("-r goes with the DUMP of a night; without one the state is only shown")
+                raise OptionError("-r goes with the DUMP of a batch; without one the state is only shown")
             shown = _read(place, state)
             if shown is None:
-                raise MonitorError(f"{state}: no such file; name the dump of the first night to start a monitor")
-            report = monitor_report(shown, gates, drawn)
+                raise MonitorError(f"{state}: no such file; name the dump of the first batch to start a monitor")
+            report = monitor_report(shown, gates)
         for file, kind in files:
             file.write_text(render_monitor(report, kind))
         if after is not None:

@@ -165,3 +165,37 @@ def outside_areas(inside: Curve, outside: Floats, ratio: float) -> OutsideAreas:
         aurc=errors.aurc() + ratio * strange.aurc(),
         augrc=errors.augrc() + ratio * strange.augrc(),
     )
+
+
+BINS = 16
+
+
+def stored_bins(
+    quantiles: Sequence[float], ranks: NDArray[np.int64], rows: int, bins: int = BINS
+) -> tuple[tuple[float, ...], tuple[int, ...] | None]:
+    """Edges among stored order statistics, and the bin counts of the rows they come from.
+
+    Quantile i is the loss that has ranks[i] of the `rows` losses before it. The counts are None where stored quantiles
+    tie: how many rows are below an edge is not known then, and the first batch has to be other rows.
+
+    >>> stored_bins((0.0, 1.0, 2.0, 3.0, 4.0), np.array([0, 25, 50, 75, 99]), 100, 4)
+    ((1.0, 2.0, 3.0), (25, 25, 25, 25))
+    """
+    known = np.asarray(quantiles, np.float64)
+    at = np.unique(np.arange(1, bins) * max(known.size - 1, 0) // bins)
+    at = at[at > 0]
+    if (np.diff(known) > 0).all():
+        counts = np.diff(np.concatenate([[0], np.asarray(ranks, np.int64)[at], [rows]]))
+        return tuple(known[at].tolist()), tuple(counts.tolist())
+    edges = np.unique(known[at])
+    return tuple(edges[edges > known[0]].tolist()), None
+
+
+def bin_counts(losses: Floats, edges: Sequence[float]) -> tuple[int, ...]:
+    """How many losses are in each bin.
+
+    >>> bin_counts(np.array([0.0, 0.5, 2.0, 7.0]), (0.5, 3.0))
+    (1, 2, 1)
+    """
+    bins = np.searchsorted(np.asarray(edges, np.float64), losses, side="right")
+    return tuple(np.bincount(bins, minlength=len(edges) + 1).tolist())

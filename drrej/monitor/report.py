@@ -1,4 +1,4 @@
-"""What a monitor says after a night: figures with intervals that hold at every look, e-values, alarms, what moved."""
+"""What a monitor says after a batch: figures with intervals that hold at every look, e-values, alarms, what moved."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
 
 from drrej._version import __version__
-from drrej.core.sequential import Tally, confidence_sequence, start_share
 from drrej.documents.document import Codec, GateRow, Judged
-from drrej.documents.fields import NONE, About, Interval, Share, ShareOrNone, Unit
+from drrej.documents.fields import NONE, About, Interval, ShareOrNone, Unit
 from drrej.documents.gates import Gate
 from drrej.documents.points import MovedPart, check_interval
 from drrej.errors import ReportError
-from drrej.monitor.state import Counts, Fold, MonitorName, MonitorState, Night, Parts, Reset, Settings
-from drrej.pipeline.shares import Compared, moved_parts, region_names
+from drrej.monitor.evidence import confidence_sequence, start_share
+from drrej.monitor.state import Batch, Fold, MonitorName, MonitorState, Parts, Reset, Settings
+from drrej.pipeline.shares import Compared, Tally, moved_parts, region_names
 from drrej.records import dataclass
 
-FORMAT = "drrej-monitor-report/1"
-"""1: the first format."""
+FORMAT = "drrej-monitor-report/2"
+"""2: batches in place of nights."""
 
 SEQUENCE = Interval("confidence sequence: it holds at all looks together")
 
@@ -28,7 +28,7 @@ SEQUENCE = Interval("confidence sequence: it holds at all looks together")
 class Watch:
     """The evidence of a monitor and what its alarm promises. E-values are given by their logarithm to base 10.
 
-    `alarm` is the night after which it alarmed; an alarm stays until the monitor is reset.
+    `alarm` is the batch after which it alarmed; an alarm stays until the monitor is reset.
     """
 
     log10_e_value: Annotated[float, About("evidence: logarithm of the e-value to base 10", Unit.NUMBER, "lower", NONE)]
@@ -78,28 +78,11 @@ class TrackedCoverage(Tracked):
     watch: LimitWatch | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Band:
-    """A share so far, with its confidence sequence, after a night."""
-
-    value: ShareOrNone
-    lower: Share
-    upper: Share
-
-
-@dataclass(frozen=True, kw_only=True)
-class History:
-    """What a page draws, by night or fold from the oldest on."""
-
-    risk: tuple[Band, ...]
-    coverage: tuple[Band, ...]
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MonitorReport(Judged):
     """What a monitor says; by attribute or by key.
 
-    `moved` are the parts that surely moved, among `looked_at` shares; `recent` and `folded` are the nights so far.
+    `moved` are the parts that surely moved, among `looked_at` shares; `recent` and `folded` are the batches so far.
     """
 
     CODEC: ClassVar[Codec] = Codec(FORMAT, "report of a monitor", ReportError)
@@ -107,8 +90,8 @@ class MonitorReport(Judged):
     drrej_version: str
     state: Literal["ok", "alarm"]
     settings: Annotated[Settings, About(gate=False)]
-    night: Annotated[Night, About(gate=False)]
-    nights: Annotated[int, About("nights since the monitor started", Unit.COUNT, "neither", NONE, least=1)]
+    batch: Annotated[Batch, About(gate=False)]
+    batches: Annotated[int, About("batches since the monitor started", Unit.COUNT, "neither", NONE, least=1)]
     rows: Annotated[int, About("rows since the monitor started", Unit.COUNT, "neither", NONE, least=1)]
     risk: Annotated[
         TrackedRisk, About("error rate of the accepted rows since the start", Unit.SHARE, "lower", SEQUENCE)
@@ -120,10 +103,9 @@ class MonitorReport(Judged):
     moved: tuple[MovedPart, ...]
     looked_at: Annotated[int, About(gate=False, unit=Unit.COUNT)]
     alarms: tuple[MonitorName, ...]
-    recent: tuple[Night, ...]
+    recent: tuple[Batch, ...]
     folded: tuple[Fold, ...]
     resets: tuple[Reset, ...]
-    history: Annotated[History | None, About(gate=False)] = None
     gates: tuple[GateRow, ...]
 
     def __post_init__(self) -> None:
@@ -135,16 +117,16 @@ MOST_MOVES = 12
 _LN_10 = math.log(10.0)
 
 
-def monitor_report(state: MonitorState, gates: Sequence[Gate] = (), history: bool = False) -> MonitorReport:
-    """What a state says; `history` adds the confidence sequences after each night, for pictures."""
+def monitor_report(state: MonitorState, gates: Sequence[Gate] = ()) -> MonitorReport:
+    """What a state says."""
     settings, accepted, errors = state.settings, state.accepted, state.errors
     moved, looked_at = _moved(state)
     report = MonitorReport(
         drrej_version=__version__,
         state="alarm" if state.alarms else "ok",
         settings=settings,
-        night=state.nights[-1],
-        nights=state.looks,
+        batch=state.batches[-1],
+        batches=state.looks,
         rows=accepted.rows,
         risk=TrackedRisk(
             **_tracked(errors, settings.alpha),
@@ -161,10 +143,9 @@ def monitor_report(state: MonitorState, gates: Sequence[Gate] = (), history: boo
         moved=moved,
         looked_at=looked_at,
         alarms=tuple(alarm.monitor for alarm in state.alarms),
-        recent=state.nights,
+        recent=state.batches,
         folded=state.folded,
         resets=state.resets,
-        history=_history(state) if history else None,
         gates=(),
     )
     return replace(report, gates=tuple(gate.judge(report) for gate in gates))
@@ -186,7 +167,7 @@ def _evidence(state: MonitorState, name: MonitorName) -> dict[str, Any]:
         "log10_e_value": state.log_e_values[name] / _LN_10,
         "alarm_at": state.settings.bar / _LN_10,
         "state": "ok" if alarm is None else "alarm",
-        "alarm": None if alarm is None else alarm.night,
+        "alarm": None if alarm is None else alarm.batch,
         "promise": _promise(state, name),
     }
 
@@ -194,34 +175,22 @@ def _evidence(state: MonitorState, name: MonitorName) -> dict[str, Any]:
 def _promise(state: MonitorState, name: MonitorName) -> str:
     settings = state.settings
     null = {
-        "risk": f"no night's risk is above {settings.max_risk}",
-        "coverage": f"no night's coverage is below {settings.min_coverage}",
+        "risk": f"no batch's risk is above {settings.max_risk}",
+        "coverage": f"no batch's coverage is below {settings.min_coverage}",
         "drift": "all rows, the fit's too, come from one distribution",
     }[name]
     if name == "drift" and state.drift is not None and not state.drift.fit_rows:
-        null = "the rows of all nights come from one distribution"
+        null = "the rows of all batches come from one distribution"
     return f"it alarms with chance at most {settings.level:.3g}, ever, if {null}"
-
-
-def _history(state: MonitorState) -> History:
-    risk, coverage = [], []
-    errors, accepted = Tally(), Tally()
-    spans: list[Counts] = [*state.folded, *state.nights]
-    for span in spans:
-        errors += Tally(span.errors, span.labels)
-        accepted += Tally(span.accepted, span.rows)
-        risk.append(Band(**_tracked(errors, state.settings.alpha)))
-        coverage.append(Band(**_tracked(accepted, state.settings.alpha)))
-    return History(risk=tuple(risk), coverage=tuple(coverage))
 
 
 # What moved
 
 
 def _moved(state: MonitorState) -> tuple[tuple[MovedPart, ...], int]:
-    """The parts that surely differ between the last night and those before it, largest first; and how many there are.
+    """The parts that surely differ between the last batch and those before it, largest first; and how many there are.
 
-    The tables of look t share alpha · `start_share(t)`, so that all tables of all nights hold together.
+    The tables of look t share alpha · `start_share(t)`, so that all tables of all batches hold together.
     """
     if state.looks < 2:
         return (), 0
@@ -233,8 +202,8 @@ def _moved(state: MonitorState) -> tuple[tuple[MovedPart, ...], int]:
 
 
 def _coverage(state: MonitorState) -> list[Compared]:
-    last, all_nights = state.nights[-1], state.accepted
-    old = Tally(all_nights.events - last.accepted, all_nights.rows - last.rows)
+    last, all_batches = state.batches[-1], state.accepted
+    old = Tally(all_batches.events - last.accepted, all_batches.rows - last.rows)
     return [Compared("coverage", ["all rows"], [Tally(last.accepted, last.rows)], [old])]
 
 
@@ -249,7 +218,7 @@ def _losses(state: MonitorState) -> list[Compared]:
 
 
 def _tables(what: str, parts: Parts) -> list[Compared]:
-    """The share of each part among all rows, and its coverage: of the last night, and of those before."""
+    """The share of each part among all rows, and its coverage: of the last batch, and of those before."""
     columns = (parts.new_rows, parts.new_accepted), (parts.old_rows, parts.old_accepted)
     shares = [[Tally(n, sum(rows)) for n in rows] for rows, _ in columns]
     coverages = [[Tally(a, n) for n, a in zip(rows, accepted, strict=True)] for rows, accepted in columns]

@@ -1,7 +1,7 @@
-"""The state of a monitor: a small document that each night's run replaces.
+"""The state of a monitor: a small document that each batch's run replaces.
 
-It holds what the monitors need to go on, the last nights one by one, older nights folded together, and a fingerprint of
-every night, so that none counts twice.
+It holds what the monitors need to go on, the last batches one by one, older batches folded together, and a fingerprint
+of every batch, so that none counts twice.
 """
 
 from __future__ import annotations
@@ -10,23 +10,24 @@ import json
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 
-from drrej.core.drift_monitor import LossDrift, log_weights
-from drrej.core.sequential import LOG_ODDS, RateMonitor, Tally
+from drrej.core.reuse import Fingerprint
 from drrej.documents.document import Codec, Document
 from drrej.documents.fields import About, Count, Share, ShareOrNone, Unit
 from drrej.errors import MonitorError
+from drrej.monitor.evidence import LOG_ODDS, LossDrift, RateMonitor, log_weights
+from drrej.pipeline.shares import Tally
 from drrej.records import dataclass
 
-KEPT_NIGHTS = 60
-"""Nights that are kept one by one."""
+KEPT_BATCHES = 60
+"""Batches that are kept one by one."""
 
 SMALLEST_FOLD, MOST_FOLDS = 7, 104
-"""Older nights are folded by seven at first; when there are too many folds, neighbours are joined."""
+"""Older batches are folded by seven at first; when there are too many folds, neighbours are joined."""
 
 MonitorName = Literal["risk", "coverage", "drift"]
 _NUMBERS = re.compile(r"\[\n[-+.,eE\d\s]+\]")
@@ -94,10 +95,10 @@ class Counts:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Night(Counts):
-    """One night. `log_e` are the logarithms of the e-values after it.
+class Batch(Counts):
+    """One batch. `log_e` are the logarithms of the e-values after it.
 
-    `labels_after` names the newest night at the time when its labels came late.
+    `labels_after` names the newest batch at the time when its labels came late.
     """
 
     name: str
@@ -108,33 +109,35 @@ class Night(Counts):
 
 @dataclass(frozen=True, kw_only=True)
 class Fold(Counts):
-    """Some nights in a row, from `first` to `last`; `log_e` are those after the last."""
+    """Some batches in a row, from `first` to `last`; `log_e` are those after the last."""
 
-    nights: Annotated[int, About(unit=Unit.COUNT, least=1)]
+    batches: Annotated[int, About(unit=Unit.COUNT, least=1)]
     first: str
     last: str
     log_e: dict[str, float]
 
     @classmethod
-    def of(cls, night: Night) -> Fold:
-        """A night that is kept no longer."""
-        counts = {field.name: getattr(night, field.name) for field in fields(Counts)}
-        return cls(**counts, nights=1, first=night.name, last=night.name, log_e=night.log_e)
+    def of(cls, batch: Batch) -> Fold:
+        """A batch that is kept no longer."""
+        counts = {field.name: getattr(batch, field.name) for field in fields(Counts)}
+        return cls(**counts, batches=1, first=batch.name, last=batch.name, log_e=batch.log_e)
 
     def __add__(self, later: Fold) -> Fold:
         counts = {field.name: getattr(self, field.name) + getattr(later, field.name) for field in fields(Counts)}
-        return Fold(**counts, nights=self.nights + later.nights, first=self.first, last=later.last, log_e=later.log_e)
+        return Fold(
+            **counts, batches=self.batches + later.batches, first=self.first, last=later.last, log_e=later.log_e
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Alarm:
-    """The first time that a monitor alarmed: after which night, and the logarithm of its e-value.
+    """The first time that a monitor alarmed: after which batch, and the logarithm of its e-value.
 
-    `late` names the night whose late labels raised it.
+    `late` names the batch whose late labels raised it.
     """
 
     monitor: MonitorName
-    night: str
+    batch: str
     log_e: float
     late: str | None = None
 
@@ -144,7 +147,7 @@ class Reset:
     """A monitor that was ended, why, and what it had seen."""
 
     why: str
-    nights: Annotated[int, About(unit=Unit.COUNT, least=1)]
+    batches: Annotated[int, About(unit=Unit.COUNT, least=1)]
     first: str
     last: str
     rows: Count
@@ -155,7 +158,7 @@ class Reset:
 class Drift:
     """The drift of the losses: edges of the bins, rows of the fit that the pool began with, and the monitor itself.
 
-    `new` are the rows of the last night in each bin.
+    `new` are the rows of the last batch in each bin.
     """
 
     edges: tuple[float, ...]
@@ -164,22 +167,17 @@ class Drift:
     new: Counted
 
     def __post_init__(self) -> None:
-        patterns = int(log_weights(len(self.losses.pool)).size) if len(self.losses.pool) > 1 else 0
-        restarts = self.losses.restarts
-        looks = restarts.looks > 0
-        if not len(self.losses.pool) == len(self.new) == len(self.edges) + 1 or list(self.edges) != sorted(
-            set(self.edges)
-        ):
+        losses, bins = self.losses, len(self.edges) + 1
+        if not len(losses.pool) == len(self.new) == bins or list(self.edges) != sorted(set(self.edges)):
             raise ValueError("the edges do not go with the pool")
-        if [new for new, all in zip(self.new, self.losses.pool, strict=False) if 0 <= new <= all] != [*self.new]:
-            raise ValueError("the last night is not in the pool")
-        if {len(self.losses.against_first), len(restarts.forever)} != {patterns if looks else 0}:
+        patterns = log_weights(bins).size if losses.restarts.looks else 0
+        if {len(losses.against_first), len(losses.restarts.log_values)} != {patterns}:
             raise ValueError("the evidence does not go with the pool")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Parts:
-    """Rows and accepted rows of each part (predicted class or group): of the last night, and of all before it."""
+    """Rows and accepted rows of each part (predicted class or group): of the last batch, and of all before it."""
 
     names: tuple[str, ...]
     new_rows: Counted
@@ -200,8 +198,8 @@ class Parts:
 class MonitorState(Document):
     """All that a monitor knows. `coverage` watches rejected rows: its limit is 1 - `min_coverage`.
 
-    `rejector` is the digest of the rejector, `seen` are the fingerprints of all nights, those before resets included,
-    and `last` is a sketch of the rows of the last night.
+    `rejector` is the digest of the rejector, `seen` are the fingerprints of all batches, those before resets included,
+    and `last` is a sketch of the rows of the last batch.
     """
 
     CODEC: ClassVar[Codec] = Codec("drrej-monitor/2", "state of a monitor", MonitorError)  # 2: fewer sums
@@ -213,7 +211,7 @@ class MonitorState(Document):
     coverage: RateMonitor | None = None
     drift: Drift | None = None
     alarms: tuple[Alarm, ...]
-    nights: tuple[Night, ...]
+    batches: tuple[Batch, ...]
     folded: tuple[Fold, ...]
     resets: tuple[Reset, ...]
     by_prediction: Parts | None = None
@@ -223,11 +221,11 @@ class MonitorState(Document):
 
     @property
     def looks(self) -> int:
-        """Nights since the monitor started."""
-        return len(self.nights) + sum(fold.nights for fold in self.folded)
+        """Batches since the monitor started."""
+        return len(self.batches) + sum(fold.batches for fold in self.folded)
 
     def _total(self, name: str) -> int:
-        spans: list[Counts] = [*self.folded, *self.nights]
+        spans: list[Counts] = [*self.folded, *self.batches]
         return sum(getattr(span, name) for span in spans)
 
     @property
@@ -240,26 +238,33 @@ class MonitorState(Document):
         """Errors among the accepted rows whose labels are known."""
         return Tally(self._total("errors"), self._total("labels"))
 
-    @staticmethod
-    def evidence(
-        settings: Settings, risk: RateMonitor | None, coverage: RateMonitor | None, drift: Drift | None
-    ) -> dict[MonitorName, float]:
-        """The logarithm of the e-value of each monitor that is watched.
-
-        It is that of the mean of two e-values, all nights together and the restarts: both are nonnegative
-        supermartingales under the monitor's null, so their mean is one.
-        """
-        held = {"risk": risk, "coverage": coverage, "drift": None if drift is None else drift.losses}
+    @property
+    def log_e_values(self) -> dict[MonitorName, float]:
+        """The logarithm of the e-value of each monitor: the mean of all batches together and of the restarts."""
+        held = {
+            "risk": self.risk,
+            "coverage": self.coverage,
+            "drift": None if self.drift is None else self.drift.losses,
+        }
         return {
             name: float(np.logaddexp(one.log_e_value, one.restarts_log_e_value)) - math.log(2.0)
-            for name in settings.watched
+            for name in self.settings.watched
             if (one := held[name]) is not None
         }
 
-    @property
-    def log_e_values(self) -> dict[MonitorName, float]:
-        """The logarithm of the e-value of each monitor."""
-        return self.evidence(self.settings, self.risk, self.coverage, self.drift)
+    def judged(self, late: str | None = None) -> MonitorState:
+        """The state with its last batch's e-values and the alarms that follow from them.
+
+        `late` names the batch whose late labels came: what was written of the last batch stays then.
+        """
+        evidence, last = self.log_e_values, self.batches[-1]
+        alarms = {alarm.monitor: alarm for alarm in self.alarms}
+        for name, value in evidence.items():
+            if value >= self.settings.bar and name not in alarms:
+                alarms[name] = Alarm(monitor=name, batch=last.name, log_e=value, late=late)
+        if late is None:
+            last = replace(last, log_e={str(name): value for name, value in evidence.items()})
+        return replace(self, alarms=tuple(alarms.values()), batches=(*self.batches[:-1], last))
 
     def to_json(self) -> str:
         """The document as text; numbers read back to the same float."""
@@ -267,28 +272,27 @@ class MonitorState(Document):
         return _NUMBERS.sub(lambda numbers: " ".join(numbers[0].split()), text) + "\n"
 
     def __post_init__(self) -> None:
-        names, watched = [night.name for night in self.nights], self.settings.watched
-        prints = tuple(night.fingerprint for night in self.nights)
-        if not names or len(names) > KEPT_NIGHTS or len(set(names)) < len(names):
-            raise ValueError("'nights' is empty, too long or has a name twice")
+        names, watched = [batch.name for batch in self.batches], self.settings.watched
+        prints = tuple(batch.fingerprint for batch in self.batches)
+        if not names or len(names) > KEPT_BATCHES or len(set(names)) < len(names):
+            raise ValueError("'batches' is empty, too long or has a name twice")
         if len(set(self.seen)) < len(self.seen) or self.seen[-len(prints) :] != prints:
-            raise ValueError("'seen' does not go with 'nights'")
-        if {name for name in watched if getattr(self, name) is not None} != set(watched):
+            raise ValueError("'seen' does not go with 'batches'")
+        Fingerprint.parse(self.last, self.batches[-1].rows)
+        if {name for name in ("risk", "coverage", "drift") if getattr(self, name) is not None} != set(watched):
             raise ValueError("'risk', 'coverage' and 'drift' do not go with 'settings'")
         if not {alarm.monitor for alarm in self.alarms} <= set(watched):
             raise ValueError("'alarms' does not go with 'settings'")
         for monitor in (self.risk, self.coverage):
-            restarts = None if monitor is None else monitor.restarts
-            length = LOG_ODDS.size if restarts is not None and restarts.looks else 0
-            if restarts is not None and len(restarts.forever) != length:
+            if monitor is not None and len(monitor.restarts.log_values) != LOG_ODDS.size * (monitor.restarts.looks > 0):
                 raise ValueError("the evidence of a monitor is not whole")
 
 
-def folded_away(folded: Sequence[Fold], night: Night) -> tuple[Fold, ...]:
-    """The folds with one more night; their number stays bounded, and the older ones grow."""
-    size = max([SMALLEST_FOLD, *(fold.nights for fold in folded)])
-    if folded and folded[-1].nights < size:
-        return (*folded[:-1], folded[-1] + Fold.of(night))
+def folded_away(folded: Sequence[Fold], batch: Batch) -> tuple[Fold, ...]:
+    """The folds with one more batch; their number stays bounded, and the older ones grow."""
+    size = max([SMALLEST_FOLD, *(fold.batches for fold in folded)])
+    if folded and folded[-1].batches < size:
+        return (*folded[:-1], folded[-1] + Fold.of(batch))
     if len(folded) == MOST_FOLDS:
         folded = [folded[i] + folded[i + 1] for i in range(0, MOST_FOLDS, 2)]
-    return (*folded, Fold.of(night))
+    return (*folded, Fold.of(batch))

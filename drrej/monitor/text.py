@@ -6,12 +6,12 @@ import math
 from collections.abc import Iterator
 
 from drrej.monitor.report import LimitWatch, MonitorReport, TrackedCoverage, TrackedRisk, Watch
-from drrej.monitor.state import Counts, Fold, Night
+from drrej.monitor.state import Batch, Counts, Fold
 from drrej.report.github import command
 from drrej.report.numbers import against, counted, figure, interval
 from drrej.report.tables import DECIMALS, Style, Table, heading, tables
 
-SHOWN_NIGHTS = 7
+SHOWN_BATCHES = 7
 
 
 def verdict(report: MonitorReport) -> str:
@@ -40,13 +40,13 @@ def e_value(log10: float) -> str:
 
 @heading.register
 def _(report: MonitorReport) -> str:
-    nights = counted(report.nights, "night")
-    return f"{verdict(report)} (night '{report.night.name}'; {nights} and {counted(report.rows, 'row')} so far)"
+    batches = counted(report.batches, "batch")
+    return f"{verdict(report)} (batch '{report.batch.name}'; {batches} and {counted(report.rows, 'row')} so far)"
 
 
 @tables.register
 def _(report: MonitorReport, _: Style = DECIMALS) -> list[Table]:
-    found = [_figures(report), _watches(report), *_promises(report), _moved(report), _nights(report), _resets(report)]
+    found = [_figures(report), _watches(report), *_promises(report), _moved(report), _batches(report), _resets(report)]
     return [table for table in found if table is not None]
 
 
@@ -95,18 +95,18 @@ def _moved(report: MonitorReport) -> Table | None:
         ]
         for move in report.moved
     ]
-    remark = f"of {report.looked_at} shares; intervals hold for all of them, on all nights together"
-    header = ["what surely moved", "this night", "before", "difference"]
+    remark = f"of {report.looked_at} shares; intervals hold for all of them, on all batches together"
+    header = ["what surely moved", "this batch", "before", "difference"]
     return Table("moved", "What surely moved", header, rows, remark)
 
 
-def _nights(report: MonitorReport) -> Table:
-    shown = report.recent[-SHOWN_NIGHTS:]
-    rows = [[night.name, *_counts(night), night.labels_after or ""] for night in reversed(shown)]
-    header = ["night", "rows", "coverage", "labels", "errors", "risk", "labels came after"]
-    if not any(night.labels_after for night in shown):
+def _batches(report: MonitorReport) -> Table:
+    shown = report.recent[-SHOWN_BATCHES:]
+    rows = [[batch.name, *_counts(batch), batch.labels_after or ""] for batch in reversed(shown)]
+    header = ["batch", "rows", "coverage", "labels", "errors", "risk", "labels came after"]
+    if not any(batch.labels_after for batch in shown):
         header, rows = header[:-1], [row[:-1] for row in rows]
-    return Table("nights", "Last nights", header, rows)
+    return Table("batches", "Last batches", header, rows)
 
 
 def _counts(span: Counts) -> list[str]:
@@ -118,10 +118,10 @@ def _resets(report: MonitorReport) -> Table | None:
     if not report.resets:
         return None
     rows = [
-        [reset.why, str(reset.nights), reset.first, reset.last, ", ".join(alarm.monitor for alarm in reset.alarms)]
+        [reset.why, str(reset.batches), reset.first, reset.last, ", ".join(alarm.monitor for alarm in reset.alarms)]
         for reset in report.resets
     ]
-    return Table("resets", "Monitors before this one", ["ended because", "nights", "first", "last", "alarms"], rows)
+    return Table("resets", "Monitors before this one", ["ended because", "batches", "first", "last", "alarms"], rows)
 
 
 def github_lines(report: MonitorReport) -> str:
@@ -139,6 +139,6 @@ def github_lines(report: MonitorReport) -> str:
 
 
 def span_names(report: MonitorReport) -> list[str]:
-    """What to call each night or fold, from the oldest on."""
-    spans: list[Night | Fold] = [*report.folded, *report.recent]
-    return [span.name if isinstance(span, Night) else f"{span.first} to {span.last}" for span in spans]
+    """What to call each batch or fold, from the oldest on."""
+    spans: list[Batch | Fold] = [*report.folded, *report.recent]
+    return [span.name if isinstance(span, Batch) else f"{span.first} to {span.last}" for span in spans]

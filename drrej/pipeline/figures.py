@@ -18,7 +18,6 @@ from drrej.core.intervals import proportion
 from drrej.core.paired import area_intervals
 from drrej.core.ratio import DensityRatio
 from drrej.core.ratio_error import FITTED_ROWS
-from drrej.core.sequential import Tally
 from drrej.core.sums import Total
 from drrej.core.types import Booleans, Floats, Integers
 from drrej.documents.document import entries
@@ -44,7 +43,7 @@ from drrej.documents.report import (
 from drrej.pipeline.collect import curve_of
 from drrej.pipeline.groups import numbered
 from drrej.pipeline.score import Scored
-from drrej.pipeline.shares import against_the_rest, moved_parts, since_fit
+from drrej.pipeline.shares import Tally, against_the_rest, moved_parts, since_fit
 
 CURVE_STEPS = 50
 CONFIDENCE = 0.95

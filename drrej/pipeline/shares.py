@@ -4,13 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from drrej.core import drift as fit_drift
-from drrej.core.drift_monitor import bin_counts, moves, stored_bins
-from drrej.core.sequential import Tally
+from drrej.core.drift import bin_counts, ranks, stored_bins
+from drrej.core.intervals import lower_bound
 from drrej.core.types import Floats
 from drrej.documents.points import MovedPart
 from drrej.documents.rejector import Ratio
 from drrej.records import dataclass
+
+
+@dataclass(frozen=True)
+class Tally:
+    """Events among rows; adds up in any order.
+
+    >>> Tally(3, 100) + Tally(1, 50)
+    Tally(events=4, rows=150)
+    """
+
+    events: int = 0
+    rows: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.events <= self.rows:
+            raise ValueError(f"`events` must be between 0 and `rows`, not {self.events} of {self.rows}")
+
+    def __add__(self, other: Tally) -> Tally:
+        return Tally(self.events + other.events, self.rows + other.rows)
+
+    @property
+    def rate(self) -> float | None:
+        """The share of events; None without rows."""
+        return self.events / self.rows if self.rows else None
 
 
 @dataclass(frozen=True)
@@ -24,22 +47,38 @@ class Compared:
 
 
 def moved_parts(tables: Sequence[Compared], delta: float) -> tuple[MovedPart, ...]:
-    """The parts that surely moved, most first; with chance 1 - delta every interval of every table holds."""
-    parts = [
-        MovedPart(
-            what=table.what,
-            part=table.names[move.part],
-            new=move.new,
-            old=move.old,
-            lower=move.interval[0],
-            upper=move.interval[1],
-            at_least=move.at_least,
-        )
-        for table in tables
-        for move in moves(table.new, table.old, delta / len(tables))
-        if move.at_least
-    ]
-    return tuple(sorted(parts, key=lambda part: -abs(part.at_least)))
+    """The parts that surely moved, most first; with chance 1 - delta every interval of every table holds.
+
+    >>> table = Compared("x", ["a", "b"], [Tally(30, 100), Tally(70, 100)], [Tally(900, 1000), Tally(700, 1000)])
+    >>> [(move.part, round(move.at_least, 3)) for move in moved_parts([table], 0.05)]
+    [('a', -0.447)]
+    """
+    found = []
+    for table in tables:
+        for name, new, old in zip(table.names, table.new, table.old, strict=True):
+            level = delta / len(tables) / (4 * len(table.names))
+            (new_low, new_high), (old_low, old_high) = _interval(new, level), _interval(old, level)
+            low, high = new_low - old_high, new_high - old_low
+            at_least = low if low > 0.0 else min(high, 0.0)
+            if at_least:
+                found.append(
+                    MovedPart(
+                        what=table.what,
+                        part=name,
+                        new=new.rate,
+                        old=old.rate,
+                        lower=low,
+                        upper=high,
+                        at_least=at_least,
+                    )
+                )
+    return tuple(sorted(found, key=lambda part: -abs(part.at_least)))
+
+
+def _interval(tally: Tally, level: float) -> tuple[float, float]:
+    """Clopper-Pearson, each end at `level`."""
+    others = tally.rows - tally.events
+    return lower_bound(tally.events, tally.rows, level), 1.0 - lower_bound(others, tally.rows, level)
 
 
 def region_names(edges: Sequence[float]) -> list[str]:
@@ -62,25 +101,25 @@ def since_fit(losses: Floats, ratio: Ratio) -> list[Compared]:
     quantiles = ratio.drift_quantiles if ratio.loss.drift_loss is not None else ratio.loss_quantiles
     if quantiles is None:
         return []
-    edges, counts = stored_bins(quantiles, fit_drift.ranks(len(quantiles), ratio.rows), ratio.rows)
+    edges, counts = stored_bins(quantiles, ranks(len(quantiles), ratio.rows), ratio.rows)
     if counts is None:
         return []
-    here = bin_counts(losses, edges)
+    found = bin_counts(losses, edges)
     regions = _regions(len(counts))
     names = [_region_name(edges, first, end) for first, end in regions]
-    new = [Tally(sum(here[first:end]), losses.size) for first, end in regions]
+    new = [Tally(sum(found[first:end]), losses.size) for first, end in regions]
     old = [Tally(sum(counts[first:end]), sum(counts)) for first, end in regions]
     return [Compared("share of rows by loss", names, new, old)] if regions else []
 
 
 def _regions(bins: int) -> list[tuple[int, int]]:
     """Single bins, pairs, fours and so on, up to halves: a shift that each bin shows a little of is seen in these."""
-    regions = []
+    found = []
     width = 1
     while width < bins:
-        regions += [(first, min(first + width, bins)) for first in range(0, bins, width)]
+        found += [(first, min(first + width, bins)) for first in range(0, bins, width)]
         width *= 2
-    return regions
+    return found
 
 
 def against_the_rest(by: str, groups: dict[str, Tally]) -> Compared:
