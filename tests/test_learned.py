@@ -351,7 +351,7 @@ def test_the_document_does_not_depend_on_order_blocks_or_layout(tmp_path: Path, 
     wide = source(write_dump(tmp_path / "c.parquet", logits.astype(np.float64), labels, layout="wide"))
     rejector = drrej.threshold(source(plain), drrej.Rejector.from_json(texts.pop()), drrej.Rule("coverage", 0.8))
     tree = rejector.to_json().replace('"logits": "logits"', '"logits": "logit_*"')
-    other = drrej.Rejector.from_json(tree)
+    other = drrej.Rejector.from_json(tree, accept_edited=True)
     mask = write_mask(source(plain), rejector, tmp_path / "m.parquet")
     assert np.array_equal(mask["loss"], write_mask(wide, other, tmp_path / "n.parquet")["loss"])
 
