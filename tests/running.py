@@ -15,6 +15,7 @@ from typing import Any
 
 import drrej as package
 from drrej.cli import app
+from drrej.data.files import remove_temporary
 
 LOG_LINE = re.compile(r"^drrej: [^\n]*: \d+ rows, \d+ rejected, coverage [^\n]*\n", re.MULTILINE)
 """What `reject` says of a file, or of all of them."""
@@ -58,6 +59,7 @@ def _process(
         yield
     finally:
         sys.stdin, sys.stdout, sys.stderr, sys.argv = before
+        remove_temporary()
 
 
 def succeed(*arguments: object, cwd: Path | str | None = None, stdin: bytes = b"") -> bytes:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+import json
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -142,5 +143,7 @@ def test_the_task_is_remembered_in_the_document() -> None:
     rejector = without_logits("own")
     assert rejector.task == "regression"
     assert '"task": "regression"' in rejector.to_json()
-    old = rejector.to_json().replace('  "task": "regression",\n', "")  # as written before there was a task
-    assert drrej.Rejector.from_json(old) == rejector
+    tree = json.loads(rejector.to_json())
+    old = {key: value for key, value in tree.items() if key not in ("task", "digest")} | {"drrej_version": "0.1.0"}
+    read = drrej.Rejector.from_json(json.dumps(old))  # as written before there was a task
+    assert read == replace(rejector, drrej_version="0.1.0")

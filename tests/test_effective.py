@@ -148,5 +148,5 @@ def test_it_is_told(tmp_path: Path) -> None:
     assert "the idealized distribution keeps 40 % of it" in said or "keeps 39.9" in said or "keeps 40.0" in said
     assert "needs a lambda that was not chosen from these rows" in said
     rejector = drrej.Rejector.from_json((tmp_path / "f.json").read_text())
-    with pytest.raises(RejectorError, match=r"'ratio\.effective_sample' contradicts 'ratio\.variance'"):
+    with pytest.raises(RejectorError, match="it was edited since drrej wrote it"):
         drrej.Rejector.from_json(rejector.to_json().replace('"effective_sample": 0.4', '"effective_sample": 0.7'))

@@ -143,4 +143,4 @@ def test_the_report_without_pictures_has_none(world: dict[str, Any]) -> None:
     plain = drrej.evaluate(source, world["rejector"], [], EvaluateOptions(by="site"))
     with_pictures = dict(world["report"])
     with_pictures.pop("pictures")
-    assert plain == with_pictures
+    assert dict(plain) | {"digest": ""} == with_pictures | {"digest": ""}

@@ -159,7 +159,9 @@ def no_room(name: str, error: OSError) -> DumpError:
 
 
 @atexit.register
-def _remove_temporary() -> None:
+def remove_temporary() -> None:
+    """Remove the folder of this process, as its end does."""
     for process, folder in _temporary:
         if process == os.getpid():
             shutil.rmtree(folder, ignore_errors=True)
+    _temporary.clear()

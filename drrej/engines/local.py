@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import os
+import pickle
 import signal
 import sys
 import threading
@@ -251,7 +252,19 @@ def _end_with(watched: int) -> None:
 
 def _run_here(task: Task) -> tuple[list[BlockResult[Any]], DrrejError | None]:
     dump, run, work = _pass_here
-    return run_task(read_task(dump, run, task), work)
+    try:
+        return run_task(read_task(dump, run, task), work)
+    except Exception as error:
+        _check_sendable(error)
+        raise
+
+
+def _check_sendable(error: Exception) -> None:
+    """Raise what is wrong with an error that cannot be sent: the pool would take its worker for killed."""
+    try:
+        pickle.dumps(error)
+    except Exception as reason:
+        raise type(reason)(*reason.args) from None
 
 
 class KeptBlocks:

@@ -131,7 +131,7 @@ class RateMonitor:
     >>> for batch in range(5):
     ...     monitor = monitor.update(Tally(12, 100))
     >>> round(monitor.log_e_value, 2), round(monitor.restarts_log_e_value, 2)
-    (15.77, 15.16)
+    (16.7, 16.02)
     """
 
     limit: float
