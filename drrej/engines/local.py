@@ -255,16 +255,17 @@ def _run_here(task: Task) -> tuple[list[BlockResult[Any]], DrrejError | None]:
     try:
         return run_task(read_task(dump, run, task), work)
     except Exception as error:
-        _check_sendable(error)
-        raise
+        failure = _sendable(error)
+    raise failure  # outside of the handler: some programs send the context of an error along
 
 
-def _check_sendable(error: Exception) -> None:
-    """Raise what is wrong with an error that cannot be sent: the pool would take its worker for killed."""
+def _sendable(error: Exception) -> Exception:
+    """The error, or what is wrong with one that cannot be sent: the pool would take its worker for killed."""
     try:
         pickle.dumps(error)
     except Exception as reason:
-        raise type(reason)(*reason.args) from None
+        return type(reason)(*reason.args)
+    return error
 
 
 class KeptBlocks:

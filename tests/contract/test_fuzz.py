@@ -2,7 +2,7 @@
 
 A mutated file may still be valid, so what is checked is the contract, not the outcome: exit 0 with its output and no
 error line, exit 1 only with a line that states the verdict, else exit 2 with exactly one line and nothing written.
-`FUZZ=10000 pytest tests/test_fuzz.py` runs more cases; a case is known by its number.
+`FUZZ=10000 pytest tests/contract/test_fuzz.py` runs more cases; a case is known by its number.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 from dumps_zoo import drrej, fixed_list, make_rejector, read_mask, same_decisions, small_rows, succeed, write
 
-DATA = Path(__file__).parent / "data"
-DOCS = Path(__file__).parents[1] / "docs" / "frameworks.md"
+DATA = Path(__file__).parents[1] / "files"
+DOCS = Path(__file__).parents[2] / "docs" / "frameworks.md"
 ROWS = small_rows()
 
 _spec = importlib.util.spec_from_file_location("make_interop", DATA / "make_interop.py")

@@ -1,6 +1,7 @@
 """SIGKILL at random moments, over all commands that write, with --force on existing targets, or updating them.
 
-`python tests/kill_campaign.py KILLS SEED [COMMAND...]` prints a table. After each kill every target must be the old or
+`python -m tests.campaigns kill_campaign KILLS SEED [COMMAND...]` prints a table. After each kill every target must
+be the old or
 the new one, whole; what the killed runs leave behind stays for the next ones, and a last run that nobody kills must
 succeed and leave nothing hidden.
 """

@@ -1,6 +1,7 @@
 """Levels of every interval and test, loss by loss, on generated logits with known truth.
 
-As a script, `python tests/simulate_losses.py TRIALS [ROWS ...]`, a line for each loss: in percent how often the truth
+As a script, `python -m tests.campaigns simulate_losses TRIALS [ROWS ...]`, a line for each loss: in percent how
+often the truth
 lies below and above each 95 % interval, how often a test alarms without cause, how often a promise is broken.
 
 A world is a large set of rows with the chance of every class; trials draw rows and labels from it, so the truth of each

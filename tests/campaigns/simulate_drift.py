@@ -1,4 +1,6 @@
-"""False alarms of both drift tests on real dumps, for every loss: python tests/simulate_drift.py SPLITS DUMP.npz ...
+"""False alarms of both drift tests on real dumps, for every loss.
+
+python -m tests.campaigns simulate_drift SPLITS DUMP.npz ...
 
 A dump (`logits`, `labels`) is split at random: one part calibrates and fits, as the commands do, the other part is new.
 There is no drift, so a p-value should be at most 5 % in 5 % of the splits, or less often.

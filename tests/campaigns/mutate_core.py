@@ -1,7 +1,7 @@
 """Mutation testing of `core/`: is a change of the mathematics noticed by a test?
 
     python -m pytest -n auto -vv --durations=0 --cov=drrej/core --cov-context=test > suite.log
-    python tests/mutate_core.py .coverage suite.log 500 --seed 1 [--only thresholds,ratio]
+    python -m tests.campaigns mutate_core .coverage suite.log 500 --seed 1 [--only thresholds,ratio]
 
 Each case changes one operator, comparison, number, condition or name of a module of `core/`, chosen at random, and runs
 the tests that cover that line, in a process of their own: first those of files that import the module, the quickest
@@ -40,7 +40,7 @@ import scipy.optimize
 import scipy.special
 import scipy.stats  # noqa: F401
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 CORE = ROOT / "drrej" / "core"
 SECONDS = 25.0
 LIMIT = 120
@@ -193,7 +193,7 @@ class Tests:
     def _near(self, module: str) -> set[str]:
         name = module.rsplit(".", 1)[1]
         told = re.compile(rf"core[.\w]* import [^\n]*\b{name}\b|core[.\w]*\.{name}\b")
-        return {f"tests/{file.name}" for file in ROOT.glob("tests/test_*.py") if told.search(file.read_text())}
+        return {str(file.relative_to(ROOT)) for file in ROOT.glob("tests/*/test_*.py") if told.search(file.read_text())}
 
     @staticmethod
     def _named(contexts: Iterable[str]) -> set[str]:

@@ -109,7 +109,7 @@ def test_regressions(tmp_path: Path) -> None:
 
 
 def test_rejectors_of_the_first_version_say_nothing_of_the_threshold(tmp_path: Path) -> None:
-    document = drrej.Rejector.from_json((ROOT / "tests" / "data" / "old" / "rejector.json").read_text())
+    document = drrej.Rejector.from_json((ROOT / "tests" / "files" / "old" / "rejector.json").read_text())
     logits, labels = make_model(300, document.classes, seed=5)
     columns = document.columns
     table = {columns.logits: pa.FixedSizeListArray.from_arrays(pa.array(logits.ravel()), document.classes)}

@@ -198,7 +198,7 @@ def test_a_cluster_that_goes_away(
 @needs_dask
 def test_ctrl_c_ends_the_command(dask: DaskProcesses, dump: Path, rejector: Path, tmp_path: Path) -> None:
     worker = dask.add_worker()
-    many = [dump / "0.parquet"] * 60
+    many = [dump / "0.parquet"] * 600
     process = start("reject", *many, "-r", rejector, "-o", tmp_path / "mask.parquet", "--cluster", dask.address)
     time.sleep(3)
     process.send_signal(signal.SIGINT)

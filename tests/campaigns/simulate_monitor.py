@@ -4,8 +4,6 @@ The states of all years are arrays here; `test_monitor.py` checks that they are 
 installed the script compares with its `RiskMonitoring` too.
 """
 
-# ruff: noqa: T201 - a script as well
-
 from __future__ import annotations
 
 import math

@@ -1,6 +1,6 @@
 """Rejectors and reports with one thing changed: none may be used unless `--accept-edited` says so.
 
-    python tests/mutate_documents.py 5000 --seed 1
+    python -m tests.campaigns mutate_documents 5000 --seed 1
 
 Every kind of rejector that drrej writes, and reports on them, have a number moved, replaced or made null, a key taken
 away, doubled or added, or text spoiled; then the command line reads them, in this process. A case is known by its

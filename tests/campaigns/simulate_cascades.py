@@ -1,6 +1,7 @@
 """How often a certified cascade breaks its promise, in a population whose risks are known.
 
-python tests/simulate_cascades.py [TRIALS]: each trial draws design rows and fresh rows, certifies a cascade, looks up
+python -m tests.campaigns simulate_cascades [TRIALS]: each trial draws design rows and fresh rows, certifies a
+cascade, looks up
 the true risk of the chosen plan. The share of trials with a true risk above the target must not exceed 1 - confidence.
 """
 

@@ -25,7 +25,7 @@ from drrej.errors import Infeasible, RejectorError
 from drrej.pipeline.fit import FittedLoss, ratio_of, without_logits
 from drrej.pipeline.threshold import _Picker
 
-OLD = ROOT / "tests" / "data" / "old"
+OLD = ROOT / "tests" / "files" / "old"
 CASES = 150
 
 
@@ -91,8 +91,7 @@ def test_a_later_version_writes_digests(documents: Path) -> None:
     """Only documents of the first version may be without."""
     tree = json.loads((documents / "rejector.json").read_text(encoding="utf-8"))
     del tree["digest"]
-    drrej.Rejector.from_json(json.dumps(tree))
-    tree["drrej_version"] = "9.0.0"
+    drrej.Rejector.from_json(json.dumps(tree | {"drrej_version": "0.1.0"}))
     with pytest.raises(RejectorError, match="edited"):
         drrej.Rejector.from_json(json.dumps(tree))
 

@@ -1,4 +1,6 @@
-"""Damaged and hostile pages against Arrow: `python tests/fuzz_pages.py CASES SEED [FILE...]` runs many of them.
+"""Damaged and hostile pages against Arrow.
+
+`python -m tests.campaigns fuzz_pages CASES SEED [FILE...]` runs many of them.
 
 A case ends well if the rows handed out are Arrow's, bit for bit, and the rest is left to Arrow; all rows may be handed
 out only where Arrow reads them all.

@@ -15,7 +15,7 @@ import pytest
 import yaml
 from worlds import SAMPLE
 
-CI = Path(__file__).resolve().parents[1] / "examples" / "ci"
+CI = Path(__file__).resolve().parents[2] / "examples" / "ci"
 
 
 @pytest.fixture

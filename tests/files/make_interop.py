@@ -1,6 +1,6 @@
 """Write the same sixty rows with the libraries that people dump logits with.
 
-    pip install 'drrej[interop]' && python tests/data/make_interop.py
+    pip install 'drrej[interop]' && python tests/files/make_interop.py
 
 The files beside this script were made by polars 2.1, pandas 3.1, DuckDB 2.0 and datasets 5.2.
 """

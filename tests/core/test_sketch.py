@@ -337,7 +337,7 @@ def test_nothing_is_no_reuse() -> None:
 
 
 def test_the_table_of_the_docs_is_that_of_the_formula() -> None:
-    text = (Path(__file__).parents[1] / "docs" / "checks.md").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[2] / "docs" / "checks.md").read_text(encoding="utf-8")
     rows = [line.strip("|").split("|") for line in text.splitlines() if re.match(r"\| [\d,]+ \| [\d,]+ \|", line)]
     assert len(rows) == 13
     for fitted, new, *cells in rows:

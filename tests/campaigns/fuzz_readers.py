@@ -1,4 +1,4 @@
-"""Mutations of files of every format that is read: `python tests/fuzz_readers.py CASES [ENDING...]`.
+"""Mutations of files of every format that is read: `python -m tests.campaigns fuzz_readers CASES [ENDING...]`.
 
 A mutated file may still be valid, so what is checked is the contract: exit 0 with a document, or exit 2 with exactly
 one line and nothing written; exit 1 is for verdicts, which `calibrate` has none of. A case is known by its number.
@@ -21,7 +21,7 @@ from running import drrej
 ROWS = make_rows(4, rows=60, seed=4)
 ENDINGS = [ending for ending in WRITERS if ending != "parquet"] + ["npy", "json", "samples.jsonl"]
 WORDS = [b"nan", b"inf", b"-1e999", b'"', b"\n", b",", b"null", b"[]", b"{}", b"\0", b"\xff\xfe", b"1e5", b"true", b" "]
-LOG = Path(__file__).parents[1] / "sample_data" / "llm" / "samples_arithmetic_val.jsonl"
+LOG = Path(__file__).parents[2] / "sample_data" / "llm" / "samples_arithmetic_val.jsonl"
 
 
 def original(ending: str, folder: Path) -> bytes:
