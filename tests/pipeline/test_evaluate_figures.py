@@ -336,3 +336,5 @@ def test_norms_are_no_scores_of_two_classes(tmp_path):
     rejector = drrej.threshold(dump, drrej.fit(dump, drrej.calibrate(dump)), drrej.Rule("coverage", 0.8))
     report = drrej.evaluate(dump, rejector, options=drrej.EvaluateOptions(rivals=Rivals(usual=True)))
     assert not [row.score for row in report.scores if row.score.startswith("norm")]
+    with pytest.raises(OptionError, match="`loss=norm-2`: it must be one of log, "):  # only `auto` may choose a norm
+        drrej.fit(dump, drrej.calibrate(dump), drrej.RatioOptions(loss="norm-2"))
