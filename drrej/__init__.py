@@ -35,11 +35,10 @@ if TYPE_CHECKING:
     from drrej.data.dump import DumpOptions
     from drrej.documents.gates import Gate
     from drrej.errors import DrrejError, Infeasible
-    from drrej.pipeline.batch import score_batch
     from drrej.pipeline.calibrate import CalibrateOptions
     from drrej.pipeline.evaluate import EvaluateOptions
     from drrej.pipeline.fit import RatioOptions
-    from drrej.pipeline.reject import MaskOptions
+    from drrej.pipeline.reject import MaskOptions, score_batch
     from drrej.pipeline.source import Source
     from drrej.pipeline.threshold import ThresholdOptions
 
@@ -75,11 +74,10 @@ _HOMES = {
     "drrej.data.dump": ["DumpOptions"],
     "drrej.documents.gates": ["Gate"],
     "drrej.errors": ["DrrejError", "Infeasible"],
-    "drrej.pipeline.batch": ["score_batch"],
     "drrej.pipeline.calibrate": ["CalibrateOptions"],
     "drrej.pipeline.evaluate": ["EvaluateOptions"],
     "drrej.pipeline.fit": ["RatioOptions"],
-    "drrej.pipeline.reject": ["MaskOptions"],
+    "drrej.pipeline.reject": ["MaskOptions", "score_batch"],
     "drrej.pipeline.source": ["Source"],
     "drrej.pipeline.threshold": ["ThresholdOptions"],
 }

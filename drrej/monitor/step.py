@@ -38,8 +38,8 @@ from drrej.monitor.state import (
     Settings,
     folded_away,
 )
+from drrej.pipeline.collect import map_blocks
 from drrej.pipeline.groups import Grouping, OnUnseen
-from drrej.pipeline.passes import map_blocks
 from drrej.pipeline.score import Scorer
 from drrej.pipeline.shares import Tally
 from drrej.pipeline.source import Source, without_bad_files

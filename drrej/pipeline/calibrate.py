@@ -32,7 +32,7 @@ from drrej.documents.rejector import BeforeAfter, Calibration, Rejector
 from drrej.engines import protocol
 from drrej.engines.protocol import Engine, Pass, PassSummary
 from drrej.errors import OptionError
-from drrej.pipeline.passes import map_blocks
+from drrej.pipeline.collect import map_blocks
 from drrej.pipeline.score import (
     check_floor,
     check_kind,

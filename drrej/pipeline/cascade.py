@@ -24,9 +24,9 @@ from drrej.engines.protocol import Pass
 from drrej.errors import DumpError, OptionError
 from drrej.pipeline.calibrate import CalibrateOptions, calibrate
 from drrej.pipeline.collect import collect
+from drrej.pipeline.compare import block_keys, check_unique, partners
 from drrej.pipeline.fit import RatioOptions, fit
 from drrej.pipeline.groups import check_columns
-from drrej.pipeline.pairing import block_keys, check_unique, partners
 from drrej.pipeline.score import Scorer
 from drrej.pipeline.source import Source
 from drrej.pipeline.split import SplitOptions, split

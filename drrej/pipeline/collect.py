@@ -1,11 +1,11 @@
-"""One pass over a predictions file that keeps what a function makes of each row, in the order of the rows."""
+"""Passes over a dump as the steps make them, and one that keeps what a function makes of each row, in order."""
 
 from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 from drrej.core.curves import Curve
 from drrej.core.types import Booleans, Floats
 from drrej.data.dump import Block, Dump
+from drrej.engines import protocol
 from drrej.engines.memory import available_memory
 from drrej.engines.protocol import Engine, Pass, PassSummary
 from drrej.errors import DumpError, OutputError
-from drrej.pipeline.passes import map_blocks
+from drrej.pipeline.score import check_kind
 from drrej.pipeline.source import Source, no_labels
 
 MOST_IN_MEMORY = 1 << 26
@@ -103,3 +104,31 @@ def curve_of(losses: Floats, wrong: Booleans | None = None) -> Curve:
     ordered[:] = losses
     ordered.sort()
     return Curve(ordered, errors)
+
+
+T = TypeVar("T")
+
+
+def map_blocks(
+    source: Source,
+    dump: Dump,
+    function: Callable[[Block], T],
+    run: Pass,
+    engine: Engine | None = None,
+    summary: PassSummary | None = None,
+) -> Iterator[T]:
+    """The results of `function` on every block, in order.
+
+    At the end it raises for bad rows, counted over the whole dump, and for scores that are not what they are taken for.
+    `summary` takes what was noticed; the source gets it anyway. `engine` is the source's own unless one that keeps
+    rows.
+    """
+    summary = PassSummary() if summary is None else summary
+    yield from protocol.map_blocks(dump, function, run, engine or source.engine, summary)
+    check_summary(source, dump, summary)
+
+
+def check_summary(source: Source, dump: Dump, summary: PassSummary) -> None:
+    """Tell the source what a pass noticed; raise where that is more, or something else, than is allowed."""
+    source.see(summary)
+    check_kind(dump, summary.notes)

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from drrej.core import paired
@@ -24,8 +25,9 @@ from drrej.core.intervals import proportion
 from drrej.core.losses import PLAIN
 from drrej.core.paired import Results, order_difference
 from drrej.core.softmax import NOTHING, Needs
-from drrej.core.types import Booleans, Floats
+from drrej.core.types import Booleans, Floats, Integers
 from drrej.data.dump import Block, Dump, RowFilter
+from drrej.data.labels import sortable_keys
 from drrej.documents.document import entries
 from drrej.documents.points import Outside, OutsideScore, Point, Proportion
 from drrej.documents.rejector import Rejector
@@ -42,7 +44,6 @@ from drrej.pipeline.figures import (
     coverage_figure,
 )
 from drrej.pipeline.groups import OnUnseen, check_columns
-from drrej.pipeline.pairing import block_keys, check_unique, partners
 from drrej.pipeline.score import Scored, Scorer
 from drrej.pipeline.source import Source
 from drrej.records import dataclass
@@ -342,3 +343,40 @@ def ood_columns(source: Source, rejector: Rejector, column: str, rivals: Rivals,
 def _ood_row(block: Block, scorer: Scorer, rivals: Rivals) -> dict[str, Any]:
     scored = scorer(block)
     return {"loss": scored.loss, "accepted": scored.accepted, **rivals.score_columns(scored)}
+
+
+# The same rows in several dumps, paired by a key
+
+Keys = NDArray[np.generic]
+
+
+def block_keys(block: Block, name: str) -> Keys:
+    """The keys of a block's rows; missing ones are reported."""
+    keys, missing = sortable_keys(block.columns.column(name), f"{block.part.name}: column '{name}'")
+    block.report(missing, "no key (null)", "every row needs its key", column=name)
+    return keys
+
+
+def check_unique(keys: Keys, column: str, who: str) -> None:
+    """Raise when a key occurs twice; `who` names the file."""
+    ordered = np.sort(keys)
+    repeated = np.flatnonzero(ordered[1:] == ordered[:-1])
+    if repeated.size:
+        raise DumpError(
+            f"{who}: column '{column}': the key {ordered[repeated[0]]} occurs more than once; keys must be unique"
+        )
+
+
+def partners(wanted: Keys, keys: Keys, column: str, who: str) -> Integers:
+    """Where the wanted keys, those of the first file, are in another; raises unless all of them are."""
+    if wanted.dtype.kind != keys.dtype.kind:
+        raise DumpError(f"{who}: column '{column}' holds keys of another kind than in the first dump")
+    place = pc.index_in(pa.array(wanted), pa.array(keys)).fill_null(-1).to_numpy(zero_copy_only=False)
+    missing = np.flatnonzero(place < 0)
+    if missing.size:
+        raise DumpError(
+            f"{who}: {missing.size} of {wanted.size} rows are not in it (column '{column}', the first is "
+            f"{wanted[missing[0]]}); both dumps must hold the same rows"
+        )
+    found: Integers = place.astype(np.int64)
+    return found

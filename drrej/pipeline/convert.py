@@ -19,7 +19,7 @@ from drrej.engines.protocol import Pass, PassSummary
 from drrej.errors import DumpError
 from drrej.outputs.atomic import writing
 from drrej.outputs.destinations import OutputFile
-from drrej.pipeline.passes import map_blocks
+from drrej.pipeline.collect import map_blocks
 from drrej.pipeline.score import logits_of, look_at
 from drrej.pipeline.source import Source
 from drrej.records import dataclass

@@ -31,6 +31,7 @@ from drrej.pipeline.collect import collect, curve_of
 from drrej.pipeline.compare import (
     BaselineDump,
     Rivals,
+    block_keys,
     check_same_classes,
     mask_row,
     ood_columns,
@@ -45,7 +46,6 @@ from drrej.pipeline.compare import (
 from drrej.pipeline.costs import cost_per_row, total_cost
 from drrej.pipeline.freshness import Seen
 from drrej.pipeline.groups import Grouping, OnUnseen, check_columns, numbered
-from drrej.pipeline.pairing import block_keys
 from drrej.pipeline.reject import left_out
 from drrej.pipeline.score import Scorer
 from drrej.pipeline.source import Source, without_bad_files

@@ -39,9 +39,8 @@ from drrej.data.dump import Block, Dump
 from drrej.documents.rejector import Calibration, Columns, Ratio, Rejector, is_temperature
 from drrej.engines.protocol import Pass
 from drrej.errors import DumpError, OptionError
-from drrej.pipeline.collect import collect
+from drrej.pipeline.collect import collect, map_blocks
 from drrej.pipeline.freshness import calibrated_on
-from drrej.pipeline.passes import map_blocks
 from drrej.pipeline.score import Scorer, check_floor
 from drrej.pipeline.source import Source, no_labels, without_bad_files
 from drrej.records import dataclass
