@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import hashlib
+import html
 import json
 import os
 import signal
@@ -15,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, settings
-from running import environment, fail, only_line, run_drrej, succeed, without_names
+from running import environment, fail, only_line, run_drrej, succeed
 
 import drrej
 from drrej.engines.local import LocalEngine
@@ -37,14 +39,14 @@ def thorough(*values: Any) -> Any:
     return pytest.param(*values, marks=pytest.mark.thorough)
 
 
-# Time limits per example would fail on a busy machine; the examples are the same in every run.
+# Time limits would fail on a busy machine (`too_slow` is one of them); the examples are the same in every run.
 settings.register_profile(
     "drrej",
     deadline=None,
     derandomize=True,
     database=None,
     max_examples=40,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 settings.load_profile("drrej")
 
@@ -163,6 +165,12 @@ def rejector_file(documents: Path) -> str:
     return str(documents / "rejector.json")
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """What lies in tests/system is of the mark `system`."""
+    if item.path.parent.name == "system":
+        item.add_marker(pytest.mark.system)
+
+
 @functools.cache
 def _validator(kind: type) -> Any:
     import jsonschema
@@ -173,8 +181,10 @@ def _validator(kind: type) -> Any:
 
 
 @pytest.fixture(autouse=True)
-def _documents_validate(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every document that a test makes in this process is checked against its schema."""
+def _documents_validate(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    """Every document that a test of documents or steps makes in this process is checked against its schema."""
+    if request.path.parent.name not in ("documents", "pipeline"):
+        return
     from drrej.pipeline import evaluate
 
     to_json, report = drrej.Rejector.to_json, evaluate.evaluate
@@ -196,25 +206,21 @@ def _documents_validate(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evaluate, "evaluate", checked_report)
 
 
-_drawn: dict[str, dict[str, str]] = {}
-
-
 @pytest.fixture(autouse=True)
-def _pages_are_drawn_once(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
-    """The pictures of a page take longer than all the rest of a run, and most runs of the tests make the same ones.
+def _pages_are_sketched(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    """Drawing the pictures of a page takes longer than the rest of a run; only tests of reports and system do it.
 
-    Those that differ in names of files alone are not drawn again, but for the tests of pages and pictures.
+    Elsewhere a picture is its text and a digest of the report, so that two pages differ where their reports do.
     """
-    if request.module.__name__ in ("test_html", "test_pictures", "test_browser"):
+    if request.path.parent.name in ("report", "system"):
         return
-    from drrej.report import page as html
+    from drrej.report import page
 
-    page_plots = html.page_plots
+    def sketches(report: drrej.Report, texts: dict[str, str]) -> dict[str, str]:
+        digest = hashlib.sha256(json.dumps(report.tree).encode()).hexdigest()
+        return {
+            name: f'<svg role="img" aria-label="{html.escape(text)}"><!-- {digest} --></svg>'
+            for name, text in texts.items()
+        }
 
-    def known(report: drrej.Report, texts: dict[str, str]) -> dict[str, str]:
-        key = json.dumps([texts, without_names(report.tree)])
-        if key not in _drawn:
-            _drawn[key] = page_plots(report, texts)
-        return _drawn[key]
-
-    monkeypatch.setattr(html, "page_plots", known)
+    monkeypatch.setattr(page, "page_plots", sketches)
