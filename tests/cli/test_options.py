@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from conftest import ROOT, fail, logit_columns, make_model, succeed
+from conftest import ROOT, fail, logit_columns, make_model, succeed, thorough
 from registry import commands, flag, options
 from running import Outcome, drrej
 
@@ -577,7 +577,38 @@ def plain(folder: Path) -> Callable[[str, str], Doing]:
     return functools.cache(lambda command, base: do(command, base, folder))
 
 
-@pytest.mark.parametrize(("command", "option"), ALL, ids=lambda value: value.lstrip("-"))
+def declared(option: Any) -> tuple[object, ...]:
+    """How an option is declared, but for its help."""
+    return (str(option.type_descriptor.annotation), option.metavar, option.multiple, option.nargs, *option.opts)
+
+
+OF_ITS_OWN = {"--output", "--format", "--loss", "--on-bad-row", "--review-cost"}
+"""What each command takes in its own kinds."""
+
+
+def test_an_option_means_the_same_in_every_command() -> None:
+    ways: dict[str, set[tuple[object, ...]]] = {}
+    for option in (option for command in commands() for option in options(command)):
+        ways.setdefault(flag(option), set()).add(declared(option))
+    assert {name for name, found in ways.items() if len(found) > 1} <= OF_ITS_OWN
+
+
+def cases() -> list[Any]:
+    """Each option with one command that has it, another command for the next option; the others in a thorough run.
+
+    What a command does not share, or shares with one other alone, is tried in every run.
+    """
+    having: dict[str, list[str]] = {}
+    for command, name in ALL:
+        having.setdefault(name, []).append(command)
+    shared = [name for name, users in having.items() if len(users) > 2 and name not in OF_ITS_OWN]
+    chosen = {name: having[name][number % len(having[name])] for number, name in enumerate(shared)}
+    return [
+        (command, name) if chosen.get(name, command) == command else thorough(command, name) for command, name in ALL
+    ]
+
+
+@pytest.mark.parametrize(("command", "option"), cases(), ids=lambda value: value.lstrip("-"))
 def test_every_option_acts_or_is_refused(
     command: str, option: str, folder: Path, plain: Callable[[str, str], Doing]
 ) -> None:
