@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+from scipy.special import gammaln
 
 from drrej.core.reuse import KEPT, needed_hits
-from drrej.core.special import gammaln
 
 
 def detection_probability(fitted: int, new: int, shared: int) -> float:

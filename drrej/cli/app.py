@@ -26,7 +26,6 @@ from drrej._version import __version__
 from drrej.cli.config import RENAMED, Configuration
 from drrej.cli.console import complain, show
 from drrej.cli.options import flag, grouped, option
-from drrej.core import special
 from drrej.errors import BadRowsError, DrrejError, OptionError
 
 WRONG = 2
@@ -210,7 +209,6 @@ def application() -> Any:
 def main() -> Never:
     """Run the command line and exit with its code."""
     _stop.code = 0
-    special.alone = True
     try:
         _take_signals()
         code = execute()

@@ -51,7 +51,7 @@ def loss_shift(points: Curve, quantiles: Sequence[float], fit_rows: int) -> dict
 
 
 def _kolmogorov(distance: float, rows: int, fit_rows: int) -> float:
-    from drrej.core.special import kolmogorov
+    from scipy.special import kolmogorov
 
     return float(kolmogorov(distance * math.sqrt(rows * fit_rows / (rows + fit_rows))))
 
@@ -131,7 +131,7 @@ def ratio_shift(new: RatioMoments | None, fit: RatioMoments | None) -> dict[str,
 
 def _two_sided(t: float, degrees: int, skewness: float) -> float:
     """The p-value of a statistic that would be Student's t if the rows were not skewed."""
-    from drrej.core.special import ndtri_exp, stdtr
+    from scipy.special import ndtri_exp, stdtr
 
     tail = float(stdtr(degrees, -abs(t)))
     z = -float(ndtri_exp(math.log(tail))) if tail > 0.0 else abs(t)

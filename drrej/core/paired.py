@@ -362,7 +362,7 @@ def order_difference(losses: Floats, scores: Floats, right: int, compared: int =
     >>> ideal.upper < 0
     True
     """
-    from drrej.core.special import ndtri
+    from scipy.special import ndtri
 
     wrong = np.arange(losses.size) >= right
     order = np.lexsort((scores, losses, wrong))  # sums have the same bits for any order of the rows

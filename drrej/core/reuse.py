@@ -211,7 +211,7 @@ def needed_hits(repeats: int, fitted: int, new: int, occurrences: int, group: in
     `repeats` rows were kept with one occurrence more than those. Half of the false alarms are allowed to rows that
     occur once, the usual case; the other groups share the rest.
     """
-    from drrej.core.special import bdtrc
+    from scipy.special import bdtrc
 
     level = FALSE_ALARM / 2 if group == 0 else FALSE_ALARM / 2 / (len(_GROUPS) - 1)
     chance = new / (new + fitted / (occurrences + 1)) if new else 0.0

@@ -253,7 +253,7 @@ def drift_factors(tails: Floats, scale: float) -> Floats:
     `tails` are p_left and p_right of each node, shape (..., B - 1, 2); the result has shape (..., B, 2, shifts). The
     `scale` is sqrt(n N / (n + N)) for whole batches.
     """
-    from drrej.core.special import ndtri
+    from scipy.special import ndtri
 
     scores = np.clip(-ndtri(tails), _LOWEST, _HIGHEST)
     bins = tails.shape[-2] + 1
@@ -323,7 +323,7 @@ def log_weights(bins: int) -> Floats:
 
 def _log_mean(lambdas: Floats) -> Floats:
     """ψ(λ) = ln E[exp(λ Z)] for a standard normal Z, cut at both ends."""
-    from drrej.core.special import ndtr
+    from scipy.special import ndtr
 
     inside = ndtr(_HIGHEST - lambdas) - ndtr(_LOWEST - lambdas)
     ends = np.exp(_LOWEST * lambdas) * ndtr(_LOWEST) + np.exp(_HIGHEST * lambdas) * ndtr(-_HIGHEST)
