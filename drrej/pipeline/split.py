@@ -1,4 +1,16 @@
-"""One dump as several: rows to calibrate and fit, rows to choose the threshold on, rows to test, by what they hold."""
+"""One dump as several: rows to calibrate and fit, rows to choose the threshold on, rows to test, by what they hold.
+
+Each row has a key, a hash of its content and a seed, so the parts are the same in any order, layout and block size.
+With `group` it is a hash of the group, so that rows of one group stay together. So do rows with the same scores:
+repeats of one row would otherwise be in a part that another part has seen.
+
+**One part is plain**: the rows with the smallest keys. Keys are as good as random, so given the number of its rows it
+is a simple random sample of all rows, and a guarantee is exact on it, unless many rows are repeats.
+
+**The other parts are stratified** by label: each label's rows are divided in the same proportion, rounded by systematic
+sampling. Labels stand in a random order on one scale, and every part's share of the scale is within one row, both of a
+label and of all of them.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +24,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from drrej.core.reuse import Keys
-from drrej.core.split import Limits, copies, find_limits, seeded, split_keys
+from drrej.core.reuse import Keys, content_keys, mixed
+from drrej.core.types import Integers
 from drrej.data.dump import Block
 from drrej.data.labels import sortable_keys
 from drrej.data.problems import Notes, Problems
@@ -52,6 +64,32 @@ class SplitOptions:
             raise OptionError(f"`plain={self.plain}`: it must be the number of a part")
         if not 0 <= self.seed < 1 << 63:
             raise OptionError(f"`seed={self.seed}`: it must be a whole number from 0 up")
+
+
+@dataclass(frozen=True, eq=False)
+class Limits:
+    """Where each part ends.
+
+    Keys up to `plain_limit` are of the part `plain`; the others, in order, end at `limits` (labels x parts - 2).
+    """
+
+    parts: int
+    plain: int
+    plain_limit: np.uint64
+    limits: Keys
+
+    @property
+    def by_label(self) -> bool:
+        """Whether the label of a row has a say."""
+        return bool(self.limits.shape[0] > 1 and self.limits.shape[1] > 0)
+
+    def part_of(self, keys: Keys, labels: Integers | None = None) -> Integers:
+        """The number of each row's part."""
+        others = np.array([part for part in range(self.parts) if part != self.plain], np.int64)
+        ends = self.limits[np.zeros(keys.size, np.int64) if labels is None else labels]
+        number = np.count_nonzero(keys[:, None] > ends, axis=1)
+        found: Integers = np.where(keys <= self.plain_limit, self.plain, others[number])
+        return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,7 +151,7 @@ def split(source: Source, options: SplitOptions | None = None) -> list[Source]:
     run = Pass("dividing", labelled=True, keep=() if options.group is None else (options.group,))
     rows = collect(source, dump, functools.partial(_look, seed=options.seed, group=options.group), run)
     keys, strata = rows["key"], rows["label"] if options.group is None else None
-    alike = copies(keys) if options.group is None else 0
+    alike = int(keys.size - np.unique(keys).size) if options.group is None else 0
     try:
         limits = find_limits(keys, strata, options.shares, options.plain, options.seed)
     except OptionError as error:
@@ -145,9 +183,63 @@ def _look(block: Block, seed: int, group: str | None) -> dict[str, NDArray[Any]]
 def _keys(block: Block, seed: int, group: str | None) -> Keys:
     """A number for each row: of its scores, or of its group."""
     if group is None:
-        return split_keys(block.scores, seed)
+        return seeded(content_keys(block.scores), seed)
     values, missing = sortable_keys(block.columns.column(group), f"{block.part.name}: column '{group}'")
     block.report(missing, "no group (null)", "fill it in", column=group)
     distinct, places = np.unique(np.array([str(value) for value in values], object), return_inverse=True)
     hashes = [int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little") for name in distinct]
     return seeded(np.array(hashes, np.uint64)[places], seed)
+
+
+def seeded(keys: Keys, seed: int) -> Keys:
+    """Other keys, which have nothing to do with those that samples and fingerprints are taken by."""
+    return mixed(keys ^ mixed(np.array([seed], np.uint64)))
+
+
+def find_limits(keys: Keys, labels: Integers | None, shares: Sequence[float], plain: int, seed: int = 0) -> Limits:
+    """Limits that divide rows in these proportions, as nearly as equal keys and whole rows allow.
+
+    `labels` (None: not stratified) are class numbers from 0; `plain` is the part that is not stratified.
+
+    >>> keys = seeded(np.arange(10, dtype=np.uint64), 0)
+    >>> found = find_limits(keys, np.arange(10) % 2, [0.4, 0.2, 0.4], plain=1)
+    >>> parts = found.part_of(keys, np.arange(10) % 2)
+    >>> np.bincount(parts).tolist(), np.bincount(parts[::2]).tolist()
+    ([4, 2, 4], [2, 1, 2])
+    """
+    total = float(sum(shares))
+    strata = np.zeros(keys.size, np.int64) if labels is None else labels
+    others = [share for part, share in enumerate(shares) if part != plain]
+    distinct, counts = np.unique(keys, return_counts=True)
+    if distinct.size < len(shares):
+        raise OptionError(
+            f"there are {distinct.size} different rows or groups, too few to divide into {len(shares)} parts"
+        )
+    # at least one key is left for each of the other parts
+    most = distinct.size - len(others)
+    place = _nearest(np.cumsum(counts)[:most], shares[plain] / total * keys.size, least=1)
+    plain_limit = distinct[place - 1]
+    rest = keys > plain_limit
+    targets = np.cumsum(others)[:-1] / sum(others)
+    limits = np.zeros((int(strata.max()) + 1, len(others) - 1), np.uint64)
+    rng = np.random.default_rng(seed)
+    before, offset = 0, rng.random()
+    order = np.lexsort((keys[rest], strata[rest]))
+    ordered, starts = keys[rest][order], np.searchsorted(strata[rest][order], np.arange(limits.shape[0] + 1))
+    for label in rng.permutation(limits.shape[0]):
+        inside, repeats = np.unique(ordered[starts[label] : starts[label + 1]], return_counts=True)
+        rows = int(repeats.sum())
+        ends = np.concatenate([[0], np.cumsum(repeats)])
+        for number, share in enumerate(targets):
+            wanted = np.floor(share * (before + rows) + offset) - np.floor(share * before + offset)
+            place = _nearest(ends, wanted)
+            if labels is None:  # whole groups: none of the parts may be empty
+                place = min(max(place, number + 1), inside.size - (len(others) - 1 - number))
+            limits[label, number] = plain_limit if place == 0 else inside[place - 1]
+        before += rows
+    return Limits(len(shares), plain, plain_limit, np.maximum.accumulate(limits, axis=1))
+
+
+def _nearest(counts: NDArray[np.int64], wanted: float, least: int = 0) -> int:
+    """How many entries to take for their count to be nearest to what is wanted; `counts[i]` is that of i + `least`."""
+    return int(np.argmin(np.abs(counts - wanted))) + least

@@ -18,8 +18,8 @@ from drrej.core.curves import Curve
 from drrej.core.intervals import lower_bound, upper_bound
 from drrej.core.planning import Question, rows_for_both, rows_for_cutoff
 from drrej.core.ratio import DensityRatio
-from drrej.core.split import find_limits
 from drrej.errors import Infeasible
+from drrej.pipeline.split import find_limits
 
 OPEN = DensityRatio(1.0, 1.0, 0.0, 0.0)
 GRID = 24000

@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import drrej
-from drrej.core.split import find_limits, seeded
 from drrej.errors import DumpError, OptionError
-from drrej.pipeline.split import SplitOptions, split
+from drrej.pipeline.split import SplitOptions, find_limits, seeded, split
 
 ROWS = 900
 
