@@ -19,9 +19,8 @@ from drrej.core.types import Floats
 from drrej.records import dataclass
 
 AURC_CONVENTION = "trapezoid over distinct losses, first risk extended to coverage 0"
-E_AURC_CONVENTION = "aurc minus that of all right rows before all wrong ones in two tie blocks"
 AUGRC_CONVENTION = "trapezoid of accepted errors / rows over distinct losses, from (0, 0)"
-STANDARD_E_AURC_CONVENTION = "aurc minus err + (1 - err) ln(1 - err), that of a perfect order of endless rows"
+E_AURC_CONVENTION = "aurc minus err + (1 - err) ln(1 - err), that of a perfect order of endless rows"
 NAURC_CONVENTION = "(aurc - ideal) / (err - ideal), ideal = err + (1 - err) ln(1 - err): 0 is perfect, 1 is random"
 FAILURE_AUROC_CONVENTION = "chance that a wrong row has a larger loss than a right one, ties count half"
 FPR_AT_95_TPR_CONVENTION = (
@@ -134,12 +133,6 @@ class Curve:
         return self._areas[0]
 
     def e_aurc(self) -> float:
-        """AURC above the best order of the same predictions."""
-        error = self.total_errors / self.rows
-        ideal = 1.0 if error == 1.0 else 0.5 * error * error
-        return max(self.aurc() - ideal, 0.0)
-
-    def standard_e_aurc(self) -> float:
         """AURC above err + (1 - err) ln(1 - err), the ideal of the literature (Geifman, Uziel and El-Yaniv 2019).
 
         The ideal accepts right rows until there are none left, then wrong ones, one by one: its risk at coverage c is
@@ -151,7 +144,7 @@ class Curve:
     def naurc(self) -> float | None:
         """AURC between the ideal (0) and a random order (1): (AURC - ideal) / (err - ideal); None if err is 0 or 1.
 
-        The ideal is that of `standard_e_aurc`; a random order has AURC = err in expectation. Above 1 the order is worse
+        The ideal is that of `e_aurc`; a random order has AURC = err in expectation. Above 1 the order is worse
         than random. The normalised AURC of Cattelan and Silva (2024).
         """
         if self.total_errors in (0, self.rows):

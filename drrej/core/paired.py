@@ -23,7 +23,7 @@ FIGURES = ("coverage", "accuracy", "base_accuracy", "aurc", "e_aurc", "augrc")
 """What is compared."""
 
 _TAIL = (1.0 - CONFIDENCE) / 2
-_LIMITS = {"augrc": 0.5}
+_LIMITS = {"augrc": 0.5, "e_aurc": 1.5}
 """The largest difference there can be, where it is not 1."""
 
 Counts = NDArray[np.int64]
@@ -135,18 +135,21 @@ def _of_kinds(mean: float, counts: Counts, influence: Floats) -> Spread:
 
 # Areas
 
+AREAS = {"aurc": Curve.aurc, "e_aurc": Curve.e_aurc, "augrc": Curve.augrc}
+_RANGES = {"aurc": (0.0, 1.0), "e_aurc": (-0.5, 1.0), "augrc": (0.0, 0.5)}
+"""What the areas can be at all; a few right rows before wrong ones that all tie lie up to 1/2 under the ideal."""
+
 
 def _areas(new: Results, old: Results) -> dict[str, Difference]:
-    """The areas; without right rows the ideal order of some is not known, and E-AURC may differ by anything."""
-    curves = [results.curve for results in (new, old)]
+    """The areas; without right rows the ideal order is not known, and E-AURC may differ by anything."""
     raised, lowered = (_area_spreads(new, old, more) for more in (True, False))
     differences = {}
-    for name, area in (("aurc", Curve.aurc), ("e_aurc", Curve.e_aurc), ("augrc", Curve.augrc)):
-        value = area(curves[0]) - area(curves[1])
+    for name, area in AREAS.items():
+        value = area(new.curve) - area(old.curve)
         spreads = {0: Spread(value, 0.0, 0.0), 1: raised[name], -1: lowered[name]}
         differences[name] = _interval(name, spreads.__getitem__)
-    if any(curve.total_errors == curve.rows for curve in curves):
-        differences["e_aurc"] = Difference(differences["e_aurc"].value, -1.0, 1.0)
+    if any(results.wrong.all() for results in (new, old)):
+        differences["e_aurc"] = Difference(differences["e_aurc"].value, -_LIMITS["e_aurc"], _LIMITS["e_aurc"])
     return differences
 
 
@@ -154,7 +157,7 @@ def _area_spreads(new: Results, old: Results, raised: bool) -> dict[str, Spread]
     """How the areas' differences vary with a row more: right for one model, confidently wrong for the other."""
     (a, a_values), (b, b_values) = _row_influences(new, raised), _row_influences(old, not raised)
     found = {}
-    for name in a:
+    for name in AREAS:
         influence = a[name] - b[name]
         squares = influence * influence
         sums = _sum(squares), _sum(squares * influence)
@@ -171,101 +174,60 @@ def _sum(values: Floats) -> float:
 
 def _row_influences(results: Results, wrong: bool) -> tuple[dict[str, Floats], dict[str, float]]:
     """The influence of every row on each area of a curve with one row more, which comes first, and these areas."""
-    curve = with_confident_row(results.curve, wrong)
+    curve = with_row(results.curve, wrong)
     point = np.append(0, np.searchsorted(curve.losses, results.losses))
     is_wrong = np.append(wrong, results.wrong)
-    by_point = influences(curve)
-    aurc, augrc = (
-        np.where(is_wrong, of_wrong[point], of_right[point]) for of_right, of_wrong in (by_point.aurc, by_point.augrc)
-    )
-    error = curve.total_errors / curve.rows
-    e_aurc = aurc - error * (is_wrong - error)  # the ideal of E-AURC is error^2 / 2
-    values = {"aurc": curve.aurc(), "e_aurc": curve.aurc() - 0.5 * error * error, "augrc": curve.augrc()}
-    return {"aurc": aurc, "e_aurc": e_aurc, "augrc": augrc}, values
+    by_row = {
+        name: np.where(is_wrong, of_wrong[point], of_right[point])
+        for name, (of_right, of_wrong) in influences(curve).items()
+    }
+    return by_row, {name: area(curve) for name, area in AREAS.items()}
 
 
-Interval = tuple[float, float]
-
-
-def area_intervals(curve: Curve) -> dict[str, Interval]:
-    """The 95 % intervals (lower, upper) of `aurc`, `e_aurc`, `standard_e_aurc` and `augrc`.
+def area_intervals(curve: Curve) -> dict[str, tuple[float, float]]:
+    """The 95 % intervals (lower, upper) of the areas.
 
     >>> losses = np.arange(100.0)
     >>> lower, upper = area_intervals(Curve.of(losses, losses[:0]))["augrc"]  # 100 rows, no error
     >>> lower, round(upper, 4)  # up to 3.6 % errors may have been missed
     (0.0, 0.0356)
     """
-    points = curve
-    values = {
-        "aurc": curve.aurc(),
-        "e_aurc": curve.e_aurc(),
-        "standard_e_aurc": curve.standard_e_aurc(),
-        "augrc": curve.augrc(),
-    }
-    best, worst = ([spreads(with_confident_row(points, wrong))] for wrong in (False, True))
-    if 2 * points.total_errors > points.rows:
-        best.append(_above_ideal(spreads(with_doubtful_row(points, wrong=True))))
-        worst.append(_above_ideal(spreads(with_doubtful_row(points, wrong=False))))
+    best, worst = ([spreads(with_row(curve, wrong))] for wrong in (False, True))
+    if 2 * curve.total_errors > curve.rows:  # then a doubtful row may move the ideal, and E-AURC, more
+        best.append({"e_aurc": spreads(with_row(curve, wrong=True, last=True))["e_aurc"]})
+        worst.append({"e_aurc": spreads(with_row(curve, wrong=False, last=True))["e_aurc"]})
     intervals = {}
-    for name, value in values.items():
-        least, most = _RANGES[name]
+    for name, area in AREAS.items():
+        value, (least, most) = area(curve), _RANGES[name]
         lower = min(found[name].quantile(_TAIL) for found in best if name in found)
         upper = max(found[name].quantile(1.0 - _TAIL) for found in worst if name in found)
         intervals[name] = min(max(lower, least), value), max(min(upper, most), value)
-    if points.total_errors == points.rows:  # without right rows the ideal order of some is not known
-        intervals |= {name: _RANGES[name] for name in _ABOVE_IDEAL}
+    if curve.total_errors == curve.rows:  # without right rows the ideal order is not known
+        intervals["e_aurc"] = _RANGES["e_aurc"]
     return intervals
 
 
-_ABOVE_IDEAL = ("e_aurc", "standard_e_aurc")
-"""The figures in which the error rate counts too: where most rows are wrong, a doubtful row may move them more."""
-
-_RANGES = {"aurc": (0.0, 1.0), "e_aurc": (0.0, 1.0), "standard_e_aurc": (-0.5, 1.0), "augrc": (0.0, 0.5)}
-"""What the areas can be at all; a few right rows before wrong ones that all tie lie up to 1/2 under the ideal."""
-
-
-def with_confident_row(curve: Curve, wrong: bool) -> Curve:
-    """The curve with one more row, which ties with the smallest loss.
+def with_row(curve: Curve, wrong: bool, last: bool = False) -> Curve:
+    """The curve with one more row, which ties with the smallest loss, or with the largest (`last`).
 
     In front of all others it would be a point of its own. Where many rows tie at the smallest loss the trapezoid from
     there to the next point would be large however little the row weighs: with such data AURC has no interval.
     """
-    smallest = curve.ordered[:1]
-    errors = np.concatenate([smallest, curve.wrong]) if wrong else curve.wrong
-    return Curve(np.concatenate([smallest, curve.ordered]), errors)
+    row = curve.ordered[-1:] if last else curve.ordered[:1]
+    ordered, errors = (
+        np.concatenate([losses, row] if last else [row, losses]) for losses in (curve.ordered, curve.wrong)
+    )
+    return Curve(ordered, errors if wrong else curve.wrong)
 
 
-def with_doubtful_row(curve: Curve, wrong: bool) -> Curve:
-    """The curve with one more row, which ties with the largest loss."""
-    largest = curve.ordered[-1:]
-    errors = np.concatenate([curve.wrong, largest]) if wrong else curve.wrong
-    return Curve(np.concatenate([curve.ordered, largest]), errors)
-
-
-def _above_ideal(found: dict[str, Spread]) -> dict[str, Spread]:
-    return {name: found[name] for name in _ABOVE_IDEAL}
-
-
-def spreads(points: Curve) -> dict[str, Spread]:
+def spreads(curve: Curve) -> dict[str, Spread]:
     """How the areas vary when the rows have random weights."""
-    rows = points.rows
-    error = points.total_errors / rows
-    # slopes of the ideal areas in the error rate
-    slopes = {"aurc": 0.0, "e_aurc": error, "standard_e_aurc": -math.log1p(-error) if error < 1 else 0.0}
-    means = {
-        "aurc": points.aurc(),
-        "e_aurc": points.aurc() - 0.5 * error * error,
-        "standard_e_aurc": points.standard_e_aurc(),
-        "augrc": points.augrc(),
-    }
-    found = influences(points)
-    sums = {}
-    for name, slope in slopes.items():
-        of_right, of_wrong = found.aurc
-        sums[name] = _powers(found.right, of_right + slope * error)
-        sums[name] += _powers(found.wrong, of_wrong - slope * (1.0 - error))
-    sums["augrc"] = _powers(found.right, found.augrc[0]) + _powers(found.wrong, found.augrc[1])
-    return {name: Spread.of(means[name], float(sums[name][0]), float(sums[name][1]), rows) for name in means}
+    blocks, wrong = (np.diff(counts, prepend=0).astype(np.float64) for counts in (curve.accepted, curve.errors))
+    found = {}
+    for name, (of_right, of_wrong) in influences(curve).items():
+        squares, cubes = _powers(blocks - wrong, of_right) + _powers(wrong, of_wrong)
+        found[name] = Spread.of(AREAS[name](curve), float(squares), float(cubes), curve.rows)
+    return found
 
 
 def _powers(rows: Floats, influence: Floats) -> Floats:
@@ -274,21 +236,8 @@ def _powers(rows: Floats, influence: Floats) -> Floats:
     return np.array([np.sum(squares), np.sum(squares * influence)])
 
 
-@dataclass(frozen=True)
-class Influences:
-    """Right and wrong rows at each point of a curve, and the influence of a right and of a wrong one on each area.
-
-    Over all rows of the curve the influences sum to 0.
-    """
-
-    right: Floats
-    wrong: Floats
-    aurc: tuple[Floats, Floats]
-    augrc: tuple[Floats, Floats]
-
-
-def influences(curve: Curve) -> Influences:
-    """Influences at the points of a curve."""
+def influences(curve: Curve) -> dict[str, tuple[Floats, Floats]]:
+    """The influence of a right and of a wrong row on each area, at each point; over all rows their sum is 0."""
     rows = curve.rows
     # one more point at each end, the same as the first and the last
     accepted, errors = (np.pad(counts.astype(np.float64), 1, "edge") for counts in (curve.accepted, curve.errors))
@@ -303,16 +252,17 @@ def influences(curve: Curve) -> Influences:
     in_rows, in_errors = (np.cumsum(slopes[::-1])[::-1] for slopes in (in_rows, in_errors))
     mean = curve.aurc() - 0.5 * float(risk[-1] + risk[max(risk.size - 3, 1)])
     of_right = rows * in_rows - mean
+    of_wrong = of_right + rows * in_errors
+    error = curve.total_errors / rows
+    slope = -math.log1p(-error) if error < 1 else 0.0  # of the ideal area in the error rate
     blocks, wrong = (np.diff(counts[1:-1], prepend=0.0) for counts in (accepted, errors))
     # what is counted up to the middle of each tie block
     middle, errors_before = ((c[1:-1] - 0.5 * b) / rows for c, b in ((accepted, blocks), (errors, wrong)))
-    right_augrc = errors_before - 2.0 * curve.augrc()
-    return Influences(
-        right=blocks - wrong,
-        wrong=wrong,
-        aurc=(of_right, of_right + rows * in_errors),
-        augrc=(right_augrc, errors_before + (1.0 - middle) - 2.0 * curve.augrc()),
-    )
+    return {
+        "aurc": (of_right, of_wrong),
+        "e_aurc": (of_right + slope * error, of_wrong - slope * (1.0 - error)),
+        "augrc": (errors_before - 2.0 * curve.augrc(), errors_before + (1.0 - middle) - 2.0 * curve.augrc()),
+    }
 
 
 @dataclass(frozen=True)
@@ -342,17 +292,8 @@ class Spread:
         return self.mean + deviation * skewed_quantile(self.third / self.variance / deviation, q)
 
 
-@dataclass(frozen=True)
-class OrderDifference:
-    """The AUGRC of a score minus that of the loss, with its interval; below 0 the score orders better."""
-
-    value: float
-    lower: float
-    upper: float
-
-
-def order_difference(losses: Floats, scores: Floats, right: int, compared: int = 1) -> OrderDifference:
-    """Compare a score with the loss; both are low where a row is accepted first.
+def order_difference(losses: Floats, scores: Floats, right: int, compared: int = 1) -> Difference:
+    """The AUGRC of a score minus that of the loss; below 0 the score, low where a row is accepted first, orders better.
 
     Arrays with an entry per row, the `right` rows first; `compared` scores are judged together.
 
@@ -371,4 +312,4 @@ def order_difference(losses: Floats, scores: Floats, right: int, compared: int =
     error = float(np.std(yours - mine)) / math.sqrt(losses.size)
     reach = float(ndtri(1.0 - (1.0 - CONFIDENCE) / 2 / compared)) * error
     value = theirs - ours
-    return OrderDifference(value, value - reach, value + reach)
+    return Difference(value, value - reach, value + reach)

@@ -174,6 +174,7 @@ class Pictures:
     made: Made
 
 
+_EARLIER_E_AURC = "aurc minus that of all right rows before all wrong ones in two tie blocks"
 _LABELLED = ("accuracy", "nll", "ece", "brier", "aurc", "e_aurc", "augrc", "points", "curve", "coverage_curve")
 """Sections that every report with labels has, and none without them."""
 
@@ -370,7 +371,7 @@ class ScoreRow:
 
     score: str
     aurc: Proportion
-    e_aurc: Proportion
+    e_aurc: Change
     augrc: Proportion
     points: dict[str, PointFigure]
     accuracy: PointFigure
@@ -481,10 +482,10 @@ class Report(Judged):
         About("area under error rate against coverage", Unit.SHARE, "lower", WEIGHTED, When.LABELS, "AURC"),
     ] = None
     e_aurc: Annotated[
-        Area | None,
+        Excess | None,
         About(
-            "AURC less err^2 / 2, that of all right rows before all wrong ones",
-            Unit.SHARE,
+            "AURC minus that of a perfect order, err + (1 - err) ln(1 - err)",
+            Unit.NUMBER,
             "lower",
             WEIGHTED,
             When.LABELS,
@@ -494,17 +495,6 @@ class Report(Judged):
     augrc: Annotated[
         Area | None,
         About("area under errors / rows against coverage", Unit.SHARE, "lower", WEIGHTED, When.LABELS, "AUGRC"),
-    ] = None
-    standard_e_aurc: Annotated[
-        Excess | None,
-        About(
-            "AURC less the ideal of the literature, err + (1 - err) ln(1 - err)",
-            Unit.NUMBER,
-            "lower",
-            WEIGHTED,
-            When.LABELS,
-            "standard E-AURC",
-        ),
     ] = None
     naurc: Annotated[
         Ranking | None,
@@ -574,8 +564,12 @@ class Report(Judged):
 
     @staticmethod
     def mend(tree: dict[str, Any]) -> None:
-        """Reports once told how often rows were drawn for intervals; nothing is drawn any more."""
+        """Reports of 0.1.0 told how often rows were drawn for intervals, and E-AURC above an ideal of their own."""
         tree.pop("bootstrap", None)
+        if "standard_e_aurc" in tree:
+            tree["e_aurc"] = tree.pop("standard_e_aurc")
+        elif isinstance(tree.get("e_aurc"), dict) and tree["e_aurc"].get("convention") == _EARLIER_E_AURC:
+            tree["e_aurc"] |= {"value": None, "lower": None, "upper": None}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -162,7 +162,10 @@ def score_rows(
     rows = []
     for name, values in scores_of(columns).items():
         curve = curves[name]
-        areas: dict[str, Any] = {name: Proportion(**area) for name, area in areas_of(curve, intervals).items()}
+        areas: dict[str, Any] = {
+            area: (Change if area == "e_aurc" else Proportion)(**ends)
+            for area, ends in areas_of(curve, intervals).items()
+        }
         difference = None
         if name != "loss":
             change = order_difference(columns["loss"][order], values[order], right, len(curves) - 1)
@@ -241,7 +244,7 @@ def report_differences(now: Mapping[str, Any], then: Report) -> Difference:
     return Difference(kind="reports", **changes)
 
 
-def _square_and_add(a: Proportion | None, b: Proportion | None) -> Change:
+def _square_and_add(a: Proportion | Change | None, b: Proportion | Change | None) -> Change:
     if a is None or b is None or a.value is None or b.value is None:
         return Change(value=None, lower=None, upper=None)
     value = a.value - b.value

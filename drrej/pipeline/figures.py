@@ -51,7 +51,6 @@ CONVENTIONS = {
     "aurc": curves.AURC_CONVENTION,
     "e_aurc": curves.E_AURC_CONVENTION,
     "augrc": curves.AUGRC_CONVENTION,
-    "standard_e_aurc": curves.STANDARD_E_AURC_CONVENTION,
     "naurc": curves.NAURC_CONVENTION,
     "failure_auroc": curves.FAILURE_AUROC_CONVENTION,
     "fpr_at_95_tpr": curves.FPR_AT_95_TPR_CONVENTION,
@@ -123,11 +122,11 @@ def _at(curve: Curve, accepted: int, errors: int) -> dict[str, Any]:
     return {"coverage": accepted / curve.rows, "accuracy": accuracy.value, **ends}
 
 
-def areas_of(curve: Curve, intervals: bool, names: Sequence[str] = AREAS) -> dict[str, dict[str, float | None]]:
+def areas_of(curve: Curve, intervals: bool) -> dict[str, dict[str, float | None]]:
     """The areas under a curve, with their intervals if asked for."""
     ends = area_intervals(curve) if intervals else {}
     areas = {}
-    for name in names:
+    for name in AREAS:
         lower, upper = ends.get(name, (None, None))
         areas[name] = {"value": getattr(curve, name)(), "lower": lower, "upper": upper}
     return areas
@@ -136,8 +135,8 @@ def areas_of(curve: Curve, intervals: bool, names: Sequence[str] = AREAS) -> dic
 def order_sections(curve: Curve, intervals: bool) -> dict[str, Area | Excess | Ranking]:
     """How well the loss orders the rows: areas and rankings, each with its convention."""
     areas: dict[str, Area | Excess | Ranking] = {}
-    for name, area in areas_of(curve, intervals, (*AREAS, "standard_e_aurc")).items():
-        areas[name] = (Excess if name == "standard_e_aurc" else Area)(**area, convention=CONVENTIONS[name])
+    for name, area in areas_of(curve, intervals).items():
+        areas[name] = (Excess if name == "e_aurc" else Area)(**area, convention=CONVENTIONS[name])
     for name in RANKINGS:
         areas[name] = Ranking(value=getattr(curve, name)(), convention=CONVENTIONS[name])
     return areas

@@ -57,8 +57,7 @@ class World:
         aurc = float(np.trapezoid(risk, coverage))
         return {
             "aurc": aurc,
-            "e_aurc": aurc - error * error / 2,
-            "standard_e_aurc": aurc - (error + (1 - error) * math.log1p(-error)),
+            "e_aurc": aurc - (error + (1 - error) * math.log1p(-error)),
             "augrc": float(np.trapezoid(errors, coverage)),
         }
 

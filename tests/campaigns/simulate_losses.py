@@ -87,8 +87,7 @@ class Scores:
             "accuracy": 1.0 - kept,
             "base_accuracy": 1.0 - error,
             "aurc": aurc,
-            "e_aurc": aurc - error * error / 2,
-            "standard_e_aurc": aurc - (error + (1 - error) * math.log1p(-error)),
+            "e_aurc": aurc - (error + (1 - error) * math.log1p(-error)),
             "augrc": float(np.sum(width * (share + np.append(0.0, share[:-1])))) / 2,
         }
 

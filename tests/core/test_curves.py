@@ -123,8 +123,8 @@ def test_areas_above_the_published_ideal() -> None:
         curve = Curve.of(losses[: rows - errors], losses[rows - errors :])
         right = 1 - errors / rows
         ideal, _ = quad(lambda c, right=right: 1 - right / c, right, 1, epsabs=1e-14)
-        assert curve.standard_e_aurc() == pytest.approx(curve.aurc() - ideal, abs=1e-13)
-        assert abs(curve.standard_e_aurc()) < 2 / rows
+        assert curve.e_aurc() == pytest.approx(curve.aurc() - ideal, abs=1e-13)
+        assert abs(curve.e_aurc()) < 2 / rows
         naurc = curve.naurc()
         assert naurc == pytest.approx((curve.aurc() - ideal) / (errors / rows - ideal), rel=1e-9)
     random = np.random.default_rng(0).permutation(losses)
@@ -134,8 +134,8 @@ def test_areas_above_the_published_ideal() -> None:
 def test_areas_above_the_ideal_at_the_ends() -> None:
     losses = np.linspace(0, 1, 30)
     all_right, all_wrong = Curve.of(losses, losses[:0]), Curve.of(losses[:0], losses)
-    assert (all_right.standard_e_aurc(), all_right.naurc()) == (0, None)
-    assert (all_wrong.standard_e_aurc(), all_wrong.naurc()) == (pytest.approx(0, abs=1e-14), None)
+    assert (all_right.e_aurc(), all_right.naurc()) == (0, None)
+    assert (all_wrong.e_aurc(), all_wrong.naurc()) == (pytest.approx(0, abs=1e-14), None)
     one_block = Curve.of(np.zeros(75), np.zeros(25))
     assert one_block.naurc() == pytest.approx(1, rel=1e-14)
     assert (one_block.failure_auroc(), one_block.fpr_at_95_tpr()) == (0.5, 1)

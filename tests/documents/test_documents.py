@@ -109,7 +109,9 @@ def test_reports_of_the_first_version_are_read() -> None:
     text = (OLD / "report.json").read_text()
     tree = dict(drrej.Report.from_json(text))
     del tree["digest"]
-    assert tree == json.loads(text)
+    told = json.loads(text)
+    told["e_aurc"]["value"] = None  # it was another figure than today's
+    assert tree == told
 
 
 # One thing after another
