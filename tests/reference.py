@@ -67,16 +67,20 @@ def nll(logits: np.ndarray, labels: np.ndarray, temperature: float) -> float:
 
 
 def temperature(logits: np.ndarray, labels: np.ndarray) -> float:
-    """The minimum of the NLL: Brent on log beta, then the root of the gradient, which has all digits."""
+    """The minimum of the NLL and the prior: Brent on log beta, then the root of the gradient, which has all digits."""
     z = np.asarray(logits, np.float64)
     d = z - z.max(axis=1, keepdims=True)
     rows = np.arange(len(d))
+    prior = max(0.0, 1.0 - np.count_nonzero(z.argmax(axis=1) != labels) / 50)
 
     def gradient(log_beta: float) -> float:
         p = softmax(z, math.exp(-log_beta))
-        return math.fsum((p * np.where(np.isfinite(d), d, 0)).sum(axis=1) - d[rows, labels])
+        by_beta = (p * np.where(np.isfinite(d), d, 0)).sum(axis=1) - d[rows, labels]
+        return math.fsum([*by_beta, prior * log_beta * math.exp(-log_beta)])
 
-    near = minimize_scalar(lambda t: nll(z, labels, math.exp(-t)), bounds=(-6.9, 6.9), method="bounded")
+    near = minimize_scalar(
+        lambda t: len(d) * nll(z, labels, math.exp(-t)) + prior / 2 * t * t, bounds=(-6.9, 6.9), method="bounded"
+    )
     root = brentq(gradient, near.x - 0.1, near.x + 0.1, xtol=1e-13, rtol=1e-14)
     return math.exp(-root)
 

@@ -200,12 +200,14 @@ def with_words(wanted: EvaluateOptions, rejector: Rejector) -> EvaluateOptions:
 def warn_of_report(report: Report | RegressionReport, quiet: bool) -> None:
     """Tell that steps that made the rejector have used some of the rows, or that a learned loss may not rank them."""
     from drrej.documents.report import Report
-    from drrej.report.words import seen_by, unsure_order
+    from drrej.report.words import seen_by, tied_rows, unsure_order
 
     if words := seen_by(report):
         warn(f"{words}, and intervals and p-values do not hold; report on rows that no step has seen", quiet)
     if isinstance(report, Report) and (words := unsure_order(report)):
         warn(f"{words}; see --compare on rows with labels, or fit again on rows like these", quiet)
+    if isinstance(report, Report) and (words := tied_rows(report)):
+        warn(f"{words}; scores with more digits, or logits in place of probabilities, tell them apart", quiet)
 
 
 def exit_by_gates(report: Judged, and_target: bool = False) -> None:

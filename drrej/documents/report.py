@@ -428,6 +428,8 @@ class Report(Judged):
     seen_by: tuple[str, ...] | None = None
     unsure_order: str | None = None
     """The plain loss beneath a learned one, where drift says that the learned order may not hold on these rows."""
+    tied_rows: Annotated[int | None, About(gate=False)] = None
+    """How many rows have the largest loss that is accepted, where these are more than half: no cutoff divides them."""
     target: Annotated[Target | None, About(gate=False)] = None
     coverage: CoverageOfDump
     accuracy: Annotated[

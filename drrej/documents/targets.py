@@ -6,6 +6,7 @@ The rule by which a verdict is reached, and how often it errs, is in `core.thres
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from drrej.core.curves import PER
@@ -124,6 +125,8 @@ class Counts:
     group: str | None = None
     certain: bool = False
     """Whether every row is accepted, those to come too."""
+    tied: bool = False
+    """Whether the rows at the cutoff, which are accepted or rejected together, are more than half of all."""
 
 
 def wanted_of(rule: Rule) -> tuple[tuple[What, float], ...]:
@@ -196,7 +199,11 @@ def judged(what: What, limit: float, counts: Counts, claims: int) -> Judgement:
     claim = Claim(limit, at_least=what != "risk")
     if what == "coverage":
         found = claim.judge(counts.accepted, counts.rows, claims)
-        return Judgement(1.0, 1.0, 1.0, 1.0, "met") if counts.certain and found.value == 1 else found
+        if counts.certain and found.value == 1:
+            found = Judgement(1.0, 1.0, 1.0, 1.0, "met")
+        if counts.tied and limit < 1 and found.verdict == "met":  # it was not the cutoff that met it
+            found = replace(found, verdict="not shown")
+        return found
     if counts.errors is None:
         return Judgement(None, None, None, None, "not shown")
     hits = counts.errors if what == "risk" else counts.accepted - counts.errors

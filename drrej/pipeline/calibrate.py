@@ -100,7 +100,7 @@ def calibrate(source: Source, options: CalibrateOptions | None = None) -> Reject
 
     >>> rejector = calibrate(Source("sample_data/val.parquet"))
     >>> round(rejector.need_calibration().temperature, 4)  # below 1: the model is too unsure of itself
-    0.5356
+    0.5361
     """
     options = options or CalibrateOptions()
     precision = options.precision

@@ -277,6 +277,7 @@ def _report(source: Source, rejector: Rejector, options: EvaluateOptions, points
         **figures.decision(rejector),
         "seen_by": seen.among(columns),
         "unsure_order": figures.unsure_order(drift, ratio),
+        "tied_rows": figures.tied_rows(columns["loss"], columns["accepted"]),
         "rows": curve.rows,
         "classes": rejector.classes,
         "coverage": figures.coverage_figure(int(np.count_nonzero(columns["accepted"])), curve.rows),
@@ -426,14 +427,17 @@ def target_of(
 
 
 def _counts(report: Report | RegressionReport, threshold: Threshold) -> list[Counts]:
+    tied = isinstance(report, Report) and report.tied_rows is not None
     if isinstance(report, Report) and report.per_group is not None and report.by == threshold.by:
         cutoffs = {group.group: group.cutoff for group in threshold.groups or ()}
         known = [row for row in report.per_group if row.group in cutoffs]
         if known:
             return [
-                Counts(row.rows, row.coverage.accepted, row.accuracy.errors, row.group, cutoffs[row.group] is None)
+                Counts(
+                    row.rows, row.coverage.accepted, row.accuracy.errors, row.group, cutoffs[row.group] is None, tied
+                )
                 for row in known
             ]
     errors = report.accuracy.errors if isinstance(report, Report) and report.accuracy is not None else None
     nothing_rejected = threshold.by is None and threshold.cutoff is None
-    return [Counts(report.rows, report.coverage.accepted, errors, certain=nothing_rejected)]
+    return [Counts(report.rows, report.coverage.accepted, errors, certain=nothing_rejected, tied=tied)]

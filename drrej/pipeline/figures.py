@@ -183,6 +183,18 @@ _FAR, _SURE = 0.1, 0.001
 """A distance from the fit's losses, and a p-value, from which on a learned order is in doubt."""
 
 
+def tied_rows(losses: Floats, accepted: Booleans) -> int | None:
+    """How many rows have the largest loss that is accepted, if that is more than half of them: they are as one.
+
+    >>> tied_rows(np.array([0.0, 0.0, 0.0, 0.3]), np.array([True, True, True, False]))
+    3
+    """
+    if not accepted.any():
+        return None
+    tied = int(np.count_nonzero(losses == np.max(losses, where=accepted, initial=-np.inf)))
+    return tied if 2 * tied > losses.size else None
+
+
 def unsure_order(drift: Drift, ratio: Ratio) -> str | None:
     """The plain loss beneath a learned one, where the rows are so unlike those of the fit that its order may not hold.
 

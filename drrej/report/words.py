@@ -32,6 +32,13 @@ def unsure_order(report: Report) -> str:
     )
 
 
+def tied_rows(report: Report) -> str:
+    """A warning where most rows have the same loss."""
+    if report.tied_rows is None:
+        return ""
+    return f"{report.tied_rows} of {report.rows} rows have the same loss and can only be accepted or rejected together"
+
+
 class Signs(NamedTuple):
     """How limits and intervals are written."""
 
@@ -104,6 +111,8 @@ def _outcome(report: Document, target: Target, promise: Promise, signs: Signs) -
         chance = promise.p_value or 0.0
         p_value = "" if is_mean else f" (p {'below 1e-300' if chance < 1e-300 else f'= {chance:.1g}'})"
         return f"{came_out}: these rows contradict it{p_value}; are they like the rows it was chosen on?"
+    if promise.verdict == "not shown" and promise.what == "coverage" and promise.lower >= promise.wanted:
+        return f"{came_out}: not shown, most rows have the same loss and are accepted together"
     if promise.verdict == "not shown":
         return f"{came_out}: not shown, the interval contains {limit}"
     return f"{came_out}: {promise.verdict}"

@@ -58,16 +58,24 @@ def test_several_files_and_directories_are_one_dump(tmp_path: Path) -> None:
 
 
 def test_no_minimum_is_said_and_recorded(tmp_path: Path) -> None:
-    logits, _ = make_model(50, 3, seed=3)
-    path = write_dump(tmp_path / "d.parquet", logits, logits.argmax(axis=1))
+    logits, labels = make_model(500, 3, seed=3)
+    path = write_dump(tmp_path / "d.parquet", -logits, labels)
     done = run_drrej("calibrate", path)
     assert done.returncode == 0
     assert done.stderr.decode() == (
         "drrej: warning: the best temperature lies at or beyond the end of [0.001, 1000]; the nearest was taken\n"
     )
     calibration = json.loads(done.stdout)["calibration"]
-    assert (calibration["temperature"], calibration["converged"]) == (1e-3, False)
+    assert (calibration["temperature"], calibration["converged"]) == (1e3, False)
     assert run_drrej("calibrate", path, "-q").stderr == b""
+
+
+def test_rows_without_an_error_have_a_sane_temperature(tmp_path: Path) -> None:
+    logits, _ = make_model(50, 3, seed=3)
+    path = write_dump(tmp_path / "d.parquet", logits, logits.argmax(axis=1))
+    calibration = json.loads(succeed("calibrate", path))["calibration"]
+    assert calibration["converged"]
+    assert 0.1 < calibration["temperature"] < 1
 
 
 def test_probabilities_are_never_guessed(tmp_path: Path) -> None:

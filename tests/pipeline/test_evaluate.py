@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
-from conftest import fail, run_drrej, succeed
+from conftest import fail, load_json, make_model, run_drrej, succeed, write_dump
 
 import drrej
 from drrej.report import RENDERERS
@@ -82,3 +82,20 @@ def test_an_ending_without_a_format_is_an_error(test: str, rejector_file: str, t
 
 def test_a_missing_section_names_the_command_to_run(test: str, documents: Path) -> None:
     assert "run 'drrej threshold' first" in fail("evaluate", test, "-r", documents / "fitted.json")
+
+
+@pytest.mark.parametrize("sure", [1.0, 0.9, 0.3])
+def test_a_coverage_is_not_met_by_rows_that_all_tie(tmp_path: Path, sure: float) -> None:
+    """Scores that say the same of most rows: accepting them all together is no decision."""
+    logits, labels = make_model(1000, 4, seed=5)
+    logits[: int(1000 * sure)] = [9.5, -0.5, -1.5, -2.5]
+    labels[: int(1000 * sure)] = 0
+    dump = write_dump(tmp_path / "d.parquet", logits, labels)
+    succeed("fit", dump, "--temperature", "1", "--loss", "zero-one", "-o", tmp_path / "f.json")
+    succeed("threshold", dump, "-r", tmp_path / "f.json", "--coverage", "0.8", "-o", tmp_path / "r.json")
+    done = run_drrej("evaluate", dump, "-r", tmp_path / "r.json", "-o", tmp_path / "report.json")
+    report = load_json(tmp_path / "report.json")
+    assert report["target"]["verdict"] == "not shown"  # of few ties, because the interval contains 80 %
+    assert report.get("tied_rows") == (1000 * sure if sure > 0.5 else None)
+    assert ("rows have the same loss" in done.stderr.decode()) == (sure > 0.5)
+    assert ("most rows have the same loss" in done.stdout.decode()) == (sure > 0.5)
