@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import LAYOUTS, environment, make_model, make_rejector, write_dump
+from conftest import LAYOUTS, environment, make_model, make_rejector, thorough, write_dump
 
 import drrej
 from drrej.data.dump import Block, Dump
@@ -82,8 +82,14 @@ def made(path: Path, engine: Engine, folder: Path, **options: Any) -> list[Any]:
     return [rejector.to_json(), report, counts, target.read_bytes(), parts]
 
 
-@pytest.mark.parametrize("jobs", [2, 3])
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(
+    ("layout", "jobs"),
+    [
+        *((layout, 2) for layout in LAYOUTS),
+        ("list", 3),
+        *(thorough(layout, 3) for layout in LAYOUTS if layout != "list"),
+    ],
+)
 def test_the_bits_are_those_of_one_thread(tmp_path: Path, layout: str, jobs: int) -> None:
     logits, labels = make_model(9000, 40, seed=3)
     path = Path(write_dump(tmp_path / "dump.parquet", logits, labels, layout, row_group=1000))
@@ -255,6 +261,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
 DRREJ = [sys.executable, "-m", "drrej"]
 
 
+@pytest.mark.system
 def test_the_command_line_has_processes(large: Path, tmp_path: Path) -> None:
     rejector = large.with_name("r.json")
     for jobs in ("1", "2"):
@@ -276,6 +283,7 @@ def children(pid: int) -> list[int]:
         return []
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)])
 def test_signals_end_all(large: Path, tmp_path: Path, number: int, code: int) -> None:
     command = [*DRREJ, "reject", large, "-r", large.with_name("r.json"), "-o", tmp_path / "m.parquet", "--jobs", "2"]
@@ -298,6 +306,7 @@ def test_signals_end_all(large: Path, tmp_path: Path, number: int, code: int) ->
         assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.system
 def test_a_killed_worker_of_the_command_line(large: Path, tmp_path: Path) -> None:
     command = [*DRREJ, "reject", large, "-r", large.with_name("r.json"), "-o", tmp_path / "m.parquet", "--jobs", "2"]
     child = subprocess.Popen(command, env=environment(), stderr=subprocess.PIPE, text=True)

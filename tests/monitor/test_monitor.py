@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from conftest import environment, load_json, make_model, make_rejector, source, write_dump, write_mask
+from conftest import environment, load_json, make_model, make_rejector, source, thorough, write_dump, write_mask
 from running import drrej, fail, run_drrej, succeed
 
 from drrej.core.drift import bin_counts
@@ -639,7 +639,8 @@ def fake_batch(rng: np.random.Generator, rows: int = 5000, classes: int = 100, b
     )
 
 
-def test_a_thousand_batches_stay_small(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("number_of_batches", [300, thorough(1000)])
+def test_many_batches_stay_small(world: Path, monkeypatch: pytest.MonkeyPatch, number_of_batches: int) -> None:
     """And nothing is lost by folding: the totals, and the monitors, know every row."""
     import dataclasses
 
@@ -653,7 +654,7 @@ def test_a_thousand_batches_stay_small(world: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(step, "monitor_report", lambda *_: None)
     rejector = dataclasses.replace(rejector_of(world), classes=100, class_names=None)
     state = None
-    for number in range(1000):
+    for number in range(number_of_batches):
         wanted = MonitorOptions(max_risk=0.06, min_coverage=0.7, batch=f"batch of number {number}")
         state, _ = monitor(source("x"), rejector, state, wanted)
     assert state is not None
@@ -661,10 +662,11 @@ def test_a_thousand_batches_stay_small(world: Path, monkeypatch: pytest.MonkeyPa
     assert MonitorState.from_json(state.to_json()) == state
     assert len(state.batches) == KEPT_BATCHES
     assert len(state.folded) <= documents.MOST_FOLDS
-    assert state.looks == len(state.seen) == 1000
+    assert state.looks == len(state.seen) == number_of_batches
     assert state.errors.events == sum(batch.errors for batch in counted)
-    assert state.accepted.rows == 5_000_000
-    assert (state.folded[0].first, state.folded[-1].last) == ("batch of number 0", "batch of number 939")
+    assert state.accepted.rows == 5000 * number_of_batches
+    last = number_of_batches - KEPT_BATCHES - 1
+    assert (state.folded[0].first, state.folded[-1].last) == ("batch of number 0", f"batch of number {last}")
     assert [fold.batches for fold in state.folded[:-1]] == [state.folded[0].batches] * (len(state.folded) - 1)
     monkeypatch.setattr(step, "count_batch", lambda *_: counted[0])
     with pytest.raises(MonitorError, match="as an older batch"):
@@ -695,6 +697,7 @@ def start(state: Path, batch: Path, rejector: Path) -> subprocess.Popen[bytes]:
     )
 
 
+@pytest.mark.system
 def test_runs_at_the_same_time_lose_nothing(world: Path, tmp_path: Path) -> None:
     state = tmp_path / "s.json"
     left = {f"n{number}" for number in range(6)}
@@ -738,6 +741,7 @@ def killed_batches(world: Path, folder: Path, kills: int, seed: int) -> int:
     return len(counted)
 
 
+@pytest.mark.system
 def test_killed_runs_leave_a_whole_state(world: Path, tmp_path: Path) -> None:
     counted = killed_batches(world, tmp_path, kills=6, seed=1)
     for number in range(counted, 7):
