@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, settings
-from running import environment, fail, only_line, run_drrej, succeed
+from running import environment, fail, only_line, run_drrej, run_here, succeed
 
 import drrej
 from drrej.engines.local import LocalEngine
@@ -27,7 +27,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # hundreds of commands are star
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a shell's background job; commands would inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-__all__ = ["environment", "fail", "only_line", "run_drrej", "succeed"]  # of `running`, for the tests' convenience
+__all__ = ["environment", "fail", "only_line", "run_drrej", "run_here", "succeed"]  # of `running`
 
 ROOT = Path(__file__).resolve().parents[1]
 SAMPLE = ROOT / "sample_data"

@@ -47,6 +47,12 @@ def drrej(*arguments: object, cwd: Path | str | None = None, stdin: bytes = b"")
     return Outcome(code, out.buffer.getvalue(), err.getvalue())  # type: ignore[attr-defined]
 
 
+def run_here(*arguments: object, cwd: Path | str | None = None) -> subprocess.CompletedProcess[bytes]:
+    """Run a command in this process; what `run_drrej` returns, at a tenth of its cost."""
+    outcome = drrej(*arguments, cwd=cwd)
+    return subprocess.CompletedProcess(arguments, outcome.code, outcome.out, outcome.err.encode())
+
+
 @contextlib.contextmanager
 def _process(
     arguments: list[str], stdin: io.TextIOBase, stdout: io.TextIOBase, stderr: io.TextIOBase

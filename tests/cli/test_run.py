@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import numpy as np
-from conftest import fail, load_json, make_model, read_columns, run_drrej, source, succeed, write_dump, write_mask
+from conftest import fail, load_json, make_model, read_columns, run_here, source, succeed, write_dump, write_mask
 from running import drrej as drrej_here
 
 import drrej
@@ -55,12 +55,12 @@ def test_options_of_every_step(tmp_path: Path, val: str, test: str) -> None:
 
 def test_a_failed_gate_still_writes(tmp_path: Path, val: str, test: str) -> None:
     arguments = ["run", "--val", val, "--test", test, "--coverage", "0.8", "--gate", "coverage > 0.9", "-o", tmp_path]
-    done = run_drrej(*arguments)
+    done = run_here(*arguments)
     assert done.returncode == 1
     assert done.stderr.startswith(b"drrej: gate failed: coverage > 0.9: the value is 0.78")
     assert sorted(os.listdir(tmp_path)) == FILES
     assert "it exists already; use --force" in fail(*arguments)
-    assert run_drrej(*arguments, "--force").returncode == 1
+    assert run_here(*arguments, "--force").returncode == 1
 
 
 def test_an_infeasible_target_writes_nothing(tmp_path: Path, val: str, test: str) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import reference
-from conftest import fail, load_json, make_model, run_drrej, source, succeed, write_dump
+from conftest import fail, load_json, make_model, run_here, source, succeed, write_dump
 
 import drrej
 from drrej.cli.input_options import bytes_of
@@ -60,14 +60,14 @@ def test_several_files_and_directories_are_one_dump(tmp_path: Path) -> None:
 def test_no_minimum_is_said_and_recorded(tmp_path: Path) -> None:
     logits, labels = make_model(500, 3, seed=3)
     path = write_dump(tmp_path / "d.parquet", -logits, labels)
-    done = run_drrej("calibrate", path)
+    done = run_here("calibrate", path)
     assert done.returncode == 0
     assert done.stderr.decode() == (
         "drrej: warning: the best temperature lies at or beyond the end of [0.001, 1000]; the nearest was taken\n"
     )
     calibration = json.loads(done.stdout)["calibration"]
     assert (calibration["temperature"], calibration["converged"]) == (1e3, False)
-    assert run_drrej("calibrate", path, "-q").stderr == b""
+    assert run_here("calibrate", path, "-q").stderr == b""
 
 
 def test_rows_without_an_error_have_a_sane_temperature(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_probabilities_are_never_guessed(tmp_path: Path) -> None:
 def test_zeros_among_probabilities_are_counted(tmp_path: Path) -> None:
     probabilities = np.array([[1.0, 0, 0], [0.5, 0.5, 0], [0.2, 0.3, 0.5], [0.4, 0.3, 0.3]], np.float32)
     path = write_dump(tmp_path / "d.parquet", probabilities, np.array([0, 1, 0, 2]))
-    done = run_drrej("calibrate", path, "--input", "probs")
+    done = run_here("calibrate", path, "--input", "probs")
     assert done.returncode == 0
     assert done.stderr == b"drrej: note: 3 probabilities of 0 count as 0.0625\n"
 

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
-from conftest import fail, load_json, make_model, run_drrej, succeed, write_dump
+from conftest import fail, load_json, make_model, run_here, succeed, write_dump
 
 import drrej
 from drrej.report import RENDERERS
@@ -32,7 +32,7 @@ def test_a_dash_is_standard_output_in_the_chosen_format(test: str, rejector_file
 def test_failed_gates_exit_1_and_still_write(tmp_path: Path, test: str, rejector_file: str) -> None:
     target = tmp_path / "report.json"
     gates = ["--gate", "coverage >= 0.99", "--gate", "base_accuracy > 0.9", "--gate", "rows<10"]
-    done = run_drrej("evaluate", test, "-r", rejector_file, *gates, "-o", target)
+    done = run_here("evaluate", test, "-r", rejector_file, *gates, "-o", target)
     assert done.returncode == 1
     report = drrej.Report.from_json(target.read_text())
     assert [gate["passed"] for gate in report["gates"]] == [False, True, False]
@@ -45,8 +45,8 @@ def test_failed_gates_exit_1_and_still_write(tmp_path: Path, test: str, rejector
 def test_a_gate_is_not_rounded(test: str, rejector_file: str) -> None:
     report = json.loads(succeed("evaluate", test, "-r", rejector_file, "--format", "json"))
     value = report["base_accuracy"]["value"]
-    assert run_drrej("evaluate", test, "-r", rejector_file, "--gate", f"base_accuracy >= {value!r}").returncode == 0
-    done = run_drrej("evaluate", test, "-r", rejector_file, "--gate", f"base_accuracy > {value!r}")
+    assert run_here("evaluate", test, "-r", rejector_file, "--gate", f"base_accuracy >= {value!r}").returncode == 0
+    done = run_here("evaluate", test, "-r", rejector_file, "--gate", f"base_accuracy > {value!r}")
     assert done.returncode == 1
     assert done.stderr.decode() == f"drrej: gate failed: base_accuracy > {value!r}: the value is {value!r}\n"
 
@@ -72,7 +72,7 @@ def test_a_gate_on_an_undefined_figure_is_exit_2(tmp_path: Path, val: str, test:
     succeed("threshold", val, "-r", documents / "fitted.json", "--tau", "1000", "-o", strict)
     message = fail("evaluate", test, "-r", strict, "--gate", "accuracy >= 0.5")
     assert message.startswith("gate 'accuracy >= 0.5': accuracy is undefined on these rows")
-    assert run_drrej("evaluate", test, "-r", strict, "--gate", "coverage <= 0").returncode == 0
+    assert run_here("evaluate", test, "-r", strict, "--gate", "coverage <= 0").returncode == 0
 
 
 def test_an_ending_without_a_format_is_an_error(test: str, rejector_file: str, tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_a_coverage_is_not_met_by_rows_that_all_tie(tmp_path: Path, sure: float)
     dump = write_dump(tmp_path / "d.parquet", logits, labels)
     succeed("fit", dump, "--temperature", "1", "--loss", "zero-one", "-o", tmp_path / "f.json")
     succeed("threshold", dump, "-r", tmp_path / "f.json", "--coverage", "0.8", "-o", tmp_path / "r.json")
-    done = run_drrej("evaluate", dump, "-r", tmp_path / "r.json", "-o", tmp_path / "report.json")
+    done = run_here("evaluate", dump, "-r", tmp_path / "r.json", "-o", tmp_path / "report.json")
     report = load_json(tmp_path / "report.json")
     assert report["target"]["verdict"] == "not shown"  # of few ties, because the interval contains 80 %
     assert report.get("tied_rows") == (1000 * sure if sure > 0.5 else None)

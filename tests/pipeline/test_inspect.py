@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import reference
-from conftest import fail, make_model, run_drrej, source, succeed, write_dump
+from conftest import fail, make_model, run_here, source, succeed, write_dump
 
 from drrej.cli.inspect import describe
 from drrej.errors import DumpError, RejectorError
@@ -103,5 +103,5 @@ def test_odd_files(tmp_path: Path, name: str, content: bytes | None, kind: type[
 def test_an_empty_directory_and_an_empty_dump(tmp_path: Path) -> None:
     assert "no .parquet file in this directory" in fail("inspect", tmp_path)
     path = write_dump(tmp_path / "d.parquet", np.zeros((0, 3), np.float32))
-    done = run_drrej("inspect", path)
+    done = run_here("inspect", path)
     assert b"zero rows" in done.stdout + done.stderr

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from conftest import fail, load_json, make_model, read_columns, run_drrej, source, succeed, write_dump
+from conftest import fail, load_json, make_model, read_columns, run_here, source, succeed, write_dump
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -53,7 +53,7 @@ def test_chows_rule_for_regression(folder: Path) -> None:
 def test_the_report_of_a_regression(folder: Path) -> None:
     columns = ["--task", "regression", "--prediction", "prediction", "--target", "target"]
     gate = ["--gate", "mse <= 0.1", "--gate", "coverage >= 0.7", "--gate", "mae.augrc <= 1"]
-    done = run_drrej("evaluate", "d.parquet", "-r", "r.json", *columns, *gate, "-o", "r1.json", "-f", cwd=folder)
+    done = run_here("evaluate", "d.parquet", "-r", "r.json", *columns, *gate, "-o", "r1.json", "-f", cwd=folder)
     assert done.returncode == 1
     assert b"\ndrrej: gate failed: mse <= 0.1" in done.stderr  # after the warning that these rows were fitted on
     dump, report = read_columns(folder / "d.parquet"), load_json(folder / "r1.json")

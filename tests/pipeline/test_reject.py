@@ -17,7 +17,7 @@ from conftest import (
     make_model,
     make_rejector,
     read_columns,
-    run_drrej,
+    run_here,
     source,
     succeed,
     write_dump,
@@ -127,7 +127,7 @@ def test_bad_rows(tmp_path: Path, test: str, rejector_file: str) -> None:
     assert message.startswith(f"{path}: column 'logits': 1 row has NaN among the scores; row 5")
     assert "also 1 with +inf" in message
     assert not target.exists()
-    done = run_drrej("reject", path, "-r", rejector_file, "-o", target, "--on-bad-row", "reject")
+    done = run_here("reject", path, "-r", rejector_file, "-o", target, "--on-bad-row", "reject")
     assert done.returncode == 0
     assert done.stderr.decode().splitlines() == [
         f"drrej: warning: {path}: column 'logits': 1 row has NaN among the scores; row 5, counted from 0; let through",
