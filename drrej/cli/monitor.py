@@ -127,10 +127,10 @@ def monitor(
 
     DUMP: one batch: parquet files, directories, globs or URIs; - is standard input.
     """
-    from drrej.monitor.page import render_monitor
     from drrej.monitor.report import monitor_report
     from drrej.monitor.step import check_monitor_gates
     from drrej.monitor.step import monitor as step
+    from drrej.monitor.view import render_monitor
     from drrej.outputs.destinations import OutputFile, StateFile
 
     gates = gates_of(gate)
@@ -197,8 +197,7 @@ def _naming(name: str) -> Iterator[None]:
 
 def _show(report: MonitorReport, format: str, quiet: bool, shown: bool) -> None:
     """The report, then a line per alarm and failed gate, and exit 1 if there is one."""
-    from drrej.monitor.page import render_monitor
-    from drrej.monitor.text import e_value, verdict, watches
+    from drrej.monitor.view import e_value, render_monitor, verdict, watches
 
     if not shown:
         show(f"{verdict(report)}\n" if quiet and format == "text" else render_monitor(report, format))

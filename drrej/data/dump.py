@@ -42,7 +42,8 @@ class DumpOptions:
     classes: tuple[str, ...] | None = None
     labels_from: str | None = None
     join_on: str | None = None
-    on_missing_label: Literal["error", "skip"] = "error"
+    on_missing_label: Literal["error", "skip", "keep"] = "error"
+    """Rows without a label are bad, left out, or kept with label -1."""
     on_bad_row: Literal["error", "skip"] = "error"
     on_bad_file: Literal["error", "skip"] = "error"
     max_bad: float | None = None
@@ -356,26 +357,33 @@ class Dump:
         return block
 
     def _add_labels(self, block: Block) -> None:
-        """Rows without a label are left out for good where the user said so."""
-        skip = self.options.on_missing_label == "skip"
+        """Rows without a label are left out for good, or have label -1, where the options say so."""
+        how = self.options.on_missing_label
         if self.elsewhere is not None:
-            labels, known = self.elsewhere.of(block, skip)
-            if skip and not known.all():
-                _leave_out(block, np.flatnonzero(known))
-                labels = labels[known]
-            block.labels = labels
-            return
+            labels, known = self.elsewhere.of(block, how != "error")
+        else:
+            labels, known = self._stored_labels(block, how != "error")
+        if how == "skip" and not known.all():
+            _leave_out(block, np.flatnonzero(known))
+            labels = labels[known]
+        block.labels = np.where(known, labels, -1) if how == "keep" else labels
+
+    def _stored_labels(self, block: Block, skip_missing: bool) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """The label of each row, and whether it has one; rows without are reported unless they are skipped."""
         assert self.label is not None
         assert self.label_kind is not None
-        name = self.label
-        stored = column_of(block.columns, name)
-        if skip and stored.null_count:
-            _leave_out(block, np.flatnonzero(np.asarray(stored.is_valid())))
+        name, stored = self.label, column_of(block.columns, self.label)
+        known = np.asarray(stored.is_valid()) if skip_missing and stored.null_count else np.ones(block.bad.size, bool)
+        there = np.flatnonzero(known)
 
         def report(rows: NDArray[np.intp], what: str, remedy: str, example: str = "") -> None:
-            block.report(rows, what, remedy, example, column=name)
+            block.report(there[rows], what, remedy, example, column=name)
 
-        block.labels = self.label_kind.encode(column_of(block.columns, name), self.classes, report)
+        labels = np.zeros(known.size, np.int64)
+        labels[there] = self.label_kind.encode(
+            stored if known.all() else stored.take(pa.array(there)), self.classes, report
+        )
+        return labels, known
 
 
 def _leave_out(block: Block, kept: NDArray[np.intp]) -> None:

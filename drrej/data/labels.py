@@ -313,7 +313,7 @@ def _read_labels(
         raise DumpError(f"{file.name}: there is no column '{on}' to join on; columns: {shown(known)}")
     name = _label_column(info.schema, options, on, file)
     table = read_table(file, [name] if on is None else [on, name], info)
-    if options.on_missing_label == "skip" and table.column(name).null_count:  # labels that have not come yet
+    if options.on_missing_label != "error" and table.column(name).null_count:  # labels that have not come yet
         table = table.filter(table.column(name).is_valid())
     kind = label_kind(table.schema.field(name).type, classes, f"{file.name}: column '{name}'")
     labels = kind.encode(_whole(table.column(name)), classes.count, report)

@@ -5,20 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from drrej._version import __version__
 from drrej.core.drift import bin_counts, ranks, stored_bins
 from drrej.core.reuse import Fingerprint, Sighting, Sketch
 from drrej.core.types import Booleans, Integers
-from drrej.data.columns import column_of, field_of, root_of
+from drrej.data.columns import field_of
 from drrej.data.dump import Block, Dump
 from drrej.documents.document import to_tree
 from drrej.documents.gates import Gate
@@ -38,8 +36,8 @@ from drrej.monitor.state import (
     Settings,
     folded_away,
 )
-from drrej.pipeline.collect import map_blocks
-from drrej.pipeline.groups import Grouping, OnUnseen
+from drrej.pipeline.collect import collect
+from drrej.pipeline.groups import Grouping, OnUnseen, numbered
 from drrej.pipeline.score import Scorer
 from drrej.pipeline.shares import Tally
 from drrej.pipeline.source import Source, without_bad_files
@@ -151,22 +149,23 @@ def _with_batch(
         raise MonitorError("`reset`: there is no monitor yet that could be reset")
     before = None if state is None else Fingerprint.parse(state.last, state.batches[-1].rows)
     started = state if options.reset is None else None
-    drift = _start_drift(rejector) if started is None and settings.drift else None
     if started is not None:
-        drift = started.drift
+        risk, coverage, drift, alarms = started.risk, started.coverage, started.drift, started.alarms
+        old_predictions, old_groups = started.by_prediction, started.by_group
+        batches, folded = started.batches, started.folded
+        if len(batches) == KEPT_BATCHES:
+            batches, folded = batches[1:], folded_away(folded, batches[0])
+    else:
+        risk = None if settings.max_risk is None else RateMonitor(settings.max_risk)
+        coverage = None if settings.min_coverage is None else RateMonitor(1.0 - settings.min_coverage)
+        drift = _start_drift(rejector) if settings.drift else None
+        alarms, old_predictions, old_groups, batches, folded = (), None, None, (), ()
     edges = None if drift is None else drift.edges
     batch = count_batch(source, rejector, options.on_unseen_group, edges, settings.by, before)
     name = _name(source, state, options.batch)
     _check_new(batch, name, state, before)
-    risk, coverage = _rates(started, settings)
-    if risk is not None:
-        risk = risk.update(Tally(batch.errors, batch.labels))
-    if coverage is not None:
-        coverage = coverage.update(Tally(batch.rows - batch.accepted, batch.rows))
     if drift is not None:
-        bins = tuple(batch.bins[number] for number in range(len(drift.new)))
-        drift = replace(drift, losses=drift.losses.update(bins), new=bins)
-    batches, folded = _kept(started)
+        drift = replace(drift, losses=drift.losses.update(batch.bins), new=batch.bins)
     record = Batch(
         name=name,
         fingerprint=batch.fingerprint,
@@ -180,15 +179,15 @@ def _with_batch(
         drrej_version=__version__,
         rejector=digest(rejector),
         settings=settings,
-        risk=risk,
-        coverage=coverage,
+        risk=None if risk is None else risk.update(Tally(batch.errors, batch.labels)),
+        coverage=None if coverage is None else coverage.update(Tally(batch.rows - batch.accepted, batch.rows)),
         drift=drift,
-        alarms=() if started is None else started.alarms,
+        alarms=alarms,
         batches=(*batches, record),
-        folded=tuple(folded),
+        folded=folded,
         resets=_resets(state, options.reset),
-        by_prediction=_by_prediction(started, rejector, batch),
-        by_group=_by_group(started, settings, batch),
+        by_prediction=None if rejector.classes > MOST_PARTS else _next_parts(old_predictions, batch.by_class),
+        by_group=None if settings.by is None else _next_parts(old_groups, batch.by_group, settings.by),
         seen=(*(() if state is None else state.seen), batch.fingerprint),
         last=batch.sketch.fingerprint().text(),
     ).judged()
@@ -201,22 +200,6 @@ def _start_drift(rejector: Rejector) -> Drift:
     edges, counts = stored_bins(quantiles, ranks(len(quantiles), ratio.rows), ratio.rows)
     losses = LossDrift.start([0] * (len(edges) + 1) if counts is None else counts)
     return Drift(edges=edges, fit_rows=losses.first_rows, losses=losses, new=(0,) * (len(edges) + 1))
-
-
-def _rates(started: MonitorState | None, settings: Settings) -> tuple[RateMonitor | None, RateMonitor | None]:
-    if started is not None:
-        return started.risk, started.coverage
-    risk = None if settings.max_risk is None else RateMonitor(settings.max_risk)
-    return risk, None if settings.min_coverage is None else RateMonitor(1.0 - settings.min_coverage)
-
-
-def _kept(started: MonitorState | None) -> tuple[Sequence[Batch], Sequence[Any]]:
-    """The batches and folds before this one."""
-    if started is None:
-        return (), ()
-    if len(started.batches) < KEPT_BATCHES:
-        return started.batches, started.folded
-    return started.batches[1:], folded_away(started.folded, started.batches[0])
 
 
 def _resets(state: MonitorState | None, why: str | None) -> tuple[Reset, ...]:
@@ -272,42 +255,23 @@ def _check_new(batch: BatchCounts, name: str, state: MonitorState | None, before
             )
 
 
-# What moved
-
-
-def _by_prediction(started: MonitorState | None, rejector: Rejector, batch: BatchCounts) -> Parts | None:
-    if rejector.classes > MOST_PARTS:
-        return None
-    names = rejector.class_names or tuple(map(str, range(rejector.classes)))
-    cells = Counter({(names[number], accepted): rows for (number, accepted), rows in batch.by_class.items()})
-    return _next_parts(None if started is None else started.by_prediction, names, cells)
-
-
-def _by_group(started: MonitorState | None, settings: Settings, batch: BatchCounts) -> Parts | None:
-    if settings.by is None:
-        return None
-    names = sorted({name for name, _ in batch.by_group})
-    parts = _next_parts(None if started is None else started.by_group, names, batch.by_group)
-    if len(parts.names) > MOST_PARTS:
-        raise OptionError(
-            f"`by={settings.by}`: there are {len(parts.names)} groups by now; a monitor keeps at most {MOST_PARTS}"
-        )
-    return parts
-
-
-def _next_parts(old: Parts | None, found: Sequence[str], cells: Counter[tuple[str, bool]]) -> Parts:
+def _next_parts(old: Parts | None, cells: Cells, by: str = "prediction") -> Parts:
     """The parts with a batch more: what was the last batch goes to those before it."""
-    rows, accepted = Counter[str](), Counter[str]()
+    names = tuple(dict.fromkeys([*(() if old is None else old.names), *cells]))
+    if len(names) > MOST_PARTS:
+        raise OptionError(f"`by={by}`: there are {len(names)} groups by now; a monitor keeps at most {MOST_PARTS}")
+    new_rows, new_accepted = zip(*(cells.get(name, (0, 0)) for name in names), strict=True)
+    old_rows = old_accepted = np.zeros(len(names), int)
     if old is not None:
-        rows.update(dict(zip(old.names, np.add(old.new_rows, old.old_rows).tolist(), strict=True)))
-        accepted.update(dict(zip(old.names, np.add(old.new_accepted, old.old_accepted).tolist(), strict=True)))
-    names = tuple(dict.fromkeys([*(() if old is None else old.names), *found]))
+        late = np.zeros(len(names) - len(old.names), int)
+        old_rows = np.concatenate([np.add(old.old_rows, old.new_rows), late])
+        old_accepted = np.concatenate([np.add(old.old_accepted, old.new_accepted), late])
     return Parts(
         names=names,
-        new_rows=tuple(cells[name, True] + cells[name, False] for name in names),
-        new_accepted=tuple(cells[name, True] for name in names),
-        old_rows=tuple(rows[name] for name in names),
-        old_accepted=tuple(accepted[name] for name in names),
+        new_rows=new_rows,
+        new_accepted=new_accepted,
+        old_rows=tuple(old_rows.tolist()),
+        old_accepted=tuple(old_accepted.tolist()),
     )
 
 
@@ -347,25 +311,29 @@ def _with_late_labels(
     return replace(state, drrej_version=__version__, risk=risk, batches=tuple(batches)).judged(late)
 
 
+# What is counted
+
 MOST_PARTS = 2000
 """Predicted classes or groups that are looked at one by one."""
+
+Cells = dict[str, tuple[int, int]]
+"""Rows, and those accepted, by the name of a predicted class or group."""
 
 
 @dataclass(frozen=True)
 class BatchCounts:
     """Counts of a batch.
 
-    `labels` are the accepted rows whose label is known, `errors` those among them; `bins` are rows by their loss,
-    `by_class` and `by_group` rows by (predicted class or group, whether they are accepted).
+    `labels` are the accepted rows whose label is known, `errors` those among them; `bins` are rows by their loss.
     """
 
     rows: int
     accepted: int
     labels: int
     errors: int
-    bins: Counter[int]
-    by_class: Counter[tuple[int, bool]]
-    by_group: Counter[tuple[str, bool]]
+    bins: tuple[int, ...]
+    by_class: Cells
+    by_group: Cells
     sketch: Sketch
     sighting: Sighting | None = None
 
@@ -392,47 +360,45 @@ def count_batch(
     dump, labelled = _open(source, rejector)
     scorer = Scorer(rejector, dump, on_unseen=on_unseen_group)
     grouping = None if by is None else Grouping(by, rejector, dump)
-    labels = _Labels(dump, source.options.on_missing_label == "skip") if labelled else None
 
-    def of_block(block: Block) -> dict[str, Any]:
+    def columns(block: Block) -> dict[str, Any]:
         scored = scorer(block)
-        known = errors = np.zeros(block.rows, bool)
-        if labels is not None:
-            truth, known = labels.of(block)
-            known = known & scored.accepted
-            errors = known & (truth != scored.prediction)
-        numbers, names = (scored.prediction, ()) if grouping is None else grouping.of(block, scored.prediction)
-        groups = Counter() if grouping is None else _cells(numbers, scored.accepted)
-        return {
-            "rows": block.rows,
-            "accepted": int(np.count_nonzero(scored.accepted)),
-            "labels": int(np.count_nonzero(known)),
-            "errors": int(np.count_nonzero(errors)),
-            "bins": Counter(dict(enumerate(() if edges is None else bin_counts(scored.drift, edges)))),
-            "by_class": _cells(scored.prediction, scored.accepted),
-            "by_group": Counter({(names[number], taken): rows for (number, taken), rows in groups.items()}),
-            "sketch": Sketch.of(scored.keys),
-            **({} if before is None else {"sighting": before.look_up(scored.keys)}),
-        }
+        found = {"prediction": scored.prediction, "accepted": scored.accepted, "sketch": Sketch.of(scored.keys)}
+        found |= {} if edges is None else {"drift": scored.drift}
+        found |= {} if block.labels is None else {"label": block.labels}
+        found |= {} if grouping is None else {"group": grouping.column(block, scored.prediction)}
+        return found | ({} if before is None else {"sighting": before.look_up(scored.keys)})
 
-    wanted = [*scorer.columns, *(() if grouping is None else grouping.columns)]
-    wanted += [] if labels is None else [root_of(dump.schema, labels.column)]
-    run = Pass("counting", labelled=False, keep=tuple(dict.fromkeys(wanted)), scores=scorer.columns)
-    totals: dict[str, Any] = {}
-    for found in map_blocks(source, dump, of_block, run):
-        totals = {name: totals[name] + value if totals else value for name, value in found.items()}
-    return BatchCounts(**totals)
+    keep = (*scorer.columns, *(() if grouping is None else grouping.columns))
+    found = collect(
+        source, dump, columns, Pass("counting", labelled, tuple(dict.fromkeys(keep)), scores=scorer.columns)
+    )
+    prediction, accepted = found["prediction"], found["accepted"]
+    known = np.flatnonzero(accepted & (found["label"] >= 0)) if labelled else np.empty(0, int)
+    names = rejector.class_names or tuple(map(str, range(rejector.classes)))
+    return BatchCounts(
+        rows=accepted.size,
+        accepted=int(np.count_nonzero(accepted)),
+        labels=known.size,
+        errors=int(np.count_nonzero(found["label"][known] != prediction[known])) if labelled else 0,
+        bins=() if edges is None else bin_counts(found["drift"], edges),
+        by_class=_cells(prediction, names, accepted),
+        by_group={} if grouping is None else _cells(*numbered(found["group"]), accepted),
+        sketch=found["sketch"],
+        sighting=found.get("sighting"),
+    )
 
 
-def _cells(numbers: Integers, accepted: Booleans) -> Counter[tuple[int, bool]]:
-    """Rows of each number, accepted or not."""
-    counts = np.bincount(numbers * 2 + accepted)
-    return Counter({(int(cell) // 2, bool(cell % 2)): int(counts[cell]) for cell in np.flatnonzero(counts)})
+def _cells(numbers: Integers, names: Sequence[str], accepted: Booleans) -> Cells:
+    counts = np.bincount(numbers * 2 + accepted, minlength=2 * len(names)).reshape(-1, 2).tolist()
+    return {name: (rejected + taken, taken) for name, (rejected, taken) in zip(names, counts, strict=True)}
 
 
 def _open(source: Source, rejector: Rejector) -> tuple[Dump, bool]:
     """The dump, and whether it has labels. Those that were asked for must be there."""
     asked = source.options.labels_from is not None or source.options.label is not None
+    if source.options.on_missing_label == "skip":  # such rows count for all but the risk
+        source = replace(source, options=replace(source.options, on_missing_label="keep"))
     dump = source.open(rejector, labelled=asked)
     if dump.elsewhere is not None and dump.elsewhere.on is None:
         raise OptionError(
@@ -442,33 +408,3 @@ def _open(source: Source, rejector: Rejector) -> tuple[Dump, bool]:
     if asked or known is None or pa.types.is_null(known.type):
         return dump, asked
     return source.open(rejector, labelled=True), True  # labels that are there must be readable
-
-
-class _Labels:
-    """Labels of rows of which not all need to have one."""
-
-    def __init__(self, dump: Dump, skip_missing: bool) -> None:
-        self.dump = dump
-        self.skip_missing = skip_missing
-        name = dump.label if dump.elsewhere is None else dump.elsewhere.on
-        assert name is not None
-        self.column: str = name
-
-    def of(self, block: Block) -> tuple[Integers, Booleans]:
-        """The label of each row, and whether it is known; missing ones are reported unless they may be."""
-        if self.dump.elsewhere is not None:
-            return self.dump.elsewhere.of(block, self.skip_missing)
-        array = column_of(block.columns, self.column)
-        known = np.asarray(array.is_valid()) if self.skip_missing else np.ones(block.rows, bool)
-        there = np.flatnonzero(known)
-
-        def report(rows: NDArray[np.intp], what: str, remedy: str, example: str = "") -> None:
-            if what.startswith("no label"):
-                remedy = "use `on_missing_label=skip` if they come later or not at all"
-            block.report(there[rows], what, remedy, example, column=self.column)
-
-        kind = self.dump.label_kind
-        assert kind is not None
-        labels = np.zeros(block.rows, np.int64)
-        labels[there] = kind.encode(array if known.all() else array.filter(pa.array(known)), self.dump.classes, report)
-        return labels, known

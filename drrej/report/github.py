@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from drrej.documents.document import Judged
 from drrej.documents.gates import TARGET
-from drrej.report.numbers import figure
 from drrej.report.text import confusion_lines
-from drrej.report.words import TYPESET, gate_words, target_lines, target_of
+from drrej.report.words import TYPESET, figure, gate_words, target_lines, target_of
 
 
 def render_github(report: Judged) -> str:

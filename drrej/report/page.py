@@ -13,10 +13,21 @@ from typing import TYPE_CHECKING, Any
 
 from drrej.documents.document import Judged
 from drrej.documents.report import Report
-from drrej.report.numbers import against, counted, figure, money, percent, percents
 from drrej.report.plots import page_plots
 from drrej.report.tables import PERCENT, Table, heading, tables
-from drrej.report.words import TYPESET, gate_value, seen_by, target_lines, target_of
+from drrej.report.words import (
+    TYPESET,
+    against,
+    counted,
+    figure,
+    gate_value,
+    money,
+    percent,
+    percents,
+    seen_by,
+    target_lines,
+    target_of,
+)
 
 if TYPE_CHECKING:
     from jinja2 import Template

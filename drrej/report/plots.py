@@ -27,43 +27,42 @@ _DASHES = ((0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)), (0, (3, 1.5)), (0, (8,
 
 def render_curve(report: Report | Plan, kind: str) -> bytes:
     """The accuracy-coverage curve alone, or the picture of a plan, as png, svg or pdf."""
-    with settings(), quiet():
+    with drawing():
         return saved(_plan(report) if isinstance(report, Plan) else curve_figure(report), kind)
 
 
 def curve_figure(report: Report) -> Figure:
     """The accuracy-coverage curve of a report with labels, as a figure; a notebook shows it."""
-    with settings(), quiet():
-        plot = _curve(report, 620, 440)
-    vars(plot)["_repr_png_"] = lambda: _as_png(plot)  # notebooks know only the figures of pyplot
+    with drawing():
+        plot = _curve(report, figure_of(620, 440))
+
+    def png() -> bytes:
+        with drawing():
+            return saved(plot, "png")
+
+    vars(plot)["_repr_png_"] = png  # notebooks know only the figures of pyplot
     return plot
-
-
-def _as_png(plot: Figure) -> bytes:
-    with settings(), quiet():
-        return saved(plot, "png")
 
 
 def page_plots(report: Report, texts: dict[str, str]) -> dict[str, str]:
     """Every plot that this report has, as SVG to be put into a page; `texts` say what each shows."""
     assert report.pictures is not None
-    with settings(), quiet():
+    with drawing():
         drawn = {}
         if report.coverage_curve is not None:
-            drawn["curve"] = _curve(report, WIDTH, HEIGHT)
+            drawn["curve"] = _curve(report, figure_of())
         if report.total_cost is not None:
             drawn["cost"] = _cost(report, report.total_cost)
         drawn["losses"] = _losses(report.cutoff, report.pictures.losses)
         if report.pictures.reliability is not None:
             drawn["reliability"] = _reliability(report.pictures.reliability)
-        return {name: inline(saved(plot, "svg").decode(), name, texts[name]) for name, plot in drawn.items()}
+        return {name: svg_of(plot, name, texts[name]) for name, plot in drawn.items()}
 
 
 # Accuracy against coverage
 
 
-def _curve(report: Report, width: float, height: float) -> Figure:
-    plot = figure_of(width, height)
+def _curve(report: Report, plot: Figure) -> Figure:
     axes = plot.subplots()
     assert report.coverage_curve is not None
     assert report.base_accuracy is not None
@@ -126,7 +125,7 @@ def _legend(name: str) -> str:
 
 
 def _cost(report: Report, cost: TotalCost) -> Figure:
-    plot = figure_of(WIDTH, HEIGHT)
+    plot = figure_of()
     axes = plot.subplots()
     axes.plot([p.coverage for p in cost.curve], [p.cost for p in cost.curve], color=MAIN, label="this rejector")
     axes.axhline(cost.oracle, color=MUTED, lw=1.4, ls=":", label="oracle")
@@ -156,7 +155,7 @@ def _power(value: float) -> str:
 def _losses(cutoff: float | None, histogram: LossHistogram) -> Figure:
     from matplotlib.ticker import FuncFormatter
 
-    plot = figure_of(WIDTH, HEIGHT)
+    plot = figure_of()
     kinds = {
         ("right predictions", MAIN): histogram.right,
         ("wrong predictions", WRONG): histogram.wrong,
@@ -187,7 +186,7 @@ def _losses(cutoff: float | None, histogram: LossHistogram) -> Figure:
 
 
 def _reliability(bins: Reliability) -> Figure:
-    plot = figure_of(WIDTH, HEIGHT)
+    plot = figure_of()
     upper, lower = plot.subplots(2, sharex=True, gridspec_kw={"height_ratios": [3.2, 1]})
     upper.plot([0, 1], [0, 1], color=MUTED, lw=1.2, ls=(0, (4, 3)), label="perfectly calibrated")
     for rows, color, shape, label, filled in (
@@ -273,9 +272,6 @@ VARIABLES = {
 }
 """The palette (told apart by the colour-blind, dashes help) and the names of its CSS variables."""
 
-WIDTH, HEIGHT = 400, 310
-"""Of a plot on a page, in points."""
-
 _SETTINGS: dict[Any, Any] = {
     "svg.fonttype": "none",  # text stays text: it can be read, searched and takes the page's font
     "svg.hashsalt": "drrej",  # the same report gives the same bytes
@@ -305,23 +301,15 @@ _SETTINGS: dict[Any, Any] = {
 
 
 @contextmanager
-def settings() -> Iterator[None]:
-    """Our style alone, while a plot is drawn."""
+def drawing() -> Iterator[None]:
+    """Our style alone while a plot is drawn, and no warnings of signs that its font lacks: browsers have others."""
     import matplotlib as mpl
 
     logging.getLogger("matplotlib").setLevel(logging.ERROR)
-    with mpl.rc_context():
-        mpl.rcdefaults()  # the user's own style would change what the page's colours stand for
-        for name, value in _SETTINGS.items():
-            mpl.rcParams[name] = value
-        yield
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """A sign that the font lacks is no reason for a warning: browsers have other fonts."""
-    with warnings.catch_warnings():
+    with mpl.rc_context(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*[Gg]lyph.*")
+        mpl.rcdefaults()  # the user's own style would change what the page's colours stand for
+        mpl.rcParams.update(_SETTINGS)
         yield
 
 
@@ -337,8 +325,9 @@ def saved(plot: Figure, kind: str) -> bytes:
     return stream.getvalue()
 
 
-def inline(svg: str, name: str, text: str) -> str:
-    """An SVG for a page: no prolog, ids of its own, palette colours as CSS variables."""
+def svg_of(plot: Figure, name: str, text: str) -> str:
+    """A plot as an SVG for a page: no prolog, ids of its own, palette colours as CSS variables."""
+    svg = saved(plot, "svg").decode()
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg, flags=re.DOTALL)
     svg = re.sub(r'\bid="', f'id="{name}-', svg)
@@ -355,8 +344,8 @@ def inline(svg: str, name: str, text: str) -> str:
     return start + re.sub(r"\s*\n\s*", "\n", svg[len(opening) :]).strip()
 
 
-def figure_of(width: float, height: float) -> Figure:
-    """An empty plot of so many points."""
+def figure_of(width: float = 400, height: float = 310) -> Figure:
+    """An empty plot of so many points; for a page unless told otherwise."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width / 72, height / 72), layout="constrained")

@@ -33,8 +33,7 @@ from drrej.documents.report import (
 from drrej.documents.summaries import Cascade, CascadePoint, LeftOut, Plan, Question, StageAlone
 from drrej.documents.targets import Saving, TotalCost
 from drrej.records import dataclass
-from drrej.report.numbers import Spread, figure, interval, money, percent, percents, plain, short
-from drrej.report.words import seen_by, unsure_order
+from drrej.report.words import Spread, figure, interval, money, percent, percents, plain, seen_by, short, unsure_order
 
 
 @dataclass(frozen=True)

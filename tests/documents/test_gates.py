@@ -14,7 +14,7 @@ from drrej.documents.gates import lookup
 from drrej.documents.metrics import check_gate
 from drrej.documents.report import RegressionReport
 from drrej.errors import GateError
-from drrej.report.numbers import against
+from drrej.report.words import against
 
 REPORT = {
     "rows": 10,

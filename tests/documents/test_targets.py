@@ -20,8 +20,7 @@ import drrej
 from drrej.core.thresholds import Claim, Rule
 from drrej.documents.targets import Counts, judge
 from drrej.errors import GateError, OptionError, RejectorError
-from drrej.report.numbers import exact_percent, percents_against
-from drrej.report.words import target_lines
+from drrej.report.words import exact_percent, percents_against, target_lines
 
 # The rule
 

@@ -629,11 +629,9 @@ def fake_batch(rng: np.random.Generator, rows: int = 5000, classes: int = 100, b
         accepted,
         accepted,
         int(rng.binomial(accepted, 0.05)),
-        Counter(dict(enumerate(rng.multinomial(rows, np.full(bins, 1 / bins)).tolist()))),
-        Counter(
-            {(i, taken): n // 2 + n % 2 * taken for i, n in enumerate(by_class.tolist()) for taken in (True, False)}
-        ),
-        Counter(),
+        tuple(rng.multinomial(rows, np.full(bins, 1 / bins)).tolist()),
+        {str(number): (n, n // 2) for number, n in enumerate(by_class.tolist())},
+        {},
         Sketch.of(rng.integers(0, 2**63, rows).astype(np.uint64)),
         None,
     )

@@ -31,8 +31,8 @@ from drrej.documents.document import schema_of
 from drrej.documents.points import Proportion
 from drrej.pipeline.evaluate import EvaluateOptions
 from drrej.report import PLOTS
-from drrej.report.numbers import percent, percents
 from drrej.report.page import render_page, verdict
+from drrej.report.words import percent, percents
 
 for library in ("matplotlib", "jinja2"):
     pytest.importorskip(library, reason="pages need the extra: pip install 'drrej[plot]'")

@@ -12,9 +12,9 @@ import drrej
 from drrej.documents.points import Accuracy
 from drrej.documents.report import ClassRow
 from drrej.report import ENDINGS, PLOTS, RENDERERS
-from drrej.report.numbers import figure
 from drrej.report.tables import MOST_CLASSES
 from drrej.report.text import render_text
+from drrej.report.words import figure
 
 
 @pytest.fixture(scope="module")

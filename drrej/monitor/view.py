@@ -1,0 +1,244 @@
+"""The report of a monitor in every format: its tables, its lines for GitHub, and a page with its history drawn."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from drrej.monitor.evidence import confidence_sequence
+from drrej.monitor.report import LimitWatch, MonitorReport, Watch
+from drrej.monitor.state import Batch, Fold
+from drrej.pipeline.shares import Tally
+from drrej.report import RENDERERS
+from drrej.report.github import command
+from drrej.report.page import style, template
+from drrej.report.plots import INK, MAIN, MUTED, OLD, WRONG, drawing, figure_of, percent_axes, svg_of
+from drrej.report.tables import DECIMALS, Style, Table, heading, tables
+from drrej.report.words import against, counted, figure, interval
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SHOWN_BATCHES = 7
+
+
+def verdict(report: MonitorReport) -> str:
+    """`ok`, or who alarmed and since when, on one line."""
+    found = [f"{name} since '{watch.alarm}'" for name, watch in watches(report) if watch.alarm is not None]
+    return f"alarm: {', '.join(found)}" if found else "ok"
+
+
+def watches(report: MonitorReport) -> Iterator[tuple[str, Watch]]:
+    """What is watched, by name."""
+    held = {"risk": report.risk.watch, "coverage": report.coverage.watch, "drift": report.drift}
+    yield from ((name, watch) for name, watch in held.items() if watch is not None)
+
+
+def e_value(log10: float) -> str:
+    """An e-value of any size.
+
+    >>> e_value(1.0), e_value(-0.3), e_value(1234.5)
+    ('10', '0.501', '3.16e+1234')
+    """
+    if abs(log10) < 5:
+        return f"{10**log10:.3g}"
+    whole = math.floor(log10)
+    return f"{10 ** (log10 - whole):.2f}e{whole:+d}"
+
+
+def render_monitor(report: MonitorReport, kind: str) -> str:
+    """The report as text, json, markdown, github or html."""
+    own = {"github": _github_lines, "html": _page}
+    return own[kind](report) if kind in own else RENDERERS[kind](report)
+
+
+def _github_lines(report: MonitorReport) -> str:
+    """`::error` for an alarm and for a failed gate; a notice if there is nothing of the kind."""
+    lines = [
+        command("error", f"drrej {name} alarm", f"since '{watch.alarm}', e-value {e_value(watch.log10_e_value)}")
+        for name, watch in watches(report)
+        if watch.alarm is not None
+    ]
+    lines += [
+        command("error", "drrej gate failed", f"{gate.gate}: the value is {against(gate.value, gate.limit)}")
+        for gate in report.failed_gates
+    ]
+    return "".join(lines) or command("notice", "drrej monitor", heading(report))
+
+
+# Tables
+
+
+@heading.register
+def _(report: MonitorReport) -> str:
+    batches = counted(report.batches, "batch")
+    return f"{verdict(report)} (batch '{report.batch.name}'; {batches} and {counted(report.rows, 'row')} so far)"
+
+
+@tables.register
+def _(report: MonitorReport, _: Style = DECIMALS) -> list[Table]:
+    promises = [[f"- {name}: {watch.promise}"] for name, watch in watches(report)]
+    found = [_figures(report), _monitors(report), Table("promises", "Promises", [], promises), _moved(report)]
+    return [table for table in [*found, _batches(report), _resets(report)] if table.rows]
+
+
+def _figures(report: MonitorReport) -> Table:
+    risk, coverage = report.risk, report.coverage
+    errors = f"{counted(risk.errors, 'error')} in {counted(risk.labels, 'label')}"
+    accepted = f"{coverage.accepted:,} of {report.rows:,} accepted"
+    rows = [
+        [name, figure(share.value), interval(share), counts]
+        for name, share, counts in (("risk", risk, errors), ("coverage", coverage, accepted))
+    ]
+    header = ["", "value", f"{_level(report)} interval", "counts"]
+    remark = "since the monitor started; the intervals hold at all looks together"
+    return Table("figures", "Risk and coverage", header, rows, remark)
+
+
+def _level(report: MonitorReport) -> str:
+    return f"{100 * (1 - report.settings.alpha):.6g} %"
+
+
+def _monitors(report: MonitorReport) -> Table:
+    rows = [
+        [
+            name,
+            f"{'below' if name == 'coverage' else 'above'} {watch.limit:g}" if isinstance(watch, LimitWatch) else "-",
+            e_value(watch.log10_e_value),
+            e_value(watch.alarm_at),
+            "ok" if watch.alarm is None else f"ALARM since '{watch.alarm}'",
+        ]
+        for name, watch in watches(report)
+    ]
+    return Table("monitors", "Monitors", ["monitor", "alarms if", "e-value", "alarm at", "state"], rows)
+
+
+def _moved(report: MonitorReport) -> Table:
+    rows = [
+        [
+            f"{move.what}: {move.part}",
+            figure(move.new),
+            figure(move.old),
+            f"{figure(move.lower)} to {figure(move.upper)}",
+        ]
+        for move in report.moved
+    ]
+    remark = f"of {report.looked_at} shares; intervals hold for all of them, on all batches together"
+    header = ["what surely moved", "this batch", "before", "difference"]
+    return Table("moved", "What surely moved", header, rows, remark)
+
+
+def _batches(report: MonitorReport) -> Table:
+    shown = report.recent[-SHOWN_BATCHES:]
+    header = ["batch", "rows", "coverage", "labels", "errors", "risk", "labels came after"]
+    rows = [
+        [
+            batch.name,
+            str(batch.rows),
+            figure(batch.accepted / batch.rows),
+            str(batch.labels),
+            str(batch.errors),
+            figure(batch.errors / batch.labels if batch.labels else None),
+            batch.labels_after or "",
+        ]
+        for batch in reversed(shown)
+    ]
+    if not any(batch.labels_after for batch in shown):
+        header, rows = header[:-1], [row[:-1] for row in rows]
+    return Table("batches", "Last batches", header, rows)
+
+
+def _resets(report: MonitorReport) -> Table:
+    rows = [
+        [reset.why, str(reset.batches), reset.first, reset.last, ", ".join(alarm.monitor for alarm in reset.alarms)]
+        for reset in report.resets
+    ]
+    return Table("resets", "Monitors before this one", ["ended because", "batches", "first", "last", "alarms"], rows)
+
+
+# The page
+
+_LN_10 = math.log(10.0)
+_COLORS = {"risk": (WRONG, "-"), "coverage": (MAIN, (0, (5, 2))), "drift": (OLD, (0, (1, 1.5)))}
+
+
+def _page(report: MonitorReport) -> str:
+    plain = {table.id: table for table in tables(report)}
+    return template("monitor.html.jinja").render(
+        report=report,
+        style=style(),
+        verdict=verdict(report),
+        watches=list(watches(report)),
+        plots=_plots(report),
+        shown=[plain[id] for id in ("monitors", "moved", "batches", "resets") if id in plain],
+        e_value=e_value,
+    )
+
+
+def _plots(report: MonitorReport) -> list[tuple[str, str, str]]:
+    """Title, picture and caption of each plot."""
+    spans: list[Batch | Fold] = [*report.folded, *report.recent]
+    ends: list[int] = []  # the number of batches so far
+    for span in spans:
+        ends.append((ends[-1] if ends else 0) + (span.batches if isinstance(span, Fold) else 1))
+    first = spans[0].first if isinstance(spans[0], Fold) else spans[0].name
+    batches = f"from {first} to {report.batch.name}"
+    alarms = "An e-value that reaches the line is an alarm, which stays; the plot ends soon above it."
+    band = f"All batches so far; with chance {_level(report)} the truth so far is in the band at all looks together."
+    with drawing():
+        evidence = _evidence(report, spans, ends)
+        risk, coverage = (_band(report, name, spans, ends) for name in ("risk", "coverage"))
+        return [
+            (
+                "Evidence",
+                svg_of(evidence, "evidence", f"E-values of the monitors {batches}, with the alarm line."),
+                alarms,
+            ),
+            ("Risk", svg_of(risk, "risk", f"Risk so far, {batches}."), band),
+            ("Coverage", svg_of(coverage, "coverage", f"Coverage so far, {batches}."), band),
+        ]
+
+
+def _evidence(report: MonitorReport, spans: Sequence[Batch | Fold], ends: Sequence[int]) -> Figure:
+    plot = figure_of()
+    axes = plot.subplots()
+    lowest, highest = 0.0, 0.0
+    for name, _ in watches(report):
+        values = [span.log_e[name] / _LN_10 for span in spans]
+        color, dashes = _COLORS[name]
+        axes.plot(ends, values, color=color, ls=dashes, label=name, marker="." if len(values) < 3 else "")
+        lowest, highest = min(lowest, *values), max(highest, *values)
+    alarm_at = next(watch.alarm_at for _, watch in watches(report))  # one for all
+    axes.axhline(alarm_at, color=INK, lw=1.2, label="alarm")
+    axes.set(xlabel="batch", ylabel="e-value, as a power of 10")
+    axes.set_ylim(max(lowest, -alarm_at) - 0.2, min(max(highest, alarm_at), 4 * alarm_at) + 0.2)
+    plot.legend(loc="outside lower center", ncols=4, columnspacing=1.2)
+    return plot
+
+
+def _band(report: MonitorReport, name: str, spans: Sequence[Batch | Fold], ends: Sequence[int]) -> Figure:
+    """A share so far with its confidence sequence."""
+    tallies, total = [], Tally()
+    for span in spans:
+        total += Tally(span.errors, span.labels) if name == "risk" else Tally(span.accepted, span.rows)
+        tallies.append(total)
+    lower, upper = zip(*(confidence_sequence(tally, report.settings.alpha) for tally in tallies), strict=True)
+    plot = figure_of()
+    axes = plot.subplots()
+    color = _COLORS[name][0]
+    axes.fill_between(ends, lower, upper, color=color, alpha=0.16, lw=0, label="interval")
+    known = [(x, tally.rate) for x, tally in zip(ends, tallies, strict=True) if tally.rate is not None]
+    axes.plot([x for x, _ in known], [y for _, y in known], color=color, label=f"{name} so far")
+    limit = report.settings.max_risk if name == "risk" else report.settings.min_coverage
+    if limit is not None:
+        axes.axhline(limit, color=MUTED, lw=1.2, ls=(0, (4, 3)), label="limit")
+    values = [y for _, y in known] + ([] if limit is None else [limit])
+    middle = len(tallies) // 2
+    axes.set(xlabel="batch")
+    if values:
+        low, high = min(*values, lower[middle]), max(*values, upper[middle])
+        axes.set_ylim(max(low - 0.1 * (high - low) - 1e-3, 0.0), min(high + 0.1 * (high - low) + 1e-3, 1.0))
+    percent_axes(axes, "y")
+    plot.legend(loc="outside lower center", ncols=3, columnspacing=1.2)
+    return plot
