@@ -234,7 +234,7 @@ def check_one_stdin(*sources: Source, rejector: str | None = None) -> None:
 
 def check_spared(*inputs: str | None) -> None:
     """Raise when an output would replace one of these files, which are inputs besides the dumps."""
-    from drrej.outputs.conflicts import check_inputs
+    from drrej.outputs.destinations import check_inputs
 
     check_inputs(name for name in inputs if name is not None and ("://" in name or os.path.isfile(name)))
 

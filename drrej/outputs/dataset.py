@@ -30,8 +30,7 @@ from drrej.data.problems import Notes, Problem
 from drrej.data.uris import is_uri, redacted
 from drrej.errors import ClusterError, DrrejError, OutputError
 from drrej.outputs.atomic import HiddenFile, check_folder, locked, put_folder, recover_folder, writing
-from drrej.outputs.conflicts import Place, claimed
-from drrej.outputs.destinations import appeared, naming, open_uri, upload
+from drrej.outputs.destinations import Place, appeared, claimed, naming, open_uri, upload
 from drrej.outputs.masks import MaskFile, mask_name
 from drrej.records import dataclass
 from drrej.strict_json import parse
@@ -309,7 +308,7 @@ class LocalDataset(Dataset):
                 ) from None
             recover_folder(self._final)
             self._check_replaceable()
-            stack.enter_context(claimed(Place.of_folder(self.name, self._final)))
+            stack.enter_context(claimed(Place.of(self.name, self._final, folder=True)))
             self._found, _ = self._read_manifest()
             if update and self._found is None and os.path.isdir(self._final) and os.listdir(self._final):
                 raise self._no_records()
@@ -426,7 +425,7 @@ class ObjectStoreDataset(Dataset):
             raise self._no_records()
         self._present = self._as_written(self._before) if update else {}
         self._unfinished = {} if self._whole else self._as_written(self._before)
-        self._held.enter_context(claimed(Place.of_uri(self.name, target, folder=True)))
+        self._held.enter_context(claimed(Place.of(self.name, target, folder=True)))
 
     def start(self, files: Sequence[str]) -> None:
         """Objects change from here on, unless that would lose a complete dataset."""

@@ -1,26 +1,29 @@
 """A file that appears whole or not at all, whatever its destination is; and a state that runs replace one by one.
 
 A regular file grows beside its target and is renamed. Standard output, FIFOs and object storage get their content at
-the end; other devices (`/dev/null`) are written directly.
+the end; other devices (`/dev/null`) are written directly. Every output claims its place while it is open, so that no
+two are in one place, and no input where an output goes.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fnmatch
 import io
 import os
 import shutil
 import stat
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import IO, Any, Literal
 
+from drrej.data.files import DumpFile
 from drrej.data.uris import is_uri, redacted
 from drrej.errors import OutputError
 from drrej.outputs.atomic import HiddenFile, check_folder, locked, writing
-from drrej.outputs.conflicts import Place, claimed
+from drrej.records import dataclass
 
 STDOUT = "-"
 _STDOUT_NAMES = (STDOUT, "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
@@ -43,7 +46,11 @@ class OutputFile:
         self._hidden: HiddenFile | None = None
         with contextlib.ExitStack() as stack, writing(self.name):
             if self._kind != "device":
-                stack.enter_context(claimed(self._place(), updates))
+                with naming(self.target) if self._kind == "object" else contextlib.nullcontext():
+                    place = Place.of(self.name, self.target)
+                if self.target == STDOUT:
+                    place = Place.of_stream(self.name, sys.stdout)
+                stack.enter_context(claimed(place, updates))
             self._check_free()
             if self._kind == "file":
                 self._hidden = HiddenFile(os.path.realpath(target))
@@ -94,14 +101,6 @@ class OutputFile:
                     self._hidden.put(self._force)
                 except FileExistsError:
                     raise appeared(self.name, "overwrite") from None
-
-    def _place(self) -> Place:
-        if self._kind == "object":
-            with naming(self.target):
-                return Place.of_uri(self.name, self.target)
-        if self.target == STDOUT:
-            return Place.of_stream(self.name, sys.stdout)
-        return Place.of_target(self.name, self.target)
 
     def _check_free(self) -> None:
         """Raise unless a file may be written here."""
@@ -155,7 +154,7 @@ def _kind_of(target: str) -> Literal["file", "object", "stream", "device"]:
 
 
 def _absolute(target: str) -> str:
-    return target if is_uri(target) else os.path.realpath(target)
+    return target.rstrip("/") if is_uri(target) else os.path.realpath(target)
 
 
 def appeared(name: str, what: str) -> OutputError:
@@ -266,3 +265,136 @@ def prepare_directory(target: str) -> Iterator[None]:
         if made:
             with contextlib.suppress(OSError):
                 os.rmdir(target)
+
+
+# Outputs and inputs in one place
+
+Inodes = frozenset[tuple[int, int]]
+"""Device and number: the same for every name of a file."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an input or output is: the paths and inode of a file, or its key in an object store.
+
+    A folder is a place with all that lies in it.
+    """
+
+    name: str
+    paths: tuple[str, ...] = ()
+    inodes: Inodes = frozenset()
+    store: Any = None
+    folder: bool = False
+
+    @classmethod
+    def of(cls, name: str, target: str, path: str | None = None, folder: bool = False) -> Place:
+        """Of a file, or of all in a folder; of a URI `path` is where its filesystem has it if the URI does not say.
+
+        A link is at its own path, which may lie in a folder that goes, and at that of its target.
+        """
+        if is_uri(target):
+            import pyarrow.fs as pafs
+
+            store, found = pafs.FileSystem.from_uri(target)
+            key = (path or found).rstrip("/")
+            if store.type_name != "local":
+                return cls(name, (key,), store=store, folder=folder)
+            target = key
+        parent, last = os.path.split(target)
+        own = os.path.join(os.path.realpath(parent), last)
+        paths = (own, os.path.realpath(own)) if os.path.islink(own) else (own,)
+        inside = (os.path.join(at, file) for at, _, files in os.walk(target) for file in files)
+        return cls(name, paths, frozenset().union(*map(_inodes, inside if folder else [own])), folder=folder)
+
+    @classmethod
+    def of_stream(cls, name: str, stream: IO[str] | None) -> Place:
+        """Of the file behind standard input or output, if there is one."""
+        with contextlib.suppress(OSError, ValueError):
+            if stream is not None:
+                return cls(name, (name,), _inodes(stream.fileno()))
+        return cls(name, (name,))
+
+    def holds(self, other: Place) -> bool:
+        """Whether the other is the same file, or lies in this folder."""
+        if (self.store is None) != (other.store is None) or (self.store and not self.store.equals(other.store)):
+            return False
+        inside = self.folder and any(path.startswith(f"{own}/") for own in self.paths for path in other.paths)
+        return inside or bool(self.inodes & other.inodes) or not set(self.paths).isdisjoint(other.paths)
+
+
+def _inodes(file: str | int) -> Inodes:
+    with contextlib.suppress(OSError):
+        status = os.stat(file)
+        if stat.S_ISREG(status.st_mode):
+            return frozenset({(status.st_dev, status.st_ino)})
+    return frozenset()
+
+
+_claimed: list[tuple[Place, str | None]] = []
+
+
+@contextlib.contextmanager
+def claimed(place: Place, updates: str | None = None) -> Iterator[None]:
+    """Keep a place for an output; raises when another output goes there. `updates` is an input that it may replace."""
+    if any(place.holds(other) or other.holds(place) for other, _ in _claimed):
+        raise OutputError(f"{place.name}: it is named for two outputs; give each its own file")
+    _claimed.append((place, updates))
+    try:
+        yield
+    finally:
+        _claimed[:] = [claim for claim in _claimed if claim[0] is not place]
+
+
+def check_inputs(files: Iterable[DumpFile | str]) -> None:
+    """Raise when an output that is being written would replace one of these inputs."""
+    if not _claimed:
+        return
+    for file in files:
+        source = _input(file)
+        for place, updates in _claimed:
+            if source.name == updates or not place.holds(source):
+                continue
+            if place.folder:
+                wrong = "lies in it; choose another directory with `output`"
+            else:
+                kind = "file" if place.store is None else "object"
+                wrong = f"is the same {kind} and would be lost; choose another with `output`"
+            raise OutputError(f"{place.name}: the input {source.name} {wrong}")
+
+
+def _input(file: DumpFile | str) -> Place:
+    if isinstance(file, str):
+        return Place.of(file, file)
+    if file.name == "standard input":  # `path` is a copy
+        return Place.of_stream(file.name, sys.stdin)
+    return Place.of(file.name, file.uri or file.path, file.path)
+
+
+def check_outside(arguments: Iterable[str], target: str, name: str) -> None:
+    """Raise when a mask would lie in a directory that is read, where the next run would take it for a dump."""
+    place = _absolute(target)
+    for argument in arguments:
+        if target == "-" or is_uri(argument) != is_uri(target):
+            continue
+        inside = place.removeprefix(f"{_absolute(argument)}/")
+        read = inside != place and not any(piece.startswith(("_", ".")) for piece in inside.split("/"))
+        if read and (is_uri(argument) or os.path.isdir(argument)):
+            raise OutputError(
+                f"{name}: it lies in the input {argument}, and the next run would read it as a dump; choose another "
+                "with `output`"
+            )
+        pattern = os.path.join(os.path.realpath("."), argument)
+        if not is_uri(argument) and not os.path.lexists(argument) and _fits(place.split("/"), pattern.split("/")):
+            raise OutputError(
+                f"{name}: the next run would read it as a dump, because the pattern {argument} matches it; choose "
+                "another with `output`"
+            )
+
+
+def _fits(pieces: list[str], patterns: list[str]) -> bool:
+    """Whether a path is among those that a glob names."""
+    if not patterns or not pieces:
+        return not patterns and not pieces
+    if patterns[0] == "**":
+        return _fits(pieces, patterns[1:]) or _fits(pieces[1:], patterns)
+    return fnmatch.fnmatchcase(pieces[0], patterns[0]) and _fits(pieces[1:], patterns[1:])

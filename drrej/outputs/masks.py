@@ -5,13 +5,11 @@ Text formats have the numbers in as few digits as read back to the same float.
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Sequence
+from functools import cache
 from types import TracebackType
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -20,6 +18,9 @@ from drrej.data.problems import shown
 from drrej.errors import DumpError, OptionError, OutputError
 from drrej.outputs.atomic import writing
 from drrej.outputs.destinations import OutputFile
+
+if TYPE_CHECKING:
+    import msgspec
 
 MASK_COLUMNS = ("prediction", "loss", "ratio", "rejected")
 PARQUET = ".parquet"
@@ -157,12 +158,7 @@ def _is_bytes(data_type: pa.DataType) -> bool:
         return _is_bytes(data_type.value_type)
     if pa.types.is_nested(data_type):
         return any(_is_bytes(data_type.field(i).type) for i in range(data_type.num_fields))
-    return bool(
-        pa.types.is_binary(data_type)
-        or pa.types.is_large_binary(data_type)
-        or pa.types.is_fixed_size_binary(data_type)
-        or pa.types.is_binary_view(data_type)
-    )
+    return "binary" in str(data_type)
 
 
 def _cannot_hold(field: pa.Field, format: str, remedy: str) -> OptionError:
@@ -236,7 +232,7 @@ def check_distinct(parts: Sequence[DumpFile], target: str) -> None:
         seen.add(name)
 
 
-# Rows as JSON: a whole batch at a time where its columns are plain, value by value where they are nested
+# Rows as JSON: numbers that are not finite are null, and what JSON has no word for is text
 
 
 def json_lines(batch: pa.RecordBatch) -> bytes:
@@ -245,56 +241,26 @@ def json_lines(batch: pa.RecordBatch) -> bytes:
     >>> json_lines(pa.record_batch({"id": ["a", 'b"'], "loss": [0.5, float("inf")], "rejected": [True, None]}))
     b'{"id":"a","loss":0.5,"rejected":true}\n{"id":"b\\"","loss":null,"rejected":null}\n'
     """
-    import pyarrow.compute as pc  # a tenth of a second that other formats need not pay, here and below
-
-    if not batch.num_rows:
-        return b""
-    pieces: list[Any] = []
-    for number, name in enumerate(batch.schema.names):
-        pieces += [_text(("{" if number == 0 else ",") + json.dumps(name, ensure_ascii=False) + ":")]
-        pieces += [_json_values(batch.column(number))]
-    lines = pc.binary_join_element_wise(*pieces, _text("}"), _text(""))
-    return "".join(f"{line}\n" for line in lines.to_pylist()).encode()
-
-
-def _json_values(array: pa.Array) -> pa.Array:
-    """The JSON text of each value of a column."""
-    import pyarrow.compute as pc
-
-    kind = array.type
-    if pa.types.is_dictionary(kind):
-        return _json_values(array.dictionary_decode())
-    if pa.types.is_floating(kind):
-        array = pc.if_else(pc.is_finite(array), array, None)
-    if (
-        pa.types.is_boolean(kind)
-        or pa.types.is_integer(kind)
-        or pa.types.is_floating(kind)
-        or pa.types.is_decimal(kind)
-    ):
-        return pc.fill_null(pc.cast(array, pa.large_string()), "null")
-    if pa.types.is_null(kind):
-        return pa.array(["null"] * len(array), pa.large_string())
-    texts = array if pa.types.is_nested(kind) else pc.cast(array, pa.large_string())
-    if pa.types.is_nested(kind) or pc.any(pc.match_substring_regex(texts, r'[\x00-\x1f"\\]')).as_py():
-        return pa.array([json_of(value) for value in texts.to_pylist()], pa.large_string())
-    return pc.fill_null(pc.binary_join_element_wise(_text('"'), texts, _text('"'), _text("")), "null")
-
-
-def _text(value: str) -> pa.Scalar:
-    return pa.scalar(value, pa.large_string())
+    columns = [_short_numbers(column) for column in batch.columns]
+    return _encoder().encode_lines(pa.RecordBatch.from_arrays(columns, batch.schema.names).to_pylist())
 
 
 def json_of(value: Any) -> str:
-    """The JSON text of a value; numbers that are not finite are null, and what JSON has no word for is text."""
-    return json.dumps(_finite(value), ensure_ascii=False, allow_nan=False, default=str)
+    """The JSON text of a value."""
+    return _encoder().encode(value).decode()
 
 
-def _finite(value: Any) -> Any:
-    if isinstance(value, float | np.floating):
-        return float(value) if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {str(key): _finite(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(inner) for inner in value]
-    return value
+@cache
+def _encoder() -> msgspec.json.Encoder:
+    import msgspec
+
+    return msgspec.json.Encoder(enc_hook=str, decimal_format="number")
+
+
+def _short_numbers(array: pa.Array) -> pa.Array:
+    """Single precision in as few digits as read back to the same float; times as text."""
+    if pa.types.is_temporal(array.type):
+        return array.cast(pa.string())
+    if pa.types.is_floating(array.type) and array.type.bit_width < 64:
+        return array.cast(pa.string()).cast(pa.float64())
+    return array

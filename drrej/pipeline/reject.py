@@ -29,9 +29,8 @@ from drrej.documents.rejector import Rejector
 from drrej.documents.summaries import BadFile, BadRows, LeftOut, MaskedFile, MaskSummary
 from drrej.engines.protocol import BlockResult, Pass, PassSummary, run_block, run_pass
 from drrej.errors import DumpError, OptionError
-from drrej.outputs.conflicts import check_outside
 from drrej.outputs.dataset import Dataset, FileCounts, MaskRecord
-from drrej.outputs.destinations import OutputFile
+from drrej.outputs.destinations import OutputFile, check_outside
 from drrej.outputs.masks import MASK_COLUMNS, MaskFile, check_distinct, check_names, format_of, mask_name
 from drrej.outputs.review import ReviewQueue, task_format, write_tasks
 from drrej.pipeline.collect import check_summary, map_blocks

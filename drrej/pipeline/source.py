@@ -18,7 +18,7 @@ from drrej.documents.rejector import Columns, Rejector
 from drrej.engines.local import LocalEngine
 from drrej.engines.protocol import Engine, PassSummary
 from drrej.errors import BadFileError, DumpError, OptionError
-from drrej.outputs.conflicts import check_inputs
+from drrej.outputs.destinations import check_inputs
 from drrej.records import dataclass
 
 
