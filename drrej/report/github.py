@@ -44,12 +44,6 @@ def _target(report: Judged) -> str:
 
 def command(kind: str, title: str, message: str) -> str:
     """A workflow command: `kind` is notice, warning or error."""
-    return f"::{kind} title={_property(title)}::{_data(message)}\n"
-
-
-def _data(text: str) -> str:
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-
-
-def _property(text: str) -> str:
-    return _data(text).replace(":", "%3A").replace(",", "%2C")
+    for sign, code in (("%", "%25"), ("\r", "%0D"), ("\n", "%0A")):
+        title, message = title.replace(sign, code), message.replace(sign, code)
+    return f"::{kind} title={title.replace(':', '%3A').replace(',', '%2C')}::{message}\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from xml.etree import ElementTree
 
-from drrej.documents.document import GateRow, Judged
+from drrej.documents.document import Judged
 from drrej.report.text import confusion_lines
 from drrej.report.words import gate_words, target_lines
 
@@ -20,9 +20,16 @@ def render_junit(report: Judged) -> str:
     counts = {"tests": str(len(report.gates) or 1), "failures": str(len(report.failed_gates)), "errors": "0"}
     root = ElementTree.Element("testsuites", counts)
     suite = ElementTree.SubElement(root, "testsuite", {"name": "drrej", **counts, "skipped": "0"})
-    _add_target(suite, report)
+    target = target_lines(report)
+    if target:  # what was wanted and what came out: properties, because only a gate can fail
+        properties = ElementTree.SubElement(suite, "properties")
+        for line in target:
+            ElementTree.SubElement(properties, "property", name="target", value=_NOT_XML.sub("?", line))
     for gate in report.gates:
-        _add_case(suite, report, gate)
+        case = ElementTree.SubElement(suite, "testcase", classname="drrej.gates", name=_NOT_XML.sub("?", gate.gate))
+        if not gate.passed:
+            message = _NOT_XML.sub("?", gate_words(report, gate))
+            ElementTree.SubElement(case, "failure", type="gate", message=message)
     if not report.gates:
         ElementTree.SubElement(suite, "testcase", classname="drrej", name="report")
     ElementTree.indent(root)
@@ -33,20 +40,3 @@ def render_junit(report: Judged) -> str:
         suite[-2].tail = "\n    "
     text = ElementTree.tostring(root, encoding="unicode").replace(" />", "/>")  # in values > is escaped
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'
-
-
-def _add_target(suite: ElementTree.Element, report: Judged) -> None:
-    """What was wanted and what came out: properties, because only a gate can fail."""
-    lines = target_lines(report)
-    if lines:
-        properties = ElementTree.SubElement(suite, "properties")
-        for line in lines:
-            ElementTree.SubElement(properties, "property", name="target", value=_NOT_XML.sub("?", line))
-
-
-def _add_case(suite: ElementTree.Element, report: Judged, gate: GateRow) -> None:
-    name = _NOT_XML.sub("?", gate.gate)
-    case = ElementTree.SubElement(suite, "testcase", classname="drrej.gates", name=name)
-    if not gate.passed:
-        message = _NOT_XML.sub("?", gate_words(report, gate))
-        ElementTree.SubElement(case, "failure", type="gate", message=message)

@@ -12,7 +12,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from drrej.documents.document import Judged
-from drrej.documents.report import Report
+from drrej.documents.report import Made, Report
 from drrej.report.plots import page_plots
 from drrej.report.tables import PERCENT, Table, heading, tables
 from drrej.report.words import (
@@ -64,12 +64,14 @@ def render_page(report: Report) -> str:
     plain = {table.id: table for table in tables(report, PERCENT)}
     plots = page_plots(report, _plot_texts(report))
     captions = _plot_captions(report)
+    made = None if report.pictures is None else report.pictures.made
+    accuracy = None if report.accuracy is None else report.accuracy.value
     return template("page.html.jinja").render(
         report=report,
         style=style(),
-        short=_short(report),
-        title=_title(report),
-        about=_about(report),
+        short=f"coverage {percent(report.coverage.value)}, accuracy {percent(accuracy)}",
+        title="Classification with rejection" if made is None or made.title is None else made.title,
+        about=_about(report, made),
         verdict=verdict(report),
         target=_target(report),
         decision=_decision(report),
@@ -100,7 +102,8 @@ def template(name: str) -> Template:
         autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined, finalize=_printable
     )
     page.filters |= {"percent": percent, "percents": percents, "counted": counted}
-    page.filters |= {"money": money, "typeset": _typeset, "thousands": "{:,}".format}
+    page.filters |= {"money": money, "thousands": "{:,}".format}
+    page.filters["typeset"] = lambda cell: cell.replace(" - ", " to ").replace("+-", "\N{PLUS-MINUS SIGN}")
     page.globals |= {"against": against, "gate_value": gate_value}
     text = files("drrej.report").joinpath(name).read_text(encoding="utf-8")
     return page.from_string(text)
@@ -111,10 +114,6 @@ def _printable(value: Any) -> Any:
     if hasattr(value, "__html__"):
         return value
     return "".join(sign if sign.isprintable() or sign == "\n" else "\N{REPLACEMENT CHARACTER}" for sign in str(value))
-
-
-def _typeset(cell: str) -> str:
-    return cell.replace(" - ", " to ").replace("+-", "\N{PLUS-MINUS SIGN}")
 
 
 # The verdict
@@ -154,19 +153,8 @@ def _target(report: Report) -> dict[str, Any] | None:
     }
 
 
-def _short(report: Report) -> str:
-    accuracy = None if report.accuracy is None else report.accuracy.value
-    return f"coverage {percent(report.coverage.value)}, accuracy {percent(accuracy)}"
-
-
-def _title(report: Report) -> str:
-    made = report.pictures.made if report.pictures is not None else None
-    return "Classification with rejection" if made is None or made.title is None else made.title
-
-
-def _about(report: Report) -> list[tuple[str, str]]:
+def _about(report: Report, made: Made | None) -> list[tuple[str, str]]:
     """When, what and on what: the line below the title."""
-    made = report.pictures.made if report.pictures is not None else None
     known = [] if made is None else [("Date", made.date), ("Data", made.data), ("Model", made.model)]
     size = f"{counted(report.rows, 'row')}, {report.classes:,} classes"
     return [(name, text) for name, text in [*known, ("Size", size)] if text]
@@ -234,15 +222,12 @@ _SHOWN = {"proportions", "groups", "scores", "masks", "difference", "cost", "err
 
 def render_notebook(report: Judged) -> str:
     """The decision, the gates, the tables."""
-    pieces = [f"<p>{escape(heading(report))}</p>", *_gates(report), *(_section(table) for table in tables(report))]
-    return "<div>" + "\n".join(pieces) + "</div>"
-
-
-def _gates(report: Judged) -> list[str]:
     rows = [
         ["passed" if gate.passed else "failed", gate.gate, against(gate.value, gate.limit)] for gate in report.gates
     ]
-    return [_table(Table("gates", "Gates", ["", "gate", "value"], rows))] if rows else []
+    gates = [_table(Table("gates", "Gates", ["", "gate", "value"], rows))] if rows else []
+    pieces = [f"<p>{escape(heading(report))}</p>", *gates, *(_section(table) for table in tables(report))]
+    return "<div>" + "\n".join(pieces) + "</div>"
 
 
 def _section(table: Table) -> str:

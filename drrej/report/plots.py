@@ -28,7 +28,12 @@ _DASHES = ((0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)), (0, (3, 1.5)), (0, (8,
 def render_curve(report: Report | Plan, kind: str) -> bytes:
     """The accuracy-coverage curve alone, or the picture of a plan, as png, svg or pdf."""
     with drawing():
-        return saved(_plan(report) if isinstance(report, Plan) else curve_figure(report), kind)
+        if not isinstance(report, Plan):
+            return saved(curve_figure(report), kind)
+        plot = figure_of(620, 440)
+        (_powers if report.needed is not None else _bounds)(report, plot.subplots())
+        plot.legend(loc="outside lower center", ncols=3, columnspacing=1.2)
+        return saved(plot, kind)
 
 
 def curve_figure(report: Report) -> Figure:
@@ -94,7 +99,8 @@ def _others(axes: Axes, report: Report) -> list[Sequence[CurvePoint]]:
     rivals = [row for row in report.scores or () if row.score != "loss"]
     for number, row in enumerate(rivals):
         color, dashes = RIVALS[number % len(RIVALS)], _DASHES[number % len(_DASHES)]
-        _line(axes, row.coverage_curve, color, _legend(row.score), ls=dashes, lw=1.4)
+        label = f" {row.score}" if row.score.startswith("_") else row.score  # else matplotlib hides it
+        _line(axes, row.coverage_curve, color, label, ls=dashes, lw=1.4)
         drawn.append(row.coverage_curve)
     if pictures is not None and pictures.baseline is not None:
         _line(axes, pictures.baseline.coverage_curve, OLD, "baseline", ls=(0, (6, 2)), lw=1.6)
@@ -114,11 +120,6 @@ def _mark(axes: Axes, report: Report | BaselineCurve, color: str, label: str, sh
     if coverage is not None and accuracy is not None:
         axes.plot([coverage], [accuracy], shape, color=color, ms=8, mec=GRID, mew=1.2, zorder=5, label=label)
         axes.axvline(coverage, color=color, lw=0.9, ls=(0, (2, 3)), zorder=1)
-
-
-def _legend(name: str) -> str:
-    """A label that matplotlib does not hide."""
-    return f" {name}" if name.startswith("_") else name
 
 
 # Cost against coverage
@@ -216,15 +217,8 @@ def _shares(axes: Axes, rows: Sequence[Bin], color: str, filled: bool) -> None:
 # Plans
 
 
-def _plan(plan: Plan) -> Figure:
-    """Power against rows, or risk and its bounds against coverage."""
-    plot = figure_of(620, 440)
-    (_powers if plan.needed is not None else _bounds)(plan, plot.subplots())
-    plot.legend(loc="outside lower center", ncols=3, columnspacing=1.2)
-    return plot
-
-
 def _powers(plan: Plan, axes: Axes) -> None:
+    """Power against rows."""
     assert plan.needed is not None
     assert plan.question is not None
     colors = (MAIN, *RIVALS)
@@ -240,6 +234,7 @@ def _powers(plan: Plan, axes: Axes) -> None:
 
 
 def _bounds(plan: Plan, axes: Axes) -> None:
+    """Risk and its bounds against coverage."""
     assert plan.at_hand is not None
     x = [row.coverage for row in plan.at_hand]
     style = "o" if len(x) == 1 else "-"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from drrej.documents.document import Document, GateRow
+from drrej.documents.document import Document
 from drrej.documents.gates import TARGET
 from drrej.report.tables import Table, heading, tables
 from drrej.report.words import gate_value, target_lines
@@ -10,20 +10,13 @@ from drrej.report.words import gate_value, target_lines
 
 def render_text(report: Document) -> str:
     """Sections separated by empty lines; no line is wider than about 80 columns."""
-    sections = [[heading(report)], target_lines(report), *(aligned(table) for table in tables(report)), _gates(report)]
-    return "\n\n".join("\n".join(lines) for lines in sections if lines) + "\n"
-
-
-def _gates(report: Document) -> list[str]:
-    """One line per gate."""
-    return [
-        f"{'PASS' if gate.passed else 'FAIL'}  {gate.gate}  ({_met(report, gate)})"
+    gates = [
+        f"{'PASS' if gate.passed else 'FAIL'}  {gate.gate}  "
+        f"({'' if gate.gate == TARGET else 'value '}{gate_value(report, gate)})"
         for gate in getattr(report, "gates", ())
     ]
-
-
-def _met(report: Document, gate: GateRow) -> str:
-    return ("" if gate.gate == TARGET else "value ") + gate_value(report, gate)
+    sections = [[heading(report)], target_lines(report), *(aligned(table) for table in tables(report)), gates]
+    return "\n\n".join("\n".join(lines) for lines in sections if lines) + "\n"
 
 
 def confusion_lines(report: Document) -> list[str]:
