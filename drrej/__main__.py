@@ -21,9 +21,6 @@ def main() -> None:
         signal.signal(signal.SIGINT, leave)
     gc.set_threshold(100_000, 20, 20)  # imports make many objects and no garbage
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # the work is split by block, not inside a dot product
-    from drrej.engines.memory import keep_freed_memory
-
-    keep_freed_memory()
     from drrej.cli.app import main as run
 
     run()

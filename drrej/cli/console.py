@@ -9,10 +9,10 @@ import time
 from typing import TYPE_CHECKING, Any, Literal
 
 from drrej.data.uris import redacted
+from drrej.engines import Progress
 
 if TYPE_CHECKING:
     from drrej.documents.summaries import MaskSummary
-    from drrej.engines.protocol import Progress
     from drrej.outputs.dataset import FileCounts
     from drrej.pipeline.source import Source
 
@@ -81,12 +81,10 @@ def say_notes(source: Source, quiet: bool, floor: float | None = None) -> None:
 
 def progress(quiet: bool) -> Progress:
     """A progress bar on a terminal, nothing elsewhere."""
-    from drrej.engines.protocol import Silent
-
-    return Silent() if quiet or not sys.stderr.isatty() else Bar()
+    return Progress() if quiet or not sys.stderr.isatty() else Bar()
 
 
-class Bar:
+class Bar(Progress):
     """Rows, rows per second and time left, for passes that take more than a second."""
 
     def __init__(self) -> None:
@@ -126,9 +124,6 @@ class Bar:
         self._bar.start()
         self._task = self._bar.add_task(self._what, total=self._rows, rate="")
 
-    def finished(self, file: FileCounts) -> None:
-        """Nothing: the bar moves by rows."""
-
     def stop(self) -> None:
         """The pass is over."""
         if self._bar is not None:
@@ -136,21 +131,12 @@ class Bar:
             self._bar = None
 
 
-class FileLog:
+class FileLog(Progress):
     """A line on standard error for each file when it is finished, once, and one at the end; text or JSON lines."""
 
     def __init__(self, kind: LogKind) -> None:
         self.kind = kind
         self._seen: set[str] = set()
-
-    def start(self, what: str, rows: int) -> None:
-        """Nothing."""
-
-    def advance(self, rows: int) -> None:
-        """Nothing."""
-
-    def stop(self) -> None:
-        """Nothing."""
 
     def finished(self, file: FileCounts) -> None:
         """A line."""

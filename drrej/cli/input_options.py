@@ -14,7 +14,8 @@ from drrej.records import dataclass
 
 if TYPE_CHECKING:
     from drrej.documents.rejector import Rejector
-    from drrej.engines.protocol import Engine, Progress
+    from drrej.engines import Progress
+    from drrej.engines.protocol import Engine
     from drrej.pipeline.source import Source
 
 STDIN = "-"
@@ -47,10 +48,10 @@ class ScoreOptions:
     def source(self, dumps: list[str], engine: Engine, bad: SkipOptions | MaskRowOptions | None = None) -> Source:
         """The dump to read."""
         from drrej.data.dump import DumpOptions
-        from drrej.engines.memory import prefer_jemalloc
+        from drrej.engines.local import reuse_memory
         from drrej.pipeline.source import Source
 
-        prefer_jemalloc()
+        reuse_memory()
         given = {name: value for name, value in vars(self).items() if value not in (None, False)}
         if self.classes is not None:
             given["classes"] = _class_names(self.classes)

@@ -11,7 +11,6 @@ import concurrent.futures
 import contextlib
 import functools
 import ipaddress
-import itertools
 import logging
 import os
 import pickle
@@ -19,7 +18,6 @@ import platform
 import threading
 import time
 import warnings
-from collections import deque
 from collections.abc import Generator
 from dataclasses import field, replace
 from typing import Any, TypeVar
@@ -30,9 +28,21 @@ import pyarrow as pa
 
 from drrej._version import __version__
 from drrej.data.dump import Block, Dump
-from drrej.engines.local import Task, cut, held_bytes, own_marks, own_rows, read_task, run_task
-from drrej.engines.memory import available_memory, keep_freed_memory, prefer_jemalloc
-from drrej.engines.protocol import BlockResult, Pass, Progress, Silent, Work
+from drrej.data.files import one_line
+from drrej.engines import Progress
+from drrej.engines.local import (
+    Task,
+    available_memory,
+    cut,
+    held_bytes,
+    map_ordered,
+    own_marks,
+    own_rows,
+    read_task,
+    reuse_memory,
+    run_task,
+)
+from drrej.engines.protocol import BlockResult, Pass, Work
 from drrej.errors import ClusterError, DrrejError, OptionError
 from drrej.records import dataclass
 
@@ -62,7 +72,7 @@ class DaskEngine:
     """Passes on the workers of the cluster that a `distributed.Client` is connected to, see `connect`."""
 
     client: Any
-    progress: Progress = field(default_factory=Silent)
+    progress: Progress = field(default_factory=Progress)
     kept: KeptFutures | None = None
 
     @property
@@ -80,29 +90,25 @@ class DaskEngine:
     def map(self, dump: Dump, run: Pass, work: Work[T]) -> Generator[BlockResult[T]]:
         """What `work` makes of each block, in order; a lost worker's tasks are run again by Dask."""
         reading, scoring = self._shared((replace(dump, row_groups=()), run)), self._shared(work)
-        waiting: deque[Any] = deque()
         threads = self._threads()
-        tasks = iter(cut(dump, max(1, threads), TASK_BYTES))
-        submit = functools.partial(self.client.submit, pure=False)
-        try:
-            while True:
-                for task in itertools.islice(tasks, max(1, threads) * _IN_FLIGHT - len(waiting)):
-                    blocks = None if self.kept is None else self.kept.of(submit, reading, dump, run, task)
-                    if blocks is None:
-                        waiting.append(submit(_read_and_run, versions(), reading, task, scoring))
-                    else:
-                        waiting.append(submit(_run, versions(), blocks, scoring))
-                if not waiting:
-                    return
-                results, error = self._result(waiting[0])
-                waiting.popleft()
-                yield from results
-                if error is not None:
-                    raise error
-                threads = threads or self._threads()
-        finally:
+
+        def submit(task: Task) -> Any:
+            blocks = None if self.kept is None else self.kept.of(self._submit, reading, dump, run, task)
+            return self._submit(_run, reading if blocks is None else blocks, task, scoring)
+
+        def ahead() -> int:
+            nonlocal threads
+            threads = threads or self._threads()
+            return _IN_FLIGHT * max(1, threads)
+
+        def cancel(waiting: list[Any]) -> None:
             with contextlib.suppress(Exception):  # the connection may be what failed
-                self.client.cancel(list(waiting), force=True)
+                self.client.cancel(waiting, force=True)
+
+        yield from map_ordered(submit, cut(dump, max(1, threads), TASK_BYTES), ahead, self._result, cancel)
+
+    def _submit(self, function: Any, *arguments: Any) -> Any:
+        return self.client.submit(function, versions(), *arguments, pure=False)
 
     def _shared(self, content: Any) -> Any:
         """What all tasks need, pickled."""
@@ -174,7 +180,7 @@ class KeptFutures:
         size = held_bytes(dump, task)
         if key not in self._kept and size <= self._free:
             self._free -= size
-            self._kept[key] = submit(_read, versions(), reading, task)
+            self._kept[key] = submit(_read, reading, task)
         return self._kept.get(key)
 
 
@@ -194,31 +200,24 @@ class Blocks:
 def _read(client: dict[str, str], reading: bytes, task: Task) -> Blocks:
     check_versions(client)
     dump, run = _unpacked(reading)
-    blocks, error = run_task(read_task(dump, run, task), functools.partial(_kept, run))
+    blocks, error = run_task(read_task(dump, run, task), lambda block: own_rows(block, run.keep))
     return Blocks(blocks, _seen_from_here(error, dump, task), held_bytes(dump, task))
 
 
-def _kept(run: Pass, block: Block) -> Block:
-    return own_rows(block, run.keep)
-
-
-def _run(client: dict[str, str], read: Blocks, scoring: bytes) -> Any:
+def _run(client: dict[str, str], rows: Blocks | bytes, task: Task, scoring: bytes) -> Any:
+    """The results of a task: of blocks that are kept, or that have to be read."""
     check_versions(client)
-    results, error = run_task(map(own_marks, read.blocks), _unpacked(scoring))
-    return results, error or read.error
-
-
-def _read_and_run(client: dict[str, str], reading: bytes, task: Task, scoring: bytes) -> Any:
-    check_versions(client)
-    dump, run = _unpacked(reading)
+    if isinstance(rows, Blocks):
+        results, error = run_task(map(own_marks, rows.blocks), _unpacked(scoring))
+        return results, error or rows.error
+    dump, run = _unpacked(rows)
     results, error = run_task(read_task(dump, run, task), _unpacked(scoring))
     return results, _seen_from_here(error, dump, task)
 
 
 @functools.lru_cache(4)
 def _unpacked(packed: bytes) -> Any:
-    keep_freed_memory()
-    prefer_jemalloc()
+    reuse_memory()
     return pickle.loads(packed)  # noqa: S301 - from our own client
 
 
@@ -276,7 +275,10 @@ def connect(address: str) -> Any:
         )
     if "://" not in address:
         raise OptionError(f"`cluster={address}`: write the address of a Dask scheduler, such as tls://host:8786")
-    distributed = _import_distributed()
+    try:
+        import distributed
+    except ImportError:
+        raise OptionError("`cluster` needs the package distributed: pip install 'drrej[cluster]'") from None
     _quiet()
     security = distributed.Security()
     try:
@@ -349,23 +351,9 @@ def is_open_to_strangers(address: str) -> bool:
         return host != "localhost"
 
 
-def _import_distributed() -> Any:
-    """The package `distributed`, or a line about how to get it."""
-    try:
-        import distributed
-    except ImportError:
-        raise OptionError("`cluster` needs the package distributed: pip install 'drrej[cluster]'") from None
-    return distributed
-
-
 def _quiet() -> None:
     """What Dask logs is for its operators; drrej says in one line what went wrong."""
     for name in ("distributed", "tornado", "asyncio", *logging.root.manager.loggerDict):
         if name.partition(".")[0] in ("distributed", "tornado", "asyncio"):
             logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     warnings.filterwarnings("ignore", module="distributed|dask|tornado")
-
-
-def one_line(error: BaseException) -> str:
-    """The message of someone else's exception on one line."""
-    return " ".join(str(error).replace("`", "'").split())[:300] or type(error).__name__

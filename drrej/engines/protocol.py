@@ -17,43 +17,11 @@ import numpy as np
 from drrej.data.dump import Block, Dump
 from drrej.data.files import DumpFile
 from drrej.data.problems import Notes, Problem, Problems
-from drrej.outputs.dataset import FileCounts
+from drrej.engines import Progress
 from drrej.records import dataclass
 
 T = TypeVar("T")
 R_co = TypeVar("R_co", covariant=True)
-
-
-class Progress(Protocol):
-    """Told how many rows are done; see `cli.console`."""
-
-    def start(self, what: str, rows: int) -> None:
-        """A pass over so many rows begins."""
-
-    def advance(self, rows: int) -> None:
-        """So many rows more are done."""
-
-    def finished(self, file: FileCounts) -> None:
-        """A file is finished."""
-
-    def stop(self) -> None:
-        """The pass is over."""
-
-
-class Silent:
-    """No progress shown."""
-
-    def start(self, what: str, rows: int) -> None:
-        """Nothing."""
-
-    def advance(self, rows: int) -> None:
-        """Nothing."""
-
-    def finished(self, file: FileCounts) -> None:
-        """Nothing."""
-
-    def stop(self) -> None:
-        """Nothing."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from drrej.core.curves import Curve
 from drrej.core.types import Booleans, Floats
 from drrej.data.dump import Block, Dump
 from drrej.engines import protocol
-from drrej.engines.memory import available_memory
+from drrej.engines.local import available_memory
 from drrej.engines.protocol import Engine, Pass, PassSummary
 from drrej.errors import DumpError, OutputError
 from drrej.pipeline.score import check_kind

@@ -15,14 +15,14 @@ import pytest
 from conftest import environment, make_model, make_rejector, source, write_dump
 
 import drrej
+from drrej.engines import Progress
 from drrej.engines.local import LocalEngine
-from drrej.engines.protocol import Silent
 from drrej.errors import DumpError
 from drrej.outputs.dataset import LocalDataset
 from drrej.outputs.destinations import OutputFile
 
 
-class Midway(Silent):
+class Midway(Progress):
     """Does something once, when the first rows of a pass are done."""
 
     def __init__(self, change: Callable[[], None]) -> None:

@@ -139,7 +139,7 @@ def test_what_cannot_be_updated(nights: Path) -> None:
 # Interrupted runs
 
 
-class Stops(drrej.engines.protocol.Silent):
+class Stops(drrej.engines.Progress):
     """Ctrl-C when a file is finished."""
 
     def finished(self, file: Any) -> None:  # noqa: ARG002

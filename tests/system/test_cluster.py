@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 
 import drrej
 from drrej.data.dump import Block, RowGroup
-from drrej.engines.protocol import Pass, Silent, map_blocks
+from drrej.engines import Progress
+from drrej.engines.protocol import Pass, map_blocks
 from drrej.errors import DumpError, OutputError
 from drrej.outputs.dataset import LocalDataset
 from drrej.outputs.destinations import OutputFile
@@ -193,7 +194,7 @@ def _any_rejector(classes: int) -> drrej.Rejector:
         return make_rejector(source(write_dump(f"{folder}/d.parquet", logits, labels)))
 
 
-class _Interrupts(Silent):
+class _Interrupts(Progress):
     """Ctrl-C when a certain number of rows is done."""
 
     def __init__(self, after: int) -> None:

@@ -17,8 +17,8 @@ from dask_processes import dask_processes
 from running import drrej as run
 
 import drrej
+from drrej.engines import Progress
 from drrej.engines.local import LocalEngine
-from drrej.engines.protocol import Silent
 from drrej.outputs.dataset import FileCounts, open_dataset
 
 boto3 = pytest.importorskip("boto3", reason="moto[server] and boto3 are not installed: pip install 'drrej[test]'")
@@ -234,7 +234,7 @@ def test_a_connection_that_drops_midway(dropping: Callable[[int], str], dataset:
     assert message.count("\n") == 1
 
 
-class _Stops(Silent):
+class _Stops(Progress):
     """Ctrl-C when a file is finished."""
 
     def finished(self, file: FileCounts) -> None:  # noqa: ARG002
