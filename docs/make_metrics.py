@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from drrej.documents.metrics import catalogue, slices
+from drrej.documents.gates import catalogue, group_metrics
 from drrej.documents.report import RegressionReport, Report
 
 INTRODUCTION = """# Metrics
@@ -33,7 +33,7 @@ def page() -> str:
             lines.append(" | ".join([f"| `{metric.name}`", *(cell.replace("|", "\\|") for cell in cells)]) + " |")
         lines.append("")
     lines += ["## One class or group", "", "| metric | meaning | unit | better | needs |", "|---|---|---|---|---|"]
-    for metric in [*slices("class"), *slices("group")]:
+    for metric in [*group_metrics("class"), *group_metrics("group")]:
         lines.append(f"| `{metric.name}` | {metric.meaning} | {metric.unit} | {metric.better} | {metric.needs} |")
     return "\n".join([*lines, ""])
 

@@ -41,7 +41,7 @@ class DrrejError(Exception):
     exit_code = 2
 
 
-class OptionError(DrrejError):
+class OptionError(DrrejError, ValueError):
     """Parameters that contradict each other or are out of range."""
 
 

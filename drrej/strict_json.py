@@ -31,10 +31,12 @@ def _no_constant(name: str) -> float:
     raise ValueError(f"{name} is not a JSON number")
 
 
-def _whole(digits: str) -> int:
+def _whole(digits: str) -> int | float:
+    """One that counts something has 64 bits; others are read as JSON's numbers are."""
     if len(digits) > _MOST_DIGITS:  # far beyond every float; reading them takes quadratic time
         raise ValueError(f"a number of {len(digits)} digits")
-    return int(digits)
+    whole = int(digits)
+    return whole if abs(whole) < 2**63 else float(digits)
 
 
 def _no_doubled(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec.structs import asdict
 
 from drrej.api.arrays import Array, ArrayOptions, array_source, as_labels, as_scores, has_no_rows
 from drrej.core.calibrators import CalibratorName
@@ -49,7 +49,7 @@ def as_gates(gates: Gates) -> list[Gate]:
     return [Gate.parse(gate) if isinstance(gate, str) else gate for gate in listed]
 
 
-class Report(ReportDocument):
+class Report(ReportDocument, frozen=True):
     """What `evaluate` found: `report.coverage.value`, `report["accuracy"]["lower"]`, `report.failed_gates`.
 
     A notebook shows it as tables; `to_json` is the document that the command line writes.
@@ -58,7 +58,7 @@ class Report(ReportDocument):
     @classmethod
     def of(cls, document: ReportDocument) -> Self:
         """A document as a report that can show itself."""
-        return cls(**{field.name: getattr(document, field.name) for field in fields(document)})
+        return cls(**asdict(document))
 
     def __repr__(self) -> str:
         """A line; `to_json` has all of it."""
@@ -91,7 +91,7 @@ class ScoredArrays:
     rejected: Booleans
 
 
-class Rejector(Document):
+class Rejector(Document, frozen=True):
     """A rejector: what `fit_rejector` or the steps on files have made, applied to arrays.
 
     `scores` are what it was fitted on: logits or probabilities (rows x classes), or one score per row for the class 1
@@ -111,7 +111,7 @@ class Rejector(Document):
     @classmethod
     def of(cls, document: Document) -> Self:
         """A document as a rejector for arrays."""
-        return cls(**{field.name: getattr(document, field.name) for field in fields(document)})
+        return cls(**asdict(document))
 
     def __repr__(self) -> str:
         """A line; `to_json` has all of it, also the fingerprints of the rows it was made on, which fill pages."""
@@ -125,15 +125,6 @@ class Rejector(Document):
             tau = f"tau {chosen.tau:.4g}" if chosen.tau is not None else f"by {chosen.by}" if chosen.by else "no tau"
             told.append(f"{tau}, coverage {chosen.coverage:.4g}")
         return f"<drrej.Rejector: {', '.join(told)}>"
-
-    def __eq__(self, other: object) -> bool:
-        """Equal documents are equal rejectors, however they were made."""
-        if not isinstance(other, Document):
-            return NotImplemented
-        return all(getattr(self, field.name) == getattr(other, field.name) for field in fields(Document))
-
-    def __hash__(self) -> int:
-        return hash(tuple(getattr(self, field.name) for field in fields(Document)))
 
     def score(self, scores: Any) -> ScoredArrays:
         """Prediction, loss, ratio and decision of each row; predictions are class names where the classes have them."""

@@ -144,9 +144,11 @@ class FileLog(Progress):
             return
         self._seen.add(file.name)
         if self.kind == "json":
+            from msgspec.structs import asdict
+
             from drrej.pipeline.reject import masked_file
 
-            self._write({"event": "file", **vars(masked_file(file))})
+            self._write({"event": "file", **asdict(masked_file(file))})
             return
         reused = "; it was there already" if file.reused else ""
         counts = _counts(file.rows, file.rejected, file.coverage, file.bad)

@@ -182,7 +182,7 @@ def evaluate(
 
 def _check_early(gates: Sequence[Gate], wanted: EvaluateOptions) -> None:
     """Raise when no report has the metric of a gate: neither the one that is wanted nor that of a regression."""
-    from drrej.documents.metrics import catalogue
+    from drrej.documents.gates import catalogue
     from drrej.documents.report import RegressionReport
     from drrej.pipeline.evaluate import check_gates
 

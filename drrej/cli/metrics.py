@@ -13,7 +13,7 @@ from drrej.errors import OptionError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from drrej.documents.metrics import Metric
+    from drrej.documents.gates import Metric
 
 EXAMPLES = """
 drrej metrics
@@ -37,14 +37,15 @@ def metrics(
 ) -> None:
     """List what gates can name, with a sentence each; with WORDs those whose names contain one of them."""
     import json
-    from dataclasses import asdict
 
-    from drrej.documents.metrics import Metric, catalogue, slices
+    from msgspec.structs import asdict
+
+    from drrej.documents.gates import Metric, catalogue, group_metrics
     from drrej.documents.report import RegressionReport, Report
 
     found = catalogue(of=RegressionReport if regression else Report)
     if not regression:
-        found += [*slices("class"), *slices("group")]
+        found += [*group_metrics("class"), *group_metrics("group")]
     found.append(Metric("target", _TARGET, "verdict", "neither", "none", "a threshold that was chosen for something"))
     wanted = [metric for metric in found if not words or any(word in metric.name for word in words)]
     if not wanted:

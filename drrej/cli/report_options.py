@@ -155,7 +155,7 @@ class ReportOptions:
 
         The page of a model without a name has that of its rejector's file.
         """
-        from drrej.documents.points import Point
+        from drrej.documents.figures import Point
         from drrej.pipeline.compare import read_baseline
         from drrej.pipeline.evaluate import EvaluateOptions
 

@@ -141,6 +141,8 @@ def run(
 
     DUMP: parquet files, directories, globs or URIs, divided by --split; or give --val and --test. - is standard input.
     """
+    from msgspec import structs
+
     from drrej.outputs.destinations import OutputFile, prepare_directory
     from drrej.outputs.masks import write_table
     from drrej.pipeline.evaluate import check_gates, evaluate
@@ -198,7 +200,7 @@ def run(
         counts = reject(parts.test, rejector, mask_file, kept)
         document.write_text(rejector.to_json())
         for file, kind in zip(reports, ("json", "text", "html"), strict=False):
-            file.write_bytes(render(made if kind == "html" else replace(made, pictures=None), kind))
+            file.write_bytes(render(made if kind == "html" else structs.replace(made, pictures=None), kind))
         if table is not None:
             write_table(found.candidates, table.path, table.target)
             table.commit()

@@ -32,6 +32,7 @@ def schema(
     from drrej.monitor.state import MonitorState
 
     top: Any = context.parent
-    kinds = {"rejector": Rejector, "report": Report, "plan": Plan, "monitor": MonitorState, "cascade": Cascade}
+    kinds: dict[str, Any] = {"rejector": Rejector, "report": Report, "plan": Plan, "cascade": Cascade}
+    kinds["monitor"] = MonitorState
     described = config_schema(top.command.commands) if document == "config" else schema_of(kinds[document])
     show(json.dumps(described, indent=2) + "\n")

@@ -18,7 +18,7 @@ from drrej.core.calibration import LabelledRows
 from drrej.core.reuse import content_keys, key_limit
 from drrej.core.softmax import NOTHING, ROW_MAJOR, GapSums, Needs, block_sums, label_gaps
 from drrej.core.sums import Total
-from drrej.core.types import AnyFloats, Booleans, Floats, Integers, Precision
+from drrej.core.types import AnyFloats, Booleans, Floats, Integers, Precision, Stored
 from drrej.records import dataclass
 
 CalibratorName = Literal["temperature", "vector", "beta", "auto"]
@@ -112,8 +112,7 @@ IDENTITY = Temperature(1.0)
 """Logits as they are."""
 
 
-@dataclass(frozen=True)
-class Vector:
+class Vector(Stored, frozen=True):
     """Vector scaling: class j has the score weights[j] * ln p_j + biases[j]; no weight is below 0.
 
     Equal weights and no biases are a temperature; with two classes this is beta calibration. The likeliest class may
@@ -472,8 +471,7 @@ def held_out_nll(logits: AnyFloats, labels: Integers, precision: Precision) -> d
     return {name: np.concatenate(values) for name, values in found.items()}
 
 
-@dataclass(frozen=True)
-class CalibratorTrial:
+class CalibratorTrial(Stored, frozen=True):
     """A calibrator that was considered: its NLL on rows not fitted to, and how far that is above the best."""
 
     calibrator: str

@@ -15,7 +15,7 @@ CONFIDENCE = 0.95
 """Of every two-sided interval that a report states."""
 
 
-def proportion(hits: int, rows: int) -> dict[str, float | None]:
+def proportion(hits: int, rows: int) -> dict[str, Any]:
     """A proportion with its exact two-sided 95 % (Clopper-Pearson) interval; None without rows."""
     if rows == 0:
         return {"value": None, "lower": None, "upper": None}

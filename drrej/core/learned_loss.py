@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from drrej.core.calibrators import Scores
 from drrej.core.losses import FEATURES, PLAIN, ErrorModel, Feature, LearnedLoss, base_values, error_probability
-from drrej.core.types import Booleans, Floats, Integers
+from drrej.core.types import Booleans, Floats, Integers, Stored
 from drrej.records import dataclass
 
 
@@ -427,8 +427,7 @@ _GAIN = 2.0
 """Log-likelihood that another temperature must gain: one for each of the two numbers that are fitted."""
 
 
-@dataclass(frozen=True)
-class Candidate:
+class Candidate(Stored, frozen=True):
     """A loss that was considered: its cross-validated AUGRC and how far it is above the best, with standard error."""
 
     loss: str

@@ -16,7 +16,7 @@ import numpy as np
 
 from drrej.core.calibrators import Scores, Temperature
 from drrej.core.softmax import NOTHING, GapSums, Needs, row_dots
-from drrej.core.types import AnyFloats, Floats, Integers, Precision
+from drrej.core.types import AnyFloats, Floats, Integers, Precision, Stored
 from drrej.errors import OptionError
 from drrej.records import dataclass
 
@@ -447,8 +447,7 @@ def error_probability(log_odds: Floats) -> Floats:
     return probability
 
 
-@dataclass(frozen=True)
-class Feature:
+class Feature(Stored, frozen=True):
     """A feature's weight and the range it had on the fitted rows: beyond it no row is carried away."""
 
     weight: float
@@ -456,8 +455,7 @@ class Feature:
     high: float
 
 
-@dataclass(frozen=True)
-class ErrorModel:
+class ErrorModel(Stored, frozen=True):
     """The log-odds of an error, linear in a plain loss (`base`) and a few features, with a term for each prediction.
 
     A `strength` of None is an infinite penalty: the order of the plain loss is kept.

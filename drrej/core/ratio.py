@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from drrej.core.sums import Total
 from drrej.core.types import Floats
@@ -34,8 +35,7 @@ _PIECE = 1 << 14
 _TINY = 1e-290
 
 
-@dataclass(frozen=True)
-class DensityRatio:
+class DensityRatio(Struct, frozen=True):
     """A fitted ratio: alpha, lambda, and the two numbers that normalise it."""
 
     alpha: float

@@ -6,12 +6,12 @@ The derivation is in docs/theory-bound.md, that of the paper's bounds in docs/pr
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from drrej.core.ratio import DensityRatio, ascending
-from drrej.core.types import Floats
+from drrej.core.types import Floats, Stored
 from drrej.records import dataclass
 
 _PIECE = 1 << 16
@@ -153,8 +153,7 @@ FITTED_ROWS = "fitted rows"
 """The name of the bound that the rows themselves give."""
 
 
-@dataclass(frozen=True)
-class RatioBound:
+class RatioBound(Stored, frozen=True):
     """One bound: its value (None: infinite or not applicable), the condition it needs, and whether that holds."""
 
     theorem: str

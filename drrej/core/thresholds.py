@@ -10,11 +10,12 @@ from collections.abc import Iterable
 from typing import Literal
 
 import numpy as np
+from msgspec import Struct
 
 from drrej.core.curves import Curve, MeanCurve
 from drrej.core.intervals import CONFIDENCE, at_least, at_most, exact_decimal, lower_bound, upper_bound
 from drrej.core.ratio import DensityRatio
-from drrej.core.types import Floats
+from drrej.core.types import Floats, Stored
 from drrej.errors import Infeasible, OptionError
 from drrej.records import dataclass
 
@@ -39,8 +40,7 @@ REJECT_ALL = -1.0
 """A cutoff below every loss."""
 
 
-@dataclass(frozen=True)
-class Rule:
+class Rule(Stored, frozen=True):
     """How the cutoff is chosen: one of `RULES` and its target.
 
     `confidence` makes a risk, an accuracy or a coverage a guarantee, see `core.certify`; `method` says how a risk is
@@ -295,8 +295,7 @@ def capped(cutoff: float | None, ratio: DensityRatio) -> float | None:
 Verdict = Literal["met", "not shown", "missed"]
 
 
-@dataclass(frozen=True)
-class Judgement:
+class Judgement(Struct, frozen=True):
     """A share with its interval, the chance of one at least as bad, and what it says about a target."""
 
     value: float | None

@@ -1,166 +1,336 @@
-"""Documents as frozen dataclasses: to JSON, and back with every key checked.
+"""Documents: what they declare about their figures, and how they are written, read, checked and described.
 
-Type hints say what a value is; `About` in an annotation says which range it has. A field that is None and has that as
-its default is left out of the document. Metadata of a field say more:
+A field is `Annotated[type, about(...)]`. Its type says the range (msgspec checks it), `about` what the figure is: the
+JSON Schema takes its description from there, the catalogue of metrics all of it. What a field leaves open, it has from
+the section that it is in. A field that has its default is left out of the document, unless the default is `written`.
 
-- `silent`: it is left out whenever it has its default;
-- `kinds` and `fields_after`: it is an object of one of several classes. The document has its name under the key, and
-  its fields beside the others, after the one named.
-
->>> from drrej.documents.report import IdealPoint
->>> codec = Codec("drrej-point/1", "point", ValueError)
->>> codec.tree(IdealPoint(coverage=0.5, accuracy=1.0))["accuracy"]
-1.0
->>> codec.read(IdealPoint, '{"format": "drrej-point/1", "coverage": 0.5, "accuracy": 17}', "p.json")
+>>> from drrej.documents.report import Report
+>>> Report.from_json('{"format": "drrej-report/1", "rows": 0}', "r.json")
 Traceback (most recent call last):
-ValueError: p.json: the value of 'accuracy' is out of range
+drrej.errors.ReportError: r.json: the value of 'rows' is out of range
 """
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
+import math
 import os
-import sys
+import re
 import types
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import ItemsView, Iterator, KeysView, Mapping
+from enum import Enum
 from functools import cache, cached_property
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
+
+import msgspec
+from msgspec import Meta, Struct
 
 from drrej._version import __version__
-from drrej.documents.fields import About
-from drrej.errors import OptionError
-from drrej.records import dataclass
+from drrej.core.types import Stored
 from drrej.strict_json import parse, shown
 
 T = TypeVar("T")
 
-RENAMED = {"lam": "lambda", "class_": "class"}
-"""Words of Python that are keys of documents."""
+# What is declared about a figure
 
-_LARGEST = sys.float_info.max
-_WORDS: dict[Any, str] = {float: "a number", int: "a whole number", str: "text", bool: "true or false"}
-_CONTAINERS: dict[type, str] = {list: "a list", dict: "an object"}
+Better = Literal["higher", "lower", "neither"]
+"""The direction in which a figure improves."""
 
 
-@dataclass(frozen=True)
-class Entry:
-    """A field of a document: its name in Python, its key, its type and what is declared about it."""
+class Unit(Enum):
+    """What a figure is measured in."""
+
+    SHARE = "share"
+    P_VALUE = "p-value"
+    COUNT = "count"
+    RATIO = "ratio"
+    NATS = "nats"
+    SCORE = "score"
+    COST = "cost"
+    LOSS = "loss"
+    ERROR = "unit of the target"
+    SQUARED_ERROR = "squared unit of the target"
+    DIFFERENCE = "difference"
+    NUMBER = "number"
+
+
+class When(Enum):
+    """What a figure depends on, in the words that tell a user how to get it."""
+
+    LABELS = "labels"
+    COSTS = "`loss=cost` in 'drrej fit'"
+    PRICES = "`review_cost=C` in 'drrej threshold'"
+    GROUPS = "`by=COL`"
+    OUTSIDE = "`ood=COL`"
+    INTERVALS = "`intervals=True`"
+    CLASSWISE = "`classwise=True`"
+    BASELINE = "`baseline=FILE` or `baseline_dump=DUMP`"
+    PAIRS = "`baseline_dump=DUMP`"
+    BOTH_INTERVALS = "`intervals=True`, in the `baseline` too"
+
+
+class Interval(Struct, frozen=True):
+    """How the 95 % interval of a figure is made, and what it takes for it to be there."""
+
+    word: str
+    when: When | None = None
+
+
+EXACT = Interval("exact (Clopper-Pearson)")
+WEIGHTED = Interval("random weights of the rows", When.INTERVALS)
+CERTIFIED = Interval("exact tests of every cutoff", When.INTERVALS)
+JOINED = Interval("the two intervals joined, or random weights of paired rows")
+JOINED_AREAS = Interval("the two intervals joined, or random weights of paired rows", When.BOTH_INTERVALS)
+PRICED = Interval("exact bounds of what can happen to a row, or betting")
+NONE = Interval("none")
+
+
+class About(Struct, frozen=True):
+    """The meaning of a figure in plain words, its unit, direction and interval, and when it is there.
+
+    `meaning` is a sentence without its full stop; inside a section it goes on where the section's ended. `label` is
+    for tables. With `gate=False` nothing in there is for gates.
+    """
+
+    meaning: str = ""
+    better: Better | None = None
+    interval: Interval | None = None
+    when: When | None = None
+    label: str = ""
+    unit: Unit | None = None
+    gate: bool = True
+
+    def inside(self, section: About) -> About:
+        """What holds for a figure in a section that says something too."""
+        return About(
+            ", ".join(text for text in (section.meaning, self.meaning) if text),
+            self.better or section.better,
+            self.interval or section.interval,
+            self.when or section.when,
+            self.label,
+            self.unit or section.unit,
+            self.gate and section.gate,
+        )
+
+
+def about(
+    meaning: str = "",
+    better: Better | None = None,
+    interval: Interval | None = None,
+    when: When | None = None,
+    label: str = "",
+    unit: Unit | None = None,
+    gate: bool = True,
+) -> Meta:
+    """What is declared about a field, see `About`, for its annotation."""
+    declared = About(meaning, better, interval, when, label, unit, gate)
+    return Meta(description=f"{meaning}." if meaning else None, extra={"about": declared})
+
+
+Count = Annotated[int, Meta(ge=0, extra={"unit": Unit.COUNT})]
+AtLeastOne = Annotated[int, Meta(ge=1, extra={"unit": Unit.COUNT})]
+Share = Annotated[float, Meta(ge=0, le=1, extra={"unit": Unit.SHARE})]
+NotNegative = Annotated[float, Meta(ge=0)]
+
+
+def written(default: T) -> T:
+    """A default that documents tell: msgspec leaves out plain defaults only."""
+    made: T = msgspec.field(default_factory=lambda: default)
+    return made
+
+
+class Entry(Struct, frozen=True):
+    """A field of a document: its name in Python, its key, its types and what is declared about it."""
 
     name: str
     key: str
-    hint: Any
+    kinds: tuple[Any, ...]
+    """None's is one of them where it may be null."""
     about: About
-    field: dataclasses.Field[Any]
-
-    @property
-    def required(self) -> bool:
-        """Whether every document has it."""
-        return self.field.default is dataclasses.MISSING
-
-    @property
-    def choices(self) -> dict[str, Any]:
-        """The classes that it may be of, by name; none for an ordinary field."""
-        found: dict[str, Any] = self.field.metadata.get("kinds", {})
-        return found
-
-    def is_told(self, value: Any) -> bool:
-        """Whether a document says it."""
-        if value is None or self.field.metadata.get("silent"):
-            return self.required or value != self.field.default
-        return True
-
-    @property
-    def kinds(self) -> tuple[Any, ...]:
-        """The types that it may have; None is one of them where it may be null."""
-        return _kinds(self.hint)
+    required: bool
 
     @property
     def section(self) -> Any:
-        """The dataclass that it holds, if it holds one."""
-        return next((kind for kind in self.kinds if dataclasses.is_dataclass(kind)), None)
-
-
-def entries(kind: Any) -> tuple[Entry, ...]:
-    """The fields of a document's dataclass, in their order."""
-    return _entries(kind)
+        """The class of the section that it holds, if it holds one."""
+        return next((kind for kind in self.kinds if isinstance(kind, type) and issubclass(kind, Struct)), None)
 
 
 @cache
-def _entries(kind: Any) -> tuple[Entry, ...]:
-    hints = typing.get_type_hints(kind, include_extras=True)
-    return tuple(_entry(field, hints[field.name]) for field in dataclasses.fields(kind))
+def entries(kind: type[Struct]) -> tuple[Entry, ...]:
+    """The fields of a document or a section, in their order."""
+    return tuple(map(_entry, msgspec.structs.fields(kind)))
 
 
-def _entry(field: dataclasses.Field[Any], hint: Any) -> Entry:
-    about = About()
-    if typing.get_origin(hint) is typing.Annotated:
-        hint, about = typing.get_args(hint)[:2]
-    return Entry(field.name, RENAMED.get(field.name, field.name), hint, about, field)
+def _entry(field: msgspec.structs.FieldInfo) -> Entry:
+    kinds, extra = _peeled(field.type)
+    declared = extra.get("about", About())
+    if declared.unit is None and "unit" in extra:
+        declared = msgspec.structs.replace(declared, unit=extra["unit"])
+    return Entry(field.name, field.encode_name, kinds, declared, field.required)
 
 
-def _kinds(hint: Any) -> tuple[Any, ...]:
-    return typing.get_args(hint) if typing.get_origin(hint) in (types.UnionType, typing.Union) else (hint,)
+def _peeled(hint: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The types of an annotation, without what is declared about them, and that."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Annotated:
+        kinds, extra = _peeled(arguments[0])
+        for meta in arguments[1:]:
+            extra |= meta.extra or {}
+        return kinds, extra
+    if origin in (types.UnionType, typing.Union):
+        peeled = [_peeled(argument) for argument in arguments]
+        return tuple(kind for kinds, _ in peeled for kind in kinds), {k: v for _, e in peeled for k, v in e.items()}
+    return (hint,), {}
 
 
-@dataclass(frozen=True)
-class Codec:
-    """A format of documents: its name with its number, what users call it, and the error for damaged ones."""
+# Documents
 
-    format: str
-    noun: str
-    error: type[Exception]
 
-    def tree(self, document: Any) -> dict[str, Any]:
+class Document(
+    Struct, frozen=True, eq=False, dict=True, omit_defaults=True, forbid_unknown_fields=True, tag_field="format"
+):
+    """A document is also the tree of its JSON: `report["coverage"]["value"]`, `"accuracy" in report`.
+
+    Two documents are equal when their trees are; a tree that was read by `json` counts as one. `NOUN` is what users
+    call it, `ERROR` is raised for damaged ones; the tag is the name of the format, with its number.
+    """
+
+    NOUN: ClassVar[str]
+    ERROR: ClassVar[type[Exception]]
+
+    @cached_property
+    def tree(self) -> dict[str, Any]:
         """The document as JSON's objects, lists and numbers, with a digest of all of them at the end."""
-        tree = {"format": self.format, **to_tree(document)}
-        return {**tree, "digest": digest_of(json.dumps(tree))}
+        text = json.dumps(msgspec.to_builtins(self, enc_hook=_plain), allow_nan=False)
+        return {**json.loads(text), "digest": digest_of(text)}
 
-    def read(self, kind: type[T], text: str, where: str, mend: Callable[[dict[str, Any]], None] | None = None) -> T:
-        """Read a document of a kind, checking every key; `where` names it in messages.
+    def __getitem__(self, key: str) -> Any:
+        return self.tree[key]
 
-        `mend` may add to the tree what documents of older versions do not say.
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.tree)
+
+    def __len__(self) -> int:
+        return len(self.tree)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self.tree
+
+    def __eq__(self, other: object) -> bool:
+        return self.tree == (other.tree if isinstance(other, Document) else other)
+
+    def keys(self) -> KeysView[str]:
+        """Those of the tree."""
+        return self.tree.keys()
+
+    def items(self) -> ItemsView[str, Any]:
+        """Those of the tree."""
+        return self.tree.items()
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """The value of a key of the tree."""
+        return self.tree.get(key, default)
+
+    def to_json(self) -> str:
+        """The document as text; numbers read back to the same float."""
+        return json.dumps(self.tree, indent=2, ensure_ascii=False) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str, where: str | None = None, accept_edited: bool = False) -> Self:
+        """Read a document: every key and range, what must hold between them, and that nobody has edited it.
+
+        `where` names it in messages. An edited one may be accepted.
         """
-        tree = self._parsed(text, where)
-        self._check_format(tree.get("format"), where)
-        tree.pop("digest", None)
-        if mend is not None:
-            mend(tree)
-        return _Reader(where, self.error).object(kind, tree, "", About())
+        where = where or cls.NOUN
+        document = cls.read(text, where)
+        document.check(where)
+        cls.check_digest(text, where, accept_edited)
+        return document
 
-    def check_digest(self, text: str, where: str, accept_edited: bool) -> None:
-        """Raise for a document that is not as drrej wrote it, unless that is accepted.
-
-        The first version wrote no digests.
-        """
-        tree = parse(text)
-        expected = [None, digest_of(text)] if tree.get("drrej_version") == "0.1.0" else [digest_of(text)]
-        if tree.get("digest") in expected or accept_edited or os.environ.get("DRREJ_ACCEPT_EDITED"):
-            return
-        raise self.error(
-            f"{where}: it was edited since drrej wrote it: 'digest' is that of another {self.noun}; make it anew, or "
-            "take it as it is with `accept_edited=True`"
-        )
-
-    def _parsed(self, text: str, where: str) -> dict[str, Any]:
+    @classmethod
+    def read(cls, text: str, where: str) -> Self:
+        """Read a document, checking every key and range."""
         try:
             tree = parse(text)
         except ValueError as error:
             reason = " ".join(str(error).split())
-            raise self.error(f"{where}: not a JSON document ({reason}); is it a {self.noun}?") from None
+            raise cls.ERROR(f"{where}: not a JSON document ({reason}); is it a {cls.NOUN}?") from None
         if not isinstance(tree, dict):
-            raise self.error(f"{where}: not a {self.noun}: a JSON object is expected")
-        return tree
+            raise cls.ERROR(f"{where}: not a {cls.NOUN}: a JSON object is expected")
+        cls._check_format(tree.get("format"), where)
+        for place, wrong in _unreadable(tree):
+            raise cls.ERROR(f"{where}: the value of '{place}' {wrong}")
+        tree.pop("digest", None)
+        cls.mend(tree)
+        try:
+            return msgspec.convert(tree, cls)
+        except msgspec.ValidationError as error:
+            raise cls.ERROR(f"{where}: {_explained(cls, tree, str(error))}") from None
 
-    def _check_format(self, found: Any, where: str) -> None:
-        if found == self.format:
+    @classmethod
+    def _check_format(cls, found: Any, where: str) -> None:
+        expected = str(cls.__struct_config__.tag)
+        if found == expected:
             return
-        if isinstance(found, str) and found.startswith(self.format.split("/")[0] + "/"):
-            raise self.error(f"{where}: format '{found}' is not known to drrej {__version__}; update drrej")
-        other = f", not '{found[:40]}'" if isinstance(found, str) and found.startswith("drrej-") else ""
-        raise self.error(f"{where}: not a {self.noun}: its 'format' should be '{self.format}'{other}")
+        if isinstance(found, str) and found.startswith(expected.split("/")[0] + "/"):
+            raise cls.ERROR(f"{where}: format '{shown(found)}' is not known to drrej {__version__}; update drrej")
+        other = f", not '{shown(found)[:40]}'" if isinstance(found, str) and found.startswith("drrej-") else ""
+        raise cls.ERROR(f"{where}: not a {cls.NOUN}: its 'format' should be '{expected}'{other}")
+
+    @staticmethod
+    def mend(tree: dict[str, Any]) -> None:
+        """Bring the tree of an older document to what is written today."""
+
+    def check(self, where: str) -> None:
+        """Raise for what contradicts itself."""
+
+    @classmethod
+    def check_digest(cls, text: str, where: str, accept_edited: bool) -> None:
+        """Raise for a document that is not as drrej wrote it, unless that is accepted.
+
+        The first version wrote no digests.
+        """
+        tree = json.loads(text)
+        expected = [None, digest_of(text)] if tree.get("drrej_version") == "0.1.0" else [digest_of(text)]
+        if tree.get("digest") in expected or accept_edited or os.environ.get("DRREJ_ACCEPT_EDITED"):
+            return
+        raise cls.ERROR(
+            f"{where}: it was edited since drrej wrote it: 'digest' is that of another {cls.NOUN}; make it anew, or "
+            "take it as it is with `accept_edited=True`"
+        )
+
+
+Mapping.register(Document)
+
+
+class GateRow(Stored, frozen=True, kw_only=True):
+    """A gate, the value that it met, its limit, and whether it passed."""
+
+    gate: str
+    value: float
+    limit: float
+    passed: bool
+
+
+class Judged(Document, frozen=True):
+    """A document with gates."""
+
+    @property
+    def gates(self) -> tuple[GateRow, ...]:
+        """What was asked of it."""
+        raise NotImplementedError
+
+    @property
+    def failed_gates(self) -> tuple[GateRow, ...]:
+        """The gates that did not pass."""
+        return tuple(gate for gate in self.gates if not gate.passed)
+
+
+def _plain(value: Any) -> Any:
+    """A number of numpy as one of Python."""
+    return value.item()
 
 
 def digest_of(text: str) -> str:
@@ -174,258 +344,86 @@ def digest_of(text: str) -> str:
     return hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()
 
 
-def to_tree(node: Any) -> Any:
-    """Dataclasses to dicts, tuples to lists."""
-    if isinstance(node, tuple | list):
-        return [to_tree(item) for item in node]
+def numbers_on_one_line(text: str) -> str:
+    """Indented JSON, where a list of numbers is on one line."""
+    return re.sub(r"\[\n[-+.,eE\d\s]+\]", lambda numbers: " ".join(numbers[0].split()), text) + "\n"
+
+
+def schema_of(kind: type[Document]) -> dict[str, Any]:
+    """The JSON Schema of the documents of a kind."""
+    found = msgspec.json.schema(kind)
+    body = found["$defs"].pop(found["$ref"].rpartition("/")[2])
+    body["properties"]["digest"] = {"description": "SHA-256 of all else, to tell edited documents.", "type": "string"}
+    head = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
+    return {**head, **body, "title": f"drrej {kind.NOUN}", "$defs": found["$defs"]}
+
+
+# What is wrong with a document, in our words
+
+_WORDS = {
+    "float": "a number",
+    "int": "a whole number",
+    "str": "text",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "an object",
+}
+_CONTAINERS: dict[type, str] = {list: "a list", dict: "an object"}
+
+
+def _unreadable(node: Any, place: str = "") -> Iterator[tuple[str, str]]:
+    """The places of numbers beyond every float, and of text with half of a character, which no file can hold."""
     if isinstance(node, dict):
-        return {key: to_tree(item) for key, item in node.items()}
-    if not dataclasses.is_dataclass(node):
-        return node
-    tree: dict[str, Any] = {}
-    beside: dict[str, dict[str, Any]] = {}
-    for entry in entries(type(node)):
-        value = getattr(node, entry.name)
-        if entry.choices:
-            fields = to_tree(value)
-            tree[entry.key] = fields.pop("name", value.name)
-            beside[entry.field.metadata["fields_after"]] = fields
-        elif entry.is_told(value):
-            tree[entry.key] = to_tree(value)
-        tree |= beside.pop(entry.name, {})
-    return tree
+        for key, value in node.items():
+            yield from _unreadable(value, f"{place}{'.' * bool(place)}{shown(key)}")
+    elif isinstance(node, list):
+        for number, value in enumerate(node):
+            yield from _unreadable(value, f"{place}[{number}]")
+    elif isinstance(node, float) and math.isinf(node):
+        yield place, "is out of range"
+    elif isinstance(node, str) and not node.isascii() and any("\ud800" <= letter <= "\udfff" for letter in node):
+        yield place, "should be text, not half of a character"
 
 
-# Reading
+def _explained(kind: type[Document], tree: dict[str, Any], message: str) -> str:
+    """What msgspec found: what is wrong, and where."""
+    found = re.fullmatch(r"(.*?)(?: - at `\$(.*)`)?", message, re.DOTALL)
+    assert found is not None
+    reason, steps = found[1], re.findall(r"\.(\w+)|\[(\d+|\.\.\.)\]", found[2] or "")
+    place, node = "", tree
+    for key, index in steps:
+        step: Any = key or (int(index) if index != "..." else _damaged(kind, tree, node, message))
+        place += f"[{step}]" if isinstance(step, int) else f".{shown(step)}"
+        node = node[step]
+    place = place.lstrip(".")
+    if match := re.fullmatch(r"Object (missing required|contains unknown) field `(.*)`", reason, re.DOTALL):
+        what = "is missing" if match[1].startswith("missing") else f"is not known to drrej {__version__}"
+        return f"the key '{place}{'.' * bool(place)}{shown(match[2])}' {what}"
+    if match := re.fullmatch(r"Expected `(\w+).*`, got `.*`", reason):
+        if match[1] == "object":
+            return f"'{place or 'document'}' should be an object"
+        return f"the value of '{place}' should be {_WORDS[match[1]]}, not {_said(node)}"
+    if reason.startswith("Invalid enum value"):
+        return f"the value of '{place}' should be one of the words that the schema has, not {_said(node)}"
+    if re.match("Expected `|Number out of range", reason):
+        return f"the value of '{place}' is out of range"
+    return f"'{place or 'document'}': {reason}"
 
 
-@dataclass(frozen=True)
-class _Reader:
-    """Checks values against their types and ranges; the first that is wrong is named with its place."""
-
-    where: str
-    error: type[Exception]
-
-    def object(self, kind: type[T], tree: Any, path: str, about: About, **known: Any) -> T:
-        if not isinstance(tree, dict):
-            raise self.error(f"{self.where}: '{path.rstrip('.') or 'document'}' should be an object")
-        values: dict[str, Any] = {}
-        for entry in entries(kind):
-            place = f"{path}{entry.key}"
-            if entry.key in known:
-                values[entry.name] = known[entry.key]
-            elif entry.choices and entry.key in tree:
-                values[entry.name] = self.choice(entry.choices, tree, path, entry.key)
-            elif entry.key in tree:
-                values[entry.name] = self.value(entry.hint, tree[entry.key], place, entry.about.inside(about))
-            elif entry.required:
-                raise self.error(f"{self.where}: the key '{place}' is missing")
-        if not known:
-            self._check_keys(kind, tree, path)
+def _damaged(kind: type[Document], tree: dict[str, Any], node: dict[str, Any], message: str) -> str:
+    """The key of a mapping that msgspec complains about without naming it: the one that alone makes it complain."""
+    key = ""
+    for key, value in dict(node).items():
+        node.clear()
+        node[key] = value
         try:
-            return kind(**values)
-        except (ValueError, OptionError) as error:  # what contradicts itself, or is no more, cannot be made
-            raise self.error(f"{self.where}: '{path.rstrip('.') or 'document'}': {error}") from None
-
-    def _check_keys(self, kind: type, tree: dict[str, Any], path: str) -> None:
-        """Raise for a key that is none of the object's; the document itself has its format besides."""
-        expected = set() if path else {"format"}
-        for entry in entries(kind):
-            expected.add(entry.key)
-            if entry.choices:
-                expected |= {beside.key for beside in entries(entry.choices[tree[entry.key]])} - {"name"}
-        strange = [key for key in tree if key not in expected]
-        if strange:
-            place = path + shown(strange[0])
-            raise self.error(f"{self.where}: the key '{place}' is not known to drrej {__version__}")
-
-    def choice(self, choices: dict[str, Any], tree: dict[str, Any], path: str, key: str) -> Any:
-        """An object of one of several classes, whose fields are beside its name."""
-        name = tree[key]
-        if not isinstance(name, str) or name not in choices:
-            raise self.error(f"{self.where}: the value of '{path}{key}' is out of range")
-        return self.object(choices[name], tree, path, About(), name=name)
-
-    def value(self, hint: Any, value: Any, place: str, about: About) -> Any:
-        kinds = _kinds(hint)
-        if value is None and types.NoneType in kinds:
-            return None
-        kinds = tuple(kind for kind in kinds if kind is not types.NoneType)
-        kind, origin = kinds[0], typing.get_origin(kinds[0])
-        if dataclasses.is_dataclass(kind) and isinstance(kind, type):
-            return self.object(kind, value, place + ".", about)
-        if origin is tuple:
-            if not isinstance(value, list):
-                raise self.error(f"{self.where}: the value of '{place}' should be a list")
-            item = typing.get_args(kind)[0]
-            return tuple(self.value(item, each, f"{place}[{number}]", about) for number, each in enumerate(value))
-        if origin is dict and isinstance(value, dict):
-            of = typing.get_args(kind)[1]
-            named = ((key, f"{place}.{shown(key)}") for key in value)
-            return {key: self.value(of, value[key], at, about) for key, at in named}
-        if not any(_is_of(each, value) for each in kinds):
-            raise self.error(f"{self.where}: the value of '{place}' should be {_named(kind)}, not {_said(value)}")
-        if not isinstance(value, str | bool) and not (_within(value, about) and _fits(kinds, value)):
-            raise self.error(f"{self.where}: the value of '{place}' is out of range")
-        return float(value) if kind is float else value
-
-
-def _is_of(kind: Any, value: Any) -> bool:
-    """Whether a value is a number, a whole number, text, true or false, or one of the choices."""
-    if typing.get_origin(kind) is typing.Literal:
-        return value in typing.get_args(kind)
-    if kind in (float, int):
-        number = isinstance(value, int | float if kind is float else int) and not isinstance(value, bool)
-        return number and abs(value) <= _LARGEST
-    if isinstance(value, str):
-        return kind is str and not _is_broken(value)
-    return isinstance(kind, type) and isinstance(value, kind)
-
-
-def _fits(kinds: tuple[Any, ...], value: float) -> bool:
-    """Whether a whole number is one that can count something: numpy computes with 64 bits."""
-    return float in kinds or abs(value) < 2**63
-
-
-def _within(value: float, about: About) -> bool:
-    least, most = about.range
-    return (least is None or value >= least) and (most is None or value <= most)
-
-
-def _is_broken(text: str) -> bool:
-    """Whether text holds half of a surrogate pair, which no file can."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return True
-    return False
+            msgspec.convert(tree, kind)
+        except msgspec.ValidationError as error:
+            if str(error) == message:
+                break
+    return key
 
 
 def _said(value: Any) -> str:
     """A value for a message; lists and objects may be long or deep."""
     return _CONTAINERS.get(type(value)) or json.dumps(value)[:40]
-
-
-def _named(kind: Any) -> str:
-    return _WORDS.get(kind, "of another kind")
-
-
-Schema = dict[str, Any]
-
-_DIALECT = "https://json-schema.org/draft/2020-12/schema"
-_TYPES = {float: "number", int: "integer", str: "string", bool: "boolean", types.NoneType: "null"}
-
-
-def schema_of(kind: Any) -> Schema:
-    """The schema of the documents of a kind."""
-    codec: Codec = kind.CODEC
-    body = _object_schema(kind, About())
-    digest = {"description": "SHA-256 of all else, to tell edited documents.", "type": "string"}
-    body["properties"] = {"format": {"const": codec.format}, **body["properties"], "digest": digest}
-    body["required"] = ["format", *body["required"]]
-    return {"$schema": _DIALECT, "title": f"drrej {codec.noun}", **body}
-
-
-def _object_schema(kind: Any, about: About) -> Schema:
-    properties: Schema = {}
-    for entry in entries(kind):
-        properties[entry.key] = {"enum": list(entry.choices)} if entry.choices else _entry_schema(entry, about)
-        for choice in dict.fromkeys(entry.choices.values()):
-            beside = _object_schema(choice, about)["properties"]
-            properties |= {key: schema for key, schema in beside.items() if key != "name"}
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": [entry.key for entry in entries(kind) if entry.required],
-        "additionalProperties": False,
-    }
-
-
-def _entry_schema(entry: Entry, section: About) -> Schema:
-    said = {"description": f"{entry.about.meaning}."} if entry.about.meaning else {}
-    absent = entry.field.default is None  # then it is left out rather than null
-    kinds = [kind for kind in entry.kinds if not (absent and kind is types.NoneType)]
-    schemas = [_value_schema(kind, entry.about.inside(section)) for kind in kinds]
-    return {**said, **(schemas[0] if len(schemas) == 1 else {"anyOf": schemas})}
-
-
-def _value_schema(hint: Any, about: About) -> Schema:
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if origin in (types.UnionType, typing.Union):
-        return {"anyOf": [_value_schema(argument, about) for argument in arguments]}
-    if origin is typing.Literal:
-        return {"enum": list(arguments)}
-    if origin is tuple:
-        return {"type": "array", "items": _value_schema(arguments[0], about)}
-    if origin is dict:
-        return {"type": "object", "additionalProperties": _value_schema(arguments[1], about)}
-    if dataclasses.is_dataclass(hint):
-        return _object_schema(hint, about)
-    schema: Schema = {"type": _TYPES[hint]}
-    if hint in (float, int):
-        least, most = about.range
-        schema |= {key: limit for key, limit in (("minimum", least), ("maximum", most)) if limit is not None}
-    return schema
-
-
-class Document(Mapping[str, Any]):
-    """A frozen dataclass that is also the tree of its JSON: `report["coverage"]["value"]`, `"accuracy" in report`.
-
-    Two documents are equal when their trees are; a tree that was read by `json` counts as one.
-    """
-
-    CODEC: ClassVar[Codec]
-
-    @cached_property
-    def tree(self) -> dict[str, Any]:
-        """The document as JSON's objects, lists and numbers."""
-        return self.CODEC.tree(self)
-
-    def __getitem__(self, key: str) -> Any:
-        return self.tree[key]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.tree)
-
-    def __len__(self) -> int:
-        return len(self.tree)
-
-    def to_json(self) -> str:
-        """The document as text; numbers read back to the same float."""
-        return json.dumps(self.tree, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
-
-    @classmethod
-    def from_json(cls, text: str, where: str | None = None, accept_edited: bool = False) -> Self:
-        """Read a document, checking every key and range, and that nobody has edited it unless that is accepted.
-
-        `where` names it in messages.
-        """
-        where = where or cls.CODEC.noun
-        document = cls.CODEC.read(cls, text, where, cls.mend)
-        cls.CODEC.check_digest(text, where, accept_edited)
-        return document
-
-    @staticmethod
-    def mend(tree: dict[str, Any]) -> None:
-        """Bring the tree of an older document to what is written today."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class GateRow:
-    """A gate, the value that it met, its limit, and whether it passed."""
-
-    gate: str
-    value: float
-    limit: float
-    passed: bool
-
-
-class Judged(Document):
-    """A document with gates."""
-
-    gates: tuple[GateRow, ...]
-
-    @property
-    def failed_gates(self) -> tuple[GateRow, ...]:
-        """The gates that did not pass."""
-        return tuple(gate for gate in self.gates if not gate.passed)

@@ -5,31 +5,30 @@ Each step adds a section and drops those that come after it, so a stale threshol
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
-import re
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import field
-from typing import Any, ClassVar, Literal
+from functools import cached_property
+from typing import Any, Literal
 
 import numpy as np
+from msgspec import field
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from drrej._version import __version__
 from drrej.core.calibrators import Calibrator, CalibratorTrial, Temperature, Vector
 from drrej.core.drift import STEPS
 from drrej.core.learned_loss import Candidate
-from drrej.core.losses import KINDS, Loss
+from drrej.core.losses import KINDS, ErrorModel, Loss
 from drrej.core.ratio import MAX_ALPHA, DensityRatio
 from drrej.core.ratio_error import RatioBound
 from drrej.core.reuse import read_fingerprint
 from drrej.core.thresholds import REJECT_ALL, Rule
-from drrej.core.types import Floats, InputKind, Precision
-from drrej.documents.document import Codec
+from drrej.core.types import Floats, InputKind, Precision, Stored
+from drrej.documents.document import Document, numbers_on_one_line, written
 from drrej.errors import OptionError, RejectorError
-from drrej.records import dataclass
 from drrej.strict_json import shown
 
 Task = Literal["classification", "regression"]
@@ -37,20 +36,15 @@ Task = Literal["classification", "regression"]
 ROUNDING = 1e-11
 """Numbers that are computed again elsewhere differ by less."""
 
-_NUMBERS = re.compile(r"\[\n[-+.,eE\d\s]+\]")
-"""A list of numbers in indented JSON: it goes on one line."""
 
-
-@dataclass(frozen=True)
-class BeforeAfter:
+class BeforeAfter(Stored, frozen=True):
     """A figure before and after calibration."""
 
     before: float | None
     after: float | None
 
 
-@dataclass(frozen=True)
-class Columns:
+class Columns(Stored, frozen=True):
     """The columns that later commands need not be told again; `prediction` and `target` are those of a regression."""
 
     logits: str
@@ -63,8 +57,7 @@ FITTED_METHODS = ("temperature", "vector", "beta")
 """How a calibration may have been fitted to rows."""
 
 
-@dataclass(frozen=True)
-class Calibration:
+class Calibration(Stored, frozen=True):
     """The fitted temperature; `method` is "given" when it was set by hand, "none" without logits.
 
     `floor` is what a probability of 0 counts as; None for logits. With `vector` that is the calibrator; the temperature
@@ -94,20 +87,23 @@ class Calibration:
         return Temperature(self.temperature) if self.vector is None else self.vector
 
 
-@dataclass(frozen=True)
-class Ratio:
+LOSS_PARTS = {"learned": "learned", "costs": "cost", "loss_column": "column"}
+"""Fields of a ratio that belong to one loss, and its name."""
+
+
+class Ratio(Stored, frozen=True, kw_only=True, dict=True):
     """The fitted density ratio, see `drrej.core.ratio`.
 
     `variance` is that of the ratio on the fitted rows, `loss_quantiles` what `drrej.core.drift` keeps of their losses.
-    The document has the loss's name under `loss` and its fields beside the others. `choice` is the table from which
+    The loss is stored by its name and the one field that it has, if any. `choice` is the table from which
     `auto` chose the loss. `drift_quantiles` are those of the plain loss by which drift is looked for, where the loss
     itself was fitted to these rows. `third` is the third central moment of the ratio on these rows, `effective_sample`
     the share of the sample that lambda was chosen to keep.
     """
 
     alpha: float
-    lam: float
-    loss: Loss = field(metadata={"kinds": KINDS, "fields_after": "loss_quantiles"})
+    lam: float = field(name="lambda")
+    loss_name: str = field(name="loss")
     log_max_ratio: float
     min_loss: float
     mean_loss: float | None
@@ -117,11 +113,20 @@ class Ratio:
     rows: int
     fingerprint: str
     loss_quantiles: tuple[float, ...]
+    learned: ErrorModel | None = None
+    costs: tuple[tuple[float, ...], ...] | None = None
+    loss_column: str | None = None
     drift_quantiles: tuple[float, ...] | None = None
     third: float | None = None
     effective_sample: float | None = None
     choice: tuple[Candidate, ...] | None = None
     bounds: tuple[RatioBound, ...] | None = None
+
+    @cached_property
+    def loss(self) -> Loss:
+        """The loss itself."""
+        parts = {name: value for name in LOSS_PARTS if (value := getattr(self, name)) is not None}
+        return KINDS[self.loss_name](**parts or {"name": self.loss_name})
 
     @property
     def density(self) -> DensityRatio:
@@ -129,8 +134,7 @@ class Ratio:
         return DensityRatio(self.alpha, self.lam, self.log_max_ratio, self.min_loss)
 
 
-@dataclass(frozen=True)
-class Bound:
+class Bound(Stored, frozen=True):
     """What is guaranteed, except with chance `delta`: a risk or mean of at most, a coverage of at least `value`.
 
     The rows at hand were `rows`; `accepted` of them are accepted, with `errors` among these.
@@ -143,8 +147,7 @@ class Bound:
     errors: int | None = None
 
 
-@dataclass(frozen=True)
-class GroupThreshold:
+class GroupThreshold(Stored, frozen=True):
     """The decision for the rows of one group. A negative cutoff rejects all of them."""
 
     group: str
@@ -159,8 +162,7 @@ class GroupThreshold:
     """What the accepted rows really lost, where the rule limits that mean."""
 
 
-@dataclass(frozen=True)
-class Threshold:
+class Threshold(Stored, frozen=True):
     """The decision: reject iff L' >= cutoff. `cutoff` None rejects nothing; tau is its translation.
 
     With `by`, a column or "prediction", each group has a cutoff of its own and `tau` and `cutoff` are None.
@@ -194,36 +196,35 @@ def is_temperature(value: float) -> bool:
     return math.isfinite(value) and value >= sys.float_info.min
 
 
-@dataclass(frozen=True)
-class Rejector:
+class Rejector(Document, frozen=True, tag="drrej-rejector/1"):  # 1: the first format
     """The document."""
 
-    CODEC: ClassVar[Codec] = Codec("drrej-rejector/1", "rejector", RejectorError)  # 1: the first format
+    NOUN, ERROR = "rejector", RejectorError
 
     classes: int
     input: InputKind
     columns: Columns
-    drrej_version: str = __version__
+    drrej_version: str = written(__version__)
     class_names: tuple[str, ...] | None = None
-    binary: bool = False
-    precision: Precision = "auto"
-    normalize: bool = field(default=False, metadata={"silent": True})
-    task: Task = field(default="classification", metadata={"silent": True})
+    binary: bool = written(False)
+    precision: Precision = written("auto")
+    normalize: bool = False
+    task: Task = "classification"
     calibration: Calibration | None = None
     ratio: Ratio | None = None
     threshold: Threshold | None = None
 
     def with_calibration(self, calibration: Calibration) -> Rejector:
         """The document after `calibrate`."""
-        return dataclasses.replace(self, drrej_version=__version__, calibration=calibration, ratio=None, threshold=None)
+        return replace(self, drrej_version=__version__, calibration=calibration, ratio=None, threshold=None)
 
     def with_ratio(self, ratio: Ratio) -> Rejector:
         """The document after `fit`."""
-        return dataclasses.replace(self, drrej_version=__version__, ratio=ratio, threshold=None)
+        return replace(self, drrej_version=__version__, ratio=ratio, threshold=None)
 
     def with_threshold(self, threshold: Threshold) -> Rejector:
         """The document after `threshold`."""
-        return dataclasses.replace(self, drrej_version=__version__, threshold=threshold)
+        return replace(self, drrej_version=__version__, threshold=threshold)
 
     @property
     def calibrator(self) -> Calibrator:
@@ -262,24 +263,19 @@ class Rejector:
 
     def to_json(self) -> str:
         """The document as text; numbers read back to the same float."""
-        text = json.dumps(self.CODEC.tree(self), indent=2, allow_nan=False, ensure_ascii=False)
-        return _NUMBERS.sub(lambda numbers: " ".join(numbers[0].split()), text) + "\n"
+        return numbers_on_one_line(json.dumps(self.tree, indent=2, ensure_ascii=False))
 
-    @classmethod
-    def from_json(cls, text: str, where: str = "rejector", accept_edited: bool = False) -> Rejector:
-        """Read a document: every key and range, what must hold between them, and that nobody has edited it."""
-        rejector = cls.CODEC.read(cls, text, where, _mend)
-        for key, right, wrong in _invariants(rejector):
+    def check(self, where: str) -> None:
+        """Raise unless all holds that must hold between the values, see `_invariants`."""
+        for key, right, wrong in _invariants(self):
             if not right:
                 raise RejectorError(f"{where}: the value of '{key}' {wrong}")
-        cls.CODEC.check_digest(text, where, accept_edited)
-        return rejector
 
-
-def _mend(tree: dict[str, Any]) -> None:
-    """Give a document that was written before there was a task its task."""
-    if "task" not in tree and isinstance(tree.get("calibration"), dict):
-        tree["task"] = "regression" if tree["calibration"].get("method") == "none" else "classification"
+    @staticmethod
+    def mend(tree: dict[str, Any]) -> None:
+        """Give a document that was written before there was a task its task."""
+        if "task" not in tree and isinstance(tree.get("calibration"), dict):
+            tree["task"] = "regression" if tree["calibration"].get("method") == "none" else "classification"
 
 
 # What must hold between the values of a document, edited or not; a row may rely on those before it
@@ -311,7 +307,7 @@ def _invariants(document: Rejector) -> Iterator[Finding]:
         yield "task", is_none != document.has_classes, "contradicts 'calibration.method', 'none' for regressions only"
         yield from _of_calibration(calibration, document.input, document.classes)
     if ratio is not None:
-        yield "ratio.loss", document.has_classes or ratio.loss.name == "column", f"{RANGE} for a regression"
+        yield "ratio.loss", document.has_classes or ratio.loss_name == "column", f"{RANGE} for a regression"
         yield from _of_ratio(ratio, document.classes)
     if ratio is not None and threshold is not None:
         rule, kind = threshold.rule, "threshold.rule.kind"
@@ -353,6 +349,10 @@ def _of_ratio(found: Ratio, classes: int) -> Iterator[Finding]:
     yield "ratio.lambda", found.lam > 0, f"{RANGE}: it must be above 0"
     yield "ratio.rows", rows >= 1, RANGE
     yield "ratio.log_max_ratio", 0 <= g <= math.log(rows) + ROUNDING, f"{RANGE}: from 0 to ln of 'ratio.rows'"
+    yield "ratio.loss", found.loss_name in KINDS, RANGE
+    for part, name in LOSS_PARTS.items():
+        right = (getattr(found, part) is not None) == (found.loss_name == name)
+        yield f"ratio.{part}", right, f"contradicts 'ratio.loss': only the loss '{name}' has it"
     try:
         found.loss.check(classes)
     except OptionError as error:
@@ -409,8 +409,8 @@ def _belong(density: DensityRatio, tau: float | None, cutoff: float | None) -> b
         return tau == 0.0
     g = density.log_max_ratio
     ends = (
-        dataclasses.replace(density, log_max_ratio=g * (1.0 - ROUNDING)).tau(cutoff + step),
-        dataclasses.replace(density, log_max_ratio=g * (1.0 + ROUNDING)).tau(cutoff - step),
+        replace(density, log_max_ratio=g * (1.0 - ROUNDING)).tau(cutoff + step),
+        replace(density, log_max_ratio=g * (1.0 + ROUNDING)).tau(cutoff - step),
     )
     low, high, given = (math.inf if value is None else value for value in (*ends, tau))
     return low * (1.0 - ROUNDING) <= given <= high * (1.0 + ROUNDING)

@@ -5,25 +5,32 @@ What needs labels or was not asked for is None and is left out of the document.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
-from drrej.documents.document import Codec, GateRow, Judged
-from drrej.documents.fields import (
+from msgspec import Meta, field
+from msgspec.structs import astuple
+
+from drrej.core.types import Stored
+from drrej.documents.document import (
     EXACT,
     JOINED,
     JOINED_AREAS,
     NONE,
     PRICED,
     WEIGHTED,
-    About,
     Count,
+    GateRow,
+    Judged,
+    NotNegative,
     Share,
-    ShareOrNone,
     Unit,
     When,
+    about,
+    written,
 )
-from drrej.documents.points import (
+from drrej.documents.figures import (
     Accuracy,
+    Change,
     Coverage,
     CoverageOfDump,
     CurvePoint,
@@ -33,28 +40,21 @@ from drrej.documents.points import (
     Proportion,
     Rows,
     Tau,
-    TauPoint,
     Where,
-    WorstAccuracy,
-    WorstCoverage,
-    check_interval,
 )
 from drrej.documents.summaries import LeftOut
 from drrej.documents.targets import Target, TotalCost
 from drrej.errors import ReportError
-from drrej.records import dataclass
 
 
-@dataclass(frozen=True, kw_only=True)
-class IdealPoint:
+class IdealPoint(Stored, frozen=True, kw_only=True):
     """Accuracy at one coverage if every right row came before every wrong one."""
 
     coverage: Share
     accuracy: Share
 
 
-@dataclass(frozen=True, kw_only=True)
-class Bin:
+class Bin(Stored, frozen=True, kw_only=True):
     """Rows whose confidence lies in (lower, upper], with its mean and their accuracy."""
 
     lower: Share
@@ -65,62 +65,46 @@ class Bin:
     accuracy: Share
 
 
-@dataclass(frozen=True, kw_only=True)
-class Reliability:
+class Reliability(Stored, frozen=True, kw_only=True):
     """The bins of the ECE before and after calibration."""
 
     uncalibrated: tuple[Bin, ...]
     calibrated: tuple[Bin, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class LossHistogram:
+class LossHistogram(Stored, frozen=True, kw_only=True):
     """Rows by expected loss: right and wrong ones apart or, without labels, all of them."""
 
     scale: Literal["linear", "log"]
     edges: tuple[float, ...]
-    right: Annotated[tuple[int, ...] | None, About(unit=Unit.COUNT)] = None
-    wrong: Annotated[tuple[int, ...] | None, About(unit=Unit.COUNT)] = None
-    rows: Annotated[tuple[int, ...] | None, About(unit=Unit.COUNT)] = None
+    right: tuple[Count, ...] | None = None
+    wrong: tuple[Count, ...] | None = None
+    rows: tuple[Count, ...] | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Counts:
+class Member(Stored, frozen=True, kw_only=True):
+    """A class or a group, or so many `members` together; `of_highest` is its error rate relative to the highest."""
+
     name: str
     rows: Count
     accepted: Count
     errors: Count
     coverage: Share
-    accuracy: ShareOrNone
-    error_rate: ShareOrNone
+    accuracy: Share | None
+    error_rate: Share | None
     base_accuracy: Share
-
-
-@dataclass(frozen=True, kw_only=True)
-class Member(_Counts):
-    """A class or a group; `of_highest` is its error rate relative to the highest of all."""
-
+    members: Count | None = None
     of_highest: Share
 
 
-@dataclass(frozen=True, kw_only=True)
-class Rest(_Counts):
-    """Those that have no row of their own, taken together."""
-
-    members: Count
-    of_highest: Share
-
-
-@dataclass(frozen=True, kw_only=True)
-class Members:
+class Members(Stored, frozen=True, kw_only=True):
     """Classes or groups, the lowest accuracy first."""
 
     shown: tuple[Member, ...]
-    rest: Rest | None
+    rest: Member | None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Confusion:
+class Confusion(Stored, frozen=True, kw_only=True):
     """A true class that was taken for another one."""
 
     label: str
@@ -129,8 +113,7 @@ class Confusion:
     share: Share
 
 
-@dataclass(frozen=True, kw_only=True)
-class Confusions:
+class Confusions(Stored, frozen=True, kw_only=True):
     """The commonest errors among the accepted rows, and how many there are besides."""
 
     errors: Count
@@ -139,8 +122,7 @@ class Confusions:
     other_rows: Count
 
 
-@dataclass(frozen=True, kw_only=True)
-class BaselineCurve:
+class BaselineCurve(Stored, frozen=True, kw_only=True):
     """The curve and the decision that the report is compared with."""
 
     coverage_curve: tuple[CurvePoint, ...]
@@ -148,8 +130,7 @@ class BaselineCurve:
     accuracy: Accuracy
 
 
-@dataclass(frozen=True, kw_only=True)
-class Made:
+class Made(Stored, frozen=True, kw_only=True):
     """The report's title, day (of UTC), data and model; how the rejector came to be, in words and as commands."""
 
     title: str | None = None
@@ -160,8 +141,7 @@ class Made:
     commands: tuple[str, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Pictures:
+class Pictures(Stored, frozen=True, kw_only=True):
     """What is drawn; most of it needs labels."""
 
     ideal: tuple[IdealPoint, ...] | None = None
@@ -179,140 +159,116 @@ _LABELLED = ("accuracy", "nll", "ece", "brier", "aurc", "e_aurc", "augrc", "poin
 """Sections that every report with labels has, and none without them."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ExpectedAccuracy:
+class ExpectedAccuracy(Stored, frozen=True, kw_only=True):
     """The accuracy that the probabilities promise, of the accepted and of all rows."""
 
-    value: Annotated[float | None, About("of the accepted rows")]
-    all: Annotated[float | None, About("of all rows")]
+    value: Annotated[Share | None, about("of the accepted rows")]
+    all: Annotated[Share | None, about("of all rows")]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Calibration:
+class Calibration(Stored, frozen=True, kw_only=True):
     """A calibration figure: before calibration, and after it on all and on the accepted rows."""
 
-    uncalibrated: Annotated[float | None, About("before calibration")]
-    all: Annotated[float | None, About("after calibration")]
-    accepted: Annotated[float | None, About("after calibration on the accepted rows")]
+    uncalibrated: Annotated[NotNegative | None, about("before calibration")]
+    all: Annotated[NotNegative | None, about("after calibration")]
+    accepted: Annotated[NotNegative | None, about("after calibration on the accepted rows")]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Area(Proportion):
+class Area(Proportion, frozen=True, kw_only=True):
     """An area under a curve; `convention` says which of the numbers with that name it is."""
 
     convention: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class Change:
-    """A figure minus another, with its interval."""
+class Ranking(Stored, frozen=True, kw_only=True):
+    """How well the loss orders rows, as one number; `convention` says which of those with that name.
 
-    value: float | None
-    lower: Annotated[float | None, About("lower end of its 95 % interval")]
-    upper: Annotated[float | None, About("upper end of its 95 % interval")]
-
-    def __post_init__(self) -> None:
-        check_interval(self.lower, self.upper)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Excess(Change):
-    """An area above an ideal, which few rows may undercut."""
-
-    convention: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Ranking:
-    """How well the loss orders rows, as one number; None without errors or without right rows."""
+    None where it is undefined, as without errors or without right rows.
+    """
 
     value: float | None
     convention: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class MeanRatio:
+class MeanRatio(Stored, frozen=True, kw_only=True):
     """The density ratio on these rows; without drift its mean is 1 in expectation."""
 
-    mean: Annotated[float | None, About("mean ratio of the rows, 1 in expectation without drift", Unit.RATIO)]
+    mean: Annotated[
+        NotNegative | None, about("mean ratio of the rows, 1 in expectation without drift", unit=Unit.RATIO)
+    ]
     std_error: Annotated[
-        float | None, About("standard error of the mean ratio, that of the fit included", Unit.RATIO, "lower")
+        NotNegative | None,
+        about("standard error of the mean ratio, that of the fit included", "lower", unit=Unit.RATIO),
     ]
     p_value: Annotated[
-        float | None, About("chance of a mean ratio at least as far from 1 without drift", Unit.P_VALUE, "higher")
+        Share | None, about("chance of a mean ratio at least as far from 1 without drift", "higher", unit=Unit.P_VALUE)
     ]
     error: Annotated[
-        float | None,
-        About(
+        NotNegative | None,
+        about(
             "bound on the error of the fitted ratio at every input, confidence 0.95, told by the fitted rows",
-            Unit.RATIO,
             "lower",
+            unit=Unit.RATIO,
         ),
     ] = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Drift:
+class Drift(Stored, frozen=True, kw_only=True):
     """How far the losses have moved since the fit."""
 
     distance: Annotated[
-        float | None,
-        About("largest gap between the distribution of the losses and that of the fit", Unit.SHARE, "lower"),
+        Share | None, about("largest gap between the distribution of the losses and that of the fit", "lower")
     ]
-    p_value: Annotated[float | None, About("chance of a gap at least as large without drift", Unit.P_VALUE, "higher")]
+    p_value: Annotated[
+        Share | None, about("chance of a gap at least as large without drift", "higher", unit=Unit.P_VALUE)
+    ]
 
 
-@dataclass(frozen=True, kw_only=True)
-class CostPerRow:
+class CostPerRow(Stored, frozen=True, kw_only=True):
     """Costs of all rows."""
 
-    value: Annotated[float | None, About("realised cost per row")]
-    expected: Annotated[float | None, About("expected cost per row")]
+    value: Annotated[float | None, about("realised cost per row")]
+    expected: Annotated[float | None, about("expected cost per row")]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Cost:
+class Cost(Stored, frozen=True, kw_only=True):
     """Costs of the accepted rows and, under `all`, of all rows."""
 
-    value: Annotated[float | None, About("realised cost per accepted row", interval=PRICED)]
-    lower: Annotated[float | None, About("lower end of its 95 % interval", interval=PRICED)] = None
-    upper: Annotated[float | None, About("upper end of its 95 % interval", interval=PRICED)] = None
-    expected: Annotated[float | None, About("expected cost per accepted row")]
+    value: Annotated[float | None, about("realised cost per accepted row", interval=PRICED)]
+    lower: Annotated[float | None, about("lower end of its 95 % interval", interval=PRICED)] = None
+    upper: Annotated[float | None, about("upper end of its 95 % interval", interval=PRICED)] = None
+    expected: Annotated[float | None, about("expected cost per accepted row")]
     all: CostPerRow
 
 
-@dataclass(frozen=True, kw_only=True)
-class ClassRow:
+class ClassRow(Stored, frozen=True, kw_only=True):
     """The rows of one true class."""
 
-    class_: int | str
+    class_: int | str = field(name="class")
     rows: Count
     coverage: Share
-    accuracy: ShareOrNone
+    accuracy: Share | None
 
 
-@dataclass(frozen=True, kw_only=True)
-class ConfusionRow:
+class ConfusionRow(Stored, frozen=True, kw_only=True):
     """The rows of one true class: how many accepted ones were predicted as each class, and how many are rejected."""
 
-    class_: str
-    predicted: Annotated[tuple[int, ...], About(unit=Unit.COUNT)]
+    class_: str = field(name="class")
+    predicted: tuple[Count, ...]
     rejected: Count
 
 
-@dataclass(frozen=True, kw_only=True)
-class ConfusionMatrix:
+class ConfusionMatrix(Stored, frozen=True, kw_only=True):
     """Accepted rows by true and predicted class, with a column of the rejected ones.
 
     Of many classes those with the most errors are shown; the last row and column are the `others` together.
     """
 
     rows: tuple[ConfusionRow, ...]
-    others: Annotated[int, About("classes that have no row of their own", Unit.COUNT)]
+    others: Annotated[Count, about("classes that have no row of their own")]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Example:
+class Example(Stored, frozen=True, kw_only=True):
     """A row: its true class, prediction and expected loss, and what the columns that were asked for hold, as text."""
 
     label: str
@@ -321,8 +277,7 @@ class Example:
     values: tuple[str, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Examples:
+class Examples(Stored, frozen=True, kw_only=True):
     """Rows to look at: the rejected ones with the largest losses, the accepted errors with the smallest."""
 
     columns: tuple[str, ...]
@@ -330,8 +285,7 @@ class Examples:
     wrongly_accepted: tuple[Example, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class GroupRow:
+class GroupRow(Stored, frozen=True, kw_only=True):
     """The rows of one group."""
 
     group: str
@@ -341,28 +295,25 @@ class GroupRow:
     base_accuracy: Accuracy
 
 
-@dataclass(frozen=True, kw_only=True)
-class GroupLook:
+class GroupLook(Stored, frozen=True, kw_only=True):
     """The rows of one group, without labels. Drift is since the fit; its p-value is times the number of groups."""
 
     group: str
     rows: Count
     coverage: Coverage
-    expected_accuracy: ShareOrNone
+    expected_accuracy: Share | None
     drift: Drift
 
 
-@dataclass(frozen=True, kw_only=True)
-class WorstGroup:
+class WorstGroup(Stored, frozen=True, kw_only=True):
     """The lowest of each figure of the groups, and whose it is."""
 
-    coverage: Annotated[WorstCoverage, About("lowest coverage of a group")]
-    accuracy: Annotated[WorstAccuracy, About("lowest accuracy of the accepted rows of a group")]
-    base_accuracy: Annotated[WorstAccuracy, About("lowest accuracy of all rows of a group")]
+    coverage: Annotated[Coverage, about("lowest coverage of a group")]
+    accuracy: Annotated[Accuracy, about("lowest accuracy of the accepted rows of a group")]
+    base_accuracy: Annotated[Accuracy, about("lowest accuracy of all rows of a group")]
 
 
-@dataclass(frozen=True, kw_only=True)
-class ScoreRow:
+class ScoreRow(Stored, frozen=True, kw_only=True):
     """Another score on the same rows; `accuracy` is that at the coverage of the rejector.
 
     `augrc_difference` is its AUGRC minus that of the loss; the intervals hold for all scores together, and one that is
@@ -384,8 +335,7 @@ class ScoreRow:
         return self.augrc_difference is not None and (self.augrc_difference.upper or 0.0) < 0
 
 
-@dataclass(frozen=True, kw_only=True)
-class MaskRow:
+class MaskRow(Stored, frozen=True, kw_only=True):
     """Another rejector's mask on the same rows; `loss_accuracy` is that of our loss at the mask's coverage."""
 
     mask: str
@@ -394,175 +344,175 @@ class MaskRow:
     loss_accuracy: PointFigure
 
 
-@dataclass(frozen=True, kw_only=True)
-class Difference:
+class Difference(Stored, frozen=True, kw_only=True):
     """Changes since an earlier report (`reports`), or against another dump of the same rows (`paired`)."""
 
     kind: Literal["reports", "paired"]
-    rows: Annotated[int | None, About("rows that are paired", Unit.COUNT, "higher", NONE, When.PAIRS)] = None
-    coverage: Annotated[Change, About("coverage minus that of the baseline", better="higher", interval=JOINED)]
-    accuracy: Annotated[Change, About("accuracy minus that of the baseline", better="higher", interval=JOINED)]
-    base_accuracy: Annotated[
-        Change, About("accuracy without rejection minus that of the baseline", better="higher", interval=JOINED)
-    ]
-    aurc: Annotated[Change, About("AURC minus that of the baseline", better="lower", interval=JOINED_AREAS)]
-    e_aurc: Annotated[Change, About("E-AURC minus that of the baseline", better="lower", interval=JOINED_AREAS)]
-    augrc: Annotated[Change, About("AUGRC minus that of the baseline", better="lower", interval=JOINED_AREAS)]
+    rows: Annotated[Count | None, about("rows that are paired", "higher", NONE, When.PAIRS)] = None
+    coverage: Annotated[Change, about("coverage minus that of the baseline", "higher", JOINED)]
+    accuracy: Annotated[Change, about("accuracy minus that of the baseline", "higher", JOINED)]
+    base_accuracy: Annotated[Change, about("accuracy without rejection minus that of the baseline", "higher", JOINED)]
+    aurc: Annotated[Change, about("AURC minus that of the baseline", "lower", JOINED_AREAS)]
+    e_aurc: Annotated[Change, about("E-AURC minus that of the baseline", "lower", JOINED_AREAS)]
+    augrc: Annotated[Change, about("AUGRC minus that of the baseline", "lower", JOINED_AREAS)]
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Report(Judged):
+class Report(Judged, frozen=True, kw_only=True, tag="drrej-report/1"):  # 1: the first format
     """What `evaluate` found about a dump.
 
     Sections are attributes (`report.coverage.value`) and keys (`report["coverage"]["value"]`).
     """
 
-    CODEC: ClassVar[Codec] = Codec("drrej-report/1", "report", ReportError)  # 1: the first format
+    NOUN, ERROR = "report", ReportError
 
     drrej_version: str
     rows: Rows
-    classes: Annotated[int, About("classes of the model", Unit.COUNT, "neither", NONE, least=2)]
+    classes: Annotated[int, Meta(ge=2), about("classes of the model", "neither", NONE, unit=Unit.COUNT)]
     tau: Tau
     cutoff: Cutoff
     cutoff_by: str | None = None
     seen_by: tuple[str, ...] | None = None
     unsure_order: str | None = None
     """The plain loss beneath a learned one, where drift says that the learned order may not hold on these rows."""
-    tied_rows: Annotated[int | None, About(gate=False)] = None
+    tied_rows: Annotated[Count | None, about(gate=False)] = None
     """How many rows have the largest loss that is accepted, where these are more than half: no cutoff divides them."""
-    target: Annotated[Target | None, About(gate=False)] = None
+    target: Annotated[Target | None, about(gate=False)] = None
     coverage: CoverageOfDump
     accuracy: Annotated[
-        Accuracy | None,
-        About("share of the accepted rows whose prediction is right", Unit.SHARE, "higher", EXACT, When.LABELS),
+        Accuracy | None, about("share of the accepted rows whose prediction is right", "higher", EXACT, When.LABELS)
     ] = None
     risk: Annotated[
-        Proportion | None,
-        About("share of the accepted rows whose prediction is wrong", Unit.SHARE, "lower", EXACT, When.LABELS),
+        Proportion | None, about("share of the accepted rows whose prediction is wrong", "lower", EXACT, When.LABELS)
     ] = None
-    errors: Annotated[
-        int | None, About("wrong predictions among the accepted rows", Unit.COUNT, "lower", NONE, When.LABELS)
-    ] = None
+    errors: Annotated[Count | None, about("wrong predictions among the accepted rows", "lower", NONE, When.LABELS)] = (
+        None
+    )
     base_accuracy: Annotated[
-        Accuracy | None,
-        About("share of all rows whose prediction is right", Unit.SHARE, "higher", EXACT, When.LABELS),
+        Accuracy | None, about("share of all rows whose prediction is right", "higher", EXACT, When.LABELS)
     ] = None
     expected_accuracy: Annotated[
         ExpectedAccuracy,
-        About(
+        about(
             "accuracy that the rejector itself expects, blind to any shift since the fit",
-            Unit.SHARE,
             "higher",
             NONE,
+            unit=Unit.SHARE,
         ),
     ]
     nll: Annotated[
         Calibration | None,
-        About("mean negative log-likelihood of the true class", Unit.NATS, "lower", NONE, When.LABELS, "NLL"),
+        about("mean negative log-likelihood of the true class", "lower", NONE, When.LABELS, "NLL", unit=Unit.NATS),
     ] = None
     ece: Annotated[
         Calibration | None,
-        About("expected calibration error over 15 bins", Unit.SHARE, "lower", NONE, When.LABELS, "ECE"),
+        about("expected calibration error over 15 bins", "lower", NONE, When.LABELS, "ECE", unit=Unit.SHARE),
     ] = None
     classwise_ece: Annotated[
         Calibration | None,
-        About(
+        about(
             "mean over classes of the calibration error of its probability over 15 bins",
-            Unit.SHARE,
             "lower",
             NONE,
             When.CLASSWISE,
             "classwise ECE",
+            unit=Unit.SHARE,
         ),
     ] = None
     brier: Annotated[
         Calibration | None,
-        About("mean Brier score, summed over classes", Unit.SCORE, "lower", NONE, When.LABELS, "Brier"),
+        about("mean Brier score, summed over classes", "lower", NONE, When.LABELS, "Brier", unit=Unit.SCORE),
     ] = None
     aurc: Annotated[
-        Area | None,
-        About("area under error rate against coverage", Unit.SHARE, "lower", WEIGHTED, When.LABELS, "AURC"),
+        Area | None, about("area under error rate against coverage", "lower", WEIGHTED, When.LABELS, "AURC")
     ] = None
     e_aurc: Annotated[
-        Excess | None,
-        About(
+        Change | None,
+        about(
             "AURC minus that of a perfect order, err + (1 - err) ln(1 - err)",
-            Unit.NUMBER,
             "lower",
             WEIGHTED,
             When.LABELS,
             "E-AURC",
+            unit=Unit.NUMBER,
         ),
     ] = None
     augrc: Annotated[
-        Area | None,
-        About("area under errors / rows against coverage", Unit.SHARE, "lower", WEIGHTED, When.LABELS, "AUGRC"),
+        Area | None, about("area under errors / rows against coverage", "lower", WEIGHTED, When.LABELS, "AUGRC")
     ] = None
     naurc: Annotated[
         Ranking | None,
-        About(
+        about(
             "normalised AURC, (AURC - ideal) / (err - ideal) with that ideal: 0 is perfect, 1 is random",
-            Unit.NUMBER,
             "lower",
             NONE,
             When.LABELS,
             "nAURC",
+            unit=Unit.NUMBER,
         ),
     ] = None
     failure_auroc: Annotated[
         Ranking | None,
-        About(
+        about(
             "AUROC of errors: the chance that a wrong row has a larger loss than a right one",
-            Unit.SHARE,
             "higher",
             NONE,
             When.LABELS,
             "AUROC of errors",
+            unit=Unit.SHARE,
         ),
     ] = None
     fpr_at_95_tpr: Annotated[
         Ranking | None,
-        About(
+        about(
             "share of errors accepted where 95 % of the right rows are",
-            Unit.SHARE,
             "lower",
             NONE,
             When.LABELS,
             "FPR at 95 % TPR",
+            unit=Unit.SHARE,
         ),
     ] = None
-    points: Annotated[dict[str, PointFigure] | None, About(unit=Unit.SHARE, when=When.LABELS)] = None
-    ratio: Annotated[MeanRatio, About(better="neither", interval=NONE)]
-    drift: Annotated[Drift, About(interval=NONE)]
-    curve: tuple[TauPoint, ...] | None = None
+    points: Annotated[dict[str, PointFigure] | None, about(when=When.LABELS)] = None
+    ratio: Annotated[MeanRatio, about(better="neither", interval=NONE)]
+    drift: Annotated[Drift, about(interval=NONE)]
+    curve: tuple[CurvePoint, ...] | None = None
     coverage_curve: tuple[CurvePoint, ...] | None = None
     per_class: tuple[ClassRow, ...] | None = None
-    confusion: Annotated[ConfusionMatrix | None, About(gate=False)] = None
-    examples: Annotated[Examples | None, About(gate=False)] = None
-    cost: Annotated[Cost | None, About("", Unit.COST, "lower", NONE, When.COSTS)] = None
+    confusion: Annotated[ConfusionMatrix | None, about(gate=False)] = None
+    examples: Annotated[Examples | None, about(gate=False)] = None
+    cost: Annotated[Cost | None, about(better="lower", interval=NONE, when=When.COSTS, unit=Unit.COST)] = None
     total_cost: Annotated[
         TotalCost | None,
-        About(
-            "cost of errors and reviews per 1000 rows", Unit.COST, "lower", PRICED, When.PRICES, "cost per 1000 rows"
+        about(
+            "cost of errors and reviews per 1000 rows",
+            "lower",
+            PRICED,
+            When.PRICES,
+            "cost per 1000 rows",
+            unit=Unit.COST,
         ),
     ] = None
-    ood: Annotated[Outside | None, About("rows of no class", when=When.OUTSIDE)] = None
+    ood: Annotated[Outside | None, about("rows of no class", when=When.OUTSIDE)] = None
     by: str | None = None
     per_group: tuple[GroupRow, ...] | None = None
     looks: tuple[GroupLook, ...] | None = None
-    where: Annotated[Where | None, About(gate=False)] = None
-    worst_group: Annotated[WorstGroup | None, About("", Unit.SHARE, "higher", EXACT, When.GROUPS)] = None
+    where: Annotated[Where | None, about(gate=False)] = None
+    worst_group: Annotated[WorstGroup | None, about(better="higher", interval=EXACT, when=When.GROUPS)] = None
     scores: tuple[ScoreRow, ...] | None = None
     masks: tuple[MaskRow, ...] | None = None
-    pictures: Annotated[Pictures | None, About(gate=False)] = None
-    difference: Annotated[Difference | None, About("", Unit.DIFFERENCE, when=When.BASELINE)] = None
-    left_out: Annotated[LeftOut | None, About(gate=False)] = None
+    pictures: Annotated[Pictures | None, about(gate=False)] = None
+    difference: Annotated[Difference | None, about(when=When.BASELINE, unit=Unit.DIFFERENCE)] = None
+    left_out: Annotated[LeftOut | None, about(gate=False)] = None
     gates: tuple[GateRow, ...]
 
     def __post_init__(self) -> None:
         missing = [key for key in _LABELLED if (getattr(self, key) is None) != (self.base_accuracy is None)]
         if missing:
             raise ValueError(f"'{missing[0]}' is there without labels, or missing with them")
+        for key in ("ece", "classwise_ece", "failure_auroc", "fpr_at_95_tpr"):
+            numbers = [] if (section := getattr(self, key)) is None else astuple(section)
+            if any(isinstance(number, float) and not 0 <= number <= 1 for number in numbers):
+                raise ValueError(f"'{key}' is no share")
 
     @staticmethod
     def mend(tree: dict[str, Any]) -> None:
@@ -574,62 +524,52 @@ class Report(Judged):
             tree["e_aurc"] |= {"value": None, "lower": None, "upper": None}
 
 
-@dataclass(frozen=True, kw_only=True)
-class ErrorArea:
-    """An area under a curve of errors; `convention` says which of the numbers with that name it is."""
-
-    value: float | None
-    convention: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class ErrorFigures:
+class ErrorFigures(Stored, frozen=True, kw_only=True):
     """An error of the accepted rows, of all rows, and the areas under its curves."""
 
-    value: Annotated[float | None, About("of the accepted rows")]
-    all: Annotated[float | None, About("of all rows")]
-    aurc: Annotated[ErrorArea, About("area under it against coverage", label="AURC")]
-    augrc: Annotated[ErrorArea, About("area under the sum of accepted errors / rows against coverage", label="AUGRC")]
+    value: Annotated[NotNegative | None, about("of the accepted rows")]
+    all: Annotated[NotNegative | None, about("of all rows")]
+    aurc: Annotated[Ranking, about("area under it against coverage", label="AURC")]
+    augrc: Annotated[Ranking, about("area under the sum of accepted errors / rows against coverage", label="AUGRC")]
 
 
-@dataclass(frozen=True, kw_only=True)
-class RatioMean:
+class RatioMean(Stored, frozen=True, kw_only=True):
     """The density ratio on these rows."""
 
-    mean: Annotated[float | None, About("mean ratio of the rows, 1 in expectation without drift", Unit.RATIO)]
+    mean: Annotated[
+        NotNegative | None, about("mean ratio of the rows, 1 in expectation without drift", unit=Unit.RATIO)
+    ]
 
 
-@dataclass(frozen=True, kw_only=True)
-class ErrorPoint:
+class ErrorPoint(Stored, frozen=True, kw_only=True):
     """Coverage and errors at one tau of (0, 1]."""
 
     tau: Share
     coverage: Share
-    mse: Annotated[float | None, About(unit=Unit.SQUARED_ERROR)]
-    mae: Annotated[float | None, About(unit=Unit.ERROR)]
+    mse: Annotated[NotNegative | None, about(unit=Unit.SQUARED_ERROR)]
+    mae: Annotated[NotNegative | None, about(unit=Unit.ERROR)]
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class RegressionReport(Judged):
+class RegressionReport(Judged, frozen=True, kw_only=True, tag="drrej-regression-report/1"):  # 1: the first format
     """What `evaluate_regression` found about a dump; by attribute or by key."""
 
-    CODEC: ClassVar[Codec] = Codec(
-        "drrej-regression-report/1", "report of a regression", ReportError
-    )  # 1: the first format
+    NOUN, ERROR = "report of a regression", ReportError
 
     drrej_version: str
-    task: Literal["regression"] = "regression"
+    task: Literal["regression"] = written("regression")
     rows: Rows
     tau: Tau
     cutoff: Cutoff
     cutoff_by: str | None = None
     seen_by: tuple[str, ...] | None = None
-    target: Annotated[Target | None, About(gate=False)] = None
+    target: Annotated[Target | None, about(gate=False)] = None
     coverage: CoverageOfDump
     mse: Annotated[
-        ErrorFigures, About("mean squared error of the prediction", Unit.SQUARED_ERROR, "lower", NONE, label="MSE")
+        ErrorFigures, about("mean squared error of the prediction", "lower", NONE, label="MSE", unit=Unit.SQUARED_ERROR)
     ]
-    mae: Annotated[ErrorFigures, About("mean absolute error of the prediction", Unit.ERROR, "lower", NONE, label="MAE")]
-    ratio: Annotated[RatioMean, About(better="neither", interval=NONE)]
+    mae: Annotated[
+        ErrorFigures, about("mean absolute error of the prediction", "lower", NONE, label="MAE", unit=Unit.ERROR)
+    ]
+    ratio: Annotated[RatioMean, about(better="neither", interval=NONE)]
     curve: tuple[ErrorPoint, ...]
     gates: tuple[GateRow, ...]

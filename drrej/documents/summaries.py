@@ -2,47 +2,41 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
-from drrej.documents.document import Codec, Document
-from drrej.documents.fields import Count, Share, ShareOrNone
+from drrej.core.types import Stored
+from drrej.documents.document import Count, Document, Share
 from drrej.errors import ReportError
-from drrej.records import dataclass
 
 
-@dataclass(frozen=True, kw_only=True)
-class MaskedFile:
+class MaskedFile(Stored, frozen=True, kw_only=True):
     """The mask of one input file. Bad rows are among the rejected, or were left out; `reused`: it was there already."""
 
     file: str
     rows: Count
     rejected: Count
-    coverage: ShareOrNone
+    coverage: Share | None
     bad_rows: Count
     seconds: float
     reused: bool
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class MaskSummary(Document):
+class MaskSummary(Document, frozen=True, kw_only=True, tag="drrej-masks-summary/1"):  # 1: the first format
     """What `drrej reject` did: all files together, then each, and what was bad."""
 
-    CODEC: ClassVar[Codec] = Codec("drrej-masks-summary/1", "summary of masks", ReportError)  # 1: the first format
+    NOUN, ERROR = "summary of masks", ReportError
 
     drrej_version: str
     files: Count
     reused: Count
     rows: Count
     rejected: Count
-    coverage: ShareOrNone
+    coverage: Share | None
     bad_rows: Count
     seconds: float
     masks: tuple[MaskedFile, ...]
     left_out: LeftOut
 
 
-@dataclass(frozen=True, kw_only=True)
-class BadRows:
+class BadRows(Stored, frozen=True, kw_only=True):
     """Bad rows of one kind: what is wrong, how many there are, and where the first is."""
 
     reason: str
@@ -52,16 +46,14 @@ class BadRows:
     first_row: Count
 
 
-@dataclass(frozen=True, kw_only=True)
-class BadFile:
+class BadFile(Stored, frozen=True, kw_only=True):
     """A file that was left out."""
 
     file: str
     reason: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class LeftOut:
+class LeftOut(Stored, frozen=True, kw_only=True):
     """Bad rows by kind, and bad files.
 
     Rows may be of several kinds, so `rows` need not be the sum.
@@ -72,16 +64,14 @@ class LeftOut:
     files: tuple[BadFile, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class PowerPoint:
+class PowerPoint(Stored, frozen=True, kw_only=True):
     """The chance that so many rows certify the risk of a cutoff fixed beforehand."""
 
     rows: Count
     power: Share
 
 
-@dataclass(frozen=True, kw_only=True)
-class Needed:
+class Needed(Stored, frozen=True, kw_only=True):
     """Fresh labelled rows that certify a risk with the wanted power, if the accepted rows have this error rate.
 
     None where no number that anyone labels is enough. `fixed_cutoff`: one look at a cutoff chosen on other rows.
@@ -94,8 +84,7 @@ class Needed:
     powers: tuple[PowerPoint, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Question:
+class Question(Stored, frozen=True, kw_only=True):
     """The promise: a risk and its confidence; the coverage and the power that are wanted."""
 
     risk: Share
@@ -106,8 +95,7 @@ class Question:
     """Fewer accepted rows cannot do, even without an error."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class AtHand:
+class AtHand(Stored, frozen=True, kw_only=True):
     """What labelled rows can promise at a coverage.
 
     `asked` is the upper bound of the risk if this coverage had been asked for before looking at the rows, `any_cutoff`
@@ -124,8 +112,7 @@ class AtHand:
     needed: int | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class CertifiedNow:
+class CertifiedNow(Stored, frozen=True, kw_only=True):
     """The largest cutoff that these rows certify for the risk that was asked about."""
 
     coverage: Share
@@ -133,11 +120,10 @@ class CertifiedNow:
     errors: Count
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Plan(Document):
+class Plan(Document, frozen=True, kw_only=True, tag="drrej-plan/1"):  # 1: the first format
     """The answer; by attribute or by key. `needed` is there without a dump, `at_hand` with one."""
 
-    CODEC: ClassVar[Codec] = Codec("drrej-plan/1", "plan", ReportError)  # 1: the first format
+    NOUN, ERROR = "plan", ReportError
 
     drrej_version: str
     confidence: Share
@@ -151,8 +137,7 @@ class Plan(Document):
     """Why these rows certify nothing for the risk that was asked about."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class CascadeStage:
+class CascadeStage(Stored, frozen=True, kw_only=True):
     """A stage: what a row costs there, below which loss it answers, and how many rows it sees and answers.
 
     `cutoff` is None where it answers all rows that reach it, and where it is left out (`used` is false).
@@ -166,8 +151,7 @@ class CascadeStage:
     answered: Count
 
 
-@dataclass(frozen=True, kw_only=True)
-class CascadePoint:
+class CascadePoint(Stored, frozen=True, kw_only=True):
     """Cost per row and accuracy of all answers, with its errors; `cutoffs` by stage, of those that pass rows on."""
 
     cost: float
@@ -177,8 +161,7 @@ class CascadePoint:
     stages: tuple[str, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class StageAlone:
+class StageAlone(Stored, frozen=True, kw_only=True):
     """A stage that answers everything."""
 
     name: str
@@ -187,8 +170,7 @@ class StageAlone:
     errors: Count
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Cascade(Document):
+class Cascade(Document, frozen=True, kw_only=True, tag="drrej-cascade/1"):  # 1: the first format
     """The report; figures are of `rows` rows.
 
     With `confidence` these are fresh rows, none of the `design_rows` that the stages were calibrated and the plans made
@@ -197,7 +179,7 @@ class Cascade(Document):
     reaches the accuracy alone (with `confidence`: for certain); None where none does.
     """
 
-    CODEC: ClassVar[Codec] = Codec("drrej-cascade/1", "cascade", ReportError)  # 1: the first format
+    NOUN, ERROR = "cascade", ReportError
 
     drrej_version: str
     rows: Count

@@ -6,38 +6,37 @@ The rule by which a verdict is reached, and how often it errs, is in `core.thres
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Annotated, Any, Literal
+
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from drrej.core.curves import PER
 from drrej.core.thresholds import Claim, Judgement, Rule, Verdict, together
-from drrej.documents.fields import NONE, About, Share, Unit
-from drrej.documents.points import check_interval
-from drrej.records import dataclass
+from drrej.core.types import Stored
+from drrej.documents.document import NONE, Share, Unit, about
+from drrej.documents.figures import check_interval
 
 
-@dataclass(frozen=True, kw_only=True)
-class Saving:
+class Saving(Stored, frozen=True, kw_only=True):
     """How much less it costs than another way, per 1000 rows, with its interval."""
 
     value: float
-    lower: Annotated[float, About("lower end of its interval")]
-    upper: Annotated[float, About("upper end of its interval")]
+    lower: Annotated[float, about("lower end of its interval")]
+    upper: Annotated[float, about("upper end of its interval")]
 
     def __post_init__(self) -> None:
         check_interval(self.lower, self.upper)
 
 
-@dataclass(frozen=True, kw_only=True)
-class CostPoint:
+class CostPoint(Stored, frozen=True, kw_only=True):
     """The cost per 1000 rows at one coverage."""
 
     coverage: Share
     cost: float
 
 
-@dataclass(frozen=True, kw_only=True)
-class TotalCost:
+class TotalCost(Stored, frozen=True, kw_only=True):
     """Errors of accepted rows and reviews of rejected ones, per 1000 rows, against other ways to decide.
 
     The oracle rejects a row exactly where accepting it would cost more than a review. The two savings are judged
@@ -45,14 +44,14 @@ class TotalCost:
     """
 
     value: float
-    lower: Annotated[float, About("lower end of its 95 % interval")]
-    upper: Annotated[float, About("upper end of its 95 % interval")]
-    accepting_all: Annotated[float, About("if every row were accepted", interval=NONE)]
-    rejecting_all: Annotated[float, About("if every row were reviewed", interval=NONE)]
-    oracle: Annotated[float, About("if it were known which rows to review", interval=NONE)]
-    best_cutoff: Annotated[float, About("at the best cutoff for these rows", interval=NONE)]
-    saved_over_accepting: Annotated[Saving, About("less than if every row were accepted", better="higher")]
-    saved_over_rejecting: Annotated[Saving, About("less than if every row were reviewed", better="higher")]
+    lower: Annotated[float, about("lower end of its 95 % interval")]
+    upper: Annotated[float, about("upper end of its 95 % interval")]
+    accepting_all: Annotated[float, about("if every row were accepted", interval=NONE)]
+    rejecting_all: Annotated[float, about("if every row were reviewed", interval=NONE)]
+    oracle: Annotated[float, about("if it were known which rows to review", interval=NONE)]
+    best_cutoff: Annotated[float, about("at the best cutoff for these rows", interval=NONE)]
+    saved_over_accepting: Annotated[Saving, about("less than if every row were accepted", "higher")]
+    saved_over_rejecting: Annotated[Saving, about("less than if every row were reviewed", "higher")]
     curve: tuple[CostPoint, ...]
 
     def __post_init__(self) -> None:
@@ -75,38 +74,36 @@ def cost_verdict(*savings: tuple[float, float]) -> Verdict:
 What = Literal["accuracy", "risk", "coverage", "cost", "mean-cost", "mse", "mae"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Promise:
+class Promise(Stored, frozen=True, kw_only=True):
     """What was wanted of one figure (of one group, where each has its own cutoff), what came out, and the verdict.
 
     The interval is that of the verdict: 95 %, or what is left of it where several promises are judged together.
     """
 
     what: What
-    wanted: Annotated[float, About("the limit: costs, errors and risks are to be at most that, other figures at least")]
+    wanted: Annotated[float, about("the limit: costs, errors and risks are to be at most that, other figures at least")]
     group: str | None = None
     value: float | None
     lower: float | None
     upper: float | None
     p_value: Annotated[
-        float | None, About("chance of a result at least as bad where the promise just holds", Unit.P_VALUE)
+        Share | None, about("chance of a result at least as bad where the promise just holds", unit=Unit.P_VALUE)
     ]
     verdict: Verdict
-    clip: Annotated[float | None, About("what the error of a row counts at most")] = None
+    clip: Annotated[float | None, about("what the error of a row counts at most")] = None
 
     def __post_init__(self) -> None:
         check_interval(self.lower, self.upper)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Target:
+class Target(Stored, frozen=True, kw_only=True):
     """What the threshold was chosen for. With `confidence` that was certified for new rows like those it was chosen on.
 
     `verdict` is missed if one promise is, met if each is.
     """
 
     verdict: Verdict
-    confidence: Annotated[float | None, About(unit=Unit.SHARE)] = None
+    confidence: Share | None = None
     promises: tuple[Promise, ...]
 
     @property
@@ -115,8 +112,7 @@ class Target:
         return next(promise for promise in self.promises if promise.verdict == self.verdict)
 
 
-@dataclass(frozen=True)
-class Counts:
+class Counts(Struct, frozen=True):
     """Rows (of one group), those accepted, and the errors among these; None without labels."""
 
     rows: int
@@ -153,7 +149,7 @@ def judge(
             what=what,
             wanted=limit,
             group=count.group,
-            **vars(judged(what, limit, count, len(open_ones))),
+            **asdict(judged(what, limit, count, len(open_ones))),
         )
         for what, limit, count in open_ones
     )

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import field, replace
 from functools import cache
 
 import numpy as np
+from msgspec import field
+from msgspec.structs import replace
 
-from drrej.core.types import Floats
+from drrej.core.types import Floats, Stored
 from drrej.pipeline.shares import Tally
 from drrej.records import dataclass
 
@@ -36,8 +37,7 @@ def unspent(look: int) -> float:
     return 1.0 / (1.0 + math.log2(look + 1))
 
 
-@dataclass(frozen=True)
-class Restarts:
+class Restarts(Stored, frozen=True, omit_defaults=False):
     """Evidence from every start on, after some looks: ln A_t(k) of each alternative, none before the first look."""
 
     looks: int = 0
@@ -123,8 +123,7 @@ def _end(excluded: Callable[[float], bool], inside: float, outside: float) -> fl
             inside = middle
 
 
-@dataclass(frozen=True)
-class RateMonitor:
+class RateMonitor(Stored, frozen=True, omit_defaults=False):
     """A rate against a limit, batch after batch; `restarts` see a late change sooner than all rows together.
 
     >>> monitor = RateMonitor(0.05)
@@ -195,8 +194,7 @@ def nodes(bins: int) -> tuple[Node, ...]:
     return tuple(sorted(split(0, bins, 0), key=lambda node: (node.depth, node.first)))
 
 
-@dataclass(frozen=True)
-class LossDrift:
+class LossDrift(Stored, frozen=True, omit_defaults=False):
     """Losses against everything before, batch after batch.
 
     `pool` are the bin counts of all rows so far, `first_rows` is how many the pool began with. `against_first` are the

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
+
+from msgspec.structs import replace
 
 from drrej._version import __version__
-from drrej.documents.document import Codec, GateRow, Judged
-from drrej.documents.fields import NONE, About, Interval, ShareOrNone, Unit
+from drrej.core.types import Stored
+from drrej.documents.document import NONE, AtLeastOne, Count, GateRow, Interval, Judged, Share, Unit, about
+from drrej.documents.figures import MovedPart, check_interval
 from drrej.documents.gates import Gate
-from drrej.documents.points import MovedPart, check_interval
 from drrej.errors import ReportError
 from drrej.monitor.evidence import confidence_sequence, start_share
 from drrej.monitor.state import Batch, Fold, MonitorName, MonitorState, Parts, Reset, Settings
 from drrej.pipeline.shares import Compared, Tally, moved_parts, region_names
-from drrej.records import dataclass
 
 FORMAT = "drrej-monitor-report/2"
 """2: batches in place of nights."""
@@ -24,15 +24,16 @@ FORMAT = "drrej-monitor-report/2"
 SEQUENCE = Interval("confidence sequence: it holds at all looks together")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Watch:
+class Watch(Stored, frozen=True, kw_only=True):
     """The evidence of a monitor and what its alarm promises. E-values are given by their logarithm to base 10.
 
     `alarm` is the batch after which it alarmed; an alarm stays until the monitor is reset.
     """
 
-    log10_e_value: Annotated[float, About("evidence: logarithm of the e-value to base 10", Unit.NUMBER, "lower", NONE)]
-    alarm_at: Annotated[float, About("evidence at which the alarm goes off", Unit.NUMBER, "neither", NONE)]
+    log10_e_value: Annotated[
+        float, about("evidence: logarithm of the e-value to base 10", "lower", NONE, unit=Unit.NUMBER)
+    ]
+    alarm_at: Annotated[float, about("evidence at which the alarm goes off", "neither", NONE, unit=Unit.NUMBER)]
     state: Literal["ok", "alarm"]
     alarm: str | None = None
     promise: str
@@ -42,66 +43,57 @@ class Watch:
             raise ValueError("the state does not go with the alarm")
 
 
-@dataclass(frozen=True, kw_only=True)
-class LimitWatch(Watch):
+class LimitWatch(Watch, frozen=True, kw_only=True):
     """A monitor of a share that has a limit."""
 
-    limit: Annotated[float, About("as the limit", Unit.SHARE, "neither", NONE)]
+    limit: Annotated[Share, about("as the limit", "neither", NONE)]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Tracked:
+class Tracked(Stored, frozen=True, kw_only=True):
     """A share with an interval that holds at all looks together."""
 
-    value: ShareOrNone
-    lower: Annotated[float, About("lower end of its confidence sequence", Unit.SHARE)]
-    upper: Annotated[float, About("upper end of its confidence sequence", Unit.SHARE)]
+    value: Share | None
+    lower: Annotated[Share, about("lower end of its confidence sequence")]
+    upper: Annotated[Share, about("upper end of its confidence sequence")]
 
     def __post_init__(self) -> None:
         check_interval(self.lower, self.upper)
 
 
-@dataclass(frozen=True, kw_only=True)
-class TrackedRisk(Tracked):
+class TrackedRisk(Tracked, frozen=True, kw_only=True):
     """The error rate of the accepted rows whose labels are known."""
 
-    errors: Annotated[int, About("as the number of errors", Unit.COUNT, "lower", NONE)]
-    labels: Annotated[int, About("as the number of labels", Unit.COUNT, "higher", NONE)]
+    errors: Annotated[Count, about("as the number of errors", "lower", NONE)]
+    labels: Annotated[Count, about("as the number of labels", "higher", NONE)]
     watch: LimitWatch | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class TrackedCoverage(Tracked):
+class TrackedCoverage(Tracked, frozen=True, kw_only=True):
     """The share of accepted rows."""
 
-    accepted: Annotated[int, About("as the number of accepted rows", Unit.COUNT, "higher", NONE)]
+    accepted: Annotated[Count, about("as the number of accepted rows", "higher", NONE)]
     watch: LimitWatch | None = None
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class MonitorReport(Judged):
+class MonitorReport(Judged, frozen=True, kw_only=True, tag=FORMAT):
     """What a monitor says; by attribute or by key.
 
     `moved` are the parts that surely moved, among `looked_at` shares; `recent` and `folded` are the batches so far.
     """
 
-    CODEC: ClassVar[Codec] = Codec(FORMAT, "report of a monitor", ReportError)
+    NOUN, ERROR = "report of a monitor", ReportError
 
     drrej_version: str
     state: Literal["ok", "alarm"]
-    settings: Annotated[Settings, About(gate=False)]
-    batch: Annotated[Batch, About(gate=False)]
-    batches: Annotated[int, About("batches since the monitor started", Unit.COUNT, "neither", NONE, least=1)]
-    rows: Annotated[int, About("rows since the monitor started", Unit.COUNT, "neither", NONE, least=1)]
-    risk: Annotated[
-        TrackedRisk, About("error rate of the accepted rows since the start", Unit.SHARE, "lower", SEQUENCE)
-    ]
-    coverage: Annotated[
-        TrackedCoverage, About("share of accepted rows since the start", Unit.SHARE, "higher", SEQUENCE)
-    ]
-    drift: Annotated[Watch | None, About("drift of the losses", gate=True)] = None
+    settings: Annotated[Settings, about(gate=False)]
+    batch: Annotated[Batch, about(gate=False)]
+    batches: Annotated[AtLeastOne, about("batches since the monitor started", "neither", NONE)]
+    rows: Annotated[AtLeastOne, about("rows since the monitor started", "neither", NONE)]
+    risk: Annotated[TrackedRisk, about("error rate of the accepted rows since the start", "lower", SEQUENCE)]
+    coverage: Annotated[TrackedCoverage, about("share of accepted rows since the start", "higher", SEQUENCE)]
+    drift: Annotated[Watch | None, about("drift of the losses", gate=True)] = None
     moved: tuple[MovedPart, ...]
-    looked_at: Annotated[int, About(gate=False, unit=Unit.COUNT)]
+    looked_at: Annotated[Count, about(gate=False)]
     alarms: tuple[MonitorName, ...]
     recent: tuple[Batch, ...]
     folded: tuple[Fold, ...]

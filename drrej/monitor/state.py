@@ -8,20 +8,18 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Sequence
-from dataclasses import fields, replace
-from typing import Annotated, ClassVar, Literal
+from typing import Literal
 
 import numpy as np
+from msgspec.structs import replace
 
 from drrej.core.reuse import Fingerprint
-from drrej.documents.document import Codec, Document
-from drrej.documents.fields import About, Count, Share, ShareOrNone, Unit
+from drrej.core.types import Stored
+from drrej.documents.document import AtLeastOne, Count, Document, Share, numbers_on_one_line
 from drrej.errors import MonitorError
 from drrej.monitor.evidence import LOG_ODDS, LossDrift, RateMonitor, log_weights
 from drrej.pipeline.shares import Tally
-from drrej.records import dataclass
 
 KEPT_BATCHES = 60
 """Batches that are kept one by one."""
@@ -30,19 +28,15 @@ SMALLEST_FOLD, MOST_FOLDS = 7, 104
 """Older batches are folded by seven at first; when there are too many folds, neighbours are joined."""
 
 MonitorName = Literal["risk", "coverage", "drift"]
-_NUMBERS = re.compile(r"\[\n[-+.,eE\d\s]+\]")
-"""A list of numbers in indented JSON: it goes on one line."""
-
-Counted = Annotated[tuple[int, ...], About(unit=Unit.COUNT)]
+Counted = tuple[Count, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Settings:
+class Settings(Stored, frozen=True, kw_only=True):
     """What is watched. `confidence` is the chance that no alarm is ever false; the monitors share the rest evenly."""
 
     confidence: Share
-    max_risk: ShareOrNone = None
-    min_coverage: ShareOrNone = None
+    max_risk: Share | None = None
+    min_coverage: Share | None = None
     drift: bool
     by: str | None = None
 
@@ -80,11 +74,10 @@ class Settings:
         return -math.log(self.level)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Counts:
+class Counts(Stored, frozen=True, kw_only=True):
     """Rows, those accepted, those of them whose label is known, and errors among these."""
 
-    rows: Annotated[int, About(unit=Unit.COUNT, least=1)]
+    rows: AtLeastOne
     accepted: Count
     labels: Count
     errors: Count
@@ -94,8 +87,7 @@ class Counts:
             raise ValueError("errors, labels, accepted and rows must not be above each other, in this order")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Batch(Counts):
+class Batch(Counts, frozen=True, kw_only=True):
     """One batch. `log_e` are the logarithms of the e-values after it.
 
     `labels_after` names the newest batch at the time when its labels came late.
@@ -107,11 +99,10 @@ class Batch(Counts):
     labels_after: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Fold(Counts):
+class Fold(Counts, frozen=True, kw_only=True):
     """Some batches in a row, from `first` to `last`; `log_e` are those after the last."""
 
-    batches: Annotated[int, About(unit=Unit.COUNT, least=1)]
+    batches: AtLeastOne
     first: str
     last: str
     log_e: dict[str, float]
@@ -119,18 +110,17 @@ class Fold(Counts):
     @classmethod
     def of(cls, batch: Batch) -> Fold:
         """A batch that is kept no longer."""
-        counts = {field.name: getattr(batch, field.name) for field in fields(Counts)}
+        counts = {name: getattr(batch, name) for name in Counts.__struct_fields__}
         return cls(**counts, batches=1, first=batch.name, last=batch.name, log_e=batch.log_e)
 
     def __add__(self, later: Fold) -> Fold:
-        counts = {field.name: getattr(self, field.name) + getattr(later, field.name) for field in fields(Counts)}
+        counts = {name: getattr(self, name) + getattr(later, name) for name in Counts.__struct_fields__}
         return Fold(
             **counts, batches=self.batches + later.batches, first=self.first, last=later.last, log_e=later.log_e
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Alarm:
+class Alarm(Stored, frozen=True, kw_only=True):
     """The first time that a monitor alarmed: after which batch, and the logarithm of its e-value.
 
     `late` names the batch whose late labels raised it.
@@ -142,20 +132,18 @@ class Alarm:
     late: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Reset:
+class Reset(Stored, frozen=True, kw_only=True):
     """A monitor that was ended, why, and what it had seen."""
 
     why: str
-    batches: Annotated[int, About(unit=Unit.COUNT, least=1)]
+    batches: AtLeastOne
     first: str
     last: str
     rows: Count
     alarms: tuple[Alarm, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Drift:
+class Drift(Stored, frozen=True, kw_only=True):
     """The drift of the losses: edges of the bins, rows of the fit that the pool began with, and the monitor itself.
 
     `new` are the rows of the last batch in each bin.
@@ -175,8 +163,7 @@ class Drift:
             raise ValueError("the evidence does not go with the pool")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Parts:
+class Parts(Stored, frozen=True, kw_only=True):
     """Rows and accepted rows of each part (predicted class or group): of the last batch, and of all before it."""
 
     names: tuple[str, ...]
@@ -194,15 +181,14 @@ class Parts:
             raise ValueError("more rows are accepted than there are")
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class MonitorState(Document):
+class MonitorState(Document, frozen=True, kw_only=True, tag="drrej-monitor/2"):  # 2: fewer sums
     """All that a monitor knows. `coverage` watches rejected rows: its limit is 1 - `min_coverage`.
 
     `rejector` is the digest of the rejector, `seen` are the fingerprints of all batches, those before resets included,
     and `last` is a sketch of the rows of the last batch.
     """
 
-    CODEC: ClassVar[Codec] = Codec("drrej-monitor/2", "state of a monitor", MonitorError)  # 2: fewer sums
+    NOUN, ERROR = "state of a monitor", MonitorError
 
     drrej_version: str
     rejector: str
@@ -268,8 +254,7 @@ class MonitorState(Document):
 
     def to_json(self) -> str:
         """The document as text; numbers read back to the same float."""
-        text = json.dumps(self.tree, indent=1, allow_nan=False, ensure_ascii=False)
-        return _NUMBERS.sub(lambda numbers: " ".join(numbers[0].split()), text) + "\n"
+        return numbers_on_one_line(json.dumps(self.tree, indent=1, ensure_ascii=False))
 
     def __post_init__(self) -> None:
         names, watched = [batch.name for batch in self.batches], self.settings.watched

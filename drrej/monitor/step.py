@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from msgspec.structs import asdict, replace
 
 from drrej._version import __version__
 from drrej.core.drift import bin_counts, ranks, stored_bins
@@ -18,9 +19,7 @@ from drrej.core.reuse import Fingerprint, Sighting, Sketch
 from drrej.core.types import Booleans, Integers
 from drrej.data.columns import field_of
 from drrej.data.dump import Block, Dump
-from drrej.documents.document import to_tree
-from drrej.documents.gates import Gate
-from drrej.documents.metrics import check_gate
+from drrej.documents.gates import Gate, check_gate
 from drrej.documents.rejector import Rejector
 from drrej.engines.protocol import Pass
 from drrej.errors import MonitorError, OptionError
@@ -109,8 +108,7 @@ def check_monitor_gates(gates: Sequence[Gate]) -> None:
 
 def digest(rejector: Rejector) -> str:
     """A digest of all that a rejector is but the version that wrote it."""
-    tree: dict[str, Any] = to_tree(rejector)
-    tree.pop("drrej_version")
+    tree = {key: value for key, value in rejector.items() if key not in ("format", "drrej_version", "digest")}
     return hashlib.sha256(json.dumps(tree, sort_keys=True, ensure_ascii=True).encode()).hexdigest()
 
 
@@ -124,7 +122,7 @@ def _settings(state: MonitorState | None, options: MonitorOptions) -> Settings:
     if state is None:
         start: dict[str, Any] = {"confidence": CONFIDENCE, "drift": True}
     else:
-        start = vars(state.settings)
+        start = asdict(state.settings)
         changed = [name for name, value in given.items() if value != start[name]]
         if changed and options.reset is None:
             name = changed[0]
@@ -398,7 +396,7 @@ def _open(source: Source, rejector: Rejector) -> tuple[Dump, bool]:
     """The dump, and whether it has labels. Those that were asked for must be there."""
     asked = source.options.labels_from is not None or source.options.label is not None
     if source.options.on_missing_label == "skip":  # such rows count for all but the risk
-        source = replace(source, options=replace(source.options, on_missing_label="keep"))
+        source = dataclasses.replace(source, options=dataclasses.replace(source.options, on_missing_label="keep"))
     dump = source.open(rejector, labelled=asked)
     if dump.elsewhere is not None and dump.elsewhere.on is None:
         raise OptionError(

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, Literal
 
 import numpy as np
+from msgspec import structs
 
 from drrej.core.calibration import ClasswiseTally
 from drrej.core.curves import Curve
@@ -17,10 +18,9 @@ from drrej.core.intervals import proportion
 from drrej.core.losses import zero_one_loss
 from drrej.core.softmax import NOTHING
 from drrej.data.dump import Block, Dump
-from drrej.documents.fields import When
-from drrej.documents.gates import Gate, near
-from drrej.documents.metrics import check_gate
-from drrej.documents.points import DEFAULT_POINTS, Point, Proportion
+from drrej.documents.document import When
+from drrej.documents.figures import DEFAULT_POINTS, Point, Proportion
+from drrej.documents.gates import Gate, check_gate, near
 from drrej.documents.rejector import Rejector, Threshold
 from drrej.documents.report import Made, Pictures, RegressionReport, Reliability, Report
 from drrej.documents.targets import Counts, Target, judge, judge_cost, judge_mean, wanted_of
@@ -160,8 +160,8 @@ def evaluate(
     points = [Point.parse(text)[0] for text in DEFAULT_POINTS]
     points += [*options.points, *(gate.point for gate in gates if gate.point is not None)]
     report = _report(source, rejector, options, list(dict.fromkeys(points)))
-    report = replace(report, target=target_of(report, threshold))
-    return replace(report, gates=tuple(gate.judge(report) for gate in gates))
+    report = structs.replace(report, target=target_of(report, threshold))
+    return structs.replace(report, gates=tuple(gate.judge(report) for gate in gates))
 
 
 def check_gates(
@@ -176,7 +176,7 @@ def check_gates(
     """
     for gate in gates:
         check_gate(gate, options.conditions(rejector))
-        member = gate.slice
+        member = gate.of_group
         if rejector is not None and member is not None and member.kind == "class":
             known = list(rejector.class_names or names or map(str, range(rejector.classes)))
             if member.member not in known:
@@ -193,7 +193,7 @@ def _columns(source: Source, dump: Dump, rejector: Rejector, options: EvaluateOp
     key = None if options.baseline_dump is None else options.baseline_dump.key
     grouping = None
     if options.by is not None:
-        named = replace(rejector, class_names=rejector.class_names or dump.names)
+        named = structs.replace(rejector, class_names=rejector.class_names or dump.names)
         grouping = Grouping(options.by, named, dump, files=True, truth=options.labels)
     options.rivals.check(dump)
     check_columns(dump, [key] if key else [], "`join_on`")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from operator import attrgetter
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from drrej._version import __version__
@@ -21,7 +21,7 @@ from drrej.core.ratio_error import FITTED_ROWS
 from drrej.core.sums import Total
 from drrej.core.types import Booleans, Floats, Integers
 from drrej.documents.document import entries
-from drrej.documents.points import Accuracy, Coverage, CurvePoint, PointFigure, TauPoint, Where
+from drrej.documents.figures import Accuracy, Change, Coverage, CurvePoint, PointFigure, Where
 from drrej.documents.rejector import Ratio, Rejector
 from drrej.documents.report import (
     Area,
@@ -32,7 +32,6 @@ from drrej.documents.report import (
     Drift,
     Example,
     Examples,
-    Excess,
     ExpectedAccuracy,
     GroupLook,
     GroupRow,
@@ -104,10 +103,10 @@ def accuracy_near(curve: Curve, accepted: int) -> PointFigure:
     return PointFigure(**proportion(kept - errors, kept), accepted=kept, errors=errors)
 
 
-def tau_curve(density: DensityRatio, curve: Curve) -> tuple[TauPoint, ...]:
+def tau_curve(density: DensityRatio, curve: Curve) -> tuple[CurvePoint, ...]:
     """Coverage and accuracy at the paper's 50 steps of tau in (0, 1]."""
     taus = [step / CURVE_STEPS for step in range(1, CURVE_STEPS + 1)]
-    return tuple(TauPoint(tau=tau, **_at(curve, *curve.below(density.cutoff(tau)))) for tau in taus)
+    return tuple(CurvePoint(tau=tau, **_at(curve, *curve.below(density.cutoff(tau)))) for tau in taus)
 
 
 def coverage_curve(curve: Curve) -> tuple[CurvePoint, ...]:
@@ -122,7 +121,7 @@ def _at(curve: Curve, accepted: int, errors: int) -> dict[str, Any]:
     return {"coverage": accepted / curve.rows, "accuracy": accuracy.value, **ends}
 
 
-def areas_of(curve: Curve, intervals: bool) -> dict[str, dict[str, float | None]]:
+def areas_of(curve: Curve, intervals: bool) -> dict[str, dict[str, Any]]:
     """The areas under a curve, with their intervals if asked for."""
     ends = area_intervals(curve) if intervals else {}
     areas = {}
@@ -132,11 +131,11 @@ def areas_of(curve: Curve, intervals: bool) -> dict[str, dict[str, float | None]
     return areas
 
 
-def order_sections(curve: Curve, intervals: bool) -> dict[str, Area | Excess | Ranking]:
+def order_sections(curve: Curve, intervals: bool) -> dict[str, Area | Change | Ranking]:
     """How well the loss orders the rows: areas and rankings, each with its convention."""
-    areas: dict[str, Area | Excess | Ranking] = {}
+    areas: dict[str, Area | Change | Ranking] = {}
     for name, area in areas_of(curve, intervals).items():
-        areas[name] = (Excess if name == "e_aurc" else Area)(**area, convention=CONVENTIONS[name])
+        areas[name] = (Change if name == "e_aurc" else Area)(**area, convention=CONVENTIONS[name])
     for name in RANKINGS:
         areas[name] = Ranking(value=getattr(curve, name)(), convention=CONVENTIONS[name])
     return areas
@@ -297,12 +296,13 @@ def per_group(by_group: Sequence[tuple[str, Cells]]) -> tuple[GroupRow, ...]:
 
 def worst_group(groups: Sequence[GroupRow]) -> WorstGroup:
     """Of each figure of the groups the lowest that is defined, for gates."""
-    worst = {}
+    worst: dict[str, Any] = {}
     for entry in entries(WorstGroup):
         shares = [(row.group, getattr(row, entry.name)) for row in groups]
         defined = [(group, share) for group, share in shares if share.value is not None]
         group, lowest = min(defined, key=lambda pair: pair[1].value, default=(None, None))
-        worst[entry.name] = entry.section(group=group, **(proportion(0, 0) if lowest is None else vars(lowest)))
+        nothing = Accuracy(**proportion(0, 0), errors=0)  # every group has a coverage
+        worst[entry.name] = replace(lowest or nothing, group=group)
     return WorstGroup(**worst)
 
 

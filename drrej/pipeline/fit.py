@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from drrej.core.drift import RatioSums, loss_quantiles
 from drrej.core.inputs import FACE_VALUE
@@ -36,7 +36,7 @@ from drrej.core.reuse import Keys, Sketch, key_limit
 from drrej.core.sums import Total
 from drrej.core.types import Floats, Precision
 from drrej.data.dump import Block, Dump
-from drrej.documents.rejector import Calibration, Columns, Ratio, Rejector, is_temperature
+from drrej.documents.rejector import LOSS_PARTS, Calibration, Columns, Ratio, Rejector, is_temperature
 from drrej.engines.protocol import Pass
 from drrej.errors import DumpError, OptionError
 from drrej.pipeline.collect import collect, map_blocks
@@ -242,7 +242,7 @@ def ratio_of(fitted: FittedLoss, options: RatioOptions, classes: int) -> Ratio:
     return Ratio(
         alpha=options.alpha,
         lam=density.lam,
-        loss=fitted.loss,
+        loss_name=fitted.loss.name,
         log_max_ratio=density.log_max_ratio,
         min_loss=density.min_loss,
         mean_loss=total.mean(ordered.size),
@@ -254,6 +254,7 @@ def ratio_of(fitted: FittedLoss, options: RatioOptions, classes: int) -> Ratio:
         rows=ordered.size,
         fingerprint=fitted.sketch.fingerprint().text(),
         loss_quantiles=loss_quantiles(ordered),
+        **{part: getattr(fitted.loss, part, None) for part in LOSS_PARTS},
         drift_quantiles=None if fitted.drift is None else loss_quantiles(np.sort(fitted.drift)),
         choice=fitted.choice,
         bounds=_bounds(ordered, density, fitted.loss, options, classes),

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from drrej.core.calibration import ECE_BINS, CalibrationTally
@@ -25,7 +25,6 @@ from drrej.documents.report import (
     Made,
     Member,
     Members,
-    Rest,
 )
 from drrej.documents.words import describe_sections
 
@@ -127,11 +126,11 @@ def worst_rows(cells: Sequence[tuple[str, Sequence[int]]]) -> Members:
     if not others:
         return Members(shown=shown, rest=None)
     together = _counted("", np.sum(others, axis=0).tolist())
-    return Members(shown=shown, rest=Rest(**together, members=len(others), of_highest=relative(together)))
+    return Members(shown=shown, rest=Member(**together, members=len(others), of_highest=relative(together)))
 
 
 def _counted(name: str, counts: Sequence[int]) -> dict[str, Any]:
-    """What `Member` and `Rest` share."""
+    """What every `Member` has."""
     wrong_rejected, right_rejected, wrong, right = map(int, counts)
     accepted, rows = wrong + right, wrong_rejected + right_rejected + wrong + right
     return {

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from drrej.core.certify_mean import mean_upper_bound
 from drrej.core.curves import AURC_CONVENTION, MeanCurve
 from drrej.core.intervals import CONFIDENCE, json_number
 from drrej.core.thresholds import regression_errors
 from drrej.data.dump import Block, Dump
-from drrej.documents.gates import Gate
-from drrej.documents.metrics import check_gate
+from drrej.documents.gates import Gate, check_gate
 from drrej.documents.rejector import Rejector
-from drrej.documents.report import ErrorArea, ErrorFigures, ErrorPoint, RatioMean, RegressionReport
+from drrej.documents.report import ErrorFigures, ErrorPoint, Ranking, RatioMean, RegressionReport
 from drrej.engines.protocol import Pass
 from drrej.errors import DumpError, OptionError
 from drrej.pipeline.collect import collect
@@ -127,8 +126,8 @@ def _error_figures(curve: MeanCurve, of_accepted: float | None) -> ErrorFigures:
     return ErrorFigures(
         value=of_accepted,
         all=curve.below(None)[1],
-        aurc=ErrorArea(value=json_number(curve.aurc()), convention=AURC_CONVENTION),
-        augrc=ErrorArea(value=json_number(curve.augrc()), convention=AUGRC_CONVENTION),
+        aurc=Ranking(value=json_number(curve.aurc()), convention=AURC_CONVENTION),
+        augrc=Ranking(value=json_number(curve.augrc()), convention=AUGRC_CONVENTION),
     )
 
 

@@ -6,14 +6,13 @@ from collections.abc import Sequence
 
 from drrej.core.drift import bin_counts, ranks, stored_bins
 from drrej.core.intervals import lower_bound
-from drrej.core.types import Floats
-from drrej.documents.points import MovedPart
+from drrej.core.types import Floats, Stored
+from drrej.documents.figures import MovedPart
 from drrej.documents.rejector import Ratio
 from drrej.records import dataclass
 
 
-@dataclass(frozen=True)
-class Tally:
+class Tally(Stored, frozen=True, omit_defaults=False):
     """Events among rows; adds up in any order.
 
     >>> Tally(3, 100) + Tally(1, 50)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from msgspec import structs
 
 from drrej.core.certify import (
     Candidates,
@@ -120,11 +121,12 @@ def choose_threshold(
         groups = tuple(picker.pick_or_reject(name, curve) for name, curve in zip(names, curves, strict=True))
         picker.check_any(grouping.by)
         decision = _together(groups)
+    reused = None if rule.confidence is None else verdict.reused
     finished = rejector.with_threshold(
         Threshold(
             tau=decision.tau,
             cutoff=decision.cutoff,
-            rule=replace(rule, method=rule.certified_by, reused=None if rule.confidence is None else verdict.reused),
+            rule=structs.replace(rule, method=rule.certified_by, reused=reused),
             rows=decision.rows,
             accepted=decision.accepted,
             coverage=decision.coverage,
@@ -378,7 +380,7 @@ def certify_if_possible(
     options = options or ThresholdOptions()
     if rule.confidence is not None or not rule.can_be_certified:
         return choose_threshold(source, rejector, rule, options, table)
-    certain = replace(rule, confidence=CONFIDENCE)
+    certain = structs.replace(rule, confidence=CONFIDENCE)
     try:
         chosen = choose_threshold(source, rejector, certain, options, table)
         why_not = _short(chosen.rejector.need_threshold(), certain)

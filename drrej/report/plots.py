@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from drrej.documents.points import CurvePoint
+from drrej.documents.figures import CurvePoint
 from drrej.documents.report import BaselineCurve, Bin, IdealPoint, LossHistogram, Reliability, Report
 from drrej.documents.summaries import Plan
 from drrej.documents.targets import TotalCost

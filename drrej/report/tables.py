@@ -6,13 +6,11 @@ from collections.abc import Callable, Sequence
 from functools import partial, singledispatch
 from typing import Any
 
-from drrej.documents.document import Document, Entry, entries
-from drrej.documents.fields import Unit
-from drrej.documents.points import Outside, OutsideScore, PointFigure, Proportion
+from drrej.documents.document import Document, Entry, Unit, entries
+from drrej.documents.figures import Change, Outside, OutsideScore, PointFigure, Proportion
 from drrej.documents.report import (
     Area,
     Calibration,
-    Change,
     ClassRow,
     ConfusionMatrix,
     Cost,
@@ -21,7 +19,6 @@ from drrej.documents.report import (
     ErrorFigures,
     Example,
     Examples,
-    Excess,
     GroupLook,
     GroupRow,
     MaskRow,
@@ -365,7 +362,7 @@ def _calibration(_: Any, report: Report, style: Style) -> Table:
 
 
 def _areas(_: Any, report: Report, style: Style) -> Table:
-    measured = _declared(report, Area, Excess, Ranking)
+    measured = _declared(report, Area, Change, Ranking)
     rows = []
     for entry, area in measured:
         lower, upper = getattr(area, "lower", None), getattr(area, "upper", None)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,10 +17,9 @@ from conftest import make_model, make_rejector, source, write_dump
 
 import drrej
 from drrej.core.losses import ColumnLoss, CostLoss
-from drrej.documents.document import entries, schema_of
-from drrej.documents.fields import When
-from drrej.documents.metrics import Metric, catalogue
-from drrej.documents.points import DEFAULT_POINTS
+from drrej.documents.document import When, entries, schema_of
+from drrej.documents.figures import DEFAULT_POINTS
+from drrej.documents.gates import Metric, catalogue
 from drrej.documents.report import RegressionReport, Report
 from drrej.errors import ReportError
 from drrej.pipeline.compare import BaselineDump, Rivals
@@ -201,15 +200,13 @@ def test_a_new_field_is_a_metric_a_key_and_part_of_the_schema(world: dict[str, A
     """The three cannot drift: all of them are read off the class."""
     from typing import Annotated
 
-    from drrej.documents.fields import NONE, About, Unit
+    from drrej.documents.document import NONE, Count, about
 
-    about = About("rows that nobody has asked for", Unit.COUNT, "lower", NONE)
-    wider = dataclasses.make_dataclass(
-        "Wider", [("novelty", Annotated[int, about])], bases=(Report,), frozen=True, kw_only=True, eq=False
+    declared = about("rows that nobody has asked for", "lower", NONE)
+    wider: Any = msgspec.defstruct(
+        "Wider", [("novelty", Annotated[Count, declared])], bases=(Report,), frozen=True, kw_only=True
     )
-    report = wider(
-        **{field.name: getattr(world["report"], field.name) for field in dataclasses.fields(Report)}, novelty=7
-    )
+    report = wider(**msgspec.structs.asdict(world["report"]), novelty=7)
     assert "novelty" in {metric.name for metric in catalogue((), wider)}
     assert report["novelty"] == 7
     schema = schema_of(wider)["properties"]["novelty"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 from conftest import ROOT, source, write_dump
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from mutate_documents import Original, case, originals, used
 from running import fail, succeed
 
@@ -266,7 +266,7 @@ def test_every_fit_and_threshold_reads_back(
         found = picker.pick("", Curve.of(values[~wrong], values[wrong]))
     except Infeasible:
         return
-    record = dataclasses.replace(asked, method=asked.certified_by, reused=asked.confidence and False)
+    record = replace(asked, method=asked.certified_by, reused=asked.confidence and False)
     counts = found.rows, found.accepted, found.coverage, found.accuracy, found.bound
     done = fitted.with_threshold(Threshold(found.tau, found.cutoff, record, *counts))
     assert drrej.Rejector.from_json(done.to_json()) == done

@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drrej import Gate
-from drrej.documents.fields import When
-from drrej.documents.gates import lookup
-from drrej.documents.metrics import check_gate
+from drrej.documents.document import When
+from drrej.documents.gates import check_gate, lookup
 from drrej.documents.report import RegressionReport
 from drrej.errors import GateError
 from drrej.report.words import against

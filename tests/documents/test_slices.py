@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import drrej
-from drrej.documents.fields import When
-from drrej.documents.gates import Slice
-from drrej.documents.metrics import catalogue, check_gate, slices
+from drrej.documents.document import When
+from drrej.documents.gates import GroupFigure, catalogue, check_gate, group_metrics
 from drrej.errors import GateError
 from drrej.pipeline.figures import MOST_CLASSES, confusion_matrix
 from drrej.report import RENDERERS
@@ -70,7 +69,7 @@ def test_figures_of_a_slice_are_those_of_its_rows(world: dict[str, Any], kind: s
 
 def test_the_catalogue_has_what_slices_can_name(world: dict[str, Any]) -> None:
     for kind, member, when in (("class", "cat", When.LABELS), ("group", "us", When.GROUPS)):
-        for metric in slices(kind, member):
+        for metric in group_metrics(kind, member):
             gate = drrej.Gate.parse(f"{metric.name} > -0")
             check_gate(gate, [when])
             assert gate.judge(world["report"]).limit == 0
@@ -125,8 +124,8 @@ def test_differences_are_no_percentages_either() -> None:
 
 @given(st.text(min_size=1).filter(lambda name: "\n" not in name))
 def test_any_name_of_a_class_can_be_written(name: str) -> None:
-    found = Slice.parse(f"accuracy[class='{name}'].lower")
-    assert found == Slice("accuracy.lower", "class", name)
+    found = GroupFigure.parse(f"accuracy[class='{name}'].lower")
+    assert found == GroupFigure("accuracy.lower", "class", name)
 
 
 def test_a_coverage_at_an_accuracy_is_one_at_a_risk(world: dict[str, Any]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from conftest import fail, make_model, make_rejector, source, succeed, write_dump
+from msgspec.structs import replace
 from running import drrej as command
 from scipy import stats
 from simulate_verdicts import CASES, verdicts
@@ -251,7 +251,7 @@ def test_each_group_with_its_own_cutoff_is_judged(world: dict[str, Any]) -> None
 def test_many_groups_are_summed_up(world: dict[str, Any]) -> None:
     target = judge([("risk", 0.1)], [Counts(100, 100, 50 if n < 7 else 0, f"g{n}") for n in range(12)])
     report = drrej.evaluate(source(world["good"]), world["rejector"], (), drrej.EvaluateOptions(by="site"))
-    lines = target_lines(dataclasses.replace(report, target=target))
+    lines = target_lines(replace(report, target=target))
     assert lines[0] == "wanted risk <= 10 % in each of 12 groups: met in 5, not shown in 0, missed in 7"
     assert len(lines) == 6
     assert lines[1].startswith("wanted risk <= 10 % where site is 'g0': 50.0 %")

@@ -28,8 +28,7 @@ from drrej.core.drift import bin_counts
 from drrej.core.reuse import Sketch
 from drrej.data import dump as dump_module
 from drrej.documents.document import schema_of
-from drrej.documents.gates import Gate
-from drrej.documents.metrics import catalogue
+from drrej.documents.gates import Gate, catalogue
 from drrej.documents.rejector import Rejector
 from drrej.errors import MonitorError, OptionError
 from drrej.monitor import state as documents
@@ -279,10 +278,10 @@ def test_another_rejector_is_refused(world: Path, tmp_path: Path) -> None:
 
 
 def test_a_newer_version_that_wrote_the_same_rejector_is_no_other_rejector(world: Path) -> None:
-    import dataclasses
+    from msgspec.structs import replace
 
     state, _ = run_batches(world, 1)
-    newer = dataclasses.replace(rejector_of(world), drrej_version="99.0")
+    newer = replace(rejector_of(world), drrej_version="99.0")
     monitor(source(world / "n1.parquet"), newer, state)
 
 
@@ -640,7 +639,7 @@ def fake_batch(rng: np.random.Generator, rows: int = 5000, classes: int = 100, b
 @pytest.mark.parametrize("number_of_batches", [300, thorough(1000)])
 def test_many_batches_stay_small(world: Path, monkeypatch: pytest.MonkeyPatch, number_of_batches: int) -> None:
     """And nothing is lost by folding: the totals, and the monitors, know every row."""
-    import dataclasses
+    from msgspec.structs import replace
 
     rng, counted = np.random.default_rng(0), []
 
@@ -650,7 +649,7 @@ def test_many_batches_stay_small(world: Path, monkeypatch: pytest.MonkeyPatch, n
 
     monkeypatch.setattr(step, "count_batch", count)
     monkeypatch.setattr(step, "monitor_report", lambda *_: None)
-    rejector = dataclasses.replace(rejector_of(world), classes=100, class_names=None)
+    rejector = replace(rejector_of(world), classes=100, class_names=None)
     state = None
     for number in range(number_of_batches):
         wanted = MonitorOptions(max_risk=0.06, min_coverage=0.7, batch=f"batch of number {number}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from dataclasses import asdict
 from fractions import Fraction
 from typing import Any
 
@@ -14,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import to_builtins
 from scipy import stats
 from simulate_monitor import choose_edges
 
@@ -274,7 +274,7 @@ def score_grid() -> tuple[np.ndarray, np.ndarray]:
 
 
 def revived(monitor: LossDrift) -> LossDrift:
-    read = json.loads(json.dumps(asdict(monitor), allow_nan=False))
+    read = json.loads(json.dumps(to_builtins(monitor), allow_nan=False))
     restarts = Restarts(read["restarts"]["looks"], tuple(read["restarts"]["log_values"]))
     return LossDrift(tuple(read["pool"]), read["first_rows"], tuple(read["against_first"]), restarts)
 
@@ -291,7 +291,7 @@ def test_a_thousand_batches_stay_small():
         monitor = monitor.update(counts)
     assert revived(monitor) == monitor
     assert sum(monitor.pool) == 1600 + 300 * 1000
-    assert len(json.dumps(asdict(monitor), allow_nan=False)) < 30_000
+    assert len(json.dumps(to_builtins(monitor), allow_nan=False)) < 30_000
     assert alarms(monitor, 0.05) == (False, False)
 
 

@@ -6,13 +6,13 @@ import functools
 import itertools
 import json
 import math
-from dataclasses import asdict
 
 import mpmath
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import to_builtins
 from scipy import stats
 
 from drrej.monitor.evidence import RateMonitor, Restarts, confidence_sequence, log_e_value, start_share, unspent
@@ -180,7 +180,7 @@ def test_any_split_into_batches_gives_the_same_bits(batches, random):
 
 def revived(monitor: RateMonitor) -> RateMonitor:
     """Through JSON and back."""
-    read = json.loads(json.dumps(asdict(monitor), allow_nan=False))
+    read = json.loads(json.dumps(to_builtins(monitor), allow_nan=False))
     restarts = Restarts(read["restarts"]["looks"], tuple(read["restarts"]["log_values"]))
     return RateMonitor(read["limit"], Tally(**read["total"]), restarts)
 
@@ -197,7 +197,7 @@ def test_a_thousand_large_batches_stay_small_and_finite():
         monitor = revived(monitor).update(Tally(int(events), 10**10))
     assert revived(monitor) == monitor
     assert monitor.restarts.looks == 1000
-    assert len(json.dumps(asdict(monitor), allow_nan=False)) < 2000
+    assert len(json.dumps(to_builtins(monitor), allow_nan=False)) < 2000
     assert alarms(monitor, 0.05)[0] is False
     for _ in range(1000):  # all wrong
         monitor = monitor.update(Tally(10**10, 10**10))

@@ -15,7 +15,7 @@ from worlds import SAMPLE, fitted, source, too_sure, write
 import drrej
 from drrej.core.curves import Curve
 from drrej.core.losses import expected_losses
-from drrej.documents.points import Point
+from drrej.documents.figures import Point
 from drrej.errors import DumpError, GateError, OptionError
 from drrej.pipeline.compare import BaselineDump, Rivals, Score
 

@@ -28,7 +28,7 @@ from pages import NAMES, SCRIPT, TITLE, make_page
 
 import drrej
 from drrej.documents.document import schema_of
-from drrej.documents.points import Proportion
+from drrej.documents.figures import Proportion
 from drrej.pipeline.evaluate import EvaluateOptions
 from drrej.report import PLOTS
 from drrej.report.page import render_page, verdict

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
 from conftest import source
+from msgspec.structs import replace
 
 import drrej
-from drrej.documents.points import Accuracy
+from drrej.documents.figures import Accuracy
 from drrej.documents.report import ClassRow
 from drrej.report import ENDINGS, PLOTS, RENDERERS
 from drrej.report.tables import MOST_CLASSES

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from conftest import make_model, make_rejector, run_drrej, source, succeed, write_dump
@@ -241,7 +242,7 @@ def test_another_rejector_or_input_is_not_reused(dataset: Path, engine: DaskEngi
 
     assert [interrupted(rejector), interrupted(rejector)] == [0, 2]
     other = rejector.with_threshold(
-        dataclasses.replace(rejector.need_threshold(), cutoff=rejector.need_threshold().cutoff / 2)
+        msgspec.structs.replace(rejector.need_threshold(), cutoff=rejector.need_threshold().cutoff / 2)
     )
     assert interrupted(other) == 0
     write_dump(tmp_path / "b.parquet", logits[:200], labels[:200])

@@ -7,13 +7,26 @@ import re
 from fractions import Fraction
 from typing import Annotated
 
+from msgspec import Struct
+
 from drrej.core.curves import Curve, coverage_at_risk
 from drrej.core.intervals import exact_decimal, proportion
 from drrej.core.thresholds import ERROR_RULES, as_share, risk_of
-from drrej.documents.document import entries
-from drrej.documents.fields import CERTIFIED, EXACT, NONE, About, Better, Count, Share, ShareOrNone, Unit
+from drrej.core.types import Stored
+from drrej.documents.document import (
+    CERTIFIED,
+    EXACT,
+    NONE,
+    About,
+    AtLeastOne,
+    Better,
+    Count,
+    NotNegative,
+    Share,
+    Unit,
+    about,
+)
 from drrej.errors import GateError
-from drrej.records import dataclass
 
 
 def check_interval(lower: float | None, upper: float | None) -> None:
@@ -24,89 +37,72 @@ def check_interval(lower: float | None, upper: float | None) -> None:
         raise ValueError("the lower end of an interval is above its upper end")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Proportion:
-    """A share with its 95 % interval; None where it is undefined."""
+class Proportion(Stored, frozen=True, kw_only=True):
+    """A share with its 95 % interval, None where it is undefined; `group` says whose it is."""
 
-    value: ShareOrNone
-    lower: Annotated[float | None, About("lower end of its 95 % interval", Unit.SHARE)]
-    upper: Annotated[float | None, About("upper end of its 95 % interval", Unit.SHARE)]
+    group: str | None = None
+    value: Share | None
+    lower: Annotated[Share | None, about("lower end of its 95 % interval")]
+    upper: Annotated[Share | None, about("upper end of its 95 % interval")]
 
     def __post_init__(self) -> None:
         check_interval(self.lower, self.upper)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Coverage(Proportion):
+class Coverage(Proportion, frozen=True, kw_only=True):
     """A share of accepted rows, and their number."""
 
-    accepted: Annotated[int, About("as the number of accepted rows", Unit.COUNT, interval=NONE)]
+    accepted: Annotated[Count, about("as the number of accepted rows", interval=NONE)]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Accuracy(Proportion):
+class Accuracy(Proportion, frozen=True, kw_only=True):
     """A share of right predictions, and the number of wrong ones."""
 
-    errors: Annotated[int, About("as the number of errors", Unit.COUNT, "lower", NONE)]
+    errors: Annotated[Count, about("as the number of errors", "lower", NONE)]
 
 
-@dataclass(frozen=True, kw_only=True)
-class PointFigure(Proportion):
+class PointFigure(Proportion, frozen=True, kw_only=True):
     """A figure at one point of the risk-coverage curve, with the counts there."""
 
-    accepted: Annotated[int, About("as the number of rows accepted there", Unit.COUNT, "higher", NONE)]
-    errors: Annotated[int, About("as the number of errors among them", Unit.COUNT, "lower", NONE)]
+    accepted: Annotated[Count, about("as the number of rows accepted there", "higher", NONE)]
+    errors: Annotated[Count, about("as the number of errors among them", "lower", NONE)]
 
 
-@dataclass(frozen=True, kw_only=True)
-class _OfGroup:
-    group: str | None
+class Change(Stored, frozen=True, kw_only=True):
+    """A figure minus another, with its interval; `convention` says which of the numbers with the same name it is."""
 
-
-@dataclass(frozen=True, kw_only=True)
-class WorstCoverage(Coverage, _OfGroup):
-    """The coverage of a group; None if no group has one."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class WorstAccuracy(Accuracy, _OfGroup):
-    """The accuracy of a group; None if no group has one."""
-
-    errors: Annotated[int, About("as the number of errors", Unit.COUNT, "lower", NONE)] = 0
-
-
-@dataclass(frozen=True, kw_only=True)
-class CurvePoint:
-    """Accuracy at one coverage."""
-
-    coverage: Share
-    accuracy: ShareOrNone
-    lower: ShareOrNone
-    upper: ShareOrNone
+    value: float | None
+    lower: Annotated[float | None, about("lower end of its 95 % interval")]
+    upper: Annotated[float | None, about("upper end of its 95 % interval")]
+    convention: str | None = None
 
     def __post_init__(self) -> None:
         check_interval(self.lower, self.upper)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _AtTau:
-    tau: Share
+class CurvePoint(Stored, frozen=True, kw_only=True):
+    """Accuracy at one coverage, which may be that of one tau of (0, 1]."""
 
+    tau: Share | None = None
+    coverage: Share
+    accuracy: Share | None
+    lower: Share | None
+    upper: Share | None
 
-@dataclass(frozen=True, kw_only=True)
-class TauPoint(CurvePoint, _AtTau):
-    """Coverage and accuracy at one tau of (0, 1]."""
+    def __post_init__(self) -> None:
+        check_interval(self.lower, self.upper)
 
 
 # What every report says about the dump and the decision
-Rows = Annotated[int, About("rows of the dump", Unit.COUNT, "neither", NONE, least=1)]
+Rows = Annotated[AtLeastOne, about("rows of the dump", "neither", NONE)]
 Tau = Annotated[
-    float | None, About("threshold as a ratio: a row with it or less is rejected", Unit.RATIO, "neither", NONE)
+    NotNegative | None,
+    about("threshold as a ratio: a row with it or less is rejected", "neither", NONE, unit=Unit.RATIO),
 ]
 Cutoff = Annotated[
-    float | None, About("threshold as a loss: a row with it or more is rejected", Unit.LOSS, "neither", NONE)
+    float | None, about("threshold as a loss: a row with it or more is rejected", "neither", NONE, unit=Unit.LOSS)
 ]
-CoverageOfDump = Annotated[Coverage, About("share of the rows that are accepted", Unit.SHARE, "higher", EXACT)]
+CoverageOfDump = Annotated[Coverage, about("share of the rows that are accepted", "higher", EXACT)]
 
 
 DEFAULT_POINTS = (
@@ -119,13 +115,12 @@ DEFAULT_POINTS = (
 )
 """Those of every report."""
 
-_PARTS = [entry.key for entry in entries(PointFigure)]
+_PARTS = ("value", "lower", "upper", "accepted", "errors")
 _NUMBER = r"(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?"
 _POINT = re.compile(rf"(accuracy|risk|coverage)@(coverage|risk|accuracy)=({_NUMBER})(?:\.({'|'.join(_PARTS)}))?")
 
 
-@dataclass(frozen=True)
-class Point:
+class Point(Struct, frozen=True):
     """A figure at a given coverage or risk.
 
     >>> point, part = Point.parse("accuracy@coverage=0.90.lower")
@@ -180,10 +175,10 @@ class Point:
         at = repr(self.at).removesuffix(".0")
         if self.figure == "coverage":
             rate = "an accuracy of at least" if self.given == "accuracy" else "an error rate of at most"
-            return About(f"largest coverage with {rate} {at}", Unit.SHARE, "higher", CERTIFIED)
+            return About(f"largest coverage with {rate} {at}", "higher", CERTIFIED, unit=Unit.SHARE)
         what = "error rate" if self.figure == "risk" else "accuracy"
         better: Better = "lower" if self.figure == "risk" else "higher"
-        return About(f"{what} at the smallest coverage of at least {at}", Unit.SHARE, better, EXACT)
+        return About(f"{what} at the smallest coverage of at least {at}", better, EXACT, unit=Unit.SHARE)
 
     def row(self, points: Curve, intervals: bool = False) -> PointFigure:
         """The figure with its counts.
@@ -201,8 +196,7 @@ class Point:
         return PointFigure(**proportion(hits, accepted), accepted=accepted, errors=errors)
 
 
-@dataclass(frozen=True, kw_only=True)
-class OutsideScore:
+class OutsideScore(Stored, frozen=True, kw_only=True):
     """How a score sees rows of no class, and the areas over all rows; None where there is nothing to tell apart."""
 
     score: str
@@ -212,50 +206,45 @@ class OutsideScore:
     augrc: float
 
 
-@dataclass(frozen=True, kw_only=True)
-class Outside:
+class Outside(Stored, frozen=True, kw_only=True):
     """Rows of no class (column `column` is true). To accept one costs `cost_ratio` times an error.
 
     All other figures of the report are about rows that have a class.
     """
 
     column: str
-    cost_ratio: Annotated[float, About(gate=False)]
-    rows: Annotated[int, About("how many there are", Unit.COUNT, "neither", NONE)]
-    accepted: Annotated[Proportion, About("share of them that is accepted", Unit.SHARE, "lower", EXACT)]
+    cost_ratio: Annotated[float, about(gate=False)]
+    rows: Annotated[Count, about("how many there are", "neither", NONE)]
+    accepted: Annotated[Proportion, about("share of them that is accepted", "lower", EXACT)]
     joint_risk: Annotated[
         float | None,
-        About(
+        about(
             "errors, and accepted rows of no class times the cost ratio, per accepted row of either kind",
-            Unit.COST,
             "lower",
             NONE,
+            unit=Unit.COST,
         ),
     ]
-    joint_risk_all: Annotated[float, About("the same if every row were accepted", Unit.COST, "lower", NONE)]
+    joint_risk_all: Annotated[float, about("the same if every row were accepted", "lower", NONE, unit=Unit.COST)]
     auroc: Annotated[
-        float | None,
-        About(
+        Share | None,
+        about(
             "chance that a row of no class has a larger loss than one of a class, ties half",
-            Unit.SHARE,
             "higher",
             NONE,
             label="AUROC",
         ),
     ]
     fpr_at_95_tpr: Annotated[
-        float | None,
-        About(
-            "share of them accepted where 95 % of the others are", Unit.SHARE, "lower", NONE, label="FPR at 95 % TPR"
-        ),
+        Share | None,
+        about("share of them accepted where 95 % of the others are", "lower", NONE, label="FPR at 95 % TPR"),
     ]
-    aurc: Annotated[float, About("AURC of the joint risk, over both kinds of rows", Unit.COST, "lower", NONE)]
-    augrc: Annotated[float, About("AUGRC of the joint risk, over both kinds of rows", Unit.COST, "lower", NONE)]
+    aurc: Annotated[float, about("AURC of the joint risk, over both kinds of rows", "lower", NONE, unit=Unit.COST)]
+    augrc: Annotated[float, about("AUGRC of the joint risk, over both kinds of rows", "lower", NONE, unit=Unit.COST)]
     scores: tuple[OutsideScore, ...] | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class MovedPart:
+class MovedPart(Stored, frozen=True, kw_only=True):
     """A share of new rows against that of others, and the interval of the difference new - old.
 
     `at_least` is how far it has moved for sure, with its sign.
@@ -263,15 +252,14 @@ class MovedPart:
 
     what: str
     part: str
-    new: ShareOrNone
-    old: ShareOrNone
+    new: Share | None
+    old: Share | None
     lower: float
     upper: float
     at_least: float
 
 
-@dataclass(frozen=True, kw_only=True)
-class Where:
+class Where(Stored, frozen=True, kw_only=True):
     """The parts that surely moved, most first. The intervals hold for all that were `compared` together, at 95 %."""
 
     compared: Count
