@@ -96,8 +96,9 @@ def read_theirs(path: str) -> None:
 
 def read_ours(path: str) -> None:
     """The file as drrej's reader reads it, in one thread."""
+    from drrej.data.files import Request
+    from drrej.data.formats import format_of
     from drrej.data.listing import find_parts
-    from drrej.data.readers import Request, format_of
 
     (part,) = find_parts([path])
     info = format_of(part).look(part, "x")

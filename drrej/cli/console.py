@@ -8,7 +8,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, Literal
 
-from drrej.data.uris import redacted
+from drrej.data.problems import redacted
 from drrej.engines import Progress
 
 if TYPE_CHECKING:

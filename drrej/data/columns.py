@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 
@@ -15,6 +15,9 @@ from drrej.core.types import InputKind
 from drrej.data.problems import shown
 from drrej.errors import DumpError
 from drrej.records import dataclass
+
+if TYPE_CHECKING:
+    from drrej.data.dump import DumpOptions
 
 Layout = Literal["list", "wide", "score", "vector", "labelled", "choices"]
 """A list per row, a column per class, one score, Spark's vectors, a list of (label, probability) in any order, or a
@@ -38,19 +41,6 @@ class LogitColumns:
     classes: tuple[str, ...] | None = None
     texts: str | None = None
     """The column of the choices' texts, if scores are to be divided by their lengths."""
-
-
-@dataclass(frozen=True)
-class ColumnHints:
-    """What is known of the scores before the columns are: what the user says, and whether the format has types."""
-
-    logits: str | None = None
-    binary: bool = False
-    label: str | None = None
-    classes: tuple[str, ...] | None = None
-    input: InputKind | None = None
-    typed: bool = True
-    per_length: bool = False
 
 
 def storage_type(data_type: pa.DataType) -> pa.DataType:
@@ -86,9 +76,12 @@ def list_layout(data_type: pa.DataType, typed: bool = True) -> Layout | None:
     return None
 
 
-def find_logits(schema: pa.Schema, wanted: ColumnHints, where: str) -> LogitColumns:
-    """The logit columns of a schema: as asked for, or the only ones that can be meant."""
-    found = _find_logits(schema, wanted, where)
+def find_logits(schema: pa.Schema, wanted: DumpOptions, where: str, typed: bool = True) -> LogitColumns:
+    """The logit columns of a schema: as asked for, or the only ones that can be meant.
+
+    `typed` tells whether the format has types: where numbers are written as text, 1 may be a floating-point number.
+    """
+    found = _find_logits(schema, wanted, where, typed)
     field = field_of(schema, found.names[0])
     lighteval = found.names == (LIGHTEVAL_SCORES,) and field_of(schema, LIGHTEVAL_CHOICES) is not None
     if field is not None and found.layout == "list" and (lighteval or CHOICES in (field.metadata or {})):
@@ -101,30 +94,30 @@ def find_logits(schema: pa.Schema, wanted: ColumnHints, where: str) -> LogitColu
     return found
 
 
-def _find_logits(schema: pa.Schema, wanted: ColumnHints, where: str) -> LogitColumns:
+def _find_logits(schema: pa.Schema, wanted: DumpOptions, where: str, typed: bool) -> LogitColumns:
     repeated = sorted(name for name, count in Counter(schema.names).items() if count > 1)
     if repeated:
         raise DumpError(f"{where}: column '{repeated[0]}' occurs twice; rename one of them")
     if wanted.logits is not None:
-        return _asked_for(schema, wanted.logits, wanted, where)
+        return _asked_for(schema, wanted.logits, wanted, where, typed)
     if wanted.binary:
         return _only_score(schema, where, wanted.label or LABEL)
     if LOGITS in schema.names:
-        return _asked_for(schema, LOGITS, wanted, where)
-    lists = {field.name: layout for field in schema if (layout := list_layout(field.type, wanted.typed)) is not None}
+        return _asked_for(schema, LOGITS, wanted, where, typed)
+    lists = {field.name: layout for field in schema if (layout := list_layout(field.type, typed)) is not None}
     if is_lighteval(schema):
-        return _asked_for(schema, LIGHTEVAL_SCORES, wanted, where)
+        return _asked_for(schema, LIGHTEVAL_SCORES, wanted, where, typed)
     chosen = _most_likely(lists, wanted.input)
     if chosen is not None:
         return LogitColumns((chosen,), lists[chosen], chosen)
-    found = {} if lists else families(schema, wanted.typed)
+    found = {} if lists else families(schema, typed)
     if len(found) == 1:
         prefix, names = next(iter(found.items()))
         return LogitColumns(names, "wide", prefix + "*")
     candidates = [*lists] or [f"{prefix}*" for prefix in found]
     if candidates:
         raise DumpError(f"{where}: several columns may hold the logits ({shown(candidates)}); choose with `logits`")
-    suggested = suggested_logits(schema, wanted)
+    suggested = suggested_logits(schema, wanted.label, typed)
     if suggested is not None:
         raise DumpError(
             f"{where}: are the columns '{suggested}' the scores, with the classes in their names? then say "
@@ -143,9 +136,9 @@ def is_lighteval(schema: pa.Schema) -> bool:
     return all(field_of(schema, path) is not None for path in (LIGHTEVAL_SCORES, LIGHTEVAL_LABEL, LIGHTEVAL_CHOICES))
 
 
-def suggested_logits(schema: pa.Schema, wanted: ColumnHints) -> str | None:
+def suggested_logits(schema: pa.Schema, label: str | None, typed: bool) -> str | None:
     """A pattern for columns that are named by class, where there is one family of them and nothing else."""
-    found = named_families(schema, wanted.typed, wanted.label or LABEL)
+    found = named_families(schema, typed, label or LABEL)
     return f"{found[0]}*" if len(found) == 1 else None
 
 
@@ -160,31 +153,31 @@ def _most_likely(lists: dict[str, Layout], input: InputKind | None) -> str | Non
     return named[0] if len(named) == 1 else None
 
 
-def _asked_for(schema: pa.Schema, name: str, wanted: ColumnHints, where: str) -> LogitColumns:
+def _asked_for(schema: pa.Schema, name: str, wanted: DumpOptions, where: str, typed: bool) -> LogitColumns:
     field = field_of(schema, name)
     if field is not None:
-        return _one_column(field.type, name, wanted, where)
+        return _one_column(field.type, name, bool(wanted.binary), typed, where)
     if any(mark in name for mark in "*?[,"):
         if wanted.binary:
             raise DumpError(
                 f"{where}: `binary=True` means one score per row; name that column with `logits`, not '{name}'"
             )
-        names, classes = match_columns(schema, name, wanted.classes, wanted.typed, where)
-        layout = list_layout(schema.field(names[0]).type, wanted.typed) if len(names) == 1 else None
+        names, classes = match_columns(schema, name, wanted.classes, typed, where)
+        layout = list_layout(schema.field(names[0]).type, typed) if len(names) == 1 else None
         if layout is not None:
             return LogitColumns(names, layout, names[0])
         return LogitColumns(names, "wide", name, classes)
     raise DumpError(f"{where}: there is no column '{name}'; choose with `logits` among: {shown(schema.names)}")
 
 
-def _one_column(data_type: pa.DataType, name: str, wanted: ColumnHints, where: str) -> LogitColumns:
-    layout = list_layout(data_type, wanted.typed)
+def _one_column(data_type: pa.DataType, name: str, binary: bool, typed: bool, where: str) -> LogitColumns:
+    layout = list_layout(data_type, typed)
     if layout is not None:
-        if wanted.binary:
+        if binary:
             raise DumpError(f"{where}: column '{name}' holds a list per row, but `binary=True` means one score per row")
         return LogitColumns((name,), layout, name)
-    if is_number(data_type, wanted.typed):
-        if wanted.binary:
+    if is_number(data_type, typed):
+        if binary:
             return LogitColumns((name,), "score", name)
         raise DumpError(
             f"{where}: column '{name}' holds one score per row; add `binary=True` if it is the score of class 1, "

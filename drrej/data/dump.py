@@ -17,11 +17,10 @@ from numpy.typing import NDArray
 
 from drrej.core.types import AnyFloats, Floats, InputKind
 from drrej.data.columns import LABEL, LogitColumns, column_of, field_of, root_of, storage_type
-from drrej.data.files import DumpFile
-from drrej.data.formats import ListColumn, Request, damaged
+from drrej.data.files import DumpFile, Request, damaged
+from drrej.data.formats import format_of
 from drrej.data.labels import LabelKind, LabelsElsewhere
 from drrej.data.problems import Notes, Problem
-from drrej.data.readers import format_of
 from drrej.data.scores import read_scores
 from drrej.errors import BadFileError, DumpError, OptionError
 from drrej.records import dataclass
@@ -300,7 +299,7 @@ class Dump:
         part = self.parts[group.part]
         as_stored = {root_of(self.schema, name) for name in self.columns.names}
         plain = self.columns.layout == "list" and self.columns.names[0] in as_stored
-        listed = ListColumn(self.columns.names[0], self.classes) if plain else None
+        listed = (self.columns.names[0], self.classes) if plain else None
         if labelled and self.label is not None:
             as_stored.add(root_of(self.schema, self.label))
         request = Request(part, self.opened, group.row_group, wanted, self.block_rows, listed, group.skipped)

@@ -1,4 +1,4 @@
-"""One file of a dump: where it is, what it is called, and what it was when the dump was opened."""
+"""One file of a dump: where it is, what it was when the dump was opened, and what a reader tells of it."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ import os
 import shutil
 import tempfile
 from collections import deque
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import field
+from typing import Any, NamedTuple
 
+import pyarrow as pa
 import pyarrow.fs as pafs
 
-from drrej.data.uris import redacted
-from drrej.errors import DumpError
+from drrej.data.problems import one_line
+from drrej.errors import BadFileError, DumpError
 from drrej.records import dataclass
 
 
@@ -51,20 +54,13 @@ class RangeIndex:
 
 
 @dataclass(frozen=True)
-class ReaderOptions:
-    """What the user says of which rows of a file are meant, for formats that leave it open."""
-
-    filter: str | None = None
-
-
-@dataclass(frozen=True)
 class DumpFile:
     """One file of a dump.
 
     `name` is what messages call it, `mask_path` the path of its mask in a directory of masks, `hive` the columns that
     its directories spell (`date=2026-01-31/`), `identity` what it was when the dump was opened, `index` its index where
-    that is a range of pandas. `asked` is what the user says of its rows, `ending` what its name should end in where
-    that tells nothing.
+    that is a range of pandas. `filter` names the answers that the user asks for, where a log has several, `ending` is
+    what its name should end in where that tells nothing.
     """
 
     path: str
@@ -74,7 +70,7 @@ class DumpFile:
     uri: str | None = None
     identity: Identity | None = None
     index: RangeIndex | None = None
-    asked: ReaderOptions = ReaderOptions()
+    filter: str | None = None
     ending: str = ""
 
     def ends_with(self, endings: tuple[str, ...]) -> bool:
@@ -88,16 +84,22 @@ class DumpFile:
         return _filesystem(self.uri, tuple(sorted(item for item in os.environ.items() if item[0].startswith("AWS_"))))
 
 
+def is_uri(target: str) -> bool:
+    """Whether a target is on a filesystem that pyarrow opens by URI."""
+    return "://" in target
+
+
+def below(uri: str, relative: str) -> str:
+    """The URI of a file in a folder; options such as ?endpoint_override=... stay at the end."""
+    folder, mark, options = uri.partition("?")
+    return f"{folder.rstrip('/')}/{relative}{mark}{options}"
+
+
 @functools.lru_cache(maxsize=16)
 def _filesystem(uri: str, environment: tuple[tuple[str, str], ...]) -> pafs.FileSystem:  # noqa: ARG001 - part of the key
     """One client for all objects of a dump: another would have to make connections of its own."""
     filesystem, _ = pafs.FileSystem.from_uri(uri)
     return filesystem
-
-
-def one_line(error: BaseException) -> str:
-    """The message of someone else's exception on one line."""
-    return redacted(" ".join(str(error).split()))[:300] or type(error).__name__
 
 
 def identity_of(part: DumpFile, stream: Any = None) -> Identity:
@@ -165,3 +167,155 @@ def remove_temporary() -> None:
         if process == os.getpid():
             shutil.rmtree(folder, ignore_errors=True)
     _temporary.clear()
+
+
+# Formats
+
+READ_ERRORS = (OSError, pa.ArrowException, ValueError, OverflowError, TypeError, UnicodeDecodeError)
+"""What pyarrow raises on damaged files."""
+
+BLOCK = 4 << 20
+"""Bytes of text that are parsed at a time."""
+
+LONGEST_ROW = 256 << 20
+COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
+_known: dict[tuple[object, ...], FileInfo] = {}
+"""What was found in files: a command may open a dump several times."""
+
+
+@dataclass(frozen=True)
+class FileInfo:
+    """What a file holds: its columns, the rows of each of its row groups, and what it was when it was looked at.
+
+    `typed` is False where numbers are written as text, so that 1 may be a floating-point number. `pandas` is what it
+    noted about the frame that was written. `list_sizes` are how many values a row of a column of lists has on average,
+    where that is a whole number and known without reading it. `spool` is the path of the Arrow file that it was
+    converted to.
+    """
+
+    schema: pa.Schema
+    groups: tuple[int, ...]
+    identity: Identity | None
+    typed: bool = True
+    pandas: bytes | None = None
+    list_sizes: Mapping[str, int] = field(default_factory=dict)
+    spool: str | None = None
+
+
+@dataclass(frozen=True)
+class Request:
+    """Some columns of one row group of a file from row `start` on, in batches of at most so many rows.
+
+    `opened` names the opening of the dump, so that a reader may keep what it has found out about a file meanwhile.
+    `scores` is the list column that nearly all of the time goes into, with the values that each list should have; a
+    reader that knows a short cut may take it.
+    """
+
+    file: DumpFile
+    opened: str
+    group: int
+    columns: Sequence[str]
+    rows: int
+    scores: tuple[str, int] | None = None
+    start: int = 0
+
+
+class Format(NamedTuple):
+    """A file format: what messages call it, how names of such files end, and how they are read.
+
+    `look` tells what is in a file; missing, foreign and damaged ones are DumpErrors. `batches` are the rows of a row
+    group in order, which is what one worker reads at a time; columns that the file does not have are left out.
+    """
+
+    name: str
+    endings: tuple[str, ...]
+    look: Callable[[DumpFile, str], FileInfo]
+    batches: Callable[[Request], Iterator[pa.RecordBatch]]
+
+
+def from_row(batches: Iterator[pa.RecordBatch], start: int) -> Iterator[pa.RecordBatch]:
+    """The same rows without the first so many."""
+    for batch in batches:
+        passed = min(start, batch.num_rows)
+        start -= passed
+        if passed < batch.num_rows or not passed:
+            yield batch.slice(passed) if passed else batch
+
+
+def with_compressions(*endings: str) -> tuple[str, ...]:
+    """Endings of files, compressed and not."""
+    return tuple(ending + more for ending in endings for more in ("", *COMPRESSIONS))
+
+
+def open_bytes(file: DumpFile) -> Any:
+    """The file as it is stored, for reading at any place."""
+    return pa.OSFile(file.path) if file.uri is None else file.filesystem().open_input_file(file.path)
+
+
+def open_text(file: DumpFile) -> Any:
+    """The file from its start, decompressed."""
+    stream = open_bytes(file)
+    compression = next((name for ending, name in COMPRESSIONS.items() if file.ends_with((ending,))), None)
+    return stream if compression is None else pa.CompressedInputStream(stream, compression)
+
+
+def line_chunks(file: DumpFile) -> Iterator[bytes]:
+    """A text in pieces of whole lines."""
+    waiting = b""
+    with open_text(file) as stream:
+        while piece := stream.read(BLOCK):
+            lines, newline, waiting = (waiting + piece).rpartition(b"\n")
+            if newline:
+                yield lines
+            elif len(waiting) > LONGEST_ROW:
+                longest = LONGEST_ROW >> 20
+                raise DumpError(f"{file.name}: a row is longer than {longest} MB; is an end of line missing?")
+    yield waiting
+
+
+def looked_at(file: DumpFile, format: str, look: Callable[[Identity], FileInfo]) -> FileInfo:
+    """What `look` finds in a file; what was found before, if the file is still the same."""
+    key = (format, file.path, file.uri, file.filter, file.ending)
+    try:
+        identity = identity_of(file)
+        check_unchanged(file, identity)
+        known = _known.get(key)
+        if known is not None and known.identity == identity and (known.spool is None or os.path.exists(known.spool)):
+            return known
+        info = look(identity)
+        _ = [info.schema.names, *map(str, info.schema.types)]  # raises where a name is not text
+        if not identity.same_as(identity_of(file)):
+            raise DumpError(f"{file.name}: the file was changed while it was being read; wait until it is complete")
+    except READ_ERRORS as error:
+        check_unchanged(file)
+        raise unreadable(file, format, error) from None
+    _known[key] = info
+    return info
+
+
+def unreadable(file: DumpFile, format: str, error: Exception) -> BadFileError:
+    """The error of a file that is not of its format."""
+    return BadFileError.of(
+        file.name,
+        f"{file.name}: not a readable {format} file ({one_line(error)}); is it complete, and is it {format}?",
+    )
+
+
+def damaged(file: DumpFile, error: Exception) -> BadFileError:
+    """The error of a file that cannot be read to its end."""
+    message = f"{file.name}: cannot be read to the end ({one_line(error)}); is it complete? write it again"
+    return BadFileError.of(file.name, message)
+
+
+@contextlib.contextmanager
+def reading(file: DumpFile) -> Iterator[None]:
+    """What goes wrong while a file is read, as one line: it was replaced meanwhile, or it is damaged."""
+    try:
+        yield
+        check_unchanged(file)
+    except DumpError as error:  # what is wrong may be that it is another file now
+        check_unchanged(file)
+        raise BadFileError.of(file.name, str(error)) from None
+    except READ_ERRORS as error:
+        check_unchanged(file)
+        raise damaged(file, error) from None

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from drrej.data.columns import LABEL, likely_label
-from drrej.data.files import DumpFile, one_line
+from drrej.data.files import DumpFile
+from drrej.data.formats import format_of, read_table
 from drrej.data.listing import Spools, find_parts
-from drrej.data.problems import Problem, Problems, shown
-from drrej.data.readers import format_of, read_table
+from drrej.data.problems import Problem, Problems, one_line, shown
 from drrej.data.scores import Report, as_numpy, boolean_array, numpy_type, plain_array
 from drrej.errors import DumpError
 from drrej.records import dataclass
@@ -183,38 +183,6 @@ class LabelsElsewhere:
     known: NDArray[np.bool_]
     repeated: NDArray[np.bool_]
 
-    @classmethod
-    def by_order(cls, path: str, options: DumpOptions, classes: Classes, rows: int, spools: Spools | None) -> Self:
-        """Read the label column; there must be as many labels as the dump has `rows`."""
-        table = _LabelTable.read(path, None, options, classes, spools)
-        if table.labels.size != rows:
-            raise DumpError(
-                f"{path}: it has {table.labels.size} labels but the dump has {rows} rows; without `join_on=COL` labels "
-                "belong to rows by their order, so there must be one for each"
-            )
-        return cls(path, None, table.kind, table.labels, np.ones(rows, bool), np.zeros(rows, bool))
-
-    @classmethod
-    def by_key(
-        cls,
-        path: str,
-        on: str,
-        options: DumpOptions,
-        classes: Classes,
-        columns: Iterable[KeyColumn],
-        spools: Spools | None,
-    ) -> Self:
-        """Read keys and labels, and match them with the keys of all rows. Keys of labels must be there, once each."""
-        table = _LabelTable.read(path, on, options, classes, spools)
-        if not table.labels.size:
-            raise DumpError(f"{path}: zero rows; there are no labels to join")
-        places = [table.places(keys) for keys in _together(columns, on, table, path)]
-        found = np.concatenate(places) if places else np.empty(0, np.int64)
-        known = found >= 0
-        repeated = np.zeros(found.size, bool)
-        repeated[np.flatnonzero(known)[_repeated(found[known])]] = True
-        return cls(path, on, table.kind, table.labels[np.maximum(found, 0)], known, repeated)
-
     def of(self, block: Block, skip_missing: bool) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """The label of each row, and whether it has one; rows without are reported unless they are skipped."""
         rows = block.rows_before + block.row_numbers()
@@ -241,13 +209,70 @@ def _example(keys: pa.Array, rows: NDArray[np.intp]) -> str:
     return f"key {key_array(keys.slice(int(rows[0]), 1), '')[0].as_py()}" if rows.size else ""
 
 
-def _together(columns: Iterable[KeyColumn], on: str, table: _LabelTable, path: str) -> Iterator[pa.ChunkedArray]:
+def labels_elsewhere(
+    path: str,
+    options: DumpOptions,
+    classes: Classes,
+    keys_of_rows: Iterable[KeyColumn],
+    rows: int,
+    spools: Spools | None,
+) -> LabelsElsewhere:
+    """The labels of another file for so many rows: matched by the key of the options, or by their order without one.
+
+    Every label must have a key, and no two the same.
+    """
+    problems = Problems()
+    tables = [_read_labels(file, options, classes, problems) for file in find_parts([path], spools)]
+    problems.raise_first()
+    labels, kind, on = np.concatenate([labels for _, labels, _, _ in tables]), tables[0][2], options.join_on
+    if on is None:
+        if labels.size != rows:
+            raise DumpError(
+                f"{path}: it has {labels.size} labels but the dump has {rows} rows; without `join_on=COL` labels "
+                "belong to rows by their order, so there must be one for each"
+            )
+        return LabelsElsewhere(path, None, kind, labels, np.ones(rows, bool), np.zeros(rows, bool))
+    filled = [(keys, file) for keys, _, _, file in tables if len(keys)]
+    if not filled:
+        raise DumpError(f"{path}: zero rows; there are no labels to join")
+    keys = _unique_keys(filled, on)
+    import pyarrow.compute as pc
+
+    places = [
+        pc.index_in(some, value_set=keys, skip_nulls=True).fill_null(-1).to_numpy().astype(np.int64)
+        for some in _together(keys_of_rows, on, keys.type, path)
+    ]
+    found = np.concatenate(places) if places else np.empty(0, np.int64)
+    known = found >= 0
+    repeated = np.zeros(found.size, bool)
+    repeated[np.flatnonzero(known)[_repeated(found[known])]] = True
+    return LabelsElsewhere(path, on, kind, labels[np.maximum(found, 0)], known, repeated)
+
+
+def _unique_keys(tables: Sequence[tuple[pa.Array, str]], on: str) -> pa.Array:
+    """The keys of the labels of several files, one after the other; raises where one occurs twice."""
+    for keys, file in tables:
+        if keys.type != tables[0][0].type:
+            raise DumpError(f"{file}: column '{on}' is of another type than in {tables[0][1]}")
+    together = pa.concat_arrays([keys for keys, _ in tables])
+    again = _repeated(as_numpy(together.dictionary_encode().indices))
+    if again.size:
+        ends = np.cumsum([len(keys) for keys, _ in tables])
+        number = int(np.searchsorted(ends, again[0], side="right"))
+        row = int(again[0]) - int(ends[number]) + len(tables[number][0])
+        place = (tables[number][1], row, len(again), f"key {together[int(again[0])].as_py()}")
+        problem = Problem(_AGAIN, on, "a key must name one label: drop the repeated rows", *place)
+        raise DumpError(problem.message())
+    return together
+
+
+def _together(columns: Iterable[KeyColumn], on: str, kind: pa.DataType, path: str) -> Iterator[pa.ChunkedArray]:
     """The keys of all rows, those of small files together."""
     waiting: list[pa.Array] = []
     for file, column in columns:
         keys = key_array(_whole(column), f"{file.name}: column '{on}'")
-        if keys.type != table.keys.type:
-            there = "text" if pa.types.is_string(table.keys.type) else "whole numbers"
+        if keys.type != kind:
+            there = "text" if pa.types.is_string(kind) else "whole numbers"
             raise DumpError(
                 f"{file.name}: column '{on}' is {column.type} but {path} has {there} there; write both as one type"
             )
@@ -259,46 +284,8 @@ def _together(columns: Iterable[KeyColumn], on: str, table: _LabelTable, path: s
         yield pa.chunked_array(waiting)
 
 
-@dataclass(frozen=True)
-class _LabelTable:
-    """Keys (of `by_key`) and labels of the files of labels, one after the other."""
-
-    keys: pa.Array
-    labels: NDArray[np.int64]
-    kind: LabelKind
-
-    @classmethod
-    def read(cls, path: str, on: str | None, options: DumpOptions, classes: Classes, spools: Spools | None) -> Self:
-        problems = Problems()
-        tables = [_read_labels(file, on, options, classes, problems) for file in find_parts([path], spools)]
-        problems.raise_first()
-        labels = np.concatenate([labels for _, labels, _, _ in tables])
-        filled = [(keys, file) for keys, _, _, file in tables if len(keys)] or [(tables[0][0], tables[0][3])]
-        for keys, file in filled:
-            if keys.type != filled[0][0].type:
-                raise DumpError(f"{file}: column '{on}' is of another type than in {filled[0][1]}")
-        keys = pa.concat_arrays([keys for keys, _ in filled])
-        again = _repeated(as_numpy(keys.dictionary_encode().indices))
-        if again.size:
-            row, number = int(again[0]), 0
-            while row >= len(filled[number][0]):
-                row, number = row - len(filled[number][0]), number + 1
-            place = (filled[number][1], row, len(again), f"key {keys[int(again[0])].as_py()}")
-            problems.add([Problem(_AGAIN, on or "", "a key must name one label: drop the repeated rows", *place)])
-            problems.raise_first()
-        return cls(keys, labels, tables[0][2])
-
-    def places(self, keys: pa.ChunkedArray) -> NDArray[np.int64]:
-        """Where the label of each key is, -1 where there is none."""
-        import pyarrow.compute as pc
-
-        found = pc.index_in(keys, value_set=self.keys, skip_nulls=True).fill_null(-1)
-        places: NDArray[np.int64] = found.to_numpy().astype(np.int64)
-        return places
-
-
 def _read_labels(
-    file: DumpFile, on: str | None, options: DumpOptions, classes: Classes, problems: Problems
+    file: DumpFile, options: DumpOptions, classes: Classes, problems: Problems
 ) -> tuple[pa.Array, NDArray[np.int64], LabelKind, str]:
     """Keys and labels of one file, how labels are stored, and what messages call it."""
 
@@ -307,6 +294,7 @@ def _read_labels(
             place = (file.name, int(rows[0]), int(rows.size))
             problems.add([Problem(what, column or name, remedy, *place, example)])
 
+    on = options.join_on
     info = format_of(file).look(file, "")
     known = info.schema.names
     if on is not None and on not in known:

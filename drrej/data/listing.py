@@ -19,9 +19,9 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from drrej.data.files import DumpFile, no_room, one_line, temporary_path
-from drrej.data.readers import ENDINGS, FOLDER_ENDINGS, format_of
-from drrej.data.uris import below, redacted
+from drrej.data.files import DumpFile, below, is_uri, no_room, temporary_path
+from drrej.data.formats import ENDINGS, FOLDER_ENDINGS, format_of
+from drrej.data.problems import one_line, redacted
 from drrej.errors import DumpError
 
 STDIN = "-"
@@ -52,7 +52,7 @@ def _find(argument: str, spools: Spools) -> list[DumpFile]:
         stdin = _spooled(sys.stdin.buffer, "standard input")
         spools[argument] = replace(stdin, mask_path="stdin.parquet")
         return [spools[argument]]
-    if "://" in argument:
+    if is_uri(argument):
         return _find_uri(argument)
     if os.path.isdir(argument):
         return _find_in_directory(argument)

@@ -15,7 +15,6 @@ import pyarrow as pa
 
 from drrej.data.columns import (
     CHOICES,
-    ColumnHints,
     LogitColumns,
     column_of,
     field_of,
@@ -27,13 +26,12 @@ from drrej.data.columns import (
     storage_type,
 )
 from drrej.data.dump import Dump, DumpOptions, RowGroup
-from drrej.data.files import DumpFile, ReaderOptions
-from drrej.data.formats import FileInfo, Request
-from drrej.data.labels import Classes, LabelKind, LabelsElsewhere, label_kind
+from drrej.data.files import DumpFile, FileInfo, Request
+from drrej.data.formats import format_of, has_no_keys, read_table
+from drrej.data.formats.parquet import range_of
+from drrej.data.labels import Classes, LabelKind, LabelsElsewhere, label_kind, labels_elsewhere
 from drrej.data.listing import Spools, find_parts
-from drrej.data.pandas_index import range_of
 from drrej.data.problems import BadFiles, shown
-from drrej.data.readers import format_of, has_no_keys, read_table
 from drrej.data.scores import as_numpy, labels_in, vector_sizes
 from drrej.errors import BadFileError, DumpError, OptionError
 from drrej.records import dataclass
@@ -79,7 +77,7 @@ def open_dump(
     """
     _check_options(options)
     opened = os.urandom(8).hex()
-    files = [replace(file, asked=ReaderOptions(options.filter)) for file in find_parts(arguments, spools)]
+    files = [replace(file, filter=options.filter) for file in find_parts(arguments, spools)]
     looks = _good(files, options, opened, classes, BadFiles() if bad is None else bad)
     filled = [look for look in looks if look.columns is not None]
     if not filled:
@@ -200,23 +198,15 @@ def _look(file: DumpFile, options: DumpOptions, opened: str, first: _Look | None
     file = replace(file, identity=info.identity, index=range_of(info.pandas, rows))
     if not rows:
         return _Look(file, info)
-    hints = ColumnHints(
-        logits=options.logits,
-        binary=bool(options.binary),
-        label=options.label,
-        classes=options.classes,
-        input=options.input,
-        typed=info.typed,
-        per_length=options.per_length,
-    )
-    columns = find_logits(info.schema, hints, file.name)
+    columns = find_logits(info.schema, options, file.name, info.typed)
     same = first is not None and first.columns == columns and columns.layout == "list"
     if same and first is not None and info.list_sizes.get(columns.names[0]) == first.classes:
         return _Look(file, info, columns, first.classes)  # the footer says so; rows of other lengths are found later
-    looked = _FirstRows(columns.names[0], file, info, opened)
+    look = _Look(file, info)
     if columns.layout == "labelled":
-        columns = replace(columns, classes=options.classes or tuple(looked.some(labels_in)))
-    return _Look(file, info, columns, _class_count(columns, looked))
+        labels = options.classes or tuple(_in_first_rows(look, columns.names[0], opened, labels_in))
+        columns = replace(columns, classes=labels)
+    return _Look(file, info, columns, _class_count(look, columns, opened))
 
 
 def _check_shape(look: _Look, first: _Look | None, expected: int | None) -> None:
@@ -244,36 +234,22 @@ def _check_shape(look: _Look, first: _Look | None, expected: int | None) -> None
         )
 
 
-@dataclass(frozen=True)
-class _FirstRows:
-    """The first rows of a column that hold something."""
+def _in_rows(look: _Look, column: str, opened: str, found_in: Callable[[pa.Array], list[T]]) -> Iterator[list[T]]:
+    """What is found in the rows of a column, a few at a time."""
+    root = root_of(look.info.schema, column)
+    for group in range(len(look.info.groups)):
+        for batch in format_of(look.file).batches(Request(look.file, opened, group, [root], _FIRST_ROWS)):
+            yield found_in(column_of(batch, column))
 
-    column: str
-    file: DumpFile
-    info: FileInfo
-    opened: str
 
-    @property
-    def field(self) -> pa.Field:
-        found = field_of(self.info.schema, self.column)
-        assert found is not None
-        return found
-
-    def some(self, found_in: Callable[[pa.Array], list[T]]) -> list[T]:
-        """What is found in the first rows that have anything."""
-        found = next(filter(None, self.each(found_in)), None)
-        if found is None:
-            raise DumpError(
-                f"{self.file.name}: column '{self.column}' is null in every row; is it the right column? (see `logits`)"
-            )
-        return found
-
-    def each(self, found_in: Callable[[pa.Array], list[T]]) -> Iterator[list[T]]:
-        """What is found in all rows, piece by piece."""
-        root = root_of(self.info.schema, self.column)
-        for group in range(len(self.info.groups)):
-            for batch in format_of(self.file).batches(Request(self.file, self.opened, group, [root], _FIRST_ROWS)):
-                yield found_in(column_of(batch, self.column))
+def _in_first_rows(look: _Look, column: str, opened: str, found_in: Callable[[pa.Array], list[T]]) -> list[T]:
+    """What is found in the first rows of a column that have anything."""
+    found = next(filter(None, _in_rows(look, column, opened, found_in)), None)
+    if found is None:
+        raise DumpError(
+            f"{look.file.name}: column '{column}' is null in every row; is it the right column? (see `logits`)"
+        )
+    return found
 
 
 def _lengths(array: pa.Array) -> list[int]:
@@ -283,7 +259,10 @@ def _lengths(array: pa.Array) -> list[int]:
     return [len(row) for row in array if row.is_valid]
 
 
-def _class_count(columns: LogitColumns, first: _FirstRows) -> int:
+def _class_count(look: _Look, columns: LogitColumns, opened: str) -> int:
+    name = columns.names[0]
+    field = field_of(look.info.schema, name)
+    assert field is not None
     if columns.layout == "score":
         return 2
     if columns.layout == "wide":
@@ -291,16 +270,17 @@ def _class_count(columns: LogitColumns, first: _FirstRows) -> int:
     if columns.layout == "labelled":
         return len(columns.classes or ())
     if columns.layout == "choices":
-        known = (first.field.metadata or {}).get(CHOICES)
-        return int(known) if known is not None else max(itertools.chain(*first.each(_lengths)), default=0)
-    kind, where = first.field.type, f"{first.file.name}: column '{first.column}'"
+        known = (field.metadata or {}).get(CHOICES)
+        lengths = _in_rows(look, name, opened, _lengths) if known is None else [[int(known)]]
+        return max(itertools.chain(*lengths), default=0)
+    kind, where = field.type, f"{look.file.name}: column '{name}'"
     if isinstance(kind, pa.FixedShapeTensorType) and len(kind.shape) != 1:
         raise DumpError(f"{where} has tensors of shape {kind.shape}; one vector per row is needed")
-    storage = storage_type(kind)
-    if pa.types.is_fixed_size_list(storage):
-        classes = storage.list_size
+    if pa.types.is_fixed_size_list(storage_type(kind)):
+        classes = storage_type(kind).list_size
     else:  # that of most rows
-        values, counts = np.unique(first.some(_lengths if is_list(kind) else vector_sizes), return_counts=True)
+        sizes = _in_first_rows(look, name, opened, _lengths if is_list(kind) else vector_sizes)
+        values, counts = np.unique(sizes, return_counts=True)
         classes = values[counts.argmax()]
     if classes == 1:
         raise DumpError(
@@ -378,10 +358,9 @@ def _elsewhere(
             raise OptionError(
                 f"{_TOGETHER} (rows are matched by their order only where one of the files is an array: .npy or .npz)"
             )
-        return LabelsElsewhere.by_order(path, options, classes, sum(look.rows for look in looks), spools)
     for look in looks:
-        if look.rows and on not in look.info.schema.names:
+        if on is not None and look.rows and on not in look.info.schema.names:
             names = shown(look.info.schema.names)
             raise DumpError(f"{look.file.name}: there is no column '{on}' to join on; columns: {names}")
-    columns = ((look.file, read_table(look.file, [on], look.info)[on]) for look in looks if look.rows)
-    return LabelsElsewhere.by_key(path, on, options, classes, columns, spools)
+    keys = ((look.file, read_table(look.file, [on or ""], look.info)[on]) for look in looks if look.rows)
+    return labels_elsewhere(path, options, classes, keys, sum(look.rows for look in looks), spools)

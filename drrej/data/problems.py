@@ -1,12 +1,15 @@
-"""Bad rows: counted over a whole dump, reported once with their first place."""
+"""Bad rows and bad files: counted over a whole dump, reported once with their first place; and words for messages."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from drrej.errors import BadRowsError, DumpError
 from drrej.records import dataclass
+
+_CREDENTIALS = re.compile(r"((?:s3|gs|gcs)://)[^/@\s]*:[^@\s]*@|(\w+://)[^/@\s]*:[^/@\s]*@", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -121,6 +124,16 @@ def shown(names: Sequence[str], most: int = 12) -> str:
     """Names for a message, the first few of many."""
     listed = ", ".join(f"'{name}'" for name in names[:most])
     return listed + (f", ... ({len(names)} in all)" if len(names) > most else "") if names else "none"
+
+
+def redacted(text: str) -> str:
+    """A message without the credentials of URIs (s3://key:secret@bucket/...), also of such that do not parse."""
+    return _CREDENTIALS.sub(lambda found: found[1] or found[2], text)
+
+
+def one_line(error: BaseException) -> str:
+    """The message of someone else's exception on one line."""
+    return redacted(" ".join(str(error).split()))[:300] or type(error).__name__
 
 
 @dataclass

@@ -25,9 +25,8 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
-from drrej.data.files import DumpFile, one_line
-from drrej.data.problems import Notes, Problem
-from drrej.data.uris import is_uri, redacted
+from drrej.data.files import DumpFile, is_uri
+from drrej.data.problems import Notes, Problem, one_line, redacted
 from drrej.errors import ClusterError, DrrejError, OutputError
 from drrej.outputs.atomic import HiddenFile, check_folder, locked, put_folder, recover_folder, writing
 from drrej.outputs.destinations import Place, appeared, claimed, naming, open_uri, upload

@@ -19,8 +19,8 @@ from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import IO, Any, Literal
 
-from drrej.data.files import DumpFile
-from drrej.data.uris import is_uri, redacted
+from drrej.data.files import DumpFile, is_uri
+from drrej.data.problems import redacted
 from drrej.errors import OutputError
 from drrej.outputs.atomic import HiddenFile, check_folder, locked, writing
 from drrej.records import dataclass

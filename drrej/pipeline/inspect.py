@@ -14,14 +14,13 @@ from drrej.core.calibrators import IDENTITY
 from drrej.core.inputs import ScoreLook, are_log_probabilities
 from drrej.core.softmax import NOTHING
 from drrej.core.types import InputKind
-from drrej.data.columns import ColumnHints, column_of, field_of, suggested_logits
+from drrej.data.columns import column_of, field_of, suggested_logits
 from drrej.data.dump import Block, Dump, DumpOptions
-from drrej.data.files import ReaderOptions
+from drrej.data.formats import format_of
 from drrej.data.formats.json import is_table
 from drrej.data.labels import is_text, value_type
 from drrej.data.listing import HEAD, STDIN, ending_of, find_parts
 from drrej.data.problems import Problem, shown
-from drrej.data.readers import format_of
 from drrej.engines import protocol
 from drrej.engines.protocol import Pass, PassSummary
 from drrej.errors import DumpError, OptionError, RejectorError
@@ -105,8 +104,7 @@ def _is_stream(path: str) -> bool:
 
 def inspect_dump(source: Source) -> DumpFacts:
     """Layout, classes, rows, bad rows and labels; one pass over all rows."""
-    asked = ReaderOptions(source.options.filter)
-    parts = [replace(part, asked=asked) for part in find_parts(source.arguments, source.spools)]
+    parts = [replace(part, filter=source.options.filter) for part in find_parts(source.arguments, source.spools)]
     looks = (format_of(part).look(part, "") for part in parts)
     first = next((info for info in looks if any(info.groups)), None) or format_of(parts[0]).look(parts[0], "")
     facts = DumpFacts(
@@ -119,9 +117,8 @@ def inspect_dump(source: Source) -> DumpFacts:
     try:
         dump = source.open(None, labelled=False)
     except DumpError as error:
-        hints = ColumnHints(label=source.options.label, typed=first.typed)
         guess = not source.options.logits and not source.options.binary
-        pattern = suggested_logits(first.schema, hints) if guess else None
+        pattern = suggested_logits(first.schema, source.options.label, first.typed) if guess else None
         if pattern is None:
             return replace(facts, content=str(error))
         source = replace(source, options=replace(source.options, logits=pattern))

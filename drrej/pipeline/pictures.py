@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from drrej.core.calibration import ECE_BINS, CalibrationTally
 from drrej.core.curves import Curve
 from drrej.data.dump import Dump
-from drrej.data.uris import redacted
+from drrej.data.problems import redacted
 from drrej.documents.rejector import Rejector
 from drrej.documents.report import (
     Bin,

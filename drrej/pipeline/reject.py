@@ -17,12 +17,12 @@ import numpy as np
 import pyarrow as pa
 
 from drrej._version import __version__
-from drrej.data.columns import LABEL, ColumnHints, find_logits
+from drrej.data.columns import LABEL, find_logits
 from drrej.data.dump import Block, Dump, DumpOptions
 from drrej.data.files import DumpFile
+from drrej.data.formats.parquet import with_index, with_range
 from drrej.data.labels import Classes, LabelKind, is_text, label_kind
 from drrej.data.listing import distinct
-from drrej.data.pandas_index import with_index, with_range
 from drrej.data.problems import Problems
 from drrej.data.scores import boolean_array, plain_array
 from drrej.documents.rejector import Rejector
@@ -275,7 +275,7 @@ def _piece(masking: Masking, block: Block) -> tuple[str, pa.RecordBatch]:
 
 def _recipe(dump: Dump, masking: Masking, options: MaskOptions) -> str:
     """All that a mask depends on besides its input file."""
-    read_as = (dump.columns, dump.label_kind, dump.input, dump.normalize, dump.names, dump.parts[0].asked)
+    read_as = (dump.columns, dump.label_kind, dump.input, dump.normalize, dump.names, dump.parts[0].filter)
     rows = None if dump.split is None else pickle.dumps(dump.split)
     how = (masking.scorer.rejector.to_json(), masking.keep, options, read_as, rows, __version__)
     return hashlib.sha256(repr((repr(how), masking.schema.to_string())).encode()).hexdigest()
@@ -397,8 +397,15 @@ def score_batch(batch: pa.RecordBatch, rejector: Rejector, options: MaskOptions 
 def _dump(batch: pa.RecordBatch, rejector: Rejector) -> Dump:
     """The batch seen as a dump that is not in a file."""
     schema = batch.schema.remove_metadata()
-    named = (rejector.columns.logits, rejector.binary, rejector.columns.label, rejector.class_names)
-    columns = find_logits(schema, ColumnHints(*named), _WHERE)
+    options = DumpOptions(
+        logits=rejector.columns.logits,
+        label=rejector.columns.label,
+        input=rejector.input,
+        normalize=rejector.normalize,
+        binary=rejector.binary,
+        classes=rejector.class_names,
+    )
+    columns = find_logits(schema, options, _WHERE)
     if columns.layout == "labelled":
         columns = replace(columns, classes=rejector.class_names)
     if columns.layout == "wide" and len(columns.names) != rejector.classes:
@@ -415,7 +422,7 @@ def _dump(batch: pa.RecordBatch, rejector: Rejector) -> Dump:
         columns=columns,
         names=rejector.class_names,
         schema=schema,
-        options=DumpOptions(input=rejector.input, normalize=rejector.normalize),
+        options=options,
         label=label if label in schema.names else None,
         label_kind=_label_kind(schema, label, rejector),
     )

@@ -13,7 +13,7 @@ from conftest import make_model, make_rejector, source, write_dump
 from running import succeed
 
 from drrej.data.files import DumpFile, RangeIndex
-from drrej.data.pandas_index import range_of, with_range
+from drrej.data.formats.parquet import range_of, with_range
 
 pd = pytest.importorskip("pandas")
 

@@ -21,7 +21,7 @@ from formats_zoo import WRITERS, csv_bytes, jsonl_bytes, list_table, wide_table
 from results import Results
 from running import fail, succeed
 
-from drrej.data import files, formats
+from drrej.data import files
 from drrej.data.dump import DumpOptions
 from drrej.data.open import open_dump
 from drrej.errors import DumpError
@@ -39,7 +39,7 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> Results:
 @pytest.fixture
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Text in pieces of a few rows, so that there are many of them."""
-    monkeypatch.setattr(formats, "BLOCK", 1 << 14)
+    monkeypatch.setattr(files, "BLOCK", 1 << 14)
 
 
 @pytest.mark.parametrize("ending", WRITERS)

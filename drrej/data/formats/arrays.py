@@ -16,9 +16,9 @@ import pyarrow as pa
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
+from drrej.data import files
 from drrej.data.columns import LABEL_NAMES, SCORE_NAMES
-from drrej.data.files import NO_ROOM, DumpFile, Identity, check_unchanged, identity_of, no_room, temporary_path
-from drrej.data.formats import FileInfo, Format, Request, looked_at, open_bytes, reading
+from drrej.data.files import DumpFile, FileInfo, Format, Identity, Request
 from drrej.data.scores import boolean_array, plain_array
 from drrej.errors import DumpError
 
@@ -39,13 +39,13 @@ def _look(file: DumpFile, opened: str) -> FileInfo:  # noqa: ARG001 - what was f
         schema = pa.schema([(name, _type(array)) for name, array in arrays.items()])
         return FileInfo(schema, tuple(min(step, rows - start) for start in range(0, rows, step)), identity)
 
-    return looked_at(file, _ending(file), look)
+    return files.looked_at(file, _ending(file), look)
 
 
 def _batches(request: Request) -> Iterator[pa.RecordBatch]:
-    with reading(request.file):
-        identity = identity_of(request.file)
-        check_unchanged(request.file, identity)
+    with files.reading(request.file):
+        identity = files.identity_of(request.file)
+        files.check_unchanged(request.file, identity)
         arrays = _columns(request.file, identity)
         rows, step = _size(arrays)
         stop = min(rows, (request.group + 1) * step)
@@ -106,18 +106,18 @@ def _columns(file: DumpFile, identity: Identity) -> Arrays:
 
 def _copy(stream: Any, file: DumpFile) -> str:
     """Where the bytes of a stream were copied to."""
-    path = temporary_path()
+    path = files.temporary_path()
     try:
         with open(path, "wb") as copy:
             shutil.copyfileobj(stream, copy, 1 << 20)
     except OSError as error:
-        raise no_room(file.name, error) if error.errno in NO_ROOM else error from None
+        raise files.no_room(file.name, error) if error.errno in files.NO_ROOM else error from None
     return path
 
 
 def _members(file: DumpFile) -> dict[str, str]:
     """Where the arrays of a file were unpacked or copied to, by name; this verifies checksums."""
-    with open_bytes(file) as stream:
+    with files.open_bytes(file) as stream:
         if not file.ends_with(NPZ.endings):
             return {os.path.basename(file.path): _copy(stream, file)}
         paths = {}

@@ -15,8 +15,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from drrej.data.files import NO_ROOM, DumpFile, Identity, no_room, temporary_path
-from drrej.data.formats import FileInfo, Format, Request, from_row, looked_at, open_bytes, reading
+from drrej.data import files
+from drrej.data.files import DumpFile, FileInfo, Format, Identity, Request
 from drrej.errors import DumpError
 
 _MAGIC = b"ARROW1"
@@ -27,15 +27,15 @@ _LARGE = 64 << 20
 
 def _look(file: DumpFile, opened: str) -> FileInfo:  # noqa: ARG001 - what was found is kept by identity
     def look(identity: Identity) -> FileInfo:
-        with open_bytes(file) if file.uri is not None else pa.memory_map(file.path) as stream:
+        with files.open_bytes(file) if file.uri is not None else pa.memory_map(file.path) as stream:
             return _contents(stream, identity, file.name)
 
-    return looked_at(file, ARROW.name, look)
+    return files.looked_at(file, ARROW.name, look)
 
 
 def _batches(request: Request) -> Iterator[pa.RecordBatch]:
-    with reading(request.file):
-        yield from _rows_of(open_bytes(request.file), request, None if request.file.uri else request.file.path)
+    with files.reading(request.file):
+        yield from _rows_of(files.open_bytes(request.file), request, None if request.file.uri else request.file.path)
 
 
 ARROW = Format("Arrow", (".arrow", ".feather", ".ipc", ".arrows"), _look, _batches)
@@ -65,7 +65,7 @@ def _rows_of(stream: Any, request: Request, path: str | None, trusted: bool = Fa
                 batches = [_open_file(mapped, request.columns).get_batch(request.group)]
         else:
             batches = [_open_file(stream, request.columns).get_batch(request.group)]
-        for batch in from_row(iter(batches), request.start):
+        for batch in files.from_row(iter(batches), request.start):
             chosen = batch.select([name for name in request.columns if name in batch.schema.names])
             if not trusted:
                 chosen.validate(full=True)
@@ -110,7 +110,7 @@ def spooled(name: str, endings: tuple[str, ...], write: Callable[[DumpFile, str]
 
     def look(file: DumpFile, opened: str) -> FileInfo:  # noqa: ARG001 - what was found is kept by identity
         def make(identity: Identity) -> FileInfo:
-            path = temporary_path()
+            path = files.temporary_path()
             try:
                 write(file, path)
                 with pa.memory_map(path) as stream:
@@ -118,14 +118,14 @@ def spooled(name: str, endings: tuple[str, ...], write: Callable[[DumpFile, str]
             except BaseException as error:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(path)
-                if isinstance(error, OSError) and error.errno in NO_ROOM:
-                    raise no_room(file.name, error) from None
+                if isinstance(error, OSError) and error.errno in files.NO_ROOM:
+                    raise files.no_room(file.name, error) from None
                 raise
 
-        return looked_at(file, name, make)
+        return files.looked_at(file, name, make)
 
     def batches(request: Request) -> Iterator[pa.RecordBatch]:
-        with reading(request.file):
+        with files.reading(request.file):
             path = look(request.file, request.opened).spool
             yield from _rows_of(pa.OSFile(path), request, path, trusted=True)
 

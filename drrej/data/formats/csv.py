@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from drrej.data import formats
-from drrej.data.files import DumpFile
+from drrej.data import files
+from drrej.data.files import DumpFile, open_text, with_compressions
 from drrej.data.formats.arrow import spooled, write_batches
 from drrej.errors import DumpError
 
@@ -32,7 +32,7 @@ _CELLS = re.compile(r"Row #(\d+): Expected \d+ columns, got (\d+)")
 _CELL = re.compile(
     r"CSV column #(\d+): Row #(\d+): CSV conversion error to [^:]*: (?:invalid value '(.*)')?", re.DOTALL
 )
-_TABS = formats.with_compressions(".tsv")
+_TABS = with_compressions(".tsv")
 _SEPARATORS = ",;\t|"
 _LONGEST_HEADER = 64 << 20
 _QUOTE = ord('"')
@@ -44,9 +44,9 @@ Types = dict[str, pa.DataType]
 def write(file: DumpFile, path: str) -> None:
     """Convert a CSV file."""
     types: Types = {}
-    block = formats.BLOCK
+    block = files.BLOCK
     while True:
-        with formats.open_text(file) as stream:
+        with open_text(file) as stream:
             header = _header(stream, file)
             rows = _Rows(header, stream, file)
             try:
@@ -54,8 +54,8 @@ def write(file: DumpFile, path: str) -> None:
             except pa.ArrowInvalid as error:
                 if "straddling" not in str(error):
                     types = _wider(str(error), rows.types, types, header, file)
-                elif block >= formats.LONGEST_ROW:
-                    longest = formats.LONGEST_ROW >> 20
+                elif block >= files.LONGEST_ROW:
+                    longest = files.LONGEST_ROW >> 20
                     raise DumpError(
                         f"{file.name}: a row is longer than {longest} MB; is a quote or an end of line missing?"
                     ) from None
@@ -63,7 +63,7 @@ def write(file: DumpFile, path: str) -> None:
                     block *= 8
 
 
-CSV = spooled("CSV", formats.with_compressions(".csv", ".tsv"), write)
+CSV = spooled("CSV", with_compressions(".csv", ".tsv"), write)
 
 
 class _Header(NamedTuple):

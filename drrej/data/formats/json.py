@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from drrej.data import formats
-from drrej.data.files import DumpFile, one_line
+from drrej.data import files
+from drrej.data.files import DumpFile, line_chunks, open_text, with_compressions
 from drrej.data.formats import lm_eval
 from drrej.data.formats.arrow import spooled, write_batches
+from drrej.data.problems import one_line
 from drrej.errors import DumpError
 
 _CONFLICT = re.compile(r"Column\(/?(.*?)\) (.*) in row (\d+)")
@@ -38,8 +39,8 @@ class _WiderError(Exception):
 
 def write_lines(file: DumpFile, path: str) -> None:
     """Convert JSON lines, or a log of lm-evaluation-harness."""
-    with formats.open_text(file) as stream:
-        if lm_eval.is_log(stream.read(formats.BLOCK)):
+    with open_text(file) as stream:
+        if lm_eval.is_log(stream.read(files.BLOCK)):
             return lm_eval.write(file, path)
     schema = _first_schema(file)
     while True:
@@ -49,11 +50,11 @@ def write_lines(file: DumpFile, path: str) -> None:
             schema = wider.schema
 
 
-LINES = spooled("JSON lines", formats.with_compressions(".jsonl", ".ndjson"), write_lines)
+LINES = spooled("JSON lines", with_compressions(".jsonl", ".ndjson"), write_lines)
 
 
 def _first_schema(file: DumpFile) -> pa.Schema:
-    for text in formats.line_chunks(file):
+    for text in line_chunks(file):
         if text.strip():
             found = _parse(text, None, file, 0).schema
             return pa.schema([field.with_type(pa.string()) if field.type == pa.null() else field for field in found])
@@ -62,7 +63,7 @@ def _first_schema(file: DumpFile) -> pa.Schema:
 
 def _batches(file: DumpFile, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     row = 0
-    for text in formats.line_chunks(file):
+    for text in line_chunks(file):
         table = _parse(text, schema, file, row)
         row += table.num_rows
         yield from table.select(schema.names).combine_chunks().to_batches()
@@ -165,7 +166,7 @@ def _name_the_row(text: bytes, schema: pa.Schema | None, file: DumpFile, first_r
 
 def write_table(file: DumpFile, path: str) -> None:
     """Convert a table in one JSON document."""
-    with formats.open_text(file) as stream:
+    with open_text(file) as stream:
         text = b"".join(iter(lambda: stream.read(1 << 20), b""))
     try:
         document = json.loads(text)
@@ -190,7 +191,7 @@ def write_table(file: DumpFile, path: str) -> None:
     write_batches(path, table.schema, table.to_batches())
 
 
-TABLE = spooled("JSON table", formats.with_compressions(".json"), write_table)
+TABLE = spooled("JSON table", with_compressions(".json"), write_table)
 
 
 def is_table(document: Any) -> bool:

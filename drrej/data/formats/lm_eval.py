@@ -14,8 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from drrej.data.columns import CHOICES
-from drrej.data.files import DumpFile
-from drrej.data.formats import line_chunks
+from drrej.data.files import DumpFile, line_chunks
 from drrej.data.formats.arrow import write_batches
 from drrej.data.problems import shown
 from drrej.errors import DumpError
@@ -56,7 +55,7 @@ def write(file: DumpFile, path: str) -> None:
 
 
 def _chosen(filters: list[str], file: DumpFile) -> str:
-    asked = file.asked.filter
+    asked = file.filter
     if asked is not None and asked not in filters:
         raise DumpError(
             f"{file.name}: no answer has the filter '{asked}'; choose with `filter` among: {shown(filters)}"

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
-from dataclasses import field, replace
+import json
+from collections.abc import Container, Iterator, Sequence
+from dataclasses import asdict, field, replace
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from drrej.data.files import DumpFile, Identity, check_unchanged, identity_of, one_line
-from drrej.data.formats import READ_ERRORS, FileInfo, Format, Request, from_row, reading, unreadable
+from drrej.data import files
+from drrej.data.files import DumpFile, FileInfo, Format, Identity, RangeIndex, Request
 from drrej.data.pages import list_blocks
+from drrej.data.problems import one_line
 from drrej.data.scores import plain_array
 from drrej.errors import DumpError
 from drrej.records import dataclass
@@ -56,7 +59,7 @@ def _look(file: DumpFile, opened: str) -> FileInfo:
     parquet, known, _ = _open(file, opened)
     with parquet:
         schema, groups = _schema(parquet, file), _group_rows(parquet, file)
-        noted = (parquet.schema_arrow.metadata or {}).get(b"pandas")
+        noted = (parquet.schema_arrow.metadata or {}).get(_PANDAS)
         sizes = _list_sizes(parquet, schema, groups)
         return FileInfo(schema, groups, known.identity, pandas=noted, list_sizes=sizes)
 
@@ -64,7 +67,7 @@ def _look(file: DumpFile, opened: str) -> FileInfo:
 def _batches(request: Request) -> Iterator[pa.RecordBatch]:
     """The rows of a row group; lists of scores from pages as far as those go, then from Arrow."""
     file = request.file
-    with reading(file):
+    with files.reading(file):
         parquet, known, source = _open(file, request.opened, len(request.columns))
         with parquet:
             stored = set(parquet.schema_arrow.names)
@@ -85,23 +88,26 @@ def _from_arrow(parquet: pq.ParquetFile, request: Request) -> Iterator[pa.Record
     batches: Iterator[pa.RecordBatch] = parquet.iter_batches(
         batch_size=request.rows, row_groups=[request.group], columns=list(request.columns), use_threads=False
     )
-    return from_row(batches, request.start)
+    return files.from_row(batches, request.start)
 
 
 def _from_pages(parquet: pq.ParquetFile, known: _Known, source: Any, request: Request) -> Iterator[pa.RecordBatch]:
     """The same with the scores as fixed-size lists from `list_blocks`; may end early."""
     scores = request.scores
-    leaf = None if scores is None else _leaf_of(parquet, scores.column)
-    if scores is None or leaf is None:
+    if scores is None:
         return
-    others = tuple(name for name in request.columns if name != scores.column)
+    scores_name, classes = scores
+    leaf = _leaf_of(parquet, scores_name)
+    if leaf is None:
+        return
+    others = tuple(name for name in request.columns if name != scores_name)
     beside = _from_arrow(parquet, replace(request, columns=others)) if others else iter(())
     waiting = None
     with open(source, "rb") if isinstance(source, str) else contextlib.nullcontext(source) as stream:
         for block in list_blocks(
-            stream, known.metadata, known.memo, request.group, leaf, scores.classes, request.rows, request.start
+            stream, known.metadata, known.memo, request.group, leaf, classes, request.rows, request.start
         ):
-            arrays = {scores.column: pa.FixedSizeListArray.from_arrays(plain_array(block.reshape(-1)), scores.classes)}
+            arrays = {scores_name: pa.FixedSizeListArray.from_arrays(plain_array(block.reshape(-1)), classes)}
             if others:
                 waiting = _at_least(len(block), waiting, beside)
                 if waiting is None:
@@ -133,23 +139,23 @@ def _open(file: DumpFile, opened: str, columns: int = 1) -> tuple[pq.ParquetFile
         source: Any = file.path
         if file.uri is not None:
             source, settings = file.filesystem().open_input_file(file.path), {"pre_buffer": True}
-        identity = identity_of(file, source)
-        check_unchanged(file, identity)
+        identity = files.identity_of(file, source)
+        files.check_unchanged(file, identity)
         known = _footers.get(file.path)
         if known is not None and (not opened or (known.opened, known.identity) != (opened, identity)):
             known = None
         footer = None if known is None else known.metadata
         parquet = pq.ParquetFile(source, metadata=footer, page_checksum_verification=True, **settings)
         if file.uri is None:  # a file that was opened by its name may be another than the one looked at
-            check_unchanged(replace(file, identity=identity))
+            files.check_unchanged(replace(file, identity=identity))
         if known is None:
             known = _Known(opened, identity, parquet.metadata)
             if opened:
                 _footers.keep(file.path, known)
         return parquet, known, source
-    except READ_ERRORS as error:
-        check_unchanged(file)
-        raise unreadable(file, PARQUET.name, error) from None
+    except files.READ_ERRORS as error:
+        files.check_unchanged(file)
+        raise files.unreadable(file, PARQUET.name, error) from None
 
 
 def _schema(parquet: pq.ParquetFile, file: DumpFile) -> pa.Schema:
@@ -157,7 +163,7 @@ def _schema(parquet: pq.ParquetFile, file: DumpFile) -> pa.Schema:
         schema = parquet.schema_arrow.remove_metadata()
         for name in schema.names:
             name.encode()
-    except READ_ERRORS as error:
+    except files.READ_ERRORS as error:
         raise DumpError(f"{file.name}: its schema cannot be read ({one_line(error)}); write it again") from None
     return schema
 
@@ -173,7 +179,7 @@ def _list_sizes(parquet: pq.ParquetFile, schema: pa.Schema, groups: tuple[int, .
             continue
         try:
             values = sum(parquet.metadata.row_group(i).column(leaf).num_values for i in range(len(groups)))
-        except READ_ERRORS:
+        except files.READ_ERRORS:
             continue
         if values > 0 and values % rows == 0:
             found[name] = values // rows
@@ -183,7 +189,7 @@ def _list_sizes(parquet: pq.ParquetFile, schema: pa.Schema, groups: tuple[int, .
 def _group_rows(parquet: pq.ParquetFile, file: DumpFile) -> tuple[int, ...]:
     try:
         rows = tuple(parquet.metadata.row_group(i).num_rows for i in range(parquet.metadata.num_row_groups))
-    except READ_ERRORS as error:
+    except files.READ_ERRORS as error:
         raise DumpError(f"{file.name}: its footer cannot be read ({one_line(error)}); write it again") from None
     if any(count < 0 for count in rows) or sum(rows) != parquet.metadata.num_rows:
         raise DumpError(f"{file.name}: its footer contradicts itself about the number of rows; write it again")
@@ -195,3 +201,73 @@ def _leaf_of(parquet: pq.ParquetFile, name: str) -> int | None:
     schema = parquet.metadata.schema
     leaves = [i for i in range(len(schema)) if schema.column(i).path.partition(".")[0] == name]
     return leaves[0] if len(leaves) == 1 else None
+
+
+# The index of a pandas frame, as pandas notes it in a schema: a mask that keeps it aligns with the frame
+
+_PANDAS = b"pandas"
+
+
+def with_index(schema: pa.Schema, noted: bytes | None) -> pa.Schema:
+    """The schema of a mask with what pandas noted about those columns of the dump that the mask has.
+
+    An index that is not kept as a whole is none. One that is a mere range is that of a file, see `with_range`.
+    """
+    tree = _tree(noted)
+    if tree is None:
+        return schema
+    index = [name for name in tree["index_columns"] if isinstance(name, str)]
+    whole = bool(index) and all(name in schema.names for name in index)
+    kept = _described(tree["columns"], schema.names)
+    tree |= {"index_columns": index if whole else [], "columns": kept, "column_indexes": []}
+    return schema.with_metadata({_PANDAS: json.dumps(tree).encode()})
+
+
+def with_range(schema: pa.Schema, parts: Sequence[DumpFile]) -> pa.Schema:
+    """The schema of the mask of these parts, one after the other, if their indexes are ranges that make one range."""
+    tree = _tree((schema.metadata or {}).get(_PANDAS))
+    index = _joined([part.index for part in parts])
+    if index is None or tree is None:
+        return schema
+    found = {"kind": "range"} | asdict(index)
+    return schema.with_metadata({_PANDAS: json.dumps(tree | {"index_columns": [found]}).encode()})
+
+
+def _joined(indexes: Sequence[RangeIndex | None]) -> RangeIndex | None:
+    """The range of files one after the other; None where there is none."""
+    first = indexes[0]
+    for before, after in pairwise(indexes):
+        if before is None or after is None or first is None:
+            return None
+        follows = before.start + before.step * len(range(before.start, before.stop, before.step))
+        if (after.start, after.step, after.name) != (follows, first.step, first.name):
+            return None
+    last = indexes[-1]
+    return None if first is None or last is None else replace(first, stop=last.stop)
+
+
+def _described(columns: Any, names: Container[str]) -> list[Any]:
+    return [column for column in columns if isinstance(column, dict) and column.get("field_name") in names]
+
+
+def _tree(noted: bytes | None) -> dict[str, Any] | None:
+    """What pandas noted, if it is what pandas would note: anybody may write there."""
+    try:
+        tree = json.loads(noted or b"null")
+    except ValueError:
+        return None
+    known = isinstance(tree, dict) and all(isinstance(tree.get(key), list) for key in ("index_columns", "columns"))
+    return tree if known else None
+
+
+def range_of(noted: bytes | None, rows: int) -> RangeIndex | None:
+    """The range that is the index of a file of so many rows; None for any other index."""
+    index = (_tree(noted) or {"index_columns": []})["index_columns"]
+    if len(index) != 1 or not isinstance(index[0], dict) or index[0].get("kind") != "range":
+        return None
+    numbers: list[Any] = [index[0].get(key) for key in ("start", "stop", "step")]
+    name = index[0].get("name")
+    if not all(type(number) is int for number in numbers) or not numbers[2] or not isinstance(name, str | None):
+        return None
+    start, stop, step = numbers
+    return RangeIndex(start, stop, step, name) if len(range(*numbers)) == rows else None
