@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from drrej.data import files
 from drrej.data.files import DumpFile, line_chunks, open_text, with_compressions
-from drrej.data.formats import lm_eval
 from drrej.data.formats.arrow import spooled, write_batches
+from drrej.data.formats.lm_eval import is_log, write_log
 from drrej.data.problems import one_line
 from drrej.errors import DumpError
 
@@ -40,8 +40,8 @@ class _WiderError(Exception):
 def write_lines(file: DumpFile, path: str) -> None:
     """Convert JSON lines, or a log of lm-evaluation-harness."""
     with open_text(file) as stream:
-        if lm_eval.is_log(stream.read(files.BLOCK)):
-            return lm_eval.write(file, path)
+        if is_log(stream.read(files.BLOCK)):
+            return write_log(file, path)
     schema = _first_schema(file)
     while True:
         try:

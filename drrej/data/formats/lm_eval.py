@@ -31,7 +31,7 @@ def is_log(head: bytes) -> bool:
     return head.lstrip()[:1] in (b"{", b"[") and _MARK in head
 
 
-def write(file: DumpFile, path: str) -> None:
+def write_log(file: DumpFile, path: str) -> None:
     """Convert the questions of a log, answered by one filter."""
     by_filter: dict[str, list[dict[str, Any]]] = {}
     for number, sample in enumerate(_samples(file)):
