@@ -28,7 +28,7 @@ import pyarrow as pa
 
 from drrej._version import __version__
 from drrej.data.dump import Block, Dump
-from drrej.data.files import one_line
+from drrej.data.problems import one_line
 from drrej.engines import Progress
 from drrej.engines.local import (
     Task,
