@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 import drrej
-from drrej.core.learned_loss import augrc_influence
+from drrej.core.paired import augrc_influence
 
 Array = np.ndarray[Any, Any]
 

@@ -102,7 +102,7 @@ class Rejector(Document, frozen=True):
     >>> from drrej import fit_rejector
     >>> rejector = fit_rejector(logits, [0, 1, 1, 0] * 5, coverage=0.5)
     >>> rejector
-    <drrej.Rejector: 2 classes from logits, temperature 0.9226, log loss, alpha 1, lambda 1, tau 0.7211, coverage 0.5>
+    <drrej.Rejector: 2 classes from logits, temperature 0.9377, log loss, alpha 1, lambda 1, tau 0.7233, coverage 0.5>
     >>> labels, rejected = rejector.predict(logits[:4])
     >>> labels.tolist(), rejected.tolist()
     ([0, 0, 1, 1], [False, True, False, True])

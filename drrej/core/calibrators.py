@@ -38,6 +38,7 @@ class Scores:
     largest: Floats
     sums: GapSums
     """As far as they were asked for."""
+    precision: Precision = "auto"
 
     @property
     def classes(self) -> int:
@@ -47,6 +48,22 @@ class Scores:
     def label_gaps(self, labels: Integers) -> Floats:
         """How far the label's score lies below the largest, before the scale."""
         return label_gaps(self.values, labels, self.largest)
+
+    def rivals(self, scale: float) -> tuple[Floats, Floats]:
+        """The log-odds of an error at `scale` times the inverse temperature, and the entropy of the other classes.
+
+        The sums are over the rivals of the predicted class, relative to the largest: nothing underflows.
+        """
+        beta = self.beta * scale
+        others = self.values.copy()
+        others[np.arange(self.prediction.size), self.prediction] = -np.inf
+        among = block_sums(others, [beta], [frozenset({"moment"})], self.precision)
+        (at,) = among.at
+        with np.errstate(invalid="ignore"):
+            log_odds: Floats = beta * (among.largest - self.largest) + at.log_weight
+            entropy: Floats = at.log_weight - at.moment / (1.0 + at.odds)
+        alone = among.largest == -np.inf
+        return np.where(alone, -np.inf, log_odds), np.where(alone, 0.0, entropy)
 
     def labelled(self, labels: Integers) -> LabelledRows:
         """What calibration figures need of each row."""
@@ -103,8 +120,8 @@ class Temperature:
         top = sums.prediction, sums.largest
         as_given = GapSums() if raw is None else sums.at[1]
         return (
-            Scores(logits, beta, *top, sums.at[0]),
-            Scores(logits, 1.0, *top, as_given),
+            Scores(logits, beta, *top, sums.at[0], precision),
+            Scores(logits, 1.0, *top, as_given, precision),
         )
 
 
@@ -137,7 +154,7 @@ class Vector(Stored, frozen=True):
             if min(self.weights) <= 0.0:  # below 0 only while they are searched for
                 np.copyto(scores, -np.inf, where=np.isneginf(logs))
         sums = block_sums(scores, [1.0], [needs], "float64")
-        return Scores(scores, 1.0, sums.prediction, sums.largest, sums.at[0]), before
+        return Scores(scores, 1.0, sums.prediction, sums.largest, sums.at[0], "float64"), before
 
 
 def log_probabilities(logits: AnyFloats, needs: Needs, precision: Precision) -> tuple[Floats, Scores]:

@@ -221,7 +221,7 @@ _FORMULAS = {
 }
 
 OFFERED = ("log", "zero-one", "brier", "margin", "logit-margin")
-"""The plain losses that may be asked for; `auto` may choose any."""
+"""The plain losses that may be asked for; reports compare all of them."""
 
 
 @dataclass(frozen=True)
@@ -375,26 +375,6 @@ class CostLoss(Loss):
             raise OptionError("`cost_matrix`: costs are finite and not negative")
 
 
-def _log(values: Floats) -> Floats:
-    with np.errstate(divide="ignore", invalid="ignore"):
-        logs: Floats = np.log(values)
-    return logs
-
-
-def _bend(sums: GapSums, _classes: int) -> Floats:
-    """ln(1 + 20 odds): lets the slope change where the odds of an error are about 1 to 20."""
-    return _log(1.0 + 20.0 * sums.odds)
-
-
-def _rivals(sums: GapSums, classes: int) -> Floats:
-    """Entropy of the probabilities of the other classes among themselves: 0 for one rival, ln(K - 1) at most."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        entropy = sums.log_odds - sums.moment / sums.odds
-    entropy[sums.odds == 0] = 0.0
-    clipped: Floats = np.clip(entropy, 0.0, math.log(max(classes - 1, 1)))
-    return clipped
-
-
 def _distance(sums: GapSums, classes: int) -> Floats:
     """Mean calibrated gap from the largest logit to the others."""
     distance: Floats = sums.gap_total * (-1.0 / (classes - 1))
@@ -402,7 +382,8 @@ def _distance(sums: GapSums, classes: int) -> Floats:
 
 
 def _log_distance(sums: GapSums, classes: int) -> Floats:
-    return _log(_distance(sums, classes) + 1e-6)
+    log_distance: Floats = np.log(_distance(sums, classes) + 1e-6)
+    return log_distance
 
 
 def _crowd(sums: GapSums, _classes: int) -> Floats:
@@ -412,31 +393,11 @@ def _crowd(sums: GapSums, _classes: int) -> Floats:
 
 
 FEATURES: dict[str, Callable[[GapSums, int], Floats]] = {
-    "bend": _bend,
-    "rivals": _rivals,
     "distance": _distance,
     "log_distance": _log_distance,
     "crowd": _crowd,
 }
-"""What a learned loss may look at besides a plain loss."""
-
-_FEATURE_NEEDS: dict[str, Needs] = {
-    "bend": NOTHING,
-    "rivals": frozenset({"moment"}),
-    "distance": frozenset({"gap_total"}),
-    "log_distance": frozenset({"gap_total"}),
-    "crowd": frozenset({"gap_total", "norm_1"}),
-}
-
-
-def needs_of(features: Iterable[str]) -> Needs:
-    """The sums that features are computed from."""
-    return NOTHING.union(*(_FEATURE_NEEDS[name] for name in features))
-
-
-def base_values(loss: str, log_odds: Floats, losses: Floats) -> Floats:
-    """What carries the order of a plain loss: the log-odds of the zero-one loss, the logarithm of others."""
-    return log_odds if loss == "zero-one" else _log(losses)
+"""What a learned loss may look at besides the odds of an error, from the gap sums, and the entropy of the rivals."""
 
 
 def error_probability(log_odds: Floats) -> Floats:
@@ -447,42 +408,46 @@ def error_probability(log_odds: Floats) -> Floats:
     return probability
 
 
+MOST_CORRECTION = 0.7
+"""How far a learned loss may move the log-odds of an error: odds that differ by a factor of 4.1 keep their order."""
+
+
 class Feature(Stored, frozen=True):
-    """A feature's weight and the range it had on the fitted rows: beyond it no row is carried away."""
+    """A feature's weight, and its range and mean on the fitted rows: beyond the range no row is carried away."""
 
     weight: float
     low: float
     high: float
+    center: float
+
+    def of(self, values: Floats) -> Floats:
+        """What it adds to the log-odds of an error."""
+        added: Floats = (np.clip(values, self.low, self.high) - self.center) * self.weight
+        return added
 
 
 class ErrorModel(Stored, frozen=True):
-    """The log-odds of an error, linear in a plain loss (`base`) and a few features, with a term for each prediction.
+    """The log-odds of an error: those at a temperature to rank by, with a bounded correction, on a line.
 
-    A `strength` of None is an infinite penalty: the order of the plain loss is kept.
+    `scale` is by how much the inverse temperature to rank by is larger than the calibrated one. The correction is the
+    sum of some features and of a term for the predicted class. Intercept and slope make a probability of the order.
     """
 
-    base: str
-    strength: float | None
+    scale: float
     intercept: float
     slope: float
     features: dict[str, Feature]
-    class_intercepts: tuple[float, ...]
+    class_terms: tuple[float, ...]
 
-    def log_odds(self, base: Floats, features: Mapping[str, Floats], prediction: Integers) -> Floats:
-        """Log-odds of an error of each row, from the values of the plain loss and of the features."""
-        log_odds = base * self.slope
-        log_odds += self.intercept
+    def order(self, log_odds: Floats, features: Mapping[str, Floats], prediction: Integers) -> Floats:
+        """What rows are ordered by, from the log-odds at the temperature to rank by."""
+        correction = np.zeros(log_odds.size)
         for name, feature in self.features.items():
-            log_odds += np.clip(features[name], feature.low, feature.high) * feature.weight
-        if self.class_intercepts:
-            log_odds += np.asarray(self.class_intercepts)[prediction]
-        return log_odds
-
-    def losses(self, sums: GapSums, prediction: Integers, classes: int) -> Floats:
-        """The probability of an error of each row."""
-        features = {name: FEATURES[name](sums, classes) for name in self.features}
-        base = base_values(self.base, sums.log_odds, PLAIN[self.base].expected(sums))
-        return error_probability(self.log_odds(base, features, prediction))
+            correction += feature.of(features[name])
+        if self.class_terms:
+            correction += np.array(self.class_terms)[prediction]
+        order: Floats = log_odds + np.clip(correction, -MOST_CORRECTION, MOST_CORRECTION)
+        return order
 
 
 @dataclass(frozen=True)
@@ -496,8 +461,8 @@ class LearnedLoss(Loss):
 
     @property
     def needs(self) -> Needs:
-        """The gap sums it is computed from."""
-        return PLAIN[self.learned.base].needs | needs_of(self.learned.features)
+        """The gap sums that its features are computed from."""
+        return FEATURE_NEEDS if self.learned.features else NOTHING
 
     @property
     def words(self) -> str:
@@ -506,17 +471,20 @@ class LearnedLoss(Loss):
 
     def of(self, scores: Scores, columns: Mapping[str, Floats]) -> tuple[Integers, Floats]:
         """The class of the largest score, and the probability that it is wrong."""
-        return scores.prediction, self.learned.losses(scores.sums, scores.prediction, scores.classes)
+        model = self.learned
+        log_odds, features = feature_values(scores, model.scale, model.features)
+        order = model.order(log_odds, features, scores.prediction)
+        return scores.prediction, error_probability(order * model.slope + model.intercept)
 
     @property
     def drift_loss(self) -> Loss:
-        """Its base, which was not fitted."""
-        return PLAIN[self.learned.base]
+        """The zero-one loss, which was not fitted."""
+        return PLAIN["zero-one"]
 
     @property
     def reorders(self) -> bool:
-        """Unless the penalty is infinite."""
-        return self.learned.strength is not None
+        """Always."""
+        return True
 
     def bound(self, classes: int) -> float:
         """A probability is at most 1."""
@@ -525,27 +493,32 @@ class LearnedLoss(Loss):
     def details(self) -> list[str]:
         """The model as a formula."""
         model = self.learned
-        if model.strength is None:
-            return [f"learned: cross-validation left the order of '{model.base}'; only the probabilities were fitted"]
-        weights = ", ".join(f"{name} {feature.weight:+.3g}" for name, feature in model.features.items())
-        low, high = min(model.class_intercepts), max(model.class_intercepts)
+        parts = [f"{name} {feature.weight:+.3g}" for name, feature in model.features.items()]
+        if model.class_terms:
+            parts.append(f"predicted classes from {min(model.class_terms):+.3g} to {max(model.class_terms):+.3g}")
         return [
-            f"learned: log-odds of an error = {model.intercept:.3g} {model.slope:+.3g} x '{model.base}', {weights}; "
-            f"predicted classes from {low:+.3g} to {high:+.3g}; penalty {model.strength:g}, by cross-validation"
+            f"learned: rows are ranked at the temperature divided by {model.scale:.3g}; log-odds are corrected by at "
+            f"most {MOST_CORRECTION} ({'; '.join(parts) or 'nothing'}), then {model.intercept:.3g} {model.slope:+.3g} x"
         ]
 
     def check(self, classes: int) -> None:
         """The model must be of known parts, and for these classes."""
         model = self.learned
-        known = model.base in PLAIN and set(model.features) <= set(FEATURES)
-        if known:
-            PLAIN[model.base].check(classes)
-        if not known or len(model.class_intercepts) != (0 if model.strength is None else classes):
+        if not set(model.features) <= {RIVALS, *FEATURES} or len(model.class_terms) not in (0, classes):
             raise OptionError(f"`loss=learned`: the model is not one for {classes} classes")
         ranges = all(feature.low <= feature.high for feature in model.features.values())
-        strength = not model.features if model.strength is None else model.strength > 0
-        if not (ranges and strength and model.slope > 0):
+        if not (ranges and model.slope > 0 and model.scale > 0):
             raise OptionError("`loss=learned`: the model contradicts itself")
+
+
+RIVALS = "rivals"
+FEATURE_NEEDS: Needs = frozenset({"gap_total", "norm_1"})
+
+
+def feature_values(scores: Scores, scale: float, names: Iterable[str]) -> tuple[Floats, dict[str, Floats]]:
+    """The log-odds of an error at the temperature to rank by, and features by name."""
+    log_odds, rivals = scores.rivals(scale)
+    return log_odds, {name: rivals if name == RIVALS else FEATURES[name](scores.sums, scores.classes) for name in names}
 
 
 KINDS: dict[str, type[Loss]] = {

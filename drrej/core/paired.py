@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 
 from drrej.core.curves import Curve
 from drrej.core.intervals import CONFIDENCE, skewed_quantile
-from drrej.core.learned_loss import augrc_influence
 from drrej.core.sums import Total
-from drrej.core.types import Floats
+from drrej.core.types import Booleans, Floats
 from drrej.records import dataclass
 
 FIGURES = ("coverage", "accuracy", "base_accuracy", "aurc", "e_aurc", "augrc")
@@ -290,6 +289,18 @@ class Spread:
             return self.mean
         deviation = math.sqrt(self.variance)
         return self.mean + deviation * skewed_quantile(self.third / self.variance / deviation, q)
+
+
+def augrc_influence(losses: Floats, wrong: Booleans) -> tuple[float, Floats]:
+    """AUGRC, and the influence of each row on it: a mean of 0, and the variance of AUGRC times the rows."""
+    rows = losses.size
+    ordered, errors = np.sort(losses), np.sort(losses[wrong])
+    before, up_to = np.searchsorted(ordered, losses, "left"), np.searchsorted(ordered, losses, "right")
+    above = (rows - 0.5 * (before + up_to)) / rows
+    errors_below = 0.5 * (np.searchsorted(errors, losses, "left") + np.searchsorted(errors, losses, "right")) / rows
+    own = wrong * above
+    augrc = float(own.sum()) / rows
+    return augrc, own + errors_below - 2.0 * augrc
 
 
 def order_difference(losses: Floats, scores: Floats, right: int, compared: int = 1) -> Difference:

@@ -29,6 +29,7 @@ from msgspec import Meta, Struct
 
 from drrej._version import __version__
 from drrej.core.types import Stored
+from drrej.errors import OptionError
 from drrej.strict_json import parse, shown
 
 T = TypeVar("T")
@@ -263,9 +264,11 @@ class Document(
         for place, wrong in _unreadable(tree):
             raise cls.ERROR(f"{where}: the value of '{place}' {wrong}")
         tree.pop("digest", None)
-        cls.mend(tree)
         try:
+            cls.mend(tree)
             return msgspec.convert(tree, cls)
+        except OptionError as error:
+            raise cls.ERROR(f"{where}: {error}") from None
         except msgspec.ValidationError as error:
             raise cls.ERROR(f"{where}: {_explained(cls, tree, str(error))}") from None
 

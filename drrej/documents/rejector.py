@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from drrej._version import __version__
 from drrej.core.calibrators import Calibrator, CalibratorTrial, Temperature, Vector
 from drrej.core.drift import STEPS
-from drrej.core.learned_loss import Candidate
 from drrej.core.losses import KINDS, ErrorModel, Loss
 from drrej.core.ratio import MAX_ALPHA, DensityRatio
 from drrej.core.ratio_error import RatioBound
@@ -95,10 +94,9 @@ class Ratio(Stored, frozen=True, kw_only=True, dict=True):
     """The fitted density ratio, see `drrej.core.ratio`.
 
     `variance` is that of the ratio on the fitted rows, `loss_quantiles` what `drrej.core.drift` keeps of their losses.
-    The loss is stored by its name and the one field that it has, if any. `choice` is the table from which
-    `auto` chose the loss. `drift_quantiles` are those of the plain loss by which drift is looked for, where the loss
-    itself was fitted to these rows. `third` is the third central moment of the ratio on these rows, `effective_sample`
-    the share of the sample that lambda was chosen to keep.
+    The loss is stored by its name and the one field that it has, if any. `drift_quantiles` are those
+    of the plain loss by which drift is looked for, where the loss itself was fitted to these rows. `third` is the third
+    central moment of the ratio on these rows, `effective_sample` the share of the sample that lambda is to keep.
     """
 
     alpha: float
@@ -119,7 +117,6 @@ class Ratio(Stored, frozen=True, kw_only=True, dict=True):
     drift_quantiles: tuple[float, ...] | None = None
     third: float | None = None
     effective_sample: float | None = None
-    choice: tuple[Candidate, ...] | None = None
     bounds: tuple[RatioBound, ...] | None = None
 
     @cached_property
@@ -273,9 +270,14 @@ class Rejector(Document, frozen=True, tag="drrej-rejector/1"):  # 1: the first f
 
     @staticmethod
     def mend(tree: dict[str, Any]) -> None:
-        """Give a document that was written before there was a task its task."""
+        """Give a document that was written before there was a task its task; leave out how `auto` once chose a loss."""
         if "task" not in tree and isinstance(tree.get("calibration"), dict):
             tree["task"] = "regression" if tree["calibration"].get("method") == "none" else "classification"
+        ratio = tree.get("ratio")
+        if isinstance(ratio, dict):
+            ratio.pop("choice", None)
+            if isinstance(ratio.get("learned"), dict) and "base" in ratio["learned"]:
+                raise OptionError("its learned loss is of an older kind; run 'drrej fit' again")
 
 
 # What must hold between the values of a document, edited or not; a row may rely on those before it

@@ -83,7 +83,6 @@ def _ratio_lines(ratio: Ratio) -> list[str]:
         f"loss: '{ratio.loss.name}', {ratio.loss.words}; on the {ratio.rows} fitted rows from "
         f"{_g(ratio.min_loss)} to {_g(ratio.max_loss)}, mean {_g(ratio.mean_loss)}",
         *ratio.loss.details(),
-        *_choice_lines(ratio),
         f"ratio: {name} (alpha {ratio.alpha:g}), lambda {ratio.lam:g}; it falls as the loss grows, is 1 on average and "
         f"at most {_g(density.ratio(np.array([ratio.min_loss]))[0])}",
         *_sample_lines(ratio),
@@ -107,18 +106,6 @@ def _sample_lines(ratio: Ratio) -> list[str]:
         f"effective sample: the idealized distribution keeps {100 * share:.4g} % of it; `lam` sets how much, not which "
         "rows go first (choose it with `effective_sample`)"
     ]
-
-
-def _choice_lines(ratio: Ratio) -> list[str]:
-    if not ratio.choice:
-        return []
-    lines = ["chosen by `loss=auto`: the simplest within one standard error of the lowest cross-validated AUGRC"]
-    for row in ratio.choice:
-        mark = "*" if row.loss == ratio.loss.name else " "
-        lines.append(
-            f" {mark} {row.loss:<9} AUGRC {row.augrc:.6g}, {row.above_best:.3g} +- {row.std_error:.2g} above the best"
-        )
-    return lines
 
 
 def _bound_lines(ratio: Ratio) -> list[str]:

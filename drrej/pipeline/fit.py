@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from drrej.core.drift import RatioSums, loss_quantiles
 from drrej.core.inputs import FACE_VALUE
 from drrej.core.intervals import json_number
-from drrej.core.learned_loss import Candidate, LearningRows, choose, folds_of, learn, preferred
-from drrej.core.losses import FEATURES, OFFERED, PLAIN, Loss, PlainLoss, needs_of
+from drrej.core.learned_loss import learn
+from drrej.core.losses import FEATURE_NEEDS, OFFERED, PLAIN, Loss, PlainLoss
 from drrej.core.ratio import (
     MAX_ALPHA,
     DensityRatio,
@@ -32,10 +32,10 @@ from drrej.core.ratio_error import (
     fitted_bound,
     without_promise,
 )
-from drrej.core.reuse import Keys, Sketch, key_limit
+from drrej.core.reuse import Sketch, key_limit
 from drrej.core.sums import Total
 from drrej.core.types import Floats, Precision
-from drrej.data.dump import Block, Dump
+from drrej.data.dump import Block
 from drrej.documents.rejector import LOSS_PARTS, Calibration, Columns, Ratio, Rejector, is_temperature
 from drrej.engines.protocol import Pass
 from drrej.errors import DumpError, OptionError
@@ -46,18 +46,17 @@ from drrej.pipeline.source import Source, no_labels, without_bad_files
 from drrej.records import dataclass
 
 MOST_ROWS = 1 << 16
-"""Rows that a loss is learned from; more are drawn from by content, so that their order does not matter."""
+MOST_VALUES = 1 << 24
+"""Rows, and their logits, that a loss is learned from; of more some are drawn by content, whatever their order."""
 
 DIVERGENCES = {"kl": 1.0, "chi2": 3.0}
 _PIECE = 1 << 20
 """Losses that are looked at together."""
 
 SEARCHED = ("learned", "auto")
-"""Names that stand for a search among losses, on labelled rows."""
+"""Names of the loss that is learned from labelled rows."""
 
 LOSS_NAMES = (*OFFERED, *SEARCHED, "cost", "column")
-
-_ALL_NEEDS = needs_of(FEATURES).union(*(loss.needs for loss in PLAIN.values()))
 
 
 @dataclass(frozen=True)
@@ -94,7 +93,7 @@ class RatioOptions:
 
 @dataclass(frozen=True)
 class FittedLoss:
-    """The loss, its sorted values on the rows, and the table it was chosen from if it was.
+    """The loss and its sorted values on the rows.
 
     `drift` is the loss by which drift will be looked for, of every row, where that is another.
     """
@@ -102,83 +101,49 @@ class FittedLoss:
     loss: Loss
     ordered: Floats
     sketch: Sketch
-    choice: tuple[Candidate, ...] | None = None
     drift: Floats | None = None
 
 
-def _given(source: Source, rejector: Rejector, loss: Loss) -> FittedLoss:
-    """The loss that was asked for; no labels are needed."""
+def _fitted(source: Source, rejector: Rejector, loss: Loss) -> FittedLoss:
+    """A loss on all rows; no labels are needed."""
     loss.check(rejector.classes)
     dump = source.open(rejector, labelled=False)
     scorer = Scorer(rejector, dump, loss=loss, decide=False)
 
     def of_block(block: Block) -> dict[str, Any]:
         scored = scorer(block)
-        return {"loss": scored.loss, "sketch": Sketch.of(scored.keys)}
+        drift = {} if loss.drift_loss is None else {"drift": scored.drift}
+        return {"loss": scored.loss, "sketch": Sketch.of(scored.keys), **drift}
 
     run = Pass("fitting", labelled=False, keep=scorer.columns, scores=scorer.columns)
     found = collect(source, dump, of_block, run)
     found["loss"].sort()
-    return FittedLoss(loss, found["loss"], found["sketch"])
+    return FittedLoss(loss, found["loss"], found["sketch"], found.get("drift"))
 
 
-def _searched(source: Source, rejector: Rejector, name: str) -> FittedLoss:
-    """A loss learned from labelled rows; with `auto`, only if it beats the plain losses, else the best of those.
-
-    The losses of rows that were learned from come from models that had not seen them.
-    """
+def _learned(source: Source, rejector: Rejector, name: str) -> Loss:
+    """A loss learned from labelled rows, in an order of their own, so that it does not depend on the dump's."""
     if not rejector.has_classes:
         raise OptionError(f"`loss={name}` needs logits, but this rejector only has a loss column")
     dump = source.open(rejector, labelled=True)
-    limit = key_limit(MOST_ROWS / dump.rows)
-    rows, keys, sketch = _rows_to_learn_from(source, dump, rejector, limit)
-    fold, first = folds_of(rows, keys), preferred(rows)
-    loss: Loss
-    loss, losses = learn(rows, fold, first)
-    choice = None
-    if name == "auto":
-        chosen, choice = choose(rows, fold, first, loss, losses)
-        loss = PLAIN.get(chosen, loss)
-    learned = not isinstance(loss, PlainLoss)
-    drift = rows.columns[loss.drift_loss.name] if loss.drift_loss is not None else losses
-    if not learned or sketch.rows > rows.rows:
-        scorer = Scorer(rejector, dump, loss=loss, decide=False)
-
-        def of_block(block: Block) -> dict[str, Floats]:
-            scored = scorer(block)
-            kept = scored.keys > limit if learned else slice(None)
-            return {"loss": scored.loss[kept], "drift": scored.drift[kept]}
-
-        others = collect(source, dump, of_block, Pass("fitting", labelled=True))
-        if not learned:
-            others["loss"].sort()
-            return FittedLoss(loss, others["loss"], sketch, choice)
-        losses, drift = (np.concatenate([part, others[name]]) for part, name in ((losses, "loss"), (drift, "drift")))
-    return FittedLoss(loss, np.sort(losses), sketch, choice, drift)
-
-
-def _rows_to_learn_from(
-    source: Source, dump: Dump, rejector: Rejector, limit: np.uint64
-) -> tuple[LearningRows, Keys, Sketch]:
-    """Rows with keys up to a limit, in an order of their own, so that sums over them do not depend on the dump's."""
     scorer = Scorer(rejector, dump, loss=PLAIN["zero-one"], decide=False)
+    limit = key_limit(min(MOST_ROWS, MOST_VALUES // dump.classes) / dump.rows)
 
-    def of_block(block: Block) -> tuple[LearningRows, Keys, Sketch]:
+    def of_block(block: Block) -> dict[str, Any]:
         assert block.labels is not None
         scored = scorer(block)
         chosen = np.flatnonzero(scored.keys <= limit)
-        # Only these need all the sums, and those of a row do not depend on its neighbours.
-        calibrated, _ = rejector.calibrator.scores(scored.raw.values[chosen], _ALL_NEEDS, rejector.precision)
-        return LearningRows.of(calibrated, block.labels[chosen]), scored.keys[chosen], Sketch.of(scored.keys)
+        return {"keys": scored.keys[chosen], "logits": scored.raw.values[chosen], "labels": block.labels[chosen]}
 
     blocks = list(map_blocks(source, dump, of_block, Pass("learning", labelled=True)))
     if not blocks:
         raise no_labels(dump)
-    rows, keys = LearningRows.join([rows for rows, _, _ in blocks]), np.concatenate([keys for _, keys, _ in blocks])
-    if not rows.rows:
+    keys, logits, labels = (np.concatenate([block[name] for block in blocks]) for name in blocks[0])
+    if not keys.size:
         raise DumpError(f"{dump.parts[0].name}: too few different rows to learn a loss from")
-    order = np.lexsort((rows.columns["log_odds"], rows.prediction, rows.wrong, keys))
-    return rows.take(order), keys[order], sum((sketch for _, _, sketch in blocks), Sketch())
+    order = np.lexsort((labels, keys))
+    scores, _ = rejector.calibrator.scores(logits[order], FEATURE_NEEDS, rejector.precision)
+    return learn(scores, labels[order])
 
 
 def uncalibrated(
@@ -214,15 +179,14 @@ def fit(source: Source, rejector: Rejector, options: RatioOptions | None = None)
     >>> val = Source("sample_data/val.parquet")
     >>> ratio = fit(val, calibrate(val), RatioOptions(alpha=3.0)).need_ratio()
     >>> ratio.rows, ratio.loss.name, round(ratio.mean_loss, 4)  # in nats
-    (1648, 'log', 0.0609)
+    (1648, 'log', 0.061)
     """
     options = options or RatioOptions()
     rejector.need_calibration()
     loss = options.loss
-    if loss in SEARCHED:
-        fitted = _searched(source, rejector, str(loss))
-    else:
-        fitted = _given(source, rejector, PlainLoss(loss) if isinstance(loss, str) else loss)
+    if isinstance(loss, str):
+        loss = _learned(source, rejector, loss) if loss in SEARCHED else PlainLoss(loss)
+    fitted = _fitted(source, rejector, loss)
     ratio = ratio_of(fitted, options, rejector.classes)
     if ratio.bounds and calibrated_on(rejector, fitted.sketch):
         ratio = replace(ratio, bounds=tuple(map(as_estimate, ratio.bounds)))
@@ -256,7 +220,6 @@ def ratio_of(fitted: FittedLoss, options: RatioOptions, classes: int) -> Ratio:
         loss_quantiles=loss_quantiles(ordered),
         **{part: getattr(fitted.loss, part, None) for part in LOSS_PARTS},
         drift_quantiles=None if fitted.drift is None else loss_quantiles(np.sort(fitted.drift)),
-        choice=fitted.choice,
         bounds=_bounds(ordered, density, fitted.loss, options, classes),
     )
 

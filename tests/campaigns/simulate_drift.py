@@ -18,16 +18,15 @@ import numpy as np
 from drrej.core.calibrators import Scores, Temperature, minimise, nll_sums
 from drrej.core.curves import Curve
 from drrej.core.drift import RatioSums, loss_quantiles, loss_shift, ratio_shift
-from drrej.core.learned_loss import LearningRows, choose, folds_of, learn, preferred
-from drrej.core.losses import FEATURES, PLAIN, CostLoss, Loss, needs_of
+from drrej.core.learned_loss import learn
+from drrej.core.losses import FEATURE_NEEDS, PLAIN, CostLoss, Loss
 from drrej.core.ratio import fit_ratio
-from drrej.core.reuse import logit_keys
 
 LEVEL = 0.05
 MOST_ROWS = 2000
 """Of each part."""
 
-ALL = needs_of(FEATURES).union(*(loss.needs for loss in PLAIN.values()))
+ALL = FEATURE_NEEDS.union(*(loss.needs for loss in PLAIN.values()))
 
 
 def p_values(logits: np.ndarray, labels: np.ndarray, rng: np.random.Generator) -> Iterator[tuple[str, str, float]]:
@@ -43,19 +42,9 @@ def p_values(logits: np.ndarray, labels: np.ndarray, rng: np.random.Generator) -
     for name, loss in {**PLAIN, "cost": CostLoss(tuple(map(tuple, costs)))}.items():
         for test, p_value in by_loss(fit, new, loss).items():
             yield name, test, p_value
-    # a learned loss has no test of its own mean: drift is looked for by its plain base
-    rows = LearningRows.of(fit, known)
-    keys = logit_keys(parts[0], fit.largest, fit.prediction)
-    fold = folds_of(rows, keys)
-    first = preferred(rows)
-    learned, losses = learn(rows, fold, first)
-    base = PLAIN[learned.learned.base]
-    yield "learned", "distance", by_loss(fit, new, base)["distance"]
-    name, _ = choose(rows, fold, first, learned, losses)
-    found = by_loss(fit, new, PLAIN.get(name, base))
-    yield "auto", "distance", found["distance"]
-    if name in PLAIN:
-        yield "auto", "mean ratio", found["mean ratio"]
+    # a learned loss has no test of its own mean: drift is looked for by the zero-one loss
+    learned = learn(fit, known)
+    yield "auto", "distance", by_loss(fit, new, learned.drift_loss or learned)["distance"]
 
 
 def by_loss(fit: Scores, new: Scores, loss: Loss) -> dict[str, float]:

@@ -25,11 +25,10 @@ from drrej.core.calibrators import Temperature
 from drrej.core.certify import risk_candidates
 from drrej.core.curves import Curve, coverage_at_risk
 from drrej.core.intervals import CONFIDENCE, lower_bound, upper_bound
-from drrej.core.learned_loss import LearningRows, folds_of, learn, preferred
+from drrej.core.learned_loss import learn
 from drrej.core.losses import PLAIN, CostLoss, Loss
 from drrej.core.paired import FIGURES, Results, area_intervals, order_difference, paired_differences
 from drrej.core.ratio import DensityRatio
-from drrej.core.reuse import logit_keys
 
 ROWS = (100, 200, 500, 1000, 5000)
 ERROR_RATES = (0.01, 0.05, 0.2)
@@ -148,10 +147,8 @@ def _scored(logits: np.ndarray, chances: np.ndarray, rng: np.random.Generator) -
     seen = rng.integers(POPULATION, size=2000)
     labels = np.minimum((np.cumsum(chances[seen], axis=1) < rng.random((seen.size, 1))).sum(axis=1), CLASSES - 1)
     fit = calibrator.scores(logits[seen], ALL, "auto")[0]
-    rows = LearningRows.of(fit, labels)
-    fold = folds_of(rows, logit_keys(logits[seen], fit.largest, fit.prediction))
-    learned, _ = learn(rows, fold, preferred(rows))
-    yield "learned", scores(learned, PLAIN[learned.learned.base])
+    learned = learn(fit, labels)
+    yield "learned", scores(learned, learned.drift_loss)
 
 
 @dataclass

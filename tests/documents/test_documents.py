@@ -98,11 +98,13 @@ def test_a_later_version_writes_digests(documents: Path) -> None:
 
 @pytest.mark.parametrize("name", ["rejector", "probabilities", "auto"])
 def test_documents_of_the_first_version_are_read(name: str) -> None:
-    """With their short fingerprints, without a floor, drift quantiles or margins among the candidates."""
+    """With their short fingerprints, without a floor or drift quantiles; the table of `auto` is left out."""
     text = (OLD / f"{name}.json").read_text()
     tree = json.loads(drrej.Rejector.from_json(text).to_json())
     del tree["digest"]
-    assert tree == json.loads(text)
+    expected = json.loads(text)
+    expected["ratio"].pop("choice", None)
+    assert tree == expected
 
 
 def test_reports_of_the_first_version_are_read() -> None:
@@ -195,9 +197,14 @@ CONTRADICTIONS: list[tuple[str, str, Any, str]] = [
     ("groups", "threshold/groups/0/tau", nudge, r"'threshold.groups\[0\].tau' does not belong"),
     ("cost", "ratio/costs/0/1", -1.0, "'ratio.loss' is out of range: .*not negative"),
     ("cost", "ratio/costs/0", [1.0], "'ratio.loss' is out of range"),
-    ("learned", "ratio/learned/base", "hinge", "'ratio.loss' is out of range"),
+    ("learned", "ratio/learned/scale", 0.0, "'ratio.loss' is out of range"),
     ("learned", "ratio/learned/slope", -1.0, "'ratio.loss' is out of range"),
-    ("learned", "ratio/learned/features", {"wind": {"weight": 1, "low": 0, "high": 1}}, "'ratio.loss' is out of range"),
+    (
+        "learned",
+        "ratio/learned/features",
+        {"wind": {"weight": 1, "low": 0, "high": 1, "center": 0}},
+        "'ratio.loss' is out of range",
+    ),
     ("learned", "ratio/drift_quantiles", lambda values: values[:-1], "'ratio.drift_quantiles' has another number"),
 ]
 
