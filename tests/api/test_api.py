@@ -7,6 +7,7 @@ import inspect
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -91,9 +92,15 @@ def test_the_command_line_loads_nothing_heavy_before_it_works(arguments: str) ->
     assert not (arguments.startswith("['--") and "pydantic" in loaded)
 
 
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@cache
 def imports_of(path: Path, top_level: bool = False) -> set[str]:
     """Modules that a file imports; those of type checks do not count."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    tree = parsed(path)
     skipped = {
         child
         for node in ast.walk(tree)
@@ -180,7 +187,7 @@ def module_name(path: Path) -> str:
 
 def test_flags_are_spelled_in_the_command_line_alone() -> None:
     for path in SOURCES:
-        texts = [n.value for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Constant)]
+        texts = [n.value for n in ast.walk(parsed(path)) if isinstance(n, ast.Constant)]
         flags = [text for text in texts if isinstance(text, str) and re.search(r"(?<![-\w])--[a-z]", text)]
         assert room(path) == "cli" or not flags, f"{path}: {flags}"
 

@@ -36,16 +36,29 @@ class Midway(Progress):
 ROWS = 40_000
 
 
-@pytest.fixture
-def dump(tmp_path: Path) -> Path:
-    """Sixteen row groups: more than the engine reads ahead."""
-    return Path(write_dump(tmp_path / "d.parquet", *make_model(ROWS, 6, seed=1), row_group=ROWS // 16))
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two dumps of the same shape and size: sixteen row groups each, more than the engine reads ahead."""
+    folder = tmp_path_factory.mktemp("made")
+    for name, seed in (("d", 1), ("other", 2)):
+        write_dump(folder / f"{name}.parquet", *make_model(ROWS, 6, seed=seed), row_group=ROWS // 16)
+    return folder
 
 
 @pytest.fixture
-def other(tmp_path: Path) -> Path:
-    """A dump of the same shape and size with other logits."""
-    return Path(write_dump(tmp_path / "other.parquet", *make_model(ROWS, 6, seed=2), row_group=ROWS // 16))
+def dump(made: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copy(made / "d.parquet", tmp_path))
+
+
+@pytest.fixture
+def other(made: Path, tmp_path: Path) -> Path:
+    """A dump with other logits."""
+    return Path(shutil.copy(made / "other.parquet", tmp_path))
+
+
+@pytest.fixture(scope="module")
+def rejector(made: Path) -> drrej.Rejector:
+    return make_rejector(source(made / "d.parquet"))
 
 
 def replaced(dump: Path, other: Path) -> None:
@@ -85,9 +98,14 @@ SAYS = "d.parquet: the file was changed, replaced or removed while it was being 
 @pytest.mark.parametrize("jobs", [1, 2])
 @pytest.mark.parametrize("target", ["mask.parquet", "masks/"])
 def test_no_mask_is_half_of_one_file_and_half_of_another(
-    dump: Path, other: Path, tmp_path: Path, change: Callable[[Path, Path], None], jobs: int, target: str
+    dump: Path,
+    other: Path,
+    rejector: drrej.Rejector,
+    tmp_path: Path,
+    change: Callable[[Path, Path], None],
+    jobs: int,
+    target: str,
 ) -> None:
-    rejector = make_rejector(source(dump))
     engine = LocalEngine(jobs, Midway(lambda: change(dump, other)))
     place = tmp_path / target.rstrip("/")
     output = LocalDataset(str(place)) if target.endswith("/") else OutputFile(str(place))
@@ -98,12 +116,15 @@ def test_no_mask_is_half_of_one_file_and_half_of_another(
 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
 def test_a_single_row_group_is_looked_at_again_at_its_end(
-    tmp_path: Path, other: Path, change: Callable[[Path, Path], None], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    other: Path,
+    rejector: drrej.Rejector,
+    change: Callable[[Path, Path], None],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The file is opened once only; what was open may be all of the old one, but the name stands for another."""
     monkeypatch.setattr("drrej.data.dump.BLOCK_BYTES", 6 * 4 * 1000)
     dump = Path(write_dump(tmp_path / "d.parquet", *make_model(ROWS, 6, seed=1)))
-    rejector = make_rejector(source(dump))
     engine = LocalEngine(1, Midway(lambda: change(dump, other)))
     with pytest.raises(DumpError, match=SAYS):
         drrej.evaluate(drrej.Source([str(dump)], engine=engine), rejector)
@@ -142,7 +163,7 @@ def test_steps_of_one_command_see_one_dump(dump: Path, other: Path, tmp_path: Pa
         drrej.evaluate(source(folder), rejector)
 
 
-def test_looking_at_a_file_does_not_change_it(dump: Path, tmp_path: Path) -> None:
+def test_looking_at_a_file_does_not_change_it(dump: Path, rejector: drrej.Rejector, tmp_path: Path) -> None:
     """Permissions, other names and reading leave the content alone."""
 
     def touch() -> None:
@@ -150,12 +171,12 @@ def test_looking_at_a_file_does_not_change_it(dump: Path, tmp_path: Path) -> Non
         os.link(dump, tmp_path / "another-name.parquet")
         dump.read_bytes()
 
-    rejector = make_rejector(source(dump))
     expected = drrej.evaluate(source(dump), rejector)
     engine = LocalEngine(1, Midway(touch))
     assert drrej.evaluate(drrej.Source([str(dump)], engine=engine), rejector) == expected
 
 
+@pytest.mark.system
 def test_the_command_line_exits_with_2(tmp_path: Path, rejector_file: str) -> None:
     """A dump is replaced again and again while it is scored: each run is whole or refused."""
     rows = 300_000
