@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from functools import cached_property
 
 import numpy as np
@@ -160,56 +161,44 @@ ECE_LEAST, BRIER_LEAST = 0.002, 0.0005
 """Rises that matter at all."""
 
 
-@dataclass(frozen=True)
-class Rise:
-    """A figure that got worse by more than chance explains."""
-
-    name: str
-    before: float
-    after: float
+BeforeAfter = tuple[float | None, float | None]
 
 
-@dataclass(frozen=True)
-class CalibrationFigures:
-    """ECE and Brier score (summed over classes) of some rows; None where they are undefined."""
+def rises(ece: BeforeAfter, brier: BeforeAfter, rows: int) -> dict[str, tuple[float, float]]:
+    """ECE and Brier score (before, after) where calibration made them clearly worse on the `rows` rows it was fitted on.
 
-    ece: float | None
-    brier: float | None
+    The Brier score is summed over classes; None stands for a figure that is undefined.
 
-
-def rises(before: CalibrationFigures, after: CalibrationFigures, rows: int) -> tuple[Rise, ...]:
-    """The figures that are clearly worse after calibration than before, on the `rows` rows that it was fitted on.
-
-    >>> rises(CalibrationFigures(0.037, 0.11), CalibrationFigures(0.103, 0.125), rows=2000)
-    (Rise(name='ECE', before=0.037, after=0.103), Rise(name='Brier score', before=0.11, after=0.125))
-    >>> rises(CalibrationFigures(0.010, 0.11), CalibrationFigures(0.013, 0.109), rows=2000)
-    ()
+    >>> rises((0.037, 0.103), (0.11, 0.125), rows=2000)
+    {'ECE': (0.037, 0.103), 'Brier score': (0.11, 0.125)}
+    >>> rises((0.010, 0.013), (0.11, 0.109), rows=2000)
+    {}
     """
-    noise = math.sqrt((before.brier or 0.0) / (2 * max(rows, 1)))
+    noise = math.sqrt((brier[0] or 0.0) / (2 * max(rows, 1)))
     limits = {
-        "ECE": (before.ece, after.ece, max(ECE_LEAST, ECE_LIMIT * noise)),
-        "Brier score": (before.brier, after.brier, max(BRIER_LEAST, BRIER_LIMIT * noise)),
+        "ECE": (*ece, max(ECE_LEAST, ECE_LIMIT * noise)),
+        "Brier score": (*brier, max(BRIER_LEAST, BRIER_LIMIT * noise)),
     }
-    return tuple(
-        Rise(name, first, then)
-        for name, (first, then, limit) in limits.items()
-        if first is not None and then is not None and then - first > limit
-    )
+    return {
+        name: (before, after)
+        for name, (before, after, limit) in limits.items()
+        if before is not None and after is not None and after - before > limit
+    }
 
 
-def warning(found: tuple[Rise, ...], floor: float | None = None, what: str = "one temperature") -> str | None:
+def warning(found: Mapping[str, tuple[float, float]], floor: float | None = None, what: str = "one temperature") -> str | None:
     """One line for people about such rises, with what to do; None when there are none.
 
     `floor` is that of probabilities, None for logits; `what` names the calibrator.
 
-    >>> warning((Rise("ECE", 0.037, 0.103),))
+    >>> warning({"ECE": (0.037, 0.103)})
     'calibration made the ECE worse on its own rows (0.037 -> 0.103): one temperature does not fit these scores; are \
 they logits, in class order, and the labels right? `temperature=1` keeps the probabilities as they are'
     """
     if not found:
         return None
-    names = " and the ".join(rise.name for rise in found)
-    figures = ", ".join(f"{rise.before:.3g} -> {rise.after:.3g}" for rise in found)
+    names = " and the ".join(found)
+    figures = ", ".join(f"{before:.3g} -> {after:.3g}" for before, after in found.values())
     ask = "are they logits, in class order, and the labels right?"
     if floor is not None:
         ask = f"are they in class order, and the labels right? another `floor` than {floor:.3g} may help;"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from drrej.core.calibration import CalibrationFigures, rises, warning
+from drrej.core.calibration import rises, warning
 from drrej.core.ratio_error import FITTED_ROWS
 from drrej.documents.rejector import Calibration, GroupThreshold, Ratio, Rejector, Threshold
 
@@ -64,9 +64,8 @@ def worse_figures(calibration: Calibration) -> str | None:
     ece, brier, rows = calibration.ece, calibration.brier, calibration.rows
     if ece is None or brier is None or rows is None:
         return None
-    before, after = CalibrationFigures(ece.before, brier.before), CalibrationFigures(ece.after, brier.after)
     what = "one temperature" if calibration.vector is None else f"the calibrator '{calibration.method}'"
-    return warning(rises(before, after, rows), calibration.floor, what)
+    return warning(rises((ece.before, ece.after), (brier.before, brier.after), rows), calibration.floor, what)
 
 
 def _effect(temperature: float) -> str:

@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from scipy.stats import binom, hypergeom
 
 from benchmarks.reuse.chances import detection_probability
-from drrej.core import reuse as key_module
 from drrej.core import reuse as module
 from drrej.core.reuse import (
     KEPT,
@@ -34,9 +33,8 @@ from drrej.core.reuse import (
 seeds = st.integers(0, 2**32)
 
 
-@pytest.mark.parametrize("tested", [module, key_module])
-def test_doctests(tested: object) -> None:
-    results = doctest.testmod(tested)
+def test_doctests() -> None:
+    results = doctest.testmod(module)
     assert results.failed == 0
     assert results.attempted >= 1
 
