@@ -162,10 +162,12 @@ ECE_LEAST, BRIER_LEAST = 0.002, 0.0005
 
 
 BeforeAfter = tuple[float | None, float | None]
+Rises = Mapping[str, tuple[float, float]]
+"""Figures before and after, by name."""
 
 
-def rises(ece: BeforeAfter, brier: BeforeAfter, rows: int) -> dict[str, tuple[float, float]]:
-    """ECE and Brier score (before, after) where calibration made them clearly worse on the `rows` rows it was fitted on.
+def rises(ece: BeforeAfter, brier: BeforeAfter, rows: int) -> Rises:
+    """ECE and Brier score (before, after) where calibration made them clearly worse on the `rows` rows of its fit.
 
     The Brier score is summed over classes; None stands for a figure that is undefined.
 
@@ -186,7 +188,7 @@ def rises(ece: BeforeAfter, brier: BeforeAfter, rows: int) -> dict[str, tuple[fl
     }
 
 
-def warning(found: Mapping[str, tuple[float, float]], floor: float | None = None, what: str = "one temperature") -> str | None:
+def warning(found: Rises, floor: float | None = None, what: str = "one temperature") -> str | None:
     """One line for people about such rises, with what to do; None when there are none.
 
     `floor` is that of probabilities, None for logits; `what` names the calibrator.

@@ -23,6 +23,7 @@ from functools import cache, cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from drrej.core.intervals import at_least
 from drrej.core.types import AnyFloats
 from drrej.records import dataclass
 
@@ -211,14 +212,12 @@ def needed_hits(repeats: int, fitted: int, new: int, occurrences: int, group: in
     `repeats` rows were kept with one occurrence more than those. Half of the false alarms are allowed to rows that
     occur once, the usual case; the other groups share the rest.
     """
-    from scipy.special import bdtrc
-
     level = FALSE_ALARM / 2 if group == 0 else FALSE_ALARM / 2 / (len(_GROUPS) - 1)
     chance = new / (new + fitted / (occurrences + 1)) if new else 0.0
     low, high = 1, KEPT + 1  # more than can be found: never
     while low < high:
         middle = (low + high) // 2
-        if bdtrc(middle - 1, middle + repeats, chance) <= level:
+        if at_least(middle, middle + repeats, chance) <= level:
             high = middle
         else:
             low = middle + 1

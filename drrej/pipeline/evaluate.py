@@ -44,7 +44,7 @@ from drrej.pipeline.compare import (
     scores_of,
 )
 from drrej.pipeline.costs import cost_per_row, total_cost
-from drrej.pipeline.freshness import Seen
+from drrej.pipeline.freshness import ALL_STEPS, SeenRows
 from drrej.pipeline.groups import Grouping, OnUnseen, check_columns, numbered
 from drrej.pipeline.reject import left_out
 from drrej.pipeline.score import Scorer
@@ -188,7 +188,9 @@ def check_gates(
 Columns = Mapping[str, Any]
 
 
-def _columns(source: Source, dump: Dump, rejector: Rejector, options: EvaluateOptions, seen: Seen) -> dict[str, Any]:
+def _columns(
+    source: Source, dump: Dump, rejector: Rejector, options: EvaluateOptions, seen: SeenRows
+) -> dict[str, Any]:
     """What the report takes of each row, in the order of the rows, and sums over all rows."""
     key = None if options.baseline_dump is None else options.baseline_dump.key
     grouping = None
@@ -213,7 +215,7 @@ def _columns(source: Source, dump: Dump, rejector: Rejector, options: EvaluateOp
 def _row_columns(
     block: Block,
     scorer: Scorer,
-    seen: Seen,
+    seen: SeenRows,
     grouping: Grouping | None,
     key: str | None,
     options: EvaluateOptions,
@@ -224,7 +226,7 @@ def _row_columns(
         "loss": scored.loss,
         "accepted": scored.accepted,
         "ratio": RatioSums.of(scored.log_ratio),
-        **seen.look_up(scored),
+        **(seen.look_up(scored.keys[~scored.block.bad]) if seen.sets else {}),
     }
     if scored.drift is not scored.loss:
         columns["drift"] = scored.drift
@@ -269,13 +271,13 @@ def _report(source: Source, rejector: Rejector, options: EvaluateOptions, points
     """The report without target and gates: what its columns allow, `points` of the curve among it."""
     labelled = source if options.ood is None else rows_where(source, options.ood, ood=False)
     dump = labelled.open(rejector, labelled=options.labels)
-    seen = Seen((), ()) if options.known_fresh else Seen.of(rejector)
+    seen = SeenRows() if options.known_fresh else SeenRows.of(rejector, ALL_STEPS)
     columns = _columns(labelled, dump, rejector, options, seen)
     ratio, curve = rejector.need_ratio(), curve_of(columns["loss"], columns.get("wrong"))
     drift = figures.drift_figure(curve_of(columns["drift"]) if "drift" in columns else curve, ratio)
     sections = {
         **figures.decision(rejector),
-        "seen_by": seen.among(columns),
+        "seen_by": seen.steps(columns),
         "unsure_order": figures.unsure_order(drift, ratio),
         "tied_rows": figures.tied_rows(columns["loss"], columns["accepted"]),
         "rows": curve.rows,

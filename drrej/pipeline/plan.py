@@ -20,7 +20,7 @@ from drrej.documents.summaries import AtHand, CertifiedNow, Needed, Plan, PowerP
 from drrej.engines.protocol import Pass
 from drrej.errors import Infeasible, OptionError
 from drrej.pipeline.collect import collect, curve_of
-from drrej.pipeline.freshness import Freshness
+from drrej.pipeline.freshness import BEFORE_THRESHOLD, SeenRows
 from drrej.pipeline.score import Scorer
 from drrej.pipeline.source import Source
 from drrej.records import dataclass
@@ -133,19 +133,19 @@ def plan_from(
         raise OptionError(f"`coverage={coverage:g}`: it must be above 0 and at most 1")
     if options.risk is not None:
         options.question(0.0)
-    freshness = Freshness.of(rejector)
+    seen = SeenRows.of(rejector, BEFORE_THRESHOLD)
     dump = source.open(rejector, labelled=True)
     scorer = Scorer(rejector, dump, decide=False)
 
     def of_block(block: Block) -> dict[str, Any]:
         scored = scorer(block)
-        return {"loss": scored.loss, "wrong": scored.wrong, **freshness.look_up(scored.keys)}
+        return {"loss": scored.loss, "wrong": scored.wrong, **seen.look_up(scored.keys)}
 
     columns = collect(source, dump, of_block, Pass("planning", True, keep=scorer.columns, scores=scorer.columns))
     curve = curve_of(columns["loss"], columns["wrong"])
     at_hand = tuple(_at_hand(curve, options, each) for each in (_COVERAGES if coverage is None else [coverage]))
     certified, why_not = _certified(curve, rejector, options)
-    reused = freshness.check(columns, allow_reuse=True).reused
+    reused = seen.check_fresh(columns, allow_reuse=True).reused
     found = Plan(
         drrej_version=__version__,
         confidence=options.confidence,

@@ -22,7 +22,7 @@ from drrej.errors import DumpError, OptionError
 from drrej.pipeline.collect import collect
 from drrej.pipeline.evaluate import Ends, target_of
 from drrej.pipeline.figures import CURVE_STEPS, coverage_figure, decision
-from drrej.pipeline.freshness import Seen
+from drrej.pipeline.freshness import ALL_STEPS, SeenRows
 from drrej.pipeline.groups import OnUnseen
 from drrej.pipeline.score import Scorer, column_values
 from drrej.pipeline.source import Source, without_bad_files
@@ -60,7 +60,7 @@ def evaluate_regression(
     for gate in gates:
         check_gate(gate, frozenset(), RegressionReport)
     dump = source.open(rejector, labelled=False)
-    seen, scorer = Seen.of(rejector), Scorer(rejector, dump, on_unseen=on_unseen_group)
+    seen, scorer = SeenRows.of(rejector, ALL_STEPS), Scorer(rejector, dump, on_unseen=on_unseen_group)
     names = [
         _named(dump, "prediction", prediction or rejector.columns.prediction),
         _named(dump, "target", target or rejector.columns.target),
@@ -75,7 +75,7 @@ def evaluate_regression(
     taus = [step / CURVE_STEPS for step in range(1, CURVE_STEPS + 1)]
     report = RegressionReport(
         **decision(rejector),
-        seen_by=seen.among(columns),
+        seen_by=seen.steps(columns),
         rows=rows,
         coverage=coverage_figure(int(np.count_nonzero(accepted)), rows),
         mse=_error_figures(curves["mse"], _mean_accepted(columns, "mse")),
@@ -96,10 +96,11 @@ def _named(dump: Dump, parameter: str, name: str | None) -> str:
     return name
 
 
-def _row_columns(block: Block, scorer: Scorer, seen: Seen, names: Sequence[str]) -> dict[str, Any]:
+def _row_columns(block: Block, scorer: Scorer, seen: SeenRows, names: Sequence[str]) -> dict[str, Any]:
     scored = scorer(block)
     predicted, true = (column_values(block, name) for name in names)
-    return {"loss": scored.loss, "accepted": scored.accepted, "residual": predicted - true, **seen.look_up(scored)}
+    columns = {"loss": scored.loss, "accepted": scored.accepted, "residual": predicted - true}
+    return columns | (seen.look_up(scored.keys[~scored.block.bad]) if seen.sets else {})
 
 
 def _mean_accepted(columns: Mapping[str, Any], kind: str, clip: float | None = None) -> float | None:

@@ -40,7 +40,7 @@ from drrej.documents.rejector import Bound, GroupThreshold, Ratio, Rejector, Thr
 from drrej.engines.protocol import Pass
 from drrej.errors import DumpError, Infeasible, OptionError
 from drrej.pipeline.collect import collect, curve_of
-from drrej.pipeline.freshness import Freshness
+from drrej.pipeline.freshness import BEFORE_THRESHOLD, SeenRows
 from drrej.pipeline.groups import Grouping, numbered
 from drrej.pipeline.plan import PlanOptions, plan_from
 from drrej.pipeline.score import Scored, Scorer, column_values
@@ -105,10 +105,11 @@ def choose_threshold(
             f"cutoffs by '{options.by}': a row to come has no label, so no cutoff can depend on it; use 'prediction'"
         )
     labelled = rule.needs_labels or (table and dump.label_kind is not None)
-    freshness = Freshness({}) if rule.confidence is None or options.known_fresh else Freshness.of(rejector)
+    certified = rule.confidence is not None and not options.known_fresh
+    seen = SeenRows.of(rejector, BEFORE_THRESHOLD) if certified else SeenRows()
     grouping = None if options.by is None else Grouping(options.by, rejector, dump, "the cutoffs")
-    columns = _collect(source, dump, rejector, rule, labelled, grouping, freshness)
-    verdict = freshness.check(columns, options.allow_reuse)
+    columns = _collect(source, dump, rejector, rule, labelled, grouping, seen)
+    reuse = seen.check_fresh(columns, options.allow_reuse)
     losses, wrong = columns["loss"], columns.get("wrong")
     if grouping is None:
         picker = _Picker(rule, ratio, None, wrong is not None, table, losses, columns.get("value"))
@@ -121,7 +122,7 @@ def choose_threshold(
         groups = tuple(picker.pick_or_reject(name, curve) for name, curve in zip(names, curves, strict=True))
         picker.check_any(grouping.by)
         decision = _together(groups)
-    reused = None if rule.confidence is None else verdict.reused
+    reused = None if rule.confidence is None else reuse.reused
     finished = rejector.with_threshold(
         Threshold(
             tau=decision.tau,
@@ -139,7 +140,7 @@ def choose_threshold(
         )
     )
     candidates = pa.concat_tables(picker.tables) if table else pa.table({})
-    return ChosenThreshold(finished, candidates, None if verdict.noticeable else UNNOTICEABLE)
+    return ChosenThreshold(finished, candidates, None if reuse.noticeable else UNNOTICEABLE)
 
 
 def _check(rule: Rule, rejector: Rejector, options: ThresholdOptions) -> None:
@@ -171,7 +172,7 @@ def _collect(
     rule: Rule,
     labelled: bool,
     grouping: Grouping | None,
-    freshness: Freshness,
+    seen: SeenRows,
 ) -> Mapping[str, Any]:
     """The columns loss, wrong (with labels), value (what a row loses) and group, and which rows these are."""
     scorer = Scorer(rejector, dump, decide=False)
@@ -190,7 +191,7 @@ def _collect(
             columns["group"] = grouping.column(block, scored.prediction)
         if rule.uses_rows:
             columns["sketch"] = Sketch.of(scored.keys)
-        return columns | (freshness.look_up(scored.keys) if freshness.seen else {})
+        return columns | (seen.look_up(scored.keys) if seen.sets else {})
 
     run = Pass("choosing", labelled, keep=(*scorer.columns, *grouped, *residuals), scores=scorer.columns)
     return collect(source, dump, of_block, run)

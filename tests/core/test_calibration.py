@@ -10,7 +10,7 @@ import pytest
 import reference
 
 from drrej.core import calibration as module
-from drrej.core.calibration import rises, warning
+from drrej.core.calibration import Rises, rises, warning
 
 
 def test_doctests() -> None:
@@ -19,10 +19,11 @@ def test_doctests() -> None:
     assert results.attempted >= 3
 
 
-def risen(logits: np.ndarray, labels: np.ndarray, temperature: float) -> dict[str, tuple[float, float]]:
+def risen(logits: np.ndarray, labels: np.ndarray, temperature: float) -> Rises:
     """What the temperature made worse."""
     ece, brier = (
-        (figure(logits, labels, 1.0), figure(logits, labels, temperature)) for figure in (reference.ece, reference.brier)
+        (figure(logits, labels, 1.0), figure(logits, labels, temperature))
+        for figure in (reference.ece, reference.brier)
     )
     return rises(ece, brier, labels.size)
 
