@@ -18,14 +18,17 @@ from drrej.core.intervals import CONFIDENCE, at_least, at_most, lower_bound, rat
 from drrej.core.types import Floats
 from drrej.records import dataclass
 
-AURC_CONVENTION = "trapezoid over distinct losses, first risk extended to coverage 0"
-AUGRC_CONVENTION = "trapezoid of accepted errors / rows over distinct losses, from (0, 0)"
-E_AURC_CONVENTION = "aurc minus err + (1 - err) ln(1 - err), that of a perfect order of endless rows"
-NAURC_CONVENTION = "(aurc - ideal) / (err - ideal), ideal = err + (1 - err) ln(1 - err): 0 is perfect, 1 is random"
-FAILURE_AUROC_CONVENTION = "chance that a wrong row has a larger loss than a right one, ties count half"
-FPR_AT_95_TPR_CONVENTION = (
-    "share of wrong rows accepted where at least 95 % of the right ones (the positives) are, tie blocks whole"
-)
+CONVENTIONS = {
+    "aurc": "trapezoid over distinct losses, first risk extended to coverage 0",
+    "e_aurc": "aurc minus err + (1 - err) ln(1 - err), that of a perfect order of endless rows",
+    "augrc": "trapezoid of accepted errors / rows over distinct losses, from (0, 0)",
+    "naurc": "(aurc - ideal) / (err - ideal), ideal = err + (1 - err) ln(1 - err): 0 is perfect, 1 is random",
+    "failure_auroc": "chance that a wrong row has a larger loss than a right one, ties count half",
+    "fpr_at_95_tpr": (
+        "share of wrong rows accepted where at least 95 % of the right ones (the positives) are, tie blocks whole"
+    ),
+}
+"""What exactly is computed, for figures that others compute in other ways; by the name of the method."""
 
 STRETCH = 1 << 14
 """Rows that are looked at together: they fit the cache."""

@@ -138,33 +138,25 @@ def _two_sided(t: float, degrees: int, skewness: float) -> float:
     return 2.0 * min(skewed_tails(skewness, math.copysign(z, t)))
 
 
-@dataclass(frozen=True)
-class OutsideAreas:
-    """AUROC and FPR at 95 % TPR of telling rows of no class, and the joint areas."""
+def outside_areas(inside: Curve, outside: Floats, ratio: float) -> dict[str, Any]:
+    """AUROC and FPR at 95 % TPR of telling rows of no class, and the joint areas.
 
-    auroc: float | None
-    fpr_at_95_tpr: float | None
-    aurc: float
-    augrc: float
-
-
-def outside_areas(inside: Curve, outside: Floats, ratio: float) -> OutsideAreas:
-    """From the ranked losses of rows that have a class and the losses of those that have none.
+    From the ranked losses of rows that have a class and the losses of those that have none.
 
     >>> ranked = Curve.of(np.array([0.1, 0.2]), np.array([0.3]))
     >>> areas = outside_areas(ranked, np.array([0.4, 0.15]), 1.0)
-    >>> areas.auroc, areas.fpr_at_95_tpr, round(areas.augrc, 6)
+    >>> areas["auroc"], areas["fpr_at_95_tpr"], round(areas["augrc"], 6)
     (0.6666666666666666, 0.5, 0.22)
     """
     ordered = np.sort(np.concatenate([inside.ordered, outside]))
     errors = Curve(ordered, inside.wrong)
     strange = Curve(ordered, np.sort(outside))
-    return OutsideAreas(
-        auroc=strange.failure_auroc(),
-        fpr_at_95_tpr=strange.fpr_at_95_tpr(),
-        aurc=errors.aurc() + ratio * strange.aurc(),
-        augrc=errors.augrc() + ratio * strange.augrc(),
-    )
+    return {
+        "auroc": strange.failure_auroc(),
+        "fpr_at_95_tpr": strange.fpr_at_95_tpr(),
+        "aurc": errors.aurc() + ratio * strange.aurc(),
+        "augrc": errors.augrc() + ratio * strange.augrc(),
+    }
 
 
 BINS = 16

@@ -61,16 +61,6 @@ _TEXTS = {
 
 
 @dataclass(frozen=True)
-class BadRows:
-    """Rows of a block that are bad for one reason: what they have, what to do, and what the first of them holds."""
-
-    rows: NDArray[np.intp]
-    what: str
-    remedy: str
-    example: str
-
-
-@dataclass(frozen=True)
 class ProbabilityRows:
     """Probabilities (rows x classes, float64) that sum to 1; bad rows have equal ones as placeholders.
 
@@ -81,13 +71,13 @@ class ProbabilityRows:
     verdicts: NDArray[np.uint8]
     sums: Floats
 
-    def bad_rows(self) -> Iterator[BadRows]:
-        """Bad rows, reason by reason."""
+    def bad_rows(self) -> Iterator[tuple[NDArray[np.intp], str, str, str]]:
+        """Bad rows, reason by reason: their places, what they have, what to do, and what the first of them holds."""
         for verdict, (what, remedy) in _TEXTS.items():
             rows = np.flatnonzero(self.verdicts == verdict)
             if rows.size:
                 example = f"its sum is {self.sums[rows[0]]:.8g}" if verdict is Verdict.OFF_SUM else ""
-                yield BadRows(rows, what, remedy, example)
+                yield rows, what, remedy, example
 
 
 def read_probabilities(scores: AnyFloats, normalize: bool = False) -> ProbabilityRows:

@@ -192,11 +192,12 @@ def _log_ratio(c: float, g: float, y: Floats) -> Floats:
             if top < _TINY:  # far below every c y but that of the easiest rows, whose ln rho is g
                 result = np.where(y == 0, g, result)
         else:
-            result = np.log1p(np.maximum(_expm1(c * g) - c * y, -1.0)) / c
+            result = np.log1p(np.maximum(expm1(c * g) - c * y, -1.0)) / c
     return result
 
 
-def _expm1(x: float) -> float:
+def expm1(x: float) -> float:
+    """E^x - 1, infinite beyond the largest float."""
     try:
         return math.expm1(x)
     except OverflowError:

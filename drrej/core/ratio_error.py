@@ -10,7 +10,7 @@ import math
 import numpy as np
 from msgspec.structs import replace
 
-from drrej.core.ratio import DensityRatio, ascending
+from drrej.core.ratio import DensityRatio, ascending, expm1
 from drrej.core.types import Floats, Stored
 from drrej.records import dataclass
 
@@ -182,7 +182,7 @@ def bounds(
     if holds and largest_loss is not None:
         scaled = largest_loss / lam
         ratio = _ratio_bound(alpha, scaled, rows, rows, DELTA)
-        trivial = _expm1(2.0 * scaled) * math.exp(-scaled) if alpha == 1.0 else scaled
+        trivial = expm1(2.0 * scaled) * math.exp(-scaled) if alpha == 1.0 else scaled
         if max_ratio is not None:
             variation = _variation_bound(alpha, scaled, rows, rows, max_ratio)
     return [
@@ -212,18 +212,10 @@ def _ratio_bound(alpha: float, scaled: float, rows: int, points: int, delta: flo
     if alpha == 3.0:
         return scaled * rate
     # e^{3x} sinh x = (e^{4x} - e^{2x}) / 2
-    return 0.5 * _exp(2.0 * scaled) * _expm1(2.0 * scaled) * rate
+    return 0.5 * math.exp(min(2.0 * scaled, 700.0)) * expm1(2.0 * scaled) * rate
 
 
 def _variation_bound(alpha: float, scaled: float, rows: int, points: int, max_ratio: float) -> float:
     ratio = _ratio_bound(alpha, scaled, rows, points, DELTA / 2.0)
     mass = max_ratio * math.sqrt(math.log(4.0 * points / DELTA) / (2.0 * rows))
     return 0.5 * points * (ratio + mass)
-
-
-def _exp(x: float) -> float:
-    return math.exp(x) if x < 700.0 else math.inf
-
-
-def _expm1(x: float) -> float:
-    return math.expm1(x) if x < 700.0 else math.inf

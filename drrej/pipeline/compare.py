@@ -319,7 +319,7 @@ def ood_figures(
     """
     areas = {name: outside_areas(curves[name], values, cost_ratio) for name, values in scores_of(columns).items()}
     rows, strangers = int(columns["loss"].size), int(np.count_nonzero(columns["accepted"]))
-    scores = tuple(OutsideScore(score=name, **vars(each)) for name, each in areas.items())
+    scores = tuple(OutsideScore(score=name, **each) for name, each in areas.items())
     return Outside(
         column=column,
         cost_ratio=cost_ratio,
@@ -327,7 +327,7 @@ def ood_figures(
         accepted=Proportion(**proportion(strangers, rows)),
         joint_risk=(errors + cost_ratio * strangers) / (accepted + strangers) if accepted + strangers else None,
         joint_risk_all=(curves["loss"].total_errors + cost_ratio * rows) / (curves["loss"].rows + rows),
-        **vars(areas["loss"]),
+        **areas["loss"],
         scores=scores if len(scores) > 1 else None,
     )
 

@@ -11,8 +11,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from drrej._version import __version__
-from drrej.core import curves
-from drrej.core.curves import Curve
+from drrej.core.curves import CONVENTIONS, Curve
 from drrej.core.drift import RatioMoments, RatioSums, loss_shift, ratio_shift
 from drrej.core.intervals import proportion
 from drrej.core.paired import area_intervals
@@ -46,16 +45,6 @@ from drrej.pipeline.shares import Tally, against_the_rest, moved_parts, since_fi
 
 CURVE_STEPS = 50
 CONFIDENCE = 0.95
-CONVENTIONS = {
-    "aurc": curves.AURC_CONVENTION,
-    "e_aurc": curves.E_AURC_CONVENTION,
-    "augrc": curves.AUGRC_CONVENTION,
-    "naurc": curves.NAURC_CONVENTION,
-    "failure_auroc": curves.FAILURE_AUROC_CONVENTION,
-    "fpr_at_95_tpr": curves.FPR_AT_95_TPR_CONVENTION,
-}
-"""What exactly is computed, for figures that others compute in other ways."""
-
 RANKINGS = ("naurc", "failure_auroc", "fpr_at_95_tpr")
 AREAS = ("aurc", "e_aurc", "augrc")
 """Those of every score."""

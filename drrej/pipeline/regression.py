@@ -10,7 +10,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from drrej.core.certify_mean import mean_upper_bound
-from drrej.core.curves import AURC_CONVENTION, MeanCurve
+from drrej.core.curves import CONVENTIONS, MeanCurve
 from drrej.core.intervals import CONFIDENCE, json_number
 from drrej.core.thresholds import regression_errors
 from drrej.data.dump import Block, Dump
@@ -127,7 +127,7 @@ def _error_figures(curve: MeanCurve, of_accepted: float | None) -> ErrorFigures:
     return ErrorFigures(
         value=of_accepted,
         all=curve.below(None)[1],
-        aurc=Ranking(value=json_number(curve.aurc()), convention=AURC_CONVENTION),
+        aurc=Ranking(value=json_number(curve.aurc()), convention=CONVENTIONS["aurc"]),
         augrc=Ranking(value=json_number(curve.augrc()), convention=AUGRC_CONVENTION),
     )
 

@@ -187,9 +187,9 @@ def probabilities_of(block: Block) -> Floats:
         read = read_log_probabilities(block.scores, block.normalize)
     else:
         read = read_probabilities(block.scores, block.normalize)
-    for bad in read.bad_rows():
-        fresh = bad.rows[~block.bad[bad.rows]]
-        block.report(fresh, bad.what, bad.remedy, bad.example if fresh.size == bad.rows.size else "")
+    for rows, what, remedy, example in read.bad_rows():
+        fresh = rows[~block.bad[rows]]
+        block.report(fresh, what, remedy, example if fresh.size == rows.size else "")
     block.zeros = Positives.of(read.values).zeros
     return read.values
 

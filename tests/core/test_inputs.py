@@ -137,10 +137,10 @@ def test_bad_rows(name: str) -> None:
     read = read_probabilities(np.array([[0.5, 0.25, 0.25], row, [0.0, 1.0, 0.0]]))
     assert read.verdicts.tolist() == [Verdict.GOOD, verdict, Verdict.GOOD]
     assert read.values.tolist() == [[0.5, 0.25, 0.25], [1 / 3] * 3, [0.0, 1.0, 0.0]]
-    (bad,) = read.bad_rows()
-    assert bad.rows.tolist() == [1]
-    assert "`input=probs`" not in bad.remedy
-    assert ("logits" in bad.remedy) == (verdict in (Verdict.NEGATIVE, Verdict.ABOVE_ONE))  # others are no logits
+    ((rows, _, remedy, _),) = read.bad_rows()
+    assert rows.tolist() == [1]
+    assert "`input=probs`" not in remedy
+    assert ("logits" in remedy) == (verdict in (Verdict.NEGATIVE, Verdict.ABOVE_ONE))  # others are no logits
 
 
 @pytest.mark.parametrize("name", GOOD)
@@ -153,9 +153,9 @@ def test_good_rows(name: str) -> None:
 
 
 def test_the_sum_of_the_first_bad_row_is_told() -> None:
-    (bad,) = read_probabilities(np.array([[0.5, 0.5], [0.5, 0.625], [0.25, 0.25]])).bad_rows()
-    assert bad.example == "its sum is 1.125"
-    assert "`normalize=True`" in bad.remedy
+    ((_, _, remedy, example),) = read_probabilities(np.array([[0.5, 0.5], [0.5, 0.625], [0.25, 0.25]])).bad_rows()
+    assert example == "its sum is 1.125"
+    assert "`normalize=True`" in remedy
 
 
 # A row by itself

@@ -39,12 +39,12 @@ def test_areas_are_those_of_the_costs_of_single_rows(seed: int, ratio: float) ->
     found = outside_areas(Curve.of(right, wrong), outside, ratio)
     losses = np.concatenate([right, wrong, outside])
     costs = np.repeat([0.0, 1.0, ratio], [right.size, wrong.size, outside.size])
-    assert (found.aurc, found.augrc) == pytest.approx(brute_force(losses, costs), rel=1e-12, abs=1e-15)
+    assert (found["aurc"], found["augrc"]) == pytest.approx(brute_force(losses, costs), rel=1e-12, abs=1e-15)
     inside = np.concatenate([right, wrong])
     pairs = outside[:, None] - inside[None]
-    assert found.auroc == pytest.approx((pairs > 0).mean() + 0.5 * (pairs == 0).mean())
+    assert found["auroc"] == pytest.approx((pairs > 0).mean() + 0.5 * (pairs == 0).mean())
     cutoff = next(value for value in np.sort(inside) if 100 * (inside <= value).sum() >= 95 * inside.size)
-    assert found.fpr_at_95_tpr == pytest.approx((outside <= cutoff).mean())
+    assert found["fpr_at_95_tpr"] == pytest.approx((outside <= cutoff).mean())
 
 
 class World:
