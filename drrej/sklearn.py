@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 from sklearn import get_config
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
 from sklearn.frozen import FrozenEstimator
@@ -16,7 +17,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from drrej.api.rejector import ScoredArrays, fit_rejector
 from drrej.core.calibrators import CalibratorName
-from drrej.records import dataclass
 
 __all__ = ["RejectingClassifier", "coverage_score"]
 
@@ -285,16 +285,14 @@ def coverage_score(estimator: RejectingClassifier, X: Any, y: Any = None) -> flo
     return float(1.0 - np.mean(estimator.reject(X)))
 
 
-@dataclass(frozen=True)
-class _Response:
+class _Response(Struct, frozen=True):
     """Scores of some rows (rows x classes), and whether they are probabilities."""
 
     scores: Any
     probabilities: bool
 
 
-@dataclass(frozen=True)
-class _HeldOut:
+class _HeldOut(Struct, frozen=True):
     """A fitted model, and scores of rows for which it, or a model like it, is new, with their class numbers."""
 
     estimator: Any

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from drrej.core.types import InputKind
 from drrej.data.columns import LABEL, LOGITS
@@ -17,13 +18,11 @@ from drrej.data.formats.arrow import held
 from drrej.documents.rejector import Rejector as Document
 from drrej.errors import DumpError
 from drrej.pipeline.source import Source
-from drrej.records import dataclass
 
 Array = np.ndarray[Any, Any]
 
 
-@dataclass(frozen=True)
-class ArrayOptions:
+class ArrayOptions(Struct, frozen=True):
     """What the scores are and what the classes are called; `binary` is None where a rejector does not say yet."""
 
     input: InputKind | None = None

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 from msgspec.structs import asdict
 
 from drrej.api.arrays import Array, ArrayOptions, array_source, as_labels, as_scores, has_no_rows
@@ -31,7 +32,6 @@ from drrej.pipeline.fit import RatioOptions, fit
 from drrej.pipeline.score import Scored, Scorer
 from drrej.pipeline.source import Source
 from drrej.pipeline.threshold import ThresholdOptions, threshold
-from drrej.records import dataclass
 from drrej.report import need_libraries
 from drrej.report.page import render_notebook
 from drrej.report.plots import curve_figure
@@ -81,8 +81,7 @@ class Report(ReportDocument, frozen=True):
         return curve_figure(self)
 
 
-@dataclass(frozen=True)
-class ScoredArrays:
+class ScoredArrays(Struct, frozen=True):
     """What a rejector makes of each row: prediction, expected loss L', density ratio, and whether it is rejected."""
 
     prediction: Array

@@ -6,12 +6,14 @@ import os
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Annotated, Literal
 
+from msgspec import Struct
+from msgspec.structs import asdict
+
 from drrej.cli.console import in_flags, say_notes, show
 from drrej.cli.input_options import EngineOptions, InputOptions, LabelOptions, check_one_stdin, check_spared
 from drrej.cli.options import Force, option, rare
 from drrej.cli.rule_options import Calibrator
 from drrej.errors import OptionError
-from drrej.records import dataclass
 
 if TYPE_CHECKING:
     from drrej.engines.protocol import Engine
@@ -23,8 +25,7 @@ drrej cascade --accuracy 0.99 --join-on id --stage s=small:1 --review-cost 9
 """
 
 
-@dataclass(frozen=True)
-class StageOptions:
+class StageOptions(Struct, frozen=True):
     """The models, and what their answers must keep."""
 
     stage: Annotated[
@@ -79,7 +80,7 @@ def cascade(
 
     wanted = stages.options()
     workers = engine.start()
-    reading = InputOptions(**vars(input), join_on=None if input.labels_from is None else stages.join_on)
+    reading = InputOptions(**asdict(input), join_on=None if input.labels_from is None else stages.join_on)
     models = [_stage(text, reading, workers) for text in stages.stage]
     check_one_stdin(*(model.source for model in models))
     with ExitStack() as stack:

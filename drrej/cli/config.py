@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import typer
+from msgspec import Struct
 
 from drrej.cli.console import flag_of, show
 from drrej.errors import OptionError
-from drrej.records import dataclass
 
 EXAMPLES = """
 drrej config
@@ -52,8 +52,7 @@ _Known = Mapping[str, Mapping[str, Any]]
 """The options that can be configured, by command and name."""
 
 
-@dataclass(frozen=True)
-class Setting:
+class Setting(Struct, frozen=True):
     """The value of an option, and where it was said."""
 
     value: Any
@@ -121,8 +120,7 @@ def _configurable(command: Any) -> dict[str, Any]:
 # Files
 
 
-@dataclass(frozen=True)
-class _Table:
+class _Table(Struct, frozen=True):
     """The configuration in a file: keys for all commands, and tables of single commands."""
 
     where: str

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Annotated, Literal
+
+from msgspec.structs import fields, replace
 
 from drrej.cli.console import say_notes, show
 from drrej.cli.input_options import (
@@ -31,7 +32,6 @@ from drrej.cli.report_options import (
 )
 from drrej.cli.rule_options import REGRESSION, RegressionOptions
 from drrej.errors import OptionError
-from drrej.records import dataclass
 
 if TYPE_CHECKING:
     from drrej.documents.gates import Gate
@@ -46,8 +46,7 @@ drrej evaluate nightly/ -r rejector.json --no-labels --gate 'coverage >= 0.7'
 """
 
 
-@dataclass(frozen=True)
-class EvaluateReport(ReportOptions):
+class EvaluateReport(ReportOptions, frozen=True):
     """What the report of `evaluate` can hold besides."""
 
     no_labels: Annotated[
@@ -102,8 +101,7 @@ class EvaluateReport(ReportOptions):
         )
 
 
-@dataclass(frozen=True)
-class TaskOptions(RegressionOptions):
+class TaskOptions(RegressionOptions, frozen=True):
     """The options for a regression. The task is the rejector's; `task` only says what it is expected to be."""
 
     task: Annotated[

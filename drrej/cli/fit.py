@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from drrej.cli.console import say_notes
 from drrej.cli.input_options import EngineOptions, InputOptions, SkipOptions, check_spared, read_rejector
 from drrej.cli.options import Dumps, OptionalRejector, OutputOptions
 from drrej.cli.rule_options import Floor, ObjectiveOptions, Precision, RegressionOptions, Temperature
 from drrej.errors import OptionError
-from drrej.records import dataclass
 
 if TYPE_CHECKING:
     from drrej.documents.rejector import Rejector
@@ -22,8 +23,7 @@ drrej fit forecasts.parquet --loss column --loss-column variance
 """
 
 
-@dataclass(frozen=True)
-class StartOptions:
+class StartOptions(Struct, frozen=True):
     """What the step starts from: a rejector, a temperature in its place, or the own loss of rows without logits."""
 
     rejector: OptionalRejector = None

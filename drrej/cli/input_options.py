@@ -7,10 +7,12 @@ import re
 import sys
 from typing import TYPE_CHECKING, Annotated, Literal
 
+from msgspec import Struct
+from msgspec.structs import asdict
+
 from drrej.cli.console import progress, warn
 from drrej.cli.options import flag, option, rare, rare_flag
 from drrej.errors import OptionError, RejectorError
-from drrej.records import dataclass
 
 if TYPE_CHECKING:
     from drrej.documents.rejector import Rejector
@@ -23,8 +25,7 @@ READING, ENGINE = "Reading", "Engine"
 Section = Literal["calibration", "ratio", "threshold"]
 
 
-@dataclass(frozen=True)
-class ScoreOptions:
+class ScoreOptions(Struct, frozen=True):
     """How scores and labels are found in a dump."""
 
     logits: Annotated[
@@ -52,7 +53,7 @@ class ScoreOptions:
         from drrej.pipeline.source import Source
 
         reuse_memory()
-        given = {name: value for name, value in vars(self).items() if value not in (None, False)}
+        given = {name: value for name, value in asdict(self).items() if value not in (None, False)}
         if self.classes is not None:
             given["classes"] = _class_names(self.classes)
         if bad is not None:
@@ -68,8 +69,7 @@ class ScoreOptions:
         return source
 
 
-@dataclass(frozen=True)
-class LabelOptions(ScoreOptions):
+class LabelOptions(ScoreOptions, frozen=True):
     """How scores are found in a dump, and labels in it or beside it."""
 
     labels_from: Annotated[
@@ -86,8 +86,7 @@ class LabelOptions(ScoreOptions):
     ] = None
 
 
-@dataclass(frozen=True)
-class InputOptions(LabelOptions):
+class InputOptions(LabelOptions, frozen=True):
     """How a dump is read."""
 
     join_on: Annotated[
@@ -95,8 +94,7 @@ class InputOptions(LabelOptions):
     ] = None
 
 
-@dataclass(frozen=True)
-class LayoutOptions(InputOptions):
+class LayoutOptions(InputOptions, frozen=True):
     """How dumps and logs of lm-evaluation-harness are read."""
 
     filter: Annotated[
@@ -117,8 +115,7 @@ MaxBad = Annotated[
 ]
 
 
-@dataclass(frozen=True)
-class SkipOptions:
+class SkipOptions(Struct, frozen=True):
     """What becomes of bad rows and files where there is no mask that could reject them."""
 
     on_bad_row: Annotated[
@@ -135,8 +132,7 @@ OnUnseenGroup = Annotated[
 ]
 
 
-@dataclass(frozen=True)
-class MaskRowOptions:
+class MaskRowOptions(Struct, frozen=True):
     """What a mask holds, and what becomes of bad rows, bad files and unknown groups."""
 
     keep: Annotated[
@@ -156,8 +152,7 @@ class MaskRowOptions:
         return names_of(self.keep)
 
 
-@dataclass(frozen=True)
-class EngineOptions:
+class EngineOptions(Struct, frozen=True):
     """What runs the passes, and whether it may say something."""
 
     jobs: Annotated[int, rare("--jobs N", "Workers on this machine; 0 is all cores.", ENGINE)] = 0

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager
-from dataclasses import fields
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+from msgspec import Struct
+from msgspec.structs import fields
 
 from drrej.cli.console import say_notes, show, warn
 from drrej.cli.input_options import READING, EngineOptions, InputOptions, OnUnseenGroup, SkipOptions, read_rejector
 from drrej.cli.options import Force, OptionalDumps, flag, option, rare
 from drrej.cli.report_options import Gates, exit_by_gates, format_of, gates_of
 from drrej.errors import MonitorError, OptionError
-from drrej.records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,8 +33,7 @@ FORMATS = ("text", "json", "markdown", "github", "html")
 WATCHED, BATCH = "What is watched: fixed by the first batch", "The batch"
 
 
-@dataclass(frozen=True)
-class WatchOptions:
+class WatchOptions(Struct, frozen=True):
     """What is watched, and which batch it is."""
 
     max_risk: Annotated[
@@ -85,8 +84,7 @@ class WatchOptions:
                 raise OptionError(f"--{field.name.replace('_', '-')} goes with the DUMP of a batch")
 
 
-@dataclass(frozen=True)
-class BatchInput(InputOptions):
+class BatchInput(InputOptions, frozen=True):
     """How the dump of a batch is read: rows without a label count for all but the risk."""
 
     on_missing_label: Annotated[

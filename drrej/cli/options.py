@@ -1,6 +1,6 @@
 """Options: each is declared once, as a field of a group, with its flag, help, panel and whether it is for everyday use.
 
-A command takes groups (dataclasses) and single options; `grouped` spreads the groups out for typer. Help texts have no
+A command takes groups (Structs) and single options; `grouped` spreads the groups out for typer. Help texts have no
 square brackets: rich would take them for markup.
 """
 
@@ -9,13 +9,12 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import MISSING, fields, is_dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
-
-from drrej.records import dataclass
+from msgspec import Struct
+from msgspec.structs import fields
 
 if TYPE_CHECKING:
     from drrej.outputs.destinations import OutputFile
@@ -45,13 +44,13 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
     own = inspect.signature(command, eval_str=True).parameters
     for parameter in own.values():
         group = parameter.annotation
-        if not is_dataclass(group):
+        if not (isinstance(group, type) and issubclass(group, Struct)):
             flat.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
             continue
         groups[parameter.name] = group
         hints = get_type_hints(group, include_extras=True)
         for field in fields(group):
-            default = inspect.Parameter.empty if field.default is MISSING else field.default
+            default = inspect.Parameter.empty if field.required else field.default
             one = inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=default)
             flat.append(one.replace(annotation=hints[field.name]))
 
@@ -73,8 +72,7 @@ OptionalRejector = Annotated[str | None, _rejector]
 Force = Annotated[bool, flag("-f --force", "Overwrite what exists.")]
 
 
-@dataclass(frozen=True)
-class OutputOptions:
+class OutputOptions(Struct, frozen=True):
     """Where a document goes."""
 
     output: Annotated[str, option("-o --output FILE", "Where to write; - is standard output.")] = "-"

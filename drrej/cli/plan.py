@@ -7,11 +7,12 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Annotated, Literal
 
+from msgspec import Struct
+
 from drrej.cli.console import in_flags, say_notes, show, warn
 from drrej.cli.input_options import EngineOptions, InputOptions, check_spared, read_rejector
 from drrej.cli.options import Force, OptionalDumps, OptionalRejector, option
 from drrej.errors import OptionError
-from drrej.records import dataclass
 
 if TYPE_CHECKING:
     from drrej.documents.summaries import Plan
@@ -27,8 +28,7 @@ PLOTS = (".png", ".svg", ".pdf")
 TEXTS = {".txt": "text", ".json": "json", ".md": "markdown"}
 
 
-@dataclass(frozen=True)
-class PromiseOptions:
+class PromiseOptions(Struct, frozen=True):
     """What is to be promised, and what is expected."""
 
     accuracy: Annotated[float | None, option("--accuracy A", "The accuracy of accepted rows to promise.")] = None

@@ -8,11 +8,12 @@ import time
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Annotated
 
+from msgspec import Struct
+
 from drrej.cli.console import FileLog, LogKind, say_notes, warn
 from drrej.cli.input_options import EngineOptions, MaskRowOptions, ScoreOptions, check_spared, read_rejector
 from drrej.cli.options import Dumps, Force, RejectorFile, flag, option, rare
 from drrej.errors import OptionError
-from drrej.records import dataclass
 
 if TYPE_CHECKING:
     from drrej.outputs.dataset import Dataset
@@ -26,8 +27,7 @@ cat test.parquet | drrej reject - -r rejector.json -o - > mask.parquet
 """
 
 
-@dataclass(frozen=True)
-class MaskOutput:
+class MaskOutput(Struct, frozen=True):
     """Where the mask goes, and what is written besides."""
 
     output: Annotated[

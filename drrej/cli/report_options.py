@@ -6,16 +6,16 @@ import os
 import shlex
 import sys
 from collections.abc import Collection
-from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from msgspec import Struct
+from msgspec.structs import replace
 
 from drrej.cli.console import complain, in_flags, warn
 from drrej.cli.input_options import InputOptions, MaskRowOptions, SkipOptions, read_rejector
 from drrej.cli.options import option, rare, rare_flag
 from drrej.errors import OptionError
-from drrej.records import dataclass
 from drrej.report import TextFormat
 
 if TYPE_CHECKING:
@@ -43,8 +43,7 @@ def gates_of(texts: list[str] | None) -> list[Gate]:
     return [Gate.parse(text) for text in texts or []]
 
 
-@dataclass(frozen=True)
-class ComparisonOptions:
+class ComparisonOptions(Struct, frozen=True):
     """Other scores, masks and reports to judge besides."""
 
     compare: Annotated[
@@ -127,8 +126,7 @@ class ComparisonOptions:
         return BaselineDump(source, other, input.join_on)
 
 
-@dataclass(frozen=True)
-class ReportOptions:
+class ReportOptions(Struct, frozen=True):
     """What a report holds and what it is judged by."""
 
     gate: Gates = None

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Literal
 
+from msgspec import Struct
+
 from drrej.cli.input_options import ENGINE, READING, bytes_of
 from drrej.cli.options import option, rare, rare_flag
 from drrej.errors import OptionError
-from drrej.records import dataclass
 
 if TYPE_CHECKING:
     from drrej.core.thresholds import Rule
@@ -42,8 +43,7 @@ Precision = Annotated[
 ]
 
 
-@dataclass(frozen=True)
-class CalibrationOptions:
+class CalibrationOptions(Struct, frozen=True):
     """How the calibrator is fitted."""
 
     calibrator: Calibrator = None
@@ -81,8 +81,7 @@ LossName = Annotated[
 ]
 
 
-@dataclass(frozen=True)
-class ObjectiveOptions:
+class ObjectiveOptions(Struct, frozen=True):
     """Divergence, lambda and loss."""
 
     loss: LossName = "log"
@@ -135,8 +134,7 @@ class ObjectiveOptions:
         return RatioOptions(alpha, 1.0 if self.lam is None else self.lam, loss, self.effective_sample)
 
 
-@dataclass(frozen=True)
-class RegressionOptions:
+class RegressionOptions(Struct, frozen=True):
     """The columns of a regression: rows with a loss of their own and no logits."""
 
     prediction: Annotated[str | None, rare("--prediction COL", "The predicted value.", REGRESSION)] = None
@@ -149,8 +147,7 @@ class RegressionOptions:
                 raise OptionError(f"--{name}: it is for a regression (rows with a loss of their own and no logits)")
 
 
-@dataclass(frozen=True)
-class RuleOptions:
+class RuleOptions(Struct, frozen=True):
     """How the cutoff is chosen: one rule, which `confidence` makes a guarantee."""
 
     accuracy: Annotated[

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 from contextlib import ExitStack
-from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from drrej.cli.calibrate import warn_calibration
 from drrej.cli.console import say_notes, show, warn
@@ -35,7 +37,6 @@ from drrej.cli.rule_options import (
 from drrej.cli.run_inputs import RowOptions, RunInputs, run_inputs
 from drrej.cli.threshold import warn_uncertified
 from drrej.errors import OptionError
-from drrej.records import dataclass
 
 if TYPE_CHECKING:
     from drrej.core.thresholds import Rule
@@ -57,8 +58,7 @@ drrej run --val val.parquet --test test.parquet --coverage 0.8 -o out
 """
 
 
-@dataclass(frozen=True)
-class RunOutput:
+class RunOutput(Struct, frozen=True):
     """What is written and shown."""
 
     output: Annotated[str, option("-o --output DIR", "Directory for the results.")]
@@ -67,8 +67,7 @@ class RunOutput:
     table: Table = None
 
 
-@dataclass(frozen=True)
-class RunRule(RuleOptions):
+class RunRule(RuleOptions, frozen=True):
     """The rule, which is a guarantee by default where rows are fresh."""
 
     confidence: Annotated[
@@ -82,15 +81,13 @@ class RunRule(RuleOptions):
     ] = None
 
 
-@dataclass(frozen=True)
-class RunObjective(ObjectiveOptions):
+class RunObjective(ObjectiveOptions, frozen=True):
     """The objective, with the loss chosen by what ranks best."""
 
     loss: LossName = "auto"
 
 
-@dataclass(frozen=True)
-class RunCalibration(CalibrationOptions):
+class RunCalibration(CalibrationOptions, frozen=True):
     """How the calibrator is fitted, or a temperature in its place."""
 
     temperature: Temperature = None
@@ -112,8 +109,7 @@ class RunCalibration(CalibrationOptions):
         return uncalibrated(source, self.temperature, self.precision or "auto", self.floor)
 
 
-@dataclass(frozen=True)
-class RunReport(ReportOptions):
+class RunReport(ReportOptions, frozen=True):
     """What the report holds: groups that have a cutoff of their own, unless others are named."""
 
     report_by: Annotated[
@@ -141,8 +137,6 @@ def run(
 
     DUMP: parquet files, directories, globs or URIs, divided by --split; or give --val and --test. - is standard input.
     """
-    from msgspec import structs
-
     from drrej.outputs.destinations import OutputFile, prepare_directory
     from drrej.outputs.masks import write_table
     from drrej.pipeline.evaluate import check_gates, evaluate
@@ -200,7 +194,7 @@ def run(
         counts = reject(parts.test, rejector, mask_file, kept)
         document.write_text(rejector.to_json())
         for file, kind in zip(reports, ("json", "text", "html"), strict=False):
-            file.write_bytes(render(made if kind == "html" else structs.replace(made, pictures=None), kind))
+            file.write_bytes(render(made if kind == "html" else replace(made, pictures=None), kind))
         if table is not None:
             write_table(found.candidates, table.path, table.target)
             table.commit()

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
+from msgspec import Struct
+
 from drrej.cli.options import option, rare
 from drrej.errors import OptionError
-from drrej.records import dataclass
 
 if TYPE_CHECKING:
     from drrej.pipeline.source import Source
@@ -17,8 +18,7 @@ WAYS = "give one DUMP, which is divided, or --val DUMP and --test DUMP"
 ROWS = "Rows: one DUMP, or --val and --test"
 
 
-@dataclass(frozen=True)
-class RowOptions:
+class RowOptions(Struct, frozen=True):
     """Dumps with a task of their own, or how one dump is divided."""
 
     val: Annotated[
@@ -68,8 +68,7 @@ class RowOptions:
         return SplitOptions(shares, len(shares) - (2 if dumps else 1), self.seed or 0, self.group)
 
 
-@dataclass(frozen=True)
-class RunInputs:
+class RunInputs(Struct, frozen=True):
     """What to calibrate on, to fit on, to choose the threshold on, and to test on.
 
     `fresh` says that the rows to choose on were not fitted on, `note` how rows were divided, `no_sample` why they are

@@ -9,7 +9,6 @@ from drrej.cli.console import say_notes, warn
 from drrej.cli.input_options import EngineOptions, InputOptions, SkipOptions, check_spared, read_rejector
 from drrej.cli.options import Dumps, OutputOptions, RejectorFile, rare
 from drrej.cli.rule_options import GUARANTEE, RULE, RuleOptions, Table, check_table
-from drrej.records import dataclass
 
 if TYPE_CHECKING:
     from drrej.documents.rejector import Rejector
@@ -21,8 +20,7 @@ drrej threshold val.parquet -r fitted.json --error-cost 50 --review-cost 2
 """
 
 
-@dataclass(frozen=True)
-class AllRuleOptions(RuleOptions):
+class AllRuleOptions(RuleOptions, frozen=True):
     """The rules, with those for a regression."""
 
     mse: Annotated[float | None, rare("--mse M", "Mean squared error at most M, of a regression.", RULE)] = None

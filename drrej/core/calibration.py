@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from functools import cached_property
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from drrej.core.softmax import GapSums
 from drrej.core.sums import Total
 from drrej.core.types import Floats
-from drrej.records import dataclass
 
 ECE_BINS = 15
 _CONFIDENCE_UNITS = 1 << 33
@@ -21,8 +21,7 @@ _MOST_ROWS = 1 << 16
 """Rows that are looked at at once: their sums of confidences, 49 bits at most, are exact in float64."""
 
 
-@dataclass(frozen=True)
-class CalibrationTally:
+class CalibrationTally(Struct, frozen=True):
     """Sums from which NLL, Brier score and ECE of a set of rows follow; adds up over blocks exactly."""
 
     rows: int
@@ -77,8 +76,7 @@ class CalibrationTally:
         return sum(abs(gap) for gap in gaps) / (self.rows * _CONFIDENCE_UNITS)
 
 
-@dataclass(frozen=True)
-class LabelledRows:
+class LabelledRows(Struct, frozen=True, dict=True):
     """What calibration figures need of each row: gap sums, u_y (the log-odds of the label), whether it is predicted."""
 
     sums: GapSums
@@ -114,8 +112,7 @@ class LabelledRows:
         return CalibrationTally(bins.size, Total.of(nll[rows]), Total.of(brier[rows]), counts, right_counts, confidence)
 
 
-@dataclass(frozen=True)
-class ClasswiseTally:
+class ClasswiseTally(Struct, frozen=True):
     """For each class and each of 15 bins of its probability: the sum of p less the rows of that class, in units.
 
     The classwise ECE is the mean over classes of the ECE of "it is this class" against "it is not"; adds up exactly.

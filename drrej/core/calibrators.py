@@ -8,25 +8,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import field
 from functools import partial
 from typing import Literal, Protocol
 
 import numpy as np
+from msgspec import Struct, field
 
 from drrej.core.calibration import LabelledRows
 from drrej.core.reuse import content_keys, key_limit
 from drrej.core.softmax import NOTHING, ROW_MAJOR, GapSums, Needs, block_sums, label_gaps
 from drrej.core.sums import Total
 from drrej.core.types import AnyFloats, Booleans, Floats, Integers, Precision, Stored
-from drrej.records import dataclass
 
 CalibratorName = Literal["temperature", "vector", "beta", "auto"]
 """What may be asked for."""
 
 
-@dataclass(frozen=True)
-class Scores:
+class Scores(Struct, frozen=True):
     """Rows of scores at one scale; a class has the probability softmax(beta * values).
 
     `largest` is the largest score of a row, `prediction` its class (the first of equals).
@@ -99,8 +97,7 @@ class Calibrator(Protocol):
         """Scores after and before calibration, with the gap sums that are needed there (`raw` None: none before)."""
 
 
-@dataclass(frozen=True)
-class Temperature:
+class Temperature(Struct, frozen=True):
     """Logits divided by T.
 
     >>> calibrated, _ = Temperature(2.0).scores(np.array([[2.0, 0.0]]), NOTHING, "auto")
@@ -185,8 +182,7 @@ _MOST_STEPS = 30
 """More passes than any search has needed that was seen; further ones halve the bracket."""
 
 
-@dataclass(frozen=True)
-class NllSums:
+class NllSums(Struct, frozen=True):
     """Sums over rows of the first two derivatives of the NLL in beta; how many of the rows are wrong."""
 
     rows: int = 0
@@ -216,8 +212,7 @@ class NllSums:
         return gradient, curvature
 
 
-@dataclass(frozen=True)
-class TemperatureFit:
+class TemperatureFit(Struct, frozen=True):
     """Outcome of the search: `converged` is False when the NLL has no minimum inside the bracket.
 
     `bend` is the last known d log(curvature) / d log(beta); a search among more such rows may start with it.
@@ -335,8 +330,7 @@ _DIGITS = 10
 """Decimals that weights and biases are rounded to: so the order in which rows are added does not show."""
 
 
-@dataclass(frozen=True)
-class ScalingSums:
+class ScalingSums(Struct, frozen=True):
     """Sums over rows: the NLL, its gradient in the weights and biases, and its curvature."""
 
     rows: int

@@ -11,12 +11,12 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from drrej.core.intervals import upper_bound
 from drrej.core.types import Booleans, Floats, Integers
 from drrej.errors import Infeasible, OptionError
-from drrej.records import dataclass
 
 MOST_STAGES = 4
 GRID = {0: 0, 1: 1000, 2: 60, 3: 20}
@@ -26,8 +26,7 @@ MOST_PLANS = 64
 """Plans of the frontier that are tested: neighbours differ in a few rows only, and each test may fail by chance."""
 
 
-@dataclass(frozen=True)
-class StageRows:
+class StageRows(Struct, frozen=True):
     """What each stage would do with the same rows, were it asked: its loss and whether it is wrong (stages x rows)."""
 
     losses: Floats
@@ -44,8 +43,7 @@ class StageRows:
         return int(self.losses.shape[0])
 
 
-@dataclass(frozen=True)
-class Plan:
+class Plan(Struct, frozen=True):
     """Below which loss each stage answers: None where a stage is left out, infinity where it answers everything."""
 
     cutoffs: tuple[float | None, ...]
@@ -59,8 +57,7 @@ class Plan:
         return answering
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(Struct, frozen=True):
     """What a plan does with some rows: how many each stage sees and answers, the errors, and the mean cost."""
 
     plan: Plan
@@ -184,8 +181,7 @@ def _undominated(cost: Floats, errors: Floats) -> NDArray[np.intp]:
     return kept
 
 
-@dataclass(frozen=True)
-class ChosenPlan:
+class ChosenPlan(Struct, frozen=True):
     """The plan that was chosen, what it does with the rows it was tested on, and the upper bound of its risk."""
 
     outcome: Outcome

@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from drrej.core.curves import Curve
@@ -20,7 +21,6 @@ from drrej.core.ratio import DensityRatio
 from drrej.core.thresholds import capped
 from drrej.core.types import Booleans, Floats
 from drrej.errors import Infeasible
-from drrej.records import dataclass
 
 Ranks = NDArray[np.int64]
 FirstFailure = Callable[[int, int, float], int | None]
@@ -42,8 +42,7 @@ _PIECE = 4096
 """Errors that are looked at together."""
 
 
-@dataclass(frozen=True)
-class Candidates:
+class Candidates(Struct, frozen=True):
     """Cutoffs that were tested (infinite: accept all), with their counts, the level of each test, and the verdicts.
 
     `delta` is the chance that any certified cutoff is riskier than promised.
@@ -72,8 +71,7 @@ class Candidates:
         return Certificate(None if math.isinf(cutoff) else cutoff, *counts, bound, self.delta)
 
 
-@dataclass(frozen=True)
-class Certificate:
+class Certificate(Struct, frozen=True):
     """A cutoff (None: accept all), the rows at hand that it accepts, and what is guaranteed.
 
     The true risk, or mean, is at most `bound`, or the true coverage at least that, except with chance `delta`.
@@ -89,8 +87,7 @@ class Certificate:
 # Tests of every cutoff, from the safest up
 
 
-@dataclass(frozen=True)
-class Starts:
+class Starts(Struct, frozen=True):
     """Where runs start, in ascending order, and the share of delta each start has."""
 
     ranks: tuple[int, ...]

@@ -12,11 +12,11 @@ from itertools import pairwise
 from typing import Literal, NamedTuple
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from drrej.core.intervals import CONFIDENCE, at_least, at_most, lower_bound, rate_at_most, upper_bound
 from drrej.core.types import Floats
-from drrej.records import dataclass
 
 CONVENTIONS = {
     "aurc": "trapezoid over distinct losses, first risk extended to coverage 0",
@@ -46,8 +46,7 @@ class _Bound(NamedTuple):
     errors: int
 
 
-@dataclass(frozen=True)
-class Curve:
+class Curve(Struct, frozen=True, dict=True):
     """Sorted losses, of all rows and of the wrong ones; arrays, or `np.memmap`s where they exceed the memory.
 
     The points of the curve are the distinct losses. Their arrays (`losses`, `accepted`, `errors`) are made when asked
@@ -228,8 +227,7 @@ def _ideal(error: float) -> float:
     return 1.0 if error == 1.0 else error + (1.0 - error) * math.log1p(-error)
 
 
-@dataclass(frozen=True)
-class MeanCurve:
+class MeanCurve(Struct, frozen=True):
     """After each distinct loss: the rows accepted, and the sum of what they lose: real-valued errors, or costs.
 
     Within a tie rows are ordered by what they lose, so every figure is the same under any shuffle.

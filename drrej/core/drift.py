@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import field
 from typing import Any
 
 import numpy as np
+from msgspec import Struct, field
 from numpy.typing import NDArray
 
 from drrej.core.curves import Curve
 from drrej.core.intervals import skewed_tails
 from drrej.core.sums import Total
 from drrej.core.types import Floats
-from drrej.records import dataclass
 
 STEPS = 200
 """Intervals between the order statistics that are kept."""
@@ -56,8 +55,7 @@ def _kolmogorov(distance: float, rows: int, fit_rows: int) -> float:
     return float(kolmogorov(distance * math.sqrt(rows * fit_rows / (rows + fit_rows))))
 
 
-@dataclass(frozen=True)
-class RatioMoments:
+class RatioMoments(Struct, frozen=True):
     """The ratio on some rows: its mean, variance and third central moment (None: not known)."""
 
     rows: int
@@ -66,8 +64,7 @@ class RatioMoments:
     third: float | None = None
 
 
-@dataclass(frozen=True)
-class RatioSums:
+class RatioSums(Struct, frozen=True):
     """Sums of (rho - 1), (rho - 1)^2 and (rho - 1)^3 over some rows; they add.
 
     About 1, which is near the mean, nothing cancels: the variance of a ratio of 1 +- 1e-9 is not lost.

@@ -10,16 +10,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import astuple
 from enum import IntEnum
 from functools import cache
 from typing import Any, Literal
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import astuple
 from numpy.typing import NDArray
 
 from drrej.core.types import AnyFloats, Floats
-from drrej.records import dataclass
 
 LOG_TOLERANCE = 1e-2
 """Logarithms with two decimals, or in float16, sum to 1 within this."""
@@ -60,8 +60,7 @@ _TEXTS = {
 }
 
 
-@dataclass(frozen=True)
-class ProbabilityRows:
+class ProbabilityRows(Struct, frozen=True):
     """Probabilities (rows x classes, float64) that sum to 1; bad rows have equal ones as placeholders.
 
     `verdicts` holds a `Verdict` for each row, `sums` the sum of each row as it was stored.
@@ -261,8 +260,7 @@ BINARY_REMEDIES: dict[Kind, str] = {
 }
 
 
-@dataclass(frozen=True)
-class ScoreLook:
+class ScoreLook(Struct, frozen=True):
     """Counts of rows: all, those with every score in [0, 1], of these the ones that sum to 1, and scaled ones; adds up.
 
     Scaled rows are not negative, and they sum to 100 or are whole numbers (of one score per row: any above 1). Rows
@@ -393,8 +391,7 @@ FACE_VALUE = 2.0**-_LAST
 """The smallest positive float64, for a temperature that was given: a 0 is all but impossible, nothing else moves."""
 
 
-@dataclass(frozen=True)
-class Positives:
+class Positives(Struct, frozen=True):
     """What some probabilities tell of the floor: how many are 0, and the smallest of the others; adds up exactly.
 
     >>> Positives.of(np.array([[0.75, 0.25, 0.0]])) + Positives.of(np.array([[0.5, 0.4, 0.1]]))
@@ -421,8 +418,7 @@ class Positives:
         return Positives(self.zeros + other.zeros, min(self.smallest, other.smallest))
 
 
-@dataclass(frozen=True)
-class FloorChoice:
+class FloorChoice(Struct, frozen=True):
     """The chosen floor, the mean NLL there, and how many floors were tried.
 
     `keeps_positives` tells whether the floor leaves (but for a few per cent of the very smallest) every positive

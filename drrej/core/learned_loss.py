@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping
 
 import numpy as np
+from msgspec import Struct
 
 from drrej.core.calibrators import Scores
 from drrej.core.losses import (
@@ -25,7 +26,6 @@ from drrej.core.losses import (
 )
 from drrej.core.softmax import NOTHING, block_sums
 from drrej.core.types import AnyFloats, Booleans, Floats, Integers, Precision
-from drrej.records import dataclass
 
 FEWEST_ERRORS = 5
 """With fewer there is nothing to learn from."""
@@ -105,8 +105,7 @@ def choose_scale(values: AnyFloats, beta: float, labels: Integers, precision: Pr
     return math.exp(log_scale), NOISES[int(logs.max(axis=0).argmax())]
 
 
-@dataclass(frozen=True)
-class Noise:
+class Noise(Struct, frozen=True):
     """A share of labels that is drawn at random from some classes."""
 
     share: float

@@ -7,38 +7,40 @@ was fitted to labelled rows (`drrej.core.learned_loss`), a cost comes from a mat
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
+from msgspec import Struct
 
 from drrej.core.calibrators import Scores, Temperature
 from drrej.core.softmax import NOTHING, GapSums, Needs, row_dots
 from drrej.core.types import AnyFloats, Floats, Integers, Precision, Stored
 from drrej.errors import OptionError
-from drrej.records import dataclass
 
 _CHUNK_VALUES = 1 << 16
 
 
-class Loss(ABC):
+class Loss(Struct, frozen=True, dict=True):
     """A loss: its name, what it is computed from, and how it is told to people.
 
-    A subclass is a frozen dataclass. Its fields, but for the name, are what the rejector document stores of it.
+    The fields of a subclass, but for the name, are what the rejector document stores of it.
     """
 
-    name: str
+    @property
+    def name(self) -> str:
+        """As documents have it."""
+        raise NotImplementedError
 
     @property
-    @abstractmethod
     def words(self) -> str:
         """What it is, as the end of a sentence that begins with "the loss is"."""
+        raise NotImplementedError
 
-    @abstractmethod
     def of(self, scores: Scores, columns: Mapping[str, Floats]) -> tuple[Integers, Floats]:
         """Prediction and loss of each calibrated row; `columns` holds the values of the columns it reads."""
+        raise NotImplementedError
 
     @property
     def needs(self) -> Needs:
@@ -133,8 +135,7 @@ def _norm_loss(rest: Floats, power: int) -> Floats:
     return loss
 
 
-@dataclass(frozen=True)
-class _Formula:
+class _Formula(Struct, frozen=True):
     """A plain loss: its formula, the sums it needs, its largest value for K classes, and what it is in words."""
 
     expected: Callable[[GapSums], Floats]
@@ -224,8 +225,7 @@ OFFERED = ("log", "zero-one", "brier", "margin", "logit-margin")
 """The plain losses that may be asked for; reports compare all of them."""
 
 
-@dataclass(frozen=True)
-class PlainLoss(Loss):
+class PlainLoss(Loss, frozen=True):
     """A plain loss by its name."""
 
     name: str
@@ -289,11 +289,10 @@ def expected_losses(
     return kind.expected(calibrated.sums)
 
 
-@dataclass(frozen=True)
-class ColumnLoss(Loss):
+class ColumnLoss(Loss, frozen=True):
     """A loss that each row brings along in a column, any numbers from 0 up, such as the variance of a regression."""
 
-    name: ClassVar[str] = "column"  # type: ignore[misc]  # the same for all of them
+    name: ClassVar[str] = "column"
 
     loss_column: str
 
@@ -312,8 +311,7 @@ class ColumnLoss(Loss):
         return scores.prediction, columns[self.loss_column]
 
 
-@dataclass(frozen=True)
-class CostLoss(Loss):
+class CostLoss(Loss, frozen=True, dict=True):
     """Costs by true class (row) and action (column), one action per class.
 
     A row's loss is the expected cost of its least costly action, which is the prediction: the minimum over a of
@@ -324,7 +322,7 @@ class CostLoss(Loss):
     1.0
     """
 
-    name: ClassVar[str] = "cost"  # type: ignore[misc]  # the same for all of them
+    name: ClassVar[str] = "cost"
     is_cost: ClassVar[bool] = True
 
     costs: tuple[tuple[float, ...], ...]
@@ -450,11 +448,10 @@ class ErrorModel(Stored, frozen=True):
         return order
 
 
-@dataclass(frozen=True)
-class LearnedLoss(Loss):
+class LearnedLoss(Loss, frozen=True):
     """The probability of an error by a fitted model."""
 
-    name: ClassVar[str] = "learned"  # type: ignore[misc]  # the same for all of them
+    name: ClassVar[str] = "learned"
     is_error_probability: ClassVar[bool] = True
 
     learned: ErrorModel

@@ -10,13 +10,13 @@ from collections.abc import Callable
 from functools import cached_property
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from drrej.core.curves import Curve
 from drrej.core.intervals import CONFIDENCE, skewed_quantile
 from drrej.core.sums import Total
 from drrej.core.types import Booleans, Floats
-from drrej.records import dataclass
 
 FIGURES = ("coverage", "accuracy", "base_accuracy", "aurc", "e_aurc", "augrc")
 """What is compared."""
@@ -28,8 +28,7 @@ _LIMITS = {"augrc": 0.5, "e_aurc": 1.5}
 Counts = NDArray[np.int64]
 
 
-@dataclass(frozen=True)
-class Difference:
+class Difference(Struct, frozen=True):
     """New minus old with its 95 % interval; None where a model accepts no row, so that there is no accuracy."""
 
     value: float | None
@@ -37,8 +36,7 @@ class Difference:
     upper: float | None
 
 
-@dataclass(frozen=True)
-class Results:
+class Results(Struct, frozen=True, dict=True):
     """What a model makes of each row: the loss, whether the prediction is wrong, whether the row is accepted."""
 
     losses: Floats
@@ -264,8 +262,7 @@ def influences(curve: Curve) -> dict[str, tuple[Floats, Floats]]:
     }
 
 
-@dataclass(frozen=True)
-class Spread:
+class Spread(Struct, frozen=True):
     """A figure of rows with random weights: its mean, variance and third central moment."""
 
     mean: float

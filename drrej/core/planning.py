@@ -10,16 +10,16 @@ import bisect
 import functools
 import math
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from drrej.core.certify import COVERAGE_SHARE, most_errors, needed_rows
 from drrej.core.intervals import at_least, at_most
 from drrej.core.types import Floats
 from drrej.errors import Infeasible, OptionError
-from drrej.records import dataclass
 
 Counts = NDArray[np.int64]
 
@@ -29,8 +29,7 @@ _SPARE = 1e-4
 """Of the chance to fail that is allowed, what may be left to numbers of rows beyond those that are looked at."""
 
 
-@dataclass(frozen=True)
-class Question:
+class Question(Struct, frozen=True):
     """A promise (risk, delta), the error rate that is expected at a coverage, and the wanted chance to certify it."""
 
     risk: float
@@ -91,8 +90,7 @@ def _fewest(power: Callable[[int], float], wanted: float, guess: int) -> int:
     return 1 + bisect.bisect_left(range(1, high + 1), True, key=lambda rows: power(rows) >= wanted)
 
 
-@dataclass(frozen=True)
-class AssuredPower:
+class AssuredPower(Struct, frozen=True):
     """The smallest power of any number of accepted rows from a number on, in a single look.
 
     It is `values[i]` for every number in (`ends[i-1]`, `ends[i]`], and `beyond` for more.

@@ -23,7 +23,6 @@ from msgspec.structs import replace
 from drrej.core.sums import Total
 from drrej.core.types import Floats
 from drrej.errors import Infeasible, OptionError
-from drrej.records import dataclass
 
 MAX_ALPHA = 1e3
 """Beyond it, and below its negative, floats do not tell ratios apart."""
@@ -215,8 +214,7 @@ _SERIES = 0.01
 _TERMS = 8
 
 
-@dataclass(frozen=True)
-class WorstCase:
+class WorstCase(Struct, frozen=True):
     """The adversary's distribution: its ratio (of -L'), its divergence from the data, and the risk under it."""
 
     density: DensityRatio

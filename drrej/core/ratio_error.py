@@ -8,11 +8,11 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from msgspec import Struct
 from msgspec.structs import replace
 
 from drrej.core.ratio import DensityRatio, ascending, expm1
 from drrej.core.types import Floats, Stored
-from drrej.records import dataclass
 
 _PIECE = 1 << 16
 _NEAR = 0.02
@@ -23,8 +23,7 @@ _FARTHEST = 60.0
 """Beyond e to this power the largest ratio is called infinite."""
 
 
-@dataclass(frozen=True)
-class FittedBound:
+class FittedBound(Struct, frozen=True):
     """|rho - rho_N| <= `value` at every input (None: no bound), except with chance `delta`.
 
     `lower` and `upper` enclose ln rho at the smallest fitted loss, where the fit has `log_max_ratio`.

@@ -17,15 +17,14 @@ from __future__ import annotations
 import base64
 import binascii
 import zlib
-from dataclasses import field
 from functools import cache, cached_property
 
 import numpy as np
+from msgspec import Struct, field
 from numpy.typing import NDArray
 
 from drrej.core.intervals import at_least
 from drrej.core.types import AnyFloats
-from drrej.records import dataclass
 
 Keys = NDArray[np.uint64]
 Counts = NDArray[np.int64]
@@ -45,8 +44,7 @@ _GROUPS = (*((r, r) for r in range(1, 17)), (17, 32), (33, 64), (65, 128), (129,
 """Occurrences that are tested together; rows that repeat a lot are few of each kind."""
 
 
-@dataclass(frozen=True, eq=False)
-class Sketch:
+class Sketch(Struct, frozen=True, eq=False):
     """Partial sketch of some rows; adds up over blocks, in any order, to the sketch of all of them."""
 
     rows: int = 0
@@ -90,8 +88,7 @@ def _steps(keys: Keys, limit: int) -> NDArray[np.int64]:
     return steps
 
 
-@dataclass(frozen=True, eq=False)
-class Sighting:
+class Sighting(Struct, frozen=True, eq=False):
     """Which kept rows of a fingerprint occur among some new rows; adds up over blocks."""
 
     rows: int
@@ -102,8 +99,7 @@ class Sighting:
         return Sighting(self.rows + other.rows, (self.total + other.total) & _LARGEST, self.found | other.found)
 
 
-@dataclass(frozen=True)
-class Reuse:
+class Reuse(Struct, frozen=True):
     """Whether new rows were used before.
 
     `share` estimates the share of the distinct fitted rows that are among the new ones; `noticeable` is False when rows
@@ -115,8 +111,7 @@ class Reuse:
     noticeable: bool
 
 
-@dataclass(frozen=True, eq=False)
-class Fingerprint:
+class Fingerprint(Struct, frozen=True, eq=False, dict=True):
     """A sketch as a document keeps it: `steps` are its keys, shortened, in ascending order."""
 
     rows: int

@@ -18,10 +18,10 @@ from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from drrej.core.types import AnyFloats, Booleans, Floats, Integers, Precision
-from drrej.records import dataclass
 
 ROW_MAJOR = 32
 """From this many classes on, rows are reduced one by one (numpy's fast argmax needs 32 values in a row)."""
@@ -85,8 +85,7 @@ class GapSums:
 ALL_SUMS: Needs = frozenset(GapSums.__annotations__) - {"odds"}
 
 
-@dataclass(frozen=True)
-class BlockSums:
+class BlockSums(Struct, frozen=True):
     """Prediction, largest logit and gap sums of each row, at each beta.
 
     `largest` is finite exactly when the row has no NaN, no +inf and a logit above -inf.

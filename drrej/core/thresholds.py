@@ -17,7 +17,6 @@ from drrej.core.intervals import CONFIDENCE, at_least, at_most, exact_decimal, l
 from drrej.core.ratio import DensityRatio
 from drrej.core.types import Floats, Stored
 from drrej.errors import Infeasible, OptionError
-from drrej.records import dataclass
 
 RULES = ("tau", "coverage", "accuracy", "risk", "max-loss", "cost", "mean-cost", "mse", "mae")
 ERROR_RULES = ("accuracy", "risk")
@@ -305,8 +304,7 @@ class Judgement(Struct, frozen=True):
     verdict: Verdict
 
 
-@dataclass(frozen=True)
-class Claim:
+class Claim(Struct, frozen=True):
     """A share of rows is to be at least `wanted`, or at most if `at_least` is false.
 
     >>> Claim(0.98).judge(961, 1000).verdict, Claim(0.02, at_least=False).judge(19, 1000).verdict

@@ -6,15 +6,15 @@ import fnmatch
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
+from msgspec import Struct
+from msgspec.structs import replace
 
 from drrej.core.types import InputKind
 from drrej.data.problems import shown
 from drrej.errors import DumpError
-from drrej.records import dataclass
 
 if TYPE_CHECKING:
     from drrej.data.dump import DumpOptions
@@ -27,8 +27,7 @@ LOGITS = "logits"
 LABEL = "label"
 
 
-@dataclass(frozen=True)
-class LogitColumns:
+class LogitColumns(Struct, frozen=True):
     """The columns that hold the scores of a row, in class order.
 
     `pattern` is what is remembered in the rejector: a column's name, or a family's prefix with `*`. `classes` are the

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Container, Iterator, Sequence
-from dataclasses import field, replace
 from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct, field
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from drrej.core.types import AnyFloats, Floats, InputKind
@@ -23,14 +24,12 @@ from drrej.data.labels import LabelKind, LabelsElsewhere
 from drrej.data.problems import Notes, Problem
 from drrej.data.scores import read_scores
 from drrej.errors import BadFileError, DumpError, OptionError
-from drrej.records import dataclass
 
 BLOCK_BYTES = 4 << 20
 MAX_BLOCK_ROWS = 1 << 16
 
 
-@dataclass(frozen=True)
-class DumpOptions:
+class DumpOptions(Struct, frozen=True):
     """How to read a dump; None means: find out, or as the rejector remembers."""
 
     logits: str | None = None
@@ -61,8 +60,7 @@ class DumpOptions:
             raise OptionError(f"`max_bad={self.max_bad:g}`: it is a share, from 0 to 1")
 
 
-@dataclass(frozen=True)
-class RowGroup:
+class RowGroup(Struct, frozen=True):
     """Rows of one row group of one part: where a worker finds them."""
 
     part: int
@@ -86,8 +84,7 @@ class RowGroup:
         )
 
 
-@dataclass
-class Block:
+class Block(Struct):
     """Some rows of a dump. `bad` marks rows that were reported; their scores and labels are placeholders.
 
     `scores` are as the dump stores them (rows x classes; rows x 1 where each has one score), `input` says what they
@@ -180,8 +177,7 @@ class Block:
         return not found.size
 
 
-@dataclass(frozen=True)
-class Dump:
+class Dump(Struct, frozen=True):
     """An opened dump. Everything in it can be sent to another process.
 
     Every format passes through `read`, and through `block`: what is checked of columns, scores and labels is checked
@@ -393,8 +389,7 @@ def _leave_out(block: Block, kept: NDArray[np.intp]) -> None:
     block.bad = block.bad[kept]
 
 
-@dataclass(frozen=True)
-class RowFilter:
+class RowFilter(Struct, frozen=True):
     """The rows where a column has a value, true or false; 1 and 0 will do. Goes to workers with the dump."""
 
     column: str

@@ -12,19 +12,17 @@ import shutil
 import tempfile
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import field
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.fs as pafs
+from msgspec import Struct, field
 
 from drrej.data.problems import one_line
 from drrej.errors import BadFileError, DumpError
-from drrej.records import dataclass
 
 
-@dataclass(frozen=True)
-class Identity:
+class Identity(Struct, frozen=True):
     """What changes when a file is written again: its size, and its time or the tag that a store gives it.
 
     A file on this machine that was replaced by another also has another inode. Elsewhere devices have other numbers,
@@ -43,8 +41,7 @@ class Identity:
         return self.device != other.device or self.inode == other.inode
 
 
-@dataclass(frozen=True)
-class RangeIndex:
+class RangeIndex(Struct, frozen=True):
     """The index of a pandas frame that is a mere range, as pandas notes it."""
 
     start: int
@@ -53,8 +50,7 @@ class RangeIndex:
     name: str | None = None
 
 
-@dataclass(frozen=True)
-class DumpFile:
+class DumpFile(Struct, frozen=True):
     """One file of a dump.
 
     `name` is what messages call it, `mask_path` the path of its mask in a directory of masks, `hive` the columns that
@@ -183,8 +179,7 @@ _known: dict[tuple[object, ...], FileInfo] = {}
 """What was found in files: a command may open a dump several times."""
 
 
-@dataclass(frozen=True)
-class FileInfo:
+class FileInfo(Struct, frozen=True):
     """What a file holds: its columns, the rows of each of its row groups, and what it was when it was looked at.
 
     `typed` is False where numbers are written as text, so that 1 may be a floating-point number. `pandas` is what it
@@ -202,8 +197,7 @@ class FileInfo:
     spool: str | None = None
 
 
-@dataclass(frozen=True)
-class Request:
+class Request(Struct, frozen=True):
     """Some columns of one row group of a file from row `start` on, in batches of at most so many rows.
 
     `opened` names the opening of the dump, so that a reader may keep what it has found out about a file meanwhile.

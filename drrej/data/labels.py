@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from drrej.data.columns import LABEL, likely_label
@@ -16,7 +17,6 @@ from drrej.data.listing import Spools, find_parts
 from drrej.data.problems import Problem, Problems, one_line, shown
 from drrej.data.scores import Report, as_numpy, boolean_array, numpy_type, plain_array
 from drrej.errors import DumpError
-from drrej.records import dataclass
 
 if TYPE_CHECKING:
     from drrej.data.dump import Block, DumpOptions
@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 _LATE = "drop or fix these rows, or leave them out with `on_missing_label=skip`"
 
 
-@dataclass(frozen=True)
-class Classes:
+class Classes(Struct, frozen=True):
     """The classes of a dump: how many, what they are called, in class order, if they have names.
 
     `spelled`: the dump writes these names beside the scores, so that labels are names also where they are numbers.
@@ -39,8 +38,7 @@ class Classes:
     listed: bool = False
 
 
-@dataclass(frozen=True)
-class LabelKind:
+class LabelKind(Struct, frozen=True):
     """How labels are stored (`type`) and what the classes are called, in class order, if they have names."""
 
     type: pa.DataType
@@ -168,8 +166,7 @@ _MATCHED_TOGETHER = 1 << 22
 """Keys of rows that are looked up at a time: each time, the keys of the labels are hashed anew."""
 
 
-@dataclass(frozen=True)
-class LabelsElsewhere:
+class LabelsElsewhere(Struct, frozen=True):
     """The labels of all rows of a dump, in their order, from another file: by a key, or by the order itself.
 
     `on` is the key column, None without one. `known` tells which rows have a label, `repeated` which have a key that a

@@ -11,13 +11,13 @@ import stat
 import sys
 import zlib
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import IO
 from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.fs as pafs
+from msgspec.structs import replace
 
 from drrej.data.files import DumpFile, below, is_uri, no_room, temporary_path
 from drrej.data.formats import ENDINGS, FOLDER_ENDINGS, format_of

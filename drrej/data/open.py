@@ -7,11 +7,12 @@ import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct
+from msgspec.structs import replace
 
 from drrej.data.columns import (
     CHOICES,
@@ -34,7 +35,6 @@ from drrej.data.listing import Spools, find_parts
 from drrej.data.problems import BadFiles, shown
 from drrej.data.scores import as_numpy, labels_in, vector_sizes
 from drrej.errors import BadFileError, DumpError, OptionError
-from drrej.records import dataclass
 
 T = TypeVar("T")
 
@@ -48,8 +48,7 @@ _INTEGER = re.compile(r"0|-?[1-9][0-9]{0,17}")
 """Numbers that are written as int64 would be: 007 stays text."""
 
 
-@dataclass(frozen=True)
-class _Look:
+class _Look(Struct, frozen=True):
     """What a look into one file tells: what it holds, and, where it has rows, its logits and number of classes."""
 
     file: DumpFile

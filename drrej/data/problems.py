@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from operator import add
+
+from msgspec import Struct
+from msgspec.structs import asdict, astuple, replace
 
 from drrej.errors import BadRowsError, DumpError
-from drrej.records import dataclass
 
 _CREDENTIALS = re.compile(r"((?:s3|gs|gcs)://)[^/@\s]*:[^@\s]*@|(\w+://)[^/@\s]*:[^/@\s]*@", re.ASCII)
 
 
-@dataclass(frozen=True)
-class Problem:
+class Problem(Struct, frozen=True):
     """One kind of bad row: what is wrong, how often, where first, and what to do.
 
     `example` is what the first of them holds; it does not make another kind. Rows that are `unusable` cannot be decided
@@ -136,8 +137,7 @@ def one_line(error: BaseException) -> str:
     return redacted(" ".join(str(error).split()))[:300] or type(error).__name__
 
 
-@dataclass
-class Notes:
+class Notes(Struct):
     """Counts of rows and of what is odd about them. They add: `Notes()` is neutral, and the order does not matter.
 
     `zeros` are probabilities of 0, `left_out` rows without a label; of rows of scores that are to be taken as logits,
@@ -156,10 +156,9 @@ class Notes:
     scaled: int = 0
 
     def __add__(self, other: Notes) -> Notes:
-        yours = vars(other)
-        return Notes(**{name: mine + yours[name] for name, mine in vars(self).items()})
+        return Notes(*map(add, astuple(self), astuple(other)))
 
     def see(self, other: Notes) -> None:
         """Keep what another pass over the same rows noticed: the same things, if it looked for them."""
-        for name, value in vars(other).items():
+        for name, value in asdict(other).items():
             setattr(self, name, max(getattr(self, name), value))

@@ -19,12 +19,13 @@ import threading
 import time
 import warnings
 from collections.abc import Generator
-from dataclasses import field, replace
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from drrej._version import __version__
 from drrej.data.dump import Block, Dump
@@ -44,7 +45,6 @@ from drrej.engines.local import (
 )
 from drrej.engines.protocol import BlockResult, Pass, Work
 from drrej.errors import ClusterError, DrrejError, OptionError
-from drrej.records import dataclass
 
 T = TypeVar("T")
 
@@ -67,8 +67,7 @@ _SENT_WITH_EACH = 1 << 20
 _ENCRYPTED = ("tls://", "wss://")
 
 
-@dataclass(frozen=True)
-class DaskEngine:
+class DaskEngine(Struct, frozen=True):
     """Passes on the workers of the cluster that a `distributed.Client` is connected to, see `connect`."""
 
     client: Any

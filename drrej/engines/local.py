@@ -17,20 +17,20 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import field, replace
 from itertools import islice, pairwise
 from queue import Queue
 from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from drrej.data.dump import Block, Dump, RowGroup
 from drrej.data.files import check_unchanged
 from drrej.engines import Progress
 from drrej.engines.protocol import BlockResult, Pass, Work
 from drrej.errors import ClusterError, DrrejError
-from drrej.records import dataclass
 
 T = TypeVar("T")
 
@@ -95,8 +95,7 @@ def run_task(blocks: Iterable[Block], work: Callable[[Block], T]) -> tuple[list[
     return results, None
 
 
-@dataclass(frozen=True)
-class LocalEngine:
+class LocalEngine(Struct, frozen=True):
     """Passes by `jobs` threads (0: one for every core that this process may use).
 
     With `processes`, copies of this process do it where that pays; it must have no threads of others, as that of the

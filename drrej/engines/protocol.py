@@ -9,23 +9,21 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
-from dataclasses import field
 from typing import Generic, Protocol, TypeVar
 
 import numpy as np
+from msgspec import Struct, field
 
 from drrej.data.dump import Block, Dump
 from drrej.data.files import DumpFile
 from drrej.data.problems import Notes, Problem, Problems
 from drrej.engines import Progress
-from drrej.records import dataclass
 
 T = TypeVar("T")
 R_co = TypeVar("R_co", covariant=True)
 
 
-@dataclass(frozen=True)
-class Pass:
+class Pass(Struct, frozen=True):
     """What one pass over a dump reads, and what it is called on the progress bar."""
 
     what: str
@@ -37,8 +35,7 @@ class Pass:
     """Columns besides the scores without which a row cannot be decided, so that it may be left out."""
 
 
-@dataclass(frozen=True)
-class BlockResult(Generic[R_co]):
+class BlockResult(Struct, Generic[R_co], frozen=True):
     """The result of a block (None of one without rows) and what the pass has to know besides."""
 
     part: DumpFile
@@ -70,8 +67,7 @@ class Engine(Protocol):
         """
 
 
-@dataclass
-class PassSummary:
+class PassSummary(Struct):
     """What a pass noticed: counts, and what is wrong with rows that it let through or left out."""
 
     notes: Notes = field(default_factory=Notes)

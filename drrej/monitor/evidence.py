@@ -11,12 +11,11 @@ from collections.abc import Callable, Sequence
 from functools import cache
 
 import numpy as np
-from msgspec import field
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from drrej.core.types import Floats, Stored
 from drrej.pipeline.shares import Tally
-from drrej.records import dataclass
 
 # Evidence that starts anew with every batch
 
@@ -167,8 +166,7 @@ _TAIL = 12.0
 """Standard deviations from the mode beyond which a hypergeometric law is nil: e^-72."""
 
 
-@dataclass(frozen=True)
-class Node:
+class Node(Struct, frozen=True):
     """A split of bins [first, end) before bin `middle`."""
 
     first: int

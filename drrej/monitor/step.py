@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 import os
@@ -11,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from drrej._version import __version__
@@ -40,14 +40,12 @@ from drrej.pipeline.groups import Grouping, OnUnseen, numbered
 from drrej.pipeline.score import Scorer
 from drrej.pipeline.shares import Tally
 from drrej.pipeline.source import Source, without_bad_files
-from drrej.records import dataclass
 
 CONFIDENCE = 0.95
 LONGEST_NAME = 200
 
 
-@dataclass(frozen=True)
-class MonitorOptions:
+class MonitorOptions(Struct, frozen=True):
     """What is watched (None: as the state says; see `Settings`) and which batch it is.
 
     `late` names a batch that was counted without labels and whose labels have come. `reset` says why a new monitor
@@ -318,8 +316,7 @@ Cells = dict[str, tuple[int, int]]
 """Rows, and those accepted, by the name of a predicted class or group."""
 
 
-@dataclass(frozen=True)
-class BatchCounts:
+class BatchCounts(Struct, frozen=True):
     """Counts of a batch.
 
     `labels` are the accepted rows whose label is known, `errors` those among them; `bins` are rows by their loss.
@@ -396,7 +393,7 @@ def _open(source: Source, rejector: Rejector) -> tuple[Dump, bool]:
     """The dump, and whether it has labels. Those that were asked for must be there."""
     asked = source.options.labels_from is not None or source.options.label is not None
     if source.options.on_missing_label == "skip":  # such rows count for all but the risk
-        source = dataclasses.replace(source, options=dataclasses.replace(source.options, on_missing_label="keep"))
+        source = replace(source, options=replace(source.options, on_missing_label="keep"))
     dump = source.open(rejector, labelled=asked)
     if dump.elsewhere is not None and dump.elsewhere.on is None:
         raise OptionError(

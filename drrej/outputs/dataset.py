@@ -17,13 +17,16 @@ import tempfile
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, field, replace
+from dataclasses import dataclass
+from dataclasses import field as dataclass_field
 from types import TracebackType
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
+from msgspec import Struct, field, to_builtins
+from msgspec.structs import replace
 
 from drrej.data.files import DumpFile, is_uri
 from drrej.data.problems import Notes, Problem, one_line, redacted
@@ -31,7 +34,6 @@ from drrej.errors import ClusterError, DrrejError, OutputError
 from drrej.outputs.atomic import HiddenFile, check_folder, locked, put_folder, recover_folder, writing
 from drrej.outputs.destinations import Place, appeared, claimed, naming, open_uri, upload
 from drrej.outputs.masks import MaskFile, mask_name
-from drrej.records import dataclass
 from drrej.strict_json import parse
 
 MANIFEST = ".drrej-masks.json"
@@ -39,8 +41,7 @@ _FORMAT = "drrej-masks/2"
 _SUCCESS = "_SUCCESS"
 
 
-@dataclass(frozen=True)
-class MaskRecord:
+class MaskRecord(Struct, frozen=True):
     """What a mask was made of, what was counted, and what its file was when it was finished.
 
     `recipe` identifies rejector and options, `input` the file that was read, `digest` both. `rows` are those of the
@@ -85,7 +86,7 @@ class FileCounts:
     rows: int
     rejected: int
     bad: int
-    seconds: float = field(compare=False)
+    seconds: float = dataclass_field(compare=False)
     reused: bool = False
 
     @property
@@ -221,7 +222,7 @@ class Dataset(ABC):
             return None, True
 
     def _write_manifest(self, records: Records, complete: bool) -> None:
-        masks = {name: asdict(records[name]) for name in sorted(records)}
+        masks = {name: to_builtins(records[name]) for name in sorted(records)}
         text = json.dumps({"format": _FORMAT, "complete": complete, "masks": masks}).encode()
         with naming(self.name):
             if not isinstance(self._store, pafs.LocalFileSystem):

@@ -19,11 +19,12 @@ from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import IO, Any, Literal
 
+from msgspec import Struct
+
 from drrej.data.files import DumpFile, is_uri
 from drrej.data.problems import redacted
 from drrej.errors import OutputError
 from drrej.outputs.atomic import HiddenFile, check_folder, locked, writing
-from drrej.records import dataclass
 
 STDOUT = "-"
 _STDOUT_NAMES = (STDOUT, "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
@@ -273,8 +274,7 @@ Inodes = frozenset[tuple[int, int]]
 """Device and number: the same for every name of a file."""
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(Struct, frozen=True):
     """Where an input or output is: the paths and inode of a file, or its key in an object store.
 
     A folder is a place with all that lies in it.

@@ -9,6 +9,7 @@ from operator import add
 from typing import Any, TypeVar, get_args
 
 import numpy as np
+from msgspec import Struct
 
 from drrej.core.calibration import CalibrationTally
 from drrej.core.calibrators import (
@@ -43,7 +44,6 @@ from drrej.pipeline.score import (
     without_rows,
 )
 from drrej.pipeline.source import Source, no_labels, without_bad_files
-from drrej.records import dataclass
 
 T = TypeVar("T")
 OfRows = Callable[[AnyFloats, Integers], T]
@@ -59,8 +59,7 @@ _FIGURES: Needs = frozenset({"squares"})
 """The gap sums that calibration figures need."""
 
 
-@dataclass(frozen=True)
-class CalibrateOptions:
+class CalibrateOptions(Struct, frozen=True):
     """How the calibrator is fitted, and which: one temperature, or a weight and a bias for each class (`vector`).
 
     `beta` is the name that `vector` has for two classes. `auto` takes the simplest whose NLL on rows that it was not
@@ -81,8 +80,7 @@ class CalibrateOptions:
             raise OptionError(f"`calibrator={self.calibrator}`: it must be one of {names}")
 
 
-@dataclass(frozen=True)
-class _First:
+class _First(Struct, frozen=True):
     """What the first pass takes from a block: figures before calibration, keys, some rows as they are stored."""
 
     before: CalibrationTally

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from drrej._version import __version__
@@ -31,7 +32,6 @@ from drrej.pipeline.score import Scorer
 from drrej.pipeline.source import Source
 from drrej.pipeline.split import SplitOptions, split
 from drrej.pipeline.threshold import threshold
-from drrej.records import dataclass
 
 Answers = dict[str, NDArray[Any]]
 """What a stage makes of some rows: the columns key, loss, prediction, label and wrong."""
@@ -40,8 +40,7 @@ REVIEW = "review"
 """The stage of people, who are always right."""
 
 
-@dataclass(frozen=True)
-class Stage:
+class Stage(Struct, frozen=True):
     """A model of a cascade: its name, a dump of its scores, and what one row costs."""
 
     name: str
@@ -54,8 +53,7 @@ class Stage:
         _check_cost(self.cost, f"`stage={self.name}`")
 
 
-@dataclass(frozen=True)
-class CascadeOptions:
+class CascadeOptions(Struct, frozen=True):
     """What is promised, and how.
 
     `accuracy` is that of all answers. With `confidence` half of the rows, chosen by the key, certify it. `key` is the
@@ -81,8 +79,7 @@ class CascadeOptions:
         return Rule("accuracy", self.accuracy).risk
 
 
-@dataclass(frozen=True)
-class CascadeResult:
+class CascadeResult(Struct, frozen=True):
     """The report, a finished rejector for each stage that passes rows on, and the answer to each row of the report."""
 
     report: Cascade

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
 from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 from numpy.typing import NDArray
 
 from drrej.core import paired
@@ -46,22 +47,19 @@ from drrej.pipeline.figures import (
 from drrej.pipeline.groups import OnUnseen, check_columns
 from drrej.pipeline.score import Scored, Scorer
 from drrej.pipeline.source import Source
-from drrej.records import dataclass
 
 Order = Literal["high", "low"]
 """Which end of a score is accepted first."""
 
 
-@dataclass(frozen=True)
-class Score:
+class Score(Struct, frozen=True):
     """A column that ranks rows."""
 
     column: str
     order: Order = "high"
 
 
-@dataclass(frozen=True)
-class Rivals:
+class Rivals(Struct, frozen=True):
     """What is compared: the usual scores of the logits, columns that rank rows, columns that are masks."""
 
     usual: bool = False
@@ -198,8 +196,7 @@ def mask_row(name: str, accepted: Booleans, wrong: Booleans, curve: Curve) -> Ma
 # Worse than before? An earlier report, or another model on the same rows
 
 
-@dataclass(frozen=True)
-class BaselineDump:
+class BaselineDump(Struct, frozen=True):
     """The same rows, scored by the model to compare with; `key` is the column that pairs them."""
 
     source: Source

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from msgspec import Struct
 
 from drrej.core.calibrators import IDENTITY
 from drrej.core.softmax import NOTHING
@@ -22,13 +23,11 @@ from drrej.outputs.destinations import OutputFile
 from drrej.pipeline.collect import map_blocks
 from drrej.pipeline.score import logits_of, look_at
 from drrej.pipeline.source import Source
-from drrej.records import dataclass
 
 _NAMES: dict[InputKind, str] = {"logits": LOGITS, "probs": "probs", "log-probs": "log_probs"}
 
 
-@dataclass(frozen=True)
-class Converted:
+class Converted(Struct, frozen=True):
     """What was written: rows, the columns of scores and labels, what the scores are, and the classes' names."""
 
     rows: int

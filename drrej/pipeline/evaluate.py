@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
 from functools import partial
 from typing import Any, Literal
 
 import numpy as np
-from msgspec import structs
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from drrej.core.calibration import ClasswiseTally
 from drrej.core.curves import Curve
@@ -49,11 +49,9 @@ from drrej.pipeline.groups import Grouping, OnUnseen, check_columns, numbered
 from drrej.pipeline.reject import left_out
 from drrej.pipeline.score import Scorer
 from drrej.pipeline.source import Source, without_bad_files
-from drrej.records import dataclass
 
 
-@dataclass(frozen=True)
-class EvaluateOptions:
+class EvaluateOptions(Struct, frozen=True):
     """What the report holds besides the figures that every report has.
 
     `intervals` adds those of the areas and of coverages at a risk, `classwise` the classwise calibration error.
@@ -160,8 +158,8 @@ def evaluate(
     points = [Point.parse(text)[0] for text in DEFAULT_POINTS]
     points += [*options.points, *(gate.point for gate in gates if gate.point is not None)]
     report = _report(source, rejector, options, list(dict.fromkeys(points)))
-    report = structs.replace(report, target=target_of(report, threshold))
-    return structs.replace(report, gates=tuple(gate.judge(report) for gate in gates))
+    report = replace(report, target=target_of(report, threshold))
+    return replace(report, gates=tuple(gate.judge(report) for gate in gates))
 
 
 def check_gates(
@@ -195,7 +193,7 @@ def _columns(
     key = None if options.baseline_dump is None else options.baseline_dump.key
     grouping = None
     if options.by is not None:
-        named = structs.replace(rejector, class_names=rejector.class_names or dump.names)
+        named = replace(rejector, class_names=rejector.class_names or dump.names)
         grouping = Grouping(options.by, named, dump, files=True, truth=options.labels)
     options.rivals.check(dump)
     check_columns(dump, [key] if key else [], "`join_on`")

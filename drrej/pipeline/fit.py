@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 from msgspec.structs import replace
 
 from drrej.core.drift import RatioSums, loss_quantiles
@@ -43,7 +44,6 @@ from drrej.pipeline.collect import collect, map_blocks
 from drrej.pipeline.freshness import calibrated_on
 from drrej.pipeline.score import Scorer, check_floor
 from drrej.pipeline.source import Source, no_labels, without_bad_files
-from drrej.records import dataclass
 
 MOST_ROWS = 1 << 16
 MOST_VALUES = 1 << 24
@@ -59,8 +59,7 @@ SEARCHED = ("learned", "auto")
 LOSS_NAMES = (*OFFERED, *SEARCHED, "cost", "column")
 
 
-@dataclass(frozen=True)
-class RatioOptions:
+class RatioOptions(Struct, frozen=True):
     """The objective: divergence by alpha, the weight lambda of the divergence, and which loss.
 
     `loss` is a loss, or the name of one that has no parameters, or `learned` or `auto`, which need labelled rows. With
@@ -91,8 +90,7 @@ class RatioOptions:
         return rounded(choose_lambda(losses, self.effective_sample, self.alpha))
 
 
-@dataclass(frozen=True)
-class FittedLoss:
+class FittedLoss(Struct, frozen=True):
     """The loss and its sorted values on the rows.
 
     `drift` is the loss by which drift will be looked for, of every row, where that is another.

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from msgspec import Struct
+
 from drrej.core.reuse import Fingerprint, Keys, Reuse, Sighting, Sketch, read_fingerprint
 from drrej.documents.rejector import Calibration, Ratio, Rejector, Threshold
 from drrej.errors import OptionError
-from drrej.records import dataclass
 
 BEFORE_THRESHOLD = ("fit", "calibrate")
 """The steps whose rows a guarantee must not use."""
@@ -26,8 +27,7 @@ def calibrated_on(rejector: Rejector, rows: Sketch) -> bool:
     return known.judge(Sighting(rows.rows, rows.total, known.look_up(rows.keys).found)).reused
 
 
-@dataclass(frozen=True)
-class SeenRows:
+class SeenRows(Struct, frozen=True):
     """What steps that made a rejector have seen: the fingerprint of each set of rows with the names of its steps.
 
     `unknown` are the steps of which the rejector does not say what they have seen.

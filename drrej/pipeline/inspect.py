@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Literal
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from drrej.core.calibrators import IDENTITY
 from drrej.core.inputs import ScoreLook, are_log_probabilities
@@ -26,7 +27,6 @@ from drrej.engines.protocol import Pass, PassSummary
 from drrej.errors import DumpError, OptionError, RejectorError
 from drrej.pipeline.score import doubt_about, logits_of
 from drrej.pipeline.source import Source
-from drrej.records import dataclass
 
 _ENOUGH = 20
 """Rows from which on a pattern that all of them share is no accident."""
@@ -34,8 +34,7 @@ _ENOUGH = 20
 Found = Literal["", "probabilities", "scaled", "log-probs"]
 
 
-@dataclass(frozen=True)
-class DumpFacts:
+class DumpFacts(Struct, frozen=True):
     """The files of a dump, the columns (name and type) of one with rows; what can be read, or why nothing can."""
 
     files: int
@@ -46,8 +45,7 @@ class DumpFacts:
     """How it was read: as asked, or as it can be."""
 
 
-@dataclass(frozen=True)
-class Content:
+class Content(Struct, frozen=True):
     """What can be read.
 
     `found` is what the scores were found to be though nobody said so, and `doubt` why they cannot be used before

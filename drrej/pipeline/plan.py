@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from drrej._version import __version__
 from drrej.core.certify import any_cutoff_bound, certify_risk, risk_candidates
@@ -23,7 +24,6 @@ from drrej.pipeline.collect import collect, curve_of
 from drrej.pipeline.freshness import BEFORE_THRESHOLD, SeenRows
 from drrej.pipeline.score import Scorer
 from drrej.pipeline.source import Source
-from drrej.records import dataclass
 
 CONFIDENCE, COVERAGE, POWER = 0.95, 0.8, 0.8
 PARTS = (0.0, 0.25, 0.5, 0.75)
@@ -34,8 +34,7 @@ _DRAWN = 40
 """Points of a curve."""
 
 
-@dataclass(frozen=True)
-class PlanOptions:
+class PlanOptions(Struct, frozen=True):
     """A promise and what is expected: `errors` are error rates among the accepted rows, None for some below the risk.
 
     >>> PlanOptions(risk=0.02).expected

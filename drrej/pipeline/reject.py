@@ -8,13 +8,14 @@ import pickle
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from operator import attrgetter, itemgetter
 from typing import Literal
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct
+from msgspec.structs import replace
 
 from drrej._version import __version__
 from drrej.data.columns import LABEL, find_logits
@@ -37,11 +38,9 @@ from drrej.pipeline.collect import check_summary, map_blocks
 from drrej.pipeline.groups import OnUnseen
 from drrej.pipeline.score import Scorer
 from drrej.pipeline.source import Source, without_bad_files
-from drrej.records import dataclass
 
 
-@dataclass(frozen=True)
-class MaskOptions:
+class MaskOptions(Struct, frozen=True):
     """Which columns the mask keeps (None: all but the logits); what becomes of bad rows and of unknown groups."""
 
     keep: Sequence[str] | None = None
@@ -49,8 +48,7 @@ class MaskOptions:
     on_unseen_group: OnUnseen = "error"
 
 
-@dataclass(frozen=True)
-class MaskCounts:
+class MaskCounts(Struct, frozen=True):
     """What was written."""
 
     rows: int
@@ -107,8 +105,7 @@ class Masking:
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
 
-@dataclass(frozen=True)
-class Review:
+class Review(Struct, frozen=True):
     """Where the rejected rows go for people to look at, most doubtful first; `limit` keeps no more than so many."""
 
     file: OutputFile

@@ -6,6 +6,7 @@ from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct
 
 from drrej.core.calibrators import Scores
 from drrej.core.inputs import (
@@ -33,11 +34,9 @@ from drrej.data.problems import Notes
 from drrej.documents.rejector import Rejector
 from drrej.errors import DumpError, OptionError
 from drrej.pipeline.groups import Grouping, OnUnseen
-from drrej.records import dataclass
 
 
-@dataclass(frozen=True)
-class Scored:
+class Scored(Struct, frozen=True, dict=True):
     """Each row of a block under a rejector; bad rows have placeholders and are never accepted.
 
     `calibrated` and `raw` are the scores that predictions and losses come from, after and before calibration.

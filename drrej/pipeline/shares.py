@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec import Struct
+
 from drrej.core.drift import bin_counts, ranks, stored_bins
 from drrej.core.intervals import lower_bound
 from drrej.core.types import Floats, Stored
 from drrej.documents.figures import MovedPart
 from drrej.documents.rejector import Ratio
-from drrej.records import dataclass
 
 
 class Tally(Stored, frozen=True, omit_defaults=False):
@@ -35,8 +36,7 @@ class Tally(Stored, frozen=True, omit_defaults=False):
         return self.events / self.rows if self.rows else None
 
 
-@dataclass(frozen=True)
-class Compared:
+class Compared(Struct, frozen=True):
     """A table: what is compared, the names of its parts, and their shares among new and among old rows."""
 
     what: str

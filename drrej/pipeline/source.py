@@ -5,8 +5,10 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import field, replace
 from typing import Concatenate, ParamSpec, TypeVar
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from drrej.core.types import Precision
 from drrej.data.dump import Dump, DumpOptions
@@ -19,11 +21,9 @@ from drrej.engines.local import LocalEngine
 from drrej.engines.protocol import Engine, PassSummary
 from drrej.errors import BadFileError, DumpError, OptionError
 from drrej.outputs.destinations import check_inputs
-from drrej.records import dataclass
 
 
-@dataclass(frozen=True)
-class Source:
+class Source(Struct, frozen=True):
     """A dump to read: a path, or several, and how to read it."""
 
     paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]

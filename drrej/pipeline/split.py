@@ -18,10 +18,11 @@ import functools
 import hashlib
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from drrej.core.reuse import Keys, content_keys, mixed
@@ -34,7 +35,6 @@ from drrej.errors import DumpError, OptionError
 from drrej.pipeline.collect import collect
 from drrej.pipeline.groups import check_columns
 from drrej.pipeline.source import Source, without_bad_files
-from drrej.records import dataclass
 
 DEFAULT_SHARES = (40.0, 30.0, 30.0)
 """To calibrate and fit, to choose, to test."""
@@ -43,8 +43,7 @@ MOST_COPIES = 0.01
 """The share of repeated rows up to which parts count as random samples."""
 
 
-@dataclass(frozen=True)
-class SplitOptions:
+class SplitOptions(Struct, frozen=True):
     """How rows are divided: shares in any unit, a seed, and a column whose values stay together.
 
     Each row goes by its content. The part number `plain` is a simple random sample; the others are stratified by label,
@@ -66,8 +65,7 @@ class SplitOptions:
             raise OptionError(f"`seed={self.seed}`: it must be a whole number from 0 up")
 
 
-@dataclass(frozen=True, eq=False)
-class Limits:
+class Limits(Struct, frozen=True, eq=False):
     """Where each part ends.
 
     Keys up to `plain_limit` are of the part `plain`; the others, in order, end at `limits` (labels x parts - 2).
@@ -92,8 +90,7 @@ class Limits:
         return found
 
 
-@dataclass(frozen=True, eq=False)
-class SplitPart:
+class SplitPart(Struct, frozen=True, eq=False):
     """The rows of one part; see `drrej.data.dump`."""
 
     limits: Limits

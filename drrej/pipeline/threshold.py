@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from msgspec import structs
+from msgspec import Struct
+from msgspec.structs import replace
 
 from drrej.core.certify import (
     Candidates,
@@ -45,7 +45,6 @@ from drrej.pipeline.groups import Grouping, numbered
 from drrej.pipeline.plan import PlanOptions, plan_from
 from drrej.pipeline.score import Scored, Scorer, column_values
 from drrej.pipeline.source import Source, without_bad_files
-from drrej.records import dataclass
 
 UNNOTICEABLE = (
     "these rows repeat so much that it cannot be told whether 'calibrate' or 'fit' has seen them; the guarantee holds "
@@ -53,8 +52,7 @@ UNNOTICEABLE = (
 )
 
 
-@dataclass(frozen=True)
-class ThresholdOptions:
+class ThresholdOptions(Struct, frozen=True):
     """Groups with their own cutoffs (a column or "prediction"), and whether rows that were seen may be used.
 
     `known_fresh`: the caller has set these rows apart from those of the steps before, so it need not be looked for;
@@ -66,8 +64,7 @@ class ThresholdOptions:
     known_fresh: bool = False
 
 
-@dataclass(frozen=True)
-class ChosenThreshold:
+class ChosenThreshold(Struct, frozen=True):
     """The rejector with its threshold, all candidates as a table, and what to be cautious about.
 
     `why_not` says why there is no guarantee, where `certify_if_possible` was to make one.
@@ -127,7 +124,7 @@ def choose_threshold(
         Threshold(
             tau=decision.tau,
             cutoff=decision.cutoff,
-            rule=structs.replace(rule, method=rule.certified_by, reused=reused),
+            rule=replace(rule, method=rule.certified_by, reused=reused),
             rows=decision.rows,
             accepted=decision.accepted,
             coverage=decision.coverage,
@@ -381,7 +378,7 @@ def certify_if_possible(
     options = options or ThresholdOptions()
     if rule.confidence is not None or not rule.can_be_certified:
         return choose_threshold(source, rejector, rule, options, table)
-    certain = structs.replace(rule, confidence=CONFIDENCE)
+    certain = replace(rule, confidence=CONFIDENCE)
     try:
         chosen = choose_threshold(source, rejector, certain, options, table)
         why_not = _short(chosen.rejector.need_threshold(), certain)

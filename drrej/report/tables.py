@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from functools import partial, singledispatch
 from typing import Any
 
+from msgspec import Struct
+
 from drrej.documents.document import Document, Entry, Unit, entries
 from drrej.documents.figures import Change, Outside, OutsideScore, PointFigure, Proportion
 from drrej.documents.report import (
@@ -29,12 +31,10 @@ from drrej.documents.report import (
 )
 from drrej.documents.summaries import Cascade, CascadePoint, LeftOut, Plan, Question, StageAlone
 from drrej.documents.targets import Saving, TotalCost
-from drrej.records import dataclass
 from drrej.report.words import Spread, figure, interval, money, percent, percents, plain, seen_by, short, unsure_order
 
 
-@dataclass(frozen=True)
-class Style:
+class Style(Struct, frozen=True):
     """How a share and its interval, and other numbers, are written."""
 
     share: Callable[[Any], str]
@@ -48,8 +48,7 @@ PERCENT = Style(percent, percents, plain, plain)
 """As logs and pages have them."""
 
 
-@dataclass(frozen=True)
-class Table:
+class Table(Struct, frozen=True):
     """A header, rows of as many cells, and a remark below. Without a header the rows are plain lines."""
 
     id: str

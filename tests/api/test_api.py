@@ -18,8 +18,8 @@ import drrej
 PACKAGE = Path(drrej.__file__).parent
 HEAVY = {"numpy", "scipy", "pyarrow", "pandas", "rich"}
 
-# The rooms of the house and what each may import besides itself; everybody may import `errors`, `_version`,
-# `strict_json` and `records`.
+# The rooms of the house and what each may import besides itself; everybody may import `errors`, `_version` and
+# `strict_json`.
 ROOMS: dict[str, set[str]] = {
     "core": set(),
     "documents": {"core"},
@@ -33,7 +33,7 @@ ROOMS: dict[str, set[str]] = {
     "sklearn": {"api", "core", "documents"},
     "cli": {"core", "documents", "data", "outputs", "engines", "pipeline", "report", "monitor"},
 }
-OUTSIDE = {"__main__", "errors", "_version", "strict_json", "records"}
+OUTSIDE = {"__main__", "errors", "_version", "strict_json"}
 
 
 @pytest.mark.parametrize("name", drrej.__all__)
@@ -134,7 +134,7 @@ def test_every_module_has_a_room() -> None:
 @pytest.mark.parametrize("path", [p for p in SOURCES if room(p) in ROOMS], ids=lambda p: str(p.relative_to(PACKAGE)))
 def test_imports_go_down_the_house(path: Path) -> None:
     own = room(path)
-    everybody = {"errors", "records"} if own == "core" else {"errors", "_version", "strict_json", "records"}
+    everybody = {"errors"} if own == "core" else {"errors", "_version", "strict_json"}
     for module in imports_of(path):
         if module.startswith("drrej."):
             inside = module.removeprefix("drrej.")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import reference
 from conftest import LAYOUTS, load_json, make_model, make_rejector, read_columns, source, write_dump, write_mask
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from scipy.stats import norm, pearson3, ttest_ind
 from scipy.stats import t as student
 

@@ -212,7 +212,7 @@ def test_a_rerun_takes_up_what_an_interrupted_run_has_finished(
 ) -> None:
     rejector = _any_rejector(60)
     target = str(tmp_path / "masks")
-    stopped = dataclasses.replace(engine, progress=_Interrupts(after=25_000))
+    stopped = msgspec.structs.replace(engine, progress=_Interrupts(after=25_000))
     with pytest.raises(KeyboardInterrupt), LocalDataset(target) as output:
         drrej.reject(elsewhere(source(dataset), stopped), rejector, output)
     assert not Path(target).exists()

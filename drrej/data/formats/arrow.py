@@ -10,10 +10,10 @@ import contextlib
 import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
+from msgspec.structs import replace
 
 from drrej.data import files
 from drrej.data.files import DumpFile, FileInfo, Format, Identity, Request

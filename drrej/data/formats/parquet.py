@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Container, Iterator, Sequence
-from dataclasses import asdict, field, replace
 from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from msgspec import Struct, field
+from msgspec.structs import asdict, replace
 
 from drrej.data import files
 from drrej.data.files import DumpFile, FileInfo, Format, Identity, RangeIndex, Request
@@ -18,7 +19,6 @@ from drrej.data.pages import list_blocks
 from drrej.data.problems import one_line
 from drrej.data.scores import plain_array
 from drrej.errors import DumpError
-from drrej.records import dataclass
 
 _ALL_BUFFERS = 4 << 20
 _LEAST_BUFFER = 1 << 14
@@ -28,8 +28,7 @@ _MOST_FOOTERS = 1 << 24
 """Bytes of the footers that are kept, as they are stored."""
 
 
-@dataclass
-class _Known:
+class _Known(Struct):
     """The footer of a file as Arrow sees it, and what `list_blocks` remembers of it."""
 
     opened: str

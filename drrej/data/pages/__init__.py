@@ -22,11 +22,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from drrej.data.pages.layout import DICTIONARY, TAIL, Footer, Layout, Page, indices, scan
 from drrej.data.pages.thrift import Bytes, Stored, UnfitError, fresh, inflate
-from drrej.records import dataclass
 
 AnyFloats = NDArray[np.floating[Any]]
 
@@ -85,8 +85,7 @@ def open_chunk(file: Stored, layout: Layout) -> Chunk:
     return Chunk(file, layout, tuple(pages), tuple(firsts), dictionary)
 
 
-@dataclass(frozen=True)
-class Chunk:
+class Chunk(Struct, frozen=True, dict=True):
     """A column chunk of lists of K values, whose page headers were read and fit.
 
     Several threads may read it at the same time.

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow.parquet as pq
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from drrej.data.pages.thrift import (
@@ -31,7 +32,6 @@ from drrej.data.pages.thrift import (
     substruct,
     varint,
 )
-from drrej.records import dataclass
 
 _MOST_RUNS = 1 << 14
 _SPARE_RUNS = 64
@@ -192,8 +192,7 @@ _MOST_LEVEL = 7
 _TYPES = {4: "FLOAT", 5: "DOUBLE", 7: "FIXED_LEN_BYTE_ARRAY"}
 
 
-@dataclass(frozen=True)
-class Footer:
+class Footer(Struct, frozen=True):
     """The footer of a file: Arrow's reading of it, its bytes, and where in them the row groups are."""
 
     metadata: pq.FileMetaData
@@ -230,8 +229,7 @@ class Footer:
         return substruct(place, 3), rows
 
 
-@dataclass(frozen=True)
-class Layout:
+class Layout(Struct, frozen=True):
     """What the footer says of a column chunk of lists of K floats."""
 
     start: int

@@ -11,9 +11,8 @@ from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct
 from numpy.typing import NDArray
-
-from drrej.records import dataclass
 
 TRUE, FALSE, BYTE, I16, I32, I64, DOUBLE, BINARY, LIST, STRUCT = 1, 2, 3, 4, 5, 6, 7, 8, 9, 12
 _INTEGERS = (I16, I32, I64)
@@ -131,8 +130,7 @@ def fresh(size: int) -> Bytes:
     return memory
 
 
-@dataclass(frozen=True)
-class Stored:
+class Stored(Struct, frozen=True):
     """The bytes of a file by its descriptor, which must stay open; or those from `start` on that were fetched."""
 
     size: int
