@@ -144,7 +144,7 @@ def evaluate(
     """
     from drrej.outputs.destinations import OutputFile
     from drrej.pipeline.evaluate import evaluate as step
-    from drrej.pipeline.regression import evaluate_regression
+    from drrej.pipeline.evaluate import evaluate_regression
     from drrej.report import render
 
     outputs = [(path, format if path == "-" else format_of(path)) for path in output or []]

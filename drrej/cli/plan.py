@@ -16,7 +16,6 @@ from drrej.errors import OptionError
 
 if TYPE_CHECKING:
     from drrej.documents.summaries import Plan
-    from drrej.pipeline.plan import PlanOptions
 
 EXAMPLES = """
 drrej plan --accuracy 0.98 --coverage 0.8
@@ -49,20 +48,13 @@ class PromiseOptions(Struct, frozen=True):
         float | None, option("--power Q", "The wanted chance that the rows certify it.", show_default="0.8")
     ] = None
 
-    def options(self) -> PlanOptions:
-        """As the library takes them."""
+    def target(self) -> float | None:
+        """The promise as a risk."""
         from drrej.core.thresholds import Rule
-        from drrej.pipeline.plan import COVERAGE, POWER, PlanOptions
 
         if self.accuracy is not None and self.risk is not None:
             raise OptionError("--accuracy and --risk are the same promise; give one of them")
-        return PlanOptions(
-            risk=self.risk if self.accuracy is None else Rule("accuracy", self.accuracy).risk,
-            confidence=self.confidence,
-            coverage=COVERAGE if self.coverage is None else self.coverage,
-            power=POWER if self.power is None else self.power,
-            errors=self.error or None,
-        )
+        return self.risk if self.accuracy is None else Rule("accuracy", self.accuracy).risk
 
 
 def plan(
@@ -84,10 +76,10 @@ def plan(
     DUMP: none, or labelled parquet files, directories, globs or URIs; - is standard input.
     """
     from drrej.outputs.destinations import OutputFile
+    from drrej.pipeline.plan import COVERAGE, POWER, plan_from
     from drrej.pipeline.plan import plan as step
-    from drrej.pipeline.plan import plan_from
 
-    asked = promise.options()
+    risk, power = promise.target(), POWER if promise.power is None else promise.power
     _check(bool(dumps), rejector, promise, input, engine.jobs)
     renderers = {path: _renderer(path) for path in output or []}
     with ExitStack() as stack:
@@ -95,11 +87,13 @@ def plan(
         if dumps and rejector is not None:
             check_spared(input.classes)
             source = input.source(dumps, engine.start())
-            found, caution = plan_from(source, read_rejector(rejector, source, "ratio"), asked, promise.coverage)
+            start = read_rejector(rejector, source, "ratio")
+            found, caution = plan_from(source, start, risk, promise.confidence, promise.coverage, power)
             say_notes(source, engine.quiet)
             warn(caution, engine.quiet)
         else:
-            found = step(asked)
+            coverage = COVERAGE if promise.coverage is None else promise.coverage
+            found = step(risk, promise.confidence, coverage, power, promise.error or None)
         for file, renderer in files:
             file.write_bytes(renderer(found))
         for file, _ in files:

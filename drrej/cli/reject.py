@@ -99,7 +99,7 @@ def reject(
     DUMP: parquet files, directories, globs or URIs; - is standard input.
     """
     from drrej.outputs.destinations import OutputFile
-    from drrej.pipeline.reject import MaskOptions, Review, mask_summary
+    from drrej.pipeline.reject import MaskOptions, mask_summary
     from drrej.pipeline.reject import reject as step
 
     started = time.monotonic()
@@ -113,17 +113,17 @@ def reject(
         if output.summary is not None:
             record = stack.enter_context(OutputFile(output.summary, output.force or output.update))
         if output.review is not None:
-            queue = Review(stack.enter_context(OutputFile(output.review, output.force)), output.review_limit)
+            queue = stack.enter_context(OutputFile(output.review, output.force))
         check_spared(input.classes)
         document = read_rejector(rejector, source, "threshold")
         options = MaskOptions(rows.columns, rows.on_bad_row, rows.on_unseen_group)
-        counts = step(source, document, place, options, queue)
+        counts = step(source, document, place, options, queue, output.review_limit)
         done = mask_summary(source, counts, time.monotonic() - started)
         if record is not None:
             record.write_text(done.to_json())
         place.commit()
         if queue is not None:
-            queue.file.commit()
+            queue.commit()
         if record is not None:
             record.commit()
     if lines is None or lines.kind != "json":  # which says the same in its last line

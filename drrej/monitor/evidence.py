@@ -15,7 +15,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from drrej.core.types import Floats, Stored
-from drrej.pipeline.shares import Tally
+from drrej.pipeline.drift import Tally
 
 # Evidence that starts anew with every batch
 

@@ -16,7 +16,7 @@ from drrej.documents.gates import Gate
 from drrej.errors import ReportError
 from drrej.monitor.evidence import confidence_sequence, start_share
 from drrej.monitor.state import Batch, Fold, MonitorName, MonitorState, Parts, Reset, Settings
-from drrej.pipeline.shares import Compared, Tally, moved_parts, region_names
+from drrej.pipeline.drift import Compared, Tally, moved_parts, region_names
 
 FORMAT = "drrej-monitor-report/2"
 """2: batches in place of nights."""

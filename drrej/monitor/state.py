@@ -19,7 +19,7 @@ from drrej.core.types import Stored
 from drrej.documents.document import AtLeastOne, Count, Document, Share, numbers_on_one_line
 from drrej.errors import MonitorError
 from drrej.monitor.evidence import LOG_ODDS, LossDrift, RateMonitor, log_weights
-from drrej.pipeline.shares import Tally
+from drrej.pipeline.drift import Tally
 
 KEPT_BATCHES = 60
 """Batches that are kept one by one."""

@@ -36,9 +36,9 @@ from drrej.monitor.state import (
     folded_away,
 )
 from drrej.pipeline.collect import collect
+from drrej.pipeline.drift import Tally
 from drrej.pipeline.groups import Grouping, OnUnseen, numbered
 from drrej.pipeline.score import Scorer
-from drrej.pipeline.shares import Tally
 from drrej.pipeline.source import Source, without_bad_files
 
 CONFIDENCE = 0.95

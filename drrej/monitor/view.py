@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from drrej.monitor.evidence import confidence_sequence
 from drrej.monitor.report import LimitWatch, MonitorReport, Watch
 from drrej.monitor.state import Batch, Fold
-from drrej.pipeline.shares import Tally
+from drrej.pipeline.drift import Tally
 from drrej.report import RENDERERS
 from drrej.report.github import command
 from drrej.report.page import style, template

@@ -18,17 +18,15 @@ from drrej.core.cascades import MOST_STAGES, ChosenPlan, Outcome, StageRows, alo
 from drrej.core.intervals import upper_bound
 from drrej.core.thresholds import Rule
 from drrej.core.types import Booleans, Integers
-from drrej.data.dump import Block
 from drrej.documents.rejector import Rejector
 from drrej.documents.summaries import Cascade, CascadePoint, CascadeStage, StageAlone
-from drrej.engines.protocol import Pass
 from drrej.errors import DumpError, OptionError
 from drrej.pipeline.calibrate import CalibrateOptions, calibrate
-from drrej.pipeline.collect import collect
+from drrej.pipeline.collect import collect_scored
 from drrej.pipeline.compare import block_keys, check_unique, partners
 from drrej.pipeline.fit import RatioOptions, fit
 from drrej.pipeline.groups import check_columns
-from drrej.pipeline.score import Scorer
+from drrej.pipeline.score import Scored, Scorer
 from drrej.pipeline.source import Source
 from drrej.pipeline.split import SplitOptions, split
 from drrej.pipeline.threshold import threshold
@@ -105,21 +103,23 @@ def cascade(stages: Sequence[Stage], options: CascadeOptions) -> CascadeResult:
     how, ratio = CalibrateOptions(calibrator=options.calibrator), RatioOptions(loss=options.loss)
     fitted = [fit(source, calibrate(source, how), ratio) for source in designed]
     names = [stage.name for stage in stages]
-    design = _answers_of_all(designed, fitted, names, options.key)
-    fresh = design if chosen_on is designed else _answers_of_all(chosen_on, fitted, names, options.key)
+    review = options.review_cost is not None
+    design = _answers_of_all(designed, fitted, names, options.key, review)
+    fresh = design if chosen_on is designed else _answers_of_all(chosen_on, fitted, names, options.key, review)
     costs = [stage.cost for stage in stages]
     if options.review_cost is not None:
         names, costs = [*names, REVIEW], [*costs, options.review_cost]
+    rows = _rows(fresh)
     if options.confidence is None:
-        chosen = cheapest(_rows(design, options), costs, options.risk)
+        chosen = cheapest(rows, costs, options.risk)
     else:
-        chosen = certified(_rows(design, options), _rows(fresh, options), costs, options.risk, options.confidence)
+        chosen = certified(_rows(design), rows, costs, options.risk, options.confidence)
     rejectors = {
         name: threshold(source, rejector, Rule("max-loss", cutoff))
         for name, source, rejector, cutoff in zip(names, designed, fitted, chosen.outcome.plan.cutoffs, strict=False)
         if cutoff is not None and math.isfinite(cutoff)
     }
-    report = _report(names, costs, design[0]["label"].size, _rows(fresh, options), chosen, options)
+    report = _report(names, costs, design[0]["label"].size, rows, chosen, options)
     classes = fitted[0].class_names
     return CascadeResult(report, rejectors, _routing(fresh, names, costs, chosen.outcome, options.key, classes))
 
@@ -140,9 +140,9 @@ def _check_cost(cost: float, where: str) -> None:
 
 
 def _answers_of_all(
-    sources: Sequence[Source], rejectors: Sequence[Rejector], names: Sequence[str], key: str
+    sources: Sequence[Source], rejectors: Sequence[Rejector], names: Sequence[str], key: str, review: bool
 ) -> list[Answers]:
-    """The answers of all stages to the same rows, in the order of the first stage's."""
+    """The answers of all stages to the same rows, in the order of the first stage's; with a review those of people."""
     first, *others = (_answers(*of, key) for of in zip(sources, rejectors, names, strict=True))
     if len({(rejector.classes, rejector.class_names) for rejector in rejectors}) > 1:
         raise DumpError(f"`stage`: '{names[0]}' and others have other classes; all stages must have the same")
@@ -159,6 +159,9 @@ def _answers_of_all(
                 f"first has the key {first['key'][unlike[0]]}); are they the same rows?"
             )
         matched.append(found)
+    if review:
+        sure = {name: np.zeros_like(first[name]) for name in ("loss", "wrong")}
+        matched.append({**first, **sure})
     return matched
 
 
@@ -167,24 +170,19 @@ def _answers(source: Source, rejector: Rejector, name: str, key: str) -> Answers
     check_columns(dump, [key], "`join_on`")
     scorer = Scorer(rejector, dump, decide=False)
 
-    def of_block(block: Block) -> Answers:
-        scored = scorer(block)
-        assert block.labels is not None
-        columns = {"loss": scored.loss, "prediction": scored.prediction, "label": block.labels, "wrong": scored.wrong}
-        return {"key": block_keys(block, key), **columns}
+    def of_rows(scored: Scored) -> Answers:
+        labels = scored.block.labels
+        assert labels is not None
+        columns = {"loss": scored.loss, "prediction": scored.prediction, "label": labels, "wrong": scored.wrong}
+        return {"key": block_keys(scored.block, key), **columns}
 
-    run = Pass(f"answers of {name}", labelled=True, keep=(key, *scorer.columns), scores=scorer.columns)
-    answers = collect(source, dump, of_block, run)
+    answers = collect_scored(source, dump, scorer, of_rows, f"answers of {name}", labelled=True, keep=[key])
     check_unique(answers["key"], key, f"`stage={name}`")
     return answers
 
 
-def _rows(answers: Sequence[Answers], options: CascadeOptions) -> StageRows:
-    losses, wrong = [rows["loss"] for rows in answers], [rows["wrong"] for rows in answers]
-    if options.review_cost is not None:
-        losses.append(np.zeros_like(losses[0]))
-        wrong.append(np.zeros_like(wrong[0]))
-    return StageRows(np.stack(losses), np.stack(wrong))
+def _rows(answers: Sequence[Answers]) -> StageRows:
+    return StageRows(np.stack([rows["loss"] for rows in answers]), np.stack([rows["wrong"] for rows in answers]))
 
 
 def _report(
@@ -260,15 +258,11 @@ def _routing(
     classes: Sequence[str] | None,
 ) -> pa.Table:
     """Which stage answers each row, what, and what it cost; reviews have no prediction."""
-    losses = np.stack([rows["loss"] for rows in answers])
-    if len(names) > len(answers):
-        losses = np.vstack([losses, np.zeros(losses.shape[1])])
+    losses, predictions = (np.stack([rows[name] for rows in answers]) for name in ("loss", "prediction"))
     route = found.plan.route(losses)
-    predictions = np.stack([rows["prediction"] for rows in answers])
-    rows = np.arange(route.size)
-    asked = np.minimum(route, len(answers) - 1)
+    stage, rows = np.array(names, object)[route], np.arange(route.size)
+    reviewed = stage == REVIEW
     used = [cost if cutoff is not None else 0.0 for cost, cutoff in zip(costs, found.plan.cutoffs, strict=True)]
-    reviewed = route == len(answers)
 
     def named(numbers: Integers, mask: Booleans | None = None) -> pa.Array:
         values = numbers.astype(np.int64) if classes is None else np.array(classes, object)[numbers]
@@ -277,9 +271,9 @@ def _routing(
     return pa.table(
         {
             key: pa.array(answers[0]["key"]),
-            "stage": pa.array(np.array(names, object)[route], pa.string()),
-            "prediction": named(predictions[asked, rows], reviewed),
-            "loss": pa.array(losses[asked, rows], mask=reviewed),
+            "stage": pa.array(stage, pa.string()),
+            "prediction": named(predictions[route, rows], reviewed),
+            "loss": pa.array(losses[route, rows], mask=reviewed),
             "cost": pa.array(np.cumsum(used)[route]),
             "label": named(answers[0]["label"]),
         }

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -18,7 +19,7 @@ from drrej.engines import protocol
 from drrej.engines.local import available_memory
 from drrej.engines.protocol import Engine, Pass, PassSummary
 from drrej.errors import DumpError, OutputError
-from drrej.pipeline.score import check_kind
+from drrej.pipeline.score import Scored, Scorer, check_kind
 from drrej.pipeline.source import Source, no_labels
 
 MOST_IN_MEMORY = 1 << 26
@@ -32,8 +33,6 @@ def collect(
     dump: Dump,
     columns: Callable[[Block], Mapping[str, Any]],
     run: Pass,
-    engine: Engine | None = None,
-    summary: PassSummary | None = None,
     if_none: DumpError | None = None,
 ) -> dict[str, Any]:
     """What `columns` makes of every block, as one value per name.
@@ -47,7 +46,7 @@ def collect(
     groups: dict[str, list[pa.DictionaryArray]] = {}
     others: dict[str, Any] = {}
     filled = 0
-    for block in map_blocks(source, dump, columns, run, engine, summary):
+    for block in map_blocks(source, dump, columns, run):
         rows = 0
         for name, value in block.items():
             if isinstance(value, np.ndarray):
@@ -67,6 +66,25 @@ def collect(
         raise if_none or no_labels(dump)
     joined = {name: pa.chunked_array(parts).unify_dictionaries().combine_chunks() for name, parts in groups.items()}
     return others | joined | {name: room[:filled] for name, room in arrays.items()}
+
+
+def collect_scored(
+    source: Source,
+    dump: Dump,
+    scorer: Scorer,
+    columns: Callable[[Scored], Mapping[str, Any]],
+    what: str,
+    labelled: bool,
+    keep: Sequence[str] = (),
+    if_none: DumpError | None = None,
+) -> dict[str, Any]:
+    """`collect` of what `columns` makes of scored rows; `keep` are columns that it needs besides the scorer's."""
+    run = Pass(what, labelled, (*scorer.columns, *keep), scores=scorer.columns)
+    return collect(source, dump, partial(_scored_columns, scorer, columns), run, if_none)
+
+
+def _scored_columns(scorer: Scorer, columns: Callable[[Scored], Mapping[str, Any]], block: Block) -> Mapping[str, Any]:
+    return columns(scorer(block))
 
 
 def _wider(room: NDArray[Any] | None, rows: int, value: NDArray[Any], filled: int) -> NDArray[Any]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -33,9 +32,8 @@ from drrej.documents.document import entries
 from drrej.documents.figures import Change, Outside, OutsideScore, Point, Proportion
 from drrej.documents.rejector import Rejector
 from drrej.documents.report import BaselineCurve, Difference, MaskRow, Report, ScoreRow
-from drrej.engines.protocol import Pass
 from drrej.errors import DumpError, OptionError
-from drrej.pipeline.collect import collect, curve_of
+from drrej.pipeline.collect import collect_scored, curve_of
 from drrej.pipeline.figures import (
     accuracy_figure,
     accuracy_near,
@@ -268,12 +266,17 @@ def paired_differences(
     dump = baseline.source.open(baseline.rejector, labelled=True)
     check_columns(dump, [baseline.key], "`join_on`")
     scorer = Scorer(baseline.rejector, dump, on_unseen=on_unseen)
-    run = Pass("baseline", labelled=True, keep=(baseline.key, *scorer.columns))
-    then = collect(baseline.source, dump, partial(_keyed, scorer=scorer, key=baseline.key), run)
+
+    def of_rows(scored: Scored) -> dict[str, Any]:
+        key = block_keys(scored.block, baseline.key)
+        return {"key": key, "loss": scored.loss, "wrong": scored.wrong, "accepted": scored.accepted}
+
+    then = collect_scored(baseline.source, dump, scorer, of_rows, "baseline", labelled=True, keep=[baseline.key])
     check_unique(columns["key"], baseline.key, "the dump")
     check_unique(then["key"], baseline.key, "`baseline_dump`")
     order = partners(columns["key"], then["key"], baseline.key, "`baseline_dump`")
-    new, old = Results(*(columns[name] for name in _RESULTS)), Results(*(then[name][order] for name in _RESULTS))
+    new = Results(columns["loss"], columns["wrong"], columns["accepted"])
+    old = Results(then["loss"][order], then["wrong"][order], then["accepted"][order])
     changes: dict[str, Any] = {
         name: Change(**asdict(difference)) for name, difference in paired.paired_differences(new, old).items()
     }
@@ -284,14 +287,6 @@ def paired_differences(
         accuracy=accuracy_figure(int(np.count_nonzero(then["accepted"] & then["wrong"])), accepted),
     )
     return Difference(kind="paired", rows=int(columns["loss"].size), **changes), curve
-
-
-_RESULTS = ("loss", "wrong", "accepted")
-
-
-def _keyed(block: Block, scorer: Scorer, key: str) -> dict[str, Any]:
-    scored = scorer(block)
-    return {"key": block_keys(block, key), **{name: getattr(scored, name) for name in _RESULTS}}
 
 
 # Rows that belong to no class
@@ -334,15 +329,13 @@ def ood_columns(source: Source, rejector: Rejector, column: str, rivals: Rivals,
     source = rows_where(source, column, ood=True)
     dump = source.open(rejector, labelled=False)
     scorer = Scorer(rejector, dump, on_unseen=on_unseen, needs=rivals.needs)
-    keep = [*scorer.columns, *(score.column for score in rivals.scores)]
-    run = Pass("evaluating", labelled=False, keep=keep, scores=scorer.columns)
+
+    def of_rows(scored: Scored) -> dict[str, Any]:
+        return {"loss": scored.loss, "accepted": scored.accepted, **rivals.score_columns(scored)}
+
+    keep = [score.column for score in rivals.scores]
     none = DumpError(f"{dump.parts[0].name}: `ood={column}`: no row of the dump is without a class")
-    return collect(source, dump, partial(_ood_row, scorer=scorer, rivals=rivals), run, if_none=none)
-
-
-def _ood_row(block: Block, scorer: Scorer, rivals: Rivals) -> dict[str, Any]:
-    scored = scorer(block)
-    return {"loss": scored.loss, "accepted": scored.accepted, **rivals.score_columns(scored)}
+    return collect_scored(source, dump, scorer, of_rows, "evaluating", labelled=False, keep=keep, if_none=none)
 
 
 # The same rows in several dumps, paired by a key

@@ -5,50 +5,34 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from drrej._version import __version__
 from drrej.core.calibration import ClasswiseTally
 from drrej.core.curves import Curve
 from drrej.core.drift import RatioSums
 from drrej.core.intervals import proportion
 from drrej.core.losses import zero_one_loss
+from drrej.core.reuse import Fingerprint
 from drrej.core.softmax import NOTHING
-from drrej.data.dump import Block, Dump
+from drrej.data.dump import Dump
 from drrej.documents.document import When
 from drrej.documents.figures import DEFAULT_POINTS, Point, Proportion
 from drrej.documents.gates import Gate, check_gate, near
 from drrej.documents.rejector import Rejector, Threshold
 from drrej.documents.report import Made, Pictures, RegressionReport, Reliability, Report
-from drrej.documents.targets import Counts, Target, judge, judge_cost, judge_mean, wanted_of
-from drrej.engines.protocol import Pass
-from drrej.errors import GateError, OptionError
-from drrej.pipeline import figures, pictures
-from drrej.pipeline.collect import collect, curve_of
-from drrej.pipeline.compare import (
-    BaselineDump,
-    Rivals,
-    block_keys,
-    check_same_classes,
-    mask_row,
-    ood_columns,
-    ood_figures,
-    paired_differences,
-    report_curve,
-    report_differences,
-    rows_where,
-    score_rows,
-    scores_of,
-)
-from drrej.pipeline.costs import cost_per_row, total_cost
-from drrej.pipeline.freshness import ALL_STEPS, SeenRows
+from drrej.errors import DumpError, GateError, OptionError
+from drrej.pipeline import compare, drift, figures, pictures
+from drrej.pipeline.collect import collect_scored, curve_of
+from drrej.pipeline.compare import BaselineDump, Rivals
+from drrej.pipeline.figures import MeanError
 from drrej.pipeline.groups import Grouping, OnUnseen, check_columns, numbered
-from drrej.pipeline.reject import left_out
-from drrej.pipeline.score import Scorer
-from drrej.pipeline.source import Source, without_bad_files
+from drrej.pipeline.score import Scored, Scorer, column_values, seen_rows
+from drrej.pipeline.source import Source, left_out, without_bad_files
 
 
 class EvaluateOptions(Struct, frozen=True):
@@ -152,14 +136,73 @@ def evaluate(
         raise OptionError("the rejector was made for rows without logits; use evaluate_regression")
     check_gates(gates, options, rejector, source.options.classes)
     if options.baseline is not None:
-        check_same_classes(options.baseline, rejector)
+        compare.check_same_classes(options.baseline, rejector)
     if options.on_bad_row != "error":
         source = replace(source, options=replace(source.options, on_bad_row="skip"))
     points = [Point.parse(text)[0] for text in DEFAULT_POINTS]
     points += [*options.points, *(gate.point for gate in gates if gate.point is not None)]
     report = _report(source, rejector, options, list(dict.fromkeys(points)))
-    report = replace(report, target=target_of(report, threshold))
+    return _judged(report, threshold, gates)
+
+
+AnyReport = TypeVar("AnyReport", Report, RegressionReport)
+
+
+def _judged(
+    report: AnyReport, threshold: Threshold, gates: Sequence[Gate], mean: MeanError = (None, None)
+) -> AnyReport:
+    """The report with what became of the target, and of the gates; for `mean` see `target_of`."""
+    report = replace(report, target=figures.target_of(report, threshold, mean))
     return replace(report, gates=tuple(gate.judge(report) for gate in gates))
+
+
+@without_bad_files
+def evaluate_regression(
+    source: Source,
+    rejector: Rejector,
+    prediction: str | None = None,
+    target: str | None = None,
+    gates: Sequence[Gate] = (),
+    on_unseen_group: OnUnseen = "error",
+) -> RegressionReport:
+    """Report on a dump under a finished rejector; `mse` and `mae` stand for those of the accepted rows.
+
+    `prediction` and `target` are columns of the dump; without them those that the rejector remembers. `mse` is in
+    squared units of the target, `mae` in its units.
+
+    >>> import tempfile, numpy as np, pyarrow as pa, pyarrow.parquet as pq
+    >>> from drrej import RatioOptions, Rule, fit, threshold
+    >>> from drrej.core.losses import ColumnLoss
+    >>> from drrej.pipeline.fit import without_logits
+    >>> rows = {"variance": np.arange(1.0, 5.0), "mean": np.zeros(4), "value": np.arange(1.0, 5.0)}
+    >>> with tempfile.NamedTemporaryFile(suffix=".parquet") as file:
+    ...     pq.write_table(pa.table(rows), file.name)
+    ...     dump = Source(file.name)
+    ...     fitted = fit(dump, without_logits("variance"), RatioOptions(loss=ColumnLoss("variance")))
+    ...     report = evaluate_regression(dump, threshold(dump, fitted, Rule("coverage", 0.5)), "mean", "value")
+    >>> report.coverage.accepted, report.mse.value, report.mae.value  # of the values 1 and 2
+    (2, 2.5, 1.5)
+    """
+    for gate in gates:
+        check_gate(gate, frozenset(), RegressionReport)
+    dump = source.open(rejector, labelled=False)
+    residual = [
+        _named(dump, "prediction", prediction or rejector.columns.prediction),
+        _named(dump, "target", target or rejector.columns.target),
+    ]
+    options = EvaluateOptions(labels=False, on_unseen_group=on_unseen_group)
+    columns, common = _columns(source, dump, rejector, options, residual)
+    threshold = rejector.need_threshold()
+    report = RegressionReport(**common, **figures.error_sections(columns, rejector.need_ratio().density))
+    return _judged(report, threshold, gates, figures.limited_mean(columns, threshold.rule))
+
+
+def _named(dump: Dump, parameter: str, name: str | None) -> str:
+    if name is None:
+        raise OptionError(f"a regression is evaluated with `prediction=COL` and `target=COL`; `{parameter}` is missing")
+    if name not in dump.schema.names:
+        raise DumpError(f"{dump.parts[0].name}: there is no column '{name}' (`{parameter}`)")
+    return name
 
 
 def check_gates(
@@ -187,9 +230,12 @@ Columns = Mapping[str, Any]
 
 
 def _columns(
-    source: Source, dump: Dump, rejector: Rejector, options: EvaluateOptions, seen: SeenRows
-) -> dict[str, Any]:
-    """What the report takes of each row, in the order of the rows, and sums over all rows."""
+    source: Source, dump: Dump, rejector: Rejector, options: EvaluateOptions, residual: Sequence[str] = ()
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What a report takes of each row, in the order of the rows, with sums over all rows; and what every report says.
+
+    `residual` are the columns of predictions and true values of a regression.
+    """
     key = None if options.baseline_dump is None else options.baseline_dump.key
     grouping = None
     if options.by is not None:
@@ -202,42 +248,60 @@ def _columns(
     needs, raw = (squares | options.rivals.needs, squares) if options.labels else (NOTHING, None)
     scorer = Scorer(rejector, dump, on_unseen=options.on_unseen_group, needs=needs, raw=raw)
     grouped = () if grouping is None else grouping.columns
-    keep = [*scorer.columns, *grouped, *options.rivals.columns, *([key] if key else []), *(options.examples or ())]
-    run = Pass("evaluating", labelled=options.labels, keep=keep, scores=scorer.columns)
-    known = replace(options, baseline=None, baseline_dump=None)  # no worker needs these
-    names = rejector.class_names or dump.names
-    of_block = partial(_row_columns, scorer=scorer, seen=seen, grouping=grouping, key=key, options=known, names=names)
-    return collect(source, dump, of_block, run)
+    others = [*options.rivals.columns, *([key] if key else []), *(options.examples or ()), *residual]
+    seen = {} if options.known_fresh else seen_rows(rejector)
+    of_rows = partial(
+        _row_columns,
+        seen=seen,
+        grouping=grouping,
+        key=key,
+        options=replace(options, baseline=None, baseline_dump=None),  # no worker needs these
+        names=rejector.class_names or dump.names,
+        residual=residual,
+    )
+    keep = (*grouped, *others)
+    columns = collect_scored(source, dump, scorer, of_rows, "evaluating", options.labels, keep)
+    accepted, threshold = columns["accepted"], rejector.need_threshold()
+    reused = [step for step, known in seen.items() if known and known.judge(columns[f"seen by {step}"]).reused]
+    return columns, {
+        "drrej_version": __version__,
+        "tau": threshold.tau,
+        "cutoff": threshold.cutoff,
+        "cutoff_by": threshold.by,
+        "seen_by": tuple(reused) or None,
+        "rows": int(accepted.size),
+        "coverage": figures.coverage_figure(int(np.count_nonzero(accepted)), int(accepted.size)),
+        "gates": (),
+    }
 
 
 def _row_columns(
-    block: Block,
-    scorer: Scorer,
-    seen: SeenRows,
+    scored: Scored,
+    seen: Mapping[str, Fingerprint | None],
     grouping: Grouping | None,
     key: str | None,
     options: EvaluateOptions,
     names: Sequence[str] | None,
+    residual: Sequence[str],
 ) -> dict[str, Any]:
-    scored = scorer(block)
-    columns: dict[str, Any] = {
-        "loss": scored.loss,
-        "accepted": scored.accepted,
-        "ratio": RatioSums.of(scored.log_ratio),
-        **(seen.look_up(scored.keys[~scored.block.bad]) if seen.sets else {}),
-    }
+    block = scored.block
+    columns: dict[str, Any] = {"loss": scored.loss, "accepted": scored.accepted, **scored.look_up(seen)}
+    if residual:
+        predicted, true = (column_values(block, name) for name in residual)
+        return columns | {"residual": predicted - true}
+    columns["ratio"] = RatioSums.of(scored.log_ratio)
     if scored.drift is not scored.loss:
         columns["drift"] = scored.drift
     if grouping is not None:
         columns["group"] = grouping.column(block, scored.prediction)
     labels = block.labels
-    if labels is None and scorer.loss.is_error_probability:
+    if labels is None and scored.loss_function.is_error_probability:
         return columns
     if labels is None:
         return columns | {"doubt": zero_one_loss(scored.calibrated.sums)}
     # calibration is about the likeliest class, whatever the prediction
     calibrated, raw = scored.calibrated.labelled(labels), scored.raw.labelled(labels)
-    number = np.min_scalar_type(scorer.rejector.classes)
+    number = np.min_scalar_type(scored.rejector.classes)
     columns |= {
         "wrong": scored.wrong,
         "label": labels.astype(number),
@@ -251,14 +315,14 @@ def _row_columns(
     if scored.cost is not None:
         columns["cost"] = scored.cost
     if key is not None:
-        columns["key"] = block_keys(block, key)
+        columns["key"] = compare.block_keys(block, key)
     if options.classwise:
         before, after, kept = scored.raw.probabilities(), scored.calibrated.probabilities(), scored.accepted
         columns["classwise uncalibrated"] = ClasswiseTally.of(before, labels)
         columns["classwise all"] = ClasswiseTally.of(after, labels)
         columns["classwise accepted"] = ClasswiseTally.of(after[kept], labels[kept])
     if options.examples is not None:
-        columns |= figures.block_examples(scored, options.examples, names)
+        columns |= pictures.block_examples(scored, options.examples, names)
     return columns
 
 
@@ -267,25 +331,20 @@ def _row_columns(
 
 def _report(source: Source, rejector: Rejector, options: EvaluateOptions, points: Sequence[Point]) -> Report:
     """The report without target and gates: what its columns allow, `points` of the curve among it."""
-    labelled = source if options.ood is None else rows_where(source, options.ood, ood=False)
+    labelled = source if options.ood is None else compare.rows_where(source, options.ood, ood=False)
     dump = labelled.open(rejector, labelled=options.labels)
-    seen = SeenRows() if options.known_fresh else SeenRows.of(rejector, ALL_STEPS)
-    columns = _columns(labelled, dump, rejector, options, seen)
+    columns, common = _columns(labelled, dump, rejector, options)
     ratio, curve = rejector.need_ratio(), curve_of(columns["loss"], columns.get("wrong"))
-    drift = figures.drift_figure(curve_of(columns["drift"]) if "drift" in columns else curve, ratio)
+    moved = drift.drift_figure(curve_of(columns["drift"]) if "drift" in columns else curve, ratio)
     sections = {
-        **figures.decision(rejector),
-        "seen_by": seen.steps(columns),
-        "unsure_order": figures.unsure_order(drift, ratio),
+        **common,
+        "unsure_order": drift.unsure_order(moved, ratio),
         "tied_rows": figures.tied_rows(columns["loss"], columns["accepted"]),
-        "rows": curve.rows,
         "classes": rejector.classes,
-        "coverage": figures.coverage_figure(int(np.count_nonzero(columns["accepted"])), curve.rows),
-        "ratio": figures.ratio_figure(columns["ratio"], curve.rows, ratio),
-        "drift": drift,
+        "ratio": drift.ratio_figure(columns["ratio"], curve.rows, ratio),
+        "drift": moved,
         "by": options.by,
         "left_out": left_out(source),
-        "gates": (),
     }
     made = pictures.made_by(rejector, options, dump) if options.pictures else None
     if options.labels:
@@ -299,11 +358,11 @@ def _without_labels(
     """What can be said without labels: the accuracy that the probabilities promise, and where losses have moved."""
     ratio, doubt = rejector.need_ratio(), columns.get("doubt", columns["loss"])
     losses = columns.get("drift", columns["loss"])
-    looks = None if options.by is None else figures.group_looks(columns, doubt, losses, ratio)
+    looks = None if options.by is None else drift.group_looks(columns, doubt, losses, ratio)
     return {
-        "expected_accuracy": figures.expected_accuracy(doubt, columns["accepted"]),
+        "expected_accuracy": drift.expected_accuracy(doubt, columns["accepted"]),
         "looks": looks,
-        "where": figures.where_moved(losses, ratio, options.by, looks or ()),
+        "where": drift.where_moved(losses, ratio, options.by, looks or ()),
         "pictures": made and Pictures(losses=pictures.loss_histogram(curve, labelled=False), made=made),
     }
 
@@ -339,32 +398,32 @@ def _with_labels(
         **_costs(columns, rejector),
     }
     if rejector.need_ratio().loss.is_error_probability:
-        sections["expected_accuracy"] = figures.expected_accuracy(columns["loss"], accepted)
+        sections["expected_accuracy"] = drift.expected_accuracy(columns["loss"], accepted)
     by_group: list[tuple[str, Any]] | None = None
     if options.by is not None:
         numbers, groups = numbered(columns["group"])
         by_group = list(zip(groups, figures.count_cells(numbers, len(groups), wrong, accepted), strict=True))
         sections["per_group"] = figures.per_group(by_group)
         sections["worst_group"] = figures.worst_group(sections["per_group"])
-    curves = {name: curve_of(values, wrong) for name, values in scores_of(columns).items() if name != "loss"}
+    curves = {name: curve_of(values, wrong) for name, values in compare.scores_of(columns).items() if name != "loss"}
     if curves:
-        sections["scores"] = score_rows(columns, {"loss": curve, **curves}, points, options.intervals)
+        sections["scores"] = compare.score_rows(columns, {"loss": curve, **curves}, points, options.intervals)
     if options.ood is not None:
-        rows = ood_columns(source, rejector, options.ood, options.rivals, options.on_unseen_group)
+        rows = compare.ood_columns(source, rejector, options.ood, options.rivals, options.on_unseen_group)
         every = {"loss": curve, **curves}
-        sections["ood"] = ood_figures(rows, options.ood, options.ood_cost, every, errors + right, errors)
+        sections["ood"] = compare.ood_figures(rows, options.ood, options.ood_cost, every, errors + right, errors)
     if options.rivals.masks:
         masks = options.rivals.masks
-        sections["masks"] = tuple(mask_row(name, columns[f"mask {name}"], wrong, curve) for name in masks)
+        sections["masks"] = tuple(compare.mask_row(name, columns[f"mask {name}"], wrong, curve) for name in masks)
     if options.examples is not None:
-        sections["examples"] = figures.examples(columns, options.examples)
+        sections["examples"] = pictures.examples(columns, options.examples)
     baseline = None
     if options.baseline is not None:
         now = {"coverage": figures.coverage_figure(errors + right, curve.rows), **sections}
-        sections["difference"] = report_differences(now, options.baseline)
-        baseline = report_curve(options.baseline)
+        sections["difference"] = compare.report_differences(now, options.baseline)
+        baseline = compare.report_curve(options.baseline)
     elif options.baseline_dump is not None:
-        difference = paired_differences(columns, options.baseline_dump, options.on_unseen_group)
+        difference = compare.paired_differences(columns, options.baseline_dump, options.on_unseen_group)
         sections["difference"], baseline = difference
     if made is not None:
         by_class = [(str(k) if names is None else names[k], counts) for k, counts in enumerate(cells) if counts.any()]
@@ -390,54 +449,10 @@ def _costs(columns: Columns, rejector: Rejector) -> dict[str, Any]:
     sections: dict[str, Any] = {}
     costs, prices = columns.get("cost"), loss.prices
     if costs is not None:
-        sections["cost"] = cost_per_row(costs, columns["loss"], columns["accepted"], prices)
+        sections["cost"] = figures.cost_per_row(costs, columns["loss"], columns["accepted"], prices)
     if rule.kind == "cost" and rule.error_cost is not None:
         costs, prices = np.where(columns["wrong"], rule.error_cost, 0.0), [0.0, rule.error_cost]
     if rule.kind == "cost":
         assert costs is not None
-        sections["total_cost"] = total_cost(columns["loss"], costs, columns["accepted"], rule.target, prices)
+        sections["total_cost"] = figures.total_cost(columns["loss"], costs, columns["accepted"], rule.target, prices)
     return sections
-
-
-# What became of the target
-
-Ends = tuple[float, float]
-
-
-def target_of(
-    report: Report | RegressionReport, threshold: Threshold, mean: tuple[float | None, Ends | None] = (None, None)
-) -> Target | None:
-    """What the threshold was chosen for, and whether these rows show it; None where nothing was promised.
-
-    Where each group has its own cutoff and the report has these groups, each of them is judged, but for those that the
-    threshold does not know. A confidence counts only where no row was used that the fit has seen. `mean` is the mean
-    error that a rule for a regression limits, with its interval.
-    """
-    rule = threshold.rule
-    if rule.kind == "cost":
-        return judge_cost(report.total_cost if isinstance(report, Report) else None, rule.target)
-    confidence = None if rule.reused else rule.confidence
-    if rule.kind in ("mse", "mae"):
-        return judge_mean(rule, *mean, confidence)
-    if rule.kind == "mean-cost":
-        cost = report.cost if isinstance(report, Report) else None
-        ends = None if cost is None or cost.lower is None or cost.upper is None else (cost.lower, cost.upper)
-        return judge_mean(rule, None if cost is None else cost.value, ends, confidence)
-    return judge(wanted_of(rule), _counts(report, threshold), confidence)
-
-
-def _counts(report: Report | RegressionReport, threshold: Threshold) -> list[Counts]:
-    tied = isinstance(report, Report) and report.tied_rows is not None
-    if isinstance(report, Report) and report.per_group is not None and report.by == threshold.by:
-        cutoffs = {group.group: group.cutoff for group in threshold.groups or ()}
-        known = [row for row in report.per_group if row.group in cutoffs]
-        if known:
-            return [
-                Counts(
-                    row.rows, row.coverage.accepted, row.accuracy.errors, row.group, cutoffs[row.group] is None, tied
-                )
-                for row in known
-            ]
-    errors = report.accuracy.errors if isinstance(report, Report) and report.accuracy is not None else None
-    nothing_rejected = threshold.by is None and threshold.cutoff is None
-    return [Counts(report.rows, report.coverage.accepted, errors, certain=nothing_rejected, tied=tied)]

@@ -3,48 +3,53 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from operator import attrgetter
 from typing import Any
 
 import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from drrej._version import __version__
-from drrej.core.curves import CONVENTIONS, Curve
-from drrej.core.drift import RatioMoments, RatioSums, loss_shift, ratio_shift
-from drrej.core.intervals import proportion
+from drrej.core.curves import CONVENTIONS, PER, Curve, MeanCurve
+from drrej.core.intervals import CONFIDENCE, json_number, mean_interval, proportion
 from drrej.core.paired import area_intervals
 from drrej.core.ratio import DensityRatio
-from drrej.core.ratio_error import FITTED_ROWS
 from drrej.core.sums import Total
+from drrej.core.thresholds import Rule, regression_errors
 from drrej.core.types import Booleans, Floats, Integers
 from drrej.documents.document import entries
-from drrej.documents.figures import Accuracy, Change, Coverage, CurvePoint, PointFigure, Where
-from drrej.documents.rejector import Ratio, Rejector
+from drrej.documents.figures import Accuracy, Change, Coverage, CurvePoint, PointFigure
+from drrej.documents.rejector import Threshold
 from drrej.documents.report import (
     Area,
     Calibration,
     ClassRow,
     ConfusionMatrix,
     ConfusionRow,
-    Drift,
-    Example,
-    Examples,
+    Cost,
+    CostPerRow,
+    ErrorFigures,
+    ErrorPoint,
     ExpectedAccuracy,
-    GroupLook,
     GroupRow,
-    MeanRatio,
     Ranking,
+    RatioMean,
+    RegressionReport,
+    Report,
     WorstGroup,
 )
-from drrej.pipeline.collect import curve_of
-from drrej.pipeline.groups import numbered
-from drrej.pipeline.score import Scored
-from drrej.pipeline.shares import Tally, against_the_rest, moved_parts, since_fit
+from drrej.documents.targets import (
+    CostPoint,
+    Counts,
+    Saving,
+    Target,
+    TotalCost,
+    judge,
+    judge_cost,
+    judge_mean,
+    wanted_of,
+)
 
 CURVE_STEPS = 50
-CONFIDENCE = 0.95
 RANKINGS = ("naurc", "failure_auroc", "fpr_at_95_tpr")
 AREAS = ("aurc", "e_aurc", "augrc")
 """Those of every score."""
@@ -53,16 +58,9 @@ AREAS = ("aurc", "e_aurc", "augrc")
 _PIECE = 1 << 20
 
 
-def _pieces(rows: int) -> Iterator[slice]:
+def pieces(rows: int) -> Iterator[slice]:
     """Rows that are looked at together: columns beyond memory are read in pieces."""
     return (slice(start, start + _PIECE) for start in range(0, rows, _PIECE))
-
-
-def decision(rejector: Rejector) -> dict[str, Any]:
-    """What every report says about how rows are decided, and by which version."""
-    threshold = rejector.need_threshold()
-    cutoffs = {"tau": threshold.tau, "cutoff": threshold.cutoff, "cutoff_by": threshold.by}
-    return {"drrej_version": __version__, **cutoffs}
 
 
 def coverage_figure(accepted: int, rows: int) -> Coverage:
@@ -147,30 +145,6 @@ def calibration_sections(columns: Mapping[str, Any]) -> dict[str, Calibration | 
     return sections
 
 
-# What the probabilities promise, and drift
-
-
-def expected_accuracy(doubt: Floats, accepted: Booleans) -> ExpectedAccuracy:
-    """From the probability of an error in each row."""
-    of_accepted = sum((Total.of(doubt[part][accepted[part]]) for part in _pieces(doubt.size)), Total())
-    means = of_accepted.mean(int(np.count_nonzero(accepted))), Total.of(doubt).mean(doubt.size)
-    value, of_all = (None if mean is None else 1.0 - mean for mean in means)
-    return ExpectedAccuracy(value=value, all=of_all)
-
-
-def ratio_figure(sums: RatioSums, rows: int, ratio: Ratio) -> MeanRatio:
-    """The mean ratio; no p-value where the loss was fitted to the rows of the ratio, so that its mean need not be 1."""
-    fit = None if ratio.variance is None else RatioMoments(ratio.rows, 1.0, ratio.variance, ratio.third)
-    shift = {**ratio_shift(sums.moments(rows), fit), "mean": sums.mean(rows)}
-    error = next((bound.value for bound in ratio.bounds or () if bound.theorem == FITTED_ROWS), None)
-    figure = MeanRatio(**shift, error=error)
-    return figure if ratio.loss.drift_loss is None else replace(figure, p_value=None)
-
-
-_FAR, _SURE = 0.1, 0.001
-"""A distance from the fit's losses, and a p-value, from which on a learned order is in doubt."""
-
-
 def tied_rows(losses: Floats, accepted: Booleans) -> int | None:
     """How many rows have the largest loss that is accepted, if that is more than half of them: they are as one.
 
@@ -183,59 +157,6 @@ def tied_rows(losses: Floats, accepted: Booleans) -> int | None:
     return tied if 2 * tied > losses.size else None
 
 
-def unsure_order(drift: Drift, ratio: Ratio) -> str | None:
-    """The plain loss beneath a learned one, where the rows are so unlike those of the fit that its order may not hold.
-
-    Small drifts, which many rows make certain, do not count.
-    """
-    base = ratio.loss.drift_loss
-    if base is None or not ratio.loss.reorders or drift.distance is None or drift.p_value is None:
-        return None
-    return base.name if drift.distance >= _FAR and drift.p_value < _SURE else None
-
-
-def drift_figure(curve: Curve, ratio: Ratio) -> Drift:
-    """How far losses have moved since the fit; rejectors of an older version do not keep what a fitted loss needs."""
-    quantiles = ratio.loss_quantiles if ratio.loss.drift_loss is None else ratio.drift_quantiles
-    if quantiles is None:
-        return Drift(distance=None, p_value=None)
-    return Drift(**loss_shift(curve, quantiles, ratio.rows))
-
-
-def group_looks(columns: Mapping[str, Any], doubt: Floats, drift: Floats, ratio: Ratio) -> tuple[GroupLook, ...]:
-    """Without labels: coverage, expected accuracy and drift of each group, the largest drift first."""
-    numbers, names = numbered(columns["group"])
-    order = np.argsort(numbers, kind="stable")
-    members = np.split(order, np.searchsorted(numbers[order], np.arange(1, len(names))))
-    looks = []
-    for name, rows in zip(names, members, strict=True):
-        accepted = columns["accepted"][rows]
-        shift = drift_figure(curve_of(drift[rows]), ratio)
-        if shift.p_value is not None:
-            shift = replace(shift, p_value=min(1.0, shift.p_value * len(names)))
-        looks.append(
-            GroupLook(
-                group=name,
-                rows=int(rows.size),
-                coverage=coverage_figure(int(np.count_nonzero(accepted)), int(rows.size)),
-                expected_accuracy=expected_accuracy(doubt[rows], accepted).value,
-                drift=shift,
-            )
-        )
-    known = all(look.drift.p_value is not None for look in looks)
-    return tuple(sorted(looks, key=attrgetter("drift.p_value", "group") if known else attrgetter("group")))
-
-
-def where_moved(losses: Floats, ratio: Ratio, by: str | None, looks: Sequence[GroupLook]) -> Where | None:
-    """The regions of the loss that hold more or fewer rows than in the fit, and groups that are not like the rest."""
-    tables = since_fit(losses, ratio)
-    if by is not None and len(looks) > 1:
-        tables.append(against_the_rest(by, {look.group: Tally(look.coverage.accepted, look.rows) for look in looks}))
-    if not tables:
-        return None
-    return Where(compared=sum(len(table.names) for table in tables), parts=moved_parts(tables, 1 - CONFIDENCE))
-
-
 # Classes and groups, from counts of (wrong rejected, right rejected, wrong accepted, right accepted) rows
 
 Cells = NDArray[np.int64]
@@ -244,7 +165,7 @@ Cells = NDArray[np.int64]
 def count_cells(numbers: Integers, kinds: int, wrong: Booleans, accepted: Booleans) -> Cells:
     """The counts (kinds x 4) of the rows of each number."""
     counts = np.zeros(4 * kinds, np.int64)
-    for part in _pieces(wrong.size):
+    for part in pieces(wrong.size):
         cell = 2 * accepted[part].astype(np.int64) + ~wrong[part]
         counts += np.bincount(4 * numbers[part].astype(np.int64) + cell, minlength=counts.size)
     return counts.reshape(-1, 4)
@@ -331,57 +252,183 @@ def confusion_matrix(counts: Cells, confused: Integers, names: Sequence[str] | N
     )
 
 
-# Single rows
+# What errors and reviews cost: per row for the loss `cost`, and together for a review cost
 
-MOST_EXAMPLES = 25
-"""Of each kind."""
-
-_LONGEST = 60
-
-
-def block_examples(scored: Scored, columns: Sequence[str], names: Sequence[str] | None) -> dict[str, list[Example]]:
-    """The rejected rows of a block with the largest losses, its accepted errors with the smallest; ties in order."""
-    block, loss = scored.block, scored.loss
-    labels = block.labels
-    assert labels is not None
-    wrong, rejected = np.flatnonzero(scored.accepted & scored.wrong), np.flatnonzero(~scored.accepted)
-
-    def name(number: int) -> str:
-        return str(number) if names is None else names[number]
-
-    def examples(rows: Integers) -> list[Example]:
-        values = [
-            [_short(value) for value in block.columns.column(column).take(rows).to_pylist()] for column in columns
-        ]
-        return [
-            Example(
-                label=name(int(labels[row])),
-                prediction=name(int(scored.prediction[row])),
-                loss=float(loss[row]),
-                values=tuple(cells[place] for cells in values),
-            )
-            for place, row in enumerate(rows.tolist())
-        ]
-
-    return {
-        "rejected rows": examples(rejected[np.argsort(-loss[rejected], kind="stable")[:MOST_EXAMPLES]]),
-        "wrong rows": examples(wrong[np.argsort(loss[wrong], kind="stable")[:MOST_EXAMPLES]]),
-    }
+_TAIL = (1.0 - CONFIDENCE) / 2
+_SAVINGS = 2
+"""Savings that are judged together."""
 
 
-def examples(columns: Mapping[str, Any], shown: Sequence[str]) -> Examples:
-    """Those of all rows, from blocks in order; `shown` are the columns that each has."""
-    rejected = sorted(columns["rejected rows"], key=lambda example: -example.loss)
-    wrong = sorted(columns["wrong rows"], key=lambda example: example.loss)
-    return Examples(
-        columns=tuple(shown),
-        rejected=tuple(rejected[:MOST_EXAMPLES]),
-        wrongly_accepted=tuple(wrong[:MOST_EXAMPLES]),
+def cost_per_row(costs: Floats, expected: Floats, accepted: Booleans, prices: Sequence[float]) -> Cost:
+    """Realised and expected costs per accepted row and, under `all`, per row; None without rows.
+
+    `prices` are all that a row can cost, sorted.
+    """
+    paid, kept = costs[accepted], expected[accepted]
+    lower = upper = None
+    if paid.size:
+        counts = np.bincount(np.searchsorted(prices, paid), minlength=len(prices))
+        lower, upper = mean_interval(np.array(prices), counts, _TAIL)
+    return Cost(
+        value=Total.of(paid).mean(paid.size),
+        lower=lower,
+        upper=upper,
+        expected=Total.of(kept).mean(kept.size),
+        all=CostPerRow(value=Total.of(costs).mean(costs.size), expected=Total.of(expected).mean(expected.size)),
     )
 
 
-def _short(value: Any) -> str:
-    """A value as short text; null is empty."""
-    text = "" if value is None else str(value)
-    text = text.encode(errors="replace").decode()
-    return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
+def total_cost(losses: Floats, costs: Floats, accepted: Booleans, review: float, prices: Sequence[float]) -> TotalCost:
+    """From the loss of each row, what it costs if it is accepted, and whether it is.
+
+    `prices` are all that an accepted row can cost.
+    """
+    kinds = np.unique(np.asarray(prices, np.float64))
+    place = np.searchsorted(kinds, costs)
+    kept = np.bincount(place[accepted], minlength=kinds.size)
+    left = np.bincount(place[~accepted], minlength=kinds.size)
+    paid = _merged(np.append(kinds, review), np.append(kept, left.sum()))
+    lower, upper = mean_interval(*paid, _TAIL)
+    total = _mean_cost(*paid)
+    curve = MeanCurve.of(losses, costs)
+    totals = curve.totals(review)
+    accepting, rejecting = _mean_cost(kinds, kept + left), PER * review
+    # nothing is saved on an accepted row over accepting all, nor on a rejected row over rejecting all
+    over_accepting = _merged(np.append(kinds - review, 0.0), np.append(left, kept.sum()))
+    over_rejecting = _merged(np.append(review - kinds, 0.0), np.append(kept, left.sum()))
+    return TotalCost(
+        value=total,
+        lower=PER * lower,
+        upper=PER * upper,
+        accepting_all=accepting,
+        rejecting_all=rejecting,
+        oracle=_mean_cost(np.minimum(kinds, review), kept + left),
+        best_cutoff=PER * float(totals[curve.cheapest(review)]) / curve.rows,
+        saved_over_accepting=_saving(over_accepting, accepting - total),
+        saved_over_rejecting=_saving(over_rejecting, rejecting - total),
+        curve=_cost_curve(curve, totals),
+    )
+
+
+def _merged(values: Floats, counts: NDArray[np.int64]) -> tuple[Floats, NDArray[np.int64]]:
+    """Equal values as one."""
+    kinds, places = np.unique(values, return_inverse=True)
+    together = np.zeros(kinds.size, np.int64)
+    np.add.at(together, places, counts)
+    return kinds, together
+
+
+def _mean_cost(values: Floats, counts: NDArray[np.int64]) -> float:
+    """Per 1000 rows."""
+    return PER * float(np.sum(values * counts)) / int(counts.sum())
+
+
+def _saving(saved: tuple[Floats, NDArray[np.int64]], value: float) -> Saving:
+    lower, upper = mean_interval(*saved, _TAIL / _SAVINGS)
+    return Saving(value=value, lower=PER * lower, upper=PER * upper)
+
+
+def _cost_curve(curve: MeanCurve, totals: Floats) -> tuple[CostPoint, ...]:
+    """The cost where nothing is accepted, and at 50 steps of coverage, each the smallest that is reached there."""
+    wanted = [-(-step * curve.rows // CURVE_STEPS) for step in range(1, CURVE_STEPS + 1)]
+    points = dict.fromkeys([-1, *np.searchsorted(curve.accepted, wanted).tolist()])
+    shares = {point: 0.0 if point < 0 else int(curve.accepted[point]) / curve.rows for point in points}
+    return tuple(CostPoint(coverage=shares[at], cost=PER * float(totals[at]) / curve.rows) for at in points)
+
+
+# The errors of a regression
+
+AUGRC_OF_ERRORS = "trapezoid of (sum of accepted errors) / rows over distinct losses, from (0, 0)"
+
+
+def error_sections(columns: Mapping[str, Any], density: DensityRatio) -> dict[str, Any]:
+    """Squared and absolute errors with their areas, the mean ratio, and the curve over tau, by each row's residual."""
+    residual = columns["residual"]
+    mse, mae = (MeanCurve.of(columns["loss"], regression_errors(residual, kind)) for kind in ("mse", "mae"))
+    with np.errstate(over="ignore", invalid="ignore"):
+        ratio = float(np.sum(np.diff(mse.accepted, prepend=0) * density.ratio(mse.losses)) / mse.rows)
+    points = []
+    for tau in (step / CURVE_STEPS for step in range(1, CURVE_STEPS + 1)):
+        accepted, squared = mse.below(density.cutoff(tau))
+        absolute = mae.below(density.cutoff(tau))[1]
+        points.append(ErrorPoint(tau=tau, coverage=accepted / mse.rows, mse=squared, mae=absolute))
+    return {
+        "mse": _error_figures(mse, _mean_accepted(columns, "mse")),
+        "mae": _error_figures(mae, _mean_accepted(columns, "mae")),
+        "ratio": RatioMean(mean=json_number(ratio)),
+        "curve": tuple(points),
+    }
+
+
+def _error_figures(curve: MeanCurve, of_accepted: float | None) -> ErrorFigures:
+    return ErrorFigures(
+        value=of_accepted,
+        all=curve.below(None)[1],
+        aurc=Ranking(value=json_number(curve.aurc()), convention=CONVENTIONS["aurc"]),
+        augrc=Ranking(value=json_number(curve.augrc()), convention=AUGRC_OF_ERRORS),
+    )
+
+
+def _mean_accepted(columns: Mapping[str, Any], kind: str, clip: float | None = None) -> float | None:
+    """The mean error of the accepted rows, added up in the order of the curve; None if there is none."""
+    accepted = columns["accepted"]
+    errors = regression_errors(columns["residual"][accepted], kind, clip)
+    return MeanCurve.of(columns["loss"][accepted], errors).below(None)[1] if errors.size else None
+
+
+def limited_mean(columns: Mapping[str, Any], rule: Rule) -> MeanError:
+    """The mean error of the accepted rows as the rule has it, with its 95 % interval where errors have a limit."""
+    if rule.kind not in ("mse", "mae"):
+        return None, None
+    mean, clip = _mean_accepted(columns, rule.kind, rule.clip), rule.clip
+    if clip is None or mean is None:
+        return mean, None
+    from drrej.core.certify_mean import mean_upper_bound
+
+    errors = regression_errors(columns["residual"][columns["accepted"]], rule.kind, clip)
+    lower = clip - mean_upper_bound(clip - errors, clip, _TAIL)
+    return mean, (min(max(lower, 0.0), mean), max(mean_upper_bound(errors, clip, _TAIL), mean))
+
+
+# What became of the target
+
+Ends = tuple[float, float]
+MeanError = tuple[float | None, Ends | None]
+"""A mean, and the ends of its interval where it has one."""
+
+
+def target_of(report: Report | RegressionReport, threshold: Threshold, mean: MeanError = (None, None)) -> Target | None:
+    """What the threshold was chosen for, and whether these rows show it; None where nothing was promised.
+
+    Where each group has its own cutoff and the report has these groups, each of them is judged, but for those that the
+    threshold does not know. A confidence counts only where no row was used that the fit has seen. `mean` is the mean
+    error that a rule for a regression limits, with its interval.
+    """
+    rule = threshold.rule
+    if rule.kind == "cost":
+        return judge_cost(report.total_cost if isinstance(report, Report) else None, rule.target)
+    confidence = None if rule.reused else rule.confidence
+    if rule.kind in ("mse", "mae"):
+        return judge_mean(rule, *mean, confidence)
+    if rule.kind == "mean-cost":
+        cost = report.cost if isinstance(report, Report) else None
+        ends = None if cost is None or cost.lower is None or cost.upper is None else (cost.lower, cost.upper)
+        return judge_mean(rule, None if cost is None else cost.value, ends, confidence)
+    return judge(wanted_of(rule), _counts(report, threshold), confidence)
+
+
+def _counts(report: Report | RegressionReport, threshold: Threshold) -> list[Counts]:
+    tied = isinstance(report, Report) and report.tied_rows is not None
+    if isinstance(report, Report) and report.per_group is not None and report.by == threshold.by:
+        cutoffs = {group.group: group.cutoff for group in threshold.groups or ()}
+        known = [row for row in report.per_group if row.group in cutoffs]
+        if known:
+            return [
+                Counts(
+                    row.rows, row.coverage.accepted, row.accuracy.errors, row.group, cutoffs[row.group] is None, tied
+                )
+                for row in known
+            ]
+    errors = report.accuracy.errors if isinstance(report, Report) and report.accuracy is not None else None
+    nothing_rejected = threshold.by is None and threshold.cutoff is None
+    return [Counts(report.rows, report.coverage.accepted, errors, certain=nothing_rejected, tied=tied)]

@@ -33,16 +33,15 @@ from drrej.core.ratio_error import (
     fitted_bound,
     without_promise,
 )
-from drrej.core.reuse import Sketch, key_limit
+from drrej.core.reuse import Sighting, Sketch, key_limit
 from drrej.core.sums import Total
 from drrej.core.types import Floats, Precision
 from drrej.data.dump import Block
 from drrej.documents.rejector import LOSS_PARTS, Calibration, Columns, Ratio, Rejector, is_temperature
 from drrej.engines.protocol import Pass
 from drrej.errors import DumpError, OptionError
-from drrej.pipeline.collect import collect, map_blocks
-from drrej.pipeline.freshness import calibrated_on
-from drrej.pipeline.score import Scorer, check_floor
+from drrej.pipeline.collect import collect_scored, map_blocks
+from drrej.pipeline.score import Scored, Scorer, check_floor, seen_rows
 from drrej.pipeline.source import Source, no_labels, without_bad_files
 
 MOST_ROWS = 1 << 16
@@ -108,13 +107,11 @@ def _fitted(source: Source, rejector: Rejector, loss: Loss) -> FittedLoss:
     dump = source.open(rejector, labelled=False)
     scorer = Scorer(rejector, dump, loss=loss, decide=False)
 
-    def of_block(block: Block) -> dict[str, Any]:
-        scored = scorer(block)
+    def of_rows(scored: Scored) -> dict[str, Any]:
         drift = {} if loss.drift_loss is None else {"drift": scored.drift}
         return {"loss": scored.loss, "sketch": Sketch.of(scored.keys), **drift}
 
-    run = Pass("fitting", labelled=False, keep=scorer.columns, scores=scorer.columns)
-    found = collect(source, dump, of_block, run)
+    found = collect_scored(source, dump, scorer, of_rows, "fitting", labelled=False)
     found["loss"].sort()
     return FittedLoss(loss, found["loss"], found["sketch"], found.get("drift"))
 
@@ -186,9 +183,17 @@ def fit(source: Source, rejector: Rejector, options: RatioOptions | None = None)
         loss = _learned(source, rejector, loss) if loss in SEARCHED else PlainLoss(loss)
     fitted = _fitted(source, rejector, loss)
     ratio = ratio_of(fitted, options, rejector.classes)
-    if ratio.bounds and calibrated_on(rejector, fitted.sketch):
+    if ratio.bounds and _calibrated_on(rejector, fitted.sketch):
         ratio = replace(ratio, bounds=tuple(map(as_estimate, ratio.bounds)))
     return rejector.with_ratio(ratio)
+
+
+def _calibrated_on(rejector: Rejector, rows: Sketch) -> bool:
+    """Whether the temperature was fitted on rows of a sketch, as far as both sketches tell."""
+    known = seen_rows(rejector)["calibrate"]
+    if known is None:
+        return rejector.need_calibration().is_fitted
+    return known.judge(Sighting(rows.rows, rows.total, known.look_up(rows.keys).found)).reused
 
 
 def ratio_of(fitted: FittedLoss, options: RatioOptions, classes: int) -> Ratio:

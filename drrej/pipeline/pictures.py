@@ -1,9 +1,9 @@
-"""Numbers behind the report's pictures: collected only when a page or a figure is wanted, so renderers just draw."""
+"""What a page shows besides figures, made only when it is wanted: numbers behind its pictures, and single rows."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from drrej.core.calibration import ECE_BINS, CalibrationTally
 from drrej.core.curves import Curve
+from drrej.core.types import Integers
 from drrej.data.dump import Dump
 from drrej.data.problems import redacted
 from drrej.documents.rejector import Rejector
@@ -20,6 +21,8 @@ from drrej.documents.report import (
     Bin,
     Confusion,
     Confusions,
+    Example,
+    Examples,
     IdealPoint,
     LossHistogram,
     Made,
@@ -27,6 +30,7 @@ from drrej.documents.report import (
     Members,
 )
 from drrej.documents.words import describe_sections
+from drrej.pipeline.score import Scored
 
 if TYPE_CHECKING:
     from drrej.pipeline.evaluate import EvaluateOptions
@@ -169,3 +173,59 @@ def _data_name(dump: Dump) -> str:
     first = redacted(dump.parts[0].name).partition("?")[0].replace("\\", "/").rsplit("/", 1)[-1]
     more = len(dump.parts) - 1
     return first if not more else f"{first} and {more} more files" if more > 1 else f"{first} and 1 more file"
+
+
+# Single rows
+
+MOST_EXAMPLES = 25
+"""Of each kind."""
+
+_LONGEST = 60
+
+
+def block_examples(scored: Scored, columns: Sequence[str], names: Sequence[str] | None) -> dict[str, list[Example]]:
+    """The rejected rows of a block with the largest losses, its accepted errors with the smallest; ties in order."""
+    block, loss = scored.block, scored.loss
+    labels = block.labels
+    assert labels is not None
+    wrong, rejected = np.flatnonzero(scored.accepted & scored.wrong), np.flatnonzero(~scored.accepted)
+
+    def name(number: int) -> str:
+        return str(number) if names is None else names[number]
+
+    def examples(rows: Integers) -> list[Example]:
+        values = [
+            [_short(value) for value in block.columns.column(column).take(rows).to_pylist()] for column in columns
+        ]
+        return [
+            Example(
+                label=name(int(labels[row])),
+                prediction=name(int(scored.prediction[row])),
+                loss=float(loss[row]),
+                values=tuple(cells[place] for cells in values),
+            )
+            for place, row in enumerate(rows.tolist())
+        ]
+
+    return {
+        "rejected rows": examples(rejected[np.argsort(-loss[rejected], kind="stable")[:MOST_EXAMPLES]]),
+        "wrong rows": examples(wrong[np.argsort(loss[wrong], kind="stable")[:MOST_EXAMPLES]]),
+    }
+
+
+def examples(columns: Mapping[str, Any], shown: Sequence[str]) -> Examples:
+    """Those of all rows, from blocks in order; `shown` are the columns that each has."""
+    rejected = sorted(columns["rejected rows"], key=lambda example: -example.loss)
+    wrong = sorted(columns["wrong rows"], key=lambda example: example.loss)
+    return Examples(
+        columns=tuple(shown),
+        rejected=tuple(rejected[:MOST_EXAMPLES]),
+        wrongly_accepted=tuple(wrong[:MOST_EXAMPLES]),
+    )
+
+
+def _short(value: Any) -> str:
+    """A value as short text; null is empty."""
+    text = "" if value is None else str(value)
+    text = text.encode(errors="replace").decode()
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."

@@ -7,22 +7,19 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from msgspec import Struct
+from msgspec.structs import replace
 
 from drrej._version import __version__
 from drrej.core.certify import any_cutoff_bound, certify_risk, risk_candidates
 from drrej.core.curves import Curve
 from drrej.core.intervals import exact_decimal, upper_bound
 from drrej.core.planning import Question, cutoff_power, rows_for_both, rows_for_cutoff
-from drrej.data.dump import Block
 from drrej.documents import summaries as document
 from drrej.documents.rejector import Rejector
 from drrej.documents.summaries import AtHand, CertifiedNow, Needed, Plan, PowerPoint
-from drrej.engines.protocol import Pass
 from drrej.errors import Infeasible, OptionError
-from drrej.pipeline.collect import collect, curve_of
-from drrej.pipeline.freshness import BEFORE_THRESHOLD, SeenRows
-from drrej.pipeline.score import Scorer
+from drrej.pipeline.collect import collect_scored, curve_of
+from drrej.pipeline.score import Scored, Scorer, check_fresh, seen_rows
 from drrej.pipeline.source import Source
 
 CONFIDENCE, COVERAGE, POWER = 0.95, 0.8, 0.8
@@ -34,67 +31,49 @@ _DRAWN = 40
 """Points of a curve."""
 
 
-class PlanOptions(Struct, frozen=True):
-    """A promise and what is expected: `errors` are error rates among the accepted rows, None for some below the risk.
-
-    >>> PlanOptions(risk=0.02).expected
-    (0.0, 0.005, 0.01, 0.015)
-    """
-
-    risk: float | None = None
-    confidence: float = CONFIDENCE
-    coverage: float = COVERAGE
-    power: float = POWER
-    errors: Sequence[float] | None = None
-
-    def __post_init__(self) -> None:
-        if not 0 < self.confidence < 1:
-            raise OptionError(f"`confidence={self.confidence:g}`: it must be above 0 and below 1, e.g. 0.95")
-
-    @property
-    def delta(self) -> float:
-        """The chance that a promise may be broken with."""
-        return float(1 - exact_decimal(self.confidence))
-
-    @property
-    def expected(self) -> tuple[float, ...]:
-        """The error rates."""
-        assert self.risk is not None
-        if self.errors is not None:
-            return tuple(self.errors)
-        return tuple(float(exact_decimal(self.risk) * exact_decimal(part)) for part in PARTS)
-
-    def question(self, error: float, coverage: float | None = None) -> Question:
-        """The question that `drrej.core.planning` answers; raises when a number is out of range."""
-        assert self.risk is not None
-        return Question(self.risk, self.delta, error, self.coverage if coverage is None else coverage, self.power)
-
-
-def plan(options: PlanOptions) -> Plan:
+def plan(
+    risk: float | None,
+    confidence: float = CONFIDENCE,
+    coverage: float = COVERAGE,
+    power: float = POWER,
+    errors: Sequence[float] | None = None,
+) -> Plan:
     """How many fresh labelled rows it takes to certify a risk, for each error rate that is expected.
 
-    >>> found = plan(PlanOptions(risk=0.05, confidence=0.9, coverage=0.8, errors=[0.01]))
+    `errors` are error rates among the accepted rows, None for some below the risk.
+
+    >>> found = plan(risk=0.05, confidence=0.9, coverage=0.8, errors=[0.01])
     >>> found.needed[0].fixed_cutoff, found.needed[0].risk_and_coverage
     (132, 126)
+    >>> [row.error for row in plan(risk=0.02).needed]
+    [0.0, 0.005, 0.01, 0.015]
     """
-    if options.risk is None:
+    delta = _delta(confidence)
+    if risk is None:
         raise OptionError("`risk=R` or `accuracy=A` is needed: what is to be promised?")
-    needed = [_needed(options.question(error)) for error in options.expected]
+    question = Question(risk, delta, 0.0, coverage, power)
+    if errors is None:
+        errors = [float(exact_decimal(risk) * exact_decimal(part)) for part in PARTS]
+    needed = tuple(_needed(replace(question, error=error)) for error in errors)
     if all(row.fixed_cutoff is None for row in needed):
-        rows_for_cutoff(options.question(min(options.expected)))  # raises, and says why
-    return Plan(
-        drrej_version=__version__, confidence=options.confidence, question=_asked(options), needed=tuple(needed)
-    )
+        rows_for_cutoff(replace(question, error=min(errors)))  # raises, and says why
+    return Plan(drrej_version=__version__, confidence=confidence, question=_asked(question, confidence), needed=needed)
 
 
-def _asked(options: PlanOptions) -> document.Question:
-    assert options.risk is not None
+def _delta(confidence: float) -> float:
+    """The chance that a promise may be broken with."""
+    if not 0 < confidence < 1:
+        raise OptionError(f"`confidence={confidence:g}`: it must be above 0 and below 1, e.g. 0.95")
+    return float(1 - exact_decimal(confidence))
+
+
+def _asked(question: Question, confidence: float) -> document.Question:
     return document.Question(
-        risk=options.risk,
-        confidence=options.confidence,
-        coverage=options.coverage,
-        power=options.power,
-        least_accepted=math.ceil(math.log(options.delta) / math.log1p(-options.risk)),
+        risk=question.risk,
+        confidence=confidence,
+        coverage=question.coverage,
+        power=question.power,
+        least_accepted=math.ceil(math.log(question.delta) / math.log1p(-question.risk)),
     )
 
 
@@ -119,39 +98,52 @@ def _rows(answer: Callable[[Question], int], question: Question) -> int | None:
 
 
 def plan_from(
-    source: Source, rejector: Rejector, options: PlanOptions | None = None, coverage: float | None = None
+    source: Source,
+    rejector: Rejector,
+    risk: float | None = None,
+    confidence: float = CONFIDENCE,
+    coverage: float | None = None,
+    power: float = POWER,
 ) -> tuple[Plan, str | None]:
     """What labelled rows at hand can promise at best, at some coverages or at one, and what to be cautious about.
 
     With a risk, also which coverage they certify for it, and how many fresh rows would certify it at each.
     """
-    options = options or PlanOptions()
+    delta = _delta(confidence)
     if not rejector.has_classes:
         raise OptionError("a plan counts wrong predictions, but this rejector is for rows without logits")
     if coverage is not None and not 0 < coverage <= 1:
         raise OptionError(f"`coverage={coverage:g}`: it must be above 0 and at most 1")
-    if options.risk is not None:
-        options.question(0.0)
-    seen = SeenRows.of(rejector, BEFORE_THRESHOLD)
+    question = None
+    if risk is not None:
+        question = Question(risk, delta, 0.0, COVERAGE if coverage is None else coverage, power)
+    seen = seen_rows(rejector, for_guarantee=True)
     dump = source.open(rejector, labelled=True)
     scorer = Scorer(rejector, dump, decide=False)
 
-    def of_block(block: Block) -> dict[str, Any]:
-        scored = scorer(block)
-        return {"loss": scored.loss, "wrong": scored.wrong, **seen.look_up(scored.keys)}
+    def of_rows(scored: Scored) -> dict[str, Any]:
+        return {"loss": scored.loss, "wrong": scored.wrong, **scored.look_up(seen)}
 
-    columns = collect(source, dump, of_block, Pass("planning", True, keep=scorer.columns, scores=scorer.columns))
+    columns = collect_scored(source, dump, scorer, of_rows, "planning", labelled=True)
     curve = curve_of(columns["loss"], columns["wrong"])
-    at_hand = tuple(_at_hand(curve, options, each) for each in (_COVERAGES if coverage is None else [coverage]))
-    certified, why_not = _certified(curve, rejector, options)
-    reused = seen.check_fresh(columns, allow_reuse=True).reused
+    coverages = _COVERAGES if coverage is None else [coverage]
+    certified, why_not = None, None
+    if question is not None:
+        candidates = risk_candidates(curve, rejector.need_ratio().density, question.risk, delta)
+        try:
+            asked = f"`risk={question.risk:g}` `confidence={confidence:g}`"
+            best = certify_risk(candidates, curve.rows, question.risk, asked)
+            certified = CertifiedNow(coverage=best.accepted / curve.rows, accepted=best.accepted, errors=best.errors)
+        except Infeasible as verdict:
+            why_not = str(verdict)
+    reused, _ = check_fresh(seen, columns, allow_reuse=True)
     found = Plan(
         drrej_version=__version__,
-        confidence=options.confidence,
-        question=None if options.risk is None else _asked(options),
+        confidence=confidence,
+        question=None if question is None else _asked(question, confidence),
         rows=curve.rows,
         errors=curve.total_errors,
-        at_hand=at_hand,
+        at_hand=tuple(_at_hand(curve, each, delta, question) for each in coverages),
         certified=certified,
         why_not=why_not,
     )
@@ -159,31 +151,19 @@ def plan_from(
     return found, caution
 
 
-def _at_hand(curve: Curve, options: PlanOptions, coverage: float) -> AtHand:
+def _at_hand(curve: Curve, coverage: float, delta: float, question: Question | None) -> AtHand:
     """What labelled rows can promise at the smallest coverage of at least so much, with ties kept together."""
     accepted, errors = curve.reaching(max(1, math.ceil(exact_decimal(coverage) * curve.rows)))
     reached, risk = accepted / curve.rows, errors / accepted
     needed = None
-    if options.risk is not None and risk < options.risk:
-        needed = _rows(rows_for_both, options.question(risk, reached))
+    if question is not None and risk < question.risk:
+        needed = _rows(rows_for_both, replace(question, error=risk, coverage=reached))
     return AtHand(
         coverage=reached,
         accepted=accepted,
         errors=errors,
         risk=risk,
-        asked=upper_bound(errors, accepted, options.delta),
-        any_cutoff=any_cutoff_bound(accepted, errors, curve.rows, options.delta),
+        asked=upper_bound(errors, accepted, delta),
+        any_cutoff=any_cutoff_bound(accepted, errors, curve.rows, delta),
         needed=needed,
     )
-
-
-def _certified(curve: Curve, rejector: Rejector, options: PlanOptions) -> tuple[CertifiedNow | None, str | None]:
-    if options.risk is None:
-        return None, None
-    candidates = risk_candidates(curve, rejector.need_ratio().density, options.risk, options.delta)
-    try:
-        asked = f"`risk={options.risk:g}` `confidence={options.confidence:g}`"
-        best = certify_risk(candidates, curve.rows, options.risk, asked)
-    except Infeasible as verdict:
-        return None, str(verdict)
-    return CertifiedNow(coverage=best.accepted / curve.rows, accepted=best.accepted, errors=best.errors), None

@@ -27,7 +27,7 @@ from drrej.data.listing import distinct
 from drrej.data.problems import Problems
 from drrej.data.scores import boolean_array, plain_array
 from drrej.documents.rejector import Rejector
-from drrej.documents.summaries import BadFile, BadRows, LeftOut, MaskedFile, MaskSummary
+from drrej.documents.summaries import LeftOut, MaskedFile, MaskSummary
 from drrej.engines.protocol import BlockResult, Pass, PassSummary, run_block, run_pass
 from drrej.errors import DumpError, OptionError
 from drrej.outputs.dataset import Dataset, FileCounts, MaskRecord
@@ -37,7 +37,7 @@ from drrej.outputs.review import ReviewQueue, task_format, write_tasks
 from drrej.pipeline.collect import check_summary, map_blocks
 from drrej.pipeline.groups import OnUnseen
 from drrej.pipeline.score import Scorer
-from drrej.pipeline.source import Source, without_bad_files
+from drrej.pipeline.source import Source, left_out, without_bad_files
 
 
 class MaskOptions(Struct, frozen=True):
@@ -105,27 +105,18 @@ class Masking:
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
 
-class Review(Struct, frozen=True):
-    """Where the rejected rows go for people to look at, most doubtful first; `limit` keeps no more than so many."""
-
-    file: OutputFile
-    limit: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.limit is not None and self.limit < 1:
-            raise OptionError(f"`review_limit={self.limit}`: it must be 1 or more")
-
-
 def reject(
     source: Source,
     rejector: Rejector,
     output: OutputFile | Dataset,
     options: MaskOptions | None = None,
-    review: Review | None = None,
+    review: OutputFile | None = None,
+    review_limit: int | None = None,
 ) -> MaskCounts:
     """Write the mask of a dump: to one file, or to a dataset with one file per input file.
 
     A mask has the kept columns, then `prediction`, `loss`, `ratio` and `rejected`, row for row as in the dump.
+    `review` gets the rejected rows for people to look at, most doubtful first, no more than `review_limit`.
 
     >>> import tempfile
     >>> from drrej import Rule, calibrate, fit, threshold
@@ -143,15 +134,22 @@ def reject(
         source = replace(source, options=replace(source.options, on_bad_row="skip"))
     if isinstance(output, OutputFile):
         format_of(output)
+    if review_limit is not None and review_limit < 1:
+        raise OptionError(f"`review_limit={review_limit}`: it must be 1 or more")
     if review is not None:
-        task_format(review.file)
+        task_format(review)
     check_outside(source.arguments, output.target, output.name)
-    return MaskCounts.of(_written(source, rejector, output, options, review))
+    return MaskCounts.of(_written(source, rejector, output, options, review, review_limit))
 
 
 @without_bad_files
 def _written(
-    source: Source, rejector: Rejector, output: OutputFile | Dataset, options: MaskOptions, review: Review | None
+    source: Source,
+    rejector: Rejector,
+    output: OutputFile | Dataset,
+    options: MaskOptions,
+    review: OutputFile | None,
+    review_limit: int | None,
 ) -> list[FileCounts]:
     dump = source.open(rejector, labelled=False)
     keep = kept_columns(rejector, dump, options, in_paths=not isinstance(output, OutputFile))
@@ -160,23 +158,24 @@ def _written(
     run = Pass("scoring", False, masking.columns, bad_rows_allowed=allowed, scores=masking.scorer.columns)
     queue = None if review is None else ReviewQueue(masking.schema)
     if isinstance(output, OutputFile):
-        files = list(_one_file(source, dump, masking, run, (output, queue)))
+        files = list(_one_file(source, dump, masking, run, output, queue))
     else:
         parts = distinct(dump.parts)
         check_distinct(parts, output.name)
         dump = replace(dump, parts=parts)
-        files = _dataset(source, dump, masking, run, (output, _recipe(dump, masking, options)))
+        files = _dataset(source, dump, masking, run, output, _recipe(dump, masking, options))
         if queue is not None:
             for name, batch in output.batches():
                 queue.add(batch, name)
     if review is not None and queue is not None:
-        write_tasks(queue, review.file, review.limit)
+        write_tasks(queue, review, review_limit)
     return files
 
 
-def _dataset(source: Source, dump: Dump, masking: Masking, run: Pass, place: tuple[Dataset, str]) -> list[FileCounts]:
+def _dataset(
+    source: Source, dump: Dump, masking: Masking, run: Pass, dataset: Dataset, recipe: str
+) -> list[FileCounts]:
     """A mask for each input file, unless there is one already; what became of each."""
-    dataset, recipe = place
     dataset.start([mask_name(part) for part in dump.parts])
     summary = PassSummary()
     files: list[FileCounts] = []
@@ -237,10 +236,9 @@ def _mask(
 
 
 def _one_file(
-    source: Source, dump: Dump, masking: Masking, run: Pass, place: tuple[OutputFile, ReviewQueue | None]
+    source: Source, dump: Dump, masking: Masking, run: Pass, output: OutputFile, queue: ReviewQueue | None
 ) -> Iterator[FileCounts]:
     """All masks one after the other; what became of each input file."""
-    output, queue = place
     rows = Counter[str]()
     for group in dump.row_groups if dump.skip_bad_rows and dump.split is None else ():
         rows[dump.parts[group.part].name] += group.rows
@@ -331,27 +329,6 @@ def masked_file(file: FileCounts) -> MaskedFile:
         bad_rows=file.bad,
         seconds=file.seconds,
         reused=file.reused,
-    )
-
-
-def left_out(source: Source) -> LeftOut | None:
-    """The bad rows and files of a dump that was read; None if there were none."""
-    rows, files = source.passed.all(), source.bad_files.all()
-    if not rows and not files:
-        return None
-    return LeftOut(
-        rows=source.notes.bad_rows,
-        reasons=tuple(
-            BadRows(
-                reason=problem.what,
-                column=problem.column,
-                rows=problem.count,
-                first_file=problem.file,
-                first_row=problem.row,
-            )
-            for problem in rows
-        ),
-        files=tuple(BadFile(file=file, reason=reason) for file, reason in files.items()),
     )
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,13 +27,13 @@ from drrej.core.inputs import (
 )
 from drrej.core.losses import Loss
 from drrej.core.ratio import DensityRatio
-from drrej.core.reuse import Keys, content_keys, logit_keys
+from drrej.core.reuse import Fingerprint, Keys, Sighting, content_keys, logit_keys, read_fingerprint
 from drrej.core.softmax import NOTHING, Needs
 from drrej.core.types import AnyFloats, Booleans, Floats, Integers
 from drrej.data.columns import PROBABILITY_NAMES
 from drrej.data.dump import Block, Dump
 from drrej.data.problems import Notes
-from drrej.documents.rejector import Rejector
+from drrej.documents.rejector import Calibration, Ratio, Rejector, Threshold
 from drrej.errors import DumpError, OptionError
 from drrej.pipeline.groups import Grouping, OnUnseen
 
@@ -89,6 +91,13 @@ class Scored(Struct, frozen=True, dict=True):
     def keys(self) -> Keys:
         """A number for each row that tells it from others, by its content as it is stored."""
         return row_keys(self.block, self.raw)
+
+    def look_up(self, seen: Mapping[str, Fingerprint | None]) -> dict[str, Sighting]:
+        """Which of the rows that each step has seen are among these; see `check_fresh`."""
+        known = {step: rows for step, rows in seen.items() if rows is not None}
+        keys = self.keys[~self.block.bad] if known else None
+        found = {} if keys is None else {rows: rows.look_up(keys) for rows in set(known.values())}
+        return {f"seen by {step}": found[rows] for step, rows in known.items()}
 
 
 class Scorer:
@@ -267,3 +276,48 @@ def column_values(block: Block, name: str, non_negative: bool = False) -> Floats
             below = np.flatnonzero((values < 0) & ~odd & ~block.bad)
         block.report(below, "a negative loss", "a loss is 0 or more", column=name)
     return values
+
+
+# Whether rows are fresh: a guarantee needs rows that calibrate and fit have not seen, a report those of no step
+
+
+def seen_rows(rejector: Rejector, for_guarantee: bool = False) -> dict[str, Fingerprint | None]:
+    """What each step that made a rejector has seen, None where it does not tell; one object for the same rows.
+
+    For a guarantee the steps count that it rests on.
+    """
+    calibration = rejector.need_calibration()
+    steps: Mapping[str, Calibration | Ratio | Threshold | None] = {
+        "calibrate": calibration,
+        "fit": rejector.ratio,
+        "threshold": rejector.threshold,
+    }
+    if for_guarantee:
+        steps = {"fit": rejector.ratio} | ({"calibrate": calibration} if calibration.is_fitted else {})
+    stored = {step: (made.fingerprint, made.rows) for step, made in steps.items() if made is not None}
+    read = {each: read_fingerprint(*each) for each in set(stored.values())}  # as a rule all steps have the same rows
+    return {step: read[each] for step, each in stored.items()}
+
+
+def check_fresh(
+    seen: Mapping[str, Fingerprint | None], columns: Mapping[str, Any], allow_reuse: bool
+) -> tuple[bool, bool]:
+    """Whether rows that were looked up were used by these steps, and whether that could have been noticed.
+
+    Raises unless they are fresh or reuse is allowed.
+    """
+    unknown = [step for step, rows in seen.items() if rows is None]
+    if unknown:
+        why, remedy = f"the rejector does not say which rows '{unknown[0]}' has seen", "make the rejector again"
+    else:
+        found = {step: rows.judge(columns[f"seen by {step}"]) for step, rows in seen.items() if rows is not None}
+        reused = [step for step, each in found.items() if each.reused]
+        if not reused:
+            return False, all(each.noticeable for each in found.values())
+        why, remedy = f"'{reused[0]}' has seen some of these", "choose the threshold on other rows"
+    if not allow_reuse:
+        raise OptionError(
+            f"`confidence` needs fresh rows, but {why}; {remedy}, or use `allow_reuse=True` (it is recorded, and the "
+            "guarantee does not hold)"
+        )
+    return True, True

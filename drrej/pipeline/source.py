@@ -17,6 +17,7 @@ from drrej.data.listing import Spools
 from drrej.data.open import open_dump
 from drrej.data.problems import BadFiles, Notes, Problems, check_bad_rows
 from drrej.documents.rejector import Columns, Rejector
+from drrej.documents.summaries import BadFile, BadRows, LeftOut
 from drrej.engines.local import LocalEngine
 from drrej.engines.protocol import Engine, PassSummary
 from drrej.errors import BadFileError, DumpError, OptionError
@@ -149,3 +150,24 @@ def no_labels(dump: Dump) -> DumpError:
     """The error of a dump none of whose rows has a label."""
     where = f" in {dump.labels_file}" if dump.labels_file else ""
     return DumpError(f"{dump.parts[0].name}: no row has a label{where}")
+
+
+def left_out(source: Source) -> LeftOut | None:
+    """The bad rows and files of a dump that was read; None if there were none."""
+    rows, files = source.passed.all(), source.bad_files.all()
+    if not rows and not files:
+        return None
+    return LeftOut(
+        rows=source.notes.bad_rows,
+        reasons=tuple(
+            BadRows(
+                reason=problem.what,
+                column=problem.column,
+                rows=problem.count,
+                first_file=problem.file,
+                first_row=problem.row,
+            )
+            for problem in rows
+        ),
+        files=tuple(BadFile(file=file, reason=reason) for file, reason in files.items()),
+    )

@@ -24,7 +24,7 @@ from drrej.core.certify import (
 from drrej.core.certify_mean import certify_mean
 from drrej.core.curves import Curve, MeanCurve
 from drrej.core.intervals import CONFIDENCE, exact_decimal
-from drrej.core.reuse import Sketch
+from drrej.core.reuse import Fingerprint, Sketch
 from drrej.core.thresholds import (
     REJECT_ALL,
     Rule,
@@ -35,15 +35,13 @@ from drrej.core.thresholds import (
     regression_errors,
 )
 from drrej.core.types import Floats
-from drrej.data.dump import Block, Dump
+from drrej.data.dump import Dump
 from drrej.documents.rejector import Bound, GroupThreshold, Ratio, Rejector, Threshold
-from drrej.engines.protocol import Pass
 from drrej.errors import DumpError, Infeasible, OptionError
-from drrej.pipeline.collect import collect, curve_of
-from drrej.pipeline.freshness import BEFORE_THRESHOLD, SeenRows
+from drrej.pipeline.collect import collect_scored, curve_of
 from drrej.pipeline.groups import Grouping, numbered
-from drrej.pipeline.plan import PlanOptions, plan_from
-from drrej.pipeline.score import Scored, Scorer, column_values
+from drrej.pipeline.plan import plan_from
+from drrej.pipeline.score import Scored, Scorer, check_fresh, column_values, seen_rows
 from drrej.pipeline.source import Source, without_bad_files
 
 UNNOTICEABLE = (
@@ -102,29 +100,17 @@ def choose_threshold(
             f"cutoffs by '{options.by}': a row to come has no label, so no cutoff can depend on it; use 'prediction'"
         )
     labelled = rule.needs_labels or (table and dump.label_kind is not None)
-    certified = rule.confidence is not None and not options.known_fresh
-    seen = SeenRows.of(rejector, BEFORE_THRESHOLD) if certified else SeenRows()
+    seen = {} if rule.confidence is None or options.known_fresh else seen_rows(rejector, for_guarantee=True)
     grouping = None if options.by is None else Grouping(options.by, rejector, dump, "the cutoffs")
     columns = _collect(source, dump, rejector, rule, labelled, grouping, seen)
-    reuse = seen.check_fresh(columns, options.allow_reuse)
-    losses, wrong = columns["loss"], columns.get("wrong")
-    if grouping is None:
-        picker = _Picker(rule, ratio, None, wrong is not None, table, losses, columns.get("value"))
-        decision, groups = picker.pick("", curve_of(losses, wrong)), None
-    else:
-        numbers, names = numbered(columns["group"])
-        picker = _Picker(rule, ratio, len(names), wrong is not None, table)
-        inside = [numbers == number for number in range(len(names))]
-        curves = [curve_of(losses[rows], None if wrong is None else wrong[rows]) for rows in inside]
-        groups = tuple(picker.pick_or_reject(name, curve) for name, curve in zip(names, curves, strict=True))
-        picker.check_any(grouping.by)
-        decision = _together(groups)
-    reused = None if rule.confidence is None else reuse.reused
+    reused, noticeable = check_fresh(seen, columns, options.allow_reuse)
+    groups, tables = _pick_all(rule, ratio, columns, options.by, table)
+    decision = groups[0] if grouping is None else _together(groups)
     finished = rejector.with_threshold(
         Threshold(
             tau=decision.tau,
             cutoff=decision.cutoff,
-            rule=replace(rule, method=rule.certified_by, reused=reused),
+            rule=replace(rule, method=rule.certified_by, reused=None if rule.confidence is None else reused),
             rows=decision.rows,
             accepted=decision.accepted,
             coverage=decision.coverage,
@@ -132,12 +118,12 @@ def choose_threshold(
             bound=decision.bound,
             fingerprint=columns["sketch"].fingerprint().text() if rule.uses_rows else None,
             by=options.by,
-            groups=groups,
+            groups=None if grouping is None else groups,
             mean=decision.mean,
         )
     )
-    candidates = pa.concat_tables(picker.tables) if table else pa.table({})
-    return ChosenThreshold(finished, candidates, None if reuse.noticeable else UNNOTICEABLE)
+    listed = pa.concat_tables(tables) if tables else pa.table({})
+    return ChosenThreshold(finished, listed, None if noticeable else UNNOTICEABLE)
 
 
 def _check(rule: Rule, rejector: Rejector, options: ThresholdOptions) -> None:
@@ -169,29 +155,27 @@ def _collect(
     rule: Rule,
     labelled: bool,
     grouping: Grouping | None,
-    seen: SeenRows,
+    seen: Mapping[str, Fingerprint | None],
 ) -> Mapping[str, Any]:
     """The columns loss, wrong (with labels), value (what a row loses) and group, and which rows these are."""
     scorer = Scorer(rejector, dump, decide=False)
     residuals = _residual_columns(rule, rejector, dump)
     grouped = () if grouping is None else grouping.columns
 
-    def of_block(block: Block) -> dict[str, Any]:
-        scored = scorer(block)
+    def of_rows(scored: Scored) -> dict[str, Any]:
         columns: dict[str, Any] = {"loss": scored.loss}
-        if block.labels is not None:
+        if scored.block.labels is not None:
             columns["wrong"] = scored.wrong
         value = _value(scored, rule, residuals)
         if value is not None:
             columns["value"] = value
         if grouping is not None:
-            columns["group"] = grouping.column(block, scored.prediction)
+            columns["group"] = grouping.column(scored.block, scored.prediction)
         if rule.uses_rows:
             columns["sketch"] = Sketch.of(scored.keys)
-        return columns | (seen.look_up(scored.keys) if seen.sets else {})
+        return columns | scored.look_up(seen)
 
-    run = Pass("choosing", labelled, keep=(*scorer.columns, *grouped, *residuals), scores=scorer.columns)
-    return collect(source, dump, of_block, run)
+    return collect_scored(source, dump, scorer, of_rows, "choosing", labelled, (*grouped, *residuals))
 
 
 def _residual_columns(rule: Rule, rejector: Rejector, dump: Dump) -> tuple[str, ...]:
@@ -224,141 +208,152 @@ def uncertified_groups(rejector: Rejector) -> list[str]:
     return [group.group for group in rejector.need_threshold().groups or () if group.cutoff == REJECT_ALL]
 
 
-class _Picker:
-    """Picks the cutoff of each group (`groups` is their number, None for all rows as one) and lists the candidates."""
+def _pick_all(
+    rule: Rule, ratio: Ratio, columns: Mapping[str, Any], by: str | None, table: bool
+) -> tuple[tuple[GroupThreshold, ...], list[pa.Table]]:
+    """The decision for each group, or the one for all rows, and the candidates if asked for.
 
-    def __init__(
-        self,
-        rule: Rule,
-        ratio: Ratio,
-        groups: int | None,
-        labelled: bool,
-        listing: bool,
-        losses: Floats | None = None,
-        values: Floats | None = None,
-    ) -> None:
-        self.rule, self.ratio, self.labelled, self.listing = rule, ratio, labelled, listing
-        self.groups = groups
-        self.delta = None if rule.confidence is None else float(1 - exact_decimal(rule.confidence)) / (groups or 1)
-        self.rows = None if losses is None or values is None else (losses, values)
-        self.costs = None if self.rows is None else MeanCurve.of(*self.rows)
-        self.tables: list[pa.Table] = []
-        self.infeasible: list[str] = []
-
-    @property
-    def asked(self) -> str:
-        return f"{self.rule.asked} `confidence={self.rule.confidence:g}`"
-
-    def pick(self, group: str, curve: Curve) -> GroupThreshold:
-        """The decision for a group, or for all rows; raises Infeasible."""
-        rule, density = self.rule, self.ratio.density
-        certificate = None if self.delta is None else self._certify(group, curve, self.delta)
-        if certificate is None and self.listing:
-            self._list(group, curve, _every_cutoff(self.ratio, curve, 1.0 - CONFIDENCE))
-        if certificate is not None:
-            cutoff = certificate.cutoff
-        elif self.costs is None:
-            cutoff = choose_cutoff(rule, density, curve)
-        elif rule.limits_a_mean:
-            cutoff = mean_cutoff(rule, self.costs, density.flat_start)
-        else:
-            cutoff = least_cost_cutoff(self.costs, rule.target, density)
-        accepted, errors = curve.below(cutoff)
-        bound = None
-        if certificate is not None:
-            counted = errors if rule.limits_errors else None
-            bound = Bound(certificate.bound, certificate.delta, curve.rows, accepted, counted)
-        return GroupThreshold(
-            group=group,
-            tau=rule.target if rule.kind == "tau" else density.tau(cutoff),
-            cutoff=cutoff,
-            rows=curve.rows,
-            accepted=accepted,
-            coverage=accepted / curve.rows,
-            accuracy=(accepted - errors) / accepted if self.labelled and rule.needs_labels and accepted else None,
-            bound=bound,
-            mean=self.costs.below(cutoff)[1] if self.costs is not None and rule.limits_a_mean else None,
-        )
-
-    def pick_or_reject(self, group: str, curve: Curve) -> GroupThreshold:
-        """The same, but all of a group is rejected where nothing is certified for an error rate."""
+    All of a group is rejected where nothing is certified for an error rate; raises where that is so for each group.
+    """
+    losses, wrong, values = columns["loss"], columns.get("wrong"), columns.get("value")
+    lost = None if values is None else (losses, values)
+    numbers, names = (None, [""]) if by is None else numbered(columns["group"])
+    groups, tables, infeasible = [], [], []
+    for number, name in enumerate(names):
+        inside = slice(None) if numbers is None else numbers == number
+        curve = curve_of(losses[inside], None if wrong is None else wrong[inside])
         try:
-            return self.pick(group, curve)
+            candidates = _candidates(rule, ratio, curve, table, len(names))
+            if table and candidates is not None:
+                listed = _listed(candidates, rule, ratio, curve, wrong is not None)
+                tables.append(listed if by is None else listed.add_column(0, "group", [[name] * listed.num_rows]))
+            groups.append(pick(rule, ratio, curve, candidates, lost, name, len(names)))
         except Infeasible as verdict:
-            if not self.rule.limits_errors or self.rule.coverage is not None:
-                raise Infeasible(f"group '{group}': {verdict}") from None
-            self.infeasible.append(f"'{group}': {verdict}")
-            return GroupThreshold(group, None, REJECT_ALL, curve.rows, 0, 0.0)
+            if by is None:
+                raise
+            if not rule.limits_errors or rule.coverage is not None:
+                raise Infeasible(f"group '{name}': {verdict}") from None
+            infeasible.append(f"'{name}': {verdict}")
+            groups.append(GroupThreshold(name, None, REJECT_ALL, curve.rows, 0, 0.0))
+    if len(infeasible) == len(names):
+        raise Infeasible(f"{by} = {infeasible[0]}; and so for each of {len(names)} groups")
+    return tuple(groups), tables
 
-    def check_any(self, by: str) -> None:
-        """Raise when no group has a cutoff."""
-        if len(self.infeasible) == self.groups:
-            raise Infeasible(f"{by} = {self.infeasible[0]}; and so for each of {self.groups} groups")
 
-    def _certify(self, group: str, curve: Curve, delta: float) -> Certificate:
-        rule, density = self.rule, self.ratio.density
-        if rule.kind == "coverage" or self.rows is not None:
-            if self.listing:
-                self._list(group, curve, _every_cutoff(self.ratio, curve, delta))
-            if self.rows is not None:
-                return self._certify_mean(*self.rows, delta)
-            return certify_coverage(curve, density, rule.target, delta, self.asked)
-        if rule.coverage is None:
-            candidates = risk_candidates(curve, density, rule.risk, delta)
-            self._list(group, curve, candidates)
-            return certify_risk(candidates, curve.rows, rule.risk, self.asked)
-        try:
-            candidates = joint_candidates(curve, density, rule.risk, rule.coverage, delta)
-            self._list(group, curve, candidates)
+def pick(
+    rule: Rule,
+    ratio: Ratio,
+    curve: Curve,
+    candidates: Candidates | None = None,
+    lost: tuple[Floats, Floats] | None = None,
+    group: str = "",
+    groups: int = 1,
+) -> GroupThreshold:
+    """The decision for one of so many groups, or for all rows; raises Infeasible.
+
+    `lost` are the losses and what each row loses if it is accepted, for rules about that.
+    """
+    density, certificate, bound = ratio.density, None, None
+    costs = None if lost is None else MeanCurve.of(*lost)
+    if rule.confidence is not None:
+        certificate = _certificate(rule, ratio, curve, candidates, lost, _delta(rule, groups))
+        cutoff: float | None = certificate.cutoff
+    elif costs is None:
+        cutoff = choose_cutoff(rule, density, curve)
+    elif rule.limits_a_mean:
+        cutoff = mean_cutoff(rule, costs, density.flat_start)
+    else:
+        cutoff = least_cost_cutoff(costs, rule.target, density)
+    accepted, errors = curve.below(cutoff)
+    if certificate is not None:
+        counted = errors if rule.limits_errors else None
+        bound = Bound(certificate.bound, certificate.delta, curve.rows, accepted, counted)
+    return GroupThreshold(
+        group=group,
+        tau=rule.target if rule.kind == "tau" else density.tau(cutoff),
+        cutoff=cutoff,
+        rows=curve.rows,
+        accepted=accepted,
+        coverage=accepted / curve.rows,
+        accuracy=(accepted - errors) / accepted if rule.needs_labels and accepted else None,
+        bound=bound,
+        mean=costs.below(cutoff)[1] if costs is not None and rule.limits_a_mean else None,
+    )
+
+
+def _delta(rule: Rule, groups: int = 1) -> float:
+    """What may go wrong with one of so many groups; without a confidence, what a bound in the table leaves open."""
+    return 1.0 - CONFIDENCE if rule.confidence is None else float(1 - exact_decimal(rule.confidence)) / groups
+
+
+def _certificate(
+    rule: Rule,
+    ratio: Ratio,
+    curve: Curve,
+    candidates: Candidates | None,
+    lost: tuple[Floats, Floats] | None,
+    delta: float,
+) -> Certificate:
+    density, asked = ratio.density, f"{rule.asked} `confidence={rule.confidence:g}`"
+    if rule.kind == "coverage":
+        return certify_coverage(curve, density, rule.target, delta, asked)
+    if lost is None and rule.coverage is None:
+        assert candidates is not None
+        return certify_risk(candidates, curve.rows, rule.risk, asked)
+    try:
+        if lost is None:
+            assert candidates is not None
+            assert rule.coverage is not None
             return certify_both(curve, candidates, rule.risk, rule.coverage)
-        except Infeasible as verdict:
-            raise Infeasible(f"{self.asked}: {verdict}") from None
-
-    def _certify_mean(self, losses: Floats, values: Floats, delta: float) -> Certificate:
-        rule = self.rule
-        limit = rule.clip if rule.clip is not None else max(self.ratio.loss.prices)
+        limit = rule.clip if rule.clip is not None else max(ratio.loss.prices)
         if rule.target >= limit:
             raise OptionError(f"{rule.asked}: no row can lose more than {limit:g}; nothing is to be certified")
+        return certify_mean(*lost, rule.target, limit, delta, density.flat_start)
+    except Infeasible as verdict:
+        raise Infeasible(f"{asked}: {verdict}") from None
+
+
+def _candidates(rule: Rule, ratio: Ratio, curve: Curve, table: bool, groups: int = 1) -> Candidates | None:
+    """The cutoffs that are tested; else, where a table is wanted, every cutoff that the rows tell apart."""
+    density, delta = ratio.density, _delta(rule, groups)
+    if rule.confidence is not None and rule.limits_errors:
+        if rule.coverage is None:
+            return risk_candidates(curve, density, rule.risk, delta)
         try:
-            return certify_mean(losses, values, rule.target, limit, delta, self.ratio.density.flat_start)
+            return joint_candidates(curve, density, rule.risk, rule.coverage, delta)
         except Infeasible as verdict:
-            raise Infeasible(f"{self.asked}: {verdict}") from None
-
-    def _list(self, group: str, curve: Curve, candidates: Candidates) -> None:
-        """Keep the candidates as a table; the upper bound of each is at its `delta`."""
-        if not self.listing:
-            return
-        cutoffs, accepted = candidates.cutoffs, candidates.accepted
-        finite = np.isfinite(cutoffs)
-        tau = np.where(finite, self.ratio.density.ratio(np.where(finite, cutoffs, 0.0)), 0.0)
-        columns = {"group": pa.array([group] * cutoffs.size)} if self.groups is not None else {}
-        columns |= {
-            "cutoff": pa.array(cutoffs, mask=~finite),
-            "tau": pa.array(tau, mask=~np.isfinite(tau)),
-            "accepted": pa.array(accepted),
-            "coverage": pa.array(accepted / curve.rows),
-        }
-        if self.labelled:
-            with np.errstate(invalid="ignore", divide="ignore"):
-                risk = candidates.errors / accepted
-            columns["errors"] = pa.array(candidates.errors)
-            columns["risk"] = pa.array(risk, mask=~np.isfinite(risk))
-            columns["upper_bound"] = pa.array(candidates.bounds)
-            columns["delta"] = pa.array(candidates.levels)
-        if self.delta is not None and self.rule.limits_errors:
-            columns["certified"] = pa.array(candidates.certified)
-        self.tables.append(pa.table(columns))
-
-
-def _every_cutoff(ratio: Ratio, curve: Curve, delta: float) -> Candidates:
-    """Every cutoff that the rows tell apart, each bounded on its own."""
-    density = ratio.density
+            raise Infeasible(f"{rule.asked} `confidence={rule.confidence:g}`: {verdict}") from None
+    if not table:
+        return None
     reachable, _ = curve.below(density.flat_start)
     count = max(1, int(np.searchsorted(curve.accepted, reachable, side="right")))
     last = capped(curve.following(int(curve.accepted[count - 1])), density)
     cutoffs = np.append(curve.losses[1:count], np.inf if last is None else last)
     counts = curve.accepted[:count], curve.errors[:count]
     return Candidates(cutoffs, *counts, np.full(count, delta), np.zeros(count, bool))
+
+
+def _listed(candidates: Candidates, rule: Rule, ratio: Ratio, curve: Curve, labelled: bool) -> pa.Table:
+    """The candidates as a table; the upper bound of each is at its `delta`."""
+    cutoffs, accepted = candidates.cutoffs, candidates.accepted
+    finite = np.isfinite(cutoffs)
+    tau = np.where(finite, ratio.density.ratio(np.where(finite, cutoffs, 0.0)), 0.0)
+    columns = {
+        "cutoff": pa.array(cutoffs, mask=~finite),
+        "tau": pa.array(tau, mask=~np.isfinite(tau)),
+        "accepted": pa.array(accepted),
+        "coverage": pa.array(accepted / curve.rows),
+    }
+    if labelled:
+        with np.errstate(invalid="ignore", divide="ignore"):
+            risk = candidates.errors / accepted
+        columns["errors"] = pa.array(candidates.errors)
+        columns["risk"] = pa.array(risk, mask=~np.isfinite(risk))
+        columns["upper_bound"] = pa.array(candidates.bounds)
+        columns["delta"] = pa.array(candidates.levels)
+    if rule.confidence is not None and rule.limits_errors:
+        columns["certified"] = pa.array(candidates.certified)
+    return pa.table(columns)
 
 
 def _together(groups: tuple[GroupThreshold, ...]) -> GroupThreshold:
@@ -395,7 +390,7 @@ def _advice(source: Source, rejector: Rejector, rule: Rule, options: ThresholdOp
     """How many rows would be enough."""
     if not rule.limits_errors or options.by is not None:
         return "More rows to choose on may be enough"
-    found, _ = plan_from(source, rejector, PlanOptions(rule.risk, CONFIDENCE))
+    found, _ = plan_from(source, rejector, rule.risk, CONFIDENCE)
     assert found.rows is not None
     known = [(row.needed, row.coverage) for row in found.at_hand or () if row.needed is not None]
     if not known:

@@ -17,7 +17,7 @@ from scipy import stats
 from drrej.core.drift import bin_counts
 from drrej.monitor import evidence
 from drrej.monitor.evidence import start_share, unspent
-from drrej.pipeline.shares import Tally
+from drrej.pipeline.drift import Tally
 
 BATCHES = 365
 ALPHA = 0.05

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from drrej.documents.targets import Counts, judge
-from drrej.pipeline.costs import total_cost
+from drrej.pipeline.figures import total_cost
 
 TRIALS = 2000
 

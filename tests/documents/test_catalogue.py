@@ -23,7 +23,7 @@ from drrej.documents.gates import Metric, catalogue
 from drrej.documents.report import RegressionReport, Report
 from drrej.errors import ReportError
 from drrej.pipeline.compare import BaselineDump, Rivals
-from drrej.pipeline.regression import evaluate_regression
+from drrej.pipeline.evaluate import evaluate_regression
 
 KINDS = ("by", "intervals", "baseline", "baseline with intervals", "baseline dump", "costs", "compare", "pictures")
 ROWS = 300

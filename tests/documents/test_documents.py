@@ -23,7 +23,7 @@ from drrej.core.reuse import Sketch
 from drrej.documents.rejector import Threshold
 from drrej.errors import Infeasible, RejectorError
 from drrej.pipeline.fit import FittedLoss, ratio_of, without_logits
-from drrej.pipeline.threshold import _Picker
+from drrej.pipeline.threshold import _candidates, pick
 
 OLD = ROOT / "tests" / "files" / "old"
 CASES = 150
@@ -268,9 +268,9 @@ def test_every_fit_and_threshold_reads_back(
         fitted = calibration(type(fitted.need_calibration())("given", 1.0)).with_ratio(ratio)
     wrong = np.arange(values.size) % 3 == 0
     asked = drrej.Rule(*rule)
-    picker = _Picker(asked, ratio, None, True, False)
+    curve = Curve.of(values[~wrong], values[wrong])
     try:
-        found = picker.pick("", Curve.of(values[~wrong], values[wrong]))
+        found = pick(asked, ratio, curve, _candidates(asked, ratio, curve, table=False))
     except Infeasible:
         return
     record = replace(asked, method=asked.certified_by, reused=asked.confidence and False)

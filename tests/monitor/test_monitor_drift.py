@@ -29,7 +29,7 @@ from drrej.monitor.evidence import (
     start_share,
     unspent,
 )
-from drrej.pipeline.shares import Compared, Tally, moved_parts
+from drrej.pipeline.drift import Compared, Tally, moved_parts
 
 # Tails
 

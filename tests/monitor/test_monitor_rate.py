@@ -16,7 +16,7 @@ from msgspec import to_builtins
 from scipy import stats
 
 from drrej.monitor.evidence import RateMonitor, Restarts, confidence_sequence, log_e_value, start_share, unspent
-from drrej.pipeline.shares import Tally
+from drrej.pipeline.drift import Tally
 
 POWERS = range(4, -18, -1)
 

@@ -10,7 +10,7 @@ from simulate_monitor import ALPHA, BATCHES, LABELS, LIMIT, NEVER, ROWS, Stream
 
 from drrej.monitor import evidence
 from drrej.monitor.evidence import LossDrift, RateMonitor, confidence_sequence
-from drrej.pipeline.shares import Tally
+from drrej.pipeline.drift import Tally
 
 YEARS = 300
 

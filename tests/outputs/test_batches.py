@@ -21,7 +21,7 @@ import drrej
 from drrej.documents.summaries import MaskSummary
 from drrej.engines.local import LocalEngine
 from drrej.outputs.dataset import LocalDataset
-from drrej.pipeline.shares import Compared, Tally, moved_parts, region_names
+from drrej.pipeline.drift import Compared, Tally, moved_parts, region_names
 
 LOGITS, LABELS = make_model(900, 5, seed=3)
 

@@ -11,7 +11,7 @@ import pytest
 from conftest import fail, make_model, make_rejector, source, succeed, write_dump, write_mask
 
 import drrej
-from drrej.pipeline.figures import MOST_EXAMPLES
+from drrej.pipeline.pictures import MOST_EXAMPLES
 from drrej.report import RENDERERS
 
 ROWS = 600

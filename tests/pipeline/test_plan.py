@@ -16,7 +16,7 @@ import drrej
 from drrej.core.losses import expected_losses
 from drrej.core.planning import Question, rows_for_both, rows_for_cutoff
 from drrej.documents.summaries import Plan
-from drrej.pipeline.plan import PlanOptions, plan, plan_from
+from drrej.pipeline.plan import plan, plan_from
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_plan_without_rows_is_that_of_each_question() -> None:
-    found = plan(PlanOptions(risk=0.04, confidence=0.9, coverage=0.7, power=0.9, errors=[0.01, 0.05]))
+    found = plan(risk=0.04, confidence=0.9, coverage=0.7, power=0.9, errors=[0.01, 0.05])
     question = Question(0.04, 0.1, 0.01, 0.7, 0.9)
     assert found.needed is not None
     first, hopeless = found.needed
@@ -49,7 +49,7 @@ def test_a_plan_without_rows_is_that_of_each_question() -> None:
 
 def test_what_rows_at_hand_promise_is_counted_from_them(folder: Path) -> None:
     rejector = drrej.Rejector.from_json((folder / "fit.json").read_text())
-    found, caution = plan_from(source(folder / "new.parquet"), rejector, PlanOptions(risk=0.1))
+    found, caution = plan_from(source(folder / "new.parquet"), rejector, risk=0.1)
     assert caution is None
     logits, labels = make_model(1500, 3, seed=2)
     losses = expected_losses(logits, "log", rejector.need_calibration().temperature)

@@ -17,8 +17,8 @@ from msgspec.structs import replace
 
 import drrej
 from drrej.core.losses import ColumnLoss, CostLoss
+from drrej.pipeline.evaluate import evaluate_regression
 from drrej.pipeline.fit import LOSS_NAMES, uncalibrated, without_logits
-from drrej.pipeline.regression import evaluate_regression
 
 NAMES = ("ant", "bee", "cat", "dog")
 COSTS = CostLoss(tuple(tuple(float(abs(i - j)) for j in range(4)) for i in range(4)))

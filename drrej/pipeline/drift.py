@@ -1,16 +1,104 @@
-"""Which of many shares surely moved."""
+"""What rows tell without labels: the accuracy to expect, how far losses have moved, and which shares surely moved."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from operator import attrgetter
+from typing import Any
 
+import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
-from drrej.core.drift import bin_counts, ranks, stored_bins
-from drrej.core.intervals import lower_bound
-from drrej.core.types import Floats, Stored
-from drrej.documents.figures import MovedPart
+from drrej.core.curves import Curve
+from drrej.core.drift import RatioMoments, RatioSums, bin_counts, loss_shift, ranks, ratio_shift, stored_bins
+from drrej.core.intervals import CONFIDENCE, lower_bound
+from drrej.core.ratio_error import FITTED_ROWS
+from drrej.core.sums import Total
+from drrej.core.types import Booleans, Floats, Stored
+from drrej.documents.figures import MovedPart, Where
 from drrej.documents.rejector import Ratio
+from drrej.documents.report import Drift, ExpectedAccuracy, GroupLook, MeanRatio
+from drrej.pipeline.collect import curve_of
+from drrej.pipeline.figures import coverage_figure, pieces
+from drrej.pipeline.groups import numbered
+
+
+def expected_accuracy(doubt: Floats, accepted: Booleans) -> ExpectedAccuracy:
+    """From the probability of an error in each row."""
+    of_accepted = sum((Total.of(doubt[part][accepted[part]]) for part in pieces(doubt.size)), Total())
+    means = of_accepted.mean(int(np.count_nonzero(accepted))), Total.of(doubt).mean(doubt.size)
+    value, of_all = (None if mean is None else 1.0 - mean for mean in means)
+    return ExpectedAccuracy(value=value, all=of_all)
+
+
+def ratio_figure(sums: RatioSums, rows: int, ratio: Ratio) -> MeanRatio:
+    """The mean ratio; no p-value where the loss was fitted to the rows of the ratio, so that its mean need not be 1."""
+    fit = None if ratio.variance is None else RatioMoments(ratio.rows, 1.0, ratio.variance, ratio.third)
+    shift = {**ratio_shift(sums.moments(rows), fit), "mean": sums.mean(rows)}
+    error = next((bound.value for bound in ratio.bounds or () if bound.theorem == FITTED_ROWS), None)
+    figure = MeanRatio(**shift, error=error)
+    return figure if ratio.loss.drift_loss is None else replace(figure, p_value=None)
+
+
+_FAR, _SURE = 0.1, 0.001
+"""A distance from the fit's losses, and a p-value, from which on a learned order is in doubt."""
+
+
+def unsure_order(drift: Drift, ratio: Ratio) -> str | None:
+    """The plain loss beneath a learned one, where the rows are so unlike those of the fit that its order may not hold.
+
+    Small drifts, which many rows make certain, do not count.
+    """
+    base = ratio.loss.drift_loss
+    if base is None or not ratio.loss.reorders or drift.distance is None or drift.p_value is None:
+        return None
+    return base.name if drift.distance >= _FAR and drift.p_value < _SURE else None
+
+
+def drift_figure(curve: Curve, ratio: Ratio) -> Drift:
+    """How far losses have moved since the fit; rejectors of an older version do not keep what a fitted loss needs."""
+    quantiles = ratio.loss_quantiles if ratio.loss.drift_loss is None else ratio.drift_quantiles
+    if quantiles is None:
+        return Drift(distance=None, p_value=None)
+    return Drift(**loss_shift(curve, quantiles, ratio.rows))
+
+
+def group_looks(columns: Mapping[str, Any], doubt: Floats, drift: Floats, ratio: Ratio) -> tuple[GroupLook, ...]:
+    """Without labels: coverage, expected accuracy and drift of each group, the largest drift first."""
+    numbers, names = numbered(columns["group"])
+    order = np.argsort(numbers, kind="stable")
+    members = np.split(order, np.searchsorted(numbers[order], np.arange(1, len(names))))
+    looks = []
+    for name, rows in zip(names, members, strict=True):
+        accepted = columns["accepted"][rows]
+        shift = drift_figure(curve_of(drift[rows]), ratio)
+        if shift.p_value is not None:
+            shift = replace(shift, p_value=min(1.0, shift.p_value * len(names)))
+        looks.append(
+            GroupLook(
+                group=name,
+                rows=int(rows.size),
+                coverage=coverage_figure(int(np.count_nonzero(accepted)), int(rows.size)),
+                expected_accuracy=expected_accuracy(doubt[rows], accepted).value,
+                drift=shift,
+            )
+        )
+    known = all(look.drift.p_value is not None for look in looks)
+    return tuple(sorted(looks, key=attrgetter("drift.p_value", "group") if known else attrgetter("group")))
+
+
+def where_moved(losses: Floats, ratio: Ratio, by: str | None, looks: Sequence[GroupLook]) -> Where | None:
+    """The regions of the loss that hold more or fewer rows than in the fit, and groups that are not like the rest."""
+    tables = since_fit(losses, ratio)
+    if by is not None and len(looks) > 1:
+        tables.append(against_the_rest(by, {look.group: Tally(look.coverage.accepted, look.rows) for look in looks}))
+    if not tables:
+        return None
+    return Where(compared=sum(len(table.names) for table in tables), parts=moved_parts(tables, 1 - CONFIDENCE))
+
+
+# Which of many shares surely moved
 
 
 class Tally(Stored, frozen=True, omit_defaults=False):
