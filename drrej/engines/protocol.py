@@ -68,14 +68,16 @@ class Engine(Protocol):
 
 
 class PassSummary(Struct):
-    """What a pass noticed: counts, and what is wrong with rows that it let through or left out."""
+    """What a pass noticed: counts, also by file, and what is wrong with rows that it let through or left out."""
 
     notes: Notes = field(default_factory=Notes)
     passed: Problems = field(default_factory=Problems)
+    files: dict[str, Notes] = field(default_factory=dict)
 
-    def add(self, notes: Notes, passed: Sequence[Problem]) -> None:
+    def add(self, notes: Notes, passed: Sequence[Problem], file: str) -> None:
         """Add what was noticed about other rows."""
         self.notes += notes
+        self.files[file] = self.files.get(file, Notes()) + notes
         self.passed.add(passed)
 
 
@@ -119,7 +121,7 @@ def run_pass(
         with closing(results):
             for done in results:
                 engine.progress.advance(done.notes.rows + done.notes.left_out)
-                summary.add(done.notes, done.passed)
+                summary.add(done.notes, done.passed, done.part.name)
                 problems.add(done.problems)
                 if not problems:
                     yield done

@@ -177,7 +177,7 @@ def _first_pass(source: Source, dump: Dump, engine: Engine, look: Callable[[Bloc
     blocks = list(map_blocks(source, dump, look, Pass("reading", labelled=True), engine, summary))
     if not blocks:
         raise no_labels(dump)
-    check_kind(dump, summary.notes, calibrating=True)
+    check_kind(dump, summary, calibrating=True)
     return blocks
 
 

@@ -149,4 +149,4 @@ def map_blocks(
 def check_summary(source: Source, dump: Dump, summary: PassSummary) -> None:
     """Tell the source what a pass noticed; raise where that is more, or something else, than is allowed."""
     source.see(summary)
-    check_kind(dump, summary.notes)
+    check_kind(dump, summary)

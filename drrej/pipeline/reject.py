@@ -190,7 +190,7 @@ def _dataset(
         if found is None:
             missing.append(number)
         else:
-            summary.add(found.notes, found.problems)
+            summary.add(found.notes, found.problems, part.name)
             add(part, found, 0.0, reused=True)
     groups = tuple(group for group in dump.row_groups if group.part in set(missing))
     rest = replace(dump, row_groups=groups, rows=sum(group.rows for group in groups))
@@ -223,7 +223,7 @@ def _mask(
     summary, rows, rejected = PassSummary(), 0, 0
     with dataset.mask(mask_name(part), with_range(schema, [part])) as mask:
         for block in blocks:
-            summary.add(block.notes, block.passed)
+            summary.add(block.notes, block.passed, part.name)
             if block.result is not None:
                 mask.write(block.result)
                 rows += block.result.num_rows

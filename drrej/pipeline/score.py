@@ -34,6 +34,7 @@ from drrej.data.columns import PROBABILITY_NAMES
 from drrej.data.dump import Block, Dump
 from drrej.data.problems import Notes
 from drrej.documents.rejector import Calibration, Ratio, Rejector, Threshold
+from drrej.engines.protocol import PassSummary
 from drrej.errors import DumpError, OptionError
 from drrej.pipeline.groups import Grouping, OnUnseen
 
@@ -217,24 +218,40 @@ def row_keys(block: Block, raw: Scores) -> Keys:
     return content_keys(block.scores)
 
 
-def check_kind(dump: Dump, notes: Notes, calibrating: bool = False) -> None:
-    """Raise when scores that nobody has called logits look like probabilities, percentages or counts.
+_ENOUGH_IN_A_FILE = 100
+"""Rows from which on one file may contradict all others, where sums of 1 do not tell."""
+
+
+def check_kind(dump: Dump, summary: PassSummary, calibrating: bool = False) -> None:
+    """Raise when scores that nobody has called logits look like probabilities, percentages or counts, in any file.
 
     With one score per row, logits that are all positive say only that every row is of class 1, as in a dump of such
     rows: a reason to ask when the temperature is fitted, and not later.
     """
     if dump.input != "logits" or dump.input_said:
         return
-    look = ScoreLook(notes.rows - notes.bad_rows, notes.inside, notes.summing, notes.scaled)
-    kind = look.kind(dump.binary)
+    kind = _kind(dump, summary.notes)
     if kind == "logits" and dump.columns.names[0].lower() in PROBABILITY_NAMES:
         raise DumpError(
             f"{dump.parts[0].name}: column '{dump.columns.pattern}' is called as probabilities are, but its rows are "
             "none; say `input=logits` if they are logits, or `input=probs` with `normalize=True`"
         )
     if kind == "logits" or (kind == "scaled" and dump.binary and not calibrating):
+        for file, notes in summary.files.items() if len(summary.files) > 1 else ():
+            kind = _kind(dump, notes)
+            sums = kind == "probabilities" and not dump.binary
+            if sums or (kind not in ("logits", "scaled") and notes.rows >= _ENOUGH_IN_A_FILE):
+                reason = (BINARY_REASONS if dump.binary else REASONS)[kind]
+                raise DumpError(
+                    f"{file}: column '{dump.columns.pattern}': {reason}, unlike those of the other files; store all "
+                    "files in one kind, or say `input=logits` if they are logits all the same"
+                )
         return
     raise DumpError(f"{dump.parts[0].name}: column '{dump.columns.pattern}': {doubt_about(dump, kind)}")
+
+
+def _kind(dump: Dump, notes: Notes) -> Kind:
+    return ScoreLook(notes.rows - notes.bad_rows, notes.inside, notes.summing, notes.scaled).kind(dump.binary)
 
 
 def doubt_about(dump: Dump, kind: Kind) -> str:
