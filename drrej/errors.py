@@ -5,6 +5,7 @@ DrrejError                 exit 2: something is wrong and can be mended by the u
 ├── DumpError              a parquet dump that cannot be read as logits and labels
 │   ├── BadFileError       one of its files, which `on_bad_file=skip` leaves out
 │   └── BadRowsError       rows without usable scores, which `on_bad_row=skip` leaves out
+├── ShortageError          too little memory, room or open files, or a failing disk: no file is to blame
 ├── RejectorError          a rejector document that is missing, damaged or not ready
 ├── ReportError            a report document that is damaged, or of another kind than is needed
 ├── MonitorError           a monitor's state that is damaged, or belongs to other batches or another rejector
@@ -32,6 +33,7 @@ __all__ = [
     "OutputError",
     "RejectorError",
     "ReportError",
+    "ShortageError",
 ]
 
 
@@ -70,6 +72,10 @@ class BadFileError(DumpError):
 
 class BadRowsError(DumpError):
     """Rows of a dump without usable scores."""
+
+
+class ShortageError(DrrejError):
+    """The machine is short of memory, room or open files, or its disk fails; no file is left out for that."""
 
 
 class RejectorError(DrrejError):

@@ -8,7 +8,9 @@ import errno
 import functools
 import itertools
 import os
+import re
 import shutil
+import stat
 import tempfile
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,7 +21,7 @@ import pyarrow.fs as pafs
 from msgspec import Struct, field
 
 from drrej.data.problems import one_line
-from drrej.errors import BadFileError, DumpError
+from drrej.errors import BadFileError, DumpError, ShortageError
 
 
 class Identity(Struct, frozen=True):
@@ -102,6 +104,8 @@ def identity_of(part: DumpFile, stream: Any = None) -> Identity:
     """The identity of a part as it is now; of an object by way of its open stream, if there is one."""
     if part.uri is None:
         status = os.stat(part.path)
+        if not stat.S_ISREG(status.st_mode):  # to open a pipe may take for ever
+            raise DumpError(f"{part.name}: it is not a regular file; name it by itself to have it read as a stream")
         return Identity(status.st_size, status.st_mtime_ns, status.st_dev, status.st_ino)
     if stream is None:
         stream = part.filesystem().open_input_file(part.path)
@@ -118,7 +122,8 @@ def check_unchanged(part: DumpFile, found: Identity | None = None) -> None:
         return
     try:
         same = part.identity.same_as(found or identity_of(part))
-    except OSError:  # gone
+    except OSError as error:  # gone
+        _check_shortage(part.name, error)
         same = False
     if not same:
         raise DumpError(
@@ -133,6 +138,9 @@ _temporary: list[tuple[int, str]] = []
 _converted: deque[str] = deque()
 _numbers = itertools.count()
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_SHORTAGES = (errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EIO)
+_MOST_MEMORY = 1 << 44
+"""Only a damaged file asks for as many bytes."""
 
 
 def temporary_path(lasting: bool = False) -> str:
@@ -149,11 +157,24 @@ def temporary_path(lasting: bool = False) -> str:
     return path
 
 
-def no_room(name: str, error: OSError) -> DumpError:
+def no_room(name: str, error: OSError) -> ShortageError:
     """The error of a file that cannot be copied or converted."""
     folder = tempfile.gettempdir()
     reason = os.strerror(error.errno or errno.ENOSPC)
-    return DumpError(f"{name}: cannot be copied to {folder} ({reason}); set TMPDIR to a directory with room for it")
+    return ShortageError(f"{name}: cannot be copied to {folder} ({reason}); set TMPDIR to a directory with room for it")
+
+
+def _check_shortage(name: str, error: Exception) -> None:
+    """Raise if a file could not be read for want of memory or descriptors, or as the disk fails: it may be good."""
+    size = re.search(r"size (\d+)", str(error))
+    asked = int(size[1]) if size is not None else 0
+    if isinstance(error, MemoryError) and asked < _MOST_MEMORY:
+        raise ShortageError(
+            f"{name}: too little memory to read it ({one_line(error)}); give the process more"
+        ) from None
+    if isinstance(error, OSError) and error.errno in _SHORTAGES:
+        reason = os.strerror(error.errno or 0)
+        raise ShortageError(f"{name}: cannot be read now ({reason}); the file may be good: try again") from None
 
 
 @atexit.register
@@ -167,7 +188,7 @@ def remove_temporary() -> None:
 
 # Formats
 
-READ_ERRORS = (OSError, pa.ArrowException, ValueError, OverflowError, TypeError, UnicodeDecodeError)
+READ_ERRORS = (OSError, pa.ArrowException, ValueError, OverflowError, TypeError, UnicodeDecodeError, MemoryError)
 """What pyarrow raises on damaged files."""
 
 BLOCK = 4 << 20
@@ -288,7 +309,8 @@ def looked_at(file: DumpFile, format: str, look: Callable[[Identity], FileInfo])
 
 
 def unreadable(file: DumpFile, format: str, error: Exception) -> BadFileError:
-    """The error of a file that is not of its format."""
+    """The error of a file that is not of its format; raises if it is not the file's fault."""
+    _check_shortage(file.name, error)
     return BadFileError.of(
         file.name,
         f"{file.name}: not a readable {format} file ({one_line(error)}); is it complete, and is it {format}?",
@@ -296,7 +318,8 @@ def unreadable(file: DumpFile, format: str, error: Exception) -> BadFileError:
 
 
 def damaged(file: DumpFile, error: Exception) -> BadFileError:
-    """The error of a file that cannot be read to its end."""
+    """The error of a file that cannot be read to its end; raises if it is not the file's fault."""
+    _check_shortage(file.name, error)
     message = f"{file.name}: cannot be read to the end ({one_line(error)}); is it complete? write it again"
     return BadFileError.of(file.name, message)
 

@@ -33,17 +33,32 @@ Spools = dict[str, DumpFile]
 
 
 def find_parts(arguments: Sequence[str], spools: Spools | None = None) -> list[DumpFile]:
-    """The parts of a dump: arguments in the order given, directories and globs sorted by path."""
+    """The parts of a dump: arguments in the order given, directories and globs sorted by path.
+
+    A file that is there twice, by the same name, by a link, or by a glob beside its directory, counts once.
+    """
     if not arguments:
         raise DumpError("no dump given; name a file or a directory of them")
     spools = {} if spools is None else spools
-    parts: list[DumpFile] = []
-    for argument in arguments:
-        parts += _find(argument, spools)
-    return parts
+    found: dict[tuple[str | int, ...], DumpFile] = {}
+    for part in (part for argument in arguments for part in _find(argument, spools)):
+        found.setdefault(_place(part), part)
+    return list(found.values())
 
 
-def _find(argument: str, spools: Spools) -> list[DumpFile]:
+def _place(part: DumpFile) -> tuple[str | int, ...]:
+    """What two names of one file have in common."""
+    if part.uri is not None:
+        return part.path, part.uri.partition("://")[0]
+    try:
+        status = os.stat(part.path)
+    except OSError:  # which its reader will tell
+        return (part.path,)
+    return status.st_dev, status.st_ino
+
+
+def _find(argument: str, spools: Spools, named: bool = True) -> list[DumpFile]:
+    """The files of an argument, or of what a glob has found: only what is named itself is read as a stream."""
     if argument in spools:
         return [spools[argument]]
     if argument == STDIN:
@@ -57,16 +72,17 @@ def _find(argument: str, spools: Spools) -> list[DumpFile]:
     if os.path.isdir(argument):
         return _find_in_directory(argument)
     if not os.path.lexists(argument):
-        return [_below(argument, part) for match in _matches(argument) for part in _find(match, spools)]
+        return [_below(argument, part) for match in _matches(argument) for part in _find(match, spools, named=False)]
     try:
-        if not stat.S_ISREG(os.stat(argument).st_mode):  # a FIFO or <(...): most formats need to seek
+        if named and not stat.S_ISREG(os.stat(argument).st_mode):  # a FIFO or <(...): most formats need to seek
             with open(argument, "rb") as stream:
                 spools[argument] = _spooled(stream, argument)
             return [spools[argument]]
     except OSError as error:
         raise DumpError(f"{argument}: cannot be read ({error.strerror})") from None
     part = DumpFile(_from_root(argument), argument, _mask_name(_from_hive(argument)), _hive(argument))
-    return [part if part.ends_with(ENDINGS) else replace(part, ending=_sniffed(part.path) or "")]
+    known = part.ends_with(ENDINGS) or not os.path.isfile(part.path)
+    return [part if known else replace(part, ending=_sniffed(part.path) or "")]
 
 
 def _below(pattern: str, part: DumpFile) -> DumpFile:
@@ -94,8 +110,15 @@ def _find_in_directory(directory: str) -> list[DumpFile]:
         raise DumpError(f"{error.filename}: cannot be listed ({error.strerror})")
 
     paths: list[str] = []
+    seen = set[tuple[int, int]]()
     for folder, folders, files in os.walk(directory, onerror=fail, followlinks=True):
-        folders[:] = [name for name in folders if not _hidden(name)]
+        status = os.stat(folder)
+        if (status.st_dev, status.st_ino) in seen:  # a link to a folder that was there already, such as its own
+            folders.clear()
+            continue
+        seen.add((status.st_dev, status.st_ino))
+        linked = {name: os.path.islink(os.path.join(folder, name)) for name in folders if not _hidden(name)}
+        folders[:] = sorted(linked, key=lambda name: (linked[name], name))
         paths += [os.path.join(folder, file) for file in files]
     return _of_one_format(directory, [(os.path.relpath(path, directory), _from_root(path), path) for path in paths])
 
