@@ -336,8 +336,8 @@ def test_converted_files_are_made_again_where_they_are_gone(
     for number in range(4):
         WRITERS[ending](tmp_path / f"{number}.{ending}", ROWS)
     dump = open_dump([f"{tmp_path}/*.{ending}"], DumpOptions(), labelled=True)
-    assert len(files._converted) == 3
     rows = np.concatenate([block.scores for group in dump.row_groups for block in dump.read(group, labelled=True)])
+    assert len(files._converted) == 3
     assert np.array_equal(rows, np.tile(ROWS.logits.astype(np.float64), (4, 1)))
 
 

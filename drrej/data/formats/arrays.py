@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 import os
 import shutil
 import tokenize
 import warnings
 import zipfile
 import zlib
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -27,31 +29,39 @@ _HEADER_ERRORS = (SyntaxError, tokenize.TokenError, IndexError, KeyError, Attrib
 _ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, KeyError)
 _KINDS = "an array of floating-point numbers, whole numbers, true and false, or text"
 
-Arrays = dict[str, NDArray[Any]]
-_unpacked: dict[tuple[str, str | None], tuple[Identity, dict[str, str]]] = {}
-"""Where the arrays of archives, and objects that are elsewhere, lie on this machine."""
+_unpacked: dict[tuple[str, str | None, str], tuple[Identity, str]] = {}
+"""Where arrays of archives, and objects that are elsewhere, lie on this machine."""
+
+
+class _Header(NamedTuple):
+    """What the header of an array says."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    fortran: bool
 
 
 def _look(file: DumpFile, opened: str) -> FileInfo:  # noqa: ARG001 - what was found is kept by identity
     def look(identity: Identity) -> FileInfo:
-        arrays = _columns(file, identity)
-        rows, step = _size(arrays)
-        schema = pa.schema([(name, _type(array)) for name, array in arrays.items()])
-        return FileInfo(schema, tuple(min(step, rows - start) for start in range(0, rows, step)), identity)
+        headers = _columns(file, identity)
+        rows, step = _size(headers)
+        schema = pa.schema([(name, _type(shape)) for name, shape in headers.items()])
+        groups = tuple(min(step, rows - start) for start in range(0, rows, step))
+        return FileInfo(schema, groups, identity)
 
     return files.looked_at(file, _ending(file), look)
 
 
 def _batches(request: Request) -> Iterator[pa.RecordBatch]:
     with files.reading(request.file):
-        identity = files.identity_of(request.file)
-        files.check_unchanged(request.file, identity)
-        arrays = _columns(request.file, identity)
-        rows, step = _size(arrays)
-        stop = min(rows, (request.group + 1) * step)
-        names = [name for name in request.columns if name in arrays]
-        for start in range(request.group * step + request.start, stop, request.rows):
-            columns = [_column(arrays[name][start : min(stop, start + request.rows)]) for name in names]
+        info = _look(request.file, request.opened)
+        assert info.identity is not None
+        names = [name for name in request.columns if name in info.schema.names]
+        arrays = _mapped(request.file, info.identity, names)
+        first = sum(info.groups[: request.group])
+        stop = first + info.groups[request.group]
+        for start in range(first + request.start, stop, request.rows):
+            columns = [_column(array[start : min(stop, start + request.rows)]) for array in arrays]
             yield pa.RecordBatch.from_arrays(columns, names)
 
 
@@ -63,16 +73,16 @@ def _ending(file: DumpFile) -> str:
     return NPZ.name if file.ends_with(NPZ.endings) else NPY.name
 
 
-def _size(arrays: Arrays) -> tuple[int, int]:
+def _size(headers: dict[str, _Header]) -> tuple[int, int]:
     """Rows, and rows of a row group."""
-    rows = len(next(iter(arrays.values())))
-    width = sum(array.itemsize * (array.shape[1] if array.ndim == 2 else 1) for array in arrays.values())
+    rows = next(iter(headers.values())).shape[0]
+    width = sum(dtype.itemsize * (shape[1] if len(shape) == 2 else 1) for dtype, shape, _ in headers.values())
     return rows, max(1, _GROUP_BYTES // max(1, width))
 
 
-def _type(array: NDArray[Any]) -> pa.DataType:
+def _type(array: _Header) -> pa.DataType:
     flat = pa.string() if array.dtype.kind in "US" else pa.from_numpy_dtype(array.dtype.newbyteorder("="))
-    return flat if array.ndim == 1 else pa.list_(flat, array.shape[1])
+    return flat if len(array.shape) == 1 else pa.list_(flat, array.shape[1])
 
 
 def _column(rows: NDArray[Any]) -> pa.Array:
@@ -86,25 +96,58 @@ def _column(rows: NDArray[Any]) -> pa.Array:
     return plain if rows.ndim == 1 else pa.FixedSizeListArray.from_arrays(plain, rows.shape[1])
 
 
-def _columns(file: DumpFile, identity: Identity) -> Arrays:
-    """The arrays of a file as columns, mapped; what cannot be one is an error."""
-    packed = file.ends_with(NPZ.endings)
-    paths = {os.path.basename(file.path): file.path}
-    if packed or file.uri is not None:
-        known = _unpacked.get((file.path, file.uri))
-        if known is None or known[0] != identity or not all(map(os.path.exists, known[1].values())):
-            known = _unpacked[file.path, file.uri] = identity, _members(file)
-        paths = known[1]
-    arrays = {name: _array(path, name, file) for name, path in paths.items()}
-    if packed:
-        return _with_rows(arrays, file)
-    (array,) = arrays.values()
+def _columns(file: DumpFile, identity: Identity) -> dict[str, _Header]:
+    """The arrays of a file that are columns, by their headers; what cannot be one is an error."""
+    if file.ends_with(NPZ.endings):
+        with files.open_bytes(file) as stream, _archive(stream) as archive:
+            members = [member.removesuffix(".npy") for member in archive.namelist() if member.endswith(".npy")]
+            headers = {}
+            for name in members:
+                with archive.open(f"{name}.npy") as packed:
+                    headers[name] = _header(packed, name, file)
+        if not headers:
+            raise DumpError(
+                f"{file.name}: there is no array in it; write it with numpy.savez(FILE, logits=..., labels=...)"
+            )
+        return _with_rows(headers, file)
+    (array,) = _mapped(file, identity, [os.path.basename(file.path)])
     if array.ndim == 0:
         raise DumpError(f"{file.name}: it holds one number; one vector, or one number, per row is needed")
-    return {_column_name(file, array): array}
+    return {_column_name(file, array.dtype): _Header(array.dtype, array.shape, False)}
 
 
-def _copy(stream: Any, file: DumpFile) -> str:
+@contextlib.contextmanager
+def _archive(stream: Any) -> Iterator[zipfile.ZipFile]:
+    """An archive; what is wrong with it is a ValueError."""
+    try:
+        with zipfile.ZipFile(stream) as archive:
+            yield archive
+    except _ZIP_ERRORS as error:
+        raise ValueError(str(error)) from None
+
+
+def _mapped(file: DumpFile, identity: Identity, names: Sequence[str]) -> list[NDArray[Any]]:
+    """Arrays of a file, mapped; from an archive, or from elsewhere, they are copied first, which verifies checksums."""
+    packed = file.ends_with(NPZ.endings)
+    if not packed and file.uri is None:
+        return [_map(file.path, name, file) for name in names]
+    keys = {name: (file.path, file.uri, name if packed else "") for name in names}
+    paths = {name: _unpacked.get(key) for name, key in keys.items()}
+    known = {name: found[1] for name, found in paths.items() if found is not None and found[0] == identity}
+    arrays = {name: _map(path, name, file) for name, path in known.items() if os.path.exists(path)}
+    with contextlib.ExitStack() as stack:
+        missing = [name for name in names if name not in arrays]
+        stream = stack.enter_context(files.open_bytes(file)) if missing else None
+        archive = stack.enter_context(_archive(stream)) if missing and packed else None
+        for name in missing:  # each is mapped at once: only so many copies are kept
+            with archive.open(f"{name}.npy") if archive else contextlib.nullcontext(stream) as array:
+                path = _copied(array, file)
+            _unpacked[keys[name]] = identity, path
+            arrays[name] = _map(path, name, file)
+    return [arrays[name] for name in names]
+
+
+def _copied(stream: Any, file: DumpFile) -> str:
     """Where the bytes of a stream were copied to."""
     path = files.temporary_path()
     try:
@@ -115,65 +158,52 @@ def _copy(stream: Any, file: DumpFile) -> str:
     return path
 
 
-def _members(file: DumpFile) -> dict[str, str]:
-    """Where the arrays of a file were unpacked or copied to, by name; this verifies checksums."""
-    with files.open_bytes(file) as stream:
-        if not file.ends_with(NPZ.endings):
-            return {os.path.basename(file.path): _copy(stream, file)}
-        paths = {}
-        try:
-            with zipfile.ZipFile(stream) as archive:
-                for member in archive.namelist():
-                    if member.endswith(".npy"):
-                        with archive.open(member) as packed:
-                            paths[member.removesuffix(".npy")] = _copy(packed, file)
-        except _ZIP_ERRORS as error:
-            raise ValueError(str(error)) from None
-    if not paths:
-        raise DumpError(
-            f"{file.name}: there is no array in it; write it with numpy.savez(FILE, logits=..., labels=...)"
-        )
-    return paths
+def _map(path: str, name: str, file: DumpFile) -> NDArray[Any]:
+    with open(path, "rb") as stream:
+        header, offset = _header(stream, name, file), stream.tell()
+    size, needed = os.path.getsize(path), math.prod(header.shape) * header.dtype.itemsize
+    if offset + needed != size:
+        raise ValueError(f"array '{name}' has {size} bytes, not those of the shape {header.shape}")
+    if not needed:
+        return np.empty(header.shape, header.dtype)
+    return np.memmap(path, header.dtype, "r", offset, header.shape, "F" if header.fortran else "C")
 
 
-def _array(path: str, name: str, file: DumpFile) -> NDArray[Any]:
+def _header(stream: Any, name: str, file: DumpFile) -> _Header:
+    """The header of an array that can be a column."""
     where = f"{file.name}: array '{name}'"
     try:
         with warnings.catch_warnings():  # of headers that Python 2 wrote
             warnings.simplefilter("ignore")
-            array = npy.open_memmap(path, mode="r")
+            read = npy.read_array_header_1_0 if npy.read_magic(stream) == (1, 0) else npy.read_array_header_2_0
+            shape, fortran, dtype = read(stream)
     except _HEADER_ERRORS as error:
         raise ValueError(f"its header is damaged: {error}") from None
-    except ValueError as error:
-        if "Python objects" not in str(error):
-            raise
+    if dtype.hasobject:
         raise DumpError(
             f"{where} holds Python objects, which means a pickle, and pickles are never loaded; save it as {_KINDS}"
-        ) from None
-    dtype, shape, size = array.dtype, array.shape, os.path.getsize(path)
+        )
     if dtype.kind not in "fiubUS" or (dtype.kind == "f" and dtype.itemsize > 8):
         raise DumpError(f"{where} is of type {dtype}; save it as {_KINDS} (bfloat16 as float32)")
     if dtype.itemsize == 0 or len(shape) > 2 or any(length < 0 for length in shape):
         raise DumpError(f"{where} has the shape {shape}; one vector, or one number, per row is needed")
-    if array.offset + array.nbytes != size:
-        raise ValueError(f"array '{name}' has {size} bytes, not those of the shape {shape}")
-    return array
+    return _Header(dtype, shape, fortran)
 
 
-def _column_name(file: DumpFile, array: NDArray[Any]) -> str:
+def _column_name(file: DumpFile, dtype: np.dtype[Any]) -> str:
     """What a column is called: after the word that the file's name has, or after the array's kind."""
     words = os.path.basename(file.path).lower().removesuffix(".npy")
     pieces = words.replace("-", "_").replace(".", "_").split("_")
     named = [name for name in (*SCORE_NAMES, *LABEL_NAMES) if name in (words, *pieces)]
     if named:
         return named[0]
-    return "scores" if array.dtype.kind == "f" else "label"
+    return "scores" if dtype.kind == "f" else "label"
 
 
-def _with_rows(arrays: Arrays, file: DumpFile) -> Arrays:
+def _with_rows(arrays: dict[str, _Header], file: DumpFile) -> dict[str, _Header]:
     """The arrays with a value per row: as many as the scores have, whatever else is in the file."""
-    rows = {name: len(array) for name, array in arrays.items() if array.ndim}
-    vectors = [name for name, array in arrays.items() if array.ndim == 2 and array.dtype.kind == "f"]
+    rows = {name: array.shape[0] for name, array in arrays.items() if array.shape}
+    vectors = [name for name, array in arrays.items() if len(array.shape) == 2 and array.dtype.kind == "f"]
     scores = [name for name in rows if name in SCORE_NAMES] or vectors
     lengths = {rows[name] for name in scores or rows}
     if len(lengths) != 1:
