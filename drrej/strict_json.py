@@ -17,7 +17,7 @@ _MOST_DIGITS = 1000
 def parse(text: str) -> Any:
     """The tree of a JSON text; ValueError with a reason for damage, doubled keys, NaN, endless numbers or nesting."""
     try:
-        return json.loads(text, parse_constant=_no_constant, parse_int=_whole, object_pairs_hook=_no_doubled)
+        return json.loads(text, parse_constant=_no_constant, parse_int=_whole, object_pairs_hook=no_doubled)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
 
@@ -39,7 +39,8 @@ def _whole(digits: str) -> int | float:
     return whole if abs(whole) < 2**63 else float(digits)
 
 
-def _no_doubled(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def no_doubled(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON; ValueError where a key occurs twice, of which one would win without a word."""
     tree = dict(pairs)
     if len(tree) < len(pairs):
         keys = Counter(key for key, _ in pairs)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
@@ -112,6 +112,7 @@ def _find_logits(schema: pa.Schema, wanted: DumpOptions, where: str, typed: bool
     found = {} if lists else families(schema, typed)
     if len(found) == 1:
         prefix, names = next(iter(found.items()))
+        _check_no_more(schema, prefix, len(names), where)
         return LogitColumns(names, "wide", prefix + "*")
     candidates = [*lists] or [f"{prefix}*" for prefix in found]
     if candidates:
@@ -128,6 +129,17 @@ def _find_logits(schema: pa.Schema, wanted: DumpOptions, where: str, typed: bool
         f"{where}: no logit columns found (no 'logits', no list of floats, no columns like logit_0, logit_1, ...); "
         f"choose with `logits` among: {shown(schema.names)}{hint}"
     )
+
+
+def _check_no_more(schema: pa.Schema, prefix: str, classes: int, where: str) -> None:
+    """Raise where the next column of a family is there but holds no numbers: it would be a class less."""
+    more = field_of(schema, f"{prefix}{classes}")
+    if more is not None:
+        cell = (more.metadata or {}).get(NOT_A_NUMBER, b"").decode()
+        raise DumpError(
+            f"{where}: column '{more.name}' is {more.type} but the columns before it hold scores{cell}; fix it, or "
+            "choose the columns of the scores with `logits`"
+        )
 
 
 def is_lighteval(schema: pa.Schema) -> bool:
@@ -239,6 +251,9 @@ LIGHTEVAL_SCORES, LIGHTEVAL_LABEL, LIGHTEVAL_CHOICES = "model_response.logprobs"
 CHOICES = b"drrej choices"
 """Marks a field of scores whose lists have different lengths; its value is the greatest, if it is known."""
 
+NOT_A_NUMBER = b"drrej not a number"
+"""Marks a field of text beside scores; its value tells the first cell that is not a number, and its row."""
+
 SPARK_LOGITS, SPARK_PROBABILITIES = "rawPrediction", "probability"
 """Columns that Spark's classifiers add; `features` is a vector as well."""
 
@@ -309,24 +324,25 @@ def is_number(data_type: pa.DataType, typed: bool = True) -> bool:
     return bool(pa.types.is_floating(data_type) or (not typed and pa.types.is_integer(data_type)))
 
 
-def families(schema: pa.Schema, typed: bool = True) -> dict[str, tuple[str, ...]]:
-    """Families prefix + 0..K-1 of floating-point columns, in numeric order, by their prefix.
-
-    Of numbers that are written as text, some of a family may look whole.
-    """
+def numbered(names: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """Families of names prefix + 0..K-1, in numeric order, by their prefix."""
     members: dict[str, dict[int, str]] = {}
-    floating = set()
-    for field in schema:
-        match = _NUMBERED.fullmatch(field.name)
-        if match is not None and is_number(field.type, typed):
-            members.setdefault(match[1], {})[int(match[2])] = field.name
-            if pa.types.is_floating(field.type):
-                floating.add(match[1])
+    for name in names:
+        match = _NUMBERED.fullmatch(name)
+        if match is not None:
+            members.setdefault(match[1], {})[int(match[2])] = name
     return {
-        prefix: tuple(numbered[i] for i in range(len(numbered)))
-        for prefix, numbered in members.items()
-        if prefix in floating and len(numbered) >= 2 and sorted(numbered) == list(range(len(numbered)))
+        prefix: tuple(family[i] for i in range(len(family)))
+        for prefix, family in members.items()
+        if len(family) >= 2 and sorted(family) == list(range(len(family)))
     }
+
+
+def families(schema: pa.Schema, typed: bool = True) -> dict[str, tuple[str, ...]]:
+    """Families of floating-point columns; of numbers that are written as text, some of a family may look whole."""
+    found = numbered(field.name for field in schema if is_number(field.type, typed))
+    floating = {field.name for field in schema if pa.types.is_floating(field.type)}
+    return {prefix: names for prefix, names in found.items() if not floating.isdisjoint(names)}
 
 
 def named_families(schema: pa.Schema, typed: bool, label: str) -> list[str]:

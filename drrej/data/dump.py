@@ -20,7 +20,7 @@ from drrej.core.types import AnyFloats, Floats, InputKind
 from drrej.data.columns import LABEL, LogitColumns, column_of, field_of, root_of, storage_type
 from drrej.data.files import DumpFile, Request, damaged
 from drrej.data.formats import format_of
-from drrej.data.labels import LabelKind, LabelsElsewhere
+from drrej.data.labels import LabelKind, LabelsElsewhere, is_text
 from drrej.data.problems import Notes, Problem
 from drrej.data.scores import read_scores
 from drrej.errors import BadFileError, DumpError, OptionError
@@ -320,6 +320,8 @@ class Dump(Struct, frozen=True):
         if column.type == data_type:
             return column
         try:
+            if is_text(column.type) and not is_text(data_type) and column.null_count < len(column):
+                raise pa.ArrowInvalid("007 is not 7")
             return column.cast(data_type)
         except pa.ArrowException:
             raise DumpError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -53,6 +54,8 @@ class LabelKind(Struct, frozen=True):
             array = _only_values(array, report)
         if array.null_count:
             report(np.flatnonzero(np.asarray(array.is_null())), "no label (null)", _LATE)
+        if is_text(array.type) and self.names is None:  # of a format without types: 01 is class 1
+            array = array.cast(pa.int64())
         if is_text(array.type) or (self.spelled and pa.types.is_integer(array.type)):
             return self._from_names(array.cast(pa.large_string()), report)
         if pa.types.is_boolean(array.type):
@@ -82,8 +85,8 @@ class LabelKind(Struct, frozen=True):
         return plain_array(classes.astype(numpy_type(self.type), copy=False))
 
 
-def label_kind(data_type: pa.DataType, classes: Classes, where: str) -> LabelKind:
-    """Check that labels of a type can be read and say how."""
+def label_kind(data_type: pa.DataType, classes: Classes, where: str, typed: bool = True) -> LabelKind:
+    """Check that labels of a type can be read and say how; in formats that are not `typed`, numbers may be text."""
     data_type = value_type(data_type)
     if classes.listed and (pa.types.is_list(data_type) or pa.types.is_large_list(data_type)):
         data_type = value_type(data_type.value_type)
@@ -91,6 +94,8 @@ def label_kind(data_type: pa.DataType, classes: Classes, where: str) -> LabelKin
     if classes.spelled and pa.types.is_integer(data_type):
         return LabelKind(pa.string(), classes.names, spelled=True)
     if is_text(data_type):
+        if classes.names is None and not typed:
+            return LabelKind(pa.int64())
         if classes.names is None:
             raise DumpError(
                 f"{where}: labels are text; name the classes in the order of the logits with `classes=A,B,...`"
@@ -104,7 +109,24 @@ def label_kind(data_type: pa.DataType, classes: Classes, where: str) -> LabelKin
         raise DumpError(f"{where}: labels are true or false but rows have {count} scores; use class numbers")
     elif not pa.types.is_boolean(data_type):
         data_type = _wide_enough(data_type, count)
+    if not is_text(data_type):
+        _check_numbers(classes.names or (), pa.types.is_boolean(data_type), where)
     return LabelKind(data_type, classes.names)
+
+
+def _check_numbers(names: Sequence[str], boolean: bool, where: str) -> None:
+    """Raise where a label that is a number, or true or false, is one class by its number and another by its name."""
+    for number, name in enumerate(names):
+        meant: float | None = {"false": 0, "true": 1}.get(name.strip().lower()) if boolean else None
+        if meant is None:
+            with contextlib.suppress(ValueError):
+                meant = float(name)
+        if meant is not None and meant != number and meant in range(len(names)):
+            raise DumpError(
+                f"{where}: label {name} is class {int(meant)} ('{names[int(meant)]}') by its number but class {number} "
+                f"by its name; store the labels as text to have them read as names (in parquet, Arrow or JSON), or, if "
+                "they are class numbers, name the classes otherwise, such as class_0"
+            )
 
 
 def _wide_enough(data_type: pa.DataType, classes: int) -> pa.DataType:
@@ -162,6 +184,8 @@ def _without_bad(array: pa.Array, classes: int, report: Report) -> NDArray[np.in
 # Labels in another file
 
 _AGAIN = "a key that occurred before"
+_EXACT = 1 << 53
+"""From here on different whole numbers may be one floating-point number."""
 _MATCHED_TOGETHER = 1 << 22
 """Keys of rows that are looked up at a time: each time, the keys of the labels are hashed anew."""
 
@@ -300,7 +324,7 @@ def _read_labels(
     table = read_table(file, [name] if on is None else [on, name], info)
     if options.on_missing_label != "error" and table.column(name).null_count:  # labels that have not come yet
         table = table.filter(table.column(name).is_valid())
-    kind = label_kind(table.schema.field(name).type, classes, f"{file.name}: column '{name}'")
+    kind = label_kind(table.schema.field(name).type, classes, f"{file.name}: column '{name}'", info.typed)
     labels = kind.encode(_whole(table.column(name)), classes.count, report)
     if on is None:
         return pa.array([], pa.int64()), labels, kind, file.name
@@ -348,6 +372,8 @@ def key_array(column: pa.Array, where: str) -> pa.Array:
         column = column.dictionary_decode()
     kind = column.type
     try:
+        if pa.types.is_floating(kind) and (np.abs(column.drop_null().to_numpy(zero_copy_only=False)) >= _EXACT).any():
+            raise ValueError("floating-point numbers of 2^53 and more are not exact")
         if pa.types.is_integer(kind) or pa.types.is_floating(kind):  # pandas turns numbers with gaps into floats
             return column.cast(pa.int64())
         if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):

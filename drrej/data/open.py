@@ -329,7 +329,7 @@ def _find_labels(
         found = field_of(_with_hive(look.info.schema, looks), label)
         if found is None:
             raise DumpError(f"{look.file.name}: there is no label column '{label}', which {first} has")
-        return label_kind(found.type, classes, f"{look.file.name}: column '{label}'")
+        return label_kind(found.type, classes, f"{look.file.name}: column '{label}'", look.info.typed)
 
     if labelled and options.labels_from is None:
         label = find_label(schema, options.label, first)

@@ -3,6 +3,9 @@
 A column has the type that its first block shows; where a later cell does not fit, whole numbers become floating-point
 ones or text, and all is read again. Only a column of floating-point numbers, as scores are, stays so: there a cell that
 is none is an error with its place. Cells that say nan or inf are such numbers, an empty cell is null.
+
+Whole numbers and times are such only if they would be written back to the letter: 007, +49 and 0x10 stay text, as do
+times with a zone. So do numbers too long for any type; up to 2^64 they are whole numbers.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from drrej.data import files
+from drrej.data.columns import NOT_A_NUMBER, numbered
 from drrej.data.files import DumpFile, open_text, with_compressions
 from drrej.data.formats.arrow import spooled, write_batches
 from drrej.errors import DumpError
@@ -35,10 +39,23 @@ _CELL = re.compile(
 _TABS = with_compressions(".tsv")
 _SEPARATORS = ",;\t|"
 _LONGEST_HEADER = 64 << 20
+_LINE_END, _LINE_ENDED = re.compile(rb"\r\n?|\n"), re.compile(rb"\n|\r[^\n]")
+"""Where a line ends, and enough bytes to tell; old programs write a carriage return alone."""
 _QUOTE = ord('"')
 _BOM = b"\xef\xbb\xbf"
 
+_UNFAITHFUL = r"^(\+[0-9]+|[+-]?0[0-9]+|[+-]?[0-9]{16,})$"
+"""Whole numbers that a floating-point number does not write back: phone numbers, zip codes and long ids."""
+
 Types = dict[str, pa.DataType]
+
+
+class _OtherTypesError(Exception):
+    """The cells need other types than those so far."""
+
+    def __init__(self, types: Types) -> None:
+        super().__init__(types)
+        self.types = types
 
 
 def write(file: DumpFile, path: str) -> None:
@@ -51,6 +68,8 @@ def write(file: DumpFile, path: str) -> None:
             rows = _Rows(header, stream, file)
             try:
                 return write_batches(path, *_converted(rows, header, types, block, file))
+            except _OtherTypesError as other:
+                types = types | other.types
             except pa.ArrowInvalid as error:
                 if "straddling" not in str(error):
                     types = _wider(str(error), rows.types, types, header, file)
@@ -67,25 +86,27 @@ CSV = spooled("CSV", with_compressions(".csv", ".tsv"), write)
 
 
 class _Header(NamedTuple):
-    """What the first line tells: names and separator; and what was read behind it."""
+    """What the first line tells: names, those of them that are numbered, and separator; and what was read behind it."""
 
     names: list[str]
+    numbered: frozenset[str]
     separator: str
     rest: bytes
 
 
 def _header(stream: Any, file: DumpFile) -> _Header:
     text = b""
-    while b"\n" not in text and len(text) < _LONGEST_HEADER:
+    while not _LINE_ENDED.search(text) and len(text) < _LONGEST_HEADER:
         piece = stream.read(1 << 16)
         if not piece:
             break
         text += piece
-    line, _, rest = text.partition(b"\n")
+    line, *others = _LINE_END.split(text, maxsplit=1)
+    rest = others[0] if others else b""
     if b"\0" in line:
         raise _not_csv(file, "it is not text in UTF-8")
     try:
-        header = line.removeprefix(_BOM).decode().rstrip("\r")
+        header = line.removeprefix(_BOM).decode()
     except UnicodeDecodeError:
         raise _not_csv(file, "its header is not text in UTF-8") from None
     if not header.strip():
@@ -103,7 +124,8 @@ def _header(stream: Any, file: DumpFile) -> _Header:
     if len(set(names)) < len(names):
         repeated = next(name for name in names if names.count(name) > 1)
         raise DumpError(f"{file.name}: column '{repeated}' occurs twice; rename one of them")
-    return _Header(names, separator, rest)
+    in_families = frozenset(name for family in numbered(names).values() for name in family)
+    return _Header(names, in_families, separator, rest)
 
 
 def _not_csv(file: DumpFile, what: str) -> DumpError:
@@ -118,12 +140,20 @@ def _separator(header: str, file: DumpFile) -> str:
     return next((mark for mark in _SEPARATORS if mark in plain), ",")
 
 
-def _is_number(text: str) -> bool:
+def _is_number(text: str, names: bool = True) -> bool:
+    """Whether a text is a number; nan and inf may be names."""
     try:
         float(text)
     except ValueError:
         return False
-    return text.lower() not in ("nan", "inf", "infinity")  # which may be names
+    return "_" not in text and not (names and text.lower() in ("nan", "inf", "infinity"))
+
+
+def _not_a_number(name: str, row: int, cell: str, file: DumpFile) -> DumpError:
+    return DumpError(
+        f"{file.name}: column '{name}': row {row}, counted from 0, holds '{cell[:40]}', which is not "
+        "a number as in the rows before; fix the cell"
+    )
 
 
 class _Rows(io.RawIOBase):
@@ -174,7 +204,8 @@ def _converted(
     """The columns in types that are found out where they are not given, and the rows."""
     from pyarrow import csv as pacsv
 
-    given = {name: pa.string() if kind == LISTS else kind for name, kind in types.items()}
+    exact = {name for name, kind in types.items() if _needs_check(name, kind, header)}
+    given = {name: pa.string() if kind == LISTS or name in exact else kind for name, kind in types.items()}
     try:
         reader = pacsv.open_csv(
             pa.PythonFile(rows, "r"),
@@ -190,17 +221,26 @@ def _converted(
         if "Empty CSV file" not in str(error):
             raise
         return pa.schema([(name, pa.string()) for name in header.names]), iter(())
-    rows.types = dict(zip(header.names, reader.schema.types, strict=True))
+    rows.types = dict(zip(header.names, reader.schema.types, strict=True)) | {name: types[name] for name in exact}
+    unchecked = {name: kind for name, kind in rows.types.items() if name not in exact}
+    if found := {name: kind for name, kind in unchecked.items() if _needs_check(name, kind, header)}:
+        raise _OtherTypesError(found)
     first = next(reader, None)
     lists = {name for name in header.names if types.get(name) == LISTS or _begins_with_a_list(first, name)}
     stored = [LISTS if name in lists else _stored(kind) for name, kind in rows.types.items()]
-    schema = pa.schema(list(zip(header.names, stored, strict=True)))
+    fields = [pa.field(name, kind) for name, kind in zip(header.names, stored, strict=True)]
+    texts = {name: _first_text(first, name) for name in header.numbered if rows.types[name] == pa.string()}
+    schema = pa.schema([field.with_metadata(texts.get(field.name)) for field in fields])
 
     def batches() -> Iterator[pa.RecordBatch]:
         row, batch = 0, first
         while batch is not None:
             columns = [
-                _lists(column, name, row, file) if name in lists else column.cast(schema.field(name).type)
+                _lists(column, name, row, file)
+                if name in lists
+                else _exact(column, name, types[name], row, file)
+                if name in exact
+                else column.cast(schema.field(name).type)
                 for name, column in zip(header.names, batch.columns, strict=True)
             ]
             yield pa.RecordBatch.from_arrays(columns, schema=schema)
@@ -208,6 +248,44 @@ def _converted(
             batch = next(reader, None)
 
     return schema, batches()
+
+
+def _needs_check(name: str, kind: pa.DataType, header: _Header) -> bool:
+    """Whether the cells of a column are compared with what was read; not those of scores, which are numbers."""
+    if pa.types.is_floating(kind):
+        return name not in header.numbered
+    return bool(pa.types.is_integer(kind) or pa.types.is_temporal(kind))
+
+
+def _exact(written: pa.Array, name: str, kind: pa.DataType, first_row: int, file: DumpFile) -> pa.Array:
+    """The values of cells; raises `_OtherTypesError` where they would not be written back to the letter."""
+    import pyarrow.compute as pc
+
+    cells = pc.utf8_trim_whitespace(written)
+    cells = pc.if_else(pc.is_in(cells, value_set=pa.array(_NULLS)), pa.scalar(None, pa.string()), cells)
+    values = _faithful(cells, kind)
+    if values is not None:
+        return values
+    if pa.types.is_floating(kind):
+        for row, cell in enumerate(cells.to_pylist(), first_row):
+            if cell is not None and not _is_number(cell, names=False):
+                raise _not_a_number(name, row, cell, file)
+    wider = [] if pa.types.is_unsigned_integer(kind) or pa.types.is_temporal(kind) else [pa.uint64()]
+    wider += [pa.float64()] if pa.types.is_signed_integer(kind) else []
+    raise _OtherTypesError({name: next((kind for kind in wider if _faithful(cells, kind) is not None), pa.string())})
+
+
+def _faithful(cells: pa.Array, kind: pa.DataType) -> pa.Array | None:
+    """The values of cells in a type that writes them back to the letter, if it is not one of fractions; else None."""
+    import pyarrow.compute as pc
+
+    try:
+        values = cells.cast(kind)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return None
+    if pa.types.is_floating(kind):
+        return None if pc.any(pc.match_substring_regex(cells, _UNFAITHFUL)).as_py() else values
+    return values if values.cast(pa.string()).equals(cells) else None
 
 
 def _stored(kind: pa.DataType) -> pa.DataType:
@@ -219,6 +297,16 @@ def _begins_with_a_list(batch: pa.RecordBatch | None, name: str) -> bool:
     if batch is None or not pa.types.is_string(batch.schema.field(name).type):
         return False
     return bool(_LIST.match(next((cell for cell in batch.column(name).slice(0, 100).to_pylist() if cell), "")))
+
+
+def _first_text(batch: pa.RecordBatch | None, name: str) -> dict[bytes, str] | None:
+    """A note of the first cell of a column of text that is not a number."""
+    if batch is None or not pa.types.is_string(batch.schema.field(name).type):
+        return None
+    for row, cell in enumerate(batch.column(name).to_pylist()):
+        if cell not in (None, *_NULLS) and not _is_number(cell, names=False):
+            return {NOT_A_NUMBER: f": row {row}, counted from 0, holds '{cell[:40]}'"}
+    return None
 
 
 def _lists(cells: pa.Array, name: str, first_row: int, file: DumpFile) -> pa.Array:
@@ -257,14 +345,9 @@ def _wider(error: str, found: Types, types: Types, header: _Header, file: DumpFi
     name, value = header.names[int(cell[1])], cell[3] or ""
     kind = found[name]
     if pa.types.is_floating(kind):
-        raise DumpError(
-            f"{file.name}: column '{name}': row {int(cell[2]) - 1}, counted from 0, holds '{value[:40]}', which is not "
-            "a number as in the rows before; fix the cell"
-        )
+        raise _not_a_number(name, int(cell[2]) - 1, value, file)
     if pa.types.is_string(kind):
         return types | {name: pa.binary()}  # it is not in UTF-8
-    if pa.types.is_integer(kind) and _is_number(value):
-        return types | {name: pa.float64()}
     if pa.types.is_null(kind):
         return types | {name: LISTS if _LIST.match(value) else _type_of(value)}
     return types | {name: pa.string()}

@@ -21,9 +21,13 @@ from drrej.data.formats.arrow import spooled, write_batches
 from drrej.data.formats.lm_eval import is_log, write_log
 from drrej.data.problems import one_line
 from drrej.errors import DumpError
+from drrej.strict_json import no_doubled
 
 _CONFLICT = re.compile(r"Column\(/?(.*?)\) (.*) in row (\d+)")
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_EXACT = 1 << 53
+"""Whole numbers up to this one are floating-point numbers as well."""
+_MOST_SIGNED = (1 << 63) - 1
 _DEEPEST = 50
 """Values in values: Arrow's parser ends the process on text that is nested very deeply."""
 _FORMS = 'a table is {"columns": [...], "data": [[...], ...]} or an array of objects'
@@ -56,15 +60,58 @@ LINES = spooled("JSON lines", with_compressions(".jsonl", ".ndjson"), write_line
 def _first_schema(file: DumpFile) -> pa.Schema:
     for text in line_chunks(file):
         if text.strip():
-            found = _parse(text, None, file, 0).schema
-            return pa.schema([field.with_type(pa.string()) if field.type == pa.null() else field for field in found])
+            table = _parse(text, None, file, 0)
+            longer = [name for name in _inexact(table, text) if all(map(_is_long, _values(text, name)))]
+            types = {field.name: field.type for field in _as_written(table.schema)}
+            types |= {name: pa.string() for name, kind in types.items() if kind == pa.null()}
+            return pa.schema(types | dict.fromkeys(longer, pa.uint64()))
     return pa.schema([])
+
+
+def _as_written(schema: pa.Schema) -> pa.Schema:
+    """A schema in which text stays text: Arrow takes times from it, and their zones away."""
+    return pa.schema([field.with_type(_text_type(field.type)) for field in schema])
+
+
+def _text_type(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_timestamp(kind):
+        return pa.string()
+    if pa.types.is_list(kind):
+        return pa.list_(_text_type(kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_text_type(field.type)) for field in kind])
+    return kind
+
+
+def _inexact(table: pa.Table, text: bytes) -> list[str]:
+    """The columns of floating-point numbers that are whole numbers too long for these where they were written."""
+    found = []
+    for name in (field.name for field in table.schema if pa.types.is_floating(field.type)):
+        values = table[name].to_numpy()
+        written = _values(text, name) if (np.abs(values) >= _EXACT).any() else ()
+        if any(type(value) is int and abs(value) > _EXACT for value in written):
+            found.append(name)
+    return found
+
+
+def _values(text: bytes, name: str) -> list[Any]:
+    """What the rows of a piece have in a column, as Python reads it."""
+    return [json.loads(line).get(name) for line in _lines(text)]
+
+
+def _is_long(value: Any) -> bool:
+    return value is None or (type(value) is int and 0 <= value < 1 << 64)
 
 
 def _batches(file: DumpFile, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     row = 0
     for text in line_chunks(file):
         table = _parse(text, schema, file, row)
+        if wrong := _inexact(table, text):
+            raise DumpError(
+                f"{file.name}: column '{wrong[0]}' holds whole numbers that are too long for its floating-point "
+                "numbers; write it as text"
+            )
         row += table.num_rows
         yield from table.select(schema.names).combine_chunks().to_batches()
 
@@ -126,7 +173,7 @@ def _check_types(text: bytes, schema: pa.Schema, file: DumpFile, first_row: int)
     """Raise `_WiderError` where wider types hold this piece as well as those before it."""
     try:
         found = _parse(text, None, file, first_row).schema
-        known = pa.schema([field for field in found if field.name in schema.names])
+        known = _as_written(pa.schema([field for field in found if field.name in schema.names]))
         both = pa.unify_schemas([schema, known], promote_options="permissive")
     except (pa.ArrowException, ValueError, DumpError):
         return
@@ -169,7 +216,7 @@ def write_table(file: DumpFile, path: str) -> None:
     with open_text(file) as stream:
         text = b"".join(iter(lambda: stream.read(1 << 20), b""))
     try:
-        document = json.loads(text)
+        document = json.loads(text, object_pairs_hook=no_doubled)
     except RecursionError:
         raise ValueError("nested too deeply") from None
     if not is_table(document):
@@ -207,7 +254,8 @@ def is_table(document: Any) -> bool:
 
 def _column(name: str, values: list[Any], file: DumpFile) -> pa.Array:
     try:
-        return pa.array(values)
+        longer = any(type(value) is int and value > _MOST_SIGNED for value in values) and all(map(_is_long, values))
+        return pa.array(values, pa.uint64() if longer else None)
     except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
         raise DumpError(
             f"{file.name}: column '{name}' holds values of several types ({one_line(error)}); write it in one type"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from collections.abc import Container, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
@@ -55,11 +56,11 @@ _footers = _Footers()
 
 
 def _look(file: DumpFile, opened: str) -> FileInfo:
-    parquet, known, _ = _open(file, opened)
+    parquet, known, source = _open(file, opened)
     with parquet:
         schema, groups = _schema(parquet, file), _group_rows(parquet, file)
         noted = (parquet.schema_arrow.metadata or {}).get(_PANDAS)
-        sizes = _list_sizes(parquet, schema, groups)
+        sizes = _list_sizes(parquet, schema, groups) if _is_plain(parquet, source) else {}
         return FileInfo(schema, groups, known.identity, pandas=noted, list_sizes=sizes)
 
 
@@ -165,6 +166,17 @@ def _schema(parquet: pq.ParquetFile, file: DumpFile) -> pa.Schema:
     except files.READ_ERRORS as error:
         raise DumpError(f"{file.name}: its schema cannot be read ({one_line(error)}); write it again") from None
     return schema
+
+
+def _is_plain(parquet: pq.ParquetFile, source: Any) -> bool:
+    """Whether no column is encrypted, which pyarrow's description of such a column would end the process for.
+
+    A footer with encrypted columns is signed, so that it is longer than what it says.
+    """
+    with open(source, "rb") if isinstance(source, str) else contextlib.nullcontext(source) as stream:
+        stream.seek(-8, os.SEEK_END)
+        length = int.from_bytes(stream.read(4), "little")
+    return bool(length == parquet.metadata.serialized_size)
 
 
 def _list_sizes(parquet: pq.ParquetFile, schema: pa.Schema, groups: tuple[int, ...]) -> dict[str, int]:

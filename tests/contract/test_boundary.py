@@ -1,0 +1,388 @@
+"""One boundary: awkward values give the same results in every format and command, or are refused.
+
+The truth is the parquet file, which has types. A format without them may refuse, but never end with other figures.
+"""
+
+from __future__ import annotations
+
+import csv
+import errno
+import json
+import os
+import zlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.feather as feather
+import pyarrow.parquet as pq
+import pytest
+from conftest import load_json, make_model
+from running import Outcome, drrej, fail, run_drrej, succeed
+
+from drrej.data import files
+from drrej.errors import BadFileError, ShortageError
+
+ROWS, CLASSES = 300, 3
+LOGITS, TRUTH = make_model(ROWS, CLASSES, 5)
+NUMBERS = range(ROWS)
+
+Table = dict[str, list[Any]]
+
+
+def _csv(path: Path, table: Table) -> None:
+    with path.open("w", newline="") as stream:
+        rows = csv.writer(stream, lineterminator="\r" if "bare" in path.name else "\n")
+        wide = {name: values for name, values in table.items() if name != "logits"}
+        wide |= {f"logit_{i}": [row[i] for row in table["logits"]] for i in range(len(table["logits"][0]))}
+        rows.writerow(wide)
+        rows.writerows([_cell(value) for value in row] for row in zip(*wide.values(), strict=True))
+
+
+def _cell(value: Any) -> Any:
+    return str(value).lower() if isinstance(value, bool) else value
+
+
+def _records(table: Table) -> list[dict[str, Any]]:
+    return [dict(zip(table, row, strict=True)) for row in zip(*table.values(), strict=True)]
+
+
+def _array(values: list[Any]) -> pa.Array:
+    longest = max((value for value in values if type(value) is int), default=0)
+    return pa.array(values, pa.uint64() if longest >= 1 << 63 else None)
+
+
+def _arrow(table: Table) -> pa.Table:
+    return pa.table({name: _array(values) for name, values in table.items()})
+
+
+WRITERS: dict[str, Callable[[Path, Table], object]] = {
+    "parquet": lambda path, table: pq.write_table(_arrow(table), path),
+    "feather": lambda path, table: feather.write_feather(_arrow(table), str(path), compression="uncompressed"),
+    "csv": _csv,
+    "bare.csv": _csv,
+    "jsonl": lambda path, table: path.write_text("".join(json.dumps(row) + "\n" for row in _records(table))),
+    "json": lambda path, table: path.write_text(
+        json.dumps({"columns": list(table), "data": [list(row.values()) for row in _records(table)]})
+    ),
+    "npz": lambda path, table: np.savez(path, **{name: np.array(values) for name, values in table.items()}),
+}
+OTHERS = [ending for ending in WRITERS if ending != "parquet"]
+
+
+def _with_labels(names: list[str]) -> list[str]:
+    return [names[number] for number in TRUTH]
+
+
+def _table(label: list[Any], copied: Mapping[str, list[Any]] | None = None) -> Table:
+    return {**(copied or {}), "logits": LOGITS.astype(float).tolist(), "label": label}
+
+
+COPIED: dict[str, list[Any]] = {
+    "long ids": [2**64 - 1 - i for i in NUMBERS],
+    "signed ids": [2**53 + 1 + 2 * i for i in NUMBERS],
+    "zeros": [f"{i:06}" for i in NUMBERS],
+    "phones": [f"+49{i:09}" for i in NUMBERS],
+    "hexadecimal": [f"0x{i:x}" for i in NUMBERS],
+    "zones": [f"2026-01-{i % 28 + 1:02}T00:00:00+02:00" for i in NUMBERS],
+    "days": [f"2026-01-{i % 28 + 1:02}" for i in NUMBERS],
+    "numbers": [str(10**25 + i) for i in NUMBERS],
+    "words": [("NaN", "None", "naïve ☃", "true", "1e5")[i % 5] for i in NUMBERS],
+    "flags": [i % 3 == 0 for i in NUMBERS],
+    "fractions": [i / 7 for i in NUMBERS],
+}
+"""Columns that are only copied."""
+
+LABELS: dict[str, tuple[list[str], list[Any]]] = {
+    "words": (["cat", "dog", "cow"], _with_labels(["cat", "dog", "cow"])),
+    "numbers as names": (["2", "0", "1"], _with_labels(["2", "0", "1"])),
+    "zeros as names": (["01", "02", "00"], _with_labels(["01", "02", "00"])),
+    "from one": (["1", "2", "3"], _with_labels(["1", "2", "3"])),
+    "in order": (["0", "1", "2"], _with_labels(["0", "1", "2"])),
+}
+"""Names of classes, and labels that are these names."""
+
+
+def _write(folder: Path, ending: str, table: Table, name: str = "dump") -> Path:
+    path = folder / f"{name}.{ending}"
+    WRITERS[ending](path, table)
+    return path
+
+
+def _steps(folder: Path, dump: Path, *flags: object) -> list[Outcome]:
+    """Every command on a dump, each with what those before it have made; they stop at the first that refuses."""
+    r, report, mask = folder / "r.json", folder / "report.json", folder / "mask.csv"
+    commands = [
+        ["calibrate", dump, *flags, "-o", r, "-f"],
+        ["fit", dump, "-r", r, "-o", r, "-f"],
+        ["threshold", dump, "-r", r, "--coverage", "0.8", "-o", r, "-f"],
+        ["evaluate", dump, "-r", r, "-o", report, "-f", "-q"],
+        ["reject", dump, "-r", r, "-o", mask, "-f", "-q"],
+    ]
+    outcomes = []
+    for command in commands:
+        outcomes.append(drrej(*command))
+        if outcomes[-1].code == 2:
+            break
+    return outcomes
+
+
+def _accuracy(folder: Path) -> float:
+    accuracy: float = load_json(folder / "report.json")["base_accuracy"]["value"]
+    return accuracy
+
+
+@pytest.mark.parametrize("case", LABELS)
+@pytest.mark.parametrize("ending", WRITERS)
+def test_names_of_classes_mean_the_same_in_every_format(tmp_path: Path, ending: str, case: str) -> None:
+    """A label that is read by its name in parquet is never read by its number elsewhere."""
+    names, labels = LABELS[case]
+    flags = ["--classes", ",".join(names)]
+    right = float(np.mean(LOGITS.argmax(axis=1) == TRUTH))
+    outcomes = _steps(tmp_path, _write(tmp_path, ending, _table(labels)), *flags)
+    if outcomes[-1].code == 2:
+        assert ending in ("csv", "bare.csv")
+        assert "by its number but class" in outcomes[-1].err
+        assert case in ("numbers as names", "from one")
+    else:
+        assert _accuracy(tmp_path) == right
+
+
+@pytest.mark.parametrize("ending", WRITERS)
+def test_true_and_false_are_names_or_refused(tmp_path: Path, ending: str) -> None:
+    """`true,false` calls class 0 true: text is read so, and values that are true or false are refused."""
+    logits, truth = make_model(ROWS, 2, 6)
+    wrong, right = ["--classes", "true,false"], ["--classes", "false,true"]
+    table = {"logits": logits.astype(float).tolist(), "label": [not number for number in truth]}
+    dump = _write(tmp_path, ending, table)
+    assert "by its number but class 0 by its name" in fail("calibrate", dump, *wrong, "-o", tmp_path / "no.json")
+    swapped = _write(tmp_path, ending, table | {"label": [bool(number) for number in truth]}, "right")
+    assert _steps(tmp_path, swapped, *right)[-1].code == 0
+    assert _accuracy(tmp_path) == float(np.mean(logits.argmax(axis=1) == truth))
+
+
+@pytest.mark.parametrize("ending", OTHERS)
+def test_numbers_as_labels_beside_names_that_are_numbers(tmp_path: Path, ending: str) -> None:
+    dump = _write(tmp_path, ending, _table(TRUTH.tolist()))
+    assert "label 2 is class 2 ('1') by its number" in fail(
+        "calibrate", dump, "--classes", "2,0,1", "-o", tmp_path / "r.json"
+    )
+    succeed("calibrate", dump, "--classes", "3,7,9", "-o", tmp_path / "r.json")  # no label can be such a name
+
+
+@pytest.mark.parametrize("ending", OTHERS)
+def test_copied_columns_stay_as_they_were_written(tmp_path: Path, ending: str) -> None:
+    copied = {name: values for name, values in COPIED.items() if not (ending == "npz" and name == "flags")}
+    masks = {}
+    for kind in ("parquet", ending):
+        folder = tmp_path / kind
+        folder.mkdir()
+        dump = _write(folder, kind, _table(TRUTH.tolist(), copied))
+        assert [outcome.code for outcome in _steps(folder, dump)] == [0] * 5
+        with (folder / "mask.csv").open(newline="") as stream:
+            rows = list(csv.DictReader(stream))
+        masks[kind] = {name: [row[name] for row in rows] for name in (*copied, "loss", "rejected", "prediction")}
+    for name, values in masks["parquet"].items():
+        assert masks[ending][name] == values, name
+    assert masks[ending]["zeros"] == COPIED["zeros"]
+    assert masks[ending]["zones"] == COPIED["zones"]
+    assert masks[ending]["long ids"] == list(map(str, COPIED["long ids"]))
+
+
+@pytest.mark.parametrize("ending", ["csv", "jsonl"])
+def test_a_type_that_changes_late_is_one_that_holds_all(
+    tmp_path: Path, ending: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "BLOCK", 1 << 12)
+    late: list[Any] = list(NUMBERS)
+    late[-1] = "007" if ending == "csv" else 0.5
+    dump = _write(tmp_path, ending, _table(TRUTH.tolist(), {"late": late}))
+    assert _steps(tmp_path, dump)[-1].code == 0
+    with (tmp_path / "mask.csv").open(newline="") as stream:
+        found = [row["late"] for row in csv.DictReader(stream)]
+    assert found == [str(value) for value in late]
+
+
+def test_files_that_write_a_column_in_other_words_are_not_made_alike(tmp_path: Path) -> None:
+    """007 in the second file is not 7 because the first has numbers."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+    _write(folder, "csv", _table(TRUTH.tolist(), {"key": list(NUMBERS)}), "a")
+    _write(folder, "csv", _table(TRUTH.tolist(), {"key": [f"{i:03}" for i in NUMBERS]}), "b")
+    outcome = _steps(tmp_path, folder)[-1]
+    assert outcome.code == 2
+    assert "column 'key' is string but int64" in outcome.err
+
+
+def test_labels_with_leading_zeros_are_class_numbers_where_nothing_has_a_type(tmp_path: Path) -> None:
+    dump = _write(tmp_path, "csv", _table([f"{number:02}" for number in TRUTH]))
+    assert _steps(tmp_path, dump)[-1].code == 0
+    assert _accuracy(tmp_path) == float(np.mean(LOGITS.argmax(axis=1) == TRUTH))
+
+
+def test_keys_that_are_rounded_are_refused(tmp_path: Path) -> None:
+    """As doubles, neighbours above 2^53 are one key, and each row would get another row's label."""
+    keys = np.arange(2**53, 2**53 + 2 * ROWS, 2)
+    dump = tmp_path / "dump.parquet"
+    pq.write_table(pa.table({"key": keys.astype(np.float64), "logits": pa.array(LOGITS.tolist())}), dump)
+    pq.write_table(pa.table({"key": keys, "label": TRUTH}), tmp_path / "labels.parquet")
+    message = fail("calibrate", dump, "--labels-from", tmp_path / "labels.parquet", "--join-on", "key", "-o", "-")
+    assert "2^53" in message
+
+
+@pytest.mark.parametrize("ending", WRITERS)
+def test_one_file_of_probabilities_among_logits_is_named(tmp_path: Path, ending: str) -> None:
+    probabilities = np.exp(LOGITS - LOGITS.max(axis=1, keepdims=True))
+    probabilities /= probabilities.sum(axis=1, keepdims=True)
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for name in "abc":
+        _write(folder, ending, _table(TRUTH.tolist()), name)
+    assert _steps(tmp_path, folder if ending != "json" else folder / "*.json")[-1].code == 0
+    odd = _write(folder, ending, _table(TRUTH.tolist()) | {"logits": probabilities.tolist()}, "b")
+    arguments = [folder / f"*.{ending}", "-r", tmp_path / "r.json"]
+    for command in (
+        ["evaluate", *arguments, "-o", tmp_path / "report.json", "-f"],
+        ["threshold", *arguments, "--coverage", "0.8", "-o", tmp_path / "r.json", "-f"],
+        ["reject", *arguments, "-o", tmp_path / "mask.parquet", "-f"],
+        ["reject", *arguments, "-o", f"{tmp_path}/masks/", "-f"],
+    ):
+        message = fail(*command)
+        assert str(odd) in message
+        assert "unlike those of the other files" in message
+
+
+# Each file once
+
+
+def test_each_file_counts_once(tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    dump = _write(folder, "parquet", _table(TRUTH.tolist()))
+    (folder / "itself").symlink_to(folder)
+    (tmp_path / "link.parquet").symlink_to(dump)
+    os.link(dump, tmp_path / "hard.parquet")
+    succeed("calibrate", dump, "-o", tmp_path / "r.json")
+    expected = load_json(tmp_path / "r.json")
+    for arguments in (
+        [dump, dump],
+        [folder],
+        [folder, f"{folder}/*.parquet"],
+        [dump, tmp_path / "link.parquet", tmp_path / "hard.parquet"],
+        [dump, os.path.relpath(dump)],
+        [f"file://{dump}", f"file://{dump}"],
+    ):
+        succeed("calibrate", *arguments, "-o", tmp_path / "again.json", "-f")
+        assert load_json(tmp_path / "again.json")["calibration"] == expected["calibration"], arguments
+
+
+def test_a_pipe_in_a_directory_is_refused_and_left_out(tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    _write(folder, "parquet", _table(TRUTH.tolist()))
+    os.mkfifo(folder / "pipe.parquet")
+    for dump in (folder, f"{folder}/*"):
+        assert "pipe.parquet: it is not a regular file" in fail("calibrate", dump, "-o", tmp_path / "no.json")
+        assert drrej("calibrate", dump, "--on-bad-file", "skip", "-o", tmp_path / "r.json", "-f").code == 0
+
+
+# The machine's fault
+
+
+@pytest.mark.parametrize("ending", WRITERS)
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENOMEM, errno.EIO])
+def test_a_shortage_is_not_the_fault_of_a_file(
+    tmp_path: Path, ending: str, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With `--on-bad-file skip` good rows would be left out."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for name in "ab":
+        _write(folder, ending, _table(TRUTH.tolist()), name)
+    identity = files.identity_of
+
+    def short(part: files.DumpFile, stream: Any = None) -> files.Identity:
+        if os.path.basename(part.path).startswith("b."):
+            raise OSError(number, os.strerror(number))
+        return identity(part, stream)
+
+    monkeypatch.setattr(files, "identity_of", short)
+    message = fail("calibrate", f"{folder}/*.{ending}", "--on-bad-file", "skip", "-o", tmp_path / "r.json")
+    assert os.strerror(number) in message
+    assert not (tmp_path / "r.json").exists()
+
+
+def test_memory_that_no_machine_has_is_the_fault_of_the_file() -> None:
+    file = files.DumpFile("x", "x", "x")
+    with pytest.raises(ShortageError):
+        files.damaged(file, pa.ArrowMemoryError("malloc of size 1048576 failed"))
+    assert isinstance(files.damaged(file, pa.ArrowMemoryError(f"malloc of size {1 << 60} failed")), BadFileError)
+
+
+# Text that is made to hurt
+
+
+def test_a_doubled_key_is_refused(tmp_path: Path) -> None:
+    table = json.dumps(_table(TRUTH.tolist()))
+    for text in (
+        '{"columns": ["a"], "data": [[1]], "data": [[2]]}',
+        '[{"a": 1, "a": 2}]',
+        f"[{table[:-1]}, {table[1:]}]",
+    ):
+        (tmp_path / "d.json").write_text(text)
+        assert "occurs twice" in fail("calibrate", tmp_path / "d.json", "-o", tmp_path / "r.json")
+
+
+@pytest.mark.parametrize("ending", ["json", "jsonl", "ndjson.gz"])
+def test_deep_nesting_is_one_line(tmp_path: Path, ending: str) -> None:
+    """In a process of its own: it used to end with a signal."""
+    text = b'{"logits": ' + b"[" * 100_000 + b"]" * 100_000 + b"}\n"
+    path = tmp_path / f"d.{ending}"
+    path.write_bytes(text if not ending.endswith("gz") else zlib.compress(text, wbits=31))
+    done = run_drrej("calibrate", path, "-o", tmp_path / "r.json")
+    assert done.returncode == 2
+    assert b"nested" in done.stderr
+
+
+def test_encrypted_columns_are_refused(tmp_path: Path) -> None:
+    """In a process of its own: pyarrow's metadata of such a column ends it."""
+    encryption = pytest.importorskip("pyarrow.parquet.encryption")
+
+    class Keys(encryption.KmsClient):  # type: ignore[misc, name-defined]
+        def __init__(self, _: Any) -> None:
+            encryption.KmsClient.__init__(self)
+
+        def wrap_key(self, key: bytes, _: str) -> str:
+            return key.hex()
+
+    settings = encryption.EncryptionConfiguration(
+        "foot", column_keys={"c": ["logits.list.element"]}, plaintext_footer=True
+    )
+    factory = encryption.CryptoFactory(Keys)
+    properties = factory.file_encryption_properties(encryption.KmsConnectionConfig(), settings)
+    dump = tmp_path / "d.parquet"
+    pq.write_table(_arrow(_table(TRUTH.tolist())), dump, encryption_properties=properties)
+    done = run_drrej("calibrate", dump, "-o", tmp_path / "r.json")
+    assert (done.returncode, b"decrypt" in done.stderr) == (2, True)
+
+
+def test_an_archive_of_many_arrays(tmp_path: Path) -> None:
+    """More than are kept unpacked at a time; each of them may be a column of scores."""
+    classes = 1500
+    logits = np.random.default_rng(3).standard_normal((20, classes))
+    columns = {f"logit_{i}": logits[:, i] for i in range(classes)}
+    np.savez(tmp_path / "d.npz", label=np.arange(20), **columns)
+    succeed("convert", tmp_path / "d.npz", "-o", tmp_path / "d.parquet")
+    found = np.array(pq.read_table(tmp_path / "d.parquet")["logits"].to_pylist())
+    assert np.array_equal(found, logits)
+
+
+def test_a_cell_that_is_no_number_is_told_by_its_column(tmp_path: Path) -> None:
+    dump = _write(tmp_path, "csv", _table(TRUTH.tolist()))
+    lines = dump.read_text().splitlines()
+    dump.write_text("\n".join([*lines[:5], lines[5].rpartition(",")[0] + ",0x10", *lines[6:]]))
+    message = fail("calibrate", dump, "-o", tmp_path / "r.json")
+    assert "logit_2" in message
+    assert "0x10" in message
