@@ -198,11 +198,13 @@ def test_a_type_that_changes_late_is_one_that_holds_all(
     monkeypatch.setattr(files, "BLOCK", 1 << 12)
     late: list[Any] = list(NUMBERS)
     late[-1] = "007" if ending == "csv" else 0.5
-    dump = _write(tmp_path, ending, _table(TRUTH.tolist(), {"late": late}))
+    columns = {"late": late, "empty": [None] * (ROWS - 1) + [5], "nothing": [None] * ROWS}
+    dump = _write(tmp_path, ending, _table(TRUTH.tolist(), columns))
     assert _steps(tmp_path, dump)[-1].code == 0
     with (tmp_path / "mask.csv").open(newline="") as stream:
-        found = [row["late"] for row in csv.DictReader(stream)]
-    assert found == [str(value) for value in late]
+        rows = list(csv.DictReader(stream))
+    for name, values in columns.items():
+        assert [row[name] for row in rows] == ["" if value is None else str(value) for value in values]
 
 
 def test_files_that_write_a_column_in_other_words_are_not_made_alike(tmp_path: Path) -> None:

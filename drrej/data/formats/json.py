@@ -49,7 +49,8 @@ def write_lines(file: DumpFile, path: str) -> None:
     schema = _first_schema(file)
     while True:
         try:
-            return write_batches(path, schema, _batches(file, schema))
+            stored = [field.with_type(pa.string()) if field.type == pa.null() else field for field in schema]
+            return write_batches(path, pa.schema(stored), _batches(file, schema, pa.schema(stored)))
         except _WiderError as wider:
             schema = wider.schema
 
@@ -63,7 +64,6 @@ def _first_schema(file: DumpFile) -> pa.Schema:
             table = _parse(text, None, file, 0)
             longer = [name for name in _inexact(table, text) if all(map(_is_long, _values(text, name)))]
             types = {field.name: field.type for field in _as_written(table.schema)}
-            types |= {name: pa.string() for name, kind in types.items() if kind == pa.null()}
             return pa.schema(types | dict.fromkeys(longer, pa.uint64()))
     return pa.schema([])
 
@@ -103,7 +103,7 @@ def _is_long(value: Any) -> bool:
     return value is None or (type(value) is int and 0 <= value < 1 << 64)
 
 
-def _batches(file: DumpFile, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _batches(file: DumpFile, schema: pa.Schema, stored: pa.Schema) -> Iterator[pa.RecordBatch]:
     row = 0
     for text in line_chunks(file):
         table = _parse(text, schema, file, row)
@@ -113,7 +113,7 @@ def _batches(file: DumpFile, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
                 "numbers; write it as text"
             )
         row += table.num_rows
-        yield from table.select(schema.names).combine_chunks().to_batches()
+        yield from table.select(schema.names).cast(stored).combine_chunks().to_batches()
 
 
 def _lines(text: bytes) -> list[bytes]:
