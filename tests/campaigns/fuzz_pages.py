@@ -23,8 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from drrej.data.pages import open_chunk
-from drrej.data.pages.layout import Footer, Layout, scan
-from drrej.data.pages.thrift import Stored, UnfitError
+from drrej.data.pages.layout import Footer, Layout, Stored, UnfitError, scan
 
 ARROW_ERRORS = (OSError, pa.ArrowException, ValueError, OverflowError, TypeError)
 UNFIT = (UnfitError, IndexError)

@@ -17,9 +17,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from drrej.data.pages import Chunk, open_chunk
-from drrej.data.pages.layout import Footer, Layout, Levels, indices
-from drrej.data.pages.thrift import Stored, UnfitError, read_struct, varint
+from drrej.data.pages import Chunk, Levels, indices, open_chunk
+from drrej.data.pages.layout import Footer, Layout, Stored, UnfitError, read_struct, varint
 
 ROWS = 3000
 

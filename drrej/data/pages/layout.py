@@ -1,184 +1,192 @@
-"""Levels and dictionary indices: runs of one value, or of values packed in groups of eight (RLE / bit-packing hybrid).
+"""What a parquet file says of a column chunk: its bytes, the footer, and the headers of its pages.
 
-In a dump every list has K values. Its levels are then a known sequence, and all that is asked of them is whether they
-say that sequence. An encoder of a periodic sequence comes back to the same bytes after a few rows, so a few runs are
-read one by one and the rest is compared as bytes.
+Both are in Thrift's compact protocol, of which as much is read as they use. Every length is one of these bytes' own, so
+nothing is allocated or repeated beyond their number. What no writer uses (maps, field numbers in long form, lists of
+flags) is an `UnfitError`; bytes that end early are an IndexError.
 """
 
 from __future__ import annotations
 
 import contextlib
-from functools import lru_cache
-from typing import Any, NamedTuple
+import os
+from typing import Any, NamedTuple, Self
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from drrej.data.pages.thrift import (
-    BINARY,
-    I32,
-    I64,
-    LIST,
-    STRUCT,
-    TRUE,
-    Fields,
-    Stored,
-    UnfitError,
-    fresh,
-    number,
-    read_struct,
-    substruct,
-    varint,
-)
+TRUE, FALSE, BYTE, I16, I32, I64, DOUBLE, BINARY, LIST, STRUCT = 1, 2, 3, 4, 5, 6, 7, 8, 9, 12
+_INTEGERS = (I16, I32, I64)
+_DEPTH = 10
 
-_MOST_RUNS = 1 << 14
-_SPARE_RUNS = 64
-_FEWEST_INDICES = 1 << 7  # of an average run: shorter ones, of values that repeat now and then, are quicker in Arrow
-_WIDEST_INDEX = 25  # an index and the up to seven bits before it fit 32 bits
-_SPARE = 3  # bytes after the last index, as four bytes are read for each
+Fields = dict[tuple[int, int], Any]
+"""A struct: values by number and kind of field, as a field of another kind is another field."""
 
 
-class Levels(NamedTuple):
-    """A known sequence of levels: `start` at the positions 0, period, 2 period, ..., `inside` between them."""
-
-    period: int
-    start: int
-    inside: int
-    width: int
-    """Bits of a level."""
-
-    def check(self, data: bytes, count: int, first: int) -> None:
-        """Raise `UnfitError` (or IndexError) unless `data` says the `count` levels from position `first` on."""
-        at, position, end = 0, first, first + count
-        mark = (at, position)
-        for run in range(_MOST_RUNS):
-            if position >= end:
-                break
-            if at > mark[0] and (position - mark[1]) % self.period == 0:
-                # The runs since the mark covered whole periods. Where their bytes come again they say the same again.
-                length, levels = at - mark[0], position - mark[1]
-                times = _repetitions(data, mark[0], at, min((end - position) // levels, (len(data) - at) // length))
-                at, position = at + times * length, position + times * levels
-                mark = (at, position)
-                if times:
-                    continue
-            elif run & (run - 1) == 0:  # a power of two: as the marks grow apart, one sees the whole cycle
-                mark = (at, position)
-            at, position = self._run(data, at, position, end)
-        if position < end or at != len(data):
-            raise UnfitError("levels")
-
-    def _run(self, data: bytes, at: int, position: int, end: int) -> tuple[int, int]:
-        """Where the run at byte `at` ends, which must say the levels from `position` on."""
-        head, at = varint(data, at)
-        length, place, left = head >> 1, position % self.period, end - position
-        if head & 1:
-            stop = at + length * self.width
-            fits = length > 0 and stop <= len(data)
-            if not fits or not _same_bits(data[at:stop], _packed(self, place), min(length * 8, left) * self.width):
-                raise UnfitError("levels")
-            return stop, position + length * 8
-        same = left if self.start == self.inside else self.period - place if place else 1
-        length = min(length, left)
-        if not 0 < length <= same or data[at] != (self.inside if place else self.start):
-            raise UnfitError("levels")
-        return at + 1, position + length
+class UnfitError(Exception):
+    """Bytes that this package does not read; Arrow may."""
 
 
-@lru_cache(maxsize=64)
-def _packed(levels: Levels, place: int) -> bytes:
-    """Eight periods of the sequence from `place` on, packed: whole bytes that come again and again."""
-    values = np.full(8 * levels.period, levels.inside, np.uint8)
-    values[-place % levels.period :: levels.period] = levels.start
-    bits = (values[:, None] >> np.arange(levels.width, dtype=np.uint8)) & 1
-    return np.packbits(bits, bitorder="little").tobytes()
+def varint(data: bytes, at: int, bits: int = 32) -> tuple[int, int]:
+    """An unsigned number of at most `bits` bits, and where it ends."""
+    byte = data[at]
+    value, shift = byte & 0x7F, 0
+    while byte > 0x7F:
+        at, shift = at + 1, shift + 7
+        byte = data[at]
+        value |= (byte & 0x7F) << shift
+        if shift >= bits or value >> bits:
+            raise UnfitError("a number that is too long")
+    return value, at + 1
 
 
-def _same_bits(data: bytes, expected: bytes, bits: int) -> bool:
-    """Whether the first `bits` of `data` are those of `expected`, repeated."""
-    whole, rest = divmod(bits, 8)
-    times, part = divmod(whole, len(expected))
-    if data[:whole] != expected * times + expected[:part]:
-        return False
-    return not rest or not (data[whole] ^ expected[part]) & ((1 << rest) - 1)
+def read_struct(data: bytes, at: int, depth: int = _DEPTH) -> tuple[Fields, int]:
+    """The struct at `at`, and where it ends.
+
+    Numbers, flags, strings and structs are read; of a list of structs there is where each of them begins.
+    """
+    fields: Fields = {}
+    number = 0
+    while head := data[at]:
+        kind, number, at = head & 15, number + (head >> 4), at + 1
+        if head < 16 or not depth:
+            raise UnfitError("field number or nesting")
+        value: Any
+        if kind in _INTEGERS:
+            value, at = varint(data, at, 64 if kind == I64 else 32)
+            value = (value >> 1) ^ -(value & 1)
+        elif kind == BINARY:
+            length, at = varint(data, at)
+            value, at = data[at : at + length], at + length
+        elif kind == STRUCT:
+            value, at = read_struct(data, at, depth - 1)
+        elif kind in (TRUE, FALSE):
+            value, kind = kind == TRUE, TRUE
+        elif kind == LIST:
+            value, at = _list(data, at, depth - 1)
+        else:
+            raise UnfitError("kind of field")
+        fields[number, kind] = value
+    return fields, at + 1
 
 
-def _repetitions(data: bytes, earlier: int, at: int, most: int) -> int:
-    """How often, up to `most`, the bytes from `earlier` to `at` come again from `at` on; quick if not often."""
-    length, size = at - earlier, 1
-    while size < most and data[at : at + size * length] == data[earlier : earlier + size * length]:
-        size *= 2
-    stop = min(size, most) * length
-    again, original = data[at : at + stop], data[earlier : earlier + stop]
-    if again == original:
-        return min(size, most)
-    differ = np.frombuffer(again, np.uint8) != np.frombuffer(original, np.uint8)
-    return int(differ.argmax()) // length
+def _list(data: bytes, at: int, depth: int) -> tuple[list[int], int]:
+    """Where the structs of a list begin, and where it ends."""
+    size, kind, at = data[at] >> 4, data[at] & 15, at + 1
+    if not depth:
+        raise UnfitError("nesting")
+    if size == 15:
+        size, at = varint(data, at)
+    starts = []
+    for _ in range(size):
+        starts.append(at)
+        at = _skip(data, at, kind, depth)
+    return starts if kind == STRUCT else [], at
 
 
-def indices(data: bytes, count: int) -> NDArray[np.uint32]:
-    """The `count` indices that are the values of a page with a dictionary: a byte with their width, then runs."""
-    width, at, done = data[0], 1, 0
-    if not 0 < width <= _WIDEST_INDEX:
-        raise UnfitError("width of indices")
-    everything = np.frombuffer(data, np.uint8)
-    packed: list[bytes] = []
-    runs: list[tuple[int, int]] = []  # length and value; -1 is for packed values
-    for _ in range(_SPARE_RUNS + count // _FEWEST_INDICES):
-        if done >= count:
-            break
-        begin = at
-        head, at = varint(data, at)
-        length = head >> 1
-        stop = at + (length * width if head & 1 else (width + 7) // 8)
-        if not length or stop > len(data):
-            raise UnfitError("indices")
-        if head & 1:
-            length *= 8
-            some = data[at:stop]
-            if at == begin + 1 and (again := _alike(everything, begin, stop, (count - done - 1) // length)):
-                # Writers pack long stretches in runs of one length: those are taken together.
-                step = stop - begin
-                stop += again * step
-                some = everything[begin:stop].reshape(-1, step)[:, 1:].tobytes()
-                length *= again + 1
-            packed.append(some)
-        length = min(length, count - done)
-        runs.append((length, -1 if head & 1 else int.from_bytes(data[at:stop], "little")))
-        done, at = done + length, stop
-    if done < count or at != len(data):
-        raise UnfitError("indices")
-    unpacked = _unpack(b"".join([*packed, bytes(_SPARE)]), width)
-    if len(packed) == len(runs):
-        return unpacked[:count]
-    result = np.empty(count, np.uint32)
-    done = taken = 0
-    for length, value in runs:
-        result[done : done + length] = unpacked[taken : taken + length] if value < 0 else value
-        done, taken = done + length, taken + (length if value < 0 else 0)
-    return result
+def _skip(data: bytes, at: int, kind: int, depth: int) -> int:
+    """Where the value at `at` ends, after one byte of `data` at least."""
+    if kind in _INTEGERS:
+        while data[at] > 0x7F:
+            at += 1
+        return at + 1
+    if kind == BINARY:
+        length, at = varint(data, at)
+        return at + length
+    if kind == LIST:
+        return _list(data, at, depth - 1)[1]
+    if kind != STRUCT or not depth:
+        raise UnfitError("kind of field or nesting")
+    while head := data[at]:
+        at += 1
+        if head < 16:
+            raise UnfitError("field number")
+        if head & 15 not in (TRUE, FALSE):
+            at = _skip(data, at, head & 15, depth - 1)
+    return at + 1
 
 
-def _alike(data: NDArray[np.uint8], begin: int, stop: int, most: int) -> int:
-    """How many runs, up to `most`, follow the one from `begin` to `stop` and begin with the same byte as it."""
-    step = stop - begin
-    heads = data[stop : stop + min(most, (data.size - stop) // step) * step : step]
-    other = np.flatnonzero(heads != data[begin])
-    return int(other[0]) if other.size else heads.size
+def number(fields: Fields, field: int, kind: int = I32) -> int:
+    """A number that must be there and must not be negative."""
+    value: int = fields.get((field, kind), -1)
+    if value < 0:
+        raise UnfitError(f"number in field {field}")
+    return value
 
 
-def _unpack(data: bytes, width: int) -> NDArray[np.uint32]:
-    """Numbers of `width` bits, packed in groups of eight, which are `width` bytes each, before some spare bytes."""
-    groups = (len(data) - _SPARE) // width
-    numbers = fresh(groups * 8 * 4).view(np.uint32).reshape(groups, 8)
-    for place in range(8 if groups else 0):
-        byte, bit = divmod(place * width, 8)
-        words: NDArray[np.uint32] = np.ndarray((groups,), "<u4", data, byte, (width,))
-        np.bitwise_and(words >> np.uint32(bit), np.uint32((1 << width) - 1), out=numbers[:, place])
-    return numbers.reshape(-1)
+def substruct(fields: Fields, field: int) -> Fields:
+    """A struct that must be there."""
+    value: Fields | None = fields.get((field, STRUCT))
+    if value is None:
+        raise UnfitError(f"struct in field {field}")
+    return value
 
+
+Bytes = NDArray[np.uint8]
+
+
+def fresh(size: int) -> Bytes:
+    """Memory of one's own, aligned: from Arrow's pool, which keeps what is given back."""
+    memory: Bytes = np.frombuffer(pa.allocate_buffer(size), np.uint8)
+    return memory
+
+
+class Stored(Struct, frozen=True):
+    """The bytes of a file by its descriptor, which must stay open; or those from `start` on that were fetched."""
+
+    size: int
+    """Of the whole file."""
+    descriptor: int = -1
+    start: int = 0
+    fetched: Bytes | None = None
+
+    @classmethod
+    def local(cls, descriptor: int) -> Self:
+        """A file of this machine, as it is now."""
+        return cls(os.fstat(descriptor).st_size, descriptor)
+
+    def some(self, offset: int, count: int) -> bytes:
+        """So many bytes, or fewer where they end."""
+        return (
+            os.pread(self.descriptor, count, offset) if self.fetched is None else self._slice(offset, count).tobytes()
+        )
+
+    def page(self, offset: int, count: int) -> Bytes:
+        """So many bytes, to be left as they are; aligned at their end, if that costs nothing."""
+        if self.fetched is not None:
+            memory = self._slice(offset, count)
+            done = memory.size
+        else:
+            memory, done, read = fresh(count + 7)[-count % 8 :][:count], 0, -1
+            while done < count and read:
+                read = os.preadv(self.descriptor, [memory[done:].data], offset + done)
+                done += read
+        if done < count:
+            raise UnfitError("the file ends early")
+        return memory
+
+    def _slice(self, offset: int, count: int) -> Bytes:
+        if offset < self.start or self.fetched is None:
+            raise UnfitError("bytes that were not fetched")
+        return self.fetched[offset - self.start :][:count]
+
+
+def inflate(data: Bytes, size: int, codec: str) -> Bytes:
+    """`data` uncompressed, which must be `size` bytes long.
+
+    Arrow's codecs take a larger `size` for room, but for zstd; snappy begins with it.
+    """
+    try:
+        if size < 1 or (codec == "snappy" and varint(data[:5].tobytes(), 0)[0] != size):
+            raise UnfitError("uncompressed size")
+        return np.frombuffer(pa.Codec(codec).decompress(data, size), np.uint8)
+    except (pa.ArrowException, OSError, IndexError) as error:
+        raise UnfitError(f"compressed data ({error})") from None
+
+
+# The footer
 
 CODECS = {0: None, 1: "snappy", 6: "zstd"}
 
@@ -240,8 +248,8 @@ class Layout(Struct, frozen=True):
     """K."""
     dtype: np.dtype[Any]
     codec: str | None
-    levels: tuple[Levels, Levels]
-    """What repetition and definition levels must say."""
+    top: int
+    """The definition level of a value that is there."""
 
     @classmethod
     def of(cls, footer: Footer, row_group: int, leaf: int, classes: int) -> Layout:
@@ -259,8 +267,7 @@ class Layout(Struct, frozen=True):
         dictionary = chunk.get((11, I64), 0)
         start = dictionary if 0 < dictionary < start else start
         end = start + number(chunk, 7, I64)
-        levels = Levels(classes, 0, int(classes > 1), 1), Levels(1, top, top, top.bit_length())
-        return cls(start, end, rows, classes, _dtype(column), CODECS[codec], levels)
+        return cls(start, end, rows, classes, _dtype(column), CODECS[codec], top)
 
 
 def _dtype(column: Any) -> np.dtype[Any]:
