@@ -75,7 +75,7 @@ def say_notes(source: Source, quiet: bool, floor: float | None = None) -> None:
         complain(f"{notes.left_out} rows without a label{where} were left out", "note")
     for problem in source.passed.all():
         complain(problem.said("left out" if skips else "let through"), "warning")
-    for reason in source.bad_files.all().values():
+    for reason in source.bad_files.values():
         complain(f"{reason}; the file is left out", "warning")
 
 

@@ -208,21 +208,6 @@ class Dump(Struct, frozen=True):
         return self.options.input or "logits"
 
     @property
-    def input_said(self) -> bool:
-        """Whether somebody said what the scores are."""
-        return self.options.input is not None
-
-    @property
-    def normalize(self) -> bool:
-        """Whether rows of probabilities are divided by their sums."""
-        return bool(self.options.normalize)
-
-    @property
-    def split(self) -> Split | None:
-        """Which of the rows are read; None: all."""
-        return self.options.split
-
-    @property
     def skip_bad_rows(self) -> bool:
         """Whether rows that no rejector can decide are left out."""
         return self.options.on_bad_row == "skip"
@@ -259,7 +244,7 @@ class Dump(Struct, frozen=True):
 
     def read(self, group: RowGroup, labelled: bool, keep: Sequence[str] = ()) -> Iterator[Block]:
         """The blocks of a row group: logits, labels if asked for, and the columns to keep."""
-        part, split, row_filter = self.parts[group.part], self.split, self.options.row_filter
+        part, split, row_filter = self.parts[group.part], self.options.split, self.options.row_filter
         labelled = labelled or (split is not None and split.by_label)
         wanted = [*self.columns.names, self.columns.texts, *keep, *(() if split is None else split.columns)]
         wanted += [None if row_filter is None else row_filter.column, self._label_column if labelled else None]
@@ -342,7 +327,7 @@ class Dump(Struct, frozen=True):
             logit_name=self.columns.pattern,
             bad=np.zeros(batch.num_rows, bool),
             input=self.input,
-            normalize=self.normalize,
+            normalize=bool(self.options.normalize),
             rows_before=rows_before,
         )
         if self.options.row_filter is not None:

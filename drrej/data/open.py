@@ -32,7 +32,7 @@ from drrej.data.formats import format_of, has_no_keys, read_table
 from drrej.data.formats.parquet import range_of
 from drrej.data.labels import Classes, LabelKind, LabelsElsewhere, label_kind, labels_elsewhere
 from drrej.data.listing import Spools, find_parts
-from drrej.data.problems import BadFiles, shown
+from drrej.data.problems import check_bad_files, shown
 from drrej.data.scores import as_numpy, labels_in, vector_sizes
 from drrej.errors import BadFileError, DumpError, OptionError
 
@@ -66,7 +66,7 @@ def open_dump(
     options: DumpOptions,
     labelled: bool,
     spools: Spools | None = None,
-    bad: BadFiles | None = None,
+    bad: dict[str, str] | None = None,
     classes: int | None = None,
 ) -> Dump:
     """Open a dump: list its files, find its columns, check that the files agree.
@@ -77,7 +77,7 @@ def open_dump(
     _check_options(options)
     opened = os.urandom(8).hex()
     files = [replace(file, filter=options.filter) for file in find_parts(arguments, spools)]
-    looks = _good(files, options, opened, classes, BadFiles() if bad is None else bad)
+    looks = _good(files, options, opened, classes, {} if bad is None else bad)
     filled = [look for look in looks if look.columns is not None]
     if not filled:
         raise DumpError(
@@ -148,7 +148,7 @@ def _classes(columns: LogitColumns, count: int, options: DumpOptions) -> Classes
 
 
 def _good(
-    files: Sequence[DumpFile], options: DumpOptions, opened: str, expected: int | None, bad: BadFiles
+    files: Sequence[DumpFile], options: DumpOptions, opened: str, expected: int | None, bad: dict[str, str]
 ) -> list[_Look]:
     """What is in the files that can be read and fit together; raises for others unless they are left out."""
     good: list[_Look] = []
@@ -165,8 +165,8 @@ def _good(
                 raise
             if options.on_bad_file == "error":
                 raise BadFileError.of(file.name, f"{error} (or leave such files out with `on_bad_file=skip`)") from None
-            bad.add(file.name, str(error))
-    bad.check(len(files), options.max_bad)
+            bad[file.name] = str(error)
+    check_bad_files(bad, len(files), options.max_bad)
     return good
 
 

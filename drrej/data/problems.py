@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from operator import add
 
 from msgspec import Struct
@@ -78,38 +78,17 @@ class Problems:
         raise kind(first.message() + "".join(f"; also {other.count} with {other.what}" for other in others))
 
 
-class BadFiles:
-    """Files of a dump that cannot be read and are left out, with what is wrong with them."""
-
-    def __init__(self) -> None:
-        self._reasons: dict[str, str] = {}
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._reasons
-
-    def __bool__(self) -> bool:
-        return bool(self._reasons)
-
-    def add(self, name: str, reason: str) -> None:
-        """Note a file; the reason begins with its name."""
-        self._reasons[name] = reason
-
-    def all(self) -> dict[str, str]:
-        """The reason of each file."""
-        return dict(self._reasons)
-
-    def check(self, files: int, most: float | None) -> None:
-        """Raise when they are too large a share of so many files, or all of them."""
-        if not self._reasons:
-            return
-        reason = next(iter(self._reasons.values()))
-        if len(self._reasons) == files:
-            raise DumpError(f"{reason} (none of the {files} files is good)")
-        if most is not None and len(self._reasons) > most * files:
-            raise DumpError(
-                f"{reason} (this and {len(self._reasons) - 1} other of {files} files are bad, more than "
-                f"`max_bad={most:g}` allows)"
-            )
+def check_bad_files(bad: Mapping[str, str], files: int, most: float | None) -> None:
+    """Raise when bad files, by name with their reasons, are too large a share of so many, or all of them."""
+    if not bad:
+        return
+    reason = next(iter(bad.values()))
+    if len(bad) == files:
+        raise DumpError(f"{reason} (none of the {files} files is good)")
+    if most is not None and len(bad) > most * files:
+        raise DumpError(
+            f"{reason} (this and {len(bad) - 1} other of {files} files are bad, more than `max_bad={most:g}` allows)"
+        )
 
 
 def check_bad_rows(bad: int, rows: int, most: float | None, problems: Problems) -> None:

@@ -240,7 +240,7 @@ def _one_file(
 ) -> Iterator[FileCounts]:
     """All masks one after the other; what became of each input file."""
     rows = Counter[str]()
-    for group in dump.row_groups if dump.skip_bad_rows and dump.split is None else ():
+    for group in dump.row_groups if dump.skip_bad_rows and dump.options.split is None else ():
         rows[dump.parts[group.part].name] += group.rows
     progress = source.engine.progress
     since = time.monotonic()
@@ -270,8 +270,15 @@ def _piece(masking: Masking, block: Block) -> tuple[str, pa.RecordBatch]:
 
 def _recipe(dump: Dump, masking: Masking, options: MaskOptions) -> str:
     """All that a mask depends on besides its input file."""
-    read_as = (dump.columns, dump.label_kind, dump.input, dump.normalize, dump.names, dump.parts[0].filter)
-    rows = None if dump.split is None else pickle.dumps(dump.split)
+    read_as = (
+        dump.columns,
+        dump.label_kind,
+        dump.input,
+        bool(dump.options.normalize),
+        dump.names,
+        dump.parts[0].filter,
+    )
+    rows = None if dump.options.split is None else pickle.dumps(dump.options.split)
     how = (masking.scorer.rejector.to_json(), masking.keep, options, read_as, rows, __version__)
     return hashlib.sha256(repr((repr(how), masking.schema.to_string())).encode()).hexdigest()
 

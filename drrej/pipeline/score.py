@@ -228,7 +228,7 @@ def check_kind(dump: Dump, summary: PassSummary, calibrating: bool = False) -> N
     With one score per row, logits that are all positive say only that every row is of class 1, as in a dump of such
     rows: a reason to ask when the temperature is fitted, and not later.
     """
-    if dump.input != "logits" or dump.input_said:
+    if dump.input != "logits" or dump.options.input is not None:
         return
     kind = _kind(dump, summary.notes)
     if kind == "logits" and dump.columns.names[0].lower() in PROBABILITY_NAMES:

@@ -15,7 +15,7 @@ from drrej.data.dump import Dump, DumpOptions
 from drrej.data.files import DumpFile
 from drrej.data.listing import Spools
 from drrej.data.open import open_dump
-from drrej.data.problems import BadFiles, Notes, Problems, check_bad_rows
+from drrej.data.problems import Notes, Problems, check_bad_rows
 from drrej.documents.rejector import Columns, Rejector
 from drrej.documents.summaries import BadFile, BadRows, LeftOut
 from drrej.engines.local import LocalEngine
@@ -33,8 +33,8 @@ class Source(Struct, frozen=True):
     notes: Notes = field(default_factory=Notes)
     passed: Problems = field(default_factory=Problems)
     """What is wrong with rows that were let through or left out."""
-    bad_files: BadFiles = field(default_factory=BadFiles)
-    """Files that were left out."""
+    bad_files: dict[str, str] = field(default_factory=dict)
+    """Files that were left out, and why."""
     spools: Spools = field(default_factory=dict)
     found: list[DumpFile] = field(default_factory=list)
     """The files that were there when it was first opened: a command that opens it again must find the same."""
@@ -86,7 +86,7 @@ class Source(Struct, frozen=True):
         known = not error.file or error.file in self.bad_files
         if self.options.on_bad_file == "error" or known or self.options.split is not None:
             raise error  # also of a part of a dump: it was divided with the rows of that file
-        self.bad_files.add(error.file, str(error))
+        self.bad_files[error.file] = str(error)
         self.found.clear()
 
     def _check_unchanged(self, dump: Dump) -> None:
@@ -108,7 +108,7 @@ class Source(Struct, frozen=True):
             class_names=dump.names,
             binary=dump.binary,
             precision=precision,
-            normalize=dump.normalize,
+            normalize=bool(dump.options.normalize),
         )
 
 
@@ -154,7 +154,7 @@ def no_labels(dump: Dump) -> DumpError:
 
 def left_out(source: Source) -> LeftOut | None:
     """The bad rows and files of a dump that was read; None if there were none."""
-    rows, files = source.passed.all(), source.bad_files.all()
+    rows, files = source.passed.all(), source.bad_files
     if not rows and not files:
         return None
     return LeftOut(
