@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -53,6 +54,13 @@ def test_the_console_script_is_the_same_program() -> None:
 )
 def test_what_is_wrong_on_the_command_line_is_one_line_and_exit_2(arguments: list[str], message: str) -> None:
     assert message in fail(*arguments)
+
+
+def test_a_failed_gate_is_exit_1_of_the_process(test: str, rejector_file: str) -> None:
+    done = run_drrej("evaluate", test, "-r", rejector_file, "--gate", "coverage > 0.99", "--format", "json")
+    assert done.returncode == 1
+    assert done.stderr.startswith(b"drrej: gate failed: coverage > 0.99: the value is 0.")
+    assert json.loads(done.stdout)["coverage"]["value"] < 0.99
 
 
 def shell(script: str, cwd: Path) -> subprocess.CompletedProcess[str]:
