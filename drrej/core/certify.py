@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import bisect
 import functools
+import itertools
 import math
 from collections.abc import Callable
 
@@ -192,10 +193,132 @@ def risk_starts(rows: int, risk: float, delta: float) -> Starts:
     return Starts(tuple(first_rank(rank, risk, share) for rank, share in pairs), starts.shares)
 
 
-def risk_candidates(curve: Curve, ratio: DensityRatio, risk: float, delta: float) -> Candidates:
-    """Test every cutoff from the safest up."""
+def risk_candidates(
+    curve: Curve, ratio: DensityRatio, risk: float, delta: float, blocks: ErrorBlocks | None = None
+) -> Candidates:
+    """Test every cutoff from the safest up; `blocks` of other rows help to plan where to start."""
     rows, _ = curve.below(ratio.flat_start)
-    return _tested(curve, ratio, risk, risk_starts(rows, risk, delta) if rows else Starts((), ()), delta)
+    starts = planned_starts(blocks or (), rows, risk, delta) if rows else Starts((), ())
+    return _tested(curve, ratio, risk, starts, delta)
+
+
+# Where runs start, planned on the rows of the fit
+
+ErrorBlocks = tuple[tuple[int, int], ...]
+"""Rows and errors of stretches of rows in the order of their losses."""
+
+_MOST_PLANNED = 20_000
+"""With more rows the usual starts are as good."""
+_DRAWS = 200
+_FIRST_STEPS = 6
+_LATER_STEPS = 20
+
+
+def error_blocks(curve: Curve) -> ErrorBlocks:
+    """The stretches of an isotonic regression of the errors: the risk grows from each to the next.
+
+    They lie between the corners of the largest convex function below the count of errors.
+
+    >>> error_blocks(Curve.of(np.array([0.1, 0.2, 0.4, 0.6]), np.array([0.3, 0.5, 0.7])))
+    ((2, 0), (4, 2), (1, 1))
+    """
+    accepted, errors = curve.accepted, curve.errors
+    corners = np.flatnonzero(np.diff(errors, append=errors[-1] + 1) > 0)  # right before an error, and the end
+    if corners.size > _PIECE:
+        corners = corners[np.linspace(0, corners.size - 1, _PIECE).astype(np.int64)]
+    hull = [(0, 0)]
+    for x, y in zip(accepted[corners].tolist(), errors[corners].tolist(), strict=True):
+        while len(hull) > 1:
+            (x0, y0), (x1, y1) = hull[-2:]
+            if (y1 - y0) * (x - x1) < (y - y1) * (x1 - x0):
+                break
+            hull.pop()
+        hull.append((x, y))
+    return tuple((x - x0, y - y0) for (x0, y0), (x, y) in itertools.pairwise(hull))
+
+
+@functools.lru_cache(maxsize=64)
+def planned_starts(blocks: ErrorBlocks, rows: int, risk: float, delta: float) -> Starts:
+    """The starts that certify most on virtual rows with errors as in the blocks, if that is sure enough.
+
+    They compete with the usual ones: one start with all of delta, or two with a half each, at ranks where one more
+    error is allowed. Where the blocks are of few rows, a gain has to be surer.
+    """
+    usual = risk_starts(rows, risk, delta)
+    fitted = sum(count for count, _ in blocks)
+    if not fitted or not 0 < risk < 1 or rows > _MOST_PLANNED:
+        return usual
+    virtual = _Virtual(blocks, rows, risk)
+    base = virtual.reach(usual)
+    single = [Starts((rank,), (delta,)) for rank in _steps(first_ranks(rows, risk, delta))]
+    pairs = itertools.combinations(_steps(first_ranks(rows, risk, delta / 2)), 2)
+    needed = 0.5 * max(1.0, 10.0 / (fitted * risk))
+    best, most = usual, 0.0
+    for starts in (*single, *(Starts(pair, (delta / 2, delta / 2)) for pair in pairs)):
+        gain = virtual.reach(starts) - base
+        worth = float(gain.mean() - needed * gain.std())
+        if worth > most:
+            best, most = starts, worth
+    return best
+
+
+def first_ranks(rows: int, risk: float, level: float) -> Ranks:
+    """The first ranks that pass with 0, 1, 2, ... errors, as far as there are rows."""
+    errors = np.arange(most_errors(rows, risk, level) + 1)
+    low, high = errors.copy(), np.full(errors.size, rows)
+    while (low + 1 < high).any():
+        middle = (low + high) // 2
+        passes = at_most(errors, np.maximum(middle, 1), risk) <= level
+        low, high = np.where(passes, low, middle), np.where(passes, middle, high)
+    return high
+
+
+def _steps(ranks: Ranks) -> tuple[int, ...]:
+    """The first of them, then some at growing distances."""
+    places = set(range(min(_FIRST_STEPS, ranks.size)))
+    if ranks.size > _FIRST_STEPS:
+        places |= {int(place) for place in np.geomspace(_FIRST_STEPS, ranks.size - 1, _LATER_STEPS)}
+    return tuple(int(ranks[place]) for place in sorted(places))
+
+
+class _Virtual:
+    """Samples of errors by rank, drawn from the risks that blocks of other rows are compatible with."""
+
+    def __init__(self, blocks: ErrorBlocks, rows: int, risk: float) -> None:
+        rng = np.random.default_rng(_SEED)
+        counts, errors = np.array(blocks).T
+        risks = rng.beta(errors + 0.5, counts - errors + 0.5, (_DRAWS, counts.size))
+        ends = np.cumsum(counts) / counts.sum()
+        block = np.searchsorted(ends, (np.arange(rows) + 0.5) / rows)
+        self.rows, self.risk = rows, risk
+        self.errors = np.cumsum(rng.random((_DRAWS, rows), np.float32) < risks[:, block], axis=1, dtype=np.int32)
+        self._failing: dict[float, Booleans] = {}
+        self._failures: dict[tuple[float, int], Ranks] = {}
+
+    def first_failure(self, level: float, first: int) -> Ranks:
+        """Of each sample, the first rank from one on that fails at a level."""
+        if level not in self._failing:
+            passing = np.append(first_ranks(self.rows, self.risk, level), self.rows + 1)
+            self._failing[level] = np.arange(1, self.rows + 1) < passing[np.minimum(self.errors, passing.size - 1)]
+        if (level, first) not in self._failures:
+            after = self._failing[level][:, first - 1 :]
+            found = np.where(after.any(axis=1), first + after.argmax(axis=1), self.rows + 1)
+            self._failures[level, first] = found
+        return self._failures[level, first]
+
+    def reach(self, starts: Starts) -> Floats:
+        """The share of rows that is certified in each sample."""
+        reached, level = np.zeros(_DRAWS), np.zeros(_DRAWS)
+        lasts = [*(rank - 1 for rank in starts.ranks[1:]), self.rows]
+        for first, last, share in zip(starts.ranks, lasts, starts.shares, strict=True):
+            level += share
+            for value in np.unique(level):
+                inside = level == value
+                failure = self.first_failure(float(value), first)[inside]
+                most = np.minimum(failure - 1, last)
+                reached[inside] = np.where(most >= first, most, reached[inside])
+                level[inside] = np.where(failure > last, value, 0.0)
+        return reached / self.rows
 
 
 def _tested(curve: Curve, ratio: DensityRatio, risk: float, starts: Starts, delta: float, least: int = 0) -> Candidates:

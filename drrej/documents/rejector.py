@@ -97,6 +97,8 @@ class Ratio(Stored, frozen=True, kw_only=True, dict=True):
     The loss is stored by its name and the one field that it has, if any. `drift_quantiles` are those
     of the plain loss by which drift is looked for, where the loss itself was fitted to these rows. `third` is the third
     central moment of the ratio on these rows, `effective_sample` the share of the sample that lambda is to keep.
+    `error_blocks` are rows and errors of stretches of the fitted rows in the order of their losses, where they had
+    labels: certified thresholds are planned by them.
     """
 
     alpha: float
@@ -117,6 +119,7 @@ class Ratio(Stored, frozen=True, kw_only=True, dict=True):
     drift_quantiles: tuple[float, ...] | None = None
     third: float | None = None
     effective_sample: float | None = None
+    error_blocks: tuple[tuple[int, int], ...] | None = None
     bounds: tuple[RatioBound, ...] | None = None
 
     @cached_property
@@ -362,6 +365,10 @@ def _of_ratio(found: Ratio, classes: int) -> Iterator[Finding]:
     yield from _quantiles("ratio.loss_quantiles", quantiles, rows)
     ends = (found.min_loss, found.max_loss) == (quantiles[0], quantiles[-1])
     yield "ratio.loss_quantiles", ends, "does not go from 'ratio.min_loss' to 'ratio.max_loss'"
+    blocks = found.error_blocks
+    if blocks is not None:
+        counted = sum(count for count, _ in blocks) == rows and all(0 <= wrong <= count for count, wrong in blocks)
+        yield "ratio.error_blocks", counted, f"{RANGE}: rows and errors of all 'ratio.rows' are needed"
     if found.drift_quantiles is not None:
         yield from _quantiles("ratio.drift_quantiles", found.drift_quantiles, rows)
     yield from _fingerprint("ratio.fingerprint", found.fingerprint, rows)

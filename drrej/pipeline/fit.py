@@ -9,6 +9,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from drrej.core.certify import ErrorBlocks, error_blocks
 from drrej.core.drift import RatioSums, loss_quantiles
 from drrej.core.inputs import FACE_VALUE
 from drrej.core.intervals import json_number
@@ -40,7 +41,7 @@ from drrej.data.dump import Block
 from drrej.documents.rejector import LOSS_PARTS, Calibration, Columns, Ratio, Rejector, is_temperature
 from drrej.engines.protocol import Pass
 from drrej.errors import DumpError, OptionError
-from drrej.pipeline.collect import collect_scored, map_blocks
+from drrej.pipeline.collect import collect_scored, curve_of, map_blocks
 from drrej.pipeline.score import Scored, Scorer, check_floor, seen_rows
 from drrej.pipeline.source import Source, no_labels, without_bad_files
 
@@ -92,28 +93,32 @@ class RatioOptions(Struct, frozen=True):
 class FittedLoss(Struct, frozen=True):
     """The loss and its sorted values on the rows.
 
-    `drift` is the loss by which drift will be looked for, of every row, where that is another.
+    `drift` is the loss by which drift will be looked for, of every row, where that is another. `error_blocks` tell how
+    errors are spread along the losses, where the rows have labels.
     """
 
     loss: Loss
     ordered: Floats
     sketch: Sketch
     drift: Floats | None = None
+    error_blocks: ErrorBlocks | None = None
 
 
-def _fitted(source: Source, rejector: Rejector, loss: Loss) -> FittedLoss:
-    """A loss on all rows; no labels are needed."""
+def _fitted(source: Source, rejector: Rejector, loss: Loss, labelled: bool) -> FittedLoss:
+    """A loss on all rows."""
     loss.check(rejector.classes)
-    dump = source.open(rejector, labelled=False)
+    dump = source.open(rejector, labelled=labelled)
     scorer = Scorer(rejector, dump, loss=loss, decide=False)
 
     def of_rows(scored: Scored) -> dict[str, Any]:
         drift = {} if loss.drift_loss is None else {"drift": scored.drift}
-        return {"loss": scored.loss, "sketch": Sketch.of(scored.keys), **drift}
+        wrong = {"wrong": scored.wrong} if labelled else {}
+        return {"loss": scored.loss, "sketch": Sketch.of(scored.keys), **drift, **wrong}
 
-    found = collect_scored(source, dump, scorer, of_rows, "fitting", labelled=False)
+    found = collect_scored(source, dump, scorer, of_rows, "fitting", labelled=labelled)
+    blocks = error_blocks(curve_of(found["loss"], found["wrong"])) if labelled else None
     found["loss"].sort()
-    return FittedLoss(loss, found["loss"], found["sketch"], found.get("drift"))
+    return FittedLoss(loss, found["loss"], found["sketch"], found.get("drift"), blocks)
 
 
 def _learned(source: Source, rejector: Rejector, name: str) -> Loss:
@@ -179,9 +184,10 @@ def fit(source: Source, rejector: Rejector, options: RatioOptions | None = None)
     options = options or RatioOptions()
     rejector.need_calibration()
     loss = options.loss
+    labelled = loss in SEARCHED
     if isinstance(loss, str):
-        loss = _learned(source, rejector, loss) if loss in SEARCHED else PlainLoss(loss)
-    fitted = _fitted(source, rejector, loss)
+        loss = _learned(source, rejector, loss) if labelled else PlainLoss(loss)
+    fitted = _fitted(source, rejector, loss, labelled)
     ratio = ratio_of(fitted, options, rejector.classes)
     if ratio.bounds and _calibrated_on(rejector, fitted.sketch):
         ratio = replace(ratio, bounds=tuple(map(as_estimate, ratio.bounds)))
@@ -223,6 +229,7 @@ def ratio_of(fitted: FittedLoss, options: RatioOptions, classes: int) -> Ratio:
         loss_quantiles=loss_quantiles(ordered),
         **{part: getattr(fitted.loss, part, None) for part in LOSS_PARTS},
         drift_quantiles=None if fitted.drift is None else loss_quantiles(np.sort(fitted.drift)),
+        error_blocks=fitted.error_blocks,
         bounds=_bounds(ordered, density, fitted.loss, options, classes),
     )
 

@@ -129,7 +129,8 @@ def plan_from(
     coverages = _COVERAGES if coverage is None else [coverage]
     certified, why_not = None, None
     if question is not None:
-        candidates = risk_candidates(curve, rejector.need_ratio().density, question.risk, delta)
+        ratio = rejector.need_ratio()
+        candidates = risk_candidates(curve, ratio.density, question.risk, delta, ratio.error_blocks)
         try:
             asked = f"`risk={question.risk:g}` `confidence={confidence:g}`"
             best = certify_risk(candidates, curve.rows, question.risk, asked)

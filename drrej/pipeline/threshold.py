@@ -318,7 +318,7 @@ def _candidates(rule: Rule, ratio: Ratio, curve: Curve, table: bool, groups: int
     density, delta = ratio.density, _delta(rule, groups)
     if rule.confidence is not None and rule.limits_errors:
         if rule.coverage is None:
-            return risk_candidates(curve, density, rule.risk, delta)
+            return risk_candidates(curve, density, rule.risk, delta, ratio.error_blocks if groups == 1 else None)
         try:
             return joint_candidates(curve, density, rule.risk, rule.coverage, delta)
         except Infeasible as verdict:
