@@ -1,6 +1,6 @@
 """The application: its commands, and its exit codes: 0 done, 1 the data say no, 2 anything else that is wrong.
 
-A command is a module of this package with a function of its name, whose docstring is the help, and `EXAMPLES`.
+A command is a function in the module of its name, whose docstring is the help.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import gc
-import inspect
 import os
 import signal
 import sys
@@ -16,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from types import FrameType
-from typing import Annotated, Any, Never
+from typing import Any, Never
 
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
@@ -25,7 +24,7 @@ from typer.main import get_command
 from drrej._version import __version__
 from drrej.cli.config import RENAMED, Configuration
 from drrej.cli.console import complain, show
-from drrej.cli.options import flag, grouped, option
+from drrej.cli.options import Options, flag, grouped, option
 from drrej.errors import BadRowsError, DrrejError, OptionError
 
 WRONG = 2
@@ -39,6 +38,7 @@ PANELS = {
     "Plan": ("plan",),
     "Tools": ("cascade", "convert", "metrics", "config", "schema"),
 }
+_MODULES = dict.fromkeys(("convert", "metrics", "schema"), "tools")
 COMMANDS = {name: panel for panel, names in PANELS.items() for name in names}
 """The commands with their panels, in the order of `drrej --help`."""
 
@@ -51,40 +51,52 @@ GONE = {
 """Commands of earlier versions, and what to do in their place."""
 
 
-_ALL = "drrej.help_all"
-
-
 def _show_version(wanted: bool) -> None:
     if wanted:
         show(f"drrej {__version__}\n")
         raise typer.Exit
 
 
-def _show_help(context: typer.Context, parameter: typer.CallbackParam, wanted: bool) -> None:
+def _show_all(context: typer.Context, wanted: bool) -> None:
     if wanted:
-        from typer import rich_utils
-
-        if not sys.stdout.isatty() and "FORCE_COLOR" not in os.environ:  # typer colours it on GitHub's runners
-            rich_utils.FORCE_TERMINAL = False
-        context.meta[_ALL] = parameter.name == "help_all"
+        context.meta[_ALL] = True
         show(context.get_help() + "\n")
         raise typer.Exit
 
 
-Help = Annotated[bool, flag("-h --help", "Show this message and exit.", callback=_show_help, is_eager=True)]
+_ALL = "drrej.help_all"
+_HELP = {"help_option_names": ["-h", "--help"]}
 
 
-def _help_options(
-    *,
-    help: Help = False,
-    help_all: Annotated[
-        bool, flag("--help-all", "Show all options and exit.", callback=_show_help, is_eager=True)
-    ] = False,
-) -> None:
-    """Declares what every command has; the callbacks act."""
+class _CommonOptions(Options):
+    """What every command has besides its own options."""
+
+    help_all: bool = flag("Show all options and exit.", callback=_show_all, is_eager=True)
 
 
-class Command(TyperCommand):
+def _without_type(option: Any) -> Any:
+    """An option of typer's own that takes no value: the help would call that <bool>."""
+    option.metavar = ""
+    return option
+
+
+class _PlainHelp:
+    """Help without colours in a pipe: typer colours it on GitHub's runners."""
+
+    def get_help_option(self, ctx: Any) -> Any:
+        """The option of typer's own."""
+        return _without_type(super().get_help_option(ctx))  # type: ignore[misc]
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help."""
+        from typer import rich_utils
+
+        if not sys.stdout.isatty() and "FORCE_COLOR" not in os.environ:
+            rich_utils.FORCE_TERMINAL = False
+        super().format_help(ctx, formatter)  # type: ignore[misc]
+
+
+class Command(_PlainHelp, TyperCommand):
     """A command whose options may be configured, and whose help shows those for everyday use unless asked for all."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -131,7 +143,7 @@ class _Commands(Mapping[str, Any]):
         return len(COMMANDS)
 
 
-class Group(TyperGroup):
+class Group(_PlainHelp, TyperGroup):
     """All commands."""
 
     def __init__(self, **kwargs: Any) -> None:
@@ -141,13 +153,10 @@ class Group(TyperGroup):
 
 @cache
 def _command(name: str) -> Any:
-    module = import_module(f"drrej.cli.{name}")
-    function = grouped(getattr(module, name))
-    own, more = inspect.signature(function).parameters, inspect.signature(_help_options, eval_str=True).parameters
-    function.__signature__ = inspect.Signature([*own.values(), *more.values()])  # type: ignore[attr-defined]
+    function = getattr(import_module(f"drrej.cli.{_MODULES.get(name, name)}"), name)
     single = typer.Typer(add_completion=False, rich_markup_mode="rich")
-    help = f"{inspect.cleandoc(function.__doc__ or '')}\n\nExamples:{module.EXAMPLES}"
-    single.command(name, cls=Command, help=help, rich_help_panel=COMMANDS[name], add_help_option=False)(function)
+    add = single.command(name, cls=Command, rich_help_panel=COMMANDS[name], context_settings=_HELP)
+    add(grouped(function, _CommonOptions))
     return get_command(single)
 
 
@@ -164,7 +173,7 @@ drrej run --val val.parquet --test test.parquet --coverage 0.8 -o out
 """,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
-    add_help_option=False,
+    context_settings=_HELP,
 )
 
 
@@ -175,25 +184,22 @@ def _accept_edited(context: typer.Context, wanted: bool) -> None:
         context.call_on_close(lambda: os.environ.pop("DRREJ_ACCEPT_EDITED"))
 
 
-@app.callback()
-def _top(
-    version: Annotated[
-        bool, flag("--version", "Show the version and exit.", callback=_show_version, is_eager=True)
-    ] = False,
-    help: Help = False,
-    accept_edited: Annotated[
-        bool,
-        flag(
-            "--accept-edited",
-            "Take rejectors, reports and states that were edited since drrej wrote them; comes before the command.",
-            callback=_accept_edited,
-        ),
-    ] = False,
-    config: Annotated[
-        str | None, option("--config FILE", "Take options from this file too, see 'drrej config --help'; comes first.")
-    ] = None,
-) -> None:
+class _TopOptions(Options):
+    """What comes before the command."""
+
+    version: bool = flag("Show the version and exit.", callback=_show_version, is_eager=True)
+    accept_edited: bool = flag(
+        "Take rejectors, reports and states that were edited since drrej wrote them; comes before the command.",
+        callback=_accept_edited,
+    )
+    config: str | None = option("Take options from this file too, see 'drrej config --help'; comes first.", "FILE")
+
+
+def _top(options: _TopOptions) -> None:
     pass
+
+
+app.callback()(grouped(_top))
 
 
 @cache
@@ -202,7 +208,7 @@ def application() -> Any:
     group = get_command(app)
     for parameter in group.params:
         if str(parameter.name).endswith("_completion"):
-            parameter.metavar = ""  # or the help would call it <bool>
+            _without_type(parameter)
     return group
 
 

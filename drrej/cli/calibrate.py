@@ -5,38 +5,32 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from drrej.cli.console import say_notes, warn
-from drrej.cli.input_options import EngineOptions, InputOptions, SkipOptions, check_spared
-from drrej.cli.options import Dumps, OutputOptions
+from drrej.cli.options import Dumps, EngineOptions, OutputOptions, StepInput, check_spared
 from drrej.cli.rule_options import CalibrationOptions
 
 if TYPE_CHECKING:
     from drrej.documents.rejector import Calibration
 
-EXAMPLES = """
-drrej calibrate val.parquet -o rejector.json
-drrej calibrate wide.parquet --logits 'logit_*' --label truth
-drrej calibrate val.parquet | drrej fit val.parquet -r -
-"""
-
 
 def calibrate(
-    dumps: Dumps,
-    output: OutputOptions,
-    calibration: CalibrationOptions,
-    input: InputOptions,
-    bad: SkipOptions,
-    engine: EngineOptions,
+    dumps: Dumps, output: OutputOptions, calibration: CalibrationOptions, input: StepInput, engine: EngineOptions
 ) -> None:
     """Start a rejector: fit the temperature, or another calibrator, on labelled rows.
 
     DUMP: parquet files, directories, globs or URIs; - is standard input.
+
+    Examples:
+    drrej calibrate val.parquet -o rejector.json
+    drrej calibrate wide.parquet --logits 'logit_*' --label truth
+    drrej calibrate val.parquet | drrej fit val.parquet -r -
+
     """
     from drrej.pipeline.calibrate import calibrate as step
 
-    source = input.source(dumps, engine.start(), bad)
+    source = input.source(dumps, engine.start())
     with output.file() as file:
         check_spared(input.classes)
-        rejector = step(source, calibration.options())
+        rejector = step(source, calibration.calibrate_options())
         file.write_text(rejector.to_json())
         file.commit()
     say_notes(source, engine.quiet, rejector.floor)

@@ -4,47 +4,44 @@ from __future__ import annotations
 
 import os
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Annotated, Literal
-
-from msgspec import Struct
-from msgspec.structs import asdict
+from typing import TYPE_CHECKING, Literal
 
 from drrej.cli.console import in_flags, say_notes, show
-from drrej.cli.input_options import EngineOptions, InputOptions, LabelOptions, check_one_stdin, check_spared
-from drrej.cli.options import Force, option, rare
-from drrej.cli.rule_options import Calibrator
+from drrej.cli.options import (
+    REQUIRED,
+    EngineOptions,
+    InputOptions,
+    LabelOptions,
+    Options,
+    check_one_stdin,
+    check_spared,
+    force_option,
+    option,
+    rare,
+)
+from drrej.cli.rule_options import Calibrator, calibrator_option
 from drrej.errors import OptionError
 
 if TYPE_CHECKING:
     from drrej.engines.protocol import Engine
     from drrej.pipeline.cascade import CascadeOptions, Stage
 
-EXAMPLES = """
-drrej cascade --accuracy 0.9 --join-on id --stage s=small:1 --stage l=large:9
-drrej cascade --accuracy 0.99 --join-on id --stage s=small:1 --review-cost 9
-"""
 
-
-class StageOptions(Struct, frozen=True):
+class StageOptions(Options):
     """The models, and what their answers must keep."""
 
-    stage: Annotated[
-        list[str], option("--stage NAME=DUMP:COST", "A model: a dump of its scores, and what a row costs. Repeatable.")
-    ]
-    accuracy: Annotated[float, option("--accuracy A", "The accuracy of all answers to keep.")]
-    join_on: Annotated[str, option("--join-on COL", "The column that pairs rows of the dumps.")]
-    confidence: Annotated[
-        float | None, option("--confidence P", "Certify the accuracy on new rows, with half of the rows.")
-    ] = None
-    review_cost: Annotated[
-        float | None, option("--review-cost COST", "People may answer what is left, at this cost a row.")
-    ] = None
-    calibrator: Calibrator = None
-    loss: Annotated[
-        Literal["zero-one", "log", "brier", "margin", "logit-margin", "learned", "auto"],
-        option("--loss NAME", "By which a stage passes rows on: log, margin, auto, ..."),
-    ] = "zero-one"
-    seed: Annotated[int, rare("--seed N", "Another seed, other halves.")] = 0
+    stage: list[str] = option(
+        "A model: a dump of its scores, and what a row costs. Repeatable.", "NAME=DUMP:COST", default=REQUIRED
+    )
+    accuracy: float = option("The accuracy of all answers to keep.", "A", default=REQUIRED)
+    join_on: str = option("The column that pairs rows of the dumps.", "COL", default=REQUIRED)
+    confidence: float | None = option("Certify the accuracy on new rows, with half of the rows.", "P")
+    review_cost: float | None = option("People may answer what is left, at this cost a row.", "COST")
+    calibrator: Calibrator | None = calibrator_option()
+    loss: Literal["zero-one", "log", "brier", "margin", "logit-margin", "learned", "auto"] = option(
+        "By which a stage passes rows on: log, margin, auto, ...", "NAME", default="zero-one"
+    )
+    seed: int = rare("Another seed, other halves.", "N", default=0)
 
     def options(self) -> CascadeOptions:
         """As the library takes them."""
@@ -61,17 +58,23 @@ class StageOptions(Struct, frozen=True):
         )
 
 
-def cascade(
-    stages: StageOptions,
-    input: LabelOptions,
-    engine: EngineOptions,
-    output: Annotated[str | None, option("-o --output DIR", "Directory for the report, rejectors and routing.")] = None,
-    force: Force = False,
-    format: Annotated[Literal["text", "json"], option("--format", "What goes to standard output.")] = "text",
-) -> None:
+class CascadeOutput(Options):
+    """What is written and shown."""
+
+    output: str | None = option("Directory for the report, rejectors and routing.", "DIR")
+    force: bool = force_option()
+    format: Literal["text", "json"] = option("What goes to standard output.", default="text")
+
+
+def cascade(stages: StageOptions, input: LabelOptions, engine: EngineOptions, output: CascadeOutput) -> None:
     """Let a cheap model answer what it is sure of and a dearer one the rest, at least cost for an accuracy.
 
     Stages are asked in the order given, with labelled dumps of the same rows.
+
+    Examples:
+    drrej cascade --accuracy 0.9 --join-on id --stage s=small:1 --stage l=large:9
+    drrej cascade --accuracy 0.99 --join-on id --stage s=small:1 --review-cost 9
+
     """
     from drrej.outputs.destinations import OutputFile, prepare_directory
     from drrej.outputs.masks import write_table
@@ -80,21 +83,23 @@ def cascade(
 
     wanted = stages.options()
     workers = engine.start()
-    reading = InputOptions(**asdict(input), join_on=None if input.labels_from is None else stages.join_on)
+    reading = InputOptions(**vars(input), join_on=None if input.labels_from is None else stages.join_on)
     models = [_stage(text, reading, workers) for text in stages.stage]
     check_one_stdin(*(model.source for model in models))
     with ExitStack() as stack:
         files = {}
-        if output is not None:
-            stack.enter_context(prepare_directory(output))
+        if output.output is not None:
+            stack.enter_context(prepare_directory(output.output))
             names = [*(f"{model.name}.json" for model in models), "cascade.json", "cascade.txt", "routing.parquet"]
             if len(set(names)) < len(names):
                 raise OptionError("--stage cascade: the report has this name; choose another")
-            files = {name: stack.enter_context(OutputFile(os.path.join(output, name), force)) for name in names}
+            files = {
+                name: stack.enter_context(OutputFile(os.path.join(output.output, name), output.force)) for name in names
+            }
         check_spared(input.classes)
         found = step(models, wanted)
         text = in_flags(render_text(found.report))
-        if output is not None:
+        if output.output is not None:
             contents = {f"{name}.json": rejector.to_json() for name, rejector in found.rejectors.items()}
             contents |= {"cascade.json": found.report.to_json(), "cascade.txt": text}
             for name, content in contents.items():
@@ -105,7 +110,7 @@ def cascade(
                 files[name].commit()
     for model in models:
         say_notes(model.source, engine.quiet)
-    show(found.report.to_json() if format == "json" else text)
+    show(found.report.to_json() if output.format == "json" else text)
 
 
 def _stage(text: str, input: InputOptions, engine: Engine) -> Stage:

@@ -20,13 +20,8 @@ from typing import Any
 import typer
 from msgspec import Struct
 
-from drrej.cli.console import flag_of, show
+from drrej.cli.console import long_flag, show
 from drrej.errors import OptionError
-
-EXAMPLES = """
-drrej config
-drrej config > drrej.toml
-"""
 
 FILE, PYPROJECT = "drrej.toml", "pyproject.toml"
 PREFIX = "DRREJ_"
@@ -41,6 +36,7 @@ _PATHS = {"classes", "cost_matrix", "labels_from"}
 RENAMED = {
     "by": "it is --cutoff-by now (a cutoff for each group: threshold and run) or --report-by (figures for each group: "
     "evaluate, run and monitor)",
+    "method": "it is gone: there is one method for each kind of target",
     **dict.fromkeys(
         ("tls-ca", "tls-cert", "tls-key"),
         "it is gone: certificates come from Dask's own configuration (distributed.comm.tls), see docs/scale.md",
@@ -275,7 +271,7 @@ def _parameter(key: str) -> str:
 
 def key_of(name: str) -> str:
     """The key of a parameter in a file."""
-    return flag_of(name).removeprefix("--")
+    return long_flag(name).removeprefix("--")
 
 
 def _instead(name: str, written: str, known: Iterable[str]) -> str:
@@ -318,6 +314,11 @@ def config(context: typer.Context) -> None:
     """Show what is configured, as TOML, and where each value comes from.
 
     Later ones win: drrej.toml or tool.drrej of pyproject.toml, --config FILE, DRREJ_* variables, the command line.
+
+    Examples:
+    drrej config
+    drrej config > drrej.toml
+
     """
     top: Any = context.parent
     found = Configuration(top.command.commands, top.params["config"])

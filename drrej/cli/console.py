@@ -22,12 +22,18 @@ _PATIENCE = 1.0
 """Seconds before a progress bar appears."""
 
 _PARAMETER = re.compile(r"`([a-z][a-z_-]*)(?:=([^`]*))?`")
-_FLAGS = {"lam": "--lambda", "output": "-o", "rejector": "-r", "by": "--report-by"}
+_LONG = {"lam": "--lambda", "by": "--report-by"}
+_USUAL = {"output": "-o", "rejector": "-r"}
+
+
+def long_flag(name: str) -> str:
+    """The flag of a parameter."""
+    return _LONG.get(name, "--" + name.replace("_", "-"))
 
 
 def flag_of(name: str) -> str:
-    """The flag of a parameter."""
-    return _FLAGS.get(name, "--" + name.replace("_", "-"))
+    """The flag of a parameter as messages have it."""
+    return _USUAL.get(name) or long_flag(name)
 
 
 def in_flags(message: str) -> str:

@@ -4,32 +4,39 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
-
 from drrej.cli.console import say_notes
-from drrej.cli.input_options import EngineOptions, InputOptions, SkipOptions, check_spared, read_rejector
-from drrej.cli.options import Dumps, OptionalRejector, OutputOptions
-from drrej.cli.rule_options import Floor, ObjectiveOptions, Precision, RegressionOptions, Temperature
+from drrej.cli.options import (
+    Dumps,
+    EngineOptions,
+    Options,
+    OutputOptions,
+    StepInput,
+    check_spared,
+    read_rejector,
+    rejector_option,
+)
+from drrej.cli.rule_options import (
+    ObjectiveOptions,
+    Precision,
+    RegressionOptions,
+    floor_option,
+    precision_option,
+    temperature_option,
+)
 from drrej.errors import OptionError
 
 if TYPE_CHECKING:
     from drrej.documents.rejector import Rejector
     from drrej.pipeline.source import Source
 
-EXAMPLES = """
-drrej fit val.parquet -r calibrated.json -o fitted.json
-drrej fit val.parquet -r calibrated.json --loss auto --divergence chi2
-drrej fit forecasts.parquet --loss column --loss-column variance
-"""
 
-
-class StartOptions(Struct, frozen=True):
+class StartOptions(Options):
     """What the step starts from: a rejector, a temperature in its place, or the own loss of rows without logits."""
 
-    rejector: OptionalRejector = None
-    temperature: Temperature = None
-    floor: Floor = None
-    precision: Precision = None
+    rejector: str | None = rejector_option()
+    temperature: float | None = temperature_option()
+    floor: float | None = floor_option()
+    precision: Precision | None = precision_option()
 
     def rejector_for(self, source: Source, loss_column: str | None, regression: RegressionOptions) -> Rejector:
         """A calibrated rejector."""
@@ -58,21 +65,26 @@ def fit(
     output: OutputOptions,
     objective: ObjectiveOptions,
     regression: RegressionOptions,
-    input: InputOptions,
-    bad: SkipOptions,
+    input: StepInput,
     engine: EngineOptions,
 ) -> None:
     """Add the density ratio (labels are needed for --loss learned and auto only).
 
     DUMP: parquet files, directories, globs or URIs; - is standard input.
+
+    Examples:
+    drrej fit val.parquet -r calibrated.json -o fitted.json
+    drrej fit val.parquet -r calibrated.json --loss auto --divergence chi2
+    drrej fit forecasts.parquet --loss column --loss-column variance
+
     """
     from drrej.pipeline.fit import fit as step
 
-    source = input.source(dumps, engine.start(), bad)
+    source = input.source(dumps, engine.start())
     with output.file(start.rejector) as file:
         check_spared(input.classes, objective.cost_matrix)
         rejector = start.rejector_for(source, objective.loss_column, regression)
-        fitted = step(source, rejector, objective.options(rejector.class_names))
+        fitted = step(source, rejector, objective.ratio_options(rejector.class_names))
         say_notes(source, engine.quiet, rejector.floor)
         file.write_text(fitted.to_json())
         file.commit()

@@ -9,19 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from drrej.cli.console import flag_of, in_flags, show
-from drrej.cli.input_options import EngineOptions, LayoutOptions
+from drrej.cli.options import EngineOptions, LayoutOptions
 
 if TYPE_CHECKING:
     from drrej.data.dump import Dump, DumpOptions
     from drrej.documents.rejector import Rejector
     from drrej.pipeline.inspect import Content, DumpFacts
     from drrej.pipeline.source import Source
-
-EXAMPLES = """
-drrej inspect val.parquet
-drrej inspect rejector.json
-drrej inspect 'nightly/*.parquet' --label truth
-"""
 
 _MOST_COLUMNS = 12
 
@@ -34,6 +28,12 @@ def inspect(
     """Tell what a dump holds and how to go on, or what a rejector does.
 
     FILE: dumps (parquet files, directories, globs or URIs) or rejectors; - is standard input.
+
+    Examples:
+    drrej inspect val.parquet
+    drrej inspect rejector.json
+    drrej inspect 'nightly/*.parquet' --label truth
+
     """
     workers = engine.start()
     for number, path in enumerate(files):

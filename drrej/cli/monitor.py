@@ -6,13 +6,23 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
-from msgspec import Struct
-from msgspec.structs import fields
 
-from drrej.cli.console import say_notes, show, warn
-from drrej.cli.input_options import READING, EngineOptions, InputOptions, OnUnseenGroup, SkipOptions, read_rejector
-from drrej.cli.options import Force, OptionalDumps, flag, option, rare
-from drrej.cli.report_options import Gates, exit_by_gates, format_of, gates_of
+from drrej.cli.console import long_flag, say_notes, show, warn
+from drrej.cli.options import (
+    READING,
+    EngineOptions,
+    OnBad,
+    OptionalDumps,
+    Options,
+    StepInput,
+    flag,
+    force_option,
+    on_unseen_group_option,
+    option,
+    rare,
+    read_rejector,
+)
+from drrej.cli.report_options import exit_by_gates, format_of, gate_option, gates_of
 from drrej.errors import MonitorError, OptionError
 
 if TYPE_CHECKING:
@@ -23,43 +33,24 @@ if TYPE_CHECKING:
     from drrej.monitor.step import MonitorOptions
     from drrej.outputs.destinations import StateFile
 
-EXAMPLES = """
-drrej monitor state.json fresh.parquet -r rejector.json --max-risk 0.1
-drrej monitor state.json nightly/ -r rejector.json --batch 2026-03-01
-drrej monitor state.json -o history.html
-"""
-
 FORMATS = ("text", "json", "markdown", "github", "html")
 WATCHED, BATCH = "What is watched: fixed by the first batch", "The batch"
 
 
-class WatchOptions(Struct, frozen=True):
+class WatchOptions(Options):
     """What is watched, and which batch it is."""
 
-    max_risk: Annotated[
-        float | None, option("--max-risk R", "Alarm when the risk of accepted rows is above R.", WATCHED)
-    ] = None
-    min_coverage: Annotated[
-        float | None, option("--min-coverage C", "Alarm when the coverage is below C.", WATCHED)
-    ] = None
-    no_drift: Annotated[bool, flag("--no-drift", "No alarm when the losses drift (needs no labels).", WATCHED)] = False
-    confidence: Annotated[
-        float | None,
-        option("--confidence P", "Chance that there is no false alarm of any, ever.", WATCHED, show_default="0.95"),
-    ] = None
-    report_by: Annotated[str | None, rare("--report-by COL", "Also say which groups of a column moved.", WATCHED)] = (
-        None
+    max_risk: float | None = option("Alarm when the risk of accepted rows is above R.", "R", WATCHED)
+    min_coverage: float | None = option("Alarm when the coverage is below C.", "C", WATCHED)
+    no_drift: bool = flag("No alarm when the losses drift (needs no labels).", panel=WATCHED)
+    confidence: float | None = option(
+        "Chance that there is no false alarm of any, ever.", "P", WATCHED, show_default="0.95"
     )
-    batch: Annotated[
-        str | None, option("--batch NAME", "What to call the batch.", BATCH, show_default="the file's name")
-    ] = None
-    late: Annotated[
-        str | None, option("--late NAME", "Count the labels of an earlier batch; DUMP is its dump again.", BATCH)
-    ] = None
-    reset: Annotated[
-        str | None, option("--reset WHY", "End the monitor, record why, and start anew with this batch.", BATCH)
-    ] = None
-    on_unseen_group: OnUnseenGroup = "error"
+    report_by: str | None = rare("Also say which groups of a column moved.", "COL", WATCHED)
+    batch: str | None = option("What to call the batch.", "NAME", BATCH, show_default="the file's name")
+    late: str | None = option("Count the labels of an earlier batch; DUMP is its dump again.", "NAME", BATCH)
+    reset: str | None = option("End the monitor, record why, and start anew with this batch.", "WHY", BATCH)
+    on_unseen_group: Literal["error", "reject"] = on_unseen_group_option()
 
     def options(self) -> MonitorOptions:
         """As the library takes them."""
@@ -79,51 +70,49 @@ class WatchOptions(Struct, frozen=True):
 
     def refuse(self) -> None:
         """Raise when something was said about a batch that is not there."""
-        for field in fields(self):
-            if getattr(self, field.name) != field.default:
-                raise OptionError(f"--{field.name.replace('_', '-')} goes with the DUMP of a batch")
+        for name in self.given():
+            raise OptionError(f"{long_flag(name)} goes with the DUMP of a batch")
 
 
-class BatchInput(InputOptions, frozen=True):
+class MonitorFiles(Options):
+    """The rejector, and where the report of the monitor goes."""
+
+    rejector: str | None = option("The rejector that is used; - is standard input.", "FILE")
+    output: list[str] | None = option("Also write .html (drawn) .json .md .txt by its ending. Repeatable.", "FILE")
+    force: bool = force_option()
+    format: Literal["text", "json", "markdown", "github"] = option(
+        "On standard output: text, json, markdown or github.", "FORMAT", default="text"
+    )
+    gate: list[str] | None = gate_option()
+
+
+class BatchInput(StepInput):
     """How the dump of a batch is read: rows without a label count for all but the risk."""
 
-    on_missing_label: Annotated[
-        Literal["error", "skip"] | None,
-        rare(
-            "--on-missing-label",
-            "Rows without a label; skip: they do not count as labels.",
-            READING,
-            show_default="error",
-        ),
-    ] = None
+    on_missing_label: OnBad | None = rare(
+        "Rows without a label; skip: they do not count as labels.", panel=READING, show_default="error"
+    )
 
 
 def monitor(
     state: Annotated[str, typer.Argument(metavar="STATE", hidden=True)],
+    files: MonitorFiles,
     watch: WatchOptions,
     input: BatchInput,
-    bad: SkipOptions,
     engine: EngineOptions,
     dumps: OptionalDumps = None,
-    rejector: Annotated[
-        str | None, option("-r --rejector FILE", "The rejector that is used; - is standard input.")
-    ] = None,
-    output: Annotated[
-        list[str] | None,
-        option("-o --output FILE", "Also write .html (drawn) .json .md .txt by its ending. Repeatable."),
-    ] = None,
-    force: Force = False,
-    format: Annotated[
-        Literal["text", "json", "markdown", "github"],
-        option("--format FORMAT", "On standard output: text, json, markdown or github."),
-    ] = "text",
-    gate: Gates = None,
 ) -> None:
     """Watch risk, coverage and drift batch by batch; looking every day is allowed.
 
     STATE: the monitor's file, which each batch replaces; without DUMP it is shown.
 
     DUMP: one batch: parquet files, directories, globs or URIs; - is standard input.
+
+    Examples:
+    drrej monitor state.json fresh.parquet -r rejector.json --max-risk 0.1
+    drrej monitor state.json nightly/ -r rejector.json --batch 2026-03-01
+    drrej monitor state.json -o history.html
+
     """
     from drrej.monitor.report import monitor_report
     from drrej.monitor.step import check_monitor_gates
@@ -131,39 +120,39 @@ def monitor(
     from drrej.monitor.view import render_monitor
     from drrej.outputs.destinations import OutputFile, StateFile
 
-    gates = gates_of(gate)
+    gates = gates_of(files.gate)
     check_monitor_gates(gates)
-    outputs = [(path, _format(path, format)) for path in output or []]
+    outputs = [(path, _format(path, files.format)) for path in files.output or []]
     wanted = watch.options()
     place = StateFile(state)
     with ExitStack() as stack:
-        files = [(stack.enter_context(OutputFile(path, force)), kind) for path, kind in outputs]
+        places = [(stack.enter_context(OutputFile(path, files.force)), kind) for path, kind in outputs]
         after = None
         if dumps:
-            if rejector is None:
+            if files.rejector is None:
                 raise OptionError("-r REJECTOR is needed: the one whose masks are used")
-            source = input.source(dumps, engine.start(), bad)
+            source = input.source(dumps, engine.start())
             stack.enter_context(place)
             before = _read(place, state)
-            document = read_rejector(rejector, source, "threshold")
+            document = read_rejector(files.rejector, source, "threshold")
             with _naming(state):
                 after, report = step(source, document, before, wanted, gates)
             say_notes(source, engine.quiet, document.floor)
         else:
             watch.refuse()
-            if rejector is not None:
+            if files.rejector is not None:
                 raise OptionError("-r goes with the DUMP of a batch; without one the state is only shown")
             shown = _read(place, state)
             if shown is None:
                 raise MonitorError(f"{state}: no such file; name the dump of the first batch to start a monitor")
             report = monitor_report(shown, gates)
-        for file, kind in files:
+        for file, kind in places:
             file.write_text(render_monitor(report, kind))
         if after is not None:
             place.write(after.to_json())
-        for file, _ in files:
+        for file, _ in places:
             file.commit()
-    _show(report, format, engine.quiet, "-" in (output or []))
+    _show(report, files.format, engine.quiet, "-" in (files.output or []))
 
 
 def _format(path: str, format: str) -> str:

@@ -5,48 +5,40 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Annotated, Literal
-
-from msgspec import Struct
+from typing import TYPE_CHECKING, Literal
 
 from drrej.cli.console import in_flags, say_notes, show, warn
-from drrej.cli.input_options import EngineOptions, InputOptions, check_spared, read_rejector
-from drrej.cli.options import Force, OptionalDumps, OptionalRejector, option
+from drrej.cli.options import (
+    EngineOptions,
+    InputOptions,
+    OptionalDumps,
+    Options,
+    check_spared,
+    force_option,
+    option,
+    read_rejector,
+    rejector_option,
+)
 from drrej.errors import OptionError
 
 if TYPE_CHECKING:
     from drrej.documents.summaries import Plan
 
-EXAMPLES = """
-drrej plan --accuracy 0.98 --coverage 0.8
-drrej plan --risk 0.02 --confidence 0.9 --error 0.01 --power 0.9 -o plan.png
-drrej plan fresh.parquet -r fitted.json --risk 0.02 -o plan.svg
-"""
-
 PLOTS = (".png", ".svg", ".pdf")
 TEXTS = {".txt": "text", ".json": "json", ".md": "markdown"}
 
 
-class PromiseOptions(Struct, frozen=True):
+class PromiseOptions(Options):
     """What is to be promised, and what is expected."""
 
-    accuracy: Annotated[float | None, option("--accuracy A", "The accuracy of accepted rows to promise.")] = None
-    risk: Annotated[float | None, option("--risk R", "The same as an error rate: 1 - A.")] = None
-    confidence: Annotated[float, option("--confidence P", "The probability that the promise is kept.")] = 0.95
-    coverage: Annotated[
-        float | None, option("--coverage C", "The coverage to reach.", show_default="0.8; with a dump, all")
-    ] = None
-    error: Annotated[
-        list[float] | None,
-        option(
-            "--error E",
-            "Error rate that is expected among accepted rows. Repeatable.",
-            show_default="0, 1/4, 1/2 and 3/4 of R",
-        ),
-    ] = None
-    power: Annotated[
-        float | None, option("--power Q", "The wanted chance that the rows certify it.", show_default="0.8")
-    ] = None
+    accuracy: float | None = option("The accuracy of accepted rows to promise.", "A")
+    risk: float | None = option("The same as an error rate: 1 - A.", "R")
+    confidence: float = option("The probability that the promise is kept.", "P", default=0.95)
+    coverage: float | None = option("The coverage to reach.", "C", show_default="0.8; with a dump, all")
+    error: list[float] | None = option(
+        "Error rate that is expected among accepted rows. Repeatable.", "E", show_default="0, 1/4, 1/2 and 3/4 of R"
+    )
+    power: float | None = option("The wanted chance that the rows certify it.", "Q", show_default="0.8")
 
     def target(self) -> float | None:
         """The promise as a risk."""
@@ -57,48 +49,58 @@ class PromiseOptions(Struct, frozen=True):
         return self.risk if self.accuracy is None else Rule("accuracy", self.accuracy).risk
 
 
+class PlanFiles(Options):
+    """The rejector whose rows are planned with, and where the plan goes."""
+
+    rejector: str | None = rejector_option()
+    output: list[str] | None = option("Also write .txt .json .md .png .svg .pdf. Repeatable.", "FILE")
+    force: bool = force_option()
+    format: Literal["text", "json", "markdown"] = option("What goes to standard output.", default="text")
+
+
 def plan(
     promise: PromiseOptions,
+    files: PlanFiles,
     input: InputOptions,
     engine: EngineOptions,
     dumps: OptionalDumps = None,
-    rejector: OptionalRejector = None,
-    output: Annotated[
-        list[str] | None, option("-o --output FILE", "Also write .txt .json .md .png .svg .pdf. Repeatable.")
-    ] = None,
-    force: Force = False,
-    format: Annotated[
-        Literal["text", "json", "markdown"], option("--format", "What goes to standard output.")
-    ] = "text",
 ) -> None:
     """Say how many labelled rows a promise takes, or what the rows of a dump can promise.
 
     DUMP: none, or labelled parquet files, directories, globs or URIs; - is standard input.
+
+    Examples:
+    drrej plan --accuracy 0.98 --coverage 0.8
+    drrej plan --risk 0.02 --confidence 0.9 --error 0.01 --power 0.9 -o plan.png
+    drrej plan fresh.parquet -r fitted.json --risk 0.02 -o plan.svg
+
     """
     from drrej.outputs.destinations import OutputFile
     from drrej.pipeline.plan import COVERAGE, POWER, plan_from
     from drrej.pipeline.plan import plan as step
 
     risk, power = promise.target(), POWER if promise.power is None else promise.power
-    _check(bool(dumps), rejector, promise, input, engine.jobs)
-    renderers = {path: _renderer(path) for path in output or []}
+    _check(bool(dumps), files.rejector, promise, input, engine.jobs)
+    renderers = {path: _renderer(path) for path in files.output or []}
     with ExitStack() as stack:
-        files = [(stack.enter_context(OutputFile(path, force)), renderer) for path, renderer in renderers.items()]
-        if dumps and rejector is not None:
+        places = [
+            (stack.enter_context(OutputFile(path, files.force)), renderer) for path, renderer in renderers.items()
+        ]
+        if dumps and files.rejector is not None:
             check_spared(input.classes)
             source = input.source(dumps, engine.start())
-            start = read_rejector(rejector, source, "ratio")
+            start = read_rejector(files.rejector, source, "ratio")
             found, caution = plan_from(source, start, risk, promise.confidence, promise.coverage, power)
             say_notes(source, engine.quiet)
             warn(caution, engine.quiet)
         else:
             coverage = COVERAGE if promise.coverage is None else promise.coverage
             found = step(risk, promise.confidence, coverage, power, promise.error or None)
-        for file, renderer in files:
+        for file, renderer in places:
             file.write_bytes(renderer(found))
-        for file, _ in files:
+        for file, _ in places:
             file.commit()
-    show(_text(found, format))
+    show(_text(found, files.format))
 
 
 def _check(dumps: bool, rejector: str | None, promise: PromiseOptions, input: InputOptions, jobs: int) -> None:
@@ -109,7 +111,7 @@ def _check(dumps: bool, rejector: str | None, promise: PromiseOptions, input: In
         raise OptionError("--error is for a plan without a dump: here the rows say it")
     if dumps and promise.risk is promise.accuracy is None and promise.power is not None:
         raise OptionError("--power goes with --risk R: the chance to certify it")
-    if not dumps and (rejector is not None or input != InputOptions()):
+    if not dumps and (rejector is not None or input.given()):
         raise OptionError("-r and the options on how to read go with a DUMP; name one, or leave them out")
     if not dumps and jobs:
         raise OptionError("--jobs goes with a DUMP; name one, or leave it out")

@@ -6,13 +6,24 @@ import os
 import sys
 import time
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Annotated
-
-from msgspec import Struct
+from typing import TYPE_CHECKING
 
 from drrej.cli.console import FileLog, LogKind, say_notes, warn
-from drrej.cli.input_options import EngineOptions, MaskRowOptions, ScoreOptions, check_spared, read_rejector
-from drrej.cli.options import Dumps, Force, RejectorFile, flag, option, rare
+from drrej.cli.options import (
+    REQUIRED,
+    Dumps,
+    EngineOptions,
+    MaskRowOptions,
+    RejectorOptions,
+    ScoreOptions,
+    check_spared,
+    flag,
+    force_option,
+    names_of,
+    option,
+    rare,
+    read_rejector,
+)
 from drrej.errors import OptionError
 
 if TYPE_CHECKING:
@@ -20,36 +31,25 @@ if TYPE_CHECKING:
     from drrej.outputs.destinations import OutputFile
     from drrej.pipeline.reject import MaskCounts
 
-EXAMPLES = """
-drrej reject test.parquet -r rejector.json -o mask.csv --review tasks.json
-drrej reject nightly/ -r rejector.json -o scored/ --update --on-bad-row reject
-cat test.parquet | drrej reject - -r rejector.json -o - > mask.parquet
-"""
 
-
-class MaskOutput(Struct, frozen=True):
+class MaskOutput(RejectorOptions):
     """Where the mask goes, and what is written besides."""
 
-    output: Annotated[
-        str,
-        option(
-            "-o --output OUT",
-            "The mask: a file (.parquet, .csv, .jsonl, .arrow, ...), - or DIR/ (one file per input file).",
-        ),
-    ]
-    force: Force = False
-    update: Annotated[bool, flag("--update", "With -o DIR/: only files that are new or changed; the rest stays.")] = (
-        False
+    output: str = option(
+        "The mask: a file (.parquet, .csv, .jsonl, .arrow, ...), - or DIR/ (one file per input file).",
+        "OUT",
+        default=REQUIRED,
     )
-    review: Annotated[
-        str | None,
-        option(
-            "--review FILE",
-            "Also write the rejected rows, most doubtful first: .json (tasks of Label Studio) or .jsonl.",
-        ),
-    ] = None
-    review_limit: Annotated[int | None, rare("--review-limit N", "No more than N rows in --review.")] = None
-    summary: Annotated[str | None, rare("--summary FILE", "Also write what was done, as JSON.")] = None
+    force: bool = force_option()
+    update: bool = flag("With -o DIR/: only files that are new or changed; the rest stays.")
+    review: str | None = option(
+        "Also write the rejected rows, most doubtful first: .json (tasks of Label Studio) or .jsonl.", "FILE"
+    )
+    review_limit: int | None = rare("No more than N rows in --review.", "N")
+    summary: str | None = rare("Also write what was done, as JSON.", "FILE")
+    log: LogKind | None = rare(
+        "A line for each file on standard error.", "text|json", show_default="text with -o DIR/ and no terminal"
+    )
 
     @property
     def is_directory(self) -> bool:
@@ -77,34 +77,36 @@ class MaskOutput(Struct, frozen=True):
             return open_dataset(self.output, self.force, self.update)
         return OutputFile(self.output, self.force)
 
+    def file_log(self, quiet: bool) -> FileLog | None:
+        """What is logged: as wanted, else text for a directory of masks where no terminal shows a progress bar."""
+        if self.log is not None and quiet:
+            raise OptionError("--log goes without -q")
+        kind = self.log or ("text" if self.is_directory and not quiet and not sys.stderr.isatty() else None)
+        return None if kind is None else FileLog(kind)
 
-def reject(
-    dumps: Dumps,
-    rejector: RejectorFile,
-    output: MaskOutput,
-    rows: MaskRowOptions,
-    input: ScoreOptions,
-    engine: EngineOptions,
-    log: Annotated[
-        LogKind | None,
-        rare(
-            "--log text|json",
-            "A line for each file on standard error.",
-            show_default="text with -o DIR/ and no terminal",
-        ),
-    ] = None,
-) -> None:
+
+class MaskInput(MaskRowOptions, ScoreOptions):
+    """How rows are read that need no labels, and what becomes of them in the mask."""
+
+
+def reject(dumps: Dumps, output: MaskOutput, input: MaskInput, engine: EngineOptions) -> None:
     """Write the rejection mask, row for row.
 
     DUMP: parquet files, directories, globs or URIs; - is standard input.
+
+    Examples:
+    drrej reject test.parquet -r rejector.json -o mask.csv --review tasks.json
+    drrej reject nightly/ -r rejector.json -o scored/ --update --on-bad-row reject
+    cat test.parquet | drrej reject - -r rejector.json -o - > mask.parquet
+
     """
     from drrej.outputs.destinations import OutputFile
     from drrej.pipeline.reject import MaskOptions, mask_summary
     from drrej.pipeline.reject import reject as step
 
     started = time.monotonic()
-    lines = _file_log(log, engine.quiet, output.is_directory)
-    source = input.source(dumps, engine.start(lines), rows)
+    lines = output.file_log(engine.quiet)
+    source = input.source(dumps, engine.start(lines))
     output.check()
     with ExitStack() as stack:
         place = output.mask()
@@ -115,8 +117,8 @@ def reject(
         if output.review is not None:
             queue = stack.enter_context(OutputFile(output.review, output.force))
         check_spared(input.classes)
-        document = read_rejector(rejector, source, "threshold")
-        options = MaskOptions(rows.columns, rows.on_bad_row, rows.on_unseen_group)
+        document = read_rejector(output.rejector, source, "threshold")
+        options = MaskOptions(names_of(input.keep), input.on_bad_row, input.on_unseen_group)
         counts = step(source, document, place, options, queue, output.review_limit)
         done = mask_summary(source, counts, time.monotonic() - started)
         if record is not None:
@@ -130,7 +132,7 @@ def reject(
         say_notes(source, engine.quiet, document.floor)
         if counts.reused and not output.update:
             warn(f"{counts.reused} files were finished by an earlier run and are used again", engine.quiet, "note")
-        warn_bad_rows(counts, engine.quiet, rows.on_bad_row)
+        warn_bad_rows(counts, engine.quiet, input.on_bad_row)
     if lines is not None:
         lines.summary(done)
 
@@ -141,11 +143,3 @@ def warn_bad_rows(counts: MaskCounts, quiet: bool, policy: str, more: str = "") 
         read = counts.rows + (counts.bad if policy == "skip" else 0)
         done = "left out" if policy == "skip" else f"rejected{more}"
         warn(f"{counts.bad} of {read} rows have no usable scores and were {done}", quiet)
-
-
-def _file_log(wanted: LogKind | None, quiet: bool, several: bool) -> FileLog | None:
-    """What is logged: as wanted, else text for a directory of masks where there is no terminal for a progress bar."""
-    if wanted is not None and quiet:
-        raise OptionError("--log goes without -q")
-    kind = wanted or ("text" if several and not quiet and not sys.stderr.isatty() else None)
-    return None if kind is None else FileLog(kind)

@@ -6,17 +6,15 @@ import os
 import shlex
 import sys
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Annotated, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
-from msgspec import Struct
 from msgspec.structs import replace
 
 from drrej.cli.console import complain, in_flags, warn
-from drrej.cli.input_options import InputOptions, MaskRowOptions, SkipOptions, read_rejector
-from drrej.cli.options import option, rare, rare_flag
+from drrej.cli.options import InputOptions, Options, option, rare, rare_flag, read_rejector
 from drrej.errors import OptionError
-from drrej.report import TextFormat
 
 if TYPE_CHECKING:
     from drrej.documents.document import Judged
@@ -28,12 +26,12 @@ if TYPE_CHECKING:
     from drrej.pipeline.evaluate import EvaluateOptions
 
 REPORT, COMPARISONS = "Report", "Comparisons"
+Input = TypeVar("Input", bound=InputOptions)
 
-Format = Annotated[TextFormat, option("--format FORMAT", "On standard output: text, json, markdown, github or junit.")]
-Gates = Annotated[
-    list[str] | None,
-    option("--gate EXPR", "Exit 1 unless METRIC OP NUMBER holds, e.g. 'accuracy >= 0.97'. Repeatable.", REPORT),
-]
+gate_option = partial(
+    option, "Exit 1 unless METRIC OP NUMBER holds, e.g. 'accuracy >= 0.97'. Repeatable.", "EXPR", REPORT
+)
+format_option = partial(option, "On standard output: text, json, markdown, github or junit.", "FORMAT", default="text")
 
 
 def gates_of(texts: list[str] | None) -> list[Gate]:
@@ -43,44 +41,54 @@ def gates_of(texts: list[str] | None) -> list[Gate]:
     return [Gate.parse(text) for text in texts or []]
 
 
-class ComparisonOptions(Struct, frozen=True):
-    """Other scores, masks and reports to judge besides."""
+class ReportOptions(Options):
+    """What a report holds, what it is judged by and compared with."""
 
-    compare: Annotated[
-        bool, rare_flag("--compare", "Also judge the usual scores: max probability, entropy, margin, ...", COMPARISONS)
-    ] = False
-    score: Annotated[
-        list[str] | None, rare("--score COL", "Also judge a column as score. Repeatable.", COMPARISONS)
-    ] = None
-    score_order: Annotated[
-        list[str] | None,
-        rare(
-            "--score-order high|low",
-            "Which end of --score is accepted first; once, or once for each.",
-            COMPARISONS,
-            show_default="high",
-        ),
-    ] = None
-    rejected: Annotated[
-        list[str] | None, rare("--rejected COL", "Also judge another rejector's mask. Repeatable.", COMPARISONS)
-    ] = None
-    baseline: Annotated[
-        str | None, rare("--baseline FILE", "Also report differences to an earlier report (JSON).", COMPARISONS)
-    ] = None
-    baseline_dump: Annotated[
-        list[str] | None,
-        rare(
-            "--baseline-dump DUMP",
-            "Differences to a dump of the same rows, paired by --join-on. Repeatable.",
-            COMPARISONS,
-        ),
-    ] = None
-    baseline_rejector: Annotated[
-        str | None,
-        rare("--baseline-rejector FILE", "Rejector of --baseline-dump.", COMPARISONS, show_default="the same"),
-    ] = None
+    gate: list[str] | None = gate_option()
+    metric: list[str] | None = rare("Also report a point such as accuracy@coverage=0.9. Repeatable.", "POINT", REPORT)
+    report_by: str | None = option("Also report by a column, by 'prediction' or by 'label'.", "COL", REPORT)
+    intervals: bool = rare_flag("Also give intervals of the areas and of coverages at a risk.", panel=REPORT)
+    classwise: bool = rare_flag("Also give the calibration error of each class's probability.", panel=REPORT)
+    title: str | None = rare("Heads the page.", "TEXT", REPORT)
+    model: str | None = rare("What was judged, for the page.", "NAME", REPORT)
+    compare: bool = rare_flag("Also judge the usual scores: max probability, entropy, margin, ...", panel=COMPARISONS)
+    score: list[str] | None = rare("Also judge a column as score. Repeatable.", "COL", COMPARISONS)
+    score_order: list[str] | None = rare(
+        "Which end of --score is accepted first; once, or once for each.", "high|low", COMPARISONS, show_default="high"
+    )
+    rejected: list[str] | None = rare("Also judge another rejector's mask. Repeatable.", "COL", COMPARISONS)
+    baseline: str | None = rare("Also report differences to an earlier report (JSON).", "FILE", COMPARISONS)
+    baseline_dump: list[str] | None = rare(
+        "Differences to a dump of the same rows, paired by --join-on. Repeatable.", "DUMP", COMPARISONS
+    )
+    baseline_rejector: str | None = rare("Rejector of --baseline-dump.", "FILE", COMPARISONS, show_default="the same")
 
-    def check(self, input: InputOptions) -> None:
+    def options(self, formats: Collection[str], rejector: str, **more: Any) -> EvaluateOptions:
+        """As the library takes them, with `more` of its fields; raises when there is no page to head.
+
+        The page of a model without a name has that of its rejector's file.
+        """
+        from drrej.documents.figures import Point
+        from drrej.pipeline.compare import read_baseline
+        from drrej.pipeline.evaluate import EvaluateOptions
+
+        for name in ("title", "model"):
+            if getattr(self, name) is not None and "html" not in formats:
+                raise OptionError(f"--{name} is for a page; it goes with -o FILE.html")
+        file = None if rejector == "-" else rejector.rsplit("/", 1)[-1]
+        return EvaluateOptions(
+            points=[Point.parse(text)[0] for text in self.metric or []],
+            intervals=self.intervals,
+            classwise=self.classwise,
+            by=self.report_by,
+            rivals=self.rivals(),
+            baseline=None if self.baseline is None else read_baseline(self.baseline),
+            title=self.title,
+            model=self.model or file,
+            **more,
+        )
+
+    def check_pairs(self, input: InputOptions) -> None:
         """Raise when one option lacks another."""
         if self.baseline_dump and input.join_on is None:
             raise OptionError("--baseline-dump needs --join-on COL: the key column that pairs the rows")
@@ -104,75 +112,24 @@ class ComparisonOptions(Struct, frozen=True):
         )
         return Rivals(self.compare, chosen, tuple(self.rejected or ()))
 
-    def input(self, input: InputOptions) -> InputOptions:
+    def without_key(self, input: Input) -> Input:
         """How dumps are read: without --labels-from, --join-on only pairs rows."""
         if self.baseline_dump and input.labels_from is None:
-            return replace(input, join_on=None)
+            return input.replaced(join_on=None)
         return input
 
-    def dump(
-        self, input: InputOptions, bad: SkipOptions | MaskRowOptions, engine: Engine, rejector: Rejector
-    ) -> BaselineDump | None:
+    def dump(self, input: InputOptions, engine: Engine, rejector: Rejector) -> BaselineDump | None:
         """The dump to compare with, paired by key."""
         from drrej.pipeline.compare import BaselineDump
 
         if not self.baseline_dump:
             return None
         assert input.join_on is not None
-        source = self.input(input).source(self.baseline_dump, engine, bad)
+        source = self.without_key(input).source(self.baseline_dump, engine)
         other = rejector
         if self.baseline_rejector is not None:
             other = read_rejector(self.baseline_rejector, source, "threshold")
         return BaselineDump(source, other, input.join_on)
-
-
-class ReportOptions(Struct, frozen=True):
-    """What a report holds and what it is judged by."""
-
-    gate: Gates = None
-    metric: Annotated[
-        list[str] | None,
-        rare("--metric POINT", "Also report a point such as accuracy@coverage=0.9. Repeatable.", REPORT),
-    ] = None
-    report_by: Annotated[
-        str | None, option("--report-by COL", "Also report by a column, by 'prediction' or by 'label'.", REPORT)
-    ] = None
-    intervals: Annotated[
-        bool, rare_flag("--intervals", "Also give intervals of the areas and of coverages at a risk.", REPORT)
-    ] = False
-    classwise: Annotated[
-        bool, rare_flag("--classwise", "Also give the calibration error of each class's probability.", REPORT)
-    ] = False
-    title: Annotated[str | None, rare("--title TEXT", "Heads the page.", REPORT)] = None
-    model: Annotated[str | None, rare("--model NAME", "What was judged, for the page.", REPORT)] = None
-
-    def options(
-        self, comparisons: ComparisonOptions, formats: Collection[str], rejector: str, **more: Any
-    ) -> EvaluateOptions:
-        """As the library takes them, with `more` of its fields; raises when there is no page to head.
-
-        The page of a model without a name has that of its rejector's file.
-        """
-        from drrej.documents.figures import Point
-        from drrej.pipeline.compare import read_baseline
-        from drrej.pipeline.evaluate import EvaluateOptions
-
-        for name in ("title", "model"):
-            if getattr(self, name) is not None and "html" not in formats:
-                raise OptionError(f"--{name} is for a page; it goes with -o FILE.html")
-        file = None if rejector == "-" else rejector.rsplit("/", 1)[-1]
-        baseline = comparisons.baseline
-        return EvaluateOptions(
-            points=[Point.parse(text)[0] for text in self.metric or []],
-            intervals=self.intervals,
-            classwise=self.classwise,
-            by=self.report_by,
-            rivals=comparisons.rivals(),
-            baseline=None if baseline is None else read_baseline(baseline),
-            title=self.title,
-            model=self.model or file,
-            **more,
-        )
 
 
 def format_of(path: str) -> str:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Literal
+from functools import partial
+from typing import TYPE_CHECKING, Literal
 
-from msgspec import Struct
-
-from drrej.cli.input_options import ENGINE, READING, bytes_of
-from drrej.cli.options import option, rare, rare_flag
+from drrej.cli.options import ENGINE, READING, Options, bytes_of, option, rare, rare_flag
 from drrej.errors import OptionError
 
 if TYPE_CHECKING:
@@ -16,50 +14,40 @@ if TYPE_CHECKING:
     from drrej.pipeline.calibrate import CalibrateOptions
     from drrej.pipeline.fit import RatioOptions
 
-RULE, GUARANTEE, OBJECTIVE, REGRESSION = (
-    "Rule: exactly one",
-    "Guarantee and groups",
-    "Loss and divergence",
-    "Regression",
+RULE, GUARANTEE = "Rule: exactly one", "Guarantee and groups"
+OBJECTIVE, REGRESSION = "Loss and divergence", "Regression"
+
+Calibrator = Literal["temperature", "vector", "beta", "auto"]
+Precision = Literal["auto", "float64"]
+
+calibrator_option = partial(
+    option,
+    "temperature, vector (numbers per class), beta (for two classes), or auto.",
+    "NAME",
+    show_default="temperature",
 )
-
-Temperature = Annotated[
-    float | None, rare("--temperature T", "Use this temperature instead of a fitted one (1: logits as they are).")
-]
-Calibrator = Annotated[
-    Literal["temperature", "vector", "beta", "auto"] | None,
-    option(
-        "--calibrator NAME",
-        "temperature, vector (numbers per class), beta (for two classes), or auto.",
-        show_default="temperature",
-    ),
-]
-Floor = Annotated[
-    float | None, rare("--floor P", "What a probability of 0 counts as.", READING, show_default="chosen by likelihood")
-]
-Precision = Annotated[
-    Literal["auto", "float64"] | None,
-    rare("--precision", "auto: float32 sums for float16 and float32 logits.", ENGINE, show_default="auto"),
-]
+temperature_option = partial(rare, "Use this temperature instead of a fitted one (1: logits as they are).", "T")
+floor_option = partial(rare, "What a probability of 0 counts as.", "P", READING, show_default="chosen by likelihood")
+precision_option = partial(
+    rare, "auto: float32 sums for float16 and float32 logits.", panel=ENGINE, show_default="auto"
+)
+loss_option = partial(
+    option, "log, zero-one, brier, margin, logit-margin; with labels learned, auto; cost, column.", "NAME", OBJECTIVE
+)
+table_option = partial(rare, "Also write all candidates, as .parquet or .csv.", "FILE")
 
 
-class CalibrationOptions(Struct, frozen=True):
+class CalibrationOptions(Options):
     """How the calibrator is fitted."""
 
-    calibrator: Calibrator = None
-    floor: Floor = None
-    precision: Precision = None
-    memory: Annotated[
-        str | None,
-        rare(
-            "--memory SIZE",
-            "Keep rows in memory up to this size, e.g. 4G.",
-            ENGINE,
-            show_default="a quarter of the machine's",
-        ),
-    ] = None
+    calibrator: Calibrator | None = calibrator_option()
+    floor: float | None = floor_option()
+    precision: Precision | None = precision_option()
+    memory: str | None = rare(
+        "Keep rows in memory up to this size, e.g. 4G.", "SIZE", ENGINE, show_default="a quarter of the machine's"
+    )
 
-    def options(self) -> CalibrateOptions:
+    def calibrate_options(self) -> CalibrateOptions:
         """As the library takes them."""
         from drrej.pipeline.calibrate import CalibrateOptions
 
@@ -71,44 +59,24 @@ class CalibrationOptions(Struct, frozen=True):
         )
 
 
-LossName = Annotated[
-    str,
-    option(
-        "--loss NAME",
-        "log, zero-one, brier, margin, logit-margin; with labels learned, auto; cost, column.",
-        OBJECTIVE,
-    ),
-]
-
-
-class ObjectiveOptions(Struct, frozen=True):
+class ObjectiveOptions(Options):
     """Divergence, lambda and loss."""
 
-    loss: LossName = "log"
-    cost_matrix: Annotated[
-        str | None, rare("--cost-matrix FILE", "For --loss cost: true class x action; csv, parquet.", OBJECTIVE)
-    ] = None
-    loss_column: Annotated[
-        str | None, rare("--loss-column COL", "For --loss column: each row's own loss.", OBJECTIVE)
-    ] = None
-    divergence: Annotated[
-        Literal["kl", "chi2"] | None,
-        rare("--divergence", "Divergence between ideal and real data.", OBJECTIVE, show_default="kl"),
-    ] = None
-    alpha: Annotated[float | None, rare("--alpha A", "Any alpha-divergence (1 is kl, 3 is chi2).", OBJECTIVE)] = None
-    lam: Annotated[
-        float | None, rare("--lambda L", "Weight of the divergence against the loss.", OBJECTIVE, show_default="1")
-    ] = None
-    effective_sample: Annotated[
-        float | None,
-        rare(
-            "--effective-sample S",
-            "Choose --lambda: the idealized distribution keeps this share of the effective sample, e.g. 0.5.",
-            OBJECTIVE,
-        ),
-    ] = None
+    loss: str = loss_option(default="log")
+    cost_matrix: str | None = rare("For --loss cost: true class x action; csv, parquet.", "FILE", OBJECTIVE)
+    loss_column: str | None = rare("For --loss column: each row's own loss.", "COL", OBJECTIVE)
+    divergence: Literal["kl", "chi2"] | None = rare(
+        "Divergence between ideal and real data.", panel=OBJECTIVE, show_default="kl"
+    )
+    alpha: float | None = rare("Any alpha-divergence (1 is kl, 3 is chi2).", "A", OBJECTIVE)
+    lam: float | None = rare("Weight of the divergence against the loss.", "L", OBJECTIVE, show_default="1")
+    effective_sample: float | None = rare(
+        "Choose --lambda: the idealized distribution keeps this share of the effective sample, e.g. 0.5.",
+        "S",
+        OBJECTIVE,
+    )
 
-    def options(self, class_names: Sequence[str] | None) -> RatioOptions:
+    def ratio_options(self, class_names: Sequence[str] | None) -> RatioOptions:
         """As the library takes them; a cost matrix that has names is put in the order of `class_names`."""
         from drrej.core.losses import ColumnLoss, CostLoss, Loss
         from drrej.data.matrix import read_cost_matrix
@@ -134,11 +102,11 @@ class ObjectiveOptions(Struct, frozen=True):
         return RatioOptions(alpha, 1.0 if self.lam is None else self.lam, loss, self.effective_sample)
 
 
-class RegressionOptions(Struct, frozen=True):
+class RegressionOptions(Options):
     """The columns of a regression: rows with a loss of their own and no logits."""
 
-    prediction: Annotated[str | None, rare("--prediction COL", "The predicted value.", REGRESSION)] = None
-    target: Annotated[str | None, rare("--target COL", "The true value.", REGRESSION)] = None
+    prediction: str | None = rare("The predicted value.", "COL", REGRESSION)
+    target: str | None = rare("The true value.", "COL", REGRESSION)
 
     def refuse(self) -> None:
         """Raise when they were given for a classification."""
@@ -147,49 +115,26 @@ class RegressionOptions(Struct, frozen=True):
                 raise OptionError(f"--{name}: it is for a regression (rows with a loss of their own and no logits)")
 
 
-class RuleOptions(Struct, frozen=True):
+class RuleOptions(Options):
     """How the cutoff is chosen: one rule, which `confidence` makes a guarantee."""
 
-    accuracy: Annotated[
-        float | None, option("--accuracy A", "Accept as many rows as keep their accuracy at or above A.", RULE)
-    ] = None
-    coverage: Annotated[float | None, option("--coverage C", "Accept at least this share of the rows.", RULE)] = None
-    risk: Annotated[
-        float | None, option("--risk R", "Accept as many rows as keep their error rate at or below R.", RULE)
-    ] = None
-    review_cost: Annotated[
-        float | None, rare("--review-cost C", "Least total cost, where a rejected row costs C.", RULE)
-    ] = None
-    mean_cost: Annotated[
-        float | None, rare("--mean-cost M", "Mean cost of accepted rows at most M, with --loss cost.", RULE)
-    ] = None
-    tau: Annotated[float | None, rare("--tau T", "Reject where the ratio is at most T.", RULE)] = None
-    max_loss: Annotated[float | None, rare("--max-loss L", "Reject where the expected loss is L or more.", RULE)] = None
-    confidence: Annotated[
-        float | None,
-        option(
-            "--confidence P",
-            "Make the accuracy, risk, coverage or mean hold on new rows with probability P.",
-            GUARANTEE,
-        ),
-    ] = None
-    method: Annotated[
-        Literal["fixed-sequence", "sgr", "betting", "hoeffding-bentkus"] | None,
-        rare("--method METHOD", "Gone: there is one method for each kind of target.", GUARANTEE),
-    ] = None
-    cutoff_by: Annotated[
-        str | None, option("--cutoff-by COL", "A cutoff for each value of a column, or of 'prediction'.", GUARANTEE)
-    ] = None
-    error_cost: Annotated[
-        float | None,
-        rare("--error-cost E", "With --review-cost: an accepted error costs E (or use --loss cost).", GUARANTEE),
-    ] = None
-    allow_reuse: Annotated[
-        bool,
-        rare_flag(
-            "--allow-reuse", "Allow rows that calibrate or fit have seen; then the guarantee does not hold.", GUARANTEE
-        ),
-    ] = False
+    accuracy: float | None = option("Accept as many rows as keep their accuracy at or above A.", "A", RULE)
+    coverage: float | None = option("Accept at least this share of the rows.", "C", RULE)
+    risk: float | None = option("Accept as many rows as keep their error rate at or below R.", "R", RULE)
+    review_cost: float | None = rare("Least total cost, where a rejected row costs C.", "C", RULE)
+    mean_cost: float | None = rare("Mean cost of accepted rows at most M, with --loss cost.", "M", RULE)
+    tau: float | None = rare("Reject where the ratio is at most T.", "T", RULE)
+    max_loss: float | None = rare("Reject where the expected loss is L or more.", "L", RULE)
+    confidence: float | None = option(
+        "Make the accuracy, risk, coverage or mean hold on new rows with probability P.", "P", GUARANTEE
+    )
+    cutoff_by: str | None = option("A cutoff for each value of a column, or of 'prediction'.", "COL", GUARANTEE)
+    error_cost: float | None = rare(
+        "With --review-cost: an accepted error costs E (or use --loss cost).", "E", GUARANTEE
+    )
+    allow_reuse: bool = rare_flag(
+        "Allow rows that calibrate or fit have seen; then the guarantee does not hold.", panel=GUARANTEE
+    )
 
     @property
     def targets(self) -> dict[str, float | None]:
@@ -218,14 +163,10 @@ class RuleOptions(Struct, frozen=True):
             kind.removeprefix("review-"),
             target,
             confidence=self.confidence,
-            method=self.method,
             error_cost=self.error_cost,
             coverage=coverage,
             clip=clip,
         )
-
-
-Table = Annotated[str | None, rare("--table FILE", "Also write all candidates, as .parquet or .csv.")]
 
 
 def check_table(path: str | None) -> None:

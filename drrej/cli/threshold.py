@@ -3,31 +3,31 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from drrej.cli.console import say_notes, warn
-from drrej.cli.input_options import EngineOptions, InputOptions, SkipOptions, check_spared, read_rejector
-from drrej.cli.options import Dumps, OutputOptions, RejectorFile, rare
-from drrej.cli.rule_options import GUARANTEE, RULE, RuleOptions, Table, check_table
+from drrej.cli.options import (
+    Dumps,
+    EngineOptions,
+    OutputOptions,
+    RejectorOptions,
+    StepInput,
+    check_spared,
+    rare,
+    read_rejector,
+)
+from drrej.cli.rule_options import GUARANTEE, RULE, RuleOptions, check_table, table_option
 
 if TYPE_CHECKING:
     from drrej.documents.rejector import Rejector
 
-EXAMPLES = """
-drrej threshold fresh.parquet -r fitted.json --accuracy 0.98 --confidence 0.95
-drrej threshold val.parquet -r fitted.json --risk 0.02 --cutoff-by prediction
-drrej threshold val.parquet -r fitted.json --error-cost 50 --review-cost 2
-"""
 
-
-class AllRuleOptions(RuleOptions, frozen=True):
+class AllRuleOptions(RuleOptions):
     """The rules, with those for a regression."""
 
-    mse: Annotated[float | None, rare("--mse M", "Mean squared error at most M, of a regression.", RULE)] = None
-    mae: Annotated[float | None, rare("--mae M", "Mean absolute error at most M, of a regression.", RULE)] = None
-    clip: Annotated[
-        float | None, rare("--clip B", "With --mse or --mae: the error of a row counts as B at most.", GUARANTEE)
-    ] = None
+    mse: float | None = rare("Mean squared error at most M, of a regression.", "M", RULE)
+    mae: float | None = rare("Mean absolute error at most M, of a regression.", "M", RULE)
+    clip: float | None = rare("With --mse or --mae: the error of a row counts as B at most.", "B", GUARANTEE)
 
     @property
     def targets(self) -> dict[str, float | None]:
@@ -35,20 +35,25 @@ class AllRuleOptions(RuleOptions, frozen=True):
         return {**super().targets, "mse": self.mse, "mae": self.mae}
 
 
+class ThresholdFiles(OutputOptions, RejectorOptions):
+    """The rejector, before and after, and what is written besides."""
+
+    mask: str | None = rare("Also write the mask of these rows.", "FILE")
+    table: str | None = table_option()
+
+
 def threshold(
-    dumps: Dumps,
-    rejector: RejectorFile,
-    rule: AllRuleOptions,
-    output: OutputOptions,
-    input: InputOptions,
-    bad: SkipOptions,
-    engine: EngineOptions,
-    mask: Annotated[str | None, rare("--mask FILE", "Also write the mask of these rows.")] = None,
-    table: Table = None,
+    dumps: Dumps, files: ThresholdFiles, rule: AllRuleOptions, input: StepInput, engine: EngineOptions
 ) -> None:
     """Add the threshold by exactly one rule: --accuracy, --coverage, --risk, a cost, an error, --tau or --max-loss.
 
     DUMP: parquet files, directories, globs or URIs; - is standard input.
+
+    Examples:
+    drrej threshold fresh.parquet -r fitted.json --accuracy 0.98 --confidence 0.95
+    drrej threshold val.parquet -r fitted.json --risk 0.02 --cutoff-by prediction
+    drrej threshold val.parquet -r fitted.json --error-cost 50 --review-cost 2
+
     """
     from drrej.outputs.destinations import OutputFile
     from drrej.outputs.masks import write_table
@@ -56,14 +61,14 @@ def threshold(
     from drrej.pipeline.threshold import ThresholdOptions, choose_threshold
 
     chosen_by = rule.rule(rule.clip)
-    check_table(table)
-    source = input.source(dumps, engine.start(), bad)
-    with ExitStack() as files:
-        document = files.enter_context(output.file(rejector))
-        mask_file = None if mask is None else files.enter_context(OutputFile(mask, output.force))
-        table_file = None if table is None else files.enter_context(OutputFile(table, output.force))
+    check_table(files.table)
+    source = input.source(dumps, engine.start())
+    with ExitStack() as stack:
+        document = stack.enter_context(files.file(files.rejector))
+        mask_file = None if files.mask is None else stack.enter_context(OutputFile(files.mask, files.force))
+        table_file = None if files.table is None else stack.enter_context(OutputFile(files.table, files.force))
         check_spared(input.classes)
-        start = read_rejector(rejector, source, "ratio")
+        start = read_rejector(files.rejector, source, "ratio")
         options = ThresholdOptions(rule.cutoff_by, rule.allow_reuse)
         found = choose_threshold(source, start, chosen_by, options, table_file is not None)
         say_notes(source, engine.quiet, found.rejector.floor)

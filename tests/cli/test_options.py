@@ -271,7 +271,6 @@ CASES: dict[str, dict[str, Case]] = {
         "--clip": Acts("--clip 0.9", "forecasts.parquet -r rfit.json --mae 0.5"),
         "--max-loss": Acts("--max-loss 0.5", "val.parquet -r fit.json"),
         "--confidence": Acts("--confidence 0.9", "test.parquet -r fit.json --coverage 0.5"),
-        "--method": Refused("--method sgr", "is gone", "test.parquet -r fit.json --risk 0.6 --confidence 0.9"),
         "--cutoff-by": Acts("--cutoff-by region"),
         "--allow-reuse": Acts("--allow-reuse", "val.parquet -r fit.json --coverage 0.5 --confidence 0.9"),
         **reading(
@@ -372,7 +371,6 @@ CASES: dict[str, dict[str, Case]] = {
         "--mean-cost": Acts("--mean-cost 0.5", f"{RUN} --loss cost --cost-matrix costs.csv"),
         "--max-loss": Acts("--max-loss 0.5", RUN),
         "--confidence": Acts("--confidence 0.9", f"{RUN} --coverage 0.5 --choose test.parquet"),
-        "--method": Refused("--method sgr", "is gone", f"{RUN} --risk 0.6 --confidence 0.9 --choose test.parquet"),
         "--cutoff-by": Acts("--cutoff-by region"),
         "--allow-reuse": Acts("--allow-reuse", f"{RUN} --coverage 0.5 --confidence 0.9"),
         **OBJECTIVE,
@@ -541,7 +539,7 @@ def spied() -> Iterator[list[Any]]:
     """What changes no result: the number of threads, whether progress is shown, the memory of `calibrate`."""
     asked: list[Any] = []
     with pytest.MonkeyPatch.context() as patch:
-        import drrej.cli.input_options as console
+        import drrej.cli.options as console
 
         made, shown, calibrated = LocalEngine.__init__, console.progress, drrej_calibrate.calibrate
 
@@ -691,7 +689,6 @@ def test_a_classification_refuses_the_columns_of_a_regression(option: str, base:
         ("calibrate val.parquet --calibrator beta", "--calibrator beta is for two classes, here are 3"),
         ("reject val.parquet -r r.json -o out.parquet --labels-from some.parquet", "No such option: --labels-from"),
         ("threshold val.parquet -r fit.json --tau 1 --confidence 0.9", "--confidence goes with --accuracy, --risk, "),
-        ("threshold val.parquet -r fit.json --risk 0.1 --method sgr", "--method sgr is gone"),
     ],
 )
 def test_options_that_need_each_other(line: str, says: str, folder: Path) -> None:
