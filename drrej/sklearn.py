@@ -30,15 +30,16 @@ class RejectingClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     Parameters
     ----------
     estimator : classifier with `predict_proba` or `decision_function`
-    accuracy, risk, coverage, tau, max_loss : float
+    accuracy, risk, coverage, max_loss : float
         Exactly one: what the accepted rows must fulfil on the rows that the threshold is chosen on, see
         `drrej.fit_rejector`.
     confidence : float, optional
         Makes accuracy, risk or coverage a guarantee for new rows like these. It is for the fitted model itself, so it
         needs rows that this model has not seen: a prefit model, or a split into training and held-out rows.
         `drrej.Infeasible` is raised where nothing can be certified.
-    loss, alpha, lam, calibrator
-        As in `drrej.fit_rejector`.
+    loss, calibrator
+        As in `drrej.fit_rejector`. (Its `alpha`, `lam` and `tau` do not change the order of rows, which is all that
+        matters here.)
     cv : int, splitter, iterable of (train, test), "prefit", or None
         Where held-out scores come from. Folds (None: 5): each fold is scored by a model that was fitted on the others,
         and `estimator_` is then fitted on all rows. One split: `estimator_` is fitted on its training rows and
@@ -79,12 +80,9 @@ class RejectingClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         accuracy: float | None = None,
         risk: float | None = None,
         coverage: float | None = None,
-        tau: float | None = None,
         max_loss: float | None = None,
         confidence: float | None = None,
         loss: str = "log",
-        alpha: float = 1.0,
-        lam: float = 1.0,
         calibrator: CalibratorName = "temperature",
         cv: Any = None,
         reject_label: Any = "auto",
@@ -94,12 +92,9 @@ class RejectingClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         self.accuracy = accuracy
         self.risk = risk
         self.coverage = coverage
-        self.tau = tau
         self.max_loss = max_loss
         self.confidence = confidence
         self.loss = loss
-        self.alpha = alpha
-        self.lam = lam
         self.calibrator = calibrator
         self.cv = cv
         self.reject_label = reject_label
@@ -127,12 +122,9 @@ class RejectingClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             accuracy=self.accuracy,
             risk=self.risk,
             coverage=self.coverage,
-            tau=self.tau,
             max_loss=self.max_loss,
             confidence=self.confidence,
             loss=self.loss,
-            alpha=self.alpha,
-            lam=self.lam,
             calibrator=self.calibrator,
             input="probs" if held.probabilities else "logits",
             classes=[str(name) for name in self.classes_] if text else None,
