@@ -20,6 +20,8 @@ A message is one line: what is wrong, where, what to do. It names parameters in 
 
 from __future__ import annotations
 
+import re
+
 __all__ = [
     "BadFileError",
     "BadRowsError",
@@ -34,7 +36,19 @@ __all__ = [
     "RejectorError",
     "ReportError",
     "ShortageError",
+    "printable",
 ]
+
+_ACTS = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+
+
+def printable(text: str) -> str:
+    r"""Text on one line, with what would act on a terminal or in a log escaped, such as names that files bring along.
+
+    >>> print(printable("cat\n::error::\x1b[31m"))
+    cat\n::error::\x1b[31m
+    """
+    return _ACTS.sub(lambda found: repr(found[0])[1:-1], text)
 
 
 class DrrejError(Exception):

@@ -23,13 +23,13 @@ from typer.main import get_command
 
 from drrej._version import __version__
 from drrej.cli.config import RENAMED, Configuration
-from drrej.cli.console import complain, show
+from drrej.cli.console import complain, is_terminal, show, silence
 from drrej.cli.options import Options, flag, grouped, option
 from drrej.errors import BadRowsError, DrrejError, OptionError
 
 WRONG = 2
 INTERRUPTED = 128 + signal.SIGINT
-BROKEN_PIPE = 128 + signal.SIGPIPE
+BROKEN_PIPE = 141  # 128 + SIGPIPE
 
 PANELS = {
     "Get started": ("inspect", "run"),
@@ -91,7 +91,7 @@ class _PlainHelp:
         """Write the help."""
         from typer import rich_utils
 
-        if not sys.stdout.isatty() and "FORCE_COLOR" not in os.environ:
+        if not is_terminal(sys.stdout) and "FORCE_COLOR" not in os.environ:
             rich_utils.FORCE_TERMINAL = False
         super().format_help(ctx, formatter)  # type: ignore[misc]
 
@@ -315,8 +315,7 @@ def _flush(code: int) -> int:
 
 
 def _silence(code: int) -> int:
-    """Let the interpreter's own flush at exit go nowhere."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    silence(sys.stdout)
     return code
 
 
@@ -326,8 +325,9 @@ def _take_signals() -> None:
         signal.signal(signal.SIGINT, _stop)
         atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)  # when all is done, Python would die of it
     signal.signal(signal.SIGTERM, _stop)
-    if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:  # nohup has it ignored
-        signal.signal(signal.SIGHUP, _stop)
+    hangup = getattr(signal, "SIGHUP", None)  # Windows has none
+    if hangup is not None and signal.getsignal(hangup) is signal.SIG_DFL:  # nohup has it ignored
+        signal.signal(hangup, _stop)
 
 
 class _Stop:

@@ -31,6 +31,8 @@ _ALSO = {"keep", "format", "on_bad_row", "on_unseen_group", "quiet"}
 """Options outside of the panels that describe data, rules or work, but no single run."""
 _RULE = "Rule"
 """How the title of the panel of rules begins: one of them counts."""
+_NAMED = {"cluster", "val", "test", "choose", "labels_from", "baseline", "baseline_dump", "baseline_rejector"}
+"""Options that name a cluster, which runs code, or an input: a file that is only found cannot set them."""
 _PATHS = {"classes", "cost_matrix", "labels_from"}
 """Options that may name a file: in a configuration file it is relative to that file."""
 RENAMED = {
@@ -122,6 +124,8 @@ class _Table(Struct, frozen=True):
     where: str
     folder: Path
     keys: dict[str, Any]
+    found: bool
+    """Whether it was found, not named: then it may belong to whoever wrote a cloned repository."""
 
     def layer(self, command: str, known: _Known) -> dict[str, Setting]:
         """The settings for a command; what no command knows is refused."""
@@ -151,6 +155,12 @@ class _Table(Struct, frozen=True):
         wanted = {each: what_it_must_be(option, value) for each, option in options.items()}
         if all(wanted.values()):
             raise OptionError(f"{self.where}: {key} must be {next(iter(wanted.values()))}")
+        remote = name in _PATHS and isinstance(value, str) and "://" in value
+        if self.found and (name in _NAMED or remote):
+            raise OptionError(
+                f"{self.where}: {key} cannot be set by a file that is found: it names a cluster or an input; say "
+                f"drrej --config {self.where}, or give --{key_of(name)}"
+            )
         if command not in options or wanted[command]:
             return {}
         if name in _PATHS and isinstance(value, str) and "://" not in value and (self.folder / value).is_file():
@@ -163,7 +173,7 @@ def _tables(named: str | None) -> list[_Table]:
     found = _nearest_file(named)
     tables = [] if found is None else [found]
     if named is not None:
-        tables.append(_read(Path(named), Path(named).name == PYPROJECT))
+        tables.append(_read(Path(named), Path(named).name == PYPROJECT, found=False))
     return tables
 
 
@@ -176,16 +186,14 @@ def _nearest_file(named: str | None) -> _Table | None:
         for path in (folder / FILE, folder / PYPROJECT):
             shared = path.name == PYPROJECT
             if path.is_file() and not (shared and b"tool.drrej" not in _bytes(path)):
-                _check_owner(path, named)
-                return _read(path, shared)
+                if named is not None and os.path.exists(named) and os.path.samefile(path, named):
+                    return None
+                if hasattr(os, "getuid") and path.stat().st_uid not in (0, os.getuid()):  # put into a parent directory
+                    raise OptionError(
+                        f"{path}: the file belongs to another user; if you trust it, say drrej --config {path}"
+                    )
+                return _read(path, shared, found=True)
     return None
-
-
-def _check_owner(path: Path, named: str | None) -> None:
-    """Refuse what was found, not named, and is another's: anybody can put a file into a parent directory."""
-    is_named = named is not None and os.path.exists(named) and os.path.samefile(path, named)
-    if not is_named and hasattr(os, "getuid") and path.stat().st_uid not in (0, os.getuid()):
-        raise OptionError(f"{path}: the file belongs to another user; if you trust it, say drrej --config {path}")
 
 
 def _bytes(path: Path) -> bytes:
@@ -195,7 +203,7 @@ def _bytes(path: Path) -> bytes:
         raise OptionError(f"{path}: the configuration cannot be read ({error.strerror})") from None
 
 
-def _read(path: Path, shared: bool) -> _Table:
+def _read(path: Path, shared: bool, found: bool) -> _Table:
     """A file of drrej's own, or its table in one that is shared with other tools."""
     import tomllib
 
@@ -203,11 +211,13 @@ def _read(path: Path, shared: bool) -> _Table:
         keys: Any = tomllib.loads(_bytes(path).decode("utf-8"))
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise OptionError(f"{path}: not a TOML file ({error})") from None
+    except RecursionError:
+        raise OptionError(f"{path}: not a TOML file (it is nested too deeply)") from None
     for name in ("tool", "drrej") if shared else ():
         keys = keys.get(name, {}) if isinstance(keys, dict) else {}
     if not isinstance(keys, dict):
         raise OptionError(f"{path}: [tool.drrej] must be a table of options")
-    return _Table(str(path), path.absolute().parent, keys)
+    return _Table(str(path), path.absolute().parent, keys, found)
 
 
 # What options take

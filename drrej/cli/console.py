@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import re
 import sys
 import time
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 from drrej.data.problems import redacted
 from drrej.engines import Progress
+from drrej.errors import OutputError, printable
 
 if TYPE_CHECKING:
     from drrej.documents.summaries import MaskSummary
@@ -52,9 +55,30 @@ def in_flags(message: str) -> str:
     return _PARAMETER.sub(flag, message)
 
 
+def is_terminal(stream: TextIO | None) -> bool:
+    """Whether people look at a stream; one that was closed is None."""
+    return stream is not None and stream.isatty()
+
+
 def complain(message: str, kind: str = "error") -> None:
     """One line on standard error, whatever a file's name or a gate contains; never credentials."""
-    print(f"drrej: {kind}: {redacted(in_flags(' '.join(message.splitlines())))}", file=sys.stderr)
+    _write(f"drrej: {kind}: {in_flags(' '.join(message.splitlines()))}")
+
+
+def _write(line: str) -> None:
+    """A line on standard error, if it can be written: whether it can changes no exit code and no output."""
+    if sys.stderr is None:
+        return
+    try:
+        print(printable(redacted(line)), file=sys.stderr, flush=True)
+    except (OSError, ValueError):  # full, or closed
+        silence(sys.stderr)
+
+
+def silence(stream: TextIO | None) -> None:
+    """Let what is still to be flushed to a stream go nowhere: the interpreter would fail on it at its end."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # it has no file, or is closed
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())  # type: ignore[union-attr]
 
 
 def warn(message: str | None, quiet: bool, kind: str = "warning") -> None:
@@ -65,6 +89,8 @@ def warn(message: str | None, quiet: bool, kind: str = "warning") -> None:
 
 def show(text: str) -> None:
     """A result on standard output."""
+    if sys.stdout is None:
+        raise OutputError("standard output is closed")
     print(text, end="")
 
 
@@ -87,7 +113,7 @@ def say_notes(source: Source, quiet: bool, floor: float | None = None) -> None:
 
 def progress(quiet: bool) -> Progress:
     """A progress bar on a terminal, nothing elsewhere."""
-    return Progress() if quiet or not sys.stderr.isatty() else Bar()
+    return Progress() if quiet or not is_terminal(sys.stderr) else Bar()
 
 
 class Bar(Progress):
@@ -154,31 +180,24 @@ class FileLog(Progress):
 
             from drrej.pipeline.reject import masked_file
 
-            self._write({"event": "file", **asdict(masked_file(file))})
+            _write(json.dumps({"event": "file", **asdict(masked_file(file))}))
             return
         reused = "; it was there already" if file.reused else ""
         counts = _counts(file.rows, file.rejected, file.coverage, file.bad)
-        self._write(f"{file.name}: {counts}, {file.seconds:.2f} s{reused}")
+        _write(f"drrej: {file.name}: {counts}, {file.seconds:.2f} s{reused}")
 
     def summary(self, summary: MaskSummary) -> None:
         """The line at the end."""
         if self.kind == "json":
             fields = {key: value for key, value in summary.items() if key not in ("format", "masks")}
-            self._write({"event": "summary", **fields})
+            _write(json.dumps({"event": "summary", **fields}))
             return
         files = "1 file" if summary.files == 1 else f"{summary.files} files"
         reused = f" ({summary.reused} of them there already)" if summary.reused else ""
         counts = _counts(summary.rows, summary.rejected, summary.coverage, summary.bad_rows)
         bad = len(summary.left_out.files)
         left = f", {bad} bad {'file' if bad == 1 else 'files'} left out" if bad else ""
-        self._write(f"{files}{reused}: {counts}{left}, {summary.seconds:.2f} s")
-
-    def _write(self, line: str | dict[str, Any]) -> None:
-        if isinstance(line, str):
-            text = f"drrej: {' '.join(line.splitlines())}"
-        else:
-            text = json.dumps(line, ensure_ascii=False)
-        print(redacted(text), file=sys.stderr, flush=True)
+        _write(f"drrej: {files}{reused}: {counts}{left}, {summary.seconds:.2f} s")
 
 
 def _counts(rows: int, rejected: int, coverage: float | None, bad: int) -> str:

@@ -10,6 +10,8 @@ import typer
 
 from drrej.cli.console import flag_of, in_flags, show
 from drrej.cli.options import EngineOptions, LayoutOptions
+from drrej.data.problems import redacted
+from drrej.errors import printable
 
 if TYPE_CHECKING:
     from drrej.data.dump import Dump, DumpOptions
@@ -62,7 +64,7 @@ def describe(path: str, source: Source) -> str:
         lines = _about_rejector(path, Rejector.from_json(text, path))
     else:
         lines = _about_dump(path, inspect_dump(source))
-    return in_flags("\n".join(lines))
+    return in_flags("\n".join(printable(redacted(line)) for line in lines))
 
 
 # A dump

@@ -8,7 +8,7 @@ import time
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from drrej.cli.console import FileLog, LogKind, say_notes, warn
+from drrej.cli.console import FileLog, LogKind, is_terminal, say_notes, warn
 from drrej.cli.options import (
     REQUIRED,
     Dumps,
@@ -81,7 +81,7 @@ class MaskOutput(RejectorOptions):
         """What is logged: as wanted, else text for a directory of masks where no terminal shows a progress bar."""
         if self.log is not None and quiet:
             raise OptionError("--log goes without -q")
-        kind = self.log or ("text" if self.is_directory and not quiet and not sys.stderr.isatty() else None)
+        kind = self.log or ("text" if self.is_directory and not quiet and not is_terminal(sys.stderr) else None)
         return None if kind is None else FileLog(kind)
 
 

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from drrej.cli.console import complain, in_flags, warn
 from drrej.cli.options import InputOptions, Options, option, rare, rare_flag, read_rejector
+from drrej.data.problems import redacted
 from drrej.errors import OptionError
 
 if TYPE_CHECKING:
@@ -149,7 +150,7 @@ def with_words(wanted: EvaluateOptions, rejector: Rejector) -> EvaluateOptions:
     if not wanted.pictures:
         return wanted
     words = [in_flags(line) for line in describe_sections(rejector)]
-    return replace(wanted, words=words, commands=[shlex.join(["drrej", *sys.argv[1:]])])
+    return replace(wanted, words=words, commands=[redacted(shlex.join(["drrej", *sys.argv[1:]]))])
 
 
 def warn_of_report(report: Report | RegressionReport, quiet: bool) -> None:

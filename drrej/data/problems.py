@@ -11,7 +11,8 @@ from msgspec.structs import asdict, astuple, replace
 
 from drrej.errors import BadRowsError, DumpError
 
-_CREDENTIALS = re.compile(r"((?:s3|gs|gcs)://)[^/@\s]*:[^@\s]*@|(\w+://)[^/@\s]*:[^/@\s]*@", re.ASCII)
+_CREDENTIALS = re.compile(r"((?:s3|gs|gcs)://)[^/@\s]*:[^@\s]*@|(\w+://)[^/@\s]*@", re.ASCII)
+_SECRETS = re.compile(r"([?&][\w-]*(?:secret|key|token|password|sig|signature|credential)[\w-]*=)[^&\s:'\")]*", re.I)
 
 
 class Problem(Struct, frozen=True):
@@ -108,7 +109,7 @@ def shown(names: Sequence[str], most: int = 12) -> str:
 
 def redacted(text: str) -> str:
     """A message without the credentials of URIs (s3://key:secret@bucket/...), also of such that do not parse."""
-    return _CREDENTIALS.sub(lambda found: found[1] or found[2], text)
+    return _SECRETS.sub(r"\1***", _CREDENTIALS.sub(lambda found: found[1] or found[2], text))
 
 
 def one_line(error: BaseException) -> str:

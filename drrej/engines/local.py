@@ -51,7 +51,7 @@ OBJECT_BYTES = 128 << 20
 
 _OBJECTS = 16
 _WAITING_RESULTS = 8
-_STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_STOPPING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 
 
 def cut(dump: Dump, hands: int, task_bytes: int) -> Iterator[Task]:
@@ -110,7 +110,9 @@ class LocalEngine(Struct, frozen=True):
     @property
     def workers(self) -> int:
         """The number of threads or processes."""
-        return self.jobs or len(os.sched_getaffinity(0))
+        if self.jobs or not hasattr(os, "sched_getaffinity"):  # macOS has none
+            return self.jobs or os.cpu_count() or 1
+        return len(os.sched_getaffinity(0))
 
     def keeping(self, memory: int | None) -> LocalEngine:
         """The same engine for several passes; blocks are kept in this process, as far as they fit."""

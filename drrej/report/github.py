@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from drrej.documents.document import Judged
 from drrej.documents.gates import TARGET
+from drrej.errors import printable
 from drrej.report.text import confusion_lines
 from drrej.report.words import TYPESET, figure, gate_words, target_lines, target_of
 
@@ -44,6 +45,6 @@ def _target(report: Judged) -> str:
 
 def command(kind: str, title: str, message: str) -> str:
     """A workflow command: `kind` is notice, warning or error."""
-    for sign, code in (("%", "%25"), ("\r", "%0D"), ("\n", "%0A")):
-        title, message = title.replace(sign, code), message.replace(sign, code)
+    title = printable(title).replace("%", "%25")
+    message = "%0A".join(printable(line).replace("%", "%25") for line in message.split("\n"))
     return f"::{kind} title={title.replace(':', '%3A').replace(',', '%2C')}::{message}\n"

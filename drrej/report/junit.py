@@ -6,6 +6,7 @@ import re
 from xml.etree import ElementTree
 
 from drrej.documents.document import Judged
+from drrej.errors import printable
 from drrej.report.text import confusion_lines
 from drrej.report.words import gate_words, target_lines
 
@@ -24,12 +25,11 @@ def render_junit(report: Judged) -> str:
     if target:  # what was wanted and what came out: properties, because only a gate can fail
         properties = ElementTree.SubElement(suite, "properties")
         for line in target:
-            ElementTree.SubElement(properties, "property", name="target", value=_NOT_XML.sub("?", line))
+            ElementTree.SubElement(properties, "property", name="target", value=_text(line))
     for gate in report.gates:
-        case = ElementTree.SubElement(suite, "testcase", classname="drrej.gates", name=_NOT_XML.sub("?", gate.gate))
+        case = ElementTree.SubElement(suite, "testcase", classname="drrej.gates", name=_text(gate.gate))
         if not gate.passed:
-            message = _NOT_XML.sub("?", gate_words(report, gate))
-            ElementTree.SubElement(case, "failure", type="gate", message=message)
+            ElementTree.SubElement(case, "failure", type="gate", message=_text(gate_words(report, gate)))
     if not report.gates:
         ElementTree.SubElement(suite, "testcase", classname="drrej", name="report")
     ElementTree.indent(root)
@@ -40,3 +40,8 @@ def render_junit(report: Judged) -> str:
         suite[-2].tail = "\n    "
     text = ElementTree.tostring(root, encoding="unicode").replace(" />", "/>")  # in values > is escaped
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'
+
+
+def _text(text: str) -> str:
+    """Text that XML can hold, on one line."""
+    return _NOT_XML.sub("?", printable(text))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from drrej.documents.document import Judged
 from drrej.documents.summaries import Cascade, Plan
+from drrej.errors import printable
 from drrej.report.tables import Table, heading, tables
 from drrej.report.words import TYPESET, gate_value, target_lines, target_of
 
@@ -38,7 +39,9 @@ def _gates(report: Judged) -> list[str]:
         return []
     failed = len(report.failed_gates)
     verdict = f"**{failed} of {len(report.gates)} gates failed**" if failed else "**all gates passed**"
-    rows = [["✅" if gate.passed else "❌", f"`{gate.gate}`", gate_value(report, gate)] for gate in report.gates]
+    rows = [
+        ["✅" if gate.passed else "❌", f"`{printable(gate.gate)}`", gate_value(report, gate)] for gate in report.gates
+    ]
     return [verdict, _table([["", "gate", "value"], *rows])]
 
 
@@ -60,8 +63,9 @@ def _table(cells: Sequence[Sequence[str]]) -> str:
 
 def _escaped(text: str) -> str:
     """Text that markdown and HTML leave as it is."""
+    text = printable(text)
     for sign, safe in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;")):
         text = text.replace(sign, safe)
     for sign in "\\`*_|[]":
         text = text.replace(sign, "\\" + sign)
-    return text.replace("\n", " ")
+    return text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from drrej.documents.document import Document
 from drrej.documents.gates import TARGET
+from drrej.errors import printable
 from drrej.report.tables import Table, heading, tables
 from drrej.report.words import gate_value, target_lines
 
@@ -16,13 +17,13 @@ def render_text(report: Document) -> str:
         for gate in getattr(report, "gates", ())
     ]
     sections = [[heading(report)], target_lines(report), *(aligned(table) for table in tables(report)), gates]
-    return "\n\n".join("\n".join(lines) for lines in sections if lines) + "\n"
+    return "\n\n".join("\n".join(map(printable, lines)) for lines in sections if lines) + "\n"
 
 
 def confusion_lines(report: Document) -> list[str]:
     """The confusion matrix with its column of rejected rows, under its title; nothing where there is none."""
     matrix = [table for table in tables(report) if table.id == "confusion"]
-    return [line for table in matrix for line in (f"{table.title}:", *aligned(table))]
+    return [printable(line) for table in matrix for line in (f"{table.title}:", *aligned(table))]
 
 
 def aligned(table: Table) -> list[str]:

@@ -183,3 +183,36 @@ def test_a_file_of_somebody_else_is_not_obeyed(folder: Path, monkeypatch: pytest
     said = fail("calibrate", "val.parquet")
     assert f"belongs to another user; if you trust it, say drrej --config {folder / 'drrej.toml'}" in said
     assert json.loads(succeed("--config", "drrej.toml", "calibrate", "val.parquet"))["columns"]["label"] == "kind"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "cluster = 'tcp://127.0.0.1:8786'",
+        "[calibrate]\ncluster = 'tcp://127.0.0.1:8786'",
+        "labels-from = 'labels.parquet'",
+        "[run]\nval = ['val.parquet']",
+        "[evaluate]\nbaseline = 'before.json'",
+        "cost-matrix = 's3://bucket/costs.csv'",
+    ],
+)
+def test_a_file_that_is_found_names_no_clusters_and_no_inputs(folder: Path, text: str) -> None:
+    """A cloned repository must not run code elsewhere, or read what the caller did not name."""
+    key = text.rpartition("\n")[2].split(" ")[0]
+    (folder / "drrej.toml").write_text(text)
+    said = fail("calibrate", "val.parquet", "--label", "kind")
+    assert f"drrej.toml: {key} cannot be set by a file that is found" in said
+    assert f"--config {folder / 'drrej.toml'}" in said
+    assert "cannot be set" not in drrej("--config", "drrej.toml", "config").err
+    (folder / "drrej.toml").rename(folder / "other.toml")
+    (folder / "pyproject.toml").write_text(
+        f"[tool.drrej]\n{text.replace('[', '[tool.drrej.', 1) if text[0] == '[' else text}"
+    )
+    assert "cannot be set by a file that is found" in fail("calibrate", "val.parquet", "--label", "kind")
+    (folder / "pyproject.toml").unlink()
+    assert "cannot be set" not in drrej("--config", "other.toml", "config").err
+
+
+def test_toml_that_is_nested_too_deeply(folder: Path) -> None:
+    (folder / "drrej.toml").write_text("a = " + "[" * 100_000)
+    assert "drrej.toml: not a TOML file (it is nested too deeply)" in fail("calibrate", "val.parquet")
