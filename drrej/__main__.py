@@ -20,6 +20,7 @@ def main() -> None:
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # a shell may have it ignored
         signal.signal(signal.SIGINT, leave)
     gc.set_threshold(100_000, 20, 20)  # imports make many objects and no garbage
+    os.environ["MPLBACKEND"] = "agg"  # pictures go to files; a backend that matplotlib does not know would stop it
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # the work is split by block, not inside a dot product
     from drrej.cli.app import main as run
 

@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from drrej.api.rejector import ScoredArrays, fit_rejector
 from drrej.core.calibrators import CalibratorName
+from drrej.errors import OptionError
 
 __all__ = ["RejectingClassifier", "coverage_score"]
 
@@ -115,6 +116,12 @@ class RejectingClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         for name in ("n_features_in_", "feature_names_in_"):
             if hasattr(held.estimator, name):
                 setattr(self, name, getattr(held.estimator, name))
+        given = {name for name in ("accuracy", "risk", "coverage", "max_loss") if getattr(self, name) is not None}
+        if len(given) != 1 and given not in ({"accuracy", "coverage"}, {"risk", "coverage"}):
+            raise OptionError(
+                "give exactly one of `accuracy`, `risk`, `coverage` and `max_loss`; only `coverage` may stand beside "
+                "`accuracy` or `risk`"
+            )
         text = self.classes_.dtype.kind in "OU" and all(isinstance(name, str) for name in self.classes_)
         self.rejector_ = fit_rejector(
             held.scores,

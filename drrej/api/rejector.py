@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from numbers import Real
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 
 import numpy as np
@@ -283,6 +284,7 @@ def fit_rejector(
     1.0
     """
     rule = _rule(target)
+    _check_numbers(alpha=alpha, lam=lam, effective_sample=effective_sample, floor=floor)
     if fresh is not None and rule.confidence is None:
         raise OptionError("`fresh` goes with `confidence`: a guarantee needs rows that nothing else has seen")
     options = ArrayOptions(input, classes, normalize)
@@ -324,10 +326,17 @@ def _second_half(rows: Array, labels: pa.Array) -> Booleans:
     return half
 
 
+def _check_numbers(**given: Any) -> None:
+    for name, value in given.items():
+        if value is not None and (isinstance(value, bool | np.bool_) or not isinstance(value, Real)):
+            raise OptionError(f"`{name}={value!r}`: it must be a number")
+
+
 def _rule(target: Target) -> Rule:
     for name in target:
         if name not in Target.__annotations__:
             raise TypeError(f"fit_rejector() got an unexpected keyword argument '{name}'")
+    _check_numbers(**target)
     rules = {
         "accuracy": target.get("accuracy"),
         "risk": target.get("risk"),

@@ -32,6 +32,7 @@ from drrej.cli.report_options import (
     format_of,
     format_option,
     gates_of,
+    reports_errors,
     warn_of_report,
     with_words,
 )
@@ -108,6 +109,7 @@ class ReportFiles(RejectorOptions):
     format: TextFormat = format_option()
 
 
+@reports_errors
 def evaluate(
     dumps: Dumps,
     files: ReportFiles,

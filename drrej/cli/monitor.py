@@ -22,7 +22,7 @@ from drrej.cli.options import (
     rare,
     read_rejector,
 )
-from drrej.cli.report_options import exit_by_gates, format_of, gate_option, gates_of
+from drrej.cli.report_options import exit_by_gates, format_of, gate_option, gates_of, reports_errors
 from drrej.errors import MonitorError, OptionError
 
 if TYPE_CHECKING:
@@ -94,6 +94,7 @@ class BatchInput(StepInput):
     )
 
 
+@reports_errors
 def monitor(
     state: Annotated[str, typer.Argument(metavar="STATE", hidden=True)],
     files: MonitorFiles,

@@ -133,6 +133,12 @@ def reject(dumps: Dumps, output: MaskOutput, input: MaskInput, engine: EngineOpt
         if counts.reused and not output.update:
             warn(f"{counts.reused} files were finished by an earlier run and are used again", engine.quiet, "note")
         warn_bad_rows(counts, engine.quiet, input.on_bad_row)
+    if output.review_limit is not None and counts.rejected > output.review_limit:
+        left, limit = counts.rejected - output.review_limit, output.review_limit
+        warn(
+            f"--review has {limit} of {counts.rejected} rejected rows; --review-limit {limit} leaves out {left}",
+            engine.quiet,
+        )
     if lines is not None:
         lines.summary(done)
 

@@ -5,17 +5,18 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Collection
-from functools import partial
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 from msgspec.structs import replace
 
-from drrej.cli.console import complain, in_flags, warn
+from drrej.cli.console import complain, in_flags, show, warn
 from drrej.cli.options import InputOptions, Options, option, rare, rare_flag, read_rejector
 from drrej.data.problems import redacted
-from drrej.errors import OptionError
+from drrej.errors import DrrejError, OptionError
 
 if TYPE_CHECKING:
     from drrej.documents.document import Judged
@@ -154,16 +155,42 @@ def with_words(wanted: EvaluateOptions, rejector: Rejector) -> EvaluateOptions:
 
 
 def warn_of_report(report: Report | RegressionReport, quiet: bool) -> None:
-    """Tell that steps that made the rejector have used some of the rows, or that a learned loss may not rank them."""
-    from drrej.documents.report import Report
-    from drrej.report.words import seen_by, tied_rows, unsure_order
+    """Tell what a report is to be read with care for."""
+    from drrej.report.words import warnings_of
 
-    if words := seen_by(report):
-        warn(f"{words}, and intervals and p-values do not hold; report on rows that no step has seen", quiet)
-    if isinstance(report, Report) and (words := unsure_order(report)):
-        warn(f"{words}; see --compare on rows with labels, or fit again on rows like these", quiet)
-    if isinstance(report, Report) and (words := tied_rows(report)):
-        warn(f"{words}; scores with more digits, or logits in place of probabilities, tell them apart", quiet)
+    for words in warnings_of(report):
+        warn(words, quiet)
+
+
+def reports_errors(command: Callable[..., None]) -> Callable[..., None]:
+    """A command whose errors are also where CI looks: in JUnit files, and on standard output as its format has them."""
+
+    @wraps(command)
+    def run(**groups: Any) -> None:
+        try:
+            command(**groups)
+        except typer.Exit:
+            raise
+        except Exception as error:
+            with suppress(DrrejError, OSError):  # what is reported is the first error
+                _report_error(in_flags(redacted(str(error))), groups.get("files") or groups["output"])
+            raise
+
+    return run
+
+
+def _report_error(message: str, files: Any) -> None:
+    from drrej.outputs.destinations import OutputFile
+    from drrej.report.github import command
+    from drrej.report.junit import junit_error
+
+    if files.format in ("github", "junit"):
+        show(command("error", "drrej", message) if files.format == "github" else junit_error(message))
+    for path in files.output if isinstance(files.output, list) else []:
+        if path.lower().endswith(".xml"):
+            with OutputFile(path, files.force) as file:
+                file.write_text(junit_error(message))
+                file.commit()
 
 
 def exit_by_gates(report: Judged, and_target: bool = False) -> None:

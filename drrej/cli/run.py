@@ -33,6 +33,7 @@ from drrej.cli.report_options import (
     exit_by_gates,
     format_option,
     gates_of,
+    reports_errors,
     warn_of_report,
     with_words,
 )
@@ -210,6 +211,7 @@ class RunInput(MaskRowOptions, InputOptions):
     """How rows are read, and what becomes of them in the mask."""
 
 
+@reports_errors
 def run(
     output: RunOutput,
     rows: RowOptions,

@@ -75,10 +75,11 @@ def _next(output: str, written: Converted, normalize: bool) -> str:
 
 _MORE = """
 Points of the curve take any number: accuracy@coverage=0.9, risk@coverage=0.9, coverage@risk=0.01,
-coverage@accuracy=0.99. NAME is a class or, with --report-by, a group. 'target' is a gate of its own, without a
-number. Shares are written as 0.99, not as 99.
+coverage@accuracy=0.99. NAME is a class or, with --report-by, a group. 'target' and 'fresh' are gates of their
+own, without a number. Shares are written as 0.99, not as 99.
 """
 
+_FRESH = "As a gate it fails where a step that made the rejector has used some of these rows."
 _TARGET = "What the threshold was chosen for; as a gate it fails where these rows contradict it."
 
 
@@ -109,6 +110,7 @@ def metrics(
     if not options.regression:
         found += [*group_metrics("class"), *group_metrics("group")]
     found.append(Metric("target", _TARGET, "verdict", "neither", "none", "a threshold that was chosen for something"))
+    found.append(Metric("fresh", _FRESH, "verdict", "neither", "none", ""))
     wanted = [metric for metric in found if not words or any(word in metric.name for word in words)]
     if not wanted:
         raise OptionError(f"no metric has {' or '.join(words or [])} in its name; 'drrej metrics' lists them all")

@@ -253,6 +253,8 @@ class Document(
     @classmethod
     def read(cls, text: str, where: str) -> Self:
         """Read a document, checking every key and range."""
+        if not isinstance(text, str | bytes):
+            raise cls.ERROR(f"{where}: the text of a document is needed, not {type(text).__name__}")
         try:
             tree = parse(text)
         except ValueError as error:

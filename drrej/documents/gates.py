@@ -112,6 +112,9 @@ _GATE = re.compile(rf"\s*({_METRIC})\s*(>=|<=|>|<)\s*({_NUMBER})\s*")
 TARGET = "target"
 """The gate that is the target of the threshold."""
 
+FRESH = "fresh"
+"""The gate that fails where a step that made the rejector has used some of the rows."""
+
 _HINT = "write METRIC OP NUMBER and quote the gate, e.g. `gate='accuracy >= 0.97'`"
 
 
@@ -129,9 +132,9 @@ class Gate(Struct, frozen=True):
 
     @classmethod
     def parse(cls, text: str) -> Gate:
-        """Parse `METRIC OP NUMBER`, or `target`: what the threshold was chosen for."""
-        if text.strip() == TARGET:
-            return cls(TARGET, TARGET, "", 0.0)
+        """Parse `METRIC OP NUMBER`, `target` (what the threshold was chosen for) or `fresh` (rows no step has used)."""
+        if text.strip() in (TARGET, FRESH):
+            return cls(text.strip(), text.strip(), "", 0.0)
         match = _GATE.fullmatch(text)
         if match is None:
             raise GateError(f"gate '{text}' cannot be read; {_HINT}")
@@ -164,6 +167,9 @@ class Gate(Struct, frozen=True):
         report = document.tree if isinstance(document, Document) else document
         if self.metric == TARGET:
             return _judge_target(report)
+        if self.metric == FRESH:
+            seen_by = report.get("seen_by") or ()
+            return GateRow(gate=FRESH, value=float(len(seen_by)), limit=0.0, passed=not seen_by)
         try:
             value = lookup(report, self.metric)
         except GateError as error:
@@ -300,7 +306,7 @@ def _metric(name: str, declared: About) -> Metric:
 
 def check_gate(gate: Gate, conditions: Collection[When], of: type[Document] = Report) -> None:
     """Raise unless the gate names a metric that reports made under these conditions have."""
-    if gate.metric == TARGET:
+    if gate.metric == TARGET or (gate.metric == FRESH and hasattr(of, "seen_by")):
         return
     if gate.of_group is not None:
         _check_of_group(gate, gate.of_group, conditions, of)

@@ -52,6 +52,12 @@ class Grouping:
             )
         self.columns = () if by == PREDICTION or self._is_file or self.truth else (by,)
         check_columns(dump, self.columns, asked_by)
+        for name in self.columns:
+            if pa.types.is_nested(dump.schema.field(name).type):
+                raise DumpError(
+                    f"{dump.parts[0].name}: {asked_by}: column '{name}' is {dump.schema.field(name).type}; groups are "
+                    "text, numbers or dates"
+                )
         self._classes = list(rejector.class_names or map(str, range(rejector.classes)))
 
     def of(self, block: Block, prediction: Integers) -> tuple[Integers, list[str]]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any, Literal
@@ -15,6 +16,9 @@ from drrej.errors import OptionError, ReportError
 
 TextFormat = Literal["text", "json", "markdown", "github", "junit"]
 """Formats that can go to standard output."""
+
+_MOST_DIGITS = 11
+"""Of SOURCE_DATE_EPOCH: until the year 5138."""
 
 PLOTS = ("png", "svg", "pdf")
 """Pictures of the accuracy-coverage curve alone."""
@@ -75,6 +79,9 @@ def need_libraries(kind: str, wanted: str) -> None:
                 import_module(library)
         except ImportError:
             raise OptionError(f"{wanted}: {needs} {library}; install it with: pip install 'drrej[plot]'") from None
+    epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
+    if kind in DRAWN and epoch and not (epoch.isdecimal() and len(epoch) <= _MOST_DIGITS):
+        raise ReportError(f"SOURCE_DATE_EPOCH={epoch}: it must be seconds since 1970, as a whole number")
 
 
 def render(report: Any, kind: str) -> bytes:

@@ -6,7 +6,7 @@ from drrej.documents.document import Judged
 from drrej.documents.gates import TARGET
 from drrej.errors import printable
 from drrej.report.text import confusion_lines
-from drrej.report.words import TYPESET, figure, gate_words, target_lines, target_of
+from drrej.report.words import TYPESET, figure, gate_words, target_lines, target_of, warnings_of
 
 
 def render_github(report: Judged) -> str:
@@ -15,10 +15,11 @@ def render_github(report: Judged) -> str:
     Then the target: a warning where these rows contradict it. Whether that is an error, the gate `target` says. Then
     the confusion matrix, a notice of several lines.
     """
+    warnings = "".join(command("warning", "drrej", line) for line in warnings_of(report))
     if not report.gates:
         accuracy = report.get("accuracy", {}).get("value")
         text = f"coverage {figure(report['coverage']['value'])}, accuracy {figure(accuracy)}, {report['rows']} rows"
-        return command("notice", "drrej", text) + _target(report) + _confusion(report)
+        return command("notice", "drrej", text) + _target(report) + warnings + _confusion(report)
     gates = [
         command(
             "notice" if gate.passed else "error",
@@ -28,7 +29,7 @@ def render_github(report: Judged) -> str:
         for gate in report.gates
     ]
     target = "" if any(gate.gate == TARGET for gate in report.gates) else _target(report)
-    return "".join(gates) + target + _confusion(report)
+    return "".join(gates) + target + warnings + _confusion(report)
 
 
 def _confusion(report: Judged) -> str:

@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any, NamedTuple, Protocol
 
 from drrej.documents.document import Document, GateRow
-from drrej.documents.gates import TARGET
+from drrej.documents.gates import FRESH, TARGET
 from drrej.documents.report import RegressionReport, Report
 from drrej.documents.targets import Promise, Target, TotalCost
 from drrej.documents.words import MEANS
@@ -154,13 +154,27 @@ def percents_against(shares: Sequence[float], limit: float) -> list[str]:
 # Sentences
 
 
+def warnings_of(report: Document) -> list[str]:
+    """What a report is to be read with care for: used rows, a learned loss that may not rank them, and ties."""
+    if not isinstance(report, Report | RegressionReport):
+        return []
+    words = [seen_by(report), *([unsure_order(report), tied_rows(report)] if isinstance(report, Report) else [])]
+    advice = (
+        ", and intervals and p-values do not hold; report on rows that no step has seen",
+        "; see `compare` on rows with labels, or fit again on rows like these",
+        "; scores with more digits, or logits in place of probabilities, tell them apart",
+    )
+    return [said + then for said, then in zip(words, advice, strict=False) if said]
+
+
+def _steps(report: Report | RegressionReport) -> str:
+    *others, last = report.seen_by or ("no step",)
+    return f"{', '.join(others)} and {last}" if others else last
+
+
 def seen_by(report: Report | RegressionReport) -> str:
     """A warning where the rows are no test: steps that made the rejector have used some of them."""
-    if report.seen_by is None:
-        return ""
-    *others, last = report.seen_by
-    steps = f"{', '.join(others)} and {last}" if others else last
-    return f"some of these rows were used by {steps}: new rows may do worse"
+    return "" if report.seen_by is None else f"some of these rows were used by {_steps(report)}: new rows may do worse"
 
 
 def unsure_order(report: Report) -> str:
@@ -274,6 +288,8 @@ def gate_value(report: Document, gate: GateRow) -> str:
     target = target_of(report)
     if gate.gate == TARGET and target is not None:
         return target.verdict
+    if gate.gate == FRESH and isinstance(report, Report | RegressionReport):
+        return "no step has used these rows" if gate.passed else f"used by {_steps(report)}"
     return against(gate.value, gate.limit)
 
 
@@ -282,4 +298,6 @@ def gate_words(report: Document, gate: GateRow, signs: Signs = ASCII) -> str:
     target = target_of(report)
     if gate.gate == TARGET and target is not None:
         return sentence(report, target, target.deciding, signs)
+    if gate.gate == FRESH and isinstance(report, Report | RegressionReport):
+        return f"{FRESH}: {seen_by(report) or gate_value(report, gate)}"
     return f"{gate.gate}: the value is {against(gate.value, gate.limit)}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -269,3 +270,19 @@ def test_the_document_is_that_of_the_command_line(tmp_path: Path) -> None:
     assert tree["columns"] == {"logits": "logits", "label": "label"}
     mask = write_mask(source(write_dump(tmp_path / "d.parquet", NEW, TRUE)), rejector, tmp_path / "m.parquet")
     np.testing.assert_array_equal(mask["rejected"], rejector.reject(NEW))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: drrej.fit_rejector(LOGITS, LABELS, coverage="0.8"), "`coverage='0.8'`: it must be a number"),
+        (lambda: drrej.fit_rejector(LOGITS, LABELS, coverage=True), "`coverage=True`: it must be a number"),
+        (lambda: drrej.fit_rejector(LOGITS, LABELS, coverage=0.8, alpha="1"), "`alpha='1'`: it must be a number"),
+        (lambda: drrej.Rejector.from_json(None), "rejector: the text of a document is needed, not NoneType"),  # type: ignore[arg-type]
+        (lambda: drrej.Report.from_json(3), "report: the text of a document is needed, not int"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_is_no_number_and_no_text_is_refused(call: Callable[[], object], message: str) -> None:
+    with pytest.raises(drrej.DrrejError) as refused:
+        call()
+    assert str(refused.value) == message

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from conftest import thorough
+from conftest import fail, succeed, thorough
 from dumps_zoo import Outcome, drrej, fixed_list, make_rejector, newer_arrow, plain_list, wide, write
 
 K = 4
@@ -722,3 +722,24 @@ def test_inspect_tells_or_refuses(bench: Bench) -> None:
     bench.refuses(["inspect", "no.parquet"], ["no.parquet", "no such file"])
     Path("bad.parquet").write_text("not parquet at all")
     bench.refuses(["inspect", "bad.parquet"], ["bad.parquet", "not a readable parquet file"])
+
+
+@pytest.mark.parametrize("option", ["--report-by", "--cutoff-by"])
+def test_groups_are_not_lists(option: str, tmp_path: Path, val: str, rejector_file: str) -> None:
+    if option == "--report-by":
+        said = fail("evaluate", val, "-r", rejector_file, option, "logits")
+    else:
+        (tmp_path / "c.json").write_bytes(succeed("calibrate", val))
+        (tmp_path / "f.json").write_bytes(succeed("fit", val, "-r", tmp_path / "c.json"))
+        said = fail("threshold", val, "-r", tmp_path / "f.json", "--coverage", "0.8", option, "logits")
+    assert "column 'logits' is fixed_size_list<" in said
+    assert "groups are text, numbers or dates" in said
+
+
+@pytest.mark.parametrize("epoch", ["abc", "-5", "9" * 20])
+def test_a_date_that_is_none(
+    epoch: str, tmp_path: Path, test: str, rejector_file: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", epoch)
+    said = fail("evaluate", test, "-r", rejector_file, "-o", tmp_path / "page.svg")
+    assert f"SOURCE_DATE_EPOCH={epoch}: it must be seconds since 1970, as a whole number" in said
