@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from drrej.data.dump import Block, DumpOptions
 
 
+_NAME_THEM = "name the classes in the order of the logits with `classes=A,B,...`"
 _LATE = "drop or fix these rows, or leave them out with `on_missing_label=skip`"
 
 
@@ -54,8 +55,8 @@ class LabelKind(Struct, frozen=True):
             array = _only_values(array, report)
         if array.null_count:
             report(np.flatnonzero(np.asarray(array.is_null())), "no label (null)", _LATE)
-        if is_text(array.type) and self.names is None:  # of a format without types: 01 is class 1
-            array = array.cast(pa.int64())
+        if is_text(array.type) and self.names is None:
+            array = _whole_numbers(array, report)
         if is_text(array.type) or (self.spelled and pa.types.is_integer(array.type)):
             return self._from_names(array.cast(pa.large_string()), report)
         if pa.types.is_boolean(array.type):
@@ -85,6 +86,16 @@ class LabelKind(Struct, frozen=True):
         return plain_array(classes.astype(numpy_type(self.type), copy=False))
 
 
+def _whole_numbers(array: pa.Array, report: Report) -> pa.Array:
+    """The class numbers that a format without types has as text: 01 is class 1."""
+    import pyarrow.compute as pc
+
+    whole = pc.match_substring_regex(array, r"^[+-]?[0-9]{1,18}$")
+    text = np.flatnonzero(~np.asarray(whole.fill_null(True)))
+    report(text, "a label that is text", _NAME_THEM, f"'{array[int(text[0])].as_py()}'" if text.size else "")
+    return pc.if_else(whole, array, "0").cast(pa.int64())
+
+
 def label_kind(data_type: pa.DataType, classes: Classes, where: str, typed: bool = True) -> LabelKind:
     """Check that labels of a type can be read and say how; in formats that are not `typed`, numbers may be text."""
     data_type = value_type(data_type)
@@ -97,9 +108,7 @@ def label_kind(data_type: pa.DataType, classes: Classes, where: str, typed: bool
         if classes.names is None and not typed:
             return LabelKind(pa.int64())
         if classes.names is None:
-            raise DumpError(
-                f"{where}: labels are text; name the classes in the order of the logits with `classes=A,B,...`"
-            )
+            raise DumpError(f"{where}: labels are text; {_NAME_THEM}")
     elif not (pa.types.is_integer(data_type) or pa.types.is_floating(data_type) or pa.types.is_boolean(data_type)):
         kind = "null in every row" if pa.types.is_null(data_type) else str(data_type)
         raise DumpError(

@@ -224,6 +224,12 @@ def test_labels_with_leading_zeros_are_class_numbers_where_nothing_has_a_type(tm
     assert _accuracy(tmp_path) == float(np.mean(LOGITS.argmax(axis=1) == TRUTH))
 
 
+@pytest.mark.parametrize("ending", OTHERS)
+def test_labels_that_are_words_need_names(tmp_path: Path, ending: str) -> None:
+    dump = _write(tmp_path, ending, _table(LABELS["words"][1]))
+    assert "name the classes in the order of the logits with --classes A,B,..." in fail("calibrate", dump, "-o", "-")
+
+
 def test_keys_that_are_rounded_are_refused(tmp_path: Path) -> None:
     """As doubles, neighbours above 2^53 are one key, and each row would get another row's label."""
     keys = np.arange(2**53, 2**53 + 2 * ROWS, 2)
