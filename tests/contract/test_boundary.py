@@ -9,6 +9,7 @@ import csv
 import errno
 import json
 import os
+import zipfile
 import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -341,6 +342,24 @@ def test_a_doubled_key_is_refused(tmp_path: Path) -> None:
     ):
         (tmp_path / "d.json").write_text(text)
         assert "occurs twice" in fail("calibrate", tmp_path / "d.json", "-o", tmp_path / "r.json")
+
+
+def test_doubled_columns_are_refused(tmp_path: Path) -> None:
+    for name, text in {
+        "d.csv": "logit_0,logit_1,label,label\n0.5,1.5,0,1\n",
+        "d.jsonl": '{"logits": [0.5, 1.5], "label": 0, "label": 1}\n',
+        "log.jsonl": '{"doc_id": 0, "target": 0, "target": 1, "filtered_resps": [["-0.2"], ["-1.5"]]}\n',
+    }.items():
+        (tmp_path / name).write_text(text)
+        assert "twice" in fail("calibrate", tmp_path / name, "-o", tmp_path / "r.json")
+    table = pa.table([pa.array([0.5]), pa.array([1.5]), pa.array([0]), pa.array([1])], ["logit_0", "logit_1", "y", "y"])
+    pq.write_table(table, tmp_path / "d.parquet")
+    assert "twice" in fail("calibrate", tmp_path / "d.parquet", "--label", "y", "-o", tmp_path / "r.json")
+    np.savez(tmp_path / "d.npz", logits=LOGITS, label=TRUTH)
+    np.save(tmp_path / "other.npy", TRUTH[::-1])
+    with zipfile.ZipFile(tmp_path / "d.npz", "a") as archive, pytest.warns(UserWarning, match="Duplicate"):
+        archive.write(tmp_path / "other.npy", "label.npy")
+    assert "twice" in fail("calibrate", tmp_path / "d.npz", "-o", tmp_path / "r.json")
 
 
 @pytest.mark.parametrize("ending", ["json", "jsonl", "ndjson.gz"])

@@ -101,8 +101,10 @@ def _columns(file: DumpFile, identity: Identity) -> dict[str, _Header]:
     if file.ends_with(NPZ.endings):
         with files.open_bytes(file) as stream, _archive(stream) as archive:
             members = [member.removesuffix(".npy") for member in archive.namelist() if member.endswith(".npy")]
-            headers = {}
+            headers: dict[str, _Header] = {}
             for name in members:
+                if name in headers:
+                    raise DumpError(f"{file.name}: array '{name}' occurs twice; save it once")
                 with archive.open(f"{name}.npy") as packed:
                     headers[name] = _header(packed, name, file)
         if not headers:

@@ -18,6 +18,7 @@ from drrej.data.files import DumpFile, line_chunks
 from drrej.data.formats.arrow import write_batches
 from drrej.data.problems import shown
 from drrej.errors import DumpError
+from drrej.strict_json import no_doubled
 
 _MARK = b'"filtered_resps"'
 
@@ -91,7 +92,7 @@ def _objects(file: DumpFile) -> Iterator[Any]:
 
 def _parsed(text: bytes, file: DumpFile, row: int) -> Any:
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=no_doubled)
     except (ValueError, RecursionError) as error:
         reason = " ".join(str(error).split())[:120]
         raise DumpError(
