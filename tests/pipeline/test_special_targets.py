@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import stat
 import subprocess
@@ -152,7 +153,11 @@ def test_leftovers_of_a_killed_run_go_away(place: Place, tmp_path: Path) -> None
 
 def test_a_closed_pipe(place: Place) -> None:
     """`| head -c 1`: silent, 141, nothing left behind."""
-    arguments = " ".join(["reject", *["dump.parquet"] * 60, "-r rejector.json -o -"])
+    many = place.folder / "many"
+    many.mkdir()
+    for number in range(60):
+        shutil.copy(place.folder / "dump.parquet", many / f"{number}.parquet")
+    arguments = "reject many -r rejector.json -o -"
     command = f'"{sys.executable}" -m drrej {arguments} | head -c 1; echo " ${{PIPESTATUS[0]}}"'
     scratch = place.folder / "scratch"
     scratch.mkdir()

@@ -196,10 +196,14 @@ def test_a_cluster_that_goes_away(
 
 
 @needs_dask
-def test_ctrl_c_ends_the_command(dask: DaskProcesses, dump: Path, rejector: Path, tmp_path: Path) -> None:
+def test_ctrl_c_ends_the_command(
+    dask: DaskProcesses, dump: Path, rejector: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     worker = dask.add_worker()
-    many = [dump / "0.parquet"] * 600
-    process = start("reject", *many, "-r", rejector, "-o", tmp_path / "mask.parquet", "--cluster", dask.address)
+    many = tmp_path_factory.mktemp("many")
+    for number in range(600):
+        shutil.copy(dump / "0.parquet", many / f"{number}.parquet")
+    process = start("reject", many, "-r", rejector, "-o", tmp_path / "mask.parquet", "--cluster", dask.address)
     time.sleep(3)
     process.send_signal(signal.SIGINT)
     try:
