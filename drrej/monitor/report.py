@@ -186,17 +186,13 @@ def _moved(state: MonitorState) -> tuple[tuple[MovedPart, ...], int]:
     """
     if state.looks < 2:
         return (), 0
-    tables = [*_coverage(state), *_losses(state)]
+    last, total = state.batches[-1], state.accepted
+    before = Tally(total.events - last.accepted, total.rows - last.rows)
+    tables = [Compared("coverage", ["all rows"], [Tally(last.accepted, last.rows)], [before]), *_losses(state)]
     for what, parts in (("prediction", state.by_prediction), (state.settings.by or "group", state.by_group)):
         tables += [] if parts is None else _tables(what, parts)
     found = moved_parts(tables, state.settings.alpha * start_share(state.looks - 1))
     return found[:MOST_MOVES], sum(len(table.names) for table in tables)
-
-
-def _coverage(state: MonitorState) -> list[Compared]:
-    last, all_batches = state.batches[-1], state.accepted
-    old = Tally(all_batches.events - last.accepted, all_batches.rows - last.rows)
-    return [Compared("coverage", ["all rows"], [Tally(last.accepted, last.rows)], [old])]
 
 
 def _losses(state: MonitorState) -> list[Compared]:

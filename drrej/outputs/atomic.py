@@ -46,18 +46,20 @@ class HiddenFile:
                 os.chmod(self.path, stat.S_IMODE(os.stat(self._final).st_mode))
             os.replace(self.path, self._final)
         else:
-            self._take_free_name()
-        sync_folder(os.path.dirname(self._final))
-
-    def _take_free_name(self) -> None:
-        try:
-            os.link(self.path, self._final)
-        except FileExistsError:
-            raise
-        except OSError:  # a filesystem without hard links
-            if os.path.lexists(self._final):
-                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), self._final) from None
-            os.rename(self.path, self._final)
+            try:
+                os.link(self.path, self._final)
+            except FileExistsError:
+                raise
+            except OSError:  # a filesystem without hard links
+                if os.path.lexists(self._final):
+                    raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), self._final) from None
+                os.rename(self.path, self._final)
+        with contextlib.suppress(OSError):  # the name on the disk too; some file systems cannot
+            folder = os.open(os.path.dirname(self._final), os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
 
     def close(self) -> None:
         """Let go of the file."""
@@ -153,16 +155,6 @@ def _exchange(first: str, second: str) -> bool:
     if number in (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP):
         return False
     raise OSError(number, os.strerror(number), second)
-
-
-def sync_folder(folder: str) -> None:
-    """Have a new name on the disk too."""
-    with contextlib.suppress(OSError):  # some file systems cannot
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 def _hidden(final: str) -> str:

@@ -360,7 +360,14 @@ class LocalDataset(Dataset):
                 if name in self._files and (record is None or record != self._present.get(name)):
                     continue
                 stays.add(name)
-                _link(path, os.path.join(self._root, name))
+                new = os.path.join(self._root, name)
+                os.makedirs(os.path.dirname(new), exist_ok=True)
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(new)
+                try:
+                    os.link(path, new, follow_symlinks=False)
+                except OSError:  # a filesystem without hard links: a copy with the same time
+                    shutil.copy2(path, new, follow_symlinks=False)
         return stays
 
     def _drop_all_but(self, belong: set[str]) -> None:
@@ -382,17 +389,6 @@ class LocalDataset(Dataset):
     def _remove_empty(self) -> None:
         with contextlib.suppress(OSError):  # gone, or not empty: finished files stay for the next run
             os.rmdir(self._root)
-
-
-def _link(path: str, new: str) -> None:
-    """One file under a second name, or a copy with the same time where the filesystem has no such thing."""
-    os.makedirs(os.path.dirname(new), exist_ok=True)
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(new)
-    try:
-        os.link(path, new, follow_symlinks=False)
-    except OSError:
-        shutil.copy2(path, new, follow_symlinks=False)
 
 
 class ObjectStoreDataset(Dataset):

@@ -92,7 +92,9 @@ class OutputFile:
         """Put the content in its place."""
         with writing(self.name):
             if self._kind == "stream":
-                self._copy_out()
+                with self._open() as content, self._open_stream() as stream:  # at once: the reader gets all or nothing
+                    shutil.copyfileobj(content, stream, 1 << 20)
+                    stream.flush()
             elif self._kind == "object":
                 self._check_free()
                 with naming(self.target), self._open() as content:
@@ -121,18 +123,12 @@ class OutputFile:
     def _open(self) -> IO[bytes]:
         return io.BytesIO(self._content) if self._content is not None else open(self.path, "rb")
 
-    def _copy_out(self) -> None:
-        """All of the content at once, so that the reader gets all of it or nothing."""
-        with contextlib.ExitStack() as stack:
-            content = stack.enter_context(self._open())
-            if self.target != STDOUT:
-                stream: IO[bytes] = stack.enter_context(open(self.target, "wb"))
-            elif sys.stdout is None:
-                raise OutputError("standard output: it is closed; name a file with `output`")
-            else:
-                stream = sys.stdout.buffer
-            shutil.copyfileobj(content, stream, 1 << 20)
-            stream.flush()
+    def _open_stream(self) -> contextlib.AbstractContextManager[IO[bytes]]:
+        if self.target != STDOUT:
+            return open(self.target, "wb")
+        if sys.stdout is None:
+            raise OutputError("standard output: it is closed; name a file with `output`")
+        return contextlib.nullcontext(sys.stdout.buffer)
 
     def __enter__(self) -> OutputFile:
         return self

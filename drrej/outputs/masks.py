@@ -57,7 +57,10 @@ class MaskFile:
             table = pa.Table.from_batches([_in_schema(batch, self._schema) for batch in self._pending], self._schema)
             self._pending, self._rows = [], 0
             with writing(self._target):
-                self._writer.write_table(table if self._format == "parquet" else table.combine_chunks())
+                if self._writer is None:
+                    self._stream.write(b"".join(map(json_lines, table.to_batches())))
+                else:
+                    self._writer.write_table(table if self._format == "parquet" else table.combine_chunks())
 
     def __enter__(self) -> MaskFile:
         return self
@@ -73,7 +76,8 @@ class MaskFile:
             self._flush()
         try:
             with writing(self._target):
-                self._writer.close()
+                if self._writer is not None:
+                    self._writer.close()
                 self._stream.close()
         except OutputError:
             if complete:
@@ -100,13 +104,14 @@ ENDINGS: dict[str, tuple[Format, str | None]] = {
 
 
 def _open_writer(stream: pa.NativeFile, schema: pa.Schema, format: Format) -> Any:
-    """Something with `write_table` and `close`."""
+    """Something with `write_table` and `close`; None for JSON lines."""
     if format == "parquet":
+        # Numbers hardly repeat, losses and ratios look random: a dictionary or a codec would only cost time.
+        repeated = {"prediction", "label"} | {field.name for field in schema if not pa.types.is_primitive(field.type)}
         return pq.ParquetWriter(
             stream,
             schema,
-            # Numbers hardly repeat, losses and ratios look random: a dictionary or a codec would only cost time.
-            use_dictionary=[field.name for field in schema if _repeats(field)],
+            use_dictionary=[name for name in schema.names if name in repeated],
             compression={name: "none" if name in ("loss", "ratio") else "snappy" for name in schema.names},
         )
     if format == "arrow":  # with a footer, which is what .feather files are
@@ -115,26 +120,7 @@ def _open_writer(stream: pa.NativeFile, schema: pa.Schema, format: Format) -> An
         import pyarrow.csv as pacsv
 
         return pacsv.CSVWriter(stream, schema)
-    return _JsonWriter(stream)
-
-
-class _JsonWriter:
-    """A JSON object per row. What JSON cannot say, such as an infinite ratio, is null."""
-
-    def __init__(self, stream: pa.NativeFile) -> None:
-        self._stream = stream
-
-    def write_table(self, table: pa.Table) -> None:
-        """Add rows."""
-        for batch in table.to_batches():
-            self._stream.write(json_lines(batch))
-
-    def close(self) -> None:
-        """Nothing to add."""
-
-
-def _repeats(field: pa.Field) -> bool:
-    return field.name in ("prediction", "label") or not pa.types.is_primitive(field.type)
+    return None
 
 
 def _written_schema(schema: pa.Schema, format: Format) -> pa.Schema:
