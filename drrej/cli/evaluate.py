@@ -12,10 +12,10 @@ from drrej.cli.console import long_flag, say_notes, show
 from drrej.cli.options import (
     Dumps,
     EngineOptions,
+    JudgedInput,
     Options,
     RejectorOptions,
     SkipOptions,
-    StepInput,
     check_spared,
     flag,
     force_option,
@@ -115,7 +115,7 @@ def evaluate(
     files: ReportFiles,
     report: EvaluateReport,
     regression: TaskOptions,
-    input: StepInput,
+    input: JudgedInput,
     engine: EngineOptions,
 ) -> None:
     """Report coverage and accuracy; judge gates.

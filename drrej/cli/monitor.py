@@ -11,10 +11,10 @@ from drrej.cli.console import long_flag, say_notes, show, warn
 from drrej.cli.options import (
     READING,
     EngineOptions,
+    JudgedInput,
     OnBad,
     OptionalDumps,
     Options,
-    StepInput,
     flag,
     force_option,
     on_unseen_group_option,
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from drrej.monitor.step import MonitorOptions
     from drrej.outputs.destinations import StateFile
 
-FORMATS = ("text", "json", "markdown", "github", "html")
+FORMATS = ("text", "json", "markdown", "github", "prometheus", "html")
 WATCHED, BATCH = "What is watched: fixed by the first batch", "The batch"
 
 
@@ -49,7 +49,7 @@ class WatchOptions(Options):
     report_by: str | None = rare("Also say which groups of a column moved.", "COL", WATCHED)
     batch: str | None = option("What to call the batch.", "NAME", BATCH, show_default="the file's name")
     late: str | None = option("Count the labels of an earlier batch; DUMP is its dump again.", "NAME", BATCH)
-    reset: str | None = option("End the monitor, record why, and start anew with this batch.", "WHY", BATCH)
+    reset: str | None = option("End the monitor, record why, and start anew with this batch or the next.", "WHY", BATCH)
     on_unseen_group: Literal["error", "reject"] = on_unseen_group_option()
 
     def options(self) -> MonitorOptions:
@@ -69,8 +69,8 @@ class WatchOptions(Options):
         )
 
     def refuse(self) -> None:
-        """Raise when something was said about a batch that is not there."""
-        for name in self.given():
+        """Raise when something was said about a batch that is not there; a reset needs none."""
+        for name in [name for name in self.given() if name != "reset"]:
             raise OptionError(f"{long_flag(name)} goes with the DUMP of a batch")
 
 
@@ -78,15 +78,17 @@ class MonitorFiles(Options):
     """The rejector, and where the report of the monitor goes."""
 
     rejector: str | None = option("The rejector that is used; - is standard input.", "FILE")
-    output: list[str] | None = option("Also write .html (drawn) .json .md .txt by its ending. Repeatable.", "FILE")
+    output: list[str] | None = option(
+        "Also write .html (drawn) .json .md .prom .txt by its ending. Repeatable.", "FILE"
+    )
     force: bool = force_option()
-    format: Literal["text", "json", "markdown", "github"] = option(
-        "On standard output: text, json, markdown or github.", "FORMAT", default="text"
+    format: Literal["text", "json", "markdown", "github", "prometheus"] = option(
+        "On standard output: text, json, markdown, github or prometheus.", "FORMAT", default="text"
     )
     gate: list[str] | None = gate_option()
 
 
-class BatchInput(StepInput):
+class BatchInput(JudgedInput):
     """How the dump of a batch is read: rows without a label count for all but the risk."""
 
     on_missing_label: OnBad | None = rare(
@@ -116,7 +118,7 @@ def monitor(
 
     """
     from drrej.monitor.report import monitor_report
-    from drrej.monitor.step import check_monitor_gates
+    from drrej.monitor.step import check_monitor_gates, reset_monitor
     from drrej.monitor.step import monitor as step
     from drrej.monitor.view import render_monitor
     from drrej.outputs.destinations import OutputFile, StateFile
@@ -143,9 +145,14 @@ def monitor(
             watch.refuse()
             if files.rejector is not None:
                 raise OptionError("-r goes with the DUMP of a batch; without one the state is only shown")
+            if watch.reset is not None:
+                stack.enter_context(place)
             shown = _read(place, state)
             if shown is None:
                 raise MonitorError(f"{state}: no such file; name the dump of the first batch to start a monitor")
+            if watch.reset is not None:
+                with _naming(state):
+                    after = shown = reset_monitor(shown, watch.reset)
             report = monitor_report(shown, gates)
         for file, kind in places:
             file.write_text(render_monitor(report, kind))
@@ -162,7 +169,7 @@ def _format(path: str, format: str) -> str:
 
     kind = format if path == "-" else format_of(path)
     if kind not in FORMATS:
-        raise OptionError(f"-o {path}: a monitor is written as .html, .json, .md or .txt")
+        raise OptionError(f"-o {path}: a monitor is written as .html, .json, .md, .prom or .txt")
     need_libraries(kind, f"-o {path}")
     return kind
 

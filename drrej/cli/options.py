@@ -258,6 +258,16 @@ class StepInput(SkipOptions, InputOptions):
     """How the dump of a step is read, and what becomes of bad rows and files."""
 
 
+class JudgedInput(StepInput):
+    """How a dump is read whose labels are compared with predictions."""
+
+    on_unknown_label: Literal["error", "wrong", "skip"] | None = rare(
+        "Rows whose label is not a class of the model; wrong: they are errors, skip: leave them out.",
+        panel=READING,
+        show_default="error",
+    )
+
+
 class LayoutOptions(InputOptions):
     """How dumps and logs of lm-evaluation-harness are read."""
 

@@ -33,7 +33,9 @@ Input = TypeVar("Input", bound=InputOptions)
 gate_option = partial(
     option, "Exit 1 unless METRIC OP NUMBER holds, e.g. 'accuracy >= 0.97'. Repeatable.", "EXPR", REPORT
 )
-format_option = partial(option, "On standard output: text, json, markdown, github or junit.", "FORMAT", default="text")
+format_option = partial(
+    option, "On standard output: text, json, markdown, github, junit or prometheus.", "FORMAT", default="text"
+)
 
 
 def gates_of(texts: list[str] | None) -> list[Gate]:

@@ -9,9 +9,9 @@ from drrej.cli.console import say_notes, warn
 from drrej.cli.options import (
     Dumps,
     EngineOptions,
+    JudgedInput,
     OutputOptions,
     RejectorOptions,
-    StepInput,
     check_spared,
     rare,
     read_rejector,
@@ -43,7 +43,7 @@ class ThresholdFiles(OutputOptions, RejectorOptions):
 
 
 def threshold(
-    dumps: Dumps, files: ThresholdFiles, rule: AllRuleOptions, input: StepInput, engine: EngineOptions
+    dumps: Dumps, files: ThresholdFiles, rule: AllRuleOptions, input: JudgedInput, engine: EngineOptions
 ) -> None:
     """Add the threshold by exactly one rule: --accuracy, --coverage, --risk, a cost, an error, --tau or --max-loss.
 

@@ -20,7 +20,7 @@ from drrej.core.types import AnyFloats, Floats, InputKind
 from drrej.data.columns import LABEL, LogitColumns, column_of, field_of, root_of, storage_type
 from drrej.data.files import DumpFile, Request, damaged
 from drrej.data.formats import format_of
-from drrej.data.labels import LabelKind, LabelsElsewhere, is_text
+from drrej.data.labels import UNKNOWN, LabelKind, LabelsElsewhere, is_text
 from drrej.data.problems import Notes, Problem
 from drrej.data.scores import read_scores
 from drrej.errors import BadFileError, DumpError, OptionError
@@ -40,8 +40,11 @@ class DumpOptions(Struct, frozen=True):
     classes: tuple[str, ...] | None = None
     labels_from: str | None = None
     join_on: str | None = None
-    on_missing_label: Literal["error", "skip", "keep"] = "error"
-    """Rows without a label are bad, left out, or kept with label -1."""
+    on_missing_label: Literal["error", "skip"] = "error"
+    on_unknown_label: Literal["error", "wrong", "skip"] = "error"
+    """Rows whose label names none of the classes: bad, errors (with the label `UNKNOWN`), or left out."""
+    keep_unlabelled: bool = False
+    """Rows that would be left out stay, with the label -1."""
     on_bad_row: Literal["error", "skip"] = "error"
     on_bad_file: Literal["error", "skip"] = "error"
     max_bad: float | None = None
@@ -339,18 +342,26 @@ class Dump(Struct, frozen=True):
         return block
 
     def _add_labels(self, block: Block) -> None:
-        """Rows without a label are left out for good, or have label -1, where the options say so."""
-        how = self.options.on_missing_label
+        """Rows without a label, or with one of no class, are left out for good where the options say so."""
+        options = self.options
+        skip, keep_unknown = options.on_missing_label == "skip", options.on_unknown_label != "error"
         if self.elsewhere is not None:
-            labels, known = self.elsewhere.of(block, how != "error")
+            labels, known = self.elsewhere.of(block, skip, keep_unknown)
         else:
-            labels, known = self._stored_labels(block, how != "error")
-        if how == "skip" and not known.all():
-            _leave_out(block, np.flatnonzero(known))
-            labels = labels[known]
-        block.labels = np.where(known, labels, -1) if how == "keep" else labels
+            labels, known = self._stored_labels(block, skip, keep_unknown)
+        out = ~known if skip else np.zeros(known.size, bool)
+        if options.on_unknown_label == "skip":
+            out |= labels == UNKNOWN
+        if options.keep_unlabelled:
+            labels = np.where(out, -1, labels)
+        elif out.any():
+            _leave_out(block, np.flatnonzero(~out))
+            labels = labels[~out]
+        block.labels = labels
 
-    def _stored_labels(self, block: Block, skip_missing: bool) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    def _stored_labels(
+        self, block: Block, skip_missing: bool, keep_unknown: bool
+    ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """The label of each row, and whether it has one; rows without are reported unless they are skipped."""
         assert self.label is not None
         assert self.label_kind is not None
@@ -361,10 +372,10 @@ class Dump(Struct, frozen=True):
         def report(rows: NDArray[np.intp], what: str, remedy: str, example: str = "") -> None:
             block.report(there[rows], what, remedy, example, column=name)
 
+        if not known.all():
+            stored = stored.take(pa.array(there))
         labels = np.zeros(known.size, np.int64)
-        labels[there] = self.label_kind.encode(
-            stored if known.all() else stored.take(pa.array(there)), self.classes, report
-        )
+        labels[there] = self.label_kind.encode(stored, self.classes, report, keep_unknown)
         return labels, known
 
 

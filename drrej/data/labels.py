@@ -23,6 +23,13 @@ if TYPE_CHECKING:
     from drrej.data.dump import Block, DumpOptions
 
 
+UNKNOWN = -2
+"""The number of a label that names none of the classes."""
+
+_NEW = (
+    "if it is a new class, evaluate, threshold and monitor can count such rows as errors with "
+    "`on_unknown_label=wrong`, or leave them out with `on_unknown_label=skip`"
+)
 _NAME_THEM = "name the classes in the order of the logits with `classes=A,B,...`"
 _LATE = "drop or fix these rows, or leave them out with `on_missing_label=skip`"
 
@@ -47,8 +54,11 @@ class LabelKind(Struct, frozen=True):
     names: tuple[str, ...] | None = None
     spelled: bool = False
 
-    def encode(self, array: pa.Array, classes: int, report: Report) -> NDArray[np.int64]:
-        """Class numbers of a label column; 0 in place of labels that were reported as bad."""
+    def encode(self, array: pa.Array, classes: int, report: Report, keep_unknown: bool = False) -> NDArray[np.int64]:
+        """Class numbers of a label column; 0 in place of labels that were reported as bad.
+
+        Labels that name none of the classes are bad too, unless they are kept as `UNKNOWN`.
+        """
         if isinstance(array, pa.DictionaryArray):  # codes differ from batch to batch: only values count
             array = array.dictionary_decode()
         if pa.types.is_list(array.type) or pa.types.is_large_list(array.type):
@@ -58,23 +68,53 @@ class LabelKind(Struct, frozen=True):
         if is_text(array.type) and self.names is None:
             array = _whole_numbers(array, report)
         if is_text(array.type) or (self.spelled and pa.types.is_integer(array.type)):
-            return self._from_names(array.cast(pa.large_string()), report)
+            return self._from_names(array.cast(pa.large_string()), report, keep_unknown)
         if pa.types.is_boolean(array.type):
             array = array.cast(pa.int8())
-        return _without_bad(array, classes, report)
+        return self._from_numbers(array, classes, report, keep_unknown)
 
-    def _from_names(self, array: pa.Array, report: Report) -> NDArray[np.int64]:
+    def _from_names(self, array: pa.Array, report: Report, keep_unknown: bool) -> NDArray[np.int64]:
         import pyarrow.compute as pc  # a tenth of a second that numeric labels need not pay
 
         assert self.names is not None
         codes = pc.index_in(array, value_set=pa.array(self.names, array.type))
         unknown = np.flatnonzero(np.asarray(codes.is_null()) & ~np.asarray(array.is_null()))
-        if unknown.size:
+        if unknown.size and not keep_unknown:
             example = f"'{array[int(unknown[0])].as_py()}'"
-            remedy = f"name every class with `classes`, in the order of the logits (now: {shown(self.names)})"
-            report(unknown, "a label that is not among the classes", remedy, example)
+            report(unknown, "a label that is not among the classes", self.known_classes(0), example)
         numbers: NDArray[np.int64] = codes.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+        numbers[unknown] = UNKNOWN if keep_unknown else 0
         return numbers
+
+    def _from_numbers(self, array: pa.Array, classes: int, report: Report, keep_unknown: bool) -> NDArray[np.int64]:
+        if array.null_count:
+            array = array.fill_null(0)
+        values = as_numpy(array)
+        if values.dtype.kind == "f":
+            fractional = np.flatnonzero(~(values == np.floor(values)) | np.isinf(values))
+            if fractional.size:
+                remedy = f"{classes} scores per row mean classes 0 to {classes - 1}"
+                report(fractional, "a label that is not a whole number", remedy, f"{values[fractional[0]]:g}")
+                values = values.copy()
+                values[fractional] = 0
+        outside = np.flatnonzero((values < 0) | (values >= classes))
+        numbers: NDArray[np.int64] = values.astype(np.int64, copy=bool(outside.size))
+        if outside.size:
+            numbers[outside] = UNKNOWN if keep_unknown else 0
+        if outside.size and not keep_unknown:
+            first = int(values[outside[0]])
+            remedy = self.known_classes(classes, first)
+            report(outside, f"a label outside 0 to {classes - 1}", remedy, f"{first}")
+        return numbers
+
+    def known_classes(self, classes: int, label: Any = None) -> str:
+        """What to do about a label that is none of them."""
+        if is_text(self.type):
+            known = f"name every class with `classes`, in the order of the logits (now: {shown(self.names or ())})"
+        else:
+            start = "; do yours start at 1?" if label == classes else ""
+            known = f"{classes} scores per row mean classes 0 to {classes - 1}{start}"
+        return f"{known}; {_NEW}"
 
     def decode(self, classes: NDArray[np.int64]) -> pa.Array:
         """Class numbers in the label's own type."""
@@ -167,29 +207,6 @@ def _only_values(array: pa.Array, report: Report) -> pa.Array:
     return array.values.take(places)
 
 
-def _without_bad(array: pa.Array, classes: int, report: Report) -> NDArray[np.int64]:
-    if array.null_count:
-        array = array.fill_null(0)
-    values = as_numpy(array)
-    remedy = f"{classes} scores per row mean classes 0 to {classes - 1}"
-    if values.dtype.kind == "f":
-        fractional = np.flatnonzero(~(values == np.floor(values)) | np.isinf(values))
-        if fractional.size:
-            report(fractional, "a label that is not a whole number", remedy, f"{values[fractional[0]]:g}")
-            values = values.copy()
-            values[fractional] = 0
-    outside = np.flatnonzero((values < 0) | (values >= classes))
-    if outside.size:
-        first = values[outside[0]]
-        if first == classes:
-            remedy += "; do yours start at 1?"
-        report(outside, f"a label outside 0 to {classes - 1}", remedy, f"{int(first)}")
-        values = values.copy()
-        values[outside] = 0
-    numbers: NDArray[np.int64] = values.astype(np.int64, copy=False)
-    return numbers
-
-
 # Labels in another file
 
 _AGAIN = "a key that occurred before"
@@ -203,7 +220,8 @@ class LabelsElsewhere(Struct, frozen=True):
     """The labels of all rows of a dump, in their order, from another file: by a key, or by the order itself.
 
     `on` is the key column, None without one. `known` tells which rows have a label, `repeated` which have a key that a
-    row before them has.
+    row before them has. `stranger` is a label that names none of the classes, if there is one, and `known_classes` says
+    what to do about it; only where a row of the dump has such a label does that matter.
     """
 
     file: str
@@ -212,13 +230,15 @@ class LabelsElsewhere(Struct, frozen=True):
     labels: NDArray[np.int64]
     known: NDArray[np.bool_]
     repeated: NDArray[np.bool_]
+    stranger: str = ""
+    known_classes: str = ""
 
-    def of(self, block: Block, skip_missing: bool) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    def of(self, block: Block, skip_missing: bool, keep_unknown: bool) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """The label of each row, and whether it has one; rows without are reported unless they are skipped."""
         rows = block.rows_before + block.row_numbers()
-        known, repeated = self.known[rows], np.flatnonzero(self.repeated[rows])
+        labels, known, repeated = self.labels[rows], self.known[rows], np.flatnonzero(self.repeated[rows])
         if self.on is None:
-            return self.labels[rows], known
+            return labels, known
         keys = block.columns.column(self.on)
         missing = np.flatnonzero(~known)
         nulls = np.asarray(keys.is_null())[missing] if missing.size else np.empty(0, bool)
@@ -228,7 +248,12 @@ class LabelsElsewhere(Struct, frozen=True):
             unknown = missing[~nulls]
             block.report(unknown, f"no label in {self.file}", remedy, _example(keys, unknown), column=self.on)
         block.report(repeated, _AGAIN, "a row must have its own key", _example(keys, repeated), column=self.on)
-        return self.labels[rows], known
+        strange = np.flatnonzero(known & (labels == UNKNOWN))
+        if strange.size and not keep_unknown:
+            what = f"a label in {self.file} that is not among the classes, such as {self.stranger}"
+            block.report(strange, what, self.known_classes, _example(keys, strange), column=self.on)
+            labels = np.maximum(labels, 0)
+        return labels, known
 
 
 KeyColumn = tuple[DumpFile, pa.ChunkedArray]
@@ -254,7 +279,7 @@ def labels_elsewhere(
     problems = Problems()
     tables = [_read_labels(file, options, classes, problems) for file in find_parts([path], spools)]
     problems.raise_first()
-    labels, kind, on = np.concatenate([labels for _, labels, _, _ in tables]), tables[0][2], options.join_on
+    labels, kind, on = np.concatenate([table[1] for table in tables]), tables[0][2], options.join_on
     if on is None:
         if labels.size != rows:
             raise DumpError(
@@ -262,7 +287,7 @@ def labels_elsewhere(
                 "belong to rows by their order, so there must be one for each"
             )
         return LabelsElsewhere(path, None, kind, labels, np.ones(rows, bool), np.zeros(rows, bool))
-    filled = [(keys, file) for keys, _, _, file in tables if len(keys)]
+    filled = [(table[0], table[3]) for table in tables if len(table[0])]
     if not filled:
         raise DumpError(f"{path}: zero rows; there are no labels to join")
     keys = _unique_keys(filled, on)
@@ -276,7 +301,8 @@ def labels_elsewhere(
     known = found >= 0
     repeated = np.zeros(found.size, bool)
     repeated[np.flatnonzero(known)[_repeated(found[known])]] = True
-    return LabelsElsewhere(path, on, kind, labels[np.maximum(found, 0)], known, repeated)
+    stranger = next((table[4] for table in tables if table[4]), ())
+    return LabelsElsewhere(path, on, kind, labels[np.maximum(found, 0)], known, repeated, *stranger)
 
 
 def _unique_keys(tables: Sequence[tuple[pa.Array, str]], on: str) -> pa.Array:
@@ -316,8 +342,8 @@ def _together(columns: Iterable[KeyColumn], on: str, kind: pa.DataType, path: st
 
 def _read_labels(
     file: DumpFile, options: DumpOptions, classes: Classes, problems: Problems
-) -> tuple[pa.Array, NDArray[np.int64], LabelKind, str]:
-    """Keys and labels of one file, how labels are stored, and what messages call it."""
+) -> tuple[pa.Array, NDArray[np.int64], LabelKind, str, tuple[str, ...]]:
+    """Keys and labels of one file, how labels are stored, what messages call it, and a label of none of the classes."""
 
     def report(rows: NDArray[np.intp], what: str, remedy: str, example: str = "", column: str = "") -> None:
         if rows.size:
@@ -331,15 +357,20 @@ def _read_labels(
         raise DumpError(f"{file.name}: there is no column '{on}' to join on; columns: {shown(known)}")
     name = _label_column(info.schema, options, on, file)
     table = read_table(file, [name] if on is None else [on, name], info)
-    if options.on_missing_label != "error" and table.column(name).null_count:  # labels that have not come yet
+    if options.on_missing_label == "skip" and table.column(name).null_count:  # labels that have not come yet
         table = table.filter(table.column(name).is_valid())
     kind = label_kind(table.schema.field(name).type, classes, f"{file.name}: column '{name}'", info.typed)
-    labels = kind.encode(_whole(table.column(name)), classes.count, report)
+    keep_unknown = on is not None or options.on_unknown_label != "error"  # of rows that are not joined they are nothing
+    labels = kind.encode(_whole(table.column(name)), classes.count, report, keep_unknown)
+    stranger: tuple[str, ...] = ()
+    for row in np.flatnonzero(labels == UNKNOWN)[:1]:
+        label = table.column(name)[int(row)].as_py()
+        stranger = (repr(label), kind.known_classes(classes.count, label))
     if on is None:
-        return pa.array([], pa.int64()), labels, kind, file.name
+        return pa.array([], pa.int64()), labels, kind, file.name, stranger
     keys = key_array(_whole(table.column(on)), f"{file.name}: column '{on}'")
     report(np.flatnonzero(np.asarray(keys.is_null())), "no key (null)", "every label needs its key", column=on)
-    return keys, labels, kind, file.name
+    return keys, labels, kind, file.name, stranger
 
 
 def _label_column(schema: pa.Schema, options: DumpOptions, on: str | None, file: DumpFile) -> str:

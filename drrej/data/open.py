@@ -320,7 +320,7 @@ def _find_labels(
     """Where the labels are; if they are not needed, the column that has them, if any."""
     if options.join_on is not None and options.labels_from is None:
         raise OptionError(_TOGETHER)
-    if options.labels_from is not None and options.join_on is None and options.on_missing_label != "error":
+    if options.labels_from is not None and options.join_on is None and options.on_missing_label == "skip":
         raise OptionError("`on_missing_label=skip` goes with `join_on=COL`: without keys, every row needs its label")
     filled = [look for look in looks if look.columns is not None]
     first = filled[0].file.name

@@ -98,6 +98,8 @@ class MonitorReport(Judged, frozen=True, kw_only=True, tag=FORMAT):
     recent: tuple[Batch, ...]
     folded: tuple[Fold, ...]
     resets: tuple[Reset, ...]
+    ended: str | None = None
+    """Why the monitor was reset, if the next batch starts a new one."""
     gates: tuple[GateRow, ...]
 
     def __post_init__(self) -> None:
@@ -138,6 +140,7 @@ def monitor_report(state: MonitorState, gates: Sequence[Gate] = ()) -> MonitorRe
         recent=state.batches,
         folded=state.folded,
         resets=state.resets,
+        ended=state.ended,
         gates=(),
     )
     return replace(report, gates=tuple(gate.judge(report) for gate in gates))

@@ -185,7 +185,8 @@ class MonitorState(Document, frozen=True, kw_only=True, tag="drrej-monitor/2"): 
     """All that a monitor knows. `coverage` watches rejected rows: its limit is 1 - `min_coverage`.
 
     `rejector` is the digest of the rejector, `seen` are the fingerprints of all batches, those before resets included,
-    and `last` is a sketch of the rows of the last batch.
+    and `last` is a sketch of the rows of the last batch. `ended` says why the monitor was reset after that batch: the
+    next one starts a new monitor.
     """
 
     NOUN, ERROR = "state of a monitor", MonitorError
@@ -204,6 +205,7 @@ class MonitorState(Document, frozen=True, kw_only=True, tag="drrej-monitor/2"): 
     by_group: Parts | None = None
     seen: tuple[str, ...]
     last: str
+    ended: str | None = None
 
     @property
     def looks(self) -> int:

@@ -85,8 +85,9 @@ def monitor(
     options = options or MonitorOptions()
     check_monitor_gates(gates)
     rejector.need_threshold()
-    settings = _settings(state, options)
-    if state is not None and options.reset is None and state.rejector != digest(rejector):
+    anew = state is None or options.reset is not None or state.ended is not None
+    settings = _settings(state, options, anew)
+    if state is not None and not anew and state.rejector != digest(rejector):
         raise MonitorError(
             "the state belongs to another rejector; use another file for this one, or start anew in this one with "
             "`reset=WHY`"
@@ -94,8 +95,16 @@ def monitor(
     if options.late is not None:
         new = _with_late_labels(source, rejector, state, options)
     else:
-        new = _with_batch(source, rejector, state, settings, options)
+        new = _with_batch(source, rejector, state, settings, options, anew)
     return new, monitor_report(new, gates)
+
+
+def reset_monitor(state: MonitorState, why: str) -> MonitorState:
+    """End a monitor without a new batch: its alarms go, and the next batch starts a new one."""
+    MonitorOptions(reset=why)
+    if state.ended is not None:
+        raise MonitorError(f"`reset`: the monitor was reset already ('{state.ended}'), and no batch has come since")
+    return replace(state, drrej_version=__version__, alarms=(), resets=_resets(state, why), ended=why)
 
 
 def check_monitor_gates(gates: Sequence[Gate]) -> None:
@@ -110,7 +119,7 @@ def digest(rejector: Rejector) -> str:
     return hashlib.sha256(json.dumps(tree, sort_keys=True, ensure_ascii=True).encode()).hexdigest()
 
 
-def _settings(state: MonitorState | None, options: MonitorOptions) -> Settings:
+def _settings(state: MonitorState | None, options: MonitorOptions, anew: bool) -> Settings:
     """What is watched from now on; within a monitor it cannot change."""
     given = {
         name: value
@@ -122,7 +131,7 @@ def _settings(state: MonitorState | None, options: MonitorOptions) -> Settings:
     else:
         start = asdict(state.settings)
         changed = [name for name, value in given.items() if value != start[name]]
-        if changed and options.reset is None:
+        if changed and not anew:
             name = changed[0]
             said = "nothing" if start[name] is None else f"{start[name]}"
             raise MonitorError(
@@ -139,12 +148,17 @@ def _settings(state: MonitorState | None, options: MonitorOptions) -> Settings:
 
 
 def _with_batch(
-    source: Source, rejector: Rejector, state: MonitorState | None, settings: Settings, options: MonitorOptions
+    source: Source,
+    rejector: Rejector,
+    state: MonitorState | None,
+    settings: Settings,
+    options: MonitorOptions,
+    anew: bool,
 ) -> MonitorState:
     if state is None and options.reset is not None:
         raise MonitorError("`reset`: there is no monitor yet that could be reset")
     before = None if state is None else Fingerprint.parse(state.last, state.batches[-1].rows)
-    started = state if options.reset is None else None
+    started = None if anew else state
     if started is not None:
         risk, coverage, drift, alarms = started.risk, started.coverage, started.drift, started.alarms
         old_predictions, old_groups = started.by_prediction, started.by_group
@@ -199,7 +213,7 @@ def _start_drift(rejector: Rejector) -> Drift:
 
 
 def _resets(state: MonitorState | None, why: str | None) -> tuple[Reset, ...]:
-    if state is None or why is None:
+    if state is None or why is None or state.ended is not None:
         return () if state is None else state.resets
     first = state.folded[0].first if state.folded else state.batches[0].name
     ended = Reset(
@@ -214,7 +228,7 @@ def _resets(state: MonitorState | None, why: str | None) -> tuple[Reset, ...]:
 
 
 def _name(source: Source, state: MonitorState | None, given: str | None) -> str:
-    """The name of the batch: as given, or that of the one file or folder, or its number."""
+    """The name of the batch: as given, or that of the partition, or of the one file or folder, or its number."""
     taken = set() if state is None else {batch.name for batch in state.batches}
     if given is not None:
         if given in taken:
@@ -222,8 +236,11 @@ def _name(source: Source, state: MonitorState | None, given: str | None) -> str:
                 f"`batch={given}`: there is a batch of that name already; batches need names of their own"
             )
         return given
-    paths = source.arguments
-    found = os.path.basename(paths[0].rstrip("/")).removesuffix(".parquet") if len(paths) == 1 else ""
+    paths = [path.rstrip("/") for path in source.arguments]
+    folders = {tuple(piece for piece in path.split("/") if "=" in piece and "?" not in piece) for path in paths}
+    found = os.path.basename(paths[0]).removesuffix(".parquet") if len(paths) == 1 else ""
+    if len(folders) == 1:  # a partition of a table, such as dt=2026-10-01
+        found = "/".join(folders.pop()) or found
     plain = found not in ("", "-", ".", "..") and "*" not in found and len(found) <= LONGEST_NAME
     if not plain or not found.isprintable() or found in taken:
         found = f"batch {1 if state is None else len(state.seen) + 1}"
@@ -281,6 +298,10 @@ def _with_late_labels(
     late = options.late
     if state is None:
         raise MonitorError(f"`late={late}`: there is no monitor yet")
+    if state.ended is not None:
+        raise MonitorError(
+            f"`late={late}`: the monitor was reset ('{state.ended}'); labels before that no longer count"
+        )
     place = next((i for i, batch in enumerate(state.batches) if batch.name == late), None)
     if place is None:
         ends = ", ".join(f"'{batch.name}'" for batch in state.batches[-3:])
@@ -369,7 +390,7 @@ def count_batch(
         source, dump, columns, Pass("counting", labelled, tuple(dict.fromkeys(keep)), scores=scorer.columns)
     )
     prediction, accepted = found["prediction"], found["accepted"]
-    known = np.flatnonzero(accepted & (found["label"] >= 0)) if labelled else np.empty(0, int)
+    known = np.flatnonzero(accepted & (found["label"] != -1)) if labelled else np.empty(0, int)
     names = rejector.class_names or tuple(map(str, range(rejector.classes)))
     return BatchCounts(
         rows=accepted.size,
@@ -392,8 +413,8 @@ def _cells(numbers: Integers, names: Sequence[str], accepted: Booleans) -> Cells
 def _open(source: Source, rejector: Rejector) -> tuple[Dump, bool]:
     """The dump, and whether it has labels. Those that were asked for must be there."""
     asked = source.options.labels_from is not None or source.options.label is not None
-    if source.options.on_missing_label == "skip":  # such rows count for all but the risk
-        source = replace(source, options=replace(source.options, on_missing_label="keep"))
+    options = replace(source.options, keep_unlabelled=True)  # such rows count for all but the risk
+    source = replace(source, options=options)
     dump = source.open(rejector, labelled=asked)
     if dump.elsewhere is not None and dump.elsewhere.on is None:
         raise OptionError(

@@ -26,7 +26,7 @@ SHOWN_BATCHES = 7
 def verdict(report: MonitorReport) -> str:
     """`ok`, or who alarmed and since when, on one line."""
     found = [f"{name} since '{watch.alarm}'" for name, watch in watches(report) if watch.alarm is not None]
-    return f"alarm: {', '.join(found)}" if found else "ok"
+    return f"alarm: {', '.join(found)}" if found else "ok" if report.ended is None else "reset"
 
 
 def watches(report: MonitorReport) -> Iterator[tuple[str, Watch]]:
@@ -72,6 +72,8 @@ def _github_lines(report: MonitorReport) -> str:
 
 @heading.register
 def _(report: MonitorReport) -> str:
+    if report.ended is not None:
+        return f"reset: {report.ended} (after batch '{report.batch.name}'; the next batch starts a new monitor)"
     batches = counted(report.batches, "batch")
     return f"{verdict(report)} (batch '{report.batch.name}'; {batches} and {counted(report.rows, 'row')} so far)"
 

@@ -44,7 +44,8 @@ _SUCCESS = "_SUCCESS"
 class MaskRecord(Struct, frozen=True):
     """What a mask was made of, what was counted, and what its file was when it was finished.
 
-    `recipe` identifies rejector and options, `input` the file that was read, `digest` both. `rows` are those of the
+    `recipe` identifies rejector and options, `input` the file that was read, `digest` both and the columns that held
+    the scores: these may have other names in other files, and the masks still belong together. `rows` are those of the
     mask; `problems` says what is wrong with rows that were let through or left out. `version` is the file's time.
     """
 
@@ -59,11 +60,12 @@ class MaskRecord(Struct, frozen=True):
     version: int = 0
 
     @classmethod
-    def wanted(cls, part: DumpFile, recipe: str) -> MaskRecord:
+    def wanted(cls, part: DumpFile, recipe: str, columns: str) -> MaskRecord:
         """Of what a mask is to be made."""
         assert part.identity is not None
         source = f"{part.identity.size}:{part.identity.version}"
-        return cls(hashlib.sha256(repr((recipe, mask_name(part), source)).encode()).hexdigest(), recipe, source)
+        made_of = repr((recipe, columns, mask_name(part), source))
+        return cls(hashlib.sha256(made_of.encode()).hexdigest(), recipe, source)
 
     @classmethod
     def read(cls, tree: Mapping[str, Any]) -> MaskRecord:

@@ -299,16 +299,18 @@ def _row_columns(
         return columns
     if labels is None:
         return columns | {"doubt": zero_one_loss(scored.calibrated.sums)}
-    # calibration is about the likeliest class, whatever the prediction
-    calibrated, raw = scored.calibrated.labelled(labels), scored.raw.labelled(labels)
-    number = np.min_scalar_type(scored.rejector.classes)
+    # calibration is about the likeliest class, whatever the prediction, of rows whose label is one of the classes
+    classes, known, kept = scored.rejector.classes, labels >= 0, scored.accepted & (labels >= 0)
+    chosen = None if known.all() else known
+    calibrated, raw = (rows.labelled(np.maximum(labels, 0)) for rows in (scored.calibrated, scored.raw))
+    number = np.min_scalar_type(classes)
     columns |= {
         "wrong": scored.wrong,
-        "label": labels.astype(number),
+        "label": np.where(known, labels, classes).astype(number),
         "prediction": scored.prediction.astype(number),
-        "uncalibrated": raw.tally(),
-        "all": calibrated.tally(),
-        "accepted rows": calibrated.tally(scored.accepted),
+        "uncalibrated": raw.tally(chosen),
+        "all": calibrated.tally(chosen),
+        "accepted rows": calibrated.tally(kept),
         **options.rivals.score_columns(scored),
         **options.rivals.mask_columns(block),
     }
@@ -317,9 +319,9 @@ def _row_columns(
     if key is not None:
         columns["key"] = compare.block_keys(block, key)
     if options.classwise:
-        before, after, kept = scored.raw.probabilities(), scored.calibrated.probabilities(), scored.accepted
-        columns["classwise uncalibrated"] = ClasswiseTally.of(before, labels)
-        columns["classwise all"] = ClasswiseTally.of(after, labels)
+        before, after = scored.raw.probabilities(), scored.calibrated.probabilities()
+        columns["classwise uncalibrated"] = ClasswiseTally.of(before[known], labels[known])
+        columns["classwise all"] = ClasswiseTally.of(after[known], labels[known])
         columns["classwise accepted"] = ClasswiseTally.of(after[kept], labels[kept])
     if options.examples is not None:
         columns |= pictures.block_examples(scored, options.examples, names)
@@ -379,9 +381,10 @@ def _with_labels(
     """What labels add: accuracy, calibration, curves, classes and groups, and what was asked for besides."""
     wrong, accepted, labels = columns["wrong"], columns["accepted"], columns["label"]
     names = rejector.class_names or source.options.classes
-    cells = figures.count_cells(labels, rejector.classes, wrong, accepted)
+    cells = figures.count_cells(labels, rejector.classes + 1, wrong, accepted)
     _, _, errors, right = cells.sum(axis=0).tolist()
-    accepted_errors = np.flatnonzero(accepted & wrong)
+    cells = cells[:-1]  # the last are labels that name none of the classes
+    accepted_errors = np.flatnonzero(accepted & wrong & (labels < rejector.classes))
     confused = labels[accepted_errors].astype(np.int64) * rejector.classes + columns["prediction"][accepted_errors]
     sections: dict[str, Any] = {
         "accuracy": figures.accuracy_figure(errors, errors + right),

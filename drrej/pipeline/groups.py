@@ -68,6 +68,10 @@ class Grouping:
             return np.zeros(block.rows, np.int64), [block.part.name]
         if self.truth:
             assert block.labels is not None
+            if block.labels.min(initial=0) < 0:
+                raise OptionError(
+                    "`by=label` cannot be combined with `on_unknown_label=wrong`; use `on_unknown_label=skip`"
+                )
             return block.labels, self._classes
         column = block.columns.column(self.by)
         if column.null_count:

@@ -191,6 +191,8 @@ def block_examples(scored: Scored, columns: Sequence[str], names: Sequence[str] 
     wrong, rejected = np.flatnonzero(scored.accepted & scored.wrong), np.flatnonzero(~scored.accepted)
 
     def name(number: int) -> str:
+        if number < 0:
+            return "none of the classes"
         return str(number) if names is None else names[number]
 
     def examples(rows: Integers) -> list[Example]:

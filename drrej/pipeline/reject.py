@@ -176,6 +176,7 @@ def _dataset(
     source: Source, dump: Dump, masking: Masking, run: Pass, dataset: Dataset, recipe: str
 ) -> list[FileCounts]:
     """A mask for each input file, unless there is one already; what became of each."""
+    columns = repr(dump.columns)
     dataset.start([mask_name(part) for part in dump.parts])
     summary = PassSummary()
     files: list[FileCounts] = []
@@ -186,7 +187,7 @@ def _dataset(
 
     missing = []
     for number, part in enumerate(dump.parts):
-        found = dataset.find(mask_name(part), MaskRecord.wanted(part, recipe))
+        found = dataset.find(mask_name(part), MaskRecord.wanted(part, recipe, columns))
         if found is None:
             missing.append(number)
         else:
@@ -197,7 +198,7 @@ def _dataset(
     results = run_pass(rest, masking, run, source.engine, summary)
     since = time.monotonic()
     for part, blocks in _by_part([dump.parts[number] for number in missing], results):
-        record = _mask(dataset, part, masking.schema, recipe, blocks)
+        record = _mask(dataset, part, masking.schema, MaskRecord.wanted(part, recipe, columns), blocks)
         now = time.monotonic()
         add(part, record, now - since, reused=False)
         since = now
@@ -217,7 +218,11 @@ def _by_part(
 
 
 def _mask(
-    dataset: Dataset, part: DumpFile, schema: pa.Schema, recipe: str, blocks: Iterable[BlockResult[pa.RecordBatch]]
+    dataset: Dataset,
+    part: DumpFile,
+    schema: pa.Schema,
+    wanted: MaskRecord,
+    blocks: Iterable[BlockResult[pa.RecordBatch]],
 ) -> MaskRecord:
     """Write the mask of a part."""
     summary, rows, rejected = PassSummary(), 0, 0
@@ -229,7 +234,6 @@ def _mask(
                 rows += block.result.num_rows
                 rejected += block.result.column("rejected").true_count
     problems = tuple(summary.passed.all())
-    wanted = MaskRecord.wanted(part, recipe)
     record = replace(wanted, rows=rows, rejected=rejected, notes=summary.notes, problems=problems)
     dataset.record(mask_name(part), record)
     return record
@@ -269,15 +273,8 @@ def _piece(masking: Masking, block: Block) -> tuple[str, pa.RecordBatch]:
 
 
 def _recipe(dump: Dump, masking: Masking, options: MaskOptions) -> str:
-    """All that a mask depends on besides its input file."""
-    read_as = (
-        dump.columns,
-        dump.label_kind,
-        dump.input,
-        bool(dump.options.normalize),
-        dump.names,
-        dump.parts[0].filter,
-    )
+    """All that a mask depends on besides its input file and the columns of the scores."""
+    read_as = (dump.label_kind, dump.input, bool(dump.options.normalize), dump.names, dump.parts[0].filter)
     rows = None if dump.options.split is None else pickle.dumps(dump.options.split)
     how = (masking.scorer.rejector.to_json(), masking.keep, options, read_as, rows, __version__)
     return hashlib.sha256(repr((repr(how), masking.schema.to_string())).encode()).hexdigest()

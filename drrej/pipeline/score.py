@@ -86,7 +86,15 @@ class Scored(Struct, frozen=True, dict=True):
     def cost(self) -> Floats | None:
         """What each row costs if it is accepted, for a loss that knows."""
         labels = self.block.labels
-        return None if labels is None else self.loss_function.realised(self.prediction, labels)
+        if labels is None:
+            return None
+        cost = self.loss_function.realised(self.prediction, np.maximum(labels, 0))
+        if cost is not None and labels.min(initial=0) < 0:
+            raise OptionError(
+                "`on_unknown_label=wrong` cannot be combined with a cost matrix, which has no costs for an unknown "
+                "class; use `on_unknown_label=skip`"
+            )
+        return cost
 
     @cached_property
     def keys(self) -> Keys:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from drrej.errors import OptionError, ReportError
 
-TextFormat = Literal["text", "json", "markdown", "github", "junit"]
+TextFormat = Literal["text", "json", "markdown", "github", "junit", "prometheus"]
 """Formats that can go to standard output."""
 
 _MOST_DIGITS = 11
@@ -34,6 +34,7 @@ ENDINGS = {
     ".json": "json",
     ".md": "markdown",
     ".xml": "junit",
+    ".prom": "prometheus",
     ".html": "html",
     ".csv": "csv",
     **{f".{kind}": kind for kind in PLOTS},
@@ -64,6 +65,7 @@ RENDERERS: dict[str, Callable[[Any], str]] = {
     "markdown": _later("markdown"),
     "github": _later("github"),
     "junit": _later("junit"),
+    "prometheus": _later("prometheus"),
     "html": _later("page"),
     "csv": curve_csv,
 }

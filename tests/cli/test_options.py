@@ -72,6 +72,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write("bare.parquet", {name: values for name, values in test.items() if name != "label"})
     write("turned.parquet", {"key": val["key"], "label": (val["label"] + (val["key"] % 3 == 0)) % 3})
     write("some.parquet", {"key": val["key"][:100], "label": val["label"][:100]})
+    write("strange.parquet", {"key": val["key"], "label": np.where(val["key"] % 7 == 0, 5, val["label"])})
     first = np.linspace(0.5, 0.9, 40, dtype=np.float32)
     zeros = np.stack([first, 1 - first, 0 * first], axis=1)
     labels = {"label": np.arange(40) % 5 // 4, "key": np.arange(40)}
@@ -160,6 +161,13 @@ def engine() -> dict[str, Case]:
     return {
         "--jobs": Acts("--jobs 2"),
         "--cluster": Refused("--cluster nowhere", "--cluster nowhere: write the address of a Dask scheduler"),
+    }
+
+
+def unknown(base: str) -> dict[str, Case]:
+    """How labels that are none of the classes are taken."""
+    return {
+        "--on-unknown-label": Acts("--on-unknown-label wrong", f"{base} --labels-from strange.parquet --join-on key")
     }
 
 
@@ -253,6 +261,7 @@ CASES: dict[str, dict[str, Case]] = {
     },
     "threshold": {
         **bad(BASES["threshold"]),
+        **unknown(RISK),
         "dumps": Acts("test.parquet"),
         "--rejector": Acts("-r fit.json", "val.parquet --coverage 0.8"),
         "--output": Acts("-o new.json"),
@@ -282,6 +291,7 @@ CASES: dict[str, dict[str, Case]] = {
     },
     "evaluate": {
         **bad(BASES["evaluate"]),
+        **unknown(BASES["evaluate"]),
         "dumps": Acts("test.parquet"),
         "--rejector": Acts("-r half.json", "val.parquet"),
         "--output": Acts("-o new.json"),
@@ -439,6 +449,7 @@ CASES: dict[str, dict[str, Case]] = {
         "--no-drift": Acts("--no-drift", "new.json val.parquet -r r.json --max-risk 0.9"),
         "--confidence": Acts("--confidence 0.9"),
         "--report-by": Acts("--report-by region"),
+        **unknown("new.json val.parquet -r r.json"),
         "--batch": Acts("--batch x"),
         "--late": Acts("--late bare", "bare.json test.parquet -r r.json"),
         "--reset": Acts("--reset why", "kept.json val.parquet -r r.json"),

@@ -297,7 +297,7 @@ def test_a_newer_version_that_wrote_the_same_rejector_is_no_other_rejector(world
         (["--late", "n0", "--batch", "x"], "--late goes without --batch"),
         (["--reset", " "], "--reset: write one line"),
         (["--gate", "accuracy >= 0.9"], "there is no metric 'accuracy'"),
-        (["-o", "x.png"], "-o x.png: a monitor is written as .html, .json, .md or .txt"),
+        (["-o", "x.png"], "-o x.png: a monitor is written as .html, .json, .md, .prom or .txt"),
         (["--label", "nothing"], "there is no label column 'nothing'"),
     ],
 )
@@ -566,6 +566,50 @@ def test_documents_follow_their_schemas(world: Path) -> None:
         jsonschema.Draft202012Validator(schema).validate(json.loads(document.to_json()))
         assert type(document).from_json(document.to_json()) == document
     assert json.loads(succeed("schema", "monitor"))["title"] == "drrej state of a monitor"
+
+
+def test_a_reset_needs_no_batch(world: Path, tmp_path: Path) -> None:
+    state = tmp_path / "s.json"
+    batch = ("monitor", state, world / "n0.parquet", "-r", world / "r.json")
+    assert run_drrej(*batch, "--max-risk", "0.0001").returncode == 1
+    assert run_drrej("monitor", state).returncode == 1
+    assert succeed("monitor", state, "--reset", "relabelled").decode().startswith("reset: relabelled (after batch 'n0'")
+    tree = load_json(state)
+    assert (tree["alarms"], tree["ended"]) == ([], "relabelled")
+    assert [(reset["why"], reset["alarms"][0]["monitor"]) for reset in tree["resets"]] == [("relabelled", "risk")]
+    assert "was reset already ('relabelled')" in fail("monitor", state, "--reset", "again")
+    assert "the monitor was reset" in fail(*batch, "--late", "n0")
+    assert "counted already" in fail(*batch)
+    succeed("monitor", state, world / "n1.parquet", "-r", world / "other.json", "--max-risk", "0.9")
+    tree = load_json(state)
+    assert (len(tree["batches"]), len(tree["resets"]), "ended" in tree) == (1, 1, False)
+    assert tree["settings"]["max_risk"] == 0.9
+    assert "goes with the DUMP" in fail("monitor", state, "--batch", "x")
+
+
+def test_partitions_name_their_batch(world: Path, tmp_path: Path) -> None:
+    state = tmp_path / "s.json"
+    for number, day in enumerate(("dt=2026-10-01", "dt=2026-10-02", "dt=2026-10-02")):
+        (tmp_path / day).mkdir(exist_ok=True)
+        part = tmp_path / day / f"part-{number}.parquet"
+        shutil.copy(world / f"n{number}.parquet", part)
+        succeed("monitor", state, part, "-r", world / "r.json")
+    names = [batch["name"] for batch in load_json(state)["batches"]]
+    assert names == ["dt=2026-10-01", "dt=2026-10-02", "batch 3"]
+
+
+def test_prometheus_reads_the_figures(world: Path, tmp_path: Path) -> None:
+    state = tmp_path / "s.json"
+    batch = ("monitor", state, world / "n0.parquet", "-r", world / "r.json", "--max-risk", RISK)
+    succeed(*batch, "-o", tmp_path / "drrej.prom", "--gate", "coverage >= 0.1")
+    lines = (tmp_path / "drrej.prom").read_text().splitlines()
+    report = json.loads(succeed("monitor", state, "--format", "json"))
+    figures = dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+    assert float(figures["drrej_monitor_coverage_value"]) == report["coverage"]["value"]
+    assert float(figures["drrej_monitor_risk_watch_limit"]) == RISK
+    assert [figures[f'drrej_monitor_alarm{{monitor="{name}"}}'] for name in ("risk", "coverage", "drift")] == ["0"] * 3
+    assert figures['drrej_monitor_gate_passed{gate="coverage >= 0.1"}'] == "1"
+    assert sum(line.startswith("# TYPE") for line in lines) == len(figures) - 2
 
 
 # The state

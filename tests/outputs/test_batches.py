@@ -64,6 +64,34 @@ def reject(nights: Path, *words: object, code: int = 0) -> list[str]:
 # Updates
 
 
+def test_an_update_takes_a_file_whose_score_column_was_renamed(nights: Path) -> None:
+    reject(nights, "-o", "scored/")
+    before = masks(nights / "scored")
+    (nights / "nights" / "dt=3").mkdir()
+    new = add(nights, "dt=3/part.parquet")
+    whole = pq.read_table(new)
+    pq.write_table(whole.rename_columns([{"logits": "scores"}.get(name, name) for name in whole.column_names]), new)
+    assert run("reject", "nights", "-r", "r.json", "-o", "scored/", "--update", cwd=nights).code == 2
+    update = ("reject", "nights/dt=3/part.parquet", "-r", "r.json", "-o", "scored/", "--update", "--logits", "scores")
+    assert run(*update, cwd=nights).code == 0
+    after = masks(nights / "scored")
+    assert list(after) == ["dt=1/part.parquet", "dt=2/part.parquet", "dt=3/part.parquet"]
+    assert {name: after[name] for name in before} == before
+    assert run(*update, cwd=nights).lines[-1].startswith("drrej: 1 file (1 of them there already)")
+    other = nights / "other.json"
+    other.write_text(make_rejector(source(nights / "nights" / "dt=1"), ("coverage", 0.5)).to_json())
+    refused = run(*(word.replace("r.json", "other.json") for word in update), cwd=nights)
+    assert refused.code == 2
+    assert "was made with another rejector" in refused.err
+
+
+def test_a_file_without_rows_is_said(nights: Path) -> None:
+    write_dump(nights / "nights" / "dt=2" / "empty.parquet", LOGITS[:0], LABELS[:0])
+    lines = reject(nights, "-o", "scored/")
+    assert "drrej: warning: nights/dt=2/empty.parquet: zero rows, so its mask is empty" in lines
+    assert pq.read_table(nights / "scored" / "dt=2" / "empty.parquet").num_rows == 0
+
+
 def test_an_update_scores_what_is_new_or_changed_and_leaves_the_rest(nights: Path) -> None:
     reject(nights, "-o", "scored/")
     before = masks(nights / "scored")

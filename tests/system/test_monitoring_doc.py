@@ -56,13 +56,9 @@ def run(workspace: Path, script: str) -> None:
 
 def test_the_commands_of_the_page_run(workspace: Path) -> None:
     kinds = [kind for kind, _ in BLOCKS]
-    assert kinds == ["sh", "sh", "sh", "cron", "python", "sh"]
+    assert kinds == ["sh", "sh", "sh", "cron", "sh"]
     for kind, text in BLOCKS:
-        if kind == "python":
-            assert len(text.split("\n\n")) == 2
-            assert len([line for line in text.splitlines() if line]) == 5
-            (workspace / "drrej.prom.py").write_text(text)
-        elif kind == "cron":
+        if kind == "cron":
             when, command = text.strip().split("  ", 1)
             assert re.fullmatch(r"\d+ \d+ \* \* \*", when)
             run(workspace, command.replace("\\%", "%").replace("/srv/drrej", str(workspace)))
@@ -73,9 +69,9 @@ def test_the_commands_of_the_page_run(workspace: Path) -> None:
     assert 0 < state.batches[1].labels < 67
     assert [reset.why for reset in state.resets] == ["camera 3 replaced"]
     figures = dict(line.rsplit(" ", 1) for line in (workspace / "drrej.prom").read_text().splitlines())
-    assert figures["drrej_batches"] == "3"
-    assert figures['drrej_alarm{monitor="risk"}'] == "0"
-    assert float(figures["drrej_coverage"]) == state.accepted.rate
+    assert figures["drrej_monitor_batches"] == "3"
+    assert figures['drrej_monitor_alarm{monitor="risk"}'] == "0"
+    assert float(figures["drrej_monitor_coverage_value"]) == state.accepted.rate
     assert (workspace / "history.html").exists()
     assert not (workspace / "mails").exists()
     batch = "flock state.lock drrej monitor state.json batches/2026-03-05.parquet -r rejector.json -q"
