@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from drrej.api.rejector import ScoredArrays, fit_rejector
 from drrej.core.calibrators import CalibratorName
+from drrej.core.reuse import content_keys
 from drrej.errors import OptionError
 
 __all__ = ["RejectingClassifier", "coverage_score"]
@@ -133,6 +134,7 @@ class RejectingClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             confidence=self.confidence,
             loss=self.loss,
             calibrator=self.calibrator,
+            groups=None if self.confidence is None else held.examples,
             input="probs" if held.probabilities else "logits",
             classes=[str(name) for name in self.classes_] if text else None,
         )
@@ -144,7 +146,7 @@ class RejectingClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         if isinstance(self.estimator, FrozenEstimator) or (isinstance(self.cv, str) and self.cv == "prefit"):
             check_is_fitted(self.estimator)
             classes = np.asarray(self.estimator.classes_)
-            return _HeldOut.of(self.estimator, classes, [self._response(self.estimator, X, classes)], [y])
+            return _HeldOut.of(self.estimator, classes, [self._response(self.estimator, X, classes)], [y], [X])
         classes = np.unique(y)
         if classes.size < 2:
             raise ValueError(
@@ -162,11 +164,12 @@ class RejectingClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
                 f"confidence={self.confidence:g} is for one model, and cv gives {len(splits)}; leave cv out to hold "
                 f"out {HELD_OUT:.0%} of the rows, or pass one split, or a prefit model with rows that it has not seen"
             )
-        scores, labels = [], []
+        scores, labels, inputs = [], [], []
 
         def keep(model: Any, rows: Any, true: Any) -> float:
             scores.append(self._response(model, rows, classes))
             labels.append(true)
+            inputs.append(rows)
             return 0.0
 
         done = cross_validate(
@@ -180,7 +183,7 @@ class RejectingClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             error_score="raise",
         )
         model = done["estimator"][0] if len(splits) == 1 else clone(self.estimator).fit(X, y, **params)
-        return _HeldOut.of(model, classes, scores, labels)
+        return _HeldOut.of(model, classes, scores, labels, inputs)
 
     def _response(self, model: Any, X: Any, classes: Any) -> _Response:
         """Scores of a model in the order of all classes: those that it has not seen have the lowest."""
@@ -299,9 +302,13 @@ class _HeldOut(Struct, frozen=True):
     scores: Any
     labels: Any
     probabilities: bool
+    examples: Any
+    """A number for each row that rows with the same input share."""
 
     @classmethod
-    def of(cls, estimator: Any, classes: Any, responses: list[_Response], labels: list[Any]) -> _HeldOut:
+    def of(
+        cls, estimator: Any, classes: Any, responses: list[_Response], labels: list[Any], inputs: list[Any]
+    ) -> _HeldOut:
         """Put the rows of the splits together."""
         true = np.concatenate([np.asarray(part) for part in labels])
         numbers = np.searchsorted(classes, true).clip(max=classes.size - 1)
@@ -309,7 +316,19 @@ class _HeldOut(Struct, frozen=True):
         if unknown.size:
             raise ValueError(f"y holds the label {unknown[0]!r}, which is not among the classes of the model")
         scores = np.concatenate([response.scores for response in responses])
-        return cls(estimator, classes, scores, numbers, responses[0].probabilities)
+        examples = np.concatenate([_examples(part) for part in inputs])
+        return cls(estimator, classes, scores, numbers, responses[0].probabilities, examples)
+
+
+def _examples(X: Any) -> Any:
+    """A number for each row of X, the same for equal rows."""
+    if hasattr(X, "toarray"):  # sparse
+        X = X @ np.random.default_rng(0).normal(size=(X.shape[1], 2))
+    rows = np.asarray(X)
+    if rows.dtype.kind in "biuf":
+        return content_keys(rows.reshape(len(rows), -1).astype(np.float64)).view(np.int64)
+    known: dict[str, int] = {}
+    return np.array([known.setdefault(repr(row), len(known)) for row in rows.tolist()], np.int64)
 
 
 def _with_label(labels: Any, rejected: Any, label: Any) -> Any:

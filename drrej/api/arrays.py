@@ -20,6 +20,8 @@ from drrej.errors import DumpError
 from drrej.pipeline.source import Source
 
 Array = np.ndarray[Any, Any]
+GROUP = "group"
+"""The column of groups."""
 
 
 class ArrayOptions(Struct, frozen=True):
@@ -37,8 +39,8 @@ class ArrayOptions(Struct, frozen=True):
 
 
 @contextlib.contextmanager
-def array_source(scores: Any, labels: Any, options: ArrayOptions) -> Iterator[Source]:
-    """Arrays as a dump; `labels` may be None."""
+def array_source(scores: Any, labels: Any, options: ArrayOptions, groups: pa.Array | None = None) -> Iterator[Source]:
+    """Arrays as a dump; `labels` may be None, and `groups` are in the column `GROUP`."""
     _check_columns(scores, options.classes)
     rows = as_scores(scores)
     binary = rows.ndim == 1
@@ -52,6 +54,10 @@ def array_source(scores: Any, labels: Any, options: ArrayOptions) -> Iterator[So
         if len(marks) != len(rows):
             raise DumpError(f"there are {len(rows)} rows of scores but {len(marks)} labels; each row needs its label")
         columns[LABEL] = marks
+    if groups is not None:
+        if len(groups) != len(rows):
+            raise DumpError(f"there are {len(rows)} rows of scores but {len(groups)} groups; each row needs its group")
+        columns[GROUP] = groups
     reading = DumpOptions(
         logits=LOGITS,
         label=LABEL,
@@ -101,6 +107,16 @@ def as_scores(scores: Any) -> Array:
     if array.dtype.kind != "f" or array.dtype.itemsize > 8:
         raise DumpError(f"scores are {array.dtype}; they must be numbers: float16, float32 or float64")
     return array
+
+
+def as_groups(groups: Any) -> pa.Array:
+    """Groups as a column: whole numbers, or names."""
+    array = _as_array(groups, "groups")
+    if array.ndim != 1 or array.dtype.kind not in "iuOU":
+        raise DumpError(
+            f"groups are {array.dtype} of the shape {array.shape}; one whole number or text per row is needed"
+        )
+    return pa.array(array.tolist() if array.dtype.kind in "OU" else array)
 
 
 def has_no_rows(scores: Any) -> bool:

@@ -13,10 +13,10 @@ import pyarrow.compute as pc
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from drrej.api.arrays import Array, ArrayOptions, array_source, as_labels, as_scores, has_no_rows
+from drrej.api.arrays import GROUP, Array, ArrayOptions, array_source, as_groups, as_labels, as_scores, has_no_rows
 from drrej.core.calibrators import CalibratorName
 from drrej.core.losses import Loss
-from drrej.core.reuse import content_keys, copy_keys
+from drrej.core.reuse import content_keys, mixed, repeats
 from drrej.core.thresholds import ERROR_RULES, Rule
 from drrej.core.types import Booleans, Floats, InputKind
 from drrej.data.dump import Block
@@ -32,7 +32,7 @@ from drrej.pipeline.evaluate import EvaluateOptions, evaluate
 from drrej.pipeline.fit import RatioOptions, fit
 from drrej.pipeline.score import Scored, Scorer
 from drrej.pipeline.source import Source
-from drrej.pipeline.threshold import ThresholdOptions, threshold
+from drrej.pipeline.threshold import MOST_REPEATS, ThresholdOptions, threshold
 from drrej.report import need_libraries
 from drrej.report.page import render_notebook
 from drrej.report.plots import curve_figure
@@ -229,7 +229,7 @@ def as_document(rejector: AnyRejector) -> Document:
 
 
 class Target(TypedDict, total=False):
-    """What `fit_rejector` is to keep: one rule, and with what confidence."""
+    """What `fit_rejector` is to keep: one rule, and with what confidence; `groups` says which rows are one example."""
 
     accuracy: float | None
     risk: float | None
@@ -239,6 +239,7 @@ class Target(TypedDict, total=False):
     review_cost: float | None
     error_cost: float | None
     confidence: float | None
+    groups: Any
 
 
 def fit_rejector(
@@ -274,7 +275,9 @@ def fit_rejector(
     With `confidence` the accuracy, risk or coverage is guaranteed for new rows like these, and `Infeasible` is raised
     where that cannot be certified. The threshold is then chosen on rows that nothing else has seen: on `fresh`, a pair
     (scores, labels), or without it on half of the rows. Which half is settled by what the rows hold: any order of the
-    rows gives the same rejector, and there is no seed to be lucky with.
+    rows gives the same rejector, and there is no seed to be lucky with. Rows with the same scores count once, since
+    they may be copies. Where a model gives many examples the same scores, as kNN does, pass `groups`: a value for each
+    row that tells examples apart (those of `fresh` if that is given). Rows of a group stay in one half.
 
     >>> logits = np.array([[4.0, 0.0], [0.1, 0.0], [0.0, 3.0], [0.0, 0.2]] * 5)
     >>> rejector = fit_rejector(logits, [0, 1, 1, 0] * 5, accuracy=0.98)
@@ -288,6 +291,10 @@ def fit_rejector(
     if fresh is not None and rule.confidence is None:
         raise OptionError("`fresh` goes with `confidence`: a guarantee needs rows that nothing else has seen")
     options = ArrayOptions(input, classes, normalize)
+    groups = None if target.get("groups") is None else as_groups(target["groups"])
+    if groups is not None and rule.confidence is None:
+        raise OptionError("`groups` requires `confidence`: it tells rows with the same scores apart")
+    example = None if groups is None else GROUP
 
     def fitted(source: Source) -> Document:
         ratio = RatioOptions(alpha, lam, loss, effective_sample)
@@ -298,31 +305,36 @@ def fit_rejector(
             return Rejector.of(threshold(source, fitted(source), rule))
     if fresh is None:
         rows, marks = as_scores(scores), as_labels(labels)
-        second = _second_half(rows, marks)
+        second = _second_half(rows, marks, groups)
         with array_source(rows[~second], marks.filter(pa.array(~second)), options) as source:
             document = fitted(source)
-        with array_source(rows[second], marks.filter(pa.array(second)), options) as source:
-            return Rejector.of(threshold(source, document, rule, ThresholdOptions(known_fresh=True)))
+        chosen = None if groups is None else groups.filter(pa.array(second))
+        with array_source(rows[second], marks.filter(pa.array(second)), options, chosen) as source:
+            return Rejector.of(threshold(source, document, rule, ThresholdOptions(known_fresh=True, group=example)))
     with array_source(scores, labels, options) as source:
         document = fitted(source)
-    with array_source(*fresh, options) as source:
-        return Rejector.of(threshold(source, document, rule))
+    with array_source(*fresh, options, groups) as source:
+        return Rejector.of(threshold(source, document, rule, ThresholdOptions(group=example)))
 
 
-def _second_half(rows: Array, labels: pa.Array) -> Booleans:
-    """Half of the rows, chosen by what they hold; the copies of a row are chosen one by one.
-
-    Were the copies kept together, the scores of a kNN, of which there are few, would be divided instead of the rows,
-    and the half would not be like new rows.
-    """
+def _second_half(rows: Array, labels: pa.Array, groups: pa.Array | None) -> Booleans:
+    """Half of the rows, chosen by their groups or by what they hold, so that copies of a row are in one half."""
     if len(labels) != len(rows):
         raise DumpError(f"there are {len(rows)} rows of scores but {len(labels)} labels; each row needs its label")
     if len(rows) < 2:
         raise OptionError("`confidence` needs more rows: one half fits, the other chooses the threshold")
-    order = pc.rank(labels, tiebreaker="dense")
-    keys = copy_keys(content_keys(rows.reshape(len(rows), -1)), order.to_numpy())
-    half: Booleans = np.ones(keys.size, bool)
-    half[np.argsort(keys, kind="stable")[: (keys.size + 1) // 2]] = False
+    if groups is None:
+        keys = content_keys(rows.reshape(len(rows), -1))
+        again = int(np.count_nonzero(repeats(keys)))
+        if again > MOST_REPEATS * len(rows):
+            raise OptionError(
+                f"{again} of {len(rows)} rows have the same scores as another row, so the half that chooses the "
+                "threshold would not be like new rows; drop the repeats, or if they are different examples pass "
+                "`groups`, a value for each row that tells them apart"
+            )
+    else:
+        keys = mixed(pc.rank(groups, tiebreaker="dense").to_numpy())
+    half: Booleans = keys > np.sort(keys)[(keys.size - 1) // 2]
     return half
 
 

@@ -170,7 +170,8 @@ class Recipe(CalibrationOptions, ObjectiveOptions, RuleOptions):
         else:
             start = uncalibrated(inputs.calibrate, self.temperature, self.precision or "auto", self.floor)
         fitted, rule = fit(inputs.fit, start, ratio), self.chosen_rule()
-        options = ThresholdOptions(self.cutoff_by, self.allow_reuse, known_fresh=inputs.divided is not None)
+        group = None if inputs.divided is None else inputs.divided.group
+        options = ThresholdOptions(self.cutoff_by, self.allow_reuse, inputs.divided is not None, group)
         if inputs.fresh and self.confidence is None and inputs.no_sample is None:
             return certify_if_possible(inputs.choose, fitted, rule, options, table)
         why_not = inputs.no_sample if self.confidence is None and rule.kind in _PROMISED else None

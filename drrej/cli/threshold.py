@@ -17,6 +17,7 @@ from drrej.cli.options import (
     read_rejector,
 )
 from drrej.cli.rule_options import GUARANTEE, RULE, RuleOptions, check_table, table_option
+from drrej.errors import OptionError
 
 if TYPE_CHECKING:
     from drrej.documents.rejector import Rejector
@@ -27,6 +28,9 @@ class AllRuleOptions(RuleOptions):
 
     mse: float | None = rare("Mean squared error at most M, of a regression.", "M", RULE)
     mae: float | None = rare("Mean absolute error at most M, of a regression.", "M", RULE)
+    group: str | None = rare(
+        "Tells rows with the same scores apart, as an id does; else they count once.", "COL", GUARANTEE
+    )
     clip: float | None = rare("With --mse or --mae: the error of a row counts as B at most.", "B", GUARANTEE)
 
     @property
@@ -61,6 +65,8 @@ def threshold(
     from drrej.pipeline.threshold import ThresholdOptions, choose_threshold
 
     chosen_by = rule.rule(rule.clip)
+    if rule.group is not None and rule.confidence is None:
+        raise OptionError("--group requires --confidence: it says which rows of the same scores count once")
     check_table(files.table)
     source = input.source(dumps, engine.start())
     with ExitStack() as stack:
@@ -69,7 +75,7 @@ def threshold(
         table_file = None if files.table is None else stack.enter_context(OutputFile(files.table, files.force))
         check_spared(input.classes)
         start = read_rejector(files.rejector, source, "ratio")
-        options = ThresholdOptions(rule.cutoff_by, rule.allow_reuse)
+        options = ThresholdOptions(rule.cutoff_by, rule.allow_reuse, group=rule.group)
         found = choose_threshold(source, start, chosen_by, options, table_file is not None)
         say_notes(source, engine.quiet, found.rejector.floor)
         warn(found.caution, engine.quiet)

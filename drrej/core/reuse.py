@@ -292,26 +292,15 @@ def content_keys(values: AnyFloats) -> Keys:
     return mixed(keys)
 
 
-def copy_keys(keys: Keys, kinds: NDArray[np.uint64]) -> Keys:
-    """Keys that tell the copies of a row apart too; `kinds` are whole numbers that rows differ in besides, as labels.
+def repeats(keys: Keys) -> NDArray[np.bool_]:
+    """Which rows have the key of an earlier one.
 
-    The first, second, ... copy has its own key each, and it does not matter which of equal rows is which: in any order
-    the rows have the same keys.
-
-    >>> keys = copy_keys(np.array([7, 7, 5], np.uint64), np.array([0, 0, 1]))
-    >>> len(set(keys.tolist())), sorted(keys) == sorted(copy_keys(np.array([5, 7, 7], np.uint64), np.array([1, 0, 0])))
-    (3, True)
+    >>> repeats(np.array([7, 5, 7, 7], np.uint64)).tolist()
+    [False, False, True, True]
     """
-    rows = mixed(keys ^ mixed(kinds.astype(np.uint64)))
-    order = np.argsort(rows, kind="stable")
-    ordered = rows[order]
-    first = np.ones(ordered.size, bool)
-    first[1:] = ordered[1:] != ordered[:-1]
-    starts = np.flatnonzero(first)
-    copies = np.arange(ordered.size) - np.repeat(starts, np.diff(np.append(starts, ordered.size)))
-    different = np.empty_like(rows)
-    different[order] = mixed(ordered ^ mixed(copies.astype(np.uint64)))
-    return different
+    again = np.ones(keys.size, bool)
+    again[np.unique(keys, return_index=True)[1]] = False
+    return again
 
 
 def key_limit(share: float) -> np.uint64:

@@ -181,11 +181,16 @@ def _keys(block: Block, seed: int, group: str | None) -> Keys:
     """A number for each row: of its scores, or of its group."""
     if group is None:
         return seeded(content_keys(block.scores), seed)
+    return seeded(example_keys(block, group), seed)
+
+
+def example_keys(block: Block, group: str) -> Keys:
+    """A number for each row by its value of a column; reports rows without one."""
     values, missing = sortable_keys(block.columns.column(group), f"{block.part.name}: column '{group}'")
     block.report(missing, "no group (null)", "fill it in", column=group)
     distinct, places = np.unique(np.array([str(value) for value in values], object), return_inverse=True)
     hashes = [int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little") for name in distinct]
-    return seeded(np.array(hashes, np.uint64)[places], seed)
+    return np.array(hashes, np.uint64)[places]
 
 
 def seeded(keys: Keys, seed: int) -> Keys:

@@ -24,7 +24,7 @@ from drrej.core.certify import (
 from drrej.core.certify_mean import certify_mean
 from drrej.core.curves import Curve, MeanCurve
 from drrej.core.intervals import CONFIDENCE, exact_decimal
-from drrej.core.reuse import Fingerprint, Sketch
+from drrej.core.reuse import Fingerprint, Sketch, repeats
 from drrej.core.thresholds import (
     REJECT_ALL,
     Rule,
@@ -34,16 +34,19 @@ from drrej.core.thresholds import (
     mean_cutoff,
     regression_errors,
 )
-from drrej.core.types import Floats
+from drrej.core.types import Booleans, Floats
 from drrej.data.dump import Dump
 from drrej.documents.rejector import Bound, GroupThreshold, Ratio, Rejector, Threshold
 from drrej.errors import DumpError, Infeasible, OptionError
 from drrej.pipeline.collect import collect_scored, curve_of
-from drrej.pipeline.groups import Grouping, numbered
+from drrej.pipeline.groups import Grouping, check_columns, numbered
 from drrej.pipeline.plan import plan_from
 from drrej.pipeline.score import Scored, Scorer, check_fresh, column_values, seen_rows
 from drrej.pipeline.source import Source, without_bad_files
+from drrej.pipeline.split import example_keys
 
+MOST_REPEATS = 0.01
+"""The share of repeated rows from which on they are mentioned."""
 UNNOTICEABLE = (
     "these rows repeat so much that it cannot be told whether 'calibrate' or 'fit' has seen them; the guarantee holds "
     "only if they have not"
@@ -54,12 +57,14 @@ class ThresholdOptions(Struct, frozen=True):
     """Groups with their own cutoffs (a column or "prediction"), and whether rows that were seen may be used.
 
     `known_fresh`: the caller has set these rows apart from those of the steps before, so it need not be looked for;
-    rows that repeat could not be told from others that were seen.
+    rows that repeat could not be told from others that were seen. Rows with the same scores count once in a guarantee,
+    unless they differ in the column `group`.
     """
 
     by: str | None = None
     allow_reuse: bool = False
     known_fresh: bool = False
+    group: str | None = None
 
 
 class ChosenThreshold(Struct, frozen=True):
@@ -102,9 +107,13 @@ def choose_threshold(
     labelled = rule.needs_labels or (table and dump.label_kind is not None)
     seen = {} if rule.confidence is None or options.known_fresh else seen_rows(rejector, for_guarantee=True)
     grouping = None if options.by is None else Grouping(options.by, rejector, dump, "the cutoffs")
-    columns = _collect(source, dump, rejector, rule, labelled, grouping, seen)
+    columns = _collect(source, dump, rejector, rule, labelled, grouping, seen, options.group)
     reused, noticeable = check_fresh(seen, columns, options.allow_reuse)
-    groups, tables = _pick_all(rule, ratio, columns, options.by, table)
+    repeated = _repeated(rule, columns, options.group)
+    try:
+        groups, tables = _pick_all(rule, ratio, columns, options.by, table)
+    except Infeasible as verdict:
+        raise Infeasible(f"{verdict}; {repeated}" if repeated else str(verdict)) from None
     decision = groups[0] if grouping is None else _together(groups)
     finished = rejector.with_threshold(
         Threshold(
@@ -123,7 +132,7 @@ def choose_threshold(
         )
     )
     listed = pa.concat_tables(tables) if tables else pa.table({})
-    return ChosenThreshold(finished, listed, None if noticeable else UNNOTICEABLE)
+    return ChosenThreshold(finished, listed, repeated if noticeable else UNNOTICEABLE)
 
 
 def _check(rule: Rule, rejector: Rejector, options: ThresholdOptions) -> None:
@@ -145,7 +154,7 @@ def _check(rule: Rule, rejector: Rejector, options: ThresholdOptions) -> None:
     if rule.kind == "cost" and rule.error_cost is not None and loss.is_cost:
         raise OptionError("the cost matrix of the loss says what errors cost; leave out `error_cost`")
     if options.allow_reuse and rule.confidence is None:
-        raise OptionError("`allow_reuse=True` goes with `confidence`")
+        raise OptionError("`allow_reuse=True` requires `confidence`")
 
 
 def _collect(
@@ -156,11 +165,14 @@ def _collect(
     labelled: bool,
     grouping: Grouping | None,
     seen: Mapping[str, Fingerprint | None],
+    example: str | None,
 ) -> Mapping[str, Any]:
-    """The columns loss, wrong (with labels), value (what a row loses) and group, and which rows these are."""
+    """The columns loss, wrong (with labels), value (what a row loses), group and key, and which rows these are."""
+    check_columns(dump, () if example is None else (example,), "`group`")
     scorer = Scorer(rejector, dump, decide=False)
     residuals = _residual_columns(rule, rejector, dump)
     grouped = () if grouping is None else grouping.columns
+    examples = () if example is None else (example,)
 
     def of_rows(scored: Scored) -> dict[str, Any]:
         columns: dict[str, Any] = {"loss": scored.loss}
@@ -173,9 +185,26 @@ def _collect(
             columns["group"] = grouping.column(scored.block, scored.prediction)
         if rule.uses_rows:
             columns["sketch"] = Sketch.of(scored.keys)
+        if rule.confidence is not None:
+            columns["key"] = scored.keys if example is None else scored.keys ^ example_keys(scored.block, example)
         return columns | scored.look_up(seen)
 
-    return collect_scored(source, dump, scorer, of_rows, "choosing", labelled, (*grouped, *residuals))
+    return collect_scored(source, dump, scorer, of_rows, "choosing", labelled, (*grouped, *residuals, *examples))
+
+
+def _repeated(rule: Rule, columns: Mapping[str, Any], example: str | None) -> str | None:
+    """What to say of rows that repeat, where they are many; raises for a guarantee that cannot allow for them."""
+    again = int(np.count_nonzero(repeats(columns["key"]))) if rule.confidence is not None else 0
+    rows = len(columns["loss"])
+    if again <= MOST_REPEATS * rows:
+        return None
+    if example is not None:
+        return f"{again} of {rows} rows have the same scores and the same '{example}' as another row and count once"
+    words = f"{again} of {rows} rows have the same scores as another row"
+    remedy = "if they are different examples, name a column that tells them apart with `group`"
+    if rule.kind != "coverage" and (not rule.limits_errors or rule.coverage is not None):
+        raise OptionError(f"{words}, so this guarantee would not hold; drop the repeats, or {remedy}")
+    return f"{words} and count once; {remedy}"
 
 
 def _residual_columns(rule: Rule, rejector: Rejector, dump: Dump) -> tuple[str, ...]:
@@ -216,18 +245,22 @@ def _pick_all(
     All of a group is rejected where nothing is certified for an error rate; raises where that is so for each group.
     """
     losses, wrong, values = columns["loss"], columns.get("wrong"), columns.get("value")
+    once = ~repeats(columns["key"]) if "key" in columns else np.ones(losses.size, bool)
     lost = None if values is None else (losses, values)
     numbers, names = (None, [""]) if by is None else numbered(columns["group"])
     groups, tables, infeasible = [], [], []
     for number, name in enumerate(names):
         inside = slice(None) if numbers is None else numbers == number
         curve = curve_of(losses[inside], None if wrong is None else wrong[inside])
+        counted = (
+            curve if once.all() else _counted(losses[inside], None if wrong is None else wrong[inside], once[inside])
+        )
         try:
-            candidates = _candidates(rule, ratio, curve, table, len(names))
+            candidates = _candidates(rule, ratio, counted, table, len(names))
             if table and candidates is not None:
                 listed = _listed(candidates, rule, ratio, curve, wrong is not None)
                 tables.append(listed if by is None else listed.add_column(0, "group", [[name] * listed.num_rows]))
-            groups.append(pick(rule, ratio, curve, candidates, lost, name, len(names)))
+            groups.append(pick(rule, ratio, curve, candidates, lost, name, len(names), counted))
         except Infeasible as verdict:
             if by is None:
                 raise
@@ -240,6 +273,16 @@ def _pick_all(
     return tuple(groups), tables
 
 
+def _counted(losses: Floats, wrong: Booleans | None, once: Booleans) -> Curve:
+    """The curve by which a guarantee is certified where rows repeat: right rows count once, wrong ones every time.
+
+    If equal rows are copies, that adds errors to the distinct rows; if they are different examples that look alike, it
+    leaves out right ones. Either way the error rate of what is counted is no lower and the rows are no more.
+    """
+    kept = once if wrong is None else once | wrong
+    return curve_of(losses[kept], None if wrong is None else wrong[kept])
+
+
 def pick(
     rule: Rule,
     ratio: Ratio,
@@ -248,15 +291,21 @@ def pick(
     lost: tuple[Floats, Floats] | None = None,
     group: str = "",
     groups: int = 1,
+    counted: Curve | None = None,
 ) -> GroupThreshold:
     """The decision for one of so many groups, or for all rows; raises Infeasible.
 
-    `lost` are the losses and what each row loses if it is accepted, for rules about that.
+    `lost` are the losses and what each row loses if it is accepted, for rules about that; `counted` is the curve of the
+    rows that count in a guarantee, if not all do.
     """
+    counted = curve if counted is None else counted
     density, certificate, bound = ratio.density, None, None
     costs = None if lost is None else MeanCurve.of(*lost)
     if rule.confidence is not None:
-        certificate = _certificate(rule, ratio, curve, candidates, lost, _delta(rule, groups))
+        certificate = _certificate(rule, ratio, counted, candidates, lost, _delta(rule, groups))
+        if rule.kind == "coverage" and counted is not curve:  # that of all rows must hold as well
+            other = _certificate(rule, ratio, curve, candidates, lost, _delta(rule, groups))
+            certificate = max(certificate, other, key=lambda each: math.inf if each.cutoff is None else each.cutoff)
         cutoff: float | None = certificate.cutoff
     elif costs is None:
         cutoff = choose_cutoff(rule, density, curve)
@@ -266,8 +315,8 @@ def pick(
         cutoff = least_cost_cutoff(costs, rule.target, density)
     accepted, errors = curve.below(cutoff)
     if certificate is not None:
-        counted = errors if rule.limits_errors else None
-        bound = Bound(certificate.bound, certificate.delta, curve.rows, accepted, counted)
+        sure, wrong = counted.below(cutoff)
+        bound = Bound(certificate.bound, certificate.delta, counted.rows, sure, wrong if rule.limits_errors else None)
     return GroupThreshold(
         group=group,
         tau=rule.target if rule.kind == "tau" else density.tau(cutoff),

@@ -12,8 +12,6 @@ import pytest
 from conftest import make_model, make_rejector, source, write_dump, write_mask
 
 import drrej
-from drrej.api.arrays import as_labels
-from drrej.api.rejector import _second_half
 
 LOGITS, LABELS = make_model(3000, 4, 3)
 NEW, TRUE = make_model(1500, 4, 4)
@@ -204,22 +202,35 @@ def test_a_promise_uses_half_of_the_rows_to_choose() -> None:
     assert drrej.fit_rejector(LOGITS[order], LABELS[order], accuracy=0.9, confidence=0.9) == rejector
 
 
-def test_copies_of_a_row_are_divided_one_by_one() -> None:
-    """A kNN has few different scores: a half with all copies of some and none of others is not like new rows."""
+def test_equal_scores_need_groups_for_a_promise() -> None:
+    """A kNN has few different scores, and nothing but `groups` tells its examples from copies."""
     rng = np.random.default_rng(1)
     right = rng.integers(0, 6, size=4000)
     p = np.stack([right, 5 - right], axis=1) / 5
     labels = (rng.random(4000) < p[:, 1]).astype(int)
-    rejector = drrej.fit_rejector(p, labels, accuracy=0.8, confidence=0.9, input="probs")
-    rows = rejector.need_threshold().rows
-    assert rows == 2000
-    half = _second_half(p, as_labels(labels))
-    shares = [
-        half[(right == k) & (labels == y)].mean() for k in range(6) for y in (0, 1) if (k, y) not in ((0, 0), (5, 1))
-    ]
-    assert max(abs(share - 0.5) for share in shares) < 0.13  # of 130 copies or more: three standard errors
+    kept = {"accuracy": 0.8, "confidence": 0.9, "input": "probs"}
+    with pytest.raises(drrej.DrrejError, match=r"3994 of 4000 rows have the same scores.*`groups`"):
+        drrej.fit_rejector(p, labels, **kept)
+    ids = np.arange(4000)
+    rejector = drrej.fit_rejector(p, labels, groups=ids, **kept)
+    assert rejector.need_threshold().rows == 2000
     order = rng.permutation(4000)
-    assert drrej.fit_rejector(p[order], labels[order], accuracy=0.8, confidence=0.9, input="probs") == rejector
+    assert drrej.fit_rejector(p[order], labels[order], groups=ids[order], **kept) == rejector
+    names = [f"patient {number}" for number in ids]
+    assert drrej.fit_rejector(p, labels, groups=names, **kept).need_threshold().rows == 2000
+    with pytest.raises(drrej.DrrejError, match="one whole number or text per row"):
+        drrej.fit_rejector(p, labels, groups=p, **kept)
+    with pytest.raises(drrej.DrrejError, match="`groups` requires `confidence`"):
+        drrej.fit_rejector(p, labels, groups=ids, accuracy=0.8, input="probs")
+
+
+def test_rows_given_twice_promise_nothing_more() -> None:
+    with pytest.raises(drrej.DrrejError, match="have the same scores as another row"):
+        drrej.fit_rejector(np.r_[LOGITS, LOGITS], np.r_[LABELS, LABELS], accuracy=0.9, confidence=0.9)
+    rejector = drrej.fit_rejector(LOGITS, LABELS, risk=0.2, confidence=0.9, fresh=(NEW, TRUE))
+    twice = np.r_[NEW, NEW], np.r_[TRUE, TRUE]
+    doubled = drrej.fit_rejector(LOGITS, LABELS, risk=0.2, confidence=0.9, fresh=twice)
+    assert doubled.need_threshold().coverage <= rejector.need_threshold().coverage
 
 
 def test_a_promise_may_have_fresh_rows_of_its_own(tmp_path: Path) -> None:

@@ -282,6 +282,7 @@ CASES: dict[str, dict[str, Case]] = {
         "--confidence": Acts("--confidence 0.9", "test.parquet -r fit.json --coverage 0.5"),
         "--cutoff-by": Acts("--cutoff-by region"),
         "--allow-reuse": Acts("--allow-reuse", "val.parquet -r fit.json --coverage 0.5 --confidence 0.9"),
+        "--group": Refused("--group nowhere", "nowhere", "test.parquet -r fit.json --risk 0.6 --confidence 0.9"),
         **reading(
             RISK,
             "zeros.parquet -r fit.json --input probs --coverage 0.8",

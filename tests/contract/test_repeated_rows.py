@@ -1,0 +1,106 @@
+"""Rows that are given more than once never lift a guarantee, however they come twice."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import load_json, make_model, source, write_dump
+from running import drrej as run
+
+import drrej
+
+FIT, FIT_LABELS = make_model(1500, 4, 1)
+ROWS, LABELS = make_model(1500, 4, 2)
+PROMISES = (["--risk", "0.15"], ["--coverage", "0.7"])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A fitted rejector, fresh rows, and the same rows again in several ways."""
+    folder = tmp_path_factory.mktemp("repeated")
+    fitted = source(write_dump(folder / "fit.parquet", FIT, FIT_LABELS))
+    (folder / "fit.json").write_text(drrej.fit(fitted, drrej.calibrate(fitted)).to_json())
+    write_dump(folder / "fresh.parquet", ROWS, LABELS)
+    shutil.copy(folder / "fresh.parquet", folder / "copy.parquet")
+    write_dump(folder / "double.parquet", ROWS.astype(np.float64), LABELS, layout="list")
+    write_dump(folder / "five.parquet", np.repeat(ROWS, 5, axis=0), np.repeat(LABELS, 5))
+    write_dump(folder / "errors.parquet", *_errors_again())
+    return folder
+
+
+def _errors_again() -> tuple[np.ndarray, np.ndarray]:
+    """The rows, with the right ones three times."""
+    right = ROWS.argmax(axis=1) == LABELS
+    return np.concatenate([ROWS, ROWS[right], ROWS[right]]), np.concatenate([LABELS, LABELS[right], LABELS[right]])
+
+
+def _coverage(folder: Path, promise: list[str], *dumps: str) -> float:
+    """What is accepted of the fresh rows by the cutoff that these dumps certify."""
+    words = ["-r", str(folder / "fit.json"), "--confidence", "0.9", "-o", str(folder / "made.json"), "-f"]
+    outcome = run("threshold", *(folder / dump for dump in dumps), *words, *promise)
+    assert outcome.code == 0, outcome.err
+    rejector = drrej.Rejector.load(folder / "made.json")
+    return 1.0 - float(np.mean(rejector.reject(ROWS)))
+
+
+@pytest.mark.parametrize("promise", PROMISES, ids=["risk", "coverage"])
+@pytest.mark.parametrize(
+    "dumps",
+    [("fresh.parquet", "copy.parquet"), ("fresh.parquet", "double.parquet"), ("five.parquet",), ("errors.parquet",)],
+    ids=["a copy", "another type and layout", "five times", "right rows three times"],
+)
+def test_rows_that_repeat_certify_no_more(folder: Path, promise: list[str], dumps: tuple[str, ...]) -> None:
+    once, again = _coverage(folder, promise, "fresh.parquet"), _coverage(folder, promise, *dumps)
+    if promise[0] == "--risk":
+        assert 0 < again <= once
+    else:
+        assert again >= once
+
+
+def test_many_repeats_are_mentioned(folder: Path) -> None:
+    words = ["-r", folder / "fit.json", "--risk", "0.15", "--confidence", "0.9"]
+    outcome = run("threshold", folder / "five.parquet", *words)
+    assert outcome.code == 0
+    assert "6000 of 7500 rows have the same scores as another row and count once" in outcome.err
+    assert "--group" in outcome.err
+
+
+def test_what_tells_examples_apart_makes_them_count(folder: Path, tmp_path: Path) -> None:
+    words = ["-r", str(folder / "fit.json"), "--risk", "0.15", "--confidence", "0.9", "--group", "id"]
+    outcome = run("threshold", folder / "five.parquet", *words, "-o", tmp_path / "r.json")
+    assert "count once" not in outcome.err
+    assert load_json(tmp_path / "r.json")["threshold"]["bound"]["rows"] == 7500
+    outcome = run("threshold", folder / "five.parquet", *words[:4], "--group", "id")
+    assert (outcome.code, "--group requires --confidence" in outcome.err) == (2, True)
+
+
+def test_promises_that_cannot_allow_for_repeats_are_refused(folder: Path) -> None:
+    words = ["-r", str(folder / "fit.json"), "--risk", "0.2", "--coverage", "0.3", "--confidence", "0.9"]
+    outcome = run("threshold", folder / "five.parquet", *words)
+    assert outcome.code == 2
+    assert "6000 of 7500 rows have the same scores as another row, so this guarantee would not hold" in outcome.err
+
+
+def test_copies_break_no_more_promises_than_single_rows() -> None:
+    """With the true risk a little above the limit every certificate is wrong: 1 in 10 at most, also with copies."""
+    rng = np.random.default_rng(0)
+    broken = 0
+    for _ in range(60):
+        logits, labels = _world(rng, 400, 0.1)
+        copies = np.repeat(logits, 4, axis=0), np.repeat(labels, 4)
+        try:
+            drrej.fit_rejector(*_world(rng, 400, 0.1), fresh=copies, risk=0.095, confidence=0.9, loss="zero-one")
+            broken += 1
+        except drrej.Infeasible:
+            pass
+    assert broken <= 12  # three standard errors above 10 % of 60
+
+
+def _world(rng: np.random.Generator, rows: int, risk: float) -> tuple[np.ndarray, np.ndarray]:
+    """Scores that say nothing about errors, which are as many as `risk` says everywhere."""
+    margin = rng.normal(3.0, 0.5, size=rows)
+    logits = np.stack([margin, np.zeros(rows), rng.normal(size=rows) - 3.0], axis=1)
+    return logits, (rng.random(rows) < risk).astype(np.int64)
