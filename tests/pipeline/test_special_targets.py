@@ -155,7 +155,7 @@ def test_a_closed_pipe(place: Place) -> None:
     """`| head -c 1`: silent, 141, nothing left behind."""
     many = place.folder / "many"
     many.mkdir()
-    for number in range(60):
+    for number in range(120):  # a mask of 100 kB: more than a pipe holds, however late `head` is
         shutil.copy(place.folder / "dump.parquet", many / f"{number}.parquet")
     arguments = "reject many -r rejector.json -o -"
     command = f'"{sys.executable}" -m drrej {arguments} | head -c 1; echo " ${{PIPESTATUS[0]}}"'
