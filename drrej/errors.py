@@ -27,6 +27,7 @@ __all__ = [
     "BadRowsError",
     "ClusterError",
     "DrrejError",
+    "DrrejWarning",
     "DumpError",
     "GateError",
     "Infeasible",
@@ -49,6 +50,10 @@ def printable(text: str) -> str:
     cat\n::error::\x1b[31m
     """
     return _ACTS.sub(lambda found: repr(found[0])[1:-1], text)
+
+
+class DrrejWarning(UserWarning):
+    """What the command line says on standard error, for Python: rows that were used before, a search at its end."""
 
 
 class DrrejError(Exception):

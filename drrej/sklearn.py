@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -18,9 +19,12 @@ from sklearn.utils.validation import check_is_fitted
 from drrej.api.rejector import ScoredArrays, fit_rejector
 from drrej.core.calibrators import CalibratorName
 from drrej.core.reuse import content_keys
-from drrej.errors import OptionError
+from drrej.errors import DrrejWarning, OptionError
 
 __all__ = ["RejectingClassifier", "coverage_score"]
+
+_MANY = 50
+"""Rows that a model is hardly right in all of, unless it was trained on them."""
 
 HELD_OUT = 0.4
 """Share of the rows that a guarantee takes from the model."""
@@ -146,7 +150,15 @@ class RejectingClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         if isinstance(self.estimator, FrozenEstimator) or (isinstance(self.cv, str) and self.cv == "prefit"):
             check_is_fitted(self.estimator)
             classes = np.asarray(self.estimator.classes_)
-            return _HeldOut.of(self.estimator, classes, [self._response(self.estimator, X, classes)], [y], [X])
+            held = _HeldOut.of(self.estimator, classes, [self._response(self.estimator, X, classes)], [y], [X])
+            if len(held.labels) >= _MANY and (held.scores.argmax(axis=1) == held.labels).all():
+                warnings.warn(
+                    f"the prefit model is right in all {len(held.labels)} rows; are these the rows that it was trained "
+                    "on? It needs others to be calibrated",
+                    DrrejWarning,
+                    stacklevel=3,
+                )
+            return held
         classes = np.unique(y)
         if classes.size < 2:
             raise ValueError(

@@ -41,8 +41,7 @@ class ArrayOptions(Struct, frozen=True):
 @contextlib.contextmanager
 def array_source(scores: Any, labels: Any, options: ArrayOptions, groups: pa.Array | None = None) -> Iterator[Source]:
     """Arrays as a dump; `labels` may be None, and `groups` are in the column `GROUP`."""
-    _check_columns(scores, options.classes)
-    rows = as_scores(scores)
+    rows = as_scores(matched(scores, options.classes))
     binary = rows.ndim == 1
     if options.binary not in (None, binary):
         wanted = "one score per row" if options.binary else "a row of scores, one for each class"
@@ -85,21 +84,26 @@ def _names(classes: Sequence[str] | None) -> tuple[str, ...] | None:
     return tuple(str(name) for name in names)  # numpy's own strings are text too
 
 
-def _check_columns(scores: Any, classes: Sequence[str] | None) -> None:
-    """Raise when a data frame has the classes as its columns, but in another order."""
+def matched(scores: Any, classes: Sequence[str] | None) -> Any:
+    """A data frame with its columns in the order of the classes, if that is what they are called."""
     columns = getattr(scores, "columns", None)
     if classes is None or columns is None:
-        return
-    names, own = list(classes), list(columns)
-    if names != own and sorted(map(str, own)) == sorted(map(str, names)):
-        raise DumpError(f"the columns of the scores are in the order {own} but the classes in the order {names}")
+        return scores
+    names, own = [str(name) for name in classes], {str(column): column for column in columns}
+    if own.keys() == set(names):
+        return scores if list(own) == names else scores[[own[name] for name in names]]
+    if own.keys() & set(names):
+        raise DumpError(f"the columns of the scores, {list(own)}, do not name the classes, {names}, one by one")
+    return scores
 
 
 def as_scores(scores: Any) -> Array:
     """Scores as a floating-point array: rows x classes, or one score per row."""
     array = _as_array(scores, "scores")
     if array.ndim == 2 and array.shape[1] == 1:
-        array = array[:, 0]
+        raise DumpError(
+            f"scores have the shape {array.shape}; if they are one score per row, that of class 1, pass scores[:, 0]"
+        )
     if array.ndim not in (1, 2) or not array.size:
         raise DumpError(f"scores have the shape {array.shape}; rows x classes is needed, or one score per row")
     if array.dtype.kind in "iu":

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Sequence
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 
@@ -13,7 +14,17 @@ import pyarrow.compute as pc
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from drrej.api.arrays import GROUP, Array, ArrayOptions, array_source, as_groups, as_labels, as_scores, has_no_rows
+from drrej.api.arrays import (
+    GROUP,
+    Array,
+    ArrayOptions,
+    array_source,
+    as_groups,
+    as_labels,
+    as_scores,
+    has_no_rows,
+    matched,
+)
 from drrej.core.calibrators import CalibratorName
 from drrej.core.losses import Loss
 from drrej.core.reuse import content_keys, mixed, repeats
@@ -23,8 +34,9 @@ from drrej.data.dump import Block
 from drrej.documents.gates import Gate
 from drrej.documents.rejector import Rejector as Document
 from drrej.documents.report import Report as ReportDocument
+from drrej.documents.words import calibration_warnings
 from drrej.engines.protocol import Pass
-from drrej.errors import DumpError, OptionError, RejectorError, ReportError
+from drrej.errors import DrrejWarning, DumpError, OptionError, RejectorError, ReportError
 from drrej.outputs.destinations import OutputFile
 from drrej.pipeline.calibrate import CalibrateOptions, calibrate
 from drrej.pipeline.collect import collect
@@ -32,16 +44,24 @@ from drrej.pipeline.evaluate import EvaluateOptions, evaluate
 from drrej.pipeline.fit import RatioOptions, fit
 from drrej.pipeline.score import Scored, Scorer
 from drrej.pipeline.source import Source
-from drrej.pipeline.threshold import MOST_REPEATS, ThresholdOptions, threshold
+from drrej.pipeline.threshold import MOST_REPEATS, ThresholdOptions, choose_threshold
 from drrej.report import need_libraries
 from drrej.report.page import render_notebook
 from drrej.report.plots import curve_figure
+from drrej.report.words import warnings_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Gates = Sequence[Gate | str] | str
 """Gates, or texts like "accuracy >= 0.97"; one text alone will do."""
+
+
+def tell(words: Iterable[str | None], levels: int = 2) -> None:
+    """Warn the caller of the function that is so many levels up."""
+    for line in words:
+        if line:
+            warnings.warn(line, DrrejWarning, stacklevel=levels + 1)
 
 
 def as_gates(gates: Gates) -> list[Gate]:
@@ -200,7 +220,9 @@ class Rejector(Document, frozen=True):
         if options is None:
             options = EvaluateOptions(labels=labels is not None)
         with array_source(scores, labels, ArrayOptions.of(self)) as source:
-            return Report.of(evaluate(source, self, as_gates(gates), options))
+            report = evaluate(source, self, as_gates(gates), options)
+        tell(warnings_of(report))
+        return Report.of(report)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the document, whole or not at all; what was there before is replaced."""
@@ -295,26 +317,34 @@ def fit_rejector(
     if groups is not None and rule.confidence is None:
         raise OptionError("`groups` requires `confidence`: it tells rows with the same scores apart")
     example = None if groups is None else GROUP
+    told: list[str] = []
 
     def fitted(source: Source) -> Document:
         ratio = RatioOptions(alpha, lam, loss, effective_sample)
-        return fit(source, calibrate(source, CalibrateOptions(floor=floor, calibrator=calibrator)), ratio)
+        start = calibrate(source, CalibrateOptions(floor=floor, calibrator=calibrator))
+        told.extend(calibration_warnings(start.need_calibration()))
+        return fit(source, start, ratio)
+
+    def chosen(source: Source, document: Document, options: ThresholdOptions | None = None) -> Rejector:
+        found = choose_threshold(source, document, rule, options)
+        tell([*told, found.caution], levels=3)
+        return Rejector.of(found.rejector)
 
     if rule.confidence is None:
         with array_source(scores, labels, options) as source:
-            return Rejector.of(threshold(source, fitted(source), rule))
+            return chosen(source, fitted(source))
     if fresh is None:
-        rows, marks = as_scores(scores), as_labels(labels)
+        rows, marks = as_scores(matched(scores, classes)), as_labels(labels)
         second = _second_half(rows, marks, groups)
         with array_source(rows[~second], marks.filter(pa.array(~second)), options) as source:
             document = fitted(source)
-        chosen = None if groups is None else groups.filter(pa.array(second))
-        with array_source(rows[second], marks.filter(pa.array(second)), options, chosen) as source:
-            return Rejector.of(threshold(source, document, rule, ThresholdOptions(known_fresh=True, group=example)))
+        second_groups = None if groups is None else groups.filter(pa.array(second))
+        with array_source(rows[second], marks.filter(pa.array(second)), options, second_groups) as source:
+            return chosen(source, document, ThresholdOptions(known_fresh=True, group=example))
     with array_source(scores, labels, options) as source:
         document = fitted(source)
     with array_source(*fresh, options, groups) as source:
-        return Rejector.of(threshold(source, document, rule, ThresholdOptions(group=example)))
+        return chosen(source, document, ThresholdOptions(group=example))
 
 
 def _second_half(rows: Array, labels: pa.Array, groups: pa.Array | None) -> Booleans:
@@ -348,7 +378,7 @@ def _rule(target: Target) -> Rule:
     for name in target:
         if name not in Target.__annotations__:
             raise TypeError(f"fit_rejector() got an unexpected keyword argument '{name}'")
-    _check_numbers(**target)
+    _check_numbers(**{name: value for name, value in target.items() if name != "groups"})
     rules = {
         "accuracy": target.get("accuracy"),
         "risk": target.get("risk"),

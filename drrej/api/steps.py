@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from drrej.api.rejector import AnyRejector, Gates, Rejector, Report, as_document, as_gates
+from drrej.api.rejector import AnyRejector, Gates, Rejector, Report, as_document, as_gates, tell
 from drrej.core.thresholds import Rule
+from drrej.documents.words import calibration_warnings
 from drrej.outputs.dataset import Dataset, open_dataset
 from drrej.outputs.destinations import OutputFile
 from drrej.pipeline import calibrate as calibrating
@@ -20,6 +21,7 @@ from drrej.pipeline.fit import RatioOptions
 from drrej.pipeline.reject import MaskCounts, MaskOptions
 from drrej.pipeline.source import Source
 from drrej.pipeline.threshold import ThresholdOptions
+from drrej.report.words import warnings_of
 
 Dump = Source | str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 """A dump: a source, or its path or paths."""
@@ -36,7 +38,9 @@ def calibrate(dump: Dump, options: CalibrateOptions | None = None) -> Rejector:
     >>> calibrate("sample_data/val.parquet").calibration.rows
     1648
     """
-    return Rejector.of(calibrating.calibrate(as_source(dump), options))
+    rejector = calibrating.calibrate(as_source(dump), options)
+    tell(calibration_warnings(rejector.need_calibration()))
+    return Rejector.of(rejector)
 
 
 def fit(dump: Dump, rejector: AnyRejector, options: RatioOptions | None = None) -> Rejector:
@@ -57,7 +61,9 @@ def threshold(dump: Dump, rejector: AnyRejector, rule: Rule, options: ThresholdO
     >>> rejector.threshold.accepted, rejector.threshold.rows
     (1319, 1648)
     """
-    return Rejector.of(choosing.threshold(as_source(dump), as_document(rejector), rule, options))
+    found = choosing.choose_threshold(as_source(dump), as_document(rejector), rule, options)
+    tell([found.caution, choosing.uncertified_words(found.rejector)])
+    return Rejector.of(found.rejector)
 
 
 def evaluate(dump: Dump, rejector: AnyRejector, gates: Gates = (), options: EvaluateOptions | None = None) -> Report:
@@ -69,7 +75,9 @@ def evaluate(dump: Dump, rejector: AnyRejector, gates: Gates = (), options: Eval
     >>> report.coverage.accepted, report.failed_gates
     (1617, ())
     """
-    return Report.of(evaluating.evaluate(as_source(dump), as_document(rejector), as_gates(gates), options))
+    report = evaluating.evaluate(as_source(dump), as_document(rejector), as_gates(gates), options)
+    tell(warnings_of(report))
+    return Report.of(report)
 
 
 def reject(

@@ -38,11 +38,8 @@ def calibrate(
 
 
 def warn_calibration(calibration: Calibration, quiet: bool) -> None:
-    """Tell when the likelihood has no maximum at a finite temperature, or calibration made its own rows worse."""
-    from drrej.documents.words import worse_figures
+    """Tell what is odd about a calibration."""
+    from drrej.documents.words import calibration_warnings
 
-    if calibration.converged is False and calibration.vector is not None:
-        warn("the search for the calibrator did not converge; its last point was taken", quiet)
-    elif calibration.converged is False:
-        warn("the best temperature lies at or beyond the end of [0.001, 1000]; the nearest was taken", quiet)
-    warn(worse_figures(calibration), quiet)
+    for words in calibration_warnings(calibration):
+        warn(words, quiet)

@@ -47,7 +47,6 @@ from drrej.cli.rule_options import (
     table_option,
     temperature_option,
 )
-from drrej.cli.threshold import warn_uncertified
 from drrej.errors import OptionError
 from drrej.report import TextFormat
 
@@ -287,11 +286,13 @@ def _write(files: Mapping[str, OutputFile], found: ChosenThreshold, report: Repo
 
 def _warn(inputs: RunInputs, found: ChosenThreshold, quiet: bool) -> None:
     """What there is to say of the rows and of the rejector that was made on them."""
+    from drrej.pipeline.threshold import uncertified_words
+
     warn(inputs.note, quiet, "note")
     warn_calibration(found.rejector.need_calibration(), quiet)
     for caution in (found.caution, found.why_not, _not_promised(inputs, found.rejector)):
         warn(caution, quiet)
-    warn_uncertified(found.rejector, quiet)
+    warn(uncertified_words(found.rejector), quiet)
     for source in inputs.sources:
         say_notes(source, quiet, found.rejector.floor)
 

@@ -20,7 +20,7 @@ from drrej.cli.rule_options import GUARANTEE, RULE, RuleOptions, check_table, ta
 from drrej.errors import OptionError
 
 if TYPE_CHECKING:
-    from drrej.documents.rejector import Rejector
+    pass
 
 
 class AllRuleOptions(RuleOptions):
@@ -62,7 +62,7 @@ def threshold(
     from drrej.outputs.destinations import OutputFile
     from drrej.outputs.masks import write_table
     from drrej.pipeline.reject import reject
-    from drrej.pipeline.threshold import ThresholdOptions, choose_threshold
+    from drrej.pipeline.threshold import ThresholdOptions, choose_threshold, uncertified_words
 
     chosen_by = rule.rule(rule.clip)
     if rule.group is not None and rule.confidence is None:
@@ -79,7 +79,7 @@ def threshold(
         found = choose_threshold(source, start, chosen_by, options, table_file is not None)
         say_notes(source, engine.quiet, found.rejector.floor)
         warn(found.caution, engine.quiet)
-        warn_uncertified(found.rejector, engine.quiet)
+        warn(uncertified_words(found.rejector), engine.quiet)
         document.write_text(found.rejector.to_json())
         if mask_file is not None:
             reject(source, found.rejector, mask_file)
@@ -88,13 +88,3 @@ def threshold(
             write_table(found.candidates, table_file.path, table_file.target)
             table_file.commit()
         document.commit()
-
-
-def warn_uncertified(rejector: Rejector, quiet: bool) -> None:
-    """Tell of groups that are rejected as a whole."""
-    from drrej.pipeline.threshold import uncertified_groups
-
-    groups = uncertified_groups(rejector)
-    if groups:
-        shown = ", ".join(f"'{group}'" for group in groups[:5]) + (", ..." if len(groups) > 5 else "")
-        warn(f"no cutoff meets the risk in {len(groups)} groups ({shown}); all their rows are rejected", quiet)

@@ -59,6 +59,16 @@ def _calibrators(calibration: Calibration) -> list[str]:
     return [f"chosen by `calibrator=auto`: '{calibration.method}', the simplest within one standard error; NLL {tried}"]
 
 
+def calibration_warnings(calibration: Calibration) -> list[str]:
+    """Where the likelihood has no maximum at a finite temperature, or calibration made its own rows worse."""
+    words = [worse_figures(calibration)]
+    if calibration.converged is False and calibration.vector is not None:
+        words.insert(0, "the search for the calibrator did not converge; its last point was taken")
+    elif calibration.converged is False:
+        words.insert(0, "the best temperature lies at or beyond the end of [0.001, 1000]; the nearest was taken")
+    return [line for line in words if line]
+
+
 def worse_figures(calibration: Calibration) -> str | None:
     """A warning when calibration made the ECE or the Brier score of its own rows worse; None when it did not."""
     ece, brier, rows = calibration.ece, calibration.brier, calibration.rows

@@ -237,6 +237,15 @@ def uncertified_groups(rejector: Rejector) -> list[str]:
     return [group.group for group in rejector.need_threshold().groups or () if group.cutoff == REJECT_ALL]
 
 
+def uncertified_words(rejector: Rejector) -> str | None:
+    """A warning of groups that are rejected as a whole."""
+    groups = uncertified_groups(rejector)
+    if not groups:
+        return None
+    shown = ", ".join(f"'{group}'" for group in groups[:5]) + (", ..." if len(groups) > 5 else "")
+    return f"no cutoff meets the risk in {len(groups)} groups ({shown}); all their rows are rejected"
+
+
 def _pick_all(
     rule: Rule, ratio: Ratio, columns: Mapping[str, Any], by: str | None, table: bool
 ) -> tuple[tuple[GroupThreshold, ...], list[pa.Table]]:

@@ -12,6 +12,7 @@ import pytest
 from conftest import make_model, make_rejector, source, write_dump, write_mask
 
 import drrej
+from drrej.errors import DrrejWarning
 
 LOGITS, LABELS = make_model(3000, 4, 3)
 NEW, TRUE = make_model(1500, 4, 4)
@@ -110,8 +111,7 @@ def test_frames_of_every_kind() -> None:
     assert named.class_names == tuple(names)
     assert named == drrej.fit_rejector(LOGITS, texts.tolist(), coverage=0.7, classes=np.array(names))
     frame.columns = ["b", "a", "c", "d"]
-    with pytest.raises(drrej.DrrejError, match="in the order"):
-        named.reject(frame)
+    np.testing.assert_array_equal(named.reject(frame), named.reject(LOGITS[:, [1, 0, 2, 3]]))
     missing = frame.astype("Float64")
     missing.iloc[8, 2] = None
     with pytest.raises(drrej.DrrejError, match="row 8, counted from 0"):
@@ -297,3 +297,54 @@ def test_what_is_no_number_and_no_text_is_refused(call: Callable[[], object], me
     with pytest.raises(drrej.DrrejError) as refused:
         call()
     assert str(refused.value) == message
+
+
+class Frame:
+    """What data frames have in common: named columns that can be chosen, and an array of their values."""
+
+    def __init__(self, values: Any, columns: list[str]) -> None:
+        self.values, self.columns = np.asarray(values), columns
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        return np.asarray(self.values, dtype)
+
+    def __getitem__(self, columns: list[str]) -> Frame:
+        return Frame(self.values[:, [self.columns.index(name) for name in columns]], columns)
+
+
+@pytest.mark.parametrize("target", [{"coverage": 0.7}, {"coverage": 0.5, "confidence": 0.9}])
+def test_columns_of_a_frame_are_matched_with_the_classes_by_name(target: Any) -> None:
+    names, order = list("abcd"), [2, 0, 3, 1]
+    texts = np.array(names)[LABELS]
+    expected = drrej.fit_rejector(LOGITS, texts, classes=names, **target)
+    turned = Frame(LOGITS[:, order], [names[place] for place in order])
+    assert drrej.fit_rejector(turned, texts, classes=names, **target) == expected
+    np.testing.assert_array_equal(expected.predict(turned)[0], expected.predict(LOGITS)[0])
+    np.testing.assert_array_equal(expected.reject(turned), expected.reject(LOGITS))
+    with pytest.raises(drrej.DrrejError, match="do not name the classes"):
+        expected.predict(Frame(LOGITS, ["a", "b", "c", "x"]))
+    other = Frame(LOGITS, ["w", "x", "y", "z"])  # names of something else: by place
+    np.testing.assert_array_equal(expected.predict(other)[0], expected.predict(LOGITS)[0])
+
+
+def test_one_column_is_asked_about() -> None:
+    with pytest.raises(drrej.DrrejError, match=r"shape \(\d+, 1\).*pass scores\[:, 0\]"):
+        drrej.fit_rejector(LOGITS[:, :1], LABELS % 2, coverage=0.7)
+
+
+def test_python_warns_where_the_command_line_does(tmp_path: Path) -> None:
+    rejector = drrej.fit_rejector(LOGITS, LABELS, coverage=0.7)
+    with pytest.warns(DrrejWarning, match="some of these rows were used by calibrate, fit and threshold") as told:
+        rejector.evaluate(LOGITS, LABELS)
+    assert told[0].filename == __file__
+    write_dump(tmp_path / "d.parquet", LOGITS, LABELS)
+    with pytest.warns(DrrejWarning, match="some of these rows were used"):
+        drrej.evaluate(tmp_path / "d.parquet", rejector)
+
+
+def test_python_warns_of_a_calibrator_at_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    from drrej.documents import words
+
+    monkeypatch.setattr(words, "worse_figures", lambda _: "calibration made it worse")
+    with pytest.warns(DrrejWarning, match="calibration made it worse"):
+        drrej.fit_rejector(LOGITS, LABELS, coverage=0.7)

@@ -35,6 +35,7 @@ from sklearn.pipeline import make_pipeline  # noqa: E402
 from sklearn.preprocessing import StandardScaler  # noqa: E402
 from sklearn.utils.estimator_checks import check_estimator  # noqa: E402
 
+from drrej.errors import DrrejWarning  # noqa: E402
 from drrej.sklearn import HELD_OUT, RejectingClassifier, coverage_score  # noqa: E402
 
 X, Y = load_digits(return_X_y=True)
@@ -278,3 +279,11 @@ def test_a_model_of_each_kind_to_the_end(kind: str, tmp_path: Path) -> None:
     np.testing.assert_array_equal(model.rejector_.score(p).loss, mask["loss"])
     assert np.isfinite(model.predict_proba(X_TEST)).all()
     assert model.score(X_TEST, Y_TEST) > (MODELS[kind].fit(X_TRAIN, Y_TRAIN).score(X_TEST, Y_TEST))
+
+
+def test_a_prefit_model_that_is_always_right_is_asked_about() -> None:
+    from sklearn.tree import DecisionTreeClassifier
+
+    model = DecisionTreeClassifier(random_state=0).fit(X_TRAIN, Y_TRAIN)
+    with pytest.warns(DrrejWarning, match="are these the rows that it was trained on"):
+        RejectingClassifier(model, coverage=0.9, cv="prefit").fit(X_TRAIN, Y_TRAIN)
