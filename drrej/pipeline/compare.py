@@ -260,21 +260,27 @@ def report_curve(then: Report) -> BaselineCurve | None:
 
 
 def paired_differences(
-    columns: Mapping[str, Any], baseline: BaselineDump, on_unseen: OnUnseen
+    columns: Mapping[str, Any], baseline: BaselineDump, on_unseen: OnUnseen, names: Sequence[str]
 ) -> tuple[Difference, BaselineCurve]:
-    """Differences on the same rows, paired by key, and the curve and the decision of the other model."""
+    """Differences on the same rows, paired by key, and the curve and the decision of the other model.
+
+    Raises unless both have the same keys and the same labels; `names` are those of the classes.
+    """
     dump = baseline.source.open(baseline.rejector, labelled=True)
     check_columns(dump, [baseline.key], "`join_on`")
     scorer = Scorer(baseline.rejector, dump, on_unseen=on_unseen)
 
     def of_rows(scored: Scored) -> dict[str, Any]:
         key = block_keys(scored.block, baseline.key)
-        return {"key": key, "loss": scored.loss, "wrong": scored.wrong, "accepted": scored.accepted}
+        results = {"loss": scored.loss, "wrong": scored.wrong, "accepted": scored.accepted}
+        return {"key": key, "label": scored.block.labels, **results}
 
     then = collect_scored(baseline.source, dump, scorer, of_rows, "baseline", labelled=True, keep=[baseline.key])
     check_unique(columns["key"], baseline.key, "the dump")
     check_unique(then["key"], baseline.key, "`baseline_dump`")
     order = partners(columns["key"], then["key"], baseline.key, "`baseline_dump`")
+    theirs = baseline.rejector.class_names or dump.names or tuple(map(str, range(baseline.rejector.classes)))
+    _check_pairs(columns, then, order, baseline.key, (names, theirs))
     new = Results(columns["loss"], columns["wrong"], columns["accepted"])
     old = Results(then["loss"][order], then["wrong"][order], then["accepted"][order])
     changes: dict[str, Any] = {
@@ -287,6 +293,32 @@ def paired_differences(
         accuracy=accuracy_figure(int(np.count_nonzero(then["accepted"] & then["wrong"])), accepted),
     )
     return Difference(kind="paired", rows=int(columns["loss"].size), **changes), curve
+
+
+def _check_pairs(
+    columns: Mapping[str, Any],
+    then: Mapping[str, Any],
+    order: Integers,
+    key: str,
+    names: tuple[Sequence[str], Sequence[str]],
+) -> None:
+    """Raise when the baseline has rows that the dump lacks (leaving out hard ones makes no better model), or labels."""
+    alone = np.ones(then["key"].size, bool)
+    alone[order] = False
+    if alone.any():
+        raise DumpError(
+            f"`baseline_dump`: {np.count_nonzero(alone)} of its {alone.size} rows are not among the {order.size} rows "
+            f"of the dump (column '{key}', the first is {then['key'][alone][0]}); both dumps must hold the same rows"
+        )
+    number = {name: place for place, name in enumerate(names[0])}
+    places = np.array([*(number.get(name, -1) for name in names[1]), len(names[0])])  # the last: of no class
+    labels = then["label"][order]
+    differ = np.flatnonzero(places[np.where(labels < 0, len(names[1]), labels)] != columns["label"])
+    if differ.size:
+        raise DumpError(
+            f"`baseline_dump`: {differ.size} of {order.size} rows have another label than in the dump (column '{key}', "
+            f"the first is {columns['key'][differ[0]]}); are these the same rows, with the classes in the same order?"
+        )
 
 
 # Rows that belong to no class

@@ -387,6 +387,7 @@ def _with_labels(
     accepted_errors = np.flatnonzero(accepted & wrong & (labels < rejector.classes))
     confused = labels[accepted_errors].astype(np.int64) * rejector.classes + columns["prediction"][accepted_errors]
     sections: dict[str, Any] = {
+        "below_chance": figures.below_chance(labels, columns["prediction"], rejector.classes, names),
         "accuracy": figures.accuracy_figure(errors, errors + right),
         "risk": Proportion(**proportion(errors, errors + right)),
         "errors": errors,
@@ -426,7 +427,8 @@ def _with_labels(
         sections["difference"] = compare.report_differences(now, options.baseline)
         baseline = compare.report_curve(options.baseline)
     elif options.baseline_dump is not None:
-        difference = compare.paired_differences(columns, options.baseline_dump, options.on_unseen_group)
+        known = names or tuple(map(str, range(rejector.classes)))
+        difference = compare.paired_differences(columns, options.baseline_dump, options.on_unseen_group, known)
         sections["difference"], baseline = difference
     if made is not None:
         by_class = [(str(k) if names is None else names[k], counts) for k, counts in enumerate(cells) if counts.any()]

@@ -157,6 +157,45 @@ def tied_rows(losses: Floats, accepted: Booleans) -> int | None:
     return tied if 2 * tied > losses.size else None
 
 
+def below_chance(labels: Integers, predictions: Integers, classes: int, names: Sequence[str] | None) -> str | None:
+    """What to say where fewer predictions are right than by guessing, beyond doubt; None elsewhere.
+
+    Where another assignment of the predicted to the true classes makes most of them right, it is named.
+
+    >>> truth = np.arange(300) % 3
+    >>> print(below_chance(truth, (truth + 1) % 3, 3, ["a", "b", "c"]).partition(": ")[2])
+    100.0 % would be right if the predictions 'b', 'c', 'a' were 'a', 'b', 'c'
+    """
+    right = int(np.count_nonzero(labels == predictions))
+    upper = proportion(right, labels.size)["upper"]
+    if upper is None or upper >= 1.0 / classes:
+        return None
+    text = f"{100 * right / labels.size:.1f} % of the rows are right, below chance ({100 / classes:.1f} %)"
+    text += "; labels or class order may be swapped"
+    if classes > _MOST_SWAPPED or labels.size < 10 * classes:
+        return text
+    from scipy.optimize import linear_sum_assignment  # half a second that others need not pay
+
+    has_class = labels < classes
+    pairs = labels[has_class].astype(np.int64) * classes + predictions[has_class]
+    matrix = np.bincount(pairs, minlength=classes * classes).reshape(classes, classes)
+    truth, guess = linear_sum_assignment(matrix, maximize=True)
+    share = float(matrix[truth, guess].sum()) / labels.size
+    moved = np.flatnonzero(truth != guess)
+    if share < _CLEARLY:
+        return text
+
+    def shown(numbers: Integers) -> str:
+        found = [str(number) if names is None else f"'{names[number]}'" for number in numbers[moved].tolist()]
+        return ", ".join(found[:_MOST_SHOWN]) + (", ..." if len(found) > _MOST_SHOWN else "")
+
+    return f"{text}: {100 * share:.1f} % would be right if the predictions {shown(guess)} were {shown(truth)}"
+
+
+_MOST_SWAPPED, _MOST_SHOWN, _CLEARLY = 200, 6, 0.6
+"""Classes whose best assignment is looked for, those that are named, and the share of right rows that is clear."""
+
+
 # Classes and groups, from counts of (wrong rejected, right rejected, wrong accepted, right accepted) rows
 
 Cells = NDArray[np.int64]

@@ -131,7 +131,8 @@ def _proportions(_: Any, report: Report, style: Style) -> Table:
         ["expected accuracy", style.share(report.expected_accuracy.value), "-", "its own guess, blind to shift"]
     )
     header = ["", "value", "95 % interval", "counts"]
-    return Table("proportions", "Coverage and accuracy", header, rows, seen_by(report))
+    remark = "; ".join(filter(None, [seen_by(report), report.below_chance]))
+    return Table("proportions", "Coverage and accuracy", header, rows, remark)
 
 
 def _spread(share: Proportion | Change, style: Style) -> list[str]:

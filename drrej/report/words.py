@@ -155,14 +155,17 @@ def percents_against(shares: Sequence[float], limit: float) -> list[str]:
 
 
 def warnings_of(report: Document) -> list[str]:
-    """What a report is to be read with care for: used rows, a learned loss that may not rank them, and ties."""
+    """What a report is to be read with care for: used rows, a doubtful order, ties, labels that look swapped."""
     if not isinstance(report, Report | RegressionReport):
         return []
-    words = [seen_by(report), *([unsure_order(report), tied_rows(report)] if isinstance(report, Report) else [])]
+    words = [seen_by(report)]
+    if isinstance(report, Report):
+        words += [unsure_order(report), tied_rows(report), report.below_chance or ""]
     advice = (
         ", and intervals and p-values do not hold; report on rows that no step has seen",
         "; see `compare` on rows with labels, or fit again on rows like these",
         "; scores with more digits, or logits in place of probabilities, tell them apart",
+        "",
     )
     return [said + then for said, then in zip(words, advice, strict=False) if said]
 
@@ -270,7 +273,16 @@ def _outcome(report: Document, target: Target, promise: Promise, signs: Signs) -
         return f"{came_out}: not shown, most rows have the same loss and are accepted together"
     if promise.verdict == "not shown":
         return f"{came_out}: not shown, the interval contains {limit}"
-    return f"{came_out}: {promise.verdict}"
+    return f"{came_out}: {promise.verdict}{_met_by_all(report, promise)}"
+
+
+def _met_by_all(report: Document, promise: Promise) -> str:
+    """That a target asks for nothing: all rows together meet it."""
+    base = getattr(report, "base_accuracy", None)
+    if promise.what not in ("accuracy", "risk") or promise.group is not None or base is None or base.value is None:
+        return ""
+    wanted = promise.wanted if promise.what == "accuracy" else 1.0 - promise.wanted
+    return f"; so do all rows without rejection, {percent(base.value)} are right" if base.value >= wanted else ""
 
 
 def _unknown(report: Document, promise: Promise) -> str:

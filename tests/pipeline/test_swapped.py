@@ -1,0 +1,106 @@
+"""What is said, or refused, where the labels of a report cannot be what they are taken for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import make_model, make_rejector, source, write_dump
+from running import drrej as run
+
+import drrej
+from drrej.errors import DumpError
+from drrej.pipeline.compare import BaselineDump
+from drrej.report import RENDERERS
+
+CLASSES, ROWS = 4, 600
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("world")
+    logits, labels = make_model(2000, CLASSES, seed=1)
+    rejector = make_rejector(source(write_dump(folder / "val.parquet", 3 * logits, labels)))
+    rejector.save(folder / "r.json")
+    logits, labels = make_model(ROWS, CLASSES, seed=2)
+    sharp = np.where(np.arange(ROWS) % 20, np.argmax(logits, axis=1), labels)  # nearly all right
+    return {"folder": folder, "rejector": rejector, "logits": logits, "labels": sharp}
+
+
+def report_on(world: dict[str, Any], path: Path, labels: np.ndarray, rows: slice = slice(None), **options: Any) -> Any:
+    dump = source(write_dump(path, world["logits"][rows], labels[rows]))
+    return drrej.evaluate(dump, world["rejector"], options=drrej.EvaluateOptions(**options))
+
+
+# Below chance
+
+
+def test_labels_that_are_permuted_are_noticed(world: dict[str, Any], tmp_path: Path) -> None:
+    right = report_on(world, tmp_path / "a.parquet", world["labels"])
+    assert right.below_chance is None
+    swapped = report_on(world, tmp_path / "b.parquet", np.array([1, 0, 3, 2])[world["labels"]])
+    assert "below chance (25.0 %); labels or class order may be swapped" in swapped.below_chance
+    share = 100 * right.base_accuracy.value
+    assert f"{share:.1f} % would be right if the predictions 1, 0, 3, 2 were 0, 1, 2, 3" in swapped.below_chance
+    assert swapped.below_chance in RENDERERS["text"](swapped).replace("\n", " ")
+    assert swapped.below_chance in RENDERERS["github"](swapped).replace("%25", "%")
+
+
+def test_noise_is_not_below_chance_and_has_no_best_order(world: dict[str, Any], tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    assert report_on(world, tmp_path / "a.parquet", rng.integers(0, CLASSES, ROWS)).below_chance is None
+    never = (world["labels"] + rng.integers(1, CLASSES, ROWS)) % CLASSES  # any class but the right one
+    said = report_on(world, tmp_path / "b.parquet", never).below_chance
+    assert said.endswith("labels or class order may be swapped")
+
+
+def test_the_command_warns(world: dict[str, Any], tmp_path: Path) -> None:
+    write_dump(tmp_path / "d.parquet", world["logits"], (world["labels"] + 1) % CLASSES)
+    done = run("evaluate", tmp_path / "d.parquet", "-r", world["folder"] / "r.json")
+    assert done.code == 0
+    assert "drrej: warning: " in done.err
+    assert "labels or class order may be swapped" in done.err
+
+
+# A target that asks for nothing
+
+
+def test_a_target_that_all_rows_meet_is_said(world: dict[str, Any], tmp_path: Path) -> None:
+    dump = source(write_dump(tmp_path / "a.parquet", world["logits"], world["labels"]))
+    for target, vacuous in ((0.3, True), (0.999, False)):
+        rejector = drrej.threshold(dump, world["rejector"], drrej.Rule("accuracy", target))
+        text = RENDERERS["text"](drrej.evaluate(dump, rejector))
+        assert ("so do all rows without rejection" in text) == vacuous
+
+
+# Pairs
+
+
+def test_a_candidate_without_its_hard_rows_is_refused(world: dict[str, Any], tmp_path: Path) -> None:
+    old = write_dump(tmp_path / "old.parquet", world["logits"], world["labels"])
+    baseline = BaselineDump(source(old), world["rejector"], "id")
+    with pytest.raises(DumpError, match=r"200 of its 600 rows are not among the 400 rows of the dump .*first is 400\)"):
+        report_on(world, tmp_path / "new.parquet", world["labels"], slice(400), baseline_dump=baseline)
+    write_dump(tmp_path / "new.parquet", world["logits"][:400], world["labels"][:400])
+    compare = ("--baseline-dump", old, "--join-on", "id")
+    assert run("evaluate", tmp_path / "new.parquet", "-r", world["folder"] / "r.json", *compare).code == 2
+
+
+def test_pairs_with_other_labels_are_refused(world: dict[str, Any], tmp_path: Path) -> None:
+    changed = world["labels"].copy()
+    changed[[7, 9]] = (changed[[7, 9]] + 1) % CLASSES
+    old = write_dump(tmp_path / "old.parquet", world["logits"], changed)
+    baseline = BaselineDump(source(old), world["rejector"], "id")
+    with pytest.raises(DumpError, match=r"2 of 600 rows have another label than in the dump .*the first is 7\)"):
+        report_on(world, tmp_path / "new.parquet", world["labels"], baseline_dump=baseline)
+    same = BaselineDump(
+        source(write_dump(tmp_path / "x.parquet", world["logits"], world["labels"])), *baseline_of(world)
+    )
+    report = report_on(world, tmp_path / "new.parquet", world["labels"], baseline_dump=same)
+    assert report.difference.rows == ROWS
+
+
+def baseline_of(world: dict[str, Any]) -> tuple[Any, str]:
+    return world["rejector"], "id"
