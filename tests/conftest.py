@@ -185,14 +185,15 @@ def _documents_validate(monkeypatch: pytest.MonkeyPatch, request: pytest.Fixture
     """Every document that a test of documents or steps makes in this process is checked against its schema."""
     if request.path.parent.name not in ("documents", "pipeline"):
         return
+    from drrej.documents.rejector import Rejector
     from drrej.pipeline import evaluate
 
-    to_json, report = drrej.Rejector.to_json, evaluate.evaluate
+    to_json, report = Rejector.to_json, evaluate.evaluate
 
     @functools.wraps(to_json)
-    def checked_text(rejector: drrej.Rejector) -> str:
+    def checked_text(rejector: Rejector) -> str:
         text = to_json(rejector)
-        _validator(drrej.Rejector).validate(json.loads(text))
+        _validator(Rejector).validate(json.loads(text))
         return text
 
     @functools.wraps(report)
@@ -202,7 +203,7 @@ def _documents_validate(monkeypatch: pytest.MonkeyPatch, request: pytest.Fixture
         assert drrej.Report.from_json(made.to_json()) == made
         return made
 
-    monkeypatch.setattr(drrej.Rejector, "to_json", checked_text)
+    monkeypatch.setattr(Rejector, "to_json", checked_text)
     monkeypatch.setattr(evaluate, "evaluate", checked_report)
 
 

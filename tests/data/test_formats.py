@@ -12,6 +12,8 @@ from worlds import SAMPLE, cli, fitted, source, too_sure, write
 
 import drrej
 from drrej.documents.document import schema_of
+from drrej.documents.rejector import Rejector
+from drrej.documents.report import Report
 from drrej.documents.summaries import Cascade, Plan
 from drrej.errors import ReportError
 from drrej.pipeline.compare import BaselineDump, Rivals
@@ -75,8 +77,8 @@ def test_schemas_refuse_other_documents(rejector):
 
 def test_schema_command():
     documents = {
-        "rejector": schema_of(drrej.Rejector),
-        "report": schema_of(drrej.Report),
+        "rejector": schema_of(Rejector),
+        "report": schema_of(Report),
         "plan": schema_of(Plan),
         "cascade": schema_of(Cascade),
     }

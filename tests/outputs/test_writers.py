@@ -15,7 +15,7 @@ import pyarrow.feather as feather
 import pyarrow.json as pajson
 import pyarrow.parquet as pq
 import pytest
-from conftest import fail, logit_columns, make_model, succeed
+from conftest import fail, logit_columns, make_model, run_here, succeed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -272,7 +272,13 @@ def test_the_review_has_the_rejected_rows_most_doubtful_first(at: Path) -> None:
 
 
 def test_plain_rows_and_a_limit(at: Path) -> None:
-    mask = pq.read_table(reject(at, "m.parquet", "--review", at / "q.jsonl", "--review-limit", 5))
+    command = ("reject", at / "d.parquet", "-r", at / "r.json", "-o", at / "m.parquet", "--review", at / "q.jsonl")
+    done = run_here(*command, "--review-limit", 5)
+    assert done.returncode == 0
+    mask = pq.read_table(at / "m.parquet")
+    rejected = mask["rejected"].to_pylist().count(True)
+    told = f"--review has 5 of {rejected} rejected rows; --review-limit 5 leaves out {rejected - 5}"
+    assert told in done.stderr.decode()
     rows = [json.loads(line) for line in (at / "q.jsonl").read_text(encoding="utf-8").splitlines()]
     assert [row["mask_row"] for row in rows] == by_hand(mask)[:5]
     assert list(rows[0]) == ["id", "text", "when", "kind", "size", "prediction", "loss", "ratio", "mask_row"]
