@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from drrej.errors import printable
 from drrej.monitor.evidence import confidence_sequence
 from drrej.monitor.report import LimitWatch, MonitorReport, Watch
 from drrej.monitor.state import Batch, Fold
@@ -73,9 +74,10 @@ def _github_lines(report: MonitorReport) -> str:
 @heading.register
 def _(report: MonitorReport) -> str:
     if report.ended is not None:
-        return f"reset: {report.ended} (after batch '{report.batch.name}'; the next batch starts a new monitor)"
-    batches = counted(report.batches, "batch")
-    return f"{verdict(report)} (batch '{report.batch.name}'; {batches} and {counted(report.rows, 'row')} so far)"
+        ended, batch = printable(report.ended), printable(report.batch.name)
+        return f"reset: {ended} (after batch '{batch}'; the next batch starts a new monitor)"
+    so_far = f"{counted(report.batches, 'batch')} and {counted(report.rows, 'row')} so far"
+    return printable(f"{verdict(report)} (batch '{report.batch.name}'; {so_far})")
 
 
 @tables.register

@@ -18,7 +18,7 @@ def render_markdown(report: Judged) -> str:
     """Headings and tables of GitHub's markdown."""
     sections = [
         f"## drrej {_TITLES.get(type(report), 'report')}",
-        _escaped(heading(report)),
+        _escaped(heading(report).replace("\n", " ")),
         *_target(report),
         *_gates(report),
         *(_section(t) for t in tables(report)),

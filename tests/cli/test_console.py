@@ -123,3 +123,18 @@ def test_a_closed_standard_output_is_one_line_and_exit_2(hostile: Path) -> None:
         assert done.stderr.startswith(b"drrej: error: ")
         assert done.stderr.count(b"\n") == 1
         assert b"unexpected" not in done.stderr
+
+
+@pytest.mark.parametrize("format", ["text", "markdown"])
+def test_line_breaks_that_are_meant_stay(format: str) -> None:
+    shown = succeed("plan", "--accuracy", "0.98", "--coverage", "0.8", "--format", format).decode()
+    assert "certified with a chance of" in shown
+    assert r"\n" not in shown
+
+
+def test_names_of_batches_do_not_act(hostile: Path) -> None:
+    words = ["monitor", "s.json", "d\x1b[31m.parquet", "-r", "r.json", "--max-risk", "0.9", "--batch", NAMES[0]]
+    for format in ("text", "markdown", "github"):
+        (hostile / "s.json").unlink(missing_ok=True)
+        outcome = drrej(*words, "--format", format, cwd=hostile)
+        assert_harmless(outcome.out.decode() + outcome.err)
