@@ -553,11 +553,11 @@ def spied() -> Iterator[list[Any]]:
     with pytest.MonkeyPatch.context() as patch:
         import drrej.cli.options as console
 
-        made, shown, calibrated = LocalEngine.__init__, console.progress, drrej_calibrate.calibrate
+        shown, calibrated = console.progress, drrej_calibrate.calibrate
 
-        def make(engine: LocalEngine, jobs: int = 0, *rest: Any, **more: Any) -> None:
+        def make(jobs: int, *rest: Any, **more: Any) -> LocalEngine:
             asked.append(jobs)
-            made(engine, jobs, *rest, **more)
+            return LocalEngine(jobs, *rest, **more)
 
         def progress(quiet: bool) -> Any:
             asked.append(quiet)
@@ -567,7 +567,7 @@ def spied() -> Iterator[list[Any]]:
             asked.append(options.memory)
             return calibrated(source, options)
 
-        patch.setattr(LocalEngine, "__init__", make)
+        patch.setattr("drrej.engines.local.LocalEngine", make)
         patch.setattr(console, "progress", progress)
         patch.setattr(drrej_calibrate, "calibrate", calibrate)
         yield asked
