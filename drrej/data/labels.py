@@ -98,11 +98,15 @@ class LabelKind(Struct, frozen=True):
                 values = values.copy()
                 values[fractional] = 0
         outside = np.flatnonzero((values < 0) | (values >= classes))
-        numbers: NDArray[np.int64] = values.astype(np.int64, copy=bool(outside.size))
-        if outside.size:
-            numbers[outside] = UNKNOWN if keep_unknown else 0
-        if outside.size and not keep_unknown:
-            first = int(values[outside[0]])
+        if not outside.size:
+            return values.astype(np.int64, copy=False)
+        first = int(values[outside[0]])
+        values = values.copy()
+        values[outside] = 0  # what no integer can hold is not cast
+        numbers: NDArray[np.int64] = values.astype(np.int64, copy=False)
+        if keep_unknown:
+            numbers[outside] = UNKNOWN
+        else:
             remedy = self.known_classes(classes, first)
             report(outside, f"a label outside 0 to {classes - 1}", remedy, f"{first}")
         return numbers

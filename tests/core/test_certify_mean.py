@@ -39,7 +39,8 @@ def betting_by_definition(values: np.ndarray, risk: float, delta: float) -> floa
         while bets[-1] / mpmath.mpf(1.6) >= least:
             bets.append(bets[-1] / mpmath.mpf(1.6))
         capital = [mpmath.fprod(1 + g * (mpmath.mpf(risk) - x) / (1 - mpmath.mpf(risk)) for x in values) for g in bets]
-        return float(min(1, len(bets) / mpmath.fsum(capital)))
+        total = mpmath.fsum(capital)  # 0 where a bet of all there is was lost and there is no other
+        return float(min(1, len(bets) / total)) if total else 1.0
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=60), st.floats(0.01, 0.95), st.sampled_from([0.05, 0.3]))

@@ -172,7 +172,9 @@ def test_repeated_rows_are_no_overlap(tmp_path):
     kinds = rng.normal(size=(5, 3)).astype(np.float32) * 3
     first, second = (kinds[rng.integers(0, 5, rows)] for rows in (300, 400))
     rejector = fitted(write(tmp_path / "a.parquet", first, first.argmax(axis=1)))
-    found = certified(rejector, write(tmp_path / "b.parquet", second, second.argmax(axis=1)))
+    found = certified(
+        rejector, write(tmp_path / "b.parquet", second, second.argmax(axis=1), id=np.arange(400)), group="id"
+    )
     assert found.threshold.rule.reused is False
 
 
