@@ -267,7 +267,7 @@ def _pick_all(
         try:
             candidates = _candidates(rule, ratio, counted, table, len(names))
             if table and candidates is not None:
-                listed = _listed(candidates, rule, ratio, curve, wrong is not None)
+                listed = _listed(candidates, rule, ratio, counted, wrong is not None)
                 tables.append(listed if by is None else listed.add_column(0, "group", [[name] * listed.num_rows]))
             groups.append(pick(rule, ratio, curve, candidates, lost, name, len(names), counted))
         except Infeasible as verdict:
