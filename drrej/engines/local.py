@@ -234,8 +234,8 @@ def _in_processes(dump: Dump, run: Pass, work: Work[T], workers: int) -> Generat
             signal.pthread_sigmask(signal.SIG_SETMASK, held)
 
     def stop(_: list[Any]) -> None:
+        pool.shutdown(cancel_futures=True)  # first: a worker that ends while it sends a result leaves the pool waiting
         os.close(alive)
-        pool.shutdown(cancel_futures=True)
         os.close(watched)
 
     try:
