@@ -23,16 +23,7 @@ def mp_losses(row: Sequence[float], beta: float) -> dict[str, mp.mpf]:
         p = [w / total for w in weights]
         largest = p.pop(p.index(max(p)))
         rest = mp.fsum(p)  # 1 - max p: no number of digits would hold max p itself
-
-        def at(power: float) -> mp.mpf:
-            others = mp.fsum((x / largest) ** mp.mpf(power) for x in p)
-            return others / (1 + others)
-
         return {
-            "flat": at(0.5),
-            "sharp": at(2),
-            "sharper": at(4),
-            **{f"norm-{power}": mp_norm_loss(finite, power) for power in (1, 2, 4)},
             "zero-one": rest,
             "log": -mp.log1p(-rest) * largest - mp.fsum(x * mp.log(x) for x in p if x),
             "brier": rest * (2 - rest) - mp.fsum(x * x for x in p),
@@ -41,15 +32,15 @@ def mp_losses(row: Sequence[float], beta: float) -> dict[str, mp.mpf]:
         }
 
 
-def mp_norm_loss(finite: Sequence[mp.mpf], power: int) -> mp.mpf:
-    """1 - the largest divided by the norm, after taking off the mean; one class alone is as sure as can be."""
-    mean = mp.fsum(finite) / len(finite)
-    c = [x - mean for x in finite]
-    if len(finite) == 1:
-        return mp.mpf(1) / 2 if power == 1 else mp.mpf(0)
-    if not any(c):
-        return mp.mpf(1)
-    return 1 - max(c) / mp.fsum(abs(x) ** power for x in c) ** (mp.mpf(1) / power)
+def mp_norm_1(row: Sequence[float]) -> mp.mpf:
+    """With c the logits without their mean and M the largest c: the sum of the other c / M above 0."""
+    with mp.workdps(DIGITS):
+        finite = [mp.mpf(float(x)) for x in row if math.isfinite(x)]
+        mean = mp.fsum(finite) / len(finite)
+        c = sorted(x - mean for x in finite)
+        if len(c) == 1:
+            return mp.mpf(0)
+        return mp.fsum(max(x, 0) for x in c[:-1]) / c[-1] if c[-1] else mp.inf
 
 
 def softmax(logits: np.ndarray, temperature: float) -> np.ndarray:

@@ -86,8 +86,8 @@ def _choose(candidate: str, storage: str, p: Array, labels: Array) -> tuple[floa
         return 1.0 / (2 * (rows + classes)), _added
     if candidate == "mixed":
         return _cross_validated(p, labels), _added
-    choice = choose_floor(lambda f: best_temperature(floored_logits(p, f), labels)[1], rows, classes, smallest)
-    return choice.floor, floored_logits
+    floor = choose_floor(lambda f: best_temperature(floored_logits(p, f), labels)[1], rows, classes, smallest)
+    return floor, floored_logits
 
 
 def _at_least(p: Array, floor: float) -> Array:

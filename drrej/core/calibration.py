@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from functools import cached_property
+from collections.abc import Iterable, Mapping
 
 import numpy as np
-from msgspec import Struct
-from numpy.typing import NDArray
 
 from drrej.core.softmax import GapSums
-from drrej.core.sums import Total
-from drrej.core.types import Floats
+from drrej.core.sums import Sums, Total
+from drrej.core.types import Booleans, Floats, Integers
 
 ECE_BINS = 15
 _CONFIDENCE_UNITS = 1 << 33
@@ -21,31 +18,21 @@ _MOST_ROWS = 1 << 16
 """Rows that are looked at at once: their sums of confidences, 49 bits at most, are exact in float64."""
 
 
-class CalibrationTally(Struct, frozen=True):
+class CalibrationTally(Sums, frozen=True):
     """Sums from which NLL, Brier score and ECE of a set of rows follow; adds up over blocks exactly."""
 
     rows: int
     nll: Total
     brier: Total
-    bin_rows: NDArray[np.int64]
-    bin_right: NDArray[np.int64]
-    bin_confidence: NDArray[np.int64]
+    bin_rows: Integers
+    bin_right: Integers
+    bin_confidence: Integers
 
     @classmethod
     def empty(cls) -> CalibrationTally:
         """That of no rows, which adds nothing."""
         none = np.zeros(ECE_BINS, np.int64)
         return cls(0, Total(), Total(), none, none, none)
-
-    def __add__(self, other: CalibrationTally) -> CalibrationTally:
-        return CalibrationTally(
-            self.rows + other.rows,
-            self.nll + other.nll,
-            self.brier + other.brier,
-            self.bin_rows + other.bin_rows,
-            self.bin_right + other.bin_right,
-            self.bin_confidence + other.bin_confidence,
-        )
 
     @property
     def mean_nll(self) -> float | None:
@@ -76,53 +63,46 @@ class CalibrationTally(Struct, frozen=True):
         return sum(abs(gap) for gap in gaps) / (self.rows * _CONFIDENCE_UNITS)
 
 
-class LabelledRows(Struct, frozen=True, dict=True):
-    """What calibration figures need of each row: gap sums, u_y (the log-odds of the label), whether it is predicted."""
-
-    sums: GapSums
-    label_gap: Floats
-    right: NDArray[np.bool_]
-
-    @cached_property
-    def _scores(self) -> tuple[Floats, Floats, NDArray[np.int64], Floats]:
-        """NLL, Brier score, bin (from 0) and confidence (in units) of each row."""
-        sums = self.sums
-        with np.errstate(invalid="ignore", over="ignore", under="ignore"):
-            nll = sums.log_weight - self.label_gap
-            confidence = 1.0 / (1.0 + sums.odds)
-            # (1 - p_y)^2 + the other p^2; for a right row 1 - p_y is odds / (1 + odds), which does not cancel
-            squared = np.square(confidence)
-            brier = (np.square(sums.odds) + sums.squares) * squared
-            wrong = np.flatnonzero(~self.right)
-            p_label = np.exp(self.label_gap[wrong]) * confidence[wrong]
-            brier[wrong] = 1.0 + (1.0 + sums.squares[wrong]) * squared[wrong] - 2.0 * p_label
-            bins = np.ceil(confidence * ECE_BINS).astype(np.int64) - 1
-        return nll, brier, bins, np.rint(confidence * _CONFIDENCE_UNITS)
-
-    def tally(self, chosen: NDArray[np.bool_] | None = None) -> CalibrationTally:
-        """The tally of all rows, or of the chosen ones."""
-        rows = slice(None) if chosen is None else chosen
-        nll, brier, bins, units = self._scores
-        right, bins, units = bins[rows][self.right[rows]], bins[rows], units[rows]
-        confidence = np.zeros(ECE_BINS, np.int64)
-        for start in range(0, bins.size, _MOST_ROWS):
-            part = slice(start, start + _MOST_ROWS)
-            confidence += np.bincount(bins[part], units[part], ECE_BINS).astype(np.int64)
-        counts, right_counts = (np.bincount(each, minlength=ECE_BINS) for each in (bins, right))
-        return CalibrationTally(bins.size, Total.of(nll[rows]), Total.of(brier[rows]), counts, right_counts, confidence)
+def calibration_tallies(
+    sums: GapSums, label_gap: Floats, right: Booleans, parts: Iterable[Booleans | None]
+) -> list[CalibrationTally]:
+    """The tallies of parts of some rows (None: of all), from gap sums, u of the label, and whether it is predicted."""
+    with np.errstate(invalid="ignore", over="ignore", under="ignore"):
+        nll = sums.log_weight - label_gap
+        confidence = 1.0 / (1.0 + sums.odds)
+        # (1 - p_y)^2 + the other p^2; for a right row 1 - p_y is odds / (1 + odds), which does not cancel
+        squared = np.square(confidence)
+        brier = (np.square(sums.odds) + sums.squares) * squared
+        wrong = np.flatnonzero(~right)
+        p_label = np.exp(label_gap[wrong]) * confidence[wrong]
+        brier[wrong] = 1.0 + (1.0 + sums.squares[wrong]) * squared[wrong] - 2.0 * p_label
+        bins = np.ceil(confidence * ECE_BINS).astype(np.int64) - 1
+    units = np.rint(confidence * _CONFIDENCE_UNITS)
+    tallies = []
+    for part in parts:
+        rows = slice(None) if part is None else part
+        places, weights = bins[rows], units[rows]
+        sums_of_bins = np.zeros(ECE_BINS, np.int64)
+        for start in range(0, places.size, _MOST_ROWS):
+            piece = slice(start, start + _MOST_ROWS)
+            sums_of_bins += np.bincount(places[piece], weights[piece], ECE_BINS).astype(np.int64)
+        counts, hits = (np.bincount(each, minlength=ECE_BINS) for each in (places, places[right[rows]]))
+        of_rows = Total.of(nll[rows]), Total.of(brier[rows])
+        tallies.append(CalibrationTally(places.size, *of_rows, counts, hits, sums_of_bins))
+    return tallies
 
 
-class ClasswiseTally(Struct, frozen=True):
+class ClasswiseTally(Sums, frozen=True):
     """For each class and each of 15 bins of its probability: the sum of p less the rows of that class, in units.
 
     The classwise ECE is the mean over classes of the ECE of "it is this class" against "it is not"; adds up exactly.
     """
 
     rows: int
-    gaps: NDArray[np.int64]
+    gaps: Integers
 
     @classmethod
-    def of(cls, probabilities: Floats, labels: NDArray[np.int64]) -> ClasswiseTally:
+    def of(cls, probabilities: Floats, labels: Integers) -> ClasswiseTally:
         """From probabilities (rows x classes) and class numbers.
 
         >>> tally = ClasswiseTally.of(np.array([[0.9, 0.1], [0.9, 0.1]]), np.array([0, 1]))
@@ -138,9 +118,6 @@ class ClasswiseTally(Struct, frozen=True):
             units[np.arange(truth.size), truth] -= _CONFIDENCE_UNITS
             gaps += np.bincount(places.reshape(-1), units.reshape(-1), gaps.size).astype(np.int64)
         return cls(rows, gaps)
-
-    def __add__(self, other: ClasswiseTally) -> ClasswiseTally:
-        return ClasswiseTally(self.rows + other.rows, self.gaps + other.gaps)
 
     @property
     def ece(self) -> float | None:

@@ -9,15 +9,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Literal, Protocol
+from typing import Literal, TypeVar
 
 import numpy as np
 from msgspec import Struct, field
 
-from drrej.core.calibration import LabelledRows
+from drrej.core.calibration import CalibrationTally, calibration_tallies
 from drrej.core.reuse import content_keys, key_limit
 from drrej.core.softmax import NOTHING, ROW_MAJOR, GapSums, Needs, block_sums, label_gaps
-from drrej.core.sums import Total
+from drrej.core.sums import Sums, Total
 from drrej.core.types import AnyFloats, Booleans, Floats, Integers, Precision, Stored
 
 CalibratorName = Literal["temperature", "vector", "beta", "auto"]
@@ -44,8 +44,9 @@ class Scores(Struct, frozen=True):
         return int(self.values.shape[1])
 
     def label_gaps(self, labels: Integers) -> Floats:
-        """How far the label's score lies below the largest, before the scale."""
-        return label_gaps(self.values, labels, self.largest)
+        """U of the label: how far its score, after the scale, lies below the largest; at most 0."""
+        with np.errstate(invalid="ignore", over="ignore"):
+            return self.beta * label_gaps(self.values, labels, self.largest)
 
     def rivals(self, scale: float) -> tuple[Floats, Floats]:
         """The log-odds of an error at `scale` times the inverse temperature, and the entropy of the other classes.
@@ -55,19 +56,16 @@ class Scores(Struct, frozen=True):
         beta = self.beta * scale
         others = self.values.copy()
         others[np.arange(self.prediction.size), self.prediction] = -np.inf
-        among = block_sums(others, [beta], [frozenset({"moment"})], self.precision)
-        (at,) = among.at
+        _, largest, (at,) = block_sums(others, [beta], [frozenset({"moment"})], self.precision)
         with np.errstate(invalid="ignore"):
-            log_odds: Floats = beta * (among.largest - self.largest) + at.log_weight
+            log_odds: Floats = beta * (largest - self.largest) + at.log_weight
             entropy: Floats = at.log_weight - at.moment / (1.0 + at.odds)
-        alone = among.largest == -np.inf
+        alone = largest == -np.inf
         return np.where(alone, -np.inf, log_odds), np.where(alone, 0.0, entropy)
 
-    def labelled(self, labels: Integers) -> LabelledRows:
-        """What calibration figures need of each row."""
-        with np.errstate(invalid="ignore", over="ignore"):
-            scaled: Floats = self.beta * self.label_gaps(labels)
-        return LabelledRows(self.sums, scaled, self.prediction == labels)
+    def tallies(self, labels: Integers, *parts: Booleans | None) -> list[CalibrationTally]:
+        """What calibration figures of parts of the rows (None: of all) need; the gap sums must have `squares`."""
+        return calibration_tallies(self.sums, self.label_gaps(labels), self.prediction == labels, parts)
 
     def energy(self) -> Floats:
         """-T log sum exp(scores / T)."""
@@ -88,15 +86,6 @@ class Scores(Struct, frozen=True):
         return probabilities
 
 
-class Calibrator(Protocol):
-    """Turns logits into calibrated scores."""
-
-    def scores(
-        self, logits: AnyFloats, needs: Needs, precision: Precision, raw: Needs | None = None
-    ) -> tuple[Scores, Scores]:
-        """Scores after and before calibration, with the gap sums that are needed there (`raw` None: none before)."""
-
-
 class Temperature(Struct, frozen=True):
     """Logits divided by T.
 
@@ -110,15 +99,16 @@ class Temperature(Struct, frozen=True):
     def scores(
         self, logits: AnyFloats, needs: Needs, precision: Precision, raw: Needs | None = None
     ) -> tuple[Scores, Scores]:
-        """See `Calibrator`. Both scales share the search for the largest logit, and the gaps to it."""
+        """Scores after and before calibration, with the gap sums that are needed there (`raw` None: none before).
+
+        Both scales share the search for the largest logit, and the gaps to it.
+        """
         beta = 1.0 / self.temperature
         betas, wanted = ([beta], [needs]) if raw is None else ([beta, 1.0], [needs, raw])
-        sums = block_sums(logits, betas, wanted, precision)
-        top = sums.prediction, sums.largest
-        as_given = GapSums() if raw is None else sums.at[1]
+        prediction, largest, (after, *before) = block_sums(logits, betas, wanted, precision)
         return (
-            Scores(logits, beta, *top, sums.at[0], precision),
-            Scores(logits, 1.0, *top, as_given, precision),
+            Scores(logits, beta, prediction, largest, after, precision),
+            Scores(logits, 1.0, prediction, largest, before[0] if before else GapSums(), precision),
         )
 
 
@@ -143,15 +133,19 @@ class Vector(Stored, frozen=True):
     def scores(
         self, logits: AnyFloats, needs: Needs, precision: Precision, raw: Needs | None = None
     ) -> tuple[Scores, Scores]:
-        """See `Calibrator`. In float64 after calibration, whatever the logits are stored in."""
+        """As those of `Temperature`; in float64 after calibration, whatever the logits are stored in."""
         logs, before = log_probabilities(logits, raw or NOTHING, precision)
         with np.errstate(invalid="ignore", over="ignore"):
             scores: Floats = logs * np.array(self.weights)
             scores += np.array(self.biases)
             if min(self.weights) <= 0.0:  # below 0 only while they are searched for
                 np.copyto(scores, -np.inf, where=np.isneginf(logs))
-        sums = block_sums(scores, [1.0], [needs], "float64")
-        return Scores(scores, 1.0, sums.prediction, sums.largest, sums.at[0], "float64"), before
+        prediction, largest, (sums,) = block_sums(scores, [1.0], [needs], "float64")
+        return Scores(scores, 1.0, prediction, largest, sums, "float64"), before
+
+
+Calibrator = Temperature | Vector
+"""Turns logits into calibrated scores."""
 
 
 def log_probabilities(logits: AnyFloats, needs: Needs, precision: Precision) -> tuple[Floats, Scores]:
@@ -160,14 +154,13 @@ def log_probabilities(logits: AnyFloats, needs: Needs, precision: Precision) -> 
     >>> log_probabilities(np.array([[1.0, 1.0, -np.inf]]), NOTHING, "auto")[0].round(6).tolist()
     [[-0.693147, -0.693147, -inf]]
     """
-    sums = block_sums(logits, [1.0], [needs], precision)
-    raw = Scores(logits, 1.0, sums.prediction, sums.largest, sums.at[0])
+    prediction, largest, (sums,) = block_sums(logits, [1.0], [needs], precision)
     # Written as the sums read: classes first where these are few.
     logs: Floats = np.empty(logits.shape) if logits.shape[1] >= ROW_MAJOR else np.empty(logits.shape[::-1]).T
     with np.errstate(invalid="ignore", over="ignore"):
-        np.subtract(logits, sums.largest[:, None], out=logs, dtype=np.float64)
-        logs -= raw.sums.log_weight[:, None]
-    return logs, raw
+        np.subtract(logits, largest[:, None], out=logs, dtype=np.float64)
+        logs -= sums.log_weight[:, None]
+    return logs, Scores(logits, 1.0, prediction, largest, sums)
 
 
 MIN_TEMPERATURE = 1e-3
@@ -182,21 +175,13 @@ _MOST_STEPS = 30
 """More passes than any search has needed that was seen; further ones halve the bracket."""
 
 
-class NllSums(Struct, frozen=True):
+class NllSums(Sums, frozen=True):
     """Sums over rows of the first two derivatives of the NLL in beta; how many of the rows are wrong."""
 
     rows: int = 0
     errors: int = 0
     gradient: Total = field(default_factory=Total)
     curvature: Total = field(default_factory=Total)
-
-    def __add__(self, other: NllSums) -> NllSums:
-        return NllSums(
-            self.rows + other.rows,
-            self.errors + other.errors,
-            self.gradient + other.gradient,
-            self.curvature + other.curvature,
-        )
 
     def derivatives(self, beta: float) -> tuple[float, float]:
         """Of what is minimised, by row: the NLL and, where errors are few, weight / 2 (ln beta)^2.
@@ -224,11 +209,12 @@ class TemperatureFit(Struct, frozen=True):
     bend: float = 0.0
 
 
-Summing = Callable[[Callable[[AnyFloats, Integers], NllSums]], NllSums]
+T = TypeVar("T")
+Summing = Callable[[Callable[[AnyFloats, Integers], T]], T]
 """One pass: the sum over all rows of a set of what a function makes of their logits and labels."""
 
 
-def fit_temperature(sample: Summing, rows: Summing | None, precision: Precision) -> TemperatureFit:
+def fit_temperature(sample: Summing[NllSums], rows: Summing[NllSums] | None, precision: Precision) -> TemperatureFit:
     """The temperature of least NLL, with a prior where errors are few.
 
     It is searched on a sample, then on all rows (None: the sample is all there is).
@@ -243,14 +229,14 @@ def fit_temperature(sample: Summing, rows: Summing | None, precision: Precision)
 
 def nll_sums(logits: AnyFloats, labels: Integers, beta: float, precision: Precision) -> NllSums:
     """Gradient and curvature of the NLL of one block at one beta."""
-    sums = block_sums(logits, [beta], [frozenset({"moment", "second_moment"})], precision)
-    (at,) = sums.at
+    needs = frozenset({"moment", "second_moment"})
+    prediction, largest, (at,) = block_sums(logits, [beta], [needs], precision)
     weight = 1.0 + at.odds
     mean_gap = at.moment / (beta * weight)
     return NllSums(
         rows=labels.size,
-        errors=int(np.count_nonzero(sums.prediction != labels)),
-        gradient=Total.of(mean_gap - label_gaps(logits, labels, sums.largest)),
+        errors=int(np.count_nonzero(prediction != labels)),
+        gradient=Total.of(mean_gap - label_gaps(logits, labels, largest)),
         curvature=Total.of(at.second_moment / (beta * beta * weight) - np.square(mean_gap)),
     )
 
@@ -330,7 +316,7 @@ _DIGITS = 10
 """Decimals that weights and biases are rounded to: so the order in which rows are added does not show."""
 
 
-class ScalingSums(Struct, frozen=True):
+class ScalingSums(Sums, frozen=True):
     """Sums over rows: the NLL, its gradient in the weights and biases, and its curvature."""
 
     rows: int
@@ -338,21 +324,13 @@ class ScalingSums(Struct, frozen=True):
     gradient: Floats
     curvature: Floats
 
-    def __add__(self, other: ScalingSums) -> ScalingSums:
-        return ScalingSums(
-            self.rows + other.rows,
-            self.nll + other.nll,
-            self.gradient + other.gradient,
-            self.curvature + other.curvature,
-        )
-
-
-ScalingSumming = Callable[[Callable[[AnyFloats, Integers], ScalingSums]], ScalingSums]
-"""One pass: the sum over all rows of a set of what a function makes of their logits and labels."""
-
 
 def fit_vector(
-    sample: ScalingSumming, rows: ScalingSumming | None, temperature: float, classes: int, precision: Precision
+    sample: Summing[ScalingSums],
+    rows: Summing[ScalingSums] | None,
+    temperature: float,
+    classes: int,
+    precision: Precision,
 ) -> tuple[Vector, bool]:
     """Vector scaling of least penalised NLL, and whether the search has converged.
 
@@ -402,7 +380,7 @@ def scaling_sums(logits: AnyFloats, labels: Integers, calibrator: Vector, precis
 
 
 def _search(
-    total: ScalingSumming, start: Floats, free: Booleans, temperature: float, precision: Precision
+    total: Summing[ScalingSums], start: Floats, free: Booleans, temperature: float, precision: Precision
 ) -> tuple[Floats, bool]:
     """Newton's method, with shorter steps where a full one does not descend; whether it has converged."""
     beta = 1.0 / temperature
@@ -477,8 +455,7 @@ def held_out_nll(logits: AnyFloats, labels: Integers, precision: Precision) -> d
         for name in names:
             calibrator = fit_calibrator(name, logits[others], labels[others], precision)
             calibrated, _ = calibrator.scores(logits[part], NOTHING, precision)
-            rows = calibrated.labelled(labels[part])
-            found[name].append(rows.sums.log_weight - rows.label_gap)
+            found[name].append(calibrated.sums.log_weight - calibrated.label_gaps(labels[part]))
     return {name: np.concatenate(values) for name, values in found.items()}
 
 

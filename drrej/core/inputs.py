@@ -9,16 +9,17 @@ arithmetic is float64, and sums have no order.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from enum import IntEnum
 from functools import cache
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from msgspec import Struct
-from msgspec.structs import astuple
 from numpy.typing import NDArray
 
+from drrej.core.sums import Sums
 from drrej.core.types import AnyFloats, Floats
 
 LOG_TOLERANCE = 1e-2
@@ -260,7 +261,7 @@ BINARY_REMEDIES: dict[Kind, str] = {
 }
 
 
-class ScoreLook(Struct, frozen=True):
+class ScoreLook(Sums, frozen=True):
     """Counts of rows: all, those with every score in [0, 1], of these the ones that sum to 1, and scaled ones; adds up.
 
     Scaled rows are not negative, and they sum to 100 or are whole numbers (of one score per row: any above 1). Rows
@@ -273,14 +274,8 @@ class ScoreLook(Struct, frozen=True):
     scaled: int = 0
 
     @classmethod
-    def of(
-        cls,
-        scores: AnyFloats,
-        largest: NDArray[np.float64] | None = None,
-    ) -> ScoreLook:
-        """Look at rows of scores (rows x classes).
-
-        `largest` is the largest of each row, if that is known already.
+    def of(cls, scores: AnyFloats, largest: Floats | None = None) -> ScoreLook:
+        """Look at rows of scores (rows x classes); `largest` is the largest of each row, if that is known already.
 
         >>> ScoreLook.of(np.array([[0.2, 0.8], [0.5, 0.9], [-1.0, 2.0], [30.0, 70.0]]))
         ScoreLook(rows=4, inside=2, summing=1, scaled=1)
@@ -310,35 +305,23 @@ class ScoreLook(Struct, frozen=True):
             above = int(np.count_nonzero((scores > 1.0 + _KIND_SLACK) & (scores < np.inf)))
             return cls(int(np.count_nonzero(scores < np.inf)), inside, inside, above)
 
-    def __add__(self, other: ScoreLook) -> ScoreLook:
-        both = zip(astuple(self), astuple(other), strict=True)
-        return ScoreLook(*(mine + yours for mine, yours in both))
-
     def kind(self, binary: bool = False) -> Kind:
         """What the scores look like.
 
         Rows of several scores are probabilities when most rows lie in [0, 1] and sum to 1. One score per row has no
         sum, so all of them must lie in [0, 1], but for one in a hundred.
         """
-        if not self.rows:
-            return "logits"
-        if binary:
-            return self._binary_kind()
-        if 2 * self.summing > self.rows:
+        rows, positive = self.rows, self.inside + self.scaled
+        nearly_all_inside, nearly_all_positive = ((rows - some) * _STRAYS <= rows for some in (self.inside, positive))
+        if binary and rows >= _SOME and nearly_all_inside:
             return "probabilities"
-        if self.rows < _ENOUGH:
+        if not binary and 2 * self.summing > rows:
+            return "probabilities"
+        if rows < _ENOUGH:
             return "logits"
-        if 2 * self.scaled > self.rows and self._nearly_all(self.inside + self.scaled):
+        if nearly_all_positive and (binary or 2 * self.scaled > rows):
             return "scaled"  # a negative score here and there is no percentage and no count
-        return "unit interval" if self._nearly_all(self.inside) else "logits"
-
-    def _binary_kind(self) -> Kind:
-        if self.rows >= _SOME and self._nearly_all(self.inside):
-            return "probabilities"
-        return "scaled" if self.rows >= _ENOUGH and self._nearly_all(self.inside + self.scaled) else "logits"
-
-    def _nearly_all(self, rows: int) -> bool:
-        return (self.rows - rows) * _STRAYS <= self.rows
+        return "unit interval" if nearly_all_inside and not binary else "logits"
 
 
 def _without_negative(scores: AnyFloats, rows: NDArray[np.intp]) -> NDArray[np.intp]:
@@ -418,21 +401,8 @@ class Positives(Struct, frozen=True):
         return Positives(self.zeros + other.zeros, min(self.smallest, other.smallest))
 
 
-class FloorChoice(Struct, frozen=True):
-    """The chosen floor, the mean NLL there, and how many floors were tried.
-
-    `keeps_positives` tells whether the floor leaves (but for a few per cent of the very smallest) every positive
-    probability of the calibration rows as it is. Otherwise the rows say that the smallest ones cannot be trusted.
-    """
-
-    floor: float
-    nll: float
-    keeps_positives: bool
-    trials: int
-
-
-def floored(probabilities: NDArray[np.floating[Any]], floor: float) -> Floats:
-    """Probabilities (any shape) with none below the floor: g of the module's text, not normalised again.
+def floored(probabilities: AnyFloats, floor: float) -> Floats:
+    """The larger of p and p / 2 + floor for each probability p: none is below the floor; not normalised again.
 
     >>> floored(np.array([0.75, 0.25, 0.0]), 0.015625).tolist()
     [0.75, 0.25, 0.015625]
@@ -443,7 +413,7 @@ def floored(probabilities: NDArray[np.floating[Any]], floor: float) -> Floats:
     return raised
 
 
-def floored_logits(probabilities: NDArray[np.floating[Any]], floor: float) -> Floats:
+def floored_logits(probabilities: AnyFloats, floor: float) -> Floats:
     """Logits of rows of probabilities: the logarithms of `floored`; -inf at a 0 when the floor is 0.
 
     >>> floored_logits(np.array([[0.5, 0.5, 0.0]]), 0.125).round(3).tolist()
@@ -455,7 +425,7 @@ def floored_logits(probabilities: NDArray[np.floating[Any]], floor: float) -> Fl
     return logits
 
 
-def choose_floor(nll: Callable[[float], float], rows: int, classes: int, smallest: float) -> FloorChoice:
+def choose_floor(nll: Callable[[float], float], rows: int, classes: int, smallest: float) -> float:
     """The floor for calibration rows whose smallest positive probability is `smallest`.
 
     `nll(f)` is the mean NLL of the rows with the floor f at the best temperature for it. Powers of 2 are tried, from
@@ -465,41 +435,27 @@ def choose_floor(nll: Callable[[float], float], rows: int, classes: int, smalles
 
     Deterministic, and about 20 calls of `nll` (25 at most).
 
-    >>> choose_floor(lambda f: (math.log2(f) + 6) ** 2 / 100, rows=1000, classes=3, smallest=0.1).floor == 2**-6
+    >>> choose_floor(lambda f: (math.log2(f) + 6) ** 2 / 100, rows=1000, classes=3, smallest=0.1) == 2**-6
     True
     """
     grid = _floors(classes)
-    known: dict[int, float] = {}
 
+    @cache
     def total(place: int) -> float:
-        if place not in known:
-            known[place] = rows * nll(grid[place])
-        return known[place]
+        return rows * nll(grid[place])
 
     coarse = [*range(0, len(grid) - 1, _COARSE), len(grid) - 1]
     near = min(coarse, key=total)
     best = min(range(max(0, near - _COARSE + 1), min(len(grid), near + _COARSE)), key=total)
     enough = total(best) + TOLERATED
     keeping = next((i for i, floor in enumerate(grid) if 2.0 * floor <= _SLACK * smallest), len(grid) - 1)
-    if best > keeping:
-        best = _first_within(total, keeping, best, enough)
+    if best > keeping:  # the totals fall towards the best
+        best = keeping + bisect_left(range(keeping, best), True, key=lambda place: total(place) <= enough)
     elif total(keeping) <= enough:
         best = keeping
-    return FloorChoice(grid[best], total(best) / rows, best >= keeping, len(known))
+    return grid[best]
 
 
-def _first_within(total: Callable[[int], float], low: int, high: int, enough: float) -> int:
-    """The first place from `low` to `high` that is good enough, given that `high` is; the totals fall towards it."""
-    while low < high:
-        middle = (low + high) // 2
-        if total(middle) <= enough:
-            high = middle
-        else:
-            low = middle + 1
-    return high
-
-
-@cache
 def _floors(classes: int) -> tuple[float, ...]:
     """Powers of 2 in falling order, by factors of 2 at first and then by steps of an eighth of the exponent."""
     exponents = []

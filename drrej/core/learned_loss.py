@@ -11,12 +11,11 @@ from collections.abc import Mapping
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from drrej.core.calibrators import Scores
 from drrej.core.losses import (
-    FEATURES,
     PLAIN,
-    RIVALS,
     ErrorModel,
     Feature,
     LearnedLoss,
@@ -24,7 +23,7 @@ from drrej.core.losses import (
     error_probability,
     feature_values,
 )
-from drrej.core.softmax import NOTHING, block_sums
+from drrej.core.softmax import NOTHING, block_sums, label_gaps
 from drrej.core.types import AnyFloats, Booleans, Floats, Integers, Precision
 
 FEWEST_ERRORS = 5
@@ -60,14 +59,13 @@ def learn(scores: Scores, labels: Integers) -> Loss:
         return PLAIN["zero-one"]
     first = slice(SCALE_ROWS)
     scale, noise = choose_scale(scores.values[first], scores.beta, labels[first], scores.precision)
-    log_odds, values = feature_values(scores, scale, (RIVALS, *FEATURES))
+    log_odds, values = feature_values(scores, scale)
     noisy = Noise(noise, scores.classes)
     base = _within(log_odds)
-    alone = solve(Problem(base, np.ones((1, base.size)), scores.prediction, wrong, noisy))
+    alone = solve(base, np.ones((1, base.size)), scores.prediction, wrong, noisy)
     variance = class_variance(base + alone[0], scores.prediction, wrong, noisy)
     features, inputs = _standardised(values)
-    problem = Problem(base, inputs, scores.prediction, wrong, noisy, variance)
-    theta = solve(problem)
+    theta = solve(base, inputs, scores.prediction, wrong, noisy, variance)
     weights, terms = theta[1 : len(inputs)], theta[len(inputs) :]
     model = ErrorModel(
         scale=scale,
@@ -89,12 +87,12 @@ def choose_scale(values: AnyFloats, beta: float, labels: Integers, precision: Pr
     Wrong labels raise the temperature of least NLL far more than is good for ranking. So each is given the noise that
     suits it best (which has to gain more than 1 in log-likelihood), and their logarithms are averaged by likelihood.
     """
-    sums = block_sums(values, [beta * scale for scale in SCALES], [NOTHING] * len(SCALES), precision)
+    _, largest, sums = block_sums(values, [beta * scale for scale in SCALES], [NOTHING] * len(SCALES), precision)
     classes = values.shape[1]
-    gaps = beta * (values[np.arange(labels.size), labels].astype(np.float64) - sums.largest)
+    gaps = beta * label_gaps(values, labels, largest)
     logs = np.empty((len(SCALES), len(NOISES)))
     with np.errstate(under="ignore", divide="ignore"):
-        for row, (scale, at) in enumerate(zip(SCALES, sums.at, strict=True)):
+        for row, (scale, at) in enumerate(zip(SCALES, sums, strict=True)):
             of_label = np.exp(scale * gaps - at.log_weight)
             for column, noise in enumerate(NOISES):
                 log = np.log((1.0 - noise) * of_label + noise / classes)
@@ -133,71 +131,55 @@ def class_variance(eta: Floats, prediction: Integers, wrong: Booleans, noise: No
     return (float(np.sum(pulls**2 - sizes)) - by_chance) / max(float(np.sum(sizes**2)), 1e-300)
 
 
-class Problem:
-    """The penalised log-likelihood of errors in theta: the weights of the inputs, then a term for each class.
+def solve(
+    base: Floats, inputs: Floats, prediction: Integers, wrong: Booleans, noise: Noise, variance: float = 0.0
+) -> Floats:
+    """The theta of the largest penalised log-likelihood of errors: weights of the inputs, then a term for each class.
 
-    The log-odds of an error are `base` plus these. Sums over rows avoid BLAS, whose results depend on the number of
-    threads.
+    The log-odds of an error are `base` plus these. Where the classes hardly differ, there are no terms. Sums over rows
+    avoid BLAS, whose results depend on the number of threads.
     """
+    count, classes = len(inputs), noise.classes if variance > _LEAST_VARIANCE else 0
+    penalty = np.array([_WEAK] + [_RIDGE] * (count - 1) + [1.0 / variance for _ in range(classes)])
 
-    def __init__(
-        self,
-        base: Floats,
-        inputs: Floats,
-        prediction: Integers,
-        wrong: Booleans,
-        noise: Noise,
-        variance: float = 0.0,
-    ) -> None:
-        self.base, self.inputs, self.prediction, self.wrong, self.noise = base, inputs, prediction, wrong, noise
-        self.classes = noise.classes if variance > _LEAST_VARIANCE else 0
-        penalties = [_WEAK] + [_RIDGE] * (len(inputs) - 1)
-        self.penalty = np.array(penalties + [1.0 / variance for _ in range(self.classes)])
-
-    def eta(self, theta: Floats) -> Floats:
-        """The log-odds of an error of each row."""
-        count = len(self.inputs)
-        eta: Floats = self.base + np.einsum("i,ij->j", theta[:count], self.inputs)
-        if self.classes:
-            eta += theta[count:][self.prediction]
+    def log_odds(theta: Floats) -> Floats:
+        eta: Floats = base + np.einsum("i,ij->j", theta[:count], inputs)
+        if classes:
+            eta += theta[count:][prediction]
         return _within(eta)
 
-    def value(self, theta: Floats) -> float:
+    def value(theta: Floats) -> float:
         """What is minimised."""
-        chance, rest, _ = self.noise.chances(self.eta(theta))
-        logs = float(np.sum(np.log(np.where(self.wrong, chance, rest))))
-        return 0.5 * float(np.sum(self.penalty * theta * theta)) - logs
+        chance, rest, _ = noise.chances(log_odds(theta))
+        logs = float(np.sum(np.log(np.where(wrong, chance, rest))))
+        return 0.5 * float(np.sum(penalty * theta * theta)) - logs
 
-    def step(self, theta: Floats) -> tuple[Floats, float]:
+    def newton_step(theta: Floats) -> tuple[Floats, float]:
         """A step of Fisher scoring, and its decrement; the classes' part is diagonal, so only the rest is solved."""
-        count = len(self.inputs)
-        pull, curvature = self.noise.pull(self.eta(theta), self.wrong)
-        gradient = np.einsum("ij,j->i", self.inputs, pull) - (self.penalty * theta)[:count]
-        matrix = np.einsum("ij,kj,j->ik", self.inputs, self.inputs, curvature) + np.diag(self.penalty[:count])
-        if not self.classes:
+        pull, curvature = noise.pull(log_odds(theta), wrong)
+        gradient = np.einsum("ij,j->i", inputs, pull) - (penalty * theta)[:count]
+        matrix = np.einsum("ij,kj,j->ik", inputs, inputs, curvature) + np.diag(penalty[:count])
+        if not classes:
             found: Floats = np.linalg.solve(matrix, gradient)
             return found, float(np.sum(found * gradient))
-        of_classes = np.bincount(self.prediction, pull, self.classes) - (self.penalty * theta)[count:]
-        cross = np.stack([np.bincount(self.prediction, row * curvature, self.classes) for row in self.inputs])
-        diagonal = cross[0] + self.penalty[count:]
+        of_classes = np.bincount(prediction, pull, classes) - (penalty * theta)[count:]
+        cross = np.stack([np.bincount(prediction, row * curvature, classes) for row in inputs])
+        diagonal = cross[0] + penalty[count:]
         reduced = matrix - np.einsum("ik,jk->ij", cross / diagonal, cross)
         first = np.linalg.solve(reduced, gradient - np.einsum("ik,k->i", cross, of_classes / diagonal))
         found = np.concatenate([first, (of_classes - np.einsum("ik,i->k", cross, first)) / diagonal])
         return found, float(np.sum(found * np.concatenate([gradient, of_classes])))
 
-
-def solve(problem: Problem) -> Floats:
-    """The minimum; steps are halved where they do not descend."""
-    theta = np.zeros(problem.penalty.size)
-    value = problem.value(theta)
+    theta = np.zeros(penalty.size)
+    least = value(theta)
     for _ in range(_MOST_STEPS):
-        step, decrement = problem.step(theta)
+        step, decrement = newton_step(theta)
         if decrement <= _TOLERANCE:
             break
-        length = 1.0
-        while (tried := problem.value(theta + length * step)) > value and length > 1e-6:
+        length = 1.0  # halved where a step does not descend
+        while (tried := value(theta + length * step)) > least and length > 1e-6:
             length /= 2.0
-        theta, value = theta + length * step, tried
+        theta, least = theta + length * step, tried
     return theta
 
 
@@ -227,8 +209,6 @@ def _by_labels(model: ErrorModel, order: Floats, wrong: Booleans) -> ErrorModel:
 
     These may be wrong, but nothing else tells how many errors there are. The slope is drawn to 1 and stays above 0.
     """
-    problem = Problem(
-        order, np.stack([np.ones(order.size), order]), np.zeros(order.size, np.int64), wrong, Noise(0.0, 2)
-    )
-    intercept, more = solve(problem)
-    return ErrorModel(model.scale, float(intercept), max(0.05, 1.0 + more), model.features, model.class_terms)
+    inputs = np.stack([np.ones(order.size), order])
+    intercept, more = solve(order, inputs, np.zeros(order.size, np.int64), wrong, Noise(0.0, 2))
+    return replace(model, intercept=float(intercept), slope=max(0.05, 1.0 + more))

@@ -7,7 +7,7 @@ was fitted to labelled rows (`drrej.core.learned_loss`), a cost comes from a mat
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from typing import ClassVar
 
@@ -67,11 +67,6 @@ class Loss(Struct, frozen=True, dict=True):
         """The plain loss by which drift is looked for, where that is another: what was fitted to rows knows them."""
         return None
 
-    @property
-    def reorders(self) -> bool:
-        """Whether its order of rows was fitted to rows, and is another than that of `drift_loss`."""
-        return False
-
     is_cost: ClassVar[bool] = False
     """Whether a row with a label has a realised cost."""
 
@@ -93,136 +88,14 @@ class Loss(Struct, frozen=True, dict=True):
         return []
 
 
-def zero_one_loss(sums: GapSums) -> Floats:
-    """1 - max p (Chow)."""
-    return _error_share(sums.odds)
-
-
-def _log_loss(sums: GapSums) -> Floats:
-    loss: Floats = sums.log_weight - sums.moment / (1.0 + sums.odds)
-    return loss
-
-
-def _brier_loss(sums: GapSums) -> Floats:
-    """1 - sum p^2."""
-    odds = sums.odds
-    loss: Floats = (odds * (2.0 + odds) - sums.squares) / np.square(1.0 + odds)
-    return loss
-
-
-def _margin_loss(sums: GapSums) -> Floats:
-    """1 - (p1 - p2)."""
-    loss: Floats = (sums.odds + sums.runner_up) / (1.0 + sums.odds)
-    return loss
-
-
-def _error_share(odds: Floats) -> Floats:
-    """1 - max p from the odds of an error."""
-    share: Floats = odds / (1.0 + odds)
-    return share
-
-
-def _powered_odds(runner_up: Floats, power: int, relative: Floats) -> Floats:
-    """The sum of e^(power u), from the runner-up and the sum of the others relative to it."""
-    with np.errstate(under="ignore"):
-        together: Floats = runner_up**power * relative
-    return np.where(runner_up == 0, 0.0, together)
-
-
-def _norm_loss(rest: Floats, power: int) -> Floats:
-    """1 - M / ||c||_p from the sum over the other classes of |c_j / M|^p; 1 where all logits are the same."""
-    loss: Floats = -np.expm1(np.log1p(rest) * (-1.0 / power))
-    return loss
-
-
-class _Formula(Struct, frozen=True):
-    """A plain loss: its formula, the sums it needs, its largest value for K classes, and what it is in words."""
-
-    expected: Callable[[GapSums], Floats]
-    needs: Needs
-    bound: Callable[[int], float]
-    words: str
-    least_classes: int = 1
-    """With fewer classes it is the same for every row."""
-
-
-def _error_bound(classes: int) -> float:
-    return 1.0 - 1.0 / classes
-
-
-def _one(_classes: int) -> float:
-    return 1.0
-
-
-_NORM = "1 - the largest logit divided by the {} norm of all, after taking off their mean"
-
-_FORMULAS = {
-    "log": _Formula(
-        _log_loss,
-        frozenset({"moment"}),
-        lambda classes: float(np.log(classes)),
-        "the entropy of the calibrated probabilities, in nats",
-    ),
-    "zero-one": _Formula(zero_one_loss, NOTHING, _error_bound, "1 - the largest calibrated probability"),
-    "brier": _Formula(
-        _brier_loss, frozenset({"squares"}), _error_bound, "1 - the sum of the squared calibrated probabilities"
-    ),
-    "margin": _Formula(
-        _margin_loss,
-        frozenset({"runner_up"}),
-        _one,
-        "1 - the difference of the two largest calibrated probabilities",
-    ),
-    "logit-margin": _Formula(
-        lambda sums: sums.runner_up,
-        frozenset({"runner_up"}),
-        _one,
-        "the second largest calibrated probability divided by the largest",
-    ),
-    "flat": _Formula(
-        lambda sums: _error_share(sums.roots),
-        frozenset({"roots"}),
-        _error_bound,
-        "1 - the largest probability at twice the temperature",
-    ),
-    "sharp": _Formula(
-        lambda sums: _error_share(_powered_odds(sums.runner_up, 2, sums.relative_squares)),
-        frozenset({"runner_up", "relative_squares"}),
-        _error_bound,
-        "1 - the largest probability at half the temperature",
-    ),
-    "sharper": _Formula(
-        lambda sums: _error_share(_powered_odds(sums.runner_up, 4, sums.relative_fourths)),
-        frozenset({"runner_up", "relative_fourths"}),
-        _error_bound,
-        "1 - the largest probability at a quarter of the temperature",
-    ),
-    # the c_j sum to 0, so their absolute values to twice those above 0, M among them
-    "norm-1": _Formula(
-        lambda sums: _norm_loss(1.0 + 2.0 * sums.norm_1, 1),
-        frozenset({"gap_total", "norm_1"}),
-        _one,
-        _NORM.format("absolute"),
-        3,
-    ),
-    "norm-2": _Formula(
-        lambda sums: _norm_loss(sums.norm_2, 2),
-        frozenset({"gap_total", "norm_2"}),
-        _one,
-        _NORM.format("Euclidean"),
-        3,
-    ),
-    "norm-4": _Formula(
-        lambda sums: _norm_loss(sums.norm_4, 4),
-        frozenset({"gap_total", "norm_4"}),
-        _one,
-        _NORM.format("fourth-power"),
-        3,
-    ),
+_PLAIN: dict[str, tuple[Needs, str]] = {
+    "log": (frozenset({"moment"}), "the entropy of the calibrated probabilities, in nats"),
+    "zero-one": (NOTHING, "1 - the largest calibrated probability"),
+    "brier": (frozenset({"squares"}), "1 - the sum of the squared calibrated probabilities"),
+    "margin": (frozenset({"runner_up"}), "1 - the difference of the two largest calibrated probabilities"),
+    "logit-margin": (frozenset({"runner_up"}), "the second largest calibrated probability divided by the largest"),
 }
-
-OFFERED = ("log", "zero-one", "brier", "margin", "logit-margin")
-"""The plain losses that may be asked for; reports compare all of them."""
+"""The gap sums that each plain loss is computed from, and what it is."""
 
 
 class PlainLoss(Loss, frozen=True):
@@ -231,37 +104,38 @@ class PlainLoss(Loss, frozen=True):
     name: str
 
     def __post_init__(self) -> None:
-        if self.name not in _FORMULAS:
-            raise OptionError(f"`loss={self.name}`: it must be one of {', '.join(OFFERED)}")
+        if self.name not in _PLAIN:
+            raise OptionError(f"`loss={self.name}`: it must be one of {', '.join(_PLAIN)}")
 
     @property
     def needs(self) -> Needs:
         """The gap sums it is computed from."""
-        return _FORMULAS[self.name].needs
+        return _PLAIN[self.name][0]
 
     @property
     def words(self) -> str:
         """What it is."""
-        return _FORMULAS[self.name].words
+        return _PLAIN[self.name][1]
 
     def bound(self, classes: int) -> float:
         """The largest possible loss."""
-        return _FORMULAS[self.name].bound(classes)
-
-    def tells_apart(self, classes: int) -> bool:
-        """Whether rows of so many classes differ in it: norms are the same for every row of two classes."""
-        return classes >= _FORMULAS[self.name].least_classes
-
-    def check(self, classes: int) -> None:
-        """It must tell rows apart."""
-        if not self.tells_apart(classes):
-            raise OptionError(
-                f"`loss={self.name}`: with {classes} classes it is the same for every row; choose another"
-            )
+        if self.name == "log":
+            return float(np.log(classes))
+        return 1.0 if self.name in ("margin", "logit-margin") else 1.0 - 1.0 / classes
 
     def expected(self, sums: GapSums) -> Floats:
         """The loss of each row from its gap sums."""
-        return _FORMULAS[self.name].expected(sums)
+        odds, loss = sums.odds, None
+        match self.name:
+            case "log":
+                loss = sums.log_weight - sums.moment / (1.0 + odds)
+            case "zero-one":
+                loss = odds / (1.0 + odds)
+            case "brier":
+                loss = (odds * (2.0 + odds) - sums.squares) / np.square(1.0 + odds)
+            case "margin":
+                loss = (odds + sums.runner_up) / (1.0 + odds)
+        return sums.runner_up if loss is None else loss
 
     def of(self, scores: Scores, columns: Mapping[str, Floats]) -> tuple[Integers, Floats]:
         """The class of the largest score, and the loss."""
@@ -272,7 +146,7 @@ class PlainLoss(Loss, frozen=True):
         return f"largest probability {1 - cutoff:.6g} or less" if self.name == "zero-one" else ""
 
 
-PLAIN: dict[str, PlainLoss] = {name: PlainLoss(name) for name in _FORMULAS}
+PLAIN: dict[str, PlainLoss] = {name: PlainLoss(name) for name in _PLAIN}
 """The plain losses by name."""
 
 
@@ -323,14 +197,10 @@ class CostLoss(Loss, frozen=True, dict=True):
     """
 
     name: ClassVar[str] = "cost"
+    words: ClassVar[str] = "the expected cost of the least costly action, which is the prediction"
     is_cost: ClassVar[bool] = True
 
     costs: tuple[tuple[float, ...], ...]
-
-    @property
-    def words(self) -> str:
-        """What it is."""
-        return "the expected cost of the least costly action, which is the prediction"
 
     @cached_property
     def by_action(self) -> Floats:
@@ -373,29 +243,22 @@ class CostLoss(Loss, frozen=True, dict=True):
             raise OptionError("`cost_matrix`: costs are finite and not negative")
 
 
-def _distance(sums: GapSums, classes: int) -> Floats:
-    """Mean calibrated gap from the largest logit to the others."""
-    distance: Floats = sums.gap_total * (-1.0 / (classes - 1))
-    return distance
+FEATURES = ("rivals", "distance", "log_distance", "crowd")
+"""What a learned loss may look at besides the odds of an error; see `feature_values`."""
+
+FEATURE_NEEDS: Needs = frozenset({"gap_total", "norm_1"})
 
 
-def _log_distance(sums: GapSums, classes: int) -> Floats:
-    log_distance: Floats = np.log(_distance(sums, classes) + 1e-6)
-    return log_distance
+def feature_values(scores: Scores, scale: float) -> tuple[Floats, dict[str, Floats]]:
+    """The log-odds of an error at the temperature to rank by, and the features by name.
 
-
-def _crowd(sums: GapSums, _classes: int) -> Floats:
-    """ln(||c||_1 / M - 1), c the logits without their mean and M the largest: 0 where no other is above the mean."""
-    crowd: Floats = np.log1p(2.0 * sums.norm_1)
-    return crowd
-
-
-FEATURES: dict[str, Callable[[GapSums, int], Floats]] = {
-    "distance": _distance,
-    "log_distance": _log_distance,
-    "crowd": _crowd,
-}
-"""What a learned loss may look at besides the odds of an error, from the gap sums, and the entropy of the rivals."""
+    These are the entropy of the rivals, the mean calibrated gap from the largest logit to the others, its logarithm,
+    and ln(||c||_1 / M - 1), c the logits without their mean and M the largest: 0 where no other is above the mean.
+    """
+    log_odds, rivals = scores.rivals(scale)
+    distance = scores.sums.gap_total * (-1.0 / (scores.classes - 1))
+    values = (rivals, distance, np.log(distance + 1e-6), np.log1p(2.0 * scores.sums.norm_1))
+    return log_odds, dict(zip(FEATURES, values, strict=True))
 
 
 def error_probability(log_odds: Floats) -> Floats:
@@ -452,36 +315,19 @@ class LearnedLoss(Loss, frozen=True):
     """The probability of an error by a fitted model."""
 
     name: ClassVar[str] = "learned"
+    words: ClassVar[str] = "the probability of an error, learned from labelled rows"
+    needs: ClassVar[Needs] = FEATURE_NEEDS
     is_error_probability: ClassVar[bool] = True
+    drift_loss: ClassVar[Loss | None] = PLAIN["zero-one"]
 
     learned: ErrorModel
-
-    @property
-    def needs(self) -> Needs:
-        """The gap sums that its features are computed from."""
-        return FEATURE_NEEDS if self.learned.features else NOTHING
-
-    @property
-    def words(self) -> str:
-        """What it is."""
-        return "the probability of an error, learned from labelled rows"
 
     def of(self, scores: Scores, columns: Mapping[str, Floats]) -> tuple[Integers, Floats]:
         """The class of the largest score, and the probability that it is wrong."""
         model = self.learned
-        log_odds, features = feature_values(scores, model.scale, model.features)
+        log_odds, features = feature_values(scores, model.scale)
         order = model.order(log_odds, features, scores.prediction)
         return scores.prediction, error_probability(order * model.slope + model.intercept)
-
-    @property
-    def drift_loss(self) -> Loss:
-        """The zero-one loss, which was not fitted."""
-        return PLAIN["zero-one"]
-
-    @property
-    def reorders(self) -> bool:
-        """Always."""
-        return True
 
     def bound(self, classes: int) -> float:
         """A probability is at most 1."""
@@ -501,21 +347,11 @@ class LearnedLoss(Loss, frozen=True):
     def check(self, classes: int) -> None:
         """The model must be of known parts, and for these classes."""
         model = self.learned
-        if not set(model.features) <= {RIVALS, *FEATURES} or len(model.class_terms) not in (0, classes):
+        if not set(model.features) <= set(FEATURES) or len(model.class_terms) not in (0, classes):
             raise OptionError(f"`loss=learned`: the model is not one for {classes} classes")
         ranges = all(feature.low <= feature.high for feature in model.features.values())
         if not (ranges and model.slope > 0 and model.scale > 0):
             raise OptionError("`loss=learned`: the model contradicts itself")
-
-
-RIVALS = "rivals"
-FEATURE_NEEDS: Needs = frozenset({"gap_total", "norm_1"})
-
-
-def feature_values(scores: Scores, scale: float, names: Iterable[str]) -> tuple[Floats, dict[str, Floats]]:
-    """The log-odds of an error at the temperature to rank by, and features by name."""
-    log_odds, rivals = scores.rivals(scale)
-    return log_odds, {name: rivals if name == RIVALS else FEATURES[name](scores.sums, scores.classes) for name in names}
 
 
 KINDS: dict[str, type[Loss]] = {

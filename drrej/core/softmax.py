@@ -18,7 +18,6 @@ from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
-from msgspec import Struct
 from numpy.typing import NDArray
 
 from drrej.core.types import AnyFloats, Booleans, Floats, Integers, Precision
@@ -52,28 +51,11 @@ class GapSums:
     """Sum of u."""
     runner_up: Floats
     """The largest e^u."""
-    roots: Floats
-    """Sum of e^(u/2): the odds at twice the temperature."""
-    relative_squares: Floats
-    """Sum of (e^u / runner_up)^2, which does not underflow as e^2u does; comes with `runner_up`."""
-    relative_fourths: Floats
-    """Sum of (e^u / runner_up)^4."""
     norm_1: Floats
     """With c the logits less their mean and M the largest c: sum of the c / M above 0; comes with `gap_total`."""
-    norm_2: Floats
-    """Sum of (c / M)^2."""
-    norm_4: Floats
-    """Sum of (c / M)^4."""
 
     def __init__(self, **sums: Floats) -> None:
         self.__dict__.update(sums)
-
-    @cached_property
-    def log_odds(self) -> Floats:
-        """The logarithm of the odds, -inf where they are 0."""
-        with np.errstate(divide="ignore", invalid="ignore"):
-            log_odds: Floats = np.log(self.odds)
-        return log_odds
 
     @cached_property
     def log_weight(self) -> Floats:
@@ -82,26 +64,20 @@ class GapSums:
         return log_weight
 
 
-ALL_SUMS: Needs = frozenset(GapSums.__annotations__) - {"odds"}
+BlockSums = tuple[Integers, Floats, list[GapSums]]
+"""Prediction, largest logit and, for each beta, gap sums of each row.
 
-
-class BlockSums(Struct, frozen=True):
-    """Prediction, largest logit and gap sums of each row, at each beta.
-
-    `largest` is finite exactly when the row has no NaN, no +inf and a logit above -inf.
-    """
-
-    prediction: Integers
-    largest: Floats
-    at: tuple[GapSums, ...]
+The largest logit is finite exactly when the row has no NaN, no +inf and a logit above -inf.
+"""
 
 
 def block_sums(
     logits: AnyFloats, betas: Sequence[float], needs: Sequence[Needs], precision: Precision = "auto"
 ) -> BlockSums:
-    """Predictions and gap sums of each row of `logits` (rows x classes, any strides): at each beta those needed there.
+    """The sums of each row of `logits` (rows x classes, any strides): at each beta those needed there.
 
-    >>> block_sums(np.array([[0.0, 0.0, -np.inf]]), [1.0], [NOTHING]).at[0].odds
+    >>> prediction, largest, (sums,) = block_sums(np.array([[0.0, 0.0, -np.inf]]), [1.0], [NOTHING])
+    >>> sums.odds
     array([1.])
     """
     with np.errstate(over="ignore", invalid="ignore"):  # damaged files may hold NaN that signals
@@ -113,14 +89,13 @@ def block_sums(
         fits = (single == logits).all(axis=1)
     if fits.all():
         return _uniform_sums(single, betas, needs)
-    whole = _uniform_sums(logits, betas, needs)
+    prediction, largest, sums = _uniform_sums(logits, betas, needs)
     if fits.any():
-        narrow = _uniform_sums(single[fits], betas, needs)
-        whole.prediction[fits], whole.largest[fits] = narrow.prediction, narrow.largest
-        for wide_sums, narrow_sums, wanted in zip(whole.at, narrow.at, needs, strict=True):
-            for name in ("odds", *wanted):
-                getattr(wide_sums, name)[fits] = getattr(narrow_sums, name)
-    return whole
+        prediction[fits], largest[fits], narrow = _uniform_sums(single[fits], betas, needs)
+        for of_all, of_narrow in zip(sums, narrow, strict=True):
+            for name, values in vars(of_narrow).items():
+                getattr(of_all, name)[fits] = values
+    return prediction, largest, sums
 
 
 def label_gaps(logits: AnyFloats, labels: Integers, largest: Floats) -> Floats:
@@ -157,14 +132,15 @@ def _uniform_sums(logits: AnyFloats, betas: Sequence[float], needs: Sequence[Nee
     prediction, largest = np.empty(rows, np.int64), np.empty(rows, logits.dtype)
     step = max(1, min(rows, _CHUNK_BYTES // (classes * logits.dtype.itemsize)))
     scratch = _scratch(step * classes, logits.dtype)
-    fill = _fill_rows if classes >= ROW_MAJOR else _fill_classes
+    find_gaps = _gaps_of_rows if classes >= ROW_MAJOR else _gaps_of_classes
     with np.errstate(invalid="ignore", over="ignore", under="ignore"):
         for start in range(0, rows, step):
             part = slice(start, start + step)
-            sums = [{name: values[part] for name, values in at.items()} for at in columns]
-            fill(logits[part], betas, sums, prediction[part], largest[part], scratch)
-        at = [{name: values.astype(np.float64, copy=False) for name, values in sums.items()} for sums in columns]
-        return BlockSums(prediction, largest.astype(np.float64, copy=False), tuple(GapSums(**sums) for sums in at))
+            work, place, axis, total = find_gaps(logits[part], prediction[part], largest[part], scratch)
+            for at, beta in zip(columns, betas, strict=True):
+                _sum_up({name: values[part] for name, values in at.items()}, beta, work, place, axis, total)
+        sums = [{name: values.astype(np.float64, copy=False) for name, values in at.items()} for at in columns]
+        return prediction, largest.astype(np.float64, copy=False), [GapSums(**at) for at in sums]
 
 
 _kept = threading.local()
@@ -179,15 +155,12 @@ def _scratch(size: int, dtype: np.dtype[Any]) -> AnyFloats:
     return raw[:bytes_needed].view(dtype).reshape(4, size)
 
 
-def _fill_rows(
-    logits: AnyFloats,
-    betas: Sequence[float],
-    columns: Sequence[_Columns],
-    prediction: Integers,
-    largest: AnyFloats,
-    scratch: AnyFloats,
-) -> None:
-    """Fill in prediction, largest and sums of a chunk, row by row."""
+_Gaps = tuple[Sequence[AnyFloats], Integers, int, _Total]
+"""Work arrays, the first with the gaps; where the largest logits are; the axis of the classes; how to sum over it."""
+
+
+def _gaps_of_rows(logits: AnyFloats, prediction: Integers, largest: AnyFloats, scratch: AnyFloats) -> _Gaps:
+    """Fill in prediction and largest of a chunk, and find its gaps, row by row."""
     count, classes = logits.shape
     work = gaps, _, spare, _ = [a[: logits.size].reshape(count, classes) for a in scratch]
     scores = logits
@@ -199,19 +172,10 @@ def _fill_rows(
     place = prediction + np.arange(0, logits.size, classes)
     largest[:] = scores.reshape(-1)[place]
     np.subtract(scores, largest[:, None], out=gaps)
-    total = partial(_dots, ones=np.ones((1, classes), logits.dtype))
-    for sums, beta in zip(columns, betas, strict=True):
-        _sum_up(sums, beta, work, place, 1, total)
+    return work, place, 1, partial(_dots, ones=np.ones((1, classes), logits.dtype))
 
 
-def _fill_classes(
-    logits: AnyFloats,
-    betas: Sequence[float],
-    columns: Sequence[_Columns],
-    prediction: Integers,
-    largest: AnyFloats,
-    scratch: AnyFloats,
-) -> None:
+def _gaps_of_classes(logits: AnyFloats, prediction: Integers, largest: AnyFloats, scratch: AnyFloats) -> _Gaps:
     """The same, class after class across all rows."""
     count, classes = logits.shape
     work = gaps, powers, _, products = [a[: logits.size].reshape(classes, count) for a in scratch]
@@ -219,36 +183,22 @@ def _fill_classes(
     np.maximum.reduce(gaps, axis=0, out=largest)
     np.subtract(gaps, largest, out=gaps)
     prediction[:] = _first_zero(gaps, powers)
-    place = prediction * count + np.arange(count)
-    for sums, beta in zip(columns, betas, strict=True):
-        _sum_up(sums, beta, work, place, 0, partial(_add_up, products=products))
+    return work, prediction * count + np.arange(count), 0, partial(_add_up, products=products)
 
 
 def _sum_up(sums: _Columns, beta: float, work: Sequence[AnyFloats], place: Integers, axis: int, total: _Total) -> None:
-    """The sums of a chunk at one beta.
-
-    `place` is where the largest logits are, `axis` that of the classes, `total` sums a * b over it.
-    """
-    gaps, powers, spare, products = work
+    """The sums of a chunk at one beta; see `_Gaps` for the arguments."""
+    gaps, powers, spare, _ = work
     scaled = gaps if beta == 1.0 else np.multiply(gaps, gaps.dtype.type(beta), out=spare)
     if "gap_total" in sums:
         total(scaled, None, sums["gap_total"])
-        if sums.keys() & {"norm_1", "norm_2", "norm_4"}:
-            _norms(sums, scaled, powers, place, axis, total)
+    if "norm_1" in sums:
+        _norm_1(sums, scaled, powers, axis, total)
     np.exp(scaled, out=powers)
     powers.reshape(-1)[place] = 0
     total(powers, None, sums["odds"])
     if "runner_up" in sums:
         np.maximum.reduce(powers, axis=axis, out=sums["runner_up"])
-    if "roots" in sums:
-        total(np.sqrt(powers, out=products), None, sums["roots"])
-    if sums.keys() & {"relative_squares", "relative_fourths"}:
-        np.divide(powers, np.expand_dims(sums["runner_up"], axis), out=products)  # NaN where all have underflown
-        squares = np.square(products, out=products)
-        if "relative_squares" in sums:
-            total(squares, None, sums["relative_squares"])
-        if "relative_fourths" in sums:
-            total(squares, squares, sums["relative_fourths"])
     if "squares" in sums:
         total(powers, powers, sums["squares"])
     if "moment" in sums:
@@ -260,11 +210,10 @@ def _sum_up(sums: _Columns, beta: float, work: Sequence[AnyFloats], place: Integ
         total(np.multiply(powers, scaled, out=powers), scaled, sums["second_moment"])
 
 
-def _norms(sums: _Columns, scaled: AnyFloats, parts: AnyFloats, place: Integers, axis: int, total: _Total) -> None:
-    """The norms of a chunk (`parts` is room for it), without logits of -inf; infinite where all are the same."""
-    classes = scaled.shape[axis]
+def _norm_1(sums: _Columns, scaled: AnyFloats, parts: AnyFloats, axis: int, total: _Total) -> None:
+    """The norm of a chunk (`parts` is room for it), without logits of -inf; infinite where all are the same."""
+    largest = sums["gap_total"] / -scaled.shape[axis]
     finite = None
-    largest = sums["gap_total"] / -classes
     if not np.isfinite(sums["gap_total"]).all():
         finite = scaled > -np.inf
         scaled = np.where(finite, scaled, 0)
@@ -275,19 +224,12 @@ def _norms(sums: _Columns, scaled: AnyFloats, parts: AnyFloats, place: Integers,
     np.add(scaled, np.expand_dims(largest, axis), out=parts)
     if finite is not None:
         np.copyto(parts, 0, where=~finite)
-    if "norm_1" in sums:  # zeros leave the largest as it is: where no other is above the mean, nothing is left
-        total(np.maximum(parts, 0), None, sums["norm_1"])
-        sums["norm_1"] -= largest
-        sums["norm_1"] /= largest
-    parts.reshape(-1)[place] = 0
-    parts /= np.expand_dims(largest, axis)
-    squares = np.square(parts, out=parts)
-    if "norm_2" in sums:
-        total(squares, None, sums["norm_2"])
-    if "norm_4" in sums:
-        total(squares, squares, sums["norm_4"])
-    for name in sums.keys() & {"norm_1", "norm_2", "norm_4"}:
-        np.copyto(sums[name], np.inf, where=np.isnan(sums[name]))
+    # zeros leave the largest as it is: where no other is above the mean, nothing is left
+    norm = sums["norm_1"]
+    total(np.maximum(parts, 0), None, norm)
+    norm -= largest
+    norm /= largest
+    np.copyto(norm, np.inf, where=np.isnan(norm))
 
 
 def _first_zero(gaps: AnyFloats, scratch: AnyFloats) -> NDArray[np.uint8]:

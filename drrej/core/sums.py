@@ -1,8 +1,16 @@
-"""Sums without rounding: a whole number of units of 2**-1074, so the same to the bit in any order and any blocks."""
+"""Sums over rows that add up over blocks.
+
+A `Total` has no rounding, being a whole number of units of 2**-1074: the same bits in any order and any blocks.
+"""
 
 from __future__ import annotations
 
+from operator import add
+from typing import Self
+
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import astuple
 from numpy.typing import NDArray
 
 UNIT_BITS = 1074
@@ -50,3 +58,10 @@ class Total:
             return self.units / (count << UNIT_BITS)
         except OverflowError:
             return None
+
+
+class Sums(Struct, frozen=True):
+    """Counts and sums of some rows; those of other rows are added field by field."""
+
+    def __add__(self, other: Self) -> Self:
+        return type(self)(*map(add, astuple(self), astuple(other)))

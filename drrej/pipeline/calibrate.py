@@ -195,16 +195,16 @@ def _first_look(block: Block, precision: Precision, limit: np.uint64) -> _First:
     look_at(block, rows)
     if not block.check_largest(rows.largest):
         rows, _ = IDENTITY.scores(without_rows(logits, block.bad), _FIGURES, precision)
-    labelled = rows.labelled(labels)
     if block.input == "logits":
-        impossible = np.flatnonzero(np.isneginf(labelled.label_gap) & ~block.bad)
+        impossible = np.flatnonzero(np.isneginf(rows.label_gaps(labels)) & ~block.bad)
         remedy = "the NLL is infinite for every temperature; drop or fix them"
         if impossible.size and are_log_probabilities(block.scores[impossible]).all():
             remedy = "these are log-probabilities: say `input=log-probs`, and 0 gets a floor"
         block.report(impossible, "-inf at the label's class", remedy, usable=True)
     keys = row_keys(block, rows)
     chosen = np.flatnonzero(keys <= limit)
-    return _First(labelled.tally(), Sketch.of(keys), positives, stored[chosen], labels[chosen])
+    (before,) = rows.tallies(labels, None)
+    return _First(before, Sketch.of(keys), positives, stored[chosen], labels[chosen])
 
 
 def _chosen_floor(probabilities: AnyFloats, labels: Integers, positives: Positives) -> float:
@@ -224,13 +224,13 @@ def _chosen_floor(probabilities: AnyFloats, labels: Integers, positives: Positiv
         mean = _tally(Temperature(fit.temperature), logits, labels, "float64").mean_nll
         return math.inf if mean is None else mean
 
-    return choose_floor(nll, labels.size, classes, positives.smallest).floor
+    return choose_floor(nll, labels.size, classes, positives.smallest)
 
 
 def _tally(calibrator: Calibrator, logits: AnyFloats, labels: Integers, precision: Precision) -> CalibrationTally:
     """Calibration figures under a calibrator."""
     calibrated, _ = calibrator.scores(logits, _FIGURES, precision)
-    return calibrated.labelled(labels).tally()
+    return calibrated.tallies(labels, None)[0]
 
 
 def _of_block(function: OfRows[T], floor: float | None, skip_bad_rows: bool, block: Block) -> T:

@@ -104,29 +104,14 @@ class Rivals(Struct, frozen=True):
         return {f"mask {name}": _numbers(block, name) == 0 for name in self.masks}
 
 
-_LOSSES = {
-    "max_probability": "zero-one",
-    "entropy": "log",
-    "margin": "margin",
-    "logit_margin": "logit-margin",
-    "max_probability_half_t": "sharp",
-    "max_probability_quarter_t": "sharper",
-    "max_probability_double_t": "flat",
-    "norm_1": "norm-1",
-    "norm_2": "norm-2",
-    "norm_4": "norm-4",
-}
+_LOSSES = {"max_probability": "zero-one", "entropy": "log", "margin": "margin", "logit_margin": "logit-margin"}
 """The usual scores that are losses."""
 
 
 def usual_scores(rows: Scores) -> dict[str, Floats]:
-    """Max probability (at other temperatures too), entropy, margins, norms, energy and max logit, low values first."""
+    """Max probability, entropy, margins, energy and max logit, low values first."""
     with np.errstate(invalid="ignore", over="ignore", under="ignore"):
-        losses = {
-            name: PLAIN[loss].expected(rows.sums)
-            for name, loss in _LOSSES.items()
-            if PLAIN[loss].tells_apart(rows.classes)
-        }
+        losses = {name: PLAIN[loss].expected(rows.sums) for name, loss in _LOSSES.items()}
         return {**losses, "energy": rows.energy(), "max_logit": -rows.largest}
 
 

@@ -51,7 +51,7 @@ def unsure_order(drift: Drift, ratio: Ratio) -> str | None:
     Small drifts, which many rows make certain, do not count.
     """
     base = ratio.loss.drift_loss
-    if base is None or not ratio.loss.reorders or drift.distance is None or drift.p_value is None:
+    if base is None or drift.distance is None or drift.p_value is None:
         return None
     return base.name if drift.distance >= _FAR and drift.p_value < _SURE else None
 

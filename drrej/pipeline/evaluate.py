@@ -16,7 +16,7 @@ from drrej.core.calibration import ClasswiseTally
 from drrej.core.curves import Curve
 from drrej.core.drift import RatioSums
 from drrej.core.intervals import proportion
-from drrej.core.losses import zero_one_loss
+from drrej.core.losses import PLAIN
 from drrej.core.reuse import Fingerprint
 from drrej.core.softmax import NOTHING
 from drrej.data.dump import Dump
@@ -298,19 +298,19 @@ def _row_columns(
     if labels is None and scored.loss_function.is_error_probability:
         return columns
     if labels is None:
-        return columns | {"doubt": zero_one_loss(scored.calibrated.sums)}
+        return columns | {"doubt": PLAIN["zero-one"].expected(scored.calibrated.sums)}
     # calibration is about the likeliest class, whatever the prediction, of rows whose label is one of the classes
     classes, known, kept = scored.rejector.classes, labels >= 0, scored.accepted & (labels >= 0)
     chosen = None if known.all() else known
-    calibrated, raw = (rows.labelled(np.maximum(labels, 0)) for rows in (scored.calibrated, scored.raw))
+    of_all, of_accepted = scored.calibrated.tallies(np.maximum(labels, 0), chosen, kept)
     number = np.min_scalar_type(classes)
     columns |= {
         "wrong": scored.wrong,
         "label": np.where(known, labels, classes).astype(number),
         "prediction": scored.prediction.astype(number),
-        "uncalibrated": raw.tally(chosen),
-        "all": calibrated.tally(chosen),
-        "accepted rows": calibrated.tally(kept),
+        "uncalibrated": scored.raw.tallies(np.maximum(labels, 0), chosen)[0],
+        "all": of_all,
+        "accepted rows": of_accepted,
         **options.rivals.score_columns(scored),
         **options.rivals.mask_columns(block),
     }

@@ -14,7 +14,7 @@ from drrej.core.drift import RatioSums, loss_quantiles
 from drrej.core.inputs import FACE_VALUE
 from drrej.core.intervals import json_number
 from drrej.core.learned_loss import learn
-from drrej.core.losses import FEATURE_NEEDS, OFFERED, PLAIN, Loss, PlainLoss
+from drrej.core.losses import FEATURE_NEEDS, PLAIN, Loss, PlainLoss
 from drrej.core.ratio import (
     MAX_ALPHA,
     DensityRatio,
@@ -56,7 +56,7 @@ _PIECE = 1 << 20
 SEARCHED = ("learned", "auto")
 """Names of the loss that is learned from labelled rows."""
 
-LOSS_NAMES = (*OFFERED, *SEARCHED, "cost", "column")
+LOSS_NAMES = (*PLAIN, *SEARCHED, "cost", "column")
 
 
 class RatioOptions(Struct, frozen=True):
@@ -80,7 +80,7 @@ class RatioOptions(Struct, frozen=True):
             check_share(self.effective_sample)
             if self.lam != 1.0:
                 raise OptionError("`effective_sample` chooses `lam`; give one of them")
-        if isinstance(self.loss, str) and self.loss not in (*OFFERED, *SEARCHED):
+        if isinstance(self.loss, str) and self.loss not in (*PLAIN, *SEARCHED):
             raise OptionError(f"`loss={self.loss}`: it must be one of {', '.join(LOSS_NAMES)}")
 
     def lambda_on(self, losses: Floats) -> float:

@@ -22,7 +22,6 @@ from drrej.core.learned_loss import (
     NOISES,
     SCALES,
     Noise,
-    Problem,
     choose_scale,
     class_variance,
     learn,
@@ -33,7 +32,6 @@ from drrej.core.losses import (
     FEATURES,
     MOST_CORRECTION,
     PLAIN,
-    RIVALS,
     ErrorModel,
     Feature,
     LearnedLoss,
@@ -65,7 +63,7 @@ def augrc(losses: np.ndarray, wrong: np.ndarray) -> float:
 def test_features_are_what_their_names_say() -> None:
     logits, _ = make_model(50, 5, 3)
     scale = 1.5
-    log_odds, found = feature_values(calibrated(logits), scale, (RIVALS, *FEATURES))
+    log_odds, found = feature_values(calibrated(logits), scale)
     z = logits.astype(np.float64) / 2
     p = softmax(z, 1 / scale)
     top = p.max(axis=1)
@@ -92,7 +90,7 @@ def test_the_fit_is_the_minimum_that_a_general_optimiser_finds(variance: float, 
     logits, labels = biased_model(400, 4, 5)
     scores = calibrated(logits)
     wrong = scores.prediction != flipped(labels, 4, noise * 3 / 4, 6)
-    base, features = feature_values(scores, 1.0, (RIVALS, *FEATURES))
+    base, features = feature_values(scores, 1.0)
     inputs = np.stack(list(features.values()))
     inputs = np.concatenate(
         [np.ones((1, 400)), (inputs - inputs.mean(axis=1, keepdims=True)) / inputs.std(axis=1, keepdims=True)]
@@ -106,7 +104,7 @@ def test_the_fit_is_the_minimum_that_a_general_optimiser_finds(variance: float, 
         return float(0.5 * np.sum(penalty * theta**2) - np.sum(np.log(np.where(wrong, chance, 1 - chance))))
 
     found = minimize(objective, np.zeros(len(design)), method="BFGS", options={"gtol": 1e-6, "maxiter": 2000})
-    theta = solve(Problem(base, inputs, scores.prediction, wrong, Noise(noise, 4), variance))
+    theta = solve(base, inputs, scores.prediction, wrong, Noise(noise, 4), variance)
     np.testing.assert_allclose(theta @ design, found.x @ design, atol=2e-3)
 
 
@@ -126,7 +124,7 @@ def test_classes_that_differ_by_chance_only_have_no_terms() -> None:
 def test_rows_that_differ_by_more_than_the_bound_keep_their_order() -> None:
     """Safe by construction: whatever the weights are, and whatever rows come."""
     rng = np.random.default_rng(2)
-    features = {name: Feature(float(rng.normal(0, 9)), -5.0, 5.0, 0.3) for name in (RIVALS, *FEATURES)}
+    features = {name: Feature(float(rng.normal(0, 9)), -5.0, 5.0, 0.3) for name in FEATURES}
     model = ErrorModel(2.0, -1.0, 0.7, features, tuple(rng.normal(0, 3, 6)))
     scores = calibrated(rng.normal(0, 4, (500, 6)))
     log_odds, _ = scores.rivals(2.0)
@@ -252,7 +250,7 @@ def test_a_loss_is_the_chance_of_an_error_by_the_labels() -> None:
 
 
 def test_a_learned_loss_tells_its_formula() -> None:
-    model = ErrorModel(1.5, -1.5, 0.75, {RIVALS: Feature(0.5, 0.0, 1.0, 0.5)}, (0.25, -0.5, 0.0))
+    model = ErrorModel(1.5, -1.5, 0.75, {"rivals": Feature(0.5, 0.0, 1.0, 0.5)}, (0.25, -0.5, 0.0))
     (line,) = LearnedLoss(model).details()
     assert line == (
         "learned: rows are ranked at the temperature divided by 1.5; log-odds are corrected by at most 0.7 "
@@ -316,7 +314,7 @@ def test_labels_are_needed_and_inspect_shows_what_was_learned(tmp_path: Path) ->
     assert "learned: rows are ranked at the temperature divided by" in text
     tree = load_json(tmp_path / "r.json")["ratio"]
     assert len(tree["learned"]["class_terms"]) == 4
-    assert set(tree["learned"]["features"]) <= {RIVALS, *FEATURES}
+    assert set(tree["learned"]["features"]) <= set(FEATURES)
 
 
 @given(st.integers(0, 2**32 - 1), st.floats(0.01, 0.6), st.integers(2, 6))

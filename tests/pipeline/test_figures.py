@@ -147,23 +147,11 @@ def test_usual_scores_order_rows_like_their_textbook_forms(world, options):
     p = softmax(z / t, axis=1)
     top = np.sort(p, axis=1)
     wrong = z.argmax(axis=1) != labels
-    c = z - z.mean(axis=1, keepdims=True)
     textbook = {
         "max_probability": p.max(axis=1),
         "entropy": (p * np.log(p)).sum(axis=1),
         "margin": top[:, -1] - top[:, -2],
         "logit_margin": np.sort(z, axis=1)[:, -1] - np.sort(z, axis=1)[:, -2],
-        "max_probability_half_t": -logsumexp(
-            2 * (np.sort(z, axis=1)[:, :-1] - z.max(axis=1, keepdims=True)) / t, axis=1
-        ),
-        "max_probability_quarter_t": -logsumexp(
-            4 * (np.sort(z, axis=1)[:, :-1] - z.max(axis=1, keepdims=True)) / t, axis=1
-        ),
-        "max_probability_double_t": softmax(z / (2 * t), axis=1).max(axis=1),
-        # the sum of all c is 0: half of the absolute values is above it
-        "norm_1": -np.maximum(np.sort(c, axis=1)[:, :-1], 0).sum(axis=1) / c.max(axis=1),
-        "norm_2": c.max(axis=1) / np.linalg.norm(c, 2, axis=1),
-        "norm_4": c.max(axis=1) / np.linalg.norm(c, 4, axis=1),
         "energy": t * logsumexp(z / t, axis=1),
         "max_logit": z.max(axis=1),
         "knn": -columns["knn"],
@@ -327,14 +315,9 @@ def test_the_energy_of_probabilities_is_no_score(tmp_path):
     rejector = drrej.threshold(dump, drrej.fit(dump, drrej.calibrate(dump)), drrej.Rule("coverage", 0.8))
     report = drrej.evaluate(dump, rejector, options=drrej.EvaluateOptions(rivals=Rivals(usual=True)))
     scores = [row.score for row in report.scores]
-    assert scores[:5] == ["loss", "max_probability", "entropy", "margin", "logit_margin"]
-    assert scores[-4:] == ["norm_1", "norm_2", "norm_4", "max_logit"]
+    assert scores == ["loss", "max_probability", "entropy", "margin", "logit_margin", "max_logit"]
 
 
-def test_norms_are_no_scores_of_two_classes(tmp_path):
-    dump = drrej.Source(write_dump(tmp_path / "p.parquet", *make_model(400, 2, 8)))
-    rejector = drrej.threshold(dump, drrej.fit(dump, drrej.calibrate(dump)), drrej.Rule("coverage", 0.8))
-    report = drrej.evaluate(dump, rejector, options=drrej.EvaluateOptions(rivals=Rivals(usual=True)))
-    assert not [row.score for row in report.scores if row.score.startswith("norm")]
-    with pytest.raises(OptionError, match="`loss=norm-2`: it must be one of log, "):  # only `auto` may choose a norm
-        drrej.fit(dump, drrej.calibrate(dump), drrej.RatioOptions(loss="norm-2"))
+def test_losses_that_are_gone_are_refused():
+    with pytest.raises(OptionError, match="`loss=norm-2`: it must be one of log, "):
+        drrej.RatioOptions(loss="norm-2")
