@@ -79,7 +79,7 @@ def every_rank(of: Trials, risk: float, delta: float) -> np.ndarray:
     def passes(trials: np.ndarray, places: slice, level: float) -> np.ndarray:
         return of.errors[trials, places] <= allowed(of.rows, risk, level)[places]
 
-    found = _runs(passes, of.errors.shape, list(zip(starts.ranks, starts.shares, strict=True)), opening=True)
+    found = _runs(passes, of.errors.shape, list(starts), opening=True)
     return of.cutoffs(np.maximum(found, 0))
 
 

@@ -6,10 +6,10 @@ import math
 from collections.abc import Iterable, Mapping
 
 import numpy as np
+from msgspec import field
 
 from drrej.core.softmax import GapSums
-from drrej.core.sums import Sums, Total
-from drrej.core.types import Booleans, Floats, Integers
+from drrej.core.types import Booleans, Floats, Integers, Sums, Total
 
 ECE_BINS = 15
 _CONFIDENCE_UNITS = 1 << 33
@@ -18,21 +18,18 @@ _MOST_ROWS = 1 << 16
 """Rows that are looked at at once: their sums of confidences, 49 bits at most, are exact in float64."""
 
 
+_NO_ROWS = np.zeros(ECE_BINS, np.int64)
+
+
 class CalibrationTally(Sums, frozen=True):
     """Sums from which NLL, Brier score and ECE of a set of rows follow; adds up over blocks exactly."""
 
-    rows: int
-    nll: Total
-    brier: Total
-    bin_rows: Integers
-    bin_right: Integers
-    bin_confidence: Integers
-
-    @classmethod
-    def empty(cls) -> CalibrationTally:
-        """That of no rows, which adds nothing."""
-        none = np.zeros(ECE_BINS, np.int64)
-        return cls(0, Total(), Total(), none, none, none)
+    rows: int = 0
+    nll: Total = field(default_factory=Total)
+    brier: Total = field(default_factory=Total)
+    bin_rows: Integers = _NO_ROWS
+    bin_right: Integers = _NO_ROWS
+    bin_confidence: Integers = _NO_ROWS
 
     @property
     def mean_nll(self) -> float | None:

@@ -17,8 +17,7 @@ from msgspec import Struct, field
 from drrej.core.calibration import CalibrationTally, calibration_tallies
 from drrej.core.reuse import content_keys, key_limit
 from drrej.core.softmax import NOTHING, ROW_MAJOR, GapSums, Needs, block_sums, label_gaps
-from drrej.core.sums import Sums, Total
-from drrej.core.types import AnyFloats, Booleans, Floats, Integers, Precision, Stored
+from drrej.core.types import AnyFloats, Booleans, Floats, Integers, Precision, Stored, Sums, Total
 
 CalibratorName = Literal["temperature", "vector", "beta", "auto"]
 """What may be asked for."""

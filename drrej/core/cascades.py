@@ -43,18 +43,17 @@ class StageRows(Struct, frozen=True):
         return int(self.losses.shape[0])
 
 
-class Plan(Struct, frozen=True):
-    """Below which loss each stage answers: None where a stage is left out, infinity where it answers everything."""
+Plan = tuple[float | None, ...]
+"""Below which loss each stage answers: None where a stage is left out, infinity where it answers everything."""
 
-    cutoffs: tuple[float | None, ...]
 
-    def route(self, losses: Floats) -> Integers:
-        """The stage that answers each row, from the losses (stages x rows)."""
-        answering = np.full(losses.shape[1], -1, np.int64)
-        for stage, cutoff in enumerate(self.cutoffs):
-            if cutoff is not None:
-                answering[(answering < 0) & (losses[stage] < cutoff)] = stage
-        return answering
+def route(plan: Plan, losses: Floats) -> Integers:
+    """The stage that answers each row, from the losses (stages x rows)."""
+    answering = np.full(losses.shape[1], -1, np.int64)
+    for stage, cutoff in enumerate(plan):
+        if cutoff is not None:
+            answering[(answering < 0) & (losses[stage] < cutoff)] = stage
+    return answering
 
 
 class Outcome(Struct, frozen=True):
@@ -72,28 +71,31 @@ class Outcome(Struct, frozen=True):
         """Share of wrong answers."""
         return self.errors / self.rows
 
+    def risk_bound(self, confidence: float) -> float:
+        """An upper bound of the true risk of a plan that was fixed beforehand."""
+        return upper_bound(self.errors, self.rows, 1.0 - confidence)
+
 
 def outcome(plan: Plan, rows: StageRows, costs: Sequence[float]) -> Outcome:
     """Send rows through a plan.
 
     >>> rows = StageRows(np.array([[0.1, 0.6], [0.2, 0.3]]), np.array([[False, True], [False, False]]))
-    >>> found = outcome(Plan((0.5, math.inf)), rows, [1.0, 10.0])
+    >>> found = outcome((0.5, math.inf), rows, [1.0, 10.0])
     >>> found.reached, found.answered, found.errors, found.cost
     ((2, 1), (1, 1), 0, 6.0)
     """
-    route = plan.route(rows.losses)
-    answered = np.bincount(route, minlength=rows.stages)
-    there = [cutoff is not None for cutoff in plan.cutoffs]
+    stages = route(plan, rows.losses)
+    answered = np.bincount(stages, minlength=rows.stages)
     left = rows.rows - np.concatenate([[0], np.cumsum(answered)[:-1]])
-    reached = [int(count) if used else 0 for count, used in zip(left, there, strict=True)]
-    errors = int(np.count_nonzero(rows.wrong[route, np.arange(rows.rows)]))
+    reached = [0 if cutoff is None else int(count) for count, cutoff in zip(left, plan, strict=True)]
+    errors = int(np.count_nonzero(rows.wrong[stages, np.arange(rows.rows)]))
     cost = math.fsum(count * price for count, price in zip(reached, costs, strict=True)) / rows.rows
     return Outcome(plan, rows.rows, tuple(reached), tuple(answered.tolist()), errors, cost)
 
 
 def alone(rows: StageRows, costs: Sequence[float]) -> list[Outcome]:
     """Each stage answering everything."""
-    plans = [Plan(tuple(math.inf if s == stage else None for s in range(rows.stages))) for stage in range(rows.stages)]
+    plans = [tuple(math.inf if s == stage else None for s in range(rows.stages)) for stage in range(rows.stages)]
     return [outcome(plan, rows, costs) for plan in plans]
 
 
@@ -124,9 +126,8 @@ def _plans(rows: StageRows, costs: Sequence[float], chain: tuple[int, ...]) -> l
     place = np.ravel_multi_index(bins, shape) if deciding else np.zeros(rows.rows, np.int64)
     errors, total = np.zeros(shape), np.zeros(shape)
     for number, stage in enumerate(chain):
-        wrong = _passed(rows.wrong[stage].astype(np.float64), place, shape, number)
-        errors = errors + wrong
-        total = total + costs[stage] * _passed(np.ones(rows.rows), place, shape, number, answered=False)
+        errors += _passed(rows.wrong[stage].astype(np.float64), place, shape, number)
+        total += costs[stage] * _passed(np.ones(rows.rows), place, shape, number, answered=False)
     inside = tuple(slice(0, grid.size) for grid in grids)
     errors, total = errors[inside].reshape(-1), total[inside].reshape(-1)
     best = _undominated(total, errors)
@@ -137,7 +138,7 @@ def _plans(rows: StageRows, costs: Sequence[float], chain: tuple[int, ...]) -> l
         for stage, grid, at in zip(chain[:-1], grids, places, strict=True):
             plan[stage] = float(grid[at])
         plan[chain[-1]] = math.inf
-        plans.append((total[number] / rows.rows, int(errors[number]), Plan(tuple(plan))))
+        plans.append((total[number] / rows.rows, int(errors[number]), tuple(plan)))
     return plans
 
 
@@ -146,19 +147,13 @@ def _passed(weights: Floats, place: Integers, shape: tuple[int, ...], number: in
 
     Row bins count the cutoffs at or below its loss, so it is answered with the cutoff t iff its bin is at most t.
     """
-    sums: Floats = np.bincount(place, weights, int(np.prod(shape, dtype=np.int64))).astype(np.float64).reshape(shape)
+    sums = np.bincount(place, weights, int(np.prod(shape, dtype=np.int64))).astype(np.float64).reshape(shape)
     for axis in range(len(shape)):
+        of_all, up_to = sums.sum(axis, keepdims=True), np.cumsum(sums, axis)
         if axis < number:  # passed on by the stages before: bins above t
-            sums = np.flip(np.cumsum(np.flip(sums, axis), axis), axis)
-            shifted = np.zeros_like(sums)
-            upper = tuple(slice(1, None) if a == axis else slice(None) for a in range(len(shape)))
-            lower = tuple(slice(0, -1) if a == axis else slice(None) for a in range(len(shape)))
-            shifted[lower] = sums[upper]
-            sums = shifted
-        elif axis == number and answered:
-            sums = np.cumsum(sums, axis)
+            sums = of_all - up_to
         else:  # later cutoffs do not matter
-            sums = np.broadcast_to(sums.sum(axis, keepdims=True), shape).copy()
+            sums = up_to if axis == number and answered else of_all
     return sums
 
 
@@ -181,16 +176,8 @@ def _undominated(cost: Floats, errors: Floats) -> NDArray[np.intp]:
     return kept
 
 
-class ChosenPlan(Struct, frozen=True):
-    """The plan that was chosen, what it does with the rows it was tested on, and the upper bound of its risk."""
-
-    outcome: Outcome
-    bound: float | None
-    frontier: tuple[Outcome, ...]
-
-
-def cheapest(design: StageRows, costs: Sequence[float], risk: float) -> ChosenPlan:
-    """The cheapest plan whose error rate on these rows is at most `risk`; nothing is promised for others."""
+def cheapest(design: StageRows, costs: Sequence[float], risk: float) -> tuple[Outcome, list[Outcome]]:
+    """The cheapest plan whose error rate on these rows is at most `risk`, and the frontier; nothing is promised."""
     path = frontier(design, costs)
     fitting = [found for found in path if found.errors <= risk * found.rows * (1 + 1e-12)]
     if not fitting:
@@ -198,23 +185,23 @@ def cheapest(design: StageRows, costs: Sequence[float], risk: float) -> ChosenPl
             f"no cascade of these stages has an accuracy of {1 - risk:g} on these rows; the best reaches "
             f"{1 - path[0].risk:.6g}"
         )
-    return ChosenPlan(fitting[-1], None, tuple(path))
+    return fitting[-1], path
 
 
 def certified(
     design: StageRows, fresh: StageRows, costs: Sequence[float], risk: float, confidence: float
-) -> ChosenPlan:
-    """The cheapest plan that fresh rows certify: its risk on new rows is at most `risk`, but for chance 1 - confidence.
+) -> tuple[Outcome, list[Outcome]]:
+    """The cheapest plan that fresh rows certify, and all that were tested; the last of these may have failed.
 
-    The stages must not have been fitted to the fresh rows.
+    Its risk on new rows is at most `risk`, except with chance 1 - confidence. The stages must not have been fitted to
+    the fresh rows.
     """
-    delta = 1.0 - confidence
     tested: list[Outcome] = []
     passed: Outcome | None = None
     for planned in _thinned(frontier(design, costs)):
         found = outcome(planned.plan, fresh, costs)
         tested.append(found)
-        if upper_bound(found.errors, found.rows, delta) > risk:
+        if found.risk_bound(confidence) > risk:
             break
         passed = found
     if passed is None:
@@ -223,7 +210,7 @@ def certified(
             f"an accuracy of {1 - risk:g} cannot be certified at confidence {confidence:g}: the safest cascade has "
             f"{first.errors} errors in {first.rows} fresh rows; more rows, a lower accuracy or a better last stage help"
         )
-    return ChosenPlan(passed, upper_bound(passed.errors, passed.rows, delta), tuple(tested))
+    return passed, tested
 
 
 def _thinned(path: list[Outcome]) -> list[Outcome]:

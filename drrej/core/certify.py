@@ -1,7 +1,8 @@
-"""Cutoffs with guarantees: the true risk is at most R, or the true coverage at least C, except with chance delta.
+"""Cutoffs with guarantees: a true risk or mean of at most R, a true coverage of at least C, except with chance delta.
 
 The procedures and their proofs are in docs/proofs.md. The loss is a fixed function, and the rows at hand are
-independent draws from the distribution of the rows to come. Counts are integers, and every bound is the exact binomial.
+independent draws from the distribution of the rows to come. Counts are integers, and bounds of shares are the exact
+binomial ones.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import bisect
 import functools
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from msgspec import Struct
@@ -21,7 +22,7 @@ from drrej.core.intervals import at_least, at_most, lower_bound, upper_bound, up
 from drrej.core.ratio import DensityRatio
 from drrej.core.thresholds import capped
 from drrej.core.types import Booleans, Floats
-from drrej.errors import Infeasible
+from drrej.errors import Infeasible, OptionError
 
 Ranks = NDArray[np.int64]
 FirstFailure = Callable[[int, int, float], int | None]
@@ -88,11 +89,8 @@ class Certificate(Struct, frozen=True):
 # Tests of every cutoff, from the safest up
 
 
-class Starts(Struct, frozen=True):
-    """Where runs start, in ascending order, and the share of delta each start has."""
-
-    ranks: tuple[int, ...]
-    shares: tuple[float, ...]
+Starts = tuple[tuple[int, float], ...]
+"""The ranks where runs start, in ascending order, each with its share of delta."""
 
 
 def spread(rows: int, delta: float, can_pass: Callable[[int, float], bool]) -> Starts:
@@ -106,15 +104,20 @@ def spread(rows: int, delta: float, can_pass: Callable[[int, float], bool]) -> S
     fewest rows that can pass, and the optimum is flat.
     """
     first = bisect.bisect_left(range(rows + 1), True, key=lambda rank: can_pass(rank, delta))
-    found = Starts((max(1, min(rows, first)),), (delta,))
+    found: Starts = ((max(1, min(rows, first)), delta),)
     for count in range(1, 20):
         weights = [_FALL**i for i in range(count)]
-        shares = [delta * weight / sum(weights) for weight in weights]
-        ranks = [rows // (_TOP * _RATIO**i) for i in range(count)]
-        if not all(can_pass(rank, share) for rank, share in zip(ranks, shares, strict=True)):
+        starts = [(rows // (_TOP * _RATIO**i), delta * weight / sum(weights)) for i, weight in enumerate(weights)]
+        if not all(can_pass(rank, share) for rank, share in starts):
             break
-        found = Starts(tuple(reversed(ranks)), tuple(reversed(shares)))
+        found = tuple(reversed(starts))
     return found
+
+
+def _runs(starts: Starts, rows: int) -> Iterator[tuple[int, int, float]]:
+    """The first and the last rank of each run, and its share of delta."""
+    lasts = [*(rank - 1 for rank, _ in starts[1:]), rows]
+    return ((first, last, share) for (first, share), last in zip(starts, lasts, strict=True))
 
 
 def walk(starts: Starts, ends: Ranks, first_failure: FirstFailure) -> tuple[Floats, Booleans]:
@@ -124,8 +127,7 @@ def walk(starts: Starts, ends: Ranks, first_failure: FirstFailure) -> tuple[Floa
     """
     rows, level = int(ends[-1]), 0.0
     levels, certified = np.zeros(ends.size), np.zeros(ends.size, bool)
-    lasts = [*(rank - 1 for rank in starts.ranks[1:]), rows]
-    for first, last, share in zip(starts.ranks, lasts, starts.shares, strict=True):
+    for first, last, share in _runs(starts, rows):
         least = first + (level == 0.0)  # a rank that opens a run certifies nothing
         level += share
         failure = first_failure(first, last, level)
@@ -189,8 +191,7 @@ def first_rank(rows: int, risk: float, level: float) -> int:
 def risk_starts(rows: int, risk: float, delta: float) -> Starts:
     """Where runs start."""
     starts = spread(rows, delta, lambda rank, level: bool(at_most(0, rank, risk) <= level))
-    pairs = zip(starts.ranks, starts.shares, strict=True)
-    return Starts(tuple(first_rank(rank, risk, share) for rank, share in pairs), starts.shares)
+    return tuple((first_rank(rank, risk, share), share) for rank, share in starts)
 
 
 def risk_candidates(
@@ -198,7 +199,7 @@ def risk_candidates(
 ) -> Candidates:
     """Test every cutoff from the safest up; `blocks` of other rows help to plan where to start."""
     rows, _ = curve.below(ratio.flat_start)
-    starts = planned_starts(blocks or (), rows, risk, delta) if rows else Starts((), ())
+    starts = planned_starts(blocks or (), rows, risk, delta) if rows else ()
     return _tested(curve, ratio, risk, starts, delta)
 
 
@@ -248,14 +249,14 @@ def planned_starts(blocks: ErrorBlocks, rows: int, risk: float, delta: float) ->
     fitted = sum(count for count, _ in blocks)
     if not fitted or not 0 < risk < 1 or rows > _MOST_PLANNED:
         return usual
-    virtual = _Virtual(blocks, rows, risk)
-    base = virtual.reach(usual)
-    single = [Starts((rank,), (delta,)) for rank in _steps(first_ranks(rows, risk, delta))]
-    pairs = itertools.combinations(_steps(first_ranks(rows, risk, delta / 2)), 2)
+    reach = _virtual_reach(blocks, rows, risk)
+    base = reach(usual)
+    single = [((rank, delta),) for rank in _steps(first_ranks(rows, risk, delta))]
+    pairs = itertools.combinations([(rank, delta / 2) for rank in _steps(first_ranks(rows, risk, delta / 2))], 2)
     needed = 0.5 * max(1.0, 10.0 / (fitted * risk))
     best, most = usual, 0.0
-    for starts in (*single, *(Starts(pair, (delta / 2, delta / 2)) for pair in pairs)):
-        gain = virtual.reach(starts) - base
+    for starts in (*single, *pairs):
+        gain = reach(starts) - base
         worth = float(gain.mean() - needed * gain.std())
         if worth > most:
             best, most = starts, worth
@@ -281,44 +282,42 @@ def _steps(ranks: Ranks) -> tuple[int, ...]:
     return tuple(int(ranks[place]) for place in sorted(places))
 
 
-class _Virtual:
-    """Samples of errors by rank, drawn from the risks that blocks of other rows are compatible with."""
+def _virtual_reach(blocks: ErrorBlocks, rows: int, risk: float) -> Callable[[Starts], Floats]:
+    """The share of rows that starts certify, in each of some samples of errors by rank.
 
-    def __init__(self, blocks: ErrorBlocks, rows: int, risk: float) -> None:
-        rng = np.random.default_rng(_SEED)
-        counts, errors = np.array(blocks).T
-        risks = rng.beta(errors + 0.5, counts - errors + 0.5, (_DRAWS, counts.size))
-        ends = np.cumsum(counts) / counts.sum()
-        block = np.searchsorted(ends, (np.arange(rows) + 0.5) / rows)
-        self.rows, self.risk = rows, risk
-        self.errors = np.cumsum(rng.random((_DRAWS, rows), np.float32) < risks[:, block], axis=1, dtype=np.int32)
-        self._failing: dict[float, Booleans] = {}
-        self._failures: dict[tuple[float, int], Ranks] = {}
+    They are drawn from the risks that the blocks, of other rows, are compatible with.
+    """
+    rng = np.random.default_rng(_SEED)
+    counts, wrong = np.array(blocks).T
+    risks = rng.beta(wrong + 0.5, counts - wrong + 0.5, (_DRAWS, counts.size))
+    block = np.searchsorted(np.cumsum(counts) / counts.sum(), (np.arange(rows) + 0.5) / rows)
+    errors = np.cumsum(rng.random((_DRAWS, rows), np.float32) < risks[:, block], axis=1, dtype=np.int32)
 
-    def first_failure(self, level: float, first: int) -> Ranks:
+    @functools.cache
+    def failing(level: float) -> Booleans:
+        passing = np.append(first_ranks(rows, risk, level), rows + 1)
+        fails: Booleans = np.arange(1, rows + 1) < passing[np.minimum(errors, passing.size - 1)]
+        return fails
+
+    @functools.cache
+    def first_failure(level: float, first: int) -> Ranks:
         """Of each sample, the first rank from one on that fails at a level."""
-        if level not in self._failing:
-            passing = np.append(first_ranks(self.rows, self.risk, level), self.rows + 1)
-            self._failing[level] = np.arange(1, self.rows + 1) < passing[np.minimum(self.errors, passing.size - 1)]
-        if (level, first) not in self._failures:
-            after = self._failing[level][:, first - 1 :]
-            found = np.where(after.any(axis=1), first + after.argmax(axis=1), self.rows + 1)
-            self._failures[level, first] = found
-        return self._failures[level, first]
+        after = failing(level)[:, first - 1 :]
+        return np.where(after.any(axis=1), first + after.argmax(axis=1), rows + 1)
 
-    def reach(self, starts: Starts) -> Floats:
-        """The share of rows that is certified in each sample."""
+    def reach(starts: Starts) -> Floats:
         reached, level = np.zeros(_DRAWS), np.zeros(_DRAWS)
-        lasts = [*(rank - 1 for rank in starts.ranks[1:]), self.rows]
-        for first, last, share in zip(starts.ranks, lasts, starts.shares, strict=True):
+        for first, last, share in _runs(starts, rows):
             level += share
             for value in np.unique(level):
                 inside = level == value
-                failure = self.first_failure(float(value), first)[inside]
+                failure = first_failure(float(value), first)[inside]
                 most = np.minimum(failure - 1, last)
                 reached[inside] = np.where(most >= first, most, reached[inside])
                 level[inside] = np.where(failure > last, value, 0.0)
-        return reached / self.rows
+        return reached / rows
+
+    return reach
 
 
 def _tested(curve: Curve, ratio: DensityRatio, risk: float, starts: Starts, delta: float, least: int = 0) -> Candidates:
@@ -443,7 +442,7 @@ def joint_candidates(curve: Curve, ratio: DensityRatio, risk: float, coverage: f
             f"them, and the coverage of the others is only known to be at least {bound:.6g}; lower `alpha` or raise "
             "`lam`"
         )
-    starts = Starts((first_rank(least, risk, delta - share),), (delta - share,))
+    starts = ((first_rank(least, risk, delta - share), delta - share),)
     return _tested(curve, ratio, risk, starts, delta, least)
 
 
@@ -459,3 +458,114 @@ def certify_both(curve: Curve, candidates: Candidates, risk: float, coverage: fl
         f"a risk of {risk:g} cannot be certified at a coverage of at least {coverage:g} on {curve.rows} rows: of the "
         f"{accepted} rows that it takes {errors} are wrong, and the upper bound is {bound:.6g}"
     )
+
+
+# The mean of any loss between 0 and a limit: a cost, a clipped error of a regression, a column. The test bets against
+# "the mean is at least R" (Waudby-Smith and Ramdas 2024).
+
+_BET_RATIO = 1.6
+
+
+def mean_upper_bound(values: Floats, limit: float, delta: float) -> float:
+    """An upper bound of the mean of values in [0, `limit`] at confidence 1 - delta, for rows chosen beforehand.
+
+    The same for any order of the values.
+
+    >>> float(round(mean_upper_bound(np.full(500, 0.3), 1.0, 0.05), 3))  # they do not vary
+    0.306
+    """
+    scaled = np.sort(_as_shares(values, limit, delta))
+    if not scaled.size:
+        return limit
+    low, high = min(float(np.mean(scaled)), 1.0), 1.0
+    while True:  # the rejected means lie above one point: the smallest float that is known to be rejected
+        middle = 0.5 * (low + high)
+        if not low < middle < high:
+            return limit * high
+        if _log_p(scaled, middle, delta) <= math.log(delta):
+            high = middle
+        else:
+            low = middle
+
+
+def certify_mean(
+    losses: Floats, values: Floats, mean: float, limit: float, delta: float, last: float | None = None
+) -> Certificate:
+    """The largest certified cutoff on `losses` at which the mean of the accepted rows' `values` is at most `mean`.
+
+    Arrays of one entry per row, the values between 0 and `limit`. `last` is the largest cutoff that is allowed (where
+    the ratio becomes 0), None if any is. The same for any order of the rows. Raises Infeasible.
+    """
+    scaled = _as_shares(values, limit, delta)
+    if not 0 <= mean < limit:
+        raise OptionError(f"`mean` {mean:g}: it must be at least 0 and below the largest value, {limit:g}")
+    inside = np.ones(losses.size, bool) if last is None else losses < last
+    losses, scaled = losses[inside], scaled[inside]
+    order = tie_order(losses, scaled)
+    losses, scaled = losses[order], scaled[order]
+    rows, risk = losses.size, mean / limit
+    start = f"a mean of at most {mean:g} cannot be certified on {rows} rows"
+    if not rows or risk == 0.0:
+        raise Infeasible(f"{start}: {'no number of rows suffices for 0' if rows else 'the ratio is 0 on every row'}")
+    ends = np.flatnonzero(np.append(losses[1:] != losses[:-1], True)) + 1
+    log_p = _log_p_of_ranks(scaled, risk, delta)
+
+    def first_failure(first: int, end: int, level: float) -> int | None:
+        failed = log_p[first - 1 : end] > math.log(level)
+        return first + int(np.argmax(failed)) if failed.any() else None
+
+    starts = spread(rows, delta, lambda rank, level: _log_p(np.zeros(1), risk, delta, rank) <= math.log(level))
+    levels, certified = walk(starts, ends, first_failure)
+    held = np.flatnonzero(certified)
+    if held.size:
+        accepted = int(ends[held[-1]])
+        return Certificate(last if accepted == rows else float(losses[accepted]), accepted, 0, mean, delta)
+    tested = ends[levels > 0]
+    if not tested.size:
+        raise Infeasible(f"{start}; more rows are needed")
+    first = scaled[: int(tested[0])]
+    bound = mean_upper_bound(first * limit, limit, delta)
+    raise Infeasible(f"{start}: the upper bound over the {first.size} rows of the smallest losses is {bound:.6g}")
+
+
+def _bets(rows: int, delta: float) -> int:
+    """How many bets there are for so many rows: 1, 1/1.6, 1/1.6^2, ..."""
+    least = math.sqrt(8.0 * math.log(1.0 / delta) / rows) if rows else 1.0
+    return 1 + max(0, math.floor(-math.log(least) / math.log(_BET_RATIO)))
+
+
+def _log_p(ordered: Floats, risk: float, delta: float, times: int = 1) -> float:
+    """Ln of the p-value of sorted values, each so many times."""
+    count = _bets(ordered.size * times, delta)
+    edge = (risk - ordered) / (1.0 - risk)
+    with np.errstate(divide="ignore"):
+        capital = [times * float(np.sum(np.log1p(_BET_RATIO**-j * edge))) for j in range(count)]
+    return min(0.0, math.log(count) - float(np.logaddexp.reduce(capital)))
+
+
+def _log_p_of_ranks(values: Floats, risk: float, delta: float) -> Floats:
+    """Ln of the p-value of the first 1, 2, ... values."""
+    rows = np.arange(1, values.size + 1)
+    # the rank from which on there are so many bets
+    scale = 8.0 * math.log(1.0 / delta)
+    joins = [1.0, *(scale * _BET_RATIO ** (2 * j) for j in range(1, _bets(values.size, delta)))]
+    edge = (risk - values) / (1.0 - risk)
+    total = np.full(values.size, -np.inf)
+    for j, join in enumerate(joins):
+        with np.errstate(divide="ignore"):
+            capital = np.cumsum(np.log1p(_BET_RATIO**-j * edge))
+        total = np.where(rows >= join, np.logaddexp(total, capital), total)
+    result: Floats = np.minimum(np.log(np.searchsorted(joins, rows, side="right")) - total, 0.0)
+    return result
+
+
+def _as_shares(values: Floats, limit: float, delta: float) -> Floats:
+    """Values between 0 and a limit as shares of it; raises where they are not."""
+    if not 0 < limit < math.inf:
+        raise OptionError(f"`limit` {limit:g}: the largest possible value must be above 0 and finite")
+    if not 0 < delta < 1:
+        raise OptionError(f"`delta` {delta:g}: it must be above 0 and below 1")
+    if values.size and not (float(values.min()) >= 0 and float(values.max()) <= limit):  # false for NaN too
+        raise OptionError(f"the values must lie between 0 and `limit` {limit:g}")
+    scaled: Floats = values / limit
+    return scaled

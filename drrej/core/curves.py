@@ -8,15 +8,12 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 from functools import cached_property
-from itertools import pairwise
-from typing import Literal, NamedTuple
 
 import numpy as np
 from msgspec import Struct
-from numpy.typing import NDArray
 
 from drrej.core.intervals import CONFIDENCE, at_least, at_most, lower_bound, rate_at_most, upper_bound
-from drrej.core.types import Floats
+from drrej.core.types import Floats, Integers
 
 CONVENTIONS = {
     "aurc": "trapezoid over distinct losses, first risk extended to coverage 0",
@@ -36,21 +33,12 @@ STRETCH = 1 << 14
 PER = 1000
 """Costs are told per so many rows."""
 
-Counts = NDArray[np.int64]
-
-
-class _Bound(NamedTuple):
-    """Where a stretch of whole tie blocks ends: the rows up to there, and the errors among them."""
-
-    accepted: int
-    errors: int
-
 
 class Curve(Struct, frozen=True, dict=True):
     """Sorted losses, of all rows and of the wrong ones; arrays, or `np.memmap`s where they exceed the memory.
 
     The points of the curve are the distinct losses. Their arrays (`losses`, `accepted`, `errors`) are made when asked
-    for; what a report always needs is computed stretch by stretch without them.
+    for; areas are computed stretch by stretch without them.
     """
 
     ordered: Floats
@@ -71,22 +59,17 @@ class Curve(Struct, frozen=True, dict=True):
         """Number of wrong rows."""
         return int(self.wrong.size)
 
-    @property
-    def range(self) -> tuple[float, float]:
-        """The smallest and the largest loss."""
-        return float(self.ordered[0]), float(self.ordered[-1])
-
     @cached_property
-    def _points(self) -> tuple[Counts, Counts]:
+    def _points(self) -> tuple[Integers, Integers]:
         return self._stretch(0, self.rows)
 
     @property
-    def accepted(self) -> Counts:
+    def accepted(self) -> Integers:
         """The rows accepted up to each distinct loss."""
         return self._points[0]
 
     @property
-    def errors(self) -> Counts:
+    def errors(self) -> Integers:
         """The errors among them."""
         return self._points[1]
 
@@ -111,24 +94,14 @@ class Curve(Struct, frozen=True, dict=True):
         """The smallest loss of the rows that are left when a point accepts so many; None if it accepts all."""
         return None if accepted == self.rows else float(self.ordered[accepted])
 
-    def ranks(self, losses: Floats, side: Literal["left", "right"]) -> Counts:
-        """How many rows have a smaller loss than each given one (left), or one that is not larger (right)."""
-        return np.searchsorted(self.ordered, losses, side=side)
-
     def largest_at_risk(self, limit: Fraction, most: int | None = None) -> tuple[int, int]:
         """(accepted, errors) at the last point whose error rate is at most a limit; (0, 0) if there is none.
 
         Points that accept more than `most` rows do not count.
         """
         most = self.rows if most is None else most
-        for end, start in pairwise(reversed(self._bounds)):
-            if start.errors > limit * end.accepted or start.accepted >= most:  # no point between them can hold it
-                continue
-            accepted, errors = self._stretch(start.accepted, end.accepted)
-            held = np.flatnonzero(rate_at_most(errors, accepted, limit) & (accepted <= most))
-            if held.size:
-                return int(accepted[held[-1]]), int(errors[held[-1]])
-        return 0, 0
+        held = np.flatnonzero(rate_at_most(self.errors, self.accepted, limit) & (self.accepted <= most))
+        return (int(self.accepted[held[-1]]), int(self.errors[held[-1]])) if held.size else (0, 0)
 
     def aurc(self) -> float:
         """Area under risk against coverage."""
@@ -181,23 +154,24 @@ class Curve(Struct, frozen=True, dict=True):
         errors, right = self.total_errors, self.rows - self.total_errors
         if not errors or not right:
             return None
-        wanted = -(-95 * right // 100)
-        start, end = next(pair for pair in pairwise(self._bounds) if pair[1].accepted - pair[1].errors >= wanted)
-        accepted, wrong = self._stretch(start.accepted, end.accepted)
-        return int(wrong[np.searchsorted(accepted - wrong, wanted)]) / errors
+        point = np.searchsorted(self.accepted - self.errors, -(-95 * right // 100))
+        return int(self.errors[point]) / errors
 
     @cached_property
     def _areas(self) -> tuple[float, int]:
-        """AURC, and AUGRC times 2 rows^2 (an integer), in one look at the curve."""
-        under_risk = []
-        twice = 0
-        for before, end in pairwise(self._bounds):
-            accepted, errors = self._stretch(before.accepted, end.accepted)
+        """AURC, and AUGRC times 2 rows^2 (an integer), in one look at the curve, in stretches of whole tie blocks."""
+        under_risk, twice = [], 0
+        losses = np.unique(np.append(self.ordered[STRETCH - 1 :: STRETCH], self.ordered[-1]))
+        ends = np.searchsorted(self.ordered, losses, side="right").tolist()
+        before, wrong_before = 0, 0
+        for end in ends:
+            accepted, errors = self._stretch(before, end)
             risk = errors / accepted
-            first_risk = before.errors / before.accepted if before.accepted else risk[0]
+            first_risk = wrong_before / before if before else risk[0]
             twice_risk = risk + np.concatenate([[first_risk], risk[:-1]])
-            both = errors + np.concatenate([[before.errors], errors[:-1]])
-            width = np.diff(accepted, prepend=before.accepted)
+            both = errors + np.concatenate([[wrong_before], errors[:-1]])
+            width = np.diff(accepted, prepend=before)
+            before, wrong_before = end, int(errors[-1])
             under_risk.append(float(np.sum(width * twice_risk)))
             if int(width.sum()) * int(both[-1]) < 1 << 62:
                 twice += int(width @ both)
@@ -205,14 +179,7 @@ class Curve(Struct, frozen=True, dict=True):
                 twice += sum(int(w) * int(e) for w, e in zip(width, both, strict=True))
         return math.fsum(under_risk) / (2 * self.rows), twice
 
-    @cached_property
-    def _bounds(self) -> list[_Bound]:
-        """Every so many rows, moved to the end of the tie block."""
-        losses = np.unique(np.append(self.ordered[STRETCH - 1 :: STRETCH], self.ordered[-1]))
-        ends, errors = (np.searchsorted(values, losses, side="right").tolist() for values in (self.ordered, self.wrong))
-        return [_Bound(0, 0), *map(_Bound, ends, errors)]
-
-    def _stretch(self, start: int, stop: int) -> tuple[Counts, Counts]:
+    def _stretch(self, start: int, stop: int) -> tuple[Integers, Integers]:
         """Rows accepted and errors at each point between two ends of tie blocks."""
         ordered = self.ordered[start:stop]
         first, last = np.searchsorted(self.wrong, ordered[0]), np.searchsorted(self.wrong, ordered[-1], side="right")
@@ -234,7 +201,7 @@ class MeanCurve(Struct, frozen=True):
     """
 
     losses: Floats
-    accepted: NDArray[np.int64]
+    accepted: Integers
     sums: Floats
 
     @classmethod
@@ -330,27 +297,21 @@ def _last_not_rejected(curve: Curve, risk: float) -> int:
 
 def _certified(curve: Curve, risk: float) -> int:
     """Rows of the largest set certified to have a risk of at most `risk`; 0 if there is none."""
-    accepted, errors = curve.accepted, curve.errors
-    for rows, level in _starts(curve.rows, risk):
-        point = int(np.searchsorted(accepted, rows, side="right")) - 1  # rows below the next loss
-        if point >= 0 and at_most(errors[point], accepted[point], risk) <= level:
-            return int(accepted[_first_failing(accepted, errors, risk, point + 1) - 1])
-    return 0
-
-
-def _starts(rows: int, risk: float) -> list[tuple[int, float]]:
-    """How many rows each run starts with, the most first, and the level of its test."""
-    level = _RISK_LEVEL / 2
-    starts = [rows]
+    accepted, errors, level = curve.accepted, curve.errors, _RISK_LEVEL / 2
+    starts = [curve.rows]  # how many rows each run starts with, the most first
     while starts[-1] > 1:
         fewer = math.isqrt(starts[-1] ** 2 // 2)
         if risk == 0 or fewer * math.log1p(-risk) > math.log(level / (len(starts) + 1)):
             break  # so many rows would not be certified even without an error
         starts.append(fewer)
-    return [(start, level / len(starts)) for start in starts]
+    for rows in starts:
+        point = int(np.searchsorted(accepted, rows, side="right")) - 1  # rows below the next loss
+        if point >= 0 and at_most(errors[point], accepted[point], risk) <= level / len(starts):
+            return int(accepted[_first_failing(accepted, errors, risk, point + 1) - 1])
+    return 0
 
 
-def _first_failing(accepted: Counts, errors: Counts, risk: float, first: int) -> int:
+def _first_failing(accepted: Integers, errors: Integers, risk: float, first: int) -> int:
     """The first point from `first` on that is not certified at the level of a run; their number if each is."""
     starts = np.arange(first, accepted.size, _PIECE)
     lasts = np.minimum(starts + _PIECE, accepted.size) - 1

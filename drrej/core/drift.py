@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from drrej.core.curves import Curve
 from drrej.core.intervals import skewed_tails
-from drrej.core.sums import Total
-from drrej.core.types import Floats
+from drrej.core.types import Floats, Sums, Total
 
 STEPS = 200
 """Intervals between the order statistics that are kept."""
@@ -41,18 +40,15 @@ def loss_shift(points: Curve, quantiles: Sequence[float], fit_rows: int) -> dict
     Quantile number i is the fitted loss of rank k_i, so at least k_i + 1 fitted rows are at or below it and at most
     k_i are below it: both hold with ties too.
     """
-    known = np.asarray(quantiles, np.float64)
-    rank = ranks(known.size, fit_rows)
-    below = points.ranks(known, "left") / points.rows
-    up_to = points.ranks(known, "right") / points.rows
-    distance = float(max(np.max((rank + 1) / fit_rows - up_to), np.max(below - rank / fit_rows), 0.0))
-    return {"distance": distance, "p_value": _kolmogorov(distance, points.rows, fit_rows)}
-
-
-def _kolmogorov(distance: float, rows: int, fit_rows: int) -> float:
     from scipy.special import kolmogorov
 
-    return float(kolmogorov(distance * math.sqrt(rows * fit_rows / (rows + fit_rows))))
+    known = np.asarray(quantiles, np.float64)
+    rank = ranks(known.size, fit_rows)
+    below = np.searchsorted(points.ordered, known, "left") / points.rows
+    up_to = np.searchsorted(points.ordered, known, "right") / points.rows
+    distance = float(max(np.max((rank + 1) / fit_rows - up_to), np.max(below - rank / fit_rows), 0.0))
+    scale = math.sqrt(points.rows * fit_rows / (points.rows + fit_rows))
+    return {"distance": distance, "p_value": float(kolmogorov(distance * scale))}
 
 
 class RatioMoments(Struct, frozen=True):
@@ -64,7 +60,7 @@ class RatioMoments(Struct, frozen=True):
     third: float | None = None
 
 
-class RatioSums(Struct, frozen=True):
+class RatioSums(Sums, frozen=True):
     """Sums of (rho - 1), (rho - 1)^2 and (rho - 1)^3 over some rows; they add.
 
     About 1, which is near the mean, nothing cancels: the variance of a ratio of 1 +- 1e-9 is not lost.
@@ -81,9 +77,6 @@ class RatioSums(Struct, frozen=True):
             apart = np.expm1(log_ratio)
             square = np.square(apart)
             return cls(Total.of(apart), Total.of(square), Total.of(square * apart))
-
-    def __add__(self, other: RatioSums) -> RatioSums:
-        return RatioSums(self.first + other.first, self.second + other.second, self.third + other.third)
 
     def mean(self, rows: int) -> float | None:
         """The mean ratio of so many rows; None if it is infinite."""

@@ -19,8 +19,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from drrej.core.sums import Sums
-from drrej.core.types import AnyFloats, Floats
+from drrej.core.types import AnyFloats, Floats, Sums
 
 LOG_TOLERANCE = 1e-2
 """Logarithms with two decimals, or in float16, sum to 1 within this."""

@@ -6,7 +6,6 @@ Rows get random weights, and one more row that is as good or as bad as can be; t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from functools import cached_property
 
 import numpy as np
@@ -15,17 +14,14 @@ from numpy.typing import NDArray
 
 from drrej.core.curves import Curve
 from drrej.core.intervals import CONFIDENCE, skewed_quantile
-from drrej.core.sums import Total
-from drrej.core.types import Booleans, Floats
+from drrej.core.types import Booleans, Floats, Integers, Total
 
 FIGURES = ("coverage", "accuracy", "base_accuracy", "aurc", "e_aurc", "augrc")
 """What is compared."""
 
 _TAIL = (1.0 - CONFIDENCE) / 2
-_LIMITS = {"augrc": 0.5, "e_aurc": 1.5}
-"""The largest difference there can be, where it is not 1."""
-
-Counts = NDArray[np.int64]
+_LIMITS = {"aurc": 1.0, "augrc": 0.5, "e_aurc": 1.5}
+"""The largest differences of areas there can be."""
 
 
 class Difference(Struct, frozen=True):
@@ -40,8 +36,8 @@ class Results(Struct, frozen=True, dict=True):
     """What a model makes of each row: the loss, whether the prediction is wrong, whether the row is accepted."""
 
     losses: Floats
-    wrong: NDArray[np.bool_]
-    accepted: NDArray[np.bool_]
+    wrong: Booleans
+    accepted: Booleans
 
     @cached_property
     def curve(self) -> Curve:
@@ -74,11 +70,10 @@ def paired_differences(new: Results, old: Results) -> dict[str, Difference]:
     }
 
 
-def _interval(name: str, spread: Callable[[int], Spread]) -> Difference:
-    """From how a difference varies with a row more that raises (1) or lowers (-1) it, and its value as it is (0)."""
-    value, limit = spread(0).mean, _LIMITS.get(name, 1.0)
-    lower = max(spread(-1).quantile(_TAIL), -limit)
-    upper = min(spread(1).quantile(1.0 - _TAIL), limit)
+def _interval(value: float, lowered: Spread, raised: Spread, limit: float = 1.0) -> Difference:
+    """From a difference and how it varies with a row more that lowers or raises it; `limit` is the largest there is."""
+    lower = max(lowered.quantile(_TAIL), -limit)
+    upper = min(raised.quantile(1.0 - _TAIL), limit)
     return Difference(value, min(lower, value), max(upper, value))
 
 
@@ -98,20 +93,20 @@ def proportion_difference(only_new: int, only_old: int, rows: int) -> Difference
         mean = int(kinds[0] - kinds[1]) / int(kinds.sum())
         return _of_kinds(mean, kinds, np.array([1.0, -1.0, 0.0]) - mean)
 
-    return _interval("proportion", spread)
+    return _interval(spread(0).mean, spread(-1), spread(1))
 
 
-def accuracy_difference(states: Counts) -> Difference:
+def accuracy_difference(states: Integers) -> Difference:
     """The difference of the accuracies of what each model accepts.
 
     `states[i, j]` counts the rows that the new model leaves in state i and the old one in state j, as in `Results`.
     """
     if not states[1:].any() or not states[:, 1:].any():
         return Difference(None, None, None)
-    return _interval("accuracy", lambda more: _accuracy(states, more))
+    return _interval(_accuracy(states, 0).mean, _accuracy(states, -1), _accuracy(states, 1))
 
 
-def _accuracy(states: Counts, more: int) -> Spread:
+def _accuracy(states: Integers, more: int) -> Spread:
     counts = states.copy()
     if more:
         counts[(1, 2) if more > 0 else (2, 1)] += 1
@@ -125,7 +120,7 @@ def _accuracy(states: Counts, more: int) -> Spread:
     return _of_kinds(means[0] - means[1], counts.ravel(), differences.ravel())
 
 
-def _of_kinds(mean: float, counts: Counts, influence: Floats) -> Spread:
+def _of_kinds(mean: float, counts: Integers, influence: Floats) -> Spread:
     squares = counts * influence * influence
     return Spread.of(mean, float(squares.sum()), float((squares * influence).sum()), int(counts.sum()))
 
@@ -143,8 +138,7 @@ def _areas(new: Results, old: Results) -> dict[str, Difference]:
     differences = {}
     for name, area in AREAS.items():
         value = area(new.curve) - area(old.curve)
-        spreads = {0: Spread(value, 0.0, 0.0), 1: raised[name], -1: lowered[name]}
-        differences[name] = _interval(name, spreads.__getitem__)
+        differences[name] = _interval(value, lowered[name], raised[name], _LIMITS[name])
     if any(results.wrong.all() for results in (new, old)):
         differences["e_aurc"] = Difference(differences["e_aurc"].value, -_LIMITS["e_aurc"], _LIMITS["e_aurc"])
     return differences

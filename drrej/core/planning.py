@@ -14,14 +14,11 @@ from collections.abc import Callable
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
-from numpy.typing import NDArray
 
-from drrej.core.certify import COVERAGE_SHARE, most_errors, needed_rows
+from drrej.core.certify import COVERAGE_SHARE, first_ranks, needed_rows
 from drrej.core.intervals import at_least, at_most
-from drrej.core.types import Floats
+from drrej.core.types import Floats, Integers
 from drrej.errors import Infeasible, OptionError
-
-Counts = NDArray[np.int64]
 
 MOST_ROWS = 4 * 10**6
 """Beyond so many accepted rows nobody plans."""
@@ -96,7 +93,7 @@ class AssuredPower(Struct, frozen=True):
     It is `values[i]` for every number in (`ends[i-1]`, `ends[i]`], and `beyond` for more.
     """
 
-    ends: Counts
+    ends: Integers
     values: Floats
     beyond: float
 
@@ -131,7 +128,7 @@ def assured_power(question: Question) -> AssuredPower:
             "the error rate must be lower than the risk"
         )
     last, beyond = _horizon(question)
-    rises = _rises(last, question.risk, question.delta)  # where one more error is allowed
+    rises = first_ranks(last, question.risk, question.delta)  # where one more error is allowed
     ends = np.append(rises - 1, last)  # with as many allowed errors, the power is least here
     least = at_most(np.arange(-1, rises.size), ends, question.error)
     assured = np.minimum(np.minimum.accumulate(least[::-1])[::-1], beyond)
@@ -157,14 +154,3 @@ def _horizon(question: Question) -> tuple[int, float]:
             )
     rows = bisect.bisect_left(range(rows), enough, key=exponent)
     return rows, -math.expm1(-exponent(rows))
-
-
-def _rises(rows: int, risk: float, level: float) -> Counts:
-    """The fewest rows that pass with 0, 1, ... errors, as long as they are not more than `rows`."""
-    errors = np.arange(most_errors(rows, risk, level) + 1)
-    low, high = errors, np.full(errors.size, rows)
-    while (low + 1 < high).any():  # high passes
-        middle = (low + high) // 2
-        passes = at_most(errors, middle, risk) <= level
-        low, high = np.where(passes, low, middle), np.where(passes, middle, high)
-    return high

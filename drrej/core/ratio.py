@@ -20,8 +20,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from drrej.core.sums import Total
-from drrej.core.types import Floats
+from drrej.core.types import Floats, Stored, Total
 from drrej.errors import Infeasible, OptionError
 
 MAX_ALPHA = 1e3
@@ -95,10 +94,12 @@ class DensityRatio(Struct, frozen=True):
     def normalizer(self) -> dict[str, float | None]:
         """Z (KL) or b (other alpha) of the paper, for display: g and L'_min are what is computed with."""
         shift = self.min_loss / self.lam
-        if self.c == 0:
-            return {"Z": _finite_exp(-(self.log_max_ratio + shift))}
-        top = _finite_exp(self.c * self.log_max_ratio)
-        return {"b": None if top is None else top / self.c + shift}
+        try:
+            if self.c == 0:
+                return {"Z": math.exp(-(self.log_max_ratio + shift))}
+            return {"b": math.exp(self.c * self.log_max_ratio) / self.c + shift}
+        except OverflowError:
+            return {"Z" if self.c == 0 else "b": None}
 
 
 def ascending(losses: Floats) -> Floats:
@@ -147,7 +148,13 @@ def _root(losses: Floats, ratio: DensityRatio, start: float) -> float:
     low, high = 0.0, math.log(losses.size)
     g = min(max(start, low), high)
     for _ in range(_MAX_STEPS):
-        excess, slope = _excess_and_slope(losses, ratio, g)
+        excesses, slopes = [], []
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            for y in _scaled(losses, ratio):
+                log_rho = _log_ratio(ratio.c, g, y)
+                excesses.append(float(np.sum(np.expm1(log_rho))))
+                slopes.append(float(np.sum(np.exp(ratio.c * g + (1.0 - ratio.c) * log_rho[log_rho > -np.inf]))))
+        excess, slope = _total(excesses) / losses.size, _total(slopes) / losses.size
         if abs(excess) <= _ROUNDING * g * slope:  # the step would be lost in rounding
             return g
         if excess > 0:
@@ -161,16 +168,6 @@ def _root(losses: Floats, ratio: DensityRatio, start: float) -> float:
             return target
         g = target
     return g
-
-
-def _excess_and_slope(losses: Floats, ratio: DensityRatio, g: float) -> tuple[float, float]:
-    c, excess, slope = ratio.c, [], []
-    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        for y in _scaled(losses, ratio):
-            log_rho = _log_ratio(c, g, y)
-            excess.append(float(np.sum(np.expm1(log_rho))))
-            slope.append(float(np.sum(np.exp(c * g + (1.0 - c) * log_rho[log_rho > -np.inf]))))
-    return _total(excess) / losses.size, _total(slope) / losses.size
 
 
 def _total(parts: list[float]) -> float:
@@ -203,34 +200,20 @@ def expm1(x: float) -> float:
         return math.inf
 
 
-def _finite_exp(x: float) -> float | None:
-    try:
-        return math.exp(x)
-    except OverflowError:
-        return None
-
-
 _SERIES = 0.01
 _TERMS = 8
 
 
 class WorstCase(Struct, frozen=True):
-    """The adversary's distribution: its ratio (of -L'), its divergence from the data, and the risk under it."""
+    """The adversary's distribution: its ratio (of -L'), its divergence from the data, and the risk under it.
+
+    Its lambda is that of the ratio, and solved for where a radius was given.
+    """
 
     density: DensityRatio
     divergence: float
     risk: float | None
     worst_risk: float | None
-
-    @property
-    def alpha(self) -> float:
-        """The divergence's alpha."""
-        return self.density.alpha
-
-    @property
-    def lam(self) -> float:
-        """The weight of the divergence; solved for when a radius was given."""
-        return self.density.lam
 
     def weights(self, losses: Floats) -> Floats:
         """The weight of each row: above 1 where the loss is high; mean 1 over the fitted rows."""
@@ -272,7 +255,16 @@ def worst_case_in_ball(losses: Floats, alpha: float, radius: float) -> WorstCase
             f"`radius={radius:g}` allows all mass on the rows of the largest loss: the worst-case risk is that loss, "
             f"{worst:.6g}, whatever lambda is; the radius must be below {limit:.6g}"
         )
-    return worst_case(ordered, alpha, math.exp(_log_lambda_of_radius(ordered, alpha, radius)))
+
+    def excess(log_lambda: float) -> float:
+        divergence = _mean_divergence(fit_ratio(-ordered, alpha, math.exp(log_lambda)), ordered)
+        return math.log(divergence / radius) if 0 < divergence < math.inf else (1e9 if divergence else -1e9)
+
+    # ln D is nearly linear in ln lambda for small radii, where D is about Var(L') / 2 lambda^2
+    log_lambda = _falling_root(excess, math.log(float(np.std(ordered))) - 0.5 * math.log(2.0 * radius))
+    if log_lambda is None:
+        raise Infeasible(f"`radius={radius:g}` is as good as that of all mass on the rows of the largest loss")
+    return worst_case(ordered, alpha, math.exp(log_lambda))
 
 
 def largest_divergence(losses: Floats, alpha: float) -> float:
@@ -327,19 +319,6 @@ def _mean_divergence(density: DensityRatio, ordered: Floats) -> float:
     return math.inf if mean is None else mean
 
 
-def _log_lambda_of_radius(ordered: Floats, alpha: float, radius: float) -> float:
-    """Ln lambda with D = radius; ln D is nearly linear in it for small radii, where D is about Var(L') / 2 lambda^2."""
-
-    def excess(log_lambda: float) -> float:
-        divergence = _mean_divergence(fit_ratio(-ordered, alpha, math.exp(log_lambda)), ordered)
-        return math.log(divergence / radius) if 0 < divergence < math.inf else (1e9 if divergence else -1e9)
-
-    found = _falling_root(excess, math.log(float(np.std(ordered))) - 0.5 * math.log(2.0 * radius))
-    if found is None:
-        raise Infeasible(f"`radius={radius:g}` is as good as that of all mass on the rows of the largest loss")
-    return found
-
-
 def _falling_root(excess: Callable[[float], float], start: float) -> float | None:
     """Where a falling function of ln lambda is 0, by Brent's method; None if that is as far down as floats go."""
     from scipy.optimize import brentq
@@ -358,14 +337,6 @@ _WIDEST = 600
 """Lambda is looked for within so many powers of e."""
 
 
-def effective_sample(losses: Floats, ratio: DensityRatio) -> float:
-    """The share of the sample that the idealized distribution keeps, 1 / mean(rho^2), for the fitted rows.
-
-    The same for any order of the rows.
-    """
-    return 1.0 / (1.0 + _variance(losses, ratio))
-
-
 def _variance(losses: Floats, ratio: DensityRatio) -> float:
     """The mean of (rho - 1)^2, which is mean(rho^2) - 1 as the mean of rho is 1, without cancellation."""
     with np.errstate(over="ignore", under="ignore"):
@@ -380,11 +351,11 @@ def check_share(share: float) -> None:
 
 
 def choose_lambda(losses: Floats, share: float, alpha: float = 1.0) -> float:
-    """The lambda at which the idealized distribution keeps this share of the effective sample. Raises Infeasible.
+    """The lambda at which 1 / mean(rho^2), the share of the sample that is effective, is this. Raises Infeasible.
 
     >>> losses = np.random.default_rng(0).gamma(0.4, 0.5, 10_000)
-    >>> lam = choose_lambda(losses, 0.5)
-    >>> round(effective_sample(losses, fit_ratio(losses, 1.0, lam)), 6)
+    >>> ratios = fit_ratio(losses, 1.0, choose_lambda(losses, 0.5)).ratio(losses)
+    >>> round(1.0 / float(np.mean(ratios**2)), 6)
     0.5
     """
     check_share(share)
@@ -394,17 +365,22 @@ def choose_lambda(losses: Floats, share: float, alpha: float = 1.0) -> float:
         raise Infeasible(
             f"every loss is {ordered[0]:.6g}: the ratio is 1 for every `lam`, which keeps the whole sample"
         )
-    if share * ordered.size <= smallest:
-        raise Infeasible(_too_little(share, smallest, ordered.size))
-    log_lambda = _log_lambda_of_share(ordered, share, alpha)
+    wanted = math.log(1.0 / share - 1.0)
+
+    def excess(log_lambda: float) -> float:
+        variance = _variance(ordered, fit_ratio(ordered, alpha, math.exp(log_lambda)))
+        return math.log(variance) - wanted if 0.0 < variance < math.inf else math.copysign(1e9, variance - 1.0)
+
+    log_lambda = None
+    if share * ordered.size > smallest:
+        # ln of the variance is nearly linear in ln lambda for large lambda, where it is about Var(L') / lambda^2
+        log_lambda = _falling_root(excess, math.log(float(np.std(ordered))) - 0.5 * wanted)
     if log_lambda is None:
-        raise Infeasible(_too_little(share, smallest, ordered.size))
+        raise Infeasible(
+            f"`effective_sample={share:g}` cannot be reached: {smallest} of {ordered.size} rows have the smallest "
+            f"loss, and more than {smallest / ordered.size:.6g} of the sample is kept for every `lam`"
+        )
     return math.exp(log_lambda)
-
-
-def rounded(lam: float) -> float:
-    """Lambda to four digits."""
-    return float(f"{lam:.3e}")
 
 
 def share_of_delta(lam: float) -> float:
@@ -417,19 +393,198 @@ def share_of_delta(lam: float) -> float:
     return 1.0 / (9000 * 3.2 * (1 + exponent**2))
 
 
-def _too_little(share: float, smallest: int, rows: int) -> str:
-    return (
-        f"`effective_sample={share:g}` cannot be reached: {smallest} of {rows} rows have the smallest loss, and more "
-        f"than {smallest / rows:.6g} of the sample is kept for every `lam`"
-    )
+# How far the fitted ratio can be from that of the whole distribution, by the fitted rows, for every alpha: the
+# derivation is in docs/theory-bound.md, that of the paper's bounds in docs/proofs.md
+
+_BOUND_PIECE = 1 << 16
+_NEAR = 0.02
+"""The ends of the interval are found to this share of their distance from the fit, on the safe side."""
+_BETS = 8
+_NARROWEST = 1e-12
+_FARTHEST = 60.0
+"""Beyond e to this power the largest ratio is called infinite."""
 
 
-def _log_lambda_of_share(ordered: Floats, share: float, alpha: float) -> float | None:
-    """Ln lambda; ln mean (rho - 1)^2 is nearly linear in it for large lambda, where it is about Var(L') / lambda^2."""
-    wanted = math.log(1.0 / share - 1.0)
+def fitted_bound(
+    losses: Floats, ratio: DensityRatio, delta: float = 0.05, largest_loss: float | None = None
+) -> tuple[float | None, float, float]:
+    """|rho - rho_N| is at most the first number at every input (None: no bound), except with chance `delta`.
 
-    def excess(log_lambda: float) -> float:
-        variance = _variance(ordered, fit_ratio(ordered, alpha, math.exp(log_lambda)))
-        return math.log(variance) - wanted if 0.0 < variance < math.inf else math.copysign(1e9, variance - 1.0)
+    The others enclose ln rho at the smallest fitted loss. The ratio was fitted on these losses; `largest_loss` is B,
+    None for a loss without a bound.
 
-    return _falling_root(excess, math.log(float(np.std(ordered))) - 0.5 * wanted)
+    >>> losses = np.random.default_rng(0).gamma(0.4, 0.5, 10_000)
+    >>> value, lower, upper = fitted_bound(losses, fit_ratio(losses))
+    >>> round(value, 3)
+    0.009
+    """
+    interval = _Interval(ascending(losses), ratio, delta, largest_loss)
+    lower, upper = interval.end(-1), interval.end(1)
+    value = max(_difference(ratio, replace(ratio, log_max_ratio=end), largest_loss) for end in (lower, upper))
+    return value if math.isfinite(value) else None, lower, upper
+
+
+class _Interval:
+    """Ends of the interval for k, as g, the logarithm of the ratio at the smallest fitted loss, which grows with k."""
+
+    def __init__(self, ordered: Floats, ratio: DensityRatio, delta: float, largest_loss: float | None) -> None:
+        self.ordered = ordered
+        self.ratio = ratio
+        self.largest_loss = largest_loss
+        self.enough = math.log(2.0 / delta)
+        # The best bet is sqrt(2 ln(2/delta) / N) / (the ratio's standard deviation). The largest possible distance
+        # from 1 tells in which unit to measure that: from 1/64 to 2 units.
+        unit = 1.0 if largest_loss is None else min(1.0, -math.expm1(-largest_loss / ratio.lam))
+        best = math.sqrt(2.0 * self.enough / ordered.size) / unit
+        self.bets = np.minimum(best * 0.5 * 2.0 ** np.arange(_BETS), 0.9 / unit)
+
+    def end(self, side: int) -> float:
+        """Upper (1) or lower (-1) end: a g that is known to be rejected and not much too far; infinite if none is."""
+        g, guess = self.ratio.log_max_ratio, self._guess()
+        near, far = 0.0, guess
+        while not self.rejects(g + side * far, side):
+            near, far = far, 1.5 * far
+            if far > max(_FARTHEST, 2.0 * guess):
+                return side * math.inf
+        middle = max(near, 0.8 * far)
+        while far - near > _NEAR * far:
+            near, far = (near, middle) if self.rejects(g + side * middle, side) else (middle, far)
+            middle = 0.5 * (near + far)
+        return g + side * far
+
+    def _guess(self) -> float:
+        """The half width for many rows: where the sum of X - 1 is sqrt(2 V ln(2J/delta))."""
+        _, squares = self._sums(self.ratio)
+        step = 1e-4
+        slope = self._sums(replace(self.ratio, log_max_ratio=self.ratio.log_max_ratio + step))[0] / step
+        guess = math.sqrt(2.0 * squares * (self.enough + math.log(_BETS))) / slope if slope > 0 else 0.0
+        return guess if _NARROWEST < guess < 1.0 else max(_NARROWEST, 1.0 / self.ordered.size)
+
+    def rejects(self, g: float, side: int) -> bool:
+        """Whether the lower bound of U (1) or D (-1) is large enough at this g."""
+        there = replace(self.ratio, log_max_ratio=g)
+        if side > 0:
+            reach = 1.0 - (0.0 if self.largest_loss is None else float(_at(there, self.largest_loss)))
+        else:
+            reach = float(_at(there, 0.0)) - 1.0
+        if reach <= 0.0:  # every possible ratio is above, or below, 1: so is the mean
+            return True
+        bets = self.bets[self.bets * reach < 1.0]
+        total, squares = self._sums(there)
+        if not bets.size or not math.isfinite(squares):
+            return False
+        g_bets = bets * reach
+        psi = -np.log1p(-g_bets) - g_bets
+        capital = side * bets * total - psi * (squares / reach**2)
+        return float(np.logaddexp.reduce(capital)) - math.log(self.bets.size) >= self.enough
+
+    def _sums(self, there: DensityRatio) -> tuple[float, float]:
+        """The sums of X - 1 and of its square."""
+        total, squares = [], []
+        with np.errstate(over="ignore", under="ignore"):
+            for start in range(0, self.ordered.size, _BOUND_PIECE):
+                apart = np.expm1(there.log_ratio(self.ordered[start : start + _BOUND_PIECE]))
+                total.append(float(np.sum(apart)))
+                squares.append(float(np.sum(apart * apart)))
+        return (math.fsum(total), math.fsum(squares)) if math.isfinite(sum(squares)) else (math.inf, math.inf)
+
+
+def _at(ratio: DensityRatio, loss: float) -> float:
+    return float(ratio.ratio(np.array([loss]))[0])
+
+
+def _difference(one: DensityRatio, other: DensityRatio, largest_loss: float | None) -> float:
+    """The largest difference of two ratios that have the same alpha, lambda and smallest loss, over all losses."""
+    if other.log_max_ratio == math.inf:
+        return math.inf
+    if other.log_max_ratio == -math.inf:  # the other is only known not to be negative
+        return _at(one, 0.0)
+    loss = 0.0
+    if one.c > 1.0:
+        smaller = min(one, other, key=lambda ratio: ratio.log_max_ratio)
+        flat = smaller.flat_start
+        assert flat is not None
+        loss = max(0.0, flat if largest_loss is None else min(flat, largest_loss))
+    first, second = _at(one, loss), _at(other, loss)
+    return math.inf if math.isinf(first) or math.isinf(second) else abs(first - second)
+
+
+DELTA = 0.05
+
+NOT_LEARNED = "a loss that was not learned from these rows"
+NOT_CHOSEN = "a lambda that was not chosen from these rows"
+"""What every bound needs."""
+
+ESTIMATE = "; the temperature was fitted on these rows too, so this is an estimate"
+"""What is said where all conditions hold but this one: the temperature comes from other rows."""
+
+FITTED_ROWS = "fitted rows"
+"""The name of the bound that the rows themselves give."""
+
+
+class RatioBound(Stored, frozen=True):
+    """One bound: its value (None: infinite or not applicable), the condition it needs, and whether that holds."""
+
+    theorem: str
+    value: float | None
+    confidence: float
+    points: int
+    condition: str
+    holds: bool
+    vacuous: bool
+
+
+def bounds(
+    alpha: float, lam: float, largest_loss: float | None, rows: int, max_ratio: float | None
+) -> list[RatioBound]:
+    """Theorems 4.3 or 4.9 and the total variation, for as many points as rows. Empty: no theorem covers this alpha.
+
+    `largest_loss` is B, None for a loss without a bound.
+    """
+    if alpha not in (1.0, 3.0):
+        return []
+    theorem = "4.3" if alpha == 1.0 else "4.9"
+    condition = "a bounded loss" if alpha == 1.0 else "lambda above 2 B, twice the largest possible loss"
+    holds = largest_loss is not None and (alpha == 1.0 or lam > 2.0 * largest_loss)
+    ratio = variation = None
+    trivial = math.inf
+    if holds and largest_loss is not None:
+        scaled = largest_loss / lam
+        ratio = _ratio_bound(alpha, scaled, rows, rows, DELTA)
+        trivial = expm1(2.0 * scaled) * math.exp(-scaled) if alpha == 1.0 else scaled
+        if max_ratio is not None:
+            variation = _variation_bound(alpha, scaled, rows, rows, max_ratio)
+    return [
+        _bound(f"theorem {theorem}", ratio, rows, condition, holds, trivial),
+        _bound("total variation", variation, rows, f"{condition}, and a finite set of inputs", holds, 1.0),
+    ]
+
+
+def without_promise(bound: RatioBound, needs: str = NOT_LEARNED) -> RatioBound:
+    """A bound that says nothing, because the loss or lambda comes from the rows."""
+    return replace(bound, value=None, holds=False, vacuous=False, condition=needs)
+
+
+def as_estimate(bound: RatioBound) -> RatioBound:
+    """A bound on rows that the temperature was fitted on."""
+    return replace(bound, condition=bound.condition + ESTIMATE) if bound.holds else bound
+
+
+def _bound(theorem: str, value: float | None, points: int, condition: str, holds: bool, trivial: float) -> RatioBound:
+    finite = value is not None and math.isfinite(value)
+    vacuous = holds and not (finite and value is not None and value < trivial)
+    return RatioBound(theorem, value if finite else None, 1.0 - DELTA, points, condition, holds, vacuous)
+
+
+def _ratio_bound(alpha: float, scaled: float, rows: int, points: int, delta: float) -> float:
+    rate = math.sqrt(2.0 / rows * math.log(2.0 * points / delta))
+    if alpha == 3.0:
+        return scaled * rate
+    # e^{3x} sinh x = (e^{4x} - e^{2x}) / 2
+    return 0.5 * math.exp(min(2.0 * scaled, 700.0)) * expm1(2.0 * scaled) * rate
+
+
+def _variation_bound(alpha: float, scaled: float, rows: int, points: int, max_ratio: float) -> float:
+    ratio = _ratio_bound(alpha, scaled, rows, points, DELTA / 2.0)
+    mass = max_ratio * math.sqrt(math.log(4.0 * points / DELTA) / (2.0 * rows))
+    return 0.5 * points * (ratio + mass)

@@ -17,6 +17,7 @@ from __future__ import annotations
 import base64
 import binascii
 import zlib
+from bisect import bisect_left
 from functools import cache, cached_property
 
 import numpy as np
@@ -24,10 +25,9 @@ from msgspec import Struct, field
 from numpy.typing import NDArray
 
 from drrej.core.intervals import at_least
-from drrej.core.types import AnyFloats
+from drrej.core.types import AnyFloats, Booleans, Floats, Integers
 
 Keys = NDArray[np.uint64]
-Counts = NDArray[np.int64]
 
 KEPT = 2048
 LONGEST_TEXT = 11_200
@@ -50,13 +50,19 @@ class Sketch(Struct, frozen=True, eq=False):
     rows: int = 0
     total: int = 0
     keys: Keys = field(default_factory=lambda: np.empty(0, np.uint64))
-    counts: Counts = field(default_factory=lambda: np.empty(0, np.int64))
+    counts: Integers = field(default_factory=lambda: np.empty(0, np.int64))
 
     @classmethod
     def of(cls, keys: Keys) -> Sketch:
         """From the keys of some rows."""
-        smallest, counts = _smallest(keys)
-        return cls(int(keys.size), int(keys.sum(dtype=np.uint64)), smallest, counts)
+        low = keys
+        if keys.size > 4 * KEPT:  # the smallest are nearly always among twice as many of the smallest
+            low = keys[keys <= np.uint64(int(_LARGEST * (2 * KEPT / keys.size)))]
+        distinct, counts = np.unique(low, return_counts=True)
+        if distinct.size < KEPT and low.size < keys.size:
+            distinct, counts = np.unique(keys, return_counts=True)
+        total = int(keys.sum(dtype=np.uint64))
+        return cls(int(keys.size), total, distinct[:KEPT], counts[:KEPT].astype(np.int64))
 
     def __add__(self, other: Sketch) -> Sketch:
         keys, places = np.unique(np.concatenate([self.keys, other.keys]), return_inverse=True)
@@ -71,20 +77,9 @@ class Sketch(Struct, frozen=True, eq=False):
         return Fingerprint(self.rows, self.total, limit, steps, np.minimum(self.counts, _MOST))
 
 
-def _smallest(keys: Keys) -> tuple[Keys, Counts]:
-    """The `KEPT` smallest distinct keys and how often each occurs."""
-    if keys.size > 4 * KEPT:
-        low = keys[keys <= np.uint64(int(_LARGEST * (2 * KEPT / keys.size)))]
-        distinct, counts = np.unique(low, return_counts=True)
-        if distinct.size >= KEPT:
-            return distinct[:KEPT], counts[:KEPT].astype(np.int64)
-    distinct, counts = np.unique(keys, return_counts=True)
-    return distinct[:KEPT], counts[:KEPT].astype(np.int64)
-
-
-def _steps(keys: Keys, limit: int) -> NDArray[np.int64]:
+def _steps(keys: Keys, limit: int) -> Integers:
     """Keys up to the limit in 2**24 equal steps: three bytes each. One in 8,000 other rows looks like a kept one."""
-    steps: NDArray[np.int64] = np.minimum(keys / float(limit) * _STEPS, _STEPS - 1).astype(np.int64)
+    steps: Integers = np.minimum(keys / float(limit) * _STEPS, _STEPS - 1).astype(np.int64)
     return steps
 
 
@@ -93,7 +88,7 @@ class Sighting(Struct, frozen=True, eq=False):
 
     rows: int
     total: int
-    found: NDArray[np.bool_]
+    found: Booleans
 
     def __add__(self, other: Sighting) -> Sighting:
         return Sighting(self.rows + other.rows, (self.total + other.total) & _LARGEST, self.found | other.found)
@@ -117,16 +112,17 @@ class Fingerprint(Struct, frozen=True, eq=False, dict=True):
     rows: int
     total: int
     limit: int
-    steps: NDArray[np.int64]
-    counts: Counts
+    steps: Integers
+    counts: Integers
 
     def text(self) -> str:
         """One line of ASCII, at most `LONGEST_TEXT` characters."""
         packed = self.steps.astype(">u4").view(np.uint8).reshape(-1, 4)[:, 1:].tobytes()
-        parts = ["2", f"{self.total:016x}", f"{self.rows:x}", f"{self.limit:016x}", _encode(packed)]
+        texts = [packed]
         if (self.counts > 1).any():
-            parts.append(_encode(zlib.compress(self.counts.astype(np.uint8).tobytes(), 9)))
-        return ".".join(parts)
+            texts.append(zlib.compress(self.counts.astype(np.uint8).tobytes(), 9))
+        numbers = "2", f"{self.total:016x}", f"{self.rows:x}", f"{self.limit:016x}"
+        return ".".join([*numbers, *(base64.b64encode(text).decode("ascii") for text in texts)])
 
     @classmethod
     def parse(cls, text: str, rows: int) -> Fingerprint:
@@ -143,24 +139,25 @@ class Fingerprint(Struct, frozen=True, eq=False, dict=True):
         steps = packed.reshape(-1, 3).astype(np.int64) @ np.array([1 << 16, 1 << 8, 1])
         counts = np.ones(steps.size, np.int64)
         if len(parts) == 6:
-            counts = _inflate(_decode(parts[5])).astype(np.int64)
-        return cls(rows, total, limit, steps, counts)._checked()
-
-    def _checked(self) -> Fingerprint:
-        if self.counts.size != self.steps.size or (self.counts < 1).any():
+            try:
+                inflated = zlib.decompressobj().decompress(_decode(parts[5]), KEPT + 1)
+            except zlib.error:
+                raise ValueError("its counts are damaged") from None
+            counts = np.frombuffer(inflated, np.uint8).astype(np.int64)
+        if counts.size != steps.size or (counts < 1).any():
             raise ValueError("its counts do not go with its keys")
-        if (np.diff(self.steps) < 0).any():
+        if (np.diff(steps) < 0).any():
             raise ValueError("its keys are not in order")
-        full, known = self.steps.size == KEPT, int(self.counts.sum())
-        complete = known == self.rows or (known < self.rows and bool((self.counts == _MOST).any()))
-        if known > self.rows or not (full or complete) or full == (self.limit == _LARGEST) or self.limit < KEPT:
+        full, known = steps.size == KEPT, int(counts.sum())
+        complete = known == rows or (known < rows and bool((counts == _MOST).any()))
+        if known > rows or not (full or complete) or full == (limit == _LARGEST) or limit < KEPT:
             raise ValueError("its keys do not go with its number of rows")
-        return self
+        return cls(rows, total, limit, steps, counts)
 
     @cached_property
-    def _coarse(self) -> NDArray[np.bool_]:
+    def _coarse(self) -> Booleans:
         """Which stretches of steps have a kept key."""
-        table: NDArray[np.bool_] = np.zeros(_STEPS >> _COARSE, bool)
+        table: Booleans = np.zeros(_STEPS >> _COARSE, bool)
         table[self.steps >> _COARSE] = True
         return table
 
@@ -209,24 +206,14 @@ def needed_hits(repeats: int, fitted: int, new: int, occurrences: int, group: in
     """
     level = FALSE_ALARM / 2 if group == 0 else FALSE_ALARM / 2 / (len(_GROUPS) - 1)
     chance = new / (new + fitted / (occurrences + 1)) if new else 0.0
-    low, high = 1, KEPT + 1  # more than can be found: never
-    while low < high:
-        middle = (low + high) // 2
-        if at_least(middle, middle + repeats, chance) <= level:
-            high = middle
-        else:
-            low = middle + 1
-    return low
+    hits = range(1, KEPT + 1)  # KEPT + 1 is more than can be found: never
+    return 1 + bisect_left(hits, True, key=lambda count: at_least(count, count + repeats, chance) <= level)
 
 
 def _hex(text: str) -> int:
     if not text or len(text) > 16 or set(text) - set("0123456789abcdef"):
         raise ValueError(f"'{text[:20]}' is no hexadecimal number")
     return int(text, 16)
-
-
-def _encode(data: bytes) -> str:
-    return base64.b64encode(data).decode("ascii")
 
 
 def _decode(text: str) -> bytes:
@@ -236,13 +223,6 @@ def _decode(text: str) -> bytes:
         raise ValueError("its keys are not base64") from None
 
 
-def _inflate(data: bytes) -> NDArray[np.uint8]:
-    try:
-        return np.frombuffer(zlib.decompressobj().decompress(data, KEPT + 1), np.uint8)
-    except zlib.error:
-        raise ValueError("its counts are damaged") from None
-
-
 _PROBES = 4
 _CHUNK = 1 << 14
 """Numbers that are worked on together: they fit the cache."""
@@ -250,7 +230,7 @@ _SHORT = 32
 """Rows of fewer columns are summed classes first, which is quicker."""
 
 
-def logit_keys(logits: AnyFloats, largest: NDArray[np.float64], prediction: NDArray[np.int64]) -> Keys:
+def logit_keys(logits: AnyFloats, largest: Floats, prediction: Integers) -> Keys:
     """Keys of rows of logits (rows x classes), from the largest logit, its place, and four columns."""
     rows, classes = logits.shape
     keys = np.empty(rows, np.uint64)
@@ -280,10 +260,8 @@ def content_keys(values: AnyFloats) -> Keys:
     step = max(1, _CHUNK // max(columns, 1))
     for start in range(0, rows, step):
         chunk = slice(start, start + step)
-        if columns < _SHORT:
-            words = _bits(np.array(values[chunk].T, np.float64, order="C"))
-        else:
-            words = _bits(np.array(values[chunk], np.float64, order="C"))
+        part = values[chunk].T if columns < _SHORT else values[chunk]
+        words = _bits_into(part, np.empty(part.shape, np.uint64))
         # Narrow numbers end in zeros, which a product would keep: their upper half is folded down first.
         words ^= words >> np.uint64(32)
         words *= factors[:, None] if columns < _SHORT else factors
@@ -292,7 +270,7 @@ def content_keys(values: AnyFloats) -> Keys:
     return mixed(keys)
 
 
-def repeats(keys: Keys) -> NDArray[np.bool_]:
+def repeats(keys: Keys) -> Booleans:
     """Which rows have the key of an earlier one.
 
     >>> repeats(np.array([7, 5, 7, 7], np.uint64)).tolist()
@@ -314,13 +292,9 @@ def _factors(columns: int) -> Keys:
     return mixed(np.arange(1, columns + 1, dtype=np.uint64)) | np.uint64(1)
 
 
-def _bits(values: NDArray[np.float64]) -> Keys:
-    return (values + 0.0).view(np.uint64)  # + 0.0: one bit pattern for both zeros
-
-
 def _bits_into(values: AnyFloats, words: Keys) -> Keys:
-    """`_bits` of the values as float64, written to `words`."""
-    np.add(values, 0.0, out=words.view(np.float64), dtype=np.float64)
+    """The bits of the values as float64, written to `words`."""
+    np.add(values, 0.0, out=words.view(np.float64), dtype=np.float64)  # + 0.0: one bit pattern for both zeros
     return words
 
 

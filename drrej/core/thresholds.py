@@ -46,7 +46,7 @@ class Rule(Stored, frozen=True):
     certified. An accuracy is a risk in other words: 0.98 is the risk 0.02, in decimals. The target of the rule "cost"
     is what a review costs; `error_cost` is what an accepted error costs, None where a cost matrix says so.
     `coverage`, beside a risk or an accuracy, is to be reached as well; a confidence is then that of both together, see
-    `core.certify`. The rules "mean-cost", "mse" and "mae" limit a mean, see `core.certify_mean`; an error above `clip`
+    `core.certify`. The rules "mean-cost", "mse" and "mae" limit a mean, see `core.certify`; an error above `clip`
     counts as that, and with a confidence it is needed: nothing can be promised about the mean of errors without a
     limit. `reused` is what `threshold` finds: true where rows that calibrate or fit have seen were used all the same;
     then nothing is guaranteed.
@@ -304,35 +304,28 @@ class Judgement(Struct, frozen=True):
     verdict: Verdict
 
 
-class Claim(Struct, frozen=True):
-    """A share of rows is to be at least `wanted`, or at most if `at_least` is false.
+def judge_share(hits: int, rows: int, wanted: float, or_more: bool = True, claims: int = 1) -> Judgement:
+    """What `hits` of `rows` rows say about a share that is to be `wanted` or more, or `wanted` at most.
 
-    >>> Claim(0.98).judge(961, 1000).verdict, Claim(0.02, at_least=False).judge(19, 1000).verdict
+    It is one of so many claims that are judged together.
+
+    >>> judge_share(961, 1000, 0.98).verdict, judge_share(19, 1000, 0.02, or_more=False).verdict
     ('missed', 'not shown')
-    >>> round(Claim(0.98).judge(961, 1000).p_value, 6)
+    >>> round(judge_share(961, 1000, 0.98).p_value, 6)
     9e-05
     """
+    if not rows:
+        return Judgement(None, None, None, None, "not shown")
+    tail = (1.0 - CONFIDENCE) / 2 / claims
+    lower, upper = lower_bound(hits, rows, tail), upper_bound(hits, rows, tail)
+    p_value = float((at_most if or_more else at_least)(hits, rows, wanted))
+    return Judgement(hits / rows, lower, upper, p_value, verdict_on(lower, upper, wanted, or_more))
 
-    wanted: float
-    at_least: bool = True
 
-    def judge(self, hits: int, rows: int, claims: int = 1) -> Judgement:
-        """What `hits` of `rows` rows say, as one of so many claims that are judged together."""
-        if not rows:
-            return Judgement(None, None, None, None, "not shown")
-        tail = (1.0 - CONFIDENCE) / 2 / claims
-        lower, upper = lower_bound(hits, rows, tail), upper_bound(hits, rows, tail)
-        return Judgement(hits / rows, lower, upper, self._p_value(hits, rows), self.verdict(lower, upper))
-
-    def verdict(self, lower: float, upper: float) -> Verdict:
-        """What an interval says."""
-        right, wrong = (lower >= self.wanted, upper < self.wanted)
-        if not self.at_least:
-            right, wrong = (upper <= self.wanted, lower > self.wanted)
-        return "met" if right else "missed" if wrong else "not shown"
-
-    def _p_value(self, hits: int, rows: int) -> float:
-        return float((at_most if self.at_least else at_least)(hits, rows, self.wanted))
+def verdict_on(lower: float, upper: float, wanted: float, or_more: bool = True) -> Verdict:
+    """What an interval says about a figure that is to be `wanted` or more, or `wanted` at most."""
+    right, wrong = (lower >= wanted, upper < wanted) if or_more else (upper <= wanted, lower > wanted)
+    return "met" if right else "missed" if wrong else "not shown"
 
 
 def together(verdicts: Iterable[Verdict]) -> Verdict:

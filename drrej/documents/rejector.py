@@ -21,8 +21,7 @@ from drrej._version import __version__
 from drrej.core.calibrators import Calibrator, CalibratorTrial, Temperature, Vector
 from drrej.core.drift import STEPS
 from drrej.core.losses import KINDS, ErrorModel, Loss
-from drrej.core.ratio import MAX_ALPHA, DensityRatio
-from drrej.core.ratio_error import RatioBound
+from drrej.core.ratio import MAX_ALPHA, DensityRatio, RatioBound
 from drrej.core.reuse import read_fingerprint
 from drrej.core.thresholds import REJECT_ALL, Rule
 from drrej.core.types import Floats, InputKind, Precision, Stored

@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from drrej.core.curves import PER
-from drrej.core.thresholds import Claim, Judgement, Rule, Verdict, together
+from drrej.core.thresholds import Judgement, Rule, Verdict, judge_share, together, verdict_on
 from drrej.core.types import Stored
 from drrej.documents.document import NONE, Share, Unit, about
 from drrej.documents.figures import check_interval
@@ -161,7 +161,7 @@ def judge_mean(rule: Rule, mean: float | None, ends: tuple[float, float] | None,
     whats: tuple[What, ...] = ("mean-cost", "mse", "mae")
     (what,) = (what for what in whats if what == rule.kind)
     limit = rule.target
-    verdict: Verdict = "not shown" if ends is None else Claim(limit, at_least=False).verdict(*ends)
+    verdict: Verdict = "not shown" if ends is None else verdict_on(*ends, limit, or_more=False)
     lower, upper = ends or (None, None)
     promise = Promise(
         what=what, wanted=limit, value=mean, lower=lower, upper=upper, p_value=None, verdict=verdict, clip=rule.clip
@@ -192,9 +192,8 @@ def judge_cost(cost: TotalCost | None, review_cost: float) -> Target:
 
 def judged(what: What, limit: float, counts: Counts, claims: int) -> Judgement:
     """What the counts say about one promise among so many."""
-    claim = Claim(limit, at_least=what != "risk")
     if what == "coverage":
-        found = claim.judge(counts.accepted, counts.rows, claims)
+        found = judge_share(counts.accepted, counts.rows, limit, claims=claims)
         if counts.certain and found.value == 1:
             found = Judgement(1.0, 1.0, 1.0, 1.0, "met")
         if counts.tied and limit < 1 and found.verdict == "met":  # it was not the cutoff that met it
@@ -203,4 +202,4 @@ def judged(what: What, limit: float, counts: Counts, claims: int) -> Judgement:
     if counts.errors is None:
         return Judgement(None, None, None, None, "not shown")
     hits = counts.errors if what == "risk" else counts.accepted - counts.errors
-    return claim.judge(hits, counts.accepted, claims)
+    return judge_share(hits, counts.accepted, limit, what != "risk", claims)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from drrej.core.calibration import rises, warning
-from drrej.core.ratio_error import FITTED_ROWS
+from drrej.core.ratio import FITTED_ROWS
 from drrej.documents.rejector import Calibration, GroupThreshold, Ratio, Rejector, Threshold
 
 _MOST_GROUPS = 20

@@ -108,7 +108,7 @@ def calibrate(source: Source, options: CalibrateOptions | None = None) -> Reject
     share = SAMPLE_LOGITS / (dump.rows * dump.classes)
     engine = source.engine.keeping(options.memory)
     blocks = _first_pass(source, dump, engine, partial(_first_look, precision=precision, limit=key_limit(share)))
-    before = sum((block.before for block in blocks), CalibrationTally.empty())
+    before = sum((block.before for block in blocks), CalibrationTally())
     scores, labels = (np.concatenate([getattr(block, name) for block in blocks]) for name in ("scores", "labels"))
     floor = options.floor
     if dump.input != "logits":
@@ -133,7 +133,7 @@ def calibrate(source: Source, options: CalibrateOptions | None = None) -> Reject
     if name != "temperature":
         vector, converged = fit_vector(of_sample, whole, fit.temperature, dump.classes, precision)
     tally = partial(_tally, vector or Temperature(fit.temperature), precision=precision)
-    after = sum(each(tally), CalibrationTally.empty())
+    after = sum(each(tally), CalibrationTally())
     return source.new_rejector(dump, precision).with_calibration(
         Calibration(
             method=name,

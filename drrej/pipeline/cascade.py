@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from drrej._version import __version__
 from drrej.core.calibrators import CalibratorName
-from drrej.core.cascades import MOST_STAGES, ChosenPlan, Outcome, StageRows, alone, certified, cheapest
-from drrej.core.intervals import upper_bound
+from drrej.core.cascades import MOST_STAGES, Outcome, StageRows, alone, certified, cheapest, route
 from drrej.core.thresholds import Rule
 from drrej.core.types import Booleans, Integers
 from drrej.documents.rejector import Rejector
@@ -111,17 +110,17 @@ def cascade(stages: Sequence[Stage], options: CascadeOptions) -> CascadeResult:
         names, costs = [*names, REVIEW], [*costs, options.review_cost]
     rows = _rows(fresh)
     if options.confidence is None:
-        chosen = cheapest(rows, costs, options.risk)
+        chosen, frontier = cheapest(rows, costs, options.risk)
     else:
-        chosen = certified(_rows(design), rows, costs, options.risk, options.confidence)
+        chosen, frontier = certified(_rows(design), rows, costs, options.risk, options.confidence)
     rejectors = {
         name: threshold(source, rejector, Rule("max-loss", cutoff))
-        for name, source, rejector, cutoff in zip(names, designed, fitted, chosen.outcome.plan.cutoffs, strict=False)
+        for name, source, rejector, cutoff in zip(names, designed, fitted, chosen.plan, strict=False)
         if cutoff is not None and math.isfinite(cutoff)
     }
-    report = _report(names, costs, design[0]["label"].size, rows, chosen, options)
+    report = _report(names, costs, design[0]["label"].size, rows, chosen, frontier, options)
     classes = fitted[0].class_names
-    return CascadeResult(report, rejectors, _routing(fresh, names, costs, chosen.outcome, options.key, classes))
+    return CascadeResult(report, rejectors, _routing(fresh, names, costs, chosen, options.key, classes))
 
 
 def _check(stages: Sequence[Stage], options: CascadeOptions) -> None:
@@ -190,14 +189,14 @@ def _report(
     costs: Sequence[float],
     design_rows: int,
     rows: StageRows,
-    chosen: ChosenPlan,
+    found: Outcome,
+    frontier: Sequence[Outcome],
     options: CascadeOptions,
 ) -> Cascade:
     single = alone(rows, costs)
     fitting = {found.cost: name for name, found in zip(names, single, strict=True) if _keeps(found, options)}
     saved_over = fitting[min(fitting)] if fitting else None
-    saved = None if saved_over is None or min(fitting) == 0 else 1.0 - chosen.outcome.cost / min(fitting)
-    found = chosen.outcome
+    saved = None if saved_over is None or min(fitting) == 0 else 1.0 - found.cost / min(fitting)
     return Cascade(
         drrej_version=__version__,
         rows=rows.rows,
@@ -208,22 +207,22 @@ def _report(
             CascadeStage(
                 name=name,
                 cost=costs[number],
-                used=found.plan.cutoffs[number] is not None,
-                cutoff=_finite(found.plan.cutoffs[number]),
+                used=found.plan[number] is not None,
+                cutoff=_finite(found.plan[number]),
                 reached=found.reached[number],
                 answered=found.answered[number],
             )
             for number, name in enumerate(names)
         ),
         chosen=_point(names, found),
-        certified=None if chosen.bound is None else 1.0 - chosen.bound,
+        certified=None if options.confidence is None else 1.0 - found.risk_bound(options.confidence),
         saved=saved,
         saved_over=saved_over,
         alone=tuple(
             StageAlone(name=name, cost=one.cost, accuracy=1.0 - one.risk, errors=one.errors)
             for name, one in zip(names, single, strict=True)
         ),
-        frontier=tuple(_point(names, point) for point in chosen.frontier),
+        frontier=tuple(_point(names, point) for point in frontier),
     )
 
 
@@ -231,17 +230,17 @@ def _keeps(found: Outcome, options: CascadeOptions) -> bool:
     """Whether a plan that was fixed beforehand keeps the accuracy, for certain if that is asked for."""
     if options.confidence is None:
         return found.risk <= options.risk
-    return upper_bound(found.errors, found.rows, 1.0 - options.confidence) <= options.risk
+    return found.risk_bound(options.confidence) <= options.risk
 
 
 def _point(names: Sequence[str], found: Outcome) -> CascadePoint:
-    cutoffs = {name: _finite(cutoff) for name, cutoff in zip(names, found.plan.cutoffs, strict=True)}
+    cutoffs = {name: _finite(cutoff) for name, cutoff in zip(names, found.plan, strict=True)}
     return CascadePoint(
         cost=found.cost,
         accuracy=1.0 - found.risk,
         errors=found.errors,
         cutoffs={name: cutoff for name, cutoff in cutoffs.items() if cutoff is not None},
-        stages=tuple(name for name, cutoff in zip(names, found.plan.cutoffs, strict=True) if cutoff is not None),
+        stages=tuple(name for name, cutoff in zip(names, found.plan, strict=True) if cutoff is not None),
     )
 
 
@@ -259,10 +258,10 @@ def _routing(
 ) -> pa.Table:
     """Which stage answers each row, what, and what it cost; reviews have no prediction."""
     losses, predictions = (np.stack([rows[name] for rows in answers]) for name in ("loss", "prediction"))
-    route = found.plan.route(losses)
-    stage, rows = np.array(names, object)[route], np.arange(route.size)
+    stages = route(found.plan, losses)
+    stage, rows = np.array(names, object)[stages], np.arange(stages.size)
     reviewed = stage == REVIEW
-    used = [cost if cutoff is not None else 0.0 for cost, cutoff in zip(costs, found.plan.cutoffs, strict=True)]
+    used = [cost if cutoff is not None else 0.0 for cost, cutoff in zip(costs, found.plan, strict=True)]
 
     def named(numbers: Integers, mask: Booleans | None = None) -> pa.Array:
         values = numbers.astype(np.int64) if classes is None else np.array(classes, object)[numbers]
@@ -272,9 +271,9 @@ def _routing(
         {
             key: pa.array(answers[0]["key"]),
             "stage": pa.array(stage, pa.string()),
-            "prediction": named(predictions[route, rows], reviewed),
-            "loss": pa.array(losses[route, rows], mask=reviewed),
-            "cost": pa.array(np.cumsum(used)[route]),
+            "prediction": named(predictions[stages, rows], reviewed),
+            "loss": pa.array(losses[stages, rows], mask=reviewed),
+            "cost": pa.array(np.cumsum(used)[stages]),
             "label": named(answers[0]["label"]),
         }
     )

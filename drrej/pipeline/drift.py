@@ -13,9 +13,8 @@ from msgspec.structs import replace
 from drrej.core.curves import Curve
 from drrej.core.drift import RatioMoments, RatioSums, bin_counts, loss_shift, ranks, ratio_shift, stored_bins
 from drrej.core.intervals import CONFIDENCE, lower_bound
-from drrej.core.ratio_error import FITTED_ROWS
-from drrej.core.sums import Total
-from drrej.core.types import Booleans, Floats, Stored
+from drrej.core.ratio import FITTED_ROWS
+from drrej.core.types import Booleans, Floats, Stored, Total
 from drrej.documents.figures import MovedPart, Where
 from drrej.documents.rejector import Ratio
 from drrej.documents.report import Drift, ExpectedAccuracy, GroupLook, MeanRatio

@@ -9,13 +9,13 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from drrej.core.certify import mean_upper_bound
 from drrej.core.curves import CONVENTIONS, PER, Curve, MeanCurve
 from drrej.core.intervals import CONFIDENCE, json_number, mean_interval, proportion
 from drrej.core.paired import area_intervals
 from drrej.core.ratio import DensityRatio
-from drrej.core.sums import Total
 from drrej.core.thresholds import Rule, regression_errors
-from drrej.core.types import Booleans, Floats, Integers
+from drrej.core.types import Booleans, Floats, Integers, Total
 from drrej.documents.document import entries
 from drrej.documents.figures import Accuracy, Change, Coverage, CurvePoint, PointFigure
 from drrej.documents.rejector import Threshold
@@ -422,8 +422,6 @@ def limited_mean(columns: Mapping[str, Any], rule: Rule) -> MeanError:
     mean, clip = _mean_accepted(columns, rule.kind, rule.clip), rule.clip
     if clip is None or mean is None:
         return mean, None
-    from drrej.core.certify_mean import mean_upper_bound
-
     errors = regression_errors(columns["residual"][columns["accepted"]], rule.kind, clip)
     lower = clip - mean_upper_bound(clip - errors, clip, _TAIL)
     return mean, (min(max(lower, 0.0), mean), max(mean_upper_bound(errors, clip, _TAIL), mean))

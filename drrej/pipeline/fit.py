@@ -16,27 +16,23 @@ from drrej.core.intervals import json_number
 from drrej.core.learned_loss import learn
 from drrej.core.losses import FEATURE_NEEDS, PLAIN, Loss, PlainLoss
 from drrej.core.ratio import (
-    MAX_ALPHA,
-    DensityRatio,
-    check_share,
-    choose_lambda,
-    fit_ratio,
-    rounded,
-    share_of_delta,
-)
-from drrej.core.ratio_error import (
     DELTA,
     FITTED_ROWS,
+    MAX_ALPHA,
     NOT_CHOSEN,
+    DensityRatio,
     RatioBound,
     as_estimate,
     bounds,
+    check_share,
+    choose_lambda,
+    fit_ratio,
     fitted_bound,
+    share_of_delta,
     without_promise,
 )
 from drrej.core.reuse import Sighting, Sketch, key_limit
-from drrej.core.sums import Total
-from drrej.core.types import Floats, Precision
+from drrej.core.types import Floats, Precision, Total
 from drrej.data.dump import Block
 from drrej.documents.rejector import LOSS_PARTS, Calibration, Columns, Ratio, Rejector, is_temperature
 from drrej.engines.protocol import Pass
@@ -87,7 +83,8 @@ class RatioOptions(Struct, frozen=True):
         """Lambda for these losses; raises Infeasible where none keeps the share of the sample that is wanted."""
         if self.effective_sample is None:
             return self.lam
-        return rounded(choose_lambda(losses, self.effective_sample, self.alpha))
+        lam = choose_lambda(losses, self.effective_sample, self.alpha)
+        return float(f"{lam:.3e}")  # with as many digits as `share_of_delta` counts
 
 
 class FittedLoss(Struct, frozen=True):
@@ -252,14 +249,14 @@ def _bounds(
     if options.effective_sample is not None:
         paper = [without_promise(bound, NOT_CHOSEN) for bound in paper]
         delta = DELTA * share_of_delta(density.lam)
-    found = fitted_bound(ordered, density, delta, largest)
+    value, _, _ = fitted_bound(ordered, density, delta, largest)
     told = RatioBound(
         theorem=FITTED_ROWS,
-        value=found.value,
+        value=value,
         confidence=1.0 - DELTA,
         points=ordered.size,
         condition="independent rows",
         holds=True,
-        vacuous=found.value is None,
+        vacuous=value is None,
     )
     return (told, *paper)

@@ -75,7 +75,7 @@ def _bin(tally: CalibrationTally, number: int) -> Bin:
 
 def loss_histogram(points: Curve, labelled: bool = True) -> LossHistogram:
     """Rows by expected loss, right and wrong ones apart; the last bin holds its upper edge."""
-    smallest, largest = points.range
+    smallest, largest = float(points.ordered[0]), float(points.ordered[-1])
     linear = smallest < 0 or largest <= _LINEAR_RANGE * smallest or largest == 0
     if linear:
         edges = np.linspace(min(smallest, 0.0), largest or 1.0, LOSS_BINS + 1)

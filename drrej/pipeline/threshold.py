@@ -16,12 +16,12 @@ from drrej.core.certify import (
     Certificate,
     certify_both,
     certify_coverage,
+    certify_mean,
     certify_risk,
     joint_candidates,
     needed_rows,
     risk_candidates,
 )
-from drrej.core.certify_mean import certify_mean
 from drrej.core.curves import Curve, MeanCurve
 from drrej.core.intervals import CONFIDENCE, exact_decimal
 from drrej.core.reuse import Fingerprint, Sketch, repeats

@@ -29,7 +29,7 @@ def simulate(rows: int, stages: int, slack: float, confidence: float, trials: in
         parts = [rng.integers(0, POPULATION, rows) for _ in range(2)]
         design, fresh = (StageRows(population.losses[:, part], population.wrong[:, part]) for part in parts)
         try:
-            plan = certified(design, fresh, costs, risk, confidence).outcome.plan
+            plan = certified(design, fresh, costs, risk, confidence)[0].plan
         except Infeasible:
             continue
         true = outcome(plan, population, costs)

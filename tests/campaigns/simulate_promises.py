@@ -12,8 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from drrej.core.certify import joint_candidates, risk_candidates
-from drrej.core.certify_mean import certify_mean
+from drrej.core.certify import certify_mean, joint_candidates, risk_candidates
 from drrej.core.curves import Curve
 from drrej.core.intervals import lower_bound, upper_bound
 from drrej.core.planning import Question, rows_for_both, rows_for_cutoff

@@ -19,8 +19,7 @@ from running import drrej as run
 from scipy import stats
 
 import drrej
-from drrej.core.certify import risk_candidates, tie_order
-from drrej.core.certify_mean import _log_p, _log_p_of_ranks, certify_mean, mean_upper_bound
+from drrej.core.certify import _log_p, _log_p_of_ranks, certify_mean, mean_upper_bound, risk_candidates, tie_order
 from drrej.core.curves import Curve, MeanCurve
 from drrej.core.intervals import mean_interval, upper_bound
 from drrej.core.losses import CostLoss

@@ -34,7 +34,7 @@ def curve(losses: np.ndarray, wrong: np.ndarray) -> Curve:
 
 def brute_force(wrong: list[bool], risk: float, starts: Starts) -> list[tuple[float, bool]]:
     """(level, certifies) of rank 1, 2, ..., from the definition, on rows that do not tie."""
-    given = dict(zip(starts.ranks, starts.shares, strict=True))
+    given = dict(starts)
     found, level = [], 0.0
     for rank in range(1, len(wrong) + 1):
         opens = level == 0.0
@@ -62,7 +62,7 @@ def test_every_rank_is_tested_as_defined(wrong: list[bool], risk: float, delta: 
 
 
 def test_a_later_start_takes_up_a_run_or_opens_its_own() -> None:
-    starts = Starts((3, 6, 9), (0.1, 0.2, 0.3))
+    starts = ((3, 0.1), (6, 0.2), (9, 0.3))
     ranks = np.arange(1, 13)
     levels, certified = walk(starts, ranks, lambda first, last, level: 7 if first <= 7 <= last else None)
     assert ranks[certified].tolist() == [4, 5, 6, 10, 11, 12]
@@ -73,9 +73,9 @@ def test_a_later_start_takes_up_a_run_or_opens_its_own() -> None:
 
 
 def test_the_first_rank_of_a_run_certifies_only_as_the_last_of_all() -> None:
-    _, only = walk(Starts((5,), (0.1,)), np.array([4, 5]), lambda first, last, level: None)
+    _, only = walk(((5, 0.1),), np.array([4, 5]), lambda first, last, level: None)
     assert only.tolist() == [False, True]
-    _, fails_next = walk(Starts((5,), (0.1,)), np.arange(1, 10), lambda first, last, level: 6)
+    _, fails_next = walk(((5, 0.1),), np.arange(1, 10), lambda first, last, level: 6)
     assert not fails_next.any()
 
 
@@ -85,22 +85,23 @@ def test_starts_share_delta_and_can_pass(risk: float, delta: float) -> None:
     fewest = next(n for n in range(1, 1000) if (1 - risk) ** n <= delta)
     for rows in (1, fewest - 1, fewest, 2 * fewest, 5 * fewest, 100 * fewest):
         starts = risk_starts(rows, risk, delta)
-        assert sum(starts.shares) == pytest.approx(delta)
-        assert list(starts.ranks) == sorted(set(starts.ranks))
-        assert 1 <= starts.ranks[0] <= starts.ranks[-1] <= rows
+        ranks = [rank for rank, _ in starts]
+        assert sum(share for _, share in starts) == pytest.approx(delta)
+        assert ranks == sorted(set(ranks))
+        assert 1 <= ranks[0] <= ranks[-1] <= rows
         if rows < fewest:
-            assert starts.ranks == (rows,)
+            assert ranks == [rows]
             continue
-        for rank, share in zip(starts.ranks, starts.shares, strict=True):
+        for rank, share in starts:
             most = int(np.sum(stats.binom.cdf(np.arange(rank), rank, risk) <= share)) - 1
             assert most >= 0
             assert stats.binom.cdf(most, rank - 1, risk) > share  # the first rank with so many allowed errors
-    assert risk_starts(fewest, risk, delta).ranks == (fewest,)
-    assert [len(risk_starts(m * fewest, risk, delta).ranks) for m in (2, 4, 100, 400)] == [1, 1, 2, 3]
+    assert risk_starts(fewest, risk, delta) == ((fewest, delta),)
+    assert [len(risk_starts(m * fewest, risk, delta)) for m in (2, 4, 100, 400)] == [1, 1, 2, 3]
 
 
 def test_no_start_can_pass_at_risk_0() -> None:
-    assert risk_starts(50, 0.0, 0.1) == Starts((50,), (0.1,))
+    assert risk_starts(50, 0.0, 0.1) == ((50, 0.1),)
     assert not risk_candidates(curve(np.arange(50.0), np.zeros(50, bool)), OPEN, 0.0, 0.1).certified.any()
 
 
@@ -187,7 +188,8 @@ def brute_force_last(points: Curve, risk: float, starts: Starts) -> int:
     """The last certified rank, by p-values of every rank at once."""
     chance = np.append(1.0, stats.binom.cdf(points.errors, points.accepted, risk))
     best, level = 0, 0.0
-    for first, after, share in zip(starts.ranks, [*starts.ranks[1:], points.rows + 1], starts.shares, strict=True):
+    afters = [*(rank for rank, _ in starts[1:]), points.rows + 1]
+    for (first, share), after in zip(starts, afters, strict=True):
         level += share
         failed = np.flatnonzero(chance[first:after] > level)
         best = max(best, (first + int(failed[0]) if failed.size else after) - 1)

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drrej.core import sums as exact
-from drrej.core.sums import Total
+from drrej.core import types as exact
+from drrej.core.types import Total
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
 

@@ -14,7 +14,7 @@ from scipy.special import expit
 import drrej
 from drrej.core.calibrators import MAX_TEMPERATURE, MIN_TEMPERATURE, NllSums, TemperatureFit, minimise, nll_sums
 from drrej.core.losses import expected_losses
-from drrej.core.sums import Total
+from drrej.core.types import Total
 from drrej.data import dump as dump_module
 from drrej.errors import DumpError
 from drrej.pipeline import calibrate as step

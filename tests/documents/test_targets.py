@@ -17,7 +17,7 @@ from scipy import stats
 from simulate_verdicts import CASES, verdicts
 
 import drrej
-from drrej.core.thresholds import Claim, Rule
+from drrej.core.thresholds import Rule, judge_share
 from drrej.documents.targets import Counts, judge
 from drrej.errors import GateError, OptionError, RejectorError
 from drrej.report.words import exact_percent, percents_against, target_lines
@@ -30,8 +30,7 @@ from drrej.report.words import exact_percent, percents_against, target_lines
 @pytest.mark.parametrize("at_least", [True, False])
 def test_each_error_has_a_chance_of_at_most_a_fortieth(rows: int, wanted: float, at_least: bool) -> None:
     """Added up over every count: no simulation. At the limit itself the errors are as likely as they get."""
-    claim = Claim(wanted, at_least)
-    found = [claim.judge(hits, rows).verdict for hits in range(rows + 1)]
+    found = [judge_share(hits, rows, wanted, at_least).verdict for hits in range(rows + 1)]
     for rate in (wanted, *np.linspace(0.001, 0.999, 40)):
         chances = stats.binom.pmf(np.arange(rows + 1), rows, rate)
         holds = rate >= wanted if at_least else rate <= wanted
@@ -42,7 +41,7 @@ def test_each_error_has_a_chance_of_at_most_a_fortieth(rows: int, wanted: float,
 @pytest.mark.parametrize("at_least", [True, False])
 def test_missed_is_a_p_value_of_at_most_a_fortieth(at_least: bool) -> None:
     for hits in range(201):
-        judged = Claim(0.3, at_least).judge(hits, 200)
+        judged = judge_share(hits, 200, 0.3, at_least)
         tail = stats.binom.cdf(hits, 200, 0.3) if at_least else stats.binom.sf(hits - 1, 200, 0.3)
         assert judged.p_value == pytest.approx(tail, rel=1e-9)
         assert (judged.verdict == "missed") == (tail <= 0.025)
@@ -59,9 +58,9 @@ def test_the_simulation_agrees() -> None:
 
 
 def test_a_single_error_contradicts_an_accuracy_of_1() -> None:
-    assert Claim(1.0).judge(99, 100).verdict == "missed"
-    assert Claim(1.0).judge(100, 100).verdict == "not shown"
-    assert Claim(0.0, at_least=False).judge(1, 100).verdict == "missed"
+    assert judge_share(99, 100, 1.0).verdict == "missed"
+    assert judge_share(100, 100, 1.0).verdict == "not shown"
+    assert judge_share(1, 100, 0.0, or_more=False).verdict == "missed"
 
 
 def test_nothing_accepted_shows_nothing() -> None:

@@ -15,7 +15,7 @@ from scipy.stats import binom
 
 import drrej
 from drrej.core import cascades
-from drrej.core.cascades import Plan, StageRows, alone, certified, cheapest, frontier, outcome
+from drrej.core.cascades import StageRows, alone, certified, cheapest, frontier, outcome
 from drrej.documents.document import schema_of
 from drrej.documents.summaries import Cascade
 from drrej.errors import OptionError
@@ -64,13 +64,13 @@ def test_the_frontier_is_that_of_all_plans(rows: int, stages: int) -> None:
         (point.errors, round(point.cost, 9)) for point in found
     ]
     for point in found:
-        assert (point.cost, point.errors) == pytest.approx(by_hand(point.plan.cutoffs, made, costs))
+        assert (point.cost, point.errors) == pytest.approx(by_hand(point.plan, made, costs))
         assert sum(point.answered) == rows
 
 
 def test_a_plan_counts_what_each_stage_sees() -> None:
     made = world(300, 3, seed=1)
-    found = outcome(Plan((0.05, None, math.inf)), made, [1.0, 5.0, 20.0])
+    found = outcome((0.05, None, math.inf), made, [1.0, 5.0, 20.0])
     first = int((made.losses[0] < 0.05).sum())
     assert found.reached == (300, 0, 300 - first)
     assert found.answered == (first, 0, 300 - first)
@@ -87,13 +87,12 @@ def test_each_stage_alone() -> None:
 def test_the_cheapest_plan_keeps_the_risk_and_no_other_on_the_frontier_is_cheaper() -> None:
     made, costs = world(2000, 2, seed=3), [1.0, 10.0]
     risk = alone(made, costs)[1].risk + 0.005
-    chosen = cheapest(made, costs, risk)
-    assert chosen.outcome.risk <= risk
-    assert chosen.bound is None
+    chosen, _ = cheapest(made, costs, risk)
+    assert chosen.risk <= risk
     first = np.append(np.unique(made.losses[0])[1:], np.inf)
     fitting = [by_hand_fast(cutoff, made, costs) for cutoff in first]
     least = min(cost for cost, errors in fitting if errors <= risk * 2000)
-    assert chosen.outcome.cost == pytest.approx(least, abs=10.0 * 3 / 1000)  # the grid has 1000 cutoffs
+    assert chosen.cost == pytest.approx(least, abs=10.0 * 3 / 1000)  # the grid has 1000 cutoffs
     with pytest.raises(drrej.Infeasible, match=r"no cascade .* the best reaches"):
         cheapest(made, costs, 0.0)
 
@@ -106,13 +105,13 @@ def by_hand_fast(cutoff: float, rows: StageRows, costs: list[float]) -> tuple[fl
 def test_a_certified_plan_passes_the_exact_test_and_the_next_does_not() -> None:
     design, fresh, costs = world(3000, 2, seed=4), world(3000, 2, seed=5), [1.0, 10.0]
     risk = 0.12
-    chosen = certified(design, fresh, costs, risk, 0.9)
-    *passed, last = chosen.frontier
-    assert passed[-1] == chosen.outcome
+    chosen, tested = certified(design, fresh, costs, risk, 0.9)
+    *passed, last = tested
+    assert passed[-1] == chosen
     for found in passed:
         assert binom.cdf(found.errors, found.rows, risk) <= 0.1
     assert binom.cdf(last.errors, last.rows, risk) > 0.1
-    assert binom.cdf(chosen.outcome.errors, 3000, chosen.bound) == pytest.approx(0.1, rel=1e-6)
+    assert binom.cdf(chosen.errors, 3000, chosen.risk_bound(0.9)) == pytest.approx(0.1, rel=1e-6)
     with pytest.raises(drrej.Infeasible, match=r"cannot be certified at confidence 0\.9: the safest cascade has"):
         certified(design, fresh, costs, 0.001, 0.9)
 
@@ -127,7 +126,7 @@ def test_the_promise_holds_as_often_as_it_says() -> None:
         sample = [rng.integers(0, 100_000, 400) for _ in range(2)]
         design, fresh = (StageRows(population.losses[:, rows], population.wrong[:, rows]) for rows in sample)
         try:
-            plan = certified(design, fresh, costs, risk, 0.8).outcome.plan
+            plan = certified(design, fresh, costs, risk, 0.8)[0].plan
         except drrej.Infeasible:
             continue
         certified_at_all += 1

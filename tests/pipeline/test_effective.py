@@ -12,11 +12,16 @@ from hypothesis import strategies as st
 
 import drrej
 from drrej.core.losses import expected_losses
-from drrej.core.ratio import choose_lambda, effective_sample, fit_ratio, share_of_delta
+from drrej.core.ratio import DensityRatio, _variance, choose_lambda, fit_ratio, share_of_delta
 from drrej.errors import Infeasible, OptionError, RejectorError
 from drrej.pipeline.fit import uncalibrated
 
 ALPHAS = (-3.0, -1.0, 0.0, 0.5, 1.0, 2.0, 3.0, 5.0)
+
+
+def effective_sample(losses: np.ndarray, ratio: DensityRatio) -> float:
+    """1 / mean(rho^2), with all digits where that is near 1."""
+    return 1.0 / (1.0 + _variance(losses, ratio))
 
 
 def losses_of(rows: int, seed: int) -> np.ndarray:

@@ -16,7 +16,7 @@ from scipy import stats
 from simulate_verdicts import COSTS, Prices, cost_verdicts
 
 import drrej
-from drrej.core.certify_mean import mean_upper_bound
+from drrej.core.certify import mean_upper_bound
 from drrej.core.curves import PER, MeanCurve
 from drrej.core.intervals import mean_interval
 from drrej.core.losses import CostLoss
