@@ -101,9 +101,9 @@ def read_ours(path: str) -> None:
     from drrej.data.listing import find_parts
 
     (part,) = find_parts([path])
-    info = format_of(part).look(part, "x")
+    info = format_of(part).look(part)
     for group in range(len(info.groups)):
-        for _ in format_of(part).batches(Request(part, "x", group, info.schema.names, 52_428)):
+        for _ in format_of(part).batches(Request(part, group, info.schema.names, 52_428)):
             pass
 
 

@@ -286,7 +286,7 @@ class Dump(Struct, frozen=True):
         listed = (self.columns.names[0], self.classes) if plain else None
         if labelled and self.label is not None:
             as_stored.add(root_of(self.schema, self.label))
-        request = Request(part, self.opened, group.row_group, wanted, self.block_rows, listed, group.skipped)
+        request = Request(part, group.row_group, wanted, self.block_rows, listed, group.skipped)
         for batch in format_of(part).batches(request):
             stored = set(batch.schema.names)
             columns = [

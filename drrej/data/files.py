@@ -43,13 +43,8 @@ class Identity(Struct, frozen=True):
         return self.device != other.device or self.inode == other.inode
 
 
-class RangeIndex(Struct, frozen=True):
-    """The index of a pandas frame that is a mere range, as pandas notes it."""
-
-    start: int
-    stop: int
-    step: int
-    name: str | None = None
+RangeIndex = tuple[int, int, int, str | None]
+"""The index of a pandas frame that is a mere range: start, stop, step and name, as pandas notes it."""
 
 
 class DumpFile(Struct, frozen=True):
@@ -221,13 +216,11 @@ class FileInfo(Struct, frozen=True):
 class Request(Struct, frozen=True):
     """Some columns of one row group of a file from row `start` on, in batches of at most so many rows.
 
-    `opened` names the opening of the dump, so that a reader may keep what it has found out about a file meanwhile.
     `scores` is the list column that nearly all of the time goes into, with the values that each list should have; a
     reader that knows a short cut may take it.
     """
 
     file: DumpFile
-    opened: str
     group: int
     columns: Sequence[str]
     rows: int
@@ -244,7 +237,7 @@ class Format(NamedTuple):
 
     name: str
     endings: tuple[str, ...]
-    look: Callable[[DumpFile, str], FileInfo]
+    look: Callable[[DumpFile], FileInfo]
     batches: Callable[[Request], Iterator[pa.RecordBatch]]
 
 

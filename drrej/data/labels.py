@@ -355,7 +355,7 @@ def _read_labels(
             problems.add([Problem(what, column or name, remedy, *place, example)])
 
     on = options.join_on
-    info = format_of(file).look(file, "")
+    info = format_of(file).look(file)
     known = info.schema.names
     if on is not None and on not in known:
         raise DumpError(f"{file.name}: there is no column '{on}' to join on; columns: {shown(known)}")

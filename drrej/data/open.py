@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -75,9 +74,8 @@ def open_dump(
     so. `classes` is the number of classes of the rejector, if there is one.
     """
     _check_options(options)
-    opened = os.urandom(8).hex()
     files = [replace(file, filter=options.filter) for file in find_parts(arguments, spools)]
-    looks = _good(files, options, opened, classes, {} if bad is None else bad)
+    looks = _good(files, options, classes, {} if bad is None else bad)
     filled = [look for look in looks if look.columns is not None]
     if not filled:
         raise DumpError(
@@ -115,7 +113,6 @@ def open_dump(
         label_kind=kind,
         elsewhere=elsewhere,
         rows_before=tuple(itertools.accumulate((look.rows for look in looks[:-1]), initial=0)),
-        opened=opened,
         pandas=first.info.pandas,
     )
 
@@ -147,13 +144,11 @@ def _classes(columns: LogitColumns, count: int, options: DumpOptions) -> Classes
 # Looking into files
 
 
-def _good(
-    files: Sequence[DumpFile], options: DumpOptions, opened: str, expected: int | None, bad: dict[str, str]
-) -> list[_Look]:
+def _good(files: Sequence[DumpFile], options: DumpOptions, expected: int | None, bad: dict[str, str]) -> list[_Look]:
     """What is in the files that can be read and fit together; raises for others unless they are left out."""
     good: list[_Look] = []
     left = [file for file in files if file.name not in bad]
-    for file, look in zip(left, _looks(left, options, opened, good), strict=True):
+    for file, look in zip(left, _looks(left, options, good), strict=True):
         try:
             if isinstance(look, DumpError):
                 raise look
@@ -170,14 +165,12 @@ def _good(
     return good
 
 
-def _looks(
-    files: Sequence[DumpFile], options: DumpOptions, opened: str, good: Sequence[_Look]
-) -> Iterator[_Look | DumpError]:
+def _looks(files: Sequence[DumpFile], options: DumpOptions, good: Sequence[_Look]) -> Iterator[_Look | DumpError]:
     """A look into each file, in order; into several at once where each waits for the network."""
 
     def tried(file: DumpFile) -> _Look | DumpError:
         try:
-            return _look(file, options, opened, next((look for look in good if look.columns is not None), None))
+            return _look(file, options, next((look for look in good if look.columns is not None), None))
         except DumpError as error:
             return error
 
@@ -191,8 +184,8 @@ def _looks(
             pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _look(file: DumpFile, options: DumpOptions, opened: str, first: _Look | None) -> _Look:
-    info = format_of(file).look(file, opened)
+def _look(file: DumpFile, options: DumpOptions, first: _Look | None) -> _Look:
+    info = format_of(file).look(file)
     rows = sum(info.groups)
     file = replace(file, identity=info.identity, index=range_of(info.pandas, rows))
     if not rows:
@@ -203,9 +196,9 @@ def _look(file: DumpFile, options: DumpOptions, opened: str, first: _Look | None
         return _Look(file, info, columns, first.classes)  # the footer says so; rows of other lengths are found later
     look = _Look(file, info)
     if columns.layout == "labelled":
-        labels = options.classes or tuple(_in_first_rows(look, columns.names[0], opened, labels_in))
+        labels = options.classes or tuple(_in_first_rows(look, columns.names[0], labels_in))
         columns = replace(columns, classes=labels)
-    return _Look(file, info, columns, _class_count(look, columns, opened))
+    return _Look(file, info, columns, _class_count(look, columns))
 
 
 def _check_shape(look: _Look, first: _Look | None, expected: int | None) -> None:
@@ -233,17 +226,17 @@ def _check_shape(look: _Look, first: _Look | None, expected: int | None) -> None
         )
 
 
-def _in_rows(look: _Look, column: str, opened: str, found_in: Callable[[pa.Array], list[T]]) -> Iterator[list[T]]:
+def _in_rows(look: _Look, column: str, found_in: Callable[[pa.Array], list[T]]) -> Iterator[list[T]]:
     """What is found in the rows of a column, a few at a time."""
     root = root_of(look.info.schema, column)
     for group in range(len(look.info.groups)):
-        for batch in format_of(look.file).batches(Request(look.file, opened, group, [root], _FIRST_ROWS)):
+        for batch in format_of(look.file).batches(Request(look.file, group, [root], _FIRST_ROWS)):
             yield found_in(column_of(batch, column))
 
 
-def _in_first_rows(look: _Look, column: str, opened: str, found_in: Callable[[pa.Array], list[T]]) -> list[T]:
+def _in_first_rows(look: _Look, column: str, found_in: Callable[[pa.Array], list[T]]) -> list[T]:
     """What is found in the first rows of a column that have anything."""
-    found = next(filter(None, _in_rows(look, column, opened, found_in)), None)
+    found = next(filter(None, _in_rows(look, column, found_in)), None)
     if found is None:
         raise DumpError(
             f"{look.file.name}: column '{column}' is null in every row; is it the right column? (see `logits`)"
@@ -258,7 +251,7 @@ def _lengths(array: pa.Array) -> list[int]:
     return [len(row) for row in array if row.is_valid]
 
 
-def _class_count(look: _Look, columns: LogitColumns, opened: str) -> int:
+def _class_count(look: _Look, columns: LogitColumns) -> int:
     name = columns.names[0]
     field = field_of(look.info.schema, name)
     assert field is not None
@@ -270,7 +263,7 @@ def _class_count(look: _Look, columns: LogitColumns, opened: str) -> int:
         return len(columns.classes or ())
     if columns.layout == "choices":
         known = (field.metadata or {}).get(CHOICES)
-        lengths = _in_rows(look, name, opened, _lengths) if known is None else [[int(known)]]
+        lengths = _in_rows(look, name, _lengths) if known is None else [[int(known)]]
         return max(itertools.chain(*lengths), default=0)
     kind, where = field.type, f"{look.file.name}: column '{name}'"
     if isinstance(kind, pa.FixedShapeTensorType) and len(kind.shape) != 1:
@@ -278,7 +271,7 @@ def _class_count(look: _Look, columns: LogitColumns, opened: str) -> int:
     if pa.types.is_fixed_size_list(storage_type(kind)):
         classes = storage_type(kind).list_size
     else:  # that of most rows
-        sizes = _in_first_rows(look, name, opened, _lengths if is_list(kind) else vector_sizes)
+        sizes = _in_first_rows(look, name, _lengths if is_list(kind) else vector_sizes)
         values, counts = np.unique(sizes, return_counts=True)
         classes = values[counts.argmax()]
     if classes == 1:

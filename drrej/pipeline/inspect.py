@@ -103,8 +103,8 @@ def _is_stream(path: str) -> bool:
 def inspect_dump(source: Source) -> DumpFacts:
     """Layout, classes, rows, bad rows and labels; one pass over all rows."""
     parts = [replace(part, filter=source.options.filter) for part in find_parts(source.arguments, source.spools)]
-    looks = (format_of(part).look(part, "") for part in parts)
-    first = next((info for info in looks if any(info.groups)), None) or format_of(parts[0]).look(parts[0], "")
+    looks = (format_of(part).look(part) for part in parts)
+    first = next((info for info in looks if any(info.groups)), None) or format_of(parts[0]).look(parts[0])
     facts = DumpFacts(
         files=len(parts),
         formats=sorted({format_of(part).name for part in parts}),

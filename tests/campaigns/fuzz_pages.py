@@ -22,11 +22,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from drrej.data.pages import open_chunk
-from drrej.data.pages.layout import Footer, Layout, Stored, UnfitError, scan
+from drrej.data.pages import UnfitError, open_chunk
 
 ARROW_ERRORS = (OSError, pa.ArrowException, ValueError, OverflowError, TypeError)
-UNFIT = (UnfitError, IndexError)
+UNFIT = (UnfitError, IndexError, OSError, pa.ArrowException)
 Random = np.random.Generator
 Array = np.ndarray[Any, Any]
 
@@ -34,34 +33,37 @@ Array = np.ndarray[Any, Any]
 def rows_of_pages(path: str, metadata: pq.FileMetaData, row_group: int, classes: int, block: int) -> tuple[Array, bool]:
     """The rows that are handed out, and whether those are all; the same of a file and of bytes that were fetched."""
     with open(path, "rb") as stream:
-        file = Stored.local(stream.fileno())
-        whole = np.frombuffer(stream.read(), np.uint8)
-        try:
-            layout = Layout.of(Footer.read(file, metadata), row_group, 0, classes)
-        except UNFIT:
-            return np.empty((0, classes)), False
-        rows = _handed_out(file, layout, block)
-        start, end = layout.start, layout.end
-        if 0 <= start < end <= whole.size:  # else nothing is fetched
-            fetched = _handed_out(Stored(whole.size, start=start, fetched=whole[start:end]), layout, block)
-            assert fetched[1] == rows[1]
-            assert fetched[0].tobytes() == rows[0].tobytes()
+        whole = pa.BufferReader(stream.read())
+    with pa.OSFile(path) as file:
+        rows = _handed_out(file, metadata, footer_of(path, metadata), row_group, classes, block)
+    fetched = _handed_out(whole, metadata, footer_of(path, metadata), row_group, classes, block)
+    assert fetched[1] == rows[1]
+    assert fetched[0].tobytes() == rows[0].tobytes()
     return rows
 
 
-def _handed_out(file: Stored, layout: Layout, block: int) -> tuple[Array, bool]:
+def footer_of(path: str | os.PathLike[str], metadata: pq.FileMetaData) -> bytes:
+    """The bytes that Arrow has read as the footer of a file."""
+    with open(path, "rb") as stream:
+        stream.seek(-metadata.serialized_size - 8, os.SEEK_END)
+        return stream.read(metadata.serialized_size)
+
+
+def _handed_out(
+    file: pa.NativeFile, metadata: pq.FileMetaData, footer: bytes, row_group: int, classes: int, block: int
+) -> tuple[Array, bool]:
     blocks: list[Array] = []
     try:
-        chunk = open_chunk(file, layout)
+        chunk = open_chunk(file, metadata, footer, row_group, 0, classes)
         for rows in chunk.blocks(block):
             assert rows.flags.aligned
             assert rows.flags.c_contiguous
             blocks.append(rows)
     except UNFIT:
-        return np.concatenate(blocks) if blocks else np.empty((0, layout.classes)), False
+        return np.concatenate(blocks) if blocks else np.empty((0, classes)), False
     found = np.concatenate(blocks)
-    assert len(found) == layout.rows
-    half = layout.rows // 2
+    assert len(found) == chunk.rows
+    half = chunk.rows // 2
     assert np.concatenate([found[:half], *chunk.blocks(block, half)]).tobytes() == found.tobytes()
     return found, True
 
@@ -133,12 +135,11 @@ def locate(data: bytes, classes: int, path: str) -> Base:
         stream.write(data)
     metadata = pq.read_metadata(path)
     places = []
-    with open(path, "rb") as stream:
-        file = Stored.local(stream.fileno())
+    with pa.OSFile(path) as file:
         for row_group in range(metadata.num_row_groups):
-            layout = Layout.of(Footer.read(file, metadata), row_group, 0, classes)
-            start = layout.start
-            for page in scan(file, layout):
+            column = metadata.row_group(row_group).column(0)
+            start = min(column.data_page_offset, column.dictionary_page_offset or column.data_page_offset)
+            for page in open_chunk(file, metadata, footer_of(path, metadata), row_group, 0, classes).pages:
                 places.append((start, page.offset, page.offset + page.stored))
                 start = places[-1][2]
     return Base(data, classes, places)
@@ -168,7 +169,6 @@ def library_file(random: Random, path: str) -> tuple[bytes, int]:
         row_group_size=rows if random.random() < 0.7 else rows // 2 + 1,
         compression=str(random.choice(["none", "snappy", "zstd"])),
         use_dictionary=bool(random.random() < 0.5),
-        data_page_version=str(random.choice(["1.0", "2.0"])),
         data_page_size=int(random.choice([2000, 6000, 1 << 20])),
         write_batch_size=int(random.choice([50, 333])),
         write_page_checksum=bool(random.random() < 0.3),

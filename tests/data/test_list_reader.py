@@ -14,7 +14,7 @@ from conftest import make_model, source
 from pyarrow.csv import write_csv
 
 from drrej.data.dump import Block, Dump
-from drrej.data.pages import Chunk
+from drrej.data.pages import Chunk, Page
 
 ROWS, CLASSES = 30_000, 7
 LOGITS, LABELS = make_model(ROWS, CLASSES, 21)
@@ -51,9 +51,8 @@ def lists(values: np.ndarray) -> pa.Array:
 
 
 @pytest.mark.parametrize("codec", ["snappy", "zstd", "none"])
-@pytest.mark.parametrize("version", ["1.0", "2.0"])
-def test_the_same_blocks_as_from_arrow(tmp_path: Path, from_arrow: Any, codec: str, version: str) -> None:
-    path = write(tmp_path / "d.parquet", lists(LOGITS), compression=codec, data_page_version=version)
+def test_the_same_blocks_as_from_arrow(tmp_path: Path, from_arrow: Any, codec: str) -> None:
+    path = write(tmp_path / "d.parquet", lists(LOGITS), compression=codec)
     _, blocks = blocks_of(path)
     assert any(pa.types.is_fixed_size_list(block.columns.schema.field("logits").type) for block in blocks)  # pages
     for block, other in zip(blocks, from_arrow(path), strict=True):
@@ -109,13 +108,13 @@ def test_a_part_of_a_row_group_skips_pages(tmp_path: Path, monkeypatch: pytest.M
     """What lies before it is not decoded."""
     dump = source(write(tmp_path / "d.parquet", lists(LOGITS))).open(None, labelled=True)
     read: list[int] = []
-    values = Chunk._values
+    values = Chunk.values
 
-    def noticed(self: Chunk, number: int) -> Any:
-        read.append(self.pages[number].values)
-        return values(self, number)
+    def noticed(self: Chunk, page: Page, words: Any) -> Any:
+        read.append(page.values)
+        return values(self, page, words)
 
-    monkeypatch.setattr(Chunk, "_values", noticed)
+    monkeypatch.setattr(Chunk, "values", noticed)
     rows = sum(block.rows for block in dump.read(dump.row_groups[0].between(15_000, 20_000), labelled=True))
     assert rows == 5000
     assert 5000 * CLASSES <= sum(read) < 8000 * CLASSES

@@ -12,7 +12,7 @@ import pytest
 from conftest import make_model, make_rejector, source, write_dump
 from running import succeed
 
-from drrej.data.files import DumpFile, RangeIndex
+from drrej.data.files import DumpFile
 from drrej.data.formats.parquet import range_of, with_range
 
 pd = pytest.importorskip("pandas")
@@ -92,7 +92,7 @@ def test_an_index_that_is_not_kept_is_not_promised(rejector: str, tmp_path: Path
     ],
 )
 def test_ranges_one_after_the_other(ranges: list[Any], whole: Any) -> None:
-    parts = [DumpFile("x", "x", "x", index=None if ends is None else RangeIndex(*ends, None)) for ends in ranges]
+    parts = [DumpFile("x", "x", "x", index=None if ends is None else (*ends, None)) for ends in ranges]
     noted = json.dumps({"index_columns": [], "columns": []}).encode()
     schema = with_range(pa.schema([pa.field("a", pa.int64())], {b"pandas": noted}), parts)
     found = json.loads(schema.metadata[b"pandas"])["index_columns"]

@@ -38,6 +38,6 @@ def read_table(file: DumpFile, columns: Sequence[str], info: FileInfo) -> pa.Tab
     batches = [
         batch
         for group in range(len(info.groups))
-        for batch in format_of(file).batches(Request(file, "", group, columns, _TABLE_ROWS))
+        for batch in format_of(file).batches(Request(file, group, columns, _TABLE_ROWS))
     ]
     return pa.Table.from_batches(batches, pa.schema([info.schema.field(name) for name in columns]))

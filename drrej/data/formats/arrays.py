@@ -41,7 +41,7 @@ class _Header(NamedTuple):
     fortran: bool
 
 
-def _look(file: DumpFile, opened: str) -> FileInfo:  # noqa: ARG001 - what was found is kept by identity
+def _look(file: DumpFile) -> FileInfo:
     def look(identity: Identity) -> FileInfo:
         headers = _columns(file, identity)
         rows, step = _size(headers)
@@ -54,7 +54,7 @@ def _look(file: DumpFile, opened: str) -> FileInfo:  # noqa: ARG001 - what was f
 
 def _batches(request: Request) -> Iterator[pa.RecordBatch]:
     with files.reading(request.file):
-        info = _look(request.file, request.opened)
+        info = _look(request.file)
         assert info.identity is not None
         names = [name for name in request.columns if name in info.schema.names]
         arrays = _mapped(request.file, info.identity, names)

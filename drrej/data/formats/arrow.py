@@ -25,7 +25,7 @@ _LARGE = 64 << 20
 """Batches above this are mapped, not read: some programs write a file as one batch."""
 
 
-def _look(file: DumpFile, opened: str) -> FileInfo:  # noqa: ARG001 - what was found is kept by identity
+def _look(file: DumpFile) -> FileInfo:
     def look(identity: Identity) -> FileInfo:
         with files.open_bytes(file) if file.uri is not None else pa.memory_map(file.path) as stream:
             return _contents(stream, identity, file.name)
@@ -108,7 +108,7 @@ def spooled(name: str, endings: tuple[str, ...], write: Callable[[DumpFile, str]
     Its numbers are written as text, so that what looks whole may be a floating-point number.
     """
 
-    def look(file: DumpFile, opened: str) -> FileInfo:  # noqa: ARG001 - what was found is kept by identity
+    def look(file: DumpFile) -> FileInfo:
         def make(identity: Identity) -> FileInfo:
             path = files.temporary_path()
             try:
@@ -126,7 +126,7 @@ def spooled(name: str, endings: tuple[str, ...], write: Callable[[DumpFile, str]
 
     def batches(request: Request) -> Iterator[pa.RecordBatch]:
         with files.reading(request.file):
-            path = look(request.file, request.opened).spool
+            path = look(request.file).spool
             yield from _rows_of(pa.OSFile(path), request, path, trusted=True)
 
     return Format(name, endings, look, batches)
@@ -159,7 +159,7 @@ def held(table: pa.Table, name: str) -> Iterator[DumpFile]:
         del _tables[path]
 
 
-def _look_at_table(file: DumpFile, opened: str) -> FileInfo:  # noqa: ARG001 - it cannot change
+def _look_at_table(file: DumpFile) -> FileInfo:
     table = _tables[file.path]
     starts = range(0, table.num_rows, GROUP_ROWS)
     return FileInfo(table.schema, tuple(min(GROUP_ROWS, table.num_rows - start) for start in starts), None)

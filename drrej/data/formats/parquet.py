@@ -5,18 +5,17 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from msgspec import Struct, field
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from drrej.data import files
 from drrej.data.files import DumpFile, FileInfo, Format, Identity, RangeIndex, Request
-from drrej.data.pages import list_blocks
+from drrej.data.pages import I64, UnfitError, column_chunks, list_blocks, number
 from drrej.data.problems import one_line
 from drrej.data.scores import plain_array
 from drrej.errors import DumpError
@@ -25,55 +24,45 @@ _ALL_BUFFERS = 4 << 20
 _LEAST_BUFFER = 1 << 14
 _MOST_LISTS = 4
 """Columns of lists whose sizes are looked up: nearly always there is one."""
+_TAIL = 8
+"""Bytes after the footer."""
 _MOST_FOOTERS = 1 << 24
 """Bytes of the footers that are kept, as they are stored."""
 
+Footer = tuple[Identity, pq.FileMetaData, bytes]
+"""What a file was when its footer was parsed, the footer as Arrow sees it, and its bytes if no column is encrypted."""
 
-class _Known(Struct):
-    """The footer of a file as Arrow sees it, and what `list_blocks` remembers of it."""
-
-    opened: str
-    identity: Identity
-    metadata: pq.FileMetaData
-    memo: list[Any] = field(default_factory=list)
+_footers: dict[str, Footer] = {}
+"""Those already parsed, by path: a file is opened for each of its row groups."""
 
 
-class _Footers(dict[str, _Known]):
-    """Footers already parsed: a file is opened for each of its row groups, and the footer grows with their number."""
-
-    size = 0
-
-    def keep(self, path: str, known: _Known) -> None:
-        """Keep a footer; when there is no room all others are forgotten."""
-        self.size += known.metadata.serialized_size
-        if self.size > _MOST_FOOTERS:
-            self.clear()
-            self.size = known.metadata.serialized_size
-        self[path] = known
-
-
-_footers = _Footers()
-
-
-def _look(file: DumpFile, opened: str) -> FileInfo:
-    parquet, known, source = _open(file, opened)
+def _look(file: DumpFile) -> FileInfo:
+    parquet, (identity, metadata, text), _ = _open(file)
     with parquet:
-        schema, groups = _schema(parquet, file), _group_rows(parquet, file)
+        try:
+            schema = parquet.schema_arrow.remove_metadata()
+            for name in schema.names:
+                name.encode()
+            rows = tuple(metadata.row_group(i).num_rows for i in range(metadata.num_row_groups))
+        except files.READ_ERRORS as error:
+            raise DumpError(f"{file.name}: its footer cannot be read ({one_line(error)}); write it again") from None
+        if any(count < 0 for count in rows) or sum(rows) != metadata.num_rows:
+            raise DumpError(f"{file.name}: its footer contradicts itself about the number of rows; write it again")
+        sizes = _list_sizes(metadata, text, schema)
         noted = (parquet.schema_arrow.metadata or {}).get(_PANDAS)
-        sizes = _list_sizes(parquet, schema, groups) if _is_plain(parquet, source) else {}
-        return FileInfo(schema, groups, known.identity, pandas=noted, list_sizes=sizes)
+        return FileInfo(schema, rows, identity, pandas=noted, list_sizes=sizes)
 
 
 def _batches(request: Request) -> Iterator[pa.RecordBatch]:
     """The rows of a row group; lists of scores from pages as far as those go, then from Arrow."""
     file = request.file
     with files.reading(file):
-        parquet, known, source = _open(file, request.opened, len(request.columns))
+        parquet, (_, _, text), source = _open(file, len(request.columns))
         with parquet:
             stored = set(parquet.schema_arrow.names)
             request = replace(request, columns=tuple(name for name in request.columns if name in stored))
             row = request.start
-            for batch in _from_pages(parquet, known, source, request):
+            for batch in _from_pages(parquet, source, text, request):
                 yield batch
                 row += batch.num_rows
             if row < parquet.metadata.row_group(request.group).num_rows:
@@ -91,22 +80,18 @@ def _from_arrow(parquet: pq.ParquetFile, request: Request) -> Iterator[pa.Record
     return files.from_row(batches, request.start)
 
 
-def _from_pages(parquet: pq.ParquetFile, known: _Known, source: Any, request: Request) -> Iterator[pa.RecordBatch]:
+def _from_pages(parquet: pq.ParquetFile, source: Any, text: bytes, request: Request) -> Iterator[pa.RecordBatch]:
     """The same with the scores as fixed-size lists from `list_blocks`; may end early."""
-    scores = request.scores
-    if scores is None:
-        return
-    scores_name, classes = scores
-    leaf = _leaf_of(parquet, scores_name)
+    scores_name, classes = request.scores or ("", 0)
+    leaf = _leaf_of(parquet.metadata, scores_name)
     if leaf is None:
         return
     others = tuple(name for name in request.columns if name != scores_name)
     beside = _from_arrow(parquet, replace(request, columns=others)) if others else iter(())
     waiting = None
-    with open(source, "rb") if isinstance(source, str) else contextlib.nullcontext(source) as stream:
-        for block in list_blocks(
-            stream, known.metadata, known.memo, request.group, leaf, classes, request.rows, request.start
-        ):
+    with pa.OSFile(source) if isinstance(source, str) else contextlib.nullcontext(source) as stream:
+        place = (request.group, leaf, classes)
+        for block in list_blocks(stream, parquet.metadata, text, *place, request.rows, request.start):
             arrays = {scores_name: pa.FixedSizeListArray.from_arrays(plain_array(block.reshape(-1)), classes)}
             if others:
                 waiting = _at_least(len(block), waiting, beside)
@@ -123,15 +108,15 @@ def _at_least(rows: int, waiting: pa.RecordBatch | None, batches: Iterator[pa.Re
         batch = next(batches, None)
         if batch is None:
             return None
-        waiting = batch if not waiting else pa.concat_batches([waiting, batch])
+        waiting = batch if waiting is None else pa.concat_batches([waiting, batch])
     return waiting
 
 
-def _open(file: DumpFile, opened: str, columns: int = 1) -> tuple[pq.ParquetFile, _Known, Any]:
-    """Open a file with settings that keep its buffers small; also what is known of it, and where its bytes come from.
+def _open(file: DumpFile, columns: int = 1) -> tuple[pq.ParquetFile, Footer, Any]:
+    """Open a file with settings that keep its buffers small; also its footer, and where its bytes come from.
 
-    The footer is parsed once for each opening of a dump, which `opened` names: the file may have changed since another.
-    Each of the `columns` to be read has a buffer of its own.
+    The footer is parsed once, as long as the file does not change. Each of the `columns` to be read has a buffer of its
+    own.
     """
     buffer = min(1 << 20, max(_LEAST_BUFFER, _ALL_BUFFERS // columns))
     settings: dict[str, Any] = {"pre_buffer": False, "buffer_size": buffer}
@@ -141,75 +126,51 @@ def _open(file: DumpFile, opened: str, columns: int = 1) -> tuple[pq.ParquetFile
             source, settings = file.filesystem().open_input_file(file.path), {"pre_buffer": True}
         identity = files.identity_of(file, source)
         files.check_unchanged(file, identity)
-        known = _footers.get(file.path)
-        if known is not None and (not opened or (known.opened, known.identity) != (opened, identity)):
-            known = None
-        footer = None if known is None else known.metadata
-        parquet = pq.ParquetFile(source, metadata=footer, page_checksum_verification=True, **settings)
+        footer = _footers.get(file.path)
+        if footer is not None and footer[0] != identity:
+            footer = None
+        parsed = None if footer is None else footer[1]
+        parquet = pq.ParquetFile(source, metadata=parsed, page_checksum_verification=True, **settings)
         if file.uri is None:  # a file that was opened by its name may be another than the one looked at
             files.check_unchanged(replace(file, identity=identity))
-        if known is None:
-            known = _Known(opened, identity, parquet.metadata)
-            if opened:
-                _footers.keep(file.path, known)
-        return parquet, known, source
+        if footer is None:
+            size = parquet.metadata.serialized_size
+            if (len(_footers) + 1) * size > _MOST_FOOTERS:  # those of a dump are about as large as one another
+                _footers.clear()
+            _footers[file.path] = footer = identity, parquet.metadata, _footer_bytes(source, size)
+        return parquet, footer, source
     except files.READ_ERRORS as error:
         files.check_unchanged(file)
         raise files.unreadable(file, PARQUET.name, error) from None
 
 
-def _schema(parquet: pq.ParquetFile, file: DumpFile) -> pa.Schema:
-    try:
-        schema = parquet.schema_arrow.remove_metadata()
-        for name in schema.names:
-            name.encode()
-    except files.READ_ERRORS as error:
-        raise DumpError(f"{file.name}: its schema cannot be read ({one_line(error)}); write it again") from None
-    return schema
+def _footer_bytes(source: Any, size: int) -> bytes:
+    """The bytes of a footer that Arrow takes to be so long; none where a column is encrypted.
 
-
-def _is_plain(parquet: pq.ParquetFile, source: Any) -> bool:
-    """Whether no column is encrypted, which pyarrow's description of such a column would end the process for.
-
-    A footer with encrypted columns is signed, so that it is longer than what it says.
+    Then it is signed, and longer than what it says; pyarrow's description of such a column would end the process.
     """
     with open(source, "rb") if isinstance(source, str) else contextlib.nullcontext(source) as stream:
-        stream.seek(-8, os.SEEK_END)
-        length = int.from_bytes(stream.read(4), "little")
-    return bool(length == parquet.metadata.serialized_size)
+        stream.seek(-size - _TAIL, os.SEEK_END)
+        text, length = stream.read(size), stream.read(4)
+    return text if int.from_bytes(length, "little") == size else b""
 
 
-def _list_sizes(parquet: pq.ParquetFile, schema: pa.Schema, groups: tuple[int, ...]) -> dict[str, int]:
+def _list_sizes(metadata: pq.FileMetaData, text: bytes, schema: pa.Schema) -> dict[str, int]:
     """From the footer alone; damaged ones, and lists in lists, tell nothing."""
     found: dict[str, int] = {}
     lists = [entry.name for entry in schema if isinstance(entry.type, pa.ListType | pa.LargeListType)]
-    rows = sum(groups)
-    for name in lists[:_MOST_LISTS] if rows else ():
-        leaf = _leaf_of(parquet, name)
-        if leaf is None:
-            continue
-        try:
-            values = sum(parquet.metadata.row_group(i).column(leaf).num_values for i in range(len(groups)))
-        except files.READ_ERRORS:
-            continue
-        if values > 0 and values % rows == 0:
-            found[name] = values // rows
+    for name in lists[:_MOST_LISTS] if metadata.num_rows else ():
+        with contextlib.suppress(UnfitError, IndexError):
+            leaf = _leaf_of(metadata, name)
+            values = 0 if leaf is None else sum(number(chunks[leaf], 5, I64) for chunks in column_chunks(text))
+            if values and values % metadata.num_rows == 0:
+                found[name] = values // metadata.num_rows
     return found
 
 
-def _group_rows(parquet: pq.ParquetFile, file: DumpFile) -> tuple[int, ...]:
-    try:
-        rows = tuple(parquet.metadata.row_group(i).num_rows for i in range(parquet.metadata.num_row_groups))
-    except files.READ_ERRORS as error:
-        raise DumpError(f"{file.name}: its footer cannot be read ({one_line(error)}); write it again") from None
-    if any(count < 0 for count in rows) or sum(rows) != parquet.metadata.num_rows:
-        raise DumpError(f"{file.name}: its footer contradicts itself about the number of rows; write it again")
-    return rows
-
-
-def _leaf_of(parquet: pq.ParquetFile, name: str) -> int | None:
+def _leaf_of(metadata: pq.FileMetaData, name: str) -> int | None:
     """The number of the one leaf of a column among those of the schema."""
-    schema = parquet.metadata.schema
+    schema = metadata.schema
     leaves = [i for i in range(len(schema)) if schema.column(i).path.partition(".")[0] == name]
     return leaves[0] if len(leaves) == 1 else None
 
@@ -229,7 +190,9 @@ def with_index(schema: pa.Schema, noted: bytes | None) -> pa.Schema:
         return schema
     index = [name for name in tree["index_columns"] if isinstance(name, str)]
     whole = bool(index) and all(name in schema.names for name in index)
-    kept = _described(tree["columns"], schema.names)
+    kept = [
+        column for column in tree["columns"] if isinstance(column, dict) and column.get("field_name") in schema.names
+    ]
     tree |= {"index_columns": index if whole else [], "columns": kept, "column_indexes": []}
     return schema.with_metadata({_PANDAS: json.dumps(tree).encode()})
 
@@ -237,28 +200,16 @@ def with_index(schema: pa.Schema, noted: bytes | None) -> pa.Schema:
 def with_range(schema: pa.Schema, parts: Sequence[DumpFile]) -> pa.Schema:
     """The schema of the mask of these parts, one after the other, if their indexes are ranges that make one range."""
     tree = _tree((schema.metadata or {}).get(_PANDAS))
-    index = _joined([part.index for part in parts])
-    if index is None or tree is None:
+    indexes = [part.index for part in parts if part.index is not None]
+    if tree is None or len(indexes) < len(parts):
         return schema
-    found = {"kind": "range"} | asdict(index)
+    for (start, stop, step, name), after in pairwise(indexes):
+        follows = start + step * len(range(start, stop, step))
+        if (after[0], *after[2:]) != (follows, step, name):
+            return schema
+    (start, _, step, name), stop = indexes[0], indexes[-1][1]
+    found = {"kind": "range", "start": start, "stop": stop, "step": step, "name": name}
     return schema.with_metadata({_PANDAS: json.dumps(tree | {"index_columns": [found]}).encode()})
-
-
-def _joined(indexes: Sequence[RangeIndex | None]) -> RangeIndex | None:
-    """The range of files one after the other; None where there is none."""
-    first = indexes[0]
-    for before, after in pairwise(indexes):
-        if before is None or after is None or first is None:
-            return None
-        follows = before.start + before.step * len(range(before.start, before.stop, before.step))
-        if (after.start, after.step, after.name) != (follows, first.step, first.name):
-            return None
-    last = indexes[-1]
-    return None if first is None or last is None else replace(first, stop=last.stop)
-
-
-def _described(columns: Any, names: Container[str]) -> list[Any]:
-    return [column for column in columns if isinstance(column, dict) and column.get("field_name") in names]
 
 
 def _tree(noted: bytes | None) -> dict[str, Any] | None:
@@ -276,9 +227,8 @@ def range_of(noted: bytes | None, rows: int) -> RangeIndex | None:
     index = (_tree(noted) or {"index_columns": []})["index_columns"]
     if len(index) != 1 or not isinstance(index[0], dict) or index[0].get("kind") != "range":
         return None
-    numbers: list[Any] = [index[0].get(key) for key in ("start", "stop", "step")]
-    name = index[0].get("name")
-    if not all(type(number) is int for number in numbers) or not numbers[2] or not isinstance(name, str | None):
+    found: list[Any] = [index[0].get(key) for key in ("start", "stop", "step", "name")]
+    start, stop, step, name = found
+    if not all(type(number) is int for number in (start, stop, step)) or not step or not isinstance(name, str | None):
         return None
-    start, stop, step = numbers
-    return RangeIndex(start, stop, step, name) if len(range(*numbers)) == rows else None
+    return (start, stop, step, name) if len(range(start, stop, step)) == rows else None
