@@ -70,15 +70,6 @@ BOTH_LOG_ODDS: Floats = np.concatenate([LOG_ODDS, -LOG_ODDS])
 BOTH_LOG_WEIGHTS: Floats = np.tile(LOG_WEIGHTS - math.log(2.0), 2)
 
 
-def log_e_value(tally: Tally, limit: float) -> float:
-    """The logarithm of the e-value against "the average rate is at most `limit`".
-
-    >>> round(log_e_value(Tally(9, 100), 0.05), 4), round(log_e_value(Tally(18, 100), 0.05), 4)
-    (0.9241, 7.8048)
-    """
-    return float(np.logaddexp.reduce(log_factors(tally, limit, LOG_ODDS) + LOG_WEIGHTS))
-
-
 def confidence_sequence(tally: Tally, delta: float) -> tuple[float, float]:
     """The interval that holds the average rate so far, at all looks together, except with chance `delta`.
 
@@ -147,7 +138,7 @@ class RateMonitor(Stored, frozen=True, omit_defaults=False):
     @property
     def log_e_value(self) -> float:
         """The logarithm of the e-value of all rows so far: the average rate is at most the limit."""
-        return log_e_value(self.total, self.limit)
+        return float(np.logaddexp.reduce(log_factors(self.total, self.limit, LOG_ODDS) + LOG_WEIGHTS))
 
     @property
     def restarts_log_e_value(self) -> float:
