@@ -15,8 +15,7 @@ from drrej.engines import Progress
 from drrej.errors import OutputError, printable
 
 if TYPE_CHECKING:
-    from drrej.documents.summaries import MaskSummary
-    from drrej.outputs.dataset import FileCounts
+    from drrej.documents.summaries import MaskedFile, MaskSummary
     from drrej.pipeline.source import Source
 
 LogKind = Literal["text", "json"]
@@ -170,21 +169,19 @@ class FileLog(Progress):
         self.kind = kind
         self._seen: set[str] = set()
 
-    def finished(self, file: FileCounts) -> None:
+    def finished(self, file: MaskedFile) -> None:
         """A line."""
-        if file.name in self._seen:  # it was finished before another one turned out to be damaged
+        if file.file in self._seen:  # it was finished before another one turned out to be damaged
             return
-        self._seen.add(file.name)
+        self._seen.add(file.file)
         if self.kind == "json":
             from msgspec.structs import asdict
 
-            from drrej.pipeline.reject import masked_file
-
-            _write(json.dumps({"event": "file", **asdict(masked_file(file))}))
+            _write(json.dumps({"event": "file", **asdict(file)}))
             return
         reused = "; it was there already" if file.reused else ""
-        counts = _counts(file.rows, file.rejected, file.coverage, file.bad)
-        _write(f"drrej: {file.name}: {counts}, {file.seconds:.2f} s{reused}")
+        counts = _counts(file.rows, file.rejected, file.coverage, file.bad_rows)
+        _write(f"drrej: {file.file}: {counts}, {file.seconds:.2f} s{reused}")
 
     def summary(self, summary: MaskSummary) -> None:
         """The line at the end."""

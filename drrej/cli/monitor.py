@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from drrej.monitor.report import MonitorReport
     from drrej.monitor.state import MonitorState
     from drrej.monitor.step import MonitorOptions
-    from drrej.outputs.destinations import StateFile
 
 FORMATS = ("text", "json", "markdown", "github", "prometheus", "html")
 WATCHED, BATCH = "What is watched: fixed by the first batch", "The batch"
@@ -121,13 +120,12 @@ def monitor(
     from drrej.monitor.step import check_monitor_gates, reset_monitor
     from drrej.monitor.step import monitor as step
     from drrej.monitor.view import render_monitor
-    from drrej.outputs.destinations import OutputFile, StateFile
+    from drrej.outputs.destinations import OutputFile, locked_state
 
     gates = gates_of(files.gate)
     check_monitor_gates(gates)
     outputs = [(path, _format(path, files.format)) for path in files.output or []]
     wanted = watch.options()
-    place = StateFile(state)
     with ExitStack() as stack:
         places = [(stack.enter_context(OutputFile(path, files.force)), kind) for path, kind in outputs]
         after = None
@@ -135,8 +133,8 @@ def monitor(
             if files.rejector is None:
                 raise OptionError("-r REJECTOR is needed: the one whose masks are used")
             source = input.source(dumps, engine.start())
-            stack.enter_context(place)
-            before = _read(place, state)
+            successor = stack.enter_context(locked_state(state))
+            before = _read(state)
             document = read_rejector(files.rejector, source, "threshold")
             with _naming(state):
                 after, report = step(source, document, before, wanted, gates)
@@ -146,8 +144,8 @@ def monitor(
             if files.rejector is not None:
                 raise OptionError("-r goes with the DUMP of a batch; without one the state is only shown")
             if watch.reset is not None:
-                stack.enter_context(place)
-            shown = _read(place, state)
+                successor = stack.enter_context(locked_state(state))
+            shown = _read(state)
             if shown is None:
                 raise MonitorError(f"{state}: no such file; name the dump of the first batch to start a monitor")
             if watch.reset is not None:
@@ -157,7 +155,8 @@ def monitor(
         for file, kind in places:
             file.write_text(render_monitor(report, kind))
         if after is not None:
-            place.write(after.to_json())
+            successor.write_text(after.to_json())
+            successor.commit()
         for file, _ in places:
             file.commit()
     _show(report, files.format, engine.quiet, "-" in (files.output or []))
@@ -174,11 +173,12 @@ def _format(path: str, format: str) -> str:
     return kind
 
 
-def _read(place: StateFile, name: str) -> MonitorState | None:
+def _read(path: str) -> MonitorState | None:
     from drrej.monitor.state import MonitorState
+    from drrej.outputs.destinations import read_state
 
-    text = place.read()
-    return None if text is None else MonitorState.from_json(text, name)
+    text = read_state(path)
+    return None if text is None else MonitorState.from_json(text, path)
 
 
 @contextmanager

@@ -134,8 +134,8 @@ def reject(dumps: Dumps, output: MaskOutput, input: MaskInput, engine: EngineOpt
             warn(f"{counts.reused} files were finished by an earlier run and are used again", engine.quiet, "note")
         warn_bad_rows(counts, engine.quiet, input.on_bad_row)
         for file in counts.files:
-            if not file.rows and not file.bad:
-                warn(f"{file.name}: zero rows, so its mask is empty", engine.quiet)
+            if not file.rows and not file.bad_rows:
+                warn(f"{file.file}: zero rows, so its mask is empty", engine.quiet)
     if output.review_limit is not None and counts.rejected > output.review_limit:
         left, limit = counts.rejected - output.review_limit, output.review_limit
         warn(

@@ -113,6 +113,9 @@ class Block(Struct):
     rows_before: int = 0
     """Rows of the dump before the part."""
 
+    def __sizeof__(self) -> int:
+        return int(self.scores.nbytes)  # so that Dask knows what it costs to move the block
+
     @property
     def rows(self) -> int:
         """Number of rows."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from drrej.outputs.dataset import FileCounts
+    from drrej.documents.summaries import MaskedFile
 
 
 class Progress:
@@ -17,7 +17,7 @@ class Progress:
     def advance(self, rows: int) -> None:
         """So many rows more are done."""
 
-    def finished(self, file: FileCounts) -> None:
+    def finished(self, file: MaskedFile) -> None:
         """A file is finished."""
 
     def stop(self) -> None:

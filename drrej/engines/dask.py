@@ -32,13 +32,14 @@ from drrej.data.dump import Block, Dump
 from drrej.data.problems import one_line
 from drrej.engines import Progress
 from drrej.engines.local import (
+    Kept,
     Task,
+    TaskResults,
     available_memory,
     cut,
-    held_bytes,
+    keep_task,
+    kept_blocks,
     map_ordered,
-    own_marks,
-    own_rows,
     read_task,
     reuse_memory,
     run_task,
@@ -64,6 +65,14 @@ _IN_FLIGHT = 3
 _SENT_WITH_EACH = 1 << 20
 """Bytes up to which what all tasks share goes with each; what is larger, such as a table of labels, is sent once."""
 
+VERSIONS = {
+    "drrej": __version__,
+    "python": ".".join(platform.python_version_tuple()[:2]),
+    "numpy": np.__version__,
+    "pyarrow": pa.__version__,
+}
+"""What has to agree between client and workers for the same bits."""
+
 _ENCRYPTED = ("tls://", "wss://")
 
 
@@ -72,7 +81,7 @@ class DaskEngine(Struct, frozen=True):
 
     client: Any
     progress: Progress = field(default_factory=Progress)
-    kept: KeptFutures | None = None
+    kept: Kept | None = None
 
     @property
     def address(self) -> str:
@@ -84,30 +93,27 @@ class DaskEngine(Struct, frozen=True):
         workers = self.client.scheduler_info(n_workers=-1).get("workers", {}).values()
         limits = [worker["memory_limit"] or available_memory() for worker in workers]
         room = sum(limit // 4 if memory is None else memory for limit in limits)
-        return replace(self, kept=KeptFutures(room))
+        return replace(self, kept=Kept(room))
 
     def map(self, dump: Dump, run: Pass, work: Work[T]) -> Generator[BlockResult[T]]:
         """What `work` makes of each block, in order; a lost worker's tasks are run again by Dask."""
         reading, scoring = self._shared((replace(dump, row_groups=()), run)), self._shared(work)
-        threads = self._threads()
+        threads = max(1, self._threads())
 
         def submit(task: Task) -> Any:
-            blocks = None if self.kept is None else self.kept.of(self._submit, reading, dump, run, task)
-            return self._submit(_run, reading if blocks is None else blocks, task, scoring)
-
-        def ahead() -> int:
-            nonlocal threads
-            threads = threads or self._threads()
-            return _IN_FLIGHT * max(1, threads)
+            blocks = reading
+            if self.kept is not None:
+                blocks = self.kept.get(dump, run, task, lambda: self._submit(_keep, reading, task)) or reading
+            return self._submit(_run, blocks, task, scoring)
 
         def cancel(waiting: list[Any]) -> None:
             with contextlib.suppress(Exception):  # the connection may be what failed
                 self.client.cancel(waiting, force=True)
 
-        yield from map_ordered(submit, cut(dump, max(1, threads), TASK_BYTES), ahead, self._result, cancel)
+        yield from map_ordered(submit, cut(dump, threads, TASK_BYTES), _IN_FLIGHT * threads, self._result, cancel)
 
     def _submit(self, function: Any, *arguments: Any) -> Any:
-        return self.client.submit(function, versions(), *arguments, pure=False)
+        return self.client.submit(function, VERSIONS, *arguments, pure=False)
 
     def _shared(self, content: Any) -> Any:
         """What all tasks need, pickled."""
@@ -161,54 +167,23 @@ class DaskEngine(Struct, frozen=True):
                     raise
                 raise self._lost(error) from None
 
-    def __reduce__(self) -> Any:
-        """A function for the workers must not carry the connection along."""
-        raise TypeError("an engine cannot be sent to a worker")
-
-
-class KeptFutures:
-    """Blocks that stay on the cluster between passes, as far as there is room; Dask reads lost ones again."""
-
-    def __init__(self, room: int) -> None:
-        self._free = room
-        self._kept: dict[Any, Any] = {}
-
-    def of(self, submit: Any, reading: Any, dump: Dump, run: Pass, task: Task) -> Any:
-        """The blocks of a task, that are being read or kept; None where there is no room."""
-        key = (dump.opened, run.labelled, tuple(run.keep), task)
-        size = held_bytes(dump, task)
-        if key not in self._kept and size <= self._free:
-            self._free -= size
-            self._kept[key] = submit(_read, reading, task)
-        return self._kept.get(key)
-
-
-class Blocks:
-    """The blocks of a task that a worker keeps, and the error that comes after them."""
-
-    def __init__(self, blocks: list[Block], error: DrrejError | None, size: int) -> None:
-        self.blocks, self.error, self.size = blocks, error, size
-
-    def __sizeof__(self) -> int:
-        return self.size  # so that Dask knows what it costs to move them
-
 
 # What runs on a worker
 
 
-def _read(client: dict[str, str], reading: bytes, task: Task) -> Blocks:
+def _keep(client: dict[str, str], reading: bytes, task: Task) -> TaskResults[Block]:
+    """The blocks of a task, which stay on the worker; Dask reads lost ones again."""
     check_versions(client)
     dump, run = _unpacked(reading)
-    blocks, error = run_task(read_task(dump, run, task), lambda block: own_rows(block, run.keep))
-    return Blocks(blocks, _seen_from_here(error, dump, task), held_bytes(dump, task))
+    blocks, error = keep_task(dump, run, task)
+    return blocks, _seen_from_here(error, dump, task)
 
 
-def _run(client: dict[str, str], rows: Blocks | bytes, task: Task, scoring: bytes) -> Any:
+def _run(client: dict[str, str], rows: TaskResults[Block] | bytes, task: Task, scoring: bytes) -> TaskResults[Any]:
     """The results of a task: of blocks that are kept, or that have to be read."""
     check_versions(client)
-    if isinstance(rows, Blocks):
-        results, error = run_task(map(own_marks, rows.blocks), _unpacked(scoring))
-        return results, error or rows.error
+    if not isinstance(rows, bytes):
+        return run_task(kept_blocks(*rows), _unpacked(scoring))
     dump, run = _unpacked(rows)
     results, error = run_task(read_task(dump, run, task), _unpacked(scoring))
     return results, _seen_from_here(error, dump, task)
@@ -237,23 +212,12 @@ def _worker() -> str:
     return str(get_worker().address)
 
 
-def versions() -> dict[str, str]:
-    """What has to agree between client and workers for the same bits."""
-    return {
-        "drrej": __version__,
-        "python": ".".join(platform.python_version_tuple()[:2]),
-        "numpy": np.__version__,
-        "pyarrow": pa.__version__,
-    }
-
-
 def check_versions(client: dict[str, str]) -> None:
     """Raise unless this worker runs what the client runs."""
-    here = versions()
     for name, version in client.items():
-        if here.get(name) != version:
+        if VERSIONS.get(name) != version:
             raise ClusterError(
-                f"{_worker()}: the worker has {name} {here.get(name, 'of an unknown version')} but this client has "
+                f"{_worker()}: the worker has {name} {VERSIONS.get(name, 'of an unknown version')} but this client has "
                 f"{version}; results would differ: install the same versions on both"
             )
 
@@ -316,20 +280,17 @@ def _shake_hands(address: str, settings: dict[str, Any]) -> None:
     from distributed.comm import connect as call
 
     async def shake() -> None:
-        comm = await call(address, timeout=CONNECT_SECONDS, **settings)
-        await comm.close()
-
-    def wait() -> None:
         try:
-            asyncio.run(asyncio.wait_for(shake(), CONNECT_SECONDS))
+            comm = await call(address, timeout=CONNECT_SECONDS, **settings)
+            await comm.close()
             answer.set_result(None)
         except BaseException as error:
             answer.set_exception(error)
 
     answer: concurrent.futures.Future[None] = concurrent.futures.Future()
-    threading.Thread(target=wait, daemon=True).start()
+    threading.Thread(target=lambda: asyncio.run(shake()), daemon=True).start()
     try:
-        answer.result(CONNECT_SECONDS + 2)
+        answer.result(CONNECT_SECONDS)
     except TimeoutError:
         raise OSError(f"whoever listens there has said nothing for {CONNECT_SECONDS} seconds") from None
 

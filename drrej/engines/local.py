@@ -9,13 +9,12 @@ import contextlib
 import ctypes
 import gc
 import os
-import pickle
 import signal
 import sys
 import threading
 import warnings
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice, pairwise
 from queue import Queue
@@ -37,6 +36,9 @@ T = TypeVar("T")
 Task = tuple[RowGroup, ...]
 """Row groups, or stretches of them, that are read one after the other."""
 
+TaskResults = tuple[list[T], DrrejError | None]
+"""One result per block, and the error that comes after them."""
+
 TASKS_PER_HAND = 4
 """Into how many tasks a short pass is cut at least, so that all hands end at about the same time."""
 
@@ -51,7 +53,7 @@ OBJECT_BYTES = 128 << 20
 
 _OBJECTS = 16
 _WAITING_RESULTS = 8
-_STOPPING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+_STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def cut(dump: Dump, hands: int, task_bytes: int) -> Iterator[Task]:
@@ -84,8 +86,8 @@ def read_task(dump: Dump, run: Pass, task: Task) -> Iterator[Block]:
             check_unchanged(dump.parts[group.part])
 
 
-def run_task(blocks: Iterable[Block], work: Callable[[Block], T]) -> tuple[list[T], DrrejError | None]:
-    """The results of a task, and the error that comes after them: to be sent to another process."""
+def run_task(blocks: Iterable[Block], work: Callable[[Block], T]) -> TaskResults[T]:
+    """What `work` makes of the blocks of a task: to be sent to another process, or to be kept."""
     results: list[T] = []
     try:
         for block in blocks:
@@ -105,7 +107,7 @@ class LocalEngine(Struct, frozen=True):
     jobs: int = 0
     progress: Progress = field(default_factory=Progress)
     processes: bool = False
-    kept: KeptBlocks | None = None
+    kept: Kept | None = None
 
     @property
     def workers(self) -> int:
@@ -116,7 +118,7 @@ class LocalEngine(Struct, frozen=True):
 
     def keeping(self, memory: int | None) -> LocalEngine:
         """The same engine for several passes; blocks are kept in this process, as far as they fit."""
-        return replace(self, kept=KeptBlocks(available_memory() // 4 if memory is None else memory))
+        return replace(self, kept=Kept(available_memory() // 4 if memory is None else memory))
 
     def map(self, dump: Dump, run: Pass, work: Work[T]) -> Generator[BlockResult[T]]:
         """What `work` makes of each block, in order."""
@@ -127,7 +129,8 @@ class LocalEngine(Struct, frozen=True):
         tasks = cut(dump, max(1, threads), TASK_BYTES)
 
         def results(task: Task) -> Iterator[BlockResult[T]]:
-            return map(work, read_task(dump, run, task) if self.kept is None else self.kept.blocks(dump, run, task))
+            kept = None if self.kept is None else self.kept.get(dump, run, task, lambda: keep_task(dump, run, task))
+            return map(work, read_task(dump, run, task) if kept is None else kept_blocks(*kept))
 
         if threads:
             yield from in_threads(results, tasks, threads)
@@ -153,18 +156,18 @@ class LocalEngine(Struct, frozen=True):
 def map_ordered(
     submit: Callable[[Task], Any],
     tasks: Iterator[Task],
-    ahead: Callable[[], int],
+    ahead: int,
     wait: Callable[[Any], Any],
     cancel: Callable[[list[Any]], Any],
 ) -> Generator[Any]:
-    """The results of `run_task` elsewhere, in order, errors in their place; `ahead()` tasks at most are submitted.
+    """The results of `run_task` elsewhere, in order, errors in their place; at most `ahead` tasks are submitted.
 
     `wait` makes of what `submit` returned the results of a task; `cancel` gets what nobody waits for any more.
     """
     waiting: deque[Any] = deque()
     try:
         while True:
-            waiting.extend(map(submit, islice(tasks, ahead() - len(waiting))))
+            waiting.extend(map(submit, islice(tasks, ahead - len(waiting))))
             if not waiting:
                 return
             results, error = wait(waiting[0])
@@ -239,7 +242,7 @@ def _in_processes(dump: Dump, run: Pass, work: Work[T], workers: int) -> Generat
         os.close(watched)
 
     try:
-        yield from map_ordered(submit, cut(dump, workers, TASK_BYTES), lambda: 3 * workers, Future.result, stop)
+        yield from map_ordered(submit, cut(dump, workers, TASK_BYTES), 3 * workers, Future.result, stop)
     except BrokenProcessPool:
         raise ClusterError("a worker process was killed; if memory ran out, `jobs=1` needs least of it") from None
     except BlockingIOError as error:
@@ -271,62 +274,58 @@ def _end_with(watched: int) -> None:
     os._exit(1)
 
 
-def _run_here(task: Task) -> tuple[list[BlockResult[Any]], DrrejError | None]:
+def _run_here(task: Task) -> TaskResults[BlockResult[Any]]:
     dump, run, work = _pass_here
-    try:
-        return run_task(read_task(dump, run, task), work)
-    except Exception as error:
-        failure = error
-    try:
-        pickle.dumps(failure)
-    except Exception as reason:  # what cannot be sent: the pool would take its worker for killed
-        failure = type(reason)(*reason.args)
-    raise failure  # outside of the handlers: some programs send the context of an error along
+    return run_task(read_task(dump, run, task), work)
 
 
-class KeptBlocks:
-    """Blocks of tasks, kept between passes within so many bytes; may be used by several threads."""
+# Blocks that are kept between passes
+
+
+class Kept:
+    """What was read of tasks, here or elsewhere, within so many bytes; may be used by several threads."""
 
     def __init__(self, memory: int) -> None:
         self._free = memory
-        self._kept: dict[Any, list[Block]] = {}
+        self._kept: dict[Any, Any] = {}
         self._lock = threading.Lock()
 
-    def blocks(self, dump: Dump, run: Pass, task: Task) -> Iterator[Block]:
-        """The blocks of a task: kept ones, else those that are read, which are kept where there is room."""
+    def get(self, dump: Dump, run: Pass, task: Task, read: Callable[[], T]) -> T | None:
+        """What `read` returned for a task, now or in an earlier pass; None where there is no room for it."""
         key = (dump.opened, run.labelled, tuple(run.keep), task)
-        if key in self._kept:
-            yield from map(own_marks, self._kept[key])
-        elif self._reserve(held_bytes(dump, task)):
-            kept = []
-            for block in read_task(dump, run, task):
-                kept.append(own_rows(block, run.keep))
-                yield block
-            self._kept[key] = kept
-        else:
-            yield from read_task(dump, run, task)
+        if key not in self._kept:
+            size = held_bytes(dump, task)
+            with self._lock:
+                if size > self._free:
+                    return None
+                self._free -= size
+            self._kept[key] = read()
+        found: T = self._kept[key]
+        return found
 
-    def _reserve(self, size: int) -> bool:
-        with self._lock:
-            fits = size <= self._free
-            self._free -= size if fits else 0
-        return fits
+
+def keep_task(dump: Dump, run: Pass, task: Task) -> TaskResults[Block]:
+    """The blocks of a task with what later passes need, so that what they were read from need not be held."""
+    columns = list(dict.fromkeys(run.keep))
+
+    def own(block: Block) -> Block:
+        scores = np.require(block.scores, requirements="O")
+        return replace(block, scores=scores, columns=block.columns.select(columns))
+
+    return run_task(read_task(dump, run, task), own)
+
+
+def kept_blocks(blocks: Iterable[Block], error: DrrejError | None) -> Iterator[Block]:
+    """The blocks of a kept task for one pass: whoever works on them may note bad rows."""
+    for block in blocks:
+        yield replace(block, bad=block.bad.copy(), problems=list(block.problems))
+    if error is not None:
+        raise error
 
 
 def held_bytes(dump: Dump, task: Task) -> int:
     """Memory of the blocks of a task: their scores, labels and marks."""
     return sum(group.rows for group in task) * (dump.classes * dump.score_bytes + 9)
-
-
-def own_rows(block: Block, columns: Sequence[str]) -> Block:
-    """What later passes need of a block, so that what it was read from need not be held."""
-    slim = block.columns.select(list(dict.fromkeys(columns)))
-    return own_marks(replace(block, scores=np.require(block.scores, requirements="O"), columns=slim))
-
-
-def own_marks(block: Block) -> Block:
-    """The same rows for one pass: whoever works on them may note bad ones."""
-    return replace(block, bad=block.bad.copy(), problems=list(block.problems))
 
 
 # Memory

@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import cache
+from operator import add
 
 import numpy as np
-from msgspec import Struct, field
+from msgspec import field
 from msgspec.structs import replace
 
 from drrej.core.types import Floats, Stored
@@ -67,15 +68,6 @@ _RATE_WEIGHTS: Floats = 1.0 / (1.0 + np.abs(_RATE_POWERS + 1.0)) ** 2
 LOG_WEIGHTS: Floats = np.log(_RATE_WEIGHTS / _RATE_WEIGHTS.sum())
 BOTH_LOG_ODDS: Floats = np.concatenate([LOG_ODDS, -LOG_ODDS])
 BOTH_LOG_WEIGHTS: Floats = np.tile(LOG_WEIGHTS - math.log(2.0), 2)
-
-
-def log_e_value(tally: Tally, limit: float) -> float:
-    """The logarithm of the e-value against "the average rate is at most `limit`".
-
-    >>> round(log_e_value(Tally(9, 100), 0.05), 4), round(log_e_value(Tally(18, 100), 0.05), 4)
-    (0.9241, 7.8048)
-    """
-    return float(np.logaddexp.reduce(log_factors(tally, limit, LOG_ODDS) + LOG_WEIGHTS))
 
 
 def confidence_sequence(tally: Tally, delta: float) -> tuple[float, float]:
@@ -146,7 +138,7 @@ class RateMonitor(Stored, frozen=True, omit_defaults=False):
     @property
     def log_e_value(self) -> float:
         """The logarithm of the e-value of all rows so far: the average rate is at most the limit."""
-        return log_e_value(self.total, self.limit)
+        return float(np.logaddexp.reduce(log_factors(self.total, self.limit, LOG_ODDS) + LOG_WEIGHTS))
 
     @property
     def restarts_log_e_value(self) -> float:
@@ -166,69 +158,79 @@ _TAIL = 12.0
 """Standard deviations from the mode beyond which a hypergeometric law is nil: e^-72."""
 
 
-class Node(Struct, frozen=True):
-    """A split of bins [first, end) before bin `middle`."""
-
-    first: int
-    middle: int
-    end: int
-    depth: int
+Split = tuple[int, int, int, int]
+"""Bins [first, end) are split before bin `middle`: first, middle, end, depth."""
 
 
 @cache
-def nodes(bins: int) -> tuple[Node, ...]:
+def splits(bins: int) -> tuple[Split, ...]:
     """The splits of so many bins, parents first.
 
-    >>> [(node.first, node.middle, node.end) for node in nodes(4)]
-    [(0, 2, 4), (0, 1, 2), (2, 3, 4)]
+    >>> splits(4)
+    ((0, 2, 4, 0), (0, 1, 2, 1), (2, 3, 4, 1))
     """
 
-    def split(first: int, end: int, depth: int) -> list[Node]:
+    def split(first: int, end: int, depth: int) -> list[Split]:
         if end - first < 2:
             return []
         middle = (first + end) // 2
-        return [Node(first, middle, end, depth), *split(first, middle, depth + 1), *split(middle, end, depth + 1)]
+        return [(first, middle, end, depth), *split(first, middle, depth + 1), *split(middle, end, depth + 1)]
 
-    return tuple(sorted(split(0, bins, 0), key=lambda node: (node.depth, node.first)))
+    return tuple(sorted(split(0, bins, 0), key=lambda found: (found[3], found[0])))
 
 
 class LossDrift(Stored, frozen=True, omit_defaults=False):
-    """Losses against everything before, batch after batch.
+    """Losses against everything before, batch after batch, in bins between `edges`.
 
-    `pool` are the bin counts of all rows so far, `first_rows` is how many the pool began with. `against_first` are the
-    logarithms of the products from the first batch on, one per alternative (none before the first look).
+    `pool` are the bin counts of all rows so far, `new` those of the last batch. The pool began with `first_rows` rows:
+    `fit_rows` of the fit, or the first batch where the fit's counts are not known. `against_first` are the logarithms
+    of the products from the first batch on, one per alternative (none before the first look).
 
-    >>> monitor = LossDrift.start((500, 500, 500, 500)).update((260, 250, 245, 245))
+    >>> monitor = LossDrift.start((0.1, 0.5, 1.0), (500, 500, 500, 500)).update((260, 250, 245, 245))
     >>> monitor.log_e_value < 0 < monitor.update((150, 150, 300, 400)).log_e_value
     True
     """
 
+    edges: tuple[float, ...]
     pool: tuple[int, ...]
+    new: tuple[int, ...]
+    fit_rows: int
     first_rows: int
     against_first: tuple[float, ...] = ()
     restarts: Restarts = field(default_factory=Restarts)
 
+    def __post_init__(self) -> None:
+        bins = len(self.edges) + 1
+        if not len(self.pool) == len(self.new) == bins or list(self.edges) != sorted(set(self.edges)):
+            raise ValueError("the edges do not go with the pool")
+        if min(*self.pool, *self.new, self.fit_rows, self.first_rows) < 0:
+            raise ValueError("counts must be 0 or more")
+        patterns = log_weights(bins).size if self.restarts.looks else 0
+        if {len(self.against_first), len(self.restarts.log_values)} != {patterns}:
+            raise ValueError("the evidence does not go with the pool")
+
     @classmethod
-    def start(cls, counts: Sequence[int]) -> LossDrift:
+    def start(cls, edges: Sequence[float], counts: Sequence[int]) -> LossDrift:
         """With the bin counts of the fit's rows; zeros make the first batch take their place."""
-        return cls(tuple(int(count) for count in counts), sum(int(count) for count in counts))
+        rows = sum(counts)
+        return cls(tuple(edges), tuple(counts), (0,) * len(counts), rows, rows)
 
     def update(self, batch: Sequence[int]) -> LossDrift:
         """After the bin counts of one more batch; one without rows, or with nothing before it, is no look."""
         if len(batch) != len(self.pool) or min(batch, default=0) < 0:
             raise ValueError(f"`batch` must have {len(self.pool)} counts from 0 up, as the pool has, not {list(batch)}")
-        pool = tuple(old + int(new) for old, new in zip(self.pool, batch, strict=True))
-        rows, before = sum(int(new) for new in batch), sum(self.pool)
+        rows, before = sum(batch), sum(self.pool)
+        added = replace(self, pool=tuple(map(add, self.pool, batch)), new=tuple(batch))
         if not before:
-            return LossDrift.start(pool)
-        if len(pool) < 2 or not rows:
-            return replace(self, pool=pool)
-        tails = np.array([_node_tails(self.pool, batch, node) for node in nodes(len(pool))])
+            return replace(added, first_rows=rows)
+        if not self.edges or not rows:
+            return added
+        tails = np.array([fisher_tails(*_sides(batch, at), *_sides(self.pool, at)) for at in splits(len(batch))])
         scale = math.sqrt(rows / (rows + before) * before)
         first = drift_factors(tails, scale * self.first_rows / before).ravel()
         against_first = first + np.array(self.against_first) if self.against_first else first
         restarts = self.restarts.update(drift_factors(tails, scale).ravel())
-        return LossDrift(pool, self.first_rows, tuple(against_first.tolist()), restarts)
+        return replace(added, against_first=tuple(against_first.tolist()), restarts=restarts)
 
     @property
     def log_e_value(self) -> float:
@@ -244,9 +246,9 @@ class LossDrift(Stored, frozen=True, omit_defaults=False):
 
 
 def drift_factors(tails: Floats, scale: float) -> Floats:
-    """The sums of λ z - ψ(λ) over the nodes of each pattern, for each direction and shift.
+    """The sums of λ z - ψ(λ) over the splits of each pattern, for each direction and shift.
 
-    `tails` are p_left and p_right of each node, shape (..., B - 1, 2); the result has shape (..., B, 2, shifts). The
+    `tails` are p_left and p_right of each split, shape (..., B - 1, 2); the result has shape (..., B, 2, shifts). The
     `scale` is sqrt(n N / (n + N)) for whole batches.
     """
     from scipy.special import ndtri
@@ -255,15 +257,14 @@ def drift_factors(tails: Floats, scale: float) -> Floats:
     bins = tails.shape[-2] + 1
     lambdas = np.minimum(np.outer(scale * _spreads(bins), _SHIFTS), _MOST_LAMBDA)[:, None, :]
     single = scores[..., None] * lambdas - _log_mean(lambdas)
-    upper = [i for i, node in enumerate(nodes(bins)) if node.end == bins]
+    upper = [i for i, (_, _, end, _) in enumerate(splits(bins)) if end == bins]
     factors: Floats = np.concatenate([single[..., upper, :, :].sum(axis=-3, keepdims=True), single], axis=-3)
     return factors
 
 
-def _node_tails(old: Sequence[int], new: Sequence[int], node: Node) -> tuple[float, float]:
-    """(p_left, p_right) of a node."""
-    left, right = slice(node.first, node.middle), slice(node.middle, node.end)
-    return fisher_tails(int(sum(new[left])), int(sum(new[right])), sum(old[left]), sum(old[right]))
+def _sides(counts: Sequence[int], at: Split) -> tuple[int, int]:
+    first, middle, end, _ = at
+    return sum(counts[first:middle]), sum(counts[middle:end])
 
 
 def fisher_tails(k: int, l: int, a: int, b: int) -> tuple[float, float]:  # noqa: E741 - the letters of the proof
@@ -298,19 +299,16 @@ def fisher_tails(k: int, l: int, a: int, b: int) -> tuple[float, float]:  # noqa
 
 @cache
 def _spreads(bins: int) -> Floats:
-    """The s / sqrt(n N / (n + N)) of each node, if all bins were equally likely."""
-    return np.array(
-        [
-            math.sqrt((node.middle - node.first) * (node.end - node.middle) / ((node.end - node.first) * bins))
-            for node in nodes(bins)
-        ]
-    )
+    """The s / sqrt(n N / (n + N)) of each split, if all bins were equally likely."""
+    first, middle, end, _ = np.array(splits(bins)).T
+    spreads: Floats = np.sqrt((middle - first) * (end - middle) / ((end - first) * bins))
+    return spreads
 
 
 @cache
 def log_weights(bins: int) -> Floats:
     """The logarithm of π of each pattern, direction and shift; see docs/proofs.md."""
-    depth = np.array([node.depth for node in nodes(bins)], np.int64)
+    depth = np.array([depth for *_, depth in splits(bins)], np.int64)
     level = np.ldexp(1.0, -depth) / np.bincount(depth, minlength=1)[depth]
     patterns = np.concatenate([[0.5], 0.5 * level / level.sum()])
     weights: Floats = np.multiply.outer(np.outer(patterns, [0.5, 0.5]), _SHIFT_WEIGHTS / _SHIFT_WEIGHTS.sum())

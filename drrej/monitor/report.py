@@ -15,7 +15,7 @@ from drrej.documents.figures import MovedPart, check_interval
 from drrej.documents.gates import Gate
 from drrej.errors import ReportError
 from drrej.monitor.evidence import confidence_sequence, start_share
-from drrej.monitor.state import Batch, Fold, MonitorName, MonitorState, Parts, Reset, Settings
+from drrej.monitor.state import Batch, MonitorName, MonitorState, Parts, Reset, Settings
 from drrej.pipeline.drift import Compared, Tally, moved_parts, region_names
 
 FORMAT = "drrej-monitor-report/2"
@@ -96,7 +96,7 @@ class MonitorReport(Judged, frozen=True, kw_only=True, tag=FORMAT):
     looked_at: Annotated[Count, about(gate=False)]
     alarms: tuple[MonitorName, ...]
     recent: tuple[Batch, ...]
-    folded: tuple[Fold, ...]
+    folded: tuple[Batch, ...]
     resets: tuple[Reset, ...]
     ended: str | None = None
     """Why the monitor was reset, if the next batch starts a new one."""
@@ -157,18 +157,7 @@ def _limit_watch(state: MonitorState, name: MonitorName, limit: float | None) ->
 
 def _evidence(state: MonitorState, name: MonitorName) -> dict[str, Any]:
     """What a monitor that is watched says."""
-    alarm = next((alarm for alarm in state.alarms if alarm.monitor == name), None)
-    return {
-        "log10_e_value": state.log_e_values[name] / _LN_10,
-        "alarm_at": state.settings.bar / _LN_10,
-        "state": "ok" if alarm is None else "alarm",
-        "alarm": None if alarm is None else alarm.batch,
-        "promise": _promise(state, name),
-    }
-
-
-def _promise(state: MonitorState, name: MonitorName) -> str:
-    settings = state.settings
+    settings, alarm = state.settings, next((alarm for alarm in state.alarms if alarm.monitor == name), None)
     null = {
         "risk": f"no batch's risk is above {settings.max_risk}",
         "coverage": f"no batch's coverage is below {settings.min_coverage}",
@@ -176,7 +165,13 @@ def _promise(state: MonitorState, name: MonitorName) -> str:
     }[name]
     if name == "drift" and state.drift is not None and not state.drift.fit_rows:
         null = "the rows of all batches come from one distribution"
-    return f"it alarms with chance at most {settings.level:.3g}, ever, if {null}"
+    return {
+        "log10_e_value": state.log_e_values[name] / _LN_10,
+        "alarm_at": settings.bar / _LN_10,
+        "state": "ok" if alarm is None else "alarm",
+        "alarm": None if alarm is None else alarm.batch,
+        "promise": f"it alarms with chance at most {settings.level:.3g}, ever, if {null}",
+    }
 
 
 # What moved
@@ -191,29 +186,25 @@ def _moved(state: MonitorState) -> tuple[tuple[MovedPart, ...], int]:
         return (), 0
     last, total = state.batches[-1], state.accepted
     before = Tally(total.events - last.accepted, total.rows - last.rows)
-    tables = [Compared("coverage", ["all rows"], [Tally(last.accepted, last.rows)], [before]), *_losses(state)]
+    tables = [Compared("coverage", ["all rows"], [Tally(last.accepted, last.rows)], [before])]
+    if state.drift is not None:  # the rows of the fit are among those before
+        new, pool = state.drift.new, state.drift.pool
+        new_tallies = [Tally(rows, sum(new)) for rows in new]
+        old_tallies = [Tally(rows - n, sum(pool) - sum(new)) for n, rows in zip(new, pool, strict=True)]
+        tables.append(Compared("share of rows by loss", region_names(state.drift.edges), new_tallies, old_tallies))
     for what, parts in (("prediction", state.by_prediction), (state.settings.by or "group", state.by_group)):
         tables += [] if parts is None else _tables(what, parts)
     found = moved_parts(tables, state.settings.alpha * start_share(state.looks - 1))
     return found[:MOST_MOVES], sum(len(table.names) for table in tables)
 
 
-def _losses(state: MonitorState) -> list[Compared]:
-    """The share of the rows in each bin of the losses; the rows of the fit are among those before."""
-    if state.drift is None:
-        return []
-    new, pool, edges = state.drift.new, state.drift.losses.pool, state.drift.edges
-    rows, before = sum(new), sum(pool) - sum(new)
-    old = [Tally(all_rows - n, before) for n, all_rows in zip(new, pool, strict=True)]
-    return [Compared("share of rows by loss", region_names(edges), [Tally(n, rows) for n in new], old)]
-
-
 def _tables(what: str, parts: Parts) -> list[Compared]:
     """The share of each part among all rows, and its coverage: of the last batch, and of those before."""
-    columns = (parts.new_rows, parts.new_accepted), (parts.old_rows, parts.old_accepted)
-    shares = [[Tally(n, sum(rows)) for n in rows] for rows, _ in columns]
-    coverages = [[Tally(a, n) for n, a in zip(rows, accepted, strict=True)] for rows, accepted in columns]
+    names = list(parts)
+    new_rows, new_accepted, old_rows, old_accepted = zip(*parts.values(), strict=True)
+    shares = [[Tally(n, sum(rows)) for n in rows] for rows in (new_rows, old_rows)]
+    coverages = [list(map(Tally, *counts)) for counts in ((new_accepted, new_rows), (old_accepted, old_rows))]
     return [
-        Compared(f"share of rows by {what}", parts.names, shares[0], shares[1]),
-        Compared(f"coverage by {what}", parts.names, coverages[0], coverages[1]),
+        Compared(f"share of rows by {what}", names, *shares),
+        Compared(f"coverage by {what}", names, *coverages),
     ]

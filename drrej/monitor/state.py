@@ -18,7 +18,7 @@ from drrej.core.reuse import Fingerprint
 from drrej.core.types import Stored
 from drrej.documents.document import AtLeastOne, Count, Document, Share, numbers_on_one_line
 from drrej.errors import MonitorError
-from drrej.monitor.evidence import LOG_ODDS, LossDrift, RateMonitor, log_weights
+from drrej.monitor.evidence import LOG_ODDS, LossDrift, RateMonitor
 from drrej.pipeline.drift import Tally
 
 KEPT_BATCHES = 60
@@ -28,7 +28,6 @@ SMALLEST_FOLD, MOST_FOLDS = 7, 104
 """Older batches are folded by seven at first; when there are too many folds, neighbours are joined."""
 
 MonitorName = Literal["risk", "coverage", "drift"]
-Counted = tuple[Count, ...]
 
 
 class Settings(Stored, frozen=True, kw_only=True):
@@ -74,50 +73,32 @@ class Settings(Stored, frozen=True, kw_only=True):
         return -math.log(self.level)
 
 
-class Counts(Stored, frozen=True, kw_only=True):
-    """Rows, those accepted, those of them whose label is known, and errors among these."""
+class Batch(Stored, frozen=True, kw_only=True):
+    """One batch, or `batches` in a row from `first` on that are folded together, under the name of the last.
+
+    Rows, those accepted, those of them whose label is known, and errors among these. `log_e` are the logarithms of the
+    e-values after it. `labels_after` names the newest batch at the time when its labels came late.
+    """
 
     rows: AtLeastOne
     accepted: Count
     labels: Count
     errors: Count
+    name: str
+    fingerprint: str = ""
+    log_e: dict[str, float]
+    labels_after: str | None = None
+    batches: AtLeastOne = 1
+    first: str | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.errors <= self.labels <= self.accepted <= self.rows:
             raise ValueError("errors, labels, accepted and rows must not be above each other, in this order")
 
-
-class Batch(Counts, frozen=True, kw_only=True):
-    """One batch. `log_e` are the logarithms of the e-values after it.
-
-    `labels_after` names the newest batch at the time when its labels came late.
-    """
-
-    name: str
-    fingerprint: str
-    log_e: dict[str, float]
-    labels_after: str | None = None
-
-
-class Fold(Counts, frozen=True, kw_only=True):
-    """Some batches in a row, from `first` to `last`; `log_e` are those after the last."""
-
-    batches: AtLeastOne
-    first: str
-    last: str
-    log_e: dict[str, float]
-
-    @classmethod
-    def of(cls, batch: Batch) -> Fold:
-        """A batch that is kept no longer."""
-        counts = {name: getattr(batch, name) for name in Counts.__struct_fields__}
-        return cls(**counts, batches=1, first=batch.name, last=batch.name, log_e=batch.log_e)
-
-    def __add__(self, later: Fold) -> Fold:
-        counts = {name: getattr(self, name) + getattr(later, name) for name in Counts.__struct_fields__}
-        return Fold(
-            **counts, batches=self.batches + later.batches, first=self.first, last=later.last, log_e=later.log_e
-        )
+    def __add__(self, later: Batch) -> Batch:
+        counted = ("rows", "accepted", "labels", "errors", "batches")
+        counts = {name: getattr(self, name) + getattr(later, name) for name in counted}
+        return Batch(**counts, first=self.first or self.name, name=later.name, log_e=later.log_e)
 
 
 class Alarm(Stored, frozen=True, kw_only=True):
@@ -143,42 +124,8 @@ class Reset(Stored, frozen=True, kw_only=True):
     alarms: tuple[Alarm, ...]
 
 
-class Drift(Stored, frozen=True, kw_only=True):
-    """The drift of the losses: edges of the bins, rows of the fit that the pool began with, and the monitor itself.
-
-    `new` are the rows of the last batch in each bin.
-    """
-
-    edges: tuple[float, ...]
-    fit_rows: Count
-    losses: LossDrift
-    new: Counted
-
-    def __post_init__(self) -> None:
-        losses, bins = self.losses, len(self.edges) + 1
-        if not len(losses.pool) == len(self.new) == bins or list(self.edges) != sorted(set(self.edges)):
-            raise ValueError("the edges do not go with the pool")
-        patterns = log_weights(bins).size if losses.restarts.looks else 0
-        if {len(losses.against_first), len(losses.restarts.log_values)} != {patterns}:
-            raise ValueError("the evidence does not go with the pool")
-
-
-class Parts(Stored, frozen=True, kw_only=True):
-    """Rows and accepted rows of each part (predicted class or group): of the last batch, and of all before it."""
-
-    names: tuple[str, ...]
-    new_rows: Counted
-    new_accepted: Counted
-    old_rows: Counted
-    old_accepted: Counted
-
-    def __post_init__(self) -> None:
-        columns = (self.new_rows, self.new_accepted, self.old_rows, self.old_accepted)
-        if {len(column) for column in columns} != {len(self.names)} or len(set(self.names)) < len(self.names):
-            raise ValueError("its columns do not go with its names")
-        pairs = ((self.new_rows, self.new_accepted), (self.old_rows, self.old_accepted))
-        if any(not 0 <= a <= n for rows, accepted in pairs for n, a in zip(rows, accepted, strict=True)):
-            raise ValueError("more rows are accepted than there are")
+Parts = dict[str, tuple[Count, Count, Count, Count]]
+"""Rows and accepted rows of the last batch, then those of all before it, by predicted class or group."""
 
 
 class MonitorState(Document, frozen=True, kw_only=True, tag="drrej-monitor/2"):  # 2: fewer sums
@@ -196,10 +143,10 @@ class MonitorState(Document, frozen=True, kw_only=True, tag="drrej-monitor/2"): 
     settings: Settings
     risk: RateMonitor | None = None
     coverage: RateMonitor | None = None
-    drift: Drift | None = None
+    drift: LossDrift | None = None
     alarms: tuple[Alarm, ...]
     batches: tuple[Batch, ...]
-    folded: tuple[Fold, ...]
+    folded: tuple[Batch, ...]
     resets: tuple[Reset, ...]
     by_prediction: Parts | None = None
     by_group: Parts | None = None
@@ -210,11 +157,10 @@ class MonitorState(Document, frozen=True, kw_only=True, tag="drrej-monitor/2"): 
     @property
     def looks(self) -> int:
         """Batches since the monitor started."""
-        return len(self.batches) + sum(fold.batches for fold in self.folded)
+        return self._total("batches")
 
     def _total(self, name: str) -> int:
-        spans: list[Counts] = [*self.folded, *self.batches]
-        return sum(getattr(span, name) for span in spans)
+        return sum(getattr(span, name) for span in (*self.folded, *self.batches))
 
     @property
     def accepted(self) -> Tally:
@@ -229,15 +175,10 @@ class MonitorState(Document, frozen=True, kw_only=True, tag="drrej-monitor/2"): 
     @property
     def log_e_values(self) -> dict[MonitorName, float]:
         """The logarithm of the e-value of each monitor: the mean of all batches together and of the restarts."""
-        held = {
-            "risk": self.risk,
-            "coverage": self.coverage,
-            "drift": None if self.drift is None else self.drift.losses,
-        }
+        watched = ((name, getattr(self, name)) for name in self.settings.watched)
         return {
-            name: float(np.logaddexp(one.log_e_value, one.restarts_log_e_value)) - math.log(2.0)
-            for name in self.settings.watched
-            if (one := held[name]) is not None
+            name: float(np.logaddexp(monitor.log_e_value, monitor.restarts_log_e_value)) - math.log(2.0)
+            for name, monitor in watched
         }
 
     def judged(self, late: str | None = None) -> MonitorState:
@@ -270,16 +211,19 @@ class MonitorState(Document, frozen=True, kw_only=True, tag="drrej-monitor/2"): 
             raise ValueError("'risk', 'coverage' and 'drift' do not go with 'settings'")
         if not {alarm.monitor for alarm in self.alarms} <= set(watched):
             raise ValueError("'alarms' does not go with 'settings'")
+        for parts in (self.by_prediction or {}, self.by_group or {}):
+            if any(accepted > rows for counts in parts.values() for rows, accepted in (counts[:2], counts[2:])):
+                raise ValueError("more rows are accepted than there are")
         for monitor in (self.risk, self.coverage):
             if monitor is not None and len(monitor.restarts.log_values) != LOG_ODDS.size * (monitor.restarts.looks > 0):
                 raise ValueError("the evidence of a monitor is not whole")
 
 
-def folded_away(folded: Sequence[Fold], batch: Batch) -> tuple[Fold, ...]:
+def folded_away(folded: Sequence[Batch], batch: Batch) -> tuple[Batch, ...]:
     """The folds with one more batch; their number stays bounded, and the older ones grow."""
     size = max([SMALLEST_FOLD, *(fold.batches for fold in folded)])
     if folded and folded[-1].batches < size:
-        return (*folded[:-1], folded[-1] + Fold.of(batch))
+        return (*folded[:-1], folded[-1] + batch)
     if len(folded) == MOST_FOLDS:
         folded = [folded[i] + folded[i + 1] for i in range(0, MOST_FOLDS, 2)]
-    return (*folded, Fold.of(batch))
+    return (*folded, replace(batch, fingerprint="", labels_after=None))

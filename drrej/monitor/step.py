@@ -28,7 +28,6 @@ from drrej.monitor.report import MonitorReport, monitor_report
 from drrej.monitor.state import (
     KEPT_BATCHES,
     Batch,
-    Drift,
     MonitorState,
     Parts,
     Reset,
@@ -171,55 +170,50 @@ def _with_batch(
         drift = _start_drift(rejector) if settings.drift else None
         alarms, old_predictions, old_groups, batches, folded = (), None, None, (), ()
     edges = None if drift is None else drift.edges
-    batch = count_batch(source, rejector, options.on_unseen_group, edges, settings.by, before)
-    name = _name(source, state, options.batch)
-    _check_new(batch, name, state, before)
-    if drift is not None:
-        drift = replace(drift, losses=drift.losses.update(batch.bins), new=batch.bins)
-    record = Batch(
-        name=name,
-        fingerprint=batch.fingerprint,
-        rows=batch.rows,
-        accepted=batch.accepted,
-        labels=batch.labels,
-        errors=batch.errors,
-        log_e={},
-    )
+    batch, columns = count_batch(source, rejector, options.on_unseen_group, edges, settings.by, before)
+    batch = replace(batch, name=_name(source, state, options.batch))
+    _check_new(batch, state, before, columns.get("sighting"))
+    accepted = columns["accepted"]
+    by_prediction = by_group = None
+    if rejector.classes <= MOST_PARTS:
+        classes = rejector.class_names or tuple(map(str, range(rejector.classes)))
+        by_prediction = _next_parts(old_predictions, columns["prediction"], classes, accepted)
+    if settings.by is not None:
+        by_group = _next_parts(old_groups, *numbered(columns["group"]), accepted, settings.by)
     return MonitorState(
         drrej_version=__version__,
         rejector=digest(rejector),
         settings=settings,
         risk=None if risk is None else risk.update(Tally(batch.errors, batch.labels)),
         coverage=None if coverage is None else coverage.update(Tally(batch.rows - batch.accepted, batch.rows)),
-        drift=drift,
+        drift=None if drift is None else drift.update(bin_counts(columns["drift"], drift.edges)),
         alarms=alarms,
-        batches=(*batches, record),
+        batches=(*batches, batch),
         folded=folded,
         resets=_resets(state, options.reset),
-        by_prediction=None if rejector.classes > MOST_PARTS else _next_parts(old_predictions, batch.by_class),
-        by_group=None if settings.by is None else _next_parts(old_groups, batch.by_group, settings.by),
+        by_prediction=by_prediction,
+        by_group=by_group,
         seen=(*(() if state is None else state.seen), batch.fingerprint),
-        last=batch.sketch.fingerprint().text(),
+        last=columns["sketch"].fingerprint().text(),
     ).judged()
 
 
-def _start_drift(rejector: Rejector) -> Drift:
+def _start_drift(rejector: Rejector) -> LossDrift:
     """The bins of the losses of the fit, and their counts where these are known."""
     ratio = rejector.need_ratio()
     quantiles = ratio.loss_quantiles if ratio.drift_quantiles is None else ratio.drift_quantiles
     edges, counts = stored_bins(quantiles, ranks(len(quantiles), ratio.rows), ratio.rows)
-    losses = LossDrift.start([0] * (len(edges) + 1) if counts is None else counts)
-    return Drift(edges=edges, fit_rows=losses.first_rows, losses=losses, new=(0,) * (len(edges) + 1))
+    return LossDrift.start(edges, [0] * (len(edges) + 1) if counts is None else counts)
 
 
 def _resets(state: MonitorState | None, why: str | None) -> tuple[Reset, ...]:
     if state is None or why is None or state.ended is not None:
         return () if state is None else state.resets
-    first = state.folded[0].first if state.folded else state.batches[0].name
+    oldest = (*state.folded, *state.batches)[0]
     ended = Reset(
         why=why,
         batches=state.looks,
-        first=first,
+        first=oldest.first or oldest.name,
         last=state.batches[-1].name,
         rows=state.accepted.rows,
         alarms=state.alarms,
@@ -249,7 +243,7 @@ def _name(source: Source, state: MonitorState | None, given: str | None) -> str:
     return found
 
 
-def _check_new(batch: BatchCounts, name: str, state: MonitorState | None, before: Fingerprint | None) -> None:
+def _check_new(batch: Batch, state: MonitorState | None, before: Fingerprint | None, sighting: Sighting | None) -> None:
     """Raise when rows would count twice."""
     if state is None:
         return
@@ -259,33 +253,28 @@ def _check_new(batch: BatchCounts, name: str, state: MonitorState | None, before
         raise MonitorError(
             f"these rows were counted already, as {said}; a batch counts once (labels that come later: `late=BATCH`)"
         )
-    if before is not None and batch.sighting is not None:
-        reuse = before.judge(batch.sighting)
+    if before is not None and sighting is not None:
+        reuse = before.judge(sighting)
         if reuse.reused and reuse.share > 0.5:
             raise MonitorError(
-                f"'{name}' holds about {reuse.share:.0%} of the rows of the batch before, '{state.batches[-1].name}'; "
-                "rows count once: give the files of this batch alone"
+                f"'{batch.name}' holds about {reuse.share:.0%} of the rows of the batch before, "
+                f"'{state.batches[-1].name}'; rows count once: give the files of this batch alone"
             )
 
 
-def _next_parts(old: Parts | None, cells: Cells, by: str = "prediction") -> Parts:
+def _next_parts(
+    old: Parts | None, numbers: Integers, names: Sequence[str], accepted: Booleans, by: str = "prediction"
+) -> Parts:
     """The parts with a batch more: what was the last batch goes to those before it."""
-    names = tuple(dict.fromkeys([*(() if old is None else old.names), *cells]))
-    if len(names) > MOST_PARTS:
-        raise OptionError(f"`by={by}`: there are {len(names)} groups by now; a monitor keeps at most {MOST_PARTS}")
-    new_rows, new_accepted = zip(*(cells.get(name, (0, 0)) for name in names), strict=True)
-    old_rows = old_accepted = np.zeros(len(names), int)
-    if old is not None:
-        late = np.zeros(len(names) - len(old.names), int)
-        old_rows = np.concatenate([np.add(old.old_rows, old.new_rows), late])
-        old_accepted = np.concatenate([np.add(old.old_accepted, old.new_accepted), late])
-    return Parts(
-        names=names,
-        new_rows=new_rows,
-        new_accepted=new_accepted,
-        old_rows=tuple(old_rows.tolist()),
-        old_accepted=tuple(old_accepted.tolist()),
-    )
+    cells = np.bincount(numbers * 2 + accepted, minlength=2 * len(names)).reshape(-1, 2).tolist()
+    new = {name: (rejected + taken, taken) for name, (rejected, taken) in zip(names, cells, strict=True)}
+    parts, old = {}, old or {}
+    for name in dict.fromkeys([*old, *new]):
+        last_rows, last_accepted, rows, taken = old.get(name, (0, 0, 0, 0))
+        parts[name] = (*new.get(name, (0, 0)), rows + last_rows, taken + last_accepted)
+    if len(parts) > MOST_PARTS:
+        raise OptionError(f"`by={by}`: there are {len(parts)} groups by now; a monitor keeps at most {MOST_PARTS}")
+    return parts
 
 
 # Late labels
@@ -314,7 +303,7 @@ def _with_late_labels(
             f"`late={late}`: {batch.labels} labels of this batch were counted already; the labels of a batch count in "
             "one go"
         )
-    counts = count_batch(source, rejector, options.on_unseen_group)
+    counts, _ = count_batch(source, rejector, options.on_unseen_group)
     if counts.fingerprint != batch.fingerprint:
         raise MonitorError(f"`late={late}`: these are not the rows of that batch ({counts.rows} rows, not the same)")
     if not counts.labels:
@@ -333,31 +322,6 @@ def _with_late_labels(
 MOST_PARTS = 2000
 """Predicted classes or groups that are looked at one by one."""
 
-Cells = dict[str, tuple[int, int]]
-"""Rows, and those accepted, by the name of a predicted class or group."""
-
-
-class BatchCounts(Struct, frozen=True):
-    """Counts of a batch.
-
-    `labels` are the accepted rows whose label is known, `errors` those among them; `bins` are rows by their loss.
-    """
-
-    rows: int
-    accepted: int
-    labels: int
-    errors: int
-    bins: tuple[int, ...]
-    by_class: Cells
-    by_group: Cells
-    sketch: Sketch
-    sighting: Sighting | None = None
-
-    @property
-    def fingerprint(self) -> str:
-        """The number of rows and the sum of their keys: the same for the same rows in any order."""
-        return f"{self.rows:x}.{self.sketch.total:016x}"
-
 
 def count_batch(
     source: Source,
@@ -366,10 +330,10 @@ def count_batch(
     edges: Sequence[float] | None = None,
     by: str | None = None,
     before: Fingerprint | None = None,
-) -> BatchCounts:
-    """Count a batch: losses between `edges`, groups by a column, rows of the batch `before`.
+) -> tuple[Batch, dict[str, Any]]:
+    """Count a batch, whose name is not known yet; and its columns, sketch and rows of the batch `before`.
 
-    Labels count where the dump or the file of labels has them.
+    Labels count where the dump or the file of labels has them. `edges` ask for the losses, `by` for a group.
     """
     if not rejector.has_classes:
         raise OptionError("a monitor watches predictions of classes; the rejector is for a regression")
@@ -377,7 +341,7 @@ def count_batch(
     scorer = Scorer(rejector, dump, on_unseen=on_unseen_group)
     grouping = None if by is None else Grouping(by, rejector, dump)
 
-    def columns(block: Block) -> dict[str, Any]:
+    def of_block(block: Block) -> dict[str, Any]:
         scored = scorer(block)
         found = {"prediction": scored.prediction, "accepted": scored.accepted, "sketch": Sketch.of(scored.keys)}
         found |= {} if edges is None else {"drift": scored.drift}
@@ -386,28 +350,20 @@ def count_batch(
         return found | ({} if before is None else {"sighting": before.look_up(scored.keys)})
 
     keep = (*scorer.columns, *(() if grouping is None else grouping.columns))
-    found = collect(
-        source, dump, columns, Pass("counting", labelled, tuple(dict.fromkeys(keep)), scores=scorer.columns)
-    )
-    prediction, accepted = found["prediction"], found["accepted"]
-    known = np.flatnonzero(accepted & (found["label"] != -1)) if labelled else np.empty(0, int)
-    names = rejector.class_names or tuple(map(str, range(rejector.classes)))
-    return BatchCounts(
+    run = Pass("counting", labelled, tuple(dict.fromkeys(keep)), scores=scorer.columns)
+    columns = collect(source, dump, of_block, run)
+    accepted = columns["accepted"]
+    known = np.flatnonzero(accepted & (columns["label"] != -1)) if labelled else np.empty(0, int)
+    batch = Batch(
         rows=accepted.size,
         accepted=int(np.count_nonzero(accepted)),
         labels=known.size,
-        errors=int(np.count_nonzero(found["label"][known] != prediction[known])) if labelled else 0,
-        bins=() if edges is None else bin_counts(found["drift"], edges),
-        by_class=_cells(prediction, names, accepted),
-        by_group={} if grouping is None else _cells(*numbered(found["group"]), accepted),
-        sketch=found["sketch"],
-        sighting=found.get("sighting"),
+        errors=int(np.count_nonzero(columns["label"][known] != columns["prediction"][known])) if labelled else 0,
+        name="",
+        fingerprint=f"{accepted.size:x}.{columns['sketch'].total:016x}",  # the same for the same rows in any order
+        log_e={},
     )
-
-
-def _cells(numbers: Integers, names: Sequence[str], accepted: Booleans) -> Cells:
-    counts = np.bincount(numbers * 2 + accepted, minlength=2 * len(names)).reshape(-1, 2).tolist()
-    return {name: (rejected + taken, taken) for name, (rejected, taken) in zip(names, counts, strict=True)}
+    return batch, columns
 
 
 def _open(source: Source, rejector: Rejector) -> tuple[Dump, bool]:

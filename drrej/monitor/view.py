@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from drrej.errors import printable
 from drrej.monitor.evidence import confidence_sequence
 from drrej.monitor.report import LimitWatch, MonitorReport, Watch
-from drrej.monitor.state import Batch, Fold
+from drrej.monitor.state import Batch
 from drrej.pipeline.drift import Tally
 from drrej.report import RENDERERS
 from drrej.report.github import command
@@ -182,12 +183,9 @@ def _page(report: MonitorReport) -> str:
 
 def _plots(report: MonitorReport) -> list[tuple[str, str, str]]:
     """Title, picture and caption of each plot."""
-    spans: list[Batch | Fold] = [*report.folded, *report.recent]
-    ends: list[int] = []  # the number of batches so far
-    for span in spans:
-        ends.append((ends[-1] if ends else 0) + (span.batches if isinstance(span, Fold) else 1))
-    first = spans[0].first if isinstance(spans[0], Fold) else spans[0].name
-    batches = f"from {first} to {report.batch.name}"
+    spans = [*report.folded, *report.recent]
+    ends = list(accumulate(span.batches for span in spans))  # the number of batches so far
+    batches = f"from {spans[0].first or spans[0].name} to {report.batch.name}"
     alarms = "An e-value that reaches the line is an alarm, which stays; the plot ends soon above it."
     band = f"All batches so far; with chance {_level(report)} the truth so far is in the band at all looks together."
     with drawing():
@@ -204,7 +202,7 @@ def _plots(report: MonitorReport) -> list[tuple[str, str, str]]:
         ]
 
 
-def _evidence(report: MonitorReport, spans: Sequence[Batch | Fold], ends: Sequence[int]) -> Figure:
+def _evidence(report: MonitorReport, spans: Sequence[Batch], ends: Sequence[int]) -> Figure:
     plot = figure_of()
     axes = plot.subplots()
     lowest, highest = 0.0, 0.0
@@ -221,7 +219,7 @@ def _evidence(report: MonitorReport, spans: Sequence[Batch | Fold], ends: Sequen
     return plot
 
 
-def _band(report: MonitorReport, name: str, spans: Sequence[Batch | Fold], ends: Sequence[int]) -> Figure:
+def _band(report: MonitorReport, name: str, spans: Sequence[Batch], ends: Sequence[int]) -> Figure:
     """A share so far with its confidence sequence."""
     tallies, total = [], Tally()
     for span in spans:

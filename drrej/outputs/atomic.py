@@ -16,6 +16,9 @@ import shutil
 import stat
 from collections.abc import Iterator
 
+import pyarrow as pa
+
+from drrej.data.problems import redacted
 from drrej.errors import OutputError
 
 _UNFINISHED = ".drrej-tmp-"
@@ -90,19 +93,20 @@ def clear_leftovers(final: str) -> None:
 
 
 @contextlib.contextmanager
-def locked(final: str) -> Iterator[None]:
-    """One run at a time at one target, until the end of the process however that comes.
+def locked(final: str, busy: str) -> Iterator[None]:
+    """One run at a time at one target, until the end of the process however that comes; raises `busy` for a second one.
 
-    The lock is on a hidden file beside the target, because the target itself is replaced. BlockingIOError when another
-    run holds it.
+    The lock is on a hidden file beside the target, because the target itself is replaced.
     """
     path = f"{_hidden(final)}.drrej-lock"
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except OSError as error:
             os.close(descriptor)
+            if isinstance(error, BlockingIOError):
+                raise OutputError(busy) from None
             raise
         if os.path.exists(path) and os.path.samestat(os.fstat(descriptor), os.stat(path)):
             break
@@ -179,6 +183,12 @@ def check_folder(target: str, folder: str) -> None:
         raise OutputError(f"{target}: the directory is not writable; choose another with `output`")
 
 
+def remove_if_empty(folder: str) -> None:
+    """Remove a folder that nothing came to be in."""
+    with contextlib.suppress(OSError):  # it is gone, or not empty
+        os.rmdir(folder)
+
+
 @contextlib.contextmanager
 def writing(name: str) -> Iterator[None]:
     """What goes wrong while an output is written, as one line; a reader that has gone away is another matter."""
@@ -186,5 +196,6 @@ def writing(name: str) -> Iterator[None]:
         yield
     except BrokenPipeError:
         raise
-    except OSError as error:
-        raise OutputError(f"{name}: cannot be written ({error.strerror or error})") from None
+    except (OSError, pa.ArrowException) as error:
+        reason = " ".join(str(getattr(error, "strerror", None) or error).split())[:300]
+        raise OutputError(redacted(f"{name}: cannot be written ({reason})")) from None

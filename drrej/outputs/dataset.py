@@ -15,24 +15,20 @@ import os
 import shutil
 import tempfile
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from dataclasses import field as dataclass_field
-from types import TracebackType
-from typing import Any
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
-from msgspec import Struct, field, to_builtins
+from msgspec import Struct, ValidationError, convert, field, to_builtins
 from msgspec.structs import replace
 
 from drrej.data.files import DumpFile, is_uri
 from drrej.data.problems import Notes, Problem, one_line, redacted
 from drrej.errors import ClusterError, DrrejError, OutputError
-from drrej.outputs.atomic import HiddenFile, check_folder, locked, put_folder, recover_folder, writing
-from drrej.outputs.destinations import Place, appeared, claimed, naming, open_uri, upload
+from drrej.outputs.atomic import HiddenFile, check_folder, locked, put_folder, recover_folder, remove_if_empty, writing
+from drrej.outputs.destinations import Place, appeared, claimed, open_uri, upload
 from drrej.outputs.masks import MaskFile, mask_name
 from drrej.strict_json import parse
 
@@ -67,35 +63,6 @@ class MaskRecord(Struct, frozen=True):
         made_of = repr((recipe, columns, mask_name(part), source))
         return cls(hashlib.sha256(made_of.encode()).hexdigest(), recipe, source)
 
-    @classmethod
-    def read(cls, tree: Mapping[str, Any]) -> MaskRecord:
-        """From JSON; ValueError, KeyError or TypeError when it is none of ours."""
-        problems = tuple(Problem(**problem) for problem in tree["problems"])
-        return cls(**{**tree, "notes": Notes(**tree["notes"]), "problems": problems})
-
-
-@dataclass(frozen=True)
-class FileCounts:
-    """What became of an input file: rows of its mask, those that are rejected, bad rows, and seconds.
-
-    Bad rows are among the rejected, or were left out. `reused`: an earlier run made the mask.
-
-    >>> FileCounts("a.parquet", rows=10, rejected=4, bad=1, seconds=0.5).coverage
-    0.6
-    """
-
-    name: str
-    rows: int
-    rejected: int
-    bad: int
-    seconds: float = dataclass_field(compare=False)
-    reused: bool = False
-
-    @property
-    def coverage(self) -> float | None:
-        """The share of rows that are accepted; None without rows."""
-        return (self.rows - self.rejected) / self.rows if self.rows else None
-
 
 Records = dict[str, MaskRecord]
 """By the names of masks."""
@@ -104,7 +71,7 @@ Listing = dict[str, tuple[int, int]]
 """The sizes and times of files by their names below a folder."""
 
 
-class Dataset(ABC):
+class Dataset(contextlib.AbstractContextManager["Dataset"]):
     """Made before any work, so that a place that cannot be written is known at once; `name` is for messages.
 
     `start` says which masks there will be, `find` which of them are there already; `commit` completes it. What was
@@ -118,6 +85,8 @@ class Dataset(ABC):
         self._store: pafs.FileSystem = pafs.LocalFileSystem()
         self._root = ""
         """The folder that masks are put into, in the store."""
+        self._scratch = ""
+        """A folder on this machine for masks that are being written."""
         self._manifest = ""
         self._found: Records | None = None
         self._files: Sequence[str] = ()
@@ -145,20 +114,13 @@ class Dataset(ABC):
     @contextlib.contextmanager
     def mask(self, name: str, schema: pa.Schema) -> Iterator[MaskFile]:
         """A mask to be filled; it is put into place, whole, when the block is left without an error."""
-        path, final = "", f"{self._root}/{name}"
-        here = isinstance(self._store, pafs.LocalFileSystem)
+        path, final = f"{self._scratch}/.{os.urandom(8).hex()}", f"{self._root}/{name}"
         try:
-            with naming(f"{self.name}/{name}"):
-                if here:
-                    os.makedirs(os.path.dirname(final), exist_ok=True)
-                    path = f"{os.path.dirname(final)}/.{os.urandom(8).hex()}"
-                else:
-                    handle, path = tempfile.mkstemp(prefix="drrej-", suffix=".parquet")
-                    os.close(handle)
             with MaskFile(path, f"{self.name}/{name}", schema) as file:
                 yield file
-            with naming(f"{self.name}/{name}"):
-                if here:
+            with writing(f"{self.name}/{name}"):
+                if isinstance(self._store, pafs.LocalFileSystem):
+                    os.makedirs(os.path.dirname(final), exist_ok=True)
                     os.replace(path, final)
                 else:
                     with open(path, "rb") as content:
@@ -169,7 +131,7 @@ class Dataset(ABC):
 
     def record(self, name: str, record: MaskRecord) -> None:
         """Take down of what a mask in place was made, for a later run too."""
-        with naming(self.name):
+        with writing(self.name):
             info = self._store.get_file_info(f"{self._root}/{name}")
         self._written[name] = replace(record, size=info.size, version=info.mtime_ns or 0)
         if self._saves and time.monotonic() >= self._next_save:
@@ -216,17 +178,16 @@ class Dataset(ABC):
             text: bytes = stream.read()
         try:
             tree = parse(text.decode())
-            if tree["format"] != _FORMAT:
-                return None, True
-            records = {name: MaskRecord.read(record) for name, record in tree["masks"].items()}
-            return records, bool(tree["complete"])
-        except (ValueError, KeyError, TypeError, AttributeError):
-            return None, True
+            if tree["format"] == _FORMAT:
+                return convert(tree["masks"], Records), bool(tree["complete"])
+        except (ValueError, KeyError, TypeError, ValidationError):
+            pass
+        return None, True
 
     def _write_manifest(self, records: Records, complete: bool) -> None:
         masks = {name: to_builtins(records[name]) for name in sorted(records)}
         text = json.dumps({"format": _FORMAT, "complete": complete, "masks": masks}).encode()
-        with naming(self.name):
+        with writing(self.name):
             if not isinstance(self._store, pafs.LocalFileSystem):
                 upload(io.BytesIO(text), self._store, self._manifest)
                 return
@@ -270,12 +231,7 @@ class Dataset(ABC):
     def _discard(self) -> None:
         """Undo what was written."""
 
-    def __enter__(self) -> Dataset:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         useless = kind is None or (issubclass(kind, DrrejError) and not issubclass(kind, ClusterError))
         try:
             if not self._committed and useless:
@@ -299,15 +255,12 @@ class LocalDataset(Dataset):
         self._final = os.path.realpath(self.name)
         folder, last = os.path.split(self._final)
         self._root = os.path.join(folder, f".{last}.drrej-parts")
+        self._scratch = self._root
         self._manifest = os.path.join(folder, f".{last}{MANIFEST}")
         check_folder(self.name, folder)
         with contextlib.ExitStack() as stack, writing(self.name):
-            try:
-                stack.enter_context(locked(self._final))
-            except BlockingIOError:
-                raise OutputError(
-                    f"{self.name}: another run is writing it; wait for it or choose another with `output`"
-                ) from None
+            busy = f"{self.name}: another run is writing it; wait for it or choose another with `output`"
+            stack.enter_context(locked(self._final, busy))
             recover_folder(self._final)
             self._check_replaceable()
             stack.enter_context(claimed(Place.of(self.name, self._final, folder=True)))
@@ -315,7 +268,7 @@ class LocalDataset(Dataset):
             if update and self._found is None and os.path.isdir(self._final) and os.listdir(self._final):
                 raise self._no_records()
             os.makedirs(self._root, exist_ok=True)
-            stack.callback(self._remove_empty)
+            stack.callback(remove_if_empty, self._root)  # finished files stay for the next run
             self._present = self._as_written(self._listing(self._final)) if update else {}
             self._unfinished = self._as_written(self._listing(self._root))
             self._held = stack.pop_all()
@@ -388,10 +341,6 @@ class LocalDataset(Dataset):
         elif os.path.exists(self._manifest):
             os.unlink(self._manifest)
 
-    def _remove_empty(self) -> None:
-        with contextlib.suppress(OSError):  # gone, or not empty: finished files stay for the next run
-            os.rmdir(self._root)
-
 
 class ObjectStoreDataset(Dataset):
     """Files below a URI.
@@ -403,59 +352,57 @@ class ObjectStoreDataset(Dataset):
 
     def __init__(self, target: str, force: bool = False, update: bool = False) -> None:
         super().__init__(target, force, update)
-        with naming(target):
-            self._store, self._key = open_uri(target)
+        with contextlib.ExitStack() as stack, writing(self.name):
+            self._objects, self._key = open_uri(target)
+            self._store, self._root = self._objects, self._key
             folder, _, last = self._key.rpartition("/")
             self._manifest = f"{folder}/.{last}{MANIFEST}" if folder else f"{last}/_{MANIFEST}"
-            self._objects, self._root = self._store, self._key
             self._before = self._listing(self._key)
-            self._found, whole = self._read_manifest()
-        there = bool(self._before)
-        self._whole = there and (whole or _SUCCESS in self._before)
-        if self._whole and not self._force:
-            raise OutputError(
-                f"{self.name}: there is a dataset already; use `force=True` to replace it, or `update=True` to add "
-                "what is new"
-            )
-        self._saves = update or not self._whole
-        self._check_only_masks(self._before)
-        if update and self._whole and self._found is None:
-            raise self._no_records()
-        self._present = self._as_written(self._before) if update else {}
-        self._unfinished = {} if self._whole else self._as_written(self._before)
-        self._held.enter_context(claimed(Place.of(self.name, target, folder=True)))
+            self._found, complete = self._read_manifest()
+            whole = bool(self._before) and (complete or _SUCCESS in self._before)
+            if whole and not self._force:
+                raise OutputError(
+                    f"{self.name}: there is a dataset already; use `force=True` to replace it, or `update=True` to add "
+                    "what is new"
+                )
+            self._check_only_masks(self._before)
+            if update and whole and self._found is None:
+                raise self._no_records()
+            self._saves = update or not whole
+            known = self._as_written(self._before)
+            self._present, self._unfinished = known if update else {}, {} if whole else known
+            stack.enter_context(claimed(Place.of(self.name, target, folder=True)))
+            self._scratch = tempfile.mkdtemp(prefix="drrej-")
+            stack.callback(shutil.rmtree, self._scratch, ignore_errors=True)
+            self._held = stack.pop_all()
 
     def start(self, files: Sequence[str]) -> None:
         """Objects change from here on, unless that would lose a complete dataset."""
         super().start(files)
         if not self._saves:
-            if self._store is self._objects:
-                self._store, self._root = pafs.LocalFileSystem(), tempfile.mkdtemp(prefix="drrej-")
-                self._held.callback(shutil.rmtree, self._root, ignore_errors=True)
+            self._store, self._root = pafs.LocalFileSystem(), self._scratch
             return
-        with naming(self.name):
+        with writing(self.name):
             self._save()
-            if _SUCCESS in self._listing(self._key):
-                self._store.delete_file(f"{self._key}/{_SUCCESS}")
+            self._delete({_SUCCESS} & self._listing(self._key).keys())
 
     def commit(self) -> None:
         """Upload what waits, remove what does not belong to the dataset, then say that it is complete."""
         self._check_left()
-        scratch = None if self._store is self._objects else self._root
         self._store = self._objects
-        with naming(self.name):
+        with writing(self.name):
             there = self._listing(self._key)
-            new = set(there) - set(self._before) - (set() if scratch is not None else set(self._files))
+            new = there.keys() - self._before.keys() - set(self._files if self._saves else ())
             if new and not self._force:
                 raise appeared(self.name, "replace")
             self._check_only_masks(new)
-            if scratch is not None:
-                self._delete({_SUCCESS} & set(there))
+            if not self._saves:
+                self._delete({_SUCCESS} & there.keys())
                 for name in self._files:
-                    with open(os.path.join(scratch, name), "rb") as content:
+                    with open(f"{self._scratch}/{name}", "rb") as content:
                         upload(content, self._store, f"{self._key}/{name}")
             kept = set(self._before) if self._update else set()
-            self._delete(set(there) - set(self._files) - kept - {_SUCCESS})
+            self._delete(there.keys() - {*self._files, *kept, _SUCCESS})
             found = self._listing(self._key)
             written = {name: replace(record, version=found[name][1]) for name, record in self._written.items()}
             self._write_manifest({**self._present, **written}, complete=True)

@@ -16,21 +16,21 @@ import stat
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator
-from types import TracebackType
 from typing import IO, Any, Literal
 
+import pyarrow.fs as pafs
 from msgspec import Struct
 
 from drrej.data.files import DumpFile, is_uri
 from drrej.data.problems import redacted
 from drrej.errors import OutputError
-from drrej.outputs.atomic import HiddenFile, check_folder, locked, writing
+from drrej.outputs.atomic import HiddenFile, check_folder, locked, remove_if_empty, writing
 
 STDOUT = "-"
 _STDOUT_NAMES = (STDOUT, "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
 
 
-class OutputFile:
+class OutputFile(contextlib.AbstractContextManager["OutputFile"]):
     """A file to be written whole: `path` takes the content, `commit` puts it in place.
 
     It is made before any work, so that a place that cannot be written is known at once; leaving the `with` block
@@ -47,10 +47,8 @@ class OutputFile:
         self._hidden: HiddenFile | None = None
         with contextlib.ExitStack() as stack, writing(self.name):
             if self._kind != "device":
-                with naming(self.target) if self._kind == "object" else contextlib.nullcontext():
-                    place = Place.of(self.name, self.target)
-                if self.target == STDOUT:
-                    place = Place.of_stream(self.name, sys.stdout)
+                to_stdout = self.target == STDOUT
+                place = Place.of_stream(self.name, sys.stdout) if to_stdout else Place.of(self.name, self.target)
                 stack.enter_context(claimed(place, updates))
             self._check_free()
             if self._kind == "file":
@@ -97,7 +95,7 @@ class OutputFile:
                     stream.flush()
             elif self._kind == "object":
                 self._check_free()
-                with naming(self.target), self._open() as content:
+                with self._open() as content:
                     upload(content, *open_uri(self.target))
             elif self._hidden is not None:
                 try:
@@ -110,7 +108,9 @@ class OutputFile:
         final = os.path.realpath(self.target)
         folder, there = os.path.isdir(final), os.path.lexists(final)
         if self._kind == "object":
-            folder, there = _look(self.target)
+            filesystem, key = open_uri(self.target)
+            kind = filesystem.get_file_info(key).type
+            folder, there = kind == pafs.FileType.Directory, kind != pafs.FileType.NotFound
         elif self._kind != "file":
             return
         if folder:
@@ -130,12 +130,7 @@ class OutputFile:
             raise OutputError("standard output: it is closed; name a file with `output`")
         return contextlib.nullcontext(sys.stdout.buffer)
 
-    def __enter__(self) -> OutputFile:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._claim.close()
         if self._hidden is not None:
             self._hidden.close()
@@ -163,10 +158,8 @@ def appeared(name: str, what: str) -> OutputError:
 # no rename and no lock: whether a target is free is looked at before the work and before the upload.
 
 
-def open_uri(target: str) -> tuple[Any, str]:
+def open_uri(target: str) -> tuple[pafs.FileSystem, str]:
     """The filesystem and the key. A missing bucket is an error: pyarrow would try to make it."""
-    import pyarrow.fs as pafs
-
     filesystem, key = pafs.FileSystem.from_uri(target)
     if filesystem.type_name in ("s3", "gcs"):
         bucket = key.split("/", 1)[0]
@@ -175,93 +168,61 @@ def open_uri(target: str) -> tuple[Any, str]:
     return filesystem, key.rstrip("/")
 
 
-def _look(target: str) -> tuple[bool, bool]:
-    """Whether a directory, and whether anything, is at a URI."""
-    import pyarrow.fs as pafs
-
-    with naming(target):
-        filesystem, key = open_uri(target)
-        kind = filesystem.get_file_info(key).type
-    return kind == pafs.FileType.Directory, kind != pafs.FileType.NotFound
-
-
-def upload(content: IO[bytes], store: Any, key: str) -> None:
+def upload(content: IO[bytes], store: pafs.FileSystem, key: str) -> None:
     """Copy complete content to an object."""
     with store.open_output_stream(key) as stream:
         shutil.copyfileobj(content, stream, 8 << 20)
 
 
+# The state of a monitor: a document on this machine that each run replaces
+
+
 @contextlib.contextmanager
-def naming(uri: str) -> Iterator[None]:
-    """What goes wrong with object storage as one line."""
-    import pyarrow as pa
+def locked_state(target: str) -> Iterator[OutputFile]:
+    """Where the next state goes; no other run may work on it until the end."""
+    name, final = redacted(target), _state_path(target)
+    check_folder(name, os.path.dirname(final))
+    with contextlib.ExitStack() as stack:
+        with writing(name):
+            busy = f"{name}: another run is at work on it; start again when that is done"
+            stack.enter_context(locked(final, busy))
+        yield stack.enter_context(OutputFile(target, force=True))
 
+
+def _state_path(target: str) -> str:
+    if target == STDOUT or _kind_of(target) != "file" or os.path.isdir(target):
+        raise OutputError(f"{redacted(target)}: a state must be a file on this machine: nothing else can be locked")
+    return os.path.realpath(target)
+
+
+def read_state(target: str) -> str | None:
+    """The text of a state; None if there is none yet."""
+    name = redacted(target)
     try:
-        yield
-    except (OSError, pa.ArrowException, ValueError) as error:
-        reason = " ".join(str(error).split())[:300]
-        raise OutputError(redacted(f"{uri}: cannot be written ({reason})")) from None
-
-
-class StateFile:
-    """A document on this machine that runs read, and replace with its successor: locked from `with` on."""
-
-    def __init__(self, target: str) -> None:
-        self.name = redacted(target)
-        if target == STDOUT or _kind_of(target) != "file" or os.path.isdir(target):
-            raise OutputError(f"{self.name}: a state must be a file on this machine: nothing else can be locked")
-        self._target, self._final = target, os.path.realpath(target)
-        self._lock = contextlib.ExitStack()
-
-    def __enter__(self) -> StateFile:
-        check_folder(self.name, os.path.dirname(self._final))
-        with writing(self.name):
-            try:
-                self._lock.enter_context(locked(self._final))
-            except BlockingIOError:
-                raise OutputError(f"{self.name}: another run is at work on it; start again when that is done") from None
-        return self
-
-    def read(self) -> str | None:
-        """The text; None if there is none yet."""
-        try:
-            with open(self._final, "rb") as stream:
-                return stream.read().decode("utf-8")
-        except FileNotFoundError:
-            return None
-        except UnicodeDecodeError:
-            raise OutputError(f"{self.name}: not a JSON document; it is left as it is") from None
-        except OSError as error:
-            raise OutputError(f"{self.name}: cannot be read ({error.strerror or error})") from None
-
-    def write(self, text: str) -> None:
-        """Replace the text; a reader at any moment finds the old one or the new one, whole."""
-        with OutputFile(self._target, force=True) as file:
-            file.write_text(text)
-            file.commit()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._lock.close()
+        with open(_state_path(target), "rb") as stream:
+            return stream.read().decode("utf-8")
+    except FileNotFoundError:
+        return None
+    except UnicodeDecodeError:
+        raise OutputError(f"{name}: not a JSON document; it is left as it is") from None
+    except OSError as error:
+        raise OutputError(f"{name}: cannot be read ({error.strerror or error})") from None
 
 
 @contextlib.contextmanager
 def prepare_directory(target: str) -> Iterator[None]:
     """Make a directory for outputs if it is missing; gone again if nothing came to be in it."""
-    made = False
-    if not is_uri(target) and not os.path.isdir(target):  # object storage has no directories
-        try:
-            os.mkdir(target)
-        except OSError as error:
-            raise OutputError(f"{target}: the directory cannot be made ({error.strerror})") from None
-        made = True
+    if is_uri(target) or os.path.isdir(target):  # object storage has no directories
+        yield
+        return
+    try:
+        os.mkdir(target)
+    except OSError as error:
+        raise OutputError(f"{target}: the directory cannot be made ({error.strerror})") from None
     try:
         yield
     finally:
-        if made:
-            with contextlib.suppress(OSError):
-                os.rmdir(target)
+        remove_if_empty(target)
 
 
 # Outputs and inputs in one place
@@ -289,8 +250,6 @@ class Place(Struct, frozen=True):
         A link is at its own path, which may lie in a folder that goes, and at that of its target.
         """
         if is_uri(target):
-            import pyarrow.fs as pafs
-
             store, found = pafs.FileSystem.from_uri(target)
             key = (path or found).rstrip("/")
             if store.type_name != "local":

@@ -6,10 +6,10 @@ Text formats have the numbers in as few digits as read back to the same float.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal
+from contextlib import AbstractContextManager
+from typing import Any, Literal
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -19,16 +19,13 @@ from drrej.errors import DumpError, OptionError, OutputError
 from drrej.outputs.atomic import writing
 from drrej.outputs.destinations import OutputFile
 
-if TYPE_CHECKING:
-    import msgspec
-
 MASK_COLUMNS = ("prediction", "loss", "ratio", "rejected")
 PARQUET = ".parquet"
 Format = Literal["parquet", "arrow", "csv", "json"]
 _GROUP_ROWS = 1 << 17
 
 
-class MaskFile:
+class MaskFile(AbstractContextManager["MaskFile"]):
     """Writes batches to a file in groups of a fixed size, whatever the size of the batches."""
 
     def __init__(self, path: str, target: str, schema: pa.Schema, ending: str = PARQUET) -> None:
@@ -53,26 +50,24 @@ class MaskFile:
                 self._flush()
 
     def _flush(self) -> None:
-        if self._pending:
-            table = pa.Table.from_batches([_in_schema(batch, self._schema) for batch in self._pending], self._schema)
-            self._pending, self._rows = [], 0
-            with writing(self._target):
-                if self._writer is None:
-                    self._stream.write(b"".join(map(json_lines, table.to_batches())))
-                else:
-                    self._writer.write_table(table if self._format == "parquet" else table.combine_chunks())
+        if not self._pending:
+            return
+        schema = self._schema
+        batches = [
+            pa.RecordBatch.from_arrays(batch.columns, schema=schema) if batch.schema == schema else batch.cast(schema)
+            for batch in self._pending  # a cast, even to the same types, would load Arrow's functions
+        ]
+        table = pa.Table.from_batches(batches, schema)
+        self._pending, self._rows = [], 0
+        with writing(self._target):
+            if self._writer is None:
+                self._stream.write(b"".join(map(json_lines, table.to_batches())))
+            else:
+                self._writer.write_table(table if self._format == "parquet" else table.combine_chunks())
 
-    def __enter__(self) -> MaskFile:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close(complete=kind is None)
-
-    def close(self, complete: bool) -> None:
-        """Finish the file; one that is not complete will be thrown away."""
-        if complete:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Finish the file; after an error it will be thrown away."""
+        if kind is None:
             self._flush()
         try:
             with writing(self._target):
@@ -80,13 +75,8 @@ class MaskFile:
                     self._writer.close()
                 self._stream.close()
         except OutputError:
-            if complete:
+            if kind is None:
                 raise
-
-
-def _in_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The rows with a schema whose types may be others; a cast, even to the same types, loads Arrow's functions."""
-    return pa.RecordBatch.from_arrays(batch.columns, schema=schema) if batch.schema == schema else batch.cast(schema)
 
 
 # Formats
@@ -125,11 +115,14 @@ def _open_writer(stream: pa.NativeFile, schema: pa.Schema, format: Format) -> An
 
 def _written_schema(schema: pa.Schema, format: Format) -> pa.Schema:
     """Types that the format can be written from; raises for columns that it cannot hold."""
-    for field in schema:
-        if format == "csv" and (pa.types.is_nested(field.type) or _is_bytes(field.type)):
-            raise _cannot_hold(field, "CSV", "end the name in .jsonl or .parquet")
-        if format == "json" and _is_bytes(field.type):
-            raise _cannot_hold(field, "JSON", "end the name in .parquet")
+    named = {"csv": ("CSV", "end the name in .jsonl or .parquet"), "json": ("JSON", "end the name in .parquet")}
+    for field in schema if format in named else ():
+        if _is_bytes(field.type) or (format == "csv" and pa.types.is_nested(field.type)):
+            name, remedy = named[format]
+            raise OptionError(
+                f"column '{field.name}' is {field.type}, which {name} cannot hold; leave it out with `keep`, or "
+                f"{remedy}"
+            )
     return pa.schema([(field.name, _plain(field.type)) for field in schema]) if format == "csv" else schema
 
 
@@ -145,12 +138,6 @@ def _is_bytes(data_type: pa.DataType) -> bool:
     if pa.types.is_nested(data_type):
         return any(_is_bytes(data_type.field(i).type) for i in range(data_type.num_fields))
     return "binary" in str(data_type)
-
-
-def _cannot_hold(field: pa.Field, format: str, remedy: str) -> OptionError:
-    return OptionError(
-        f"column '{field.name}' is {field.type}, which {format} cannot hold; leave it out with `keep`, or {remedy}"
-    )
 
 
 def ending_of(name: str) -> str | None:
@@ -220,6 +207,8 @@ def check_distinct(parts: Sequence[DumpFile], target: str) -> None:
 
 # Rows as JSON: numbers that are not finite are null, and what JSON has no word for is text
 
+_ENCODER = msgspec.json.Encoder(enc_hook=str, decimal_format="number")
+
 
 def json_lines(batch: pa.RecordBatch) -> bytes:
     r"""A JSON object per row, each on a line of its own.
@@ -228,19 +217,12 @@ def json_lines(batch: pa.RecordBatch) -> bytes:
     b'{"id":"a","loss":0.5,"rejected":true}\n{"id":"b\\"","loss":null,"rejected":null}\n'
     """
     columns = [_short_numbers(column) for column in batch.columns]
-    return _encoder().encode_lines(pa.RecordBatch.from_arrays(columns, batch.schema.names).to_pylist())
+    return _ENCODER.encode_lines(pa.RecordBatch.from_arrays(columns, batch.schema.names).to_pylist())
 
 
 def json_of(value: Any) -> str:
     """The JSON text of a value."""
-    return _encoder().encode(value).decode()
-
-
-@cache
-def _encoder() -> msgspec.json.Encoder:
-    import msgspec
-
-    return msgspec.json.Encoder(enc_hook=str, decimal_format="number")
+    return _ENCODER.encode(value).decode()
 
 
 def _short_numbers(array: pa.Array) -> pa.Array:

@@ -30,7 +30,7 @@ from drrej.documents.rejector import Rejector
 from drrej.documents.summaries import LeftOut, MaskedFile, MaskSummary
 from drrej.engines.protocol import BlockResult, Pass, PassSummary, run_block, run_pass
 from drrej.errors import DumpError, OptionError
-from drrej.outputs.dataset import Dataset, FileCounts, MaskRecord
+from drrej.outputs.dataset import Dataset, MaskRecord
 from drrej.outputs.destinations import OutputFile, check_outside
 from drrej.outputs.masks import MASK_COLUMNS, MaskFile, check_distinct, check_names, format_of, mask_name
 from drrej.outputs.review import ReviewQueue, task_format, write_tasks
@@ -56,15 +56,15 @@ class MaskCounts(Struct, frozen=True):
     bad: int
     reused: int = 0
     """Files that were there already: an interrupted run had finished them, or there was nothing to update."""
-    files: tuple[FileCounts, ...] = ()
+    files: tuple[MaskedFile, ...] = ()
 
     @classmethod
-    def of(cls, files: Sequence[FileCounts]) -> MaskCounts:
+    def of(cls, files: Sequence[MaskedFile]) -> MaskCounts:
         """The sums over all files."""
         return cls(
             sum(file.rows for file in files),
             sum(file.rejected for file in files),
-            sum(file.bad for file in files),
+            sum(file.bad_rows for file in files),
             sum(file.reused for file in files),
             tuple(files),
         )
@@ -150,7 +150,7 @@ def _written(
     options: MaskOptions,
     review: OutputFile | None,
     review_limit: int | None,
-) -> list[FileCounts]:
+) -> list[MaskedFile]:
     dump = source.open(rejector, labelled=False)
     keep = kept_columns(rejector, dump, options, in_paths=not isinstance(output, OutputFile))
     masking = Masking(rejector, dump, keep, options.on_unseen_group)
@@ -174,15 +174,15 @@ def _written(
 
 def _dataset(
     source: Source, dump: Dump, masking: Masking, run: Pass, dataset: Dataset, recipe: str
-) -> list[FileCounts]:
+) -> list[MaskedFile]:
     """A mask for each input file, unless there is one already; what became of each."""
     columns = repr(dump.columns)
     dataset.start([mask_name(part) for part in dump.parts])
     summary = PassSummary()
-    files: list[FileCounts] = []
+    files: list[MaskedFile] = []
 
     def add(part: DumpFile, record: MaskRecord, seconds: float, reused: bool) -> None:
-        files.append(FileCounts(part.name, record.rows, record.rejected, record.notes.bad_rows, seconds, reused))
+        files.append(_masked(part.name, record.rows, record.rejected, record.notes.bad_rows, seconds, reused))
         source.engine.progress.finished(files[-1])
 
     missing = []
@@ -241,7 +241,7 @@ def _mask(
 
 def _one_file(
     source: Source, dump: Dump, masking: Masking, run: Pass, output: OutputFile, queue: ReviewQueue | None
-) -> Iterator[FileCounts]:
+) -> Iterator[MaskedFile]:
     """All masks one after the other; what became of each input file."""
     rows = Counter[str]()
     for group in dump.row_groups if dump.skip_bad_rows and dump.options.split is None else ():
@@ -262,7 +262,7 @@ def _one_file(
                 bad += batch.column("loss").null_count
             now = time.monotonic()
             left_out = rows[name] - written if rows else 0
-            file = FileCounts(name, written, rejected, bad + left_out, now - since)
+            file = _masked(name, written, rejected, bad + left_out, now - since)
             progress.finished(file)
             since = now
             yield file
@@ -308,32 +308,35 @@ def _nulls_where(array: pa.Array, bad: np.ndarray[tuple[int], np.dtype[np.bool_]
 
 def mask_summary(source: Source, counts: MaskCounts, seconds: float) -> MaskSummary:
     """What `reject` did."""
-    total = FileCounts("", counts.rows, counts.rejected, counts.bad, seconds)
     return MaskSummary(
         drrej_version=__version__,
         files=len(counts.files),
         reused=counts.reused,
         rows=counts.rows,
         rejected=counts.rejected,
-        coverage=total.coverage,
+        coverage=_coverage(counts.rows, counts.rejected),
         bad_rows=counts.bad,
         seconds=seconds,
-        masks=tuple(masked_file(file) for file in counts.files),
+        masks=counts.files,
         left_out=left_out(source) or LeftOut(rows=0, reasons=(), files=()),
     )
 
 
-def masked_file(file: FileCounts) -> MaskedFile:
+def _masked(name: str, rows: int, rejected: int, bad: int, seconds: float, reused: bool = False) -> MaskedFile:
     """What became of one input file."""
     return MaskedFile(
-        file=file.name,
-        rows=file.rows,
-        rejected=file.rejected,
-        coverage=file.coverage,
-        bad_rows=file.bad,
-        seconds=file.seconds,
-        reused=file.reused,
+        file=name,
+        rows=rows,
+        rejected=rejected,
+        coverage=_coverage(rows, rejected),
+        bad_rows=bad,
+        seconds=seconds,
+        reused=reused,
     )
+
+
+def _coverage(rows: int, rejected: int) -> float | None:
+    return (rows - rejected) / rows if rows else None
 
 
 # A record batch in, its mask out

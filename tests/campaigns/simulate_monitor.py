@@ -158,7 +158,7 @@ def fisher_tails(k: np.ndarray, l: np.ndarray, a: np.ndarray, b: np.ndarray) -> 
 def drift_paths(pool: np.ndarray, draw: Callable[[int], np.ndarray], batches: int) -> Paths:
     """pool and draw(batch): bin counts of shape (years, bins); each batch has as many rows in every year."""
     bins, first_rows = pool.shape[1], int(pool[0].sum())
-    tree, weights = evidence.nodes(bins), evidence.log_weights(bins).ravel()
+    tree, weights = evidence.splits(bins), evidence.log_weights(bins).ravel()
     product, against_first = np.zeros((pool.shape[0], weights.size)), []
 
     def factors(batch: int) -> np.ndarray:
@@ -166,7 +166,7 @@ def drift_paths(pool: np.ndarray, draw: Callable[[int], np.ndarray], batches: in
         new = draw(batch)
 
         def counts(what: np.ndarray, side: int) -> np.ndarray:
-            spans = [(node.first, node.middle) if side == 0 else (node.middle, node.end) for node in tree]
+            spans = [(at[0], at[1]) if side == 0 else (at[1], at[2]) for at in tree]
             return np.stack([what[:, first:end].sum(axis=1) for first, end in spans], 1).astype(np.float64)
 
         tails = np.stack(fisher_tails(counts(new, 0), counts(new, 1), counts(pool, 0), counts(pool, 1)), -1)

@@ -12,7 +12,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +35,8 @@ from drrej.monitor import step
 from drrej.monitor.evidence import LOG_ODDS, LOG_WEIGHTS, LossDrift, start_share, unspent
 from drrej.monitor.report import MonitorReport
 from drrej.monitor.state import KEPT_BATCHES, Batch, MonitorState, Settings
-from drrej.monitor.step import BatchCounts, MonitorOptions, monitor
-from drrej.outputs.destinations import StateFile
+from drrej.monitor.step import MonitorOptions, monitor
+from drrej.outputs.destinations import locked_state
 
 CLASSES = 4
 RISK = 0.35
@@ -97,11 +96,11 @@ def test_counts_are_those_of_the_mask(world: Path, tmp_path: Path) -> None:
         assert (batch.accepted, batch.errors) == (accepted.sum(), wrong.sum())
     assert state.drift is not None
     assert state.drift.new == bin_counts(mask["loss"], state.drift.edges)
-    parts = state.by_prediction
-    assert parts is not None
-    assert list(parts.new_rows) == np.bincount(mask["prediction"], minlength=CLASSES).tolist()
-    assert list(parts.new_accepted) == np.bincount(mask["prediction"][accepted], minlength=CLASSES).tolist()
-    assert sum(parts.old_rows) == 600
+    assert state.by_prediction is not None
+    new_rows, new_accepted, old_rows, _ = zip(*state.by_prediction.values(), strict=True)
+    assert list(new_rows) == np.bincount(mask["prediction"], minlength=CLASSES).tolist()
+    assert list(new_accepted) == np.bincount(mask["prediction"][accepted], minlength=CLASSES).tolist()
+    assert sum(old_rows) == 600
     assert (report.coverage.value, report.rows) == (state.accepted.events / 900, 900)
 
 
@@ -130,7 +129,8 @@ def test_e_values_by_another_route(world: Path, tmp_path: Path) -> None:
     rejected = exact_rate_e_value([(batch.rows - batch.accepted, batch.rows) for batch in state.batches], 1 - 0.7)
     assert values["risk"] == pytest.approx(risk, abs=1e-9)
     assert values["coverage"] == pytest.approx(rejected, abs=1e-9)
-    drift = LossDrift.start(np.subtract(state.drift.losses.pool, counted_bins(state, world, tmp_path)).tolist())
+    first = np.subtract(state.drift.pool, counted_bins(state, world, tmp_path)).tolist()
+    drift = LossDrift.start(state.drift.edges, first)
     assert drift.first_rows == 4000
     for number in range(5):
         drift = drift.update(bins_of_batch(state, world, tmp_path, number))
@@ -182,7 +182,7 @@ def test_the_order_of_batches_does_not_change_the_totals(world: Path) -> None:
         assert ours is not None
         assert theirs is not None
         assert ours.log_e_value == theirs.log_e_value
-    assert forward.drift.losses.pool == backward.drift.losses.pool
+    assert forward.drift.pool == backward.drift.pool
     assert [batch.name for batch in backward.batches] == ["n3", "n2", "n1", "n0"]
 
 
@@ -210,7 +210,7 @@ def test_tied_losses_make_the_first_batch_the_first_batch(tmp_path: Path) -> Non
 
     rejector = make_rejector(source(dump("val.parquet")), ("coverage", 1.0))
     state, report = monitor(source(dump("a.parquet")), rejector)
-    assert (state.drift.fit_rows, state.drift.losses.first_rows) == (0, 400)
+    assert (state.drift.fit_rows, state.drift.first_rows) == (0, 400)
     assert "the rows of all batches" in report.drift.promise
     monitor(source(dump("b.parquet")), rejector, state)
 
@@ -518,8 +518,8 @@ def test_the_group_that_moved_is_named(world: Path, tmp_path: Path) -> None:
     by_group = [move for move in report.moved if move.what.endswith("light")]
     assert [(move.what, move.part) for move in by_group] == [("coverage by light", "dark")]
     assert by_group[0].at_least < -0.2
-    parts = state.by_group
-    assert Counter(dict(zip(parts.names, parts.old_rows, strict=True))) == {"day": 2000, "dusk": 2000, "dark": 2000}
+    old_rows = {name: rows for name, (_, _, rows, _) in state.by_group.items()}
+    assert old_rows == {"day": 2000, "dusk": 2000, "dark": 2000}
 
 
 def test_too_many_groups_are_refused(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -628,7 +628,9 @@ DAMAGES: dict[str, Any] = {
     "evidence cut": lambda tree: tree["risk"]["restarts"]["log_values"].pop(),
     "edges": lambda tree: tree["drift"]["edges"].reverse(),
     "an unknown alarm": lambda tree: tree.update(alarms=[{"monitor": "weather", "batch": "n0", "log_e": 9.0}]),
-    "parts": lambda tree: tree["by_prediction"]["names"].pop(),
+    "a part cut": lambda tree: tree["by_prediction"]["0"].pop(),
+    "a part with more accepted than rows": lambda tree: tree["by_prediction"].update({"0": [1, 2, 3, 4]}),
+    "a negative bin": lambda tree: tree["drift"]["pool"].__setitem__(0, -1),
     "sketch": lambda tree: tree.update(last="2.0.0.0.AAAA"),
     "another format": lambda tree: tree.update(format="drrej-monitor/3"),
     "a report": lambda tree: tree.update(format="drrej-report/1"),
@@ -663,21 +665,26 @@ def test_a_cut_state_is_refused_wherever_it_is_cut(world: Path) -> None:
             MonitorState.from_json(text[:end])
 
 
-def fake_batch(rng: np.random.Generator, rows: int = 5000, classes: int = 100, bins: int = 16) -> BatchCounts:
-    """Counts of a batch as the pass would bring them."""
-    accepted = int(rng.binomial(rows, 0.8))
-    by_class = rng.multinomial(rows, np.full(classes, 1 / classes))
-    return BatchCounts(
-        rows,
-        accepted,
-        accepted,
-        int(rng.binomial(accepted, 0.05)),
-        tuple(rng.multinomial(rows, np.full(bins, 1 / bins)).tolist()),
-        {str(number): (n, n // 2) for number, n in enumerate(by_class.tolist())},
-        {},
-        Sketch.of(rng.integers(0, 2**63, rows).astype(np.uint64)),
-        None,
+def fake_batch(rng: np.random.Generator, rows: int = 5000, classes: int = 100) -> tuple[Batch, dict[str, Any]]:
+    """A batch as the pass would bring it."""
+    accepted = rng.random(rows) < 0.8
+    count = int(accepted.sum())
+    columns = {
+        "accepted": accepted,
+        "prediction": rng.integers(0, classes, rows),
+        "drift": rng.exponential(size=rows),
+        "sketch": Sketch.of(rng.integers(0, 2**63, rows).astype(np.uint64)),
+    }
+    batch = Batch(
+        rows=rows,
+        accepted=count,
+        labels=count,
+        errors=int(rng.binomial(count, 0.05)),
+        name="",
+        fingerprint=rng.bytes(8).hex(),
+        log_e={},
     )
+    return batch, columns
 
 
 @pytest.mark.parametrize("number_of_batches", [300, thorough(1000)])
@@ -687,7 +694,7 @@ def test_many_batches_stay_small(world: Path, monkeypatch: pytest.MonkeyPatch, n
 
     rng, counted = np.random.default_rng(0), []
 
-    def count(*_: Any) -> BatchCounts:
+    def count(*_: Any) -> tuple[Batch, dict[str, Any]]:
         counted.append(fake_batch(rng))
         return counted[-1]
 
@@ -704,10 +711,10 @@ def test_many_batches_stay_small(world: Path, monkeypatch: pytest.MonkeyPatch, n
     assert len(state.batches) == KEPT_BATCHES
     assert len(state.folded) <= documents.MOST_FOLDS
     assert state.looks == len(state.seen) == number_of_batches
-    assert state.errors.events == sum(batch.errors for batch in counted)
+    assert state.errors.events == sum(batch.errors for batch, _ in counted)
     assert state.accepted.rows == 5000 * number_of_batches
     last = number_of_batches - KEPT_BATCHES - 1
-    assert (state.folded[0].first, state.folded[-1].last) == ("batch of number 0", f"batch of number {last}")
+    assert (state.folded[0].first, state.folded[-1].name) == ("batch of number 0", f"batch of number {last}")
     assert [fold.batches for fold in state.folded[:-1]] == [state.folded[0].batches] * (len(state.folded) - 1)
     monkeypatch.setattr(step, "count_batch", lambda *_: counted[0])
     with pytest.raises(MonitorError, match="as an older batch"):
@@ -719,14 +726,14 @@ def test_many_batches_stay_small(world: Path, monkeypatch: pytest.MonkeyPatch, n
 
 def test_who_comes_second_is_told_so(world: Path, tmp_path: Path) -> None:
     path = tmp_path / "s.json"
-    with StateFile(str(path)):
+    with locked_state(str(path)):
         message = fail("monitor", path, world / "n0.parquet", "-r", world / "r.json")
         assert message == f"{path}: another run is at work on it; start again when that is done"
         link = tmp_path / "link.json"
         link.symlink_to(path)
         assert "another run" in fail("monitor", link, world / "n0.parquet", "-r", world / "r.json")
     succeed("monitor", path, world / "n0.parquet", "-r", world / "r.json")
-    with StateFile(str(path)):
+    with locked_state(str(path)):
         succeed("monitor", path)  # looking needs no lock
     assert sorted(p.name for p in tmp_path.iterdir()) == ["link.json", "s.json"]
 
@@ -827,7 +834,7 @@ def test_settings_share_the_chance_of_a_false_alarm() -> None:
 
 
 def test_folds_add_up_and_stay_few() -> None:
-    folded: tuple[documents.Fold, ...] = ()
+    folded: tuple[Batch, ...] = ()
     for number in range(5000):
         batch = Batch(
             rows=10, accepted=number % 10, labels=0, errors=0, name=str(number), fingerprint="", log_e={"risk": number}
@@ -836,7 +843,7 @@ def test_folds_add_up_and_stay_few() -> None:
         assert len(folded) <= documents.MOST_FOLDS
         assert sum(fold.batches for fold in folded) == number + 1
     assert sum(fold.accepted for fold in folded) == sum(number % 10 for number in range(5000))
-    starts = [int(fold.first) for fold in folded]
+    starts = [int(fold.first or fold.name) for fold in folded]
     assert starts == sorted(starts)
-    assert [int(fold.last) + 1 for fold in folded[:-1]] == starts[1:]
+    assert [int(fold.name) + 1 for fold in folded[:-1]] == starts[1:]
     assert folded[-1].log_e == {"risk": 4999}

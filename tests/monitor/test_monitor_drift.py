@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -13,19 +14,18 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec import to_builtins
+from msgspec import convert, to_builtins
 from scipy import stats
 from simulate_monitor import choose_edges
 
 from drrej.core.drift import bin_counts, stored_bins
 from drrej.monitor.evidence import (
     LossDrift,
-    Node,
-    Restarts,
+    Split,
     drift_factors,
     fisher_tails,
     log_weights,
-    nodes,
+    splits,
     start_share,
     unspent,
 )
@@ -83,7 +83,7 @@ def test_tails_are_those_of_a_beta_binomial(a, b, k, l):  # noqa: E741
     assert down == pytest.approx(stats.betabinom.cdf(k, k + l, a, b + 1), rel=1e-9)
 
 
-# The claim: the p̃ of all nodes and batches are independent and uniform
+# The claim: the p̃ of all splits and batches are independent and uniform
 
 
 def counts_of(rows: int, bins: int) -> list[tuple[int, ...]]:
@@ -110,15 +110,15 @@ def urn(k: int, l: int, a: int, b: int) -> tuple[float, float]:  # noqa: E741
     return sum(ways[k + 1 :]) / sum(ways), ways[k] / sum(ways)
 
 
-def node_sums(counts: tuple[int, ...], node: Node) -> tuple[int, int]:
-    return sum(counts[node.first : node.middle]), sum(counts[node.middle : node.end])
+def node_sums(counts: tuple[int, ...], node: Split) -> tuple[int, int]:
+    return sum(counts[node[0] : node[1]]), sum(counts[node[1] : node[2]])
 
 
 @pytest.mark.parametrize("chances", [(1 / 3, 1 / 3, 1 / 3), (0.7, 0.05, 0.25)])
 def test_fixed_edges_give_independent_uniform_p_values(chances):
     """P(all p̃ below given numbers) is their product: over all counts of first batch and batches, U integrated."""
     bounds = iter(np.random.default_rng(0).uniform(0.1, 0.9, 6))
-    tree, sizes = nodes(3), (3, 2, 1, 2)
+    tree, sizes = splits(3), (3, 2, 1, 2)
     wanted = {(batch, node): float(next(bounds)) for batch in (1, 2, 3) for node in tree}
     laws = [[(c, stats.multinomial.pmf(c, n, chances)) for c in counts_of(n, 3)] for n in sizes]
     total = 0.0
@@ -140,14 +140,14 @@ def test_given_the_past_they_are_not_uniform():
     pool, chances = (3, 0, 0), (1 / 3, 1 / 3, 1 / 3)
     below = 0.0
     for counts in counts_of(2, 3):
-        law = hypergeometric(*node_sums(counts, nodes(3)[0]), *node_sums(pool, nodes(3)[0]))
+        law = hypergeometric(*node_sums(counts, splits(3)[0]), *node_sums(pool, splits(3)[0]))
         below += stats.multinomial.pmf(counts, 2, chances) * chance_below(0.5, *law)
     assert abs(below - 0.5) > 0.02
 
 
 def test_edges_from_the_first_batch_give_independent_uniform_p_values():
     """All orders of 4 first rows and batches of 2 and 1 rows are equally likely; edges: the 2nd and 3rd first row."""
-    tree, gaps = nodes(3), (2, 1, 1 + 1)
+    tree, gaps = splits(3), (2, 1, 1 + 1)
     wanted = dict(zip(itertools.product((0, 1), tree), (0.3, 0.62, 0.45, 0.81), strict=True))
     total = orders = 0.0
     for places in itertools.permutations(range(7)):
@@ -176,7 +176,7 @@ def test_chance_of_an_e_value_so_large(chances):
     peaks, weights = [], []
     laws = [[((n - k, k), stats.binom.pmf(k, n, chances[1])) for k in range(n + 1)] for n in (6, 5, 5, 5)]
     for first, *batches in itertools.product(*laws):
-        monitor, weight, peak = LossDrift.start(first[0]), first[1], (0.0, 0.0)
+        monitor, weight, peak = started(first[0]), first[1], (0.0, 0.0)
         for counts, chance in batches:
             monitor, weight = monitor.update(counts), weight * chance
             peak = max(peak[0], monitor.log_e_value), max(peak[1], monitor.restarts_log_e_value)
@@ -196,7 +196,7 @@ def test_chance_of_an_e_value_so_large(chances):
 
 @pytest.mark.parametrize("scale", [0.01, 1.0, 30.0, 1e4])
 def test_factors_have_expectation_one(scale):
-    """Of each node alone, by quadrature over the score; at the upper end the nodes are multiplied."""
+    """Of each split alone, by quadrature over the score; at the upper end the splits are multiplied."""
     z, weight = score_grid()
     tails = np.stack([stats.norm.sf(z), stats.norm.cdf(z)], -1)[:, None, :].repeat(2, 1)
     factors = np.exp(drift_factors(tails, scale))
@@ -213,12 +213,12 @@ def test_weights_sum_to_one(bins):
     assert weights[0].sum() == pytest.approx(0.5, rel=1e-12)
 
 
-def test_nodes_split_every_range_once():
+def test_every_range_is_split_once():
     for bins in (1, 2, 7, 16):
-        tree = nodes(bins)
+        tree = splits(bins)
         assert len(tree) == bins - 1
-        assert {node.middle for node in tree} == set(range(1, bins))
-        assert all(node.first < node.middle < node.end for node in tree)
+        assert {middle for _, middle, _, _ in tree} == set(range(1, bins))
+        assert all(first < middle < end for first, middle, end, _ in tree)
 
 
 def test_batches_against_the_first_batch_use_all_information():
@@ -238,7 +238,7 @@ def test_batches_against_the_first_batch_use_all_information():
 def test_the_state_by_the_definition():
     """Against the formulas of the module, written out for two bins."""
     pool, batches = [400, 600], [(30, 70), (60, 40), (25, 75)]
-    monitor = LossDrift.start(pool)
+    monitor = started(pool)
     shifts = 2.0 ** np.arange(1, -10, -1)
     weights = 1 / (1 + np.abs(np.log2(shifts) + 2))
     weights = weights / weights.sum() / 2
@@ -274,9 +274,12 @@ def score_grid() -> tuple[np.ndarray, np.ndarray]:
 
 
 def revived(monitor: LossDrift) -> LossDrift:
-    read = json.loads(json.dumps(to_builtins(monitor), allow_nan=False))
-    restarts = Restarts(read["restarts"]["looks"], tuple(read["restarts"]["log_values"]))
-    return LossDrift(tuple(read["pool"]), read["first_rows"], tuple(read["against_first"]), restarts)
+    return convert(json.loads(json.dumps(to_builtins(monitor), allow_nan=False)), LossDrift)
+
+
+def started(counts: Sequence[int]) -> LossDrift:
+    """In bins between whole numbers."""
+    return LossDrift.start(range(1, len(counts)), counts)
 
 
 def alarms(monitor: LossDrift, delta: float) -> tuple[bool, bool]:
@@ -286,7 +289,7 @@ def alarms(monitor: LossDrift, delta: float) -> tuple[bool, bool]:
 
 def test_a_thousand_batches_stay_small():
     rng = np.random.default_rng(0)
-    monitor = LossDrift.start([100] * 16)
+    monitor = started([100] * 16)
     for counts in rng.multinomial(300, [1 / 16] * 16, 1000).tolist():
         monitor = monitor.update(counts)
     assert revived(monitor) == monitor
@@ -297,7 +300,7 @@ def test_a_thousand_batches_stay_small():
 
 def test_large_batches_stay_finite():
     rng = np.random.default_rng(0)
-    monitor = LossDrift.start([10**9] * 4)
+    monitor = started([10**9] * 4)
     for counts in rng.multinomial(10**10, [1 / 4] * 4, 3).tolist():
         monitor = monitor.update(counts)
     assert alarms(monitor, 0.05) == (False, False)
@@ -311,7 +314,7 @@ def test_a_late_change_is_seen(shift):
     rng = np.random.default_rng(3)
     fit = np.sort(rng.gamma(0.4, 0.5, 2000))
     edges = choose_edges(fit)
-    monitor = LossDrift.start(bin_counts(fit, edges))
+    monitor = started(bin_counts(fit, edges))
     for batch in range(130):
         losses = rng.gamma(0.4, 0.5, 200) * (shift if batch >= 120 else 1.0)
         assert not alarms(monitor, 0.05)[1] or batch > 120
@@ -320,18 +323,18 @@ def test_a_late_change_is_seen(shift):
 
 
 def test_empty_batches_and_no_first_batch():
-    monitor = LossDrift.start((0, 0)).update((0, 0)).update((30, 70))
+    monitor = started((0, 0)).update((0, 0)).update((30, 70))
     assert (monitor.pool, monitor.first_rows, monitor.restarts.looks) == ((30, 70), 100, 0)
     assert (monitor.log_e_value, monitor.restarts_log_e_value) == (0.0, 0.0)
-    assert monitor.update((0, 0)) == monitor
+    assert monitor.update((0, 0)).pool == monitor.pool
     assert monitor.update((70, 30)).log_e_value > 0.0
-    assert LossDrift.start((5,)).update((7,)).pool == (12,)
+    assert started((5,)).update((7,)).pool == (12,)
 
 
 @pytest.mark.parametrize("batch", [(1,), (1, 2, 3), (-1, 5)])
 def test_counts_that_do_not_fit(batch):
     with pytest.raises(ValueError, match="`batch`"):
-        LossDrift.start((5, 5)).update(batch)
+        started((5, 5)).update(batch)
 
 
 # Bins

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from msgspec import to_builtins
 from scipy import stats
 
-from drrej.monitor.evidence import RateMonitor, Restarts, confidence_sequence, log_e_value, start_share, unspent
+from drrej.monitor.evidence import RateMonitor, Restarts, confidence_sequence, start_share, unspent
 from drrej.pipeline.drift import Tally
 
 POWERS = range(4, -18, -1)
@@ -43,7 +43,7 @@ def mixture(events: int, rows: int, rate: float, both: bool = False) -> mpmath.m
 )
 def test_e_value_is_the_mixture(events, rows, limit):
     expected = float(mixture(events, rows, limit))
-    assert log_e_value(Tally(events, rows), limit) == pytest.approx(expected, rel=1e-9, abs=1e-9)
+    assert RateMonitor(limit, Tally(events, rows)).log_e_value == pytest.approx(expected, rel=1e-9, abs=1e-9)
 
 
 def expectation(chances: list[float], limit: float) -> float:
@@ -51,7 +51,7 @@ def expectation(chances: list[float], limit: float) -> float:
     total = 0.0
     for outcome in itertools.product((0, 1), repeat=len(chances)):
         chance = math.prod(p if x else 1 - p for p, x in zip(chances, outcome, strict=True))
-        total += chance * math.exp(log_e_value(Tally(sum(outcome), len(chances)), limit))
+        total += chance * math.exp(RateMonitor(limit, Tally(sum(outcome), len(chances))).log_e_value)
     return total
 
 
@@ -70,7 +70,7 @@ def test_expectation_is_above_one_over_the_limit():
 
 def test_audit_without_replacement():
     """12 of 40 rows of a batch are wrong, 9 are audited; more rows than that would be more certain still."""
-    values = [math.exp(log_e_value(Tally(k, 9), 0.3)) for k in range(10)]
+    values = [math.exp(RateMonitor(0.3, Tally(k, 9)).log_e_value) for k in range(10)]
     assert sum(stats.hypergeom.pmf(range(10), 40, 12, 9) * values) < 1.0
     assert sum(stats.binom.pmf(range(10), 9, 0.3) * values) == pytest.approx(1.0)
 
@@ -88,7 +88,7 @@ def chance_ever(stops, chances: list[float]) -> float:
 
 @pytest.mark.parametrize(("limit", "alpha"), [(0.05, 0.05), (0.3, 0.1), (0.01, 0.2)])
 def test_chance_of_a_false_alarm_at_any_row(limit, alpha):
-    chance = chance_ever(lambda e, n: log_e_value(Tally(e, n), limit) >= -math.log(alpha), [limit] * 150)
+    chance = chance_ever(lambda e, n: RateMonitor(limit, Tally(e, n)).log_e_value >= -math.log(alpha), [limit] * 150)
     assert alpha / 20 < chance <= alpha
 
 
@@ -118,7 +118,7 @@ def test_alarm_says_that_the_average_is_too_high():
     average = np.cumsum(chances) / np.arange(1, 201)
 
     def false_alarm(events: int, rows: int) -> bool:
-        return average[rows - 1] <= 0.3 and log_e_value(Tally(events, rows), 0.3) >= math.log(10)
+        return average[rows - 1] <= 0.3 and RateMonitor(0.3, Tally(events, rows)).log_e_value >= math.log(10)
 
     assert 0.0 < chance_ever(false_alarm, chances) <= 0.1
 

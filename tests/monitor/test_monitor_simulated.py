@@ -52,7 +52,7 @@ def test_drift_paths_are_those_of_the_library():
     batches = rng.multinomial(40, [0.2, 0.2, 0.25, 0.35], (10, 3))
     paths = sim.drift_paths(pool, lambda batch: batches[batch], 10)
     for year in range(3):
-        monitor = LossDrift.start(pool[year].tolist())
+        monitor = LossDrift.start(range(1, pool.shape[1]), pool[year].tolist())
         for batch in range(10):
             monitor = monitor.update(batches[batch, year].tolist())
             expected = (monitor.log_e_value, monitor.restarts_log_e_value)

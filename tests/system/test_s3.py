@@ -17,9 +17,10 @@ from dask_processes import dask_processes
 from running import drrej as run
 
 import drrej
+from drrej.documents.summaries import MaskedFile
 from drrej.engines import Progress
 from drrej.engines.local import LocalEngine
-from drrej.outputs.dataset import FileCounts, open_dataset
+from drrej.outputs.dataset import open_dataset
 
 boto3 = pytest.importorskip("boto3", reason="moto[server] and boto3 are not installed: pip install 'drrej[test]'")
 moto_server = pytest.importorskip(
@@ -237,7 +238,7 @@ def test_a_connection_that_drops_midway(dropping: Callable[[int], str], dataset:
 class _Stops(Progress):
     """Ctrl-C when a file is finished."""
 
-    def finished(self, file: FileCounts) -> None:  # noqa: ARG002
+    def finished(self, file: MaskedFile) -> None:  # noqa: ARG002
         raise KeyboardInterrupt
 
 
