@@ -19,7 +19,7 @@ from drrej.core.intervals import upper_bound
 from drrej.core.thresholds import Rule
 from drrej.core.types import Booleans, Integers
 from drrej.documents.rejector import Rejector
-from drrej.documents.summaries import Cascade, CascadePoint, CascadeStage, StageAlone
+from drrej.documents.summaries import Cascade, CascadePoint, CascadeStage
 from drrej.errors import DumpError, OptionError
 from drrej.pipeline.calibrate import CalibrateOptions, calibrate
 from drrej.pipeline.collect import collect_scored
@@ -219,11 +219,8 @@ def _report(
         certified=None if chosen.bound is None else 1.0 - chosen.bound,
         saved=saved,
         saved_over=saved_over,
-        alone=tuple(
-            StageAlone(name=name, cost=one.cost, accuracy=1.0 - one.risk, errors=one.errors)
-            for name, one in zip(names, single, strict=True)
-        ),
-        frontier=tuple(_point(names, point) for point in chosen.frontier),
+        alone=tuple(_point(names, plan) for plan in single),
+        frontier=tuple(_point(names, plan) for plan in chosen.frontier),
     )
 
 

@@ -16,9 +16,8 @@ from drrej.core.intervals import CONFIDENCE, lower_bound
 from drrej.core.ratio_error import FITTED_ROWS
 from drrej.core.sums import Total
 from drrej.core.types import Booleans, Floats, Stored
-from drrej.documents.figures import MovedPart, Where
 from drrej.documents.rejector import Ratio
-from drrej.documents.report import Drift, ExpectedAccuracy, GroupLook, MeanRatio
+from drrej.documents.report import Drift, ExpectedAccuracy, GroupLook, MeanRatio, MovedPart, Where
 from drrej.pipeline.collect import curve_of
 from drrej.pipeline.figures import coverage_figure, pieces
 from drrej.pipeline.groups import numbered
