@@ -183,8 +183,7 @@ def reports_errors(command: Callable[..., None]) -> Callable[..., None]:
 
 def _report_error(message: str, files: Any) -> None:
     from drrej.outputs.destinations import OutputFile
-    from drrej.report.github import command
-    from drrej.report.junit import junit_error
+    from drrej.report.ci import command, junit_error
 
     if files.format in ("github", "junit"):
         show(command("error", "drrej", message) if files.format == "github" else junit_error(message))

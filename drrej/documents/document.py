@@ -19,13 +19,14 @@ import os
 import re
 import types
 import typing
-from collections.abc import ItemsView, Iterator, KeysView, Mapping
+from collections.abc import ItemsView, Iterator, KeysView
 from enum import Enum
 from functools import cache, cached_property
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from drrej._version import __version__
 from drrej.core.types import Stored
@@ -40,21 +41,21 @@ Better = Literal["higher", "lower", "neither"]
 """The direction in which a figure improves."""
 
 
-class Unit(Enum):
-    """What a figure is measured in."""
-
-    SHARE = "share"
-    P_VALUE = "p-value"
-    COUNT = "count"
-    RATIO = "ratio"
-    NATS = "nats"
-    SCORE = "score"
-    COST = "cost"
-    LOSS = "loss"
-    ERROR = "unit of the target"
-    SQUARED_ERROR = "squared unit of the target"
-    DIFFERENCE = "difference"
-    NUMBER = "number"
+Unit = Literal[
+    "share",
+    "p-value",
+    "count",
+    "ratio",
+    "nats",
+    "score",
+    "cost",
+    "loss",
+    "unit of the target",
+    "squared unit of the target",
+    "difference",
+    "number",
+]
+"""What a figure is measured in."""
 
 
 class When(Enum):
@@ -72,67 +73,59 @@ class When(Enum):
     BOTH_INTERVALS = "`intervals=True`, in the `baseline` too"
 
 
-class Interval(Struct, frozen=True):
-    """How the 95 % interval of a figure is made, and what it takes for it to be there."""
-
-    word: str
-    when: When | None = None
-
-
-EXACT = Interval("exact (Clopper-Pearson)")
-WEIGHTED = Interval("random weights of the rows", When.INTERVALS)
-CERTIFIED = Interval("exact tests of every cutoff", When.INTERVALS)
-JOINED = Interval("the two intervals joined, or random weights of paired rows")
-JOINED_AREAS = Interval("the two intervals joined, or random weights of paired rows", When.BOTH_INTERVALS)
-PRICED = Interval("exact bounds of what can happen to a row, or betting")
-NONE = Interval("none")
+EXACT = "exact (Clopper-Pearson)"
+WEIGHTED = "random weights of the rows"
+CERTIFIED = "exact tests of every cutoff"
+JOINED = "the two intervals joined, or random weights of paired rows"
+PRICED = "exact bounds of what can happen to a row, or betting"
+NONE = "none"
+"""How the 95 % interval of a figure is made."""
 
 
 class About(Struct, frozen=True):
     """The meaning of a figure in plain words, its unit, direction and interval, and when it is there.
 
     `meaning` is a sentence without its full stop; inside a section it goes on where the section's ended. `label` is
-    for tables. With `gate=False` nothing in there is for gates.
+    for tables, `ends` says what the ends of its interval take. With `gate=False` nothing in there is for gates.
     """
 
     meaning: str = ""
     better: Better | None = None
-    interval: Interval | None = None
+    interval: str | None = None
     when: When | None = None
     label: str = ""
     unit: Unit | None = None
     gate: bool = True
+    ends: When | None = None
 
     def inside(self, section: About) -> About:
         """What holds for a figure in a section that says something too."""
-        return About(
-            ", ".join(text for text in (section.meaning, self.meaning) if text),
-            self.better or section.better,
-            self.interval or section.interval,
-            self.when or section.when,
-            self.label,
-            self.unit or section.unit,
-            self.gate and section.gate,
-        )
+        open_ones = {
+            name: getattr(self, name) or getattr(section, name)
+            for name in ("better", "interval", "when", "unit", "ends")
+        }
+        meaning = ", ".join(text for text in (section.meaning, self.meaning) if text)
+        return replace(self, meaning=meaning, gate=self.gate and section.gate, **open_ones)
 
 
 def about(
     meaning: str = "",
     better: Better | None = None,
-    interval: Interval | None = None,
+    interval: str | None = None,
     when: When | None = None,
     label: str = "",
     unit: Unit | None = None,
     gate: bool = True,
+    ends: When | None = None,
 ) -> Meta:
     """What is declared about a field, see `About`, for its annotation."""
-    declared = About(meaning, better, interval, when, label, unit, gate)
+    declared = About(meaning, better, interval, when, label, unit, gate, ends)
     return Meta(description=f"{meaning}." if meaning else None, extra={"about": declared})
 
 
-Count = Annotated[int, Meta(ge=0, extra={"unit": Unit.COUNT})]
-AtLeastOne = Annotated[int, Meta(ge=1, extra={"unit": Unit.COUNT})]
-Share = Annotated[float, Meta(ge=0, le=1, extra={"unit": Unit.SHARE})]
+Count = Annotated[int, Meta(ge=0, extra={"unit": "count"})]
+AtLeastOne = Annotated[int, Meta(ge=1, extra={"unit": "count"})]
+Share = Annotated[float, Meta(ge=0, le=1, extra={"unit": "share"})]
 NotNegative = Annotated[float, Meta(ge=0)]
 
 
@@ -161,15 +154,13 @@ class Entry(Struct, frozen=True):
 @cache
 def entries(kind: type[Struct]) -> tuple[Entry, ...]:
     """The fields of a document or a section, in their order."""
-    return tuple(map(_entry, msgspec.structs.fields(kind)))
-
-
-def _entry(field: msgspec.structs.FieldInfo) -> Entry:
-    kinds, extra = _peeled(field.type)
-    declared = extra.get("about", About())
-    if declared.unit is None and "unit" in extra:
-        declared = msgspec.structs.replace(declared, unit=extra["unit"])
-    return Entry(field.name, field.encode_name, kinds, declared, field.required)
+    found = []
+    for field in msgspec.structs.fields(kind):
+        kinds, extra = _peeled(field.type)
+        declared = extra.get("about", About())
+        declared = replace(declared, unit=declared.unit or extra.get("unit"))
+        found.append(Entry(field.name, field.encode_name, kinds, declared, field.required))
+    return tuple(found)
 
 
 def _peeled(hint: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -204,7 +195,8 @@ class Document(
     @cached_property
     def tree(self) -> dict[str, Any]:
         """The document as JSON's objects, lists and numbers, with a digest of all of them at the end."""
-        text = json.dumps(msgspec.to_builtins(self, enc_hook=_plain), allow_nan=False)
+        numbers = msgspec.to_builtins(self, enc_hook=lambda number: number.item())  # those of numpy as Python's
+        text = json.dumps(numbers, allow_nan=False)
         return {**json.loads(text), "digest": digest_of(text)}
 
     def __getitem__(self, key: str) -> Any:
@@ -212,12 +204,6 @@ class Document(
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.tree)
-
-    def __len__(self) -> int:
-        return len(self.tree)
-
-    def __contains__(self, key: object) -> bool:
-        return key in self.tree
 
     def __eq__(self, other: object) -> bool:
         return self.tree == (other.tree if isinstance(other, Document) else other)
@@ -235,20 +221,27 @@ class Document(
         return self.tree.get(key, default)
 
     def to_json(self) -> str:
-        """The document as text; numbers read back to the same float."""
-        return json.dumps(self.tree, indent=2, ensure_ascii=False) + "\n"
+        """The document as text, a list of numbers on one line; numbers read back to the same float."""
+        text = json.dumps(self.tree, indent=2, ensure_ascii=False)
+        return re.sub(r"\[\n[-+.,eE\d\s]+\]", lambda numbers: " ".join(numbers[0].split()), text) + "\n"
 
     @classmethod
     def from_json(cls, text: str, where: str | None = None, accept_edited: bool = False) -> Self:
         """Read a document: every key and range, what must hold between them, and that nobody has edited it.
 
-        `where` names it in messages. An edited one may be accepted.
+        `where` names it in messages. An edited one may be accepted. The first version wrote no digests.
         """
         where = where or cls.NOUN
         document = cls.read(text, where)
         document.check(where)
-        cls.check_digest(text, where, accept_edited)
-        return document
+        tree = json.loads(text)
+        expected = [None, digest_of(text)] if tree.get("drrej_version") == "0.1.0" else [digest_of(text)]
+        if tree.get("digest") in expected or accept_edited or os.environ.get("DRREJ_ACCEPT_EDITED"):
+            return document
+        raise cls.ERROR(
+            f"{where}: it was edited since drrej wrote it: 'digest' is that of another {cls.NOUN}; make it anew, or "
+            "take it as it is with `accept_edited=True`"
+        )
 
     @classmethod
     def read(cls, text: str, where: str) -> Self:
@@ -291,24 +284,6 @@ class Document(
     def check(self, where: str) -> None:
         """Raise for what contradicts itself."""
 
-    @classmethod
-    def check_digest(cls, text: str, where: str, accept_edited: bool) -> None:
-        """Raise for a document that is not as drrej wrote it, unless that is accepted.
-
-        The first version wrote no digests.
-        """
-        tree = json.loads(text)
-        expected = [None, digest_of(text)] if tree.get("drrej_version") == "0.1.0" else [digest_of(text)]
-        if tree.get("digest") in expected or accept_edited or os.environ.get("DRREJ_ACCEPT_EDITED"):
-            return
-        raise cls.ERROR(
-            f"{where}: it was edited since drrej wrote it: 'digest' is that of another {cls.NOUN}; make it anew, or "
-            "take it as it is with `accept_edited=True`"
-        )
-
-
-Mapping.register(Document)
-
 
 class GateRow(Stored, frozen=True, kw_only=True):
     """A gate, the value that it met, its limit, and whether it passed."""
@@ -333,11 +308,6 @@ class Judged(Document, frozen=True):
         return tuple(gate for gate in self.gates if not gate.passed)
 
 
-def _plain(value: Any) -> Any:
-    """A number of numpy as one of Python."""
-    return value.item()
-
-
 def digest_of(text: str) -> str:
     """A digest of what a document says, however it is spaced, its keys ordered and its whole numbers written.
 
@@ -347,11 +317,6 @@ def digest_of(text: str) -> str:
     tree = json.loads(text, parse_int=float)
     tree.pop("digest", None)
     return hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()
-
-
-def numbers_on_one_line(text: str) -> str:
-    """Indented JSON, where a list of numbers is on one line."""
-    return re.sub(r"\[\n[-+.,eE\d\s]+\]", lambda numbers: " ".join(numbers[0].split()), text) + "\n"
 
 
 def schema_of(kind: type[Document]) -> dict[str, Any]:

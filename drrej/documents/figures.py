@@ -1,17 +1,31 @@
-"""Shares of rows with their intervals and counts, and figures at a given coverage or risk."""
+"""Figures that sections share: shares and costs with their intervals, points of the curve, and the target.
+
+The rule by which a verdict on a target is reached, and how often it errs, is in `core.thresholds`.
+"""
 
 from __future__ import annotations
 
 import math
 import re
-from fractions import Fraction
+from collections.abc import Sequence
 from typing import Annotated
 
-from msgspec import Struct
+from msgspec import Meta, Struct
+from msgspec.structs import asdict, replace
 
-from drrej.core.curves import Curve, coverage_at_risk
+from drrej.core.curves import PER, Curve, coverage_at_risk
 from drrej.core.intervals import exact_decimal, proportion
-from drrej.core.thresholds import ERROR_RULES, as_share, risk_of
+from drrej.core.thresholds import (
+    ERROR_RULES,
+    Judgement,
+    Rule,
+    Verdict,
+    as_share,
+    judge_share,
+    risk_of,
+    together,
+    verdict_on,
+)
 from drrej.core.types import Stored
 from drrej.documents.document import (
     CERTIFIED,
@@ -23,7 +37,7 @@ from drrej.documents.document import (
     Count,
     NotNegative,
     Share,
-    Unit,
+    When,
     about,
 )
 from drrej.errors import GateError
@@ -37,16 +51,33 @@ def check_interval(lower: float | None, upper: float | None) -> None:
         raise ValueError("the lower end of an interval is above its upper end")
 
 
-class Proportion(Stored, frozen=True, kw_only=True):
-    """A share with its 95 % interval, None where it is undefined; `group` says whose it is."""
+class Spread(Stored, frozen=True, kw_only=True):
+    """A number with its interval, of 95 % unless it says otherwise; None where they are undefined."""
 
-    group: str | None = None
-    value: Share | None
-    lower: Annotated[Share | None, about("lower end of its 95 % interval")]
-    upper: Annotated[Share | None, about("upper end of its 95 % interval")]
+    value: float | None
+    lower: Annotated[float | None, about("lower end of its interval")]
+    upper: Annotated[float | None, about("upper end of its interval")]
 
     def __post_init__(self) -> None:
         check_interval(self.lower, self.upper)
+
+
+class Change(Spread, frozen=True, kw_only=True):
+    """A figure minus another; `convention` says which of the numbers with the same name it is."""
+
+    lower: Annotated[float | None, about("lower end of its 95 % interval")]
+    upper: Annotated[float | None, about("upper end of its 95 % interval")]
+    convention: str | None = None
+
+
+class Proportion(Spread, frozen=True, kw_only=True):
+    """A share or an area; `group` says whose it is, `convention` which of the areas with the same name."""
+
+    value: Share | None
+    lower: Annotated[Share | None, about("lower end of its 95 % interval")]
+    upper: Annotated[Share | None, about("upper end of its 95 % interval")]
+    group: str | None = None
+    convention: str | None = None
 
 
 class Coverage(Proportion, frozen=True, kw_only=True):
@@ -68,18 +99,6 @@ class PointFigure(Proportion, frozen=True, kw_only=True):
     errors: Annotated[Count, about("as the number of errors among them", "lower", NONE)]
 
 
-class Change(Stored, frozen=True, kw_only=True):
-    """A figure minus another, with its interval; `convention` says which of the numbers with the same name it is."""
-
-    value: float | None
-    lower: Annotated[float | None, about("lower end of its 95 % interval")]
-    upper: Annotated[float | None, about("upper end of its 95 % interval")]
-    convention: str | None = None
-
-    def __post_init__(self) -> None:
-        check_interval(self.lower, self.upper)
-
-
 class CurvePoint(Stored, frozen=True, kw_only=True):
     """Accuracy at one coverage, which may be that of one tau of (0, 1]."""
 
@@ -97,10 +116,10 @@ class CurvePoint(Stored, frozen=True, kw_only=True):
 Rows = Annotated[AtLeastOne, about("rows of the dump", "neither", NONE)]
 Tau = Annotated[
     NotNegative | None,
-    about("threshold as a ratio: a row with it or less is rejected", "neither", NONE, unit=Unit.RATIO),
+    about("threshold as a ratio: a row with it or less is rejected", "neither", NONE, unit="ratio"),
 ]
 Cutoff = Annotated[
-    float | None, about("threshold as a loss: a row with it or more is rejected", "neither", NONE, unit=Unit.LOSS)
+    float | None, about("threshold as a loss: a row with it or more is rejected", "neither", NONE, unit="loss")
 ]
 CoverageOfDump = Annotated[Coverage, about("share of the rows that are accepted", "higher", EXACT)]
 
@@ -151,34 +170,16 @@ class Point(Struct, frozen=True):
         """As the report calls it."""
         return f"{self.figure}@{self.given}={repr(self.at).removesuffix('.0')}"
 
-    def counts(self, points: Curve) -> tuple[int, int]:
-        """(accepted, errors) where the point lies."""
-        if self.given == "coverage":
-            return points.reaching(math.ceil(exact_decimal(self.at) * points.rows))
-        return points.largest_at_risk(self.risk)
-
-    @property
-    def risk(self) -> Fraction:
-        """The error rate at which a coverage is meant."""
-        return exact_decimal(risk_of(self.given, self.at))
-
-    def value(self, points: Curve) -> float:
-        """The figure itself."""
-        accepted, errors = self.counts(points)
-        if self.figure == "coverage":
-            return accepted / points.rows
-        return (errors if self.figure == "risk" else accepted - errors) / accepted
-
     @property
     def about(self) -> About:
         """What the figure is, for the catalogue of metrics."""
         at = repr(self.at).removesuffix(".0")
         if self.figure == "coverage":
             rate = "an accuracy of at least" if self.given == "accuracy" else "an error rate of at most"
-            return About(f"largest coverage with {rate} {at}", "higher", CERTIFIED, unit=Unit.SHARE)
+            return About(f"largest coverage with {rate} {at}", "higher", CERTIFIED, unit="share", ends=When.INTERVALS)
         what = "error rate" if self.figure == "risk" else "accuracy"
         better: Better = "lower" if self.figure == "risk" else "higher"
-        return About(f"{what} at the smallest coverage of at least {at}", better, EXACT, unit=Unit.SHARE)
+        return About(f"{what} at the smallest coverage of at least {at}", better, EXACT, unit="share")
 
     def row(self, points: Curve, intervals: bool = False) -> PointFigure:
         """The figure with its counts.
@@ -187,80 +188,163 @@ class Point(Struct, frozen=True):
         binomial and the exact interval holds. The interval of a coverage at a risk takes more work, see
         `core.curves`, and is made if asked for.
         """
-        accepted, errors = self.counts(points)
-        if self.figure == "coverage":
-            lower, upper = coverage_at_risk(points, self.risk) if intervals else (None, None)
-            value = accepted / points.rows
-            return PointFigure(value=value, lower=lower, upper=upper, accepted=accepted, errors=errors)
-        hits = errors if self.figure == "risk" else accepted - errors
-        return PointFigure(**proportion(hits, accepted), accepted=accepted, errors=errors)
+        if self.given == "coverage":
+            accepted, errors = points.reaching(math.ceil(exact_decimal(self.at) * points.rows))
+            hits = errors if self.figure == "risk" else accepted - errors
+            return PointFigure(**proportion(hits, accepted), accepted=accepted, errors=errors)
+        risk = exact_decimal(risk_of(self.given, self.at))
+        accepted, errors = points.largest_at_risk(risk)
+        lower, upper = coverage_at_risk(points, risk) if intervals else (None, None)
+        value = accepted / points.rows
+        return PointFigure(value=value, lower=lower, upper=upper, accepted=accepted, errors=errors)
 
 
-class OutsideScore(Stored, frozen=True, kw_only=True):
-    """How a score sees rows of no class, and the areas over all rows; None where there is nothing to tell apart."""
-
-    score: str
-    auroc: float | None
-    fpr_at_95_tpr: float | None
-    aurc: float
-    augrc: float
+# What errors and reviews cost, and what became of the target
 
 
-class Outside(Stored, frozen=True, kw_only=True):
-    """Rows of no class (column `column` is true). To accept one costs `cost_ratio` times an error.
+class CostPoint(Stored, frozen=True, kw_only=True):
+    """The cost per 1000 rows at one coverage."""
 
-    All other figures of the report are about rows that have a class.
+    coverage: Share
+    cost: float
+
+
+class TotalCost(Spread, frozen=True, kw_only=True):
+    """Errors of accepted rows and reviews of rejected ones, per 1000 rows, against other ways to decide.
+
+    The oracle rejects a row exactly where accepting it would cost more than a review. The two savings are judged
+    together: each has an interval of 97.5 %, so that both hold with 95 %.
     """
 
-    column: str
-    cost_ratio: Annotated[float, about(gate=False)]
-    rows: Annotated[Count, about("how many there are", "neither", NONE)]
-    accepted: Annotated[Proportion, about("share of them that is accepted", "lower", EXACT)]
-    joint_risk: Annotated[
-        float | None,
-        about(
-            "errors, and accepted rows of no class times the cost ratio, per accepted row of either kind",
-            "lower",
-            NONE,
-            unit=Unit.COST,
-        ),
-    ]
-    joint_risk_all: Annotated[float, about("the same if every row were accepted", "lower", NONE, unit=Unit.COST)]
-    auroc: Annotated[
-        Share | None,
-        about(
-            "chance that a row of no class has a larger loss than one of a class, ties half",
-            "higher",
-            NONE,
-            label="AUROC",
-        ),
-    ]
-    fpr_at_95_tpr: Annotated[
-        Share | None,
-        about("share of them accepted where 95 % of the others are", "lower", NONE, label="FPR at 95 % TPR"),
-    ]
-    aurc: Annotated[float, about("AURC of the joint risk, over both kinds of rows", "lower", NONE, unit=Unit.COST)]
-    augrc: Annotated[float, about("AUGRC of the joint risk, over both kinds of rows", "lower", NONE, unit=Unit.COST)]
-    scores: tuple[OutsideScore, ...] | None = None
+    value: float
+    lower: Annotated[float, about("lower end of its 95 % interval")]
+    upper: Annotated[float, about("upper end of its 95 % interval")]
+    accepting_all: Annotated[float, about("if every row were accepted", interval=NONE)]
+    rejecting_all: Annotated[float, about("if every row were reviewed", interval=NONE)]
+    oracle: Annotated[float, about("if it were known which rows to review", interval=NONE)]
+    best_cutoff: Annotated[float, about("at the best cutoff for these rows", interval=NONE)]
+    saved_over_accepting: Annotated[Spread, about("less than if every row were accepted", "higher")]
+    saved_over_rejecting: Annotated[Spread, about("less than if every row were reviewed", "higher")]
+    curve: tuple[CostPoint, ...]
+
+    @property
+    def verdict(self) -> Verdict:
+        """Met where it costs less than either simple way, missed where one of them costs less, both beyond noise."""
+        return together(
+            verdict_on(saving.lower, saving.upper, 0.0)
+            for saving in (self.saved_over_accepting, self.saved_over_rejecting)
+            if saving.lower is not None and saving.upper is not None
+        )
 
 
-class MovedPart(Stored, frozen=True, kw_only=True):
-    """A share of new rows against that of others, and the interval of the difference new - old.
+class Promise(Stored, frozen=True, kw_only=True):
+    """What was wanted of one figure (of one group, where each has its own cutoff), what came out, and the verdict.
 
-    `at_least` is how far it has moved for sure, with its sign.
+    The interval is that of the verdict: 95 %, or what is left of it where several promises are judged together.
     """
 
-    what: str
-    part: str
-    new: Share | None
-    old: Share | None
-    lower: float
-    upper: float
-    at_least: float
+    what: Annotated[str, Meta(pattern="^(accuracy|risk|coverage|cost|mean-cost|mse|mae)$")]
+    wanted: Annotated[float, about("the limit: costs, errors and risks are to be at most that, other figures at least")]
+    group: str | None = None
+    value: float | None
+    lower: float | None
+    upper: float | None
+    p_value: Annotated[
+        Share | None, about("chance of a result at least as bad where the promise just holds", unit="p-value")
+    ]
+    verdict: Verdict
+    clip: Annotated[float | None, about("what the error of a row counts at most")] = None
+
+    def __post_init__(self) -> None:
+        check_interval(self.lower, self.upper)
 
 
-class Where(Stored, frozen=True, kw_only=True):
-    """The parts that surely moved, most first. The intervals hold for all that were `compared` together, at 95 %."""
+class Target(Stored, frozen=True, kw_only=True):
+    """What the threshold was chosen for. With `confidence` that was certified for new rows like those it was chosen on.
 
-    compared: Count
-    parts: tuple[MovedPart, ...]
+    `verdict` is missed if one promise is, met if each is.
+    """
+
+    verdict: Verdict
+    confidence: Share | None = None
+    promises: tuple[Promise, ...]
+
+    @property
+    def deciding(self) -> Promise:
+        """The promise that the verdict is about: the first that is missed, else not shown, else met."""
+        return next(promise for promise in self.promises if promise.verdict == self.verdict)
+
+
+class Counts(Struct, frozen=True):
+    """Rows (of one group), those accepted, and the errors among these; None without labels."""
+
+    rows: int
+    accepted: int
+    errors: int | None
+    group: str | None = None
+    certain: bool = False
+    """Whether every row is accepted, those to come too."""
+    tied: bool = False
+    """Whether the rows at the cutoff, which are accepted or rejected together, are more than half of all."""
+
+
+def wanted_of(rule: Rule) -> list[tuple[str, float]]:
+    """The shares that a rule makes promises about, with their limits; none for a tau or a largest loss."""
+    found = [(rule.kind, rule.target)] if rule.kind in (*ERROR_RULES, "coverage") else []
+    return found if rule.coverage is None else [*found, ("coverage", rule.coverage)]
+
+
+def judge(
+    wanted: Sequence[tuple[str, float]], counts: Sequence[Counts], confidence: float | None = None
+) -> Target | None:
+    """Hold promises against counts, those of each group if there are several; None where nothing was promised."""
+    if not wanted:
+        return None
+    open_ones = [
+        (what, limit, count)
+        for count in counts
+        for what, limit in wanted
+        if len(counts) == 1 or count.accepted or what == "coverage"  # a group without accepted rows has no error rate
+    ] or [(what, limit, Counts(0, 0, 0)) for what, limit in wanted]
+    promises = tuple(
+        Promise(what=what, wanted=limit, group=count.group, **asdict(_judged(what, limit, count, len(open_ones))))
+        for what, limit, count in open_ones
+    )
+    return Target(verdict=together(row.verdict for row in promises), confidence=confidence, promises=promises)
+
+
+def _judged(what: str, limit: float, counts: Counts, claims: int) -> Judgement:
+    """What the counts say about one promise among so many."""
+    if what == "coverage":
+        found = judge_share(counts.accepted, counts.rows, limit, claims=claims)
+        if counts.certain and found.value == 1:
+            found = Judgement(1.0, 1.0, 1.0, 1.0, "met")
+        if counts.tied and limit < 1 and found.verdict == "met":  # it was not the cutoff that met it
+            found = replace(found, verdict="not shown")
+        return found
+    if counts.errors is None:
+        return Judgement(None, None, None, None, "not shown")
+    hits = counts.errors if what == "risk" else counts.accepted - counts.errors
+    return judge_share(hits, counts.accepted, limit, what != "risk", claims)
+
+
+def judge_mean(rule: Rule, mean: float | None, ends: tuple[float, float] | None, confidence: float | None) -> Target:
+    """Whether the mean of what accepted rows lose is at most a limit; `ends` of its 95 % interval, if it has one."""
+    verdict: Verdict = "not shown" if ends is None else verdict_on(*ends, rule.target, or_more=False)
+    lower, upper = ends or (None, None)
+    found = Judgement(mean, lower, upper, None, verdict)
+    promise = Promise(what=rule.kind, wanted=rule.target, clip=rule.clip, **asdict(found))
+    return Target(verdict=verdict, confidence=confidence, promises=(promise,))
+
+
+def judge_cost(cost: TotalCost | None, review_cost: float) -> Target:
+    """Whether a threshold of least cost beats accepting every row and reviewing every row, per 1000 rows.
+
+    Without labels it cannot be told; then the limit is that of reviewing every row.
+    """
+    wanted, found = PER * review_cost, Judgement(None, None, None, None, "not shown")
+    if cost is not None:
+        wanted = min(cost.accepting_all, cost.rejecting_all)
+        found = Judgement(cost.value, cost.lower, cost.upper, None, cost.verdict)
+    promise = Promise(what="cost", wanted=wanted, **asdict(found))
+    return Target(verdict=promise.verdict, promises=(promise,))

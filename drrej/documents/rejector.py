@@ -5,7 +5,6 @@ Each step adds a section and drops those that come after it, so a stale threshol
 
 from __future__ import annotations
 
-import json
 import math
 import sys
 from collections.abc import Iterator, Sequence
@@ -25,7 +24,7 @@ from drrej.core.ratio import MAX_ALPHA, DensityRatio, RatioBound
 from drrej.core.reuse import read_fingerprint
 from drrej.core.thresholds import REJECT_ALL, Rule
 from drrej.core.types import Floats, InputKind, Precision, Stored
-from drrej.documents.document import Document, numbers_on_one_line, written
+from drrej.documents.document import Document, written
 from drrej.errors import OptionError, RejectorError
 from drrej.strict_json import shown
 
@@ -259,10 +258,6 @@ class Rejector(Document, frozen=True, tag="drrej-rejector/1"):  # 1: the first f
         if self.threshold is None:
             raise RejectorError("the rejector has no threshold yet; run 'drrej threshold' first")
         return self.threshold
-
-    def to_json(self) -> str:
-        """The document as text; numbers read back to the same float."""
-        return numbers_on_one_line(json.dumps(self.tree, indent=2, ensure_ascii=False))
 
     def check(self, where: str) -> None:
         """Raise unless all holds that must hold between the values, see `_invariants`."""

@@ -14,10 +14,10 @@ from drrej.core.types import Stored
 from drrej.documents.document import (
     EXACT,
     JOINED,
-    JOINED_AREAS,
     NONE,
     PRICED,
     WEIGHTED,
+    Better,
     Count,
     GateRow,
     Judged,
@@ -35,16 +35,87 @@ from drrej.documents.figures import (
     CoverageOfDump,
     CurvePoint,
     Cutoff,
-    Outside,
     PointFigure,
     Proportion,
     Rows,
+    Target,
     Tau,
-    Where,
+    TotalCost,
 )
 from drrej.documents.summaries import LeftOut
-from drrej.documents.targets import Target, TotalCost
 from drrej.errors import ReportError
+
+# Sections that are there when they are asked for
+
+
+class OutsideScore(Stored, frozen=True, kw_only=True):
+    """How a score sees rows of no class, and the areas over all rows; None where there is nothing to tell apart."""
+
+    score: str
+    auroc: float | None
+    fpr_at_95_tpr: float | None
+    aurc: float
+    augrc: float
+
+
+class Outside(Stored, frozen=True, kw_only=True):
+    """Rows of no class (column `column` is true). To accept one costs `cost_ratio` times an error.
+
+    All other figures of the report are about rows that have a class.
+    """
+
+    column: str
+    cost_ratio: Annotated[float, about(gate=False)]
+    rows: Annotated[Count, about("how many there are", "neither", NONE)]
+    accepted: Annotated[Proportion, about("share of them that is accepted", "lower", EXACT)]
+    joint_risk: Annotated[
+        float | None,
+        about(
+            "errors, and accepted rows of no class times the cost ratio, per accepted row of either kind",
+            "lower",
+            NONE,
+            unit="cost",
+        ),
+    ]
+    joint_risk_all: Annotated[float, about("the same if every row were accepted", "lower", NONE, unit="cost")]
+    auroc: Annotated[
+        Share | None,
+        about(
+            "chance that a row of no class has a larger loss than one of a class, ties half",
+            "higher",
+            NONE,
+            label="AUROC",
+        ),
+    ]
+    fpr_at_95_tpr: Annotated[
+        Share | None,
+        about("share of them accepted where 95 % of the others are", "lower", NONE, label="FPR at 95 % TPR"),
+    ]
+    aurc: Annotated[float, about("AURC of the joint risk, over both kinds of rows", "lower", NONE, unit="cost")]
+    augrc: Annotated[float, about("AUGRC of the joint risk, over both kinds of rows", "lower", NONE, unit="cost")]
+    scores: tuple[OutsideScore, ...] | None = None
+
+
+class MovedPart(Stored, frozen=True, kw_only=True):
+    """A share of new rows against that of others, and the interval of the difference new - old.
+
+    `at_least` is how far it has moved for sure, with its sign.
+    """
+
+    what: str
+    part: str
+    new: Share | None
+    old: Share | None
+    lower: float
+    upper: float
+    at_least: float
+
+
+class Where(Stored, frozen=True, kw_only=True):
+    """The parts that surely moved, most first. The intervals hold for all that were `compared` together, at 95 %."""
+
+    compared: Count
+    parts: tuple[MovedPart, ...]
 
 
 class IdealPoint(Stored, frozen=True, kw_only=True):
@@ -63,13 +134,6 @@ class Bin(Stored, frozen=True, kw_only=True):
     share: Share
     confidence: Share
     accuracy: Share
-
-
-class Reliability(Stored, frozen=True, kw_only=True):
-    """The bins of the ECE before and after calibration."""
-
-    uncalibrated: tuple[Bin, ...]
-    calibrated: tuple[Bin, ...]
 
 
 class LossHistogram(Stored, frozen=True, kw_only=True):
@@ -145,7 +209,8 @@ class Pictures(Stored, frozen=True, kw_only=True):
     """What is drawn; most of it needs labels."""
 
     ideal: tuple[IdealPoint, ...] | None = None
-    reliability: Reliability | None = None
+    reliability: dict[str, tuple[Bin, ...]] | None = None
+    """The bins of the ECE: `uncalibrated`, before calibration, and `calibrated`."""
     losses: LossHistogram
     classes: Members | None = None
     confusions: Confusions | None = None
@@ -174,12 +239,6 @@ class Calibration(Stored, frozen=True, kw_only=True):
     accepted: Annotated[NotNegative | None, about("after calibration on the accepted rows")]
 
 
-class Area(Proportion, frozen=True, kw_only=True):
-    """An area under a curve; `convention` says which of the numbers with that name it is."""
-
-    convention: str
-
-
 class Ranking(Stored, frozen=True, kw_only=True):
     """How well the loss orders rows, as one number; `convention` says which of those with that name.
 
@@ -190,25 +249,28 @@ class Ranking(Stored, frozen=True, kw_only=True):
     convention: str
 
 
-class MeanRatio(Stored, frozen=True, kw_only=True):
+class RatioMean(Stored, frozen=True, kw_only=True):
+    """The density ratio on these rows."""
+
+    mean: Annotated[NotNegative | None, about("mean ratio of the rows, 1 in expectation without drift", unit="ratio")]
+
+
+class MeanRatio(RatioMean, frozen=True, kw_only=True):
     """The density ratio on these rows; without drift its mean is 1 in expectation."""
 
-    mean: Annotated[
-        NotNegative | None, about("mean ratio of the rows, 1 in expectation without drift", unit=Unit.RATIO)
-    ]
     std_error: Annotated[
         NotNegative | None,
-        about("standard error of the mean ratio, that of the fit included", "lower", unit=Unit.RATIO),
+        about("standard error of the mean ratio, that of the fit included", "lower", unit="ratio"),
     ]
     p_value: Annotated[
-        Share | None, about("chance of a mean ratio at least as far from 1 without drift", "higher", unit=Unit.P_VALUE)
+        Share | None, about("chance of a mean ratio at least as far from 1 without drift", "higher", unit="p-value")
     ]
     error: Annotated[
         NotNegative | None,
         about(
             "bound on the error of the fitted ratio at every input, confidence 0.95, told by the fitted rows",
             "lower",
-            unit=Unit.RATIO,
+            unit="ratio",
         ),
     ] = None
 
@@ -219,9 +281,7 @@ class Drift(Stored, frozen=True, kw_only=True):
     distance: Annotated[
         Share | None, about("largest gap between the distribution of the losses and that of the fit", "lower")
     ]
-    p_value: Annotated[
-        Share | None, about("chance of a gap at least as large without drift", "higher", unit=Unit.P_VALUE)
-    ]
+    p_value: Annotated[Share | None, about("chance of a gap at least as large without drift", "higher", unit="p-value")]
 
 
 class CostPerRow(Stored, frozen=True, kw_only=True):
@@ -352,9 +412,19 @@ class Difference(Stored, frozen=True, kw_only=True):
     coverage: Annotated[Change, about("coverage minus that of the baseline", "higher", JOINED)]
     accuracy: Annotated[Change, about("accuracy minus that of the baseline", "higher", JOINED)]
     base_accuracy: Annotated[Change, about("accuracy without rejection minus that of the baseline", "higher", JOINED)]
-    aurc: Annotated[Change, about("AURC minus that of the baseline", "lower", JOINED_AREAS)]
-    e_aurc: Annotated[Change, about("E-AURC minus that of the baseline", "lower", JOINED_AREAS)]
-    augrc: Annotated[Change, about("AUGRC minus that of the baseline", "lower", JOINED_AREAS)]
+    aurc: Annotated[Change, about("AURC minus that of the baseline", "lower", JOINED, ends=When.BOTH_INTERVALS)]
+    e_aurc: Annotated[Change, about("E-AURC minus that of the baseline", "lower", JOINED, ends=When.BOTH_INTERVALS)]
+    augrc: Annotated[Change, about("AUGRC minus that of the baseline", "lower", JOINED, ends=When.BOTH_INTERVALS)]
+
+
+def _measure(meaning: str, label: str, unit: Unit, better: Better = "lower") -> Meta:
+    """A figure of rows with labels, without an interval."""
+    return about(meaning, better, NONE, When.LABELS, label, unit)
+
+
+def _area(meaning: str, label: str, unit: Unit) -> Meta:
+    """An area, whose interval is made if asked for."""
+    return about(meaning, "lower", WEIGHTED, When.LABELS, label, unit, ends=When.INTERVALS)
 
 
 class Report(Judged, frozen=True, kw_only=True, tag="drrej-report/1"):  # 1: the first format
@@ -367,7 +437,7 @@ class Report(Judged, frozen=True, kw_only=True, tag="drrej-report/1"):  # 1: the
 
     drrej_version: str
     rows: Rows
-    classes: Annotated[int, Meta(ge=2), about("classes of the model", "neither", NONE, unit=Unit.COUNT)]
+    classes: Annotated[int, Meta(ge=2), about("classes of the model", "neither", NONE, unit="count")]
     tau: Tau
     cutoff: Cutoff
     cutoff_by: str | None = None
@@ -394,21 +464,10 @@ class Report(Judged, frozen=True, kw_only=True, tag="drrej-report/1"):  # 1: the
     ] = None
     expected_accuracy: Annotated[
         ExpectedAccuracy,
-        about(
-            "accuracy that the rejector itself expects, blind to any shift since the fit",
-            "higher",
-            NONE,
-            unit=Unit.SHARE,
-        ),
+        about("accuracy that the rejector itself expects, blind to any shift since the fit", "higher", NONE),
     ]
-    nll: Annotated[
-        Calibration | None,
-        about("mean negative log-likelihood of the true class", "lower", NONE, When.LABELS, "NLL", unit=Unit.NATS),
-    ] = None
-    ece: Annotated[
-        Calibration | None,
-        about("expected calibration error over 15 bins", "lower", NONE, When.LABELS, "ECE", unit=Unit.SHARE),
-    ] = None
+    nll: Annotated[Calibration | None, _measure("mean negative log-likelihood of the true class", "NLL", "nats")] = None
+    ece: Annotated[Calibration | None, _measure("expected calibration error over 15 bins", "ECE", "share")] = None
     classwise_ece: Annotated[
         Calibration | None,
         about(
@@ -417,62 +476,35 @@ class Report(Judged, frozen=True, kw_only=True, tag="drrej-report/1"):  # 1: the
             NONE,
             When.CLASSWISE,
             "classwise ECE",
-            unit=Unit.SHARE,
+            "share",
         ),
     ] = None
-    brier: Annotated[
-        Calibration | None,
-        about("mean Brier score, summed over classes", "lower", NONE, When.LABELS, "Brier", unit=Unit.SCORE),
-    ] = None
-    aurc: Annotated[
-        Area | None, about("area under error rate against coverage", "lower", WEIGHTED, When.LABELS, "AURC")
-    ] = None
+    brier: Annotated[Calibration | None, _measure("mean Brier score, summed over classes", "Brier", "score")] = None
+    aurc: Annotated[Proportion | None, _area("area under error rate against coverage", "AURC", "share")] = None
     e_aurc: Annotated[
-        Change | None,
-        about(
-            "AURC minus that of a perfect order, err + (1 - err) ln(1 - err)",
-            "lower",
-            WEIGHTED,
-            When.LABELS,
-            "E-AURC",
-            unit=Unit.NUMBER,
-        ),
+        Change | None, _area("AURC minus that of a perfect order, err + (1 - err) ln(1 - err)", "E-AURC", "number")
     ] = None
-    augrc: Annotated[
-        Area | None, about("area under errors / rows against coverage", "lower", WEIGHTED, When.LABELS, "AUGRC")
-    ] = None
+    augrc: Annotated[Proportion | None, _area("area under errors / rows against coverage", "AUGRC", "share")] = None
     naurc: Annotated[
         Ranking | None,
-        about(
+        _measure(
             "normalised AURC, (AURC - ideal) / (err - ideal) with that ideal: 0 is perfect, 1 is random",
-            "lower",
-            NONE,
-            When.LABELS,
             "nAURC",
-            unit=Unit.NUMBER,
+            "number",
         ),
     ] = None
     failure_auroc: Annotated[
         Ranking | None,
-        about(
+        _measure(
             "AUROC of errors: the chance that a wrong row has a larger loss than a right one",
-            "higher",
-            NONE,
-            When.LABELS,
             "AUROC of errors",
-            unit=Unit.SHARE,
+            "share",
+            "higher",
         ),
     ] = None
     fpr_at_95_tpr: Annotated[
         Ranking | None,
-        about(
-            "share of errors accepted where 95 % of the right rows are",
-            "lower",
-            NONE,
-            When.LABELS,
-            "FPR at 95 % TPR",
-            unit=Unit.SHARE,
-        ),
+        _measure("share of errors accepted where 95 % of the right rows are", "FPR at 95 % TPR", "share"),
     ] = None
     points: Annotated[dict[str, PointFigure] | None, about(when=When.LABELS)] = None
     ratio: Annotated[MeanRatio, about(better="neither", interval=NONE)]
@@ -482,17 +514,10 @@ class Report(Judged, frozen=True, kw_only=True, tag="drrej-report/1"):  # 1: the
     per_class: tuple[ClassRow, ...] | None = None
     confusion: Annotated[ConfusionMatrix | None, about(gate=False)] = None
     examples: Annotated[Examples | None, about(gate=False)] = None
-    cost: Annotated[Cost | None, about(better="lower", interval=NONE, when=When.COSTS, unit=Unit.COST)] = None
+    cost: Annotated[Cost | None, about(better="lower", interval=NONE, when=When.COSTS, unit="cost")] = None
     total_cost: Annotated[
         TotalCost | None,
-        about(
-            "cost of errors and reviews per 1000 rows",
-            "lower",
-            PRICED,
-            When.PRICES,
-            "cost per 1000 rows",
-            unit=Unit.COST,
-        ),
+        about("cost of errors and reviews per 1000 rows", "lower", PRICED, When.PRICES, "cost per 1000 rows", "cost"),
     ] = None
     ood: Annotated[Outside | None, about("rows of no class", when=When.OUTSIDE)] = None
     by: str | None = None
@@ -503,7 +528,7 @@ class Report(Judged, frozen=True, kw_only=True, tag="drrej-report/1"):  # 1: the
     scores: tuple[ScoreRow, ...] | None = None
     masks: tuple[MaskRow, ...] | None = None
     pictures: Annotated[Pictures | None, about(gate=False)] = None
-    difference: Annotated[Difference | None, about(when=When.BASELINE, unit=Unit.DIFFERENCE)] = None
+    difference: Annotated[Difference | None, about(when=When.BASELINE, unit="difference")] = None
     left_out: Annotated[LeftOut | None, about(gate=False)] = None
     gates: tuple[GateRow, ...]
 
@@ -535,21 +560,13 @@ class ErrorFigures(Stored, frozen=True, kw_only=True):
     augrc: Annotated[Ranking, about("area under the sum of accepted errors / rows against coverage", label="AUGRC")]
 
 
-class RatioMean(Stored, frozen=True, kw_only=True):
-    """The density ratio on these rows."""
-
-    mean: Annotated[
-        NotNegative | None, about("mean ratio of the rows, 1 in expectation without drift", unit=Unit.RATIO)
-    ]
-
-
 class ErrorPoint(Stored, frozen=True, kw_only=True):
     """Coverage and errors at one tau of (0, 1]."""
 
     tau: Share
     coverage: Share
-    mse: Annotated[NotNegative | None, about(unit=Unit.SQUARED_ERROR)]
-    mae: Annotated[NotNegative | None, about(unit=Unit.ERROR)]
+    mse: Annotated[NotNegative | None, about(unit="squared unit of the target")]
+    mae: Annotated[NotNegative | None, about(unit="unit of the target")]
 
 
 class RegressionReport(Judged, frozen=True, kw_only=True, tag="drrej-regression-report/1"):  # 1: the first format
@@ -567,10 +584,11 @@ class RegressionReport(Judged, frozen=True, kw_only=True, tag="drrej-regression-
     target: Annotated[Target | None, about(gate=False)] = None
     coverage: CoverageOfDump
     mse: Annotated[
-        ErrorFigures, about("mean squared error of the prediction", "lower", NONE, label="MSE", unit=Unit.SQUARED_ERROR)
+        ErrorFigures,
+        about("mean squared error of the prediction", "lower", NONE, None, "MSE", "squared unit of the target"),
     ]
     mae: Annotated[
-        ErrorFigures, about("mean absolute error of the prediction", "lower", NONE, label="MAE", unit=Unit.ERROR)
+        ErrorFigures, about("mean absolute error of the prediction", "lower", NONE, None, "MAE", "unit of the target")
     ]
     ratio: Annotated[RatioMean, about(better="neither", interval=NONE)]
     curve: tuple[ErrorPoint, ...]

@@ -95,7 +95,15 @@ class Question(Stored, frozen=True, kw_only=True):
     """Fewer accepted rows cannot do, even without an error."""
 
 
-class AtHand(Stored, frozen=True, kw_only=True):
+class CertifiedNow(Stored, frozen=True, kw_only=True):
+    """The largest cutoff that these rows certify for the risk that was asked about."""
+
+    coverage: Share
+    accepted: Count
+    errors: Count
+
+
+class AtHand(CertifiedNow, frozen=True, kw_only=True):
     """What labelled rows can promise at a coverage.
 
     `asked` is the upper bound of the risk if this coverage had been asked for before looking at the rows, `any_cutoff`
@@ -103,21 +111,10 @@ class AtHand(Stored, frozen=True, kw_only=True):
     about together with this coverage, if the observed risk were the true one.
     """
 
-    coverage: Share
-    accepted: Count
-    errors: Count
     risk: Share
     asked: Share
     any_cutoff: Share
     needed: int | None = None
-
-
-class CertifiedNow(Stored, frozen=True, kw_only=True):
-    """The largest cutoff that these rows certify for the risk that was asked about."""
-
-    coverage: Share
-    accepted: Count
-    errors: Count
 
 
 class Plan(Document, frozen=True, kw_only=True, tag="drrej-plan/1"):  # 1: the first format
@@ -152,7 +149,7 @@ class CascadeStage(Stored, frozen=True, kw_only=True):
 
 
 class CascadePoint(Stored, frozen=True, kw_only=True):
-    """Cost per row and accuracy of all answers, with its errors; `cutoffs` by stage, of those that pass rows on."""
+    """A plan: cost per row and accuracy of all answers, with its errors; `cutoffs` of the stages that pass rows on."""
 
     cost: float
     accuracy: Share
@@ -161,22 +158,13 @@ class CascadePoint(Stored, frozen=True, kw_only=True):
     stages: tuple[str, ...]
 
 
-class StageAlone(Stored, frozen=True, kw_only=True):
-    """A stage that answers everything."""
-
-    name: str
-    cost: float
-    accuracy: Share
-    errors: Count
-
-
 class Cascade(Document, frozen=True, kw_only=True, tag="drrej-cascade/1"):  # 1: the first format
     """The report; figures are of `rows` rows.
 
     With `confidence` these are fresh rows, none of the `design_rows` that the stages were calibrated and the plans made
     on, and the accuracy on new rows is at least `certified`. Without it all rows do everything. `frontier` are the
-    plans that were tested, from the safest on. `saved` is the share of the cost saved over the cheapest stage that
-    reaches the accuracy alone (with `confidence`: for certain); None where none does.
+    plans that were tested, from the safest on, `alone` those of a single stage. `saved` is the share of the cost saved
+    over the cheapest stage that reaches the accuracy alone (with `confidence`: for certain); None where none does.
     """
 
     NOUN, ERROR = "cascade", ReportError
@@ -191,5 +179,5 @@ class Cascade(Document, frozen=True, kw_only=True, tag="drrej-cascade/1"):  # 1:
     certified: float | None
     saved: float | None
     saved_over: str | None
-    alone: tuple[StageAlone, ...]
+    alone: tuple[CascadePoint, ...]
     frontier: tuple[CascadePoint, ...]

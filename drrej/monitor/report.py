@@ -10,9 +10,10 @@ from msgspec.structs import replace
 
 from drrej._version import __version__
 from drrej.core.types import Stored
-from drrej.documents.document import NONE, AtLeastOne, Count, GateRow, Interval, Judged, Share, Unit, about
-from drrej.documents.figures import MovedPart, check_interval
+from drrej.documents.document import NONE, AtLeastOne, Count, GateRow, Judged, Share, about
+from drrej.documents.figures import Spread
 from drrej.documents.gates import Gate
+from drrej.documents.report import MovedPart
 from drrej.errors import ReportError
 from drrej.monitor.evidence import confidence_sequence, start_share
 from drrej.monitor.state import Batch, MonitorName, MonitorState, Parts, Reset, Settings
@@ -21,7 +22,7 @@ from drrej.pipeline.drift import Compared, Tally, moved_parts, region_names
 FORMAT = "drrej-monitor-report/2"
 """2: batches in place of nights."""
 
-SEQUENCE = Interval("confidence sequence: it holds at all looks together")
+SEQUENCE = "confidence sequence: it holds at all looks together"
 
 
 class Watch(Stored, frozen=True, kw_only=True):
@@ -31,9 +32,9 @@ class Watch(Stored, frozen=True, kw_only=True):
     """
 
     log10_e_value: Annotated[
-        float, about("evidence: logarithm of the e-value to base 10", "lower", NONE, unit=Unit.NUMBER)
+        float, about("evidence: logarithm of the e-value to base 10", "lower", NONE, unit="number")
     ]
-    alarm_at: Annotated[float, about("evidence at which the alarm goes off", "neither", NONE, unit=Unit.NUMBER)]
+    alarm_at: Annotated[float, about("evidence at which the alarm goes off", "neither", NONE, unit="number")]
     state: Literal["ok", "alarm"]
     alarm: str | None = None
     promise: str
@@ -49,15 +50,12 @@ class LimitWatch(Watch, frozen=True, kw_only=True):
     limit: Annotated[Share, about("as the limit", "neither", NONE)]
 
 
-class Tracked(Stored, frozen=True, kw_only=True):
+class Tracked(Spread, frozen=True, kw_only=True):
     """A share with an interval that holds at all looks together."""
 
     value: Share | None
     lower: Annotated[Share, about("lower end of its confidence sequence")]
     upper: Annotated[Share, about("upper end of its confidence sequence")]
-
-    def __post_init__(self) -> None:
-        check_interval(self.lower, self.upper)
 
 
 class TrackedRisk(Tracked, frozen=True, kw_only=True):

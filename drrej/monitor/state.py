@@ -6,7 +6,6 @@ of every batch, so that none counts twice.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from typing import Literal
@@ -16,7 +15,7 @@ from msgspec.structs import replace
 
 from drrej.core.reuse import Fingerprint
 from drrej.core.types import Stored
-from drrej.documents.document import AtLeastOne, Count, Document, Share, numbers_on_one_line
+from drrej.documents.document import AtLeastOne, Count, Document, Share
 from drrej.errors import MonitorError
 from drrej.monitor.evidence import LOG_ODDS, LossDrift, RateMonitor
 from drrej.pipeline.drift import Tally
@@ -194,10 +193,6 @@ class MonitorState(Document, frozen=True, kw_only=True, tag="drrej-monitor/2"): 
         if late is None:
             last = replace(last, log_e={str(name): value for name, value in evidence.items()})
         return replace(self, alarms=tuple(alarms.values()), batches=(*self.batches[:-1], last))
-
-    def to_json(self) -> str:
-        """The document as text; numbers read back to the same float."""
-        return numbers_on_one_line(json.dumps(self.tree, indent=1, ensure_ascii=False))
 
     def __post_init__(self) -> None:
         names, watched = [batch.name for batch in self.batches], self.settings.watched

@@ -13,8 +13,8 @@ from drrej.monitor.report import LimitWatch, MonitorReport, Watch
 from drrej.monitor.state import Batch
 from drrej.pipeline.drift import Tally
 from drrej.report import RENDERERS
-from drrej.report.github import command
-from drrej.report.page import style, template
+from drrej.report.ci import command
+from drrej.report.page import template
 from drrej.report.plots import INK, MAIN, MUTED, OLD, WRONG, drawing, figure_of, percent_axes, svg_of
 from drrej.report.tables import DECIMALS, Style, Table, heading, tables
 from drrej.report.words import against, counted, figure, interval
@@ -172,7 +172,6 @@ def _page(report: MonitorReport) -> str:
     plain = {table.id: table for table in tables(report)}
     return template("monitor.html.jinja").render(
         report=report,
-        style=style(),
         verdict=verdict(report),
         watches=list(watches(report)),
         plots=_plots(report),

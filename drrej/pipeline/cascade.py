@@ -18,7 +18,7 @@ from drrej.core.cascades import MOST_STAGES, Outcome, StageRows, alone, certifie
 from drrej.core.thresholds import Rule
 from drrej.core.types import Booleans, Integers
 from drrej.documents.rejector import Rejector
-from drrej.documents.summaries import Cascade, CascadePoint, CascadeStage, StageAlone
+from drrej.documents.summaries import Cascade, CascadePoint, CascadeStage
 from drrej.errors import DumpError, OptionError
 from drrej.pipeline.calibrate import CalibrateOptions, calibrate
 from drrej.pipeline.collect import collect_scored
@@ -218,10 +218,7 @@ def _report(
         certified=None if options.confidence is None else 1.0 - found.risk_bound(options.confidence),
         saved=saved,
         saved_over=saved_over,
-        alone=tuple(
-            StageAlone(name=name, cost=one.cost, accuracy=1.0 - one.risk, errors=one.errors)
-            for name, one in zip(names, single, strict=True)
-        ),
+        alone=tuple(_point(names, one) for one in single),
         frontier=tuple(_point(names, point) for point in frontier),
     )
 

@@ -29,9 +29,9 @@ from drrej.core.types import Booleans, Floats, Integers
 from drrej.data.dump import Block, Dump, RowFilter
 from drrej.data.labels import sortable_keys
 from drrej.documents.document import entries
-from drrej.documents.figures import Change, Outside, OutsideScore, Point, Proportion
+from drrej.documents.figures import Change, Point, Proportion
 from drrej.documents.rejector import Rejector
-from drrej.documents.report import BaselineCurve, Difference, MaskRow, Report, ScoreRow
+from drrej.documents.report import BaselineCurve, Difference, MaskRow, Outside, OutsideScore, Report, ScoreRow
 from drrej.errors import DumpError, OptionError
 from drrej.pipeline.collect import collect_scored, curve_of
 from drrej.pipeline.figures import (

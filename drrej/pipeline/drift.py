@@ -15,9 +15,8 @@ from drrej.core.drift import RatioMoments, RatioSums, bin_counts, loss_shift, ra
 from drrej.core.intervals import CONFIDENCE, lower_bound
 from drrej.core.ratio import FITTED_ROWS
 from drrej.core.types import Booleans, Floats, Stored, Total
-from drrej.documents.figures import MovedPart, Where
 from drrej.documents.rejector import Ratio
-from drrej.documents.report import Drift, ExpectedAccuracy, GroupLook, MeanRatio
+from drrej.documents.report import Drift, ExpectedAccuracy, GroupLook, MeanRatio, MovedPart, Where
 from drrej.pipeline.collect import curve_of
 from drrej.pipeline.figures import coverage_figure, pieces
 from drrej.pipeline.groups import numbered

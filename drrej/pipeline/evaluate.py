@@ -24,7 +24,7 @@ from drrej.documents.document import When
 from drrej.documents.figures import DEFAULT_POINTS, Point, Proportion
 from drrej.documents.gates import Gate, check_gate, near
 from drrej.documents.rejector import Rejector, Threshold
-from drrej.documents.report import Made, Pictures, RegressionReport, Reliability, Report
+from drrej.documents.report import Made, Pictures, RegressionReport, Report
 from drrej.errors import DumpError, GateError, OptionError
 from drrej.pipeline import compare, drift, figures, pictures
 from drrej.pipeline.collect import collect_scored, curve_of
@@ -217,11 +217,11 @@ def check_gates(
     """
     for gate in gates:
         check_gate(gate, options.conditions(rejector))
-        member = gate.of_group
-        if rejector is not None and member is not None and member.kind == "class":
+        kind, member = gate.member or ("", "")
+        if rejector is not None and kind == "class":
             known = list(rejector.class_names or names or map(str, range(rejector.classes)))
-            if member.member not in known:
-                raise GateError(f"gate '{gate.text}': there is no class '{member.member}'{near(member.member, known)}")
+            if member not in known:
+                raise GateError(f"gate '{gate.text}': there is no class '{member}'{near(member, known)}")
 
 
 # The columns
@@ -434,10 +434,10 @@ def _with_labels(
         by_class = [(str(k) if names is None else names[k], counts) for k, counts in enumerate(cells) if counts.any()]
         sections["pictures"] = Pictures(
             ideal=pictures.ideal_curve(curve.total_errors, curve.rows),
-            reliability=Reliability(
-                uncalibrated=pictures.reliability(columns["uncalibrated"]),
-                calibrated=pictures.reliability(columns["all"]),
-            ),
+            reliability={
+                "uncalibrated": pictures.reliability(columns["uncalibrated"]),
+                "calibrated": pictures.reliability(columns["all"]),
+            },
             losses=pictures.loss_histogram(curve),
             classes=pictures.worst_rows(by_class),
             confusions=pictures.confusions(confused, rejector.classes, names),

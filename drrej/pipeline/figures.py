@@ -17,10 +17,25 @@ from drrej.core.ratio import DensityRatio
 from drrej.core.thresholds import Rule, regression_errors
 from drrej.core.types import Booleans, Floats, Integers, Total
 from drrej.documents.document import entries
-from drrej.documents.figures import Accuracy, Change, Coverage, CurvePoint, PointFigure
+from drrej.documents.figures import (
+    Accuracy,
+    Change,
+    CostPoint,
+    Counts,
+    Coverage,
+    CurvePoint,
+    PointFigure,
+    Proportion,
+    Spread,
+    Target,
+    TotalCost,
+    judge,
+    judge_cost,
+    judge_mean,
+    wanted_of,
+)
 from drrej.documents.rejector import Threshold
 from drrej.documents.report import (
-    Area,
     Calibration,
     ClassRow,
     ConfusionMatrix,
@@ -36,17 +51,6 @@ from drrej.documents.report import (
     RegressionReport,
     Report,
     WorstGroup,
-)
-from drrej.documents.targets import (
-    CostPoint,
-    Counts,
-    Saving,
-    Target,
-    TotalCost,
-    judge,
-    judge_cost,
-    judge_mean,
-    wanted_of,
 )
 
 CURVE_STEPS = 50
@@ -118,11 +122,11 @@ def areas_of(curve: Curve, intervals: bool) -> dict[str, dict[str, Any]]:
     return areas
 
 
-def order_sections(curve: Curve, intervals: bool) -> dict[str, Area | Change | Ranking]:
+def order_sections(curve: Curve, intervals: bool) -> dict[str, Proportion | Change | Ranking]:
     """How well the loss orders the rows: areas and rankings, each with its convention."""
-    areas: dict[str, Area | Change | Ranking] = {}
+    areas: dict[str, Proportion | Change | Ranking] = {}
     for name, area in areas_of(curve, intervals).items():
-        areas[name] = (Change if name == "e_aurc" else Area)(**area, convention=CONVENTIONS[name])
+        areas[name] = (Change if name == "e_aurc" else Proportion)(**area, convention=CONVENTIONS[name])
     for name in RANKINGS:
         areas[name] = Ranking(value=getattr(curve, name)(), convention=CONVENTIONS[name])
     return areas
@@ -362,9 +366,9 @@ def _mean_cost(values: Floats, counts: NDArray[np.int64]) -> float:
     return PER * float(np.sum(values * counts)) / int(counts.sum())
 
 
-def _saving(saved: tuple[Floats, NDArray[np.int64]], value: float) -> Saving:
+def _saving(saved: tuple[Floats, NDArray[np.int64]], value: float) -> Spread:
     lower, upper = mean_interval(*saved, _TAIL / _SAVINGS)
-    return Saving(value=value, lower=PER * lower, upper=PER * upper)
+    return Spread(value=value, lower=PER * lower, upper=PER * upper)
 
 
 def _cost_curve(curve: MeanCurve, totals: Floats) -> tuple[CostPoint, ...]:

@@ -42,9 +42,9 @@ ENDINGS = {
 """Which format a file name's ending stands for."""
 
 
-def _later(module: str) -> Callable[[Any], str]:
-    """What `render_MODULE` of that module does."""
-    return lambda report: str(getattr(import_module(f"drrej.report.{module}"), f"render_{module}")(report))
+def _later(module: str, function: str) -> Callable[[Any], str]:
+    """What a function of a module does, which is imported when it is called."""
+    return lambda report: str(getattr(import_module(f"drrej.report.{module}"), function)(report))
 
 
 def curve_csv(report: Any) -> str:
@@ -60,13 +60,13 @@ def curve_csv(report: Any) -> str:
 
 
 RENDERERS: dict[str, Callable[[Any], str]] = {
-    "text": _later("text"),
+    "text": _later("text", "render_text"),
     "json": lambda report: str(report.to_json()),
-    "markdown": _later("markdown"),
-    "github": _later("github"),
-    "junit": _later("junit"),
-    "prometheus": _later("prometheus"),
-    "html": _later("page"),
+    "markdown": _later("markdown", "render_markdown"),
+    "github": _later("ci", "render_github"),
+    "junit": _later("ci", "render_junit"),
+    "prometheus": _later("prometheus", "render_prometheus"),
+    "html": _later("page", "render_page"),
     "csv": curve_csv,
 }
 """Formats that are text."""
@@ -74,11 +74,11 @@ RENDERERS: dict[str, Callable[[Any], str]] = {
 
 def need_libraries(kind: str, wanted: str) -> None:
     """Raise unless what a format needs is installed; `wanted` is what the user asked for."""
-    libraries = {"matplotlib": "plots need", "jinja2": "the page needs"} if kind in DRAWN else {}
+    libraries = {"matplotlib": "plots need"} if kind in DRAWN else {}
+    libraries |= {"jinja2": "the page needs"} if kind == "html" else {}
     for library, needs in libraries.items():
         try:
-            if library == "matplotlib" or kind == "html":
-                import_module(library)
+            import_module(library)
         except ImportError:
             raise OptionError(f"{wanted}: {needs} {library}; install it with: pip install 'drrej[plot]'") from None
     epoch = os.environ.get("SOURCE_DATE_EPOCH", "")

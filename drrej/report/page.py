@@ -12,7 +12,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from drrej.documents.document import Judged
-from drrej.documents.report import Made, Report
+from drrej.documents.report import Report
 from drrej.report.plots import page_plots
 from drrej.report.tables import PERCENT, Table, heading, tables
 from drrej.report.words import (
@@ -62,23 +62,26 @@ _LONGEST = 32
 def render_page(report: Report) -> str:
     """The page of a report with pictures; what a report without labels lacks is left out."""
     plain = {table.id: table for table in tables(report, PERCENT)}
-    plots = page_plots(report, _plot_texts(report))
-    captions = _plot_captions(report)
+    texts = _plot_texts(report)
+    plots = page_plots(report, {name: text for name, (_, text, _) in texts.items()})
     made = None if report.pictures is None else report.pictures.made
     accuracy = None if report.accuracy is None else report.accuracy.value
+    about = [] if made is None else [("Date", made.date), ("Data", made.data), ("Model", made.model)]
+    about.append(("Size", f"{counted(report.rows, 'row')}, {report.classes:,} classes"))
+    target = target_of(report)
     return template("page.html.jinja").render(
         report=report,
-        style=style(),
         short=f"coverage {percent(report.coverage.value)}, accuracy {percent(accuracy)}",
         title="Classification with rejection" if made is None or made.title is None else made.title,
-        about=_about(report, made),
+        about=[(name, text) for name, text in about if text],
         verdict=verdict(report),
-        target=_target(report),
+        mark=None if target is None else _MARKS[target.verdict],
+        target=[line[:1].upper() + line[1:] for line in target_lines(report, TYPESET)],
         decision=_decision(report),
         sentences=_SENTENCES,
         examples=[plain[id] for id in _EXAMPLES if id in plain],
         seen_by=seen_by(report),
-        plots=[(_PLOT_TITLES[name], svg, captions[name]) for name, svg in plots.items()],
+        plots=[(texts[name][0], svg, texts[name][2]) for name, svg in plots.items()],
         wide=[plain[id] for id in _WIDE if id in plain],
         narrow=[plain[id] for id in _NARROW if id in plain],
         points=plain.get("points"),
@@ -86,11 +89,6 @@ def render_page(report: Report) -> str:
         tau_every=_TAU_EVERY,
         longest=_LONGEST,
     )
-
-
-def style() -> str:
-    """The style sheet of pages."""
-    return files("drrej.report").joinpath("page.css").read_text(encoding="utf-8")
 
 
 @cache
@@ -104,8 +102,8 @@ def template(name: str) -> Template:
     page.filters |= {"percent": percent, "percents": percents, "counted": counted}
     page.filters |= {"money": money, "thousands": "{:,}".format}
     page.filters["typeset"] = lambda cell: cell.replace(" - ", " to ").replace("+-", "\N{PLUS-MINUS SIGN}")
-    page.globals |= {"against": against, "gate_value": gate_value}
-    text = files("drrej.report").joinpath(name).read_text(encoding="utf-8")
+    style, text = (files("drrej.report").joinpath(file).read_text(encoding="utf-8") for file in ("page.css", name))
+    page.globals |= {"style": style, "against": against, "gate_value": gate_value}
     return page.from_string(text)
 
 
@@ -141,25 +139,6 @@ _MARKS = {
 }
 
 
-def _target(report: Report) -> dict[str, Any] | None:
-    target = target_of(report)
-    if target is None:
-        return None
-    kind, mark = _MARKS[target.verdict]
-    return {
-        "kind": kind,
-        "mark": mark,
-        "lines": [line[:1].upper() + line[1:] for line in target_lines(report, TYPESET)],
-    }
-
-
-def _about(report: Report, made: Made | None) -> list[tuple[str, str]]:
-    """When, what and on what: the line below the title."""
-    known = [] if made is None else [("Date", made.date), ("Data", made.data), ("Model", made.model)]
-    size = f"{counted(report.rows, 'row')}, {report.classes:,} classes"
-    return [(name, text) for name, text in [*known, ("Size", size)] if text]
-
-
 def _decision(report: Report) -> str:
     if report.cutoff is not None:
         tau = "" if report.tau is None else f", that is where its density ratio is τ = {figure(report.tau, 6)} or less"
@@ -169,52 +148,45 @@ def _decision(report: Report) -> str:
 
 # Plots
 
-_PLOT_TITLES = {
-    "curve": "Accuracy against coverage",
-    "cost": "Cost against coverage",
-    "losses": "Expected losses",
-    "reliability": "Can the confidence be trusted?",
-}
 
-
-def _plot_texts(report: Report) -> dict[str, str]:
-    """What each plot shows, for those who do not see it."""
-    if report.coverage_curve is None or report.ece is None:
-        return {"losses": "Histogram of the expected losses of the rows, with the cutoff."}
-    costs = {} if report.total_cost is None else {"cost": "Line plot of the cost per 1000 rows against coverage."}
-    steps = ", ".join(f"{percent(p.accuracy)} at {percent(p.coverage)}" for p in report.coverage_curve[4::15])
-    return {
-        "curve": f"Line plot of accuracy against coverage: {steps}. {verdict(report)}",
-        "losses": "Histograms of the expected losses of right and of wrong predictions, with the cutoff.",
-        "reliability": (
-            "Reliability diagram: accuracy against confidence. The expected calibration error is "
-            f"{percent(report.ece.uncalibrated)} before and {percent(report.ece.all)} after calibration."
-        ),
-        **costs,
-    }
-
-
-def _plot_captions(report: Report) -> dict[str, str]:
-    shaded = "" if report.cutoff is None else " Rows in the shaded part are rejected."
-    captions = {
-        "curve": (
+def _plot_texts(report: Report) -> dict[str, tuple[str, str, str]]:
+    """The title of each plot that there is, what it shows for those who do not see it, and its caption."""
+    texts, curve, ece = {}, report.coverage_curve, report.ece
+    if curve is not None:
+        steps = ", ".join(f"{percent(point.accuracy)} at {percent(point.coverage)}" for point in curve[4::15])
+        texts["curve"] = (
+            "Accuracy against coverage",
+            f"Line plot of accuracy against coverage: {steps}. {verdict(report)}",
             "How accurate the answers are if only so many rows are answered. The dot is this rejector. Upwards is "
-            "better; the ideal order would accept every right row before any wrong one."
-        ),
-        "losses": f"How much each prediction is expected to be off, by its own probabilities.{shaded}",
-        "cost": (
-            "What errors and reviews cost together, per 1000 rows, if so many rows are accepted. The dot is this "
-            "rejector; the left end reviews every row, the right end accepts every row."
-        ),
-    }
-    if report.ece is not None:
-        captions["reliability"] = (
-            "On the diagonal, confidence is what it says. Calibration error (ECE) "
-            f"{percent(report.ece.uncalibrated)} before calibration, {percent(report.ece.all)} after. "
-            "Below: where the rows are."
+            "better; the ideal order would accept every right row before any wrong one.",
         )
-    return captions
+    if report.total_cost is not None:
+        texts["cost"] = (
+            "Cost against coverage",
+            "Line plot of the cost per 1000 rows against coverage.",
+            "What errors and reviews cost together, per 1000 rows, if so many rows are accepted. The dot is this "
+            "rejector; the left end reviews every row, the right end accepts every row.",
+        )
+    right_and_wrong = "Histograms of the expected losses of right and of wrong predictions, with the cutoff."
+    shaded = "" if report.cutoff is None else " Rows in the shaded part are rejected."
+    texts["losses"] = (
+        "Expected losses",
+        right_and_wrong if curve else "Histogram of the expected losses of the rows, with the cutoff.",
+        f"How much each prediction is expected to be off, by its own probabilities.{shaded}",
+    )
+    if ece is not None:
+        before, after = percent(ece.uncalibrated), percent(ece.all)
+        texts["reliability"] = (
+            "Can the confidence be trusted?",
+            "Reliability diagram: accuracy against confidence. The expected calibration error is "
+            f"{before} before and {after} after calibration.",
+            f"On the diagonal, confidence is what it says. Calibration error (ECE) {before} before calibration, "
+            f"{after} after. Below: where the rows are.",
+        )
+    return texts
 
+
+# Notebooks
 
 _SHOWN = {"proportions", "groups", "scores", "masks", "difference", "cost", "errors"}
 """Tables that stand open; the others are folded."""

@@ -6,15 +6,14 @@ import io
 import logging
 import re
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from drrej.documents.figures import CurvePoint
-from drrej.documents.report import BaselineCurve, Bin, IdealPoint, LossHistogram, Reliability, Report
+from drrej.documents.figures import CurvePoint, TotalCost
+from drrej.documents.report import BaselineCurve, Bin, IdealPoint, LossHistogram, Report
 from drrej.documents.summaries import Plan
-from drrej.documents.targets import TotalCost
 from drrej.report.tables import heading
 
 if TYPE_CHECKING:
@@ -186,17 +185,19 @@ def _losses(cutoff: float | None, histogram: LossHistogram) -> Figure:
 # Reliability
 
 
-def _reliability(bins: Reliability) -> Figure:
+def _reliability(bins: Mapping[str, Sequence[Bin]]) -> Figure:
     plot = figure_of()
     upper, lower = plot.subplots(2, sharex=True, gridspec_kw={"height_ratios": [3.2, 1]})
     upper.plot([0, 1], [0, 1], color=MUTED, lw=1.2, ls=(0, (4, 3)), label="perfectly calibrated")
-    for rows, color, shape, label, filled in (
-        (bins.uncalibrated, WRONG, "s", "before calibration", False),
-        (bins.calibrated, MAIN, "o", "after calibration", True),
+    hollow, filled = {"fc": "none", "ec": WRONG, "lw": 1}, {"color": MAIN, "alpha": 0.45, "lw": 0}
+    for rows, color, shape, label, style in (
+        (bins.get("uncalibrated", ()), WRONG, "s", "before calibration", hollow),
+        (bins.get("calibrated", ()), MAIN, "o", "after calibration", filled),
     ):
         x, y = [row.confidence for row in rows], [row.accuracy for row in rows]
         upper.plot(x, y, shape + "-", color=color, lw=1.4, ms=4.5, label=label)
-        _shares(lower, rows, color, filled)
+        width = [row.upper - row.lower for row in rows]
+        lower.bar([row.lower for row in rows], [row.share for row in rows], width, align="edge", **style)
     upper.set(xlim=(0, 1), ylim=(0, 1.02), ylabel="accuracy")
     lower.set(xlabel="confidence: the largest probability", ylabel="rows")
     percent_axes(upper, "xy")
@@ -204,14 +205,6 @@ def _reliability(bins: Reliability) -> Figure:
     lower.yaxis.get_major_locator().set_params(nbins=2)
     plot.legend(loc="outside lower center", ncols=2, columnspacing=1.2)
     return plot
-
-
-def _shares(axes: Axes, rows: Sequence[Bin], color: str, filled: bool) -> None:
-    """The share of the rows in each bin."""
-    left = [row.lower for row in rows]
-    width = [row.upper - row.lower for row in rows]
-    style: dict[str, Any] = {"color": color, "alpha": 0.45, "lw": 0} if filled else {"fc": "none", "ec": color, "lw": 1}
-    axes.bar(left, [row.share for row in rows], width, align="edge", **style)
 
 
 # Plans

@@ -5,27 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from decimal import Decimal
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 from drrej.documents.document import Document, GateRow
+from drrej.documents.figures import Promise, Spread, Target, TotalCost
 from drrej.documents.gates import FRESH, TARGET
 from drrej.documents.report import RegressionReport, Report
-from drrej.documents.targets import Promise, Target, TotalCost
 from drrej.documents.words import MEANS
 
 # Figures
-
-
-class Spread(Protocol):
-    """A figure with an interval, or with none."""
-
-    @property
-    def lower(self) -> float | None:
-        """The lower end."""
-
-    @property
-    def upper(self) -> float | None:
-        """The upper end."""
 
 
 def figure(value: Any, digits: int = 4) -> str:
@@ -45,15 +33,6 @@ def figure(value: Any, digits: int = 4) -> str:
     return f"{value:.{digits}f}"
 
 
-def short(value: float | None) -> str:
-    """A number of any size with up to six digits; None is a dash.
-
-    >>> short(1.0), short(1234567.0), short(None)
-    ('1', '1.23457e+06', '-')
-    """
-    return "-" if value is None else f"{value:.6g}"
-
-
 def plain(value: float | None) -> str:
     """A number with three significant digits and no exponent; None is a dash.
 
@@ -63,13 +42,13 @@ def plain(value: float | None) -> str:
     return "-" if value is None else f"{Decimal(f'{value:.3g}'):f}"
 
 
-def money(value: float) -> str:
-    """A cost with one decimal, or with three significant digits where that shows more.
+def money(value: float | None) -> str:
+    """A cost with one decimal, or with three significant digits where that shows more; None is a dash.
 
     >>> money(1213.592), money(251.456), money(0.02513), money(0.0)
     ('1,213.6', '251.5', '0.0251', '0.0')
     """
-    return f"{value:,.1f}" if value == 0 or abs(value) >= 10 else plain(value)
+    return plain(value) if value is None or 0 < abs(value) < 10 else f"{value:,.1f}"
 
 
 def against(value: float, limit: float) -> str:
@@ -85,11 +64,9 @@ def against(value: float, limit: float) -> str:
     return repr(value)
 
 
-def interval(spread: Spread, digits: int = 4) -> str:
+def interval(spread: Spread) -> str:
     """Lower - upper; a dash for none."""
-    if spread.lower is None:
-        return "-"
-    return f"{figure(spread.lower, digits)} - {figure(spread.upper, digits)}"
+    return "-" if spread.lower is None else f"{figure(spread.lower)} - {figure(spread.upper)}"
 
 
 def percent(value: float | None, least: int = 1) -> str:
@@ -156,18 +133,19 @@ def percents_against(shares: Sequence[float], limit: float) -> list[str]:
 
 def warnings_of(report: Document) -> list[str]:
     """What a report is to be read with care for: used rows, a doubtful order, ties, labels that look swapped."""
-    if not isinstance(report, Report | RegressionReport):
-        return []
-    words = [seen_by(report)]
-    if isinstance(report, Report):
-        words += [unsure_order(report), tied_rows(report), report.below_chance or ""]
-    advice = (
-        ", and intervals and p-values do not hold; report on rows that no step has seen",
-        "; see `compare` on rows with labels, or fit again on rows like these",
-        "; scores with more digits, or logits in place of probabilities, tell them apart",
-        "",
-    )
-    return [said + then for said, then in zip(words, advice, strict=False) if said]
+    lines = []
+    if isinstance(report, Report | RegressionReport) and report.seen_by is not None:
+        lines.append(f"{seen_by(report)}, and intervals and p-values do not hold; report on rows that no step has seen")
+    if isinstance(report, Report) and report.unsure_order is not None:
+        lines.append(f"{unsure_order(report)}; see `compare` on rows with labels, or fit again on rows like these")
+    if isinstance(report, Report) and report.tied_rows is not None:
+        lines.append(
+            f"{report.tied_rows} of {report.rows} rows have the same loss and can only be accepted or rejected "
+            "together; scores with more digits, or logits in place of probabilities, tell them apart"
+        )
+    if isinstance(report, Report) and report.below_chance is not None:
+        lines.append(report.below_chance)
+    return lines
 
 
 def _steps(report: Report | RegressionReport) -> str:
@@ -190,23 +168,11 @@ def unsure_order(report: Report) -> str:
     )
 
 
-def tied_rows(report: Report) -> str:
-    """A warning where most rows have the same loss."""
-    if report.tied_rows is None:
-        return ""
-    return f"{report.tied_rows} of {report.rows} rows have the same loss and can only be accepted or rejected together"
+Signs = tuple[str, str, str]
+"""How at least, at most, and an interval are written."""
 
-
-class Signs(NamedTuple):
-    """How limits and intervals are written."""
-
-    at_least: str
-    at_most: str
-    to: str
-
-
-ASCII = Signs(">=", "<=", " - ")
-TYPESET = Signs("\N{GREATER-THAN OR EQUAL TO}", "\N{LESS-THAN OR EQUAL TO}", "\N{EN DASH}")
+ASCII: Signs = (">=", "<=", " - ")
+TYPESET: Signs = ("\N{GREATER-THAN OR EQUAL TO}", "\N{LESS-THAN OR EQUAL TO}", "\N{EN DASH}")
 
 _MOST_PROMISES = 5
 """Promises that are told one by one when there are more; those that were missed come first."""
@@ -242,7 +208,8 @@ def sentence(report: Document, target: Target, promise: Promise, signs: Signs = 
 def _wish(target: Target, promise: Promise, signs: Signs) -> str:
     if promise.what == "cost":
         return "wanted the least cost"
-    sign = signs.at_most if promise.what in ("risk", *MEANS) else signs.at_least
+    at_least, at_most, _ = signs
+    sign = at_most if promise.what in ("risk", *MEANS) else at_least
     limit = f"{promise.what} {sign} {exact_percent(promise.wanted)}"
     if promise.what in MEANS:
         clipped = "" if promise.clip is None else f" (of at most {promise.clip:g} a row)"
@@ -253,18 +220,17 @@ def _wish(target: Target, promise: Promise, signs: Signs) -> str:
 
 
 def _outcome(report: Document, target: Target, promise: Promise, signs: Signs) -> str:
-    cost = getattr(report, "total_cost", None)
+    cost, is_mean, (*_, to) = getattr(report, "total_cost", None), promise.what in MEANS, signs
     if promise.what == "cost" and isinstance(cost, TotalCost):
-        interval = f"({money(cost.lower)}{signs.to}{money(cost.upper)})"
+        interval = f"({money(cost.lower)}{to}{money(cost.upper)})"
         others = f"{money(cost.accepting_all)} accepting all, {money(cost.rejecting_all)} reviewing all"
         return f"{money(cost.value)} per 1000 rows {interval}, against {others}: {promise.verdict}"
-    is_mean = promise.what in MEANS
     if promise.value is None or promise.lower is None or promise.upper is None:
         return _unknown(report, promise)
     numbers = [promise.value, promise.lower, promise.upper]
     texts = [figure(number) for number in numbers] if is_mean else percents_against(numbers, promise.wanted)
     limit, unit = (f"{promise.wanted:g}", "") if is_mean else (exact_percent(promise.wanted), " %")
-    came_out = f"{texts[0]}{unit} ({texts[1]}{signs.to}{texts[2]}{unit})"
+    came_out = f"{texts[0]}{unit} ({texts[1]}{to}{texts[2]}{unit})"
     if promise.verdict == "missed" and target.confidence is not None:
         chance = promise.p_value or 0.0
         p_value = "" if is_mean else f" (p {'below 1e-300' if chance < 1e-300 else f'= {chance:.1g}'})"

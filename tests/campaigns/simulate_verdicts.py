@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from drrej.documents.targets import Counts, judge
+from drrej.documents.figures import Counts, judge
 from drrej.pipeline.figures import total_cost
 
 TRIALS = 2000

@@ -128,7 +128,7 @@ def test_the_confusion_matrix_counts_the_rejected(rejector, format):
 
 
 def test_github_escapes():
-    from drrej.report.github import command
+    from drrej.report.ci import command
 
     assert command("error", "a:b,c", "50%\nmore") == "::error title=a%3Ab%2Cc::50%25%0Amore\n"
 

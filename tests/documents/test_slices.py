@@ -17,7 +17,7 @@ from scipy import stats
 
 import drrej
 from drrej.documents.document import When
-from drrej.documents.gates import GroupFigure, catalogue, check_gate, group_metrics
+from drrej.documents.gates import catalogue, check_gate, group_metrics
 from drrej.errors import GateError
 from drrej.pipeline.figures import MOST_CLASSES, confusion_matrix
 from drrej.report import RENDERERS
@@ -124,8 +124,8 @@ def test_differences_are_no_percentages_either() -> None:
 
 @given(st.text(min_size=1).filter(lambda name: "\n" not in name))
 def test_any_name_of_a_class_can_be_written(name: str) -> None:
-    found = GroupFigure.parse(f"accuracy[class='{name}'].lower")
-    assert found == GroupFigure("accuracy.lower", "class", name)
+    metric = f"accuracy[class='{name}'].lower"
+    assert drrej.Gate(f"{metric} > 0", metric, ">", 0.0).member == ("class", name)
 
 
 def test_a_coverage_at_an_accuracy_is_one_at_a_risk(world: dict[str, Any]) -> None:

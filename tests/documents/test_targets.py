@@ -18,7 +18,7 @@ from simulate_verdicts import CASES, verdicts
 
 import drrej
 from drrej.core.thresholds import Rule, judge_share
-from drrej.documents.targets import Counts, judge
+from drrej.documents.figures import Counts, judge
 from drrej.errors import GateError, OptionError, RejectorError
 from drrej.report.words import exact_percent, percents_against, target_lines
 

@@ -26,7 +26,9 @@ def curve(confidence, errors) -> Curve:
 
 
 def value(point: str, points: Curve) -> float:
-    return Point.parse(point)[0].value(points)
+    found = Point.parse(point)[0].row(points).value
+    assert found is not None
+    return found
 
 
 # What torch-uncertainty's and fd-shifts' own tests publish

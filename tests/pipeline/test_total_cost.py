@@ -21,7 +21,7 @@ from drrej.core.curves import PER, MeanCurve
 from drrej.core.intervals import mean_interval
 from drrej.core.losses import CostLoss
 from drrej.core.thresholds import Rule
-from drrej.documents.targets import cost_verdict
+from drrej.documents.figures import Spread, TotalCost
 from drrej.errors import RejectorError
 
 PRICES = st.decimals(min_value="0.01", max_value="99", places=2).map(float)
@@ -140,9 +140,12 @@ def test_the_threshold_and_every_figure(world: dict[str, Any], kind: str, rule: 
 
 
 def test_the_verdict_on_a_cost() -> None:
-    assert cost_verdict((1.0, 3.0), (0.0, 2.0)) == "met"
-    assert cost_verdict((1.0, 3.0), (-1.0, 2.0)) == "not shown"
-    assert cost_verdict((1.0, 3.0), (-3.0, -1.0)) == "missed"
+    costs = dict.fromkeys(("value", "lower", "upper", "accepting_all", "rejecting_all", "oracle", "best_cutoff"), 1.0)
+    accepting = Spread(value=2.0, lower=1.0, upper=3.0)
+    for lower, upper, verdict in ((0.0, 2.0, "met"), (-1.0, 2.0, "not shown"), (-3.0, -1.0, "missed")):
+        rejecting = Spread(value=lower, lower=lower, upper=upper)
+        cost = TotalCost(**costs, saved_over_accepting=accepting, saved_over_rejecting=rejecting, curve=())
+        assert cost.verdict == verdict
 
 
 @pytest.mark.parametrize("prices", COSTS[:4])
