@@ -8,14 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from drrej.cli.console import say_notes, warn
 from drrej.cli.input_options import Dumps, JudgedInput, StepInput, check_spared, read_rejector, rejector_option
 from drrej.cli.options import REQUIRED, EngineOptions, Options, OutputOptions, changed, open_files, rare
-from drrej.cli.rule_options import (
-    CalibrationOptions,
-    ObjectiveOptions,
-    Precision,
-    RegressionOptions,
-    RuleOptions,
-    check_table,
-)
+from drrej.cli.rule_options import CalibrationOptions, ObjectiveOptions, Precision, RegressionOptions, RuleOptions
 from drrej.errors import OptionError
 
 if TYPE_CHECKING:
@@ -125,6 +118,12 @@ class ThresholdFiles(Options):
     force: bool = OutputOptions.force
     mask: str | None = rare("Also write the mask of these rows.", "FILE")
     table: str | None = rare("Also write all candidates, as .parquet or .csv.", "FILE")
+
+
+def check_table(path: str | None) -> None:
+    """Raise unless the ending of --table is one of a table."""
+    if path is not None and not path.lower().endswith((".parquet", ".csv")):
+        raise OptionError(f"--table {path}: the ending says the format; use .parquet or .csv")
 
 
 def threshold(

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
-from drrej.cli.console import long_flag
 from drrej.cli.options import ENGINE, READING, Options, option, rare, rare_flag
 from drrej.errors import OptionError
 
@@ -96,8 +95,6 @@ class ObjectiveOptions(Options):
             raise OptionError("--loss cost and --cost-matrix FILE go together; give both or neither")
         if (self.loss == ColumnLoss.name) != (self.loss_column is not None):
             raise OptionError("--loss column and --loss-column COL go together; give both or neither")
-        if self.lam is not None and self.effective_sample is not None:
-            raise OptionError("--effective-sample chooses --lambda; give one of them")
         loss: str | Loss = self.loss
         if self.cost_matrix is not None:
             loss = CostLoss(read_cost_matrix(self.cost_matrix, class_names))
@@ -153,34 +150,11 @@ class RuleOptions(Options):
     clip: float | None = rare("With --mse or --mae: the error of a row counts as B at most.", "B", GUARANTEE)
 
     def rule(self) -> Rule:
-        """The one rule that was given; a coverage may stand beside an accuracy or a risk."""
-        from drrej.core.thresholds import Rule
+        """The one rule that was given."""
+        from drrej.core.thresholds import one_rule
 
-        rules = [name for name, each in RuleOptions.declared().items() if each.rich_help_panel == RULE]
-        given = {name: target for name in rules if (target := getattr(self, name)) is not None}
         if self.error_cost is not None and self.review_cost is None:
             raise OptionError("--error-cost needs --review-cost C: what it costs to have a rejected row looked at")
-        both = "coverage" in given and (given.keys() - {"coverage"}) in ({"accuracy"}, {"risk"})
-        coverage = given.pop("coverage") if both else None
-        if len(given) != 1:
-            found = " and ".join(map(long_flag, given)) or "none"
-            known = "--accuracy, --coverage, --risk, --review-cost, --mean-cost, --mse, --mae, --tau or --max-loss"
-            raise OptionError(
-                f"give exactly one rule: {known} (found: {found}); only --coverage may stand beside --accuracy or "
-                "--risk"
-            )
-        ((name, target),) = given.items()
-        return Rule(
-            name.removeprefix("review_").replace("_", "-"),
-            target,
-            confidence=self.confidence,
-            error_cost=self.error_cost,
-            coverage=coverage,
-            clip=self.clip,
-        )
-
-
-def check_table(path: str | None) -> None:
-    """Raise unless the ending of --table is one of a table."""
-    if path is not None and not path.lower().endswith((".parquet", ".csv")):
-        raise OptionError(f"--table {path}: the ending says the format; use .parquet or .csv")
+        rules = [name for name, each in RuleOptions.declared().items() if each.rich_help_panel == RULE]
+        targets = {name: getattr(self, name) for name in rules}
+        return one_rule(targets, confidence=self.confidence, error_cost=self.error_cost, clip=self.clip)

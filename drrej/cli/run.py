@@ -9,21 +9,14 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from msgspec.structs import replace
 
-from drrej.cli.build import StartOptions, ThresholdFiles, warn_calibration
+from drrej.cli.build import StartOptions, ThresholdFiles, check_table, warn_calibration
 from drrej.cli.console import say_notes, warn
 from drrej.cli.evaluate import ReportFiles
 from drrej.cli.input_options import MaskInput, OptionalDumps, check_one_stdin, check_spared, names_of
 from drrej.cli.options import REQUIRED, EngineOptions, Options, OutputOptions, changed, open_files, option, rare
 from drrej.cli.reject import warn_bad_rows
 from drrej.cli.report_options import REPORT, ReportOptions, finish, gates_of, reports_errors
-from drrej.cli.rule_options import (
-    GUARANTEE,
-    CalibrationOptions,
-    ObjectiveOptions,
-    RuleOptions,
-    check_table,
-    loss_option,
-)
+from drrej.cli.rule_options import GUARANTEE, CalibrationOptions, ObjectiveOptions, RuleOptions, loss_option
 from drrej.errors import OptionError
 from drrej.report import TextFormat
 
