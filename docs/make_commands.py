@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from drrej.cli.app import COMMANDS, application
+from drrej.cli.app import COMMANDS, command
 
 INTRODUCTION = """# Commands and their options
 
@@ -17,8 +17,7 @@ documents are under [documents](documents.md), what is computed under [theory](t
 
 def page() -> str:
     """The text of the page."""
-    commands = application().commands
-    return "\n".join([INTRODUCTION, *(line for name in COMMANDS for line in _section(commands[name]))])
+    return "\n".join([INTRODUCTION, *(line for name in COMMANDS for line in _section(command(name)))])
 
 
 def _section(command: Any) -> Iterator[str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from drrej._version import __version__
-from drrej.cli.app import COMMANDS, application
+from drrej.cli.app import COMMANDS, application, command
 
 EXIT_CODES = (
     ("0", "Done."),
@@ -23,7 +23,7 @@ def page() -> str:
     lines = [f'.TH DRREJ 1 "" "drrej {__version__}"', ".SH NAME", f"drrej \\- {_plain(top.help)}"]
     lines += [".SH SYNOPSIS", ".B drrej", "[\\-\\-config FILE] COMMAND [OPTIONS] [DUMP...]", ".SH COMMANDS"]
     for name in COMMANDS:
-        lines += _section(top.commands[name])
+        lines += _section(command(name))
     lines.append(".SH EXIT STATUS")
     for code, meaning in EXIT_CODES:
         lines += [".TP", f".B {code}", _plain(meaning)]

@@ -6,7 +6,6 @@ import warnings
 from typing import Any
 
 import numpy as np
-from msgspec import Struct
 from sklearn import get_config
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
 from sklearn.frozen import FrozenEstimator
@@ -19,7 +18,8 @@ from sklearn.utils.validation import check_is_fitted
 from drrej.api.rejector import ScoredArrays, fit_rejector
 from drrej.core.calibrators import CalibratorName
 from drrej.core.reuse import content_keys
-from drrej.errors import DrrejWarning, OptionError
+from drrej.core.thresholds import one_rule
+from drrej.errors import DrrejWarning
 
 __all__ = ["RejectingClassifier", "coverage_score"]
 
@@ -115,73 +115,68 @@ class RejectingClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         check_classification_targets(y)
         if get_config()["enable_metadata_routing"]:
             params = process_routing(self, "fit", **params).estimator.fit
-        held = self._held_out(X, y, params)
-        self.estimator_, self.classes_ = held.estimator, held.classes
+        rules = {name: getattr(self, name) for name in ("accuracy", "risk", "coverage", "max_loss")}
+        one_rule(rules, confidence=self.confidence)  # raises before any work
+        self.estimator_, self.classes_, held_out = self._held_out(X, y, params)
         self.reject_label_ = self._label_of_rejected()
         for name in ("n_features_in_", "feature_names_in_"):
-            if hasattr(held.estimator, name):
-                setattr(self, name, getattr(held.estimator, name))
-        given = {name for name in ("accuracy", "risk", "coverage", "max_loss") if getattr(self, name) is not None}
-        if len(given) != 1 and given not in ({"accuracy", "coverage"}, {"risk", "coverage"}):
-            raise OptionError(
-                "give exactly one of `accuracy`, `risk`, `coverage` and `max_loss`; only `coverage` may stand beside "
-                "`accuracy` or `risk`"
-            )
+            if hasattr(self.estimator_, name):
+                setattr(self, name, getattr(self.estimator_, name))
+        scores, labels, inputs = zip(*held_out, strict=True)
         text = self.classes_.dtype.kind in "OU" and all(isinstance(name, str) for name in self.classes_)
         self.rejector_ = fit_rejector(
-            held.scores,
-            held.labels,
-            accuracy=self.accuracy,
-            risk=self.risk,
-            coverage=self.coverage,
-            max_loss=self.max_loss,
+            np.concatenate(scores),
+            self._class_numbers(np.concatenate(labels)),
+            **rules,
             confidence=self.confidence,
             loss=self.loss,
             calibrator=self.calibrator,
-            groups=None if self.confidence is None else held.examples,
-            input="probs" if held.probabilities else "logits",
+            groups=None if self.confidence is None else np.concatenate([_examples(rows) for rows in inputs]),
+            input="probs" if self._method(self.estimator_) == "predict_proba" else "logits",
             classes=[str(name) for name in self.classes_] if text else None,
         )
         self.coverage_ = self.rejector_.need_threshold().coverage
         return self
 
-    def _held_out(self, X: Any, y: Any, params: dict[str, Any]) -> _HeldOut:
-        """The model, and scores of rows that were not used to fit what scored them."""
+    def _class_numbers(self, labels: Any) -> Any:
+        numbers = np.searchsorted(self.classes_, labels).clip(max=self.classes_.size - 1)
+        unknown = labels[self.classes_[numbers] != labels]
+        if unknown.size:
+            raise ValueError(f"y holds the label {unknown[0]!r}, which is not among the classes of the model")
+        return numbers
+
+    def _held_out(self, X: Any, y: Any, params: dict[str, Any]) -> tuple[Any, Any, list[tuple[Any, Any, Any]]]:
+        """The model, its classes, and rows that were not used to fit what scored them: scores, labels and inputs."""
         if isinstance(self.estimator, FrozenEstimator) or (isinstance(self.cv, str) and self.cv == "prefit"):
             check_is_fitted(self.estimator)
             classes = np.asarray(self.estimator.classes_)
-            held = _HeldOut.of(self.estimator, classes, [self._response(self.estimator, X, classes)], [y], [X])
-            if len(held.labels) >= _MANY and (held.scores.argmax(axis=1) == held.labels).all():
+            scores = self._response(self.estimator, X, classes)
+            if len(y) >= _MANY and (classes[scores.argmax(axis=1)] == y).all():
                 warnings.warn(
-                    f"the prefit model is right in all {len(held.labels)} rows; are these the rows that it was trained "
+                    f"the prefit model is right in all {len(y)} rows; are these the rows that it was trained "
                     "on? It needs others to be calibrated",
                     DrrejWarning,
                     stacklevel=3,
                 )
-            return held
+            return self.estimator, classes, [(scores, y, X)]
         classes = np.unique(y)
         if classes.size < 2:
             raise ValueError(
                 f"a classifier needs rows of two classes or more, but the labels hold {classes.size} class"
             )
-        whole_models = self.cv is None and self.confidence is not None
-        cv = (
-            ShuffleSplit(1, test_size=HELD_OUT, random_state=0)
-            if whole_models
-            else check_cv(self.cv, y, classifier=True)
-        )
+        cv = check_cv(self.cv, y, classifier=True)
+        if self.cv is None and self.confidence is not None:
+            cv = ShuffleSplit(1, test_size=HELD_OUT, random_state=0)
         splits = list(cv.split(X, y))
         if self.confidence is not None and len(splits) != 1:
             raise ValueError(
                 f"confidence={self.confidence:g} is for one model, and cv gives {len(splits)}; leave cv out to hold "
                 f"out {HELD_OUT:.0%} of the rows, or pass one split, or a prefit model with rows that it has not seen"
             )
-        scores, labels, inputs = [], [], []
+        held_out: list[tuple[Any, Any, Any]] = []
 
         def keep(model: Any, rows: Any, true: Any) -> float:
-            scores.append(self._response(model, rows, classes))
-            labels.append(true)
-            inputs.append(rows)
+            held_out.append((self._response(model, rows, classes), np.asarray(true), rows))
             return 0.0
 
         done = cross_validate(
@@ -195,15 +190,20 @@ class RejectingClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             error_score="raise",
         )
         model = done["estimator"][0] if len(splits) == 1 else clone(self.estimator).fit(X, y, **params)
-        return _HeldOut.of(model, classes, scores, labels, inputs)
+        return model, classes, held_out
 
-    def _response(self, model: Any, X: Any, classes: Any) -> _Response:
-        """Scores of a model in the order of all classes: those that it has not seen have the lowest."""
+    def _method(self, model: Any) -> str:
+        """The method of a model that gives the scores."""
         method = self.response_method
         if method not in ("auto", "predict_proba", "decision_function"):
             raise ValueError(f"response_method={method!r}: it must be auto, predict_proba or decision_function")
         if method == "auto":
             method = "predict_proba" if hasattr(model, "predict_proba") else "decision_function"
+        return method
+
+    def _response(self, model: Any, X: Any, classes: Any) -> Any:
+        """Scores of a model in the order of all classes: those that it has not seen have the lowest."""
+        method = self._method(model)
         scores = np.asarray(getattr(model, method)(X))
         if scores.ndim == 1:  # of the second class
             scores = np.stack([np.zeros_like(scores), scores], axis=1)
@@ -213,12 +213,10 @@ class RejectingClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
                 f"{method} gives scores of the shape {scores.shape} for {seen.size} classes; one score per class is "
                 "needed (such as decision_function_shape='ovr')"
             )
-        every = np.zeros if method == "predict_proba" else np.ones
-        complete = every((len(scores), classes.size), scores.dtype)
-        if method == "decision_function":
-            complete *= scores.min(axis=1, keepdims=True)
+        lowest = 0 if method == "predict_proba" else scores.min(axis=1, keepdims=True)
+        complete = np.full((len(scores), classes.size), lowest, scores.dtype)
         complete[:, seen] = scores
-        return _Response(complete, method == "predict_proba")
+        return complete
 
     def _label_of_rejected(self) -> Any:
         classes, label = self.classes_, self.reject_label
@@ -233,7 +231,7 @@ class RejectingClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
 
     def _scored(self, X: Any) -> ScoredArrays:
         check_is_fitted(self)
-        return self.rejector_.score(self._response(self.estimator_, X, self.classes_).scores)
+        return self.rejector_.score(self._response(self.estimator_, X, self.classes_))
 
     def _labels(self, scored: ScoredArrays) -> Any:
         return scored.prediction if self.rejector_.class_names is not None else self.classes_[scored.prediction]
@@ -257,7 +255,7 @@ class RejectingClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     def predict_proba(self, X: Any) -> Any:
         """Calibrated probabilities (rows x classes) of all rows, rejected or not."""
         check_is_fitted(self)
-        return self.rejector_.probabilities(self._response(self.estimator_, X, self.classes_).scores)
+        return self.rejector_.probabilities(self._response(self.estimator_, X, self.classes_))
 
     def decision_function(self, X: Any) -> Any:
         """Calibrated log-odds: ln p (rows x classes), or of two classes ln p₁ / p₀ (rows,)."""
@@ -297,39 +295,6 @@ def coverage_score(estimator: RejectingClassifier, X: Any, y: Any = None) -> flo
     1.0
     """
     return float(1.0 - np.mean(estimator.reject(X)))
-
-
-class _Response(Struct, frozen=True):
-    """Scores of some rows (rows x classes), and whether they are probabilities."""
-
-    scores: Any
-    probabilities: bool
-
-
-class _HeldOut(Struct, frozen=True):
-    """A fitted model, and scores of rows for which it, or a model like it, is new, with their class numbers."""
-
-    estimator: Any
-    classes: Any
-    scores: Any
-    labels: Any
-    probabilities: bool
-    examples: Any
-    """A number for each row that rows with the same input share."""
-
-    @classmethod
-    def of(
-        cls, estimator: Any, classes: Any, responses: list[_Response], labels: list[Any], inputs: list[Any]
-    ) -> _HeldOut:
-        """Put the rows of the splits together."""
-        true = np.concatenate([np.asarray(part) for part in labels])
-        numbers = np.searchsorted(classes, true).clip(max=classes.size - 1)
-        unknown = true[classes[numbers] != true]
-        if unknown.size:
-            raise ValueError(f"y holds the label {unknown[0]!r}, which is not among the classes of the model")
-        scores = np.concatenate([response.scores for response in responses])
-        examples = np.concatenate([_examples(part) for part in inputs])
-        return cls(estimator, classes, scores, numbers, responses[0].probabilities, examples)
 
 
 def _examples(X: Any) -> Any:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from drrej.cli.app import COMMANDS, application
+from drrej.cli.app import COMMANDS, command
 
 
 @functools.cache
 def commands() -> dict[str, Any]:
     """Every command, in the order of the help."""
-    return {name: application().commands[name] for name in COMMANDS}
+    return {name: command(name) for name in COMMANDS}
 
 
 def options(command: str) -> list[Any]:

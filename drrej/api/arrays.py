@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from msgspec import Struct
+from msgspec.structs import replace
 
-from drrej.core.types import InputKind
 from drrej.data.columns import LABEL, LOGITS
 from drrej.data.dump import DumpOptions
 from drrej.data.formats.arrow import held
@@ -24,23 +23,12 @@ GROUP = "group"
 """The column of groups."""
 
 
-class ArrayOptions(Struct, frozen=True):
-    """What the scores are and what the classes are called; `binary` is None where a rejector does not say yet."""
-
-    input: InputKind | None = None
-    classes: Sequence[str] | None = None
-    normalize: bool = False
-    binary: bool | None = None
-
-    @classmethod
-    def of(cls, document: Document) -> ArrayOptions:
-        """As a rejector remembers them."""
-        return cls(document.input, document.class_names, document.normalize, document.binary)
-
-
 @contextlib.contextmanager
-def array_source(scores: Any, labels: Any, options: ArrayOptions, groups: pa.Array | None = None) -> Iterator[Source]:
-    """Arrays as a dump; `labels` may be None, and `groups` are in the column `GROUP`."""
+def array_source(scores: Any, labels: Any, options: DumpOptions, groups: pa.Array | None = None) -> Iterator[Source]:
+    """Arrays as a dump; `labels` may be None, and `groups` are in the column `GROUP`.
+
+    `options` say what the scores are and what the classes are called; whether they are `binary` may be left open.
+    """
     rows = as_scores(matched(scores, options.classes))
     binary = rows.ndim == 1
     if options.binary not in (None, binary):
@@ -48,28 +36,29 @@ def array_source(scores: Any, labels: Any, options: ArrayOptions, groups: pa.Arr
         raise DumpError(f"scores have the shape {rows.shape}, but the rejector was made for {wanted}")
     values = pa.array(np.ascontiguousarray(rows).reshape(-1))
     columns = {LOGITS: values if binary else pa.FixedSizeListArray.from_arrays(values, rows.shape[1])}
-    if labels is not None:
-        marks = as_labels(labels)
-        if len(marks) != len(rows):
-            raise DumpError(f"there are {len(rows)} rows of scores but {len(marks)} labels; each row needs its label")
-        columns[LABEL] = marks
-    if groups is not None:
-        if len(groups) != len(rows):
-            raise DumpError(f"there are {len(rows)} rows of scores but {len(groups)} groups; each row needs its group")
-        columns[GROUP] = groups
-    reading = DumpOptions(
-        logits=LOGITS,
-        label=LABEL,
-        input=options.input,
-        normalize=options.normalize,
-        binary=binary,
-        classes=_names(options.classes),
-    )
+    for name, column in ((LABEL, None if labels is None else as_labels(labels)), (GROUP, groups)):
+        if column is not None:
+            check_length(rows, column, name)
+            columns[name] = column
+    reading = replace(options, logits=LOGITS, label=LABEL, binary=binary)
     with held(pa.table(columns), "arrays") as part:
         yield Source(part.path, reading, spools={part.path: part})
 
 
-def _names(classes: Sequence[str] | None) -> tuple[str, ...] | None:
+def check_length(rows: Array, column: pa.Array, name: str) -> None:
+    """Raise unless there is a value for each row."""
+    if len(column) != len(rows):
+        raise DumpError(f"there are {len(rows)} rows of scores but {len(column)} {name}s; each row needs its {name}")
+
+
+def options_of(document: Document) -> DumpOptions:
+    """How scores are read that a rejector is applied to."""
+    names = None if document.class_names is None else tuple(document.class_names)
+    return DumpOptions(input=document.input, classes=names, normalize=document.normalize, binary=document.binary)
+
+
+def as_names(classes: Sequence[str] | None) -> tuple[str, ...] | None:
+    """Names of classes, each once."""
     if classes is None:
         return None
     names = [classes] if isinstance(classes, str) else list(classes)

@@ -17,33 +17,35 @@ from msgspec.structs import asdict
 from drrej.api.arrays import (
     GROUP,
     Array,
-    ArrayOptions,
     array_source,
     as_groups,
     as_labels,
+    as_names,
     as_scores,
+    check_length,
     has_no_rows,
     matched,
+    options_of,
 )
 from drrej.core.calibrators import CalibratorName
 from drrej.core.losses import Loss
 from drrej.core.reuse import content_keys, mixed, repeats
-from drrej.core.thresholds import ERROR_RULES, Rule
+from drrej.core.thresholds import Rule, one_rule
 from drrej.core.types import Booleans, Floats, InputKind
-from drrej.data.dump import Block
+from drrej.data.columns import LABEL
+from drrej.data.dump import Block, DumpOptions
 from drrej.documents.gates import Gate
 from drrej.documents.rejector import Rejector as Document
 from drrej.documents.report import Report as ReportDocument
 from drrej.documents.words import calibration_warnings
 from drrej.engines.protocol import Pass
-from drrej.errors import DrrejWarning, DumpError, OptionError, RejectorError, ReportError
+from drrej.errors import DrrejWarning, OptionError, RejectorError, ReportError
 from drrej.outputs.destinations import OutputFile
 from drrej.pipeline.calibrate import CalibrateOptions, calibrate
 from drrej.pipeline.collect import collect
 from drrej.pipeline.evaluate import EvaluateOptions, evaluate
 from drrej.pipeline.fit import RatioOptions, fit
 from drrej.pipeline.score import Scored, Scorer
-from drrej.pipeline.source import Source
 from drrej.pipeline.threshold import MOST_REPEATS, ThresholdOptions, choose_threshold
 from drrej.report import need_libraries
 from drrej.report.page import render_notebook
@@ -201,7 +203,7 @@ class Rejector(Document, frozen=True):
             row = np.log(row) if self.input == "log-probs" else row
             one = self._columns(row[:1] if self.binary else row[None], of_rows)
             return {name: column[:0] for name, column in one.items()}
-        with array_source(scores, None, ArrayOptions.of(self)) as source:
+        with array_source(scores, None, options_of(self)) as source:
             dump = source.open(self, labelled=False)
             scorer = Scorer(self, dump)
 
@@ -219,7 +221,7 @@ class Rejector(Document, frozen=True):
         """
         if options is None:
             options = EvaluateOptions(labels=labels is not None)
-        with array_source(scores, labels, ArrayOptions.of(self)) as source:
+        with array_source(scores, labels, options_of(self)) as source:
             report = evaluate(source, self, as_gates(gates), options)
         tell(warnings_of(report))
         return Report.of(report)
@@ -312,45 +314,33 @@ def fit_rejector(
     _check_numbers(alpha=alpha, lam=lam, effective_sample=effective_sample, floor=floor)
     if fresh is not None and rule.confidence is None:
         raise OptionError("`fresh` goes with `confidence`: a guarantee needs rows that nothing else has seen")
-    options = ArrayOptions(input, classes, normalize)
+    options = DumpOptions(input=input, classes=as_names(classes), normalize=normalize)
     groups = None if target.get("groups") is None else as_groups(target["groups"])
     if groups is not None and rule.confidence is None:
         raise OptionError("`groups` requires `confidence`: it tells rows with the same scores apart")
     example = None if groups is None else GROUP
-    told: list[str] = []
-
-    def fitted(source: Source) -> Document:
-        ratio = RatioOptions(alpha, lam, loss, effective_sample)
+    first, second = (scores, labels), fresh
+    if rule.confidence is not None and fresh is None:
+        rows, marks = as_scores(matched(scores, options.classes)), as_labels(labels)
+        half = _second_half(rows, marks, groups)
+        first, second = ((rows[part], marks.filter(pa.array(part))) for part in (~half, half))
+        groups = None if groups is None else groups.filter(pa.array(half))
+    with array_source(*first, options) as source:
         start = calibrate(source, CalibrateOptions(floor=floor, calibrator=calibrator))
-        told.extend(calibration_warnings(start.need_calibration()))
-        return fit(source, start, ratio)
-
-    def chosen(source: Source, document: Document, options: ThresholdOptions | None = None) -> Rejector:
-        found = choose_threshold(source, document, rule, options)
-        tell([*told, found.caution], levels=3)
-        return Rejector.of(found.rejector)
-
-    if rule.confidence is None:
-        with array_source(scores, labels, options) as source:
-            return chosen(source, fitted(source))
-    if fresh is None:
-        rows, marks = as_scores(matched(scores, classes)), as_labels(labels)
-        second = _second_half(rows, marks, groups)
-        with array_source(rows[~second], marks.filter(pa.array(~second)), options) as source:
-            document = fitted(source)
-        second_groups = None if groups is None else groups.filter(pa.array(second))
-        with array_source(rows[second], marks.filter(pa.array(second)), options, second_groups) as source:
-            return chosen(source, document, ThresholdOptions(known_fresh=True, group=example))
-    with array_source(scores, labels, options) as source:
-        document = fitted(source)
-    with array_source(*fresh, options, groups) as source:
-        return chosen(source, document, ThresholdOptions(group=example))
+        fitted = fit(source, start, RatioOptions(alpha, lam, loss, effective_sample))
+        if second is None:
+            found = choose_threshold(source, fitted, rule)
+    if second is not None:
+        with array_source(*second, options, groups) as source:
+            chosen_on = ThresholdOptions(known_fresh=fresh is None, group=example)
+            found = choose_threshold(source, fitted, rule, chosen_on)
+    tell([*calibration_warnings(start.need_calibration()), found.caution])
+    return Rejector.of(found.rejector)
 
 
 def _second_half(rows: Array, labels: pa.Array, groups: pa.Array | None) -> Booleans:
     """Half of the rows, chosen by their groups or by what they hold, so that copies of a row are in one half."""
-    if len(labels) != len(rows):
-        raise DumpError(f"there are {len(rows)} rows of scores but {len(labels)} labels; each row needs its label")
+    check_length(rows, labels, LABEL)
     if len(rows) < 2:
         raise OptionError("`confidence` needs more rows: one half fits, the other chooses the threshold")
     if groups is None:
@@ -363,6 +353,7 @@ def _second_half(rows: Array, labels: pa.Array, groups: pa.Array | None) -> Bool
                 "`groups`, a value for each row that tells them apart"
             )
     else:
+        check_length(rows, groups, GROUP)
         keys = mixed(pc.rank(groups, tiebreaker="dense").to_numpy())
     half: Booleans = keys > np.sort(keys)[(keys.size - 1) // 2]
     return half
@@ -379,24 +370,7 @@ def _rule(target: Target) -> Rule:
         if name not in Target.__annotations__:
             raise TypeError(f"fit_rejector() got an unexpected keyword argument '{name}'")
     _check_numbers(**{name: value for name, value in target.items() if name != "groups"})
-    rules = {
-        "accuracy": target.get("accuracy"),
-        "risk": target.get("risk"),
-        "coverage": target.get("coverage"),
-        "tau": target.get("tau"),
-        "max-loss": target.get("max_loss"),
-        "cost": target.get("review_cost"),
-    }
-    rules = {kind: value for kind, value in rules.items() if value is not None}
-    if rules.keys() >= set(ERROR_RULES):
-        raise OptionError("`accuracy` and `risk` are the same promise; give one of them")
-    both = len(rules) == 2 and "coverage" in rules and bool(rules.keys() & set(ERROR_RULES))
-    coverage = rules.pop("coverage") if both else None
-    if len(rules) != 1:
-        raise OptionError(
-            "give exactly one of `accuracy`, `risk`, `coverage`, `review_cost`, `tau` and `max_loss`; only `coverage` "
-            "may stand beside `accuracy` or `risk`"
-        )
-    ((kind, value),) = rules.items()
-    assert value is not None
-    return Rule(kind, value, target.get("confidence"), error_cost=target.get("error_cost"), coverage=coverage)
+    kinds = ("accuracy", "risk", "coverage", "review_cost", "tau", "max_loss")
+    more = {name: target.get(name) for name in ("confidence", "error_cost")}
+    targets: dict[str, Any] = {kind: target.get(kind) for kind in kinds}
+    return one_rule(targets, **more)

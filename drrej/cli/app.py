@@ -11,7 +11,7 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
 from importlib import import_module
 from types import FrameType
@@ -38,7 +38,10 @@ PANELS = {
     "Plan": ("plan",),
     "Tools": ("cascade", "convert", "metrics", "config", "schema"),
 }
-_MODULES = dict.fromkeys(("convert", "metrics", "schema"), "tools")
+_MODULES = {
+    **dict.fromkeys(("calibrate", "fit", "threshold"), "build"),
+    **dict.fromkeys(("convert", "metrics", "schema"), "tools"),
+}
 COMMANDS = {name: panel for panel, names in PANELS.items() for name in names}
 """The commands with their panels, in the order of `drrej --help`."""
 
@@ -57,106 +60,76 @@ def _show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-def _show_all(context: typer.Context, wanted: bool) -> None:
-    if wanted:
-        context.meta[_ALL] = True
-        show(context.get_help() + "\n")
-        raise typer.Exit
+def _show_help(context: typer.Context, parameter: typer.CallbackParam, wanted: bool) -> None:
+    """Show the options for everyday use, or all; without colours in a pipe: typer colours it on GitHub's runners."""
+    if not wanted:
+        return
+    from typer import rich_utils
+
+    if not is_terminal(sys.stdout) and "FORCE_COLOR" not in os.environ:
+        rich_utils.FORCE_TERMINAL = False
+    command: Any = context.command
+    rare = [] if parameter.name == "help_all" else getattr(command, "rare", [])
+    if rare:
+        command.epilog = f"{len(rare)} more options: drrej {command.name} --help-all"
+    for each in rare:
+        each.hidden = True
+    show(context.get_help() + "\n")
+    for each in rare:
+        each.hidden = False
+    raise typer.Exit
 
 
-_ALL = "drrej.help_all"
-_HELP = {"help_option_names": ["-h", "--help"]}
+help_option = flag("Show this message and exit.", callback=_show_help, is_eager=True)
 
 
 class _CommonOptions(Options):
     """What every command has besides its own options."""
 
-    help_all: bool = flag("Show all options and exit.", callback=_show_all, is_eager=True)
+    help_all: bool = flag("Show all options and exit.", callback=_show_help, is_eager=True)
+    help: bool = help_option
 
 
-def _without_type(option: Any) -> Any:
-    """An option of typer's own that takes no value: the help would call that <bool>."""
-    option.metavar = ""
-    return option
-
-
-class _PlainHelp:
-    """Help without colours in a pipe: typer colours it on GitHub's runners."""
-
-    def get_help_option(self, ctx: Any) -> Any:
-        """The option of typer's own."""
-        return _without_type(super().get_help_option(ctx))  # type: ignore[misc]
-
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Write the help."""
-        from typer import rich_utils
-
-        if not is_terminal(sys.stdout) and "FORCE_COLOR" not in os.environ:
-            rich_utils.FORCE_TERMINAL = False
-        super().format_help(ctx, formatter)  # type: ignore[misc]
-
-
-class Command(_PlainHelp, TyperCommand):
-    """A command whose options may be configured, and whose help shows those for everyday use unless asked for all."""
+class Command(TyperCommand):
+    """A command whose options may be configured; `rare` are those that its help does not show unless asked for all."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._rare = [each for each in self.params if isinstance(each, TyperOption) and each.hidden]
-        self._show_rare(True)
-
-    def _show_rare(self, shown: bool) -> None:
-        for each in self._rare:
-            each.hidden = not shown
+        self.rare = [each for each in self.params if isinstance(each, TyperOption) and each.hidden]
+        for each in self.rare:
+            each.hidden = False  # shells complete them
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Turn the words after the command's name into the values of its parameters."""
         given, _, _ = self.make_parser(ctx).parse_args(args=list(args))
         if not (ctx.resilient_parsing or {"help", "help_all"} & given.keys()):
-            top = ctx.parent
-            settings = Configuration(top.command.commands, top.params["config"]).settings(str(self.name), given)
+            settings = Configuration(ctx.parent).settings(str(self.name), given)
             ctx.default_map = {name: setting.value for name, setting in settings.items()}
         return super().parse_args(ctx, args)
 
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Write the help."""
-        shown = ctx.meta.get(_ALL) or not self._rare
-        self.epilog = None if shown else f"{len(self._rare)} more options: drrej {self.name} --help-all"
-        self._show_rare(shown)
-        super().format_help(ctx, formatter)
-        self._show_rare(True)
 
-
-class _Commands(Mapping[str, Any]):
-    """The commands by name; the module of a command is imported when it is asked for."""
-
-    def __getitem__(self, name: str) -> Any:
-        if name in GONE:
-            raise OptionError(f"'drrej {name}' is gone: {GONE[name]}")
-        if name not in COMMANDS:
-            raise KeyError(name)
-        return _command(name)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(COMMANDS)
-
-    def __len__(self) -> int:
-        return len(COMMANDS)
-
-
-class Group(_PlainHelp, TyperGroup):
-    """All commands."""
+class Group(TyperGroup):
+    """All commands by name; the module of a command is imported when it is asked for."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.commands = _Commands()  # type: ignore[assignment]
+        self.commands: Any = dict.fromkeys(COMMANDS)  # their names
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002 - as typer calls it
+        """The command of a name, None if there is none."""
+        if cmd_name in GONE:
+            raise OptionError(f"'drrej {cmd_name}' is gone: {GONE[cmd_name]}")
+        return command(cmd_name) if cmd_name in COMMANDS else None
 
 
 @cache
-def _command(name: str) -> Any:
+def command(name: str) -> Any:
+    """A command as typer makes it."""
     function = getattr(import_module(f"drrej.cli.{_MODULES.get(name, name)}"), name)
     single = typer.Typer(add_completion=False, rich_markup_mode="rich")
-    add = single.command(name, cls=Command, rich_help_panel=COMMANDS[name], context_settings=_HELP)
-    add(grouped(function, _CommonOptions))
+    single.command(name, cls=Command, rich_help_panel=COMMANDS[name], add_help_option=False)(
+        grouped(function, _CommonOptions)
+    )
     return get_command(single)
 
 
@@ -173,7 +146,7 @@ drrej run --val val.parquet --test test.parquet --coverage 0.8 -o out
 """,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
-    context_settings=_HELP,
+    add_help_option=False,
 )
 
 
@@ -193,6 +166,7 @@ class _TopOptions(Options):
         callback=_accept_edited,
     )
     config: str | None = option("Take options from this file too, see 'drrej config --help'; comes first.", "FILE")
+    help: bool = help_option
 
 
 def _top(options: _TopOptions) -> None:
@@ -204,24 +178,23 @@ app.callback()(grouped(_top))
 
 @cache
 def application() -> Any:
-    """The program as typer makes it: its `commands` are made when they are asked for."""
+    """The program as typer makes it."""
     group = get_command(app)
     for parameter in group.params:
-        if str(parameter.name).endswith("_completion"):
-            _without_type(parameter)
+        if str(parameter.name).endswith("_completion"):  # typer's own, without a value: the help would say <bool>
+            parameter.metavar = ""
     return group
 
 
 def main() -> Never:
     """Run the command line and exit with its code."""
-    _stop.code = 0
     try:
         _take_signals()
         code = execute()
         gc.freeze()  # what is left is not worth looking through on the way out
     except (KeyboardInterrupt, SystemExit):
-        code = _stop.code or INTERRUPTED
-    if code and code in (INTERRUPTED, _stop.code):
+        code = [INTERRUPTED, *_stopped][-1]
+    if code in (INTERRUPTED, *_stopped):
         _leave(code)
     sys.exit(code)
 
@@ -241,8 +214,17 @@ def _leave(code: int) -> Never:
 def execute(arguments: Sequence[str] | None = None) -> int:
     """Run a command line (by default the process's own) and return its exit code."""
     code = _run(list(sys.argv[1:] if arguments is None else arguments))
-    with contextlib.suppress(ValueError, AttributeError):  # closed or missing
-        code = _flush(code)
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        code = BROKEN_PIPE
+        silence(sys.stdout)
+    except OSError as error:
+        complain(f"standard output: cannot be written ({error.strerror})")
+        code = WRONG
+        silence(sys.stdout)
+    except (ValueError, AttributeError):  # closed or missing
+        pass
     return code
 
 
@@ -255,10 +237,13 @@ def _run(arguments: list[str]) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
     except SystemExit as exit_:  # typer turns a broken pipe into an exit with 1, which nothing else uses
-        return _silence(BROKEN_PIPE) if exit_.code == 1 else int(exit_.code or 0)
+        if exit_.code != 1:
+            return int(exit_.code or 0)
+        silence(sys.stdout)
+        return BROKEN_PIPE
     except Exception as error:
-        if _stop.code:  # what a signal broke off, such as an import or the making of a class, may fail in any way
-            return _stop.code
+        if _stopped:  # what a signal broke off, such as an import or the making of a class, may fail in any way
+            return _stopped[-1]
         if os.environ.get("DRREJ_DEBUG"):
             raise
         return _explain(error, arguments)
@@ -273,7 +258,7 @@ def _explain(error: Exception, arguments: list[str]) -> int:
         complain(_usage(error, arguments))
     elif isinstance(error, OSError):
         complain(f"{error.filename or 'standard output'}: {error.strerror or error} (DRREJ_DEBUG=1 shows where)")
-        return _silence(WRONG)
+        silence(sys.stdout)
     elif isinstance(error, MemoryError):
         complain("not enough memory")
     else:
@@ -288,39 +273,18 @@ def _usage(error: Any, arguments: list[str]) -> str:
     if unknown in RENAMED:
         return f"--{unknown}: {RENAMED[unknown]}"
     called = " ".join(["drrej", *[word for word in arguments if word in COMMANDS][:1]])
-    given = _given(error, arguments)
-    message = str(error.message).removeprefix("Value error, ") if given else error.format_message()
-    return f"{given}{' '.join(message.split())} (see '{called} --help')"
-
-
-def _given(error: Any, arguments: list[str]) -> str:
-    """The option and value that an error is about."""
-    names = getattr(getattr(error, "param", None), "opts", ())
+    names, message = getattr(getattr(error, "param", None), "opts", ()), error.format_message()
     for word, following in zip(arguments, [*arguments[1:], ""], strict=False):
         name, equals, value = word.partition("=")
         if name.startswith("-") and name in names:
-            return f"{name} {value if equals else following}: "
-    return ""
-
-
-def _flush(code: int) -> int:
-    try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        return _silence(BROKEN_PIPE)
-    except OSError as error:
-        complain(f"standard output: cannot be written ({error.strerror})")
-        return _silence(WRONG)
-    return code
-
-
-def _silence(code: int) -> int:
-    silence(sys.stdout)
-    return code
+            reason = str(error.message).removeprefix("Value error, ")
+            message = f"{name} {value if equals else following}: {reason}"
+            break
+    return f"{' '.join(message.split())} (see '{called} --help')"
 
 
 def _take_signals() -> None:
-    sys.unraisablehook = _stop.unraisable
+    sys.unraisablehook = _unraisable
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as in the background of a shell
         signal.signal(signal.SIGINT, _stop)
         atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)  # when all is done, Python would die of it
@@ -330,23 +294,17 @@ def _take_signals() -> None:
         signal.signal(hangup, _stop)
 
 
-class _Stop:
-    """A signal to stop while a command runs: an exception, and silence about what it breaks off.
-
-    `code` is the exit code of the signal that came, 0 before.
-    """
-
-    def __init__(self) -> None:
-        self.code = 0
-
-    def __call__(self, number: int, _frame: FrameType | None) -> Never:
-        self.code = 128 + number
-        raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(self.code)
-
-    def unraisable(self, broken: sys.UnraisableHookArgs) -> None:
-        """What Python says of an error where nobody can catch it, such as in a finalizer."""
-        if not self.code:
-            sys.__unraisablehook__(broken)
+_stopped: list[int] = []
+"""The exit codes of the signals to stop that have come."""
 
 
-_stop = _Stop()
+def _stop(number: int, _frame: FrameType | None) -> Never:
+    """A signal to stop while a command runs is an exception."""
+    _stopped.append(128 + number)
+    raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(_stopped[-1])
+
+
+def _unraisable(broken: sys.UnraisableHookArgs) -> None:
+    """An error where nobody can catch it, such as in a finalizer: silence about what a signal has broken off."""
+    if not _stopped:
+        sys.__unraisablehook__(broken)

@@ -4,31 +4,21 @@ from __future__ import annotations
 
 import os
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from drrej.cli.console import in_flags, say_notes, show
-from drrej.cli.options import (
-    REQUIRED,
-    EngineOptions,
-    InputOptions,
-    LabelOptions,
-    Options,
-    check_one_stdin,
-    check_spared,
-    force_option,
-    option,
-    rare,
-)
-from drrej.cli.rule_options import Calibrator, calibrator_option
+from drrej.cli.input_options import InputOptions, check_one_stdin
+from drrej.cli.options import REQUIRED, EngineOptions, Options, OutputOptions, changed, open_files, option, rare
+from drrej.cli.rule_options import CalibrationOptions, Calibrator
 from drrej.errors import OptionError
 
 if TYPE_CHECKING:
     from drrej.engines.protocol import Engine
-    from drrej.pipeline.cascade import CascadeOptions, Stage
+    from drrej.pipeline.cascade import Stage
 
 
 class StageOptions(Options):
-    """The models, and what their answers must keep."""
+    """The models, what their answers must keep, and what is written and shown."""
 
     stage: list[str] = option(
         "A model: a dump of its scores, and what a row costs. Repeatable.", "NAME=DUMP:COST", default=REQUIRED
@@ -37,36 +27,17 @@ class StageOptions(Options):
     join_on: str = option("The column that pairs rows of the dumps.", "COL", default=REQUIRED)
     confidence: float | None = option("Certify the accuracy on new rows, with half of the rows.", "P")
     review_cost: float | None = option("People may answer what is left, at this cost a row.", "COST")
-    calibrator: Calibrator | None = calibrator_option()
+    calibrator: Calibrator | None = CalibrationOptions.calibrator
     loss: Literal["zero-one", "log", "brier", "margin", "logit-margin", "learned", "auto"] = option(
         "By which a stage passes rows on: log, margin, auto, ...", "NAME", default="zero-one"
     )
     seed: int = rare("Another seed, other halves.", "N", default=0)
-
-    def options(self) -> CascadeOptions:
-        """As the library takes them."""
-        from drrej.pipeline.cascade import CascadeOptions
-
-        return CascadeOptions(
-            accuracy=self.accuracy,
-            key=self.join_on,
-            confidence=self.confidence,
-            review_cost=self.review_cost,
-            loss=self.loss,
-            calibrator=self.calibrator or "temperature",
-            seed=self.seed,
-        )
-
-
-class CascadeOutput(Options):
-    """What is written and shown."""
-
     output: str | None = option("Directory for the report, rejectors and routing.", "DIR")
-    force: bool = force_option()
+    force: bool = OutputOptions.force
     format: Literal["text", "json"] = option("What goes to standard output.", default="text")
 
 
-def cascade(stages: StageOptions, input: LabelOptions, engine: EngineOptions, output: CascadeOutput) -> None:
+def cascade(stages: StageOptions, input: Annotated[InputOptions, changed("join_on")], engine: EngineOptions) -> None:
     """Let a cheap model answer what it is sure of and a dearer one the rest, at least cost for an accuracy.
 
     Stages are asked in the order given, with labelled dumps of the same rows.
@@ -76,30 +47,38 @@ def cascade(stages: StageOptions, input: LabelOptions, engine: EngineOptions, ou
     drrej cascade --accuracy 0.99 --join-on id --stage s=small:1 --review-cost 9
 
     """
-    from drrej.outputs.destinations import OutputFile, prepare_directory
+    from drrej.outputs.destinations import prepare_directory
     from drrej.outputs.masks import write_table
+    from drrej.pipeline.cascade import CascadeOptions
     from drrej.pipeline.cascade import cascade as step
     from drrej.report.text import render_text
 
-    wanted = stages.options()
-    workers = engine.start()
-    reading = InputOptions(**vars(input), join_on=None if input.labels_from is None else stages.join_on)
-    models = [_stage(text, reading, workers) for text in stages.stage]
+    wanted = CascadeOptions(
+        accuracy=stages.accuracy,
+        key=stages.join_on,
+        confidence=stages.confidence,
+        review_cost=stages.review_cost,
+        loss=stages.loss,
+        calibrator=stages.calibrator or "temperature",
+        seed=stages.seed,
+    )
+    workers, folder = engine.start(), stages.output
+    if input.labels_from is not None:
+        input = input.replaced(join_on=stages.join_on)
+    models = [_stage(text, input, workers) for text in stages.stage]
     check_one_stdin(*(model.source for model in models))
     with ExitStack() as stack:
         files = {}
-        if output.output is not None:
-            stack.enter_context(prepare_directory(output.output))
+        if folder is not None:
+            stack.enter_context(prepare_directory(folder))
             names = [*(f"{model.name}.json" for model in models), "cascade.json", "cascade.txt", "routing.parquet"]
             if len(set(names)) < len(names):
                 raise OptionError("--stage cascade: the report has this name; choose another")
-            files = {
-                name: stack.enter_context(OutputFile(os.path.join(output.output, name), output.force)) for name in names
-            }
-        check_spared(input.classes)
+            paths = [os.path.join(folder, name) for name in names]
+            files = dict(zip(names, open_files(stack, paths, stages.force), strict=True))
         found = step(models, wanted)
         text = in_flags(render_text(found.report))
-        if output.output is not None:
+        if files:
             contents = {f"{name}.json": rejector.to_json() for name, rejector in found.rejectors.items()}
             contents |= {"cascade.json": found.report.to_json(), "cascade.txt": text}
             for name, content in contents.items():
@@ -110,7 +89,7 @@ def cascade(stages: StageOptions, input: LabelOptions, engine: EngineOptions, ou
                 files[name].commit()
     for model in models:
         say_notes(model.source, engine.quiet)
-    show(found.report.to_json() if output.format == "json" else text)
+    show(found.report.to_json() if stages.format == "json" else text)
 
 
 def _stage(text: str, input: InputOptions, engine: Engine) -> Stage:

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import typer
-from msgspec import Struct
+from msgspec import Struct, ValidationError, convert
 
 from drrej.cli.console import long_flag, show
 from drrej.errors import OptionError
@@ -47,7 +47,7 @@ RENAMED = {
 """Options of earlier versions, and what to do in their place."""
 
 _Known = Mapping[str, Mapping[str, Any]]
-"""The options that can be configured, by command and name."""
+"""The options that can be configured, by name and command."""
 
 
 class Setting(Struct, frozen=True):
@@ -58,16 +58,23 @@ class Setting(Struct, frozen=True):
 
 
 class Configuration:
-    """What files and variables say of the options of some commands; `named` is the file of `drrej --config`."""
+    """What files and variables say of the options of commands; `context` is that of `drrej` itself."""
 
-    def __init__(self, commands: Mapping[str, Any], named: str | None) -> None:
-        self._commands = commands
-        self._tables = _tables(named)
+    def __init__(self, context: Any) -> None:
+        self._context = context
+        self._tables = _tables(context.params["config"])
+        self.commands: list[str] = context.command.list_commands(context)
 
     @cached_property
-    def known(self) -> dict[str, dict[str, Any]]:
-        """The options that can be configured, by command and name."""
-        return {name: _configurable(command) for name, command in self._commands.items()}
+    def known(self) -> _Known:
+        """The options that can be configured, by name and command."""
+        found: dict[str, dict[str, Any]] = {}
+        for command in self.commands:
+            for option in self._context.command.get_command(self._context, command).params:
+                configurable = getattr(option, "rich_help_panel", None) is not None or option.name in _ALSO
+                if configurable and not option.required and option.name not in _SAID_EACH_TIME:
+                    found.setdefault(option.name, {})[command] = option
+        return found
 
     def settings(self, command: str, given: Iterable[str] = ()) -> dict[str, Setting]:
         """What is configured for a command, by the names of its options; not those `given` on the command line.
@@ -77,42 +84,31 @@ class Configuration:
         variables = [name for name in os.environ if name.startswith(PREFIX) and name not in _OTHER_VARIABLES]
         if not (self._tables or variables):
             return {}
-        panels = {name: option.rich_help_panel or "" for name, option in self.known[command].items()}
-        rules = {name for name, panel in panels.items() if panel.startswith(_RULE)}
+        layers = [table.layer(command, self.commands, self.known) for table in self._tables]
+        layers.append(_of_variables(variables, command, self.known))
+        panels = {name: options[command].rich_help_panel for name, options in self.known.items() if command in options}
+        rules = {name for name, panel in panels.items() if panel and panel.startswith(_RULE)}
         found: dict[str, Setting] = {}
-        for layer in (*(table.layer(command, self.known) for table in self._tables), self._layer(command, variables)):
+        for layer in layers:
             found = {name: found[name] for name in found if not (name in rules and rules & layer.keys())} | layer
         hidden = set(given) | (rules if rules & set(given) else set())
         return {name: setting for name, setting in found.items() if name not in hidden}
 
-    def _layer(self, command: str, variables: list[str]) -> dict[str, Setting]:
-        found = {}
-        for variable in variables:
-            text, name = os.environ[variable], _parameter(variable.removeprefix(PREFIX).lower())
-            options = {each: known[name] for each, known in self.known.items() if name in known}
-            if not options:
-                keys = {key_of(each).replace("-", "_").upper() for known in self.known.values() for each in known}
-                near = _instead(name, variable, [PREFIX + key for key in keys])
-                raise OptionError(f"{variable}: no option of this name can be set by a variable{near}")
-            values = {each: _from_text(option, text) for each, option in options.items()}
-            wanted = {each: what_it_must_be(option, values[each]) for each, option in options.items()}
-            if text and all(wanted.values()):
-                raise OptionError(f"{variable}={text}: it must be {next(iter(wanted.values()))}")
-            if command in options and text and not wanted[command]:
-                found[name] = Setting(values[command], variable)
-        return found
 
-
-def _configurable(command: Any) -> dict[str, Any]:
-    """The options of a command that may be in a file or a variable."""
-    return {
-        option.name: option
-        for option in command.params
-        if option.param_type_name == "option"
-        and (option.rich_help_panel is not None or option.name in _ALSO)
-        and not option.required
-        and option.name not in _SAID_EACH_TIME
-    }
+def _of_variables(variables: list[str], command: str, known: _Known) -> dict[str, Setting]:
+    found = {}
+    for variable in variables:
+        text, name = os.environ[variable], _parameter(variable.removeprefix(PREFIX).lower())
+        if name not in known:
+            near = _instead(name, variable, [PREFIX + key_of(each).replace("-", "_").upper() for each in known])
+            raise OptionError(f"{variable}: no option of this name can be set by a variable{near}")
+        values = {each: _from_text(option, text) for each, option in known[name].items()}
+        wanted = {each: what_it_must_be(known[name][each], value) for each, value in values.items()}
+        if text and all(wanted.values()):
+            raise OptionError(f"{variable}={text}: it must be {next(iter(wanted.values()))}")
+        if text and command in wanted and not wanted[command]:
+            found[name] = Setting(values[command], variable)
+    return found
 
 
 # Files
@@ -127,72 +123,62 @@ class _Table(Struct, frozen=True):
     found: bool
     """Whether it was found, not named: then it may belong to whoever wrote a cloned repository."""
 
-    def layer(self, command: str, known: _Known) -> dict[str, Setting]:
+    def layer(self, command: str, commands: Sequence[str], known: _Known) -> dict[str, Setting]:
         """The settings for a command; what no command knows is refused."""
-        tables = {name: table for name, table in self.keys.items() if isinstance(table, dict)}
-        for name in tables:
-            if name not in known:
-                near = _instead(name, name, known)
-                raise OptionError(f"{self.where}: [{name}] is not the name of a command{near}")
         found: dict[str, Setting] = {}
+        own: dict[str, Setting] = {}
         for key, value in self.keys.items():
-            if key not in tables:
-                found |= self._setting(command, key, value, known)
-        for name, table in tables.items():
-            for key, value in table.items():
-                own = self._setting(name, key, value, {name: known[name]})
-                found |= own if name == command else {}
-        return found
+            if not isinstance(value, dict):
+                found |= self._setting(command, key, value, known, "no command has an")
+                continue
+            if key not in commands:
+                raise OptionError(f"{self.where}: [{key}] is not the name of a command{_instead(key, key, commands)}")
+            of_command = {name: {key: options[key]} for name, options in known.items() if key in options}
+            for each, each_value in value.items():
+                setting = self._setting(key, each, each_value, of_command, f"drrej {key} has no")
+                own |= setting if key == command else {}
+        return found | own
 
-    def _setting(self, command: str, key: str, value: Any, known: _Known) -> dict[str, Setting]:
+    def _setting(self, command: str, key: str, value: Any, known: _Known, nobody: str) -> dict[str, Setting]:
         """A key of the commands in `known`: one of them at least must know it and take the value."""
         name = _parameter(key)
-        options = {each: found[name] for each, found in known.items() if name in found}
-        if not options:
-            who = "no command has an" if len(known) > 1 else f"drrej {next(iter(known))} has no"
-            near = _instead(name, key, {key_of(each) for found in known.values() for each in found})
-            raise OptionError(f"{self.where}: {key}: {who} option of this name that can be configured{near}")
-        wanted = {each: what_it_must_be(option, value) for each, option in options.items()}
+        if name not in known:
+            near = _instead(name, key, [key_of(each) for each in known])
+            raise OptionError(f"{self.where}: {key}: {nobody} option of this name that can be configured{near}")
+        wanted = {each: what_it_must_be(option, value) for each, option in known[name].items()}
         if all(wanted.values()):
             raise OptionError(f"{self.where}: {key} must be {next(iter(wanted.values()))}")
-        remote = name in _PATHS and isinstance(value, str) and "://" in value
-        if self.found and (name in _NAMED or remote):
+        path = name in _PATHS and isinstance(value, str)
+        if self.found and (name in _NAMED or (path and "://" in value)):
             raise OptionError(
                 f"{self.where}: {key} cannot be set by a file that is found: it names a cluster or an input; say "
                 f"drrej --config {self.where}, or give --{key_of(name)}"
             )
-        if command not in options or wanted[command]:
+        if command not in wanted or wanted[command]:
             return {}
-        if name in _PATHS and isinstance(value, str) and "://" not in value and (self.folder / value).is_file():
+        if path and "://" not in value and (self.folder / value).is_file():
             value = str(self.folder / value)
         return {name: Setting(value, self.where)}
 
 
 def _tables(named: str | None) -> list[_Table]:
-    """The configuration files that count here, the weakest first."""
-    found = _nearest_file(named)
-    tables = [] if found is None else [found]
-    if named is not None:
-        tables.append(_read(Path(named), Path(named).name == PYPROJECT, found=False))
-    return tables
+    """The configuration files that count here, the weakest first: the nearest one, unless it is `named`, and that."""
+    found = _nearest_file()
+    if named is None:
+        return [] if found is None else [_read(found, found=True)]
+    same = found is not None and os.path.exists(named) and os.path.samefile(found, named)
+    return [*([] if found is None or same else [_read(found, found=True)]), _read(Path(named), found=False)]
 
 
-def _nearest_file(named: str | None) -> _Table | None:
+def _nearest_file() -> Path | None:
     try:
         here = Path.cwd()
     except OSError:  # it was removed
         return None
     for folder in (here, *here.parents):
         for path in (folder / FILE, folder / PYPROJECT):
-            shared = path.name == PYPROJECT
-            if path.is_file() and not (shared and b"tool.drrej" not in _bytes(path)):
-                if named is not None and os.path.exists(named) and os.path.samefile(path, named):
-                    return None
-                if hasattr(os, "getuid") and path.stat().st_uid not in (0, os.getuid()):  # put into a parent directory
-                    raise OptionError(
-                        f"{path}: the file belongs to another user; if you trust it, say drrej --config {path}"
-                    )
-                return _read(path, shared, found=True)
+            if path.is_file() and (path.name == FILE or b"tool.drrej" in _bytes(path)):
+                return path
     return None
 
 
@@ -203,17 +189,19 @@ def _bytes(path: Path) -> bytes:
         raise OptionError(f"{path}: the configuration cannot be read ({error.strerror})") from None
 
 
-def _read(path: Path, shared: bool, found: bool) -> _Table:
+def _read(path: Path, found: bool) -> _Table:
     """A file of drrej's own, or its table in one that is shared with other tools."""
     import tomllib
 
+    if found and hasattr(os, "getuid") and path.stat().st_uid not in (0, os.getuid()):  # put into a parent directory
+        raise OptionError(f"{path}: the file belongs to another user; if you trust it, say drrej --config {path}")
     try:
         keys: Any = tomllib.loads(_bytes(path).decode("utf-8"))
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise OptionError(f"{path}: not a TOML file ({error})") from None
     except RecursionError:
         raise OptionError(f"{path}: not a TOML file (it is nested too deeply)") from None
-    for name in ("tool", "drrej") if shared else ():
+    for name in ("tool", "drrej") if path.name == PYPROJECT else ():
         keys = keys.get(name, {}) if isinstance(keys, dict) else {}
     if not isinstance(keys, dict):
         raise OptionError(f"{path}: [tool.drrej] must be a table of options")
@@ -222,13 +210,14 @@ def _read(path: Path, shared: bool, found: bool) -> _Table:
 
 # What options take
 
-_WORDS = {
-    "boolean": "true or false",
-    "array": "a list of texts",
-    "integer": "a whole number",
-    "number": "a number",
-    "string": "a text",
+_KINDS: dict[str, tuple[Any, str]] = {
+    "boolean": (bool, "true or false"),
+    "array": (list[str], "a list of texts"),
+    "integer": (int, "a whole number"),
+    "number": (float, "a number"),
+    "string": (str, "a text"),
 }
+"""The types of JSON Schema that options have, as types of Python and in words."""
 
 
 def _schema(option: Any) -> dict[str, Any]:
@@ -250,25 +239,23 @@ def what_it_must_be(option: Any, value: Any) -> str:
     schema = _schema(option)
     if "enum" in schema:
         return "" if value in schema["enum"] else " or ".join(schema["enum"])
-    right = {
-        "boolean": isinstance(value, bool),
-        "array": isinstance(value, list) and all(isinstance(each, str) for each in value),
-        "integer": isinstance(value, int) and not isinstance(value, bool),
-        "number": isinstance(value, int | float) and not isinstance(value, bool),
-        "string": isinstance(value, str),
-    }
-    return "" if right[schema["type"]] else _WORDS[schema["type"]]
+    kind, words = _KINDS[schema["type"]]
+    try:
+        convert(value, kind)
+    except ValidationError:
+        return words
+    return ""
 
 
 def _from_text(option: Any, text: str) -> Any:
     """A variable's text as the option takes it; the text itself where that cannot be."""
-    kind = _schema(option).get("type")
-    if kind == "boolean":
+    kind, _ = _KINDS[_schema(option).get("type", "string")]
+    if kind is bool:
         return {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}.get(text.lower(), text)
-    if kind == "array":
+    if kind == list[str]:
         return [line for line in text.splitlines() if line.strip()]
     try:
-        return {"integer": int, "number": float}.get(kind or "", str)(text)
+        return kind(text)
     except ValueError:
         return text
 
@@ -295,19 +282,19 @@ def _instead(name: str, written: str, known: Iterable[str]) -> str:
     return f"; did you mean {found[0]}?" if found else ""
 
 
-def config_schema(commands: Mapping[str, Any]) -> dict[str, Any]:
-    """The JSON Schema of a configuration file, for editors."""
+def config_schema(context: Any) -> dict[str, Any]:
+    """The JSON Schema of a configuration file, for editors; `context` is that of `drrej` itself."""
+    keys: dict[str, Any] = {}
     tables: dict[str, Any] = {}
-    common: dict[str, list[Any]] = {}
-    for command, options in Configuration(commands, None).known.items():
-        described = {key_of(name): {**_schema(option), "description": option.help} for name, option in options.items()}
-        for key, kind in described.items():
-            common.setdefault(key, []).extend([] if kind in common.get(key, []) else [kind])
-        if described:
+    for name, options in Configuration(context).known.items():
+        kinds: list[Any] = []
+        for command, option in options.items():
+            kind = {**_schema(option), "description": option.help}
+            kinds += [] if kind in kinds else [kind]
             title = f"Only for drrej {command}."
-            kind = {"type": "object", "description": title, "properties": described, "additionalProperties": False}
-            tables[command] = kind
-    keys = {key: kinds[0] if len(kinds) == 1 else {"anyOf": kinds} for key, kinds in common.items()}
+            empty = {"type": "object", "description": title, "properties": {}, "additionalProperties": False}
+            tables.setdefault(command, empty)["properties"][key_of(name)] = kind
+        keys[key_of(name)] = kinds[0] if len(kinds) == 1 else {"anyOf": kinds}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "drrej.toml, or [tool.drrej] of pyproject.toml",
@@ -330,27 +317,19 @@ def config(context: typer.Context) -> None:
     drrej config > drrej.toml
 
     """
-    top: Any = context.parent
-    found = Configuration(top.command.commands, top.params["config"])
-    show("".join(f"{line}\n" for line in _lines(found)) or "# nothing is configured\n")
-
-
-def _lines(configuration: Configuration) -> Iterator[str]:
-    """Keys that are the same wherever they are known come first; then the tables of single commands."""
-    known = configuration.known
-    settings = {command: configuration.settings(command) for command in known}
-    common = {}
+    configuration, common = Configuration(context.parent), {}
+    settings = {command: configuration.settings(command) for command in configuration.commands}
     for name in sorted({name for found in settings.values() for name in found}):
         values = [found[name] for found in settings.values() if name in found]
-        options = [found[name] for found in known.values() if name in found]
+        options = configuration.known[name].values()
         takers = sum(not what_it_must_be(option, values[0].value) for option in options)
         if all(value == values[0] for value in values) and len(values) == takers:
             common[name] = values[0]
-    yield from (_line(name, setting) for name, setting in common.items())
+    lines = [_line(name, setting) for name, setting in common.items()]
     for command, found in settings.items():
         own = [_line(name, setting) for name, setting in found.items() if name not in common]
-        if own:
-            yield from ("", f"[{command}]", *own)
+        lines += ["", f"[{command}]", *own] if own else []
+    show("".join(f"{line}\n" for line in lines) or "# nothing is configured\n")
 
 
 def _line(name: str, setting: Setting) -> str:

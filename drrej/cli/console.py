@@ -38,6 +38,17 @@ def flag_of(name: str) -> str:
     return _USUAL.get(name) or long_flag(name)
 
 
+def as_flags(**values: Any) -> list[str]:
+    """Options with their values as words of a command line; those without a value are left out."""
+    words = []
+    for name, value in values.items():
+        if value is not None and value is not False:
+            words.append(flag_of(name))
+            if value is not True:
+                words.append(value if isinstance(value, str) else ",".join(value))
+    return words
+
+
 def in_flags(message: str) -> str:
     """A message of the library with flags in place of parameters.
 
@@ -120,10 +131,6 @@ class Bar(Progress):
 
     def __init__(self) -> None:
         self._bar: Any = None
-        self._what = ""
-        self._rows = 0
-        self._done = 0
-        self._started = 0.0
 
     def start(self, what: str, rows: int) -> None:
         """A pass over so many rows begins."""
@@ -132,28 +139,26 @@ class Bar(Progress):
     def advance(self, rows: int) -> None:
         """So many rows more are done."""
         self._done += rows
-        if self._bar is None and time.monotonic() - self._started > _PATIENCE and self._done < self._rows:
-            self._show()
+        seconds = time.monotonic() - self._started
+        if self._bar is None and seconds > _PATIENCE and self._done < self._rows:
+            from rich.console import Console
+            from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+            from rich.progress import Progress as RichProgress
+
+            self._bar = RichProgress(
+                TextColumn("{task.description}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TextColumn("{task.fields[rate]}"),
+                TimeRemainingColumn(),
+                console=Console(stderr=True),
+                transient=True,
+            )
+            self._bar.start()
+            self._task = self._bar.add_task(self._what, total=self._rows, rate="")
         if self._bar is not None:
-            rate = self._done / max(time.monotonic() - self._started, 1e-9)
-            self._bar.update(self._task, completed=self._done, rate=f"{rate:,.0f} rows/s")
-
-    def _show(self) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-        from rich.progress import Progress as RichProgress
-
-        self._bar = RichProgress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[rate]}"),
-            TimeRemainingColumn(),
-            console=Console(stderr=True),
-            transient=True,
-        )
-        self._bar.start()
-        self._task = self._bar.add_task(self._what, total=self._rows, rate="")
+            rate = f"{self._done / max(seconds, 1e-9):,.0f} rows/s"
+            self._bar.update(self._task, completed=self._done, rate=rate)
 
     def stop(self) -> None:
         """The pass is over."""

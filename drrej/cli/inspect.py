@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from drrej.cli.console import flag_of, in_flags, show
-from drrej.cli.options import EngineOptions, LayoutOptions
+from drrej.cli.console import as_flags, in_flags, show
+from drrej.cli.input_options import LayoutInput
+from drrej.cli.options import EngineOptions
 from drrej.data.problems import redacted
 from drrej.errors import printable
 
 if TYPE_CHECKING:
-    from drrej.data.dump import Dump, DumpOptions
+    from drrej.data.dump import Dump
     from drrej.documents.rejector import Rejector
     from drrej.pipeline.inspect import Content, DumpFacts
     from drrej.pipeline.source import Source
@@ -24,7 +25,7 @@ _MOST_COLUMNS = 12
 
 def inspect(
     files: Annotated[list[str], typer.Argument(metavar="FILE", hidden=True)],
-    input: LayoutOptions,
+    input: LayoutInput,
     engine: EngineOptions,
 ) -> None:
     """Tell what a dump holds and how to go on, or what a rejector does.
@@ -72,6 +73,8 @@ def describe(path: str, source: Source) -> str:
 
 def _about_dump(path: str, facts: DumpFacts) -> list[str]:
     """Layout, classes, rows, bad rows, labels, and the command to go on with."""
+    from drrej.data.problems import shown
+
     content = facts.content
     head = f"{path}: a dump of {_counted(facts.files, 'file')}"
     columns = [f"format:  {' and '.join(facts.formats)}", "columns:", *_column_lines(facts.columns)]
@@ -81,38 +84,32 @@ def _about_dump(path: str, facts: DumpFacts) -> list[str]:
     lines = [f"{head}, {dump.rows} rows in {_counted(len(dump.row_groups), 'row group')}", *columns]
     hive = [dump.schema.field(name) for name, _ in dump.parts[0].hive if name in dump.schema.names]
     lines += [f"  {field.name}  {field.type} (from the directory names)" for field in hive]
-    flags = _reading_flags(facts.options)
+    named = ("logits", "label", "labels_from", "join_on", "filter", "input", "classes", "per_length", "normalize")
+    read_as = {name: getattr(facts.options, name) for name in (*named, "binary")}
+    skip = facts.options.on_missing_label == "skip"
+    flags = as_flags(**read_as, on_missing_label="skip" if skip else None)
     if content.found:
         words, said = _FOUND_BINARY if dump.binary else _FOUND[content.found]
         lines.append(f"scores:  {words}")
         flags += said
     if content.labels_need_names:
         flags += ["--classes", "NAMES"]
-    lines.append(f"{dump.input}:  {_layout(dump)}, {dump.classes} classes{_names(dump)}")
+    names = f": {shown(list(dump.names))}" if dump.columns.classes and dump.names else ""
+    lines.append(f"{dump.input}:  {_layout(dump)}, {dump.classes} classes{names}")
     lines += [f"bad rows: {problem.message()}" for problem in content.problems] or ["bad rows: none"]
     if content.doubt:
         lines.append(f"caution: {content.doubt}")
-    lines.append(f"labels:  {content.labels}{_accuracy(content)}")
+    right = ""
+    if content.labelled:
+        right = f"; the prediction is right in {100 * content.right / content.labelled:.2f} % of the rows"
+    if content.labelled and content.labelled == content.right:
+        right = "; equal to the prediction in every row: are these the true labels? (timm's 'label' is the prediction)"
+    lines.append(f"labels:  {content.labels}{right}")
     if content.sorted_scores:
         lines.append(
             "caution: the first score is the largest in every row: sorted scores (top-k) are not in class order"
         )
     return [*lines, *_advice(path, flags, content)]
-
-
-def _reading_flags(options: DumpOptions) -> list[str]:
-    """The flags that make a command read a dump with these options."""
-    flags: list[str] = []
-    names = ("logits", "label", "labels_from", "join_on", "filter", "input", "max_bad", "classes")
-    for name in names:
-        value = getattr(options, name)
-        if value is not None:
-            flags += [flag_of(name), ",".join(value) if name == "classes" else str(value)]
-    for name in ("on_missing_label", "on_bad_row", "on_bad_file"):
-        flags += [flag_of(name), "skip"] if getattr(options, name) == "skip" else []
-    for name in ("per_length", "normalize", "binary"):
-        flags += [flag_of(name)] if getattr(options, name) else []
-    return flags
 
 
 def _counted(count: int, what: str) -> str:
@@ -141,20 +138,6 @@ def _layout(dump: Dump) -> str:
         "choices": ", as many as a question has choices",
     }
     return f"column '{scores.pattern}' ({kind}){words.get(scores.layout, '')}"
-
-
-def _names(dump: Dump) -> str:
-    from drrej.data.problems import shown
-
-    return f": {shown(list(dump.names))}" if dump.columns.classes and dump.names else ""
-
-
-def _accuracy(content: Content) -> str:
-    if not content.labelled:
-        return ""
-    if content.labelled == content.right:
-        return "; equal to the prediction in every row: are these the true labels? (timm's 'label' is the prediction)"
-    return f"; the prediction is right in {100 * content.right / content.labelled:.2f} % of the rows"
 
 
 def _advice(path: str, flags: Sequence[str], content: Content) -> list[str]:

@@ -3,29 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Literal
 
 from drrej.cli.console import in_flags, say_notes, show, warn
-from drrej.cli.options import (
-    EngineOptions,
-    InputOptions,
-    OptionalDumps,
-    Options,
-    check_spared,
-    force_option,
-    option,
-    read_rejector,
-    rejector_option,
-)
+from drrej.cli.input_options import InputOptions, OptionalDumps, read_rejector, rejector_option
+from drrej.cli.options import EngineOptions, Options, OutputOptions, open_files, option, write_files
 from drrej.errors import OptionError
 
 if TYPE_CHECKING:
     from drrej.documents.summaries import Plan
 
-PLOTS = (".png", ".svg", ".pdf")
-TEXTS = {".txt": "text", ".json": "json", ".md": "markdown"}
+KINDS = {".txt": "text", ".json": "json", ".md": "markdown", ".png": "png", ".svg": "svg", ".pdf": "pdf"}
 
 
 class PromiseOptions(Options):
@@ -40,21 +29,13 @@ class PromiseOptions(Options):
     )
     power: float | None = option("The wanted chance that the rows certify it.", "Q", show_default="0.8")
 
-    def target(self) -> float | None:
-        """The promise as a risk."""
-        from drrej.core.thresholds import Rule
-
-        if self.accuracy is not None and self.risk is not None:
-            raise OptionError("--accuracy and --risk are the same promise; give one of them")
-        return self.risk if self.accuracy is None else Rule("accuracy", self.accuracy).risk
-
 
 class PlanFiles(Options):
     """The rejector whose rows are planned with, and where the plan goes."""
 
     rejector: str | None = rejector_option()
     output: list[str] | None = option("Also write .txt .json .md .png .svg .pdf. Repeatable.", "FILE")
-    force: bool = force_option()
+    force: bool = OutputOptions.force
     format: Literal["text", "json", "markdown"] = option("What goes to standard output.", default="text")
 
 
@@ -75,19 +56,17 @@ def plan(
     drrej plan fresh.parquet -r fitted.json --risk 0.02 -o plan.svg
 
     """
-    from drrej.outputs.destinations import OutputFile
+    from drrej.core.thresholds import Rule
     from drrej.pipeline.plan import COVERAGE, POWER, plan_from
     from drrej.pipeline.plan import plan as step
 
-    risk, power = promise.target(), POWER if promise.power is None else promise.power
+    power = POWER if promise.power is None else promise.power
     _check(bool(dumps), files.rejector, promise, input, engine.jobs)
-    renderers = {path: _renderer(path) for path in files.output or []}
+    risk = promise.risk if promise.accuracy is None else Rule("accuracy", promise.accuracy).risk
+    kinds = [_kind(path) for path in files.output or []]
     with ExitStack() as stack:
-        places = [
-            (stack.enter_context(OutputFile(path, files.force)), renderer) for path, renderer in renderers.items()
-        ]
+        places = open_files(stack, files.output or [], files.force)
         if dumps and files.rejector is not None:
-            check_spared(input.classes)
             source = input.source(dumps, engine.start())
             start = read_rejector(files.rejector, source, "ratio")
             found, caution = plan_from(source, start, risk, promise.confidence, promise.coverage, power)
@@ -96,15 +75,14 @@ def plan(
         else:
             coverage = COVERAGE if promise.coverage is None else promise.coverage
             found = step(risk, promise.confidence, coverage, power, promise.error or None)
-        for file, renderer in places:
-            file.write_bytes(renderer(found))
-        for file, _ in places:
-            file.commit()
-    show(_text(found, files.format))
+        write_files(places, (_rendered(found, kind) for kind in kinds))
+    show(_rendered(found, files.format).decode())
 
 
 def _check(dumps: bool, rejector: str | None, promise: PromiseOptions, input: InputOptions, jobs: int) -> None:
     """Raise when options do not go together."""
+    if promise.accuracy is not None and promise.risk is not None:
+        raise OptionError("--accuracy and --risk are the same promise; give one of them")
     if dumps and rejector is None:
         raise OptionError("a dump needs -r REJECTOR (from 'drrej fit'), whose losses order its rows")
     if dumps and promise.error:
@@ -117,20 +95,19 @@ def _check(dumps: bool, rejector: str | None, promise: PromiseOptions, input: In
         raise OptionError("--jobs goes with a DUMP; name one, or leave it out")
 
 
-def _renderer(path: str) -> Callable[[Plan], bytes]:
-    """How a file is made, by its ending."""
+def _kind(path: str) -> str:
+    """The format of a file, by its ending."""
+    from drrej.report import need_libraries
+
     ending = os.path.splitext(path)[1].lower()
-    if ending in PLOTS:
-        from drrej.report import need_libraries, render
-
-        need_libraries(ending[1:], f"-o {path}")
-        return lambda plan: render(plan, ending[1:])
-    if ending not in TEXTS:
-        raise OptionError(f"-o {path}: the ending says the format; use one of {', '.join([*TEXTS, *PLOTS])}")
-    return lambda plan: _text(plan, TEXTS[ending]).encode()
+    if ending not in KINDS:
+        raise OptionError(f"-o {path}: the ending says the format; use one of {', '.join(KINDS)}")
+    need_libraries(KINDS[ending], f"-o {path}")
+    return KINDS[ending]
 
 
-def _text(plan: Plan, format: str) -> str:
-    from drrej.report import RENDERERS
+def _rendered(plan: Plan, kind: str) -> bytes:
+    from drrej.report import render
 
-    return RENDERERS[format](plan) if format == "json" else in_flags(RENDERERS[format](plan))
+    content = render(plan, kind)
+    return in_flags(content.decode()).encode() if kind in ("text", "markdown") else content

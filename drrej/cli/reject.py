@@ -6,41 +6,28 @@ import os
 import sys
 import time
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from drrej.cli.console import FileLog, LogKind, is_terminal, say_notes, warn
-from drrej.cli.options import (
-    REQUIRED,
-    Dumps,
-    EngineOptions,
-    MaskRowOptions,
-    RejectorOptions,
-    ScoreOptions,
-    check_spared,
-    flag,
-    force_option,
-    names_of,
-    option,
-    rare,
-    read_rejector,
-)
+from drrej.cli.input_options import Dumps, MaskInput, names_of, read_rejector, rejector_option
+from drrej.cli.options import REQUIRED, EngineOptions, Options, OutputOptions, changed, flag, open_files, option, rare
 from drrej.errors import OptionError
 
 if TYPE_CHECKING:
     from drrej.outputs.dataset import Dataset
-    from drrej.outputs.destinations import OutputFile
     from drrej.pipeline.reject import MaskCounts
 
 
-class MaskOutput(RejectorOptions):
-    """Where the mask goes, and what is written besides."""
+class MaskOutput(Options):
+    """The rejector, where its mask goes, and what is written besides."""
 
+    rejector: str = rejector_option(default=REQUIRED)
     output: str = option(
         "The mask: a file (.parquet, .csv, .jsonl, .arrow, ...), - or DIR/ (one file per input file).",
         "OUT",
         default=REQUIRED,
     )
-    force: bool = force_option()
+    force: bool = OutputOptions.force
     update: bool = flag("With -o DIR/: only files that are new or changed; the rest stays.")
     review: str | None = option(
         "Also write the rejected rows, most doubtful first: .json (tasks of Label Studio) or .jsonl.", "FILE"
@@ -51,12 +38,7 @@ class MaskOutput(RejectorOptions):
         "A line for each file on standard error.", "text|json", show_default="text with -o DIR/ and no terminal"
     )
 
-    @property
-    def is_directory(self) -> bool:
-        """Whether there is one mask for each input file."""
-        return self.output.endswith("/") or os.path.isdir(self.output)
-
-    def check(self) -> None:
+    def check(self, directory: bool) -> None:
         """Raise when options do not go together."""
         if self.review_limit is not None and self.review is None:
             raise OptionError("--review-limit goes with --review FILE")
@@ -64,32 +46,14 @@ class MaskOutput(RejectorOptions):
             raise OptionError("--review does not go with --update: masks that stay as they are would be missing in it")
         if self.force and self.update:
             raise OptionError("--force makes all masks again, --update only new ones: give one of them")
-        if self.update and not self.is_directory:
+        if self.update and not directory:
             raise OptionError(f"--update goes with a directory of masks: write -o {self.output}/")
 
-    def mask(self) -> OutputFile | Dataset:
-        """The file or directory to be written."""
-        from drrej.outputs.destinations import OutputFile
 
-        if self.is_directory:
-            from drrej.outputs.dataset import open_dataset
-
-            return open_dataset(self.output, self.force, self.update)
-        return OutputFile(self.output, self.force)
-
-    def file_log(self, quiet: bool) -> FileLog | None:
-        """What is logged: as wanted, else text for a directory of masks where no terminal shows a progress bar."""
-        if self.log is not None and quiet:
-            raise OptionError("--log goes without -q")
-        kind = self.log or ("text" if self.is_directory and not quiet and not is_terminal(sys.stderr) else None)
-        return None if kind is None else FileLog(kind)
+LabelsLeftOut = Annotated[MaskInput, changed("labels_from", "on_missing_label", "join_on")]
 
 
-class MaskInput(MaskRowOptions, ScoreOptions):
-    """How rows are read that need no labels, and what becomes of them in the mask."""
-
-
-def reject(dumps: Dumps, output: MaskOutput, input: MaskInput, engine: EngineOptions) -> None:
+def reject(dumps: Dumps, output: MaskOutput, input: LabelsLeftOut, engine: EngineOptions) -> None:
     """Write the rejection mask, row for row.
 
     DUMP: parquet files, directories, globs or URIs; - is standard input.
@@ -100,34 +64,38 @@ def reject(dumps: Dumps, output: MaskOutput, input: MaskInput, engine: EngineOpt
     cat test.parquet | drrej reject - -r rejector.json -o - > mask.parquet
 
     """
+    from drrej.outputs.dataset import open_dataset
     from drrej.outputs.destinations import OutputFile
     from drrej.pipeline.reject import MaskOptions, mask_summary
     from drrej.pipeline.reject import reject as step
 
     started = time.monotonic()
-    lines = output.file_log(engine.quiet)
-    source = input.source(dumps, engine.start(lines))
-    output.check()
+    directory = output.output.endswith("/") or os.path.isdir(output.output)
+    if output.log is not None and engine.quiet:
+        raise OptionError("--log goes without -q")
+    shown = directory and not engine.quiet and not is_terminal(sys.stderr)  # where there is no progress bar
+    lines = FileLog(output.log or "text") if output.log or shown else None
+    workers = engine.start(lines)
+    output.check(directory)
     with ExitStack() as stack:
-        place = output.mask()
+        place: OutputFile | Dataset = (
+            open_dataset(output.output, output.force, output.update)
+            if directory
+            else OutputFile(output.output, output.force)
+        )
         stack.enter_context(place)
-        record = queue = None
-        if output.summary is not None:
-            record = stack.enter_context(OutputFile(output.summary, output.force or output.update))
-        if output.review is not None:
-            queue = stack.enter_context(OutputFile(output.review, output.force))
-        check_spared(input.classes)
+        records = open_files(stack, [output.summary], output.force or output.update)
+        queues = open_files(stack, [output.review], output.force)
+        source = input.source(dumps, workers)
         document = read_rejector(output.rejector, source, "threshold")
         options = MaskOptions(names_of(input.keep), input.on_bad_row, input.on_unseen_group)
-        counts = step(source, document, place, options, queue, output.review_limit)
+        counts = step(source, document, place, options, queues[0] if queues else None, output.review_limit)
         done = mask_summary(source, counts, time.monotonic() - started)
-        if record is not None:
+        for record in records:
             record.write_text(done.to_json())
         place.commit()
-        if queue is not None:
-            queue.commit()
-        if record is not None:
-            record.commit()
+        for written in (*queues, *records):
+            written.commit()
     if lines is None or lines.kind != "json":  # which says the same in its last line
         say_notes(source, engine.quiet, document.floor)
         if counts.reused and not output.update:

@@ -7,14 +7,15 @@ import shlex
 import sys
 from collections.abc import Callable, Collection
 from contextlib import suppress
-from functools import partial, wraps
+from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 from msgspec.structs import replace
 
 from drrej.cli.console import complain, in_flags, show, warn
-from drrej.cli.options import InputOptions, Options, option, rare, rare_flag, read_rejector
+from drrej.cli.input_options import InputOptions, MaskInput, OnUnseen, names_of, read_rejector
+from drrej.cli.options import STREAM, Options, flag, option, rare, rare_flag
 from drrej.data.problems import redacted
 from drrej.errors import DrrejError, OptionError
 
@@ -22,20 +23,12 @@ if TYPE_CHECKING:
     from drrej.documents.document import Judged
     from drrej.documents.gates import Gate
     from drrej.documents.rejector import Rejector
-    from drrej.documents.report import RegressionReport, Report
     from drrej.engines.protocol import Engine
-    from drrej.pipeline.compare import BaselineDump, Rivals
+    from drrej.pipeline.compare import Rivals
     from drrej.pipeline.evaluate import EvaluateOptions
 
 REPORT, COMPARISONS = "Report", "Comparisons"
 Input = TypeVar("Input", bound=InputOptions)
-
-gate_option = partial(
-    option, "Exit 1 unless METRIC OP NUMBER holds, e.g. 'accuracy >= 0.97'. Repeatable.", "EXPR", REPORT
-)
-format_option = partial(
-    option, "On standard output: text, json, markdown, github, junit or prometheus.", "FORMAT", default="text"
-)
 
 
 def gates_of(texts: list[str] | None) -> list[Gate]:
@@ -48,7 +41,9 @@ def gates_of(texts: list[str] | None) -> list[Gate]:
 class ReportOptions(Options):
     """What a report holds, what it is judged by and compared with."""
 
-    gate: list[str] | None = gate_option()
+    gate: list[str] | None = option(
+        "Exit 1 unless METRIC OP NUMBER holds, e.g. 'accuracy >= 0.97'. Repeatable.", "EXPR", REPORT
+    )
     metric: list[str] | None = rare("Also report a point such as accuracy@coverage=0.9. Repeatable.", "POINT", REPORT)
     report_by: str | None = option("Also report by a column, by 'prediction' or by 'label'.", "COL", REPORT)
     intervals: bool = rare_flag("Also give intervals of the areas and of coverages at a risk.", panel=REPORT)
@@ -66,38 +61,52 @@ class ReportOptions(Options):
         "Differences to a dump of the same rows, paired by --join-on. Repeatable.", "DUMP", COMPARISONS
     )
     baseline_rejector: str | None = rare("Rejector of --baseline-dump.", "FILE", COMPARISONS, show_default="the same")
+    no_labels: bool = flag("Only what needs no labels: coverage, expected accuracy, drift.", panel=REPORT)
+    examples: str | None = rare("Also show these columns of some rejected rows and accepted errors.", "COLS", REPORT)
+    ood: str | None = rare("Rows where this column is true belong to no class: judge them apart.", "COL", REPORT)
+    ood_cost: float | None = rare(
+        "What accepting a row of no class costs, as a multiple of an error.", "X", REPORT, show_default="1"
+    )
+    on_unseen_group: OnUnseen = MaskInput.on_unseen_group
 
-    def options(self, formats: Collection[str], rejector: str, **more: Any) -> EvaluateOptions:
-        """As the library takes them, with `more` of its fields; raises when there is no page to head.
+    def options(self, rejector: str, kinds: Collection[str], join_on: str | None) -> EvaluateOptions:
+        """As the library takes them; raises when one option lacks another.
 
-        The page of a model without a name has that of its rejector's file.
+        `kinds` are the formats of the files. The page of a model without a name has that of its rejector's file.
         """
         from drrej.documents.figures import Point
         from drrej.pipeline.compare import read_baseline
         from drrej.pipeline.evaluate import EvaluateOptions
+        from drrej.report import DRAWN
 
+        examples = names_of(self.examples)
         for name in ("title", "model"):
-            if getattr(self, name) is not None and "html" not in formats:
+            if getattr(self, name) is not None and "html" not in kinds:
                 raise OptionError(f"--{name} is for a page; it goes with -o FILE.html")
-        file = None if rejector == "-" else rejector.rsplit("/", 1)[-1]
+        if self.baseline_dump and join_on is None:
+            raise OptionError("--baseline-dump needs --join-on COL: the key column that pairs the rows")
+        if self.baseline_rejector and not self.baseline_dump:
+            raise OptionError("--baseline-rejector goes with --baseline-dump")
+        if self.ood_cost is not None and self.ood is None:
+            raise OptionError("--ood-cost goes with --ood COL")
+        if examples == []:
+            raise OptionError("--examples: name the columns to show, e.g. --examples id")
         return EvaluateOptions(
             points=[Point.parse(text)[0] for text in self.metric or []],
             intervals=self.intervals,
             classwise=self.classwise,
             by=self.report_by,
             rivals=self.rivals(),
+            labels=not self.no_labels,
+            ood=self.ood,
+            ood_cost=1.0 if self.ood_cost is None else self.ood_cost,
+            on_unseen_group=self.on_unseen_group,
             baseline=None if self.baseline is None else read_baseline(self.baseline),
+            pictures=any(kind in DRAWN for kind in kinds),
+            examples=examples,
             title=self.title,
-            model=self.model or file,
-            **more,
+            model=self.model or (None if rejector == STREAM else rejector.rsplit("/", 1)[-1]),
         )
-
-    def check_pairs(self, input: InputOptions) -> None:
-        """Raise when one option lacks another."""
-        if self.baseline_dump and input.join_on is None:
-            raise OptionError("--baseline-dump needs --join-on COL: the key column that pairs the rows")
-        if self.baseline_rejector and not self.baseline_dump:
-            raise OptionError("--baseline-rejector goes with --baseline-dump")
 
     def rivals(self) -> Rivals:
         """The other scores and masks to judge."""
@@ -122,18 +131,23 @@ class ReportOptions(Options):
             return input.replaced(join_on=None)
         return input
 
-    def dump(self, input: InputOptions, engine: Engine, rejector: Rejector) -> BaselineDump | None:
-        """The dump to compare with, paired by key."""
+    def completed(
+        self, options: EvaluateOptions, rejector: Rejector, input: InputOptions, engine: Engine
+    ) -> EvaluateOptions:
+        """The options with the dump to compare with, and what a page says: of the rejector, and this command line."""
+        from drrej.documents.words import describe_sections
         from drrej.pipeline.compare import BaselineDump
 
-        if not self.baseline_dump:
-            return None
-        assert input.join_on is not None
-        source = self.without_key(input).source(self.baseline_dump, engine)
-        other = rejector
-        if self.baseline_rejector is not None:
-            other = read_rejector(self.baseline_rejector, source, "threshold")
-        return BaselineDump(source, other, input.join_on)
+        if options.pictures:
+            words = [in_flags(line) for line in describe_sections(rejector)]
+            options = replace(options, words=words, commands=[redacted(shlex.join(["drrej", *sys.argv[1:]]))])
+        if self.baseline_dump:
+            assert input.join_on is not None
+            source = self.without_key(input).source(self.baseline_dump, engine)
+            if self.baseline_rejector is not None:
+                rejector = read_rejector(self.baseline_rejector, source, "threshold")
+            options = replace(options, baseline_dump=BaselineDump(source, rejector, input.join_on))
+        return options
 
 
 def format_of(path: str) -> str:
@@ -144,24 +158,6 @@ def format_of(path: str) -> str:
     if ending not in ENDINGS and (os.path.isfile(path) or not os.path.exists(path)):
         raise OptionError(f"-o {path}: the ending says the format; use one of {', '.join(ENDINGS)}")
     return ENDINGS.get(ending, "json")
-
-
-def with_words(wanted: EvaluateOptions, rejector: Rejector) -> EvaluateOptions:
-    """The options with what a page says of the rejector, in flags, and this command line."""
-    from drrej.documents.words import describe_sections
-
-    if not wanted.pictures:
-        return wanted
-    words = [in_flags(line) for line in describe_sections(rejector)]
-    return replace(wanted, words=words, commands=[redacted(shlex.join(["drrej", *sys.argv[1:]]))])
-
-
-def warn_of_report(report: Report | RegressionReport, quiet: bool) -> None:
-    """Tell what a report is to be read with care for."""
-    from drrej.report.words import warnings_of
-
-    for words in warnings_of(report):
-        warn(words, quiet)
 
 
 def reports_errors(command: Callable[..., None]) -> Callable[..., None]:
@@ -194,11 +190,18 @@ def _report_error(message: str, files: Any) -> None:
                 file.commit()
 
 
-def exit_by_gates(report: Judged, and_target: bool = False) -> None:
-    """A line per failed gate, and exit 1 if there is one; `and_target` holds the target to be a gate too."""
-    from drrej.documents.gates import TARGET
-    from drrej.report.words import gate_words, sentence, target_of
+def finish(report: Judged, text: str | None, quiet: bool, and_target: bool = False) -> None:
+    """Show a report after its warnings; then a line for each failed gate, and exit 1 if there is one.
 
+    Without a text nothing is shown. `and_target` holds the target to be a gate too.
+    """
+    from drrej.documents.gates import TARGET
+    from drrej.report.words import gate_words, sentence, target_of, warnings_of
+
+    for words in warnings_of(report):
+        warn(words, quiet)
+    if text is not None:
+        show(text)
     for gate in report.failed_gates:
         complain(gate_words(report, gate), "gate failed")
     target = target_of(report) if and_target and all(gate.gate != TARGET for gate in report.gates) else None

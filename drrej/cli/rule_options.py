@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
-from drrej.cli.options import ENGINE, READING, Options, bytes_of, option, rare, rare_flag
+from drrej.cli.options import ENGINE, READING, Options, option, rare, rare_flag
 from drrej.errors import OptionError
 
 if TYPE_CHECKING:
@@ -20,29 +21,31 @@ OBJECTIVE, REGRESSION = "Loss and divergence", "Regression"
 Calibrator = Literal["temperature", "vector", "beta", "auto"]
 Precision = Literal["auto", "float64"]
 
-calibrator_option = partial(
-    option,
-    "temperature, vector (numbers per class), beta (for two classes), or auto.",
-    "NAME",
-    show_default="temperature",
-)
-temperature_option = partial(rare, "Use this temperature instead of a fitted one (1: logits as they are).", "T")
-floor_option = partial(rare, "What a probability of 0 counts as.", "P", READING, show_default="chosen by likelihood")
-precision_option = partial(
-    rare, "auto: float32 sums for float16 and float32 logits.", panel=ENGINE, show_default="auto"
-)
 loss_option = partial(
     option, "log, zero-one, brier, margin, logit-margin; with labels learned, auto; cost, column.", "NAME", OBJECTIVE
 )
-table_option = partial(rare, "Also write all candidates, as .parquet or .csv.", "FILE")
+
+
+def bytes_of(memory: str | None) -> int | None:
+    """The size of --memory."""
+    if memory is None:
+        return None
+    match = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([KMGT]?)(?:I?B)?\s*", memory.upper(), re.ASCII)
+    if match is None:
+        raise OptionError(f"--memory '{memory}': write a size such as 500M or 4G")
+    return int(float(match[1]) * 1024 ** " KMGT".index(match[2] or " "))
 
 
 class CalibrationOptions(Options):
     """How the calibrator is fitted."""
 
-    calibrator: Calibrator | None = calibrator_option()
-    floor: float | None = floor_option()
-    precision: Precision | None = precision_option()
+    calibrator: Calibrator | None = option(
+        "temperature, vector (numbers per class), beta (for two classes), or auto.", "NAME", show_default="temperature"
+    )
+    floor: float | None = rare("What a probability of 0 counts as.", "P", READING, show_default="chosen by likelihood")
+    precision: Precision | None = rare(
+        "auto: float32 sums for float16 and float32 logits.", panel=ENGINE, show_default="auto"
+    )
     memory: str | None = rare(
         "Keep rows in memory up to this size, e.g. 4G.", "SIZE", ENGINE, show_default="a quarter of the machine's"
     )
@@ -92,8 +95,6 @@ class ObjectiveOptions(Options):
             raise OptionError("--loss cost and --cost-matrix FILE go together; give both or neither")
         if (self.loss == ColumnLoss.name) != (self.loss_column is not None):
             raise OptionError("--loss column and --loss-column COL go together; give both or neither")
-        if self.lam is not None and self.effective_sample is not None:
-            raise OptionError("--effective-sample chooses --lambda; give one of them")
         loss: str | Loss = self.loss
         if self.cost_matrix is not None:
             loss = CostLoss(read_cost_matrix(self.cost_matrix, class_names))
@@ -103,10 +104,16 @@ class ObjectiveOptions(Options):
 
 
 class RegressionOptions(Options):
-    """The columns of a regression: rows with a loss of their own and no logits."""
+    """The columns of a regression: rows with a loss of their own and no logits.
+
+    The task is the rejector's; `task` only says what it is expected to be.
+    """
 
     prediction: str | None = rare("The predicted value.", "COL", REGRESSION)
     target: str | None = rare("The true value.", "COL", REGRESSION)
+    task: Literal["classification", "regression"] | None = rare(
+        "classification or regression: check that the rejector is for it.", "TASK", REGRESSION
+    )
 
     def refuse(self) -> None:
         """Raise when they were given for a classification."""
@@ -125,6 +132,8 @@ class RuleOptions(Options):
     mean_cost: float | None = rare("Mean cost of accepted rows at most M, with --loss cost.", "M", RULE)
     tau: float | None = rare("Reject where the ratio is at most T.", "T", RULE)
     max_loss: float | None = rare("Reject where the expected loss is L or more.", "L", RULE)
+    mse: float | None = rare("Mean squared error at most M, of a regression.", "M", RULE)
+    mae: float | None = rare("Mean absolute error at most M, of a regression.", "M", RULE)
     confidence: float | None = option(
         "Make the accuracy, risk, coverage or mean hold on new rows with probability P.", "P", GUARANTEE
     )
@@ -135,41 +144,17 @@ class RuleOptions(Options):
     allow_reuse: bool = rare_flag(
         "Allow rows that calibrate or fit have seen; then the guarantee does not hold.", panel=GUARANTEE
     )
+    group: str | None = rare(
+        "Tells rows with the same scores apart, as an id does; else they count once.", "COL", GUARANTEE
+    )
+    clip: float | None = rare("With --mse or --mae: the error of a row counts as B at most.", "B", GUARANTEE)
 
-    @property
-    def targets(self) -> dict[str, float | None]:
-        """The target of each rule, None where it was not given."""
-        kinds = ("accuracy", "coverage", "risk", "review_cost", "mean_cost", "tau", "max_loss")
-        return {kind: getattr(self, kind) for kind in kinds}
+    def rule(self) -> Rule:
+        """The one rule that was given."""
+        from drrej.core.thresholds import one_rule
 
-    def rule(self, clip: float | None = None) -> Rule:
-        """The one rule that was given; a coverage may stand beside an accuracy or a risk."""
-        from drrej.core.thresholds import Rule
-
-        given = {kind.replace("_", "-"): target for kind, target in self.targets.items() if target is not None}
         if self.error_cost is not None and self.review_cost is None:
             raise OptionError("--error-cost needs --review-cost C: what it costs to have a rejected row looked at")
-        both = "coverage" in given and (given.keys() - {"coverage"}) in ({"accuracy"}, {"risk"})
-        coverage = given.pop("coverage") if both else None
-        if len(given) != 1:
-            found = " and ".join(f"--{kind}" for kind in given) or "none"
-            known = "--accuracy, --coverage, --risk, --review-cost, --mean-cost, --mse, --mae, --tau or --max-loss"
-            raise OptionError(
-                f"give exactly one rule: {known} (found: {found}); only --coverage may stand beside --accuracy or "
-                "--risk"
-            )
-        ((kind, target),) = given.items()
-        return Rule(
-            kind.removeprefix("review-"),
-            target,
-            confidence=self.confidence,
-            error_cost=self.error_cost,
-            coverage=coverage,
-            clip=clip,
-        )
-
-
-def check_table(path: str | None) -> None:
-    """Raise unless the ending of --table is one of a table."""
-    if path is not None and not path.lower().endswith((".parquet", ".csv")):
-        raise OptionError(f"--table {path}: the ending says the format; use .parquet or .csv")
+        rules = [name for name, each in RuleOptions.declared().items() if each.rich_help_panel == RULE]
+        targets = {name: getattr(self, name) for name in rules}
+        return one_rule(targets, confidence=self.confidence, error_cost=self.error_cost, clip=self.clip)

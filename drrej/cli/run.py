@@ -5,58 +5,25 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
-from msgspec import Struct
 from msgspec.structs import replace
 
-from drrej.cli.calibrate import warn_calibration
-from drrej.cli.console import say_notes, show, warn
-from drrej.cli.options import (
-    REQUIRED,
-    EngineOptions,
-    InputOptions,
-    MaskRowOptions,
-    OptionalDumps,
-    Options,
-    check_one_stdin,
-    check_spared,
-    force_option,
-    names_of,
-    option,
-    rare,
-)
+from drrej.cli.build import StartOptions, ThresholdFiles, check_table, warn_calibration
+from drrej.cli.console import say_notes, warn
+from drrej.cli.evaluate import ReportFiles
+from drrej.cli.input_options import MaskInput, OptionalDumps, check_one_stdin, check_spared, names_of
+from drrej.cli.options import REQUIRED, EngineOptions, Options, OutputOptions, changed, open_files, option, rare
 from drrej.cli.reject import warn_bad_rows
-from drrej.cli.report_options import (
-    REPORT,
-    ReportOptions,
-    exit_by_gates,
-    format_option,
-    gates_of,
-    reports_errors,
-    warn_of_report,
-    with_words,
-)
-from drrej.cli.rule_options import (
-    GUARANTEE,
-    CalibrationOptions,
-    ObjectiveOptions,
-    RuleOptions,
-    check_table,
-    loss_option,
-    table_option,
-    temperature_option,
-)
+from drrej.cli.report_options import REPORT, ReportOptions, finish, gates_of, reports_errors
+from drrej.cli.rule_options import GUARANTEE, CalibrationOptions, ObjectiveOptions, RuleOptions, loss_option
 from drrej.errors import OptionError
 from drrej.report import TextFormat
 
 if TYPE_CHECKING:
     from drrej.core.thresholds import Rule
-    from drrej.documents.gates import Gate
-    from drrej.documents.rejector import Rejector
     from drrej.documents.report import Report
     from drrej.outputs.destinations import OutputFile
-    from drrej.pipeline.evaluate import EvaluateOptions
     from drrej.pipeline.fit import RatioOptions
     from drrej.pipeline.source import Source
     from drrej.pipeline.split import SplitOptions
@@ -76,18 +43,9 @@ class RunOutput(Options):
     """What is written and shown."""
 
     output: str = option("Directory for the results.", "DIR", default=REQUIRED)
-    force: bool = force_option()
-    format: TextFormat = format_option()
-    table: str | None = table_option()
-
-    def open(self, stack: ExitStack, page: bool) -> dict[str, OutputFile]:
-        """The files of the directory, and the table if there is to be one."""
-        from drrej.outputs.destinations import OutputFile, prepare_directory
-
-        stack.enter_context(prepare_directory(self.output))
-        paths = {name: os.path.join(self.output, name) for name in (FILES if page else FILES[:-1])}
-        paths |= {} if self.table is None else {"table": self.table}
-        return {name: stack.enter_context(OutputFile(path, self.force)) for name, path in paths.items()}
+    force: bool = OutputOptions.force
+    format: TextFormat = ReportFiles.format
+    table: str | None = ThresholdFiles.table
 
 
 class RowOptions(Options):
@@ -122,7 +80,10 @@ class RowOptions(Options):
                 option = "--seed" if self.group is None else "--group"
                 raise OptionError(f"{option} says how one dump is divided; give one DUMP, or --split A,B for --val")
             return None
-        shares = DEFAULT_SHARES if self.split is None else _shares(self.split)
+        try:
+            shares = DEFAULT_SHARES if self.split is None else [float(part) for part in self.split.split(",")]
+        except ValueError:
+            raise OptionError(f"--split {self.split}: write shares separated by commas, such as 40,30,30") from None
         most = 4 if dumps else 3
         if len(shares) not in (most - 1, most):
             steps = "fit, choose and test (or calibrate, fit, choose and test)"
@@ -132,83 +93,60 @@ class RowOptions(Options):
         return SplitOptions(shares, len(shares) - (2 if dumps else 1), self.seed or 0, self.group)
 
 
-class Recipe(CalibrationOptions, ObjectiveOptions, RuleOptions):
-    """How the rejector is made: the rule is a guarantee where rows are fresh, and the loss is what ranks best."""
+class RecipeOptions(CalibrationOptions, ObjectiveOptions, RuleOptions):
+    """How the rejector is made."""
 
-    loss: str = loss_option(default="auto")
-    confidence: float | None = option(
-        "Make the rule hold on new rows with probability P; 0 for no guarantee.",
-        "P",
-        GUARANTEE,
-        show_default="0.95 on fresh rows, if there are enough",
-    )
-    temperature: float | None = temperature_option()
+    temperature: float | None = StartOptions.temperature
 
-    def check(self) -> None:
-        """Raise unless there is one rule, or when a temperature is given and something is said of how to fit it."""
-        self.chosen_rule()
-        if self.temperature is not None and self.memory is not None:
-            raise OptionError("--memory is for fitting the temperature; it does not go with --temperature T")
-        if self.temperature is not None and self.calibrator is not None:
-            raise OptionError("--calibrator says what is fitted; it does not go with --temperature T, which is given")
-
-    def chosen_rule(self) -> Rule:
-        """The rule; `make` certifies it where nothing is said of a guarantee."""
-        return self.replaced(confidence=self.confidence or None).rule()
-
-    def make(self, inputs: RunInputs, ratio: RatioOptions, table: bool) -> ChosenThreshold:
+    def make(
+        self, rows: RunRows, rule: Rule, ratio: RatioOptions, divided: SplitOptions | None, table: bool
+    ) -> ChosenThreshold:
         """The rejector, certified where rows are fresh and nothing else was said; `table` keeps all candidates."""
         from drrej.pipeline.calibrate import calibrate
         from drrej.pipeline.fit import fit, uncalibrated
+        from drrej.pipeline.split import why_no_sample
         from drrej.pipeline.threshold import ThresholdOptions, certify_if_possible, choose_threshold
 
-        if inputs.no_sample is not None and self.confidence:
-            raise OptionError(f"--confidence {self.confidence:g}: {inputs.no_sample}")
+        no_sample = why_no_sample(rows.sources)
+        if no_sample is not None and self.confidence:
+            raise OptionError(f"--confidence {self.confidence:g}: {no_sample}")
         if self.temperature is None:
-            start = calibrate(inputs.calibrate, self.calibrate_options())
+            start = calibrate(rows.calibrate, self.calibrate_options())
         else:
-            start = uncalibrated(inputs.calibrate, self.temperature, self.precision or "auto", self.floor)
-        fitted, rule = fit(inputs.fit, start, ratio), self.chosen_rule()
-        group = None if inputs.divided is None else inputs.divided.group
-        options = ThresholdOptions(self.cutoff_by, self.allow_reuse, inputs.divided is not None, group)
-        if inputs.fresh and self.confidence is None and inputs.no_sample is None:
-            return certify_if_possible(inputs.choose, fitted, rule, options, table)
-        why_not = inputs.no_sample if self.confidence is None and rule.kind in _PROMISED else None
-        return replace(choose_threshold(inputs.choose, fitted, rule, options, table), why_not=why_not)
+            start = uncalibrated(rows.calibrate, self.temperature, self.precision or "auto", self.floor)
+        fitted = fit(rows.fit, start, ratio)
+        group = None if divided is None else divided.group
+        options = ThresholdOptions(self.cutoff_by, self.allow_reuse, divided is not None, group)
+        if rows.fresh and self.confidence is None and no_sample is None:
+            return certify_if_possible(rows.choose, fitted, rule, options, table)
+        why_not = no_sample if self.confidence is None and rule.kind in _PROMISED else None
+        return replace(choose_threshold(rows.choose, fitted, rule, options, table), why_not=why_not)
 
 
-class RunReport(ReportOptions):
-    """What the report holds: groups that have a cutoff of their own, unless others are named."""
+Recipe = Annotated[
+    RecipeOptions,
+    changed(
+        *("mse", "mae", "group", "clip"),
+        loss=loss_option(default="auto"),
+        confidence=option(
+            "Make the rule hold on new rows with probability P; 0 for no guarantee.",
+            "P",
+            GUARANTEE,
+            show_default="0.95 on fresh rows, if there are enough",
+        ),
+    ),
+]
+"""The loss is what ranks best, and the rule is a guarantee where rows are fresh, unless something else is said."""
 
-    report_by: str | None = option(
-        "Also report by a column, 'prediction' or 'label'.", "COL", REPORT, show_default="--cutoff-by"
-    )
-
-    def run_options(
-        self, gates: Sequence[Gate], cutoff_by: str | None, input: RunInput, known_fresh: bool
-    ) -> EvaluateOptions:
-        """As the library takes them; raises when no report has the metric of a gate."""
-        from drrej.pipeline.evaluate import check_gates
-        from drrej.report import need_libraries
-
-        page = _can_draw()
-        if not page and (self.title is not None or self.model is not None):
-            need_libraries("html", "--title" if self.title is not None else "--model")
-        wanted = self.replaced(report_by=self.report_by or cutoff_by).options(
-            ["html"],
-            FILES[1],
-            on_unseen_group=input.on_unseen_group,
-            on_bad_row=input.on_bad_row,
-            pictures=page,
-            known_fresh=known_fresh,
-        )
-        if not self.baseline_dump:
-            check_gates(gates, wanted)
-        return wanted
-
-
-class RunInput(MaskRowOptions, InputOptions):
-    """How rows are read, and what becomes of them in the mask."""
+RunReport = Annotated[
+    ReportOptions,
+    changed(
+        *("no_labels", "examples", "ood", "ood_cost", "on_unseen_group"),
+        report_by=option(
+            "Also report by a column, 'prediction' or 'label'.", "COL", REPORT, show_default="--cutoff-by"
+        ),
+    ),
+]
 
 
 @reports_errors
@@ -217,7 +155,7 @@ def run(
     rows: RowOptions,
     recipe: Recipe,
     report: RunReport,
-    input: RunInput,
+    input: MaskInput,
     engine: EngineOptions,
     dumps: OptionalDumps = None,
 ) -> None:
@@ -231,41 +169,67 @@ def run(
     drrej run --val val.parquet --test test.parquet --coverage 0.8 -o out
 
     """
-    from drrej.pipeline.evaluate import evaluate
+    from drrej.outputs.destinations import prepare_directory
+    from drrej.pipeline.evaluate import check_gates, evaluate
     from drrej.pipeline.reject import MaskOptions, reject
     from drrej.report import render
 
     divided = rows.division(dumps)
-    recipe.check()
+    rule = recipe.replaced(confidence=recipe.confidence or None).rule()
+    if recipe.temperature is not None and recipe.memory is not None:
+        raise OptionError("--memory is for fitting the temperature; it does not go with --temperature T")
+    if recipe.temperature is not None and recipe.calibrator is not None:
+        raise OptionError("--calibrator says what is fitted; it does not go with --temperature T, which is given")
     check_table(output.table)
     if dumps and input.on_bad_row != "error":
         raise OptionError(
             f"--on-bad-row {input.on_bad_row} goes with --test: rows without usable scores cannot be divided"
         )
-    report.check_pairs(input)
     gates = gates_of(report.gate)
-    wanted = report.run_options(gates, recipe.cutoff_by, input, known_fresh=bool(dumps))
+    wanted = replace(
+        report.options(FILES[1], ["html"], input.join_on),
+        by=report.report_by or recipe.cutoff_by,
+        on_unseen_group=input.on_unseen_group,
+        on_bad_row=input.on_bad_row,
+        pictures=_can_draw(report),
+        known_fresh=bool(dumps),
+    )
+    if not report.baseline_dump:
+        check_gates(gates, wanted)
     workers = engine.start()
-    named = [dumps] if dumps else [rows.val, rows.test, rows.choose]
-    sources = [report.without_key(input).source(each, workers) for each in named if each]
-    check_one_stdin(*sources)
-    ratio = recipe.ratio_options(sources[0].options.classes)
     with ExitStack() as stack:
-        files = output.open(stack, page=wanted.pictures)
-        check_spared(input.classes, recipe.cost_matrix, report.baseline)
-        inputs = run_inputs(sources, divided)
-        found = recipe.make(inputs, ratio, table="table" in files)
+        stack.enter_context(prepare_directory(output.output))
+        names = [*(FILES if wanted.pictures else FILES[:-1])]
+        paths = [*(os.path.join(output.output, name) for name in names), output.table]
+        files = dict(zip([*names, "table"], open_files(stack, paths, output.force), strict=False))
+        named = [dumps] if dumps else [rows.val, rows.test, rows.choose]
+        sources = [report.without_key(input).source(each, workers) for each in named if each]
+        check_one_stdin(*sources)
+        check_spared(recipe.cost_matrix, report.baseline)
+        ratio = recipe.ratio_options(sources[0].options.classes)
+        used = run_rows(sources, divided)
+        found = recipe.make(used, rule, ratio, divided, table="table" in files)
         rejector = found.rejector
-        wanted = replace(wanted, baseline_dump=report.dump(input, workers, rejector))
-        made = evaluate(inputs.test, rejector, gates, with_words(wanted, rejector))
+        made = evaluate(used.test, rejector, gates, report.completed(wanted, rejector, input, workers))
         kept = MaskOptions(names_of(input.keep), input.on_bad_row, input.on_unseen_group)
-        counts = reject(inputs.test, rejector, files[FILES[0]], kept)
+        counts = reject(used.test, rejector, files[FILES[0]], kept)
         _write(files, found, made)
-    _warn(inputs, found, engine.quiet)
-    warn_of_report(made, engine.quiet)
+    _warn(used, found, divided, engine.quiet)
     warn_bad_rows(counts, engine.quiet, input.on_bad_row, "; the report leaves them out")
-    show(render(made, output.format).decode())
-    exit_by_gates(made, and_target=True)
+    finish(made, render(made, output.format).decode(), engine.quiet, and_target=True)
+
+
+def _can_draw(report: ReportOptions) -> bool:
+    """Whether what a page needs is installed; raises when it is missing and something was said about the page."""
+    from drrej.report import need_libraries
+
+    try:
+        need_libraries("html", "--title" if report.title is not None else "--model")
+    except OptionError:
+        if report.title is not None or report.model is not None:
+            raise
+        return False
+    return True
 
 
 def _write(files: Mapping[str, OutputFile], found: ChosenThreshold, report: Report) -> None:
@@ -273,100 +237,74 @@ def _write(files: Mapping[str, OutputFile], found: ChosenThreshold, report: Repo
     from drrej.outputs.masks import write_table
     from drrej.report import render
 
-    mask, document, *reports = (files[name] for name in FILES if name in files)
-    document.write_text(found.rejector.to_json())
-    for file, kind in zip(reports, ("json", "text", "html"), strict=False):
-        file.write_bytes(render(report if kind == "html" else replace(report, pictures=None), kind))
+    files["rejector.json"].write_text(found.rejector.to_json())
+    for name, kind in {"report.json": "json", "report.txt": "text", "report.html": "html"}.items():
+        if name in files:
+            files[name].write_bytes(render(report if kind == "html" else replace(report, pictures=None), kind))
     if "table" in files:
         write_table(found.candidates, files["table"].path, files["table"].target)
-        files["table"].commit()
-    for file in (mask, document, *reports):
+    for file in files.values():
         file.commit()
 
 
-def _warn(inputs: RunInputs, found: ChosenThreshold, quiet: bool) -> None:
+def _warn(rows: RunRows, found: ChosenThreshold, divided: SplitOptions | None, quiet: bool) -> None:
     """What there is to say of the rows and of the rejector that was made on them."""
     from drrej.pipeline.threshold import uncertified_words
 
-    warn(inputs.note, quiet, "note")
+    rule, no_promise = found.rejector.need_threshold().rule, None
+    if rule.confidence is not None and divided is not None and divided.group is not None:
+        no_promise = (
+            f"the guarantee takes rows as independent, but those of one '{divided.group}' may be alike; then it holds "
+            "less often than it says"
+        )
+    elif not rows.fresh and rule.kind in ("accuracy", "risk", "mean-cost"):
+        no_promise = (
+            f"`{rule.parameter}={rule.target:g}` describes the rows it was chosen on, which the fit has seen; for a "
+            "guarantee on new rows give --split 60,40, or fresh rows with --choose"
+        )
+    if divided is not None:
+        warn(_division_words(rows, divided), quiet, "note")
     warn_calibration(found.rejector.need_calibration(), quiet)
-    for caution in (found.caution, found.why_not, _not_promised(inputs, found.rejector)):
-        warn(caution, quiet)
-    warn(uncertified_words(found.rejector), quiet)
-    for source in inputs.sources:
+    for words in (found.caution, found.why_not, no_promise, uncertified_words(found.rejector)):
+        warn(words, quiet)
+    for source in rows.sources:
         say_notes(source, quiet, found.rejector.floor)
 
 
-class RunInputs(Struct, frozen=True):
-    """What to calibrate on, to fit on, to choose the threshold on, and to test on.
-
-    `fresh` says that the rows to choose on were not fitted on, `divided` and `note` how rows were divided, `no_sample`
-    why they are no random sample.
-    """
+class RunRows(NamedTuple):
+    """What to calibrate on, to fit on, to choose the threshold on, and to test on."""
 
     calibrate: Source
     fit: Source
     choose: Source
     test: Source
-    fresh: bool
-    divided: SplitOptions | None = None
-    note: str | None = None
-    no_sample: str | None = None
+
+    @property
+    def fresh(self) -> bool:
+        """Whether the rows to choose on were not fitted on."""
+        return self.choose is not self.fit
 
     @property
     def sources(self) -> list[Source]:
         """All of them, each once."""
-        return list({id(source): source for source in (self.calibrate, self.fit, self.choose, self.test)}.values())
+        return list({id(source): source for source in self}.values())
 
 
-def run_inputs(sources: Sequence[Source], options: SplitOptions | None) -> RunInputs:
+def run_rows(sources: Sequence[Source], options: SplitOptions | None) -> RunRows:
     """Which rows do what; divides the first of the dumps (one pass) where that is wanted."""
-    from drrej.pipeline.split import split, why_no_sample
+    from drrej.pipeline.split import split
 
     first, *others = sources
     if options is None:
-        test, choose = others[0], others[1] if len(others) > 1 else first
-        return RunInputs(first, first, choose, test, fresh=len(others) > 1)
-    divided = [*split(first, options), *others]
-    counts = [source.options.split.rows for source in divided if source.options.split is not None]
-    tasks = ["calibrate and fit", "choose", "test"] if len(divided) == 3 else ["calibrate", "fit", "choose", "test"]
-    said = ", ".join(f"{rows} to {task}" for rows, task in zip(counts, tasks, strict=False))
+        return RunRows(first, first, others[1] if len(others) > 1 else first, others[0])
+    parts = [*split(first, options), *others]
+    return RunRows(parts[0], *parts[-3:])
+
+
+def _division_words(rows: RunRows, options: SplitOptions) -> str:
+    sources = rows.sources
+    counts = [source.options.split.rows for source in sources if source.options.split is not None]
+    tasks = ["calibrate and fit", "choose", "test"] if len(sources) == 3 else ["calibrate", "fit", "choose", "test"]
+    said = ", ".join(f"{count} to {task}" for count, task in zip(counts, tasks, strict=False))
     how = "by their content" if options.group is None else f"by '{options.group}'"
-    note = f"{sum(counts)} rows are divided {how}: {said}"
-    fit, choose, test = divided[-3:]
-    return RunInputs(divided[0], fit, choose, test, True, options, note, why_no_sample(divided))
-
-
-def _shares(text: str) -> list[float]:
-    try:
-        return [float(part) for part in text.split(",")]
-    except ValueError:
-        raise OptionError(f"--split {text}: write shares separated by commas, such as 40,30,30") from None
-
-
-def _not_promised(inputs: RunInputs, rejector: Rejector) -> str | None:
-    """What the rows that the threshold was chosen on do not allow to promise."""
-    rule, divided = rejector.need_threshold().rule, inputs.divided
-    name = "mean_cost" if rule.kind == "mean-cost" else rule.kind
-    if rule.confidence is not None and divided is not None and divided.group is not None:
-        return (
-            f"the guarantee takes rows as independent, but those of one '{divided.group}' may be alike; then it holds "
-            "less often than it says"
-        )
-    if not inputs.fresh and rule.kind in ("accuracy", "risk", "mean-cost"):
-        return (
-            f"`{name}={rule.target:g}` describes the rows it was chosen on, which the fit has seen; for a guarantee on "
-            "new rows give --split 60,40, or fresh rows with --choose"
-        )
-    return None
-
-
-def _can_draw() -> bool:
-    """Whether what a page needs is installed."""
-    from drrej.report import need_libraries
-
-    try:
-        need_libraries("html", "html")
-    except OptionError:
-        return False
-    return True
+    return f"{sum(counts)} rows are divided {how}: {said}"

@@ -10,33 +10,29 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from drrej.cli.config import config_schema
-from drrej.cli.console import in_flags, show
+from drrej.cli.console import as_flags, in_flags, show
+from drrej.cli.input_options import Dumps, LayoutInput
 from drrej.cli.options import (
     REQUIRED,
-    Dumps,
+    STREAM,
     EngineOptions,
-    LayoutOptions,
     Options,
-    check_spared,
+    OutputOptions,
+    changed,
     flag,
-    force_option,
     option,
+    output_option,
 )
 from drrej.errors import OptionError
 
 if TYPE_CHECKING:
     from drrej.documents.gates import Metric
-    from drrej.pipeline.convert import Converted
 
 
-class ConvertOutput(Options):
-    """Where the dump goes."""
-
-    output: str = option("Where to write; - is standard output.", "FILE", default=REQUIRED)
-    force: bool = force_option()
+Output = Annotated[OutputOptions, changed(output=output_option(default=REQUIRED))]
 
 
-def convert(dumps: Dumps, output: ConvertOutput, input: LayoutOptions, engine: EngineOptions) -> None:
+def convert(dumps: Dumps, output: Output, input: LayoutInput, engine: EngineOptions) -> None:
     """Write a dump of any format and layout as one parquet file.
 
     DUMP: files, directories, globs or URIs; - is standard input.
@@ -51,26 +47,22 @@ def convert(dumps: Dumps, output: ConvertOutput, input: LayoutOptions, engine: E
     from drrej.pipeline.convert import convert as step
 
     target = output.output
-    source = input.source(dumps, engine.start())
-    if not target.lower().endswith((".parquet", ".pq")) and target != "-":
+    if not target.lower().endswith((".parquet", ".pq")) and target != STREAM:
         raise OptionError(f"-o {target}: the output is parquet; end its name in .parquet")
     with OutputFile(target, output.force) as file:
-        check_spared(input.classes)
-        written = step(source, file)
+        written = step(input.source(dumps, engine.start()), file)
         file.commit()
-    if not engine.quiet and target != "-":
-        show(f"{written.rows} rows; go on with:\n  {_next(target, written, input.normalize)}\n")
-
-
-def _next(output: str, written: Converted, normalize: bool) -> str:
-    """The command for the new file."""
-    flags = ["--logits", written.scores] if written.scores != "logits" else []
-    flags += ["--label", written.label] if written.label not in (None, "label") else []
-    flags += ["--input", written.input] if written.input != "logits" else []
-    flags += ["--normalize"] if normalize else []
-    flags += ["--binary"] if written.binary else []
-    flags += ["--classes", ",".join(written.classes)] if written.classes else []
-    return shlex.join(["drrej", "calibrate", output, *(flag for flag in flags if flag is not None)])
+    if engine.quiet or target == STREAM:
+        return
+    words = as_flags(
+        logits=None if written.scores == "logits" else written.scores,
+        label=None if written.label == "label" else written.label,
+        input=None if written.input == "logits" else written.input,
+        normalize=input.normalize,
+        binary=written.binary,
+        classes=written.classes,
+    )
+    show(f"{written.rows} rows; go on with:\n  {shlex.join(['drrej', 'calibrate', target, *words])}\n")
 
 
 _MORE = """
@@ -156,8 +148,7 @@ def schema(
     from drrej.documents.summaries import Cascade, Plan
     from drrej.monitor.state import MonitorState
 
-    top: Any = context.parent
     kinds: dict[str, Any] = {"rejector": Rejector, "report": Report, "plan": Plan, "cascade": Cascade}
     kinds["monitor"] = MonitorState
-    described = config_schema(top.command.commands) if document == "config" else schema_of(kinds[document])
+    described = config_schema(context.parent) if document == "config" else schema_of(kinds[document])
     show(json.dumps(described, indent=2) + "\n")

@@ -6,8 +6,8 @@ Accepted means L' < cutoff; rows that tie at the cutoff stay together.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from typing import Literal
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal
 
 import numpy as np
 from msgspec import Struct
@@ -178,6 +178,26 @@ class Rule(Stored, frozen=True):
     def risk(self) -> float:
         """The largest error rate that a rule which limits errors allows."""
         return risk_of(self.kind, self.target)
+
+
+def one_rule(targets: Mapping[str, float | None], **more: Any) -> Rule:
+    """The one rule that has a target, by the names of parameters; a coverage may stand beside an accuracy or a risk.
+
+    >>> one_rule({"accuracy": None, "risk": 0.02, "coverage": 0.8}).asked
+    '`risk=0.02` `coverage=0.8`'
+    """
+    given = {name: target for name, target in targets.items() if target is not None}
+    both = "coverage" in given and (given.keys() - {"coverage"}) in ({"accuracy"}, {"risk"})
+    coverage = given.pop("coverage") if both else None
+    if len(given) != 1:
+        *names, last = (f"`{name}`" for name in targets)
+        found = " and ".join(f"`{name}`" for name in given) or "none"
+        raise OptionError(
+            f"give exactly one rule: {', '.join(names)} or {last} (found: {found}); only `coverage` may stand beside "
+            "`accuracy` or `risk`"
+        )
+    ((name, target),) = given.items()
+    return Rule(name.removeprefix("review_").replace("_", "-"), target, coverage=coverage, **more)
 
 
 def risk_of(kind: str, target: float) -> float:

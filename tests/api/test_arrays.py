@@ -255,7 +255,7 @@ def test_a_promise_may_have_fresh_rows_of_its_own(tmp_path: Path) -> None:
         (LOGITS, np.eye(4)[LABELS], {}, "not one-hot"),
         (LOGITS, LABELS + 1, {}, "label outside 0 to 3"),
         (np.where(np.arange(3000)[:, None] == 7, np.nan, LOGITS), LABELS, {}, "row 7, counted from 0"),
-        (LOGITS, LABELS, {"tau": 0.5}, "exactly one of"),
+        (LOGITS, LABELS, {"tau": 0.5}, "exactly one rule"),
         (LOGITS, LABELS, {"coverage": None, "accuracy": 98}, "above 0 and at most 1"),
         ([[1.0, 2.0], [1.0]], [0, 1], {}, "scores cannot be read as an array"),
         (np.ma.array(LOGITS, mask=LOGITS > 9), LABELS, {}, "scores are masked in places"),

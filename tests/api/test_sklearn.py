@@ -229,8 +229,8 @@ class Pairs(ClassifierMixin, BaseEstimator):
 @pytest.mark.parametrize(
     ("model", "error", "said"),
     [
-        (RejectingClassifier(GaussianNB()), drrej.DrrejError, "exactly one of"),
-        (RejectingClassifier(GaussianNB(), max_loss=0.9, coverage=0.9), drrej.DrrejError, "exactly one of"),
+        (RejectingClassifier(GaussianNB()), drrej.DrrejError, "exactly one rule"),
+        (RejectingClassifier(GaussianNB(), max_loss=0.9, coverage=0.9), drrej.DrrejError, "exactly one rule"),
         (RejectingClassifier(GaussianNB(), coverage=0.9, reject_label=3), ValueError, "is one of the classes"),
         (RejectingClassifier(GaussianNB(), coverage=0.9, response_method="x"), ValueError, "response_method='x'"),
         (RejectingClassifier(GaussianNB(), coverage=0.9, cv="prefit"), ValueError, "not fitted"),

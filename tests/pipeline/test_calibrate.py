@@ -12,7 +12,7 @@ import reference
 from conftest import fail, load_json, make_model, run_here, source, succeed, write_dump
 
 import drrej
-from drrej.cli.options import bytes_of
+from drrej.cli.rule_options import bytes_of
 from drrej.errors import OptionError
 
 

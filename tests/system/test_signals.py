@@ -96,7 +96,7 @@ def test_a_signal_in_the_making_of_something_is_no_other_error(
             raise ImportError("cannot import name 'x' from partially initialized module 'y'") from error
 
     monkeypatch.setattr(main, "application", broken)
-    monkeypatch.setattr(main._stop, "code", 0)
+    monkeypatch.setattr(main, "_stopped", [])
     assert main.execute(["calibrate"]) == code
 
 

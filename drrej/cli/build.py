@@ -1,0 +1,168 @@
+"""drrej calibrate, fit and threshold: the steps that make a rejector."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Annotated
+
+from drrej.cli.console import say_notes, warn
+from drrej.cli.input_options import Dumps, JudgedInput, StepInput, check_spared, read_rejector, rejector_option
+from drrej.cli.options import REQUIRED, EngineOptions, Options, OutputOptions, changed, open_files, rare
+from drrej.cli.rule_options import CalibrationOptions, ObjectiveOptions, Precision, RegressionOptions, RuleOptions
+from drrej.errors import OptionError
+
+if TYPE_CHECKING:
+    from drrej.documents.rejector import Calibration, Rejector
+    from drrej.pipeline.source import Source
+
+
+def calibrate(
+    dumps: Dumps, output: OutputOptions, calibration: CalibrationOptions, input: StepInput, engine: EngineOptions
+) -> None:
+    """Start a rejector: fit the temperature, or another calibrator, on labelled rows.
+
+    DUMP: parquet files, directories, globs or URIs; - is standard input.
+
+    Examples:
+    drrej calibrate val.parquet -o rejector.json
+    drrej calibrate wide.parquet --logits 'logit_*' --label truth
+    drrej calibrate val.parquet | drrej fit val.parquet -r -
+
+    """
+    from drrej.outputs.destinations import OutputFile
+    from drrej.pipeline.calibrate import calibrate as step
+
+    with OutputFile(output.output, output.force) as file:
+        source = input.source(dumps, engine.start())
+        rejector = step(source, calibration.calibrate_options())
+        file.write_text(rejector.to_json())
+        file.commit()
+    say_notes(source, engine.quiet, rejector.floor)
+    warn_calibration(rejector.need_calibration(), engine.quiet)
+
+
+def warn_calibration(calibration: Calibration, quiet: bool) -> None:
+    """Tell what is odd about a calibration."""
+    from drrej.documents.words import calibration_warnings
+
+    for words in calibration_warnings(calibration):
+        warn(words, quiet)
+
+
+class StartOptions(Options):
+    """What `fit` starts from: a rejector, a temperature in its place, or the own loss of rows without logits."""
+
+    rejector: str | None = rejector_option()
+    temperature: float | None = rare("Use this temperature instead of a fitted one (1: logits as they are).", "T")
+    floor: float | None = CalibrationOptions.floor
+    precision: Precision | None = CalibrationOptions.precision
+
+    def rejector_for(self, source: Source, loss_column: str | None, regression: RegressionOptions) -> Rejector:
+        """A calibrated rejector."""
+        from drrej.pipeline.fit import uncalibrated, without_logits
+
+        precision = self.precision or "auto"
+        if self.floor is not None and self.temperature is None:
+            raise OptionError(
+                "--floor is remembered in the rejector; give it to 'drrej calibrate', or with --temperature"
+            )
+        if loss_column is not None and self.rejector is None and self.temperature is None:
+            return without_logits(loss_column, precision, regression.prediction, regression.target)
+        regression.refuse()
+        if self.rejector is not None and self.temperature is None:
+            if self.precision is not None:
+                raise OptionError("--precision is remembered in the rejector of -r; give it to 'drrej calibrate'")
+            return read_rejector(self.rejector, source, "calibration")
+        if self.temperature is not None and self.rejector is None:
+            return uncalibrated(source, self.temperature, precision, self.floor)
+        raise OptionError("give either -r REJECTOR (from 'drrej calibrate') or --temperature T (1 for none)")
+
+
+def fit(
+    dumps: Dumps,
+    start: StartOptions,
+    output: OutputOptions,
+    objective: ObjectiveOptions,
+    regression: Annotated[RegressionOptions, changed("task")],
+    input: StepInput,
+    engine: EngineOptions,
+) -> None:
+    """Add the density ratio (labels are needed for --loss learned and auto only).
+
+    DUMP: parquet files, directories, globs or URIs; - is standard input.
+
+    Examples:
+    drrej fit val.parquet -r calibrated.json -o fitted.json
+    drrej fit val.parquet -r calibrated.json --loss auto --divergence chi2
+    drrej fit forecasts.parquet --loss column --loss-column variance
+
+    """
+    from drrej.outputs.destinations import OutputFile
+    from drrej.pipeline.fit import fit as step
+
+    with OutputFile(output.output, output.force, updates=start.rejector) as file:
+        source = input.source(dumps, engine.start())
+        check_spared(objective.cost_matrix)
+        rejector = start.rejector_for(source, objective.loss_column, regression)
+        fitted = step(source, rejector, objective.ratio_options(rejector.class_names))
+        say_notes(source, engine.quiet, rejector.floor)
+        file.write_text(fitted.to_json())
+        file.commit()
+
+
+class ThresholdFiles(Options):
+    """The rejector, before and after, and what is written besides."""
+
+    rejector: str = rejector_option(default=REQUIRED)
+    output: str = OutputOptions.output
+    force: bool = OutputOptions.force
+    mask: str | None = rare("Also write the mask of these rows.", "FILE")
+    table: str | None = rare("Also write all candidates, as .parquet or .csv.", "FILE")
+
+
+def check_table(path: str | None) -> None:
+    """Raise unless the ending of --table is one of a table."""
+    if path is not None and not path.lower().endswith((".parquet", ".csv")):
+        raise OptionError(f"--table {path}: the ending says the format; use .parquet or .csv")
+
+
+def threshold(
+    dumps: Dumps, files: ThresholdFiles, rule: RuleOptions, input: JudgedInput, engine: EngineOptions
+) -> None:
+    """Add the threshold by exactly one rule: --accuracy, --coverage, --risk, a cost, an error, --tau or --max-loss.
+
+    DUMP: parquet files, directories, globs or URIs; - is standard input.
+
+    Examples:
+    drrej threshold fresh.parquet -r fitted.json --accuracy 0.98 --confidence 0.95
+    drrej threshold val.parquet -r fitted.json --risk 0.02 --cutoff-by prediction
+    drrej threshold val.parquet -r fitted.json --error-cost 50 --review-cost 2
+
+    """
+    from drrej.outputs.destinations import OutputFile
+    from drrej.outputs.masks import write_table
+    from drrej.pipeline.reject import reject
+    from drrej.pipeline.threshold import ThresholdOptions, choose_threshold, uncertified_words
+
+    chosen_by = rule.rule()
+    if rule.group is not None and rule.confidence is None:
+        raise OptionError("--group requires --confidence: it says which rows of the same scores count once")
+    check_table(files.table)
+    with ExitStack() as stack:
+        document = stack.enter_context(OutputFile(files.output, files.force, updates=files.rejector))
+        masks = open_files(stack, [files.mask], files.force)
+        tables = open_files(stack, [files.table], files.force)
+        source = input.source(dumps, engine.start())
+        start = read_rejector(files.rejector, source, "ratio")
+        options = ThresholdOptions(rule.cutoff_by, rule.allow_reuse, group=rule.group)
+        found = choose_threshold(source, start, chosen_by, options, bool(tables))
+        say_notes(source, engine.quiet, found.rejector.floor)
+        for words in (found.caution, uncertified_words(found.rejector)):
+            warn(words, engine.quiet)
+        document.write_text(found.rejector.to_json())
+        for mask in masks:
+            reject(source, found.rejector, mask)
+        for table in tables:
+            write_table(found.candidates, table.path, table.target)
+        for file in (*masks, *tables, document):
+            file.commit()

@@ -1,0 +1,192 @@
+"""What is read: the groups of options that say how a dump is read, and the rejector of `-r`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from drrej.cli.options import READING, STREAM, Options, changed, option, rare, rare_flag
+from drrej.errors import OptionError, RejectorError
+
+if TYPE_CHECKING:
+    from drrej.documents.rejector import Rejector
+    from drrej.engines.protocol import Engine
+    from drrej.pipeline.source import Source
+
+Section = Literal["calibration", "ratio", "threshold"]
+OnBad = Literal["error", "skip"]
+OnUnseen = Literal["error", "reject"]
+
+Dumps = Annotated[list[str], typer.Argument(metavar="DUMP", hidden=True)]  # the help would say <list[str]>
+OptionalDumps = Annotated[list[str] | None, typer.Argument(metavar="DUMP", hidden=True)]
+
+rejector_option = partial(option, "The rejector so far; - is standard input.", "FILE")
+
+
+class InputOptions(Options):
+    """How scores and labels are found in a dump."""
+
+    logits: str | None = option("A column, a path, a glob such as 'prob_*', or a list: A,B.", "COL", READING)
+    label: str | None = option("Label column.", "COL", READING, show_default="label")
+    input: Literal["logits", "probs", "log-probs"] | None = option(
+        "What the scores are; log-probs only where a class may have 0.", panel=READING, show_default="logits"
+    )
+    normalize: bool = rare_flag("Divide each row of --input probs by its sum, whatever that is.", panel=READING)
+    binary: bool = rare_flag("One score per row: that of class 1.", panel=READING)
+    classes: str | None = rare("Class names in logit order: a file or a comma list.", "NAMES", READING)
+    labels_from: str | None = rare("Labels kept in another file, of any format.", "FILE", READING)
+    on_missing_label: OnBad | None = rare(
+        "What becomes of rows without a label (null, or not in --labels-from).", panel=READING, show_default="error"
+    )
+    join_on: str | None = rare("Key column shared with --labels-from; arrays go row by row.", "COL", READING)
+
+    def source(self, dumps: list[str], engine: Engine) -> Source:
+        """The dump to read; a group that also has options for bad rows and files brings them along."""
+        from drrej.data.dump import DumpOptions
+        from drrej.engines.local import reuse_memory
+        from drrej.pipeline.source import Source
+
+        reuse_memory()
+        given = {name: vars(self)[name] for name in self.given() if name in DumpOptions.__struct_fields__}
+        if "max_bad" in given and not given.keys() & {"on_bad_row", "on_bad_file"}:
+            raise OptionError(
+                "--max-bad goes with --on-bad-row or --on-bad-file: without them the first bad row or file is an error"
+            )
+        if given.get("on_bad_row") == "reject":  # by the mask: nothing is left out
+            del given["on_bad_row"]
+        if self.classes is not None:
+            given["classes"] = _class_names(self.classes)
+            check_spared(self.classes)
+        source = Source(dumps, DumpOptions(**given), engine)
+        check_one_stdin(source)
+        return source
+
+
+class LayoutInput(InputOptions):
+    """How dumps and logs of lm-evaluation-harness are read."""
+
+    filter: str | None = rare("Of a log of lm-evaluation-harness with several filters.", "NAME", READING)
+    per_length: bool = rare_flag("Divide log-likelihoods of choices by their length in characters.", panel=READING)
+
+
+class JudgedInput(InputOptions):
+    """How a dump is read whose labels are compared with predictions, and what becomes of bad rows and files."""
+
+    on_bad_row: OnBad = rare(
+        "What becomes of a row without usable scores; skip: it is left out.", panel=READING, default="error"
+    )
+    on_bad_file: OnBad = rare(
+        "What becomes of a file that cannot be read; skip: it is left out.", panel=READING, default="error"
+    )
+    max_bad: float | None = rare(
+        "Exit 2 if more of the rows, or files, are bad.", "SHARE", READING, show_default="no limit"
+    )
+    on_unknown_label: Literal["error", "wrong", "skip"] | None = rare(
+        "Rows whose label is not a class of the model; wrong: they are errors, skip: leave them out.",
+        panel=READING,
+        show_default="error",
+    )
+
+
+StepInput = Annotated[JudgedInput, changed("on_unknown_label")]
+"""How a dump is read that a rejector is made of."""
+
+
+class MaskInput(InputOptions):
+    """How a dump is read, and what becomes of its rows in the mask."""
+
+    keep: str | None = option("Comma list of columns to copy.", "COLS", show_default="all but the logits")
+    on_bad_row: Literal["error", "reject", "skip"] = option(
+        "What becomes of a row without usable scores; skip: it is left out.", default="error"
+    )
+    on_unseen_group: OnUnseen = rare(
+        "What becomes of a row of a group that the threshold does not know.", default="error"
+    )
+    on_bad_file: OnBad = JudgedInput.on_bad_file
+    max_bad: float | None = JudgedInput.max_bad
+
+
+def _class_names(text: str) -> tuple[str, ...]:
+    if os.path.isfile(text):
+        try:
+            with open(text, encoding="utf-8") as stream:
+                names = [line.rstrip("\r\n") for line in stream if line.strip()]
+        except (OSError, UnicodeDecodeError):
+            raise OptionError(f"--classes {text}: the file cannot be read as lines of text") from None
+    else:
+        names = [name.strip() for name in text.split(",")]
+    if len(set(names)) < len(names):
+        repeated = next(name for name in names if names.count(name) > 1)
+        raise OptionError(f"--classes: the name '{repeated}' occurs twice")
+    if len(names) < 2 or "" in names:
+        hint = "" if "," in text else " (or is it a file that does not exist?)"
+        raise OptionError(f"--classes {text}: name at least two classes, none of them empty{hint}")
+    return tuple(names)
+
+
+def names_of(text: str | None) -> list[str] | None:
+    """The columns of a comma list."""
+    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
+
+
+def check_one_stdin(*sources: Source, rejector: str | None = None) -> None:
+    """Standard input can be read for one thing only."""
+    named = [rejector]
+    for source in sources:
+        named += [*source.arguments, source.options.labels_from]
+    if named.count(STREAM) > 1:
+        raise OptionError("standard input cannot be both of two inputs; give all but one of them as files")
+
+
+def check_spared(*inputs: str | None) -> None:
+    """Raise when an output would replace one of these files, which are inputs besides the dumps."""
+    from drrej.outputs.destinations import check_inputs
+
+    check_inputs(name for name in inputs if name is not None and ("://" in name or os.path.isfile(name)))
+
+
+def read_rejector(path: str, source: Source, needs: Section) -> Rejector:
+    """The rejector document behind `-r`, checked to have a section (and those before it)."""
+    from drrej.documents.rejector import Rejector
+
+    check_one_stdin(source, rejector=path)
+    check_spared(path)
+    where = "standard input" if path == STREAM else path
+    raw = _content(path)
+    if not raw.strip():
+        reason = "; the step before it in the pipe failed" if path == STREAM else ""
+        raise RejectorError(f"{where}: no rejector: it is empty{reason}")
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError:
+        raise RejectorError(f"{where}: not a JSON document; is it a rejector?") from None
+    rejector = Rejector.from_json(text, where)
+    try:
+        getattr(rejector, f"need_{needs}")()
+    except RejectorError as error:
+        raise RejectorError(f"{where}: {error}") from None
+    return rejector
+
+
+def _content(path: str) -> bytes:
+    if path == STREAM:
+        if sys.stdin is None:
+            raise RejectorError("standard input: it is closed; name a file with -r")
+        return sys.stdin.buffer.read()
+    try:
+        if "://" not in path:
+            with open(path, "rb") as stream:
+                return stream.read()
+        import pyarrow.fs as pafs
+
+        filesystem, key = pafs.FileSystem.from_uri(path)
+        with filesystem.open_input_stream(key) as remote:
+            content: bytes = remote.read()
+        return content
+    except OSError as error:
+        reason = error.strerror or " ".join(str(error).split())[:300]
+        raise RejectorError(f"{path}: cannot be read ({reason})") from None
