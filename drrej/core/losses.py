@@ -125,7 +125,8 @@ class PlainLoss(Loss, frozen=True):
 
     def expected(self, sums: GapSums) -> Floats:
         """The loss of each row from its gap sums."""
-        odds, loss = sums.odds, None
+        odds = sums.odds
+        loss: Floats
         match self.name:
             case "log":
                 loss = sums.log_weight - sums.moment / (1.0 + odds)
@@ -135,7 +136,9 @@ class PlainLoss(Loss, frozen=True):
                 loss = (odds * (2.0 + odds) - sums.squares) / np.square(1.0 + odds)
             case "margin":
                 loss = (odds + sums.runner_up) / (1.0 + odds)
-        return sums.runner_up if loss is None else loss
+            case _:  # logit-margin
+                loss = sums.runner_up
+        return loss
 
     def of(self, scores: Scores, columns: Mapping[str, Floats]) -> tuple[Integers, Floats]:
         """The class of the largest score, and the loss."""
