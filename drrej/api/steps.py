@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from drrej.api.rejector import AnyRejector, Gates, Rejector, Report, as_document, as_gates, tell
 from drrej.core.thresholds import Rule
+from drrej.documents.summaries import MaskSummary
 from drrej.documents.words import calibration_warnings
 from drrej.outputs.dataset import Dataset, open_dataset
 from drrej.outputs.destinations import OutputFile
@@ -18,7 +19,7 @@ from drrej.pipeline import threshold as choosing
 from drrej.pipeline.calibrate import CalibrateOptions
 from drrej.pipeline.evaluate import EvaluateOptions
 from drrej.pipeline.fit import RatioOptions
-from drrej.pipeline.reject import MaskCounts, MaskOptions
+from drrej.pipeline.reject import MaskOptions
 from drrej.pipeline.source import Source
 from drrej.pipeline.threshold import ThresholdOptions
 from drrej.report.words import warnings_of
@@ -87,7 +88,7 @@ def reject(
     options: MaskOptions | None = None,
     *,
     force: bool = False,
-) -> MaskCounts:
+) -> MaskSummary:
     """Write the mask of a dump, row for row.
 
     `output` is a file, whose ending says the format, or a directory (it exists, or its name ends in /), which gets one

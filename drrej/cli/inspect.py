@@ -17,7 +17,7 @@ from drrej.errors import printable
 if TYPE_CHECKING:
     from drrej.data.dump import Dump
     from drrej.documents.rejector import Rejector
-    from drrej.pipeline.inspect import Content, DumpFacts
+    from drrej.pipeline.inspect import DumpFacts
     from drrej.pipeline.source import Source
 
 _MOST_COLUMNS = 12
@@ -75,12 +75,11 @@ def _about_dump(path: str, facts: DumpFacts) -> list[str]:
     """Layout, classes, rows, bad rows, labels, and the command to go on with."""
     from drrej.data.problems import shown
 
-    content = facts.content
     head = f"{path}: a dump of {_counted(facts.files, 'file')}"
     columns = [f"format:  {' and '.join(facts.formats)}", "columns:", *_column_lines(facts.columns)]
-    if isinstance(content, str):
-        return [head, *columns, f"cannot be used as it is: {content}"]
-    dump = content.dump
+    dump = facts.dump
+    if dump is None:
+        return [head, *columns, f"cannot be used as it is: {facts.doubt}"]
     lines = [f"{head}, {dump.rows} rows in {_counted(len(dump.row_groups), 'row group')}", *columns]
     hive = [dump.schema.field(name) for name, _ in dump.parts[0].hive if name in dump.schema.names]
     lines += [f"  {field.name}  {field.type} (from the directory names)" for field in hive]
@@ -88,28 +87,28 @@ def _about_dump(path: str, facts: DumpFacts) -> list[str]:
     read_as = {name: getattr(facts.options, name) for name in (*named, "binary")}
     skip = facts.options.on_missing_label == "skip"
     flags = as_flags(**read_as, on_missing_label="skip" if skip else None)
-    if content.found:
-        words, said = _FOUND_BINARY if dump.binary else _FOUND[content.found]
+    if facts.found:
+        words, said = _FOUND_BINARY if dump.binary else _FOUND[facts.found]
         lines.append(f"scores:  {words}")
         flags += said
-    if content.labels_need_names:
+    if facts.labels_need_names:
         flags += ["--classes", "NAMES"]
     names = f": {shown(list(dump.names))}" if dump.columns.classes and dump.names else ""
     lines.append(f"{dump.input}:  {_layout(dump)}, {dump.classes} classes{names}")
-    lines += [f"bad rows: {problem.message()}" for problem in content.problems] or ["bad rows: none"]
-    if content.doubt:
-        lines.append(f"caution: {content.doubt}")
+    lines += [f"bad rows: {problem.message()}" for problem in facts.problems] or ["bad rows: none"]
+    if facts.doubt:
+        lines.append(f"caution: {facts.doubt}")
     right = ""
-    if content.labelled:
-        right = f"; the prediction is right in {100 * content.right / content.labelled:.2f} % of the rows"
-    if content.labelled and content.labelled == content.right:
+    if facts.labelled:
+        right = f"; the prediction is right in {100 * facts.right / facts.labelled:.2f} % of the rows"
+    if facts.labelled and facts.labelled == facts.right:
         right = "; equal to the prediction in every row: are these the true labels? (timm's 'label' is the prediction)"
-    lines.append(f"labels:  {content.labels}{right}")
-    if content.sorted_scores:
+    lines.append(f"labels:  {facts.labels}{right}")
+    if facts.sorted_scores:
         lines.append(
             "caution: the first score is the largest in every row: sorted scores (top-k) are not in class order"
         )
-    return [*lines, *_advice(path, flags, content)]
+    return [*lines, *_advice(path, flags, facts)]
 
 
 def _counted(count: int, what: str) -> str:
@@ -140,13 +139,13 @@ def _layout(dump: Dump) -> str:
     return f"column '{scores.pattern}' ({kind}){words.get(scores.layout, '')}"
 
 
-def _advice(path: str, flags: Sequence[str], content: Content) -> list[str]:
+def _advice(path: str, flags: Sequence[str], facts: DumpFacts) -> list[str]:
     words = shlex.join([path, *flags])
-    words += " --input KIND" if content.doubt else ""
-    if content.labelled is not None:
-        mend = "drop or fix the bad rows, then " if content.bad_rows else ""
+    words += " --input KIND" if facts.doubt else ""
+    if facts.labelled is not None:
+        mend = "drop or fix the bad rows, then " if facts.bad_rows else ""
         return [f"{mend}go on with:", f"  drrej calibrate {words} -o rejector.json"]
-    skip = " --on-bad-row reject" if content.bad_rows else ""
+    skip = " --on-bad-row reject" if facts.bad_rows else ""
     return [
         "go on with (labels are needed to calibrate; a rejector made elsewhere needs none):",
         f"  drrej reject {words} -r rejector.json -o mask.parquet{skip}",

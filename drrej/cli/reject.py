@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,8 +13,8 @@ from drrej.cli.options import REQUIRED, EngineOptions, Options, OutputOptions, c
 from drrej.errors import OptionError
 
 if TYPE_CHECKING:
+    from drrej.documents.summaries import MaskSummary
     from drrej.outputs.dataset import Dataset
-    from drrej.pipeline.reject import MaskCounts
 
 
 class MaskOutput(Options):
@@ -66,10 +65,9 @@ def reject(dumps: Dumps, output: MaskOutput, input: LabelsLeftOut, engine: Engin
     """
     from drrej.outputs.dataset import open_dataset
     from drrej.outputs.destinations import OutputFile
-    from drrej.pipeline.reject import MaskOptions, mask_summary
+    from drrej.pipeline.reject import MaskOptions
     from drrej.pipeline.reject import reject as step
 
-    started = time.monotonic()
     directory = output.output.endswith("/") or os.path.isdir(output.output)
     if output.log is not None and engine.quiet:
         raise OptionError("--log goes without -q")
@@ -89,8 +87,7 @@ def reject(dumps: Dumps, output: MaskOutput, input: LabelsLeftOut, engine: Engin
         source = input.source(dumps, workers)
         document = read_rejector(output.rejector, source, "threshold")
         options = MaskOptions(names_of(input.keep), input.on_bad_row, input.on_unseen_group)
-        counts = step(source, document, place, options, queues[0] if queues else None, output.review_limit)
-        done = mask_summary(source, counts, time.monotonic() - started)
+        done = step(source, document, place, options, queues[0] if queues else None, output.review_limit)
         for record in records:
             record.write_text(done.to_json())
         place.commit()
@@ -98,25 +95,25 @@ def reject(dumps: Dumps, output: MaskOutput, input: LabelsLeftOut, engine: Engin
             written.commit()
     if lines is None or lines.kind != "json":  # which says the same in its last line
         say_notes(source, engine.quiet, document.floor)
-        if counts.reused and not output.update:
-            warn(f"{counts.reused} files were finished by an earlier run and are used again", engine.quiet, "note")
-        warn_bad_rows(counts, engine.quiet, input.on_bad_row)
-        for file in counts.files:
+        if done.reused and not output.update:
+            warn(f"{done.reused} files were finished by an earlier run and are used again", engine.quiet, "note")
+        warn_bad_rows(done, engine.quiet, input.on_bad_row)
+        for file in done.masks:
             if not file.rows and not file.bad_rows:
                 warn(f"{file.file}: zero rows, so its mask is empty", engine.quiet)
-    if output.review_limit is not None and counts.rejected > output.review_limit:
-        left, limit = counts.rejected - output.review_limit, output.review_limit
+    if output.review_limit is not None and done.rejected > output.review_limit:
+        left, limit = done.rejected - output.review_limit, output.review_limit
         warn(
-            f"--review has {limit} of {counts.rejected} rejected rows; --review-limit {limit} leaves out {left}",
+            f"--review has {limit} of {done.rejected} rejected rows; --review-limit {limit} leaves out {left}",
             engine.quiet,
         )
     if lines is not None:
         lines.summary(done)
 
 
-def warn_bad_rows(counts: MaskCounts, quiet: bool, policy: str, more: str = "") -> None:
+def warn_bad_rows(done: MaskSummary, quiet: bool, policy: str, more: str = "") -> None:
     """Tell that rows without usable scores were let through."""
-    if counts.bad:
-        read = counts.rows + (counts.bad if policy == "skip" else 0)
-        done = "left out" if policy == "skip" else f"rejected{more}"
-        warn(f"{counts.bad} of {read} rows have no usable scores and were {done}", quiet)
+    if done.bad_rows:
+        read = done.rows + (done.bad_rows if policy == "skip" else 0)
+        what = "left out" if policy == "skip" else f"rejected{more}"
+        warn(f"{done.bad_rows} of {read} rows have no usable scores and were {what}", quiet)

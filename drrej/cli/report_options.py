@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from drrej.documents.gates import Gate
     from drrej.documents.rejector import Rejector
     from drrej.engines.protocol import Engine
-    from drrej.pipeline.compare import Rivals
+    from drrej.pipeline.compare import Order, Rivals
     from drrej.pipeline.evaluate import EvaluateOptions
 
 REPORT, COMPARISONS = "Report", "Comparisons"
@@ -110,7 +110,7 @@ class ReportOptions(Options):
 
     def rivals(self) -> Rivals:
         """The other scores and masks to judge."""
-        from drrej.pipeline.compare import Rivals, Score
+        from drrej.pipeline.compare import Rivals
 
         scores, orders = self.score or [], self.score_order or ["high"]
         if not set(orders) <= {"high", "low"}:
@@ -120,9 +120,9 @@ class ReportOptions(Options):
         if len(orders) not in (1, len(scores)):
             raise OptionError(f"--score-order: give it once, or once for each of the {len(scores)} --score columns")
         orders = orders * len(scores) if len(orders) == 1 else orders
-        chosen = tuple(
-            Score(column, "low" if order == "low" else "high") for column, order in zip(scores, orders, strict=True)
-        )
+        chosen: dict[str, Order] = {
+            name: "low" if order == "low" else "high" for name, order in zip(scores, orders, strict=True)
+        }
         return Rivals(self.compare, chosen, tuple(self.rejected or ()))
 
     def without_key(self, input: Input) -> Input:

@@ -44,25 +44,20 @@ def convert(dumps: Dumps, output: Output, input: LayoutInput, engine: EngineOpti
 
     """
     from drrej.outputs.destinations import OutputFile
-    from drrej.pipeline.convert import convert as step
+    from drrej.pipeline.inspect import convert as step
 
     target = output.output
     if not target.lower().endswith((".parquet", ".pq")) and target != STREAM:
         raise OptionError(f"-o {target}: the output is parquet; end its name in .parquet")
+    source = input.source(dumps, engine.start())
     with OutputFile(target, output.force) as file:
-        written = step(input.source(dumps, engine.start()), file)
+        written = step(source, file)
         file.commit()
     if engine.quiet or target == STREAM:
         return
-    words = as_flags(
-        logits=None if written.scores == "logits" else written.scores,
-        label=None if written.label == "label" else written.label,
-        input=None if written.input == "logits" else written.input,
-        normalize=input.normalize,
-        binary=written.binary,
-        classes=written.classes,
-    )
-    show(f"{written.rows} rows; go on with:\n  {shlex.join(['drrej', 'calibrate', target, *words])}\n")
+    names = ("logits", "label", "input", "normalize", "binary", "classes")
+    words = as_flags(**{name: getattr(written, name) for name in names})
+    show(f"{source.notes.rows} rows; go on with:\n  {shlex.join(['drrej', 'calibrate', target, *words])}\n")
 
 
 _MORE = """

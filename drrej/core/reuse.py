@@ -18,7 +18,7 @@ import base64
 import binascii
 import zlib
 from bisect import bisect_left
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 
 import numpy as np
 from msgspec import Struct, field
@@ -188,10 +188,11 @@ class Fingerprint(Struct, frozen=True, eq=False, dict=True):
         return Reuse(found, share, open_groups)
 
 
+@lru_cache(maxsize=16)
 def read_fingerprint(text: str | None, rows: int | None) -> Fingerprint | None:
     """The fingerprint that a document has; None where there is none, or one of the first format, which told too little.
 
-    ValueError with a reason if the text is none.
+    The same object for the same text. ValueError with a reason if the text is none.
     """
     if not text or rows is None or text.count(".") == 1:
         return None

@@ -36,8 +36,7 @@ from drrej.monitor.state import (
 )
 from drrej.pipeline.collect import collect
 from drrej.pipeline.drift import Tally
-from drrej.pipeline.groups import Grouping, OnUnseen, numbered
-from drrej.pipeline.score import Scorer
+from drrej.pipeline.score import Grouping, OnUnseen, Scorer, numbered
 from drrej.pipeline.source import Source, without_bad_files
 
 CONFIDENCE = 0.95

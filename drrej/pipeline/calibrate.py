@@ -17,7 +17,6 @@ from drrej.core.calibrators import (
     MOST_CLASSES,
     Calibrator,
     CalibratorName,
-    CalibratorTrial,
     Temperature,
     choose_calibrator,
     fit_temperature,
@@ -28,22 +27,14 @@ from drrej.core.inputs import Positives, are_log_probabilities, choose_floor, fl
 from drrej.core.reuse import Sketch, key_limit
 from drrej.core.softmax import Needs
 from drrej.core.types import AnyFloats, Integers, Precision
-from drrej.data.dump import Block, Dump
+from drrej.data.dump import Block
 from drrej.documents.rejector import BeforeAfter, Calibration, Rejector
 from drrej.engines import protocol
-from drrej.engines.protocol import Engine, Pass, PassSummary
+from drrej.engines.protocol import Pass
 from drrej.errors import OptionError
-from drrej.pipeline.collect import map_blocks
-from drrej.pipeline.score import (
-    check_floor,
-    check_kind,
-    logits_of,
-    look_at,
-    probabilities_of,
-    row_keys,
-    without_rows,
-)
-from drrej.pipeline.source import Source, no_labels, without_bad_files
+from drrej.pipeline.collect import collect
+from drrej.pipeline.score import check_floor, checked_scores, logits_of, probabilities_of, row_keys, without_rows
+from drrej.pipeline.source import Source, without_bad_files
 
 T = TypeVar("T")
 OfRows = Callable[[AnyFloats, Integers], T]
@@ -80,16 +71,6 @@ class CalibrateOptions(Struct, frozen=True):
             raise OptionError(f"`calibrator={self.calibrator}`: it must be one of {names}")
 
 
-class _First(Struct, frozen=True):
-    """What the first pass takes from a block: figures before calibration, keys, some rows as they are stored."""
-
-    before: CalibrationTally
-    sketch: Sketch
-    positives: Positives
-    scores: AnyFloats
-    labels: Integers
-
-
 @without_bad_files
 def calibrate(source: Source, options: CalibrateOptions | None = None) -> Rejector:
     """Start a rejector: fit the calibrator that minimises the NLL, and the floor of probabilities with it.
@@ -104,32 +85,44 @@ def calibrate(source: Source, options: CalibrateOptions | None = None) -> Reject
     precision = options.precision
     dump = source.open(None, labelled=True)
     check_floor(options.floor, dump)
-    check_calibrator(options.calibrator, dump)
-    share = SAMPLE_LOGITS / (dump.rows * dump.classes)
+    if options.calibrator == "beta" and dump.classes != 2:
+        raise OptionError(f"`calibrator=beta` is for two classes, here are {dump.classes}; use `calibrator=vector`")
+    if options.calibrator == "vector" and dump.classes > MOST_CLASSES:
+        raise OptionError(
+            f"`calibrator=vector` is for at most {MOST_CLASSES} classes, here are {dump.classes}; "
+            "use `calibrator=temperature`"
+        )
+    skip_bad_rows, share = dump.skip_bad_rows, SAMPLE_LOGITS / (dump.rows * dump.classes)
     engine = source.engine.keeping(options.memory)
-    blocks = _first_pass(source, dump, engine, partial(_first_look, precision=precision, limit=key_limit(share)))
-    before = sum((block.before for block in blocks), CalibrationTally())
-    scores, labels = (np.concatenate([getattr(block, name) for block in blocks]) for name in ("scores", "labels"))
+    look = partial(_first_look, precision=precision, limit=key_limit(share))
+    first = collect(source, dump, look, Pass("reading", labelled=True), engine=engine, calibrating=True)
+    before, scores, labels = first["before"], np.concatenate(first["scores"]), np.concatenate(first["labels"])
     floor = options.floor
     if dump.input != "logits":
         if floor is None:
-            floor = _chosen_floor(scores, labels, sum((block.positives for block in blocks), Positives()))
+            floor = _chosen_floor(scores, labels, first["positives"])
         scores = floored_logits(scores, floor)
 
     def of_sample(function: OfRows[T]) -> T:
         return function(scores, labels)
 
     def each(function: OfRows[T]) -> Iterator[T]:
-        of_block = partial(_of_block, function, floor, dump.skip_bad_rows)
+        def of_block(block: Block) -> T:
+            assert block.labels is not None
+            logits = logits_of(block, floor)
+            if skip_bad_rows and (not block.check_largest(np.max(logits, axis=1)) or block.bad.any()):
+                logits = without_rows(logits, block.bad)  # they are left out; else the first pass has found none
+            return function(logits, block.labels)
+
         return protocol.map_blocks(dump, of_block, Pass("calibrating", labelled=True), engine)
 
-    def of_all(function: OfRows[Any]) -> Any:
-        return reduce(add, each(function))
-
-    whole = of_all if share < 1 else None
+    whole = (lambda function: reduce(add, each(function))) if share < 1 else None
     fit = fit_temperature(of_sample, whole, precision)
-    vector, converged = None, fit.converged
-    name, choice = _choice(options, scores, labels)
+    vector, converged, choice = None, fit.converged, None
+    name: str = options.calibrator
+    if name == "auto":  # with the table that it is chosen from
+        nll = held_out_nll(scores, labels, precision)
+        name, choice = choose_calibrator(nll) if nll else ("temperature", None)
     if name != "temperature":
         vector, converged = fit_vector(of_sample, whole, fit.temperature, dump.classes, precision)
     tally = partial(_tally, vector or Temperature(fit.temperature), precision=precision)
@@ -140,7 +133,7 @@ def calibrate(source: Source, options: CalibrateOptions | None = None) -> Reject
             temperature=fit.temperature,
             converged=converged,
             rows=before.rows,
-            fingerprint=sum((block.sketch for block in blocks), Sketch()).fingerprint().text(),
+            fingerprint=first["sketch"].fingerprint().text(),
             nll=BeforeAfter(before.mean_nll, after.mean_nll),
             ece=BeforeAfter(before.ece, after.ece),
             brier=BeforeAfter(before.mean_brier, after.mean_brier),
@@ -151,37 +144,7 @@ def calibrate(source: Source, options: CalibrateOptions | None = None) -> Reject
     )
 
 
-def check_calibrator(name: CalibratorName, dump: Dump) -> None:
-    """Raise when a calibrator is not for so many classes."""
-    if name == "beta" and dump.classes != 2:
-        raise OptionError(f"`calibrator=beta` is for two classes, here are {dump.classes}; use `calibrator=vector`")
-    if name == "vector" and dump.classes > MOST_CLASSES:
-        raise OptionError(
-            f"`calibrator=vector` is for at most {MOST_CLASSES} classes, here are {dump.classes}; "
-            "use `calibrator=temperature`"
-        )
-
-
-def _choice(
-    options: CalibrateOptions, logits: AnyFloats, labels: Integers
-) -> tuple[str, tuple[CalibratorTrial, ...] | None]:
-    """The calibrator to fit and, for `auto`, the table that it was chosen from."""
-    if options.calibrator != "auto":
-        return options.calibrator, None
-    nll = held_out_nll(logits, labels, options.precision)
-    return choose_calibrator(nll) if nll else ("temperature", None)
-
-
-def _first_pass(source: Source, dump: Dump, engine: Engine, look: Callable[[Block], _First]) -> list[_First]:
-    summary = PassSummary()
-    blocks = list(map_blocks(source, dump, look, Pass("reading", labelled=True), engine, summary))
-    if not blocks:
-        raise no_labels(dump)
-    check_kind(dump, summary, calibrating=True)
-    return blocks
-
-
-def _first_look(block: Block, precision: Precision, limit: np.uint64) -> _First:
+def _first_look(block: Block, precision: Precision, limit: np.uint64) -> dict[str, Any]:
     """Figures before calibration, keys and a sample of a block; reports rows that no temperature can explain."""
     labels, positives = block.labels, Positives()
     assert labels is not None
@@ -191,10 +154,7 @@ def _first_look(block: Block, precision: Precision, limit: np.uint64) -> _First:
         stored = probabilities_of(block)
         positives = Positives.of(stored)
         logits = floored_logits(stored, 0.0)
-    rows, _ = IDENTITY.scores(logits, _FIGURES, precision)
-    look_at(block, rows)
-    if not block.check_largest(rows.largest):
-        rows, _ = IDENTITY.scores(without_rows(logits, block.bad), _FIGURES, precision)
+    rows, _ = checked_scores(block, logits, IDENTITY, _FIGURES, precision)
     if block.input == "logits":
         impossible = np.flatnonzero(np.isneginf(rows.label_gaps(labels)) & ~block.bad)
         remedy = "the NLL is infinite for every temperature; drop or fix them"
@@ -203,8 +163,9 @@ def _first_look(block: Block, precision: Precision, limit: np.uint64) -> _First:
         block.report(impossible, "-inf at the label's class", remedy, usable=True)
     keys = row_keys(block, rows)
     chosen = np.flatnonzero(keys <= limit)
+    sample = {"scores": [stored[chosen]], "labels": [labels[chosen]]}
     (before,) = rows.tallies(labels, None)
-    return _First(before, Sketch.of(keys), positives, stored[chosen], labels[chosen])
+    return {"before": before, "sketch": Sketch.of(keys), "positives": positives, **sample}
 
 
 def _chosen_floor(probabilities: AnyFloats, labels: Integers, positives: Positives) -> float:
@@ -231,11 +192,3 @@ def _tally(calibrator: Calibrator, logits: AnyFloats, labels: Integers, precisio
     """Calibration figures under a calibrator."""
     calibrated, _ = calibrator.scores(logits, _FIGURES, precision)
     return calibrated.tallies(labels, None)[0]
-
-
-def _of_block(function: OfRows[T], floor: float | None, skip_bad_rows: bool, block: Block) -> T:
-    assert block.labels is not None
-    logits = logits_of(block, floor)
-    if skip_bad_rows and (not block.check_largest(np.max(logits, axis=1)) or block.bad.any()):
-        logits = without_rows(logits, block.bad)  # they are left out; else the first pass has found none
-    return function(logits, block.labels)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,14 +21,11 @@ from drrej.documents.rejector import Rejector
 from drrej.documents.summaries import Cascade, CascadePoint, CascadeStage
 from drrej.errors import DumpError, OptionError
 from drrej.pipeline.calibrate import CalibrateOptions, calibrate
-from drrej.pipeline.collect import collect_scored
-from drrej.pipeline.compare import block_keys, check_unique, partners
+from drrej.pipeline.compare import answers, matched
 from drrej.pipeline.fit import RatioOptions, fit
-from drrej.pipeline.groups import check_columns
-from drrej.pipeline.score import Scored, Scorer
 from drrej.pipeline.source import Source
 from drrej.pipeline.split import SplitOptions, split
-from drrej.pipeline.threshold import threshold
+from drrej.pipeline.threshold import choose_threshold
 
 Answers = dict[str, NDArray[Any]]
 """What a stage makes of some rows: the columns key, loss, prediction, label and wrong."""
@@ -97,30 +94,27 @@ def cascade(stages: Sequence[Stage], options: CascadeOptions) -> CascadeResult:
         designed = chosen_on = [stage.source for stage in stages]
     else:
         halves = SplitOptions((1.0, 1.0), plain=1, seed=options.seed, group=options.key)
-        parts = [split(stage.source, halves) for stage in stages]
-        designed, chosen_on = ([pair[number] for pair in parts] for number in range(2))
+        designed, chosen_on = map(list, zip(*(split(stage.source, halves) for stage in stages), strict=True))
     how, ratio = CalibrateOptions(calibrator=options.calibrator), RatioOptions(loss=options.loss)
     fitted = [fit(source, calibrate(source, how), ratio) for source in designed]
-    names = [stage.name for stage in stages]
-    review = options.review_cost is not None
-    design = _answers_of_all(designed, fitted, names, options.key, review)
-    fresh = design if chosen_on is designed else _answers_of_all(chosen_on, fitted, names, options.key, review)
-    costs = [stage.cost for stage in stages]
+    costs = {stage.name: stage.cost for stage in stages}
     if options.review_cost is not None:
-        names, costs = [*names, REVIEW], [*costs, options.review_cost]
+        costs[REVIEW] = options.review_cost
+    design = _answers_of_all(designed, fitted, list(costs), options.key)
+    fresh = design if chosen_on is designed else _answers_of_all(chosen_on, fitted, list(costs), options.key)
     rows = _rows(fresh)
     if options.confidence is None:
-        chosen, frontier = cheapest(rows, costs, options.risk)
+        chosen, frontier = cheapest(rows, list(costs.values()), options.risk)
     else:
-        chosen, frontier = certified(_rows(design), rows, costs, options.risk, options.confidence)
+        chosen, frontier = certified(_rows(design), rows, list(costs.values()), options.risk, options.confidence)
     rejectors = {
-        name: threshold(source, rejector, Rule("max-loss", cutoff))
-        for name, source, rejector, cutoff in zip(names, designed, fitted, chosen.plan, strict=False)
+        name: choose_threshold(source, rejector, Rule("max-loss", cutoff)).rejector
+        for name, source, rejector, cutoff in zip(costs, designed, fitted, chosen.plan, strict=False)
         if cutoff is not None and math.isfinite(cutoff)
     }
-    report = _report(names, costs, design[0]["label"].size, rows, chosen, frontier, options)
-    classes = fitted[0].class_names
-    return CascadeResult(report, rejectors, _routing(fresh, names, costs, chosen, options.key, classes))
+    report = _report(costs, design[0]["label"].size, rows, chosen, frontier, options)
+    routing = _routing(fresh, costs, chosen, options.key, fitted[0].class_names)
+    return CascadeResult(report, rejectors, routing)
 
 
 def _check(stages: Sequence[Stage], options: CascadeOptions) -> None:
@@ -139,126 +133,88 @@ def _check_cost(cost: float, where: str) -> None:
 
 
 def _answers_of_all(
-    sources: Sequence[Source], rejectors: Sequence[Rejector], names: Sequence[str], key: str, review: bool
+    sources: Sequence[Source], rejectors: Sequence[Rejector], names: Sequence[str], key: str
 ) -> list[Answers]:
     """The answers of all stages to the same rows, in the order of the first stage's; with a review those of people."""
-    first, *others = (_answers(*of, key) for of in zip(sources, rejectors, names, strict=True))
+    first, *others = (
+        answers(source, rejector, key, f"`stage={name}`", f"answers of {name}")[0]
+        for source, rejector, name in zip(sources, rejectors, names, strict=False)
+    )
     if len({(rejector.classes, rejector.class_names) for rejector in rejectors}) > 1:
         raise DumpError(f"`stage`: '{names[0]}' and others have other classes; all stages must have the same")
-    matched = [first]
-    for name, other in zip(names[1:], others, strict=True):
-        rows = partners(first["key"], other["key"], key, f"`stage={name}`")
-        if other["key"].size != rows.size:
-            raise DumpError(f"`stage={name}`: it has more rows than the first stage; all must hold the same rows")
-        found = {column: values[rows] for column, values in other.items()}
-        unlike = np.flatnonzero(found["label"] != first["label"])
-        if unlike.size:
-            raise DumpError(
-                f"`stage={name}`: {unlike.size} of {rows.size} rows have another label than in the first dump (the "
-                f"first has the key {first['key'][unlike[0]]}); are they the same rows?"
-            )
-        matched.append(found)
-    if review:
+    found = [first]
+    found += (matched(first, other, key, f"`stage={name}`") for name, other in zip(names[1:], others, strict=False))
+    if REVIEW in names:
         sure = {name: np.zeros_like(first[name]) for name in ("loss", "wrong")}
-        matched.append({**first, **sure})
-    return matched
+        found.append({**first, **sure})
+    return found
 
 
-def _answers(source: Source, rejector: Rejector, name: str, key: str) -> Answers:
-    dump = source.open(rejector, labelled=True)
-    check_columns(dump, [key], "`join_on`")
-    scorer = Scorer(rejector, dump, decide=False)
-
-    def of_rows(scored: Scored) -> Answers:
-        labels = scored.block.labels
-        assert labels is not None
-        columns = {"loss": scored.loss, "prediction": scored.prediction, "label": labels, "wrong": scored.wrong}
-        return {"key": block_keys(scored.block, key), **columns}
-
-    answers = collect_scored(source, dump, scorer, of_rows, f"answers of {name}", labelled=True, keep=[key])
-    check_unique(answers["key"], key, f"`stage={name}`")
-    return answers
-
-
-def _rows(answers: Sequence[Answers]) -> StageRows:
-    return StageRows(np.stack([rows["loss"] for rows in answers]), np.stack([rows["wrong"] for rows in answers]))
+def _rows(stages: Sequence[Answers]) -> StageRows:
+    return StageRows(np.stack([rows["loss"] for rows in stages]), np.stack([rows["wrong"] for rows in stages]))
 
 
 def _report(
-    names: Sequence[str],
-    costs: Sequence[float],
+    costs: Mapping[str, float],
     design_rows: int,
     rows: StageRows,
     found: Outcome,
     frontier: Sequence[Outcome],
     options: CascadeOptions,
 ) -> Cascade:
-    single = alone(rows, costs)
-    fitting = {found.cost: name for name, found in zip(names, single, strict=True) if _keeps(found, options)}
-    saved_over = fitting[min(fitting)] if fitting else None
-    saved = None if saved_over is None or min(fitting) == 0 else 1.0 - found.cost / min(fitting)
+    single, confidence = alone(rows, list(costs.values())), options.confidence
+    fitting = {  # stages that keep the accuracy alone, for certain if that is asked for
+        one.cost: name
+        for name, one in zip(costs, single, strict=True)
+        if (one.risk if confidence is None else one.risk_bound(confidence)) <= options.risk
+    }
+    least, point = min(fitting, default=0), _point(costs, found)
     return Cascade(
         drrej_version=__version__,
         rows=rows.rows,
-        design_rows=None if options.confidence is None else design_rows,
+        design_rows=None if confidence is None else design_rows,
         target=options.accuracy,
-        confidence=options.confidence,
+        confidence=confidence,
         stages=tuple(
             CascadeStage(
                 name=name,
-                cost=costs[number],
-                used=found.plan[number] is not None,
-                cutoff=_finite(found.plan[number]),
+                cost=cost,
+                used=cutoff is not None,
+                cutoff=point.cutoffs.get(name),
                 reached=found.reached[number],
                 answered=found.answered[number],
             )
-            for number, name in enumerate(names)
+            for number, ((name, cost), cutoff) in enumerate(zip(costs.items(), found.plan, strict=True))
         ),
-        chosen=_point(names, found),
-        certified=None if options.confidence is None else 1.0 - found.risk_bound(options.confidence),
-        saved=saved,
-        saved_over=saved_over,
-        alone=tuple(_point(names, one) for one in single),
-        frontier=tuple(_point(names, point) for point in frontier),
+        chosen=point,
+        certified=None if confidence is None else 1.0 - found.risk_bound(confidence),
+        saved=1.0 - found.cost / least if least else None,
+        saved_over=fitting.get(least),
+        alone=tuple(_point(costs, one) for one in single),
+        frontier=tuple(_point(costs, point) for point in frontier),
     )
 
 
-def _keeps(found: Outcome, options: CascadeOptions) -> bool:
-    """Whether a plan that was fixed beforehand keeps the accuracy, for certain if that is asked for."""
-    if options.confidence is None:
-        return found.risk <= options.risk
-    return found.risk_bound(options.confidence) <= options.risk
-
-
-def _point(names: Sequence[str], found: Outcome) -> CascadePoint:
-    cutoffs = {name: _finite(cutoff) for name, cutoff in zip(names, found.plan, strict=True)}
+def _point(names: Iterable[str], found: Outcome) -> CascadePoint:
+    used = {name: cutoff for name, cutoff in zip(names, found.plan, strict=True) if cutoff is not None}
     return CascadePoint(
         cost=found.cost,
         accuracy=1.0 - found.risk,
         errors=found.errors,
-        cutoffs={name: cutoff for name, cutoff in cutoffs.items() if cutoff is not None},
-        stages=tuple(name for name, cutoff in zip(names, found.plan, strict=True) if cutoff is not None),
+        cutoffs={name: cutoff for name, cutoff in used.items() if math.isfinite(cutoff)},
+        stages=tuple(used),
     )
 
 
-def _finite(cutoff: float | None) -> float | None:
-    return cutoff if cutoff is not None and math.isfinite(cutoff) else None
-
-
 def _routing(
-    answers: Sequence[Answers],
-    names: Sequence[str],
-    costs: Sequence[float],
-    found: Outcome,
-    key: str,
-    classes: Sequence[str] | None,
+    stages: Sequence[Answers], costs: Mapping[str, float], found: Outcome, key: str, classes: Sequence[str] | None
 ) -> pa.Table:
     """Which stage answers each row, what, and what it cost; reviews have no prediction."""
-    losses, predictions = (np.stack([rows[name] for rows in answers]) for name in ("loss", "prediction"))
-    stages = route(found.plan, losses)
-    stage, rows = np.array(names, object)[stages], np.arange(stages.size)
+    losses, predictions = (np.stack([rows[name] for rows in stages]) for name in ("loss", "prediction"))
+    number = route(found.plan, losses)
+    stage, rows = np.array(list(costs), object)[number], np.arange(number.size)
     reviewed = stage == REVIEW
-    used = [cost if cutoff is not None else 0.0 for cost, cutoff in zip(costs, found.plan, strict=True)]
+    paid = np.array([*costs.values()]) * [cutoff is not None for cutoff in found.plan]
 
     def named(numbers: Integers, mask: Booleans | None = None) -> pa.Array:
         values = numbers.astype(np.int64) if classes is None else np.array(classes, object)[numbers]
@@ -266,11 +222,11 @@ def _routing(
 
     return pa.table(
         {
-            key: pa.array(answers[0]["key"]),
+            key: pa.array(stages[0]["key"]),
             "stage": pa.array(stage, pa.string()),
-            "prediction": named(predictions[stages, rows], reviewed),
-            "loss": pa.array(losses[stages, rows], mask=reviewed),
-            "cost": pa.array(np.cumsum(used)[stages]),
-            "label": named(answers[0]["label"]),
+            "prediction": named(predictions[number, rows], reviewed),
+            "loss": pa.array(losses[number, rows], mask=reviewed),
+            "cost": pa.array(np.cumsum(paid)[number]),
+            "label": named(stages[0]["label"]),
         }
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -20,10 +19,11 @@ from drrej.engines.local import available_memory
 from drrej.engines.protocol import Engine, Pass, PassSummary
 from drrej.errors import DumpError, OutputError
 from drrej.pipeline.score import Scored, Scorer, check_kind
-from drrej.pipeline.source import Source, no_labels
+from drrej.pipeline.source import Source
 
 MOST_IN_MEMORY = 1 << 26
 """Rows whose columns are kept in memory, where there is enough of it."""
+_PIECE = 1 << 20
 _ROW_BYTES = 32
 """What a row may take of a quarter of the memory."""
 
@@ -34,36 +34,40 @@ def collect(
     columns: Callable[[Block], Mapping[str, Any]],
     run: Pass,
     if_none: DumpError | None = None,
+    **how: Any,
 ) -> dict[str, Any]:
     """What `columns` makes of every block, as one value per name.
 
     Numpy arrays with an entry per row are joined in the order of the rows; where there are too many rows for memory
     they are `np.memmap`s of temporary files. Arrow dictionaries (groups) are joined with one dictionary. Anything else
-    (sums, counts, sketches) is added up with `+`. A name may be missing in none or in all blocks.
-    `if_none` is raised where there is no row.
+    (sums, counts, sketches, lists) is added up with `+`. A name may be missing in none or in all blocks.
+    `if_none` is raised where there is no row; for `how` see `map_blocks`.
     """
     arrays: dict[str, NDArray[Any]] = {}
     groups: dict[str, list[pa.DictionaryArray]] = {}
     others: dict[str, Any] = {}
-    filled = 0
-    for block in map_blocks(source, dump, columns, run):
-        rows = 0
+    filled, empty = 0, True
+    for block in map_blocks(source, dump, columns, run, **how):
+        rows, empty = 0, False
         for name, value in block.items():
             if isinstance(value, np.ndarray):
                 rows = len(value)
-                room = arrays.get(name)
-                if room is None or np.promote_types(room.dtype, value.dtype) != room.dtype:  # text may become wider
-                    arrays[name] = _wider(room, dump.rows, value, filled)
+                room = arrays.get(name, value[:0])
+                kind = np.promote_types(room.dtype, value.dtype)
+                if name not in arrays or kind != room.dtype:  # text may become wider
+                    arrays[name] = scratch((dump.rows, *value.shape[1:]), kind)
+                    arrays[name][:filled] = room[:filled]
                 arrays[name][filled : filled + rows] = value
             elif isinstance(value, pa.DictionaryArray):
                 groups.setdefault(name, []).append(value)
+            elif name in others:
+                others[name] += value
             else:
-                others[name] = others[name] + value if name in others else value
+                others[name] = value
         filled += rows
-    if not filled and source.notes.bad_rows:
-        raise DumpError(f"{dump.parts[0].name}: no row has usable scores")
-    if not filled:
-        raise if_none or no_labels(dump)
+    if empty:
+        where = f" in {dump.labels_file}" if dump.labels_file else ""
+        raise if_none or DumpError(f"{dump.parts[0].name}: no row has a label{where}")
     joined = {name: pa.chunked_array(parts).unify_dictionaries().combine_chunks() for name, parts in groups.items()}
     return others | joined | {name: room[:filled] for name, room in arrays.items()}
 
@@ -80,20 +84,7 @@ def collect_scored(
 ) -> dict[str, Any]:
     """`collect` of what `columns` makes of scored rows; `keep` are columns that it needs besides the scorer's."""
     run = Pass(what, labelled, (*scorer.columns, *keep), scores=scorer.columns)
-    return collect(source, dump, partial(_scored_columns, scorer, columns), run, if_none)
-
-
-def _scored_columns(scorer: Scorer, columns: Callable[[Scored], Mapping[str, Any]], block: Block) -> Mapping[str, Any]:
-    return columns(scorer(block))
-
-
-def _wider(room: NDArray[Any] | None, rows: int, value: NDArray[Any], filled: int) -> NDArray[Any]:
-    """Room for all rows, with what was there so far."""
-    if room is None:
-        return scratch((rows, *value.shape[1:]), value.dtype)
-    wider = scratch(room.shape, np.promote_types(room.dtype, value.dtype))
-    wider[:filled] = room[:filled]
-    return wider
+    return collect(source, dump, lambda block: columns(scorer(block)), run, if_none)
 
 
 def scratch(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
@@ -110,6 +101,11 @@ def scratch(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
             f"the columns of {shape[0]} rows cannot be kept in {tempfile.gettempdir()} ({error.strerror}); "
             f"set TMPDIR to a folder with {-(-24 * shape[0] // 10**9)} GB of free space"
         ) from None
+
+
+def pieces(rows: int) -> Iterator[slice]:
+    """Rows that are looked at together: columns beyond memory are read in pieces."""
+    return (slice(start, start + _PIECE) for start in range(0, rows, _PIECE))
 
 
 def curve_of(losses: Floats, wrong: Booleans | None = None) -> Curve:
@@ -133,20 +129,14 @@ def map_blocks(
     function: Callable[[Block], T],
     run: Pass,
     engine: Engine | None = None,
-    summary: PassSummary | None = None,
+    calibrating: bool = False,
 ) -> Iterator[T]:
     """The results of `function` on every block, in order.
 
-    At the end it raises for bad rows, counted over the whole dump, and for scores that are not what they are taken for.
-    `summary` takes what was noticed; the source gets it anyway. `engine` is the source's own unless one that keeps
-    rows.
+    At the end it raises for bad rows, counted over the whole dump, and for scores that are not what they are taken for;
+    for `calibrating` see `check_kind`. `engine` is the source's own unless one that keeps rows.
     """
-    summary = PassSummary() if summary is None else summary
+    summary = PassSummary()
     yield from protocol.map_blocks(dump, function, run, engine or source.engine, summary)
-    check_summary(source, dump, summary)
-
-
-def check_summary(source: Source, dump: Dump, summary: PassSummary) -> None:
-    """Tell the source what a pass noticed; raise where that is more, or something else, than is allowed."""
     source.see(summary)
-    check_kind(dump, summary)
+    check_kind(dump, summary, calibrating)

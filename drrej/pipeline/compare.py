@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import asdict, replace
 from numpy.typing import NDArray
 
@@ -25,7 +25,7 @@ from drrej.core.intervals import proportion
 from drrej.core.losses import PLAIN
 from drrej.core.paired import Results, order_difference
 from drrej.core.softmax import NOTHING, Needs
-from drrej.core.types import Booleans, Floats, Integers
+from drrej.core.types import Booleans, Floats
 from drrej.data.dump import Block, Dump, RowFilter
 from drrej.data.labels import sortable_keys
 from drrej.documents.document import entries
@@ -42,32 +42,27 @@ from drrej.pipeline.figures import (
     coverage_curve,
     coverage_figure,
 )
-from drrej.pipeline.groups import OnUnseen, check_columns
-from drrej.pipeline.score import Scored, Scorer
+from drrej.pipeline.score import OnUnseen, Scored, Scorer, check_columns
 from drrej.pipeline.source import Source
+
+if TYPE_CHECKING:
+    from drrej.pipeline.evaluate import EvaluateOptions
 
 Order = Literal["high", "low"]
 """Which end of a score is accepted first."""
-
-
-class Score(Struct, frozen=True):
-    """A column that ranks rows."""
-
-    column: str
-    order: Order = "high"
 
 
 class Rivals(Struct, frozen=True):
     """What is compared: the usual scores of the logits, columns that rank rows, columns that are masks."""
 
     usual: bool = False
-    scores: tuple[Score, ...] = ()
+    scores: Mapping[str, Order] = field(default_factory=dict)
     masks: tuple[str, ...] = ()
 
     @property
     def columns(self) -> tuple[str, ...]:
         """Columns to read."""
-        return (*(score.column for score in self.scores), *self.masks)
+        return (*self.scores, *self.masks)
 
     @property
     def needs(self) -> Needs:
@@ -76,32 +71,29 @@ class Rivals(Struct, frozen=True):
 
     def check(self, dump: Dump) -> None:
         """Raise unless the columns are there and hold what is needed."""
-        check_columns(dump, [score.column for score in self.scores], "`score`")
-        check_columns(dump, self.masks, "`rejected`")
-        for score in self.scores:
-            kind = dump.schema.field(score.column).type
-            if not (pa.types.is_floating(kind) or pa.types.is_integer(kind)):
-                raise DumpError(f"{dump.parts[0].name}: `score={score.column}`: the column is {kind}, not numbers")
-        for name in self.masks:
-            kind = dump.schema.field(name).type
-            if not (pa.types.is_boolean(kind) or pa.types.is_integer(kind)):
-                raise DumpError(
-                    f"{dump.parts[0].name}: `rejected={name}`: the column is {kind}; it must be boolean (or 0 and 1)"
-                )
+        for option, names, is_kind, wanted in (
+            ("score", [*self.scores], pa.types.is_floating, ", not numbers"),
+            ("rejected", self.masks, pa.types.is_boolean, "; it must be boolean (or 0 and 1)"),
+        ):
+            check_columns(dump, names, f"`{option}`")
+            for name in names:
+                kind = dump.schema.field(name).type
+                if not (is_kind(kind) or pa.types.is_integer(kind)):
+                    raise DumpError(f"{dump.parts[0].name}: `{option}={name}`: the column is {kind}{wanted}")
 
-    def score_columns(self, scored: Scored) -> dict[str, Floats]:
-        """Each score of a block, low values first; of probabilities the energy is the same for every row."""
+    def columns_of(self, scored: Scored) -> dict[str, Any]:
+        """Each score of a block, low values first, and which rows each mask accepts.
+
+        Of probabilities the energy is the same for every row.
+        """
         scores = usual_scores(scored.calibrated) if self.usual else {}
         if scored.block.input != "logits":
             scores.pop("energy", None)
-        for score in self.scores:
-            values = _numbers(scored.block, score.column)
-            scores[score.column] = -values if score.order == "high" else values
-        return {f"score {name}": values for name, values in scores.items()}
-
-    def mask_columns(self, block: Block) -> dict[str, NDArray[np.bool_]]:
-        """Which rows of a block each mask accepts."""
-        return {f"mask {name}": _numbers(block, name) == 0 for name in self.masks}
+        for name, order in self.scores.items():
+            values = _numbers(scored.block, name)
+            scores[name] = -values if order == "high" else values
+        masks = {f"mask {name}": _numbers(scored.block, name) == 0 for name in self.masks}
+        return {f"score {name}": values for name, values in scores.items()} | masks
 
 
 _LOSSES = {"max_probability": "zero-one", "entropy": "log", "margin": "margin", "logit_margin": "logit-margin"}
@@ -117,21 +109,16 @@ def usual_scores(rows: Scores) -> dict[str, Floats]:
 
 def _numbers(block: Block, name: str) -> Floats:
     column = block.columns.column(name)
-    if column.null_count:
-        block.report(np.flatnonzero(np.asarray(column.is_null())), "no value (null)", "fill it in", column=name)
-    if pa.types.is_boolean(column.type):
-        column = column.cast(pa.int8())
-    if column.null_count:
-        column = column.fill_null(0)
-    values: Floats = column.to_numpy(zero_copy_only=False).astype(np.float64)
-    block.report(np.flatnonzero(np.isnan(values)), "NaN", "drop or fix these rows", column=name)
+    missing = np.asarray(column.is_null())
+    block.report(np.flatnonzero(missing), "no value (null)", "fill it in", column=name)
+    values: Floats = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+    block.report(np.flatnonzero(np.isnan(values) & ~missing), "NaN", "drop or fix these rows", column=name)
     return values
 
 
-def scores_of(columns: Mapping[str, Any]) -> dict[str, Floats]:
-    """The loss and every other score among some columns, by name."""
-    others = {name.removeprefix("score "): column for name, column in columns.items() if name.startswith("score ")}
-    return {"loss": columns["loss"], **others}
+def other_scores(columns: Mapping[str, Any]) -> dict[str, Floats]:
+    """The scores besides the loss among some columns, by name."""
+    return {name.removeprefix("score "): column for name, column in columns.items() if name.startswith("score ")}
 
 
 def score_rows(
@@ -141,15 +128,15 @@ def score_rows(
     wrong, accepted = columns["wrong"], int(np.count_nonzero(columns["accepted"]))
     order, right = np.argsort(wrong, kind="stable"), int(np.count_nonzero(~wrong))
     rows = []
-    for name, values in scores_of(columns).items():
-        curve = curves[name]
+    others = other_scores(columns)
+    for name, curve in curves.items():
         areas: dict[str, Any] = {
             area: (Change if area == "e_aurc" else Proportion)(**ends)
             for area, ends in areas_of(curve, intervals).items()
         }
         difference = None
         if name != "loss":
-            change = order_difference(columns["loss"][order], values[order], right, len(curves) - 1)
+            change = order_difference(columns["loss"][order], others[name][order], right, len(others))
             difference = Change(value=change.value, lower=change.lower, upper=change.upper)
         rows.append(
             ScoreRow(
@@ -213,15 +200,18 @@ def check_same_classes(then: Report, rejector: Rejector) -> None:
         raise OptionError(f"`baseline`: a report on other classes; the rejector has no class '{strange[0]}'")
 
 
-def report_differences(now: Mapping[str, Any], then: Report) -> Difference:
-    """Differences of the sections of a report to another one, on independent rows.
+def report_differences(now: Mapping[str, Any], then: Report) -> tuple[Difference, BaselineCurve | None]:
+    """Differences of the sections of a report to another one, on independent rows, and that one's curve and decision.
 
     The interval joins the two reports' own: the lower end of a - b lies sqrt((a - lower a)^2 + (upper b - b)^2) below
     it (Newcombe's square-and-add). On the same rows it is wider than need be; pairing them is sharper.
     """
     figures = [entry.name for entry in entries(Difference) if entry.section is Change]
     changes: dict[str, Any] = {name: _square_and_add(now[name], getattr(then, name)) for name in figures}
-    return Difference(kind="reports", **changes)
+    curve = None
+    if then.coverage_curve is not None and then.accuracy is not None:
+        curve = BaselineCurve(coverage_curve=then.coverage_curve, coverage=then.coverage, accuracy=then.accuracy)
+    return Difference(kind="reports", **changes), curve
 
 
 def _square_and_add(a: Proportion | Change | None, b: Proportion | Change | None) -> Change:
@@ -237,13 +227,6 @@ def _square_and_add(a: Proportion | Change | None, b: Proportion | Change | None
     )
 
 
-def report_curve(then: Report) -> BaselineCurve | None:
-    """The curve and the decision of an earlier report, if it has them."""
-    if then.coverage_curve is None or then.accuracy is None:
-        return None
-    return BaselineCurve(coverage_curve=then.coverage_curve, coverage=then.coverage, accuracy=then.accuracy)
-
-
 def paired_differences(
     columns: Mapping[str, Any], baseline: BaselineDump, on_unseen: OnUnseen, names: Sequence[str]
 ) -> tuple[Difference, BaselineCurve]:
@@ -251,23 +234,14 @@ def paired_differences(
 
     Raises unless both have the same keys and the same labels; `names` are those of the classes.
     """
-    dump = baseline.source.open(baseline.rejector, labelled=True)
-    check_columns(dump, [baseline.key], "`join_on`")
-    scorer = Scorer(baseline.rejector, dump, on_unseen=on_unseen)
-
-    def of_rows(scored: Scored) -> dict[str, Any]:
-        key = block_keys(scored.block, baseline.key)
-        results = {"loss": scored.loss, "wrong": scored.wrong, "accepted": scored.accepted}
-        return {"key": key, "label": scored.block.labels, **results}
-
-    then = collect_scored(baseline.source, dump, scorer, of_rows, "baseline", labelled=True, keep=[baseline.key])
-    check_unique(columns["key"], baseline.key, "the dump")
-    check_unique(then["key"], baseline.key, "`baseline_dump`")
-    order = partners(columns["key"], then["key"], baseline.key, "`baseline_dump`")
-    theirs = baseline.rejector.class_names or dump.names or tuple(map(str, range(baseline.rejector.classes)))
-    _check_pairs(columns, then, order, baseline.key, (names, theirs))
-    new = Results(columns["loss"], columns["wrong"], columns["accepted"])
-    old = Results(then["loss"][order], then["wrong"][order], then["accepted"][order])
+    who, key = "`baseline_dump`", baseline.key
+    check_unique(columns["key"], key, "the dump")
+    then, theirs = answers(baseline.source, baseline.rejector, key, who, "baseline", on_unseen)
+    number = {name: place for place, name in enumerate(names)}
+    places = np.array([*(number.get(name, -1) for name in theirs), len(names)])  # the last: of no class
+    then["label"] = places[np.where(then["label"] < 0, len(theirs), then["label"])]
+    then = matched(columns, then, key, who)
+    new, old = (Results(rows["loss"], rows["wrong"], rows["accepted"]) for rows in (columns, then))
     changes: dict[str, Any] = {
         name: Change(**asdict(difference)) for name, difference in paired.paired_differences(new, old).items()
     }
@@ -278,32 +252,6 @@ def paired_differences(
         accuracy=accuracy_figure(int(np.count_nonzero(then["accepted"] & then["wrong"])), accepted),
     )
     return Difference(kind="paired", rows=int(columns["loss"].size), **changes), curve
-
-
-def _check_pairs(
-    columns: Mapping[str, Any],
-    then: Mapping[str, Any],
-    order: Integers,
-    key: str,
-    names: tuple[Sequence[str], Sequence[str]],
-) -> None:
-    """Raise when the baseline has rows that the dump lacks (leaving out hard ones makes no better model), or labels."""
-    alone = np.ones(then["key"].size, bool)
-    alone[order] = False
-    if alone.any():
-        raise DumpError(
-            f"`baseline_dump`: {np.count_nonzero(alone)} of its {alone.size} rows are not among the {order.size} rows "
-            f"of the dump (column '{key}', the first is {then['key'][alone][0]}); both dumps must hold the same rows"
-        )
-    number = {name: place for place, name in enumerate(names[0])}
-    places = np.array([*(number.get(name, -1) for name in names[1]), len(names[0])])  # the last: of no class
-    labels = then["label"][order]
-    differ = np.flatnonzero(places[np.where(labels < 0, len(names[1]), labels)] != columns["label"])
-    if differ.size:
-        raise DumpError(
-            f"`baseline_dump`: {differ.size} of {order.size} rows have another label than in the dump (column '{key}', "
-            f"the first is {columns['key'][differ[0]]}); are these the same rows, with the classes in the same order?"
-        )
 
 
 # Rows that belong to no class
@@ -319,14 +267,31 @@ def rows_where(source: Source, column: str, ood: bool) -> Source:
 
 
 def ood_figures(
-    columns: Mapping[str, Any], column: str, cost_ratio: float, curves: Mapping[str, Curve], accepted: int, errors: int
+    source: Source,
+    rejector: Rejector,
+    options: EvaluateOptions,
+    curves: Mapping[str, Curve],
+    accepted: int,
+    errors: int,
 ) -> Outside:
-    """The section about the rows of no class, whose columns are given; `column` tells them.
+    """The section about the rows of no class.
 
     Of the rows that have a class: the curves of the loss and of other scores, how many are accepted, and the errors
     among these.
     """
-    areas = {name: outside_areas(curves[name], values, cost_ratio) for name, values in scores_of(columns).items()}
+    column, cost_ratio, rivals = options.ood, options.ood_cost, replace(options.rivals, masks=())
+    assert column is not None
+    source = rows_where(source, column, ood=True)
+    dump = source.open(rejector, labelled=False)
+    scorer = Scorer(rejector, dump, on_unseen=options.on_unseen_group, needs=rivals.needs)
+
+    def of_rows(scored: Scored) -> dict[str, Any]:
+        return {"loss": scored.loss, "accepted": scored.accepted, **rivals.columns_of(scored)}
+
+    none = DumpError(f"{dump.parts[0].name}: `ood={column}`: no row of the dump is without a class")
+    columns = collect_scored(source, dump, scorer, of_rows, "evaluating", False, rivals.columns, none)
+    ranked = {"loss": columns["loss"], **other_scores(columns)}
+    areas = {name: outside_areas(curves[name], values, cost_ratio) for name, values in ranked.items()}
     rows, strangers = int(columns["loss"].size), int(np.count_nonzero(columns["accepted"]))
     scores = tuple(OutsideScore(score=name, **each) for name, each in areas.items())
     return Outside(
@@ -341,20 +306,6 @@ def ood_figures(
     )
 
 
-def ood_columns(source: Source, rejector: Rejector, column: str, rivals: Rivals, on_unseen: OnUnseen) -> dict[str, Any]:
-    """Loss, decision and other scores of the rows of no class."""
-    source = rows_where(source, column, ood=True)
-    dump = source.open(rejector, labelled=False)
-    scorer = Scorer(rejector, dump, on_unseen=on_unseen, needs=rivals.needs)
-
-    def of_rows(scored: Scored) -> dict[str, Any]:
-        return {"loss": scored.loss, "accepted": scored.accepted, **rivals.score_columns(scored)}
-
-    keep = [score.column for score in rivals.scores]
-    none = DumpError(f"{dump.parts[0].name}: `ood={column}`: no row of the dump is without a class")
-    return collect_scored(source, dump, scorer, of_rows, "evaluating", labelled=False, keep=keep, if_none=none)
-
-
 # The same rows in several dumps, paired by a key
 
 Keys = NDArray[np.generic]
@@ -367,6 +318,27 @@ def block_keys(block: Block, name: str) -> Keys:
     return keys
 
 
+def answers(
+    source: Source, rejector: Rejector, key: str, who: str, what: str, on_unseen: OnUnseen | None = None
+) -> tuple[dict[str, Any], Sequence[str]]:
+    """Key, loss, prediction, label, whether it is wrong, and decision of each row of a dump; the names of its classes.
+
+    Without `on_unseen` nothing is decided. Raises when a key occurs twice; `who` names the dump.
+    """
+    dump = source.open(rejector, labelled=True)
+    check_columns(dump, [key], "`join_on`")
+    scorer = Scorer(rejector, dump, decide=on_unseen is not None, on_unseen=on_unseen or "error")
+
+    def of_rows(scored: Scored) -> dict[str, Any]:
+        columns = {"loss": scored.loss, "prediction": scored.prediction, "label": scored.block.labels}
+        decided = {"wrong": scored.wrong, "accepted": scored.accepted}
+        return {"key": block_keys(scored.block, key), **columns, **decided}
+
+    found = collect_scored(source, dump, scorer, of_rows, what, labelled=True, keep=[key])
+    check_unique(found["key"], key, who)
+    return found, rejector.class_names or dump.names or tuple(map(str, range(rejector.classes)))
+
+
 def check_unique(keys: Keys, column: str, who: str) -> None:
     """Raise when a key occurs twice; `who` names the file."""
     ordered = np.sort(keys)
@@ -377,16 +349,32 @@ def check_unique(keys: Keys, column: str, who: str) -> None:
         )
 
 
-def partners(wanted: Keys, keys: Keys, column: str, who: str) -> Integers:
-    """Where the wanted keys, those of the first file, are in another; raises unless all of them are."""
+def matched(first: Mapping[str, Any], other: Mapping[str, Any], column: str, who: str) -> dict[str, Any]:
+    """The columns of another dump in the order of the first one's rows, by key.
+
+    Raises unless both have the same rows (leaving out hard ones makes no better model) with the same labels.
+    """
+    wanted, keys = first["key"], other["key"]
     if wanted.dtype.kind != keys.dtype.kind:
         raise DumpError(f"{who}: column '{column}' holds keys of another kind than in the first dump")
-    place = pc.index_in(pa.array(wanted), pa.array(keys)).fill_null(-1).to_numpy(zero_copy_only=False)
-    missing = np.flatnonzero(place < 0)
+    order = pc.index_in(pa.array(wanted), pa.array(keys)).fill_null(-1).to_numpy(zero_copy_only=False)
+    missing, alone = np.flatnonzero(order < 0), np.ones(keys.size, bool)
     if missing.size:
         raise DumpError(
             f"{who}: {missing.size} of {wanted.size} rows are not in it (column '{column}', the first is "
             f"{wanted[missing[0]]}); both dumps must hold the same rows"
         )
-    found: Integers = place.astype(np.int64)
+    alone[order] = False
+    if alone.any():
+        raise DumpError(
+            f"{who}: {np.count_nonzero(alone)} of its {alone.size} rows are not among the {order.size} rows of the "
+            f"dump (column '{column}', the first is {keys[alone][0]}); both dumps must hold the same rows"
+        )
+    found = {name: values[order] for name, values in other.items()}
+    differ = np.flatnonzero(found["label"] != first["label"])
+    if differ.size:
+        raise DumpError(
+            f"{who}: {differ.size} of {order.size} rows have another label than in the dump (column '{column}', the "
+            f"first is {wanted[differ[0]]}); are these the same rows, with the classes in the same order?"
+        )
     return found

@@ -17,9 +17,9 @@ from drrej.core.ratio import FITTED_ROWS
 from drrej.core.types import Booleans, Floats, Stored, Total
 from drrej.documents.rejector import Ratio
 from drrej.documents.report import Drift, ExpectedAccuracy, GroupLook, MeanRatio, MovedPart, Where
-from drrej.pipeline.collect import curve_of
-from drrej.pipeline.figures import coverage_figure, pieces
-from drrej.pipeline.groups import numbered
+from drrej.pipeline.collect import curve_of, pieces
+from drrej.pipeline.figures import coverage_figure
+from drrej.pipeline.score import numbered
 
 
 def expected_accuracy(doubt: Floats, accepted: Booleans) -> ExpectedAccuracy:
@@ -90,7 +90,11 @@ def where_moved(losses: Floats, ratio: Ratio, by: str | None, looks: Sequence[Gr
     """The regions of the loss that hold more or fewer rows than in the fit, and groups that are not like the rest."""
     tables = since_fit(losses, ratio)
     if by is not None and len(looks) > 1:
-        tables.append(against_the_rest(by, {look.group: Tally(look.coverage.accepted, look.rows) for look in looks}))
+        groups = [Tally(look.coverage.accepted, look.rows) for look in looks]
+        every = sum(groups, Tally())
+        rest = [Tally(every.events - group.events, every.rows - group.rows) for group in groups]
+        names = [look.group for look in looks]
+        tables.append(Compared(f"coverage by {by}, against the rest", names, groups, rest))
     if not tables:
         return None
     return Where(compared=sum(len(table.names) for table in tables), parts=moved_parts(tables, 1 - CONFIDENCE))
@@ -146,17 +150,8 @@ def moved_parts(tables: Sequence[Compared], delta: float) -> tuple[MovedPart, ..
             low, high = new_low - old_high, new_high - old_low
             at_least = low if low > 0.0 else min(high, 0.0)
             if at_least:
-                found.append(
-                    MovedPart(
-                        what=table.what,
-                        part=name,
-                        new=new.rate,
-                        old=old.rate,
-                        lower=low,
-                        upper=high,
-                        at_least=at_least,
-                    )
-                )
+                ends = {"lower": low, "upper": high, "at_least": at_least}
+                found.append(MovedPart(what=table.what, part=name, new=new.rate, old=old.rate, **ends))
     return tuple(sorted(found, key=lambda part: -abs(part.at_least)))
 
 
@@ -166,49 +161,36 @@ def _interval(tally: Tally, level: float) -> tuple[float, float]:
     return lower_bound(tally.events, tally.rows, level), 1.0 - lower_bound(others, tally.rows, level)
 
 
-def region_names(edges: Sequence[float]) -> list[str]:
-    """What the regions between these losses are called.
+def region_names(edges: Sequence[float], regions: Sequence[tuple[int, int]] | None = None) -> list[str]:
+    """What regions between these losses are called, given by their first bin and the one after the last; else each bin.
 
     >>> region_names([0.5, 1.0])
     ['below 0.5', '0.5 to 1', '1 or more']
     """
-    return [_region_name(edges, first, first + 1) for first in range(len(edges) + 1)]
-
-
-def _region_name(edges: Sequence[float], first: int, end: int) -> str:
-    if first == 0:
-        return f"below {edges[end - 1]:.4g}" if end <= len(edges) else "any"
-    return f"{edges[first - 1]:.4g} or more" if end > len(edges) else f"{edges[first - 1]:.4g} to {edges[end - 1]:.4g}"
+    names = []
+    for first, end in [(first, first + 1) for first in range(len(edges) + 1)] if regions is None else regions:
+        above = f"{edges[first - 1]:.4g}" if first else ""
+        below = f"{edges[end - 1]:.4g}" if end <= len(edges) else ""
+        both = f"{above} to {below}" if above and below else ""
+        names.append(both or (f"below {below}" if below else f"{above} or more" if above else "any"))
+    return names
 
 
 def since_fit(losses: Floats, ratio: Ratio) -> list[Compared]:
-    """The share of rows in each region of the loss, here and in the fit; nothing where that is not known."""
+    """The share of rows in each region of the loss, here and in the fit; nothing where that is not known.
+
+    Regions are single bins, pairs, fours and so on, up to halves: a shift that each bin shows a little of is seen in
+    the larger ones.
+    """
     quantiles = ratio.drift_quantiles if ratio.loss.drift_loss is not None else ratio.loss_quantiles
     if quantiles is None:
         return []
     edges, counts = stored_bins(quantiles, ranks(len(quantiles), ratio.rows), ratio.rows)
-    if counts is None:
+    if counts is None or len(counts) < 2:
         return []
-    found = bin_counts(losses, edges)
-    regions = _regions(len(counts))
-    names = [_region_name(edges, first, end) for first, end in regions]
+    found, bins = bin_counts(losses, edges), len(counts)
+    widths = [1 << power for power in range((bins - 1).bit_length())]
+    regions = [(first, min(first + width, bins)) for width in widths for first in range(0, bins, width)]
     new = [Tally(sum(found[first:end]), losses.size) for first, end in regions]
     old = [Tally(sum(counts[first:end]), sum(counts)) for first, end in regions]
-    return [Compared("share of rows by loss", names, new, old)] if regions else []
-
-
-def _regions(bins: int) -> list[tuple[int, int]]:
-    """Single bins, pairs, fours and so on, up to halves: a shift that each bin shows a little of is seen in these."""
-    found = []
-    width = 1
-    while width < bins:
-        found += [(first, min(first + width, bins)) for first in range(0, bins, width)]
-        width *= 2
-    return found
-
-
-def against_the_rest(by: str, groups: dict[str, Tally]) -> Compared:
-    """The coverage of each group, given as (accepted, rows), against that of all other rows."""
-    accepted, rows = sum(t.events for t in groups.values()), sum(t.rows for t in groups.values())
-    rest = [Tally(accepted - tally.events, rows - tally.rows) for tally in groups.values()]
-    return Compared(f"coverage by {by}, against the rest", list(groups), list(groups.values()), rest)
+    return [Compared("share of rows by loss", region_names(edges, regions), new, old)]

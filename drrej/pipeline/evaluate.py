@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -17,21 +16,29 @@ from drrej.core.curves import Curve
 from drrej.core.drift import RatioSums
 from drrej.core.intervals import proportion
 from drrej.core.losses import PLAIN
-from drrej.core.reuse import Fingerprint
 from drrej.core.softmax import NOTHING
 from drrej.data.dump import Dump
 from drrej.documents.document import When
-from drrej.documents.figures import DEFAULT_POINTS, Point, Proportion
+from drrej.documents.figures import DEFAULT_POINTS, Point, Proportion, Target
 from drrej.documents.gates import Gate, check_gate, near
-from drrej.documents.rejector import Rejector, Threshold
-from drrej.documents.report import Made, Pictures, RegressionReport, Report
-from drrej.errors import DumpError, GateError, OptionError
+from drrej.documents.rejector import Rejector
+from drrej.documents.report import Pictures, RegressionReport, Report
+from drrej.errors import GateError, OptionError
 from drrej.pipeline import compare, drift, figures, pictures
 from drrej.pipeline.collect import collect_scored, curve_of
 from drrej.pipeline.compare import BaselineDump, Rivals
-from drrej.pipeline.figures import MeanError
-from drrej.pipeline.groups import Grouping, OnUnseen, check_columns, numbered
-from drrej.pipeline.score import Scored, Scorer, column_values, seen_rows
+from drrej.pipeline.score import (
+    Grouping,
+    OnUnseen,
+    Scored,
+    Scorer,
+    check_columns,
+    judge_rows,
+    numbered,
+    residual_columns,
+    residual_of,
+    seen_rows,
+)
 from drrej.pipeline.source import Source, left_out, without_bad_files
 
 
@@ -139,20 +146,46 @@ def evaluate(
         compare.check_same_classes(options.baseline, rejector)
     if options.on_bad_row != "error":
         source = replace(source, options=replace(source.options, on_bad_row="skip"))
-    points = [Point.parse(text)[0] for text in DEFAULT_POINTS]
-    points += [*options.points, *(gate.point for gate in gates if gate.point is not None)]
-    report = _report(source, rejector, options, list(dict.fromkeys(points)))
-    return _judged(report, threshold, gates)
+    if options.labels:
+        named = [Point.parse(text)[0] for text in DEFAULT_POINTS]
+        named += [*options.points, *(gate.point for gate in gates if gate.point is not None)]
+        options = replace(options, points=list(dict.fromkeys(named)))
+    of_classes = source if options.ood is None else compare.rows_where(source, options.ood, ood=False)
+    dump = of_classes.open(rejector, labelled=options.labels)
+    columns, sections = _columns(of_classes, dump, rejector, options)
+    ratio, curve = rejector.need_ratio(), curve_of(columns["loss"], columns.get("wrong"))
+    moved = drift.drift_figure(curve_of(columns["drift"]) if "drift" in columns else curve, ratio)
+    sections |= {
+        "unsure_order": drift.unsure_order(moved, ratio),
+        "tied_rows": figures.tied_rows(columns["loss"], columns["accepted"]),
+        "classes": rejector.classes,
+        "ratio": drift.ratio_figure(columns["ratio"], curve.rows, ratio),
+        "drift": moved,
+        "by": options.by,
+        "left_out": left_out(source),
+    }
+    drawn: dict[str, Any] = {}
+    if options.labels:
+        labelled, drawn = _with_labels(source, columns, curve, rejector, options)
+        sections |= labelled
+    else:
+        doubt, losses = columns.get("doubt", columns["loss"]), columns.get("drift", columns["loss"])
+        looks = None if options.by is None else drift.group_looks(columns, doubt, losses, ratio)
+        sections["expected_accuracy"] = drift.expected_accuracy(doubt, columns["accepted"])
+        sections |= {"looks": looks, "where": drift.where_moved(losses, ratio, options.by, looks or ())}
+    if options.pictures:
+        losses, made = pictures.loss_histogram(curve, options.labels), pictures.made_by(rejector, options, dump)
+        sections["pictures"] = Pictures(losses=losses, made=made, **drawn)
+    report = Report(**sections)
+    return judged(report, figures.target_of(report, threshold), gates)
 
 
 AnyReport = TypeVar("AnyReport", Report, RegressionReport)
 
 
-def _judged(
-    report: AnyReport, threshold: Threshold, gates: Sequence[Gate], mean: MeanError = (None, None)
-) -> AnyReport:
-    """The report with what became of the target, and of the gates; for `mean` see `target_of`."""
-    report = replace(report, target=figures.target_of(report, threshold, mean))
+def judged(report: AnyReport, target: Target | None, gates: Sequence[Gate]) -> AnyReport:
+    """The report with what became of the target, and of the gates."""
+    report = replace(report, target=target)
     return replace(report, gates=tuple(gate.judge(report) for gate in gates))
 
 
@@ -186,23 +219,16 @@ def evaluate_regression(
     for gate in gates:
         check_gate(gate, frozenset(), RegressionReport)
     dump = source.open(rejector, labelled=False)
-    residual = [
-        _named(dump, "prediction", prediction or rejector.columns.prediction),
-        _named(dump, "target", target or rejector.columns.target),
-    ]
+    known = rejector.columns
+    named = {"prediction": prediction or known.prediction, "target": target or known.target}
+    missing = "a regression is evaluated with `prediction=COL` and `target=COL`; `{}` is missing"
+    residual = residual_columns(dump, named, missing)
     options = EvaluateOptions(labels=False, on_unseen_group=on_unseen_group)
-    columns, common = _columns(source, dump, rejector, options, residual)
+    columns, sections = _columns(source, dump, rejector, options, residual)
     threshold = rejector.need_threshold()
-    report = RegressionReport(**common, **figures.error_sections(columns, rejector.need_ratio().density))
-    return _judged(report, threshold, gates, figures.limited_mean(columns, threshold.rule))
-
-
-def _named(dump: Dump, parameter: str, name: str | None) -> str:
-    if name is None:
-        raise OptionError(f"a regression is evaluated with `prediction=COL` and `target=COL`; `{parameter}` is missing")
-    if name not in dump.schema.names:
-        raise DumpError(f"{dump.parts[0].name}: there is no column '{name}' (`{parameter}`)")
-    return name
+    report = RegressionReport(**sections, **figures.error_sections(columns, rejector.need_ratio().density))
+    mean = figures.limited_mean(columns, threshold.rule)
+    return judged(report, figures.target_of(report, threshold, mean), gates)
 
 
 def check_gates(
@@ -224,7 +250,7 @@ def check_gates(
                 raise GateError(f"gate '{gate.text}': there is no class '{member}'{near(member, known)}")
 
 
-# The columns
+# What a report is made of
 
 Columns = Mapping[str, Any]
 
@@ -237,169 +263,111 @@ def _columns(
     `residual` are the columns of predictions and true values of a regression.
     """
     key = None if options.baseline_dump is None else options.baseline_dump.key
+    names = rejector.class_names or dump.names
     grouping = None
     if options.by is not None:
-        named = replace(rejector, class_names=rejector.class_names or dump.names)
+        named = replace(rejector, class_names=names)
         grouping = Grouping(options.by, named, dump, files=True, truth=options.labels)
-    options.rivals.check(dump)
+    rivals, classwise, examples = options.rivals, options.classwise, options.examples
+    rivals.check(dump)
     check_columns(dump, [key] if key else [], "`join_on`")
-    check_columns(dump, options.examples or (), "`examples`")
+    check_columns(dump, examples or (), "`examples`")
     squares = frozenset({"squares"})
-    needs, raw = (squares | options.rivals.needs, squares) if options.labels else (NOTHING, None)
+    needs, raw = (squares | rivals.needs, squares) if options.labels else (NOTHING, None)
     scorer = Scorer(rejector, dump, on_unseen=options.on_unseen_group, needs=needs, raw=raw)
-    grouped = () if grouping is None else grouping.columns
-    others = [*options.rivals.columns, *([key] if key else []), *(options.examples or ()), *residual]
     seen = {} if options.known_fresh else seen_rows(rejector)
-    of_rows = partial(
-        _row_columns,
-        seen=seen,
-        grouping=grouping,
-        key=key,
-        options=replace(options, baseline=None, baseline_dump=None),  # no worker needs these
-        names=rejector.class_names or dump.names,
-        residual=residual,
-    )
-    keep = (*grouped, *others)
+
+    def of_rows(scored: Scored) -> dict[str, Any]:
+        block = scored.block
+        columns: dict[str, Any] = {"loss": scored.loss, "accepted": scored.accepted, **scored.look_up(seen)}
+        if residual:
+            return columns | {"residual": residual_of(block, residual)}
+        columns["ratio"] = RatioSums.of(rejector.need_ratio().density.log_ratio(scored.loss))
+        if scored.drift is not scored.loss:
+            columns["drift"] = scored.drift
+        if grouping is not None:
+            columns["group"] = grouping.column(block, scored.prediction)
+        if block.labels is not None:
+            columns |= _labelled_columns(scored, rivals, classwise)
+        elif not scored.loss_function.is_error_probability:
+            columns["doubt"] = PLAIN["zero-one"].expected(scored.calibrated.sums)
+        if key is not None:
+            columns["key"] = compare.block_keys(block, key)
+        if examples is not None:
+            columns |= pictures.block_examples(scored, examples, names)
+        return columns
+
+    others = [*rivals.columns, *([key] if key else []), *(examples or ()), *residual]
+    keep = (*(() if grouping is None else grouping.columns), *others)
     columns = collect_scored(source, dump, scorer, of_rows, "evaluating", options.labels, keep)
     accepted, threshold = columns["accepted"], rejector.need_threshold()
-    reused = [step for step, known in seen.items() if known and known.judge(columns[f"seen by {step}"]).reused]
     return columns, {
         "drrej_version": __version__,
         "tau": threshold.tau,
         "cutoff": threshold.cutoff,
         "cutoff_by": threshold.by,
-        "seen_by": tuple(reused) or None,
+        "seen_by": tuple(step for step, reuse in judge_rows(seen, columns).items() if reuse.reused) or None,
         "rows": int(accepted.size),
         "coverage": figures.coverage_figure(int(np.count_nonzero(accepted)), int(accepted.size)),
         "gates": (),
     }
 
 
-def _row_columns(
-    scored: Scored,
-    seen: Mapping[str, Fingerprint | None],
-    grouping: Grouping | None,
-    key: str | None,
-    options: EvaluateOptions,
-    names: Sequence[str] | None,
-    residual: Sequence[str],
-) -> dict[str, Any]:
-    block = scored.block
-    columns: dict[str, Any] = {"loss": scored.loss, "accepted": scored.accepted, **scored.look_up(seen)}
-    if residual:
-        predicted, true = (column_values(block, name) for name in residual)
-        return columns | {"residual": predicted - true}
-    columns["ratio"] = RatioSums.of(scored.log_ratio)
-    if scored.drift is not scored.loss:
-        columns["drift"] = scored.drift
-    if grouping is not None:
-        columns["group"] = grouping.column(block, scored.prediction)
-    labels = block.labels
-    if labels is None and scored.loss_function.is_error_probability:
-        return columns
-    if labels is None:
-        return columns | {"doubt": PLAIN["zero-one"].expected(scored.calibrated.sums)}
-    # calibration is about the likeliest class, whatever the prediction, of rows whose label is one of the classes
-    classes, known, kept = scored.rejector.classes, labels >= 0, scored.accepted & (labels >= 0)
-    chosen = None if known.all() else known
+def _labelled_columns(scored: Scored, rivals: Rivals, classwise: bool) -> dict[str, Any]:
+    """What labels add; calibration is about the likeliest class, whatever the prediction, of rows that have a class."""
+    labels, classes = scored.block.labels, scored.rejector.classes
+    assert labels is not None
+    known = labels >= 0
+    chosen, kept = None if known.all() else known, scored.accepted & known
     of_all, of_accepted = scored.calibrated.tallies(np.maximum(labels, 0), chosen, kept)
     number = np.min_scalar_type(classes)
-    columns |= {
+    columns: dict[str, Any] = {
         "wrong": scored.wrong,
         "label": np.where(known, labels, classes).astype(number),
         "prediction": scored.prediction.astype(number),
         "uncalibrated": scored.raw.tallies(np.maximum(labels, 0), chosen)[0],
         "all": of_all,
         "accepted rows": of_accepted,
-        **options.rivals.score_columns(scored),
-        **options.rivals.mask_columns(block),
+        **rivals.columns_of(scored),
     }
     if scored.cost is not None:
         columns["cost"] = scored.cost
-    if key is not None:
-        columns["key"] = compare.block_keys(block, key)
-    if options.classwise:
+    if classwise:
         before, after = scored.raw.probabilities(), scored.calibrated.probabilities()
         columns["classwise uncalibrated"] = ClasswiseTally.of(before[known], labels[known])
         columns["classwise all"] = ClasswiseTally.of(after[known], labels[known])
         columns["classwise accepted"] = ClasswiseTally.of(after[kept], labels[kept])
-    if options.examples is not None:
-        columns |= pictures.block_examples(scored, options.examples, names)
     return columns
 
 
-# The sections
-
-
-def _report(source: Source, rejector: Rejector, options: EvaluateOptions, points: Sequence[Point]) -> Report:
-    """The report without target and gates: what its columns allow, `points` of the curve among it."""
-    labelled = source if options.ood is None else compare.rows_where(source, options.ood, ood=False)
-    dump = labelled.open(rejector, labelled=options.labels)
-    columns, common = _columns(labelled, dump, rejector, options)
-    ratio, curve = rejector.need_ratio(), curve_of(columns["loss"], columns.get("wrong"))
-    moved = drift.drift_figure(curve_of(columns["drift"]) if "drift" in columns else curve, ratio)
-    sections = {
-        **common,
-        "unsure_order": drift.unsure_order(moved, ratio),
-        "tied_rows": figures.tied_rows(columns["loss"], columns["accepted"]),
-        "classes": rejector.classes,
-        "ratio": drift.ratio_figure(columns["ratio"], curve.rows, ratio),
-        "drift": moved,
-        "by": options.by,
-        "left_out": left_out(source),
-    }
-    made = pictures.made_by(rejector, options, dump) if options.pictures else None
-    if options.labels:
-        return Report(**sections, **_with_labels(source, columns, curve, rejector, options, points, made))
-    return Report(**sections, **_without_labels(columns, curve, rejector, options, made))
-
-
-def _without_labels(
-    columns: Columns, curve: Curve, rejector: Rejector, options: EvaluateOptions, made: Made | None
-) -> dict[str, Any]:
-    """What can be said without labels: the accuracy that the probabilities promise, and where losses have moved."""
-    ratio, doubt = rejector.need_ratio(), columns.get("doubt", columns["loss"])
-    losses = columns.get("drift", columns["loss"])
-    looks = None if options.by is None else drift.group_looks(columns, doubt, losses, ratio)
-    return {
-        "expected_accuracy": drift.expected_accuracy(doubt, columns["accepted"]),
-        "looks": looks,
-        "where": drift.where_moved(losses, ratio, options.by, looks or ()),
-        "pictures": made and Pictures(losses=pictures.loss_histogram(curve, labelled=False), made=made),
-    }
-
-
 def _with_labels(
-    source: Source,
-    columns: Columns,
-    curve: Curve,
-    rejector: Rejector,
-    options: EvaluateOptions,
-    points: Sequence[Point],
-    made: Made | None,
-) -> dict[str, Any]:
-    """What labels add: accuracy, calibration, curves, classes and groups, and what was asked for besides."""
-    wrong, accepted, labels = columns["wrong"], columns["accepted"], columns["label"]
+    source: Source, columns: Columns, curve: Curve, rejector: Rejector, options: EvaluateOptions
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What labels add to a report, and to its pictures if these are wanted."""
+    wrong, accepted, labels, classes = columns["wrong"], columns["accepted"], columns["label"], rejector.classes
     names = rejector.class_names or source.options.classes
-    cells = figures.count_cells(labels, rejector.classes + 1, wrong, accepted)
+    titles = names or tuple(map(str, range(classes)))
+    cells = figures.count_cells(labels, classes + 1, wrong, accepted)
     _, _, errors, right = cells.sum(axis=0).tolist()
     cells = cells[:-1]  # the last are labels that name none of the classes
-    accepted_errors = np.flatnonzero(accepted & wrong & (labels < rejector.classes))
-    confused = labels[accepted_errors].astype(np.int64) * rejector.classes + columns["prediction"][accepted_errors]
+    accepted_errors = np.flatnonzero(accepted & wrong & (labels < classes))
+    confused = labels[accepted_errors].astype(np.int64) * classes + columns["prediction"][accepted_errors]
+    curves = {"loss": curve}
+    curves |= {name: curve_of(values, wrong) for name, values in compare.other_scores(columns).items()}
     sections: dict[str, Any] = {
-        "below_chance": figures.below_chance(labels, columns["prediction"], rejector.classes, names),
+        "below_chance": figures.below_chance(labels, columns["prediction"], classes, names),
         "accuracy": figures.accuracy_figure(errors, errors + right),
         "risk": Proportion(**proportion(errors, errors + right)),
         "errors": errors,
         "base_accuracy": figures.accuracy_figure(curve.total_errors, curve.rows),
         **figures.calibration_sections(columns),
         **figures.order_sections(curve, options.intervals),
-        "points": {point.name: point.row(curve, options.intervals) for point in points},
+        "points": {point.name: point.row(curve, options.intervals) for point in options.points},
         "curve": figures.tau_curve(rejector.need_ratio().density, curve),
         "coverage_curve": figures.coverage_curve(curve),
         "per_class": figures.per_class(cells, names),
-        "confusion": figures.confusion_matrix(cells, confused, names),
-        **_costs(columns, rejector),
+        "confusion": figures.confusion_matrix(cells, confused, titles),
+        **figures.cost_sections(columns, rejector),
     }
     if rejector.need_ratio().loss.is_error_probability:
         sections["expected_accuracy"] = drift.expected_accuracy(columns["loss"], accepted)
@@ -409,13 +377,10 @@ def _with_labels(
         by_group = list(zip(groups, figures.count_cells(numbers, len(groups), wrong, accepted), strict=True))
         sections["per_group"] = figures.per_group(by_group)
         sections["worst_group"] = figures.worst_group(sections["per_group"])
-    curves = {name: curve_of(values, wrong) for name, values in compare.scores_of(columns).items() if name != "loss"}
-    if curves:
-        sections["scores"] = compare.score_rows(columns, {"loss": curve, **curves}, points, options.intervals)
+    if len(curves) > 1:
+        sections["scores"] = compare.score_rows(columns, curves, options.points, options.intervals)
     if options.ood is not None:
-        rows = compare.ood_columns(source, rejector, options.ood, options.rivals, options.on_unseen_group)
-        every = {"loss": curve, **curves}
-        sections["ood"] = compare.ood_figures(rows, options.ood, options.ood_cost, every, errors + right, errors)
+        sections["ood"] = compare.ood_figures(source, rejector, options, curves, errors + right, errors)
     if options.rivals.masks:
         masks = options.rivals.masks
         sections["masks"] = tuple(compare.mask_row(name, columns[f"mask {name}"], wrong, curve) for name in masks)
@@ -424,40 +389,21 @@ def _with_labels(
     baseline = None
     if options.baseline is not None:
         now = {"coverage": figures.coverage_figure(errors + right, curve.rows), **sections}
-        sections["difference"] = compare.report_differences(now, options.baseline)
-        baseline = compare.report_curve(options.baseline)
+        sections["difference"], baseline = compare.report_differences(now, options.baseline)
     elif options.baseline_dump is not None:
-        known = names or tuple(map(str, range(rejector.classes)))
-        difference = compare.paired_differences(columns, options.baseline_dump, options.on_unseen_group, known)
-        sections["difference"], baseline = difference
-    if made is not None:
-        by_class = [(str(k) if names is None else names[k], counts) for k, counts in enumerate(cells) if counts.any()]
-        sections["pictures"] = Pictures(
-            ideal=pictures.ideal_curve(curve.total_errors, curve.rows),
-            reliability={
-                "uncalibrated": pictures.reliability(columns["uncalibrated"]),
-                "calibrated": pictures.reliability(columns["all"]),
-            },
-            losses=pictures.loss_histogram(curve),
-            classes=pictures.worst_rows(by_class),
-            confusions=pictures.confusions(confused, rejector.classes, names),
-            groups=None if by_group is None else pictures.worst_rows(by_group),
-            baseline=baseline,
-            made=made,
-        )
-    return sections
-
-
-def _costs(columns: Columns, rejector: Rejector) -> dict[str, Any]:
-    """What accepted rows cost, for a loss that knows; what errors and reviews cost, for a rule that asks."""
-    rule, loss = rejector.need_threshold().rule, rejector.need_ratio().loss
-    sections: dict[str, Any] = {}
-    costs, prices = columns.get("cost"), loss.prices
-    if costs is not None:
-        sections["cost"] = figures.cost_per_row(costs, columns["loss"], columns["accepted"], prices)
-    if rule.kind == "cost" and rule.error_cost is not None:
-        costs, prices = np.where(columns["wrong"], rule.error_cost, 0.0), [0.0, rule.error_cost]
-    if rule.kind == "cost":
-        assert costs is not None
-        sections["total_cost"] = figures.total_cost(columns["loss"], costs, columns["accepted"], rule.target, prices)
-    return sections
+        other, unseen = options.baseline_dump, options.on_unseen_group
+        sections["difference"], baseline = compare.paired_differences(columns, other, unseen, titles)
+    if not options.pictures:
+        return sections, {}
+    by_class = [(titles[k], counts) for k, counts in enumerate(cells) if counts.any()]
+    return sections, {
+        "ideal": pictures.ideal_curve(curve.total_errors, curve.rows),
+        "reliability": {
+            "uncalibrated": pictures.reliability(columns["uncalibrated"]),
+            "calibrated": pictures.reliability(columns["all"]),
+        },
+        "classes": pictures.worst_rows(by_class),
+        "confusions": pictures.confusions(confused, titles),
+        "groups": None if by_group is None else pictures.worst_rows(by_group),
+        "baseline": baseline,
+    }

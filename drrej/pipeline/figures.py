@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,7 +34,7 @@ from drrej.documents.figures import (
     judge_mean,
     wanted_of,
 )
-from drrej.documents.rejector import Threshold
+from drrej.documents.rejector import Rejector, Threshold
 from drrej.documents.report import (
     Calibration,
     ClassRow,
@@ -52,19 +52,11 @@ from drrej.documents.report import (
     Report,
     WorstGroup,
 )
+from drrej.pipeline.collect import pieces
 
-CURVE_STEPS = 50
 RANKINGS = ("naurc", "failure_auroc", "fpr_at_95_tpr")
 AREAS = ("aurc", "e_aurc", "augrc")
 """Those of every score."""
-
-
-_PIECE = 1 << 20
-
-
-def pieces(rows: int) -> Iterator[slice]:
-    """Rows that are looked at together: columns beyond memory are read in pieces."""
-    return (slice(start, start + _PIECE) for start in range(0, rows, _PIECE))
 
 
 def coverage_figure(accepted: int, rows: int) -> Coverage:
@@ -94,22 +86,29 @@ def accuracy_near(curve: Curve, accepted: int) -> PointFigure:
     return PointFigure(**proportion(kept - errors, kept), accepted=kept, errors=errors)
 
 
+TAUS = tuple(step / 50 for step in range(1, 51))
+"""The paper's 50 steps of tau in (0, 1]."""
+
+
+def steps_of(rows: int) -> list[int]:
+    """So many rows of all make 50 steps of coverage in (0, 1]."""
+    return [-(-step * rows // 50) for step in range(1, 51)]
+
+
 def tau_curve(density: DensityRatio, curve: Curve) -> tuple[CurvePoint, ...]:
-    """Coverage and accuracy at the paper's 50 steps of tau in (0, 1]."""
-    taus = [step / CURVE_STEPS for step in range(1, CURVE_STEPS + 1)]
-    return tuple(CurvePoint(tau=tau, **_at(curve, *curve.below(density.cutoff(tau)))) for tau in taus)
+    """Coverage and accuracy at 50 steps of tau."""
+    return tuple(_point(curve, *curve.below(density.cutoff(tau)), tau) for tau in TAUS)
 
 
 def coverage_curve(curve: Curve) -> tuple[CurvePoint, ...]:
-    """Accuracy at 50 steps of coverage in (0, 1], each the smallest coverage that is reached there."""
-    wanted = [-(-step * curve.rows // CURVE_STEPS) for step in range(1, CURVE_STEPS + 1)]
-    return tuple(CurvePoint(**_at(curve, *curve.reaching(rows))) for rows in wanted)
+    """Accuracy at 50 steps of coverage, each the smallest coverage that is reached there."""
+    return tuple(_point(curve, *curve.reaching(rows)) for rows in steps_of(curve.rows))
 
 
-def _at(curve: Curve, accepted: int, errors: int) -> dict[str, Any]:
-    accuracy = accuracy_figure(errors, accepted)
-    ends = {"lower": accuracy.lower, "upper": accuracy.upper}
-    return {"coverage": accepted / curve.rows, "accuracy": accuracy.value, **ends}
+def _point(curve: Curve, accepted: int, errors: int, tau: float | None = None) -> CurvePoint:
+    shares = proportion(accepted - errors, accepted)
+    shares["accuracy"] = shares.pop("value")
+    return CurvePoint(tau=tau, coverage=accepted / curve.rows, **shares)
 
 
 def areas_of(curve: Curve, intervals: bool) -> dict[str, dict[str, Any]]:
@@ -263,11 +262,11 @@ MOST_CLASSES = 12
 """More classes do not fit a page: those with the most errors are shown, the others as one."""
 
 
-def confusion_matrix(counts: Cells, confused: Integers, names: Sequence[str] | None) -> ConfusionMatrix:
+def confusion_matrix(counts: Cells, confused: Integers, names: Sequence[str]) -> ConfusionMatrix:
     """From the counts by class and the accepted errors, each coded as label * classes + prediction.
 
     >>> counts = np.array([[1, 0, 2, 5], [0, 3, 0, 4]])
-    >>> [(row.predicted, row.rejected) for row in confusion_matrix(counts, np.array([1, 1]), None).rows]
+    >>> [(row.predicted, row.rejected) for row in confusion_matrix(counts, np.array([1, 1]), "ab").rows]
     [((5, 2), 1), ((0, 4), 3)]
     """
     classes = len(counts)
@@ -284,7 +283,7 @@ def confusion_matrix(counts: Cells, confused: Integers, names: Sequence[str] | N
     rejected = np.zeros(size, np.int64)
     np.add.at(rejected, place, counts[:, 0] + counts[:, 1])
     np.add.at(matrix, (place, place), counts[:, 3])
-    titles = [str(number) if names is None else names[number] for number in shown.tolist()]
+    titles = [names[number] for number in shown.tolist()]
     titles += [f"{others} others"] if others else []
     return ConfusionMatrix(
         rows=tuple(
@@ -300,6 +299,21 @@ def confusion_matrix(counts: Cells, confused: Integers, names: Sequence[str] | N
 _TAIL = (1.0 - CONFIDENCE) / 2
 _SAVINGS = 2
 """Savings that are judged together."""
+
+
+def cost_sections(columns: Mapping[str, Any], rejector: Rejector) -> dict[str, Any]:
+    """What accepted rows cost, for a loss that knows; what errors and reviews cost, for a rule that asks."""
+    rule, prices = rejector.need_threshold().rule, rejector.need_ratio().loss.prices
+    sections: dict[str, Any] = {}
+    costs = columns.get("cost")
+    if costs is not None:
+        sections["cost"] = cost_per_row(costs, columns["loss"], columns["accepted"], prices)
+    if rule.kind == "cost" and rule.error_cost is not None:
+        costs, prices = np.where(columns["wrong"], rule.error_cost, 0.0), [0.0, rule.error_cost]
+    if rule.kind == "cost":
+        assert costs is not None
+        sections["total_cost"] = total_cost(columns["loss"], costs, columns["accepted"], rule.target, prices)
+    return sections
 
 
 def cost_per_row(costs: Floats, expected: Floats, accepted: Booleans, prices: Sequence[float]) -> Cost:
@@ -335,6 +349,7 @@ def total_cost(losses: Floats, costs: Floats, accepted: Booleans, review: float,
     total = _mean_cost(*paid)
     curve = MeanCurve.of(losses, costs)
     totals = curve.totals(review)
+    points = list(dict.fromkeys([-1, *np.searchsorted(curve.accepted, steps_of(curve.rows)).tolist()]))
     accepting, rejecting = _mean_cost(kinds, kept + left), PER * review
     # nothing is saved on an accepted row over accepting all, nor on a rejected row over rejecting all
     over_accepting = _merged(np.append(kinds - review, 0.0), np.append(left, kept.sum()))
@@ -349,7 +364,11 @@ def total_cost(losses: Floats, costs: Floats, accepted: Booleans, review: float,
         best_cutoff=PER * float(totals[curve.cheapest(review)]) / curve.rows,
         saved_over_accepting=_saving(over_accepting, accepting - total),
         saved_over_rejecting=_saving(over_rejecting, rejecting - total),
-        curve=_cost_curve(curve, totals),
+        # where nothing is accepted, and at 50 steps of coverage, each the smallest that is reached there
+        curve=tuple(
+            CostPoint(coverage=int(curve.accepted[at]) / curve.rows if at >= 0 else 0.0, cost=float(cost))
+            for at, cost in zip(points, PER * totals[points] / curve.rows, strict=True)
+        ),
     )
 
 
@@ -371,14 +390,6 @@ def _saving(saved: tuple[Floats, NDArray[np.int64]], value: float) -> Spread:
     return Spread(value=value, lower=PER * lower, upper=PER * upper)
 
 
-def _cost_curve(curve: MeanCurve, totals: Floats) -> tuple[CostPoint, ...]:
-    """The cost where nothing is accepted, and at 50 steps of coverage, each the smallest that is reached there."""
-    wanted = [-(-step * curve.rows // CURVE_STEPS) for step in range(1, CURVE_STEPS + 1)]
-    points = dict.fromkeys([-1, *np.searchsorted(curve.accepted, wanted).tolist()])
-    shares = {point: 0.0 if point < 0 else int(curve.accepted[point]) / curve.rows for point in points}
-    return tuple(CostPoint(coverage=shares[at], cost=PER * float(totals[at]) / curve.rows) for at in points)
-
-
 # The errors of a regression
 
 AUGRC_OF_ERRORS = "trapezoid of (sum of accepted errors) / rows over distinct losses, from (0, 0)"
@@ -386,30 +397,25 @@ AUGRC_OF_ERRORS = "trapezoid of (sum of accepted errors) / rows over distinct lo
 
 def error_sections(columns: Mapping[str, Any], density: DensityRatio) -> dict[str, Any]:
     """Squared and absolute errors with their areas, the mean ratio, and the curve over tau, by each row's residual."""
-    residual = columns["residual"]
-    mse, mae = (MeanCurve.of(columns["loss"], regression_errors(residual, kind)) for kind in ("mse", "mae"))
+    losses, residual = columns["loss"], columns["residual"]
+    curves = {kind: MeanCurve.of(losses, regression_errors(residual, kind)) for kind in ("mse", "mae")}
+    mse, mae = curves.values()
     with np.errstate(over="ignore", invalid="ignore"):
         ratio = float(np.sum(np.diff(mse.accepted, prepend=0) * density.ratio(mse.losses)) / mse.rows)
     points = []
-    for tau in (step / CURVE_STEPS for step in range(1, CURVE_STEPS + 1)):
+    for tau in TAUS:
         accepted, squared = mse.below(density.cutoff(tau))
         absolute = mae.below(density.cutoff(tau))[1]
         points.append(ErrorPoint(tau=tau, coverage=accepted / mse.rows, mse=squared, mae=absolute))
-    return {
-        "mse": _error_figures(mse, _mean_accepted(columns, "mse")),
-        "mae": _error_figures(mae, _mean_accepted(columns, "mae")),
-        "ratio": RatioMean(mean=json_number(ratio)),
-        "curve": tuple(points),
-    }
-
-
-def _error_figures(curve: MeanCurve, of_accepted: float | None) -> ErrorFigures:
-    return ErrorFigures(
-        value=of_accepted,
-        all=curve.below(None)[1],
-        aurc=Ranking(value=json_number(curve.aurc()), convention=CONVENTIONS["aurc"]),
-        augrc=Ranking(value=json_number(curve.augrc()), convention=AUGRC_OF_ERRORS),
-    )
+    sections: dict[str, Any] = {"ratio": RatioMean(mean=json_number(ratio)), "curve": tuple(points)}
+    for kind, curve in curves.items():
+        sections[kind] = ErrorFigures(
+            value=_mean_accepted(columns, kind),
+            all=curve.below(None)[1],
+            aurc=Ranking(value=json_number(curve.aurc()), convention=CONVENTIONS["aurc"]),
+            augrc=Ranking(value=json_number(curve.augrc()), convention=AUGRC_OF_ERRORS),
+        )
+    return sections
 
 
 def _mean_accepted(columns: Mapping[str, Any], kind: str, clip: float | None = None) -> float | None:

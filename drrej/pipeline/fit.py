@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
-from drrej.core.certify import ErrorBlocks, error_blocks
+from drrej.core.certify import error_blocks
 from drrej.core.drift import RatioSums, loss_quantiles
 from drrej.core.inputs import FACE_VALUE
 from drrej.core.intervals import json_number
@@ -33,21 +34,17 @@ from drrej.core.ratio import (
 )
 from drrej.core.reuse import Sighting, Sketch, key_limit
 from drrej.core.types import Floats, Precision, Total
-from drrej.data.dump import Block
 from drrej.documents.rejector import LOSS_PARTS, Calibration, Columns, Ratio, Rejector, is_temperature
-from drrej.engines.protocol import Pass
 from drrej.errors import DumpError, OptionError
-from drrej.pipeline.collect import collect_scored, curve_of, map_blocks
+from drrej.pipeline.collect import collect_scored, curve_of, pieces
 from drrej.pipeline.score import Scored, Scorer, check_floor, seen_rows
-from drrej.pipeline.source import Source, no_labels, without_bad_files
+from drrej.pipeline.source import Source, without_bad_files
 
 MOST_ROWS = 1 << 16
 MOST_VALUES = 1 << 24
 """Rows, and their logits, that a loss is learned from; of more some are drawn by content, whatever their order."""
 
 DIVERGENCES = {"kl": 1.0, "chi2": 3.0}
-_PIECE = 1 << 20
-"""Losses that are looked at together."""
 
 SEARCHED = ("learned", "auto")
 """Names of the loss that is learned from labelled rows."""
@@ -79,44 +76,6 @@ class RatioOptions(Struct, frozen=True):
         if isinstance(self.loss, str) and self.loss not in (*PLAIN, *SEARCHED):
             raise OptionError(f"`loss={self.loss}`: it must be one of {', '.join(LOSS_NAMES)}")
 
-    def lambda_on(self, losses: Floats) -> float:
-        """Lambda for these losses; raises Infeasible where none keeps the share of the sample that is wanted."""
-        if self.effective_sample is None:
-            return self.lam
-        lam = choose_lambda(losses, self.effective_sample, self.alpha)
-        return float(f"{lam:.3e}")  # with as many digits as `share_of_delta` counts
-
-
-class FittedLoss(Struct, frozen=True):
-    """The loss and its sorted values on the rows.
-
-    `drift` is the loss by which drift will be looked for, of every row, where that is another. `error_blocks` tell how
-    errors are spread along the losses, where the rows have labels.
-    """
-
-    loss: Loss
-    ordered: Floats
-    sketch: Sketch
-    drift: Floats | None = None
-    error_blocks: ErrorBlocks | None = None
-
-
-def _fitted(source: Source, rejector: Rejector, loss: Loss, labelled: bool) -> FittedLoss:
-    """A loss on all rows."""
-    loss.check(rejector.classes)
-    dump = source.open(rejector, labelled=labelled)
-    scorer = Scorer(rejector, dump, loss=loss, decide=False)
-
-    def of_rows(scored: Scored) -> dict[str, Any]:
-        drift = {} if loss.drift_loss is None else {"drift": scored.drift}
-        wrong = {"wrong": scored.wrong} if labelled else {}
-        return {"loss": scored.loss, "sketch": Sketch.of(scored.keys), **drift, **wrong}
-
-    found = collect_scored(source, dump, scorer, of_rows, "fitting", labelled=labelled)
-    blocks = error_blocks(curve_of(found["loss"], found["wrong"])) if labelled else None
-    found["loss"].sort()
-    return FittedLoss(loss, found["loss"], found["sketch"], found.get("drift"), blocks)
-
 
 def _learned(source: Source, rejector: Rejector, name: str) -> Loss:
     """A loss learned from labelled rows, in an order of their own, so that it does not depend on the dump's."""
@@ -126,21 +85,18 @@ def _learned(source: Source, rejector: Rejector, name: str) -> Loss:
     scorer = Scorer(rejector, dump, loss=PLAIN["zero-one"], decide=False)
     limit = key_limit(min(MOST_ROWS, MOST_VALUES // dump.classes) / dump.rows)
 
-    def of_block(block: Block) -> dict[str, Any]:
-        assert block.labels is not None
-        scored = scorer(block)
+    def of_rows(scored: Scored) -> dict[str, Any]:
         chosen = np.flatnonzero(scored.keys <= limit)
-        return {"keys": scored.keys[chosen], "logits": scored.raw.values[chosen], "labels": block.labels[chosen]}
+        columns = {"key": scored.keys, "logits": scored.raw.values, "label": scored.block.labels}
+        return {name: [column[chosen]] for name, column in columns.items() if column is not None}
 
-    blocks = list(map_blocks(source, dump, of_block, Pass("learning", labelled=True)))
-    if not blocks:
-        raise no_labels(dump)
-    keys, logits, labels = (np.concatenate([block[name] for block in blocks]) for name in blocks[0])
-    if not keys.size:
+    parts = collect_scored(source, dump, scorer, of_rows, "learning", labelled=True)
+    rows = {name: np.concatenate(arrays) for name, arrays in parts.items()}
+    if not rows["key"].size:
         raise DumpError(f"{dump.parts[0].name}: too few different rows to learn a loss from")
-    order = np.lexsort((labels, keys))
-    scores, _ = rejector.calibrator.scores(logits[order], FEATURE_NEEDS, rejector.precision)
-    return learn(scores, labels[order])
+    order = np.lexsort((rows["label"], rows["key"]))
+    scores, _ = rejector.calibrator.scores(rows["logits"][order], FEATURE_NEEDS, rejector.precision)
+    return learn(scores, rows["label"][order])
 
 
 def uncalibrated(
@@ -184,37 +140,50 @@ def fit(source: Source, rejector: Rejector, options: RatioOptions | None = None)
     labelled = loss in SEARCHED
     if isinstance(loss, str):
         loss = _learned(source, rejector, loss) if labelled else PlainLoss(loss)
-    fitted = _fitted(source, rejector, loss, labelled)
-    ratio = ratio_of(fitted, options, rejector.classes)
-    if ratio.bounds and _calibrated_on(rejector, fitted.sketch):
+    loss.check(rejector.classes)
+    dump = source.open(rejector, labelled=labelled)
+    scorer = Scorer(rejector, dump, loss=loss, decide=False)
+
+    def of_rows(scored: Scored) -> dict[str, Any]:
+        drift = {} if loss.drift_loss is None else {"drift": scored.drift}
+        wrong = {"wrong": scored.wrong} if labelled else {}
+        return {"loss": scored.loss, "sketch": Sketch.of(scored.keys), **drift, **wrong}
+
+    columns = collect_scored(source, dump, scorer, of_rows, "fitting", labelled=labelled)
+    ratio = ratio_of(loss, columns, options, rejector.classes)
+    calibrated_on, rows = seen_rows(rejector)["calibrate"], columns["sketch"]
+    if calibrated_on is None:
+        reused = rejector.need_calibration().is_fitted
+    else:  # as far as both sketches tell
+        found = calibrated_on.look_up(rows.keys).found
+        reused = calibrated_on.judge(Sighting(rows.rows, rows.total, found)).reused
+    if ratio.bounds and reused:
         ratio = replace(ratio, bounds=tuple(map(as_estimate, ratio.bounds)))
     return rejector.with_ratio(ratio)
 
 
-def _calibrated_on(rejector: Rejector, rows: Sketch) -> bool:
-    """Whether the temperature was fitted on rows of a sketch, as far as both sketches tell."""
-    known = seen_rows(rejector)["calibrate"]
-    if known is None:
-        return rejector.need_calibration().is_fitted
-    return known.judge(Sighting(rows.rows, rows.total, known.look_up(rows.keys).found)).reused
+def ratio_of(loss: Loss, columns: Mapping[str, Any], options: RatioOptions, classes: int) -> Ratio:
+    """The ratio of a loss, from its column, which gets sorted, and the sketch of the rows.
 
-
-def ratio_of(fitted: FittedLoss, options: RatioOptions, classes: int) -> Ratio:
-    """The ratio of the losses of some rows."""
-    ordered = fitted.ordered
-    density = fit_ratio(ordered, options.alpha, options.lambda_on(ordered))
+    There may be a column of the loss by which drift will be looked for, where that is another. If there is one of wrong
+    rows, the ratio also tells how errors are spread along the losses.
+    """
+    ordered, drift, wrong = columns["loss"], columns.get("drift"), columns.get("wrong")
+    blocks = None if wrong is None else error_blocks(curve_of(ordered, wrong))
+    ordered.sort()
+    lam, share = options.lam, options.effective_sample
+    if share is not None:
+        lam = float(f"{choose_lambda(ordered, share, options.alpha):.3e}")  # the digits that `share_of_delta` counts
+    density = fit_ratio(ordered, options.alpha, lam)
     total, sums = Total(), RatioSums()
-    for start in range(0, ordered.size, _PIECE):
-        piece = ordered[start : start + _PIECE]
-        total += Total.of(piece)
-        sums += RatioSums.of(density.log_ratio(piece))
+    for piece in pieces(ordered.size):
+        total += Total.of(ordered[piece])
+        sums += RatioSums.of(density.log_ratio(ordered[piece]))
     moments = sums.moments(ordered.size)
+    stored: dict[str, Any] = asdict(density) | {part: getattr(loss, part, None) for part in LOSS_PARTS}
     return Ratio(
-        alpha=options.alpha,
-        lam=density.lam,
-        loss_name=fitted.loss.name,
-        log_max_ratio=density.log_max_ratio,
-        min_loss=density.min_loss,
+        **stored,
+        loss_name=loss.name,
         mean_loss=total.mean(ordered.size),
         max_loss=float(ordered[-1]),
         normalizer=density.normalizer(),
@@ -222,12 +191,11 @@ def ratio_of(fitted: FittedLoss, options: RatioOptions, classes: int) -> Ratio:
         third=None if moments is None else moments.third,
         effective_sample=options.effective_sample,
         rows=ordered.size,
-        fingerprint=fitted.sketch.fingerprint().text(),
+        fingerprint=columns["sketch"].fingerprint().text(),
         loss_quantiles=loss_quantiles(ordered),
-        **{part: getattr(fitted.loss, part, None) for part in LOSS_PARTS},
-        drift_quantiles=None if fitted.drift is None else loss_quantiles(np.sort(fitted.drift)),
-        error_blocks=fitted.error_blocks,
-        bounds=_bounds(ordered, density, fitted.loss, options, classes),
+        drift_quantiles=None if drift is None else loss_quantiles(np.sort(drift)),
+        error_blocks=blocks,
+        bounds=_bounds(ordered, density, loss, options, classes),
     )
 
 

@@ -1,4 +1,4 @@
-"""What a dump holds: its files, columns, scores, labels and bad rows."""
+"""What a dump holds: its files, columns, scores, labels and bad rows; and the same as one parquet file."""
 
 from __future__ import annotations
 
@@ -8,24 +8,28 @@ from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 from msgspec import Struct
 from msgspec.structs import replace
 
-from drrej.core.calibrators import IDENTITY
 from drrej.core.inputs import ScoreLook, are_log_probabilities
-from drrej.core.softmax import NOTHING
 from drrej.core.types import InputKind
-from drrej.data.columns import column_of, field_of, suggested_logits
+from drrej.data.columns import LABEL, LOGITS, column_of, field_of, storage_type, suggested_logits
 from drrej.data.dump import Block, Dump, DumpOptions
 from drrej.data.formats import format_of
 from drrej.data.formats.json import is_table
 from drrej.data.labels import is_text, value_type
 from drrej.data.listing import HEAD, STDIN, ending_of, find_parts
 from drrej.data.problems import Problem, shown
+from drrej.data.scores import plain_array
 from drrej.engines import protocol
 from drrej.engines.protocol import Pass, PassSummary
 from drrej.errors import DumpError, OptionError, RejectorError
-from drrej.pipeline.score import doubt_about, logits_of
+from drrej.outputs.atomic import writing
+from drrej.outputs.destinations import OutputFile
+from drrej.pipeline.collect import map_blocks
+from drrej.pipeline.score import checked_scores, doubt_about, logits_of
 from drrej.pipeline.source import Source
 
 _ENOUGH = 20
@@ -35,41 +39,37 @@ Found = Literal["", "probabilities", "scaled", "log-probs"]
 
 
 class DumpFacts(Struct, frozen=True):
-    """The files of a dump, the columns (name and type) of one with rows; what can be read, or why nothing can."""
-
-    files: int
-    formats: Sequence[str]
-    columns: Sequence[tuple[str, str]]
-    content: Content | str
-    options: DumpOptions
-    """How it was read: as asked, or as it can be."""
-
-
-class Content(Struct, frozen=True):
-    """What can be read.
+    """The files of a dump, the columns (name and type) of one with rows, and what can be read of them.
 
     `found` is what the scores were found to be though nobody said so, and `doubt` why they cannot be used before
     somebody does. `right` counts rows whose prediction is the label, among the `labelled` ones.
     `sorted_scores` tells that the first score is the largest in every row.
     """
 
-    dump: Dump
-    found: Found
-    doubt: str
-    labels: str
+    files: int
+    formats: Sequence[str]
+    columns: Sequence[tuple[str, str]]
+    options: DumpOptions
+    """How it was read: as asked, or as it can be."""
+    dump: Dump | None = None
+    """None: it cannot be read, for the reason that is `doubt`."""
+    found: Found = ""
+    doubt: str = ""
+    labels: str = ""
     """Where they are, in words, or why there are none."""
-    labels_need_names: bool
-    problems: Sequence[Problem]
-    bad_rows: int
-    labelled: int | None
+    labels_need_names: bool = False
+    problems: Sequence[Problem] = ()
+    bad_rows: int = 0
+    labelled: int | None = None
     """None: labels cannot be read."""
-    right: int
-    sorted_scores: bool
+    right: int = 0
+    sorted_scores: bool = False
 
 
 def json_text(path: str, source: Source) -> str | None:
     """The text of a JSON document, such as a rejector; None for anything else. A stream is spooled first."""
-    stored = find_parts([path], source.spools)[0].path if _is_stream(path) else path
+    is_stream = path == STDIN or (os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path))
+    stored = find_parts([path], source.spools)[0].path if is_stream else path
     if not os.path.isfile(stored):
         return None
     try:
@@ -96,10 +96,6 @@ def _is_dump(path: str, head: bytes) -> bool:
         return False
 
 
-def _is_stream(path: str) -> bool:
-    return path == STDIN or (os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path))
-
-
 def inspect_dump(source: Source) -> DumpFacts:
     """Layout, classes, rows, bad rows and labels; one pass over all rows."""
     parts = [replace(part, filter=source.options.filter) for part in find_parts(source.arguments, source.spools)]
@@ -109,7 +105,6 @@ def inspect_dump(source: Source) -> DumpFacts:
         files=len(parts),
         formats=sorted({format_of(part).name for part in parts}),
         columns=[(field.name, str(field.type)) for field in first.schema],
-        content="",
         options=source.options,
     )
     try:
@@ -118,27 +113,22 @@ def inspect_dump(source: Source) -> DumpFacts:
         guess = not source.options.logits and not source.options.binary
         pattern = suggested_logits(first.schema, source.options.label, first.typed) if guess else None
         if pattern is None:
-            return replace(facts, content=str(error))
+            return replace(facts, doubt=str(error))
         source = replace(source, options=replace(source.options, logits=pattern))
         facts = replace(facts, options=source.options)
         try:
             dump = source.open(None, labelled=False)
         except DumpError as other:
-            return replace(facts, content=str(other))
+            return replace(facts, doubt=str(other))
     found, doubt = _looked_at(dump, source) if source.options.input is None else ("", "")
     if found:
         kind: InputKind = "log-probs" if found == "log-probs" else "probs"
         normalize = True if found == "scaled" else source.options.normalize
         source = replace(source, options=replace(source.options, input=kind, normalize=normalize))
-    return replace(facts, content=_content(source, found, doubt))
-
-
-def _content(source: Source, found: Found, doubt: str) -> Content:
-    text = False
+    labelled, text = True, False
     try:
         dump = source.open(None, labelled=True)
         labels = _label_words(dump)
-        labelled = True
     except (DumpError, OptionError) as error:
         dump = source.open(None, labelled=False)
         labels, labelled = str(error), False
@@ -152,8 +142,7 @@ def _content(source: Source, found: Found, doubt: str) -> Content:
 
     def counts(block: Block) -> tuple[int, int]:
         """Rows whose prediction is class 0, and those whose prediction is the label."""
-        rows, _ = IDENTITY.scores(logits_of(block), NOTHING, "auto")
-        block.check_largest(rows.largest)
+        rows, _ = checked_scores(block, logits_of(block))
         predictions = np.where(block.bad, -1, rows.prediction)
         right = 0 if block.labels is None else np.count_nonzero(predictions == block.labels)
         return int(np.count_nonzero(predictions == 0)), int(right)
@@ -162,7 +151,8 @@ def _content(source: Source, found: Found, doubt: str) -> Content:
     run = Pass("looking", labelled, bad_rows_allowed=True)
     counted = list(protocol.map_blocks(dump, counts, run, source.engine, summary))
     usable = summary.notes.rows - summary.notes.bad_rows
-    return Content(
+    return replace(
+        facts,
         dump=dump,
         found=found,
         doubt=doubt,
@@ -212,3 +202,71 @@ def _distinct(dump: Dump, column: str) -> list[str]:
         for block in dump.read(group, labelled=False, keep=[column]):
             found.update(name for name in column_of(block.columns, column).unique().to_pylist() if name is not None)
     return sorted(found)
+
+
+# The same dump as one parquet file
+
+_NAMES: dict[InputKind, str] = {"logits": LOGITS, "probs": "probs", "log-probs": "log_probs"}
+
+
+def convert(source: Source, output: OutputFile) -> DumpOptions:
+    """Write a dump of any format and layout as one parquet file; how that is read, as far as it must be said.
+
+    A list of scores per row comes first, then the label and all other columns, row for row. Scores keep their type and
+    bits. Labels are those that a command would read: from another file too.
+    """
+    dump = source.open(None, labelled=False)
+    labels = None
+    moved = dump.label is not None and dump.label not in dump.schema.names
+    if source.options.labels_from is not None or moved:  # labels that are not in a column of their own get one
+        dump = source.open(None, labelled=True)
+        labels = dump.label_kind
+    stored = dump.columns.names[0]
+    own_name = len(dump.columns.names) == 1 and stored in dump.schema.names
+    scores = stored if own_name else _NAMES[dump.input]
+    own = {scores: _value_type(dump) if dump.binary else pa.list_(_value_type(dump), dump.classes)}
+    if labels is not None:
+        own[LABEL] = labels.type
+    # labels of another file count, not those of the dump
+    kept = [name for name in dump.other_columns if dump.elsewhere is None or name != LABEL]
+    clash = next((name for name in kept if name in own), None)
+    if clash is not None:
+        raise DumpError(f"{dump.parts[0].name}: there is another column '{clash}'; rename it")
+    schema = pa.schema([*own.items(), *(dump.schema.field(name) for name in kept)])
+
+    def of_block(block: Block) -> pa.RecordBatch:
+        checked_scores(block, logits_of(block))
+        flat = plain_array(np.ascontiguousarray(block.scores).reshape(-1))
+        columns = [flat if dump.binary else pa.FixedSizeListArray.from_arrays(flat, dump.classes)]
+        if labels is not None:
+            assert block.labels is not None
+            columns.append(labels.decode(block.labels))
+        columns += [block.columns.column(name) for name in kept]
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+    with writing(output.name), pq.ParquetWriter(output.path, schema) as writer:
+        for batch in map_blocks(source, dump, of_block, Pass("converting", labels is not None, kept)):
+            writer.write_batch(batch)
+    label = dump.label if labels is None else LABEL
+    return DumpOptions(
+        logits=None if scores == LOGITS else scores,
+        label=None if label == LABEL else label,
+        input=None if dump.input == "logits" else dump.input,
+        normalize=source.options.normalize,
+        binary=dump.binary,
+        classes=dump.names,
+    )
+
+
+def _value_type(dump: Dump) -> pa.DataType:
+    """The floating-point type that the scores have in blocks."""
+    if dump.columns.layout not in ("list", "wide", "score"):
+        return pa.float64()
+    widths = []
+    for name in dump.columns.names:
+        found = field_of(dump.schema, name)
+        assert found is not None
+        stored = storage_type(found.type)
+        value = getattr(stored, "value_type", stored)
+        widths.append(64 if pa.types.is_integer(value) else value.bit_width)
+    return {16: pa.float16(), 32: pa.float32(), 64: pa.float64()}[max(widths)]

@@ -57,20 +57,13 @@ def ideal_curve(errors: int, rows: int) -> tuple[IdealPoint, ...]:
 
 def reliability(tally: CalibrationTally) -> tuple[Bin, ...]:
     """Accuracy against mean confidence in the bins of the ECE that have rows."""
-    return tuple(_bin(tally, number) for number in map(int, np.flatnonzero(tally.bin_rows)))
-
-
-def _bin(tally: CalibrationTally, number: int) -> Bin:
-    confidence, accuracy = tally.bin(number)
-    rows = int(tally.bin_rows[number])
-    return Bin(
-        lower=number / ECE_BINS,
-        upper=(number + 1) / ECE_BINS,
-        rows=rows,
-        share=rows / tally.rows,
-        confidence=confidence,
-        accuracy=accuracy,
-    )
+    bins = []
+    for number in np.flatnonzero(tally.bin_rows).tolist():
+        confidence, accuracy = tally.bin(number)
+        rows, lower, upper = int(tally.bin_rows[number]), number / ECE_BINS, (number + 1) / ECE_BINS
+        share = rows / tally.rows
+        bins.append(Bin(lower=lower, upper=upper, rows=rows, share=share, confidence=confidence, accuracy=accuracy))
+    return tuple(bins)
 
 
 def loss_histogram(points: Curve, labelled: bool = True) -> LossHistogram:
@@ -91,26 +84,17 @@ def loss_histogram(points: Curve, labelled: bool = True) -> LossHistogram:
     return replace(empty, right=tuple((rows - wrong).tolist()), wrong=tuple(wrong.tolist()))
 
 
-def confusions(codes: NDArray[np.int64], classes: int, names: Sequence[str] | None) -> Confusions:
+def confusions(codes: NDArray[np.int64], names: Sequence[str]) -> Confusions:
     """The commonest errors among the accepted rows, each coded as label * classes + prediction."""
     pairs, rows = np.unique(codes, return_counts=True)
     order = np.argsort(-rows, kind="stable")[:MOST_CONFUSIONS]
-    errors = int(codes.size)
+    labels, predictions = np.divmod(pairs[order], len(names))
     top = tuple(
-        Confusion(
-            label=_name(int(pairs[i]) // classes, names),
-            prediction=_name(int(pairs[i]) % classes, names),
-            rows=int(rows[i]),
-            share=int(rows[i]) / errors,
-        )
-        for i in order
+        Confusion(label=names[label], prediction=names[prediction], rows=count, share=count / codes.size)
+        for label, prediction, count in zip(labels, predictions, rows[order].tolist(), strict=True)
     )
-    rest = errors - sum(row.rows for row in top)
-    return Confusions(errors=errors, top=top, other_pairs=int(pairs.size) - len(top), other_rows=rest)
-
-
-def _name(number: int, names: Sequence[str] | None) -> str:
-    return str(number) if names is None else names[number]
+    rest = codes.size - sum(row.rows for row in top)
+    return Confusions(errors=codes.size, top=top, other_pairs=pairs.size - len(top), other_rows=rest)
 
 
 def worst_rows(cells: Sequence[tuple[str, Sequence[int]]]) -> Members:
@@ -150,29 +134,23 @@ def _counted(name: str, counts: Sequence[int]) -> dict[str, Any]:
 
 
 def made_by(rejector: Rejector, options: EvaluateOptions, dump: Dump) -> Made:
-    """What heads the page, and how the rejector came to be: in words, the document's own unless others are given."""
+    """What heads the page, and how the rejector came to be: in words, the document's own unless others are given.
+
+    The day is that in UTC, or of SOURCE_DATE_EPOCH, as for other reproducible documents.
+    """
+    epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
+    moment = datetime.fromtimestamp(int(epoch), UTC) if epoch.isdecimal() else datetime.now(UTC)
+    first = redacted(dump.parts[0].name).partition("?")[0].replace("\\", "/").rsplit("/", 1)[-1]
+    more = len(dump.parts) - 1
+    others = f" and {more} more file{'s' if more > 1 else ''}" if more else ""
     return Made(
         title=options.title,
-        date=_today(),
-        data=_data_name(dump),
+        date=moment.date().isoformat(),
+        data=first + others,
         model=options.model,
         words=tuple(options.words) or tuple(describe_sections(rejector)),
         commands=tuple(options.commands),
     )
-
-
-def _today() -> str:
-    """The day in UTC, or that of SOURCE_DATE_EPOCH, as for other reproducible documents."""
-    epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
-    moment = datetime.fromtimestamp(int(epoch), UTC) if epoch.isdecimal() else datetime.now(UTC)
-    return moment.date().isoformat()
-
-
-def _data_name(dump: Dump) -> str:
-    """The file of a dump, or the first of several."""
-    first = redacted(dump.parts[0].name).partition("?")[0].replace("\\", "/").rsplit("/", 1)[-1]
-    more = len(dump.parts) - 1
-    return first if not more else f"{first} and {more} more files" if more > 1 else f"{first} and 1 more file"
 
 
 # Single rows
@@ -189,24 +167,15 @@ def block_examples(scored: Scored, columns: Sequence[str], names: Sequence[str] 
     labels = block.labels
     assert labels is not None
     wrong, rejected = np.flatnonzero(scored.accepted & scored.wrong), np.flatnonzero(~scored.accepted)
-
-    def name(number: int) -> str:
-        if number < 0:
-            return "none of the classes"
-        return str(number) if names is None else names[number]
+    titles = [*(names or map(str, range(scored.rejector.classes))), "none of the classes"]  # the last, -1
 
     def examples(rows: Integers) -> list[Example]:
-        values = [
-            [_short(value) for value in block.columns.column(column).take(rows).to_pylist()] for column in columns
-        ]
+        values = [map(_short, block.columns.column(column).take(rows).to_pylist()) for column in columns]
         return [
-            Example(
-                label=name(int(labels[row])),
-                prediction=name(int(scored.prediction[row])),
-                loss=float(loss[row]),
-                values=tuple(cells[place] for cells in values),
+            Example(label=titles[label], prediction=titles[prediction], loss=row_loss, values=tuple(cells))
+            for label, prediction, row_loss, *cells in zip(
+                np.maximum(labels[rows], -1), scored.prediction[rows], loss[rows].tolist(), *values, strict=True
             )
-            for place, row in enumerate(rows.tolist())
         ]
 
     return {

@@ -54,10 +54,19 @@ def plan(
     question = Question(risk, delta, 0.0, coverage, power)
     if errors is None:
         errors = [float(exact_decimal(risk) * exact_decimal(part)) for part in PARTS]
-    needed = tuple(_needed(replace(question, error=error)) for error in errors)
+    needed = []
+    for error in errors:
+        expected = replace(question, error=error)
+        fixed, both, powers = _rows(rows_for_cutoff, expected), None, tuple[PowerPoint, ...]()
+        if fixed is not None:
+            both = _rows(rows_for_both, expected)
+            drawn = np.unique(np.geomspace(max(1, fixed // 8), 2 * fixed, _DRAWN).astype(int)).tolist()
+            powers = tuple(PowerPoint(rows=rows, power=cutoff_power(expected, rows)) for rows in drawn)
+        needed.append(Needed(error=error, fixed_cutoff=fixed, risk_and_coverage=both, powers=powers))
     if all(row.fixed_cutoff is None for row in needed):
         rows_for_cutoff(replace(question, error=min(errors)))  # raises, and says why
-    return Plan(drrej_version=__version__, confidence=confidence, question=_asked(question, confidence), needed=needed)
+    asked = _asked(question, confidence)
+    return Plan(drrej_version=__version__, confidence=confidence, question=asked, needed=tuple(needed))
 
 
 def _delta(confidence: float) -> float:
@@ -74,19 +83,6 @@ def _asked(question: Question, confidence: float) -> document.Question:
         coverage=question.coverage,
         power=question.power,
         least_accepted=math.ceil(math.log(question.delta) / math.log1p(-question.risk)),
-    )
-
-
-def _needed(question: Question) -> Needed:
-    fixed = _rows(rows_for_cutoff, question)
-    if fixed is None:
-        return Needed(error=question.error, fixed_cutoff=None, risk_and_coverage=None, powers=())
-    numbers = np.unique(np.geomspace(max(1, fixed // 8), 2 * fixed, _DRAWN).astype(int)).tolist()
-    return Needed(
-        error=question.error,
-        fixed_cutoff=fixed,
-        risk_and_coverage=_rows(rows_for_both, question),
-        powers=tuple(PowerPoint(rows=rows, power=cutoff_power(question, rows)) for rows in numbers),
     )
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import itertools
 import pickle
 import time
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 from typing import Literal
 
 import numpy as np
@@ -34,9 +34,7 @@ from drrej.outputs.dataset import Dataset, MaskRecord
 from drrej.outputs.destinations import OutputFile, check_outside
 from drrej.outputs.masks import MASK_COLUMNS, MaskFile, check_distinct, check_names, format_of, mask_name
 from drrej.outputs.review import ReviewQueue, task_format, write_tasks
-from drrej.pipeline.collect import check_summary, map_blocks
-from drrej.pipeline.groups import OnUnseen
-from drrej.pipeline.score import Scorer
+from drrej.pipeline.score import OnUnseen, Scorer, check_kind
 from drrej.pipeline.source import Source, left_out, without_bad_files
 
 
@@ -48,28 +46,6 @@ class MaskOptions(Struct, frozen=True):
     on_unseen_group: OnUnseen = "error"
 
 
-class MaskCounts(Struct, frozen=True):
-    """What was written."""
-
-    rows: int
-    rejected: int
-    bad: int
-    reused: int = 0
-    """Files that were there already: an interrupted run had finished them, or there was nothing to update."""
-    files: tuple[MaskedFile, ...] = ()
-
-    @classmethod
-    def of(cls, files: Sequence[MaskedFile]) -> MaskCounts:
-        """The sums over all files."""
-        return cls(
-            sum(file.rows for file in files),
-            sum(file.rejected for file in files),
-            sum(file.bad_rows for file in files),
-            sum(file.reused for file in files),
-            tuple(files),
-        )
-
-
 class Masking:
     """A mask's rows from a block's: the columns to keep, then prediction, loss, ratio, rejected."""
 
@@ -77,7 +53,9 @@ class Masking:
         self.scorer = Scorer(rejector, dump, on_unseen=on_unseen)
         self.keep = tuple(keep)
         self.columns = (*self.keep, *self.scorer.columns)
-        self.kind = _prediction_kind(dump) if rejector.has_classes else None
+        self.kind = dump.label_kind or LabelKind(pa.int64()) if rejector.has_classes else None
+        if self.kind is not None and dump.names is not None and not is_text(self.kind.type):
+            self.kind = LabelKind(pa.string(), dump.names)  # class names, if the label's own type does not hold them
         prediction = [] if self.kind is None else [pa.field("prediction", self.kind.type)]
         plain = pa.schema(
             [
@@ -112,7 +90,7 @@ def reject(
     options: MaskOptions | None = None,
     review: OutputFile | None = None,
     review_limit: int | None = None,
-) -> MaskCounts:
+) -> MaskSummary:
     """Write the mask of a dump: to one file, or to a dataset with one file per input file.
 
     A mask has the kept columns, then `prediction`, `loss`, `ratio` and `rejected`, row for row as in the dump.
@@ -128,7 +106,7 @@ def reject(
     >>> counts.rows, counts.rejected
     (2060, 443)
     """
-    options = options or MaskOptions()
+    started, options = time.monotonic(), options or MaskOptions()
     rejector.need_threshold()
     if options.on_bad_row == "skip":
         source = replace(source, options=replace(source.options, on_bad_row="skip"))
@@ -139,7 +117,20 @@ def reject(
     if review is not None:
         task_format(review)
     check_outside(source.arguments, output.target, output.name)
-    return MaskCounts.of(_written(source, rejector, output, options, review, review_limit))
+    files = _written(source, rejector, output, options, review, review_limit)
+    rows, rejected = sum(file.rows for file in files), sum(file.rejected for file in files)
+    return MaskSummary(
+        drrej_version=__version__,
+        files=len(files),
+        reused=sum(file.reused for file in files),
+        rows=rows,
+        rejected=rejected,
+        coverage=(rows - rejected) / rows if rows else None,
+        bad_rows=sum(file.bad_rows for file in files),
+        seconds=time.monotonic() - started,
+        masks=tuple(files),
+        left_out=left_out(source) or LeftOut(rows=0, reasons=(), files=()),
+    )
 
 
 @without_bad_files
@@ -157,119 +148,103 @@ def _written(
     allowed = options.on_bad_row == "reject"
     run = Pass("scoring", False, masking.columns, bad_rows_allowed=allowed, scores=masking.scorer.columns)
     queue = None if review is None else ReviewQueue(masking.schema)
+    summary = PassSummary()
+    read = partial(run_pass, function=masking, run=run, engine=source.engine, summary=summary)
     if isinstance(output, OutputFile):
-        files = list(_one_file(source, dump, masking, run, output, queue))
+        made = _one_file(read(dump), with_range(masking.schema, dump.parts), output, queue)
     else:
-        parts = distinct(dump.parts)
-        check_distinct(parts, output.name)
-        dump = replace(dump, parts=parts)
-        files = _dataset(source, dump, masking, run, output, _recipe(dump, masking, options))
-        if queue is not None:
-            for name, batch in output.batches():
-                queue.add(batch, name)
+        dump = replace(dump, parts=distinct(dump.parts))
+        check_distinct(dump.parts, output.name)
+        made = _dataset(dump, read, masking.schema, output, _recipe(dump, masking, options), summary)
+    files, since = list[MaskedFile](), time.monotonic()
+    for name, record, reused in made:
+        now = time.monotonic()
+        files.append(
+            MaskedFile(
+                file=name,
+                rows=record.rows,
+                rejected=record.rejected,
+                coverage=(record.rows - record.rejected) / record.rows if record.rows else None,
+                bad_rows=record.notes.bad_rows,
+                seconds=0.0 if reused else now - since,
+                reused=reused,
+            )
+        )
+        source.engine.progress.finished(files[-1])
+        since = now
+    source.see(summary)
+    check_kind(dump, summary)
     if review is not None and queue is not None:
+        for name, batch in () if isinstance(output, OutputFile) else output.batches():
+            queue.add(batch, name)
         write_tasks(queue, review, review_limit)
     return files
 
 
+Blocks = Iterable[BlockResult[pa.RecordBatch]]
+Made = Iterator[tuple[str, MaskRecord, bool]]
+"""The name of each input file, what was counted, and whether its mask was there already."""
+
+
+def _one_file(blocks: Blocks, schema: pa.Schema, output: OutputFile, queue: ReviewQueue | None) -> Made:
+    """All masks one after the other; files without rows are not told of."""
+    with MaskFile(output.path, output.name, schema, format_of(output)) as mask:
+        for part, inside in itertools.groupby(blocks, key=attrgetter("part")):
+            record = _write(mask, inside, MaskRecord("", "", ""), queue)
+            if record.notes.rows:
+                yield part.name, record, False
+
+
 def _dataset(
-    source: Source, dump: Dump, masking: Masking, run: Pass, dataset: Dataset, recipe: str
-) -> list[MaskedFile]:
-    """A mask for each input file, unless there is one already; what became of each."""
-    columns = repr(dump.columns)
-    dataset.start([mask_name(part) for part in dump.parts])
-    summary = PassSummary()
-    files: list[MaskedFile] = []
-
-    def add(part: DumpFile, record: MaskRecord, seconds: float, reused: bool) -> None:
-        files.append(_masked(part.name, record.rows, record.rejected, record.notes.bad_rows, seconds, reused))
-        source.engine.progress.finished(files[-1])
-
-    missing = []
+    dump: Dump,
+    read: Callable[[Dump], Blocks],
+    schema: pa.Schema,
+    dataset: Dataset,
+    recipe: str,
+    summary: PassSummary,
+) -> Made:
+    """A mask for each input file, unless there is one already."""
+    wanted = {part: MaskRecord.wanted(part, recipe, repr(dump.columns)) for part in dump.parts}
+    dataset.start([mask_name(part) for part in wanted])
+    missing = {}
     for number, part in enumerate(dump.parts):
-        found = dataset.find(mask_name(part), MaskRecord.wanted(part, recipe, columns))
+        found = dataset.find(mask_name(part), wanted[part])
         if found is None:
-            missing.append(number)
+            missing[number] = part
         else:
             summary.add(found.notes, found.problems, part.name)
-            add(part, found, 0.0, reused=True)
-    groups = tuple(group for group in dump.row_groups if group.part in set(missing))
+            yield part.name, found, True
+    groups = tuple(group for group in dump.row_groups if group.part in missing)
     rest = replace(dump, row_groups=groups, rows=sum(group.rows for group in groups))
-    results = run_pass(rest, masking, run, source.engine, summary)
-    since = time.monotonic()
-    for part, blocks in _by_part([dump.parts[number] for number in missing], results):
-        record = _mask(dataset, part, masking.schema, MaskRecord.wanted(part, recipe, columns), blocks)
-        now = time.monotonic()
-        add(part, record, now - since, reused=False)
-        since = now
-    check_summary(source, dump, summary)
-    return files
+    for part, blocks in _by_part(missing.values(), read(rest)):
+        with dataset.mask(mask_name(part), with_range(schema, [part])) as mask:
+            record = _write(mask, blocks, wanted[part])
+        dataset.record(mask_name(part), record)
+        yield part.name, record, False
 
 
-def _by_part(
-    parts: Sequence[DumpFile], results: Iterator[BlockResult[pa.RecordBatch]]
-) -> Iterator[tuple[DumpFile, Iterable[BlockResult[pa.RecordBatch]]]]:
+def _write(mask: MaskFile, blocks: Blocks, start: MaskRecord, queue: ReviewQueue | None = None) -> MaskRecord:
+    """Write the masks of the blocks of a file; the record with what was counted and noticed."""
+    summary, rows, rejected = PassSummary(), 0, 0
+    for block in blocks:
+        summary.add(block.notes, block.passed, block.part.name)
+        if block.result is not None:
+            mask.write(block.result)
+            if queue is not None:
+                queue.add(block.result)
+            rows += block.result.num_rows
+            rejected += block.result.column("rejected").true_count
+    problems = tuple(summary.passed.all())
+    return replace(start, rows=rows, rejected=rejected, notes=summary.notes, problems=problems)
+
+
+def _by_part(parts: Iterable[DumpFile], results: Blocks) -> Iterator[tuple[DumpFile, Blocks]]:
     """The blocks of each part, one part after the other; those without rows have none."""
     waiting = iter(parts)
     for part, blocks in itertools.groupby(results, key=attrgetter("part")):
         yield from ((empty, ()) for empty in itertools.takewhile(part.__ne__, waiting))
         yield part, blocks
     yield from ((empty, ()) for empty in waiting)
-
-
-def _mask(
-    dataset: Dataset,
-    part: DumpFile,
-    schema: pa.Schema,
-    wanted: MaskRecord,
-    blocks: Iterable[BlockResult[pa.RecordBatch]],
-) -> MaskRecord:
-    """Write the mask of a part."""
-    summary, rows, rejected = PassSummary(), 0, 0
-    with dataset.mask(mask_name(part), with_range(schema, [part])) as mask:
-        for block in blocks:
-            summary.add(block.notes, block.passed, part.name)
-            if block.result is not None:
-                mask.write(block.result)
-                rows += block.result.num_rows
-                rejected += block.result.column("rejected").true_count
-    problems = tuple(summary.passed.all())
-    record = replace(wanted, rows=rows, rejected=rejected, notes=summary.notes, problems=problems)
-    dataset.record(mask_name(part), record)
-    return record
-
-
-def _one_file(
-    source: Source, dump: Dump, masking: Masking, run: Pass, output: OutputFile, queue: ReviewQueue | None
-) -> Iterator[MaskedFile]:
-    """All masks one after the other; what became of each input file."""
-    rows = Counter[str]()
-    for group in dump.row_groups if dump.skip_bad_rows and dump.options.split is None else ():
-        rows[dump.parts[group.part].name] += group.rows
-    progress = source.engine.progress
-    since = time.monotonic()
-    schema = with_range(masking.schema, dump.parts)
-    with MaskFile(output.path, output.name, schema, format_of(output)) as mask:
-        pieces = map_blocks(source, dump, partial(_piece, masking), run)
-        for name, batches in itertools.groupby(pieces, key=itemgetter(0)):
-            written = rejected = bad = 0
-            for _, batch in batches:
-                mask.write(batch)
-                if queue is not None:
-                    queue.add(batch)
-                written += batch.num_rows
-                rejected += batch.column("rejected").true_count
-                bad += batch.column("loss").null_count
-            now = time.monotonic()
-            left_out = rows[name] - written if rows else 0
-            file = _masked(name, written, rejected, bad + left_out, now - since)
-            progress.finished(file)
-            since = now
-            yield file
-
-
-def _piece(masking: Masking, block: Block) -> tuple[str, pa.RecordBatch]:
-    return block.part.name, masking(block)
 
 
 def _recipe(dump: Dump, masking: Masking, options: MaskOptions) -> str:
@@ -290,53 +265,12 @@ def kept_columns(rejector: Rejector, dump: Dump, options: MaskOptions, in_paths:
     return keep
 
 
-def _prediction_kind(dump: Dump) -> LabelKind:
-    """How predictions are written: class names if there are any, in the label's own type where that holds them."""
-    kind = dump.label_kind
-    if dump.names is not None and (kind is None or not is_text(kind.type)):
-        return LabelKind(pa.string(), dump.names)
-    return LabelKind(pa.int64()) if kind is None else kind
-
-
 def _nulls_where(array: pa.Array, bad: np.ndarray[tuple[int], np.dtype[np.bool_]] | None) -> pa.Array:
     if bad is None:
         return array
     import pyarrow.compute as pc
 
     return pc.if_else(pa.array(~bad), array, None)
-
-
-def mask_summary(source: Source, counts: MaskCounts, seconds: float) -> MaskSummary:
-    """What `reject` did."""
-    return MaskSummary(
-        drrej_version=__version__,
-        files=len(counts.files),
-        reused=counts.reused,
-        rows=counts.rows,
-        rejected=counts.rejected,
-        coverage=_coverage(counts.rows, counts.rejected),
-        bad_rows=counts.bad,
-        seconds=seconds,
-        masks=counts.files,
-        left_out=left_out(source) or LeftOut(rows=0, reasons=(), files=()),
-    )
-
-
-def _masked(name: str, rows: int, rejected: int, bad: int, seconds: float, reused: bool = False) -> MaskedFile:
-    """What became of one input file."""
-    return MaskedFile(
-        file=name,
-        rows=rows,
-        rejected=rejected,
-        coverage=_coverage(rows, rejected),
-        bad_rows=bad,
-        seconds=seconds,
-        reused=reused,
-    )
-
-
-def _coverage(rows: int, rejected: int) -> float | None:
-    return (rows - rejected) / rows if rows else None
 
 
 # A record batch in, its mask out
@@ -372,7 +306,10 @@ def score_batch(batch: pa.RecordBatch, rejector: Rejector, options: MaskOptions 
         masks += [] if done.result is None else [done.result]
         problems.add(done.problems)
     problems.raise_first()
-    return _joined(masks, masking.schema)
+    if len(masks) == 1:
+        return masks[0]
+    table = pa.Table.from_batches(masks, masking.schema).combine_chunks()
+    return (table.to_batches() or [pa.RecordBatch.from_pylist([], masking.schema)])[0]
 
 
 def _dump(batch: pa.RecordBatch, rejector: Rejector) -> Dump:
@@ -394,7 +331,13 @@ def _dump(batch: pa.RecordBatch, rejector: Rejector) -> Dump:
             f"{_WHERE}: column '{columns.pattern}' has {len(columns.names)} scores per row but the rejector was made "
             f"for {rejector.classes} classes; is it the same model?"
         )
-    label = rejector.columns.label or LABEL
+    label: str | None = rejector.columns.label or LABEL
+    label = label if label in schema.names else None
+    kind = None
+    with contextlib.suppress(DumpError):  # labels are not needed: without them predictions are class numbers
+        if label is not None:
+            known = Classes(rejector.classes, rejector.class_names)
+            kind = label_kind(schema.field(label).type, known, _WHERE)
     return Dump(
         parts=(DumpFile("", _WHERE, ""),),
         row_groups=(),
@@ -404,22 +347,6 @@ def _dump(batch: pa.RecordBatch, rejector: Rejector) -> Dump:
         names=rejector.class_names,
         schema=schema,
         options=options,
-        label=label if label in schema.names else None,
-        label_kind=_label_kind(schema, label, rejector),
+        label=label,
+        label_kind=kind,
     )
-
-
-def _label_kind(schema: pa.Schema, label: str, rejector: Rejector) -> LabelKind | None:
-    if label not in schema.names:
-        return None
-    try:
-        return label_kind(schema.field(label).type, Classes(rejector.classes, rejector.class_names), _WHERE)
-    except DumpError:  # labels are not needed: predictions are class numbers then
-        return None
-
-
-def _joined(masks: list[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
-    if len(masks) == 1:
-        return masks[0]
-    table = pa.Table.from_batches(masks, schema).combine_chunks()
-    return (table.to_batches() or [pa.RecordBatch.from_pylist([], schema)])[0]

@@ -1,16 +1,16 @@
-"""The one place that scores a block: its logits, predictions and losses, and which rows are accepted."""
+"""The one place that scores a block: its logits, predictions, losses and groups, and which rows are accepted."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 from msgspec import Struct
 
-from drrej.core.calibrators import Scores
+from drrej.core.calibrators import IDENTITY, Calibrator, Scores
 from drrej.core.inputs import (
     BINARY_REASONS,
     BINARY_REMEDIES,
@@ -26,17 +26,26 @@ from drrej.core.inputs import (
     read_probabilities,
 )
 from drrej.core.losses import Loss
-from drrej.core.ratio import DensityRatio
-from drrej.core.reuse import Fingerprint, Keys, Sighting, content_keys, logit_keys, read_fingerprint
+from drrej.core.reuse import Fingerprint, Keys, Reuse, Sighting, content_keys, logit_keys, read_fingerprint
 from drrej.core.softmax import NOTHING, Needs
-from drrej.core.types import AnyFloats, Booleans, Floats, Integers
+from drrej.core.types import AnyFloats, Booleans, Floats, Integers, Precision
 from drrej.data.columns import PROBABILITY_NAMES
 from drrej.data.dump import Block, Dump
 from drrej.data.problems import Notes
 from drrej.documents.rejector import Calibration, Ratio, Rejector, Threshold
 from drrej.engines.protocol import PassSummary
 from drrej.errors import DumpError, OptionError
-from drrej.pipeline.groups import Grouping, OnUnseen
+
+PREDICTION = "prediction"
+"""The name that stands for the prediction instead of a column."""
+
+FILE = "file"
+"""The name that stands for the file that a row is in."""
+
+LABEL = "label"
+"""The name that stands for the true class, where rows are reported on."""
+
+OnUnseen = Literal["error", "reject"]
 
 
 class Scored(Struct, frozen=True, dict=True):
@@ -55,20 +64,10 @@ class Scored(Struct, frozen=True, dict=True):
     rejector: Rejector
     loss_function: Loss
 
-    @property
-    def density(self) -> DensityRatio:
-        """The density ratio as a function of losses."""
-        return self.rejector.need_ratio().density
-
-    @cached_property
-    def log_ratio(self) -> Floats:
-        """The logarithm of the density ratio."""
-        return self.density.log_ratio(self.loss)
-
     @cached_property
     def ratio(self) -> Floats:
         """The density ratio."""
-        return self.density.ratio(self.loss)
+        return self.rejector.need_ratio().density.ratio(self.loss)
 
     @cached_property
     def drift(self) -> Floats:
@@ -145,13 +144,10 @@ class Scorer:
 
     def __call__(self, block: Block) -> Scored:
         """Score and decide the rows of a block; reports bad rows."""
-        rejector, needs = self.rejector, (self.needs, self.rejector.precision, self.raw)
+        rejector = self.rejector
         logits = logits_of(block, rejector.floor)
-        calibrated, raw = rejector.calibrator.scores(logits, *needs)
-        if rejector.has_classes:
-            look_at(block, raw)
-        if not block.check_largest(raw.largest):
-            calibrated, raw = rejector.calibrator.scores(without_rows(logits, block.bad), *needs)
+        how = (rejector.calibrator, self.needs, rejector.precision, self.raw)
+        calibrated, raw = checked_scores(block, logits, *how, look=rejector.has_classes)
         columns = {name: column_values(block, name, non_negative=True) for name in self.loss.columns}
         prediction, loss = self.loss.of(calibrated, columns)
         accepted = self._accepted(block, prediction, loss)
@@ -211,12 +207,27 @@ def probabilities_of(block: Block) -> Floats:
     return read.values
 
 
-def look_at(block: Block, raw: Scores) -> None:
-    """Note what scores look like that are taken as logits."""
-    if block.input == "logits":
+def checked_scores(
+    block: Block,
+    logits: AnyFloats,
+    calibrator: Calibrator = IDENTITY,
+    needs: Needs = NOTHING,
+    precision: Precision = "auto",
+    raw: Needs | None = None,
+    look: bool = True,
+) -> tuple[Scores, Scores]:
+    """`Calibrator.scores` of the logits of a block; bad rows are reported and have placeholders.
+
+    With `look` it is noted what scores look like that are taken as logits.
+    """
+    calibrated, before = calibrator.scores(logits, needs, precision, raw)
+    if look and block.input == "logits":
         scores = block.scores
-        look = ScoreLook.of_binary(scores[:, 0]) if block.binary else ScoreLook.of(scores, raw.largest)
-        block.inside, block.summing, block.scaled = look.inside, look.summing, look.scaled
+        found = ScoreLook.of_binary(scores[:, 0]) if block.binary else ScoreLook.of(scores, before.largest)
+        block.inside, block.summing, block.scaled = found.inside, found.summing, found.scaled
+    if block.check_largest(before.largest):
+        return calibrated, before
+    return calibrator.scores(without_rows(logits, block.bad), needs, precision, raw)
 
 
 def row_keys(block: Block, raw: Scores) -> Keys:
@@ -238,7 +249,11 @@ def check_kind(dump: Dump, summary: PassSummary, calibrating: bool = False) -> N
     """
     if dump.input != "logits" or dump.options.input is not None:
         return
-    kind = _kind(dump, summary.notes)
+
+    def kind_of(notes: Notes) -> Kind:
+        return ScoreLook(notes.rows - notes.bad_rows, notes.inside, notes.summing, notes.scaled).kind(dump.binary)
+
+    kind = kind_of(summary.notes)
     if kind == "logits" and dump.columns.names[0].lower() in PROBABILITY_NAMES:
         raise DumpError(
             f"{dump.parts[0].name}: column '{dump.columns.pattern}' is called as probabilities are, but its rows are "
@@ -246,7 +261,7 @@ def check_kind(dump: Dump, summary: PassSummary, calibrating: bool = False) -> N
         )
     if kind == "logits" or (kind == "scaled" and dump.binary and not calibrating):
         for file, notes in summary.files.items() if len(summary.files) > 1 else ():
-            kind = _kind(dump, notes)
+            kind = kind_of(notes)
             sums = kind == "probabilities" and not dump.binary
             if sums or (kind not in ("logits", "scaled") and notes.rows >= _ENOUGH_IN_A_FILE):
                 reason = (BINARY_REASONS if dump.binary else REASONS)[kind]
@@ -256,10 +271,6 @@ def check_kind(dump: Dump, summary: PassSummary, calibrating: bool = False) -> N
                 )
         return
     raise DumpError(f"{dump.parts[0].name}: column '{dump.columns.pattern}': {doubt_about(dump, kind)}")
-
-
-def _kind(dump: Dump, notes: Notes) -> Kind:
-    return ScoreLook(notes.rows - notes.bad_rows, notes.inside, notes.summing, notes.scaled).kind(dump.binary)
 
 
 def doubt_about(dump: Dump, kind: Kind) -> str:
@@ -303,6 +314,106 @@ def column_values(block: Block, name: str, non_negative: bool = False) -> Floats
     return values
 
 
+def residual_columns(dump: Dump, names: Mapping[str, str | None], missing: str) -> list[str]:
+    """The columns of predictions and true values of a regression; `missing` says which parameter is, if one is."""
+    columns = []
+    for parameter, name in names.items():
+        if name is None:
+            raise OptionError(missing.format(parameter))
+        if name not in dump.schema.names:
+            raise DumpError(f"{dump.parts[0].name}: there is no column '{name}' (`{parameter}`)")
+        columns.append(name)
+    return columns
+
+
+def residual_of(block: Block, columns: Sequence[str]) -> Floats:
+    """Prediction minus true value of each row."""
+    predicted, true = (column_values(block, name) for name in columns)
+    return predicted - true
+
+
+# Groups of rows, by a column of the dump or by the prediction
+
+
+class Grouping:
+    """The groups of the rows of a dump: values of a column as text, or predicted classes by name or number.
+
+    With `files`, the name 'file' stands for the file that a row is in, unless there is such a column. With `truth`,
+    "label" stands for the true class, wherever that is kept. `asked_by` says in messages who needs the column.
+    """
+
+    def __init__(
+        self,
+        by: str,
+        rejector: Rejector,
+        dump: Dump,
+        asked_by: str = "`by`",
+        files: bool = False,
+        truth: bool = False,
+    ) -> None:
+        self.by = by
+        self._is_file = files and by == FILE and FILE not in dump.schema.names
+        self.truth = truth and by == LABEL
+        kept_elsewhere = dump.labels_file is not None or dump.label != LABEL
+        if self.truth and LABEL in dump.schema.names and kept_elsewhere:
+            raise OptionError(
+                "`by=label` may be the true class or the column of that name, which holds something else here; rename "
+                "the column"
+            )
+        self.columns = () if by == PREDICTION or self._is_file or self.truth else (by,)
+        check_columns(dump, self.columns, asked_by)
+        for name in self.columns:
+            if pa.types.is_nested(dump.schema.field(name).type):
+                raise DumpError(
+                    f"{dump.parts[0].name}: {asked_by}: column '{name}' is {dump.schema.field(name).type}; groups are "
+                    "text, numbers or dates"
+                )
+        self._classes = list(rejector.class_names or map(str, range(rejector.classes)))
+
+    def of(self, block: Block, prediction: Integers) -> tuple[Integers, list[str]]:
+        """The group number of each row and the groups' names; rows without a group are reported."""
+        if self.by == PREDICTION:
+            return prediction, self._classes
+        if self._is_file:
+            return np.zeros(block.rows, np.int64), [block.part.name]
+        if self.truth:
+            assert block.labels is not None
+            if block.labels.min(initial=0) < 0:
+                raise OptionError(
+                    "`by=label` cannot be combined with `on_unknown_label=wrong`; use `on_unknown_label=skip`"
+                )
+            return block.labels, self._classes
+        column = block.columns.column(self.by)
+        if column.null_count:
+            block.report(np.flatnonzero(np.asarray(column.is_null())), "no group (null)", "fill it in", column=self.by)
+        if not isinstance(column, pa.DictionaryArray):
+            column = column.dictionary_encode()
+        numbers: Integers = column.indices.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+        return numbers, column.dictionary.cast(pa.string()).to_pylist() or [""]
+
+    def column(self, block: Block, prediction: Integers) -> pa.DictionaryArray:
+        """The group of each row, as `collect` joins it."""
+        numbers, names = self.of(block, prediction)
+        return pa.DictionaryArray.from_arrays(pa.array(numbers), pa.array(names, pa.string()))
+
+
+def numbered(groups: pa.DictionaryArray) -> tuple[Integers, list[str]]:
+    """The group number of each row and the names of the groups that have rows, in the order of the names."""
+    names, numbers = groups.dictionary.to_pylist(), groups.indices.to_numpy(zero_copy_only=False)
+    used = sorted(np.unique(numbers).tolist(), key=names.__getitem__)
+    place = np.full(len(names), -1)
+    place[used] = np.arange(len(used))
+    return place[numbers], [names[number] for number in used]
+
+
+def check_columns(dump: Dump, columns: Sequence[str], option: str) -> None:
+    """Raise when a column that an option names is not there."""
+    for name in columns:
+        if name not in dump.schema.names:
+            known = ", ".join(f"'{column}'" for column in dump.other_columns[:12])
+            raise DumpError(f"{dump.parts[0].name}: {option}: there is no column '{name}'; columns: {known or 'none'}")
+
+
 # Whether rows are fresh: a guarantee needs rows that calibrate and fit have not seen, a report those of no step
 
 
@@ -319,9 +430,12 @@ def seen_rows(rejector: Rejector, for_guarantee: bool = False) -> dict[str, Fing
     }
     if for_guarantee:
         steps = {"fit": rejector.ratio} | ({"calibrate": calibration} if calibration.is_fitted else {})
-    stored = {step: (made.fingerprint, made.rows) for step, made in steps.items() if made is not None}
-    read = {each: read_fingerprint(*each) for each in set(stored.values())}  # as a rule all steps have the same rows
-    return {step: read[each] for step, each in stored.items()}
+    return {step: read_fingerprint(made.fingerprint, made.rows) for step, made in steps.items() if made is not None}
+
+
+def judge_rows(seen: Mapping[str, Fingerprint | None], columns: Mapping[str, Any]) -> dict[str, Reuse]:
+    """Whether each step that tells its rows has used those that were looked up."""
+    return {step: rows.judge(columns[f"seen by {step}"]) for step, rows in seen.items() if rows is not None}
 
 
 def check_fresh(
@@ -331,15 +445,15 @@ def check_fresh(
 
     Raises unless they are fresh or reuse is allowed.
     """
-    unknown = [step for step, rows in seen.items() if rows is None]
+    found = judge_rows(seen, columns)
+    unknown = [step for step in seen if step not in found]
+    reused = [step for step, each in found.items() if each.reused]
     if unknown:
         why, remedy = f"the rejector does not say which rows '{unknown[0]}' has seen", "make the rejector again"
-    else:
-        found = {step: rows.judge(columns[f"seen by {step}"]) for step, rows in seen.items() if rows is not None}
-        reused = [step for step, each in found.items() if each.reused]
-        if not reused:
-            return False, all(each.noticeable for each in found.values())
+    elif reused:
         why, remedy = f"'{reused[0]}' has seen some of these", "choose the threshold on other rows"
+    else:
+        return False, all(each.noticeable for each in found.values())
     if not allow_reuse:
         raise OptionError(
             f"`confidence` needs fresh rows, but {why}; {remedy}, or use `allow_reuse=True` (it is recorded, and the "

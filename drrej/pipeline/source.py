@@ -146,12 +146,6 @@ def _check_names(options: DumpOptions, rejector: Rejector) -> None:
     )
 
 
-def no_labels(dump: Dump) -> DumpError:
-    """The error of a dump none of whose rows has a label."""
-    where = f" in {dump.labels_file}" if dump.labels_file else ""
-    return DumpError(f"{dump.parts[0].name}: no row has a label{where}")
-
-
 def left_out(source: Source) -> LeftOut | None:
     """The bad rows and files of a dump that was read; None if there were none."""
     rows, files = source.passed.all(), source.bad_files

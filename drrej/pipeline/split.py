@@ -14,7 +14,6 @@ label and of all of them.
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import math
 from collections.abc import Sequence
@@ -33,7 +32,7 @@ from drrej.data.problems import Notes, Problems
 from drrej.engines.protocol import Pass
 from drrej.errors import DumpError, OptionError
 from drrej.pipeline.collect import collect
-from drrej.pipeline.groups import check_columns
+from drrej.pipeline.score import check_columns
 from drrej.pipeline.source import Source, without_bad_files
 
 DEFAULT_SHARES = (40.0, 30.0, 30.0)
@@ -65,38 +64,18 @@ class SplitOptions(Struct, frozen=True):
             raise OptionError(f"`seed={self.seed}`: it must be a whole number from 0 up")
 
 
-class Limits(Struct, frozen=True, eq=False):
-    """Where each part ends.
+class SplitPart(Struct, frozen=True, eq=False):
+    """The rows of one part, by number; see `drrej.data.dump`.
 
     Keys up to `plain_limit` are of the part `plain`; the others, in order, end at `limits` (labels x parts - 2).
     """
 
-    parts: int
     plain: int
     plain_limit: np.uint64
     limits: Keys
-
-    @property
-    def by_label(self) -> bool:
-        """Whether the label of a row has a say."""
-        return bool(self.limits.shape[0] > 1 and self.limits.shape[1] > 0)
-
-    def part_of(self, keys: Keys, labels: Integers | None = None) -> Integers:
-        """The number of each row's part."""
-        others = np.array([part for part in range(self.parts) if part != self.plain], np.int64)
-        ends = self.limits[np.zeros(keys.size, np.int64) if labels is None else labels]
-        number = np.count_nonzero(keys[:, None] > ends, axis=1)
-        found: Integers = np.where(keys <= self.plain_limit, self.plain, others[number])
-        return found
-
-
-class SplitPart(Struct, frozen=True, eq=False):
-    """The rows of one part; see `drrej.data.dump`."""
-
-    limits: Limits
-    number: int
-    rows: int
-    seed: int
+    number: int = 0
+    rows: int = 0
+    seed: int = 0
     group: str | None = None
     copies: int = 0
     """Rows of the whole dump that have the same scores as another one."""
@@ -109,12 +88,19 @@ class SplitPart(Struct, frozen=True, eq=False):
     @property
     def by_label(self) -> bool:
         """Whether labels must be read to tell."""
-        return self.limits.by_label
+        return bool(self.limits.shape[0] > 1 and self.limits.shape[1] > 0)
+
+    def part_of(self, keys: Keys, labels: Integers | None = None) -> Integers:
+        """The number of each row's part."""
+        ends = self.limits[np.zeros(keys.size, np.int64) if labels is None else labels]
+        number = np.count_nonzero(keys[:, None] > ends, axis=1)
+        number += number >= self.plain  # of all parts
+        found: Integers = np.where(keys <= self.plain_limit, self.plain, number)
+        return found
 
     def chosen(self, block: Block) -> NDArray[np.intp]:
         """The places of the rows in a block."""
-        keys = _keys(block, self.seed, self.group)
-        parts = self.limits.part_of(keys, block.labels if self.by_label else None)
+        parts = self.part_of(_keys(block, self.seed, self.group), block.labels if self.by_label else None)
         return np.flatnonzero(parts == self.number)
 
 
@@ -146,9 +132,13 @@ def split(source: Source, options: SplitOptions | None = None) -> list[Source]:
     dump = source.open(None, labelled=True)
     check_columns(dump, () if options.group is None else (options.group,), "`group`")
     run = Pass("dividing", labelled=True, keep=() if options.group is None else (options.group,))
-    rows = collect(source, dump, functools.partial(_look, seed=options.seed, group=options.group), run)
-    keys, strata = rows["key"], rows["label"] if options.group is None else None
-    alike = int(keys.size - np.unique(keys).size) if options.group is None else 0
+
+    def of_block(block: Block) -> dict[str, Any]:
+        return {"key": _keys(block, options.seed, options.group), "label": block.labels}
+
+    found = collect(source, dump, of_block, run)
+    keys, strata = found["key"], found["label"] if options.group is None else None
+    copies = int(keys.size - np.unique(keys).size) if options.group is None else 0
     try:
         limits = find_limits(keys, strata, options.shares, options.plain, options.seed)
     except OptionError as error:
@@ -156,25 +146,10 @@ def split(source: Source, options: SplitOptions | None = None) -> list[Source]:
     counts = np.bincount(limits.part_of(keys, strata), minlength=len(options.shares))
     if not counts.all():
         raise DumpError(f"{dump.parts[0].name}: {keys.size} rows are too few to divide into {counts.size} parts")
-    parts = [
-        SplitPart(limits, number, int(rows), options.seed, options.group, alike)
-        for number, rows in enumerate(counts.tolist())
-    ]
-    return [
-        replace(
-            source,
-            options=replace(source.options, split=part),
-            notes=Notes(),
-            passed=Problems(),
-            found=list(source.found),
-        )
-        for part in parts
-    ]
-
-
-def _look(block: Block, seed: int, group: str | None) -> dict[str, NDArray[Any]]:
-    assert block.labels is not None
-    return {"key": _keys(block, seed, group), "label": block.labels}
+    whole = replace(limits, seed=options.seed, group=options.group, copies=copies)
+    parts = [replace(whole, number=number, rows=rows) for number, rows in enumerate(counts.tolist())]
+    divided = [replace(source.options, split=part) for part in parts]
+    return [replace(source, options=each, notes=Notes(), passed=Problems(), found=[*source.found]) for each in divided]
 
 
 def _keys(block: Block, seed: int, group: str | None) -> Keys:
@@ -198,8 +173,8 @@ def seeded(keys: Keys, seed: int) -> Keys:
     return mixed(keys ^ mixed(np.array([seed], np.uint64)))
 
 
-def find_limits(keys: Keys, labels: Integers | None, shares: Sequence[float], plain: int, seed: int = 0) -> Limits:
-    """Limits that divide rows in these proportions, as nearly as equal keys and whole rows allow.
+def find_limits(keys: Keys, labels: Integers | None, shares: Sequence[float], plain: int, seed: int = 0) -> SplitPart:
+    """A part whose limits divide rows in these proportions, as nearly as equal keys and whole rows allow.
 
     `labels` (None: not stratified) are class numbers from 0; `plain` is the part that is not stratified.
 
@@ -239,7 +214,7 @@ def find_limits(keys: Keys, labels: Integers | None, shares: Sequence[float], pl
                 place = min(max(place, number + 1), inside.size - (len(others) - 1 - number))
             limits[label, number] = plain_limit if place == 0 else inside[place - 1]
         before += rows
-    return Limits(len(shares), plain, plain_limit, np.maximum.accumulate(limits, axis=1))
+    return SplitPart(plain, plain_limit, np.maximum.accumulate(limits, axis=1))
 
 
 def _nearest(counts: NDArray[np.int64], wanted: float, least: int = 0) -> int:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from drrej.core.certify import (
     Candidates,
@@ -34,14 +34,22 @@ from drrej.core.thresholds import (
     mean_cutoff,
     regression_errors,
 )
-from drrej.core.types import Booleans, Floats
 from drrej.data.dump import Dump
 from drrej.documents.rejector import Bound, GroupThreshold, Ratio, Rejector, Threshold
-from drrej.errors import DumpError, Infeasible, OptionError
+from drrej.errors import Infeasible, OptionError
 from drrej.pipeline.collect import collect_scored, curve_of
-from drrej.pipeline.groups import Grouping, check_columns, numbered
 from drrej.pipeline.plan import plan_from
-from drrej.pipeline.score import Scored, Scorer, check_fresh, column_values, seen_rows
+from drrej.pipeline.score import (
+    Grouping,
+    Scored,
+    Scorer,
+    check_columns,
+    check_fresh,
+    numbered,
+    residual_columns,
+    residual_of,
+    seen_rows,
+)
 from drrej.pipeline.source import Source, without_bad_files
 from drrej.pipeline.split import example_keys
 
@@ -79,25 +87,19 @@ class ChosenThreshold(Struct, frozen=True):
     why_not: str | None = None
 
 
-def threshold(source: Source, rejector: Rejector, rule: Rule, options: ThresholdOptions | None = None) -> Rejector:
-    """Add the threshold that a rule picks on these rows.
-
-    >>> from drrej import calibrate, fit
-    >>> val = Source("sample_data/val.parquet")
-    >>> found = threshold(val, fit(val, calibrate(val)), Rule("coverage", 0.8)).need_threshold()
-    >>> found.accepted, found.rows  # at least 80 % of them
-    (1319, 1648)
-    """
-    return choose_threshold(source, rejector, rule, options).rejector
-
-
 @without_bad_files
 def choose_threshold(
     source: Source, rejector: Rejector, rule: Rule, options: ThresholdOptions | None = None, table: bool = False
 ) -> ChosenThreshold:
-    """Add the threshold that a rule picks on these rows; list the candidates if a `table` is wanted."""
+    """Add the threshold that a rule picks on these rows; list the candidates if a `table` is wanted.
+
+    >>> from drrej import calibrate, fit
+    >>> val = Source("sample_data/val.parquet")
+    >>> found = choose_threshold(val, fit(val, calibrate(val)), Rule("coverage", 0.8)).rejector.need_threshold()
+    >>> found.accepted, found.rows  # at least 80 % of them
+    (1319, 1648)
+    """
     options = options or ThresholdOptions()
-    ratio = rejector.need_ratio()
     _check(rule, rejector, options)
     dump = source.open(rejector, rule.needs_labels)
     if options.by is not None and options.by == dump.label:
@@ -106,29 +108,22 @@ def choose_threshold(
         )
     labelled = rule.needs_labels or (table and dump.label_kind is not None)
     seen = {} if rule.confidence is None or options.known_fresh else seen_rows(rejector, for_guarantee=True)
-    grouping = None if options.by is None else Grouping(options.by, rejector, dump, "the cutoffs")
-    columns = _collect(source, dump, rejector, rule, labelled, grouping, seen, options.group)
+    columns = _collect(source, dump, rejector, rule, labelled, options, seen)
     reused, noticeable = check_fresh(seen, columns, options.allow_reuse)
     repeated = _repeated(rule, columns, options.group)
     try:
-        groups, tables = _pick_all(rule, ratio, columns, options.by, table)
+        groups, tables = _decisions(rule, rejector.need_ratio(), columns, options.by, table)
     except Infeasible as verdict:
         raise Infeasible(f"{verdict}; {repeated}" if repeated else str(verdict)) from None
-    decision = groups[0] if grouping is None else _together(groups)
+    decision = asdict(groups[0] if options.by is None else _together(groups))
+    del decision["group"]
     finished = rejector.with_threshold(
         Threshold(
-            tau=decision.tau,
-            cutoff=decision.cutoff,
+            **decision,
             rule=replace(rule, method=rule.certified_by, reused=None if rule.confidence is None else reused),
-            rows=decision.rows,
-            accepted=decision.accepted,
-            coverage=decision.coverage,
-            accuracy=decision.accuracy,
-            bound=decision.bound,
             fingerprint=columns["sketch"].fingerprint().text() if rule.uses_rows else None,
             by=options.by,
-            groups=None if grouping is None else groups,
-            mean=decision.mean,
+            groups=None if options.by is None else groups,
         )
     )
     listed = pa.concat_tables(tables) if tables else pa.table({})
@@ -163,24 +158,30 @@ def _collect(
     rejector: Rejector,
     rule: Rule,
     labelled: bool,
-    grouping: Grouping | None,
+    options: ThresholdOptions,
     seen: Mapping[str, Fingerprint | None],
-    example: str | None,
 ) -> Mapping[str, Any]:
     """The columns loss, wrong (with labels), value (what a row loses), group and key, and which rows these are."""
-    check_columns(dump, () if example is None else (example,), "`group`")
-    scorer = Scorer(rejector, dump, decide=False)
-    residuals = _residual_columns(rule, rejector, dump)
-    grouped = () if grouping is None else grouping.columns
+    example = options.group
+    grouping = None if options.by is None else Grouping(options.by, rejector, dump, "the cutoffs")
     examples = () if example is None else (example,)
+    check_columns(dump, examples, "`group`")
+    scorer = Scorer(rejector, dump, decide=False)
+    residual: Sequence[str] = ()
+    if rule.kind in ("mse", "mae"):
+        columns, missing = rejector.columns, f"`{rule.kind}` needs `prediction=COL` and `target=COL` in 'drrej fit'"
+        residual = residual_columns(dump, {"prediction": columns.prediction, "target": columns.target}, missing)
 
     def of_rows(scored: Scored) -> dict[str, Any]:
         columns: dict[str, Any] = {"loss": scored.loss}
         if scored.block.labels is not None:
             columns["wrong"] = scored.wrong
-        value = _value(scored, rule, residuals)
-        if value is not None:
-            columns["value"] = value
+        if residual:
+            columns["value"] = regression_errors(residual_of(scored.block, residual), rule.kind, rule.clip)
+        elif rule.error_cost is not None:
+            columns["value"] = scored.wrong * np.float64(rule.error_cost)
+        elif rule.kind in ("cost", "mean-cost"):
+            columns["value"] = scored.cost
         if grouping is not None:
             columns["group"] = grouping.column(scored.block, scored.prediction)
         if rule.uses_rows:
@@ -189,7 +190,8 @@ def _collect(
             columns["key"] = scored.keys if example is None else scored.keys ^ example_keys(scored.block, example)
         return columns | scored.look_up(seen)
 
-    return collect_scored(source, dump, scorer, of_rows, "choosing", labelled, (*grouped, *residuals, *examples))
+    keep = (*(() if grouping is None else grouping.columns), *residual, *examples)
+    return collect_scored(source, dump, scorer, of_rows, "choosing", labelled, keep)
 
 
 def _repeated(rule: Rule, columns: Mapping[str, Any], example: str | None) -> str | None:
@@ -207,113 +209,73 @@ def _repeated(rule: Rule, columns: Mapping[str, Any], example: str | None) -> st
     return f"{words} and count once; {remedy}"
 
 
-def _residual_columns(rule: Rule, rejector: Rejector, dump: Dump) -> tuple[str, ...]:
-    """The columns of predictions and true values that a rule for a regression needs; none for other rules."""
-    if rule.kind not in ("mse", "mae"):
-        return ()
-    columns = []
-    for parameter in ("prediction", "target"):
-        name = getattr(rejector.columns, parameter)
-        if name is None:
-            raise OptionError(f"`{rule.kind}` needs `prediction=COL` and `target=COL` in 'drrej fit'")
-        if name not in dump.schema.names:
-            raise DumpError(f"{dump.parts[0].name}: there is no column '{name}', the `{parameter}` of the rejector")
-        columns.append(name)
-    return tuple(columns)
-
-
-def _value(scored: Scored, rule: Rule, residuals: tuple[str, ...]) -> Floats | None:
-    """What each row loses if it is accepted, for rules about that: a cost, or the error of a regression."""
-    if residuals:
-        predicted, true = (column_values(scored.block, name) for name in residuals)
-        return regression_errors(predicted - true, rule.kind, rule.clip)
-    if rule.error_cost is not None:
-        return scored.wrong * np.float64(rule.error_cost)
-    return scored.cost if rule.kind in ("cost", "mean-cost") else None
-
-
-def uncertified_groups(rejector: Rejector) -> list[str]:
-    """Groups of which every row is rejected because no cutoff could be certified."""
-    return [group.group for group in rejector.need_threshold().groups or () if group.cutoff == REJECT_ALL]
-
-
 def uncertified_words(rejector: Rejector) -> str | None:
-    """A warning of groups that are rejected as a whole."""
-    groups = uncertified_groups(rejector)
+    """A warning of groups that are rejected as a whole, because no cutoff could be certified."""
+    groups = [group.group for group in rejector.need_threshold().groups or () if group.cutoff == REJECT_ALL]
     if not groups:
         return None
     shown = ", ".join(f"'{group}'" for group in groups[:5]) + (", ..." if len(groups) > 5 else "")
     return f"no cutoff meets the risk in {len(groups)} groups ({shown}); all their rows are rejected"
 
 
-def _pick_all(
+def _decisions(
     rule: Rule, ratio: Ratio, columns: Mapping[str, Any], by: str | None, table: bool
 ) -> tuple[tuple[GroupThreshold, ...], list[pa.Table]]:
     """The decision for each group, or the one for all rows, and the candidates if asked for.
 
     All of a group is rejected where nothing is certified for an error rate; raises where that is so for each group.
     """
-    losses, wrong, values = columns["loss"], columns.get("wrong"), columns.get("value")
-    once = ~repeats(columns["key"]) if "key" in columns else np.ones(losses.size, bool)
-    lost = None if values is None else (losses, values)
-    numbers, names = (None, [""]) if by is None else numbered(columns["group"])
-    groups, tables, infeasible = [], [], []
+    kept = {name: columns[name] for name in ("loss", "wrong", "value") if name in columns}
+    kept["once"] = ~repeats(columns["key"]) if "key" in columns else np.ones(columns["loss"].size, bool)
+    tables: list[pa.Table] = []
+    if by is None:
+        return (decide(rule, ratio, kept, tables=tables if table else None),), tables
+    numbers, names = numbered(columns["group"])
+    groups, infeasible = [], []
     for number, name in enumerate(names):
-        inside = slice(None) if numbers is None else numbers == number
-        curve = curve_of(losses[inside], None if wrong is None else wrong[inside])
-        counted = (
-            curve if once.all() else _counted(losses[inside], None if wrong is None else wrong[inside], once[inside])
-        )
+        inside = {column: values[numbers == number] for column, values in kept.items()}
         try:
-            candidates = _candidates(rule, ratio, counted, table, len(names))
-            if table and candidates is not None:
-                listed = _listed(candidates, rule, ratio, counted, wrong is not None)
-                tables.append(listed if by is None else listed.add_column(0, "group", [[name] * listed.num_rows]))
-            groups.append(pick(rule, ratio, curve, candidates, lost, name, len(names), counted))
+            groups.append(decide(rule, ratio, inside, name, len(names), tables if table else None))
         except Infeasible as verdict:
-            if by is None:
-                raise
             if not rule.limits_errors or rule.coverage is not None:
                 raise Infeasible(f"group '{name}': {verdict}") from None
             infeasible.append(f"'{name}': {verdict}")
-            groups.append(GroupThreshold(name, None, REJECT_ALL, curve.rows, 0, 0.0))
+            groups.append(GroupThreshold(name, None, REJECT_ALL, inside["loss"].size, 0, 0.0))
     if len(infeasible) == len(names):
         raise Infeasible(f"{by} = {infeasible[0]}; and so for each of {len(names)} groups")
     return tuple(groups), tables
 
 
-def _counted(losses: Floats, wrong: Booleans | None, once: Booleans) -> Curve:
-    """The curve by which a guarantee is certified where rows repeat: right rows count once, wrong ones every time.
-
-    If equal rows are copies, that adds errors to the distinct rows; if they are different examples that look alike, it
-    leaves out right ones. Either way the error rate of what is counted is no lower and the rows are no more.
-    """
-    kept = once if wrong is None else once | wrong
-    return curve_of(losses[kept], None if wrong is None else wrong[kept])
-
-
-def pick(
+def decide(
     rule: Rule,
     ratio: Ratio,
-    curve: Curve,
-    candidates: Candidates | None = None,
-    lost: tuple[Floats, Floats] | None = None,
-    group: str = "",
+    columns: Mapping[str, Any],
+    group: str | None = None,
     groups: int = 1,
-    counted: Curve | None = None,
+    tables: list[pa.Table] | None = None,
 ) -> GroupThreshold:
-    """The decision for one of so many groups, or for all rows; raises Infeasible.
+    """The decision for one of so many groups, or for all rows; `tables` gets its candidates. Raises Infeasible.
 
-    `lost` are the losses and what each row loses if it is accepted, for rules about that; `counted` is the curve of the
-    rows that count in a guarantee, if not all do.
+    A row counts `once` in a guarantee where it repeats and is right, a wrong one every time. If equal rows are copies,
+    that adds errors to the distinct rows; if they are different examples that look alike, it leaves out right ones.
+    Either way the error rate of what is counted is no lower and the rows are no more.
     """
-    counted = curve if counted is None else counted
-    density, certificate, bound = ratio.density, None, None
-    costs = None if lost is None else MeanCurve.of(*lost)
+    losses, wrong, once, density = columns["loss"], columns.get("wrong"), columns["once"], ratio.density
+    delta = 1.0 - CONFIDENCE if rule.confidence is None else float(1 - exact_decimal(rule.confidence)) / groups
+    curve = counted = curve_of(losses, wrong)
+    if not once.all():
+        once = once if wrong is None else once | wrong
+        counted = curve_of(losses[once], None if wrong is None else wrong[once])
+    candidates = _candidates(rule, ratio, counted, delta, groups, tables is not None)
+    if tables is not None and candidates is not None:
+        listed = _listed(candidates, rule, ratio, counted, wrong is not None)
+        tables.append(listed if group is None else listed.add_column(0, "group", [[group] * listed.num_rows]))
+    costs = MeanCurve.of(losses, columns["value"]) if "value" in columns else None
+    certificate, bound = None, None
     if rule.confidence is not None:
-        certificate = _certificate(rule, ratio, counted, candidates, lost, _delta(rule, groups))
+        certificate = _certificate(rule, ratio, counted, candidates, columns, delta)
         if rule.kind == "coverage" and counted is not curve:  # that of all rows must hold as well
-            other = _certificate(rule, ratio, curve, candidates, lost, _delta(rule, groups))
+            other = _certificate(rule, ratio, curve, candidates, columns, delta)
             certificate = max(certificate, other, key=lambda each: math.inf if each.cutoff is None else each.cutoff)
         cutoff: float | None = certificate.cutoff
     elif costs is None:
@@ -324,10 +286,10 @@ def pick(
         cutoff = least_cost_cutoff(costs, rule.target, density)
     accepted, errors = curve.below(cutoff)
     if certificate is not None:
-        sure, wrong = counted.below(cutoff)
-        bound = Bound(certificate.bound, certificate.delta, counted.rows, sure, wrong if rule.limits_errors else None)
+        sure, missed = counted.below(cutoff)
+        bound = Bound(certificate.bound, certificate.delta, counted.rows, sure, missed if rule.limits_errors else None)
     return GroupThreshold(
-        group=group,
+        group=group or "",
         tau=rule.target if rule.kind == "tau" else density.tau(cutoff),
         cutoff=cutoff,
         rows=curve.rows,
@@ -339,41 +301,28 @@ def pick(
     )
 
 
-def _delta(rule: Rule, groups: int = 1) -> float:
-    """What may go wrong with one of so many groups; without a confidence, what a bound in the table leaves open."""
-    return 1.0 - CONFIDENCE if rule.confidence is None else float(1 - exact_decimal(rule.confidence)) / groups
-
-
 def _certificate(
-    rule: Rule,
-    ratio: Ratio,
-    curve: Curve,
-    candidates: Candidates | None,
-    lost: tuple[Floats, Floats] | None,
-    delta: float,
+    rule: Rule, ratio: Ratio, curve: Curve, candidates: Candidates | None, columns: Mapping[str, Any], delta: float
 ) -> Certificate:
     density, asked = ratio.density, f"{rule.asked} `confidence={rule.confidence:g}`"
     if rule.kind == "coverage":
         return certify_coverage(curve, density, rule.target, delta, asked)
-    if lost is None and rule.coverage is None:
-        assert candidates is not None
+    if candidates is not None and rule.limits_errors and rule.coverage is None:
         return certify_risk(candidates, curve.rows, rule.risk, asked)
     try:
-        if lost is None:
-            assert candidates is not None
-            assert rule.coverage is not None
+        if candidates is not None and rule.coverage is not None:
             return certify_both(curve, candidates, rule.risk, rule.coverage)
         limit = rule.clip if rule.clip is not None else max(ratio.loss.prices)
         if rule.target >= limit:
             raise OptionError(f"{rule.asked}: no row can lose more than {limit:g}; nothing is to be certified")
-        return certify_mean(*lost, rule.target, limit, delta, density.flat_start)
+        return certify_mean(columns["loss"], columns["value"], rule.target, limit, delta, density.flat_start)
     except Infeasible as verdict:
         raise Infeasible(f"{asked}: {verdict}") from None
 
 
-def _candidates(rule: Rule, ratio: Ratio, curve: Curve, table: bool, groups: int = 1) -> Candidates | None:
+def _candidates(rule: Rule, ratio: Ratio, curve: Curve, delta: float, groups: int, table: bool) -> Candidates | None:
     """The cutoffs that are tested; else, where a table is wanted, every cutoff that the rows tell apart."""
-    density, delta = ratio.density, _delta(rule, groups)
+    density = ratio.density
     if rule.confidence is not None and rule.limits_errors:
         if rule.coverage is None:
             return risk_candidates(curve, density, rule.risk, delta, ratio.error_blocks if groups == 1 else None)

@@ -17,13 +17,12 @@ from mutate_documents import Original, case, originals, used
 from running import fail, succeed
 
 import drrej
-from drrej.core.curves import Curve
 from drrej.core.losses import ColumnLoss, CostLoss
 from drrej.core.reuse import Sketch
 from drrej.documents.rejector import Threshold
 from drrej.errors import Infeasible, RejectorError
-from drrej.pipeline.fit import FittedLoss, ratio_of, without_logits
-from drrej.pipeline.threshold import _candidates, pick
+from drrej.pipeline.fit import ratio_of, without_logits
+from drrej.pipeline.threshold import decide
 
 OLD = ROOT / "tests" / "files" / "old"
 CASES = 150
@@ -260,7 +259,7 @@ def test_every_fit_and_threshold_reads_back(
     loss = ColumnLoss("own")
     keys = np.arange(1, values.size + 1, dtype=np.uint64) << np.uint64(40)
     options = drrej.RatioOptions(alpha, 10.0**log_lam, loss)
-    ratio = ratio_of(FittedLoss(loss, np.sort(values), Sketch.of(keys)), options, 2)
+    ratio = ratio_of(loss, {"loss": values.copy(), "sketch": Sketch.of(keys)}, options, 2)
     fitted = without_logits("own").with_ratio(ratio)
     assert drrej.Rejector.from_json(fitted.to_json()) == fitted
     if rule[0] == "risk":  # only with classes
@@ -268,9 +267,9 @@ def test_every_fit_and_threshold_reads_back(
         fitted = calibration(type(fitted.need_calibration())("given", 1.0)).with_ratio(ratio)
     wrong = np.arange(values.size) % 3 == 0
     asked = drrej.Rule(*rule)
-    curve = Curve.of(values[~wrong], values[wrong])
+    columns = {"loss": values, "wrong": wrong, "once": np.ones(values.size, bool)}
     try:
-        found = pick(asked, ratio, curve, _candidates(asked, ratio, curve, table=False))
+        found = decide(asked, ratio, columns)
     except Infeasible:
         return
     record = replace(asked, method=asked.certified_by, reused=asked.confidence and False)

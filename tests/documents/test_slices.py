@@ -177,7 +177,7 @@ def test_the_matrix_of_many_classes_adds_up() -> None:
     prediction = np.where(right, labels, (labels + 1 + (labels % 3)) % classes)
     counts = np.bincount(labels * 4 + accepted * 2 + right, minlength=4 * classes).reshape(-1, 4)
     wrong = accepted & ~right
-    matrix = confusion_matrix(counts, labels[wrong] * classes + prediction[wrong], None)
+    matrix = confusion_matrix(counts, labels[wrong] * classes + prediction[wrong], list(map(str, range(classes))))
     assert len(matrix.rows) == MOST_CLASSES
     assert matrix.others == classes - MOST_CLASSES + 1
     shown = [int(row.class_) for row in matrix.rows[:-1]]

@@ -17,7 +17,7 @@ from drrej.core.curves import Curve
 from drrej.core.losses import expected_losses
 from drrej.documents.figures import Point
 from drrej.errors import DumpError, GateError, OptionError
-from drrej.pipeline.compare import BaselineDump, Rivals, Score
+from drrej.pipeline.compare import BaselineDump, Rivals
 
 
 def curve(confidence, errors) -> Curve:
@@ -121,7 +121,7 @@ def options(world):
         points=[Point.parse("risk@coverage=0.33")[0]],
         intervals=True,
         by="region",
-        rivals=Rivals(True, (Score("knn", "low"),), ("other",)),
+        rivals=Rivals(True, {"knn": "low"}, ("other",)),
         baseline_dump=BaselineDump(source(other), rejector, "id"),
     )
 
