@@ -168,8 +168,7 @@ def _with_batch(
         coverage = None if settings.min_coverage is None else RateMonitor(1.0 - settings.min_coverage)
         drift = _start_drift(rejector) if settings.drift else None
         alarms, old_predictions, old_groups, batches, folded = (), None, None, (), ()
-    edges = None if drift is None else drift.edges
-    batch, columns = count_batch(source, rejector, options.on_unseen_group, edges, settings.by, before)
+    batch, columns = count_batch(source, rejector, options.on_unseen_group, drift is not None, settings.by, before)
     batch = replace(batch, name=_name(source, state, options.batch))
     _check_new(batch, state, before, columns.get("sighting"))
     accepted = columns["accepted"]
@@ -326,13 +325,13 @@ def count_batch(
     source: Source,
     rejector: Rejector,
     on_unseen_group: OnUnseen = "error",
-    edges: Sequence[float] | None = None,
+    drift: bool = False,
     by: str | None = None,
     before: Fingerprint | None = None,
 ) -> tuple[Batch, dict[str, Any]]:
-    """Count a batch, whose name is not known yet; and its columns, sketch and rows of the batch `before`.
+    """A batch that has no name yet, and its columns: losses if `drift` is looked for, groups `by` a column.
 
-    Labels count where the dump or the file of labels has them. `edges` ask for the losses, `by` for a group.
+    Labels count where the dump or the file of labels has them. `before` looks for rows of the batch before.
     """
     if not rejector.has_classes:
         raise OptionError("a monitor watches predictions of classes; the rejector is for a regression")
@@ -343,7 +342,7 @@ def count_batch(
     def of_block(block: Block) -> dict[str, Any]:
         scored = scorer(block)
         found = {"prediction": scored.prediction, "accepted": scored.accepted, "sketch": Sketch.of(scored.keys)}
-        found |= {} if edges is None else {"drift": scored.drift}
+        found |= {} if not drift else {"drift": scored.drift}
         found |= {} if block.labels is None else {"label": block.labels}
         found |= {} if grouping is None else {"group": grouping.column(block, scored.prediction)}
         return found | ({} if before is None else {"sighting": before.look_up(scored.keys)})
