@@ -348,8 +348,7 @@ def _of_ratio(found: Ratio, classes: int) -> Iterator[Finding]:
     yield "ratio.lambda", found.lam > 0, f"{RANGE}: it must be above 0"
     yield "ratio.rows", rows >= 1, RANGE
     yield "ratio.log_max_ratio", 0 <= g <= math.log(rows) + ROUNDING, f"{RANGE}: from 0 to ln of 'ratio.rows'"
-    gone = "is not known, or gone as 'flat', 'sharp' and 'norm-2' are; run 'drrej fit' again"
-    yield "ratio.loss", found.loss_name in KINDS, gone
+    yield "ratio.loss", found.loss_name in KINDS, "is not known, or gone as 'norm-2' is; run 'drrej fit' again"
     for part, name in LOSS_PARTS.items():
         right = (getattr(found, part) is not None) == (found.loss_name == name)
         yield f"ratio.{part}", right, f"contradicts 'ratio.loss': only the loss '{name}' has it"
