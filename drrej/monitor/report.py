@@ -184,25 +184,25 @@ def _moved(state: MonitorState) -> tuple[tuple[MovedPart, ...], int]:
         return (), 0
     last, total = state.batches[-1], state.accepted
     before = Tally(total.events - last.accepted, total.rows - last.rows)
-    tables = [Compared("coverage", ["all rows"], [Tally(last.accepted, last.rows)], [before])]
+    tables: list[Compared] = [("coverage", [("all rows", Tally(last.accepted, last.rows), before)])]
     if state.drift is not None:  # the rows of the fit are among those before
         new, pool = state.drift.new, state.drift.pool
         new_tallies = [Tally(rows, sum(new)) for rows in new]
         old_tallies = [Tally(rows - n, sum(pool) - sum(new)) for n, rows in zip(new, pool, strict=True)]
-        tables.append(Compared("share of rows by loss", region_names(state.drift.edges), new_tallies, old_tallies))
+        names = region_names(state.drift.edges)
+        tables.append(("share of rows by loss", list(zip(names, new_tallies, old_tallies, strict=True))))
     for what, parts in (("prediction", state.by_prediction), (state.settings.by or "group", state.by_group)):
         tables += [] if parts is None else _tables(what, parts)
     found = moved_parts(tables, state.settings.alpha * start_share(state.looks - 1))
-    return found[:MOST_MOVES], sum(len(table.names) for table in tables)
+    return found[:MOST_MOVES], sum(len(parts) for _, parts in tables)
 
 
 def _tables(what: str, parts: Parts) -> list[Compared]:
     """The share of each part among all rows, and its coverage: of the last batch, and of those before."""
-    names = list(parts)
     new_rows, new_accepted, old_rows, old_accepted = zip(*parts.values(), strict=True)
     shares = [[Tally(n, sum(rows)) for n in rows] for rows in (new_rows, old_rows)]
     coverages = [list(map(Tally, *counts)) for counts in ((new_accepted, new_rows), (old_accepted, old_rows))]
     return [
-        Compared(f"share of rows by {what}", names, *shares),
-        Compared(f"coverage by {what}", names, *coverages),
+        (f"share of rows by {what}", list(zip(parts, *shares, strict=True))),
+        (f"coverage by {what}", list(zip(parts, *coverages, strict=True))),
     ]

@@ -38,7 +38,6 @@ from drrej.pipeline.figures import (
     accuracy_figure,
     accuracy_near,
     areas_of,
-    count_cells,
     coverage_curve,
     coverage_figure,
 )
@@ -130,18 +129,14 @@ def score_rows(
     rows = []
     others = other_scores(columns)
     for name, curve in curves.items():
-        areas: dict[str, Any] = {
-            area: (Change if area == "e_aurc" else Proportion)(**ends)
-            for area, ends in areas_of(curve, intervals).items()
-        }
         difference = None
         if name != "loss":
             change = order_difference(columns["loss"][order], others[name][order], right, len(others))
-            difference = Change(value=change.value, lower=change.lower, upper=change.upper)
+            difference = Change(**asdict(change))
         rows.append(
             ScoreRow(
                 score=name,
-                **areas,
+                **areas_of(curve, intervals),
                 points={point.name: point.row(curve, intervals) for point in points},
                 accuracy=accuracy_near(curve, accepted),
                 coverage_curve=coverage_curve(curve),
@@ -153,13 +148,12 @@ def score_rows(
 
 def mask_row(name: str, accepted: Booleans, wrong: Booleans, curve: Curve) -> MaskRow:
     """The figures of another rejector's mask, and those of the loss at its coverage."""
-    every_row = np.broadcast_to(np.int64(0), wrong.shape)
-    *_, errors, right = cells = count_cells(every_row, 1, wrong, accepted)[0].tolist()
+    kept, errors = int(np.count_nonzero(accepted)), int(np.count_nonzero(accepted & wrong))
     return MaskRow(
         mask=name,
-        coverage=coverage_figure(errors + right, sum(cells)),
-        accuracy=accuracy_figure(errors, errors + right),
-        loss_accuracy=accuracy_near(curve, errors + right),
+        coverage=coverage_figure(kept, wrong.size),
+        accuracy=accuracy_figure(errors, kept),
+        loss_accuracy=accuracy_near(curve, kept),
     )
 
 

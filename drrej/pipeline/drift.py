@@ -7,7 +7,6 @@ from operator import attrgetter
 from typing import Any
 
 import numpy as np
-from msgspec import Struct
 from msgspec.structs import replace
 
 from drrej.core.curves import Curve
@@ -90,14 +89,15 @@ def where_moved(losses: Floats, ratio: Ratio, by: str | None, looks: Sequence[Gr
     """The regions of the loss that hold more or fewer rows than in the fit, and groups that are not like the rest."""
     tables = since_fit(losses, ratio)
     if by is not None and len(looks) > 1:
-        groups = [Tally(look.coverage.accepted, look.rows) for look in looks]
-        every = sum(groups, Tally())
-        rest = [Tally(every.events - group.events, every.rows - group.rows) for group in groups]
-        names = [look.group for look in looks]
-        tables.append(Compared(f"coverage by {by}, against the rest", names, groups, rest))
+        every = sum((Tally(look.coverage.accepted, look.rows) for look in looks), Tally())
+        groups = []
+        for look in looks:
+            group = Tally(look.coverage.accepted, look.rows)
+            groups.append((look.group, group, Tally(every.events - group.events, every.rows - group.rows)))
+        tables.append((f"coverage by {by}, against the rest", groups))
     if not tables:
         return None
-    return Where(compared=sum(len(table.names) for table in tables), parts=moved_parts(tables, 1 - CONFIDENCE))
+    return Where(compared=sum(len(parts) for _, parts in tables), parts=moved_parts(tables, 1 - CONFIDENCE))
 
 
 # Which of many shares surely moved
@@ -126,32 +126,27 @@ class Tally(Stored, frozen=True, omit_defaults=False):
         return self.events / self.rows if self.rows else None
 
 
-class Compared(Struct, frozen=True):
-    """A table: what is compared, the names of its parts, and their shares among new and among old rows."""
-
-    what: str
-    names: Sequence[str]
-    new: Sequence[Tally]
-    old: Sequence[Tally]
+Compared = tuple[str, Sequence[tuple[str, Tally, Tally]]]
+"""A table: what is compared, and of each part its name and its share among new and among old rows."""
 
 
 def moved_parts(tables: Sequence[Compared], delta: float) -> tuple[MovedPart, ...]:
     """The parts that surely moved, most first; with chance 1 - delta every interval of every table holds.
 
-    >>> table = Compared("x", ["a", "b"], [Tally(30, 100), Tally(70, 100)], [Tally(900, 1000), Tally(700, 1000)])
+    >>> table = ("x", [("a", Tally(30, 100), Tally(900, 1000)), ("b", Tally(70, 100), Tally(700, 1000))])
     >>> [(move.part, round(move.at_least, 3)) for move in moved_parts([table], 0.05)]
     [('a', -0.447)]
     """
     found = []
-    for table in tables:
-        for name, new, old in zip(table.names, table.new, table.old, strict=True):
-            level = delta / len(tables) / (4 * len(table.names))
+    for what, parts in tables:
+        level = delta / len(tables) / (4 * len(parts))
+        for name, new, old in parts:
             (new_low, new_high), (old_low, old_high) = _interval(new, level), _interval(old, level)
             low, high = new_low - old_high, new_high - old_low
             at_least = low if low > 0.0 else min(high, 0.0)
             if at_least:
                 ends = {"lower": low, "upper": high, "at_least": at_least}
-                found.append(MovedPart(what=table.what, part=name, new=new.rate, old=old.rate, **ends))
+                found.append(MovedPart(what=what, part=name, new=new.rate, old=old.rate, **ends))
     return tuple(sorted(found, key=lambda part: -abs(part.at_least)))
 
 
@@ -193,4 +188,4 @@ def since_fit(losses: Floats, ratio: Ratio) -> list[Compared]:
     regions = [(first, min(first + width, bins)) for width in widths for first in range(0, bins, width)]
     new = [Tally(sum(found[first:end]), losses.size) for first, end in regions]
     old = [Tally(sum(counts[first:end]), sum(counts)) for first, end in regions]
-    return [Compared("share of rows by loss", region_names(edges, regions), new, old)]
+    return [("share of rows by loss", list(zip(region_names(edges, regions), new, old, strict=True)))]

@@ -111,24 +111,21 @@ def _point(curve: Curve, accepted: int, errors: int, tau: float | None = None) -
     return CurvePoint(tau=tau, coverage=accepted / curve.rows, **shares)
 
 
-def areas_of(curve: Curve, intervals: bool) -> dict[str, dict[str, Any]]:
+def areas_of(curve: Curve, intervals: bool) -> dict[str, Any]:
     """The areas under a curve, with their intervals if asked for."""
     ends = area_intervals(curve) if intervals else {}
-    areas = {}
+    areas: dict[str, Any] = {}
     for name in AREAS:
         lower, upper = ends.get(name, (None, None))
-        areas[name] = {"value": getattr(curve, name)(), "lower": lower, "upper": upper}
+        figure = Change if name == "e_aurc" else Proportion
+        areas[name] = figure(value=getattr(curve, name)(), lower=lower, upper=upper)
     return areas
 
 
-def order_sections(curve: Curve, intervals: bool) -> dict[str, Proportion | Change | Ranking]:
+def order_sections(curve: Curve, intervals: bool) -> dict[str, Any]:
     """How well the loss orders the rows: areas and rankings, each with its convention."""
-    areas: dict[str, Proportion | Change | Ranking] = {}
-    for name, area in areas_of(curve, intervals).items():
-        areas[name] = (Change if name == "e_aurc" else Proportion)(**area, convention=CONVENTIONS[name])
-    for name in RANKINGS:
-        areas[name] = Ranking(value=getattr(curve, name)(), convention=CONVENTIONS[name])
-    return areas
+    areas = {name: replace(area, convention=CONVENTIONS[name]) for name, area in areas_of(curve, intervals).items()}
+    return areas | {name: Ranking(value=getattr(curve, name)(), convention=CONVENTIONS[name]) for name in RANKINGS}
 
 
 def calibration_sections(columns: Mapping[str, Any]) -> dict[str, Calibration | ExpectedAccuracy]:

@@ -104,17 +104,14 @@ def worst_rows(cells: Sequence[tuple[str, Sequence[int]]]) -> Members:
     """
     made = [(_counted(name, counts), counts) for name, counts in cells]
     made.sort(key=lambda pair: (pair[0]["accuracy"] is not None, pair[0]["accuracy"], pair[0]["coverage"]))
-    highest = max((row["error_rate"] or 0.0 for row, _ in made), default=0.0)
-
-    def relative(row: dict[str, Any]) -> float:
-        return row["error_rate"] / highest if row["error_rate"] else 0.0
-
-    shown = tuple(Member(**row, of_highest=relative(row)) for row, _ in made[:MOST_ROWS])
+    highest = max((row["error_rate"] or 0.0 for row, _ in made), default=0.0) or 1.0
+    shown = tuple(Member(**row, of_highest=(row["error_rate"] or 0.0) / highest) for row, _ in made[:MOST_ROWS])
     others = [counts for _, counts in made[MOST_ROWS:]]
     if not others:
         return Members(shown=shown, rest=None)
     together = _counted("", np.sum(others, axis=0).tolist())
-    return Members(shown=shown, rest=Member(**together, members=len(others), of_highest=relative(together)))
+    relative = (together["error_rate"] or 0.0) / highest
+    return Members(shown=shown, rest=Member(**together, members=len(others), of_highest=relative))
 
 
 def _counted(name: str, counts: Sequence[int]) -> dict[str, Any]:

@@ -35,7 +35,7 @@ from drrej.outputs.destinations import OutputFile, check_outside
 from drrej.outputs.masks import MASK_COLUMNS, MaskFile, check_distinct, check_names, format_of, mask_name
 from drrej.outputs.review import ReviewQueue, task_format, write_tasks
 from drrej.pipeline.score import OnUnseen, Scorer, check_kind
-from drrej.pipeline.source import Source, left_out, without_bad_files
+from drrej.pipeline.source import Source, check_classes, left_out, remembered, without_bad_files
 
 
 class MaskOptions(Struct, frozen=True):
@@ -315,22 +315,12 @@ def score_batch(batch: pa.RecordBatch, rejector: Rejector, options: MaskOptions 
 def _dump(batch: pa.RecordBatch, rejector: Rejector) -> Dump:
     """The batch seen as a dump that is not in a file."""
     schema = batch.schema.remove_metadata()
-    options = DumpOptions(
-        logits=rejector.columns.logits,
-        label=rejector.columns.label,
-        input=rejector.input,
-        normalize=rejector.normalize,
-        binary=rejector.binary,
-        classes=rejector.class_names,
-    )
+    options = replace(remembered(DumpOptions(), rejector), input=rejector.input)
     columns = find_logits(schema, options, _WHERE)
     if columns.layout == "labelled":
         columns = replace(columns, classes=rejector.class_names)
-    if columns.layout == "wide" and len(columns.names) != rejector.classes:
-        raise DumpError(
-            f"{_WHERE}: column '{columns.pattern}' has {len(columns.names)} scores per row but the rejector was made "
-            f"for {rejector.classes} classes; is it the same model?"
-        )
+    if columns.layout == "wide":
+        check_classes(_WHERE, columns.pattern, len(columns.names), rejector)
     label: str | None = rejector.columns.label or LABEL
     label = label if label in schema.names else None
     kind = None

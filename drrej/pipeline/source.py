@@ -47,32 +47,16 @@ class Source(Struct, frozen=True):
 
     def open(self, rejector: Rejector | None, labelled: bool) -> Dump:
         """Open it; what the options leave open is taken from the rejector."""
-        options = self.options
+        options = self.options if rejector is None else remembered(self.options, rejector)
         labelled = labelled or (options.split is not None and options.split.by_label)
-        if rejector is not None:
-            _check_names(options, rejector)
-            input = options.input or (None if rejector.input == "logits" else rejector.input)
-            remembered = rejector.normalize and input not in (None, "logits")
-            options = replace(
-                options,
-                logits=options.logits or rejector.columns.logits,
-                label=options.label or rejector.columns.label,
-                input=input,
-                normalize=remembered if options.normalize is None else options.normalize,
-                binary=rejector.binary if options.binary is None else options.binary,
-                classes=options.classes or rejector.class_names,
-            )
         classes = None if rejector is None else rejector.classes
         dump = open_dump(self.arguments, options, labelled, self.spools, self.bad_files, classes)
         check_inputs([*dump.parts, *([] if dump.labels_file is None else [dump.labels_file])])
         self._check_unchanged(dump)
         if rejector is not None and dump.columns.layout == "choices" and dump.classes < rejector.classes:
             dump = replace(dump, classes=rejector.classes)  # none of these questions has as many choices
-        if rejector is not None and dump.classes != rejector.classes:
-            raise DumpError(
-                f"{dump.parts[0].name}: column '{dump.columns.pattern}' has {dump.classes} scores per row but the "
-                f"rejector was made for {rejector.classes} classes; is it the same model?"
-            )
+        if rejector is not None:
+            check_classes(dump.parts[0].name, dump.columns.pattern, dump.classes, rejector)
         return dump
 
     def see(self, summary: PassSummary) -> None:
@@ -130,20 +114,42 @@ def without_bad_files(step: Callable[Concatenate[Source, P], T]) -> Callable[Con
     return again
 
 
-def _check_names(options: DumpOptions, rejector: Rejector) -> None:
-    """Raise when class names are given that contradict those that the rejector remembers."""
+def remembered(options: DumpOptions, rejector: Rejector) -> DumpOptions:
+    """How to read a dump, where what the options leave open is taken from the rejector.
+
+    Raises when class names are given that contradict those that the rejector remembers.
+    """
     given, known = options.classes, rejector.class_names
-    if given is None or known is None or given == known:
-        return
-    if len(given) != len(known):
+    if given is not None and known is not None and len(given) != len(known):
         raise OptionError(
             f"`classes` names {len(given)} classes but the rejector has names for {len(known)}; leave it out"
         )
-    place = next(i for i, (a, b) in enumerate(zip(given, known, strict=True)) if a != b)
-    raise OptionError(
-        f"`classes` calls class {place} '{given[place]}' but the rejector calls it '{known[place]}'; leave it out, or "
-        "make the rejector again"
+    for place, (name, own) in enumerate(zip(given or (), known or (), strict=False)):
+        if name != own:
+            raise OptionError(
+                f"`classes` calls class {place} '{name}' but the rejector calls it '{own}'; leave it out, or make the "
+                "rejector again"
+            )
+    input = options.input or (None if rejector.input == "logits" else rejector.input)
+    normalize = rejector.normalize and input not in (None, "logits")
+    return replace(
+        options,
+        logits=options.logits or rejector.columns.logits,
+        label=options.label or rejector.columns.label,
+        input=input,
+        normalize=normalize if options.normalize is None else options.normalize,
+        binary=rejector.binary if options.binary is None else options.binary,
+        classes=options.classes or rejector.class_names,
     )
+
+
+def check_classes(where: str, column: str, classes: int, rejector: Rejector) -> None:
+    """Raise when rows have another number of scores than the rejector was made for."""
+    if classes != rejector.classes:
+        raise DumpError(
+            f"{where}: column '{column}' has {classes} scores per row but the rejector was made for "
+            f"{rejector.classes} classes; is it the same model?"
+        )
 
 
 def left_out(source: Source) -> LeftOut | None:

@@ -29,7 +29,7 @@ from drrej.monitor.evidence import (
     start_share,
     unspent,
 )
-from drrej.pipeline.drift import Compared, Tally, moved_parts
+from drrej.pipeline.drift import Tally, moved_parts
 
 # Tails
 
@@ -360,7 +360,7 @@ def test_stored_quantiles_that_tie_give_no_counts():
 
 def moves(new: list[Tally], old: list[Tally], delta: float) -> dict[int, Any]:
     """What surely moved, by number."""
-    table = Compared("x", [str(part) for part in range(len(new))], new, old)
+    table = ("x", [(str(part), *pair) for part, pair in enumerate(zip(new, old, strict=True))])
     return {int(move.part): move for move in moved_parts([table], delta)}
 
 
