@@ -15,7 +15,7 @@ import numpy as np
 from msgspec import Struct
 
 from drrej.core.calibrators import Scores, Temperature
-from drrej.core.softmax import NOTHING, GapSums, Needs, row_dots
+from drrej.core.softmax import NOTHING, GapSums, Needs
 from drrej.core.types import AnyFloats, Floats, Integers, Precision, Stored
 from drrej.errors import OptionError
 
@@ -219,9 +219,9 @@ class CostLoss(Loss, frozen=True, dict=True):
             for start in range(0, count, step):
                 part = slice(start, start + step)
                 powers = scores.powers(part)
-                costs = np.stack([row_dots(powers, costs[None]) for costs in self.by_action])
+                costs = np.stack([np.vecdot(powers, costs) for costs in self.by_action])
                 actions[part] = costs.argmin(axis=0)
-                losses[part] = costs.min(axis=0) / row_dots(powers, None)
+                losses[part] = costs.min(axis=0) / np.vecdot(powers, np.ones(classes))
         return actions, losses
 
     @property

@@ -204,46 +204,14 @@ _SERIES = 0.01
 _TERMS = 8
 
 
-class WorstCase(Struct, frozen=True):
-    """The adversary's distribution: its ratio (of -L'), its divergence from the data, and the risk under it.
+def worst_case_in_ball(losses: Floats, alpha: float, radius: float) -> DensityRatio:
+    """The distribution of the largest risk whose divergence from the data is at most `radius`. Raises Infeasible.
 
-    Its lambda is that of the ratio, and solved for where a radius was given.
-    """
+    It is a ratio of -L', with the lambda that was solved for; at a given lambda it is `fit_ratio(-losses, alpha, lam)`.
 
-    density: DensityRatio
-    divergence: float
-    risk: float | None
-    worst_risk: float | None
-
-    def weights(self, losses: Floats) -> Floats:
-        """The weight of each row: above 1 where the loss is high; mean 1 over the fitted rows."""
-        return self.density.ratio(-losses)
-
-
-def worst_case(losses: Floats, alpha: float, lam: float) -> WorstCase:
-    """The worst case of `losses` (one per row) at a given lambda; does not depend on the order of the rows.
-
-    >>> found = worst_case(np.array([0.0, np.log(3.0)]), alpha=1.0, lam=1.0)  # weights 1/2 and 3/2
-    >>> float((found.worst_risk / np.log(3.0)).round(6))
-    0.75
-    """
-    ordered = np.sort(losses)
-    density = fit_ratio(-ordered, alpha, lam)
-    weights = density.ratio(-ordered)
-    return WorstCase(
-        density,
-        _mean_divergence(density, ordered),
-        Total.of(ordered).mean(losses.size),
-        Total.of(weights * ordered).mean(losses.size),
-    )
-
-
-def worst_case_in_ball(losses: Floats, alpha: float, radius: float) -> WorstCase:
-    """The worst case among distributions whose divergence from the data is at most `radius`. Raises Infeasible.
-
-    >>> found = worst_case_in_ball(np.array([0.0, 1.0]), alpha=1.0, radius=np.log(2.0) / 2)
-    >>> bool(np.isclose(found.divergence, np.log(2.0) / 2)), round(found.risk, 6)
-    (True, 0.5)
+    >>> losses = np.array([0.0, 1.0])
+    >>> worst_case_in_ball(losses, alpha=1.0, radius=0.1).ratio(-losses).round(3)  # the weights of the rows
+    array([0.56, 1.44])
     """
     ordered = np.sort(losses)
     limit = largest_divergence(ordered, alpha)
@@ -257,14 +225,17 @@ def worst_case_in_ball(losses: Floats, alpha: float, radius: float) -> WorstCase
         )
 
     def excess(log_lambda: float) -> float:
-        divergence = _mean_divergence(fit_ratio(-ordered, alpha, math.exp(log_lambda)), ordered)
-        return math.log(divergence / radius) if 0 < divergence < math.inf else (1e9 if divergence else -1e9)
+        density = fit_ratio(-ordered, alpha, math.exp(log_lambda))
+        divergence = Total.of(phi(density.c, density.log_ratio(-ordered))).mean(ordered.size)
+        if divergence is None or divergence <= 0:
+            return 1e9 if divergence is None else -1e9
+        return math.log(divergence / radius)
 
     # ln D is nearly linear in ln lambda for small radii, where D is about Var(L') / 2 lambda^2
     log_lambda = _falling_root(excess, math.log(float(np.std(ordered))) - 0.5 * math.log(2.0 * radius))
     if log_lambda is None:
         raise Infeasible(f"`radius={radius:g}` is as good as that of all mass on the rows of the largest loss")
-    return worst_case(ordered, alpha, math.exp(log_lambda))
+    return fit_ratio(-ordered, alpha, math.exp(log_lambda))
 
 
 def largest_divergence(losses: Floats, alpha: float) -> float:
@@ -312,11 +283,6 @@ def _ln(c: float, log_z: Floats) -> Floats:
         return log_z
     value: Floats = np.expm1(c * log_z) / c
     return value
-
-
-def _mean_divergence(density: DensityRatio, ordered: Floats) -> float:
-    mean = Total.of(phi(density.c, density.log_ratio(-ordered))).mean(ordered.size)
-    return math.inf if mean is None else mean
 
 
 def _falling_root(excess: Callable[[float], float], start: float) -> float | None:

@@ -109,14 +109,6 @@ def label_gaps(logits: AnyFloats, labels: Integers, largest: Floats) -> Floats:
     return gaps
 
 
-def row_dots(a: AnyFloats, b: AnyFloats | None) -> AnyFloats:
-    """Row by row sums of a * b (b None: of a), in pieces of fixed length."""
-    rows, classes = a.shape
-    dots = np.empty(rows, np.float64 if classes > _PIECE else a.dtype)
-    _dots(a, b, dots, ones=np.ones((1, classes), a.dtype))
-    return dots
-
-
 _Columns = dict[str, AnyFloats]
 _Total = Callable[[AnyFloats, AnyFloats | None, AnyFloats], None]
 
