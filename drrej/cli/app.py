@@ -71,8 +71,8 @@ def _show_help(context: typer.Context, parameter: typer.CallbackParam, wanted: b
         rich_utils.FORCE_TERMINAL = False
     command: Any = context.command
     rare = [] if parameter.name == "help_all" else getattr(command, "rare", [])
-    if rare:
-        command.epilog = f"{len(rare)} more options: drrej {command.name} --help-all"
+    if isinstance(command, Command):
+        command.epilog = f"{len(rare)} more options: drrej {command.name} --help-all" if rare else None
     for each in rare:
         each.hidden = True
     show(context.get_help() + "\n")

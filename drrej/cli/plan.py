@@ -20,7 +20,7 @@ ENDINGS = (".txt", ".json", ".md", ".png", ".svg", ".pdf")
 class PlanOptions(Options):
     """What is to be promised and what is expected, the rejector whose rows are planned with, where the plan goes."""
 
-    accuracy: float | None = option("The accuracy of accepted rows to options.", "A")
+    accuracy: float | None = option("The accuracy of accepted rows to promise.", "A")
     risk: float | None = option("The same as an error rate: 1 - A.", "R")
     confidence: float = option("The probability that the promise is kept.", "P", default=0.95)
     coverage: float | None = option("The coverage to reach.", "C", show_default="0.8; with a dump, all")
@@ -40,7 +40,7 @@ def plan(
     engine: EngineOptions,
     dumps: OptionalDumps = None,
 ) -> None:
-    """Say how many labelled rows a promise takes, or what the rows of a dump can options.
+    """Say how many labelled rows a promise takes, or what the rows of a dump can promise.
 
     DUMP: none, or labelled parquet files, directories, globs or URIs; - is standard input.
 
