@@ -40,7 +40,8 @@ PANELS = {
 }
 _MODULES = {
     **dict.fromkeys(("calibrate", "fit", "threshold"), "build"),
-    **dict.fromkeys(("convert", "metrics", "schema"), "tools"),
+    **dict.fromkeys(("metrics", "schema"), "tools"),
+    "convert": "inspect",
 }
 COMMANDS = {name: panel for panel, names in PANELS.items() for name in names}
 """The commands with their panels, in the order of `drrej --help`."""
@@ -70,8 +71,8 @@ def _show_help(context: typer.Context, parameter: typer.CallbackParam, wanted: b
         rich_utils.FORCE_TERMINAL = False
     command: Any = context.command
     rare = [] if parameter.name == "help_all" else getattr(command, "rare", [])
-    if rare:
-        command.epilog = f"{len(rare)} more options: drrej {command.name} --help-all"
+    if isinstance(command, Command):
+        command.epilog = f"{len(rare)} more options: drrej {command.name} --help-all" if rare else None
     for each in rare:
         each.hidden = True
     show(context.get_help() + "\n")
@@ -80,14 +81,11 @@ def _show_help(context: typer.Context, parameter: typer.CallbackParam, wanted: b
     raise typer.Exit
 
 
-help_option = flag("Show this message and exit.", callback=_show_help, is_eager=True)
-
-
 class _CommonOptions(Options):
     """What every command has besides its own options."""
 
     help_all: bool = flag("Show all options and exit.", callback=_show_help, is_eager=True)
-    help: bool = help_option
+    help: bool = flag("Show this message and exit.", callback=_show_help, is_eager=True)
 
 
 class Command(TyperCommand):
@@ -166,7 +164,7 @@ class _TopOptions(Options):
         callback=_accept_edited,
     )
     config: str | None = option("Take options from this file too, see 'drrej config --help'; comes first.", "FILE")
-    help: bool = help_option
+    help: bool = _CommonOptions.help
 
 
 def _top(options: _TopOptions) -> None:

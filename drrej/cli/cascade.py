@@ -81,10 +81,10 @@ def cascade(stages: StageOptions, input: Annotated[InputOptions, changed("join_o
         if files:
             contents = {f"{name}.json": rejector.to_json() for name, rejector in found.rejectors.items()}
             contents |= {"cascade.json": found.report.to_json(), "cascade.txt": text}
-            for name, content in contents.items():
-                files[name].write_text(content)
             routing = files["routing.parquet"]
             write_table(found.routing, routing.path, routing.target)
+            for name, content in contents.items():
+                files[name].write_text(content)
             for name in (*contents, "routing.parquet"):
                 files[name].commit()
     for model in models:

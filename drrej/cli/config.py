@@ -262,8 +262,7 @@ def _from_text(option: Any, text: str) -> Any:
 
 def _parameter(key: str) -> str:
     """The parameter of a key: lambda is `lam` in Python."""
-    name = key.replace("-", "_")
-    return {"lambda": "lam"}.get(name, name)
+    return "lam" if key == "lambda" else key.replace("-", "_")
 
 
 def key_of(name: str) -> str:

@@ -33,17 +33,12 @@ def long_flag(name: str) -> str:
     return _LONG.get(name, "--" + name.replace("_", "-"))
 
 
-def flag_of(name: str) -> str:
-    """The flag of a parameter as messages have it."""
-    return _USUAL.get(name) or long_flag(name)
-
-
 def as_flags(**values: Any) -> list[str]:
     """Options with their values as words of a command line; those without a value are left out."""
     words = []
     for name, value in values.items():
         if value is not None and value is not False:
-            words.append(flag_of(name))
+            words.append(long_flag(name))
             if value is not True:
                 words.append(value if isinstance(value, str) else ",".join(value))
     return words
@@ -57,7 +52,7 @@ def in_flags(message: str) -> str:
     """
 
     def flag(found: re.Match[str]) -> str:
-        name, value = flag_of(found[1]), found[2]
+        name, value = _USUAL.get(found[1]) or long_flag(found[1]), found[2]
         if value == "False":
             return name.replace("--", "--no-", 1)
         return name if value in (None, "True") else f"{name} {value}"

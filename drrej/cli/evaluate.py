@@ -56,14 +56,13 @@ def evaluate(
     from drrej.documents.report import RegressionReport
     from drrej.pipeline.evaluate import check_gates, evaluate_regression
     from drrej.pipeline.evaluate import evaluate as step
-    from drrej.report import CURVES, DRAWN, need_libraries, render
+    from drrej.report import CURVES, DRAWN, ENDINGS, render
 
     paths = files.output or []
-    kinds = [files.format if path == STREAM else format_of(path) for path in paths]
+    kinds = [format_of(path, files.format, ENDINGS) for path in paths]
     gates = gates_of(report.gate)
     wanted = report.options(files.rejector, kinds, input.join_on)
     for path, kind in zip(paths, kinds, strict=True):
-        need_libraries(kind, f"-o {path}")
         if kind in CURVES and report.no_labels:
             raise OptionError(f"-o {path}: the curve needs labels; it does not go with --no-labels")
     if not report.baseline_dump:  # which task it is, the rejector says
@@ -72,7 +71,7 @@ def evaluate(
     workers = engine.start()
     with ExitStack() as stack:
         places = open_files(stack, paths, files.force)
-        source = report.without_key(input).source(dumps, workers)
+        source = input.source(dumps, workers, paired=bool(report.baseline_dump))
         check_spared(report.baseline)
         rejector = read_rejector(files.rejector, source, "threshold")
         if regression.task not in (None, rejector.task):

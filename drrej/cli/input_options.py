@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from drrej.engines.protocol import Engine
     from drrej.pipeline.source import Source
 
-Section = Literal["calibration", "ratio", "threshold"]
 OnBad = Literal["error", "skip"]
 OnUnseen = Literal["error", "reject"]
 
@@ -44,8 +44,11 @@ class InputOptions(Options):
     )
     join_on: str | None = rare("Key column shared with --labels-from; arrays go row by row.", "COL", READING)
 
-    def source(self, dumps: list[str], engine: Engine) -> Source:
-        """The dump to read; a group that also has options for bad rows and files brings them along."""
+    def source(self, dumps: list[str], engine: Engine, paired: bool = False) -> Source:
+        """The dump to read; a group that also has options for bad rows and files brings them along.
+
+        Where dumps are `paired` by --join-on, it is no key of labels unless they are in another file.
+        """
         from drrej.data.dump import DumpOptions
         from drrej.engines.local import reuse_memory
         from drrej.pipeline.source import Source
@@ -58,6 +61,8 @@ class InputOptions(Options):
             )
         if given.get("on_bad_row") == "reject":  # by the mask: nothing is left out
             del given["on_bad_row"]
+        if paired and self.labels_from is None:
+            del given["join_on"]
         if self.classes is not None:
             given["classes"] = _class_names(self.classes)
             check_spared(self.classes)
@@ -94,6 +99,10 @@ class JudgedInput(InputOptions):
 
 StepInput = Annotated[JudgedInput, changed("on_unknown_label")]
 """How a dump is read that a rejector is made of."""
+
+_unlabelled = rare("Rows without a label; skip: they do not count as labels.", panel=READING, show_default="error")
+BatchInput = Annotated[JudgedInput, changed(on_missing_label=_unlabelled)]
+"""How the dump of a batch is read that is monitored: rows without a label count for all but the risk."""
 
 
 class MaskInput(InputOptions):
@@ -149,14 +158,18 @@ def check_spared(*inputs: str | None) -> None:
     check_inputs(name for name in inputs if name is not None and ("://" in name or os.path.isfile(name)))
 
 
-def read_rejector(path: str, source: Source, needs: Section) -> Rejector:
+def read_rejector(path: str, source: Source, needs: Literal["calibration", "ratio", "threshold"]) -> Rejector:
     """The rejector document behind `-r`, checked to have a section (and those before it)."""
     from drrej.documents.rejector import Rejector
 
     check_one_stdin(source, rejector=path)
     check_spared(path)
     where = "standard input" if path == STREAM else path
-    raw = _content(path)
+    try:
+        raw = _content(path)
+    except OSError as error:
+        reason = error.strerror or " ".join(str(error).split())[:300]
+        raise RejectorError(f"{path}: cannot be read ({reason})") from None
     if not raw.strip():
         reason = "; the step before it in the pipe failed" if path == STREAM else ""
         raise RejectorError(f"{where}: no rejector: it is empty{reason}")
@@ -173,20 +186,14 @@ def read_rejector(path: str, source: Source, needs: Section) -> Rejector:
 
 
 def _content(path: str) -> bytes:
+    if path == STREAM and sys.stdin is None:
+        raise RejectorError("standard input: it is closed; name a file with -r")
     if path == STREAM:
-        if sys.stdin is None:
-            raise RejectorError("standard input: it is closed; name a file with -r")
         return sys.stdin.buffer.read()
-    try:
-        if "://" not in path:
-            with open(path, "rb") as stream:
-                return stream.read()
-        import pyarrow.fs as pafs
+    if "://" not in path:
+        return Path(path).read_bytes()
+    import pyarrow.fs as pafs
 
-        filesystem, key = pafs.FileSystem.from_uri(path)
-        with filesystem.open_input_stream(key) as remote:
-            content: bytes = remote.read()
-        return content
-    except OSError as error:
-        reason = error.strerror or " ".join(str(error).split())[:300]
-        raise RejectorError(f"{path}: cannot be read ({reason})") from None
+    filesystem, key = pafs.FileSystem.from_uri(path)
+    with filesystem.open_input_stream(key) as stream:
+        return bytes(stream.read())

@@ -1,4 +1,4 @@
-"""drrej inspect."""
+"""drrej inspect and convert: what a dump or a rejector holds, and a dump of any format as parquet."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from drrej.cli.console import as_flags, in_flags, show
-from drrej.cli.input_options import LayoutInput
-from drrej.cli.options import EngineOptions
+from drrej.cli.input_options import Dumps, LayoutInput
+from drrej.cli.options import REQUIRED, STREAM, EngineOptions, OutputOptions, changed, output_option
 from drrej.data.problems import redacted
-from drrej.errors import printable
+from drrej.errors import OptionError, printable
 
 if TYPE_CHECKING:
     from drrej.data.dump import Dump
@@ -44,15 +44,43 @@ def inspect(
         show(describe(path, input.source([path], workers)) + "\n")
 
 
+ParquetOutput = Annotated[OutputOptions, changed(output=output_option(default=REQUIRED))]
+
+
+def convert(dumps: Dumps, output: ParquetOutput, input: LayoutInput, engine: EngineOptions) -> None:
+    """Write a dump of any format and layout as one parquet file.
+
+    DUMP: files, directories, globs or URIs; - is standard input.
+
+    Examples:
+    drrej convert val.csv -o val.parquet
+    drrej convert logits.npy --labels-from labels.npy -o val.parquet
+    cat val.csv | drrej convert - -o - > val.parquet
+
+    """
+    from drrej.outputs.destinations import OutputFile
+    from drrej.pipeline.inspect import convert as step
+
+    target = output.output
+    if not target.lower().endswith((".parquet", ".pq")) and target != STREAM:
+        raise OptionError(f"-o {target}: the output is parquet; end its name in .parquet")
+    with OutputFile(target, output.force) as file:
+        source = input.source(dumps, engine.start())
+        written = step(source, file)
+        file.commit()
+    if engine.quiet or target == STREAM:
+        return
+    names = ("logits", "label", "input", "normalize", "binary", "classes")
+    words = as_flags(**{name: getattr(written, name) for name in names})
+    show(f"{source.notes.rows} rows; go on with:\n  {shlex.join(['drrej', 'calibrate', target, *words])}\n")
+
+
 _FOUND = {
-    "probabilities": ("probabilities: rows lie in [0, 1] and sum to 1", ["--input", "probs"]),
-    "scaled": (
-        "percentages or counts: rows are not negative and sum to 100 or are whole numbers",
-        ["--input", "probs", "--normalize"],
-    ),
-    "log-probs": ("logarithms of probabilities, some of them of 0", ["--input", "log-probs"]),
+    "probabilities": "probabilities: rows lie in [0, 1] and sum to 1",
+    "scaled": "percentages or counts: rows are not negative and sum to 100 or are whole numbers",
+    "log-probs": "logarithms of probabilities, some of them of 0",
 }
-_FOUND_BINARY = ("probabilities: each lies in [0, 1], as that of class 1 does", ["--input", "probs"])
+_FOUND_BINARY = "probabilities: each lies in [0, 1], as that of class 1 does"
 
 
 def describe(path: str, source: Source) -> str:
@@ -88,9 +116,7 @@ def _about_dump(path: str, facts: DumpFacts) -> list[str]:
     skip = facts.options.on_missing_label == "skip"
     flags = as_flags(**read_as, on_missing_label="skip" if skip else None)
     if facts.found:
-        words, said = _FOUND_BINARY if dump.binary else _FOUND[facts.found]
-        lines.append(f"scores:  {words}")
-        flags += said
+        lines.append(f"scores:  {_FOUND_BINARY if dump.binary else _FOUND[facts.found]}")
     if facts.labels_need_names:
         flags += ["--classes", "NAMES"]
     names = f": {shown(list(dump.names))}" if dump.columns.classes and dump.names else ""

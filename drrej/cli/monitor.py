@@ -2,32 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
 from drrej.cli.console import long_flag, say_notes, show, warn
-from drrej.cli.input_options import JudgedInput, MaskInput, OnUnseen, OptionalDumps, read_rejector
-from drrej.cli.options import (
-    READING,
-    STREAM,
-    EngineOptions,
-    Options,
-    OutputOptions,
-    changed,
-    flag,
-    open_files,
-    option,
-    rare,
-)
+from drrej.cli.input_options import BatchInput, MaskInput, OnUnseen, OptionalDumps, read_rejector
+from drrej.cli.options import STREAM, EngineOptions, Options, OutputOptions, flag, open_files, option, rare
 from drrej.cli.report_options import ReportOptions, finish, format_of, gates_of, reports_errors
 from drrej.errors import MonitorError, OptionError
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-FORMATS = ("text", "json", "markdown", "github", "prometheus", "html")
+ENDINGS = (".html", ".json", ".md", ".prom", ".txt")
 WATCHED, BATCH = "What is watched: fixed by the first batch", "The batch"
 
 
@@ -61,11 +48,6 @@ class MonitorFiles(Options):
     gate: list[str] | None = ReportOptions.gate
 
 
-without_label = rare("Rows without a label; skip: they do not count as labels.", panel=READING, show_default="error")
-BatchInput = Annotated[JudgedInput, changed(on_missing_label=without_label)]
-"""How the dump of a batch is read: rows without a label count for all but the risk."""
-
-
 @reports_errors
 def monitor(
     state: Annotated[str, typer.Argument(metavar="STATE", hidden=True)],
@@ -96,9 +78,13 @@ def monitor(
 
     gates, paths = gates_of(files.gate), files.output or []
     check_monitor_gates(gates)
-    kinds = [_format(path, files.format) for path in paths]
+    kinds = [format_of(path, files.format, ENDINGS) for path in paths]
     if dumps and files.rejector is None:
         raise OptionError("-r REJECTOR is needed: the one whose masks are used")
+    for name in [name for name in watch.given() if name != "reset" and not dumps]:
+        raise OptionError(f"{long_flag(name)} goes with the DUMP of a batch")
+    if not dumps and files.rejector is not None:
+        raise OptionError("-r goes with the DUMP of a batch; without one the state is only shown")
     wanted = MonitorOptions(
         max_risk=watch.max_risk,
         min_coverage=watch.min_coverage,
@@ -123,10 +109,6 @@ def monitor(
                 after, report = step(source, document, before, wanted, gates)
             say_notes(source, engine.quiet, document.floor)
         else:
-            for name in [name for name in watch.given() if name != "reset"]:
-                raise OptionError(f"{long_flag(name)} goes with the DUMP of a batch")
-            if files.rejector is not None:
-                raise OptionError("-r goes with the DUMP of a batch; without one the state is only shown")
             if before is None:
                 raise MonitorError(f"{state}: no such file; name the dump of the first batch to start a monitor")
             if watch.reset is not None:
@@ -149,17 +131,6 @@ def monitor(
     finish(report, None, engine.quiet)
     if report.alarms:
         raise typer.Exit(1)
-
-
-def _format(path: str, format: str) -> str:
-    """The renderer for a file name; raises when there is none, or it cannot be used."""
-    from drrej.report import need_libraries
-
-    kind = format if path == STREAM else format_of(path)
-    if kind not in FORMATS:
-        raise OptionError(f"-o {path}: a monitor is written as .html, .json, .md, .prom or .txt")
-    need_libraries(kind, f"-o {path}")
-    return kind
 
 
 @contextmanager

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Literal
 
 from drrej.cli.console import in_flags, say_notes, show, warn
 from drrej.cli.input_options import InputOptions, OptionalDumps, read_rejector, rejector_option
-from drrej.cli.options import EngineOptions, Options, OutputOptions, open_files, option, write_files
+from drrej.cli.options import STREAM, EngineOptions, Options, OutputOptions, open_files, option, write_files
+from drrej.cli.report_options import format_of
 from drrej.errors import OptionError
 
 if TYPE_CHECKING:
     from drrej.documents.summaries import Plan
 
-KINDS = {".txt": "text", ".json": "json", ".md": "markdown", ".png": "png", ".svg": "svg", ".pdf": "pdf"}
+ENDINGS = (".txt", ".json", ".md", ".png", ".svg", ".pdf")
 
 
-class PromiseOptions(Options):
-    """What is to be promised, and what is expected."""
+class PlanOptions(Options):
+    """What is to be promised and what is expected, the rejector whose rows are planned with, where the plan goes."""
 
     accuracy: float | None = option("The accuracy of accepted rows to promise.", "A")
     risk: float | None = option("The same as an error rate: 1 - A.", "R")
@@ -28,11 +28,6 @@ class PromiseOptions(Options):
         "Error rate that is expected among accepted rows. Repeatable.", "E", show_default="0, 1/4, 1/2 and 3/4 of R"
     )
     power: float | None = option("The wanted chance that the rows certify it.", "Q", show_default="0.8")
-
-
-class PlanFiles(Options):
-    """The rejector whose rows are planned with, and where the plan goes."""
-
     rejector: str | None = rejector_option()
     output: list[str] | None = option("Also write .txt .json .md .png .svg .pdf. Repeatable.", "FILE")
     force: bool = OutputOptions.force
@@ -40,8 +35,7 @@ class PlanFiles(Options):
 
 
 def plan(
-    promise: PromiseOptions,
-    files: PlanFiles,
+    options: PlanOptions,
     input: InputOptions,
     engine: EngineOptions,
     dumps: OptionalDumps = None,
@@ -60,50 +54,41 @@ def plan(
     from drrej.pipeline.plan import COVERAGE, POWER, plan_from
     from drrej.pipeline.plan import plan as step
 
-    power = POWER if promise.power is None else promise.power
-    _check(bool(dumps), files.rejector, promise, input, engine.jobs)
-    risk = promise.risk if promise.accuracy is None else Rule("accuracy", promise.accuracy).risk
-    kinds = [_kind(path) for path in files.output or []]
+    power = POWER if options.power is None else options.power
+    _check(bool(dumps), options, input, engine.jobs)
+    risk = options.risk if options.accuracy is None else Rule("accuracy", options.accuracy).risk
+    paths = options.output or []
+    kinds = [format_of(path, options.format, ENDINGS) for path in paths]
     with ExitStack() as stack:
-        places = open_files(stack, files.output or [], files.force)
-        if dumps and files.rejector is not None:
+        places = open_files(stack, paths, options.force)
+        if dumps and options.rejector is not None:
             source = input.source(dumps, engine.start())
-            start = read_rejector(files.rejector, source, "ratio")
-            found, caution = plan_from(source, start, risk, promise.confidence, promise.coverage, power)
+            start = read_rejector(options.rejector, source, "ratio")
+            found, caution = plan_from(source, start, risk, options.confidence, options.coverage, power)
             say_notes(source, engine.quiet)
             warn(caution, engine.quiet)
         else:
-            coverage = COVERAGE if promise.coverage is None else promise.coverage
-            found = step(risk, promise.confidence, coverage, power, promise.error or None)
+            coverage = COVERAGE if options.coverage is None else options.coverage
+            found = step(risk, options.confidence, coverage, power, options.error or None)
         write_files(places, (_rendered(found, kind) for kind in kinds))
-    show(_rendered(found, files.format).decode())
+    if STREAM not in paths:
+        show(_rendered(found, options.format).decode())
 
 
-def _check(dumps: bool, rejector: str | None, promise: PromiseOptions, input: InputOptions, jobs: int) -> None:
+def _check(dumps: bool, options: PlanOptions, input: InputOptions, jobs: int) -> None:
     """Raise when options do not go together."""
-    if promise.accuracy is not None and promise.risk is not None:
+    if options.accuracy is not None and options.risk is not None:
         raise OptionError("--accuracy and --risk are the same promise; give one of them")
-    if dumps and rejector is None:
+    if dumps and options.rejector is None:
         raise OptionError("a dump needs -r REJECTOR (from 'drrej fit'), whose losses order its rows")
-    if dumps and promise.error:
+    if dumps and options.error:
         raise OptionError("--error is for a plan without a dump: here the rows say it")
-    if dumps and promise.risk is promise.accuracy is None and promise.power is not None:
+    if dumps and options.risk is options.accuracy is None and options.power is not None:
         raise OptionError("--power goes with --risk R: the chance to certify it")
-    if not dumps and (rejector is not None or input.given()):
+    if not dumps and (options.rejector is not None or input.given()):
         raise OptionError("-r and the options on how to read go with a DUMP; name one, or leave them out")
     if not dumps and jobs:
         raise OptionError("--jobs goes with a DUMP; name one, or leave it out")
-
-
-def _kind(path: str) -> str:
-    """The format of a file, by its ending."""
-    from drrej.report import need_libraries
-
-    ending = os.path.splitext(path)[1].lower()
-    if ending not in KINDS:
-        raise OptionError(f"-o {path}: the ending says the format; use one of {', '.join(KINDS)}")
-    need_libraries(KINDS[ending], f"-o {path}")
-    return KINDS[ending]
 
 
 def _rendered(plan: Plan, kind: str) -> bytes:

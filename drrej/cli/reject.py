@@ -37,17 +37,6 @@ class MaskOutput(Options):
         "A line for each file on standard error.", "text|json", show_default="text with -o DIR/ and no terminal"
     )
 
-    def check(self, directory: bool) -> None:
-        """Raise when options do not go together."""
-        if self.review_limit is not None and self.review is None:
-            raise OptionError("--review-limit goes with --review FILE")
-        if self.review is not None and self.update:
-            raise OptionError("--review does not go with --update: masks that stay as they are would be missing in it")
-        if self.force and self.update:
-            raise OptionError("--force makes all masks again, --update only new ones: give one of them")
-        if self.update and not directory:
-            raise OptionError(f"--update goes with a directory of masks: write -o {self.output}/")
-
 
 LabelsLeftOut = Annotated[MaskInput, changed("labels_from", "on_missing_label", "join_on")]
 
@@ -73,8 +62,15 @@ def reject(dumps: Dumps, output: MaskOutput, input: LabelsLeftOut, engine: Engin
         raise OptionError("--log goes without -q")
     shown = directory and not engine.quiet and not is_terminal(sys.stderr)  # where there is no progress bar
     lines = FileLog(output.log or "text") if output.log or shown else None
+    if output.review_limit is not None and output.review is None:
+        raise OptionError("--review-limit goes with --review FILE")
+    if output.review is not None and output.update:
+        raise OptionError("--review does not go with --update: masks that stay as they are would be missing in it")
+    if output.force and output.update:
+        raise OptionError("--force makes all masks again, --update only new ones: give one of them")
+    if output.update and not directory:
+        raise OptionError(f"--update goes with a directory of masks: write -o {output.output}/")
     workers = engine.start(lines)
-    output.check(directory)
     with ExitStack() as stack:
         place: OutputFile | Dataset = (
             open_dataset(output.output, output.force, output.update)

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from functools import wraps
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import typer
 from msgspec.structs import replace
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from drrej.pipeline.evaluate import EvaluateOptions
 
 REPORT, COMPARISONS = "Report", "Comparisons"
-Input = TypeVar("Input", bound=InputOptions)
 
 
 def gates_of(texts: list[str] | None) -> list[Gate]:
@@ -119,17 +118,9 @@ class ReportOptions(Options):
             raise OptionError("--score-order goes with --score COL")
         if len(orders) not in (1, len(scores)):
             raise OptionError(f"--score-order: give it once, or once for each of the {len(scores)} --score columns")
-        orders = orders * len(scores) if len(orders) == 1 else orders
-        chosen: dict[str, Order] = {
-            name: "low" if order == "low" else "high" for name, order in zip(scores, orders, strict=True)
-        }
+        pairs = zip(scores, orders * len(scores) if len(orders) == 1 else orders, strict=True)
+        chosen: dict[str, Order] = {name: "low" if order == "low" else "high" for name, order in pairs}
         return Rivals(self.compare, chosen, tuple(self.rejected or ()))
-
-    def without_key(self, input: Input) -> Input:
-        """How dumps are read: without --labels-from, --join-on only pairs rows."""
-        if self.baseline_dump and input.labels_from is None:
-            return input.replaced(join_on=None)
-        return input
 
     def completed(
         self, options: EvaluateOptions, rejector: Rejector, input: InputOptions, engine: Engine
@@ -143,21 +134,24 @@ class ReportOptions(Options):
             options = replace(options, words=words, commands=[redacted(shlex.join(["drrej", *sys.argv[1:]]))])
         if self.baseline_dump:
             assert input.join_on is not None
-            source = self.without_key(input).source(self.baseline_dump, engine)
+            source = input.source(self.baseline_dump, engine, paired=True)
             if self.baseline_rejector is not None:
                 rejector = read_rejector(self.baseline_rejector, source, "threshold")
             options = replace(options, baseline_dump=BaselineDump(source, rejector, input.join_on))
         return options
 
 
-def format_of(path: str) -> str:
-    """The renderer for a file name."""
-    from drrej.report import ENDINGS
+def format_of(path: str, shown: str, endings: Collection[str]) -> str:
+    """The format of a file by its ending; `-o -` has the one that is `shown`. Raises when it cannot be made."""
+    from drrej.report import ENDINGS, need_libraries
 
-    ending = os.path.splitext(path)[1].lower()
-    if ending not in ENDINGS and (os.path.isfile(path) or not os.path.exists(path)):
-        raise OptionError(f"-o {path}: the ending says the format; use one of {', '.join(ENDINGS)}")
-    return ENDINGS.get(ending, "json")
+    ending, kind = os.path.splitext(path)[1].lower(), shown
+    if path != STREAM:
+        if ending not in endings and (os.path.isfile(path) or not os.path.exists(path)):  # no device
+            raise OptionError(f"-o {path}: the ending says the format; use one of {', '.join(endings)}")
+        kind = ENDINGS.get(ending, "json")
+    need_libraries(kind, f"-o {path}")
+    return kind
 
 
 def reports_errors(command: Callable[..., None]) -> Callable[..., None]:
@@ -171,7 +165,7 @@ def reports_errors(command: Callable[..., None]) -> Callable[..., None]:
             raise
         except Exception as error:
             with suppress(DrrejError, OSError):  # what is reported is the first error
-                _report_error(in_flags(redacted(str(error))), groups.get("files") or groups["output"])
+                _report_error(in_flags(redacted(str(error))), groups["files"])
             raise
 
     return run

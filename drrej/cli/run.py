@@ -35,22 +35,14 @@ FILES = ("mask.parquet", "rejector.json", "report.json", "report.txt", "report.h
 ROWS = "Rows: one DUMP, or --val and --test"
 WAYS = "give one DUMP, which is divided, or --val DUMP and --test DUMP"
 
-_PROMISED = ("accuracy", "risk", "coverage", "mean-cost")
-"""Rules that are certified by default where rows are fresh."""
 
-
-class RunOutput(Options):
-    """What is written and shown."""
+class RunFiles(Options):
+    """What is written and shown; the dumps with a task of their own, or how one dump is divided."""
 
     output: str = option("Directory for the results.", "DIR", default=REQUIRED)
     force: bool = OutputOptions.force
     format: TextFormat = ReportFiles.format
     table: str | None = ThresholdFiles.table
-
-
-class RowOptions(Options):
-    """Dumps with a task of their own, or how one dump is divided."""
-
     val: list[str] | None = option("Rows to calibrate, fit and choose on. Repeatable.", "DUMP", ROWS)
     test: list[str] | None = option("Rows to report on and to mask. Repeatable.", "DUMP", ROWS)
     choose: list[str] | None = rare(
@@ -119,7 +111,7 @@ class RecipeOptions(CalibrationOptions, ObjectiveOptions, RuleOptions):
         options = ThresholdOptions(self.cutoff_by, self.allow_reuse, divided is not None, group)
         if rows.fresh and self.confidence is None and no_sample is None:
             return certify_if_possible(rows.choose, fitted, rule, options, table)
-        why_not = no_sample if self.confidence is None and rule.kind in _PROMISED else None
+        why_not = no_sample if self.confidence is None and rule.can_be_certified else None
         return replace(choose_threshold(rows.choose, fitted, rule, options, table), why_not=why_not)
 
 
@@ -151,8 +143,7 @@ RunReport = Annotated[
 
 @reports_errors
 def run(
-    output: RunOutput,
-    rows: RowOptions,
+    files: RunFiles,
     recipe: Recipe,
     report: RunReport,
     input: MaskInput,
@@ -174,13 +165,13 @@ def run(
     from drrej.pipeline.reject import MaskOptions, reject
     from drrej.report import render
 
-    divided = rows.division(dumps)
+    divided = files.division(dumps)
     rule = recipe.replaced(confidence=recipe.confidence or None).rule()
     if recipe.temperature is not None and recipe.memory is not None:
         raise OptionError("--memory is for fitting the temperature; it does not go with --temperature T")
     if recipe.temperature is not None and recipe.calibrator is not None:
         raise OptionError("--calibrator says what is fitted; it does not go with --temperature T, which is given")
-    check_table(output.table)
+    check_table(files.table)
     if dumps and input.on_bad_row != "error":
         raise OptionError(
             f"--on-bad-row {input.on_bad_row} goes with --test: rows without usable scores cannot be divided"
@@ -198,25 +189,24 @@ def run(
         check_gates(gates, wanted)
     workers = engine.start()
     with ExitStack() as stack:
-        stack.enter_context(prepare_directory(output.output))
-        names = [*(FILES if wanted.pictures else FILES[:-1])]
-        paths = [*(os.path.join(output.output, name) for name in names), output.table]
-        files = dict(zip([*names, "table"], open_files(stack, paths, output.force), strict=False))
-        named = [dumps] if dumps else [rows.val, rows.test, rows.choose]
-        sources = [report.without_key(input).source(each, workers) for each in named if each]
+        stack.enter_context(prepare_directory(files.output))
+        names = FILES if wanted.pictures else FILES[:-1]
+        paths = [*(os.path.join(files.output, name) for name in names), files.table]
+        places = dict(zip([*names, "table"], open_files(stack, paths, files.force), strict=False))
+        named = [dumps] if dumps else [files.val, files.test, files.choose]
+        sources = [input.source(each, workers, paired=bool(report.baseline_dump)) for each in named if each]
         check_one_stdin(*sources)
         check_spared(recipe.cost_matrix, report.baseline)
         ratio = recipe.ratio_options(sources[0].options.classes)
         used = run_rows(sources, divided)
-        found = recipe.make(used, rule, ratio, divided, table="table" in files)
-        rejector = found.rejector
-        made = evaluate(used.test, rejector, gates, report.completed(wanted, rejector, input, workers))
+        found = recipe.make(used, rule, ratio, divided, table="table" in places)
+        made = evaluate(used.test, found.rejector, gates, report.completed(wanted, found.rejector, input, workers))
         kept = MaskOptions(names_of(input.keep), input.on_bad_row, input.on_unseen_group)
-        counts = reject(used.test, rejector, files[FILES[0]], kept)
-        _write(files, found, made)
+        counts = reject(used.test, found.rejector, places[FILES[0]], kept)
+        _write(places, found, made)
     _warn(used, found, divided, engine.quiet)
     warn_bad_rows(counts, engine.quiet, input.on_bad_row, "; the report leaves them out")
-    finish(made, render(made, output.format).decode(), engine.quiet, and_target=True)
+    finish(made, render(made, files.format).decode(), engine.quiet, and_target=True)
 
 
 def _can_draw(report: ReportOptions) -> bool:

@@ -1,63 +1,20 @@
-"""drrej convert, metrics and schema: files of one format from another, and what documents can hold."""
+"""drrej metrics and schema: what documents can hold."""
 
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from drrej.cli.config import config_schema
-from drrej.cli.console import as_flags, in_flags, show
-from drrej.cli.input_options import Dumps, LayoutInput
-from drrej.cli.options import (
-    REQUIRED,
-    STREAM,
-    EngineOptions,
-    Options,
-    OutputOptions,
-    changed,
-    flag,
-    option,
-    output_option,
-)
+from drrej.cli.console import in_flags, show
+from drrej.cli.options import Options, flag, option
 from drrej.errors import OptionError
 
 if TYPE_CHECKING:
     from drrej.documents.gates import Metric
-
-
-Output = Annotated[OutputOptions, changed(output=output_option(default=REQUIRED))]
-
-
-def convert(dumps: Dumps, output: Output, input: LayoutInput, engine: EngineOptions) -> None:
-    """Write a dump of any format and layout as one parquet file.
-
-    DUMP: files, directories, globs or URIs; - is standard input.
-
-    Examples:
-    drrej convert val.csv -o val.parquet
-    drrej convert logits.npy --labels-from labels.npy -o val.parquet
-    cat val.csv | drrej convert - -o - > val.parquet
-
-    """
-    from drrej.outputs.destinations import OutputFile
-    from drrej.pipeline.inspect import convert as step
-
-    target = output.output
-    if not target.lower().endswith((".parquet", ".pq")) and target != STREAM:
-        raise OptionError(f"-o {target}: the output is parquet; end its name in .parquet")
-    source = input.source(dumps, engine.start())
-    with OutputFile(target, output.force) as file:
-        written = step(source, file)
-        file.commit()
-    if engine.quiet or target == STREAM:
-        return
-    names = ("logits", "label", "input", "normalize", "binary", "classes")
-    words = as_flags(**{name: getattr(written, name) for name in names})
-    show(f"{source.notes.rows} rows; go on with:\n  {shlex.join(['drrej', 'calibrate', target, *words])}\n")
 
 
 _MORE = """

@@ -153,6 +153,7 @@ def inspect_dump(source: Source) -> DumpFacts:
     usable = summary.notes.rows - summary.notes.bad_rows
     return replace(
         facts,
+        options=source.options,
         dump=dump,
         found=found,
         doubt=doubt,

@@ -220,6 +220,8 @@ def test_equal_scores_need_groups_for_a_promise() -> None:
     assert drrej.fit_rejector(p, labels, groups=names, **kept).need_threshold().rows == 2000
     with pytest.raises(drrej.DrrejError, match="one whole number or text per row"):
         drrej.fit_rejector(p, labels, groups=p, **kept)
+    with pytest.raises(drrej.DrrejError, match="there are 4000 rows of scores but 3999 groups"):
+        drrej.fit_rejector(p, labels, groups=ids[1:], **kept)
     with pytest.raises(drrej.DrrejError, match="`groups` requires `confidence`"):
         drrej.fit_rejector(p, labels, groups=ids, accuracy=0.8, input="probs")
 

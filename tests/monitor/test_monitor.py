@@ -297,7 +297,7 @@ def test_a_newer_version_that_wrote_the_same_rejector_is_no_other_rejector(world
         (["--late", "n0", "--batch", "x"], "--late goes without --batch"),
         (["--reset", " "], "--reset: write one line"),
         (["--gate", "accuracy >= 0.9"], "there is no metric 'accuracy'"),
-        (["-o", "x.png"], "-o x.png: a monitor is written as .html, .json, .md, .prom or .txt"),
+        (["-o", "x.png"], "-o x.png: the ending says the format; use one of .html, .json, .md, .prom, .txt"),
         (["--label", "nothing"], "there is no label column 'nothing'"),
     ],
 )
