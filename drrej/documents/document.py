@@ -142,13 +142,10 @@ class Entry(Struct, frozen=True):
     key: str
     kinds: tuple[Any, ...]
     """None's is one of them where it may be null."""
+    section: Any
+    """The class of the section that it holds, if it holds one."""
     about: About
     required: bool
-
-    @property
-    def section(self) -> Any:
-        """The class of the section that it holds, if it holds one."""
-        return next((kind for kind in self.kinds if isinstance(kind, type) and issubclass(kind, Struct)), None)
 
 
 @cache
@@ -159,7 +156,8 @@ def entries(kind: type[Struct]) -> tuple[Entry, ...]:
         kinds, extra = _peeled(field.type)
         declared = extra.get("about", About())
         declared = replace(declared, unit=declared.unit or extra.get("unit"))
-        found.append(Entry(field.name, field.encode_name, kinds, declared, field.required))
+        section = next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Struct)), None)
+        found.append(Entry(field.name, field.encode_name, kinds, section, declared, field.required))
     return tuple(found)
 
 
@@ -366,15 +364,16 @@ def _explained(kind: type[Document], tree: dict[str, Any], message: str) -> str:
         place += f"[{step}]" if isinstance(step, int) else f".{shown(step)}"
         node = node[step]
     place = place.lstrip(".")
+    found_there = _CONTAINERS.get(type(node)) or json.dumps(node)[:40]  # lists and objects may be long or deep
     if match := re.fullmatch(r"Object (missing required|contains unknown) field `(.*)`", reason, re.DOTALL):
         what = "is missing" if match[1].startswith("missing") else f"is not known to drrej {__version__}"
         return f"the key '{place}{'.' * bool(place)}{shown(match[2])}' {what}"
     if match := re.fullmatch(r"Expected `(\w+).*`, got `.*`", reason):
         if match[1] == "object":
             return f"'{place or 'document'}' should be an object"
-        return f"the value of '{place}' should be {_WORDS[match[1]]}, not {_said(node)}"
+        return f"the value of '{place}' should be {_WORDS[match[1]]}, not {found_there}"
     if reason.startswith("Invalid enum value"):
-        return f"the value of '{place}' should be one of the words that the schema has, not {_said(node)}"
+        return f"the value of '{place}' should be one of the words that the schema has, not {found_there}"
     if re.match("Expected `|Number out of range", reason):
         return f"the value of '{place}' is out of range"
     return f"'{place or 'document'}': {reason}"
@@ -392,8 +391,3 @@ def _damaged(kind: type[Document], tree: dict[str, Any], node: dict[str, Any], m
             if str(error) == message:
                 break
     return key
-
-
-def _said(value: Any) -> str:
-    """A value for a message; lists and objects may be long or deep."""
-    return _CONTAINERS.get(type(value)) or json.dumps(value)[:40]

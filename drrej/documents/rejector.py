@@ -286,12 +286,8 @@ RANGE = "is out of range"
 
 
 def _invariants(document: Rejector) -> Iterator[Finding]:
-    names, calibration, ratio, threshold = (
-        document.class_names,
-        document.calibration,
-        document.ratio,
-        document.threshold,
-    )
+    names, calibration = document.class_names, document.calibration
+    ratio, threshold = document.ratio, document.threshold
     yield "classes", document.classes >= 2, f"{RANGE}: it must be 2 or more"
     yield "classes", not document.binary or document.classes == 2, "contradicts 'binary'"
     yield "class_names", names is None or len(names) == document.classes, f"{RANGE}: 'classes' names are needed"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from drrej.core.calibration import rises, warning
-from drrej.core.ratio import FITTED_ROWS
+from drrej.core.ratio import FITTED_ROWS, RatioBound
 from drrej.documents.rejector import Calibration, GroupThreshold, Ratio, Rejector, Threshold
 
 _MOST_GROUPS = 20
@@ -16,8 +16,7 @@ def describe_sections(rejector: Rejector) -> list[str]:
     """What the sections of a rejector do that it has so far, a line for each fact."""
     lines = []
     if rejector.calibration is not None and rejector.has_classes:
-        lines.append(_calibration_line(rejector.calibration))
-        lines += _calibrators(rejector.calibration)
+        lines += _calibration_lines(rejector.calibration)
     if rejector.ratio is not None:
         lines += _ratio_lines(rejector.ratio)
         if rejector.threshold is not None:
@@ -25,38 +24,40 @@ def describe_sections(rejector: Rejector) -> list[str]:
     return lines
 
 
-def _calibration_line(calibration: Calibration) -> str:
-    line = f"temperature: {calibration.temperature:.6g}, so probabilities are {_effect(calibration.temperature)}"
+def _calibration_lines(calibration: Calibration) -> list[str]:
+    temperature, vector = calibration.temperature, calibration.vector
+    effect = f"{'less' if temperature > 1 else 'more'} sure than the raw scores say"
+    effect = "those of the raw scores" if temperature == 1 else effect
+    line = f"temperature: {temperature:.6g}, so probabilities are {effect}"
     edge = "; the search ended at the edge of [0.001, 1000]"
-    if calibration.vector is not None:
-        weights, biases = calibration.vector.weights, calibration.vector.biases
-        name = _NAMES[calibration.method]
+    if vector is not None:
         line = (
-            f"calibrator: {name}, weights of ln p from {_g(min(weights))} to {_g(max(weights))}, "
-            f"biases from {_g(min(biases))} to {_g(max(biases))}"
+            f"calibrator: {_NAMES[calibration.method]}, weights of ln p from {_g(min(vector.weights))} to "
+            f"{_g(max(vector.weights))}, biases from {_g(min(vector.biases))} to {_g(max(vector.biases))}"
         )
         edge = "; the search did not converge"
     if calibration.method == "given":
-        return line + "; given, not fitted"
+        return [line + "; given, not fitted"]
     line += f"; fitted on {calibration.rows} labelled rows"
     if calibration.nll is not None and calibration.ece is not None:
         line += f" (NLL {_g(calibration.nll.before)} -> {_g(calibration.nll.after)}"
         line += f", ECE {_g(calibration.ece.before)} -> {_g(calibration.ece.after)})"
     if calibration.floor is not None:
         line += f"; a probability of 0 counts as {calibration.floor:.3g}"
-    return line if calibration.converged else line + edge
-
-
-def _calibrators(calibration: Calibration) -> list[str]:
-    """The table that `auto` chose from."""
-    if calibration.choice is None:
-        return []
-    tried = ", ".join(
-        f"{trial.calibrator} {_g(trial.nll)}"
-        + (f" ({_g(trial.above_best)} +- {_g(trial.std_error)} above the best)" if trial.above_best else " (the best)")
-        for trial in calibration.choice
-    )
-    return [f"chosen by `calibrator=auto`: '{calibration.method}', the simplest within one standard error; NLL {tried}"]
+    lines = [line if calibration.converged else line + edge]
+    if calibration.choice is not None:  # the table that `auto` chose from
+        tried = ", ".join(
+            f"{trial.calibrator} {_g(trial.nll)} "
+            + (
+                f"({_g(trial.above_best)} +- {_g(trial.std_error)} above the best)"
+                if trial.above_best
+                else "(the best)"
+            )
+            for trial in calibration.choice
+        )
+        chosen = f"'{calibration.method}', the simplest within one standard error"
+        lines.append(f"chosen by `calibrator=auto`: {chosen}; NLL {tried}")
+    return lines
 
 
 def calibration_warnings(calibration: Calibration) -> list[str]:
@@ -78,12 +79,6 @@ def worse_figures(calibration: Calibration) -> str | None:
     return warning(rises((ece.before, ece.after), (brier.before, brier.after), rows), calibration.floor, what)
 
 
-def _effect(temperature: float) -> str:
-    if temperature == 1:
-        return "those of the raw scores"
-    return f"{'less' if temperature > 1 else 'more'} sure than the raw scores say"
-
-
 def _ratio_lines(ratio: Ratio) -> list[str]:
     name = {1.0: "KL divergence", 3.0: "chi-squared divergence"}.get(ratio.alpha, "alpha-divergence")
     density = ratio.density
@@ -94,8 +89,13 @@ def _ratio_lines(ratio: Ratio) -> list[str]:
         *ratio.loss.details(),
         f"ratio: {name} (alpha {ratio.alpha:g}), lambda {ratio.lam:g}; it falls as the loss grows, is 1 on average and "
         f"at most {_g(density.ratio(np.array([ratio.min_loss]))[0])}",
-        *_sample_lines(ratio),
     ]
+    if ratio.variance is not None:  # what alpha and lambda are good for, in rows: 1 / mean(rho^2) = 1 / (1 + variance)
+        share = 1.0 / (1.0 + ratio.variance)
+        lines.append(
+            f"effective sample: the idealized distribution keeps {100 * share:.4g} % of it; `lam` sets how much, not "
+            "which rows go first (choose it with `effective_sample`)"
+        )
     if flat is None:
         lines.append("flat part: none, the ratio is never 0")
     else:
@@ -103,36 +103,19 @@ def _ratio_lines(ratio: Ratio) -> list[str]:
         lines.append(
             f"flat part: from a loss of {_g(flat)}{beyond} on the ratio is 0 and rows are rejected at every tau"
         )
-    return lines + _bound_lines(ratio)
+    return lines + [_bound_line(bound) for bound in ratio.bounds or ()]
 
 
-def _sample_lines(ratio: Ratio) -> list[str]:
-    """What alpha and lambda are good for, in rows: 1 / mean(rho^2) = 1 / (1 + variance)."""
-    if ratio.variance is None:
-        return []
-    share = 1.0 / (1.0 + ratio.variance)
-    return [
-        f"effective sample: the idealized distribution keeps {100 * share:.4g} % of it; `lam` sets how much, not which "
-        "rows go first (choose it with `effective_sample`)"
-    ]
-
-
-def _bound_lines(ratio: Ratio) -> list[str]:
-    if ratio.bounds is None:
-        return []
-    lines = []
-    for bound in ratio.bounds:
-        what = "total variation of Q" if bound.theorem == "total variation" else "error of the ratio"
-        if not bound.holds:
-            said = f"does not apply: it needs {bound.condition}"
-        else:
-            verdict = ", vacuous" if bound.vacuous else ""
-            said = f"at most {_g(bound.value) if bound.value is not None else 'infinity'}{verdict}"
-            where = f"{bound.points} points" if bound.theorem != FITTED_ROWS else "everywhere"
-            said += f" (confidence {bound.confidence:g}, {where}; needs {bound.condition})"
-        whose = bound.theorem if bound.theorem == FITTED_ROWS else f"{bound.theorem} (worst case)"
-        lines.append(f"bound, {whose}: {what} {said}")
-    return lines
+def _bound_line(bound: RatioBound) -> str:
+    what = "total variation of Q" if bound.theorem == "total variation" else "error of the ratio"
+    whose, where = f"{bound.theorem} (worst case)", f"{bound.points} points"
+    if bound.theorem == FITTED_ROWS:
+        whose, where = bound.theorem, "everywhere"
+    if not bound.holds:
+        return f"bound, {whose}: {what} does not apply: it needs {bound.condition}"
+    value = "infinity" if bound.value is None else _g(bound.value)
+    said = f"at most {value}{', vacuous' if bound.vacuous else ''}"
+    return f"bound, {whose}: {what} {said} (confidence {bound.confidence:g}, {where}; needs {bound.condition})"
 
 
 MEANS = {"mean-cost": "mean cost", "mse": "mean squared error", "mae": "mean absolute error"}

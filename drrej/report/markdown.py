@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from drrej.documents.document import Judged
+from drrej.documents.document import Document
 from drrej.documents.summaries import Cascade, Plan
 from drrej.errors import printable
 from drrej.report.tables import Table, heading, tables
@@ -14,35 +14,21 @@ _FOLDED = {"points", "calibration", "areas", "drift", "curve", "classes", "confu
 _TITLES: dict[type, str] = {Plan: "plan", Cascade: "cascade"}
 
 
-def render_markdown(report: Judged) -> str:
+def render_markdown(report: Document) -> str:
     """Headings and tables of GitHub's markdown."""
-    sections = [
-        f"## drrej {_TITLES.get(type(report), 'report')}",
-        _escaped(heading(report).replace("\n", " ")),
-        *_target(report),
-        *_gates(report),
-        *(_section(t) for t in tables(report)),
-    ]
-    return "\n\n".join(sections) + "\n"
-
-
-def _target(report: Judged) -> list[str]:
-    target = target_of(report)
-    if target is None:
-        return []
-    first, *others = (_escaped(line) for line in target_lines(report, TYPESET))
-    return ["\n".join([f"**Target {target.verdict}:** {first}", *(f"- {line}" for line in others)])]
-
-
-def _gates(report: Judged) -> list[str]:
-    if not getattr(report, "gates", ()):
-        return []
-    failed = len(report.failed_gates)
-    verdict = f"**{failed} of {len(report.gates)} gates failed**" if failed else "**all gates passed**"
-    rows = [
-        ["✅" if gate.passed else "❌", f"`{printable(gate.gate)}`", gate_value(report, gate)] for gate in report.gates
-    ]
-    return [verdict, _table([["", "gate", "value"], *rows])]
+    sections = [f"## drrej {_TITLES.get(type(report), 'report')}", _escaped(heading(report).replace("\n", " "))]
+    target, gates = target_of(report), getattr(report, "gates", ())
+    if target is not None:
+        first, *others = (_escaped(line) for line in target_lines(report, TYPESET))
+        sections.append("\n".join([f"**Target {target.verdict}:** {first}", *(f"- {line}" for line in others)]))
+    if gates:
+        failed = sum(not gate.passed for gate in gates)
+        sections.append(f"**{failed} of {len(gates)} gates failed**" if failed else "**all gates passed**")
+        rows = [
+            ["✅" if gate.passed else "❌", f"`{printable(gate.gate)}`", gate_value(report, gate)] for gate in gates
+        ]
+        sections.append(_table([["", "gate", "value"], *rows]))
+    return "\n\n".join([*sections, *(_section(table) for table in tables(report))]) + "\n"
 
 
 def _section(table: Table) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import logging
 import re
 import warnings
@@ -12,7 +13,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from drrej.documents.figures import CurvePoint, TotalCost
-from drrej.documents.report import BaselineCurve, Bin, IdealPoint, LossHistogram, Report
+from drrej.documents.report import Bin, IdealPoint, LossHistogram, Report
 from drrej.documents.summaries import Plan
 from drrej.report.tables import heading
 
@@ -56,7 +57,7 @@ def page_plots(report: Report, texts: dict[str, str]) -> dict[str, str]:
         if report.coverage_curve is not None:
             drawn["curve"] = _curve(report, figure_of())
         if report.total_cost is not None:
-            drawn["cost"] = _cost(report, report.total_cost)
+            drawn["cost"] = _cost(report.coverage.value, report.total_cost)
         drawn["losses"] = _losses(report.cutoff, report.pictures.losses)
         if report.pictures.reliability is not None:
             drawn["reliability"] = _reliability(report.pictures.reliability)
@@ -76,7 +77,8 @@ def _curve(report: Report, plot: Figure) -> Figure:
     axes.axhline(base, color=MUTED, lw=1.2, ls=(0, (4, 3)), label="no rejection")
     drawn = [curve, *_others(axes, report)]
     _line(axes, curve, MAIN, "this rejector", zorder=4)
-    _mark(axes, report, MAIN, "chosen", "o")
+    assert report.accuracy is not None
+    _mark(axes, report.coverage.value, report.accuracy.value, MAIN, "chosen", "o")
     lowest = min(base, *(p.accuracy for points in drawn for p in points if p.accuracy is not None))
     room = max(1.0 - lowest, 1e-3)
     axes.set(xlim=(0, 1), ylim=(max(lowest - 0.25 * room, 0.0), 1 + 0.04 * room))
@@ -96,15 +98,15 @@ def _others(axes: Axes, report: Report) -> list[Sequence[CurvePoint]]:
         ideal = [IdealPoint(coverage=0.0, accuracy=1.0), *pictures.ideal]
         _line(axes, ideal, MUTED, "ideal order", ls=":", lw=1.4)
     rivals = [row for row in report.scores or () if row.score != "loss"]
-    for number, row in enumerate(rivals):
-        color, dashes = RIVALS[number % len(RIVALS)], _DASHES[number % len(_DASHES)]
+    for row, color, dashes in zip(rivals, itertools.cycle(RIVALS), itertools.cycle(_DASHES)):
         label = f" {row.score}" if row.score.startswith("_") else row.score  # else matplotlib hides it
         _line(axes, row.coverage_curve, color, label, ls=dashes, lw=1.4)
         drawn.append(row.coverage_curve)
     if pictures is not None and pictures.baseline is not None:
         _line(axes, pictures.baseline.coverage_curve, OLD, "baseline", ls=(0, (6, 2)), lw=1.6)
-        _mark(axes, pictures.baseline, OLD, "baseline's choice", "s")
-        drawn.append(pictures.baseline.coverage_curve)
+        old = pictures.baseline
+        _mark(axes, old.coverage.value, old.accuracy.value, OLD, "baseline's choice", "s")
+        drawn.append(old.coverage_curve)
     return drawn
 
 
@@ -113,27 +115,24 @@ def _line(axes: Axes, curve: Sequence[CurvePoint | IdealPoint], color: str, labe
     axes.plot([x for x, _ in defined], [y for _, y in defined], color=color, label=label, **style)
 
 
-def _mark(axes: Axes, report: Report | BaselineCurve, color: str, label: str, shape: str) -> None:
+def _mark(axes: Axes, coverage: float | None, value: float | None, color: str, label: str, shape: str) -> None:
     """The point that a rejector chose."""
-    coverage, accuracy = report.coverage.value, None if report.accuracy is None else report.accuracy.value
-    if coverage is not None and accuracy is not None:
-        axes.plot([coverage], [accuracy], shape, color=color, ms=8, mec=GRID, mew=1.2, zorder=5, label=label)
+    if coverage is not None and value is not None:
+        axes.plot([coverage], [value], shape, color=color, ms=8, mec=GRID, mew=1.2, zorder=5, label=label)
         axes.axvline(coverage, color=color, lw=0.9, ls=(0, (2, 3)), zorder=1)
 
 
 # Cost against coverage
 
 
-def _cost(report: Report, cost: TotalCost) -> Figure:
+def _cost(coverage: float | None, cost: TotalCost) -> Figure:
     plot = figure_of()
     axes = plot.subplots()
     axes.plot([p.coverage for p in cost.curve], [p.cost for p in cost.curve], color=MAIN, label="this rejector")
     axes.axhline(cost.oracle, color=MUTED, lw=1.4, ls=":", label="oracle")
     axes.axhline(cost.accepting_all, color=WRONG, lw=1.2, ls=(0, (4, 3)), label="accepting all")
     axes.axhline(cost.rejecting_all, color=MUTED, lw=1.2, ls=(0, (4, 3)), label="reviewing all")
-    if report.coverage.value is not None:
-        axes.plot([report.coverage.value], [cost.value], "o", color=MAIN, ms=8, mec=GRID, mew=1.2, label="chosen")
-        axes.axvline(report.coverage.value, color=MAIN, lw=0.9, ls=(0, (2, 3)), zorder=1)
+    _mark(axes, coverage, cost.value, MAIN, "chosen", "o")
     axes.set(xlim=(0, 1), ylim=(0, None))
     axes.set(xlabel="coverage: share of the rows that are accepted", ylabel="cost per 1000 rows")
     percent_axes(axes, "x")
@@ -214,9 +213,8 @@ def _powers(plan: Plan, axes: Axes) -> None:
     """Power against rows."""
     assert plan.needed is not None
     assert plan.question is not None
-    colors = (MAIN, *RIVALS)
-    for number, row in enumerate(plan.needed):
-        color, label = colors[number % len(colors)], f"error rate {row.error:g}"
+    for row, color in zip(plan.needed, itertools.cycle((MAIN, *RIVALS))):
+        label = f"error rate {row.error:g}"
         axes.plot([p.rows for p in row.powers], [p.power for p in row.powers], color=color, label=label)
     axes.axhline(plan.question.power, color=MUTED, lw=1.2, ls=(0, (4, 3)), label="wanted")
     axes.set(xlabel="fresh labelled rows, logarithmic", ylabel="chance to certify (fixed cutoff)", ylim=(0, 1.02))
@@ -248,16 +246,8 @@ def _bounds(plan: Plan, axes: Axes) -> None:
 INK, MUTED, GRID, SHADE = "#1b1f24", "#59626e", "#dfe3e8", "#8b95a1"
 MAIN, WRONG, OLD = "#0072b2", "#c64f00", "#7a3e9d"
 RIVALS = ("#00795a", "#b0487f", "#9a6a00", "#6b5b4b", "#3a6fd8", "#5f7f1a")
-VARIABLES = {
-    INK: "ink",
-    MUTED: "muted",
-    GRID: "grid",
-    SHADE: "shade",
-    MAIN: "main",
-    WRONG: "wrong",
-    OLD: "old",
-    **{color: f"rival{number}" for number, color in enumerate(RIVALS, 1)},
-}
+VARIABLES = {INK: "ink", MUTED: "muted", GRID: "grid", SHADE: "shade", MAIN: "main", WRONG: "wrong", OLD: "old"}
+VARIABLES |= {color: f"rival{number}" for number, color in enumerate(RIVALS, 1)}
 """The palette (told apart by the colour-blind, dashes help) and the names of its CSS variables."""
 
 _SETTINGS: dict[Any, Any] = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from drrej.documents.document import Judged
@@ -20,7 +19,7 @@ def render_prometheus(report: Judged) -> str:
             value = value.get(key) if hasattr(value, "get") else None
         if isinstance(value, int | float) and not isinstance(value, bool):
             name = prefix + metric.name.replace(".", "_")
-            lines += [f"# HELP {name} {_escaped(metric.meaning)}", f"# TYPE {name} gauge", f"{name} {_number(value)}"]
+            lines += [f"# HELP {name} {_escaped(metric.meaning)}", f"# TYPE {name} gauge", f"{name} {value!r}"]
     if state is not None:
         lines += [f"# HELP {prefix}alarm Whether a monitor alarms.", f"# TYPE {prefix}alarm gauge"]
         alarms = report.get("alarms", ())
@@ -31,10 +30,6 @@ def render_prometheus(report: Judged) -> str:
         text = _escaped(gate.gate).replace('"', '\\"')
         lines.append(f'{prefix}gate_passed{{gate="{text}"}} {int(gate.passed)}')
     return "\n".join(lines) + "\n"
-
-
-def _number(value: float) -> str:
-    return repr(value) if math.isfinite(value) else {math.inf: "+Inf", -math.inf: "-Inf"}.get(value, "NaN")
 
 
 def _escaped(text: str) -> str:

@@ -100,7 +100,7 @@ def _declared(document: Report | RegressionReport | Difference, *kinds: type) ->
         entry
         for kind in kinds
         for entry in entries(type(document))
-        if isinstance(entry.section, type) and issubclass(entry.section, kind)
+        if entry.section is not None and issubclass(entry.section, kind)
     ]
     return [(entry, section) for entry in fields if (section := getattr(document, entry.name)) is not None]
 
@@ -403,10 +403,13 @@ def _(plan: Plan, _: Style = DECIMALS) -> list[Table]:
     remark = f"even without an error, at least {plan.question.least_accepted} rows must be accepted"
     header = ["expected error rate", "fixed cutoff", "risk and coverage"]
     terms = [
-        ["- fixed cutoff: one look at a cutoff that was chosen on other rows"],
-        ["- risk and coverage: both are promised together"],
+        "fixed cutoff: one look at a cutoff that was chosen on other rows",
+        "risk and coverage: both are promised together",
     ]
-    return [Table("needed", "Rows that are needed", header, rows, remark), Table("terms", "", [], terms)]
+    return [
+        Table("needed", "Rows that are needed", header, rows, remark),
+        Table("terms", "", [], [[f"- {term}"] for term in terms]),
+    ]
 
 
 def _at_hand(plan: Plan) -> list[Table]:
