@@ -22,7 +22,7 @@ from drrej.data.columns import LABEL, find_logits
 from drrej.data.dump import Block, Dump, DumpOptions
 from drrej.data.files import DumpFile
 from drrej.data.formats.parquet import with_index, with_range
-from drrej.data.labels import Classes, LabelKind, is_text, label_kind
+from drrej.data.labels import LabelKind, is_text, label_kind
 from drrej.data.listing import distinct
 from drrej.data.problems import Problems
 from drrej.data.scores import boolean_array, plain_array
@@ -410,7 +410,8 @@ def _label_kind(schema: pa.Schema, label: str, rejector: Rejector) -> LabelKind 
     if label not in schema.names:
         return None
     try:
-        return label_kind(schema.field(label).type, Classes(rejector.classes, rejector.class_names), _WHERE)
+        classes, names = rejector.classes, rejector.class_names
+        return label_kind(schema.field(label).type, _WHERE, classes=classes, names=names)
     except DumpError:  # labels are not needed: predictions are class numbers then
         return None
 
