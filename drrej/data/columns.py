@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import fnmatch
+import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 from msgspec import Struct
@@ -112,7 +113,13 @@ def _find_logits(schema: pa.Schema, wanted: DumpOptions, where: str, typed: bool
     found = {} if lists else families(schema, typed)
     if len(found) == 1:
         prefix, names = next(iter(found.items()))
-        _check_no_more(schema, prefix, len(names), where)
+        more = field_of(schema, f"{prefix}{len(names)}")
+        if more is not None:  # it holds no numbers, and would be a class less
+            cell = (more.metadata or {}).get(NOT_A_NUMBER, b"").decode()
+            raise DumpError(
+                f"{where}: column '{more.name}' is {more.type} but the columns before it hold scores{cell}; fix it, or "
+                "choose the columns of the scores with `logits`"
+            )
         return LogitColumns(names, "wide", prefix + "*")
     candidates = [*lists] or [f"{prefix}*" for prefix in found]
     if candidates:
@@ -131,25 +138,22 @@ def _find_logits(schema: pa.Schema, wanted: DumpOptions, where: str, typed: bool
     )
 
 
-def _check_no_more(schema: pa.Schema, prefix: str, classes: int, where: str) -> None:
-    """Raise where the next column of a family is there but holds no numbers: it would be a class less."""
-    more = field_of(schema, f"{prefix}{classes}")
-    if more is not None:
-        cell = (more.metadata or {}).get(NOT_A_NUMBER, b"").decode()
-        raise DumpError(
-            f"{where}: column '{more.name}' is {more.type} but the columns before it hold scores{cell}; fix it, or "
-            "choose the columns of the scores with `logits`"
-        )
-
-
 def is_lighteval(schema: pa.Schema) -> bool:
     """Whether a table has the columns of lighteval's details of multiple choice."""
     return all(field_of(schema, path) is not None for path in (LIGHTEVAL_SCORES, LIGHTEVAL_LABEL, LIGHTEVAL_CHOICES))
 
 
 def suggested_logits(schema: pa.Schema, label: str | None, typed: bool) -> str | None:
-    """A pattern for columns that are named by class, where there is one family of them and nothing else."""
-    found = named_families(schema, typed, label or LABEL)
+    """A pattern for columns that end in a class name after a word for scores, as prob_cat and prob_dog do.
+
+    None unless there is one family of them.
+    """
+    members: dict[str, int] = Counter()
+    for field in schema:
+        match = _WORDS.fullmatch(field.name)
+        if match is not None and field.name not in (label, *LABEL_NAMES) and is_number(field.type, typed):
+            members[match[1]] += 1
+    found = [prefix for prefix, columns in members.items() if columns >= 2]
     return f"{found[0]}*" if len(found) == 1 else None
 
 
@@ -166,9 +170,7 @@ def _most_likely(lists: dict[str, Layout], input: InputKind | None) -> str | Non
 
 def _asked_for(schema: pa.Schema, name: str, wanted: DumpOptions, where: str, typed: bool) -> LogitColumns:
     field = field_of(schema, name)
-    if field is not None:
-        return _one_column(field.type, name, bool(wanted.binary), typed, where)
-    if any(mark in name for mark in "*?[,"):
+    if field is None and any(mark in name for mark in "*?[,"):
         if wanted.binary:
             raise DumpError(
                 f"{where}: `binary=True` means one score per row; name that column with `logits`, not '{name}'"
@@ -178,27 +180,25 @@ def _asked_for(schema: pa.Schema, name: str, wanted: DumpOptions, where: str, ty
         if layout is not None:
             return LogitColumns(names, layout, names[0])
         return LogitColumns(names, "wide", name, classes)
-    raise DumpError(f"{where}: there is no column '{name}'; choose with `logits` among: {shown(schema.names)}")
-
-
-def _one_column(data_type: pa.DataType, name: str, binary: bool, typed: bool, where: str) -> LogitColumns:
-    layout = list_layout(data_type, typed)
+    if field is None:
+        raise DumpError(f"{where}: there is no column '{name}'; choose with `logits` among: {shown(schema.names)}")
+    layout = list_layout(field.type, typed)
     if layout is not None:
-        if binary:
+        if wanted.binary:
             raise DumpError(f"{where}: column '{name}' holds a list per row, but `binary=True` means one score per row")
         return LogitColumns((name,), layout, name)
-    if is_number(data_type, typed):
-        if binary:
+    if is_number(field.type, typed):
+        if wanted.binary:
             return LogitColumns((name,), "score", name)
         raise DumpError(
             f"{where}: column '{name}' holds one score per row; add `binary=True` if it is the score of class 1, "
             "or name the columns of all classes with `logits='PREFIX*'`"
         )
-    if pa.types.is_struct(data_type):
-        inside = [f"{name}.{field.name}" for field in data_type]
+    if pa.types.is_struct(field.type):
+        inside = [f"{name}.{part.name}" for part in field.type]
         raise DumpError(f"{where}: column '{name}' is a struct; choose with `logits` among: {shown(inside)}")
     raise DumpError(
-        f"{where}: column '{name}' is {data_type}; logits must be a list of floating-point numbers per row "
+        f"{where}: column '{name}' is {field.type}; logits must be a list of floating-point numbers per row "
         "(or one floating-point column per class): cast it to float32"
     )
 
@@ -299,17 +299,13 @@ def _path(schema: pa.Schema, name: str) -> tuple[str, ...] | None:
     pieces = name.split(".")
     for length in range(1, len(pieces)):
         root, rest = ".".join(pieces[:length]), pieces[length:]
-        if root in schema.names and _has(schema.field(root).type, rest):
+        kind: Any = schema.field(root).type if root in schema.names else None
+        for piece in rest:
+            inside = kind is not None and pa.types.is_struct(kind) and kind.get_field_index(piece) >= 0
+            kind = kind.field(piece).type if inside else None
+        if kind is not None:
             return (root, *rest)
     return None
-
-
-def _has(data_type: pa.DataType, pieces: list[str]) -> bool:
-    for piece in pieces:
-        if not pa.types.is_struct(data_type) or data_type.get_field_index(piece) < 0:
-            return False
-        data_type = data_type.field(piece).type
-    return True
 
 
 Matched = tuple[tuple[str, ...], tuple[str, ...] | None]
@@ -324,13 +320,19 @@ def is_number(data_type: pa.DataType, typed: bool = True) -> bool:
     return bool(pa.types.is_floating(data_type) or (not typed and pa.types.is_integer(data_type)))
 
 
+def _split(name: str) -> tuple[str | None, int]:
+    """What a name is before the number at its end, None where there is none, and that number."""
+    match = _NUMBERED.fullmatch(name)
+    return (None, -1) if match is None else (match[1], int(match[2]))
+
+
 def numbered(names: Iterable[str]) -> dict[str, tuple[str, ...]]:
     """Families of names prefix + 0..K-1, in numeric order, by their prefix."""
     members: dict[str, dict[int, str]] = {}
     for name in names:
-        match = _NUMBERED.fullmatch(name)
-        if match is not None:
-            members.setdefault(match[1], {})[int(match[2])] = name
+        prefix, number = _split(name)
+        if prefix is not None:
+            members.setdefault(prefix, {})[number] = name
     return {
         prefix: tuple(family[i] for i in range(len(family)))
         for prefix, family in members.items()
@@ -345,16 +347,6 @@ def families(schema: pa.Schema, typed: bool = True) -> dict[str, tuple[str, ...]
     return {prefix: names for prefix, names in found.items() if not floating.isdisjoint(names)}
 
 
-def named_families(schema: pa.Schema, typed: bool, label: str) -> list[str]:
-    """Prefixes of columns that end in a class name after a word for scores: prob_cat and prob_dog."""
-    members: dict[str, list[str]] = {}
-    for field in schema:
-        match = _WORDS.fullmatch(field.name)
-        if match is not None and field.name not in (label, *LABEL_NAMES) and is_number(field.type, typed):
-            members.setdefault(match[1], []).append(match[2])
-    return [prefix for prefix, names in members.items() if len(names) >= 2]
-
-
 def match_columns(schema: pa.Schema, pattern: str, classes: Sequence[str] | None, typed: bool, where: str) -> Matched:
     """The columns of a glob or of a comma list.
 
@@ -366,14 +358,13 @@ def match_columns(schema: pa.Schema, pattern: str, classes: Sequence[str] | None
     names = [name for name in schema.names if fnmatch.fnmatchcase(name, pattern)]
     if pattern.endswith("*"):  # PREFIX* means the numbered columns: logit_max is not a class
         prefix = pattern[:-1]
-        numbered = [name for name in schema.names if _is_member(name, prefix)]
-        names = numbered or names
+        names = [name for name in schema.names if _split(name)[0] == prefix] or names
     if not names:
         raise DumpError(f"{where}: no column matches `logits='{pattern}'`; columns: {shown(schema.names)}")
     if len(names) == 1 and not is_number(schema.field(names[0]).type, typed):
         return (names[0],), None
     _check_numbers(schema, names, f"matches `logits='{pattern}'`", typed, where)
-    if all(_NUMBERED.fullmatch(name) for name in names):
+    if all(_split(name)[0] is not None for name in names):
         return _in_numeric_order(names, pattern, where), None
     return _named(names, pattern, classes, where)
 
@@ -414,32 +405,24 @@ def _listed(schema: pa.Schema, listed: str, classes: Sequence[str] | None, typed
     _check_numbers(schema, names, f"is in `logits={listed}`", typed, where)
     if classes is not None:
         return tuple(names), tuple(classes)
-    prefix = re.match(r"(.*[_.:-])?", _common_prefix(names))
-    cut = len(prefix[0]) if prefix else 0
-    spelled = [name[cut:] for name in names]
+    shared = re.match(r"(.*[_.:-])?", os.path.commonprefix(names))  # noqa: RUF071 - of characters
+    spelled = [name[len(shared[0]) if shared else 0 :] for name in names]
     return tuple(names), None if all(name.isdigit() for name in spelled) else tuple(spelled)
 
 
-def _common_prefix(names: Sequence[str]) -> str:
-    low, high = min(names), max(names)
-    length = next((i for i, (a, b) in enumerate(zip(low, high, strict=False)) if a != b), min(len(low), len(high)))
-    return low[:length]
-
-
 def _in_numeric_order(names: Sequence[str], pattern: str, where: str) -> tuple[str, ...]:
-    matches = [_NUMBERED.fullmatch(name) for name in names]
-    numbered = {int(match[2]): name for name, match in zip(names, matches, strict=True) if match is not None}
-    prefixes = {match[1] for match in matches if match is not None}
+    found = {_split(name): name for name in names}
+    prefixes = sorted({str(prefix) for prefix, _ in found})
     if len(prefixes) > 1:
-        found = shown([f"{prefix}*" for prefix in sorted(prefixes)])
-        raise DumpError(f"{where}: `logits='{pattern}'` matches several families of columns ({found}); choose one")
-    if sorted(numbered) != list(range(len(numbered))) or len(names) < 2:
-        missing = next(i for i in range(len(numbered) + 1) if i not in numbered)
+        several = shown([f"{prefix}*" for prefix in prefixes])
+        raise DumpError(f"{where}: `logits='{pattern}'` matches several families of columns ({several}); choose one")
+    ordered = [found.get((prefixes[0], number)) for number in range(max(2, len(names)))]
+    if None in ordered:
         raise DumpError(
-            f"{where}: `logits='{pattern}'` matches {len(names)} columns but '{prefixes.pop()}{missing}' is missing; "
-            "classes must be numbered 0 to K-1"
+            f"{where}: `logits='{pattern}'` matches {len(names)} columns but '{prefixes[0]}{ordered.index(None)}' is "
+            "missing; classes must be numbered 0 to K-1"
         )
-    return tuple(numbered[i] for i in range(len(numbered)))
+    return tuple(filter(None, ordered))
 
 
 def _check_numbers(schema: pa.Schema, names: Sequence[str], what: str, typed: bool, where: str) -> None:
@@ -449,8 +432,3 @@ def _check_numbers(schema: pa.Schema, names: Sequence[str], what: str, typed: bo
             f"{where}: column '{wrong}' {what} but is {schema.field(wrong).type}; "
             "logits must be floating-point numbers: cast it to float32"
         )
-
-
-def _is_member(name: str, prefix: str) -> bool:
-    match = _NUMBERED.fullmatch(name)
-    return match is not None and match[1] == prefix

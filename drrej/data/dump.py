@@ -253,7 +253,8 @@ class Dump(Struct, frozen=True):
         part, split, row_filter = self.parts[group.part], self.options.split, self.options.row_filter
         labelled = labelled or (split is not None and split.by_label)
         wanted = [*self.columns.names, self.columns.texts, *keep, *(() if split is None else split.columns)]
-        wanted += [None if row_filter is None else row_filter.column, self._label_column if labelled else None]
+        label = (self.label or LABEL) if self.elsewhere is None else self.elsewhere.on
+        wanted += [None if row_filter is None else row_filter.column, label if labelled else None]
         columns = list(dict.fromkeys(root_of(self.schema, name) for name in wanted if name is not None))
         row, end = group.first_row, group.first_row + group.rows
         for batch in self._batches(group, columns, labelled):
@@ -275,11 +276,6 @@ class Dump(Struct, frozen=True):
                 f"{part.name}: row group {group.row_group} does not hold the {group.skipped + group.rows} rows that "
                 "the file's footer promises; the file is damaged: write it again",
             )
-
-    @property
-    def _label_column(self) -> str | None:
-        """The column that is read for the labels: theirs, or that of the keys."""
-        return (self.label or LABEL) if self.elsewhere is None else self.elsewhere.on
 
     def _batches(self, group: RowGroup, wanted: Sequence[str], labelled: bool) -> Iterator[pa.RecordBatch]:
         """Batches of the columns `wanted`, hive columns included; all but logits and labels in the schema's types."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +13,6 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from drrej.data.columns import LABEL, likely_label
-from drrej.data.files import DumpFile
 from drrej.data.formats import format_of, read_table
 from drrej.data.listing import Spools, find_parts
 from drrej.data.problems import Problem, Problems, one_line, shown
@@ -32,19 +32,6 @@ _NEW = (
 )
 _NAME_THEM = "name the classes in the order of the logits with `classes=A,B,...`"
 _LATE = "drop or fix these rows, or leave them out with `on_missing_label=skip`"
-
-
-class Classes(Struct, frozen=True):
-    """The classes of a dump: how many, what they are called, in class order, if they have names.
-
-    `spelled`: the dump writes these names beside the scores, so that labels are names also where they are numbers.
-    `listed`: labels may be lists of one, as lighteval writes them.
-    """
-
-    count: int
-    names: tuple[str, ...] | None = None
-    spelled: bool = False
-    listed: bool = False
 
 
 class LabelKind(Struct, frozen=True):
@@ -140,31 +127,44 @@ def _whole_numbers(array: pa.Array, report: Report) -> pa.Array:
     return pc.if_else(whole, array, "0").cast(pa.int64())
 
 
-def label_kind(data_type: pa.DataType, classes: Classes, where: str, typed: bool = True) -> LabelKind:
-    """Check that labels of a type can be read and say how; in formats that are not `typed`, numbers may be text."""
+def label_kind(
+    data_type: pa.DataType,
+    where: str,
+    typed: bool = True,
+    *,
+    classes: int,
+    names: tuple[str, ...] | None,
+    spelled: bool = False,
+    listed: bool = False,
+) -> LabelKind:
+    """Check that labels of a type can be read and say how; in formats that are not `typed`, numbers may be text.
+
+    `spelled`: the dump writes the names beside the scores, so that labels are names also where they are numbers.
+    `listed`: labels may be lists of one, as lighteval writes them.
+    """
     data_type = value_type(data_type)
-    if classes.listed and (pa.types.is_list(data_type) or pa.types.is_large_list(data_type)):
+    if listed and (pa.types.is_list(data_type) or pa.types.is_large_list(data_type)):
         data_type = value_type(data_type.value_type)
-    count = classes.count
-    if classes.spelled and pa.types.is_integer(data_type):
-        return LabelKind(pa.string(), classes.names, spelled=True)
+    if spelled and pa.types.is_integer(data_type):
+        return LabelKind(pa.string(), names, spelled=True)
     if is_text(data_type):
-        if classes.names is None and not typed:
-            return LabelKind(pa.int64())
-        if classes.names is None:
+        if names is None and typed:
             raise DumpError(f"{where}: labels are text; {_NAME_THEM}")
-    elif not (pa.types.is_integer(data_type) or pa.types.is_floating(data_type) or pa.types.is_boolean(data_type)):
+        return LabelKind(pa.int64() if names is None else data_type, names)
+    boolean = bool(pa.types.is_boolean(data_type))
+    if not (pa.types.is_integer(data_type) or pa.types.is_floating(data_type) or boolean):
         kind = "null in every row" if pa.types.is_null(data_type) else str(data_type)
         raise DumpError(
-            f"{where}: labels are {kind}; they must be class numbers 0 to {count - 1} (an integer column) or names"
+            f"{where}: labels are {kind}; they must be class numbers 0 to {classes - 1} (an integer column) or names"
         )
-    elif pa.types.is_boolean(data_type) and count != 2:
-        raise DumpError(f"{where}: labels are true or false but rows have {count} scores; use class numbers")
-    elif not pa.types.is_boolean(data_type):
-        data_type = _wide_enough(data_type, count)
-    if not is_text(data_type):
-        _check_numbers(classes.names or (), pa.types.is_boolean(data_type), where)
-    return LabelKind(data_type, classes.names)
+    if boolean and classes != 2:
+        raise DumpError(f"{where}: labels are true or false but rows have {classes} scores; use class numbers")
+    if not boolean:  # predictions have the same type, if it holds them: 200 classes do not fit in int8
+        own = numpy_type(data_type)
+        most = 1 << (np.finfo(own).nmant + 1) if own.kind == "f" else np.iinfo(own).max
+        data_type = data_type if classes - 1 <= most else pa.int64()
+    _check_numbers(names or (), boolean, where)
+    return LabelKind(data_type, names)
 
 
 def _check_numbers(names: Sequence[str], boolean: bool, where: str) -> None:
@@ -180,13 +180,6 @@ def _check_numbers(names: Sequence[str], boolean: bool, where: str) -> None:
                 f"by its name; store the labels as text to have them read as names (in parquet, Arrow or JSON), or, if "
                 "they are class numbers, name the classes otherwise, such as class_0"
             )
-
-
-def _wide_enough(data_type: pa.DataType, classes: int) -> pa.DataType:
-    """The labels' own type if it holds every prediction: 200 classes do not fit in int8, nor 2049 in float16."""
-    kind = numpy_type(data_type)
-    most = 1 << (np.finfo(kind).nmant + 1) if kind.kind == "f" else np.iinfo(kind).max
-    return data_type if classes - 1 <= most else pa.int64()
 
 
 def value_type(data_type: pa.DataType) -> pa.DataType:
@@ -216,8 +209,6 @@ def _only_values(array: pa.Array, report: Report) -> pa.Array:
 _AGAIN = "a key that occurred before"
 _EXACT = 1 << 53
 """From here on different whole numbers may be one floating-point number."""
-_MATCHED_TOGETHER = 1 << 22
-"""Keys of rows that are looked up at a time: each time, the keys of the labels are hashed anew."""
 
 
 class LabelsElsewhere(Struct, frozen=True):
@@ -260,10 +251,6 @@ class LabelsElsewhere(Struct, frozen=True):
         return labels, known
 
 
-KeyColumn = tuple[DumpFile, pa.ChunkedArray]
-"""The keys of the rows of a file."""
-
-
 def _example(keys: pa.Array, rows: NDArray[np.intp]) -> str:
     return f"key {key_array(keys.slice(int(rows[0]), 1), '')[0].as_py()}" if rows.size else ""
 
@@ -271,126 +258,113 @@ def _example(keys: pa.Array, rows: NDArray[np.intp]) -> str:
 def labels_elsewhere(
     path: str,
     options: DumpOptions,
-    classes: Classes,
-    keys_of_rows: Iterable[KeyColumn],
+    classes: int,
+    kind_of: Callable[[pa.DataType, str, bool], LabelKind],
+    keys_of_rows: Iterable[tuple[str, pa.ChunkedArray]],
     rows: int,
     spools: Spools | None,
 ) -> LabelsElsewhere:
     """The labels of another file for so many rows: matched by the key of the options, or by their order without one.
 
+    `kind_of` is `label_kind` for the classes of the dump, `keys_of_rows` the keys of each of its files by their names.
     Every label must have a key, and no two the same.
     """
-    problems = Problems()
-    tables = [_read_labels(file, options, classes, problems) for file in find_parts([path], spools)]
+    problems, on = Problems(), options.join_on
+    keys, labels, kinds = list[tuple[str, pa.Array]](), [], []
+    stranger: tuple[str, ...] = ()
+    keep_unknown = on is not None or options.on_unknown_label != "error"  # of rows that are not joined they are nothing
+    for file in find_parts([path], spools):
+        info = format_of(file).look(file)
+        if on is not None and on not in info.schema.names:
+            raise DumpError(f"{file.name}: there is no column '{on}' to join on; columns: {shown(info.schema.names)}")
+        name = _label_column(info.schema, options, file.name)
+        table = read_table(file, [name] if on is None else [on, name], info)
+        if options.on_missing_label == "skip" and table.column(name).null_count:  # labels that have not come yet
+            table = table.filter(table.column(name).is_valid())
+        kind = kind_of(table.schema.field(name).type, f"{file.name}: column '{name}'", info.typed)
+        report = partial(_report, problems, file.name, name)
+        labels.append(kind.encode(_whole(table.column(name)), classes, report, keep_unknown))
+        kinds.append(kind)
+        for row in np.flatnonzero(labels[-1] == UNKNOWN)[:1] if not stranger else ():
+            label = table.column(name)[int(row)].as_py()
+            stranger = (repr(label), kind.known_classes(classes, label))
+        if on is not None and table.num_rows:
+            found = key_array(_whole(table.column(on)), f"{file.name}: column '{on}'")
+            missing = np.flatnonzero(np.asarray(found.is_null()))
+            _report(problems, file.name, on, missing, "no key (null)", "every label needs its key")
+            keys.append((file.name, found))
     problems.raise_first()
-    labels, kind, on = np.concatenate([table[1] for table in tables]), tables[0][2], options.join_on
+    known = np.concatenate(labels)
     if on is None:
-        if labels.size != rows:
+        if known.size != rows:
             raise DumpError(
-                f"{path}: it has {labels.size} labels but the dump has {rows} rows; without `join_on=COL` labels "
+                f"{path}: it has {known.size} labels but the dump has {rows} rows; without `join_on=COL` labels "
                 "belong to rows by their order, so there must be one for each"
             )
-        return LabelsElsewhere(path, None, kind, labels, np.ones(rows, bool), np.zeros(rows, bool))
-    filled = [(table[0], table[3]) for table in tables if len(table[0])]
-    if not filled:
+        return LabelsElsewhere(path, None, kinds[0], known, np.ones(rows, bool), np.zeros(rows, bool))
+    if not keys:
         raise DumpError(f"{path}: zero rows; there are no labels to join")
-    keys = _unique_keys(filled, on)
-    import pyarrow.compute as pc
-
-    places = [
-        pc.index_in(some, value_set=keys, skip_nulls=True).fill_null(-1).to_numpy().astype(np.int64)
-        for some in _together(keys_of_rows, on, keys.type, path)
-    ]
-    found = np.concatenate(places) if places else np.empty(0, np.int64)
-    known = found >= 0
+    found = _places(keys_of_rows, _unique_keys(keys, on), on, path)
     repeated = np.zeros(found.size, bool)
-    repeated[np.flatnonzero(known)[_repeated(found[known])]] = True
-    stranger = next((table[4] for table in tables if table[4]), ())
-    return LabelsElsewhere(path, on, kind, labels[np.maximum(found, 0)], known, repeated, *stranger)
+    there = np.flatnonzero(found >= 0)
+    repeated[there[_repeated(found[there])]] = True
+    return LabelsElsewhere(path, on, kinds[0], known[np.maximum(found, 0)], found >= 0, repeated, *stranger)
 
 
-def _unique_keys(tables: Sequence[tuple[pa.Array, str]], on: str) -> pa.Array:
+def _report(
+    problems: Problems, file: str, column: str, rows: NDArray[np.intp], what: str, remedy: str, example: str = ""
+) -> None:
+    if rows.size:
+        problems.add([Problem(what, column, remedy, file, int(rows[0]), int(rows.size), example)])
+
+
+def _unique_keys(columns: Sequence[tuple[str, pa.Array]], on: str) -> pa.Array:
     """The keys of the labels of several files, one after the other; raises where one occurs twice."""
-    for keys, file in tables:
-        if keys.type != tables[0][0].type:
-            raise DumpError(f"{file}: column '{on}' is of another type than in {tables[0][1]}")
-    together = pa.concat_arrays([keys for keys, _ in tables])
+    first = columns[0]
+    for file, keys in columns:
+        if keys.type != first[1].type:
+            raise DumpError(f"{file}: column '{on}' is of another type than in {first[0]}")
+    together = pa.concat_arrays([keys for _, keys in columns])
     again = _repeated(as_numpy(together.dictionary_encode().indices))
     if again.size:
-        ends = np.cumsum([len(keys) for keys, _ in tables])
+        ends = np.cumsum([len(keys) for _, keys in columns])
         number = int(np.searchsorted(ends, again[0], side="right"))
-        row = int(again[0]) - int(ends[number]) + len(tables[number][0])
-        place = (tables[number][1], row, len(again), f"key {together[int(again[0])].as_py()}")
-        problem = Problem(_AGAIN, on, "a key must name one label: drop the repeated rows", *place)
-        raise DumpError(problem.message())
+        file, keys = columns[number]
+        row, example = int(again[0]) - int(ends[number]) + len(keys), f"key {together[int(again[0])].as_py()}"
+        remedy = "a key must name one label: drop the repeated rows"
+        raise DumpError(Problem(_AGAIN, on, remedy, file, row, len(again), example).message())
     return together
 
 
-def _together(columns: Iterable[KeyColumn], on: str, kind: pa.DataType, path: str) -> Iterator[pa.ChunkedArray]:
-    """The keys of all rows, those of small files together."""
-    waiting: list[pa.Array] = []
+def _places(columns: Iterable[tuple[str, pa.ChunkedArray]], keys: pa.Array, on: str, path: str) -> NDArray[np.int64]:
+    """Where among the keys of the labels those of the rows are, -1 for none."""
+    import pyarrow.compute as pc
+
+    chunks = []
     for file, column in columns:
-        keys = key_array(_whole(column), f"{file.name}: column '{on}'")
-        if keys.type != kind:
-            there = "text" if pa.types.is_string(kind) else "whole numbers"
+        chunks.append(key_array(_whole(column), f"{file}: column '{on}'"))
+        if chunks[-1].type != keys.type:
+            there = "text" if pa.types.is_string(keys.type) else "whole numbers"
             raise DumpError(
-                f"{file.name}: column '{on}' is {column.type} but {path} has {there} there; write both as one type"
+                f"{file}: column '{on}' is {column.type} but {path} has {there} there; write both as one type"
             )
-        waiting.append(keys)
-        if sum(map(len, waiting)) >= _MATCHED_TOGETHER:
-            yield pa.chunked_array(waiting)
-            waiting = []
-    if waiting:
-        yield pa.chunked_array(waiting)
+    found = pc.index_in(pa.chunked_array(chunks, keys.type), value_set=keys, skip_nulls=True)
+    places: NDArray[np.int64] = found.fill_null(-1).to_numpy().astype(np.int64)
+    return places
 
 
-def _read_labels(
-    file: DumpFile, options: DumpOptions, classes: Classes, problems: Problems
-) -> tuple[pa.Array, NDArray[np.int64], LabelKind, str, tuple[str, ...]]:
-    """Keys and labels of one file, how labels are stored, what messages call it, and a label of none of the classes."""
-
-    def report(rows: NDArray[np.intp], what: str, remedy: str, example: str = "", column: str = "") -> None:
-        if rows.size:
-            place = (file.name, int(rows[0]), int(rows.size))
-            problems.add([Problem(what, column or name, remedy, *place, example)])
-
-    on = options.join_on
-    info = format_of(file).look(file)
-    known = info.schema.names
-    if on is not None and on not in known:
-        raise DumpError(f"{file.name}: there is no column '{on}' to join on; columns: {shown(known)}")
-    name = _label_column(info.schema, options, on, file)
-    table = read_table(file, [name] if on is None else [on, name], info)
-    if options.on_missing_label == "skip" and table.column(name).null_count:  # labels that have not come yet
-        table = table.filter(table.column(name).is_valid())
-    kind = label_kind(table.schema.field(name).type, classes, f"{file.name}: column '{name}'", info.typed)
-    keep_unknown = on is not None or options.on_unknown_label != "error"  # of rows that are not joined they are nothing
-    labels = kind.encode(_whole(table.column(name)), classes.count, report, keep_unknown)
-    stranger: tuple[str, ...] = ()
-    for row in np.flatnonzero(labels == UNKNOWN)[:1]:
-        label = table.column(name)[int(row)].as_py()
-        stranger = (repr(label), kind.known_classes(classes.count, label))
-    if on is None:
-        return pa.array([], pa.int64()), labels, kind, file.name, stranger
-    keys = key_array(_whole(table.column(on)), f"{file.name}: column '{on}'")
-    report(np.flatnonzero(np.asarray(keys.is_null())), "no key (null)", "every label needs its key", column=on)
-    return keys, labels, kind, file.name, stranger
-
-
-def _label_column(schema: pa.Schema, options: DumpOptions, on: str | None, file: DumpFile) -> str:
+def _label_column(schema: pa.Schema, options: DumpOptions, file: str) -> str:
     """The column of labels: as asked for, as labels are called, or the only one besides the key."""
-    known = schema.names
-    if options.label in known:
-        assert options.label is not None
+    if options.label is not None and options.label in schema.names:
         return options.label
-    others = [name for name in known if name != on]
+    others = [name for name in schema.names if name != options.join_on]
     name = likely_label(schema) if options.label is None else None
-    if name is None and len(others) == 1 and (options.label is None or on is None):
+    if name is None and len(others) == 1 and (options.label is None or options.join_on is None):
         name = others[0]
     if name is None:
         raise DumpError(
-            f"{file.name}: there is no column '{options.label or LABEL}'; choose the label column with `label` among: "
-            f"{shown(known)}"
+            f"{file}: there is no column '{options.label or LABEL}'; choose the label column with `label` among: "
+            f"{shown(schema.names)}"
         )
     return name
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import itertools
 import json
@@ -9,7 +10,6 @@ import os
 import shutil
 import stat
 import sys
-import zlib
 from collections.abc import Sequence
 from pathlib import PurePosixPath
 from typing import IO
@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 from msgspec.structs import replace
 
-from drrej.data.files import DumpFile, below, is_uri, no_room, temporary_path
+from drrej.data.files import COMPRESSIONS, DumpFile, below, is_uri, no_room, temporary_path
 from drrej.data.formats import ENDINGS, FOLDER_ENDINGS, format_of
 from drrej.data.problems import one_line, redacted
 from drrej.errors import DumpError
@@ -81,8 +81,10 @@ def _find(argument: str, spools: Spools, named: bool = True) -> list[DumpFile]:
     except OSError as error:
         raise DumpError(f"{argument}: cannot be read ({error.strerror})") from None
     part = DumpFile(_from_root(argument), argument, _mask_name(_from_hive(argument)), _hive(argument))
-    known = part.ends_with(ENDINGS) or not os.path.isfile(part.path)
-    return [part if known else replace(part, ending=_sniffed(part.path) or "")]
+    if part.ends_with(ENDINGS) or not os.path.isfile(part.path):
+        return [part]
+    with open(part.path, "rb") as stream:
+        return [replace(part, ending=ending_of(stream.read(HEAD)) or "")]
 
 
 def _below(pattern: str, part: DumpFile) -> DumpFile:
@@ -166,11 +168,6 @@ def _mask_name(relative: str) -> str:
     return relative if ending in ("", ".parquet") else relative[: -len(ending)] + ".parquet"
 
 
-def _sniffed(path: str) -> str | None:
-    with open(path, "rb") as file:
-        return ending_of(file.read(HEAD))
-
-
 def _from_root(path: str) -> str:
     """The path as a worker with another current directory can open it."""
     return os.path.join(os.getcwd(), path)
@@ -233,7 +230,7 @@ _MAGIC = {
     b"\x93NUMPY": ".npy",
     b"PK\x03\x04": ".npz",
 }
-_GZIP, _ZSTANDARD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+_COMPRESSED = {b"\x1f\x8b": ".gz", b"\x28\xb5\x2f\xfd": ".zst"}
 
 
 def ending_of(head: bytes) -> str | None:
@@ -245,24 +242,13 @@ def ending_of(head: bytes) -> str | None:
     for magic, ending in _MAGIC.items():
         if head.startswith(magic):
             return ending
-    if head.startswith(_GZIP):
-        text = _text_ending(zlib.decompressobj(31).decompress(head, HEAD))
-        return None if text is None else f"{text}.gz"
-    if head.startswith(_ZSTANDARD):
-        text = _text_ending(_zstandard(head))
-        return None if text is None else f"{text}.zst"
+    for magic, ending in _COMPRESSED.items():
+        if head.startswith(magic):
+            with contextlib.suppress(OSError):  # it is cut off
+                text = pa.CompressedInputStream(pa.BufferReader(head), COMPRESSIONS[ending]).read(1 << 10)
+                return None if _text_ending(text) is None else f"{_text_ending(text)}{ending}"
+            return None
     return _text_ending(head)
-
-
-def _zstandard(head: bytes) -> bytes:
-    import pyarrow as pa
-
-    stream = pa.CompressedInputStream(pa.BufferReader(head), "zstd")
-    try:
-        text: bytes = stream.read(1 << 10)
-    except OSError:  # cut off
-        return b""
-    return text
 
 
 def _text_ending(text: bytes) -> str | None:
@@ -271,19 +257,10 @@ def _text_ending(text: bytes) -> str | None:
         return None
     if start[:1] in b"{[":
         line, newline, rest = start.partition(b"\n")
-        return (
-            ".jsonl"
-            if start[:1] == b"{" and newline and rest.strip()[:1] in (b"{", b"") and _is_json(line)
-            else ".json"
-        )
+        if start[:1] == b"{" and newline and rest.strip()[:1] in (b"{", b""):
+            with contextlib.suppress(ValueError, RecursionError):
+                return ".json" if {"columns", "data"} <= set(json.loads(line)) else ".jsonl"
+        return ".json"
     header, first = (*start.split(b"\n", 2), b"")[:2]
     marks = (b",", b"\t", b";", b"|")
     return ".csv" if any(0 < header.count(mark) <= first.count(mark) for mark in marks) else None
-
-
-def _is_json(line: bytes) -> bool:
-    try:
-        found = json.loads(line)
-    except (ValueError, RecursionError):
-        return False
-    return not {"columns", "data"} <= set(found)

@@ -37,7 +37,11 @@ def read_cost_matrix(path: str, names: Sequence[str] | None = None) -> tuple[tup
         return [found.index(name) for name in known]
 
     try:
-        cells = _parquet(path) if path.lower().endswith((".parquet", ".pq")) else _csv(path)
+        if path.lower().endswith((".parquet", ".pq")):
+            cells = _parquet(path)
+        else:
+            with open(path, encoding="utf-8", newline="") as stream:
+                cells = [list(row) for row in csv.reader(stream) if any(cell.strip() for cell in row)]
     except OSError as error:
         raise refused(f"cannot be read ({error.strerror or error})") from None
     except (ValueError, csv.Error) as error:  # Arrow's errors are ValueErrors as well
@@ -57,11 +61,6 @@ def read_cost_matrix(path: str, names: Sequence[str] | None = None) -> tuple[tup
         raise refused("its rows and columns name different classes")
     rows, columns = order(trues, names), order(actions, names or trues)
     return tuple(tuple(values[i][j] for j in columns) for i in rows)
-
-
-def _csv(path: str) -> list[list[Any]]:
-    with open(path, encoding="utf-8", newline="") as stream:
-        return [list(row) for row in csv.reader(stream) if any(cell.strip() for cell in row)]
 
 
 def _parquet(path: str) -> list[list[Any]]:

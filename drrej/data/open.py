@@ -6,6 +6,7 @@ import itertools
 import re
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -29,7 +30,7 @@ from drrej.data.dump import Dump, DumpOptions, RowGroup
 from drrej.data.files import DumpFile, FileInfo, Request
 from drrej.data.formats import format_of, has_no_keys, read_table
 from drrej.data.formats.parquet import range_of
-from drrej.data.labels import Classes, LabelKind, LabelsElsewhere, label_kind, labels_elsewhere
+from drrej.data.labels import LabelKind, LabelsElsewhere, label_kind, labels_elsewhere
 from drrej.data.listing import Spools, find_parts
 from drrej.data.problems import check_bad_files, shown
 from drrej.data.scores import as_numpy, labels_in, vector_sizes
@@ -97,8 +98,12 @@ def open_dump(
     schema = _with_hive(first.info.schema, looks)
     if options.row_filter is not None:
         options.row_filter.check(schema, first.file.name)
-    named = _classes(columns, count, options)
-    label, kind, elsewhere = _find_labels(labelled, looks, schema, named, options, spools)
+    spelled = columns.classes
+    if columns.layout == "labelled" and spelled == tuple(str(i) for i in range(count)):
+        spelled = None  # class numbers
+    names, in_values = options.classes or spelled, columns.layout == "labelled" and spelled is not None
+    kind_of = partial(label_kind, classes=count, names=names, spelled=in_values, listed=columns.layout == "choices")
+    label, kind, elsewhere = _find_labels(labelled, looks, schema, count, kind_of, options, spools)
     rows = sum(look.rows for look in looks)
     return Dump(
         parts=tuple(look.file for look in looks),
@@ -106,7 +111,7 @@ def open_dump(
         rows=rows if options.split is None else options.split.rows,
         classes=count,
         columns=columns,
-        names=named.names,
+        names=names,
         schema=schema,
         options=options,
         label=label,
@@ -130,15 +135,6 @@ def _groups(number: int, info: FileInfo) -> Iterator[RowGroup]:
     for group, (rows, end) in enumerate(zip(info.groups, ends, strict=True)):
         if rows:
             yield RowGroup(number, group, end - rows, rows)
-
-
-def _classes(columns: LogitColumns, count: int, options: DumpOptions) -> Classes:
-    """The classes with the names that the user gives them, or that the dump spells."""
-    spelled = columns.classes
-    if columns.layout == "labelled" and spelled == tuple(str(i) for i in range(count)):
-        spelled = None  # class numbers
-    in_values = columns.layout == "labelled" and spelled is not None
-    return Classes(count, options.classes or spelled, in_values, columns.layout == "choices")
 
 
 # Looking into files
@@ -306,7 +302,8 @@ def _find_labels(
     labelled: bool,
     looks: Sequence[_Look],
     schema: pa.Schema,
-    classes: Classes,
+    classes: int,
+    kind_of: Callable[[pa.DataType, str, bool], LabelKind],
     options: DumpOptions,
     spools: Spools | None,
 ) -> Found:
@@ -322,7 +319,7 @@ def _find_labels(
         found = field_of(_with_hive(look.info.schema, looks), label)
         if found is None:
             raise DumpError(f"{look.file.name}: there is no label column '{label}', which {first} has")
-        return label_kind(found.type, classes, f"{look.file.name}: column '{label}'", look.info.typed)
+        return kind_of(found.type, f"{look.file.name}: column '{label}'", look.info.typed)
 
     if labelled and options.labels_from is None:
         label = find_label(schema, options.label, first)
@@ -331,7 +328,9 @@ def _find_labels(
     known = likely_label(schema) if options.label is None else options.label
     known = known if known is not None and field_of(schema, known) is not None else None
     if labelled and options.labels_from is not None:
-        elsewhere = _elsewhere(options.labels_from, looks, classes, options, spools)
+        keys = _row_keys(options.labels_from, looks, options.join_on, spools)
+        rows = sum(look.rows for look in looks)
+        elsewhere = labels_elsewhere(options.labels_from, options, classes, kind_of, keys, rows, spools)
         return known, elsewhere.kind, elsewhere
     try:
         return known, None if known is None else kind_in(filled[0], known), None
@@ -339,20 +338,19 @@ def _find_labels(
         return known, None, None
 
 
-def _elsewhere(
-    path: str, looks: Sequence[_Look], classes: Classes, options: DumpOptions, spools: Spools | None
-) -> LabelsElsewhere:
-    """The labels of another file."""
-    on = options.join_on
+def _row_keys(
+    path: str, looks: Sequence[_Look], on: str | None, spools: Spools | None
+) -> Iterator[tuple[str, pa.ChunkedArray]]:
+    """The keys by which the rows find their labels in another file, by file; none where they go by their order."""
     if on is None:
         arrays = all(has_no_keys(look.file) for look in looks) or all(map(has_no_keys, find_parts([path], spools)))
         if not arrays:
             raise OptionError(
                 f"{_TOGETHER} (rows are matched by their order only where one of the files is an array: .npy or .npz)"
             )
+        return iter(())
     for look in looks:
-        if on is not None and look.rows and on not in look.info.schema.names:
+        if look.rows and on not in look.info.schema.names:
             names = shown(look.info.schema.names)
             raise DumpError(f"{look.file.name}: there is no column '{on}' to join on; columns: {names}")
-    keys = ((look.file, read_table(look.file, [on or ""], look.info)[on]) for look in looks if look.rows)
-    return labels_elsewhere(path, options, classes, keys, sum(look.rows for look in looks), spools)
+    return ((look.file.name, read_table(look.file, [on], look.info)[on]) for look in looks if look.rows)

@@ -33,16 +33,14 @@ def read_scores(batch: pa.RecordBatch, columns: LogitColumns, classes: int, repo
     first, *others = (column_of(batch, name) for name in columns.names)
     if columns.layout == "list":
         return scores_from_list(first, classes, report)
-    if columns.layout == "wide":
+    if columns.layout in ("wide", "score"):
         return scores_from_columns([first, *others], report)
     if columns.layout == "vector":
         return scores_from_vector(first, classes, report)
     if columns.layout == "labelled":
         return scores_from_labelled(first, columns.classes or tuple(str(i) for i in range(classes)), report)
-    if columns.layout == "choices":
-        texts = None if columns.texts is None else column_of(batch, columns.texts)
-        return scores_from_choices(first, classes, report, texts)
-    return scores_from_score(first, report)
+    texts = None if columns.texts is None else column_of(batch, columns.texts)
+    return scores_from_choices(first, classes, report, texts)
 
 
 def scores_from_list(array: pa.Array, classes: int, report: Report) -> AnyFloats:
@@ -85,28 +83,21 @@ def scores_from_list(array: pa.Array, classes: int, report: Report) -> AnyFloats
 
 
 def scores_from_columns(arrays: Sequence[pa.Array], report: Report) -> AnyFloats:
-    """(rows x classes) of one column per class; stored classes-first, so the result is a transposed view."""
-    scores = np.empty((len(arrays), len(arrays[0])), _numpy_type(_widest(arrays)))
+    """(rows x classes) of one column per class, or (rows x 1) of the one score of class 1 (`binary=True`).
+
+    Stored classes-first, so the result is a transposed view.
+    """
+    widest = max((array.type for array in arrays), key=lambda kind: kind.bit_width)
+    scores = np.empty((len(arrays), len(arrays[0])), _numpy_type(widest))
     missing = np.zeros(len(arrays[0]), bool)
     for row, array in zip(scores, arrays, strict=True):
         if array.null_count:
             missing |= np.asarray(array.is_null())
         row[:] = _to_numpy(array)
     bad = np.flatnonzero(missing)
-    report(bad, "a null among the scores", _DROP)
+    report(bad, "a null among the scores" if len(arrays) > 1 else "no value (null)", _DROP)
     scores[:, bad] = 0
     return scores.T
-
-
-def scores_from_score(array: pa.Array, report: Report) -> AnyFloats:
-    """(rows x 1) of the one score of class 1 (`binary=True`)."""
-    missing = _null_rows(array)
-    report(missing, "no value (null)", _DROP)
-    score = _to_numpy(array)
-    if missing.size:
-        score = score.copy()
-        score[missing] = 0
-    return score[:, None]
 
 
 def as_numpy(array: pa.Array) -> NDArray[Any]:
@@ -145,10 +136,6 @@ def _numpy_type(data_type: pa.DataType) -> np.dtype[np.floating[Any]]:
     if pa.types.is_integer(data_type):  # of numbers that are written as text
         return np.dtype(np.float64)
     return numpy_type(data_type)
-
-
-def _widest(arrays: Sequence[pa.Array]) -> pa.DataType:
-    return max((array.type for array in arrays), key=lambda t: t.bit_width)
 
 
 def _to_numpy(array: pa.Array) -> AnyFloats:
@@ -225,14 +212,10 @@ def scores_from_vector(array: pa.Array, classes: int, report: Report) -> AnyFloa
     report(unknown, "a vector that is neither dense (type 1) nor sparse (type 0)", _DROP)
     present = np.flatnonzero(~sparse & ~missing)
     values = _field(array, "values")
-
-    def report_dense(rows: NDArray[np.intp], what: str, remedy: str, example: str = "") -> None:
-        report(present[rows], what, remedy, example)
-
     scores = np.zeros((len(array), classes))
     if present.size:
         dense = values if present.size == len(array) else values.take(pa.array(present))
-        scores[present] = scores_from_list(dense, classes, report_dense)
+        scores[present] = scores_from_list(dense, classes, lambda rows, *words: report(present[rows], *words))
     odd = [row for row in np.flatnonzero(sparse).tolist() if not _fill(scores[row], array[row].as_py())]
     what = f"a sparse vector that is not one of {classes} scores"
     report(np.array(odd, np.intp), what, "every row needs one score per class")

@@ -22,7 +22,7 @@ from drrej.data.columns import LABEL, find_logits
 from drrej.data.dump import Block, Dump, DumpOptions
 from drrej.data.files import DumpFile
 from drrej.data.formats.parquet import with_index, with_range
-from drrej.data.labels import Classes, LabelKind, is_text, label_kind
+from drrej.data.labels import LabelKind, is_text, label_kind
 from drrej.data.listing import distinct
 from drrej.data.problems import Problems
 from drrej.data.scores import boolean_array, plain_array
@@ -326,8 +326,8 @@ def _dump(batch: pa.RecordBatch, rejector: Rejector) -> Dump:
     kind = None
     with contextlib.suppress(DumpError):  # labels are not needed: without them predictions are class numbers
         if label is not None:
-            known = Classes(rejector.classes, rejector.class_names)
-            kind = label_kind(schema.field(label).type, known, _WHERE)
+            classes, names = rejector.classes, rejector.class_names
+            kind = label_kind(schema.field(label).type, _WHERE, classes=classes, names=names)
     return Dump(
         parts=(DumpFile("", _WHERE, ""),),
         row_groups=(),

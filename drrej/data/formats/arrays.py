@@ -11,7 +11,7 @@ import warnings
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -33,23 +33,16 @@ _unpacked: dict[tuple[str, str | None, str], tuple[Identity, str]] = {}
 """Where arrays of archives, and objects that are elsewhere, lie on this machine."""
 
 
-class _Header(NamedTuple):
-    """What the header of an array says."""
-
-    dtype: np.dtype[Any]
-    shape: tuple[int, ...]
-    fortran: bool
-
-
 def _look(file: DumpFile) -> FileInfo:
     def look(identity: Identity) -> FileInfo:
-        headers = _columns(file, identity)
-        rows, step = _size(headers)
-        schema = pa.schema([(name, _type(shape)) for name, shape in headers.items()])
-        groups = tuple(min(step, rows - start) for start in range(0, rows, step))
-        return FileInfo(schema, groups, identity)
+        arrays = _columns(file, identity)
+        schema = pa.schema([(name, _column(array[:0]).type) for name, array in arrays.items()])
+        rows = len(next(iter(arrays.values())))
+        width = sum(math.prod(array.shape[1:]) * array.dtype.itemsize for array in arrays.values())
+        step = max(1, _GROUP_BYTES // max(1, width))
+        return FileInfo(schema, tuple(min(step, rows - start) for start in range(0, rows, step)), identity)
 
-    return files.looked_at(file, _ending(file), look)
+    return files.looked_at(file, NPZ.name if file.ends_with(NPZ.endings) else NPY.name, look)
 
 
 def _batches(request: Request) -> Iterator[pa.RecordBatch]:
@@ -69,22 +62,6 @@ NPY = Format(".npy", (".npy",), _look, _batches)
 NPZ = Format(".npz", (".npz",), _look, _batches)
 
 
-def _ending(file: DumpFile) -> str:
-    return NPZ.name if file.ends_with(NPZ.endings) else NPY.name
-
-
-def _size(headers: dict[str, _Header]) -> tuple[int, int]:
-    """Rows, and rows of a row group."""
-    rows = next(iter(headers.values())).shape[0]
-    width = sum(dtype.itemsize * (shape[1] if len(shape) == 2 else 1) for dtype, shape, _ in headers.values())
-    return rows, max(1, _GROUP_BYTES // max(1, width))
-
-
-def _type(array: _Header) -> pa.DataType:
-    flat = pa.string() if array.dtype.kind in "US" else pa.from_numpy_dtype(array.dtype.newbyteorder("="))
-    return flat if len(array.shape) == 1 else pa.list_(flat, array.shape[1])
-
-
 def _column(rows: NDArray[Any]) -> pa.Array:
     flat = np.array(rows, rows.dtype.newbyteorder("="), order="C").reshape(-1)
     if flat.dtype.kind in "SU":
@@ -96,26 +73,29 @@ def _column(rows: NDArray[Any]) -> pa.Array:
     return plain if rows.ndim == 1 else pa.FixedSizeListArray.from_arrays(plain, rows.shape[1])
 
 
-def _columns(file: DumpFile, identity: Identity) -> dict[str, _Header]:
-    """The arrays of a file that are columns, by their headers; what cannot be one is an error."""
-    if file.ends_with(NPZ.endings):
-        with files.open_bytes(file) as stream, _archive(stream) as archive:
-            members = [member.removesuffix(".npy") for member in archive.namelist() if member.endswith(".npy")]
-            headers: dict[str, _Header] = {}
-            for name in members:
-                if name in headers:
-                    raise DumpError(f"{file.name}: array '{name}' occurs twice; save it once")
-                with archive.open(f"{name}.npy") as packed:
-                    headers[name] = _header(packed, name, file)
-        if not headers:
-            raise DumpError(
-                f"{file.name}: there is no array in it; write it with numpy.savez(FILE, logits=..., labels=...)"
-            )
-        return _with_rows(headers, file)
-    (array,) = _mapped(file, identity, [os.path.basename(file.path)])
-    if array.ndim == 0:
-        raise DumpError(f"{file.name}: it holds one number; one vector, or one number, per row is needed")
-    return {_column_name(file, array.dtype): _Header(array.dtype, array.shape, False)}
+def _columns(file: DumpFile, identity: Identity) -> dict[str, NDArray[Any]]:
+    """The arrays of a file that are columns; of an archive, such as have only their types and shapes."""
+    if not file.ends_with(NPZ.endings):
+        (array,) = _mapped(file, identity, [os.path.basename(file.path)])
+        if array.ndim == 0:
+            raise DumpError(f"{file.name}: it holds one number; one vector, or one number, per row is needed")
+        return {_column_name(file, array.dtype): array}
+    arrays: dict[str, NDArray[Any]] = {}
+    with files.open_bytes(file) as stream, _archive(stream) as archive:
+        for member in archive.namelist():
+            if not member.endswith(".npy"):
+                continue
+            name = member.removesuffix(".npy")
+            if name in arrays:
+                raise DumpError(f"{file.name}: array '{name}' occurs twice; save it once")
+            with archive.open(member) as packed:
+                shape, _, dtype = _header(packed, name, file)
+            arrays[name] = np.broadcast_to(np.empty((), dtype), shape)
+    if not arrays:
+        raise DumpError(
+            f"{file.name}: there is no array in it; write it with numpy.savez(FILE, logits=..., labels=...)"
+        )
+    return _with_rows(arrays, file)
 
 
 @contextlib.contextmanager
@@ -139,40 +119,31 @@ def _mapped(file: DumpFile, identity: Identity, names: Sequence[str]) -> list[ND
     arrays = {name: _map(path, name, file) for name, path in known.items() if os.path.exists(path)}
     with contextlib.ExitStack() as stack:
         missing = [name for name in names if name not in arrays]
-        stream = stack.enter_context(files.open_bytes(file)) if missing else None
+        stream: Any = stack.enter_context(files.open_bytes(file)) if missing else None
         archive = stack.enter_context(_archive(stream)) if missing and packed else None
         for name in missing:  # each is mapped at once: only so many copies are kept
-            with archive.open(f"{name}.npy") if archive else contextlib.nullcontext(stream) as array:
-                path = _copied(array, file)
+            path = files.temporary_path()
+            try:
+                with archive.open(f"{name}.npy") if archive else stream as array, open(path, "wb") as copy:
+                    shutil.copyfileobj(array, copy, 1 << 20)
+            except OSError as error:
+                raise files.no_room(file.name, error) if error.errno in files.NO_ROOM else error from None
             _unpacked[keys[name]] = identity, path
             arrays[name] = _map(path, name, file)
     return [arrays[name] for name in names]
 
 
-def _copied(stream: Any, file: DumpFile) -> str:
-    """Where the bytes of a stream were copied to."""
-    path = files.temporary_path()
-    try:
-        with open(path, "wb") as copy:
-            shutil.copyfileobj(stream, copy, 1 << 20)
-    except OSError as error:
-        raise files.no_room(file.name, error) if error.errno in files.NO_ROOM else error from None
-    return path
-
-
 def _map(path: str, name: str, file: DumpFile) -> NDArray[Any]:
     with open(path, "rb") as stream:
-        header, offset = _header(stream, name, file), stream.tell()
-    size, needed = os.path.getsize(path), math.prod(header.shape) * header.dtype.itemsize
+        (shape, fortran, dtype), offset = _header(stream, name, file), stream.tell()
+    size, needed = os.path.getsize(path), math.prod(shape) * dtype.itemsize
     if offset + needed != size:
-        raise ValueError(f"array '{name}' has {size} bytes, not those of the shape {header.shape}")
-    if not needed:
-        return np.empty(header.shape, header.dtype)
-    return np.memmap(path, header.dtype, "r", offset, header.shape, "F" if header.fortran else "C")
+        raise ValueError(f"array '{name}' has {size} bytes, not those of the shape {shape}")
+    return np.memmap(path, dtype, "r", offset, shape, "F" if fortran else "C") if needed else np.empty(shape, dtype)
 
 
-def _header(stream: Any, name: str, file: DumpFile) -> _Header:
-    """The header of an array that can be a column."""
+def _header(stream: Any, name: str, file: DumpFile) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """The shape of an array that can be a column, whether it is stored by columns, and its type."""
     where = f"{file.name}: array '{name}'"
     try:
         with warnings.catch_warnings():  # of headers that Python 2 wrote
@@ -189,7 +160,7 @@ def _header(stream: Any, name: str, file: DumpFile) -> _Header:
         raise DumpError(f"{where} is of type {dtype}; save it as {_KINDS} (bfloat16 as float32)")
     if dtype.itemsize == 0 or len(shape) > 2 or any(length < 0 for length in shape):
         raise DumpError(f"{where} has the shape {shape}; one vector, or one number, per row is needed")
-    return _Header(dtype, shape, fortran)
+    return shape, fortran, dtype
 
 
 def _column_name(file: DumpFile, dtype: np.dtype[Any]) -> str:
@@ -202,7 +173,7 @@ def _column_name(file: DumpFile, dtype: np.dtype[Any]) -> str:
     return "scores" if dtype.kind == "f" else "label"
 
 
-def _with_rows(arrays: dict[str, _Header], file: DumpFile) -> dict[str, _Header]:
+def _with_rows(arrays: dict[str, NDArray[Any]], file: DumpFile) -> dict[str, NDArray[Any]]:
     """The arrays with a value per row: as many as the scores have, whatever else is in the file."""
     rows = {name: array.shape[0] for name, array in arrays.items() if array.shape}
     vectors = [name for name, array in arrays.items() if len(array.shape) == 2 and array.dtype.kind == "f"]

@@ -1,8 +1,9 @@
 """CSV files: a header and rows of text, which Arrow parses block by block into an Arrow file.
 
-A column has the type that its first block shows; where a later cell does not fit, whole numbers become floating-point
-ones or text, and all is read again. Only a column of floating-point numbers, as scores are, stays so: there a cell that
-is none is an error with its place. Cells that say nan or inf are such numbers, an empty cell is null.
+A column has the first of `_TYPES` that holds all cells of its first block; where a later cell does not fit, whole
+numbers become floating-point ones or text, and all is read again. Only a column of floating-point numbers, as
+scores are, stays so: there a cell that is none is an error with its place. Cells that say nan or inf are such numbers,
+an empty cell is null.
 
 Whole numbers and times are such only if they would be written back to the letter: 007, +49 and 0x10 stay text, as do
 times with a zone. So do numbers too long for any type; up to 2^64 they are whole numbers.
@@ -12,8 +13,9 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,9 +35,6 @@ LISTS = pa.list_(pa.float64())
 
 _LIST = re.compile(r"\s*\[\s*[-+]?(\d|\.\d|nan\b|inf|Infinity|NaN\b)[^\[\]]*,", re.IGNORECASE)
 _CELLS = re.compile(r"Row #(\d+): Expected \d+ columns, got (\d+)")
-_CELL = re.compile(
-    r"CSV column #(\d+): Row #(\d+): CSV conversion error to [^:]*: (?:invalid value '(.*)')?", re.DOTALL
-)
 _TABS = with_compressions(".tsv")
 _SEPARATORS = ",;\t|"
 _LONGEST_HEADER = 64 << 20
@@ -49,13 +48,15 @@ _UNFAITHFUL = r"^(\+[0-9]+|[+-]?0[0-9]+|[+-]?[0-9]{16,})$"
 
 Types = dict[str, pa.DataType]
 
+_TYPES = (
+    *(pa.null(), pa.int64(), pa.uint64(), pa.bool_(), pa.date32(), pa.time32("s")),
+    *(pa.timestamp(unit, zone) for zone in (None, "UTC") for unit in ("s", "ns")),
+    *(pa.float64(), LISTS, pa.string()),
+)
 
-class _OtherTypesError(Exception):
-    """The cells need other types than those so far."""
 
-    def __init__(self, types: Types) -> None:
-        super().__init__(types)
-        self.types = types
+class _OtherTypeError(Exception):
+    """The cells of a column need another type than the one so far: its name, and that type."""
 
 
 def write(file: DumpFile, path: str) -> None:
@@ -65,21 +66,25 @@ def write(file: DumpFile, path: str) -> None:
     while True:
         with open_text(file) as stream:
             header = _header(stream, file)
-            rows = _Rows(header, stream, file)
             try:
-                return write_batches(path, *_converted(rows, header, types, block, file))
-            except _OtherTypesError as other:
-                types = types | other.types
+                return write_batches(path, *_converted(_Rows(header, stream, file), header, types, block, file))
+            except _OtherTypeError as other:
+                types = types | dict([other.args])
             except pa.ArrowInvalid as error:
+                cells = _CELLS.search(str(error))
+                if cells is not None:
+                    raise DumpError(
+                        f"{file.name}: row {int(cells[1]) - 1}, counted from 0, has {cells[2]} cells but the header "
+                        f"names {len(header.names)} columns; is a separator or a quote missing?"
+                    ) from None
                 if "straddling" not in str(error):
-                    types = _wider(str(error), rows.types, types, header, file)
-                elif block >= files.LONGEST_ROW:
+                    raise
+                if block >= files.LONGEST_ROW:
                     longest = files.LONGEST_ROW >> 20
                     raise DumpError(
                         f"{file.name}: a row is longer than {longest} MB; is a quote or an end of line missing?"
                     ) from None
-                else:
-                    block *= 8
+                block *= 8
 
 
 CSV = spooled("CSV", with_compressions(".csv", ".tsv"), write)
@@ -149,13 +154,6 @@ def _is_number(text: str, names: bool = True) -> bool:
     return "_" not in text and not (names and text.lower() in ("nan", "inf", "infinity"))
 
 
-def _not_a_number(name: str, row: int, cell: str, file: DumpFile) -> DumpError:
-    return DumpError(
-        f"{file.name}: column '{name}': row {row}, counted from 0, holds '{cell[:40]}', which is not "
-        "a number as in the rows before; fix the cell"
-    )
-
-
 class _Rows(io.RawIOBase):
     """The bytes behind the header, on their way to Arrow, which takes quotes inside of cells as they come.
 
@@ -168,8 +166,6 @@ class _Rows(io.RawIOBase):
         self._edges = np.frombuffer(b'"\r\n' + header.separator.encode(), np.uint8)
         self._quoted = False
         self._last = b"\n"
-        self.types: Types = {}
-        """Of the columns, as Arrow has found them in the first block."""
 
     def readable(self) -> bool:
         return True
@@ -201,11 +197,9 @@ class _Rows(io.RawIOBase):
 def _converted(
     rows: _Rows, header: _Header, types: Types, block: int, file: DumpFile
 ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    """The columns in types that are found out where they are not given, and the rows."""
+    """The columns, in types that are found out where they are not given, and the rows."""
     from pyarrow import csv as pacsv
 
-    exact = {name for name, kind in types.items() if _needs_check(name, kind, header)}
-    given = {name: pa.string() if kind == LISTS or name in exact else kind for name, kind in types.items()}
     try:
         reader = pacsv.open_csv(
             pa.PythonFile(rows, "r"),
@@ -215,148 +209,122 @@ def _converted(
                 newlines_in_values=True,
                 ignore_empty_lines=len(header.names) > 1,  # of one column, an empty line is a cell
             ),
-            pacsv.ConvertOptions(column_types=given, null_values=_NULLS),
+            pacsv.ConvertOptions(column_types=dict.fromkeys(header.names, pa.binary())),
         )
+        first = next(reader, None)
     except pa.ArrowInvalid as error:
         if "Empty CSV file" not in str(error):
             raise
+        first = None
+    if first is None:
         return pa.schema([(name, pa.string()) for name in header.names]), iter(())
-    rows.types = dict(zip(header.names, reader.schema.types, strict=True)) | {name: types[name] for name in exact}
-    unchecked = {name: kind for name, kind in rows.types.items() if name not in exact}
-    if found := {name: kind for name, kind in unchecked.items() if _needs_check(name, kind, header)}:
-        raise _OtherTypesError(found)
-    first = next(reader, None)
-    lists = {name for name in header.names if types.get(name) == LISTS or _begins_with_a_list(first, name)}
-    stored = [LISTS if name in lists else _stored(kind) for name, kind in rows.types.items()]
-    fields = [pa.field(name, kind) for name, kind in zip(header.names, stored, strict=True)]
-    texts = {name: _first_text(first, name) for name in header.numbered if rows.types[name] == pa.string()}
-    schema = pa.schema([field.with_metadata(texts.get(field.name)) for field in fields])
+    cells = dict(zip(header.names, first.columns, strict=True))
+    types = {name: types.get(name) or _type_of(cells[name], _TYPES, name not in header.numbered) for name in cells}
+    stored = {name: pa.string() if kind == pa.null() else kind for name, kind in types.items()}
+    texts = {name: _first_text(cells[name]) for name in header.numbered if types[name] == pa.string()}
+    schema = pa.schema([pa.field(name, kind, metadata=texts.get(name)) for name, kind in stored.items()])
 
     def batches() -> Iterator[pa.RecordBatch]:
-        row, batch = 0, first
-        while batch is not None:
+        row = 0
+        for batch in itertools.chain([first], reader):
             columns = [
-                _lists(column, name, row, file)
-                if name in lists
-                else _exact(column, name, types[name], row, file)
-                if name in exact
-                else column.cast(schema.field(name).type)
+                _column(column, name, types[name], row, header, file).cast(stored[name])
                 for name, column in zip(header.names, batch.columns, strict=True)
             ]
             yield pa.RecordBatch.from_arrays(columns, schema=schema)
             row += batch.num_rows
-            batch = next(reader, None)
 
     return schema, batches()
 
 
-def _needs_check(name: str, kind: pa.DataType, header: _Header) -> bool:
-    """Whether the cells of a column are compared with what was read; not those of scores, which are numbers."""
-    if pa.types.is_floating(kind):
-        return name not in header.numbered
-    return bool(pa.types.is_integer(kind) or pa.types.is_temporal(kind))
+def _type_of(cells: pa.Array, types: Iterable[pa.DataType], exact: bool) -> pa.DataType:
+    """The first of some types that holds all cells; lists are told by the first cell that is not empty."""
+    few = cells.slice(0, 100)  # nearly all that do not fit can be told by these
+    for kind in types:
+        if _is_list(few) if kind == LISTS else all(_values(some, kind, exact) is not None for some in (few, cells)):
+            return kind
+    return pa.binary()
 
 
-def _exact(written: pa.Array, name: str, kind: pa.DataType, first_row: int, file: DumpFile) -> pa.Array:
-    """The values of cells; raises `_OtherTypesError` where they would not be written back to the letter."""
-    import pyarrow.compute as pc
-
-    cells = pc.utf8_trim_whitespace(written)
-    cells = pc.if_else(pc.is_in(cells, value_set=pa.array(_NULLS)), pa.scalar(None, pa.string()), cells)
-    values = _faithful(cells, kind)
+def _column(cells: pa.Array, name: str, kind: pa.DataType, first_row: int, header: _Header, file: DumpFile) -> pa.Array:
+    """The values of the cells of a column; raises `_OtherTypeError` where they need another type."""
+    exact = name not in header.numbered
+    if kind == LISTS:
+        return _lists(cells, name, first_row, file)
+    values = _values(cells, kind, exact)
     if values is not None:
         return values
-    if pa.types.is_floating(kind):
-        for row, cell in enumerate(cells.to_pylist(), first_row):
+    if kind == pa.float64():
+        for row, cell in enumerate(_cleaned(cells).to_pylist(), first_row):
             if cell is not None and not _is_number(cell, names=False):
-                raise _not_a_number(name, row, cell, file)
-    wider = [] if pa.types.is_unsigned_integer(kind) or pa.types.is_temporal(kind) else [pa.uint64()]
-    wider += [pa.float64()] if pa.types.is_signed_integer(kind) else []
-    raise _OtherTypesError({name: next((kind for kind in wider if _faithful(cells, kind) is not None), pa.string())})
+                raise DumpError(
+                    f"{file.name}: column '{name}': row {row}, counted from 0, holds '{cell[:40]}', which is not "
+                    "a number as in the rows before; fix the cell"
+                )
+    wider = _TYPES if kind == pa.null() else (pa.uint64(), pa.float64()) if kind == pa.int64() else ()
+    raise _OtherTypeError(name, _type_of(cells, (*wider, pa.string()), exact))
 
 
-def _faithful(cells: pa.Array, kind: pa.DataType) -> pa.Array | None:
-    """The values of cells in a type that writes them back to the letter, if it is not one of fractions; else None."""
+def _cleaned(cells: pa.Array) -> pa.Array:
+    """Cells as text, without the blanks around them, null where they say so."""
     import pyarrow.compute as pc
 
+    trimmed = pc.utf8_trim_whitespace(cells.cast(pa.string()))
+    return pc.if_else(pc.is_in(trimmed, value_set=pa.array(_NULLS)), pa.scalar(None, pa.string()), trimmed)
+
+
+def _values(cells: pa.Array, kind: pa.DataType, exact: bool) -> pa.Array | None:
+    """The values of cells in a type; None where they are no such values, or would not be written back to the letter.
+
+    Fractions need not come back, nor, unless the column is to be `exact`, whole numbers among them.
+    """
+    import pyarrow.compute as pc
+
+    if kind == pa.binary():
+        return cells
     try:
-        values = cells.cast(kind)
+        if kind == pa.string():
+            return cells.cast(kind)
+        cleaned = _cleaned(cells)
+        if kind == pa.null():
+            return pa.nulls(len(cells)) if cleaned.null_count == len(cells) else None
+        values = cleaned.cast(kind)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         return None
-    if pa.types.is_floating(kind):
-        return None if pc.any(pc.match_substring_regex(cells, _UNFAITHFUL)).as_py() else values
-    return values if values.cast(pa.string()).equals(cells) else None
+    if kind == pa.float64():
+        exact = exact or pc.all(pc.equal(values, pc.floor(values))).as_py()
+        return None if exact and pc.any(pc.match_substring_regex(cleaned, _UNFAITHFUL)).as_py() else values
+    return values if kind == pa.bool_() or values.cast(pa.string()).equals(cleaned) else None
 
 
-def _stored(kind: pa.DataType) -> pa.DataType:
-    return pa.string() if pa.types.is_null(kind) else kind
+def _is_list(cells: pa.Array) -> bool:
+    """Whether the first cell of text begins as a list of numbers does."""
+    text = _values(cells, pa.string(), exact=False)
+    return text is not None and bool(_LIST.match(next(filter(None, text.to_pylist()), "")))
 
 
-def _begins_with_a_list(batch: pa.RecordBatch | None, name: str) -> bool:
-    """Whether a column is text whose first cell begins as a list of numbers does."""
-    if batch is None or not pa.types.is_string(batch.schema.field(name).type):
-        return False
-    return bool(_LIST.match(next((cell for cell in batch.column(name).slice(0, 100).to_pylist() if cell), "")))
-
-
-def _first_text(batch: pa.RecordBatch | None, name: str) -> dict[bytes, str] | None:
-    """A note of the first cell of a column of text that is not a number."""
-    if batch is None or not pa.types.is_string(batch.schema.field(name).type):
-        return None
-    for row, cell in enumerate(batch.column(name).to_pylist()):
-        if cell not in (None, *_NULLS) and not _is_number(cell, names=False):
+def _first_text(cells: pa.Array) -> dict[bytes, str] | None:
+    """A note of the first cell that is not a number."""
+    for row, cell in enumerate(cells.cast(pa.string()).to_pylist()):
+        if cell not in _NULLS and not _is_number(cell, names=False):
             return {NOT_A_NUMBER: f": row {row}, counted from 0, holds '{cell[:40]}'"}
     return None
 
 
 def _lists(cells: pa.Array, name: str, first_row: int, file: DumpFile) -> pa.Array:
     """Lists of numbers that are written in cells."""
-    rows = []
+    rows: list[list[float] | None] = []
     for row, cell in enumerate(cells.to_pylist(), first_row):
+        inside = cell.strip()
         try:
-            rows.append(_numbers(cell))
+            if inside and (inside[:1] != b"[" or inside[-1:] != b"]" or b"_" in inside):
+                raise ValueError(cell)
+            numbers = inside[1:-1].split(b",") if inside[1:-1].strip() else []
+            rows.append([float(number) for number in numbers] if inside else None)
         except ValueError:
             raise DumpError(
-                f"{file.name}: column '{name}': row {row}, counted from 0, holds '{cell[:40]}', which is not "
-                "a list of numbers as in the rows before; fix the cell"
+                f"{file.name}: column '{name}': row {row}, counted from 0, holds "
+                f"'{cell.decode(errors='replace')[:40]}', which is not a list of numbers as in the rows before; fix "
+                "the cell"
             ) from None
     return pa.array(rows, LISTS)
-
-
-def _numbers(cell: str | None) -> list[float] | None:
-    if cell is None or not cell.strip():
-        return None
-    inside = cell.strip()
-    if inside[0] != "[" or inside[-1] != "]" or "_" in inside:
-        raise ValueError(cell)
-    return [float(number) for number in inside[1:-1].split(",")] if inside[1:-1].strip() else []
-
-
-def _wider(error: str, found: Types, types: Types, header: _Header, file: DumpFile) -> Types:
-    """Types in which the cell that Arrow complains of can be read; raises where there are none."""
-    cells, cell = _CELLS.search(error), _CELL.search(error)
-    if cells is not None:
-        raise DumpError(
-            f"{file.name}: row {int(cells[1]) - 1}, counted from 0, has {cells[2]} cells but the header names "
-            f"{len(header.names)} columns; is a separator or a quote missing?"
-        ) from None
-    if cell is None:
-        raise pa.ArrowInvalid(error)
-    name, value = header.names[int(cell[1])], cell[3] or ""
-    kind = found[name]
-    if pa.types.is_floating(kind):
-        raise _not_a_number(name, int(cell[2]) - 1, value, file)
-    if pa.types.is_string(kind):
-        return types | {name: pa.binary()}  # it is not in UTF-8
-    if pa.types.is_null(kind):
-        return types | {name: LISTS if _LIST.match(value) else _type_of(value)}
-    return types | {name: pa.string()}
-
-
-def _type_of(cell: str) -> pa.DataType:
-    """The type that Arrow finds in a column of one cell."""
-    from pyarrow import csv as pacsv
-
-    quoted = '"' + cell.replace('"', '""') + '"'
-    options = pacsv.ReadOptions(column_names=["cell"])
-    return pacsv.read_csv(io.BytesIO(quoted.encode()), options, pacsv.ParseOptions(newlines_in_values=True))[0].type

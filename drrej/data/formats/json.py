@@ -59,21 +59,16 @@ LINES = spooled("JSON lines", with_compressions(".jsonl", ".ndjson"), write_line
 
 
 def _first_schema(file: DumpFile) -> pa.Schema:
-    for text in line_chunks(file):
-        if text.strip():
-            table = _parse(text, None, file, 0)
-            longer = [name for name in _inexact(table, text) if all(map(_is_long, _values(text, name)))]
-            types = {field.name: field.type for field in _as_written(table.schema)}
-            return pa.schema(types | dict.fromkeys(longer, pa.uint64()))
+    for text in filter(bytes.strip, line_chunks(file)):
+        table = _parse(text, None, file, 0)
+        longer = [name for name in _inexact(table, text) if all(map(_is_long, _values(text, name)))]
+        types = {field.name: _text_type(field.type) for field in table.schema}
+        return pa.schema(types | dict.fromkeys(longer, pa.uint64()))
     return pa.schema([])
 
 
-def _as_written(schema: pa.Schema) -> pa.Schema:
-    """A schema in which text stays text: Arrow takes times from it, and their zones away."""
-    return pa.schema([field.with_type(_text_type(field.type)) for field in schema])
-
-
 def _text_type(kind: pa.DataType) -> pa.DataType:
+    """A type in which text stays text: Arrow takes times from it, and their zones away."""
     if pa.types.is_timestamp(kind):
         return pa.string()
     if pa.types.is_list(kind):
@@ -173,8 +168,8 @@ def _check_types(text: bytes, schema: pa.Schema, file: DumpFile, first_row: int)
     """Raise `_WiderError` where wider types hold this piece as well as those before it."""
     try:
         found = _parse(text, None, file, first_row).schema
-        known = _as_written(pa.schema([field for field in found if field.name in schema.names]))
-        both = pa.unify_schemas([schema, known], promote_options="permissive")
+        known = [field.with_type(_text_type(field.type)) for field in found if field.name in schema.names]
+        both = pa.unify_schemas([schema, pa.schema(known)], promote_options="permissive")
     except (pa.ArrowException, ValueError, DumpError):
         return
     if both != schema:

@@ -71,38 +71,31 @@ def _chosen(filters: list[str], file: DumpFile) -> str:
 
 def _samples(file: DumpFile) -> Iterator[dict[str, Any]]:
     """The questions: of lines, or of one array, as old versions write."""
-    for row, sample in enumerate(_objects(file)):
-        if not isinstance(sample, dict) or not isinstance(sample.get("filtered_resps"), list):
-            raise DumpError(f"{file.name}: row {row}, counted from 0, has no 'filtered_resps'; is it of another log?")
-        yield sample
-
-
-def _objects(file: DumpFile) -> Iterator[Any]:
     row = 0
     chunks = line_chunks(file)
     for chunk in chunks:
-        if not row and chunk.lstrip()[:1] == b"[":
-            yield from _parsed(b"\n".join([chunk, *chunks]), file, 0)
-            return
-        for line in chunk.split(b"\n"):
-            if line.strip():
-                yield _parsed(line, file, row)
+        whole = not row and chunk.lstrip()[:1] == b"["
+        for text in [b"\n".join([chunk, *chunks])] if whole else filter(bytes.strip, chunk.split(b"\n")):
+            try:
+                found = json.loads(text, object_pairs_hook=no_doubled)
+            except (ValueError, RecursionError) as error:
+                reason = " ".join(str(error).split())[:120]
+                raise DumpError(
+                    f"{file.name}: row {row}, counted from 0, is not JSON ({reason}); is the log complete?"
+                ) from None
+            for sample in found if whole else [found]:
+                if not isinstance(sample, dict) or not isinstance(sample.get("filtered_resps"), list):
+                    raise DumpError(
+                        f"{file.name}: row {row}, counted from 0, has no 'filtered_resps'; is it of another log?"
+                    )
+                yield sample
                 row += 1
 
 
-def _parsed(text: bytes, file: DumpFile, row: int) -> Any:
-    try:
-        return json.loads(text, object_pairs_hook=no_doubled)
-    except (ValueError, RecursionError) as error:
-        reason = " ".join(str(error).split())[:120]
-        raise DumpError(
-            f"{file.name}: row {row}, counted from 0, is not JSON ({reason}); is the log complete?"
-        ) from None
-
-
 def _columns(sample: dict[str, Any], file: DumpFile, row: int) -> dict[str, Any]:
-    scores = _scores(sample, file, row)
-    texts = _continuations(sample)[: len(scores)]
+    pairs = _arguments(sample)
+    scores = _scores(sample, [str(pair[0]) if pair else "" for pair in pairs], file, row)
+    texts = [str(pair[1]) for pair in pairs if len(pair) > 1][: len(scores)]
     return {
         "doc_id": sample.get("doc_id"),
         "filter": str(sample.get("filter", "none")),
@@ -113,7 +106,7 @@ def _columns(sample: dict[str, Any], file: DumpFile, row: int) -> dict[str, Any]
     }
 
 
-def _scores(sample: dict[str, Any], file: DumpFile, row: int) -> list[float]:
+def _scores(sample: dict[str, Any], contexts: list[str], file: DumpFile, row: int) -> list[float]:
     """The log-likelihood of each choice: the first of each pair; numbers may be written as text."""
     answers = sample["filtered_resps"]
     try:
@@ -125,7 +118,6 @@ def _scores(sample: dict[str, Any], file: DumpFile, row: int) -> list[float]:
             f"{file.name}: row {row}, counted from 0: its answers are no log-likelihoods of choices; tasks that "
             "generate text have none, only those of multiple choice do"
         )
-    contexts = [str(arguments[0]) if arguments else "" for arguments in _arguments(sample)]
     half = len(scores) // 2
     if len(contexts) == len(scores) == 2 * half and half > 1 and not any(contexts[half:]) and all(contexts[:half]):
         return scores[:half]  # the second half are the choices without the question, for acc_mutual_info
@@ -140,10 +132,6 @@ def _arguments(sample: dict[str, Any]) -> list[Any]:
     if not isinstance(found, list):
         return []
     return [[*pair.values()] if isinstance(pair, dict) else pair for pair in found if isinstance(pair, dict | list)]
-
-
-def _continuations(sample: dict[str, Any]) -> list[str]:
-    return [str(pair[1]) for pair in _arguments(sample) if len(pair) > 1]
 
 
 def _label(sample: dict[str, Any], scores: list[float], texts: list[str]) -> int | None:
