@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.reuse.chances import detection_probability
-from drrej.core.reuse import KEPT, Reuse, Sketch, content_keys
+from drrej.core.reuse import KEPT, Reuse, Sketch, coarse_keys, content_keys
 
 Keys = np.ndarray[Any, Any]
 
@@ -42,6 +42,7 @@ def main() -> None:
         *_repeating(chosen.trials),
         *_false_alarms(chosen.trials),
         *(_real(chosen.probabilities) if chosen.probabilities else []),
+        *(_other_forms(chosen.probabilities) if chosen.probabilities else []),
         *_speed(),
     ]
     chosen.output.write_text("\n".join(lines) + "\n")
@@ -170,6 +171,51 @@ def _real(folder: Path, splits: int = 100) -> list[str]:
             noticed += _judge(fitted, np.concatenate([new[half // 2 :], fitted[: half // 2]])).reused
         cells = [f"{count / splits:.2f}" for count in (alarms, noticed, said)]
         lines.append(_row([name, str(len(keys)), str(len(np.unique(keys))), *cells]))
+    return [*lines, ""]
+
+
+FORMS: dict[str, Callable[[Any, Any], Any]] = {
+    "float16": lambda _, logs: logs.astype(np.float16),
+    "six digits": lambda _, logs: np.round(logs, 6),
+    "+ 1": lambda _, logs: (logs + 1).astype(np.float32),
+    "noise 1e-7": lambda _, logs: logs + rng.normal(0, 1e-7, logs.shape),
+    "probabilities": lambda shares, _: shares,
+    "float16 probabilities": lambda shares, _: shares.astype(np.float16),
+    "six decimals of probabilities": lambda shares, _: np.round(shares, 6),
+}
+
+
+def _other_forms(folder: Path, splits: int = 40) -> list[str]:
+    """Rows fitted as float64 logarithms, and used again in another form, by the sketch of coarse keys alone."""
+    lines = ["## Real models, rows used again in another form", ""]
+    lines += [
+        f"Coarse keys; {splits} splits. Rows are fitted as logarithms of probabilities. Used again are all but one of "
+        f"the new rows, half or a tenth of them: the share that is noticed, least over {', '.join(FORMS)}; where "
+        "float16 is less, the others after it.",
+        "",
+    ]
+    lines += ["| outputs | rows | classes | different | false alarms | all | half | a tenth |", "|" + "---|" * 8]
+    for name, shares in _outputs(folder):
+        if name.endswith("float16"):
+            continue
+        with np.errstate(divide="ignore"):
+            logs, first = np.log(shares), shares.argmax(axis=1)
+        fitted = coarse_keys(logs, first)
+        forms = {form: coarse_keys(of(shares, logs), first, "prob" in form) for form, of in FORMS.items()}
+        half = len(fitted) // 2
+        orders = [rng.permutation(len(fitted))[: 2 * half] for _ in range(splits)]
+
+        def noticed(keys: Keys, reused: int, fitted: Keys = fitted, half: int = half, orders: Any = orders) -> float:
+            new = [np.concatenate([order[:reused], order[half:][: half - reused]]) for order in orders]
+            return float(np.mean([_judge(fitted[a[:half]], keys[b]).reused for a, b in zip(orders, new, strict=True)]))
+
+        cells = [f"{noticed(fitted, 0):.2f}"]
+        for reused in (half - 1, half // 2, half // 10):
+            found = {form: noticed(keys, reused) for form, keys in forms.items()}
+            least = min(found.values()), min(value for form, value in found.items() if form != "float16")
+            cells.append(" / ".join(f"{value:.2f}" for value in dict.fromkeys(least)))
+        sizes = [str(len(fitted)), str(shares.shape[1]), str(len(np.unique(fitted)))]
+        lines.append(_row([name.removesuffix(", float64"), *sizes, *cells]))
     return [*lines, ""]
 
 

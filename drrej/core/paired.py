@@ -139,9 +139,33 @@ def _areas(new: Results, old: Results) -> dict[str, Difference]:
     for name, area in AREAS.items():
         value = area(new.curve) - area(old.curve)
         differences[name] = _interval(value, lowered[name], raised[name], _LIMITS[name])
+    _rule_out(differences, new, old)
     if any(results.wrong.all() for results in (new, old)):
         differences["e_aurc"] = Difference(differences["e_aurc"].value, -_LIMITS["e_aurc"], _LIMITS["e_aurc"])
     return differences
+
+
+LEAST_ERRORS = 10
+"""Errors of each model from which on a sign may be ruled out."""
+
+
+def _rule_out(differences: dict[str, Difference], new: Results, old: Results) -> None:
+    """Cut intervals at 0 where Student's t of the influences excludes the other sign.
+
+    The intervals allow for errors that were not seen. Which sign a difference has takes less, and a cut takes the true
+    value away only where that is claimed wrongly.
+    """
+    from scipy.special import stdtrit
+
+    errors = min(np.count_nonzero(new.wrong), np.count_nonzero(old.wrong))
+    if errors < LEAST_ERRORS:
+        return
+    (a, _), (b, _) = _row_influences(new, None), _row_influences(old, None)
+    for name, found in differences.items():
+        value, low, high = found.value or 0.0, found.lower or 0.0, found.upper or 0.0
+        variance = _sum(np.square(a[name] - b[name])) / new.losses.size**2 * errors / (errors - 1)
+        if abs(value) > stdtrit(errors - 1, 1.0 - _TAIL) * math.sqrt(variance):
+            differences[name] = Difference(value, *((max(low, 0.0), high) if value > 0 else (low, min(high, 0.0))))
 
 
 def _area_spreads(new: Results, old: Results, raised: bool) -> dict[str, Spread]:
@@ -163,11 +187,12 @@ def _sum(values: Floats) -> float:
     return total
 
 
-def _row_influences(results: Results, wrong: bool) -> tuple[dict[str, Floats], dict[str, float]]:
-    """The influence of every row on each area of a curve with one row more, which comes first, and these areas."""
-    curve = with_row(results.curve, wrong)
-    point = np.append(0, np.searchsorted(curve.losses, results.losses))
-    is_wrong = np.append(wrong, results.wrong)
+def _row_influences(results: Results, wrong: bool | None) -> tuple[dict[str, Floats], dict[str, float]]:
+    """The influence of every row on each area of a curve, with one row more that comes first or none, and the areas."""
+    curve, is_wrong = results.curve, results.wrong
+    point = np.searchsorted(curve.losses, results.losses)
+    if wrong is not None:
+        curve, point, is_wrong = with_row(curve, wrong), np.append(0, point), np.append(wrong, is_wrong)
     by_row = {
         name: np.where(is_wrong, of_wrong[point], of_right[point])
         for name, (of_right, of_wrong) in influences(curve).items()

@@ -10,6 +10,9 @@ that nobody has used. How often that happens, the fitted rows tell themselves: i
 that occur r times, then about n M / (r + 1) of n fitted rows are kept with r + 1 occurrences, as Good and Turing saw,
 while n' M of n' fresh rows would be found. Given the sum of both numbers, the second is binomial with the share
 n' / (n' + n / (r + 1)): an exact test, for each r, with no model of the rows.
+
+Rows that were rounded, shifted, normalised or stored in another type have other keys. A second sketch is of
+`coarse_keys`, which survive that, and is judged in the same way: rows that look alike there count as equal by nature.
 """
 
 from __future__ import annotations
@@ -34,7 +37,7 @@ LONGEST_TEXT = 11_200
 """Characters of a fingerprint at most; about 8,240 when rows do not repeat."""
 
 FALSE_ALARM = 0.02
-"""Chance at most that fresh rows count as used."""
+"""Chance at most that fresh rows count as used, by each of the two sketches."""
 
 _LARGEST = (1 << 64) - 1
 _STEPS = 1 << 24
@@ -51,10 +54,11 @@ class Sketch(Struct, frozen=True, eq=False):
     total: int = 0
     keys: Keys = field(default_factory=lambda: np.empty(0, np.uint64))
     counts: Integers = field(default_factory=lambda: np.empty(0, np.int64))
+    coarse: Sketch | None = None
 
     @classmethod
-    def of(cls, keys: Keys) -> Sketch:
-        """From the keys of some rows."""
+    def of(cls, keys: Keys, coarse: Keys | None = None) -> Sketch:
+        """From the keys of some rows, and their coarse keys."""
         low = keys
         if keys.size > 4 * KEPT:  # the smallest are nearly always among twice as many of the smallest
             low = keys[keys <= np.uint64(int(_LARGEST * (2 * KEPT / keys.size)))]
@@ -62,19 +66,23 @@ class Sketch(Struct, frozen=True, eq=False):
         if distinct.size < KEPT and low.size < keys.size:
             distinct, counts = np.unique(keys, return_counts=True)
         total = int(keys.sum(dtype=np.uint64))
-        return cls(int(keys.size), total, distinct[:KEPT], counts[:KEPT].astype(np.int64))
+        second = None if coarse is None else cls.of(coarse)
+        return cls(int(keys.size), total, distinct[:KEPT], counts[:KEPT].astype(np.int64), second)
 
     def __add__(self, other: Sketch) -> Sketch:
         keys, places = np.unique(np.concatenate([self.keys, other.keys]), return_inverse=True)
         counts = np.zeros(keys.size, np.int64)
         np.add.at(counts, places, np.concatenate([self.counts, other.counts]))
-        return Sketch(self.rows + other.rows, (self.total + other.total) & _LARGEST, keys[:KEPT], counts[:KEPT])
+        total = (self.total + other.total) & _LARGEST
+        coarse = self.coarse + other.coarse if self.coarse and other.coarse else self.coarse or other.coarse
+        return Sketch(self.rows + other.rows, total, keys[:KEPT], counts[:KEPT], coarse)
 
     def fingerprint(self) -> Fingerprint:
         """What a document keeps of it."""
         limit = int(self.keys[-1]) if self.keys.size == KEPT else _LARGEST
         steps = _steps(self.keys, limit)
-        return Fingerprint(self.rows, self.total, limit, steps, np.minimum(self.counts, _MOST))
+        coarse = None if self.coarse is None else self.coarse.fingerprint()
+        return Fingerprint(self.rows, self.total, limit, steps, np.minimum(self.counts, _MOST), coarse)
 
 
 def _steps(keys: Keys, limit: int) -> Integers:
@@ -89,9 +97,12 @@ class Sighting(Struct, frozen=True, eq=False):
     rows: int
     total: int
     found: Booleans
+    coarse: Sighting | None = None
 
     def __add__(self, other: Sighting) -> Sighting:
-        return Sighting(self.rows + other.rows, (self.total + other.total) & _LARGEST, self.found | other.found)
+        coarse = self.coarse + other.coarse if self.coarse and other.coarse else None
+        total = (self.total + other.total) & _LARGEST
+        return Sighting(self.rows + other.rows, total, self.found | other.found, coarse)
 
 
 class Reuse(Struct, frozen=True):
@@ -114,19 +125,22 @@ class Fingerprint(Struct, frozen=True, eq=False, dict=True):
     limit: int
     steps: Integers
     counts: Integers
+    coarse: Fingerprint | None = None
 
     def text(self) -> str:
-        """One line of ASCII, at most `LONGEST_TEXT` characters."""
+        """One line of ASCII, at most `LONGEST_TEXT` characters for each of the two sketches."""
         packed = self.steps.astype(">u4").view(np.uint8).reshape(-1, 4)[:, 1:].tobytes()
         texts = [packed]
         if (self.counts > 1).any():
             texts.append(zlib.compress(self.counts.astype(np.uint8).tobytes(), 9))
         numbers = "2", f"{self.total:016x}", f"{self.rows:x}", f"{self.limit:016x}"
-        return ".".join([*numbers, *(base64.b64encode(text).decode("ascii") for text in texts)])
+        coded = (base64.b64encode(text).decode("ascii") for text in texts)
+        return ".".join([*numbers, *coded]) + ("" if self.coarse is None else f"|{self.coarse.text()}")
 
     @classmethod
     def parse(cls, text: str, rows: int) -> Fingerprint:
         """From the text of a document that says `rows` rows; ValueError with a reason if it is no fingerprint."""
+        text, more, second = text.partition("|")
         parts = text.split(".")
         if len(parts) not in (5, 6) or parts[0] != "2":
             raise ValueError("it has not the form of one")
@@ -152,7 +166,7 @@ class Fingerprint(Struct, frozen=True, eq=False, dict=True):
         complete = known == rows or (known < rows and bool((counts == _MOST).any()))
         if known > rows or not (full or complete) or full == (limit == _LARGEST) or limit < KEPT:
             raise ValueError("its keys do not go with its number of rows")
-        return cls(rows, total, limit, steps, counts)
+        return cls(rows, total, limit, steps, counts, cls.parse(second, rows) if more else None)
 
     @cached_property
     def _coarse(self) -> Booleans:
@@ -161,20 +175,33 @@ class Fingerprint(Struct, frozen=True, eq=False, dict=True):
         table[self.steps >> _COARSE] = True
         return table
 
-    def look_up(self, keys: Keys) -> Sighting:
-        """Look for new rows, given by their keys."""
+    def look_up(self, keys: Keys, coarse: Keys | None = None) -> Sighting:
+        """Look for new rows, given by their keys and coarse keys."""
         candidates = _steps(keys[keys <= np.uint64(self.limit)], self.limit)
         candidates = candidates[self._coarse[candidates >> _COARSE]]  # nearly all others go before the sort
         found = np.isin(self.steps, candidates)
-        return Sighting(int(keys.size), int(keys.sum(dtype=np.uint64)), found)
+        second = None if coarse is None or self.coarse is None else self.coarse.look_up(coarse)
+        return Sighting(int(keys.size), int(keys.sum(dtype=np.uint64)), found, second)
+
+    def compare(self, rows: Sketch) -> Sighting:
+        """Look for new rows as far as a sketch of them tells."""
+        second = None if rows.coarse is None or self.coarse is None else self.coarse.compare(rows.coarse)
+        return Sighting(rows.rows, rows.total, self.look_up(rows.keys).found, second)
 
     def judge(self, sighting: Sighting) -> Reuse:
-        """Whether the new rows of a sighting were used before, with a false alarm in at most `FALSE_ALARM` of cases.
+        """Whether the new rows of a sighting were used before, with a false alarm in at most 2 `FALSE_ALARM` of cases.
 
         The same rows in any order are always noticed.
         """
         if sighting.rows == self.rows and sighting.total == self.total:
             return Reuse(True, 1.0, True)
+        exact = self._judge(sighting)
+        if exact.reused or self.coarse is None or sighting.coarse is None:
+            return exact
+        coarse = self.coarse._judge(sighting.coarse)
+        return coarse if coarse.reused else Reuse(False, exact.share, exact.noticeable or coarse.noticeable)
+
+    def _judge(self, sighting: Sighting) -> Reuse:
         share = float(sighting.found.mean()) if sighting.found.size else 0.0
         found, open_groups = False, False
         for number, (low, high) in enumerate(_GROUPS):
@@ -269,6 +296,41 @@ def content_keys(values: AnyFloats) -> Keys:
         # A sum modulo 2**64 has no order.
         keys[chunk] = np.add.reduce(words, axis=0 if columns < _SHORT else 1)
     return mixed(keys)
+
+
+_COARSE_PROBES = 8
+_FARTHEST = -9.0
+"""Gaps below it count as it: what float16 and six decimals leave of smaller probabilities is another number."""
+_COARSE_STEPS = {2: 2.0**12, 3: 2.0**6}
+"""In 1, by the classes; 16 for four and more. Few classes have few gaps, which have to tell more."""
+_COARSE_CHUNK = 1 << 13
+
+
+def coarse_keys(scores: AnyFloats, prediction: Integers, probabilities: bool = False) -> Keys:
+    """Keys of rows of logits or probabilities, from the class predicted and how far up to eight others lie behind it.
+
+    >>> logits = np.array([[2.5, 1.3, 0.2, -0.9], [0.1, 1.0, 0.4, 0.3]])
+    >>> other = np.exp(logits + 1).astype(np.float16)
+    >>> bool((coarse_keys(logits, logits.argmax(axis=1)) == coarse_keys(other, other.argmax(axis=1), True)).all())
+    True
+    """
+    rows, classes = scores.shape
+    probes = np.arange(min(classes, _COARSE_PROBES)) * classes // min(classes, _COARSE_PROBES)
+    keys = np.empty(rows, np.uint64)
+    for start in range(0, rows, _COARSE_CHUNK):
+        part = slice(start, start + _COARSE_CHUNK)
+        columns = np.empty((probes.size + 1, keys[part].size))
+        for number, probe in enumerate(probes):
+            columns[number] = scores[part, probe]
+        columns[-1] = np.take_along_axis(scores[part], prediction[part, None], axis=1)[:, 0]
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            if probabilities:
+                np.log(columns, out=columns)
+            np.maximum(np.subtract(columns, columns[-1], out=columns), _FARTHEST, out=columns)
+        np.rint(np.multiply(columns, _COARSE_STEPS.get(classes, 2.0**4), out=columns), out=columns)
+        columns[-1] = prediction[part]
+        keys[part] = content_keys(columns.T)
+    return keys
 
 
 def repeats(keys: Keys) -> Booleans:

@@ -3,11 +3,10 @@
 With m the first largest logit of a row and u_j = beta * (z_j - z_m), the sums are over j != m: leaving m out keeps the
 relative error near |u| * eps however sure the model is, where `1 - p.max()` would round to 0.
 
-The result of a row depends on that row alone, to the bit: each row goes through the same operations in the same
-order whatever its neighbours, the block size, the layout or the thread. Below `ROW_MAJOR` classes, these are summed one
-after the other across a chunk of rows; from there on each row is reduced along its own contiguous memory, in pieces of
-`_PIECE` classes (a longer BLAS dot may be split between threads). Sums over classes are float32 for rows whose logits
-are all float32 numbers, float64 otherwise or when asked for; all that is computed from the sums is float64.
+The result of a row depends on that row alone, to the bit, whatever its neighbours, the block size, the layout or the
+thread; nor does it depend on the order of the classes, so that rows with the same numbers tie (`_total`). Below
+`ROW_MAJOR` classes a chunk of rows is worked on classes first. Sums over classes are float32 for rows whose logits are
+all float32 numbers, float64 otherwise or when asked for; all that is computed from the sums is float64.
 """
 
 from __future__ import annotations
@@ -154,7 +153,7 @@ _Gaps = tuple[Sequence[AnyFloats], Integers, int, _Total]
 def _gaps_of_rows(logits: AnyFloats, prediction: Integers, largest: AnyFloats, scratch: AnyFloats) -> _Gaps:
     """Fill in prediction and largest of a chunk, and find its gaps, row by row."""
     count, classes = logits.shape
-    work = gaps, _, spare, _ = [a[: logits.size].reshape(count, classes) for a in scratch]
+    work = gaps, _, spare, products = [a[: logits.size].reshape(count, classes) for a in scratch]
     scores = logits
     if not scores.flags.c_contiguous:
         for tile in range(0, classes, _TILE):
@@ -164,7 +163,7 @@ def _gaps_of_rows(logits: AnyFloats, prediction: Integers, largest: AnyFloats, s
     place = prediction + np.arange(0, logits.size, classes)
     largest[:] = scores.reshape(-1)[place]
     np.subtract(scores, largest[:, None], out=gaps)
-    return work, place, 1, partial(_dots, ones=np.ones((1, classes), logits.dtype))
+    return work, place, 1, partial(_total, products=products, axis=1)
 
 
 def _gaps_of_classes(logits: AnyFloats, prediction: Integers, largest: AnyFloats, scratch: AnyFloats) -> _Gaps:
@@ -175,7 +174,7 @@ def _gaps_of_classes(logits: AnyFloats, prediction: Integers, largest: AnyFloats
     np.maximum.reduce(gaps, axis=0, out=largest)
     np.subtract(gaps, largest, out=gaps)
     prediction[:] = _first_zero(gaps, powers)
-    return work, prediction * count + np.arange(count), 0, partial(_add_up, products=products)
+    return work, prediction * count + np.arange(count), 0, partial(_total, products=products, axis=0)
 
 
 def _sum_up(sums: _Columns, beta: float, work: Sequence[AnyFloats], place: Integers, axis: int, total: _Total) -> None:
@@ -248,10 +247,24 @@ def _dots(a: AnyFloats, b: AnyFloats | None, out: AnyFloats, ones: AnyFloats) ->
         out += np.vecdot(a[:, piece], other[:, piece])
 
 
-def _add_up(a: AnyFloats, b: AnyFloats | None, out: AnyFloats, products: AnyFloats) -> None:
-    """Sum a * b (b None: a) over the classes, one after the other; of one row `add.reduce` would change the order."""
+def _total(a: AnyFloats, b: AnyFloats | None, out: AnyFloats, products: AnyFloats, axis: int) -> None:
+    """Sum a * b (b None: a), all of one sign, over the classes, whose order has no say."""
     terms = a if b is None else np.multiply(a, b, out=products)
-    if terms.shape[1] > 1:
-        np.add.reduce(terms, axis=0, out=out)
-    else:
-        out[:] = np.add.accumulate(terms, axis=0)[-1]
+    classes = terms.shape[axis]
+    if terms.dtype == np.float64:  # whole numbers of a unit of the row, and of a much smaller one: exact sums
+        largest = np.maximum(np.maximum.reduce(terms, axis), -np.minimum.reduce(terms, axis))
+        unit = np.maximum(np.spacing(largest) * (1 << classes.bit_length()), np.finfo(np.float64).tiny)
+        finer = 2.0 ** (52 - classes.bit_length())
+        rest = np.multiply(terms, np.expand_dims(1 / unit, axis), out=products)
+        whole = np.rint(rest)
+        np.rint(np.multiply(np.subtract(rest, whole, out=rest), finer, out=rest), out=rest)
+        np.multiply(np.add.reduce(whole, axis) + np.add.reduce(rest, axis) / finer, unit, out=out)
+        return
+    sums = np.add.reduce(terms, axis, dtype=np.float64)
+    out[:] = sums.astype(np.float32)
+    # what float64 rounds shows in float32 between two of its numbers only: these few rows are summed in order
+    high, low = ((sums * (1 + part * 2.0**-51)).astype(np.float32) for part in (classes, -classes))
+    near = np.flatnonzero(np.abs(high - low) > 0)
+    if near.size:
+        ordered = np.sort(np.ascontiguousarray(np.moveaxis(terms.take(near, 1 - axis), axis, 1)), axis=1)
+        out[near] = ordered.sum(axis=1, dtype=np.float64).astype(np.float32)

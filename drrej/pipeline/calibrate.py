@@ -33,7 +33,15 @@ from drrej.engines import protocol
 from drrej.engines.protocol import Pass
 from drrej.errors import OptionError
 from drrej.pipeline.collect import collect
-from drrej.pipeline.score import check_floor, checked_scores, logits_of, probabilities_of, row_keys, without_rows
+from drrej.pipeline.score import (
+    check_floor,
+    checked_scores,
+    coarse_row_keys,
+    logits_of,
+    probabilities_of,
+    row_keys,
+    without_rows,
+)
 from drrej.pipeline.source import Source, without_bad_files
 
 T = TypeVar("T")
@@ -165,7 +173,7 @@ def _first_look(block: Block, precision: Precision, limit: np.uint64) -> dict[st
     chosen = np.flatnonzero(keys <= limit)
     sample = {"scores": [stored[chosen]], "labels": [labels[chosen]]}
     (before,) = rows.tallies(labels, None)
-    return {"before": before, "sketch": Sketch.of(keys), "positives": positives, **sample}
+    return {"before": before, "sketch": Sketch.of(keys, coarse_row_keys(block, rows)), "positives": positives, **sample}
 
 
 def _chosen_floor(probabilities: AnyFloats, labels: Integers, positives: Positives) -> float:

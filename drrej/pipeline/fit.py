@@ -32,7 +32,7 @@ from drrej.core.ratio import (
     share_of_delta,
     without_promise,
 )
-from drrej.core.reuse import Sighting, Sketch, key_limit
+from drrej.core.reuse import key_limit
 from drrej.core.types import Floats, Precision, Total
 from drrej.documents.rejector import LOSS_PARTS, Calibration, Columns, Ratio, Rejector, is_temperature
 from drrej.errors import DumpError, OptionError
@@ -147,7 +147,7 @@ def fit(source: Source, rejector: Rejector, options: RatioOptions | None = None)
     def of_rows(scored: Scored) -> dict[str, Any]:
         drift = {} if loss.drift_loss is None else {"drift": scored.drift}
         wrong = {"wrong": scored.wrong} if labelled else {}
-        return {"loss": scored.loss, "sketch": Sketch.of(scored.keys), **drift, **wrong}
+        return {"loss": scored.loss, "sketch": scored.sketch, **drift, **wrong}
 
     columns = collect_scored(source, dump, scorer, of_rows, "fitting", labelled=labelled)
     ratio = ratio_of(loss, columns, options, rejector.classes)
@@ -155,8 +155,7 @@ def fit(source: Source, rejector: Rejector, options: RatioOptions | None = None)
     if calibrated_on is None:
         reused = rejector.need_calibration().is_fitted
     else:  # as far as both sketches tell
-        found = calibrated_on.look_up(rows.keys).found
-        reused = calibrated_on.judge(Sighting(rows.rows, rows.total, found)).reused
+        reused = calibrated_on.judge(calibrated_on.compare(rows)).reused
     if ratio.bounds and reused:
         ratio = replace(ratio, bounds=tuple(map(as_estimate, ratio.bounds)))
     return rejector.with_ratio(ratio)

@@ -26,7 +26,17 @@ from drrej.core.inputs import (
     read_probabilities,
 )
 from drrej.core.losses import Loss
-from drrej.core.reuse import Fingerprint, Keys, Reuse, Sighting, content_keys, logit_keys, read_fingerprint
+from drrej.core.reuse import (
+    Fingerprint,
+    Keys,
+    Reuse,
+    Sighting,
+    Sketch,
+    coarse_keys,
+    content_keys,
+    logit_keys,
+    read_fingerprint,
+)
 from drrej.core.softmax import NOTHING, Needs
 from drrej.core.types import AnyFloats, Booleans, Floats, Integers, Precision
 from drrej.data.columns import PROBABILITY_NAMES
@@ -100,11 +110,21 @@ class Scored(Struct, frozen=True, dict=True):
         """A number for each row that tells it from others, by its content as it is stored."""
         return row_keys(self.block, self.raw)
 
+    @cached_property
+    def coarse(self) -> Keys:
+        """The same, whatever the type, the rounding and the shift of the scores."""
+        return coarse_row_keys(self.block, self.raw)
+
+    @property
+    def sketch(self) -> Sketch:
+        """What a document keeps of the rows, to notice them again."""
+        return Sketch.of(self.keys, self.coarse)
+
     def look_up(self, seen: Mapping[str, Fingerprint | None]) -> dict[str, Sighting]:
         """Which of the rows that each step has seen are among these; see `check_fresh`."""
         known = {step: rows for step, rows in seen.items() if rows is not None}
-        keys = self.keys[~self.block.bad] if known else None
-        found = {} if keys is None else {rows: rows.look_up(keys) for rows in set(known.values())}
+        keys = [keys[~self.block.bad] for keys in (self.keys, self.coarse)] if known else []
+        found = {rows: rows.look_up(*keys) for rows in set(known.values())}
         return {f"seen by {step}": found[rows] for step, rows in known.items()}
 
 
@@ -235,6 +255,19 @@ def row_keys(block: Block, raw: Scores) -> Keys:
     if block.input == "logits":
         return logit_keys(raw.values, raw.largest, raw.prediction)
     return content_keys(block.scores)
+
+
+def coarse_row_keys(block: Block, raw: Scores) -> Keys:
+    """The coarse keys of the rows, from the scores as they are stored: a floor has no say."""
+    scores, probabilities = block.scores, block.input == "probs"
+    if block.binary and block.input == "logits":
+        scores = raw.values
+    elif block.binary:
+        stored = scores[:, 0].astype(np.float64)
+        with np.errstate(over="ignore"):
+            second, probabilities = stored if probabilities else np.exp(stored), True
+        scores = np.stack([1.0 - second, second], axis=1)
+    return coarse_keys(scores, raw.prediction, probabilities)
 
 
 _ENOUGH_IN_A_FILE = 100

@@ -24,7 +24,7 @@ from drrej.core.certify import (
 )
 from drrej.core.curves import Curve, MeanCurve
 from drrej.core.intervals import CONFIDENCE, exact_decimal
-from drrej.core.reuse import Fingerprint, Sketch, repeats
+from drrej.core.reuse import Fingerprint, repeats
 from drrej.core.thresholds import (
     REJECT_ALL,
     Rule,
@@ -185,7 +185,7 @@ def _collect(
         if grouping is not None:
             columns["group"] = grouping.column(scored.block, scored.prediction)
         if rule.uses_rows:
-            columns["sketch"] = Sketch.of(scored.keys)
+            columns["sketch"] = scored.sketch
         if rule.confidence is not None:
             columns["key"] = scored.keys if example is None else scored.keys ^ example_keys(scored.block, example)
         return columns | scored.look_up(seen)

@@ -16,6 +16,7 @@ from drrej.core import softmax as losses
 from drrej.core.losses import PLAIN as LOSSES
 from drrej.core.losses import expected_losses
 from drrej.core.softmax import GapSums, block_sums
+from drrej.core.types import Precision
 
 ALL_SUMS = frozenset(GapSums.__annotations__) - {"odds"}
 
@@ -209,3 +210,31 @@ def test_long_rows_are_summed_in_pieces_of_fixed_length() -> None:
     assert same_bits(together, [np.concatenate(p) for p in zip(*(all_sums(r[None]) for r in logits), strict=True)])
     p = np.exp(logits.astype(np.float64) - logits.max(axis=1, keepdims=True))
     np.testing.assert_allclose(together[9], p.sum(axis=1) - 1, rtol=1e-6)
+
+
+@pytest.mark.parametrize("precision", ["auto", "float64"])
+@pytest.mark.parametrize("classes", [3, 6, 10, 31, 32, 100])
+def test_the_order_of_the_classes_does_not_matter(classes: int, precision: Precision) -> None:
+    """To the bit: else rows with the same probabilities for other classes would not tie."""
+    rng = np.random.default_rng(classes)
+    for logits in (
+        4.0 * rng.standard_normal((300, classes)).astype(np.float32),
+        4.0 * rng.standard_normal((300, classes)),
+        np.log(rng.multinomial(15, np.full(classes, 1 / classes), 300) / 15 + 1e-4),
+        30.0 * rng.standard_normal((300, classes)) + 1e4,
+    ):
+        moved = np.take_along_axis(logits, rng.permuted(np.tile(np.arange(classes), (300, 1)), axis=1), axis=1)
+        for name in LOSSES:
+            of_rows = expected_losses(logits, name, 1.3, precision)
+            assert of_rows.tobytes() == expected_losses(moved, name, 1.3, precision).tobytes(), name
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_sums_between_two_float32_numbers_have_no_order(axis: int) -> None:
+    """Terms that float64 drops one by one say together how the sum is rounded."""
+    terms = np.array([1.0, 2.0**-24, *[2.0**-54] * 8], np.float32)
+    rng = np.random.default_rng(0)
+    rows = np.array([rng.permutation(terms) for _ in range(50)])
+    rows, sums = (rows.T if axis == 0 else rows).copy(), np.empty(50, np.float32)
+    losses._total(rows, None, sums, np.empty_like(rows), axis)
+    assert (sums == np.float32(1 + 2.0**-23)).all()

@@ -465,3 +465,24 @@ def test_by_label_is_the_true_class_wherever_it_is_kept(tmp_path: Path) -> None:
     assert "--report-by label may be the true class or the column of that name" in fail(*words)
     words = ["threshold", path, "-r", tmp_path / "r.json", "--coverage", "0.7", "--cutoff-by", "label"]
     assert "a row to come has no label, so no cutoff can depend on it; use 'prediction'" in fail(*words)
+
+
+def test_a_better_order_is_seen_and_an_equal_one_is_not_called_better() -> None:
+    """The intervals allow for unseen errors and are wide; a sign is ruled out by the rows that are there."""
+    rng = np.random.default_rng(0)
+
+    def signs(noise: float, trials: int) -> dict[str, list[bool]]:
+        found: dict[str, list[bool]] = {"aurc": [], "augrc": []}
+        for _ in range(trials):
+            hard, all_ = rng.normal(size=600), np.ones(600, bool)
+            wrong = rng.random(600) < 1 / (1 + np.exp(3.0 - 1.5 * hard))
+            new, old = (Results(hard + scale * rng.normal(size=600), wrong, all_) for scale in (noise, 1.5))
+            for name, difference in paired_differences(new, old).items():
+                if name in found:
+                    found[name].append(difference.upper <= 0 or difference.lower >= 0)
+        return found
+
+    for name, seen in signs(0.2, 40).items():
+        assert np.mean(seen) > 0.6, name
+    for name, seen in signs(1.5, 150).items():
+        assert np.mean(seen) < 0.1, name

@@ -24,6 +24,7 @@ from drrej.core.reuse import (
     Fingerprint,
     Reuse,
     Sketch,
+    coarse_keys,
     content_keys,
     key_limit,
     logit_keys,
@@ -344,3 +345,63 @@ def test_the_table_of_the_docs_is_that_of_the_formula() -> None:
             shared = round(share * counts[1])
             expected = f"{detection_probability(*counts, shared):.3f}" if shared <= counts[0] else ""
             assert cell.strip() == expected
+
+
+def _forms(logits: np.ndarray) -> dict[str, tuple[np.ndarray, bool]]:
+    """The same rows in other forms, and whether these are probabilities."""
+    powers = np.exp(logits - logits.max(axis=1, keepdims=True))
+    shares = powers / powers.sum(axis=1, keepdims=True)
+    noise = np.random.default_rng(9).normal(0.0, 1e-7, logits.shape)
+    return {
+        "float16": (logits.astype(np.float16), False),
+        "six digits": (np.round(logits, 6), False),
+        "shifted": ((logits + 1).astype(np.float32), False),
+        "log-softmax": (np.log(shares).astype(np.float32), False),
+        "noise": (logits + noise, False),
+        "probabilities": (shares, True),
+        "float16 probabilities": (shares.astype(np.float16), True),
+        "six decimals of probabilities": (np.round(shares, 6), True),
+    }
+
+
+FORMS = list(_forms(np.ones((1, 2))))
+
+
+def _coarse(form: str, logits: np.ndarray) -> np.ndarray:
+    scores, probabilities = _forms(logits)[form]
+    return coarse_keys(scores, logits.argmax(axis=1), probabilities)
+
+
+@pytest.mark.parametrize("classes", [2, 3, 4, 10, 100])
+@pytest.mark.parametrize("form", FORMS)
+def test_rows_in_another_form_are_noticed(form: str, classes: int) -> None:
+    """All rows or half of them, if not always in float16 where there are two classes: little is left of their gap."""
+    rng = np.random.default_rng(classes)
+    fitted, fresh = (3.0 * rng.standard_normal((1000, classes)) for _ in range(2))
+    known = Sketch.of(content_keys(fitted), coarse_keys(fitted, fitted.argmax(axis=1))).fingerprint()
+    known = Fingerprint.parse(known.text(), 1000)
+    for rows in (fitted, np.concatenate([fitted[:500], fresh[500:]])):
+        exact, coarse = content_keys(np.array(_forms(rows)[form][0], np.float64)), _coarse(form, rows)
+        seen = known.look_up(exact[:600], coarse[:600]) + known.look_up(exact[600:], coarse[600:])
+        assert known.judge(seen).reused or (classes == 2 and form.startswith("float16"))
+        assert not known.judge(known.look_up(exact)).reused  # by the exact sketch alone
+        halves = Sketch.of(exact[:300], coarse[:300]) + Sketch.of(exact[300:], coarse[300:])
+        assert known.judge(known.compare(halves)) == known.judge(seen)
+    assert not known.judge(known.look_up(content_keys(fresh), _coarse(form, fresh))).reused
+
+
+def test_fresh_rows_that_look_alike_are_no_alarm() -> None:
+    """Coarse keys repeat a lot where a model is sure; then it takes more to call rows used."""
+    rng, alarms, trials = np.random.default_rng(0), 0, 0
+    for classes, scale in ((2, 1.0), (3, 2.0), (4, 8.0), (10, 6.0)):
+        for _ in range(50):
+            fitted, fresh = (scale * rng.standard_normal((500, classes)) for _ in range(2))
+            keys = [coarse_keys(rows, rows.argmax(axis=1)) for rows in (fitted, fresh)]
+            known = Sketch.of(content_keys(fitted), keys[0]).fingerprint()
+            alarms += known.judge(known.look_up(content_keys(fresh), keys[1])).reused
+            trials += 1
+    assert alarms <= 0.02 * trials  # 0.04 are allowed
+    sure = np.eye(4)[rng.integers(0, 1, 300)] * 30.0  # all rows have one coarse key
+    known = Sketch.of(content_keys(sure), coarse_keys(sure, sure.argmax(axis=1))).fingerprint()
+    again = sure + 1e-3 * rng.standard_normal(sure.shape)
+    assert not known.judge(known.look_up(content_keys(again), coarse_keys(again, again.argmax(axis=1)))).reused

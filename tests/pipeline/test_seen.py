@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from conftest import ROOT, make_model, write_dump
 from running import drrej as run
 
 import drrej
+from drrej.errors import DrrejWarning
 from drrej.pipeline.fit import uncalibrated
 
 WARNING = "drrej: warning: some of these rows were used by "
@@ -115,3 +117,46 @@ def test_rejectors_of_the_first_version_say_nothing_of_the_threshold(tmp_path: P
     table = {columns.logits: pa.FixedSizeListArray.from_arrays(pa.array(logits.ravel()), document.classes)}
     pq.write_table(pa.table({**table, columns.label or "label": labels}), tmp_path / "new.parquet")
     assert drrej.evaluate(source(str(tmp_path / "new.parquet")), document).seen_by is None
+
+
+def _softmax(logits: np.ndarray) -> np.ndarray:
+    powers = np.exp(logits - logits.max(axis=1, keepdims=True))
+    shares: np.ndarray = powers / powers.sum(axis=1, keepdims=True)
+    return shares
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        lambda logits: logits.astype(np.float16),
+        lambda logits: logits.round(6),
+        lambda logits: logits + 1,
+        lambda logits: np.log(_softmax(logits)),
+        lambda logits: logits + np.random.default_rng(0).normal(0, 1e-7, logits.shape),
+    ],
+    ids=["float16", "six digits", "shifted", "log-softmax", "noise"],
+)
+def test_rows_in_another_form_are_not_fresh(changed: Callable[[np.ndarray], np.ndarray], tmp_path: Path) -> None:
+    logits, labels = make_model(1000, 4, seed=1)
+    made = tmp_path / "made.json"
+    fitted = source(write_dump(tmp_path / "fit.parquet", logits, labels))
+    made.write_text(drrej.fit(fitted, drrej.calibrate(fitted)).to_json())
+    dump = write_dump(tmp_path / "again.parquet", changed(logits.astype(np.float64)), labels)
+    done = run("threshold", dump, "-r", made, "--risk", "0.2", "--confidence", "0.9", "--input", "logits")
+    assert done.code == 2
+    assert "needs fresh rows, but 'fit' has seen some of these" in done.err
+
+
+@pytest.mark.parametrize("binary", [False, True])
+def test_probabilities_are_known_by_any_type(binary: bool, tmp_path: Path) -> None:
+    """Zeros among them get a floor after they were first seen: it has no say."""
+    logits, labels = make_model(1000, 2 if binary else 4, seed=2)
+    shares = _softmax(logits.astype(np.float64))
+    shares[:20] = np.eye(shares.shape[1])[labels[:20]]
+    rejectors = {"probs": shares, "log-probs": np.log(np.maximum(shares, 1e-9))}
+    for kind, scores in rejectors.items():
+        stored = scores[:, 1] if binary else scores
+        fitted = drrej.fit_rejector(stored, labels, input=kind, coverage=0.8)
+        with pytest.warns(DrrejWarning, match="some of these rows were used by"):
+            report = fitted.evaluate(stored.astype(np.float32), labels)
+        assert report.seen_by == ("calibrate", "fit", "threshold")
