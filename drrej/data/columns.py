@@ -417,7 +417,8 @@ def _listed(schema: pa.Schema, listed: str, classes: Sequence[str] | None, typed
     prefix = re.match(r"(.*[_.:-])?", _common_prefix(names))
     cut = len(prefix[0]) if prefix else 0
     spelled = [name[cut:] for name in names]
-    return tuple(names), None if all(name.isdigit() for name in spelled) else tuple(spelled)
+    numbers = [str(number) for number in range(len(names))]
+    return tuple(names), None if spelled == numbers else tuple(spelled)
 
 
 def _common_prefix(names: Sequence[str]) -> str:

@@ -25,6 +25,8 @@ from drrej.data.scores import boolean_array, plain_array
 from drrej.errors import DumpError
 
 _GROUP_BYTES = 16 << 20
+_SMALL = 1 << 16
+"""Bytes of an array of an archive that is not copied to a file of its own."""
 _HEADER_ERRORS = (SyntaxError, tokenize.TokenError, IndexError, KeyError, AttributeError, RecursionError)
 _ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, KeyError)
 _KINDS = "an array of floating-point numbers, whole numbers, true and false, or text"
@@ -56,7 +58,8 @@ def _batches(request: Request) -> Iterator[pa.RecordBatch]:
     with files.reading(request.file):
         info = _look(request.file)
         assert info.identity is not None
-        names = [name for name in request.columns if name in info.schema.names]
+        known = set(info.schema.names)  # which Arrow makes anew each time
+        names = [name for name in request.columns if name in known]
         arrays = _mapped(request.file, info.identity, names)
         first = sum(info.groups[: request.group])
         stop = first + info.groups[request.group]
@@ -143,6 +146,9 @@ def _mapped(file: DumpFile, identity: Identity, names: Sequence[str]) -> list[ND
         archive = stack.enter_context(_archive(stream)) if missing and packed else None
         for name in missing:  # each is mapped at once: only so many copies are kept
             with archive.open(f"{name}.npy") if archive else contextlib.nullcontext(stream) as array:
+                if archive and archive.getinfo(f"{name}.npy").file_size < _SMALL:  # no file, and none kept open
+                    arrays[name] = _small(array, name, file)
+                    continue
                 path = _copied(array, file)
             _unpacked[keys[name]] = identity, path
             arrays[name] = _map(path, name, file)
@@ -169,6 +175,12 @@ def _map(path: str, name: str, file: DumpFile) -> NDArray[Any]:
     if not needed:
         return np.empty(header.shape, header.dtype)
     return np.memmap(path, header.dtype, "r", offset, header.shape, "F" if header.fortran else "C")
+
+
+def _small(stream: Any, name: str, file: DumpFile) -> NDArray[Any]:
+    """An array that is read at once."""
+    header = _header(stream, name, file)
+    return np.frombuffer(stream.read(), header.dtype).reshape(header.shape, order="F" if header.fortran else "C")
 
 
 def _header(stream: Any, name: str, file: DumpFile) -> _Header:
