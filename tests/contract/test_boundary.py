@@ -535,3 +535,36 @@ def test_libraries_that_find_no_memory_are_a_shortage(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(app, "application", short)
     assert fail("metrics") == "not enough memory"
+
+
+# The same rows, said otherwise
+
+
+def test_the_same_rows_give_the_same_figures(tmp_path: Path) -> None:
+    """In another order, format or type, and split over files; each row twice changes no share."""
+    table = _table(TRUTH.tolist())
+    dump = _write(tmp_path, "parquet", table)
+    assert _steps(tmp_path, dump)[-1].code == 0
+    order = np.random.default_rng(4).permutation(ROWS).tolist()
+    turned = _write(tmp_path, "parquet", {name: [values[i] for i in order] for name, values in table.items()}, "turned")
+    single = tmp_path / "single.parquet"
+    pq.write_table(pa.table({"logits": pa.array(LOGITS.tolist(), pa.list_(pa.float32())), "label": TRUTH}), single)
+    halves = tmp_path / "halves"
+    halves.mkdir()
+    for name, part in {"a": slice(0, 100), "b": slice(100, None)}.items():
+        _write(halves, "parquet", {key: values[part] for key, values in table.items()}, name)
+    twice = _write(tmp_path, "parquet", {key: [*values, *values] for key, values in table.items()}, "twice")
+    others = [_write(tmp_path, ending, table, "same") for ending in ("feather", "jsonl", "json", "npz")]
+
+    def figures(*dumps: Path) -> dict[str, Any]:
+        report = tmp_path / "figures.json"
+        assert drrej("evaluate", *dumps, "-r", tmp_path / "r.json", "-o", report, "-fq").code == 0
+        found = load_json(report)
+        shares = {key: found[key]["value"] for key in ("coverage", "accuracy", "base_accuracy")}
+        return shares | {"nll": found["nll"]["all"], "brier": found["brier"]["all"]}
+
+    expected = figures(dump)
+    for same in (turned, single, halves, *others):
+        assert figures(same) == pytest.approx(expected, rel=1e-6), same
+    shares = ("coverage", "accuracy", "base_accuracy")
+    assert {key: figures(twice)[key] for key in shares} == {key: expected[key] for key in shares}
