@@ -275,12 +275,12 @@ def _explain(error: Exception, arguments: list[str]) -> int:
 
 def _report(message: str, arguments: list[str]) -> None:
     """A wrong command line where CI looks: a report of an earlier run must not stand for this one."""
-    if not {"evaluate", "run", "monitor"}.isdisjoint(arguments):
+    values = list(itertools.pairwise(arguments))
+    format = next((value for word, value in values if word == "--format"), "")
+    outputs = [value for word, value in values if word in ("-o", "--output") and value.lower().endswith(".xml")]
+    if outputs or (format and not {"evaluate", "run", "monitor"}.isdisjoint(arguments)):
         from drrej.cli.report_options import report_error
 
-        values = list(itertools.pairwise(arguments))
-        format = next((value for word, value in values if word == "--format"), None)
-        outputs = [value for word, value in values if word in ("-o", "--output")]
         with contextlib.suppress(DrrejError, OSError):
             report_error(message, format, outputs, force=not {"-f", "--force"}.isdisjoint(arguments))
 
