@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -19,7 +22,7 @@ from drrej.api.rejector import ScoredArrays, fit_rejector
 from drrej.core.calibrators import CalibratorName
 from drrej.core.reuse import content_keys
 from drrej.core.thresholds import one_rule
-from drrej.errors import DrrejWarning
+from drrej.errors import DrrejWarning, DumpError
 
 __all__ = ["RejectingClassifier", "coverage_score"]
 
@@ -124,17 +127,18 @@ class RejectingClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
                 setattr(self, name, getattr(self.estimator_, name))
         scores, labels, inputs = zip(*held_out, strict=True)
         text = self.classes_.dtype.kind in "OU" and all(isinstance(name, str) for name in self.classes_)
-        self.rejector_ = fit_rejector(
-            np.concatenate(scores),
-            self._class_numbers(np.concatenate(labels)),
-            **rules,
-            confidence=self.confidence,
-            loss=self.loss,
-            calibrator=self.calibrator,
-            groups=None if self.confidence is None else np.concatenate([_examples(rows) for rows in inputs]),
-            input="probs" if self._method(self.estimator_) == "predict_proba" else "logits",
-            classes=[str(name) for name in self.classes_] if text else None,
-        )
+        with _own_advice():
+            self.rejector_ = fit_rejector(
+                np.concatenate(scores),
+                self._class_numbers(np.concatenate(labels)),
+                **rules,
+                confidence=self.confidence,
+                loss=self.loss,
+                calibrator=self.calibrator,
+                groups=None if self.confidence is None else np.concatenate([_examples(rows) for rows in inputs]),
+                input="probs" if self._method(self.estimator_) == "predict_proba" else "logits",
+                classes=[str(name) for name in self.classes_] if text else None,
+            )
         self.coverage_ = self.rejector_.need_threshold().coverage
         return self
 
@@ -231,7 +235,8 @@ class RejectingClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
 
     def _scored(self, X: Any) -> ScoredArrays:
         check_is_fitted(self)
-        return self.rejector_.score(self._response(self.estimator_, X, self.classes_))
+        with _own_advice():
+            return self.rejector_.score(self._response(self.estimator_, X, self.classes_))
 
     def _labels(self, scored: ScoredArrays) -> Any:
         return scored.prediction if self.rejector_.class_names is not None else self.classes_[scored.prediction]
@@ -295,6 +300,16 @@ def coverage_score(estimator: RejectingClassifier, X: Any, y: Any = None) -> flo
     1.0
     """
     return float(1.0 - np.mean(estimator.reject(X)))
+
+
+@contextlib.contextmanager
+def _own_advice() -> Iterator[None]:
+    """What is wrong with the scores of a model, without advice on parameters that only arrays have."""
+    try:
+        yield
+    except DumpError as error:
+        advice = "; is `response_method` the one that gives the model's scores?"
+        raise type(error)(re.sub(r"; [^;]*`(?:input|normalize)=.*", advice, str(error))) from None
 
 
 def _examples(X: Any) -> Any:

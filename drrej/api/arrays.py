@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -11,11 +12,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec.structs import replace
 
-from drrej.data.columns import LABEL, LOGITS
+from drrej.core.inputs import ScoreLook
+from drrej.data.columns import LABEL, LOGITS, numbered
 from drrej.data.dump import DumpOptions
 from drrej.data.formats.arrow import held
 from drrej.documents.rejector import Rejector as Document
-from drrej.errors import DumpError
+from drrej.errors import DrrejWarning, DumpError
 from drrej.pipeline.source import Source
 
 Array = np.ndarray[Any, Any]
@@ -34,6 +36,9 @@ def array_source(scores: Any, labels: Any, options: DumpOptions, groups: pa.Arra
     if options.binary not in (None, binary):
         wanted = "one score per row" if options.binary else "a row of scores, one for each class"
         raise DumpError(f"scores have the shape {rows.shape}, but the rejector was made for {wanted}")
+    if options.binary is False and options.input == "logits" and ScoreLook.of(rows).kind() == "probabilities":
+        words = "rows of scores lie in [0, 1] and sum to 1, as probabilities do, but the rejector was made for logits"
+        warnings.warn(words, DrrejWarning, stacklevel=4)
     values = pa.array(np.ascontiguousarray(rows).reshape(-1))
     columns = {LOGITS: values if binary else pa.FixedSizeListArray.from_arrays(values, rows.shape[1])}
     for name, column in ((LABEL, None if labels is None else as_labels(labels)), (GROUP, groups)):
@@ -74,14 +79,17 @@ def as_names(classes: Sequence[str] | None) -> tuple[str, ...] | None:
 
 
 def matched(scores: Any, classes: Sequence[str] | None) -> Any:
-    """A data frame with its columns in the order of the classes, if that is what they are called."""
-    columns = getattr(scores, "columns", None)
-    if classes is None or columns is None:
+    """A data frame with its columns in the order of the classes, if that is what they are called, or are numbered."""
+    columns = getattr(scores, "column_names", None) or getattr(scores, "columns", None)  # of Arrow, and of pandas
+    if columns is None:
         return scores
-    names, own = [str(name) for name in classes], {str(column): column for column in columns}
+    own = {str(column): column for column in columns}
+    names = [str(name) for name in classes or next(iter(numbered(own).values()), ())]
     if own.keys() == set(names):
-        return scores if list(own) == names else scores[[own[name] for name in names]]
-    if own.keys() & set(names):
+        if list(own) == names:
+            return scores
+        return scores.select(names) if hasattr(scores, "column_names") else scores[[own[name] for name in names]]
+    if classes is not None and own.keys() & set(names):
         raise DumpError(f"the columns of the scores, {list(own)}, do not name the classes, {names}, one by one")
     return scores
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 import atexit
 import contextlib
 import gc
+import itertools
 import os
+import re
 import signal
 import sys
 from collections.abc import Sequence
@@ -30,6 +32,8 @@ from drrej.errors import BadRowsError, DrrejError, OptionError
 WRONG = 2
 INTERRUPTED = 128 + signal.SIGINT
 BROKEN_PIPE = 141  # 128 + SIGPIPE
+_NO_MEMORY = re.compile("failed to map segment|[Cc]annot allocate memory|can't start new thread")
+"""How libraries that are loaded, and threads that are started, tell that memory is short."""
 
 PANELS = {
     "Get started": ("inspect", "run"),
@@ -253,16 +257,30 @@ def _explain(error: Exception, arguments: list[str]) -> int:
         complain(f"{error}{hint}")
         return error.exit_code
     if hasattr(error, "format_message"):  # typer's own errors about the command line
-        complain(_usage(error, arguments))
+        message = _usage(error, arguments)
+        complain(message)
+        _report(message, arguments)
     elif isinstance(error, OSError):
         complain(f"{error.filename or 'standard output'}: {error.strerror or error} (DRREJ_DEBUG=1 shows where)")
         silence(sys.stdout)
-    elif isinstance(error, MemoryError):
+    elif isinstance(error, MemoryError) or _NO_MEMORY.search(str(error)):
         complain("not enough memory")
     else:
         reason = " ".join(str(error).split()) or "no message"
         complain(f"unexpected {type(error).__name__}: {reason} (DRREJ_DEBUG=1 shows where)")
     return WRONG
+
+
+def _report(message: str, arguments: list[str]) -> None:
+    """A wrong command line where CI looks: a report of an earlier run must not stand for this one."""
+    values = list(itertools.pairwise(arguments))
+    format = next((value for word, value in values if word == "--format"), "")
+    outputs = [value for word, value in values if word in ("-o", "--output") and value.lower().endswith(".xml")]
+    if outputs or (format and not {"evaluate", "run", "monitor"}.isdisjoint(arguments)):
+        from drrej.cli.report_options import report_error
+
+        with contextlib.suppress(DrrejError, OSError):
+            report_error(message, format, outputs, force=not {"-f", "--force"}.isdisjoint(arguments))
 
 
 def _usage(error: Any, arguments: list[str]) -> str:

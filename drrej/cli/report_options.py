@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from functools import wraps
 from typing import TYPE_CHECKING, Any
@@ -165,21 +165,24 @@ def reports_errors(command: Callable[..., None]) -> Callable[..., None]:
             raise
         except Exception as error:
             with suppress(DrrejError, OSError):  # what is reported is the first error
-                _report_error(in_flags(redacted(str(error))), groups["files"])
+                files = groups["files"]
+                outputs = files.output if isinstance(files.output, list) else []
+                report_error(in_flags(redacted(str(error))), files.format, outputs, files.force)
             raise
 
     return run
 
 
-def _report_error(message: str, files: Any) -> None:
+def report_error(message: str, format: str | None, outputs: Sequence[str], force: bool) -> None:
+    """Write an error in the format of standard output, and in place of JUnit files."""
     from drrej.outputs.destinations import OutputFile
     from drrej.report.ci import command, junit_error
 
-    if files.format in ("github", "junit"):
-        show(command("error", "drrej", message) if files.format == "github" else junit_error(message))
-    for path in files.output if isinstance(files.output, list) else []:
+    if format in ("github", "junit"):
+        show(command("error", "drrej", message) if format == "github" else junit_error(message))
+    for path in outputs:
         if path.lower().endswith(".xml"):
-            with OutputFile(path, files.force) as file:
+            with OutputFile(path, force) as file:
                 file.write_text(junit_error(message))
                 file.commit()
 

@@ -149,12 +149,12 @@ class RuleOptions(Options):
     )
     clip: float | None = rare("With --mse or --mae: the error of a row counts as B at most.", "B", GUARANTEE)
 
-    def rule(self) -> Rule:
-        """The one rule that was given."""
+    def rule(self, *without: str) -> Rule:
+        """The one rule that was given; a command may be `without` some."""
         from drrej.core.thresholds import one_rule
 
         if self.error_cost is not None and self.review_cost is None:
             raise OptionError("--error-cost needs --review-cost C: what it costs to have a rejected row looked at")
         rules = [name for name, each in RuleOptions.declared().items() if each.rich_help_panel == RULE]
-        targets = {name: getattr(self, name) for name in rules}
+        targets = {name: getattr(self, name) for name in rules if name not in without}
         return one_rule(targets, confidence=self.confidence, error_cost=self.error_cost, clip=self.clip)

@@ -166,7 +166,7 @@ def run(
     from drrej.report import render
 
     divided = files.division(dumps)
-    rule = recipe.replaced(confidence=recipe.confidence or None).rule()
+    rule = recipe.replaced(confidence=recipe.confidence or None).rule("mse", "mae")
     if recipe.temperature is not None and recipe.memory is not None:
         raise OptionError("--memory is for fitting the temperature; it does not go with --temperature T")
     if recipe.temperature is not None and recipe.calibrator is not None:

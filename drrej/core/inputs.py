@@ -42,6 +42,7 @@ class Verdict(IntEnum):
     ABOVE_ONE = 3
     OFF_SUM = 4
     NO_MASS = 5
+    NO_SHARE = 6
 
 
 _LOGITS = "if these are logits, say `input=logits`"
@@ -57,6 +58,7 @@ _TEXTS = {
         "is every class there? if so, as where they were rounded, `normalize=True` divides each row by its sum",
     ),
     Verdict.NO_MASS: ("no probability above 0", "drop or fix these rows"),
+    Verdict.NO_SHARE: ("a probability above 1", f"store it as a share of 1, not as a percentage; {_LOGITS}"),
 }
 
 
@@ -135,7 +137,7 @@ def read_binary_probabilities(scores: AnyFloats) -> ProbabilityRows:
     verdicts = np.full(stored.size, Verdict.GOOD, np.uint8)
     with np.errstate(invalid="ignore"):
         verdicts[stored < 0] = Verdict.NEGATIVE
-        verdicts[stored > 1.0 + _TOLERANCE[64]] = Verdict.ABOVE_ONE
+        verdicts[stored > 1.0 + _TOLERANCE[64]] = Verdict.NO_SHARE
         verdicts[~np.isfinite(stored)] = Verdict.NOT_FINITE
         second = np.minimum(stored, 1.0)
     values = np.stack([1.0 - second, second], axis=1)
@@ -338,7 +340,8 @@ def _scaled_rows(rows: AnyFloats) -> int:
     """How many of these rows, none of them negative, sum to 100 or are whole numbers."""
     if not rows.size:
         return 0
-    percentages = np.abs(rows.sum(axis=1, dtype=np.float64) - 100.0) <= _PERCENT
+    with np.errstate(over="ignore"):
+        percentages = np.abs(rows.sum(axis=1, dtype=np.float64) - 100.0) <= _PERCENT
     whole = (rows == np.rint(rows)).all(axis=1)
     return int(np.count_nonzero(percentages | whole))
 

@@ -407,7 +407,8 @@ def _listed(schema: pa.Schema, listed: str, classes: Sequence[str] | None, typed
         return tuple(names), tuple(classes)
     shared = re.match(r"(.*[_.:-])?", os.path.commonprefix(names))  # noqa: RUF071 - of characters
     spelled = [name[len(shared[0]) if shared else 0 :] for name in names]
-    return tuple(names), None if all(name.isdigit() for name in spelled) else tuple(spelled)
+    numbers = [str(number) for number in range(len(names))]
+    return tuple(names), None if spelled == numbers else tuple(spelled)
 
 
 def _in_numeric_order(names: Sequence[str], pattern: str, where: str) -> tuple[str, ...]:

@@ -207,8 +207,6 @@ def _only_values(array: pa.Array, report: Report) -> pa.Array:
 # Labels in another file
 
 _AGAIN = "a key that occurred before"
-_EXACT = 1 << 53
-"""From here on different whole numbers may be one floating-point number."""
 
 
 class LabelsElsewhere(Struct, frozen=True):
@@ -390,8 +388,11 @@ def key_array(column: pa.Array, where: str) -> pa.Array:
         column = column.dictionary_decode()
     kind = column.type
     try:
-        if pa.types.is_floating(kind) and (np.abs(column.drop_null().to_numpy(zero_copy_only=False)) >= _EXACT).any():
-            raise ValueError("floating-point numbers of 2^53 and more are not exact")
+        if pa.types.is_floating(kind):
+            values = column.drop_null().to_numpy(zero_copy_only=False)
+            bits = np.finfo(values.dtype).nmant + 1  # from here on different whole numbers may be one of this type
+            if (np.abs(values) >= 2.0**bits).any():
+                raise ValueError(f"floating-point numbers of 2^{bits} and more are not exact")
         if pa.types.is_integer(kind) or pa.types.is_floating(kind):  # pandas turns numbers with gaps into floats
             return column.cast(pa.int64())
         if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):

@@ -10,7 +10,7 @@ import os
 import shutil
 import stat
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 from typing import IO
 from urllib.parse import unquote
@@ -99,7 +99,7 @@ def _matches(pattern: str) -> list[str]:
     """The files that a glob names; hidden ones only if the pattern spells the underscore or dot."""
     if not glob.has_magic(pattern):
         raise DumpError(f"{pattern}: no such file or directory")
-    matches = sorted(glob.glob(pattern, recursive=True))
+    matches = sorted(_globbed(pattern))
     if not _hidden(os.path.basename(pattern)):
         matches = [match for match in matches if not _hidden(os.path.basename(match))]
     if not matches:
@@ -107,11 +107,27 @@ def _matches(pattern: str) -> list[str]:
     return matches
 
 
+def _globbed(pattern: str) -> list[str]:
+    """What a pattern names, where ** stands for folders of any depth, each of them once."""
+    before, stars, after = pattern.partition("**/")
+    if not stars or before[-1:] not in ("", "/"):
+        return glob.glob(pattern)
+    tops = glob.glob(before) if before else [os.curdir]
+    folders = [folder for top in tops for folder, _ in _folders(top)]
+    return [match for folder in folders for match in _globbed(os.path.join(glob.escape(folder), after or "*"))]
+
+
 def _find_in_directory(directory: str) -> list[DumpFile]:
+    paths = [os.path.join(folder, file) for folder, files in _folders(directory) for file in files]
+    return _of_one_format(directory, [(os.path.relpath(path, directory), _from_root(path), path) for path in paths])
+
+
+def _folders(directory: str) -> Iterator[tuple[str, list[str]]]:
+    """A folder and those below it with their files, also where links lead; each folder once."""
+
     def fail(error: OSError) -> None:
         raise DumpError(f"{error.filename}: cannot be listed ({error.strerror})")
 
-    paths: list[str] = []
     seen = set[tuple[int, int]]()
     for folder, folders, files in os.walk(directory, onerror=fail, followlinks=True):
         status = os.stat(folder)
@@ -121,8 +137,7 @@ def _find_in_directory(directory: str) -> list[DumpFile]:
         seen.add((status.st_dev, status.st_ino))
         linked = {name: os.path.islink(os.path.join(folder, name)) for name in folders if not _hidden(name)}
         folders[:] = sorted(linked, key=lambda name: (linked[name], name))
-        paths += [os.path.join(folder, file) for file in files]
-    return _of_one_format(directory, [(os.path.relpath(path, directory), _from_root(path), path) for path in paths])
+        yield folder, files
 
 
 def _find_uri(uri: str) -> list[DumpFile]:

@@ -12,7 +12,9 @@ from msgspec.structs import asdict, astuple, replace
 from drrej.errors import BadRowsError, DumpError
 
 _CREDENTIALS = re.compile(r"((?:s3|gs|gcs)://)[^/@\s]*:[^@\s]*@|(\w+://)[^/@\s]*@", re.ASCII)
-_SECRETS = re.compile(r"([?&][\w-]*(?:secret|key|token|password|sig|signature|credential)[\w-]*=)[^&\s:'\")]*", re.I)
+_SECRETS = re.compile(
+    r"([?&][\w%-]*(?:secret|key|token|password|sig|credential)[\w%-]*=)(?:[^&\s:'\")]|[:'\")](?=\S))*", re.IGNORECASE
+)
 
 
 class Problem(Struct, frozen=True):

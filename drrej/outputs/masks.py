@@ -5,6 +5,7 @@ Text formats have the numbers in as few digits as read back to the same float.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Literal
@@ -14,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from drrej.data.files import DumpFile
+from drrej.data.labels import is_text
 from drrej.data.problems import shown
 from drrej.errors import DumpError, OptionError, OutputError
 from drrej.outputs.atomic import writing
@@ -28,16 +30,20 @@ _GROUP_ROWS = 1 << 17
 class MaskFile(AbstractContextManager["MaskFile"]):
     """Writes batches to a file in groups of a fixed size, whatever the size of the batches."""
 
-    def __init__(self, path: str, target: str, schema: pa.Schema, ending: str = PARQUET) -> None:
+    def __init__(
+        self, path: str, target: str, schema: pa.Schema, ending: str = PARQUET, safe_csv: bool = False
+    ) -> None:
         self._target = target
         self._pending: list[pa.RecordBatch] = []
         self._rows = 0
         self._format, codec = ENDINGS[ending]
+        self._safe = safe_csv and self._format == "csv"
         self._schema = _written_schema(schema, self._format)
         with writing(target):
             file = pa.OSFile(path, "wb")
             self._stream = file if codec is None else pa.CompressedOutputStream(file, codec)
-            self._writer = _open_writer(self._stream, self._schema, self._format)
+            shown = _without_formulas(self._schema.empty_table()).schema if self._safe else self._schema
+            self._writer = _open_writer(self._stream, shown, self._format)
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Add rows."""
@@ -59,6 +65,7 @@ class MaskFile(AbstractContextManager["MaskFile"]):
         ]
         table = pa.Table.from_batches(batches, schema)
         self._pending, self._rows = [], 0
+        table = _without_formulas(table) if self._safe else table
         with writing(self._target):
             if self._writer is None:
                 self._stream.write(b"".join(map(json_lines, table.to_batches())))
@@ -77,6 +84,21 @@ class MaskFile(AbstractContextManager["MaskFile"]):
         except OutputError:
             if kind is None:
                 raise
+
+
+_FORMULA = r"^([=+\-@\t\r])"
+"""How a text begins that spreadsheets take for a formula."""
+
+
+def _without_formulas(table: pa.Table) -> pa.Table:
+    """The same table with a ' before each text that a spreadsheet would run, names too."""
+    import pyarrow.compute as pc
+
+    columns = [
+        pc.replace_substring_regex(column, _FORMULA, r"'\1") if is_text(column.type) else column
+        for column in table.columns
+    ]
+    return pa.table(columns, [re.sub(_FORMULA, r"'\1", name) for name in table.column_names])
 
 
 # Formats

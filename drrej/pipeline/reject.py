@@ -39,11 +39,12 @@ from drrej.pipeline.source import Source, check_classes, left_out, remembered, w
 
 
 class MaskOptions(Struct, frozen=True):
-    """Which columns the mask keeps (None: all but the logits); what becomes of bad rows and of unknown groups."""
+    """Columns that the mask keeps (None: all but the logits); what becomes of bad rows, unknown groups, formulas."""
 
     keep: Sequence[str] | None = None
     on_bad_row: Literal["error", "reject", "skip"] = "error"
     on_unseen_group: OnUnseen = "error"
+    safe_csv: bool = False
 
 
 class Masking:
@@ -151,7 +152,7 @@ def _written(
     summary = PassSummary()
     read = partial(run_pass, function=masking, run=run, engine=source.engine, summary=summary)
     if isinstance(output, OutputFile):
-        made = _one_file(read(dump), with_range(masking.schema, dump.parts), output, queue)
+        made = _one_file(read(dump), with_range(masking.schema, dump.parts), output, queue, options.safe_csv)
     else:
         dump = replace(dump, parts=distinct(dump.parts))
         check_distinct(dump.parts, output.name)
@@ -186,9 +187,9 @@ Made = Iterator[tuple[str, MaskRecord, bool]]
 """The name of each input file, what was counted, and whether its mask was there already."""
 
 
-def _one_file(blocks: Blocks, schema: pa.Schema, output: OutputFile, queue: ReviewQueue | None) -> Made:
+def _one_file(blocks: Blocks, schema: pa.Schema, output: OutputFile, queue: ReviewQueue | None, safe: bool) -> Made:
     """All masks one after the other; files without rows are not told of."""
-    with MaskFile(output.path, output.name, schema, format_of(output)) as mask:
+    with MaskFile(output.path, output.name, schema, format_of(output), safe) as mask:
         for part, inside in itertools.groupby(blocks, key=attrgetter("part")):
             record = _write(mask, inside, MaskRecord("", "", ""), queue)
             if record.notes.rows:

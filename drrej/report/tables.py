@@ -12,6 +12,7 @@ from drrej.documents.document import Document, Entry, entries
 from drrej.documents.figures import Change, Proportion, Spread
 from drrej.documents.report import Calibration, Difference, ErrorFigures, Ranking, RegressionReport, Report, ScoreRow
 from drrej.documents.summaries import Cascade, Plan
+from drrej.errors import printable
 from drrej.report.words import figure, interval, money, percent, percents, plain, seen_by, unsure_order
 
 
@@ -61,7 +62,7 @@ def _(report: Report | RegressionReport) -> str:
     what = f"{report.classes} classes" if isinstance(report, Report) else "regression"
     decision = "rejects nothing"
     if report.cutoff_by is not None:
-        decision = f"each group by {report.cutoff_by} has a cutoff of its own"
+        decision = f"each group by {printable(report.cutoff_by)} has a cutoff of its own"
     elif report.cutoff is not None:
         decision = f"rejects a loss of {figure(report.cutoff, 6)} or more"
         if isinstance(report, Report) and report.tau is not None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from conftest import make_model, make_rejector, source, write_dump, write_mask
 
@@ -350,3 +351,19 @@ def test_python_warns_of_a_calibrator_at_its_end(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(words, "worse_figures", lambda _: "calibration made it worse")
     with pytest.warns(DrrejWarning, match="calibration made it worse"):
         drrej.fit_rejector(LOGITS, LABELS, coverage=0.7)
+
+
+def test_numbered_columns_of_a_frame_are_matched_by_their_numbers() -> None:
+    rejector = drrej.fit_rejector(LOGITS, LABELS, coverage=0.8)
+    order = [2, 0, 3, 1]
+    for names in (order, [f"logit_{number}" for number in order]):
+        frame = Frame(LOGITS[:, order], list(map(str, names)))
+        assert np.array_equal(rejector.reject(frame), rejector.reject(LOGITS))
+    table = pa.table({str(number): LOGITS[:, number] for number in order})
+    assert np.array_equal(rejector.reject(table), rejector.reject(LOGITS))
+
+
+def test_probabilities_for_a_rejector_of_logits_are_warned_about() -> None:
+    rejector = drrej.fit_rejector(LOGITS, LABELS, coverage=0.8)
+    with pytest.warns(DrrejWarning, match="as probabilities do, but the rejector was made for logits"):
+        rejector.reject(np.exp(LOGITS) / np.exp(LOGITS).sum(axis=1, keepdims=True))

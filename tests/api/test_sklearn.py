@@ -35,7 +35,7 @@ from sklearn.pipeline import make_pipeline  # noqa: E402
 from sklearn.preprocessing import StandardScaler  # noqa: E402
 from sklearn.utils.estimator_checks import check_estimator  # noqa: E402
 
-from drrej.errors import DrrejWarning  # noqa: E402
+from drrej.errors import DrrejWarning, DumpError  # noqa: E402
 from drrej.sklearn import HELD_OUT, RejectingClassifier, coverage_score  # noqa: E402
 
 X, Y = load_digits(return_X_y=True)
@@ -287,3 +287,15 @@ def test_a_prefit_model_that_is_always_right_is_asked_about() -> None:
     model = DecisionTreeClassifier(random_state=0).fit(X_TRAIN, Y_TRAIN)
     with pytest.warns(DrrejWarning, match="are these the rows that it was trained on"):
         RejectingClassifier(model, coverage=0.9, cv="prefit").fit(X_TRAIN, Y_TRAIN)
+
+
+def test_advice_names_parameters_that_it_has() -> None:
+    class Odd(LogisticRegression):  # type: ignore[misc]
+        def predict_proba(self, rows: Any) -> Any:
+            return super().predict_proba(rows) * np.where(np.arange(len(rows)) == 3, -1, 1)[:, None]
+
+    rows, labels = load_breast_cancer(return_X_y=True)
+    model = Odd(max_iter=5000).fit(rows, labels)
+    with pytest.raises(DumpError, match=r"a negative probability; .*; is `response_method` the one") as raised:
+        RejectingClassifier(model, coverage=0.8, cv="prefit").fit(rows, labels)
+    assert "input=" not in str(raised.value)

@@ -80,6 +80,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     broken = make_model(90, 3, 2)[0]
     broken[7] = np.nan
     write("broken.parquet", {**test, **logit_columns(broken, "fixed")})
+    write("formulas.parquet", {**test, "note": ["=1+1"] * 90})
     write("unseen.parquet", {**test, "region": np.array(["b", "z"])[np.arange(90) % 2]})
     spread = np.random.default_rng(3).random(60)
     columns = {"mean": spread * 2, "value": spread * 3, "far": spread - 9, "region": NAMES[np.arange(60) % 2]}
@@ -339,6 +340,7 @@ CASES: dict[str, dict[str, Case]] = {
         "--output": Acts("-o new.parquet", "val.parquet -r r.json"),
         "--review": Acts("--review tasks.json"),
         "--review-limit": Acts("--review-limit 2", "val.parquet -r r.json -o out.parquet --review rows.jsonl"),
+        "--safe-csv": Acts("--safe-csv", "formulas.parquet -r r.json -o out.csv --keep note"),
         "--force": Acts("--force", "val.parquet -r r.json -o there.parquet"),
         "--keep": Acts("--keep key"),
         "--on-bad-row": Acts("--on-bad-row reject", "broken.parquet -r r.json -o out.parquet"),

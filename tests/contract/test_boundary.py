@@ -9,6 +9,7 @@ import csv
 import errno
 import json
 import os
+import warnings
 import zipfile
 import zlib
 from collections.abc import Callable, Mapping
@@ -23,6 +24,7 @@ import pytest
 from conftest import load_json, make_model
 from running import Outcome, drrej, fail, run_drrej, succeed
 
+from drrej.cli import app
 from drrej.data import files
 from drrej.errors import BadFileError, ShortageError
 
@@ -263,6 +265,33 @@ def test_one_file_of_probabilities_among_logits_is_named(tmp_path: Path, ending:
         assert "unlike those of the other files" in message
 
 
+@pytest.mark.parametrize("ending", ["parquet", "csv", "jsonl"])
+def test_numbered_columns_in_another_order_are_names(tmp_path: Path, ending: str) -> None:
+    """Listed as p_2,p_0,p_1, the first column is class 2 by its name and class 0 by its place."""
+    columns = {f"p_{name}": LOGITS[:, i].astype(float).tolist() for i, name in enumerate("201")}
+    rows = _records(columns | {"label": [int("201"[number]) for number in TRUTH]})
+    dump = tmp_path / f"d.{ending}"
+    if ending == "parquet":
+        pq.write_table(pa.Table.from_pylist(rows), dump)
+    elif ending == "csv":
+        dump.write_text("\n".join(",".join(map(str, row)) for row in [rows[0], *(row.values() for row in rows)]) + "\n")
+    else:
+        dump.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    message = fail("calibrate", dump, "--logits", "p_2,p_0,p_1", "-o", tmp_path / "r.json")
+    assert "label 2 is class 2 ('1') by its number but class 0 by its name" in message
+    assert _steps(tmp_path, dump, "--logits", "p_*")[-1].code == 0
+    assert _accuracy(tmp_path) == float(np.mean(LOGITS.argmax(axis=1) == TRUTH))
+
+
+@pytest.mark.parametrize(("kind", "bits"), [(np.float16, 11), (np.float32, 24)])
+def test_short_keys_that_are_rounded_are_refused(tmp_path: Path, kind: type, bits: int) -> None:
+    keys = 2**bits + 1 + 2 * np.arange(ROWS)
+    dump, labels = tmp_path / "dump.parquet", tmp_path / "labels.parquet"
+    pq.write_table(pa.table({"key": keys.astype(kind), "logits": pa.array(LOGITS.tolist())}), dump)
+    pq.write_table(pa.table({"key": keys - 1, "label": TRUTH}), labels)
+    assert f"2^{bits}" in fail("calibrate", dump, "--labels-from", labels, "--join-on", "key", "-o", "-")
+
+
 # Each file once
 
 
@@ -285,6 +314,25 @@ def test_each_file_counts_once(tmp_path: Path) -> None:
     ):
         succeed("calibrate", *arguments, "-o", tmp_path / "again.json", "-f")
         assert load_json(tmp_path / "again.json")["calibration"] == expected["calibration"], arguments
+
+
+def test_patterns_of_any_depth_end_where_links_lead_back(tmp_path: Path) -> None:
+    """Two links to folders above doubled the ways at each level."""
+    folder = tmp_path / "top" / "in"
+    (folder / "deep" / "er").mkdir(parents=True)
+    _write(folder / "deep" / "er", "parquet", _table(TRUTH.tolist()))
+    _write(folder, "parquet", _table(TRUTH.tolist()))
+    for name in ("itself", "again"):
+        (folder / name).symlink_to(folder)
+    (folder / "above").symlink_to(folder.parent)
+    for pattern, rows in {
+        "**/*.parquet": 2,
+        "**/er/*.parquet": 1,
+        "d*/**/*.parquet": 1,
+        "**/deep/**/*.parquet": 1,
+    }.items():
+        succeed("convert", folder / pattern, "-o", tmp_path / "c.parquet", "-f")
+        assert pq.read_metadata(tmp_path / "c.parquet").num_rows == rows * ROWS, pattern
 
 
 def test_a_pipe_in_a_directory_is_refused_and_left_out(tmp_path: Path) -> None:
@@ -413,3 +461,110 @@ def test_a_cell_that_is_no_number_is_told_by_its_column(tmp_path: Path) -> None:
     message = fail("calibrate", dump, "-o", tmp_path / "r.json")
     assert "logit_2" in message
     assert "0x10" in message
+
+
+def test_texts_that_are_formulas_are_quoted_on_request(tmp_path: Path) -> None:
+    texts = [("=1+1", "+2", "-3", "@x", "\tx", "plain", None)[i % 7] for i in NUMBERS]
+    dump = _write(tmp_path, "parquet", _table(TRUTH.tolist(), {"=name": texts}))
+    assert _steps(tmp_path, dump)[-1].code == 0
+
+    def column(*flags: str) -> list[str]:
+        assert drrej("reject", dump, "-r", tmp_path / "r.json", "-o", tmp_path / "mask.csv", "-fq", *flags).code == 0
+        with (tmp_path / "mask.csv").open(newline="") as stream:
+            return [row[0] for row in csv.reader(stream)][:8]
+
+    assert column() == ["=name", "=1+1", "+2", "-3", "@x", "\tx", "plain", ""]
+    assert column("--safe-csv") == ["'=name", "'=1+1", "'+2", "'-3", "'@x", "'\tx", "plain", ""]
+    drrej("reject", dump, "-r", tmp_path / "r.json", "-o", tmp_path / "mask.parquet", "-fq", "--safe-csv")
+    assert pq.read_table(tmp_path / "mask.parquet")["=name"].to_pylist() == texts
+
+
+@pytest.mark.parametrize("format", ["text", "markdown", "github"])
+def test_the_name_of_a_column_of_cutoffs_is_one_line(tmp_path: Path, format: str) -> None:
+    name = "x\n::error::y\x1b[31m"
+    dump = _write(tmp_path, "parquet", _table(TRUTH.tolist(), {name: ["a"] * ROWS}))
+    done = drrej("run", dump, "--coverage", "0.8", "--cutoff-by", name, "-o", tmp_path / "o", "--format", format)
+    assert done.code == 0, done.err
+    texts = [done.out.decode(), (tmp_path / "o" / "report.txt").read_text()]
+    assert not any(line.startswith("::error::y") or "\x1b" in line for text in texts for line in text.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("uri", "shown"),
+    [
+        ("s3://b/x?secret%5Fkey=SECRET", "s3://b/x?secret%5Fkey=***: cannot"),
+        ("s3://b/x?session_token=SEC'RET", "s3://b/x?session_token=***: cannot"),
+        ("s3://b/x?secret_key=SEC:RET&region=eu", "s3://b/x?secret_key=***&region=eu: cannot"),
+    ],
+)
+def test_no_part_of_a_secret_is_shown(uri: str, shown: str) -> None:
+    assert shown in fail("calibrate", uri, "-o", "-")
+
+
+def test_scores_without_bound_give_no_warning_of_numpy(tmp_path: Path) -> None:
+    dump = _write(tmp_path, "parquet", _table(TRUTH.tolist()) | {"logits": np.where(LOGITS > 0, 1e308, 0.0).tolist()})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        succeed("inspect", dump)
+
+
+def test_advice_is_about_what_there_is(tmp_path: Path) -> None:
+    """No --normalize for one score per row, and no --mse where there are no regressions."""
+    pq.write_table(pa.table({"score": np.linspace(0, 100, ROWS), "label": TRUTH % 2}), tmp_path / "d.parquet")
+    flags = ["--binary", "--input", "probs", "-o", tmp_path / "r.json"]
+    message = fail("calibrate", tmp_path / "d.parquet", *flags)
+    assert "as a share of 1, not as a percentage" in message
+    assert "--normalize" not in message
+    assert "--mse" not in fail("run", tmp_path / "d.parquet", "-o", tmp_path / "o")
+
+
+def test_a_wrong_command_line_is_where_ci_looks(tmp_path: Path) -> None:
+    """The report of an earlier run, without errors, must not stay."""
+    report = tmp_path / "report.xml"
+    report.write_text('<testsuites failures="0" errors="0"/>')
+    assert drrej("evaluate", "a.parquet", "--nosuch", "-o", report, "-f").code == 2
+    assert 'errors="1"' in report.read_text()
+    assert drrej("evaluate", "a.parquet", "--nosuch", "--format", "github").out.startswith(
+        b"::error title=drrej::No such"
+    )
+
+
+def test_libraries_that_find_no_memory_are_a_shortage(monkeypatch: pytest.MonkeyPatch) -> None:
+    def short() -> None:
+        raise ImportError("libx.so: failed to map segment from shared object")
+
+    monkeypatch.setattr(app, "application", short)
+    assert fail("metrics") == "not enough memory"
+
+
+# The same rows, said otherwise
+
+
+def test_the_same_rows_give_the_same_figures(tmp_path: Path) -> None:
+    """In another order, format or type, and split over files; each row twice changes no share."""
+    table = _table(TRUTH.tolist())
+    dump = _write(tmp_path, "parquet", table)
+    assert _steps(tmp_path, dump)[-1].code == 0
+    order = np.random.default_rng(4).permutation(ROWS).tolist()
+    turned = _write(tmp_path, "parquet", {name: [values[i] for i in order] for name, values in table.items()}, "turned")
+    single = tmp_path / "single.parquet"
+    pq.write_table(pa.table({"logits": pa.array(LOGITS.tolist(), pa.list_(pa.float32())), "label": TRUTH}), single)
+    halves = tmp_path / "halves"
+    halves.mkdir()
+    for name, part in {"a": slice(0, 100), "b": slice(100, None)}.items():
+        _write(halves, "parquet", {key: values[part] for key, values in table.items()}, name)
+    twice = _write(tmp_path, "parquet", {key: [*values, *values] for key, values in table.items()}, "twice")
+    others = [_write(tmp_path, ending, table, "same") for ending in ("feather", "jsonl", "json", "npz")]
+
+    def figures(*dumps: Path) -> dict[str, Any]:
+        report = tmp_path / "figures.json"
+        assert drrej("evaluate", *dumps, "-r", tmp_path / "r.json", "-o", report, "-fq").code == 0
+        found = load_json(report)
+        shares = {key: found[key]["value"] for key in ("coverage", "accuracy", "base_accuracy")}
+        return shares | {"nll": found["nll"]["all"], "brier": found["brier"]["all"]}
+
+    expected = figures(dump)
+    for same in (turned, single, halves, *others):
+        assert figures(same) == pytest.approx(expected, rel=1e-6), same
+    shares = ("coverage", "accuracy", "base_accuracy")
+    assert {key: figures(twice)[key] for key in shares} == {key: expected[key] for key in shares}

@@ -258,7 +258,7 @@ def test_logarithms_of_something_else() -> None:
 
 def test_one_probability_per_row() -> None:
     read = read_binary_probabilities(np.array([0.25, 0.0, 1.0, 1.0000001, -0.1, 1.5, math.nan], np.float32))
-    assert read.verdicts.tolist() == [0, 0, 0, 0, Verdict.NEGATIVE, Verdict.ABOVE_ONE, Verdict.NOT_FINITE]
+    assert read.verdicts.tolist() == [0, 0, 0, 0, Verdict.NEGATIVE, Verdict.NO_SHARE, Verdict.NOT_FINITE]
     assert read.values[:4].tolist() == [[0.75, 0.25], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]]
     assert (read.values[4:] == 0.5).all()
     p = np.float32(0.1)

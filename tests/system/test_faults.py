@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import random
 import resource
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import fail_calls
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
@@ -141,3 +143,9 @@ def test_with_force_every_target_is_the_old_or_the_new_one(tmp_path: Path) -> No
     names = ["calibrate", "reject FILE", "reject DIR/", "reject DIR/, two steps"]
     rows = run_campaign(max(KILLS, len(names)), 3, tmp_path, names, rows=10_000)
     assert not any(row.broken for row in rows), table(rows)
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
+def test_a_call_that_fails_leaves_nothing_partial(tmp_path: Path) -> None:
+    """A small part of the campaign: a few opens, writes and messages of each command fail."""
+    assert fail_calls.campaign(tmp_path, 2, ("open", "write", "stderr"))

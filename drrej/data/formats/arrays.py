@@ -25,6 +25,8 @@ from drrej.data.scores import boolean_array, plain_array
 from drrej.errors import DumpError
 
 _GROUP_BYTES = 16 << 20
+_SMALL = 1 << 16
+"""Bytes of an array of an archive that is not copied to a file of its own."""
 _HEADER_ERRORS = (SyntaxError, tokenize.TokenError, IndexError, KeyError, AttributeError, RecursionError)
 _ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, KeyError)
 _KINDS = "an array of floating-point numbers, whole numbers, true and false, or text"
@@ -49,7 +51,8 @@ def _batches(request: Request) -> Iterator[pa.RecordBatch]:
     with files.reading(request.file):
         info = _look(request.file)
         assert info.identity is not None
-        names = [name for name in request.columns if name in info.schema.names]
+        known = set(info.schema.names)  # which Arrow makes anew each time
+        names = [name for name in request.columns if name in known]
         arrays = _mapped(request.file, info.identity, names)
         first = sum(info.groups[: request.group])
         stop = first + info.groups[request.group]
@@ -122,9 +125,14 @@ def _mapped(file: DumpFile, identity: Identity, names: Sequence[str]) -> list[ND
         stream: Any = stack.enter_context(files.open_bytes(file)) if missing else None
         archive = stack.enter_context(_archive(stream)) if missing and packed else None
         for name in missing:  # each is mapped at once: only so many copies are kept
+            member = f"{name}.npy"
+            if archive and archive.getinfo(member).file_size < _SMALL:  # no file, and none kept open
+                with archive.open(member) as array:
+                    arrays[name] = _small(array, name, file)
+                continue
             path = files.temporary_path()
             try:
-                with archive.open(f"{name}.npy") if archive else stream as array, open(path, "wb") as copy:
+                with archive.open(member) if archive else stream as array, open(path, "wb") as copy:
                     shutil.copyfileobj(array, copy, 1 << 20)
             except OSError as error:
                 raise files.no_room(file.name, error) if error.errno in files.NO_ROOM else error from None
@@ -140,6 +148,12 @@ def _map(path: str, name: str, file: DumpFile) -> NDArray[Any]:
     if offset + needed != size:
         raise ValueError(f"array '{name}' has {size} bytes, not those of the shape {shape}")
     return np.memmap(path, dtype, "r", offset, shape, "F" if fortran else "C") if needed else np.empty(shape, dtype)
+
+
+def _small(stream: Any, name: str, file: DumpFile) -> NDArray[Any]:
+    """An array that is read at once."""
+    shape, fortran, dtype = _header(stream, name, file)
+    return np.frombuffer(stream.read(), dtype).reshape(shape, order="F" if fortran else "C")
 
 
 def _header(stream: Any, name: str, file: DumpFile) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:

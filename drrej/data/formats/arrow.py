@@ -66,7 +66,8 @@ def _rows_of(stream: Any, request: Request, path: str | None, trusted: bool = Fa
         else:
             batches = [_open_file(stream, request.columns).get_batch(request.group)]
         for batch in files.from_row(iter(batches), request.start):
-            chosen = batch.select([name for name in request.columns if name in batch.schema.names])
+            known = set(batch.schema.names)
+            chosen = batch.select([name for name in request.columns if name in known])
             if not trusted:
                 chosen.validate(full=True)
             for start in range(0, batch.num_rows, request.rows):
@@ -167,7 +168,8 @@ def _look_at_table(file: DumpFile) -> FileInfo:
 
 def _table_batches(request: Request) -> Iterator[pa.RecordBatch]:
     table = _tables[request.file.path]
-    known = [name for name in request.columns if name in table.schema.names]
+    present = set(table.schema.names)
+    known = [name for name in request.columns if name in present]
     start = request.group * GROUP_ROWS
     rows = table.select(known).slice(start + request.start, max(0, GROUP_ROWS - request.start))
     yield from rows.to_batches(max_chunksize=request.rows)
