@@ -44,6 +44,8 @@ _REMOTE_LOOKS = 32
 _FIRST_ROWS = 256
 """Rows that are looked at to learn the number of classes."""
 
+_TOGETHER = "`labels_from=FILE` and `join_on=COL` go together: COL is the key column that both files have"
+
 _INTEGER = re.compile(r"0|-?[1-9][0-9]{0,17}")
 """Numbers that are written as int64 would be: 007 stays text."""
 
@@ -128,6 +130,10 @@ def _check_options(options: DumpOptions) -> None:
         raise OptionError("`normalize` goes with `input=probs`: logits have no sum to divide by")
     if options.normalize and options.binary:
         raise OptionError("`normalize` does not go with `binary`: one score per row has no sum to divide by")
+    if options.join_on is not None and options.labels_from is None:
+        raise OptionError(_TOGETHER)
+    if options.labels_from is not None and options.join_on is None and options.on_missing_label == "skip":
+        raise OptionError("`on_missing_label=skip` goes with `join_on=COL`: without keys, every row needs its label")
 
 
 def _groups(number: int, info: FileInfo) -> Iterator[RowGroup]:
@@ -293,7 +299,6 @@ def _with_hive(schema: pa.Schema, looks: Sequence[_Look]) -> pa.Schema:
 
 # Labels
 
-_TOGETHER = "`labels_from=FILE` and `join_on=COL` go together: COL is the key column that both files have"
 Found = tuple[str | None, LabelKind | None, LabelsElsewhere | None]
 """The column of the labels, how they are stored, and those of another file."""
 
@@ -308,10 +313,6 @@ def _find_labels(
     spools: Spools | None,
 ) -> Found:
     """Where the labels are; if they are not needed, the column that has them, if any."""
-    if options.join_on is not None and options.labels_from is None:
-        raise OptionError(_TOGETHER)
-    if options.labels_from is not None and options.join_on is None and options.on_missing_label == "skip":
-        raise OptionError("`on_missing_label=skip` goes with `join_on=COL`: without keys, every row needs its label")
     filled = [look for look in looks if look.columns is not None]
     first = filled[0].file.name
 

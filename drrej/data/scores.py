@@ -57,7 +57,7 @@ def scores_from_list(array: pa.Array, classes: int, report: Report) -> AnyFloats
         offsets = as_numpy(array.offsets)
         starts, lengths = offsets[:-1].astype(np.int64), np.diff(offsets)
         values = array.values
-    missing = _null_rows(array)
+    missing = np.flatnonzero(np.asarray(array.is_null())) if array.null_count else np.empty(0, np.intp)
     report(missing, "no value (null)", _DROP)
     whole = lengths == classes
     whole[missing] = False
@@ -126,10 +126,6 @@ def boolean_array(values: NDArray[np.bool_]) -> pa.Array:
     """The same for booleans, which Arrow packs into bits."""
     packed = np.packbits(values, bitorder="little")
     return pa.Array.from_buffers(pa.bool_(), values.size, [None, pa.py_buffer(packed)])
-
-
-def _null_rows(array: pa.Array) -> NDArray[np.intp]:
-    return np.flatnonzero(np.asarray(array.is_null())) if array.null_count else np.empty(0, np.intp)
 
 
 def _numpy_type(data_type: pa.DataType) -> np.dtype[np.floating[Any]]:

@@ -44,12 +44,12 @@ ARROW = Format("Arrow", (".arrow", ".feather", ".ipc", ".arrows"), _look, _batch
 def _contents(stream: Any, identity: Identity, name: str) -> FileInfo:
     if not _is_file(stream, name):
         reader = pa.ipc.open_stream(stream)
-        return FileInfo(_plain(reader.schema), (sum(batch.num_rows for batch in reader),), identity)
+        return FileInfo(reader.schema.remove_metadata(), (sum(batch.num_rows for batch in reader),), identity)
     schema = pa.ipc.open_file(stream).schema
     flat = [field.name for field in schema if pa.types.is_primitive(field.type)]
     reader = _open_file(stream, [*flat, *schema.names][:1])  # a column that is quickly read, to count the rows
     rows = tuple(reader.get_batch(i).num_rows for i in range(reader.num_record_batches))
-    return FileInfo(_plain(schema), rows, identity)
+    return FileInfo(schema.remove_metadata(), rows, identity)
 
 
 def _rows_of(stream: Any, request: Request, path: str | None, trusted: bool = False) -> Iterator[pa.RecordBatch]:
@@ -81,12 +81,6 @@ def _is_file(stream: Any, name: str) -> bool:
     if head.startswith(_OLD):
         raise DumpError(f"{name}: it is feather of version 1; write it again as version 2 (Arrow IPC)")
     return bool(head.startswith(_MAGIC))
-
-
-def _plain(schema: pa.Schema) -> pa.Schema:
-    for name in schema.names:
-        name.encode()
-    return schema.remove_metadata()
 
 
 def _included(schema: pa.Schema, columns: Sequence[str]) -> pa.ipc.IpcReadOptions:

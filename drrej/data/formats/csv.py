@@ -118,7 +118,8 @@ def _header(stream: Any, file: DumpFile) -> _Header:
         raise _not_csv(file, "there is no header in its first line")
     if header.count('"') % 2:
         raise _not_csv(file, "a name in its header has an end of line, or a quote is missing")
-    separator = _separator(header, file)
+    plain = "".join(header.split('"')[::2])  # what is outside of quotes; of several separators the first of ours counts
+    separator = "\t" if file.ends_with(_TABS) else next((mark for mark in _SEPARATORS if mark in plain), ",")
     names = next(csv.reader(io.StringIO(header), delimiter=separator))
     names = [name.strip() or f"Unnamed: {i}" for i, name in enumerate(names)]  # an index without a name, of pandas
     if all(map(_is_number, names)) and names != [str(i) for i in range(len(names))]:
@@ -135,14 +136,6 @@ def _header(stream: Any, file: DumpFile) -> _Header:
 
 def _not_csv(file: DumpFile, what: str) -> DumpError:
     return DumpError(f"{file.name}: not a readable CSV file ({what}); is it complete, and is it CSV?")
-
-
-def _separator(header: str, file: DumpFile) -> str:
-    """The separator that the header has; of several the first in the order of `_SEPARATORS`."""
-    if file.ends_with(_TABS):
-        return "\t"
-    plain = "".join(header.split('"')[::2])  # what is outside of quotes
-    return next((mark for mark in _SEPARATORS if mark in plain), ",")
 
 
 def _is_number(text: str, names: bool = True) -> bool:

@@ -41,8 +41,7 @@ def _look(file: DumpFile) -> FileInfo:
     with parquet:
         try:
             schema = parquet.schema_arrow.remove_metadata()
-            for name in schema.names:
-                name.encode()
+            _ = schema.names  # raises where one is not text
             rows = tuple(metadata.row_group(i).num_rows for i in range(metadata.num_row_groups))
         except files.READ_ERRORS as error:
             raise DumpError(f"{file.name}: its footer cannot be read ({one_line(error)}); write it again") from None
@@ -88,28 +87,20 @@ def _from_pages(parquet: pq.ParquetFile, source: Any, text: bytes, request: Requ
         return
     others = tuple(name for name in request.columns if name != scores_name)
     beside = _from_arrow(parquet, replace(request, columns=others)) if others else iter(())
-    waiting = None
+    waiting: pa.RecordBatch | None = None
     with pa.OSFile(source) if isinstance(source, str) else contextlib.nullcontext(source) as stream:
         place = (request.group, leaf, classes)
         for block in list_blocks(stream, parquet.metadata, text, *place, request.rows, request.start):
             arrays = {scores_name: pa.FixedSizeListArray.from_arrays(plain_array(block.reshape(-1)), classes)}
             if others:
-                waiting = _at_least(len(block), waiting, beside)
-                if waiting is None:
-                    return
+                while waiting is None or waiting.num_rows < len(block):
+                    batch = next(beside, None)
+                    if batch is None:
+                        return
+                    waiting = batch if waiting is None else pa.concat_batches([waiting, batch])
                 arrays |= dict(zip(others, waiting.slice(0, len(block)).columns, strict=True))
                 waiting = waiting.slice(len(block))
             yield pa.RecordBatch.from_arrays([arrays[name] for name in request.columns], names=list(request.columns))
-
-
-def _at_least(rows: int, waiting: pa.RecordBatch | None, batches: Iterator[pa.RecordBatch]) -> pa.RecordBatch | None:
-    """A batch of so many rows or more; None where there are not as many."""
-    while waiting is None or waiting.num_rows < rows:
-        batch = next(batches, None)
-        if batch is None:
-            return None
-        waiting = batch if waiting is None else pa.concat_batches([waiting, batch])
-    return waiting
 
 
 def _open(file: DumpFile, columns: int = 1) -> tuple[pq.ParquetFile, Footer, Any]:
