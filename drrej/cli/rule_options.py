@@ -100,6 +100,8 @@ class ObjectiveOptions(Options):
             loss = CostLoss(read_cost_matrix(self.cost_matrix, class_names))
         elif self.loss_column is not None:
             loss = ColumnLoss(self.loss_column)
+        if self.effective_sample is not None and self.lam is not None:
+            raise OptionError("--effective-sample chooses --lambda; give one of them")
         return RatioOptions(alpha, 1.0 if self.lam is None else self.lam, loss, self.effective_sample)
 
 

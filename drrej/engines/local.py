@@ -9,6 +9,7 @@ import contextlib
 import ctypes
 import gc
 import os
+import pickle
 import signal
 import sys
 import threading
@@ -276,7 +277,15 @@ def _end_with(watched: int) -> None:
 
 def _run_here(task: Task) -> TaskResults[BlockResult[Any]]:
     dump, run, work = _pass_here
-    return run_task(read_task(dump, run, task), work)
+    try:
+        return run_task(read_task(dump, run, task), work)
+    except Exception as error:
+        failure = error
+    try:
+        pickle.dumps(failure)
+    except Exception as reason:  # what cannot be sent: the pool would take its worker for killed
+        failure = type(reason)(*reason.args)
+    raise failure  # outside of the handlers: some programs send the context of an error along
 
 
 # Blocks that are kept between passes

@@ -80,7 +80,7 @@ def made(path: Path, engine: Engine, folder: Path, **options: Any) -> list[Any]:
         drrej.reject(dump(), rejector, masks)
         masks.commit()
     parts = {name: (folder / "masks" / name).read_bytes() for name in sorted(os.listdir(folder / "masks"))}
-    timeless = [replace(file, seconds=0.0) for file in counts.files]
+    timeless = [replace(file, seconds=0.0) for file in counts.masks]
     return [rejector.to_json(), report, timeless, target.read_bytes(), parts]
 
 
