@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from msgspec import field
@@ -16,6 +16,8 @@ _CONFIDENCE_UNITS = 1 << 33
 """Confidences are summed as whole multiples of 2**-33: exact, so the order of the rows does not matter."""
 _MOST_ROWS = 1 << 16
 """Rows that are looked at at once: their sums of confidences, 49 bits at most, are exact in float64."""
+_CACHED_ROWS = 1 << 13
+"""Rows whose figures fit the cache."""
 
 
 _NO_ROWS = np.zeros(ECE_BINS, np.int64)
@@ -61,31 +63,31 @@ class CalibrationTally(Sums, frozen=True):
 
 
 def calibration_tallies(
-    sums: GapSums, label_gap: Floats, right: Booleans, parts: Iterable[Booleans | None]
+    sums: GapSums, label_gap: Floats, right: Booleans, parts: Sequence[Booleans | None]
 ) -> list[CalibrationTally]:
     """The tallies of parts of some rows (None: of all), from gap sums, u of the label, and whether it is predicted."""
-    with np.errstate(invalid="ignore", over="ignore", under="ignore"):
-        nll = sums.log_weight - label_gap
-        confidence = 1.0 / (1.0 + sums.odds)
-        # (1 - p_y)^2 + the other p^2; for a right row 1 - p_y is odds / (1 + odds), which does not cancel
-        squared = np.square(confidence)
-        brier = (np.square(sums.odds) + sums.squares) * squared
-        wrong = np.flatnonzero(~right)
-        p_label = np.exp(label_gap[wrong]) * confidence[wrong]
-        brier[wrong] = 1.0 + (1.0 + sums.squares[wrong]) * squared[wrong] - 2.0 * p_label
-        bins = np.ceil(confidence * ECE_BINS).astype(np.int64) - 1
-    units = np.rint(confidence * _CONFIDENCE_UNITS)
-    tallies = []
-    for part in parts:
-        rows = slice(None) if part is None else part
-        places, weights = bins[rows], units[rows]
-        sums_of_bins = np.zeros(ECE_BINS, np.int64)
-        for start in range(0, places.size, _MOST_ROWS):
-            piece = slice(start, start + _MOST_ROWS)
-            sums_of_bins += np.bincount(places[piece], weights[piece], ECE_BINS).astype(np.int64)
-        counts, hits = (np.bincount(each, minlength=ECE_BINS) for each in (places, places[right[rows]]))
-        of_rows = Total.of(nll[rows]), Total.of(brier[rows])
-        tallies.append(CalibrationTally(places.size, *of_rows, counts, hits, sums_of_bins))
+    tallies = [CalibrationTally() for _ in parts]
+    for start in range(0, right.size, _CACHED_ROWS):
+        piece = slice(start, start + _CACHED_ROWS)
+        odds, squares, gap, hit = sums.odds[piece], sums.squares[piece], label_gap[piece], right[piece]
+        with np.errstate(invalid="ignore", over="ignore", under="ignore"):
+            nll = sums.log_weight[piece] - gap
+            confidence = 1.0 / (1.0 + odds)
+            # (1 - p_y)^2 + the other p^2; for a right row 1 - p_y is odds / (1 + odds), which does not cancel
+            squared = np.square(confidence)
+            brier = (np.square(odds) + squares) * squared
+            wrong = np.flatnonzero(~hit)
+            p_label = np.exp(gap[wrong]) * confidence[wrong]
+            brier[wrong] = 1.0 + (1.0 + squares[wrong]) * squared[wrong] - 2.0 * p_label
+            bins = np.ceil(confidence * ECE_BINS).astype(np.int64) - 1
+        units = np.rint(confidence * _CONFIDENCE_UNITS)
+        for number, part in enumerate(parts):
+            rows = slice(None) if part is None else part[piece]
+            places = bins[rows]
+            counts, hits = (np.bincount(each, minlength=ECE_BINS) for each in (places, places[hit[rows]]))
+            confidences = np.bincount(places, units[rows], ECE_BINS).astype(np.int64)
+            of_rows = Total.of(nll[rows]), Total.of(brier[rows])
+            tallies[number] += CalibrationTally(places.size, *of_rows, counts, hits, confidences)
     return tallies
 
 

@@ -319,14 +319,14 @@ def _labelled_columns(scored: Scored, rivals: Rivals, classwise: bool) -> dict[s
     assert labels is not None
     known = labels >= 0
     chosen, kept = None if known.all() else known, scored.accepted & known
-    of_all, of_accepted = scored.calibrated.tallies(np.maximum(labels, 0), chosen, kept)
+    of_accepted, of_others = scored.calibrated.tallies(np.maximum(labels, 0), kept, known & ~kept)
     number = np.min_scalar_type(classes)
     columns: dict[str, Any] = {
         "wrong": scored.wrong,
         "label": np.where(known, labels, classes).astype(number),
         "prediction": scored.prediction.astype(number),
         "uncalibrated": scored.raw.tallies(np.maximum(labels, 0), chosen)[0],
-        "all": of_all,
+        "all": of_accepted + of_others,
         "accepted rows": of_accepted,
         **rivals.columns_of(scored),
     }
