@@ -8,9 +8,12 @@ import html
 import json
 import os
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+os.environ["OMP_NUM_THREADS"] = "1"  # before numpy: where others run beside them, threads of small sums wait busily
+os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 import numpy as np
 import pyarrow as pa
@@ -40,15 +43,30 @@ def thorough(*values: Any) -> Any:
 
 
 # Time limits would fail on a busy machine (`too_slow` is one of them); the examples are the same in every run.
-settings.register_profile(
-    "drrej",
-    deadline=None,
-    derandomize=True,
-    database=None,
-    max_examples=40,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
-settings.load_profile("drrej")
+for _profile, _examples in (("drrej", 16), ("thorough", 60)):
+    settings.register_profile(
+        _profile,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        max_examples=_examples,
+        suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    )
+
+
+def _asks_for_thorough(config: pytest.Config) -> bool:
+    wanted = config.getoption("markexpr")
+    return "thorough" in wanted and "not thorough" not in wanted
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Properties are tried on a few examples, and with `-m thorough` on more."""
+    settings.load_profile("thorough" if _asks_for_thorough(config) else "drrej")
+
+
+def examples(share: float) -> settings:
+    """Examples of a property that is slower, or quicker, than others: a share of the usual number."""
+    return settings(max_examples=max(1, round(share * settings.default.max_examples)))
 
 
 def make_model(
@@ -166,9 +184,11 @@ def rejector_file(documents: Path) -> str:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """What lies in tests/system is of the mark `system`."""
+    """What lies in tests/system is of the mark `system`; a property is thorough where that is asked for."""
     if item.path.parent.name == "system":
         item.add_marker(pytest.mark.system)
+    elif _asks_for_thorough(item.config) and hasattr(getattr(item, "function", None), "hypothesis"):
+        item.add_marker(pytest.mark.thorough)
 
 
 @functools.cache
@@ -182,25 +202,35 @@ def _validator(kind: type) -> Any:
 
 @pytest.fixture(autouse=True)
 def _documents_validate(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
-    """Every document that a test of documents or steps makes in this process is checked against its schema."""
+    """Documents that a test of documents or steps makes in this process are checked against their schema.
+
+    The first few of each kind: some tests make a hundred, and the check takes longer than the rest of such a test.
+    """
     if request.path.parent.name not in ("documents", "pipeline"):
         return
     from drrej.documents.rejector import Rejector
     from drrej.pipeline import evaluate
 
     to_json, report = Rejector.to_json, evaluate.evaluate
+    left = {Rejector: 3, drrej.Report: 3}
+
+    def check(kind: type, tree: Callable[[], Any]) -> bool:
+        left[kind] -= 1
+        if left[kind] >= 0:
+            _validator(kind).validate(tree())
+        return left[kind] >= 0
 
     @functools.wraps(to_json)
     def checked_text(rejector: Rejector) -> str:
         text = to_json(rejector)
-        _validator(Rejector).validate(json.loads(text))
+        check(Rejector, lambda: json.loads(text))
         return text
 
     @functools.wraps(report)
     def checked_report(*arguments: Any, **options: Any) -> drrej.Report:
         made = report(*arguments, **options)
-        _validator(drrej.Report).validate(made.tree)
-        assert drrej.Report.from_json(made.to_json()) == made
+        if check(drrej.Report, lambda: made.tree):
+            assert drrej.Report.from_json(made.to_json()) == made
         return made
 
     monkeypatch.setattr(Rejector, "to_json", checked_text)

@@ -96,9 +96,12 @@ def only_line(done: subprocess.CompletedProcess[bytes], code: int) -> str:
     return message.removeprefix("drrej: error: ").rstrip("\n")
 
 
+_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")  # set for the tests alone; a user has all cores
+
+
 def environment() -> dict[str, str]:
     """The environment of a subprocess that imports the drrej under test."""
-    env = {k: v for k, v in os.environ.items() if not k.startswith(("DRREJ_", "PYTEST_"))}
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("DRREJ_", "PYTEST_")) and k not in _THREADS}
     env["PYTHONPATH"] = str(Path(package.__file__).resolve().parents[1])
     env["PYTHONWARNINGS"] = "error::RuntimeWarning"
     return env

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import ROOT, source, write_dump
-from hypothesis import given, settings
+from conftest import ROOT, examples, source, write_dump
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from mutate_documents import Original, case, originals, used
@@ -244,7 +244,7 @@ RULES = st.sampled_from(
 )
 
 
-@settings(max_examples=150)
+@examples(3)
 @given(
     LOSSES,
     st.integers(1, 40),

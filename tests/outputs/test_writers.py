@@ -15,8 +15,8 @@ import pyarrow.feather as feather
 import pyarrow.json as pajson
 import pyarrow.parquet as pq
 import pytest
-from conftest import fail, logit_columns, make_model, run_here, succeed
-from hypothesis import given, settings
+from conftest import examples, fail, logit_columns, make_model, run_here, succeed
+from hypothesis import given
 from hypothesis import strategies as st
 
 import drrej
@@ -133,7 +133,7 @@ def test_columns_that_a_format_cannot_hold(at: Path, name: str, column: pa.Array
     assert "x" not in read(reject(at, name, "--keep", "id")).column_names
 
 
-@settings(max_examples=20)
+@examples(0.5)
 @given(
     st.lists(
         st.fixed_dictionaries(

@@ -10,8 +10,18 @@ from typing import Any
 import numpy as np
 import pytest
 import reference
-from conftest import LAYOUTS, load_json, make_model, make_rejector, read_columns, source, write_dump, write_mask
-from hypothesis import given, settings
+from conftest import (
+    LAYOUTS,
+    examples,
+    load_json,
+    make_model,
+    make_rejector,
+    read_columns,
+    source,
+    write_dump,
+    write_mask,
+)
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from scipy.stats import norm, pearson3, ttest_ind
@@ -56,7 +66,7 @@ def build(path: str, rule: tuple[str, float], ratio: drrej.RatioOptions) -> drre
 choices = {"rule": st.sampled_from(RULES), "ratio": st.sampled_from(RATIOS)}
 
 
-@settings(max_examples=25)
+@examples(0.5)
 @given(model=models(), seed=st.integers(0, 99), **choices)
 def test_a_shuffle_of_the_rows_changes_no_figure(
     folder: Path, model: tuple[np.ndarray, np.ndarray], seed: int, rule: tuple[str, float], ratio: drrej.RatioOptions
@@ -75,7 +85,7 @@ def test_a_shuffle_of_the_rows_changes_no_figure(
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@settings(max_examples=6)
+@examples(0.15)
 @given(model=models(most_rows=60), cut=st.integers(1, 59), block=st.integers(5, 60), jobs=st.integers(1, 4), **choices)
 def test_blocks_files_layouts_and_jobs_change_no_bit(
     folder: Path,
