@@ -1,6 +1,6 @@
 """The same methods on many trials at once: allowed errors from tables instead of p-values, one look-up for each rank.
 
-`tests/core/test_certified.py` holds them to the methods one by one. Losses must not tie.
+`tests/core/test_certify_quick.py` holds them to the methods one by one. Losses must not tie.
 """
 
 from __future__ import annotations

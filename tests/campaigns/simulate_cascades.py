@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 
 import numpy as np
-from test_cascade import world
+from test_cascades import world
 
 from drrej.core.cascades import StageRows, alone, certified, outcome
 from drrej.errors import Infeasible

@@ -1,6 +1,6 @@
 """Years of batches with known truth, many at once. As a script: the figures for the documentation.
 
-The states of all years are arrays here; `test_monitor.py` checks that they are those of the library. With MAPIE
+The states of all years are arrays here; `monitor/test_step.py` checks that they are those of the library. With MAPIE
 installed the script compares with its `RiskMonitoring` too.
 """
 

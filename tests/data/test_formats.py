@@ -1,212 +1,391 @@
-"""Renderers, schemas and gates on the command line."""
+"""Every format gives what the same rows give in parquet, to the bit; what is wrong with a file is said in one line."""
 
 from __future__ import annotations
 
+import contextlib
+import gzip
+import io
 import json
-import xml.etree.ElementTree as ET
+import pickle
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
-import jsonschema
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from worlds import SAMPLE, cli, fitted, source, too_sure, write
+from dumps_zoo import Rows, make_rows, small_rows
+from formats_zoo import WRITERS, csv_bytes, jsonl_bytes, list_table, wide_table
+from results import Results
+from running import fail, succeed
 
-import drrej
-from drrej.documents.document import schema_of
-from drrej.documents.rejector import Rejector
-from drrej.documents.report import Report
-from drrej.documents.summaries import Cascade, Plan
-from drrej.errors import ReportError
-from drrej.pipeline.compare import BaselineDump, Rivals
-from drrej.report import RENDERERS
+from drrej.data import files
+from drrej.data.dump import DumpOptions
+from drrej.data.open import open_dump
+from drrej.errors import DumpError
 
-VAL, TEST = str(SAMPLE / "val.parquet"), str(SAMPLE / "test.parquet")
-
-
-@pytest.fixture(scope="module")
-def rejector():
-    return fitted(VAL, drrej.Rule("coverage", 0.9))
+ROWS = make_rows(5, rows=3000, seed=3)
 
 
 @pytest.fixture(scope="module")
-def rejector_file(rejector, tmp_path_factory):
-    path = tmp_path_factory.mktemp("rejector") / "rejector.json"
-    path.write_text(rejector.to_json(), encoding="utf-8")
-    return str(path)
+def expected(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    folder = tmp_path_factory.mktemp("parquet")
+    pq.write_table(list_table(ROWS), folder / "d.parquet")
+    return Results.of(folder, folder / "d.parquet")
 
 
-def report(rejector, *gates, **options):
-    parsed = [drrej.Gate.parse(gate) for gate in gates]
-    return drrej.evaluate(source(TEST), rejector, parsed, drrej.EvaluateOptions(**options))
+@pytest.fixture
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Text in pieces of a few rows, so that there are many of them."""
+    monkeypatch.setattr(files, "BLOCK", 1 << 14)
 
 
-def variants(rejector):
-    yield report(rejector, "accuracy >= 0.9", "risk@coverage=0.7 <= 0.5")
-    yield report(rejector, labels=False)
-    yield report(rejector, intervals=True, by="prediction", rivals=Rivals(usual=True))
-    yield report(rejector, baseline=report(rejector))
-    yield report(rejector, baseline_dump=BaselineDump(source(TEST), rejector, "id"), intervals=True)
-    rejects_all = drrej.threshold(source(VAL), rejector, drrej.Rule("tau", 50.0))
-    yield report(rejects_all, by="prediction")
+@pytest.mark.parametrize("ending", WRITERS)
+def test_a_format_gives_the_same_bits_as_parquet(
+    ending: str, tmp_path: Path, expected: Results, small_chunks: None
+) -> None:
+    path = tmp_path / f"dump.{ending}"
+    WRITERS[ending](path, ROWS)
+    found = Results.of(tmp_path, path)
+    found.check(expected)
+    assert found.mask.column("id").to_pylist() == expected.mask.column("id").to_pylist()
 
 
-def test_documents_validate_and_every_renderer_takes_them(rejector):
-    for schema in (schema_of(drrej.Report), schema_of(drrej.Rejector)):
-        jsonschema.Draft202012Validator.check_schema(schema)
-    validator = jsonschema.Draft202012Validator(schema_of(drrej.Report))
-    for tree in variants(rejector):
-        again = json.loads(RENDERERS["json"](tree))
-        validator.validate(again)
-        assert again == tree
-        for name, render in RENDERERS.items():
-            if name == "csv" and "accuracy" not in tree:
-                with pytest.raises(ReportError, match="needs labels"):
-                    render(tree)
-            elif name != "html":  # needs the report's pictures: see test_html
-                assert render(tree).endswith("\n")
-    jsonschema.validate(json.loads(rejector.to_json()), schema_of(drrej.Rejector))
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_npy_files_with_labels_by_position(tmp_path: Path, expected: Results, order: Any) -> None:
+    np.save(tmp_path / "val_logits.npy", ROWS.logits.astype(">f8", order=order))
+    np.save(tmp_path / "labels.npy", ROWS.labels)
+    Results.of(tmp_path, tmp_path / "val_logits.npy", "--labels-from", tmp_path / "labels.npy").check(expected)
+    np.save(tmp_path / "labels.npy", ROWS.labels[:-1])
+    message = fail("calibrate", tmp_path / "val_logits.npy", "--labels-from", tmp_path / "labels.npy")
+    assert "it has 2999 labels but the dump has 3000 rows" in message
 
 
-def test_schemas_refuse_other_documents(rejector):
-    tree = json.loads(rejector.to_json())
-    tree["ratio"]["rows"] = "many"
-    with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(tree, schema_of(drrej.Rejector))
-    with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate({**report(rejector), "coverage": 1.0}, schema_of(drrej.Report))
+@pytest.mark.parametrize("ending", ["csv", "jsonl", "arrow", "npz", "parquet"])
+def test_labels_from_any_format(tmp_path: Path, expected: Results, ending: str) -> None:
+    np.save(tmp_path / "logits.npy", ROWS.logits.astype(np.float64))
+    WRITERS[ending](tmp_path / f"labels.{ending}", ROWS)
+    Results.of(tmp_path, tmp_path / "logits.npy", "--labels-from", tmp_path / f"labels.{ending}").check(expected)
 
 
-def test_schema_command():
-    documents = {
-        "rejector": schema_of(Rejector),
-        "report": schema_of(Report),
-        "plan": schema_of(Plan),
-        "cascade": schema_of(Cascade),
-    }
-    for document, schema in documents.items():
-        assert json.loads(cli("schema", document, check=True).stdout) == schema
+def test_labels_by_position_over_several_files_and_formats(tmp_path: Path, expected: Results) -> None:
+    np.save(tmp_path / "a_logits.npy", ROWS.logits[:1000].astype(np.float64))
+    np.savez(tmp_path / "b.npz", logits=ROWS.logits[1000:].astype(np.float64))
+    (tmp_path / "labels.csv").write_text("truth\n" + "\n".join(map(str, ROWS.labels)) + "\n")
+    out = tmp_path / "r.json"
+    succeed("calibrate", "-q", tmp_path / "a_logits.npy", tmp_path / "b.npz", "--labels-from", tmp_path / "labels.csv",
+            "-o", out)  # fmt: skip
+    assert json.loads(out.read_text())["calibration"] == expected.rejector["calibration"]
+    lines = (tmp_path / "labels.csv").read_text().splitlines()
+    lines[1001] = ""  # a missing label is not skipped: all that follow would move
+    (tmp_path / "labels.csv").write_text("\n".join(lines) + "\n")
+    message = fail("calibrate", tmp_path / "a_logits.npy", tmp_path / "b.npz", "--labels-from",
+                   tmp_path / "labels.csv")  # fmt: skip
+    assert "1 row has no label (null); row 1000, counted from 0" in message
 
 
-def test_junit_has_a_case_per_gate(rejector):
-    tree = ET.fromstring(RENDERERS["junit"](report(rejector, "accuracy >= 0.9", "coverage > 0.99", "rows >= 1")))
-    cases = tree.findall("testsuite/testcase")
-    assert [case.get("name") for case in cases] == ["accuracy >= 0.9", "coverage > 0.99", "rows >= 1"]
-    assert [case.find("failure") is not None for case in cases] == [False, True, False]
-    suite = tree.find("testsuite")
-    assert suite is not None
-    assert (suite.get("tests"), suite.get("failures")) == ("3", "1")
-    assert len(ET.fromstring(RENDERERS["junit"](report(rejector))).findall("testsuite/testcase")) == 1
+def test_tables_are_not_matched_by_position(tmp_path: Path) -> None:
+    pq.write_table(list_table(ROWS), tmp_path / "d.parquet")
+    pq.write_table(pa.table({"label": ROWS.labels}), tmp_path / "labels.parquet")
+    message = fail("calibrate", tmp_path / "d.parquet", "--labels-from", tmp_path / "labels.parquet")
+    assert "--labels-from FILE and --join-on COL go together" in message
 
 
-def test_github_annotations(rejector):
-    lines = RENDERERS["github"](report(rejector, "accuracy >= 0.9", "coverage > 0.99")).splitlines()
-    assert lines[0].startswith("::notice title=drrej gate passed::accuracy >= 0.9: the value is ")
-    assert lines[1].startswith("::error title=drrej gate failed::coverage > 0.99: the value is ")
-    assert (
-        lines[2] == "::warning title=drrej target::wanted coverage ≥ 90 %25: 87.4 %25 (85.9\N{EN DASH}88.8 %25): missed"
+def test_a_join_between_formats(tmp_path: Path, expected: Results) -> None:
+    (tmp_path / "d.jsonl").write_bytes(jsonl_bytes(ROWS))
+    lines = [f"{i},{label}" for i, label in enumerate(ROWS.labels)]
+    (tmp_path / "truth.csv").write_text("\n".join(["id,truth", *reversed(lines)]) + "\n")
+    flags = ["--labels-from", tmp_path / "truth.csv", "--join-on", "id", "--label", "truth"]
+    Results.of(tmp_path, tmp_path / "d.jsonl", *flags).check(expected)
+
+
+@pytest.mark.parametrize("ending", ["csv", "csv.gz", "jsonl", "jsonl.zst", "arrow", "arrows", "npz", "feather"])
+def test_standard_input_and_names_that_say_nothing(tmp_path: Path, ending: str, expected: Results) -> None:
+    path = tmp_path / f"dump.{ending}"
+    WRITERS[ending](path, ROWS)
+    calibration = expected.rejector["calibration"]
+    assert json.loads(succeed("calibrate", "-q", "-", stdin=path.read_bytes()))["calibration"] == calibration
+    nameless = path.rename(tmp_path / "dump")
+    assert json.loads(succeed("calibrate", "-q", nameless))["calibration"] == calibration
+
+
+def test_directories_globs_and_mixed_formats(tmp_path: Path, expected: Results) -> None:
+    folder = tmp_path / "nightly"
+    folder.mkdir()
+    pieces = [Rows(ROWS.logits[start : start + 1000], ROWS.labels[start : start + 1000]) for start in (0, 1000, 2000)]
+    for number, piece in enumerate(pieces):
+        WRITERS["csv"](folder / f"{number}.csv", piece)
+    calibration = expected.rejector["calibration"]
+    assert json.loads(succeed("calibrate", "-q", folder))["calibration"] == calibration
+    assert json.loads(succeed("calibrate", "-q", f"{folder}/*.csv"))["calibration"] == calibration
+    WRITERS["jsonl"](folder / "3.jsonl", pieces[0])
+    assert "several formats (CSV, JSON lines)" in fail("calibrate", folder)
+    WRITERS["arrow"](tmp_path / "0.arrow", pieces[0])
+    WRITERS["parquet"](tmp_path / "1.parquet", pieces[1])
+    mixed = [tmp_path / "0.arrow", tmp_path / "1.parquet"]
+    WRITERS["jsonl"](tmp_path / "2.jsonl", pieces[2])
+    assert json.loads(succeed("calibrate", "-q", *mixed, tmp_path / "2.jsonl"))["calibration"] == calibration
+    Results.of(tmp_path, f"{folder}/[012].csv")  # leaves a rejector
+    masks = tmp_path / "masks"
+    succeed("reject", f"{folder}/[012].csv", "-r", tmp_path / "out" / "rejector.json", "-o", f"{masks}/", "-q")
+    assert sorted(path.name for path in masks.iterdir()) == ["0.parquet", "1.parquet", "2.parquet"]
+
+
+def test_csv_as_it_is_written(tmp_path: Path, small_chunks: None) -> None:
+    """Quotes, line breaks in cells, CRLF, a byte order mark, blank lines, numbers that look whole, nan and inf."""
+    rows = small_rows()
+    body = ['\ufeff"logit_0",logit_1,logit_2,logit_3,logit_4,note,label']
+    for number, (row, label) in enumerate(zip(rows.logits, rows.labels, strict=True)):
+        cells = [repr(float(value)) if value % 1 else str(int(value)) for value in row]
+        note = '"a ""quoted"", note\r\nin two lines"' if number % 3 == 0 else f"plain {number}"
+        body += [",".join([*cells, note, str(label)]), ""]
+    (tmp_path / "d.csv").write_bytes("\r\n".join(body).encode())
+    table = wide_table(rows)
+    pq.write_table(table, tmp_path / "d.parquet")
+    ours, theirs = (Results.of(tmp_path, tmp_path / f"d.{ending}") for ending in ("csv", "parquet"))
+    ours.check(theirs)
+    assert ours.mask.column("note")[3].as_py() == 'a "quoted", note\r\nin two lines'
+    semicolons = csv_bytes(rows, ";")
+    (tmp_path / "s.csv").write_bytes(semicolons)
+    Results.of(tmp_path, tmp_path / "s.csv").check(theirs)
+
+
+def test_types_are_those_of_all_rows(tmp_path: Path, small_chunks: None) -> None:
+    """A column that holds whole numbers at first and others later is one of floating-point numbers, or text."""
+    rows = make_rows(3, rows=2000, seed=1)
+    names = ["id", "mixed", "late", "logit_0", "logit_1", "logit_2", "label"]
+    lines = [",".join(names)]
+    for i, (row, label) in enumerate(zip(rows.logits, rows.labels, strict=True)):
+        cells = [
+            str(i),
+            str(i) if i < 1900 else f"x{i}",
+            "" if i < 1900 else "7",
+            *map(str, row.astype(float)),
+            str(label),
+        ]
+        lines.append(",".join(cells))
+    (tmp_path / "d.csv").write_text("\n".join(lines))
+    found = Results.of(tmp_path, tmp_path / "d.csv").mask
+    assert found.schema.field("mixed").type == pa.string()
+    assert found.column("mixed")[0].as_py() == "0"
+    assert (found.schema.field("late").type, found.column("late").null_count) == (pa.int64(), 1900)
+
+
+@contextlib.contextmanager
+def _changed(text: str, line: int, cell: int, value: str) -> Iterator[bytes]:
+    lines = [row.split(",") for row in text.splitlines()]
+    lines[line][cell] = value
+    yield "\n".join(",".join(row) for row in lines).encode()
+
+
+CSV_ERRORS = {
+    "a word among numbers": (1500, 2, "abc", ["column 'logit_1': row 1499", "holds 'abc', which is not a number"]),
+    "nan": (1500, 2, "NaN", ["column 'logit_*': 1 row has NaN among the scores; row 1499"]),
+    "infinity": (1500, 2, "inf", ["column 'logit_*': 1 row has +inf among the scores; row 1499"]),
+    "an empty cell": (1500, 2, "", ["column 'logit_*': 1 row has a null among the scores; row 1499"]),
+    "a cell too many": (1500, 2, "1,2", ["row 1499, counted from 0, has 8 cells but the header names 7 columns"]),
+    "a label outside": (1500, 6, "9", ["column 'label': 1 row has a label outside 0 to 4; row 1499"]),
+    "no label": (1500, 6, "", ["column 'label': 1 row has no label (null); row 1499"]),
+    "a quote": (1500, 2, '5" pipe', ["a quote is not where a cell begins or ends"]),
+    "a column twice": (0, 2, "logit_0", ["column 'logit_0' occurs twice"]),
+}
+
+
+@pytest.mark.parametrize("case", CSV_ERRORS)
+def test_errors_of_csv_name_file_row_and_column(tmp_path: Path, case: str, small_chunks: None) -> None:
+    line, cell, value, words = CSV_ERRORS[case]
+    with _changed(csv_bytes(ROWS).decode().replace('"', ""), line, cell, value) as text:
+        (tmp_path / "d.csv").write_bytes(text)
+    message = fail("calibrate", tmp_path / "d.csv")
+    assert "d.csv" in message
+    for word in words:
+        assert word in message
+
+
+def test_csv_without_a_header_or_rows(tmp_path: Path) -> None:
+    (tmp_path / "d.csv").write_bytes(csv_bytes(ROWS).split(b"\n", 1)[1])
+    assert "its first line holds numbers" in fail("calibrate", tmp_path / "d.csv")
+    (tmp_path / "d.csv").write_bytes(csv_bytes(ROWS).split(b"\n", 1)[0] + b"\n")
+    assert "zero rows" in fail("calibrate", tmp_path / "d.csv")
+    (tmp_path / "d.csv").write_bytes(b"")
+    assert "there is no header" in fail("calibrate", tmp_path / "d.csv")
+    (tmp_path / "d.csv.gz").write_bytes(gzip.compress(csv_bytes(ROWS))[:-20])
+    assert "d.csv.gz" in fail("calibrate", tmp_path / "d.csv.gz")
+    (tmp_path / "d.csv").write_bytes(csv_bytes(ROWS).decode().encode("utf-16"))
+    assert "not text in UTF-8" in fail("calibrate", tmp_path / "d.csv")
+
+
+JSON_ERRORS = {
+    "not JSON": (b'{"logits": [1.0, 2.0', ["row 1500, counted from 0, is not JSON"]),
+    "an array": (b"[1, 2]", ["row 1500, counted from 0, is not a JSON object"]),
+    "text for a number": (
+        b'{"id": 1, "logits": [1.0, "a"], "label": 1}',
+        ["column 'logits'", "row 1500", "but the rows before hold list<item: double>"],
+    ),
+    "null": (b'{"id": 1, "logits": null, "label": 1}', ["1 row has no value (null); row 1500"]),
+    "too few": (b'{"id": 1, "logits": [1.5], "label": 1}', ["1 row has not 5 scores; row 1500", "it has 1"]),
+    "NaN": (b'{"id": 1, "logits": [1.5, NaN, 1, 2, 3], "label": 1}', ["NaN among the scores; row 1500"]),
+    "no label": (b'{"id": 1, "logits": [1.5, 1, 1, 2, 3]}', ["column 'label': 1 row has no label (null); row 1500"]),
+    "two objects": (b'{"id": 1, "logits": [1.5, 1, 1, 2, 3]}{"id": 2}', ["write one JSON object per line"]),
+}
+
+
+@pytest.mark.parametrize("case", JSON_ERRORS)
+def test_errors_of_json_lines_name_file_row_and_column(tmp_path: Path, case: str, small_chunks: None) -> None:
+    line, words = JSON_ERRORS[case]
+    lines = jsonl_bytes(ROWS).split(b"\n")
+    lines[1500] = line
+    (tmp_path / "d.jsonl").write_bytes(b"\n".join(lines))
+    message = fail("calibrate", tmp_path / "d.jsonl")
+    assert "d.jsonl" in message
+    for word in words:
+        assert word in message
+
+
+def test_json_lines_with_numbers_that_look_whole(tmp_path: Path, small_chunks: None) -> None:
+    rows = small_rows()
+    lines = [
+        json.dumps({"logits": [int(v) if v % 1 == 0 else float(v) for v in row], "label": int(label)})
+        for row, label in zip(rows.logits, rows.labels, strict=True)
+    ]
+    (tmp_path / "d.jsonl").write_text("\n".join(lines) + "\n\n")
+    pq.write_table(list_table(rows), tmp_path / "d.parquet")
+    ours, theirs = (Results.of(tmp_path, tmp_path / f"d.{ending}") for ending in ("jsonl", "parquet"))
+    ours.check(theirs)
+
+
+def _saved(**arrays: Any) -> bytes:
+    stream = io.BytesIO()
+    np.savez(stream, **arrays)
+    return stream.getvalue()
+
+
+def test_errors_of_arrays(tmp_path: Path) -> None:
+    logits = ROWS.logits.astype(np.float32)
+
+    def refused(**arrays: Any) -> str:
+        (tmp_path / "d.npz").write_bytes(_saved(**arrays))
+        return fail("calibrate", tmp_path / "d.npz")
+
+    assert "array 'ids' holds Python objects, which means a pickle" in refused(
+        logits=logits, labels=ROWS.labels, ids=np.array(["a", None] * 1500, object)
     )
-    line, target, matrix = RENDERERS["github"](report(rejector)).splitlines()
-    assert [target, matrix] == lines[2:]
-    assert line.startswith("::notice title=drrej::coverage ")
+    assert "array 'labels' has 2999 values but 'logits' has 3000 rows" in refused(
+        logits=logits, labels=ROWS.labels[:-1]
+    )
+    assert "different lengths ('train' (3000, 5), 'val' (10, 5)" in refused(train=logits, val=logits[:10])
+    assert "array 'logits' is of type complex128" in refused(logits=logits.astype(complex), labels=ROWS.labels)
+    assert "has the shape (60, 50, 5)" in refused(logits=logits.reshape(60, 50, 5), labels=ROWS.labels)
+    np.save(tmp_path / "o.npy", np.array([{}], object), allow_pickle=True)
+    assert "o.npy: array 'o.npy' holds Python objects" in fail("calibrate", tmp_path / "o.npy")
+    np.save(tmp_path / "d.npy", logits)
+    (tmp_path / "d.npy").write_bytes((tmp_path / "d.npy").read_bytes()[:-4])
+    assert "not a readable .npy file" in fail("calibrate", tmp_path / "d.npy")
 
 
-@pytest.mark.parametrize("format", ["junit", "github"])
-def test_the_confusion_matrix_counts_the_rejected(rejector, format):
-    made = report(rejector)
-    text = RENDERERS[format](made)
-    if format == "junit":
-        found = ET.fromstring(text).findtext("testsuite/system-out")
+def test_arrays_of_any_name_and_type(tmp_path: Path) -> None:
+    rows = small_rows()
+    names = np.array(["a", "b", "c", "d", "e"])
+    wide, exact = rows.logits.astype(np.float64), rows.logits.astype(np.float16)
+    pq.write_table(pa.table({"logits": list(exact), "label": names[rows.labels]}), tmp_path / "d.parquet")
+    expected = Results.of(tmp_path, tmp_path / "d.parquet", "--classes", "a,b,c,d,e")
+    np.savez(tmp_path / "d.npz", z=exact, embedding=wide, truth=names[rows.labels], epoch=3, names=names)
+    flags = ["--logits", "z", "--label", "truth", "--classes", "a,b,c,d,e"]
+    Results.of(tmp_path, tmp_path / "d.npz", *flags).check(expected)
+    assert "several columns may hold the logits ('z', 'embedding')" in fail("calibrate", tmp_path / "d.npz")
+
+
+def test_arrays_that_are_called_probabilities_are_never_taken_as_logits(tmp_path: Path) -> None:
+    np.savez(tmp_path / "d.npz", probs=small_rows().logits[:10], y=small_rows().labels[:10])
+    assert "is called as probabilities are, but its rows are none" in fail("calibrate", tmp_path / "d.npz")
+
+
+@pytest.mark.parametrize("ending", ["csv", "csv.gz", "jsonl", "arrow", "arrows", "npz"])
+def test_uris_and_one_job(tmp_path: Path, ending: str, expected: Results, small_chunks: None) -> None:
+    path = tmp_path / f"dump.{ending}"
+    WRITERS[ending](path, ROWS)
+    Results.of(tmp_path, f"file://{path}", "--jobs", "1").check(expected)
+
+
+@pytest.mark.parametrize("ending", ["csv", "jsonl", "arrow", "npz", "csv.zst", "npy"])
+def test_row_groups_are_read_elsewhere(tmp_path: Path, ending: str, small_chunks: None) -> None:
+    """A worker gets the dump and a row group, and reads the same blocks."""
+    path = tmp_path / f"dump.{ending}"
+    if ending == "npy":
+        np.save(path, ROWS.logits.astype(np.float64))
     else:
-        (line,) = [line for line in text.splitlines() if line.startswith("::notice title=drrej confusion matrix::")]
-        found = line.split("::", 2)[2].replace("%0A", "\n")
-    assert found is not None
-    lines = [line.split() for line in found.splitlines()]
-    header = next(number for number, words in enumerate(lines) if words[:2] == ["true", "class"])
-    assert lines[header][-1] == "rejected"
-    table = [[int(word) for word in words[1:]] for words in lines[header + 1 : header + 1 + made.classes]]
-    assert table == [[*row.predicted, row.rejected] for row in made.confusion.rows]
-    assert sum(row[-1] for row in table) == made.rows - made.coverage.accepted
+        WRITERS[ending](path, ROWS)
+    dump = open_dump([str(path)], DumpOptions(), labelled=False)
+    assert ending not in ("csv", "jsonl", "arrow") or len(dump.row_groups) > 3
+    sent = pickle.loads(pickle.dumps(dump))
+    blocks = [block.scores for group in reversed(sent.row_groups) for block in sent.read(group, labelled=False)]
+    assert sum(map(len, blocks)) == len(ROWS.labels)
+    rows = np.concatenate([block.scores for group in sent.row_groups for block in sent.read(group, labelled=False)])
+    assert np.array_equal(rows, ROWS.logits.astype(np.float64))
 
 
-def test_github_escapes():
-    from drrej.report.ci import command
+@pytest.mark.parametrize("ending", ["csv", "jsonl.zst", "npz"])
+def test_converted_files_are_made_again_where_they_are_gone(
+    tmp_path: Path, ending: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that lives long keeps the last ones; so a file may be converted more than once."""
+    monkeypatch.setattr(files, "_MOST_CONVERTED", 3)  # as many as an archive has arrays
+    monkeypatch.setattr(files, "_converted", deque())
+    for number in range(4):
+        WRITERS[ending](tmp_path / f"{number}.{ending}", ROWS)
+    dump = open_dump([f"{tmp_path}/*.{ending}"], DumpOptions(), labelled=True)
+    rows = np.concatenate([block.scores for group in dump.row_groups for block in dump.read(group, labelled=True)])
+    assert len(files._converted) == 3
+    assert np.array_equal(rows, np.tile(ROWS.logits.astype(np.float64), (4, 1)))
 
-    assert command("error", "a:b,c", "50%\nmore") == "::error title=a%3Ab%2Cc::50%25%0Amore\n"
+
+@pytest.mark.parametrize("ending", ["csv", "jsonl", "arrow", "npz", "csv.gz", "npy"])
+@pytest.mark.parametrize("how", ["longer", "shorter", "gone", "replaced"])
+def test_files_that_change_while_they_are_read(tmp_path: Path, ending: str, how: str) -> None:
+    path = tmp_path / f"dump.{ending}"
+    if ending == "npy":
+        np.save(path, ROWS.logits.astype(np.float64))
+    else:
+        WRITERS[ending](path, ROWS)
+    dump = open_dump([str(path)], DumpOptions(), labelled=False)
+    text = path.read_bytes()
+    if how == "gone":
+        path.unlink()
+    elif how == "replaced":
+        path.rename(tmp_path / "old")
+        path.write_bytes(text)
+    else:
+        path.write_bytes(text + text if how == "longer" else text[: len(text) // 2])
+    with pytest.raises(DumpError, match="was changed, replaced or removed while it was being read"):
+        list(dump.read(dump.row_groups[0], labelled=False))
 
 
-def test_markdown_tables_are_whole_and_names_are_escaped(tmp_path):
-    logits, labels = too_sure(200, 3, seed=1)
-    groups = np.array(["a|b", "*c_d*"])[np.arange(200) % 2]
-    path = write(tmp_path / "d.parquet", logits, labels, place=groups)
-    tree = drrej.evaluate(
-        source(path), fitted(path, drrej.Rule("coverage", 0.5)), (), drrej.EvaluateOptions(by="place")
+def test_lists_in_cells_of_csv(tmp_path: Path, expected: Results, small_chunks: None) -> None:
+    """As pandas writes a column of lists."""
+    lines = ["id,logits,label"]
+    for i, (row, label) in enumerate(zip(ROWS.logits, ROWS.labels, strict=True)):
+        cell = json.dumps(row.astype(float).tolist()).replace("Infinity", "inf" if i % 2 else "Infinity")
+        lines.append(f'{i},"{cell}",{label}')
+    (tmp_path / "d.csv").write_text("\n".join(lines))
+    Results.of(tmp_path, tmp_path / "d.csv").check(expected)
+    lines[2000] = '1999,"[1.0, 2.0, abc]",1'
+    (tmp_path / "d.csv").write_text("\n".join(lines))
+    message = fail("calibrate", tmp_path / "d.csv")
+    assert (
+        "column 'logits': row 1999, counted from 0, holds '[1.0, 2.0, abc]', which is not a list of numbers" in message
     )
-    lines = RENDERERS["markdown"](tree).splitlines()
-    tables = [[]]
-    for line in lines:
-        if line.startswith("|"):
-            tables[-1].append(line)
-        elif tables[-1]:
-            tables.append([])
-    for table in filter(None, tables):
-        bars = {line.replace("\\|", "").count("|") for line in table}
-        assert len(bars) == 1, table
-    text = "\n".join(lines)
-    assert "a\\|b" in text
-    assert "\\*c\\_d\\*" in text
-    assert text.count("<details>") == text.count("</details>") > 0
 
 
-def test_formats_by_ending_and_on_stdout(rejector_file, tmp_path):
-    outputs = [str(tmp_path / name) for name in ("r.txt", "r.json", "r.md", "r.xml")]
-    flags = [word for path in outputs for word in ("-o", path)]
-    done = cli("evaluate", TEST, "-r", rejector_file, "--format", "github", "--gate", "coverage > 0.99", *flags)
-    assert done.returncode == 1
-    assert done.stdout.startswith("::error")
-    assert "gate failed" in done.stderr
-    tree = drrej.Report.from_json((tmp_path / "r.json").read_text(encoding="utf-8"))
-    for name, kind in (("r.txt", "text"), ("r.md", "markdown"), ("r.xml", "junit")):
-        assert (tmp_path / name).read_text(encoding="utf-8") == RENDERERS[kind](tree)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "said"),
-    [
-        (["--gate", "accuracy@coverage=0.9 >= 0.9"], 0, ""),
-        (["--gate", "coverage@risk=0.001 >= 0.999"], 1, "gate failed"),
-        (["--gate", "accuracy@coverage=0.9.lower >= 0.9999"], 1, "gate failed"),
-        (["--gate", "acuracy >= 0.9"], 2, "no metric 'acuracy'"),
-        (["--gate", "aurc.upper <= 1"], 2, "no metric 'aurc.upper'"),
-        (["--gate", "aurc.upper <= 1", "--intervals"], 0, ""),
-        (["--gate", "difference.accuracy.lower >= -1"], 2, "no metric"),
-        (["--gate", "accuracy@risk=0.9 >= 0"], 2, "not a point"),
-        (["--gate", "accuracy >= 0.9", "--no-labels"], 2, "no metric 'accuracy'"),
-        (["--gate", "accuracy@coverage=0.9 >= 0.9", "--no-labels"], 2, "needs labels"),
-        (["--gate", "drift.p_value >= 1e-6", "--no-labels"], 0, ""),
-        (["--gate", "worst_group.accuracy >= 0.5", "--report-by", "prediction"], 0, ""),
-        (["--report-by", "nowhere"], 2, "no column 'nowhere'"),
-        (["--score", "logits"], 2, "not numbers"),
-        (["--score-order", "low"], 2, "goes with --score"),
-        (["--rejected", "nothing"], 2, "no column 'nothing'"),
-        (["--baseline-dump", TEST], 2, "needs --join-on"),
-        (["--baseline-dump", TEST, "--join-on", "id", "--gate", "difference.augrc.upper <= 0.002"], 0, ""),
-        (["--baseline", VAL], 2, "not a JSON document"),
-    ],
-)
-def test_gates_and_options_on_the_command_line(rejector_file, arguments, code, said):
-    done = cli("evaluate", TEST, "-r", rejector_file, *arguments)
-    assert done.returncode == code, done.stderr
-    assert said in done.stderr
-    assert "Traceback" not in done.stderr
-
-
-def test_gate_on_an_empty_file_or_a_null_is_exit_2(rejector, rejector_file, tmp_path):
-    empty = write(tmp_path / "empty.parquet", np.empty((0, 6), np.float32), np.empty(0, np.int64))
-    done = cli("evaluate", empty, "-r", rejector_file, "--gate", "accuracy >= 0")
-    assert done.returncode == 2
-    assert "zero rows" in done.stderr
-    nothing = drrej.threshold(source(VAL), rejector, drrej.Rule("tau", 50.0))
-    path = tmp_path / "nothing.json"
-    path.write_text(nothing.to_json(), encoding="utf-8")
-    done = cli("evaluate", TEST, "-r", str(path), "--gate", "accuracy >= 0")
-    assert done.returncode == 2
-    assert "undefined" in done.stderr
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_rows_that_are_bad_twice_and_nans_that_signal(tmp_path: Path, kind: type) -> None:
+    logits = ROWS.logits.astype(kind)
+    bits = np.uint32(0x7FA00000) if kind is np.float32 else np.uint64(0x7FF4000000000000)
+    logits.view(bits.dtype)[7, 2] = bits
+    labels = ROWS.labels.copy()
+    labels[7] = 99
+    np.savez(tmp_path / "d.npz", logits=logits, labels=labels)
+    assert "1 row has a label outside 0 to 4; row 7" in fail("calibrate", tmp_path / "d.npz")
+    np.savez(tmp_path / "d.npz", logits=logits, labels=ROWS.labels)
+    assert "1 row has NaN among the scores; row 7" in fail("calibrate", tmp_path / "d.npz")

@@ -14,8 +14,8 @@ from dumps_zoo import fixed_list, make_rows
 from formats_zoo import WRITERS
 from results import Results
 from running import fail, succeed
-from test_class_layouts import NAMES, PROBABILITIES, ROWS, TEXT, VECTOR, bigquery, by_name, dense, write
-from test_llm import VAL
+from test_columns_by_class import NAMES, PROBABILITIES, ROWS, TEXT, VECTOR, bigquery, by_name, dense, write
+from test_formats_llm import VAL
 
 WORDS = {
     **dict.fromkeys(("csv", "tsv", "csv.gz", "csv.zst"), "CSV"),
