@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from conftest import read_columns, succeed
+from conftest import read_columns, succeed, thorough
 
 import drrej
 
@@ -57,7 +57,7 @@ WHAT_CANNOT_PASS = {"check_classifiers_train": "it wants `predict` to agree with
 @pytest.mark.parametrize(
     ("estimator", "expected"),
     [
-        (RejectingClassifier(GaussianNB(), coverage=1.0, cv=2), {}),
+        thorough(RejectingClassifier(GaussianNB(), coverage=1.0, cv=2), {}),
         (RejectingClassifier(RidgeClassifier(), coverage=1.0, cv=2), {}),
         (RejectingClassifier(GaussianNB(), coverage=0.9, cv=2), WHAT_CANNOT_PASS),
     ],

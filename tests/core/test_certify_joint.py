@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import fail, make_model, read_columns, source, succeed, write_dump
+from conftest import fail, make_model, read_columns, source, succeed, thorough, write_dump
 from scipy import stats
 
 import drrej
@@ -37,10 +37,10 @@ WORLDS = {
 
 
 @pytest.mark.parametrize("name", WORLDS)
-@pytest.mark.parametrize("rows", [80, 600])
-def test_both_promises_hold_together(name: str, rows: int) -> None:
+@pytest.mark.parametrize(("rows", "trials"), [(600, 100), thorough(80, 400), thorough(600, 400)])
+def test_both_promises_hold_together(name: str, rows: int, trials: int) -> None:
     risk_of, blocks, coverage = WORLDS[name]
-    trials, broken = 400, 0
+    broken = 0
     grid = (np.arange(1200) + 0.5) / 1200
     if blocks:
         grid = (np.floor(grid * blocks) + 0.5) / blocks

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from conftest import fail, load_json, make_model, source, succeed, write_dump
+from conftest import fail, load_json, make_model, source, succeed, thorough, write_dump
 from hypothesis import given
 from hypothesis import strategies as st
 from running import drrej as run
@@ -78,7 +78,7 @@ MEANS = {"errors": 0.1, "seldom": 0.01, "narrow": 0.25, "wide": 1 / 3, "differen
 
 
 @pytest.mark.parametrize("name", DRAWS)
-@pytest.mark.parametrize("rows", [30, 300])
+@pytest.mark.parametrize("rows", [30, thorough(300)])
 def test_the_bound_lies_below_the_mean_no_more_often_than_promised(name: str, rows: int) -> None:
     """The bound is below the mean exactly when a test of the mean itself rejects, which is quick."""
     rng = np.random.default_rng(rows)

@@ -6,6 +6,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+from conftest import thorough
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
@@ -221,11 +222,11 @@ DELICATE = {
 
 
 @pytest.mark.parametrize("name", DELICATE)
-@pytest.mark.parametrize("rows", [40, 250])
-def test_no_bad_cutoff_is_certified_more_often_than_promised(name: str, rows: int) -> None:
+@pytest.mark.parametrize(("rows", "trials"), [(250, 150), thorough(40, 500), thorough(250, 500)])
+def test_no_bad_cutoff_is_certified_more_often_than_promised(name: str, rows: int, trials: int) -> None:
     """Any bad cutoff that is certified counts, not only the chosen one."""
     risk_of, blocks = DELICATE[name]
-    risk, delta, trials = 0.2, 0.2, 500
+    risk, delta = 0.2, 0.2
     grid = (np.arange(2000) + 0.5) / 2000
     true_risk = np.append(0.0, np.cumsum(risk_of(grid)) / np.arange(1, 2001))  # up to each of 2000 steps
     rng = np.random.default_rng(rows)

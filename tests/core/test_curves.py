@@ -11,6 +11,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 import simulate_intervals as simulate
+from conftest import thorough
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.integrate import quad
@@ -196,17 +197,18 @@ def test_the_interval_is_that_of_a_plain_search(
         ((0.5, 0.1, 0.4), (0.5, 0.9, 0.62), 0.6),
     ],
 )
+@pytest.mark.parametrize("rows", [9, thorough(12)])
 def test_the_ends_miss_with_the_chance_that_was_promised(
-    shares: tuple[float, ...], risks: tuple[float, ...], limit: float
+    shares: tuple[float, ...], risks: tuple[float, ...], limit: float, rows: int
 ) -> None:
-    """Three losses and 12 rows: the chance of every outcome, no simulation."""
+    """Three losses and a few rows: the chance of every outcome, no simulation."""
     cells = np.array([(s * (1 - r), s * r) for s, r in zip(shares, risks, strict=True)]).ravel()
     coverage, errors = np.cumsum(shares), np.cumsum(np.multiply(shares, risks))
     truth = max((c for c, e in zip(coverage, errors, strict=True) if e <= limit * c + 1e-12), default=0.0)
-    outcomes = every_outcome(12, 6)
-    chances = multinomial.pmf(outcomes, 12, cells)
+    outcomes = every_outcome(rows, 6)
+    chances = multinomial.pmf(outcomes, rows, cells)
     assert chances.sum() == pytest.approx(1)
-    lower, upper = known_intervals(limit)
+    lower, upper = known_intervals(rows, limit)
     assert chances[truth < lower - 1e-12].sum() <= 0.025
     assert chances[truth > upper + 1e-12].sum() <= 0.025
 
@@ -219,9 +221,9 @@ def every_outcome(rows: int, cells: int) -> np.ndarray:
 
 
 @functools.cache
-def known_intervals(limit: float) -> tuple[np.ndarray, np.ndarray]:
+def known_intervals(rows: int, limit: float) -> tuple[np.ndarray, np.ndarray]:
     ends = []
-    for outcome in every_outcome(12, 6):
+    for outcome in every_outcome(rows, 6):
         right, wrong = (np.repeat([0.0, 1.0, 2.0], outcome[kind::2]) for kind in (0, 1))
         ends.append(coverage_at_risk(Curve.of(right, wrong), Fraction(str(limit))))
     return np.array(ends)[:, 0], np.array(ends)[:, 1]
@@ -240,11 +242,12 @@ def test_what_can_be_certain() -> None:
 
 
 @pytest.mark.parametrize("name", ["flat above", "flat below", "slowly over", "over in steps", "down, then up", "steep"])
-def test_intervals_cover_the_truth_where_the_risk_is_near_its_limit(name: str) -> None:
-    """300 trials, each end within three standard errors of 2.5 %: plain resampling covers 27 % of such truths."""
+@pytest.mark.parametrize("trials", [80, thorough(300)])
+def test_intervals_cover_the_truth_where_the_risk_is_near_its_limit(name: str, trials: int) -> None:
+    """Each end within three standard errors of 2.5 %: plain resampling covers 27 % of such truths."""
     world = simulate.limit_worlds(0.05)[name]
     for rows in (100, 1000):
-        assert simulate.coverage_misses(world, rows, "0.05", 300).allowed()
+        assert simulate.coverage_misses(world, rows, "0.05", trials).allowed()
 
 
 @pytest.mark.parametrize(("share", "least"), [(0.8, 0.7), (0.5, 0.4), (0.25, 0.15)])

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import thorough
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom, hypergeom
@@ -242,7 +243,9 @@ def test_fingerprints_of_the_first_format_tell_nothing() -> None:
 # What is noticed
 
 
-@pytest.mark.parametrize(("fitted", "new", "shared"), [(500, 200, 5), (5000, 200, 8), (5000, 3000, 60), (9000, 90, 20)])
+@pytest.mark.parametrize(
+    ("fitted", "new", "shared"), [(500, 200, 5), (5000, 200, 8), thorough(5000, 3000, 60), thorough(9000, 90, 20)]
+)
 def test_the_chance_of_detection_is_hypergeometric(fitted: int, new: int, shared: int) -> None:
     chance = new / (new + fitted / 2)
     needed = next(hits for hits in range(1, 3000) if chance**hits <= 0.01)
@@ -305,7 +308,7 @@ def with_pool(share: float, size: int, count: int, pool: np.ndarray, rng: np.ran
 @pytest.mark.parametrize(
     ("share", "size"), [(0.0, 1), (0.05, 1), (0.01, 1000), (0.1, 10_000), (0.5, 5000), (1.0, 100_000), (1.0, 30)]
 )
-@pytest.mark.parametrize(("fitted", "new"), [(5000, 200), (3000, 3000), (2000, 20000)])
+@pytest.mark.parametrize(("fitted", "new"), [(5000, 200), (3000, 3000), thorough(2000, 20000)])
 def test_fresh_rows_that_are_equal_by_nature_are_no_alarm(share: float, size: int, fitted: int, new: int) -> None:
     rng = np.random.default_rng(size)
     pool = fresh(size, rng)
@@ -372,7 +375,7 @@ def _coarse(form: str, logits: np.ndarray) -> np.ndarray:
     return coarse_keys(scores, logits.argmax(axis=1), probabilities)
 
 
-@pytest.mark.parametrize("classes", [2, 3, 4, 10, 100])
+@pytest.mark.parametrize("classes", [2, thorough(3), 4, thorough(10), thorough(100)])
 @pytest.mark.parametrize("form", FORMS)
 def test_rows_in_another_form_are_noticed(form: str, classes: int) -> None:
     """All rows or half of them, if not always in float16 where there are two classes: little is left of their gap."""
@@ -394,7 +397,7 @@ def test_fresh_rows_that_look_alike_are_no_alarm() -> None:
     """Coarse keys repeat a lot where a model is sure; then it takes more to call rows used."""
     rng, alarms, trials = np.random.default_rng(0), 0, 0
     for classes, scale in ((2, 1.0), (3, 2.0), (4, 8.0), (10, 6.0)):
-        for _ in range(50):
+        for _ in range(25):
             fitted, fresh = (scale * rng.standard_normal((500, classes)) for _ in range(2))
             keys = [coarse_keys(rows, rows.argmax(axis=1)) for rows in (fitted, fresh)]
             known = Sketch.of(content_keys(fitted), keys[0]).fingerprint()

@@ -54,10 +54,10 @@ def test_the_least_total_cost_by_brute_force(
 @pytest.mark.parametrize(
     "values", [(0.0, 2.0, 50.0), (0.0, 2.0, 50.0, 7.5), (-2.0, 0.0, 48.0), (-20.0, -3.0, 0.0, 1.0, 5.0)]
 )
-@pytest.mark.parametrize("rows", [30, thorough(1000)])
-def test_intervals_of_a_mean_hold(values: tuple[float, ...], rows: int) -> None:
+@pytest.mark.parametrize(("rows", "trials"), [(30, 60), thorough(30, 400), thorough(1000, 400)])
+def test_intervals_of_a_mean_hold(values: tuple[float, ...], rows: int, trials: int) -> None:
     """Each end fails in at most a fortieth of the trials (the limit of this test has a chance of 1 in 10000)."""
-    rng, trials = np.random.default_rng(rows), 400
+    rng = np.random.default_rng(rows)
     numbers = np.array(values)
     chances = rng.dirichlet(np.full(numbers.size, 0.5))
     truth, below, above = float(numbers @ chances), 0, 0
@@ -151,7 +151,7 @@ def test_the_verdict_on_a_cost() -> None:
 @pytest.mark.parametrize("prices", COSTS[:4])
 def test_the_verdict_on_a_cost_seldom_errs(prices: Prices) -> None:
     """A sample of `simulate_verdicts`: a fortieth is what each error may have."""
-    trials = 300
+    trials = 150
     found = cost_verdicts(prices, trials, 1)
     assert found["missed" if prices.holds else "met"] <= stats.binom.ppf(0.9999, trials, 0.025)
 
