@@ -64,6 +64,12 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("thorough" if _asks_for_thorough(config) else "drrej")
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """`-n auto`: one more than cores, since some tests wait for processes."""
+    return (os.cpu_count() or 1) + 1
+
+
 def examples(share: float) -> settings:
     """Examples of a property that is slower, or quicker, than others: a share of the usual number."""
     return settings(max_examples=max(1, round(share * settings.default.max_examples)))

@@ -112,9 +112,10 @@ def test_the_ends_of_paired_proportions_miss_with_the_chance_that_was_promised(r
             assert chances[upper < truth - 1e-12].sum() <= 0.025
 
 
-def test_the_ends_of_accuracies_of_what_each_accepts_miss_with_the_chance_that_was_promised() -> None:
-    """Every outcome of 7 rows over the nine kinds, for 100 worlds of all sorts."""
-    outcomes = every_outcome(7, 9)
+@pytest.mark.parametrize("rows", [5, thorough(7)])
+def test_the_ends_of_accuracies_of_what_each_accepts_miss_with_the_chance_that_was_promised(rows: int) -> None:
+    """Every outcome of a few rows over the nine kinds, for 100 worlds of all sorts."""
+    outcomes = every_outcome(rows, 9)
     found = [accuracy_difference(counts.reshape(3, 3)) for counts in outcomes]
     lower, upper = (np.array([getattr(row, end) for row in found], np.float64) for end in ("lower", "upper"))
     rng = np.random.default_rng(0)
@@ -122,7 +123,7 @@ def test_the_ends_of_accuracies_of_what_each_accepts_miss_with_the_chance_that_w
         chances = rng.dirichlet(np.full(9, sameness)).reshape(3, 3)
         kinds = chances.sum(axis=1), chances.sum(axis=0)
         truth = kinds[0][1] / kinds[0][1:].sum() - kinds[1][1] / kinds[1][1:].sum()
-        chance = multinomial.pmf(outcomes, 7, chances.ravel())
+        chance = multinomial.pmf(outcomes, rows, chances.ravel())
         assert chance[lower > truth + 1e-12].sum() <= 0.025  # NaN, where a model accepts nothing, is no miss
         assert chance[upper < truth - 1e-12].sum() <= 0.025
 

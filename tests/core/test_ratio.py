@@ -9,6 +9,7 @@ import mpmath
 import numpy as np
 import pytest
 import reference
+from conftest import thorough
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -242,12 +243,12 @@ def test_weights_are_a_distribution_on_the_sphere_of_the_radius(alpha: float, ra
 
 
 @pytest.mark.parametrize("alpha", WORST_CASE_ALPHAS)
-def test_no_distribution_in_the_ball_has_a_higher_risk(alpha: float) -> None:
+@pytest.mark.parametrize("steps", [100, thorough(200)])
+def test_no_distribution_in_the_ball_has_a_higher_risk(alpha: float, steps: int) -> None:
     """Brute force: every distribution of a grid over three rows, and random ones over six."""
     losses = np.array([0.1, 0.5, 1.0])
     radius = 0.2
     worst = worst_case_in_ball(losses, alpha, radius)
-    steps = 200
     best = 0.0
     for i in range(1, steps):
         for j in range(1, steps - i):

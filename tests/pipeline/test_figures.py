@@ -126,6 +126,12 @@ def options(world):
     )
 
 
+@pytest.fixture(scope="module")
+def whole(world, options):
+    """The report with all of these options."""
+    return report_of(world, options)
+
+
 def report_of(world, options, gates=()):
     return drrej.evaluate(source(world[3]), world[4], gates, options)
 
@@ -141,9 +147,9 @@ def test_every_figure_has_the_same_bits_under_shuffles(world, options, tmp_path,
         assert drrej.evaluate(source(path), rejector, (), options).to_json() == expected
 
 
-def test_usual_scores_order_rows_like_their_textbook_forms(world, options):
+def test_usual_scores_order_rows_like_their_textbook_forms(world, whole):
     logits, labels, columns, _, rejector, _ = world
-    rows = {row["score"]: row for row in report_of(world, options)["scores"]}
+    rows = {row["score"]: row for row in whole["scores"]}
     t = rejector.calibration.temperature
     z = logits.astype(np.float64)
     p = softmax(z / t, axis=1)
@@ -159,7 +165,7 @@ def test_usual_scores_order_rows_like_their_textbook_forms(world, options):
         "knn": -columns["knn"],
     }
     assert list(rows) == ["loss", *textbook]
-    accepted = int(report_of(world, options)["coverage"]["accepted"])
+    accepted = int(whole["coverage"]["accepted"])
     for name, confidence in textbook.items():
         points = curve(confidence, wrong)
         assert rows[name]["aurc"]["value"] == pytest.approx(points.aurc(), rel=1e-6), name
@@ -169,9 +175,9 @@ def test_usual_scores_order_rows_like_their_textbook_forms(world, options):
         assert rows[name]["aurc"]["lower"] < rows[name]["aurc"]["value"] < rows[name]["aurc"]["upper"]
 
 
-def test_groups_and_masks_are_counted(world, options):
+def test_groups_and_masks_are_counted(world, whole):
     logits, labels, columns, _, rejector, _ = world
-    report = report_of(world, options)
+    report = whole
     wrong = logits.argmax(axis=1) != labels
     losses = expected_losses(logits, temperature=rejector.calibration.temperature)
     accepted = losses < rejector.threshold.cutoff
