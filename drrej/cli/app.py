@@ -104,9 +104,11 @@ class Command(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Turn the words after the command's name into the values of its parameters."""
         given, _, _ = self.make_parser(ctx).parse_args(args=list(args))
+        Options.configured = ()
         if not (ctx.resilient_parsing or {"help", "help_all"} & given.keys()):
             settings = Configuration(ctx.parent).settings(str(self.name), given)
             ctx.default_map = {name: setting.value for name, setting in settings.items()}
+            Options.configured = settings.keys()
         return super().parse_args(ctx, args)
 
 

@@ -54,7 +54,7 @@ class InputOptions(Options):
         from drrej.pipeline.source import Source
 
         reuse_memory()
-        given = {name: vars(self)[name] for name in self.given() if name in DumpOptions.__struct_fields__}
+        given = {name: vars(self)[name] for name in self.not_default() if name in DumpOptions.__struct_fields__}
         if "max_bad" in given and not given.keys() & {"on_bad_row", "on_bad_file"}:
             raise OptionError(
                 "--max-bad goes with --on-bad-row or --on-bad-file: without them the first bad row or file is an error"

@@ -7,10 +7,10 @@ its attribute. Help texts have no square brackets: rich would take them for mark
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from contextlib import ExitStack
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self, get_type_hints
+from typing import TYPE_CHECKING, Any, ClassVar, Self, get_type_hints
 
 from typer.models import OptionInfo
 
@@ -46,6 +46,9 @@ rare_flag = partial(flag, hidden=True)
 class Options:
     """A group of options: the class declares them as attributes, and an object of it has their values."""
 
+    configured: ClassVar[Container[str]] = ()
+    """The options of the command that files and variables set; it notes them before it has values."""
+
     def __init__(self, **given: Any) -> None:
         self.__dict__.update({name: each.default for name, each in self.declared().items()} | given)
 
@@ -55,9 +58,13 @@ class Options:
         attributes = [item for base in reversed(cls.__mro__) for item in vars(base).items()]
         return {name: value for name, value in attributes if isinstance(value, OptionInfo)}
 
-    def given(self) -> list[str]:
+    def not_default(self) -> list[str]:
         """The names of the options that have another value than their default."""
         return [name for name, each in self.declared().items() if vars(self)[name] not in (each.default, [])]
+
+    def given(self) -> list[str]:
+        """Those of them that were said for this run: what is configured for many may have no meaning in one."""
+        return [name for name in self.not_default() if name not in Options.configured]
 
     def replaced(self, **changes: Any) -> Self:
         """The same group with other values."""

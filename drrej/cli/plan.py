@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Literal
 
@@ -55,7 +56,7 @@ def plan(
     from drrej.pipeline.plan import plan as step
 
     power = POWER if options.power is None else options.power
-    _check(bool(dumps), options, input, engine.jobs)
+    _check(bool(dumps), options, [*input.given(), *engine.given()])
     risk = options.risk if options.accuracy is None else Rule("accuracy", options.accuracy).risk
     paths = options.output or []
     kinds = [format_of(path, options.format, ENDINGS) for path in paths]
@@ -75,7 +76,7 @@ def plan(
         show(_rendered(found, options.format).decode())
 
 
-def _check(dumps: bool, options: PlanOptions, input: InputOptions, jobs: int) -> None:
+def _check(dumps: bool, options: PlanOptions, reading: Sequence[str]) -> None:
     """Raise when options do not go together."""
     if options.accuracy is not None and options.risk is not None:
         raise OptionError("--accuracy and --risk are the same promise; give one of them")
@@ -85,10 +86,8 @@ def _check(dumps: bool, options: PlanOptions, input: InputOptions, jobs: int) ->
         raise OptionError("--error is for a plan without a dump: here the rows say it")
     if dumps and options.risk is options.accuracy is None and options.power is not None:
         raise OptionError("--power goes with --risk R: the chance to certify it")
-    if not dumps and (options.rejector is not None or input.given()):
-        raise OptionError("-r and the options on how to read go with a DUMP; name one, or leave them out")
-    if not dumps and jobs:
-        raise OptionError("--jobs goes with a DUMP; name one, or leave it out")
+    if not dumps and (options.rejector is not None or set(reading) - {"quiet", "cluster"}):
+        raise OptionError("-r, --jobs and the options on how to read go with a DUMP; name one, or leave them out")
 
 
 def _rendered(plan: Plan, kind: str) -> bytes:

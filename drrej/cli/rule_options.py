@@ -119,9 +119,8 @@ class RegressionOptions(Options):
 
     def refuse(self) -> None:
         """Raise when they were given for a classification."""
-        for name in ("prediction", "target"):
-            if getattr(self, name) is not None:
-                raise OptionError(f"--{name}: it is for a regression (rows with a loss of their own and no logits)")
+        for name in [name for name in self.given() if name != "task"]:
+            raise OptionError(f"--{name}: it is for a regression (rows with a loss of their own and no logits)")
 
 
 class RuleOptions(Options):

@@ -107,8 +107,7 @@ def _find_logits(schema: pa.Schema, wanted: DumpOptions, where: str, typed: bool
     lists = {field.name: layout for field in schema if (layout := list_layout(field.type, typed)) is not None}
     if is_lighteval(schema):
         return _asked_for(schema, LIGHTEVAL_SCORES, wanted, where, typed)
-    chosen = _most_likely(lists, wanted.input)
-    if chosen is not None:
+    if (chosen := _most_likely(lists, wanted.input)) is not None:
         return LogitColumns((chosen,), lists[chosen], chosen)
     found = {} if lists else families(schema, typed)
     if len(found) == 1:
@@ -124,8 +123,7 @@ def _find_logits(schema: pa.Schema, wanted: DumpOptions, where: str, typed: bool
     candidates = [*lists] or [f"{prefix}*" for prefix in found]
     if candidates:
         raise DumpError(f"{where}: several columns may hold the logits ({shown(candidates)}); choose with `logits`")
-    suggested = suggested_logits(schema, wanted.label, typed)
-    if suggested is not None:
+    if (suggested := suggested_logits(schema, wanted.label, typed)) is not None:
         raise DumpError(
             f"{where}: are the columns '{suggested}' the scores, with the classes in their names? then say "
             f"`logits='{suggested}'`"
@@ -182,8 +180,7 @@ def _asked_for(schema: pa.Schema, name: str, wanted: DumpOptions, where: str, ty
         return LogitColumns(names, "wide", name, classes)
     if field is None:
         raise DumpError(f"{where}: there is no column '{name}'; choose with `logits` among: {shown(schema.names)}")
-    layout = list_layout(field.type, typed)
-    if layout is not None:
+    if (layout := list_layout(field.type, typed)) is not None:
         if wanted.binary:
             raise DumpError(f"{where}: column '{name}' holds a list per row, but `binary=True` means one score per row")
         return LogitColumns((name,), layout, name)
@@ -221,8 +218,7 @@ def find_label(schema: pa.Schema, wanted: str | None, where: str) -> str:
         raise DumpError(
             f"{where}: there is no label column '{wanted}'; choose one with `label` among: {shown(schema.names)}"
         )
-    label = likely_label(schema)
-    if label is not None:
+    if (label := likely_label(schema)) is not None:
         return label
     several = [name for name in LABEL_NAMES if name in schema.names]
     if several:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from drrej.core.types import AnyFloats, Floats, InputKind
 from drrej.data.columns import LABEL, LogitColumns, column_of, field_of, root_of, storage_type
-from drrej.data.files import DumpFile, Request, damaged
+from drrej.data.files import AS_WRITTEN, DumpFile, Request, damaged
 from drrej.data.formats import format_of
 from drrej.data.labels import UNKNOWN, LabelKind, LabelsElsewhere, is_text
 from drrej.data.problems import Notes, Problem
@@ -207,16 +207,13 @@ class Dump(Struct, frozen=True):
     """Rows of the parts before each part."""
     opened: str = field(default_factory=lambda: os.urandom(8).hex())
     pandas: bytes | None = None
+    altered: frozenset[str] = frozenset()
+    """Columns that are not copied by their values, but as they were written."""
 
     @property
     def input(self) -> InputKind:
         """What the scores are: logits, where nobody says anything."""
         return self.options.input or "logits"
-
-    @property
-    def skip_bad_rows(self) -> bool:
-        """Whether rows that no rejector can decide are left out."""
-        return self.options.on_bad_row == "skip"
 
     @property
     def binary(self) -> bool:
@@ -295,6 +292,8 @@ class Dump(Struct, frozen=True):
             yield pa.RecordBatch.from_arrays(columns, names=list(wanted))
 
     def _column(self, batch: pa.RecordBatch, name: str, stored: Container[str], part: DumpFile) -> pa.Array:
+        if name.endswith(AS_WRITTEN) and name.removesuffix(AS_WRITTEN) in self.altered:
+            return batch.column(name if name in stored else name[:-1]).cast(pa.string())
         data_type = self.schema.field(name).type
         if name not in stored:
             hive = dict(part.hive)

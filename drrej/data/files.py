@@ -195,13 +195,17 @@ _known: dict[tuple[object, ...], FileInfo] = {}
 """What was found in files: a command may open a dump several times."""
 
 
+AS_WRITTEN = "\0"
+"""What follows the name of a column whose values are as they were written; no name of a text's column has it."""
+
+
 class FileInfo(Struct, frozen=True):
     """What a file holds: its columns, the rows of each of its row groups, and what it was when it was looked at.
 
     `typed` is False where numbers are written as text, so that 1 may be a floating-point number. `pandas` is what it
     noted about the frame that was written. `list_sizes` are how many values a row of a column of lists has on average,
     where that is a whole number and known without reading it. `spool` is the path of the Arrow file that it was
-    converted to.
+    converted to, `altered` are its columns whose values are not as written: these are there too, see `AS_WRITTEN`.
     """
 
     schema: pa.Schema
@@ -211,6 +215,7 @@ class FileInfo(Struct, frozen=True):
     pandas: bytes | None = None
     list_sizes: Mapping[str, int] = field(default_factory=dict)
     spool: str | None = None
+    altered: frozenset[str] = frozenset()
 
 
 class Request(Struct, frozen=True):
@@ -276,8 +281,7 @@ def line_chunks(file: DumpFile) -> Iterator[bytes]:
             if newline:
                 yield lines
             elif len(waiting) > LONGEST_ROW:
-                longest = LONGEST_ROW >> 20
-                raise DumpError(f"{file.name}: a row is longer than {longest} MB; is an end of line missing?")
+                raise DumpError(f"{file.name}: a row is longer than {LONGEST_ROW >> 20} MB; is an end of line missing?")
     yield waiting
 
 

@@ -121,6 +121,7 @@ def open_dump(
         elsewhere=elsewhere,
         rows_before=tuple(itertools.accumulate((look.rows for look in looks[:-1]), initial=0)),
         pandas=first.info.pandas,
+        altered=frozenset().union(*(look.info.altered for look in looks)),
     )
 
 

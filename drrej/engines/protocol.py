@@ -115,7 +115,7 @@ def run_pass(
 ) -> Iterator[BlockResult[T]]:
     """The same with what is known besides; `summary` gets what was noticed. Nothing comes after a bad row."""
     problems = Problems()
-    results = engine.map(dump, run, functools.partial(run_block, function, run, dump.skip_bad_rows))
+    results = engine.map(dump, run, functools.partial(run_block, function, run, dump.options.on_bad_row == "skip"))
     engine.progress.start(run.what, dump.rows)
     try:
         with closing(results):

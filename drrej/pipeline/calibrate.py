@@ -100,7 +100,7 @@ def calibrate(source: Source, options: CalibrateOptions | None = None) -> Reject
             f"`calibrator=vector` is for at most {MOST_CLASSES} classes, here are {dump.classes}; "
             "use `calibrator=temperature`"
         )
-    skip_bad_rows, share = dump.skip_bad_rows, SAMPLE_LOGITS / (dump.rows * dump.classes)
+    skip_bad_rows, share = dump.options.on_bad_row == "skip", SAMPLE_LOGITS / (dump.rows * dump.classes)
     engine = source.engine.keeping(options.memory)
     look = partial(_first_look, precision=precision, limit=key_limit(share))
     first = collect(source, dump, look, Pass("reading", labelled=True), engine=engine, calibrating=True)

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from drrej._version import __version__
 from drrej.data.columns import LABEL, find_logits
 from drrej.data.dump import Block, Dump, DumpOptions
-from drrej.data.files import DumpFile
+from drrej.data.files import AS_WRITTEN, DumpFile
 from drrej.data.formats.parquet import with_index, with_range
 from drrej.data.labels import LabelKind, is_text, label_kind
 from drrej.data.listing import distinct
@@ -52,15 +52,15 @@ class Masking:
 
     def __init__(self, rejector: Rejector, dump: Dump, keep: Sequence[str], on_unseen: OnUnseen = "error") -> None:
         self.scorer = Scorer(rejector, dump, on_unseen=on_unseen)
-        self.keep = tuple(keep)
-        self.columns = (*self.keep, *self.scorer.columns)
+        self.keep = tuple(name + AS_WRITTEN if name in dump.altered else name for name in keep)
+        self.columns = (*keep, *self.keep, *self.scorer.columns)
         self.kind = dump.label_kind or LabelKind(pa.int64()) if rejector.has_classes else None
         if self.kind is not None and dump.names is not None and not is_text(self.kind.type):
             self.kind = LabelKind(pa.string(), dump.names)  # class names, if the label's own type does not hold them
         prediction = [] if self.kind is None else [pa.field("prediction", self.kind.type)]
         plain = pa.schema(
             [
-                *(dump.schema.field(name) for name in keep),
+                *(pa.field(n, pa.string()) if n in dump.altered else dump.schema.field(n) for n in keep),
                 *prediction,
                 pa.field("loss", pa.float64()),
                 pa.field("ratio", pa.float64()),

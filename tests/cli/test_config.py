@@ -55,6 +55,23 @@ def test_a_key_is_left_to_the_commands_that_take_such_a_value(folder: Path) -> N
     assert "|" not in succeed("inspect", "val.parquet").decode()  # has no Markdown
 
 
+def test_what_is_configured_for_others_does_not_stop_a_command(folder: Path) -> None:
+    (folder / "drrej.toml").write_text(
+        'label = "kind"\njobs = 1\nprediction = "p"\nreport-by = "kind"\n[monitor]\nconfidence = 0.9\n'
+    )
+    rejector("--coverage", "0.5")
+    succeed("plan", "--risk", "0.1")
+    assert "--jobs" in fail("plan", "--risk", "0.1", "--label", "kind")
+    (folder / "t.json").write_bytes(succeed("threshold", "val.parquet", "-r", "r.json", "--coverage", "0.5"))
+    succeed("monitor", "state.json", "val.parquet", "-r", "t.json", "--max-risk", "0.9", "-q")
+    succeed("monitor", "state.json")
+    assert "--confidence goes with" in fail("monitor", "state.json", "--confidence", "0.9")
+    assert drrej("evaluate", "val.parquet", "-r", "t.json").code == 0
+    assert "--prediction: it is for a regression" in fail(
+        "evaluate", "val.parquet", "-r", "t.json", "--prediction", "p"
+    )
+
+
 def test_precedence(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """pyproject.toml or drrej.toml, then --config, then variables, then the command line."""
     (folder / "pyproject.toml").write_text("[tool.drrej]\nlabel = 'kind'\n[tool.drrej.threshold]\ncoverage = 0.5\n")

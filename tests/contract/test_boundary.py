@@ -210,6 +210,23 @@ def test_a_type_that_changes_late_is_one_that_holds_all(
         assert [row[name] for row in rows] == ["" if value is None else str(value) for value in values]
 
 
+def test_what_is_only_copied_from_csv_stays_as_it_was_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where what would be written otherwise comes late; a column that comes back to the letter has a type."""
+    monkeypatch.setattr(files, "BLOCK", 1 << 12)
+    words = {"price": "1.50", "power": "1E5", "truth": "True", "none": "NULL", "missing": "N/A", "zero": "-0"}
+    usual = {"price": "2.25", "power": "3", "truth": "false", "none": "7", "missing": "2026-01-31", "zero": "1"}
+    columns = {name: [usual[name]] * (ROWS - 1) + [word] for name, word in words.items()}
+    columns |= {"half": ["0.5", ""] * (ROWS // 2), "early": ["N/A", "5"] * (ROWS // 2)}
+    dump = _write(tmp_path, "csv", _table(TRUTH.tolist(), columns))
+    assert _steps(tmp_path, dump)[-1].code == 0
+    with (tmp_path / "mask.csv").open(newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    assert {name: [row[name] for row in rows] for name in columns} == columns
+    succeed("reject", dump, "-r", tmp_path / "r.json", "-o", tmp_path / "mask.parquet")
+    types = {field.name: str(field.type) for field in pq.read_schema(tmp_path / "mask.parquet")}
+    assert (types["half"], types["price"], types["early"]) == ("double", "string", "string")
+
+
 def test_files_that_write_a_column_in_other_words_are_not_made_alike(tmp_path: Path) -> None:
     """007 in the second file is not 7 because the first has numbers."""
     folder = tmp_path / "in"

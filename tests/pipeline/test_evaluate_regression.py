@@ -149,6 +149,12 @@ def test_bad_losses_are_named(tmp_path: Path, value: float | None, said: str) ->
         drrej.fit(dump, start, drrej.RatioOptions(loss=ColumnLoss("mine")))
 
 
+def test_what_is_configured_for_classifications_does_not_stop_a_regression(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "drrej.toml").write_text('label = "kind"\nreport-by = "site"\n')
+    names = ["--prediction", "prediction", "--target", "target"]
+    succeed("evaluate", folder / "d.parquet", "-r", folder / "r.json", *names, cwd=tmp_path)
+
+
 def test_what_a_regression_cannot_have_is_refused(folder: Path) -> None:
     assert "--prediction COL" in fail("evaluate", "d.parquet", "-r", "r.json", cwd=folder)
     wrong = ["--task", "classification"]

@@ -97,7 +97,7 @@ def _open_file(stream: Any, columns: Sequence[str]) -> pa.ipc.RecordBatchFileRea
 # Spooled text
 
 
-def spooled(name: str, endings: tuple[str, ...], write: Callable[[DumpFile, str], None]) -> Format:
+def spooled(name: str, endings: tuple[str, ...], write: Callable[[DumpFile, str], frozenset[str] | None]) -> Format:
     """A format that is converted once, by `write(file, path)`, to an Arrow IPC file; a process elsewhere makes its own.
 
     Its numbers are written as text, so that what looks whole may be a floating-point number.
@@ -107,9 +107,11 @@ def spooled(name: str, endings: tuple[str, ...], write: Callable[[DumpFile, str]
         def make(identity: Identity) -> FileInfo:
             path = files.temporary_path()
             try:
-                write(file, path)
+                altered = write(file, path)
                 with pa.memory_map(path) as stream:
-                    return replace(_contents(stream, identity, file.name), typed=False, spool=path)
+                    info = _contents(stream, identity, file.name)
+                own = [each for each in info.schema if altered is None or not each.name.endswith(files.AS_WRITTEN)]
+                return replace(info, schema=pa.schema(own), typed=False, spool=path, altered=altered or frozenset())
             except BaseException as error:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(path)

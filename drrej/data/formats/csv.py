@@ -6,7 +6,8 @@ scores are, stays so: there a cell that is none is an error with its place. Cell
 an empty cell is null.
 
 Whole numbers and times are such only if they would be written back to the letter: 007, +49 and 0x10 stay text, as do
-times with a zone. So do numbers too long for any type; up to 2^64 they are whole numbers.
+times with a zone. So do numbers too long for any type; up to 2^64 they are whole numbers. What else would not come back
+(1.50, 1E5, True, N/A) is stored as written too, for whoever only copies the column.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import csv
 import io
 import itertools
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +24,7 @@ import pyarrow as pa
 
 from drrej.data import files
 from drrej.data.columns import NOT_A_NUMBER, numbered
-from drrej.data.files import DumpFile, open_text, with_compressions
+from drrej.data.files import AS_WRITTEN, DumpFile, open_text, with_compressions
 from drrej.data.formats.arrow import spooled, write_batches
 from drrej.errors import DumpError
 
@@ -59,15 +60,16 @@ class _OtherTypeError(Exception):
     """The cells of a column need another type than the one so far: its name, and that type."""
 
 
-def write(file: DumpFile, path: str) -> None:
-    """Convert a CSV file."""
+def write(file: DumpFile, path: str) -> frozenset[str]:
+    """Convert a CSV file; the columns whose values are not written back to the letter."""
     types: Types = {}
     block = files.BLOCK
     while True:
         with open_text(file) as stream:
-            header = _header(stream, file)
+            header, altered = _header(stream, file), set[str]()
             try:
-                return write_batches(path, *_converted(_Rows(header, stream, file), header, types, block, file))
+                write_batches(path, *_converted(_Rows(header, stream, file), header, types, block, file, altered))
+                return frozenset(altered)
             except _OtherTypeError as other:
                 types = types | dict([other.args])
             except pa.ArrowInvalid as error:
@@ -80,10 +82,8 @@ def write(file: DumpFile, path: str) -> None:
                 if "straddling" not in str(error):
                     raise
                 if block >= files.LONGEST_ROW:
-                    longest = files.LONGEST_ROW >> 20
-                    raise DumpError(
-                        f"{file.name}: a row is longer than {longest} MB; is a quote or an end of line missing?"
-                    ) from None
+                    what = f"a row is longer than {files.LONGEST_ROW >> 20} MB; is a quote or an end of line missing?"
+                    raise DumpError(f"{file.name}: {what}") from None
                 block *= 8
 
 
@@ -101,10 +101,7 @@ class _Header(NamedTuple):
 
 def _header(stream: Any, file: DumpFile) -> _Header:
     text = b""
-    while not _LINE_ENDED.search(text) and len(text) < _LONGEST_HEADER:
-        piece = stream.read(1 << 16)
-        if not piece:
-            break
+    while not _LINE_ENDED.search(text) and len(text) < _LONGEST_HEADER and (piece := stream.read(1 << 16)):
         text += piece
     line, *others = _LINE_END.split(text, maxsplit=1)
     rest = others[0] if others else b""
@@ -188,9 +185,12 @@ class _Rows(io.RawIOBase):
 
 
 def _converted(
-    rows: _Rows, header: _Header, types: Types, block: int, file: DumpFile
+    rows: _Rows, header: _Header, types: Types, block: int, file: DumpFile, altered: set[str]
 ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    """The columns, in types that are found out where they are not given, and the rows."""
+    """The columns, in types that are found out where they are not given, and the rows.
+
+    Those that are neither scores nor text come also as written, and join `altered` where that is something else.
+    """
     from pyarrow import csv as pacsv
 
     try:
@@ -215,16 +215,20 @@ def _converted(
     types = {name: types.get(name) or _type_of(cells[name], _TYPES, name not in header.numbered) for name in cells}
     stored = {name: pa.string() if kind == pa.null() else kind for name, kind in types.items()}
     texts = {name: _first_text(cells[name]) for name in header.numbered if types[name] == pa.string()}
-    schema = pa.schema([pa.field(name, kind, metadata=texts.get(name)) for name, kind in stored.items()])
+    copies = [n for n in header.names if n not in header.numbered and types[n] not in (pa.string(), pa.binary(), LISTS)]
+    fields = [pa.field(name, kind, metadata=texts.get(name)) for name, kind in stored.items()]
+    schema = pa.schema([*fields, *(pa.field(name + AS_WRITTEN, pa.string()) for name in copies)])
 
     def batches() -> Iterator[pa.RecordBatch]:
         row = 0
         for batch in itertools.chain([first], reader):
-            columns = [
-                _column(column, name, types[name], row, header, file).cast(stored[name])
+            columns = {
+                name: _column(column, name, types[name], row, header, file).cast(stored[name])
                 for name, column in zip(header.names, batch.columns, strict=True)
-            ]
-            yield pa.RecordBatch.from_arrays(columns, schema=schema)
+            }
+            written = {name: _cleaned(batch.column(name), [""]) for name in copies}
+            altered.update(n for n in copies if n not in altered and not _comes_back(columns[n], written[n]))
+            yield pa.RecordBatch.from_arrays([*columns.values(), *written.values()], schema=schema)
             row += batch.num_rows
 
     return schema, batches()
@@ -258,12 +262,12 @@ def _column(cells: pa.Array, name: str, kind: pa.DataType, first_row: int, heade
     raise _OtherTypeError(name, _type_of(cells, (*wider, pa.string()), exact))
 
 
-def _cleaned(cells: pa.Array) -> pa.Array:
+def _cleaned(cells: pa.Array, nulls: Sequence[str] = _NULLS) -> pa.Array:
     """Cells as text, without the blanks around them, null where they say so."""
     import pyarrow.compute as pc
 
     trimmed = pc.utf8_trim_whitespace(cells.cast(pa.string()))
-    return pc.if_else(pc.is_in(trimmed, value_set=pa.array(_NULLS)), pa.scalar(None, pa.string()), trimmed)
+    return pc.if_else(pc.is_in(trimmed, value_set=pa.array(nulls)), pa.scalar(None, pa.string()), trimmed)
 
 
 def _values(cells: pa.Array, kind: pa.DataType, exact: bool) -> pa.Array | None:
@@ -288,6 +292,15 @@ def _values(cells: pa.Array, kind: pa.DataType, exact: bool) -> pa.Array | None:
         exact = exact or pc.all(pc.equal(values, pc.floor(values))).as_py()
         return None if exact and pc.any(pc.match_substring_regex(cleaned, _UNFAITHFUL)).as_py() else values
     return values if kind == pa.bool_() or values.cast(pa.string()).equals(cleaned) else None
+
+
+def _comes_back(values: pa.Array, texts: pa.Array) -> bool:
+    """Whether values are written as their texts are: as Arrow does it, or, numbers, as Python does."""
+    import pyarrow.compute as pc
+
+    other = pc.not_equal(values.cast(pa.string()), texts)
+    numbers = values.filter(other).to_pylist() if values.type == pa.float64() else ()
+    return bool(values.null_count == texts.null_count and list(map(repr, numbers)) == texts.filter(other).to_pylist())
 
 
 def _is_list(cells: pa.Array) -> bool:
