@@ -54,7 +54,7 @@ class Bench:
         path = self.work / (shape.path(self.work).stem + ".json")
         if not path.exists():
             dump = self.dump(shape)
-            run(drrej("fit", dump, "--temperature", "1.7", "-o", str(path)))
+            run(drrej("fit", dump, "--temperature", "1.7", "--loss", "log", "-o", str(path)))
             run(drrej("threshold", dump, "-r", str(path), "-o", str(path), "--coverage", "0.8"))
         return str(path)
 

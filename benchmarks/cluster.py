@@ -29,6 +29,7 @@ from drrej.outputs.dataset import LocalDataset
 from drrej.outputs.destinations import OutputFile
 
 ROUNDS = 3
+LOG = drrej.RatioOptions(loss="log")
 KILLS = 20
 
 
@@ -58,9 +59,9 @@ def compare(shape: Shape, path: str, engines: dict[str, Any], folder: Path) -> N
     """Seconds of each step on each engine, and whether all made the same."""
     steps: dict[str, Callable[[drrej.Source], str]] = {"calibrate": lambda dump: drrej.calibrate(dump).to_json()}
     calibrated = drrej.calibrate(drrej.Source([path]))
-    fitted = drrej.fit(drrej.Source([path]), calibrated)
+    fitted = drrej.fit(drrej.Source([path]), calibrated, LOG)
     rejector = drrej.threshold(drrej.Source([path]), fitted, drrej.Rule("coverage", 0.8))
-    steps["fit"] = lambda dump: drrej.fit(dump, calibrated).to_json()
+    steps["fit"] = lambda dump: drrej.fit(dump, calibrated, LOG).to_json()
     steps["threshold"] = lambda dump: drrej.threshold(dump, fitted, drrej.Rule("risk", 0.1)).to_json()
     steps["evaluate"] = lambda dump: drrej.evaluate(dump, rejector).to_json()
     steps["reject"] = lambda dump: mask(dump, rejector, folder / "mask.parquet")
@@ -119,7 +120,7 @@ def survive(folder: Path, kills: int) -> None:
         if not (dataset / f"{number}.parquet").exists():
             os.link(made, dataset / f"{number}.parquet")
     source = drrej.Source([str(dataset)], engine=LocalEngine(2))
-    rejector = drrej.threshold(source, drrej.fit(source, drrej.calibrate(source)), drrej.Rule("coverage", 0.8))
+    rejector = drrej.threshold(source, drrej.fit(source, drrej.calibrate(source), LOG), drrej.Rule("coverage", 0.8))
     seconds = scored(source, rejector, folder / "expected")
     random_ = random.Random(0)  # noqa: S311 - moments of kills
     same = 0

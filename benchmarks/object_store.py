@@ -106,7 +106,7 @@ def main(folder: Path, rows: int = 2_000_000) -> None:
     server = serve(folder)
     env = os.environ | settings(server.server_address[1])
     rejector = folder / "object-store.json"
-    fitted = _run(env, "fit", str(path), "--temperature", "1.5")
+    fitted = _run(env, "fit", str(path), "--temperature", "1.5", "--loss", "log")
     rejector.write_bytes(_run(env, "threshold", str(path), "-r", "-", "--coverage", "0.8", stdin=fitted))
     places = {"local": str(path), "object storage": f"s3://bucket/{path.name}"}
     for step in ("reject", "evaluate"):

@@ -38,7 +38,7 @@ class Outcome:
 def before(source: drrej.Source, accuracy: float, seed: int) -> Outcome:
     """The point rule on the rows of the fit."""
     val, test = split(source, SplitOptions((70, 30), plain=1, seed=seed))
-    rejector = drrej.fit(val, drrej.calibrate(val))
+    rejector = drrej.fit(val, drrej.calibrate(val), drrej.RatioOptions(loss="log"))
     rejector = drrej.threshold(val, rejector, drrej.Rule("accuracy", accuracy))
     return Outcome.of(drrej.evaluate(test, rejector), certified=False)
 

@@ -32,7 +32,7 @@ def losses() -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     table = pq.read_table(ROOT / "sample_data" / "noisy" / "test.parquet")
     val = pq.read_table(ROOT / "sample_data" / "noisy" / "val.parquet")
     logits, labels = _arrays(table)
-    rejector = drrej.fit_rejector(*_arrays(val), coverage=0.8)
+    rejector = drrej.fit_rejector(*_arrays(val), coverage=0.8, loss="log")
     return rejector.score(logits).loss, logits.argmax(axis=1) != labels
 
 

@@ -91,7 +91,7 @@ class RejectingClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         coverage: float | None = None,
         max_loss: float | None = None,
         confidence: float | None = None,
-        loss: str = "log",
+        loss: str = "auto",
         calibrator: CalibratorName = "temperature",
         cv: Any = None,
         reject_label: Any = "auto",

@@ -35,6 +35,8 @@ __all__ = ["environment", "fail", "only_line", "run_drrej", "run_here", "succeed
 ROOT = Path(__file__).resolve().parents[1]
 SAMPLE = ROOT / "sample_data"
 LAYOUTS = ("fixed", "list", "large", "wide")
+LOG = drrej.RatioOptions(loss="log")
+"""The loss of the paper, whose figures can be worked out by hand."""
 
 
 def thorough(*values: Any) -> Any:
@@ -134,7 +136,7 @@ def source(*paths: str | Path, jobs: int = 1, **options: Any) -> drrej.Source:
 
 
 def make_rejector(
-    val: drrej.Source, rule: tuple[str, float] = ("coverage", 0.8), ratio: drrej.RatioOptions | None = None
+    val: drrej.Source, rule: tuple[str, float] = ("coverage", 0.8), ratio: drrej.RatioOptions = LOG
 ) -> drrej.Rejector:
     """calibrate, fit, threshold on one dump."""
     rejector = drrej.fit(val, drrej.calibrate(val), ratio)
@@ -176,7 +178,7 @@ def documents(tmp_path_factory: pytest.TempPathFactory, val: str) -> Path:
     folder = tmp_path_factory.mktemp("documents")
     rejector = drrej.calibrate(source(val))
     (folder / "calibrated.json").write_text(rejector.to_json())
-    rejector = drrej.fit(source(val), rejector)
+    rejector = drrej.fit(source(val), rejector, LOG)
     (folder / "fitted.json").write_text(rejector.to_json())
     rejector = drrej.threshold(source(val), rejector, drrej.Rule("coverage", 0.8))
     (folder / "rejector.json").write_text(rejector.to_json())

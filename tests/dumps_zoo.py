@@ -131,7 +131,7 @@ def make_rejector(dump: Path, folder: Path, *flags: object, rule: Sequence[str] 
     """calibrate | fit | threshold on one dump."""
     first, second, third = (folder / name for name in ("calibrated.json", "fitted.json", "rejector.json"))
     succeed("calibrate", dump, *flags, "-o", first, "-f", "-q")
-    succeed("fit", dump, "-r", first, "-o", second, "-f")
+    succeed("fit", dump, "-r", first, "--loss", "log", "-o", second, "-f")
     succeed("threshold", dump, "-r", second, *rule, "-o", third, "-f")
     return third
 

@@ -42,7 +42,7 @@ def source(path: str) -> drrej.Source:
 
 def fitted(path: str, rule: drrej.Rule | None = None, **ratio: Any) -> drrej.Rejector:
     """calibrate, fit and (with a rule) threshold on the same rows."""
-    rejector = drrej.fit(source(path), drrej.calibrate(source(path)), drrej.RatioOptions(**ratio))
+    rejector = drrej.fit(source(path), drrej.calibrate(source(path)), drrej.RatioOptions(**{"loss": "log"} | ratio))
     return rejector if rule is None else drrej.threshold(source(path), rejector, rule)
 
 

@@ -137,7 +137,7 @@ def main() -> None:
 def row(ending: str, paths: dict[int, Path], rejector: str, repeat: int) -> str:
     """A line of the table."""
     if not Path(rejector).exists():
-        interleaved({"fit": drrej("fit", str(paths[SMALL]), "--temperature", "1", "-o", rejector)}, 1)
+        interleaved({"fit": drrej("fit", str(paths[SMALL]), "--temperature", "1", "--loss", "log", "-o", rejector)}, 1)
         rule = drrej("threshold", str(paths[SMALL]), "-r", rejector, "--coverage", "0.8", "-o", rejector)
         interleaved({"threshold": rule}, 1)
 

@@ -40,8 +40,8 @@ class Variant:
 
 
 VARIANTS: Mapping[str, Variant] = {
-    "kl": Variant("KL", ()),
-    "alpha3": Variant("α = 3", ("--alpha", "3")),
+    "kl": Variant("KL", ("--loss", "log")),
+    "alpha3": Variant("α = 3", ("--alpha", "3", "--loss", "log")),
     "zero_one": Variant("KL, zero-one loss", ("--loss", "zero-one")),
     "auto": Variant("KL, `auto`", ("--loss", "auto"), optional=True),
 }
@@ -128,7 +128,7 @@ def judge_mask(shell: Shell, folder: Path) -> Report:
     `evaluate` always judges a rejector and the mask beside it: here the plainest, that the mask does not depend on.
     """
     dump, rejector = shell.path(folder / "test.parquet"), shell.path(folder / "rejector.json")
-    shell.drrej("fit", dump, "--temperature", "1", "-o", rejector, "-f")
+    shell.drrej("fit", dump, "--temperature", "1", "--loss", "log", "-o", rejector, "-f")
     shell.drrej("threshold", dump, "-r", rejector, "--tau", "0.5", "-o", rejector, "-f")
     report = evaluate(shell, dump, rejector, folder / "report.json", "--rejected", "rejected")
     row: Report = report["masks"][0]

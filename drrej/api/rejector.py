@@ -122,7 +122,7 @@ class Rejector(Document, frozen=True):
 
     >>> logits = np.array([[4.0, 0.0], [0.1, 0.0], [0.0, 3.0], [0.0, 0.2]] * 5)
     >>> from drrej import fit_rejector
-    >>> rejector = fit_rejector(logits, [0, 1, 1, 0] * 5, coverage=0.5)
+    >>> rejector = fit_rejector(logits, [0, 1, 1, 0] * 5, coverage=0.5, loss="log")
     >>> rejector
     <drrej.Rejector: 2 classes from logits, temperature 0.9377, log loss, alpha 1, lambda 1, tau 0.7233, coverage 0.5>
     >>> labels, rejected = rejector.predict(logits[:4])
@@ -271,7 +271,7 @@ def fit_rejector(
     labels: Any,
     *,
     fresh: tuple[Any, Any] | None = None,
-    loss: str | Loss = "log",
+    loss: str | Loss = "auto",
     alpha: float = 1.0,
     lam: float = 1.0,
     effective_sample: float | None = None,

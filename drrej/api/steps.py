@@ -74,7 +74,7 @@ def evaluate(dump: Dump, rejector: AnyRejector, gates: Gates = (), options: Eval
     >>> rejector = threshold(val, fit(val, calibrate(val)), Rule("coverage", 0.8))
     >>> report = evaluate("sample_data/test.parquet", rejector, ["accuracy >= 0.99"])
     >>> report.coverage.accepted, report.failed_gates
-    (1617, ())
+    (1624, ())
     """
     report = evaluating.evaluate(as_source(dump), as_document(rejector), as_gates(gates), options)
     tell(warnings_of(report))
@@ -100,7 +100,7 @@ def reject(
     >>> rejector = threshold(val, fit(val, calibrate(val)), Rule("coverage", 0.8))
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     reject("sample_data/test.parquet", rejector, f"{folder}/mask.csv").rejected
-    443
+    436
     """
     source, document = as_source(dump), as_document(rejector)
     if not isinstance(output, str | os.PathLike):

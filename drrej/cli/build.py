@@ -87,13 +87,13 @@ def fit(
     input: StepInput,
     engine: EngineOptions,
 ) -> None:
-    """Add the density ratio (labels are needed for --loss learned and auto only).
+    """Add the density ratio (labels are used where there are any, and needed for --loss learned and auto only).
 
     DUMP: parquet files, directories, globs or URIs; - is standard input.
 
     Examples:
     drrej fit val.parquet -r calibrated.json -o fitted.json
-    drrej fit val.parquet -r calibrated.json --loss auto --divergence chi2
+    drrej fit val.parquet -r calibrated.json --loss log --divergence chi2
     drrej fit forecasts.parquet --loss column --loss-column variance
 
     """

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from drrej.cli.options import ENGINE, READING, Options, option, rare, rare_flag
@@ -20,10 +19,6 @@ OBJECTIVE, REGRESSION = "Loss and divergence", "Regression"
 
 Calibrator = Literal["temperature", "vector", "beta", "auto"]
 Precision = Literal["auto", "float64"]
-
-loss_option = partial(
-    option, "log, zero-one, brier, margin, logit-margin; with labels learned, auto; cost, column.", "NAME", OBJECTIVE
-)
 
 
 def bytes_of(memory: str | None) -> int | None:
@@ -65,7 +60,12 @@ class CalibrationOptions(Options):
 class ObjectiveOptions(Options):
     """Divergence, lambda and loss."""
 
-    loss: str = loss_option(default="log")
+    loss: str | None = option(
+        "log, zero-one, brier, margin, logit-margin; with labels learned, auto; cost, column.",
+        "NAME",
+        OBJECTIVE,
+        show_default="auto; log without labels",
+    )
     cost_matrix: str | None = rare("For --loss cost: true class x action; csv, parquet.", "FILE", OBJECTIVE)
     loss_column: str | None = rare("For --loss column: each row's own loss.", "COL", OBJECTIVE)
     divergence: Literal["kl", "chi2"] | None = rare(
@@ -95,7 +95,7 @@ class ObjectiveOptions(Options):
             raise OptionError("--loss cost and --cost-matrix FILE go together; give both or neither")
         if (self.loss == ColumnLoss.name) != (self.loss_column is not None):
             raise OptionError("--loss column and --loss-column COL go together; give both or neither")
-        loss: str | Loss = self.loss
+        loss: str | Loss | None = self.loss
         if self.cost_matrix is not None:
             loss = CostLoss(read_cost_matrix(self.cost_matrix, class_names))
         elif self.loss_column is not None:

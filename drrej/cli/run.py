@@ -16,7 +16,7 @@ from drrej.cli.input_options import MaskInput, OptionalDumps, check_one_stdin, c
 from drrej.cli.options import REQUIRED, EngineOptions, Options, OutputOptions, changed, open_files, option, rare
 from drrej.cli.reject import warn_bad_rows
 from drrej.cli.report_options import REPORT, ReportOptions, finish, gates_of, reports_errors
-from drrej.cli.rule_options import GUARANTEE, CalibrationOptions, ObjectiveOptions, RuleOptions, loss_option
+from drrej.cli.rule_options import GUARANTEE, CalibrationOptions, ObjectiveOptions, RuleOptions
 from drrej.errors import OptionError
 from drrej.report import TextFormat
 
@@ -119,7 +119,6 @@ Recipe = Annotated[
     RecipeOptions,
     changed(
         *("mse", "mae", "group", "clip"),
-        loss=loss_option(default="auto"),
         confidence=option(
             "Make the rule hold on new rows with probability P; 0 for no guarantee.",
             "P",
@@ -128,7 +127,7 @@ Recipe = Annotated[
         ),
     ),
 ]
-"""The loss is what ranks best, and the rule is a guarantee where rows are fresh, unless something else is said."""
+"""The rule is a guarantee where rows are fresh, unless something else is said."""
 
 RunReport = Annotated[
     ReportOptions,

@@ -55,13 +55,14 @@ LOSS_NAMES = (*PLAIN, *SEARCHED, "cost", "column")
 class RatioOptions(Struct, frozen=True):
     """The objective: divergence by alpha, the weight lambda of the divergence, and which loss.
 
-    `loss` is a loss, or the name of one that has no parameters, or `learned` or `auto`, which need labelled rows. With
-    `effective_sample`, a share between 0 and 1, lambda is solved for: see `drrej.core.ratio`.
+    `loss` is a loss, or the name of one that has no parameters, or `learned` or `auto`, which need labelled rows; by
+    default `auto` where rows have labels, else `log`. With `effective_sample`, a share between 0 and 1, lambda is
+    solved for: see `drrej.core.ratio`.
     """
 
     alpha: float = 1.0
     lam: float = 1.0
-    loss: str | Loss = "log"
+    loss: str | Loss | None = None
     effective_sample: float | None = None
 
     def __post_init__(self) -> None:
@@ -126,17 +127,20 @@ def without_logits(
 
 @without_bad_files
 def fit(source: Source, rejector: Rejector, options: RatioOptions | None = None) -> Rejector:
-    """Add the density ratio. Labels are needed for the losses `learned` and `auto` only.
+    """Add the density ratio. Labels, where there are any, are used unless another loss than `auto` is named.
 
     >>> from drrej import calibrate
     >>> val = Source("sample_data/val.parquet")
-    >>> ratio = fit(val, calibrate(val), RatioOptions(alpha=3.0)).need_ratio()
+    >>> ratio = fit(val, calibrate(val), RatioOptions(alpha=3.0, loss="log")).need_ratio()
     >>> ratio.rows, ratio.loss.name, round(ratio.mean_loss, 4)  # in nats
     (1648, 'log', 0.061)
     """
     options = options or RatioOptions()
     rejector.need_calibration()
     loss = options.loss
+    if loss is None:
+        elsewhere, inside = source.options.labels_from, source.open(rejector, labelled=False).label_kind
+        loss = "auto" if rejector.has_classes and (elsewhere or inside) else "log"
     labelled = loss in SEARCHED
     if isinstance(loss, str):
         loss = _learned(source, rejector, loss) if labelled else PlainLoss(loss)

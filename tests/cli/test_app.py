@@ -74,7 +74,8 @@ def shell(script: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 def test_the_pipeline_in_a_shell(tmp_path: Path, val: str, test: str, rejector_file: str) -> None:
     done = shell(
         f"""
-        drrej calibrate {val} | drrej fit {val} -r - | drrej threshold {val} -r - --coverage 0.8 -o rejector.json &&
+        drrej calibrate {val} | drrej fit {val} -r - --loss log |
+        drrej threshold {val} -r - --coverage 0.8 -o rejector.json &&
         drrej evaluate {test} -r rejector.json --gate 'accuracy >= 0.97' -o report.json &&
         cat {test} | drrej reject - -r rejector.json -o - > mask.parquet
         """,

@@ -86,7 +86,7 @@ def test_options_of_the_mask_and_of_the_threshold(tmp_path: Path, val: str, test
     assert list(read_columns(out / "mask.parquet")) == ["id", "prediction", "loss", "ratio", "rejected"]
     steps = tmp_path / "steps"
     steps.mkdir()
-    succeed("fit", val, "--temperature", "0.5", "-o", steps / "f.json")
+    succeed("fit", val, "--temperature", "0.5", "--loss", "log", "-o", steps / "f.json")
     succeed(
         "threshold",
         val,

@@ -366,7 +366,7 @@ def test_a_directory_that_holds_an_input(job: Path, monkeypatch: pytest.MonkeyPa
 
 def test_a_rejector_may_be_replaced_but_by_a_rejector_only(job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(job)
-    succeed("fit", "d.parquet", "-r", "calibrated.json", "-o", "calibrated.json", cwd=job)
+    succeed("fit", "d.parquet", "-r", "calibrated.json", "--loss", "log", "-o", "calibrated.json", cwd=job)
     assert (job / "calibrated.json").read_bytes() == (job / "fitted.json").read_bytes()
     rejector = (job / "rejector.json").read_bytes()
     (job / "link.json").symlink_to("rejector.json")

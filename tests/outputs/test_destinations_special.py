@@ -132,7 +132,7 @@ def test_the_umask_holds(place: Place, tmp_path: Path) -> None:
 def test_a_rejector_may_be_replaced_by_itself(place: Place, tmp_path: Path) -> None:
     path = tmp_path / "r.json"
     path.write_bytes(place.document)
-    succeed("fit", place.dump, "-r", path, "-o", path)
+    succeed("fit", place.dump, "-r", path, "--loss", "log", "-o", path)
     succeed("threshold", place.dump, "-r", path, "--coverage", "0.8", "-o", path)
     assert path.read_bytes() == place.rejector.read_bytes()
 

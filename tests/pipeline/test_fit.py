@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import fail, make_model, read_columns, source, succeed, write_dump
+from conftest import LOG, fail, make_model, read_columns, source, succeed, write_dump
 
 import drrej
 from drrej.core.losses import expected_losses
@@ -16,14 +16,14 @@ from drrej.core.ratio import fit_ratio
 
 def test_a_ratio_is_added_and_the_threshold_dropped(val: str, documents: Path) -> None:
     expected = (documents / "fitted.json").read_bytes()
-    assert succeed("fit", val, "-r", documents / "calibrated.json") == expected
-    assert succeed("fit", val, "-r", documents / "rejector.json") == expected
+    assert succeed("fit", val, "-r", documents / "calibrated.json", "--loss", "log") == expected
+    assert succeed("fit", val, "-r", documents / "rejector.json", "--loss", "log") == expected
 
 
 def test_the_same_file_may_be_read_and_written(tmp_path: Path, val: str, documents: Path) -> None:
     target = tmp_path / "r.json"
     target.write_bytes((documents / "calibrated.json").read_bytes())
-    succeed("fit", val, "-r", target, "-o", f"{tmp_path}/./r.json")
+    succeed("fit", val, "-r", target, "--loss", "log", "-o", f"{tmp_path}/./r.json")
     assert target.read_bytes() == (documents / "fitted.json").read_bytes()
     other = tmp_path / "other.json"
     other.write_text("precious")
@@ -31,10 +31,28 @@ def test_the_same_file_may_be_read_and_written(tmp_path: Path, val: str, documen
     assert other.read_text() == "precious"
 
 
+def test_the_loss_is_auto_where_there_are_labels_and_log_where_there_are_none(tmp_path: Path) -> None:
+    """In every front door; labels of another file count."""
+    logits, labels = make_model(400, 3, seed=4)
+    with_labels, without = (
+        write_dump(tmp_path / "l.parquet", logits, labels),
+        write_dump(tmp_path / "u.parquet", logits),
+    )
+    start, join = drrej.calibrate(source(with_labels)), ["--labels-from", with_labels, "--join-on", "id"]
+    (tmp_path / "c.json").write_text(start.to_json())
+    for words, loss in (([with_labels], "auto"), ([without, *join], "auto"), ([without], "log")):
+        made = ["fit", *words, "-r", tmp_path / "c.json"]
+        assert succeed(*made) == succeed(*made, "--loss", loss)
+        assert json.loads(succeed(*made))["ratio"]["loss"] == {"auto": "learned"}.get(loss, loss)
+    assert drrej.fit(source(without), start) == drrej.fit(source(with_labels), start, LOG)
+    fitted = drrej.fit(source(with_labels), start)
+    assert drrej.fit_rejector(logits, labels, coverage=0.8).need_ratio().loss == fitted.need_ratio().loss
+
+
 @pytest.mark.parametrize(
     ("options", "alpha", "lam", "loss"),
     [
-        (["--divergence", "chi2"], 3.0, 1.0, "log"),
+        (["--divergence", "chi2", "--loss", "log"], 3.0, 1.0, "log"),
         (["--alpha", "-1", "--lambda", "0.5", "--loss", "brier"], -1.0, 0.5, "brier"),
         (["--alpha", "3", "--divergence", "chi2", "--loss", "zero-one"], 3.0, 1.0, "zero-one"),
     ],
@@ -99,7 +117,7 @@ def test_a_model_that_is_always_sure_fits_for_every_alpha(tmp_path: Path) -> Non
             from drrej.documents.rejector import Calibration
 
             given = start.with_calibration(Calibration("given", 1.0))
-            ratio = drrej.fit(source(path), given, drrej.RatioOptions(alpha, lam)).need_ratio()
+            ratio = drrej.fit(source(path), given, drrej.RatioOptions(alpha, lam, "log")).need_ratio()
             assert ratio.max_loss < 1e-3
             losses = expected_losses(logits, "log", 1.0)
             assert ratio.density.ratio(losses).mean() == pytest.approx(1, rel=1e-9)

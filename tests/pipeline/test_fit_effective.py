@@ -101,11 +101,11 @@ def fitted(folder: Path, options: drrej.RatioOptions) -> drrej.Rejector:
 def test_fit_solves_for_lambda_and_rounds_it(tmp_path: Path, alpha: float) -> None:
     logits, _ = make_model(800, 5, seed=3)
     losses = expected_losses(logits, "log", 2.0)
-    ratio = fitted(tmp_path, drrej.RatioOptions(alpha, effective_sample=0.6)).need_ratio()
+    ratio = fitted(tmp_path, drrej.RatioOptions(alpha, loss="log", effective_sample=0.6)).need_ratio()
     assert ratio.effective_sample == 0.6
     assert ratio.lam == float(f"{choose_lambda(losses, 0.6, alpha):.3e}")
     assert by_definition(fit_ratio(losses, alpha, ratio.lam).ratio(losses)) == pytest.approx(0.6, rel=2e-3)
-    plain = fitted(tmp_path, drrej.RatioOptions(alpha, ratio.lam)).need_ratio()
+    plain = fitted(tmp_path, drrej.RatioOptions(alpha, ratio.lam, "log")).need_ratio()
     assert (ratio.log_max_ratio, ratio.variance) == (plain.log_max_ratio, plain.variance)
     # lambda was chosen from the rows: the bound that they give pays for that, and the paper's do not apply
     assert [bound.holds for bound in ratio.bounds or ()][1:] == [False] * (2 if alpha in (1.0, 3.0) else 0)
@@ -141,14 +141,14 @@ def test_contradictions_are_refused(tmp_path: Path) -> None:
         "fit", path, "--temperature", 1, "--effective-sample", 0.5, "--lambda", 1
     )
     assert "--effective-sample 0.01 cannot be reached: 1 of 50 rows" in fail(
-        "fit", path, "--temperature", 1, "--effective-sample", 0.01, code=1
+        "fit", path, "--temperature", 1, "--loss", "log", "--effective-sample", 0.01, code=1
     )
 
 
 def test_it_is_told(tmp_path: Path) -> None:
     logits, labels = make_model(200, 3, seed=2)
     path = write_dump(tmp_path / "d.parquet", logits, labels)
-    succeed("fit", path, "--temperature", 2, "--effective-sample", 0.4, "-o", tmp_path / "f.json")
+    succeed("fit", path, "--temperature", 2, "--loss", "log", "--effective-sample", 0.4, "-o", tmp_path / "f.json")
     said = succeed("inspect", tmp_path / "f.json").decode()
     assert "the idealized distribution keeps 40 % of it" in said or "keeps 39.9" in said or "keeps 40.0" in said
     assert "needs a lambda that was not chosen from these rows" in said

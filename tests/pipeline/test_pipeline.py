@@ -288,7 +288,7 @@ def test_a_mean_of_infinite_ratios_is_null(folder: Path) -> None:
     logits, labels = make_model(200, 3, seed=6)
     hard = source(write_dump(folder / "hard.parquet", logits * np.float32(0.02), labels))
     easy = source(write_dump(folder / "easy.parquet", logits, labels))
-    rejector = drrej.fit(hard, uncalibrated(hard, 1.0), drrej.RatioOptions(-3.0, 0.1))
+    rejector = drrej.fit(hard, uncalibrated(hard, 1.0), drrej.RatioOptions(-3.0, 0.1, "log"))
     report = drrej.evaluate(easy, drrej.threshold(hard, rejector, drrej.Rule("coverage", 0.8)))
     assert report["ratio"] == {"mean": None, "std_error": None, "p_value": None}
     assert report["coverage"]["value"] > 0.8

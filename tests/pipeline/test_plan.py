@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import fail, load_json, make_model, source, succeed, write_dump
+from conftest import LOG, fail, load_json, make_model, source, succeed, write_dump
 from running import drrej as run
 from scipy import stats
 from simulate_promises import ORDERS, joint_trial, mean_trial, planned, split_trial
@@ -26,7 +26,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_dump(folder / "val.parquet", *make_model(400, 3, seed=1))
     write_dump(folder / "new.parquet", *make_model(1500, 3, seed=2))
     val = source(folder / "val.parquet")
-    (folder / "fit.json").write_text(drrej.fit(val, drrej.calibrate(val)).to_json())
+    (folder / "fit.json").write_text(drrej.fit(val, drrej.calibrate(val), LOG).to_json())
     return folder
 
 

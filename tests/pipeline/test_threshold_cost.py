@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import fail, make_model, source, succeed, thorough, write_dump, write_mask
+from conftest import LOG, fail, make_model, source, succeed, thorough, write_dump, write_mask
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
@@ -87,7 +87,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     logits, labels = make_model(2000, 3, 21)
     first = write_dump(folder / "val.parquet", logits[:1000], labels[:1000])
     second = write_dump(folder / "test.parquet", logits[1000:], labels[1000:])
-    fitted = drrej.fit(source(first), drrej.calibrate(source(first)))
+    fitted = drrej.fit(source(first), drrej.calibrate(source(first)), LOG)
     matrix = CostLoss(((0.0, 5.0, 12.5), (1.0, 0.0, 7.0), (20.0, 3.0, 0.0)))
     priced = drrej.fit(source(first), drrej.calibrate(source(first)), drrej.RatioOptions(loss=matrix))
     (folder / "fitted.json").write_text(fitted.to_json())
