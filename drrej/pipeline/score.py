@@ -35,6 +35,7 @@ from drrej.core.reuse import (
     coarse_keys,
     content_keys,
     logit_keys,
+    near_keys,
     read_fingerprint,
 )
 from drrej.core.softmax import NOTHING, Needs
@@ -114,6 +115,11 @@ class Scored(Struct, frozen=True, dict=True):
     def coarse(self) -> Keys:
         """The same, whatever the type, the rounding and the shift of the scores."""
         return coarse_row_keys(self.block, self.raw)
+
+    @property
+    def all_keys(self) -> Keys:
+        """Keys (rows x some) of which a copy of a row has at least one, also if it was stored in another way."""
+        return np.column_stack([self.keys, near_keys(self.block.scores, self.block.input == "probs")])
 
     @property
     def sketch(self) -> Sketch:

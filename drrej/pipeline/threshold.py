@@ -162,9 +162,8 @@ def _collect(
     seen: Mapping[str, Fingerprint | None],
 ) -> Mapping[str, Any]:
     """The columns loss, wrong (with labels), value (what a row loses), group and key, and which rows these are."""
-    example = options.group
     grouping = None if options.by is None else Grouping(options.by, rejector, dump, "the cutoffs")
-    examples = () if example is None else (example,)
+    examples = () if (example := options.group) is None else (example,)
     check_columns(dump, examples, "`group`")
     scorer = Scorer(rejector, dump, decide=False)
     residual: Sequence[str] = ()
@@ -187,7 +186,8 @@ def _collect(
         if rule.uses_rows:
             columns["sketch"] = scored.sketch
         if rule.confidence is not None:
-            columns["key"] = scored.keys if example is None else scored.keys ^ example_keys(scored.block, example)
+            keys = scored.all_keys
+            columns["key"] = keys if example is None else keys ^ example_keys(scored.block, example)[:, None]
         return columns | scored.look_up(seen)
 
     keep = (*(() if grouping is None else grouping.columns), *residual, *examples)

@@ -11,6 +11,7 @@ from conftest import load_json, make_model, source, write_dump
 from running import drrej as run
 
 import drrej
+from drrej.core.reuse import near_keys, repeats
 
 FIT, FIT_LABELS = make_model(1500, 4, 1)
 ROWS, LABELS = make_model(1500, 4, 2)
@@ -28,6 +29,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_dump(folder / "double.parquet", ROWS.astype(np.float64), LABELS, layout="list")
     write_dump(folder / "five.parquet", np.repeat(ROWS, 5, axis=0), np.repeat(LABELS, 5))
     write_dump(folder / "errors.parquet", *_errors_again())
+    wide = ROWS.astype(np.float64)
+    write_dump(folder / "half.parquet", ROWS.astype(np.float16), LABELS)
+    write_dump(folder / "shifted.parquet", wide - np.log(np.exp(wide).sum(axis=1, keepdims=True)), LABELS)
+    write_dump(folder / "noise.parquet", wide + np.random.default_rng(3).normal(0, 1e-7, wide.shape), LABELS)
     return folder
 
 
@@ -49,8 +54,14 @@ def _coverage(folder: Path, promise: list[str], *dumps: str) -> float:
 @pytest.mark.parametrize("promise", PROMISES, ids=["risk", "coverage"])
 @pytest.mark.parametrize(
     "dumps",
-    [("fresh.parquet", "copy.parquet"), ("fresh.parquet", "double.parquet"), ("five.parquet",), ("errors.parquet",)],
-    ids=["a copy", "another type and layout", "five times", "right rows three times"],
+    [
+        ("fresh.parquet", "copy.parquet"),
+        ("fresh.parquet", "double.parquet"),
+        ("five.parquet",),
+        ("errors.parquet",),
+        ("fresh.parquet", "half.parquet", "shifted.parquet", "noise.parquet"),
+    ],
+    ids=["a copy", "another type and layout", "five times", "right rows three times", "stored in other ways"],
 )
 def test_rows_that_repeat_certify_no_more(folder: Path, promise: list[str], dumps: tuple[str, ...]) -> None:
     once, again = _coverage(folder, promise, "fresh.parquet"), _coverage(folder, promise, *dumps)
@@ -84,13 +95,28 @@ def test_promises_that_cannot_allow_for_repeats_are_refused(folder: Path) -> Non
     assert "6000 of 7500 rows have the same scores as another row, so this guarantee would not hold" in outcome.err
 
 
-def test_copies_break_no_more_promises_than_single_rows() -> None:
+@pytest.mark.parametrize("classes", [4, 5, 20])
+def test_near_keys_are_those_of_copies_and_of_no_other_rows(classes: int) -> None:
+    logits, _ = make_model(20_000, classes, 5)
+    assert repeats(near_keys(logits)).mean() < 0.001
+    for copy in (logits.astype(np.float16), logits + 1.0, logits + np.float64(1e-7)):
+        assert repeats(np.concatenate([near_keys(logits), near_keys(copy)]))[20_000:].mean() > 0.98
+    probs = np.exp(logits - np.logaddexp.reduce(logits, axis=1, keepdims=True))
+    probs[:100, 2:] = 0.0
+    again = repeats(np.concatenate([near_keys(probs, True), near_keys(probs.astype(np.float64) * (1 + 1e-7), True)]))
+    assert again[20_000:].mean() > 0.99
+    assert near_keys(logits[:, :3]).shape == (20_000, 0)
+
+
+@pytest.mark.parametrize("noise", [0.0, 1e-7], ids=["exact", "with noise"])
+def test_copies_break_no_more_promises_than_single_rows(noise: float) -> None:
     """With the true risk a little above the limit every certificate is wrong: 1 in 10 at most, also with copies."""
     rng = np.random.default_rng(0)
     broken = 0
     for _ in range(60):
         logits, labels = _world(rng, 400, 0.1)
         copies = np.repeat(logits, 4, axis=0), np.repeat(labels, 4)
+        copies[0][:] += rng.normal(0, noise, copies[0].shape)
         try:
             drrej.fit_rejector(*_world(rng, 400, 0.1), fresh=copies, risk=0.095, confidence=0.9, loss="zero-one")
             broken += 1
@@ -102,5 +128,5 @@ def test_copies_break_no_more_promises_than_single_rows() -> None:
 def _world(rng: np.random.Generator, rows: int, risk: float) -> tuple[np.ndarray, np.ndarray]:
     """Scores that say nothing about errors, which are as many as `risk` says everywhere."""
     margin = rng.normal(3.0, 0.5, size=rows)
-    logits = np.stack([margin, np.zeros(rows), rng.normal(size=rows) - 3.0], axis=1)
+    logits = np.column_stack([margin, np.zeros(rows), rng.normal(size=(rows, 2)) - 3.0])
     return logits, (rng.random(rows) < risk).astype(np.int64)
