@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import fail, make_model, read_columns, source, succeed, thorough, write_dump
+from conftest import LOG, fail, make_model, read_columns, source, succeed, thorough, write_dump
 from scipy import stats
 
 import drrej
@@ -123,7 +123,7 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_dump(folder / "val.parquet", *make_model(500, 3, seed=1))
     write_dump(folder / "new.parquet", *make_model(2000, 3, seed=2))
     val = source(folder / "val.parquet")
-    (folder / "fit.json").write_text(drrej.fit(val, drrej.calibrate(val)).to_json())
+    (folder / "fit.json").write_text(drrej.fit(val, drrej.calibrate(val), LOG).to_json())
     return folder
 
 

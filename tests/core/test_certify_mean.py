@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from conftest import fail, load_json, make_model, source, succeed, thorough, write_dump
+from conftest import LOG, fail, load_json, make_model, source, succeed, thorough, write_dump
 from hypothesis import given
 from hypothesis import strategies as st
 from running import drrej as run
@@ -360,7 +360,7 @@ def test_run_promises_the_mean_cost_and_judges_it(world: dict[str, Any], tmp_pat
 
 def test_a_cost_needs_a_matrix(world: dict[str, Any]) -> None:
     fit = world["folder"] / "fit.parquet"
-    log = drrej.fit(source(fit), drrej.calibrate(source(fit)))
+    log = drrej.fit(source(fit), drrej.calibrate(source(fit)), LOG)
     (world["folder"] / "log.json").write_text(log.to_json())
     words = ("threshold", world["folder"] / "new.parquet", "-r", world["folder"] / "log.json")
     assert "--mean-cost is by a cost matrix; fit with --loss cost" in fail(*words, "--mean-cost", "1")
