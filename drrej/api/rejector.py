@@ -327,14 +327,14 @@ def fit_rejector(
         groups = None if groups is None else groups.filter(pa.array(half))
     with array_source(*first, options) as source:
         start = calibrate(source, CalibrateOptions(floor=floor, calibrator=calibrator))
-        fitted = fit(source, start, RatioOptions(alpha, lam, loss, effective_sample))
+        fitted, cautions = fit(source, start, RatioOptions(alpha, lam, loss, effective_sample)), source.cautions
         if second is None:
             found = choose_threshold(source, fitted, rule)
     if second is not None:
         with array_source(*second, options, groups) as source:
             chosen_on = ThresholdOptions(known_fresh=fresh is None, group=example)
             found = choose_threshold(source, fitted, rule, chosen_on)
-    tell([*calibration_warnings(start.need_calibration()), found.caution])
+    tell([*cautions, *calibration_warnings(start.need_calibration()), found.caution])
     return Rejector.of(found.rejector)
 
 

@@ -39,8 +39,8 @@ def calibrate(dump: Dump, options: CalibrateOptions | None = None) -> Rejector:
     >>> calibrate("sample_data/val.parquet").calibration.rows
     1648
     """
-    rejector = calibrating.calibrate(as_source(dump), options)
-    tell(calibration_warnings(rejector.need_calibration()))
+    rejector = calibrating.calibrate(source := as_source(dump), options)
+    tell([*source.cautions, *calibration_warnings(rejector.need_calibration())])
     return Rejector.of(rejector)
 
 

@@ -142,7 +142,7 @@ def threshold(
     from drrej.outputs.destinations import OutputFile
     from drrej.outputs.masks import write_table
     from drrej.pipeline.reject import reject
-    from drrej.pipeline.threshold import ThresholdOptions, choose_threshold, uncertified_words
+    from drrej.pipeline.threshold import ThresholdOptions, choose_threshold, uncertified_words, vacuous_words
 
     chosen_by = rule.rule()
     if rule.group is not None and rule.confidence is None:
@@ -159,6 +159,7 @@ def threshold(
         say_notes(source, engine.quiet, found.rejector.floor)
         for words in (found.caution, uncertified_words(found.rejector)):
             warn(words, engine.quiet)
+        warn(vacuous_words(found.rejector), engine.quiet, "note")
         document.write_text(found.rejector.to_json())
         for mask in masks:
             reject(source, found.rejector, mask)

@@ -112,8 +112,8 @@ def say_notes(source: Source, quiet: bool, floor: float | None = None) -> None:
         complain(f"{notes.left_out} rows without a label{where} were left out", "note")
     for problem in source.passed.all():
         complain(problem.said("left out" if skips else "let through"), "warning")
-    for reason in source.bad_files.values():
-        complain(f"{reason}; the file is left out", "warning")
+    for words in (*(f"{reason}; the file is left out" for reason in source.bad_files.values()), *source.cautions):
+        complain(words, "warning")
 
 
 def progress(quiet: bool) -> Progress:

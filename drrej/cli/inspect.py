@@ -24,9 +24,7 @@ _MOST_COLUMNS = 12
 
 
 def inspect(
-    files: Annotated[list[str], typer.Argument(metavar="FILE", hidden=True)],
-    input: LayoutInput,
-    engine: EngineOptions,
+    files: Annotated[list[str], typer.Argument(metavar="FILE", hidden=True)], input: LayoutInput, engine: EngineOptions
 ) -> None:
     """Tell what a dump holds and how to go on, or what a rejector does.
 

@@ -35,12 +35,7 @@ class PlanOptions(Options):
     format: Literal["text", "json", "markdown"] = option("What goes to standard output.", default="text")
 
 
-def plan(
-    options: PlanOptions,
-    input: InputOptions,
-    engine: EngineOptions,
-    dumps: OptionalDumps = None,
-) -> None:
+def plan(options: PlanOptions, input: InputOptions, engine: EngineOptions, dumps: OptionalDumps = None) -> None:
     """Say how many labelled rows a promise takes, or what the rows of a dump can promise.
 
     DUMP: none, or labelled parquet files, directories, globs or URIs; - is standard input.

@@ -14,15 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from drrej.core.calibrators import Scores
-from drrej.core.losses import (
-    PLAIN,
-    ErrorModel,
-    Feature,
-    LearnedLoss,
-    Loss,
-    error_probability,
-    feature_values,
-)
+from drrej.core.losses import PLAIN, ErrorModel, Feature, LearnedLoss, Loss, error_probability, feature_values
 from drrej.core.softmax import NOTHING, block_sums, label_gaps
 from drrej.core.types import AnyFloats, Booleans, Floats, Integers, Precision
 

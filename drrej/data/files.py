@@ -309,8 +309,7 @@ def unreadable(file: DumpFile, format: str, error: Exception) -> BadFileError:
     """The error of a file that is not of its format; raises if it is not the file's fault."""
     _check_shortage(file.name, error)
     return BadFileError.of(
-        file.name,
-        f"{file.name}: not a readable {format} file ({one_line(error)}); is it complete, and is it {format}?",
+        file.name, f"{file.name}: not a readable {format} file ({one_line(error)}); is it complete, and is it {format}?"
     )
 
 

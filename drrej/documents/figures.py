@@ -115,8 +115,7 @@ class CurvePoint(Stored, frozen=True, kw_only=True):
 # What every report says about the dump and the decision
 Rows = Annotated[AtLeastOne, about("rows of the dump", "neither", NONE)]
 Tau = Annotated[
-    NotNegative | None,
-    about("threshold as a ratio: a row with it or less is rejected", "neither", NONE, unit="ratio"),
+    NotNegative | None, about("threshold as a ratio: a row with it or less is rejected", "neither", NONE, unit="ratio")
 ]
 Cutoff = Annotated[
     float | None, about("threshold as a loss: a row with it or more is rejected", "neither", NONE, unit="loss")

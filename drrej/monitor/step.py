@@ -25,15 +25,7 @@ from drrej.engines.protocol import Pass
 from drrej.errors import MonitorError, OptionError
 from drrej.monitor.evidence import LossDrift, RateMonitor
 from drrej.monitor.report import MonitorReport, monitor_report
-from drrej.monitor.state import (
-    KEPT_BATCHES,
-    Batch,
-    MonitorState,
-    Parts,
-    Reset,
-    Settings,
-    folded_away,
-)
+from drrej.monitor.state import KEPT_BATCHES, Batch, MonitorState, Parts, Reset, Settings, folded_away
 from drrej.pipeline.collect import collect
 from drrej.pipeline.drift import Tally
 from drrej.pipeline.score import Grouping, OnUnseen, Scorer, numbered

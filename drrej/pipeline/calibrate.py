@@ -33,6 +33,7 @@ from drrej.engines import protocol
 from drrej.engines.protocol import Pass
 from drrej.errors import OptionError
 from drrej.pipeline.collect import collect
+from drrej.pipeline.figures import swapped
 from drrej.pipeline.score import (
     check_floor,
     checked_scores,
@@ -105,6 +106,8 @@ def calibrate(source: Source, options: CalibrateOptions | None = None) -> Reject
     look = partial(_first_look, precision=precision, limit=key_limit(share))
     first = collect(source, dump, look, Pass("reading", labelled=True), engine=engine, calibrating=True)
     before, scores, labels = first["before"], np.concatenate(first["scores"]), np.concatenate(first["labels"])
+    doubt = swapped(labels, np.argmax(scores, axis=1), dump.names or tuple(map(str, range(dump.classes))))
+    source.cautions[:] = [] if doubt is None else [doubt]
     floor = options.floor
     if dump.input != "logits":
         if floor is None:

@@ -34,13 +34,7 @@ from drrej.documents.rejector import Rejector
 from drrej.documents.report import BaselineCurve, Difference, MaskRow, Outside, OutsideScore, Report, ScoreRow
 from drrej.errors import DumpError, OptionError
 from drrej.pipeline.collect import collect_scored, curve_of
-from drrej.pipeline.figures import (
-    accuracy_figure,
-    accuracy_near,
-    areas_of,
-    coverage_curve,
-    coverage_figure,
-)
+from drrej.pipeline.figures import accuracy_figure, accuracy_near, areas_of, coverage_curve, coverage_figure
 from drrej.pipeline.score import OnUnseen, Scored, Scorer, check_columns
 from drrej.pipeline.source import Source
 

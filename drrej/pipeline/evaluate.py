@@ -355,7 +355,7 @@ def _with_labels(
     curves = {"loss": curve}
     curves |= {name: curve_of(values, wrong) for name, values in compare.other_scores(columns).items()}
     sections: dict[str, Any] = {
-        "below_chance": figures.below_chance(labels, columns["prediction"], classes, names),
+        "below_chance": figures.swapped(labels, columns["prediction"], titles),
         "accuracy": figures.accuracy_figure(errors, errors + right),
         "risk": Proportion(**proportion(errors, errors + right)),
         "errors": errors,

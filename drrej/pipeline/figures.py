@@ -16,6 +16,7 @@ from drrej.core.paired import area_intervals
 from drrej.core.ratio import DensityRatio
 from drrej.core.thresholds import Rule, regression_errors
 from drrej.core.types import Booleans, Floats, Integers, Total
+from drrej.data.problems import shown
 from drrej.documents.document import entries
 from drrej.documents.figures import (
     Accuracy,
@@ -130,8 +131,7 @@ def order_sections(curve: Curve, intervals: bool) -> dict[str, Any]:
 
 def calibration_sections(columns: Mapping[str, Any]) -> dict[str, Calibration | ExpectedAccuracy]:
     """How good the probabilities are before calibration, after it, and after it on the accepted rows."""
-    tallies = {"uncalibrated": "uncalibrated", "all": "all", "accepted": "accepted rows"}
-    parts = {part: columns[name] for part, name in tallies.items()}
+    parts = {part: columns[part] for part in ("uncalibrated", "all")} | {"accepted": columns["accepted rows"]}
     sections: dict[str, Calibration | ExpectedAccuracy] = {
         "expected_accuracy": ExpectedAccuracy(
             value=parts["accepted"].mean_confidence, all=parts["all"].mean_confidence
@@ -157,39 +157,39 @@ def tied_rows(losses: Floats, accepted: Booleans) -> int | None:
     return tied if 2 * tied > losses.size else None
 
 
-def below_chance(labels: Integers, predictions: Integers, classes: int, names: Sequence[str] | None) -> str | None:
-    """What to say where fewer predictions are right than by guessing, beyond doubt; None elsewhere.
+def below_chance(right: int, rows: int, classes: int, best: str = "") -> str | None:
+    """What to say where fewer rows are right than by guessing, beyond doubt, or another order is known to be `best`."""
+    upper = proportion(right, rows)["upper"]
+    below = upper is not None and upper < 1.0 / classes
+    chance = f", below chance ({100 / classes:.1f} %)" if below else ""
+    words = (
+        f"{100 * right / max(rows, 1):.1f} % of the rows are right{chance}; labels or class order may be swapped{best}"
+    )
+    return words if below or best else None
 
-    Where another assignment of the predicted to the true classes makes most of them right, it is named.
+
+def swapped(labels: Integers, predictions: Integers, names: Sequence[str]) -> str | None:
+    """The same of rows, with the other order of classes that makes most of them right, and twice as many as now.
 
     >>> truth = np.arange(300) % 3
-    >>> print(below_chance(truth, (truth + 1) % 3, 3, ["a", "b", "c"]).partition(": ")[2])
-    100.0 % would be right if the predictions 'b', 'c', 'a' were 'a', 'b', 'c'
+    >>> print(swapped(truth, np.array([1, 0, 2])[truth], ["a", "b", "c"]).partition("; ")[2])
+    labels or class order may be swapped: 100.0 % would be right if the predictions 'b', 'a' were 'a', 'b'
     """
-    right = int(np.count_nonzero(labels == predictions))
-    upper = proportion(right, labels.size)["upper"]
-    if upper is None or upper >= 1.0 / classes:
-        return None
-    text = f"{100 * right / labels.size:.1f} % of the rows are right, below chance ({100 / classes:.1f} %)"
-    text += "; labels or class order may be swapped"
-    if classes > _MOST_SWAPPED or labels.size < 10 * classes:
-        return text
-    from scipy.optimize import linear_sum_assignment  # half a second that others need not pay
-
-    has_class = labels < classes
-    pairs = labels[has_class].astype(np.int64) * classes + predictions[has_class]
+    right, rows, classes = int(np.count_nonzero(labels == predictions)), labels.size, len(names)
+    if classes > _MOST_SWAPPED or rows < 10 * classes:
+        return below_chance(right, rows, classes)
+    known = labels < classes
+    pairs = labels[known].astype(np.int64) * classes + predictions[known]
     matrix = np.bincount(pairs, minlength=classes * classes).reshape(classes, classes)
-    truth, guess = linear_sum_assignment(matrix, maximize=True)
-    share = float(matrix[truth, guess].sum()) / labels.size
-    moved = np.flatnonzero(truth != guess)
-    if share < _CLEARLY:
-        return text
-
-    def shown(numbers: Integers) -> str:
-        found = [str(number) if names is None else f"'{names[number]}'" for number in numbers[moved].tolist()]
-        return ", ".join(found[:_MOST_SHOWN]) + (", ..." if len(found) > _MOST_SHOWN else "")
-
-    return f"{text}: {100 * share:.1f} % would be right if the predictions {shown(guess)} were {shown(truth)}"
+    truth = np.flatnonzero(matrix.any(axis=1))
+    guess = matrix[truth].argmax(axis=1)
+    found = int(matrix[truth, guess].sum())
+    if np.unique(guess).size < truth.size or found < max(_CLEARLY * rows, 2 * right):
+        return below_chance(right, rows, classes)
+    moved = truth != guess
+    said, meant = (shown([names[i] for i in numbers[moved].tolist()], _MOST_SHOWN) for numbers in (guess, truth))
+    best = f": {100 * found / rows:.1f} % would be right if the predictions {said} were {meant}"
+    return below_chance(right, rows, classes, best)
 
 
 _MOST_SWAPPED, _MOST_SHOWN, _CLEARLY = 200, 6, 0.6
@@ -212,35 +212,30 @@ def count_cells(numbers: Integers, kinds: int, wrong: Booleans, accepted: Boolea
 
 def per_class(counts: Cells, names: Sequence[str] | None) -> tuple[ClassRow, ...]:
     """By true label; classes without rows are left out."""
-    rows = []
-    for number in np.flatnonzero(counts.sum(axis=1)).tolist():
-        *_, wrong, right = cells = counts[number].tolist()
-        rows.append(
-            ClassRow(
-                class_=number if names is None else names[number],
-                rows=sum(cells),
-                coverage=(wrong + right) / sum(cells),
-                accuracy=right / (wrong + right) if wrong + right else None,
-            )
+    return tuple(
+        ClassRow(
+            class_=number if names is None else names[number],
+            rows=sum(cells),
+            coverage=sum(cells[2:]) / sum(cells),
+            accuracy=cells[3] / sum(cells[2:]) if sum(cells[2:]) else None,
         )
-    return tuple(rows)
+        for number, cells in enumerate(counts.tolist())
+        if sum(cells)
+    )
 
 
 def per_group(by_group: Sequence[tuple[str, Cells]]) -> tuple[GroupRow, ...]:
     """From the counts of each group, in the order given."""
-    rows = []
-    for name, counts in by_group:
-        wrong_rejected, _, wrong, right = cells = counts.tolist()
-        rows.append(
-            GroupRow(
-                group=name,
-                rows=sum(cells),
-                coverage=coverage_figure(wrong + right, sum(cells)),
-                accuracy=accuracy_figure(wrong, wrong + right),
-                base_accuracy=accuracy_figure(wrong_rejected + wrong, sum(cells)),
-            )
+    return tuple(
+        GroupRow(
+            group=name,
+            rows=sum(cells),
+            coverage=coverage_figure(sum(cells[2:]), sum(cells)),
+            accuracy=accuracy_figure(cells[2], sum(cells[2:])),
+            base_accuracy=accuracy_figure(cells[0] + cells[2], sum(cells)),
         )
-    return tuple(rows)
+        for name, cells in ((name, counts.tolist()) for name, counts in by_group)
+    )
 
 
 def worst_group(groups: Sequence[GroupRow]) -> WorstGroup:

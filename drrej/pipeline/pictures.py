@@ -186,9 +186,7 @@ def examples(columns: Mapping[str, Any], shown: Sequence[str]) -> Examples:
     rejected = sorted(columns["rejected rows"], key=lambda example: -example.loss)
     wrong = sorted(columns["wrong rows"], key=lambda example: example.loss)
     return Examples(
-        columns=tuple(shown),
-        rejected=tuple(rejected[:MOST_EXAMPLES]),
-        wrongly_accepted=tuple(wrong[:MOST_EXAMPLES]),
+        columns=tuple(shown), rejected=tuple(rejected[:MOST_EXAMPLES]), wrongly_accepted=tuple(wrong[:MOST_EXAMPLES])
     )
 
 

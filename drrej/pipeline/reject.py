@@ -197,12 +197,7 @@ def _one_file(blocks: Blocks, schema: pa.Schema, output: OutputFile, queue: Revi
 
 
 def _dataset(
-    dump: Dump,
-    read: Callable[[Dump], Blocks],
-    schema: pa.Schema,
-    dataset: Dataset,
-    recipe: str,
-    summary: PassSummary,
+    dump: Dump, read: Callable[[Dump], Blocks], schema: pa.Schema, dataset: Dataset, recipe: str, summary: PassSummary
 ) -> Made:
     """A mask for each input file, unless there is one already."""
     wanted = {part: MaskRecord.wanted(part, recipe, repr(dump.columns)) for part in dump.parts}

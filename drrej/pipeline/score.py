@@ -382,13 +382,7 @@ class Grouping:
     """
 
     def __init__(
-        self,
-        by: str,
-        rejector: Rejector,
-        dump: Dump,
-        asked_by: str = "`by`",
-        files: bool = False,
-        truth: bool = False,
+        self, by: str, rejector: Rejector, dump: Dump, asked_by: str = "`by`", files: bool = False, truth: bool = False
     ) -> None:
         self.by = by
         self._is_file = files and by == FILE and FILE not in dump.schema.names

@@ -35,6 +35,8 @@ class Source(Struct, frozen=True):
     """What is wrong with rows that were let through or left out."""
     bad_files: dict[str, str] = field(default_factory=dict)
     """Files that were left out, and why."""
+    cautions: list[str] = field(default_factory=list)
+    """What a step doubts about the rows as a whole."""
     spools: Spools = field(default_factory=dict)
     found: list[DumpFile] = field(default_factory=list)
     """The files that were there when it was first opened: a command that opens it again must find the same."""

@@ -35,9 +35,11 @@ from drrej.core.thresholds import (
     regression_errors,
 )
 from drrej.data.dump import Dump
+from drrej.data.problems import shown
 from drrej.documents.rejector import Bound, GroupThreshold, Ratio, Rejector, Threshold
 from drrej.errors import Infeasible, OptionError
 from drrej.pipeline.collect import collect_scored, curve_of
+from drrej.pipeline.figures import below_chance
 from drrej.pipeline.plan import plan_from
 from drrej.pipeline.score import (
     Grouping,
@@ -110,11 +112,15 @@ def choose_threshold(
     seen = {} if rule.confidence is None or options.known_fresh else seen_rows(rejector, for_guarantee=True)
     columns = _collect(source, dump, rejector, rule, labelled, options, seen)
     reused, noticeable = check_fresh(seen, columns, options.allow_reuse)
-    repeated = _repeated(rule, columns, options.group)
+    repeated, doubt = _repeated(rule, columns, options.group), None
+    if rule.limits_errors and not source.cautions:
+        right, rows = int(np.count_nonzero(~columns["wrong"])), len(columns["wrong"])
+        doubt = below_chance(right, rows, rejector.classes)
+    remark = doubt or repeated
     try:
         groups, tables = _decisions(rule, rejector.need_ratio(), columns, options.by, table)
     except Infeasible as verdict:
-        raise Infeasible(f"{verdict}; {repeated}" if repeated else str(verdict)) from None
+        raise Infeasible(f"{verdict}; {remark}" if remark else str(verdict)) from None
     decision = asdict(groups[0] if options.by is None else _together(groups))
     del decision["group"]
     finished = rejector.with_threshold(
@@ -127,7 +133,7 @@ def choose_threshold(
         )
     )
     listed = pa.concat_tables(tables) if tables else pa.table({})
-    return ChosenThreshold(finished, listed, repeated if noticeable else UNNOTICEABLE)
+    return ChosenThreshold(finished, listed, doubt or (repeated if noticeable else UNNOTICEABLE))
 
 
 def _check(rule: Rule, rejector: Rejector, options: ThresholdOptions) -> None:
@@ -212,10 +218,15 @@ def _repeated(rule: Rule, columns: Mapping[str, Any], example: str | None) -> st
 def uncertified_words(rejector: Rejector) -> str | None:
     """A warning of groups that are rejected as a whole, because no cutoff could be certified."""
     groups = [group.group for group in rejector.need_threshold().groups or () if group.cutoff == REJECT_ALL]
-    if not groups:
-        return None
-    shown = ", ".join(f"'{group}'" for group in groups[:5]) + (", ..." if len(groups) > 5 else "")
-    return f"no cutoff meets the risk in {len(groups)} groups ({shown}); all their rows are rejected"
+    words = f"no cutoff meets the risk in {len(groups)} groups ({shown(groups, 5)}); all their rows are rejected"
+    return words if groups else None
+
+
+def vacuous_words(rejector: Rejector) -> str | None:
+    """A note of a target that asks for nothing, as all rows meet it."""
+    found = rejector.need_threshold()
+    words = f"{found.rule.asked}: all rows meet it without rejection; {100 * (found.accuracy or 0.0):.1f} % are right"
+    return words if found.rule.limits_errors and found.accepted == found.rows else None
 
 
 def _decisions(

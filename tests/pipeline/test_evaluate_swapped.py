@@ -11,7 +11,7 @@ from conftest import make_model, make_rejector, source, write_dump
 from running import drrej as run
 
 import drrej
-from drrej.errors import DumpError
+from drrej.errors import DrrejWarning, DumpError
 from drrej.pipeline.compare import BaselineDump
 from drrej.report import RENDERERS
 
@@ -43,7 +43,10 @@ def test_labels_that_are_permuted_are_noticed(world: dict[str, Any], tmp_path: P
     swapped = report_on(world, tmp_path / "b.parquet", np.array([1, 0, 3, 2])[world["labels"]])
     assert "below chance (25.0 %); labels or class order may be swapped" in swapped.below_chance
     share = 100 * right.base_accuracy.value
-    assert f"{share:.1f} % would be right if the predictions 1, 0, 3, 2 were 0, 1, 2, 3" in swapped.below_chance
+    assert (
+        f"{share:.1f} % would be right if the predictions '1', '0', '3', '2' were '0', '1', '2', '3'"
+        in swapped.below_chance
+    )
     assert swapped.below_chance in RENDERERS["text"](swapped).replace("\n", " ")
     assert swapped.below_chance in RENDERERS["github"](swapped).replace("%25", "%")
 
@@ -62,6 +65,30 @@ def test_the_command_warns(world: dict[str, Any], tmp_path: Path) -> None:
     assert done.code == 0
     assert "drrej: warning: " in done.err
     assert "labels or class order may be swapped" in done.err
+
+
+def test_two_of_three_classes_that_are_swapped_are_named(tmp_path: Path) -> None:
+    """As many rows are right as by guessing, and other commands than `evaluate` say it too."""
+    truth = np.arange(ROWS) % 3
+    logits = 5 * np.eye(3)[truth] + np.random.default_rng(1).normal(size=(ROWS, 3))
+    dump = write_dump(tmp_path / "d.parquet", logits, np.array([1, 0, 2])[truth])
+    words = "33.3 % of the rows are right; labels or class order may be swapped"
+    best = "% would be right if the predictions '1', '0' were '0', '1'"
+    done = run("calibrate", dump, "-o", tmp_path / "c.json")
+    assert done.code == 0
+    assert words[4:] in done.err
+    assert best in done.err
+    with pytest.warns(DrrejWarning, match=words[4:]):
+        drrej.calibrate(dump)
+
+
+def test_below_chance_is_said_where_the_cutoff_is_chosen(world: dict[str, Any], tmp_path: Path) -> None:
+    dump = write_dump(tmp_path / "d.parquet", world["logits"], (world["labels"] + 1) % CLASSES)
+    for risk, code in (("0.1", 1), ("0.9999", 0)):
+        done = run("threshold", dump, "-r", world["folder"] / "r.json", "--risk", risk, "-o", tmp_path / "t.json")
+        assert done.code == code
+        assert "below chance (25.0 %); labels or class order may be swapped" in done.err
+    assert "note: --risk 0.9999: all rows meet it without rejection; " in done.err
 
 
 # A target that asks for nothing
