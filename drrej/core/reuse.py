@@ -343,14 +343,13 @@ def near_keys(scores: AnyFloats, probabilities: bool = False) -> Keys:
     rows, classes = scores.shape
     if classes < 4:
         return np.empty((rows, 0), np.uint64)
-    prediction = scores.argmax(axis=1)
     with np.errstate(divide="ignore", invalid="ignore"):
         values = np.log(scores, dtype=np.float64) if probabilities else scores.astype(np.float64)
         if classes > 5:
             values = np.sort(np.partition(values, -5, axis=1)[:, -5:], axis=1)
         gaps = values.max(axis=1, keepdims=True) - values
     finite = np.isfinite(gaps)
-    size = np.frexp(gaps.max(axis=1, where=finite, initial=2.0**-6))[1]
+    size, prediction = np.frexp(gaps.max(axis=1, where=finite, initial=2.0**-6))[1], scores.argmax(axis=1)
     steps = np.where(finite, np.ldexp(gaps, ((9 if classes == 4 else 8) - size)[:, None]), -1.0)
     grids = (np.floor(steps + quarter) for quarter in (0.0, 0.25, 0.5, 0.75))
     return np.stack([content_keys(np.column_stack([grid, prediction, size])) for grid in grids], axis=1)
