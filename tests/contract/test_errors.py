@@ -65,7 +65,7 @@ class Bench:
             "calibrate": ["calibrate", *dump, "-o", f"{out}.json"],
             "fit": ["fit", *dump, "-r", folder / "calibrated.json", "-o", f"{out}.json"],
             "threshold": ["threshold", *dump, "-r", folder / "fitted.json", "--coverage", "0.8", "-o", f"{out}.json"],
-            "threshold --risk": ["threshold", *dump, "-r", folder / "fitted.json", "--risk", ".5", "-o", f"{out}.json"],
+            "threshold --risk": ["threshold", *dump, "-r", folder / "fitted.json", "--risk", ".1", "-o", f"{out}.json"],
             "evaluate": ["evaluate", *dump, "-r", folder / "rejector.json", "-o", f"{out}.json"],
             "reject": ["reject", *dump, "-r", folder / "rejector.json", "-o", f"{out}.parquet"],
             "run --val": ["run", "--test", good, "--val", *dump, "--coverage", "0.8", "-o", f"{out}-run"],

@@ -441,7 +441,7 @@ def test_by_label_is_the_true_class_wherever_it_is_kept(tmp_path: Path) -> None:
     logits, labels = make_model(600, 3, seed=8)
     names = np.array(["cat", "dog", "eel"])
     path = write_dump(tmp_path / "d.parquet", logits, labels)
-    rejector = drrej.fit(source(path), drrej.calibrate(source(path)))
+    rejector = drrej.fit(source(path), drrej.calibrate(source(path)), drrej.RatioOptions(loss="log"))
     rejector = drrej.threshold(source(path), rejector, drrej.Rule("coverage", 0.7))
     (tmp_path / "r.json").write_text(rejector.to_json())
     expected = drrej.evaluate(source(path), rejector, options=drrej.EvaluateOptions(by="label"))

@@ -355,7 +355,7 @@ def test_process_substitution_and_pipes(seven: Zoo, tmp_path: Path) -> None:
     scratch = tmp_path / "tmp"
     scratch.mkdir()
     command = (
-        'set -eo pipefail; D="$1 -m drrej"; $D calibrate <(cat "$2") | $D fit "$2" -r - | '
+        'set -eo pipefail; D="$1 -m drrej"; $D calibrate <(cat "$2") | $D fit "$2" -r - --loss log | '
         '$D threshold "$2" -r - --coverage 0.8 > "$3/r.json"; '
         'cat "$2" | $D reject - -r <(cat "$3/r.json") -o - > "$3/m.parquet"; $D inspect <(cat "$2")'
     )

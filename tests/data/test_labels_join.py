@@ -78,7 +78,7 @@ def test_every_labelled_command(rows: Rows, tmp_path: Path) -> None:
     folder = tmp_path / "joined"
     folder.mkdir()
     succeed("calibrate", dump, *join, "-o", folder / "c.json")
-    succeed("fit", dump, *join, "-r", folder / "c.json", "-o", folder / "f.json")
+    succeed("fit", dump, *join, "--loss", "log", "-r", folder / "c.json", "-o", folder / "f.json")
     rule = ["--risk", "0.02"]
     joined = succeed("threshold", dump, *join, "-r", folder / "f.json", *rule).out
     plain = succeed("threshold", whole, "-r", tmp_path / "fitted.json", *rule).out
