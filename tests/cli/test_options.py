@@ -254,7 +254,7 @@ CASES: dict[str, dict[str, Case]] = {
         **reading(
             "val.parquet -r cal.json --loss learned",
             "zeros.parquet --input probs --temperature 1",
-            Acts("--binary", "val.parquet --logits score --temperature 1"),
+            Acts("--binary", "val.parquet --logits score --temperature 1 --loss log"),
             "val.parquet -r cal.json --loss learned --label name",
         ),
         "--floor": Acts("--floor 0.01", "zeros.parquet --input probs --temperature 1"),
