@@ -118,107 +118,6 @@ class Where(Stored, frozen=True, kw_only=True):
     parts: tuple[MovedPart, ...]
 
 
-class IdealPoint(Stored, frozen=True, kw_only=True):
-    """Accuracy at one coverage if every right row came before every wrong one."""
-
-    coverage: Share
-    accuracy: Share
-
-
-class Bin(Stored, frozen=True, kw_only=True):
-    """Rows whose confidence lies in (lower, upper], with its mean and their accuracy."""
-
-    lower: Share
-    upper: Share
-    rows: Count
-    share: Share
-    confidence: Share
-    accuracy: Share
-
-
-class LossHistogram(Stored, frozen=True, kw_only=True):
-    """Rows by expected loss: right and wrong ones apart or, without labels, all of them."""
-
-    scale: Literal["linear", "log"]
-    edges: tuple[float, ...]
-    right: tuple[Count, ...] | None = None
-    wrong: tuple[Count, ...] | None = None
-    rows: tuple[Count, ...] | None = None
-
-
-class Member(Stored, frozen=True, kw_only=True):
-    """A class or a group, or so many `members` together; `of_highest` is its error rate relative to the highest."""
-
-    name: str
-    rows: Count
-    accepted: Count
-    errors: Count
-    coverage: Share
-    accuracy: Share | None
-    error_rate: Share | None
-    base_accuracy: Share
-    members: Count | None = None
-    of_highest: Share
-
-
-class Members(Stored, frozen=True, kw_only=True):
-    """Classes or groups, the lowest accuracy first."""
-
-    shown: tuple[Member, ...]
-    rest: Member | None
-
-
-class Confusion(Stored, frozen=True, kw_only=True):
-    """A true class that was taken for another one."""
-
-    label: str
-    prediction: str
-    rows: Count
-    share: Share
-
-
-class Confusions(Stored, frozen=True, kw_only=True):
-    """The commonest errors among the accepted rows, and how many there are besides."""
-
-    errors: Count
-    top: tuple[Confusion, ...]
-    other_pairs: Count
-    other_rows: Count
-
-
-class BaselineCurve(Stored, frozen=True, kw_only=True):
-    """The curve and the decision that the report is compared with."""
-
-    coverage_curve: tuple[CurvePoint, ...]
-    coverage: Coverage
-    accuracy: Accuracy
-
-
-class Made(Stored, frozen=True, kw_only=True):
-    """The report's title, day (of UTC), data and model; how the rejector came to be, in words and as commands."""
-
-    title: str | None = None
-    date: str | None = None
-    data: str | None = None
-    model: str | None = None
-    words: tuple[str, ...]
-    commands: tuple[str, ...]
-
-
-class Pictures(Stored, frozen=True, kw_only=True):
-    """What is drawn; most of it needs labels."""
-
-    ideal: tuple[IdealPoint, ...] | None = None
-    reliability: dict[str, tuple[Bin, ...]] | None = None
-    """The bins of the ECE: `uncalibrated`, before calibration, and `calibrated`."""
-    losses: LossHistogram
-    classes: Members | None = None
-    confusions: Confusions | None = None
-    groups: Members | None = None
-    baseline: BaselineCurve | None = None
-    made: Made
-
-
 _EARLIER_E_AURC = "aurc minus that of all right rows before all wrong ones in two tie blocks"
 _LABELLED = ("accuracy", "nll", "ece", "brier", "aurc", "e_aurc", "augrc", "points", "curve", "coverage_curve")
 """Sections that every report with labels has, and none without them."""
@@ -527,7 +426,8 @@ class Report(Judged, frozen=True, kw_only=True, tag="drrej-report/1"):  # 1: the
     worst_group: Annotated[WorstGroup | None, about(better="higher", interval=EXACT, when=When.GROUPS)] = None
     scores: tuple[ScoreRow, ...] | None = None
     masks: tuple[MaskRow, ...] | None = None
-    pictures: Annotated[Pictures | None, about(gate=False)] = None
+    pictures: Annotated[dict[str, Any] | None, about(gate=False)] = None
+    """What a page draws, as `pipeline.pictures` makes it; only the page reads it."""
     difference: Annotated[Difference | None, about(when=When.BASELINE, unit="difference")] = None
     left_out: Annotated[LeftOut | None, about(gate=False)] = None
     gates: tuple[GateRow, ...]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from msgspec import Struct, field
+from msgspec import Struct, field, to_builtins
 from msgspec.structs import asdict, replace
 from numpy.typing import NDArray
 
@@ -31,7 +31,7 @@ from drrej.data.labels import sortable_keys
 from drrej.documents.document import entries
 from drrej.documents.figures import Change, Point, Proportion
 from drrej.documents.rejector import Rejector
-from drrej.documents.report import BaselineCurve, Difference, MaskRow, Outside, OutsideScore, Report, ScoreRow
+from drrej.documents.report import Difference, MaskRow, Outside, OutsideScore, Report, ScoreRow
 from drrej.errors import DumpError, OptionError
 from drrej.pipeline.collect import collect_scored, curve_of
 from drrej.pipeline.figures import accuracy_figure, accuracy_near, areas_of, coverage_curve, coverage_figure
@@ -188,7 +188,7 @@ def check_same_classes(then: Report, rejector: Rejector) -> None:
         raise OptionError(f"`baseline`: a report on other classes; the rejector has no class '{strange[0]}'")
 
 
-def report_differences(now: Mapping[str, Any], then: Report) -> tuple[Difference, BaselineCurve | None]:
+def report_differences(now: Mapping[str, Any], then: Report) -> tuple[Difference, dict[str, Any]]:
     """Differences of the sections of a report to another one, on independent rows, and that one's curve and decision.
 
     The interval joins the two reports' own: the lower end of a - b lies sqrt((a - lower a)^2 + (upper b - b)^2) below
@@ -196,10 +196,8 @@ def report_differences(now: Mapping[str, Any], then: Report) -> tuple[Difference
     """
     figures = [entry.name for entry in entries(Difference) if entry.section is Change]
     changes: dict[str, Any] = {name: _square_and_add(now[name], getattr(then, name)) for name in figures}
-    curve = None
-    if then.coverage_curve is not None and then.accuracy is not None:
-        curve = BaselineCurve(coverage_curve=then.coverage_curve, coverage=then.coverage, accuracy=then.accuracy)
-    return Difference(kind="reports", **changes), curve
+    drawn = {name: to_builtins(getattr(then, name)) for name in ("coverage_curve", "coverage", "accuracy")}
+    return Difference(kind="reports", **changes), {} if then.accuracy is None else drawn
 
 
 def _square_and_add(a: Proportion | Change | None, b: Proportion | Change | None) -> Change:
@@ -217,7 +215,7 @@ def _square_and_add(a: Proportion | Change | None, b: Proportion | Change | None
 
 def paired_differences(
     columns: Mapping[str, Any], baseline: BaselineDump, on_unseen: OnUnseen, names: Sequence[str]
-) -> tuple[Difference, BaselineCurve]:
+) -> tuple[Difference, dict[str, Any]]:
     """Differences on the same rows, paired by key, and the curve and the decision of the other model.
 
     Raises unless both have the same keys and the same labels; `names` are those of the classes.
@@ -234,12 +232,12 @@ def paired_differences(
         name: Change(**asdict(difference)) for name, difference in paired.paired_differences(new, old).items()
     }
     accepted = int(np.count_nonzero(then["accepted"]))
-    curve = BaselineCurve(
-        coverage_curve=coverage_curve(curve_of(then["loss"], then["wrong"])),
-        coverage=coverage_figure(accepted, then["loss"].size),
-        accuracy=accuracy_figure(int(np.count_nonzero(then["accepted"] & then["wrong"])), accepted),
-    )
-    return Difference(kind="paired", rows=int(columns["loss"].size), **changes), curve
+    drawn = {
+        "coverage_curve": coverage_curve(curve_of(then["loss"], then["wrong"])),
+        "coverage": coverage_figure(accepted, then["loss"].size),
+        "accuracy": accuracy_figure(int(np.count_nonzero(then["accepted"] & then["wrong"])), accepted),
+    }
+    return Difference(kind="paired", rows=int(columns["loss"].size), **changes), to_builtins(drawn)
 
 
 # Rows that belong to no class

@@ -22,7 +22,7 @@ from drrej.documents.document import When
 from drrej.documents.figures import DEFAULT_POINTS, Point, Proportion, Target
 from drrej.documents.gates import Gate, check_gate, near
 from drrej.documents.rejector import Rejector
-from drrej.documents.report import Pictures, RegressionReport, Report
+from drrej.documents.report import RegressionReport, Report
 from drrej.errors import GateError, OptionError
 from drrej.pipeline import compare, drift, figures, pictures
 from drrej.pipeline.collect import collect_scored, curve_of
@@ -174,8 +174,8 @@ def evaluate(
         sections["expected_accuracy"] = drift.expected_accuracy(doubt, columns["accepted"])
         sections |= {"looks": looks, "where": drift.where_moved(losses, ratio, options.by, looks or ())}
     if options.pictures:
-        losses, made = pictures.loss_histogram(curve, options.labels), pictures.made_by(rejector, options, dump)
-        sections["pictures"] = Pictures(losses=losses, made=made, **drawn)
+        drawn = drawn or {"losses": pictures.loss_histogram(curve, labelled=False)}
+        sections["pictures"] = drawn | {"made": pictures.made_by(rejector, options, dump)}
     report = Report(**sections)
     return judged(report, figures.target_of(report, threshold), gates)
 
@@ -386,7 +386,7 @@ def _with_labels(
         sections["masks"] = tuple(compare.mask_row(name, columns[f"mask {name}"], wrong, curve) for name in masks)
     if options.examples is not None:
         sections["examples"] = pictures.examples(columns, options.examples)
-    baseline = None
+    baseline: dict[str, Any] = {}
     if options.baseline is not None:
         now = {"coverage": figures.coverage_figure(errors + right, curve.rows), **sections}
         sections["difference"], baseline = compare.report_differences(now, options.baseline)
@@ -396,14 +396,5 @@ def _with_labels(
     if not options.pictures:
         return sections, {}
     by_class = [(titles[k], counts) for k, counts in enumerate(cells) if counts.any()]
-    return sections, {
-        "ideal": pictures.ideal_curve(curve.total_errors, curve.rows),
-        "reliability": {
-            "uncalibrated": pictures.reliability(columns["uncalibrated"]),
-            "calibrated": pictures.reliability(columns["all"]),
-        },
-        "classes": pictures.worst_rows(by_class),
-        "confusions": pictures.confusions(confused, titles),
-        "groups": None if by_group is None else pictures.worst_rows(by_group),
-        "baseline": baseline,
-    }
+    drawn = pictures.drawn_of(columns, curve, confused, titles, by_class, by_group)
+    return sections, drawn | ({"baseline": baseline} if baseline else {})

@@ -64,15 +64,15 @@ def render_page(report: Report) -> str:
     plain = {table.id: table for table in tables(report, PERCENT)}
     texts = _plot_texts(report)
     plots = page_plots(report, {name: text for name, (_, text, _) in texts.items()})
-    made = None if report.pictures is None else report.pictures.made
+    made = (report.pictures or {}).get("made", {})
     accuracy = None if report.accuracy is None else report.accuracy.value
-    about = [] if made is None else [("Date", made.date), ("Data", made.data), ("Model", made.model)]
+    about = [(key.capitalize(), made.get(key)) for key in ("date", "data", "model")]
     about.append(("Size", f"{counted(report.rows, 'row')}, {report.classes:,} classes"))
     target = target_of(report)
     return template("page.html.jinja").render(
         report=report,
         short=f"coverage {percent(report.coverage.value)}, accuracy {percent(accuracy)}",
-        title="Classification with rejection" if made is None or made.title is None else made.title,
+        title=made.get("title", "Classification with rejection"),
         about=[(name, text) for name, text in about if text],
         verdict=verdict(report),
         mark=None if target is None else _MARKS[target.verdict],
