@@ -27,7 +27,7 @@ def __getattr__(name: str) -> Any:
 @cache
 def _functions() -> ModuleType:
     """The module of the compiled functions; the package around it is an empty one while it is imported."""
-    if not alone or "scipy.special" in sys.modules or os.environ.get("DRREJ_WHOLE_SCIPY"):
+    if not alone or "scipy.special" in sys.modules or os.environ.get("DRREJ_WHOLE_SCIPY", "0") != "0":
         return import_module("scipy.special")
     package = ModuleType("scipy.special")
     package.__path__ = [os.path.join(folder, "special") for folder in import_module("scipy").__path__]

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from msgspec import Struct, field, to_builtins
 from msgspec.structs import asdict, replace
 from numpy.typing import NDArray
@@ -340,6 +339,8 @@ def matched(first: Mapping[str, Any], other: Mapping[str, Any], column: str, who
 
     Raises unless both have the same rows (leaving out hard ones makes no better model) with the same labels.
     """
+    import pyarrow.compute as pc  # a tenth of a second that other reports need not pay
+
     wanted, keys = first["key"], other["key"]
     if wanted.dtype.kind != keys.dtype.kind:
         raise DumpError(f"{who}: column '{column}' holds keys of another kind than in the first dump")
