@@ -178,9 +178,10 @@ def swapped(labels: Integers, predictions: Integers, names: Sequence[str]) -> st
     right, rows, classes = int(np.count_nonzero(labels == predictions)), labels.size, len(names)
     if classes > _MOST_SWAPPED or rows < 10 * classes:
         return below_chance(right, rows, classes)
-    known = labels < classes
-    pairs = labels[known].astype(np.int64) * classes + predictions[known]
-    matrix = np.bincount(pairs, minlength=classes * classes).reshape(classes, classes)
+    counts = np.zeros((classes + 1) * classes, np.int64)  # the last label names none of the classes
+    for part in pieces(rows):
+        counts += np.bincount(labels[part].astype(np.int64) * classes + predictions[part], minlength=counts.size)
+    matrix = counts.reshape(-1, classes)[:-1]
     truth = np.flatnonzero(matrix.any(axis=1))
     guess = matrix[truth].argmax(axis=1)
     found = int(matrix[truth, guess].sum())
