@@ -66,6 +66,12 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("thorough" if _asks_for_thorough(config) else "drrej")
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Where tests of the system are not asked for they are not imported either: each worker would, and some are slow."""
+    left_out = "not system" in config.getoption("markexpr") and collection_path == ROOT / "tests" / "system"
+    return True if left_out else None  # None: as pytest thinks
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
     """`-n auto`: one more than cores, since some tests wait for processes."""
