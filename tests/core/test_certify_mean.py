@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from conftest import LOG, fail, load_json, make_model, source, succeed, thorough, write_dump
+from conftest import LOG, Many, fail, load_json, make_model, source, succeed, thorough, write_dump
 from hypothesis import given
 from hypothesis import strategies as st
 from running import drrej as run
@@ -160,11 +160,11 @@ WORLDS = {
 
 @pytest.mark.parametrize("name", WORLDS)
 @pytest.mark.parametrize("narrow", [False, True])
-def test_promises_hold(name: str, narrow: bool) -> None:
+def test_promises_hold(name: str, narrow: bool, many: Many) -> None:
     """Values with the mean that the world says, all or nothing or close to it."""
     mean_of, blocks = WORLDS[name]
     rng = np.random.default_rng(9)
-    delta, trials, broken = 0.2, 250, 0
+    delta, trials, broken = 0.2, many(250), 0
     grid = (np.arange(2000) + 0.5) / 2000
     true_mean = np.append(0.0, np.cumsum(mean_of(grid)) / np.arange(1, 2001))
     for _ in range(trials):

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pyarrow as pa
 import pytest
-from conftest import fail, make_model, make_rejector, source, succeed, write_dump
+from conftest import Many, fail, make_model, make_rejector, source, succeed, write_dump
 from msgspec.structs import replace
 from running import drrej as command
 from scipy import stats
@@ -47,10 +47,10 @@ def test_missed_is_a_p_value_of_at_most_a_fortieth(at_least: bool) -> None:
         assert (judged.verdict == "missed") == (tail <= 0.025)
 
 
-def test_the_simulation_agrees() -> None:
+def test_the_simulation_agrees(many: Many) -> None:
     """A sample of `simulate_verdicts`, in both words; of several groups one error in all is allowed as often."""
     for number, case in enumerate(CASES[:4] + CASES[-3:]):
-        trials = 400
+        trials = many(600)
         for word in ("risk", "accuracy"):
             found = verdicts(case, trials, number, word)
             wrong = found["missed" if case.holds else "met"]

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import LOG, fail, make_model, source, succeed, thorough, write_dump, write_mask
+from conftest import LOG, Many, fail, make_model, source, succeed, thorough, write_dump, write_mask
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
@@ -149,9 +149,9 @@ def test_the_verdict_on_a_cost() -> None:
 
 
 @pytest.mark.parametrize("prices", COSTS[:4])
-def test_the_verdict_on_a_cost_seldom_errs(prices: Prices) -> None:
+def test_the_verdict_on_a_cost_seldom_errs(prices: Prices, many: Many) -> None:
     """A sample of `simulate_verdicts`: a fortieth is what each error may have."""
-    trials = 150
+    trials = many(300)
     found = cost_verdicts(prices, trials, 1)
     assert found["missed" if prices.holds else "met"] <= stats.binom.ppf(0.9999, trials, 0.025)
 
