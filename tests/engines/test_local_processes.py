@@ -38,7 +38,7 @@ PASS = Pass("testing", labelled=True)
 def no_children_left() -> Iterator[None]:
     before = own_children()  # other tests may have some that stay
     yield
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while not own_children() <= before and time.monotonic() < deadline:
         multiprocessing.active_children()  # collects those that have ended
         time.sleep(0.01)
