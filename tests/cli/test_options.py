@@ -606,14 +606,11 @@ def test_an_option_means_the_same_in_every_command() -> None:
 
 
 def cases() -> list[Any]:
-    """Each option with one command that has it, another command for the next option; the others in a thorough run.
-
-    What a command does not share, or shares with one other alone, is tried in every run.
-    """
+    """Each option with one command that has it, another command for the next option; the others in a thorough run."""
     having: dict[str, list[str]] = {}
     for command, name in ALL:
         having.setdefault(name, []).append(command)
-    shared = [name for name, users in having.items() if len(users) > 2 and name not in OF_ITS_OWN]
+    shared = [name for name, users in having.items() if len(users) > 1 and name not in OF_ITS_OWN]
     chosen = {name: having[name][number % len(having[name])] for number, name in enumerate(shared)}
     return [
         (command, name) if chosen.get(name, command) == command else thorough(command, name) for command, name in ALL
