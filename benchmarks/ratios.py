@@ -23,12 +23,14 @@ from benchmarks.measure import drrej, peer, run
 LIST, WIDE, NARROW = Shape(100_000, 100), Shape(100_000, 100, "wide"), Shape(500_000, 10)
 
 LIMITS = {
-    "reject, list": 9.9,
-    "reject, wide": 9.9,
-    "threshold": 9.9,
-    "evaluate": 9.9,
-    "calibrate": 9.9,
+    "reject, list": 1.2,
+    "reject, wide": 1.4,
+    "threshold": 1.3,
+    "evaluate": 2.0,
+    "calibrate": 2.0,
 }
+"""Of two cores of an AMD EPYC: 0.63, 0.83, 0.73, 1.32 and 1.37. Half as much again, and the first more: where Arrow
+decodes slowly both sides have the same to wait for, and a ratio below 1 comes nearer to it."""
 
 
 def cases(bench: Bench) -> dict[str, tuple[Sequence[str], Sequence[str]]]:
