@@ -173,6 +173,9 @@ def test_the_examples_work(folder: Path, tmp_path: Path, command: str) -> None:
             (here / output).unlink(missing_ok=True)
         written = b""
         for words in piped(example):
+            if words[0] == "cat":
+                written = (here / words[1]).read_bytes()
+                continue
             assert words[0] == "drrej"
             outcome = drrej(*words[1:], cwd=here, stdin=written)
             assert outcome.code == 0, outcome.err
