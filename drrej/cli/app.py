@@ -36,11 +36,11 @@ _NO_MEMORY = re.compile("failed to map segment|[Cc]annot allocate memory|can't s
 """How libraries that are loaded, and threads that are started, tell that memory is short."""
 
 PANELS = {
-    "Get started": ("inspect", "run"),
+    "Get started": ("demo", "inspect", "run"),
     "Build": ("calibrate", "fit", "threshold"),
     "Use": ("evaluate", "reject", "monitor"),
     "Plan": ("plan",),
-    "Tools": ("cascade", "convert", "metrics", "config", "schema"),
+    "Tools": ("cascade", "compare", "convert", "metrics", "config", "schema"),
 }
 _MODULES = {
     **dict.fromkeys(("calibrate", "fit", "threshold"), "build"),

@@ -161,9 +161,9 @@ class BaselineDump(Struct, frozen=True):
     key: str
 
 
-def read_baseline(path: str) -> Report:
-    """An earlier report with labels."""
-    where = f"`baseline={path}`"
+def read_baseline(path: str, where: str | None = None) -> Report:
+    """A report with labels; `where` says in messages who asked for it."""
+    where = f"`baseline={path}`" if where is None else f"{where} {path}"
     try:
         with open(path, encoding="utf-8") as stream:
             report = Report.from_json(stream.read(), where)
@@ -197,6 +197,19 @@ def report_differences(now: Mapping[str, Any], then: Report) -> tuple[Difference
     changes: dict[str, Any] = {name: _square_and_add(now[name], getattr(then, name)) for name in figures}
     drawn = {name: to_builtins(getattr(then, name)) for name in ("coverage_curve", "coverage", "accuracy")}
     return Difference(kind="reports", **changes), {} if then.accuracy is None else drawn
+
+
+def difference_from(report: Report, first: Report) -> Difference:
+    """The differences of a report from another: its own paired ones if they are to that one, else as of other rows."""
+    apart, _ = report_differences({name: getattr(report, name) for name in report.__struct_fields__}, first)
+    paired = report.difference
+    if paired is None or paired.kind != "paired":
+        return apart
+    pairs = [
+        (getattr(apart, name).value, getattr(paired, name).value) for name in ("coverage", "base_accuracy", "augrc")
+    ]
+    same = all(None not in pair and math.isclose(*pair, rel_tol=1e-9, abs_tol=1e-12) for pair in pairs)
+    return paired if same else apart
 
 
 def _square_and_add(a: Proportion | Change | None, b: Proportion | Change | None) -> Change:

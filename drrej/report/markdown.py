@@ -28,10 +28,11 @@ def render_markdown(report: Document) -> str:
             ["✅" if gate.passed else "❌", f"`{printable(gate.gate)}`", gate_value(report, gate)] for gate in gates
         ]
         sections.append(_table([["", "gate", "value"], *rows]))
-    return "\n\n".join([*sections, *(_section(table) for table in tables(report))]) + "\n"
+    return "\n\n".join([*sections, *(markdown_section(table) for table in tables(report))]) + "\n"
 
 
-def _section(table: Table) -> str:
+def markdown_section(table: Table) -> str:
+    """A table under its title, folded if it is long."""
     cells = [[_escaped(cell) for cell in row] for row in [table.header, *table.rows]]
     body = _table(cells) if table.header else "\n".join(cell for row in cells for cell in row)
     if table.remark:

@@ -91,6 +91,24 @@ def _curve(report: Report, plot: Figure) -> Figure:
     return plot
 
 
+def curves_figure(curves: Mapping[str, Sequence[CurvePoint]]) -> Figure:
+    """The accuracy-coverage curves of several reports."""
+    plot = figure_of(620, 440)
+    axes = plot.subplots()
+    styles = zip(curves.items(), itertools.cycle((MAIN, *RIVALS)), itertools.cycle(("-", *_DASHES)))
+    drawn = [
+        _line(axes, to_builtins(curve), color, f" {name}" if name.startswith("_") else name, ls=dashes)
+        for (name, curve), color, dashes in styles
+    ]
+    lowest = min((accuracy for accuracies in drawn for accuracy in accuracies), default=0.0)
+    room = max(1.0 - lowest, 1e-3)
+    axes.set(xlim=(0, 1), ylim=(max(lowest - 0.1 * room, 0.0), 1 + 0.04 * room))
+    axes.set(xlabel="coverage: share of the rows that are accepted", ylabel="accuracy of the accepted rows")
+    percent_axes(axes, "xy")
+    plot.legend(loc="outside lower center", ncols=3, columnspacing=1.2, handlelength=2.2)
+    return plot
+
+
 def _others(axes: Axes, report: Report) -> list[list[float]]:
     """Draw what the curve is compared with: the ideal order, other scores, the baseline. Accuracies of the last two."""
     pictures, drawn = report.pictures or {}, []

@@ -195,17 +195,18 @@ def target_lines(report: Document, signs: Signs = ASCII) -> list[str]:
     numbers = Counter(promise.verdict for promise in target.promises)
     summary = ", ".join(f"{verdict} in {numbers[verdict]}" for verdict in ("met", "not shown", "missed"))
     missed = [line for line, row in zip(sentences, target.promises, strict=True) if row.verdict == "missed"]
-    wish = f"{_wish(target, target.promises[0], signs)} in each of {counted(len(sentences), 'group')}"
+    wish = f"{wish_words(target, target.promises[0], signs)} in each of {counted(len(sentences), 'group')}"
     return [f"{wish}: {summary}", *missed[:_MOST_PROMISES]]
 
 
 def sentence(report: Document, target: Target, promise: Promise, signs: Signs = ASCII) -> str:
     """What was wanted, what came out, and what that says."""
     whose = "" if promise.group is None else f" where {report['by']} is '{promise.group}'"
-    return f"{_wish(target, promise, signs)}{whose}: {_outcome(report, target, promise, signs)}"
+    return f"{wish_words(target, promise, signs)}{whose}: {_outcome(report, target, promise, signs)}"
 
 
-def _wish(target: Target, promise: Promise, signs: Signs) -> str:
+def wish_words(target: Target, promise: Promise, signs: Signs) -> str:
+    """What was asked for, in a few words."""
     if promise.what == "cost":
         return "wanted the least cost"
     at_least, at_most, _ = signs
