@@ -51,7 +51,7 @@ COMMANDS = {name: panel for panel, names in PANELS.items() for name in names}
 """The commands with their panels, in the order of `drrej --help`."""
 
 GONE = {
-    "sweep": "alpha and lambda do not change the order of rows; see 'Compare settings' in docs/pipeline.md",
+    "sweep": "alpha and lambda do not change the order of rows; see 'Compare settings' in docs/concept-order.md",
     "weights": "the weights are functions of drrej.core.ratio; see 'Worst-case weights' in docs/theory.md",
     "ensemble": "average the models' probabilities; see docs/guide-cascades.md",
     "help": "use 'drrej --help' or 'drrej COMMAND --help'",
