@@ -54,7 +54,7 @@ def after(source: drrej.Source, accuracy: float, seed: int) -> Outcome:
 def main(dumps: list[str], accuracy: float = 0.98) -> None:
     """Print a line per dump and way."""
     print(f"accuracy {accuracy:g}, {len(SEEDS)} splits each\n")
-    print("| dump | rows | way | certified | met | not shown | contradicted | below the target | accuracy | coverage |")
+    print("| dump | rows | way | certified | met | inconclusive | contradicted | below the target | accuracy | coverage |")
     print("|---|---|---|---|---|---|---|---|---|---|")
     for dump in dumps:
         paths = dump.split(",")
@@ -65,7 +65,7 @@ def main(dumps: list[str], accuracy: float = 0.98) -> None:
             verdicts = Counter(outcome.verdict for outcome in found)
             cells = [
                 f"{sum(outcome.certified for outcome in found)}",
-                *(str(verdicts[verdict]) for verdict in ("met", "not shown", "missed")),
+                *(str(verdicts[verdict]) for verdict in ("met", "inconclusive", "missed")),
                 f"{sum(outcome.accuracy < accuracy for outcome in found)}",
                 f"{sum(outcome.accuracy for outcome in found) / len(found):.4f}",
                 f"{sum(outcome.coverage for outcome in found) / len(found):.4f}",

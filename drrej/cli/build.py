@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import shlex
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Annotated
 
-from drrej.cli.console import say_notes, warn
+from drrej.cli.console import in_flags, say_notes, show, warn
 from drrej.cli.input_options import Dumps, JudgedInput, StepInput, check_spared, read_rejector, rejector_option
-from drrej.cli.options import REQUIRED, EngineOptions, Options, OutputOptions, changed, open_files, rare
+from drrej.cli.options import REQUIRED, STREAM, EngineOptions, Options, OutputOptions, changed, open_files, rare
+from drrej.cli.report_options import written
 from drrej.cli.rule_options import CalibrationOptions, ObjectiveOptions, Precision, RegressionOptions, RuleOptions
-from drrej.errors import OptionError
+from drrej.data.problems import redacted
+from drrej.errors import OptionError, printable
 
 if TYPE_CHECKING:
     from drrej.documents.rejector import Calibration, Rejector
@@ -167,3 +170,20 @@ def threshold(
             write_table(found.candidates, table.path, table.target)
         for file in (*masks, *tables, document):
             file.commit()
+    if files.output != STREAM and not engine.quiet:
+        show(_summary(found.rejector, files))
+
+
+def _summary(rejector: Rejector, files: ThresholdFiles) -> str:
+    """What was chosen, the files that were written and the next command; the answer first."""
+    from drrej.documents.words import threshold_lines
+
+    found = rejector.need_threshold()
+    share = f"{100 * found.coverage:.1f} % of {found.rows:,} rows"
+    right = "" if found.accuracy is None else f"; {100 * found.accuracy:.1f} % of the accepted rows are right"
+    lines = [f"Accepts {share}{right}.", ""]
+    lines += [in_flags(line) for line in threshold_lines(found, rejector.need_ratio())]
+    paths = [files.output, *(path for path in (files.mask, files.table) if path is not None)]
+    lines += ["", *(f"{label:6}  {text}" for label, text in written(paths, None))]
+    lines.append(f"{'Next':6}  drrej evaluate TEST.parquet -r {shlex.quote(redacted(files.output))}")
+    return "\n".join(printable(line) for line in lines) + "\n"

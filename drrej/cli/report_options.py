@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 from msgspec.structs import replace
 
-from drrej.cli.console import complain, in_flags, show, warn
+from drrej.cli.console import complain, in_flags, is_terminal, show, warn
 from drrej.cli.input_options import InputOptions, MaskInput, OnUnseen, names_of, read_rejector
 from drrej.cli.options import STREAM, Options, flag, option, rare, rare_flag
 from drrej.data.problems import redacted
@@ -185,6 +185,32 @@ def report_error(message: str, format: str | None, outputs: Sequence[str], force
             with OutputFile(path, force) as file:
                 file.write_text(junit_error(message))
                 file.commit()
+
+
+def shown(report: Judged, format: str, verbose: bool, heading: str, last: Sequence[tuple[str, str]]) -> str:
+    """What goes to standard output: as text the summary, unless the whole report is wanted."""
+    from drrej.documents.report import Report
+    from drrej.report import render
+    from drrej.report.brief import render_brief
+
+    if format != "text" or verbose or not isinstance(report, Report):
+        return render(report, format).decode()
+    colour = is_terminal(sys.stdout) and "NO_COLOR" not in os.environ
+    return render_brief(report, f"{heading}, {report.classes} classes", last, colour)
+
+
+def rows_words(dumps: Sequence[str], rows: int) -> str:
+    """A predictions file, or how many, and its rows."""
+    name = redacted(dumps[0]) if len(dumps) == 1 else f"{len(dumps)} inputs"
+    return f"{'standard input' if name == STREAM else name}: {rows:,} {'row' if rows == 1 else 'rows'}"
+
+
+def written(paths: Sequence[str], rejector: str | None) -> list[tuple[str, str]]:
+    """The lines that name the files that were written and the next command."""
+    lines = [("Wrote", redacted("  ".join(paths)))] if paths else []
+    if rejector is not None:
+        lines.append(("Next", redacted(f"drrej reject NEW.parquet -r {shlex.quote(rejector)} -o mask.parquet")))
+    return lines
 
 
 def finish(report: Judged, text: str | None, quiet: bool, and_target: bool = False) -> None:

@@ -15,7 +15,16 @@ from drrej.cli.evaluate import ReportFiles
 from drrej.cli.input_options import MaskInput, OptionalDumps, check_one_stdin, check_spared, names_of
 from drrej.cli.options import REQUIRED, EngineOptions, Options, OutputOptions, changed, open_files, option, rare
 from drrej.cli.reject import warn_bad_rows
-from drrej.cli.report_options import REPORT, ReportOptions, finish, gates_of, reports_errors
+from drrej.cli.report_options import (
+    REPORT,
+    ReportOptions,
+    finish,
+    gates_of,
+    reports_errors,
+    rows_words,
+    shown,
+    written,
+)
 from drrej.cli.rule_options import GUARANTEE, CalibrationOptions, ObjectiveOptions, RuleOptions
 from drrej.errors import OptionError
 from drrej.report import TextFormat
@@ -42,6 +51,7 @@ class RunFiles(Options):
     output: str = option("Directory for the results.", "DIR", default=REQUIRED)
     force: bool = OutputOptions.force
     format: TextFormat = ReportFiles.format
+    verbose: bool = ReportFiles.verbose
     table: str | None = ThresholdFiles.table
     val: list[str] | None = option("Rows to calibrate, fit and choose on. Repeatable.", "DUMP", ROWS)
     test: list[str] | None = option("Rows to report on and to mask. Repeatable.", "DUMP", ROWS)
@@ -162,7 +172,6 @@ def run(
     from drrej.outputs.destinations import prepare_directory
     from drrej.pipeline.evaluate import check_gates, evaluate
     from drrej.pipeline.reject import MaskOptions, reject
-    from drrej.report import render
 
     divided = files.division(dumps)
     rule = recipe.replaced(confidence=recipe.confidence or None).rule("mse", "mae")
@@ -205,7 +214,21 @@ def run(
         _write(places, found, made)
     _warn(used, found, divided, engine.quiet)
     warn_bad_rows(counts, engine.quiet, input.on_bad_row, "; the report leaves them out")
-    finish(made, render(made, files.format).decode(), engine.quiet, and_target=True)
+    last = written([path for path in paths if path is not None], paths[1])
+    if not wanted.pictures:
+        page = os.path.join(files.output, FILES[-1])
+        last.insert(1, ("Page", f"pip install 'drrej[plot]' to write {page} too"))
+    heading = f"drrej run \N{MIDDLE DOT} {_rows_words(files, dumps, used, found.rejector.need_ratio().rows, made.rows)}"
+    finish(made, shown(made, files.format, files.verbose, heading, last), engine.quiet, and_target=True)
+
+
+def _rows_words(files: RunFiles, dumps: list[str] | None, rows: RunRows, fitted: int, tested: int) -> str:
+    """Which rows the rejector was made on, and which it was tested on."""
+    divided = sum(rows.shares)
+    if dumps:
+        return rows_words(dumps, divided)
+    made = rows_words(files.val or [], divided or fitted)
+    return f"{made} \N{RIGHTWARDS ARROW} {rows_words(files.test or [], tested)}"
 
 
 def _can_draw(report: ReportOptions) -> bool:
@@ -278,6 +301,11 @@ class RunRows(NamedTuple):
         """All of them, each once."""
         return list({id(source): source for source in self}.values())
 
+    @property
+    def shares(self) -> list[int]:
+        """The rows of each part of what was divided."""
+        return [source.options.split.rows for source in self.sources if source.options.split is not None]
+
 
 def run_rows(sources: Sequence[Source], options: SplitOptions | None) -> RunRows:
     """Which rows do what; divides the first of the dumps (one pass) where that is wanted."""
@@ -291,9 +319,10 @@ def run_rows(sources: Sequence[Source], options: SplitOptions | None) -> RunRows
 
 
 def _division_words(rows: RunRows, options: SplitOptions) -> str:
-    sources = rows.sources
-    counts = [source.options.split.rows for source in sources if source.options.split is not None]
-    tasks = ["calibrate and fit", "choose", "test"] if len(sources) == 3 else ["calibrate", "fit", "choose", "test"]
+    counts = rows.shares
+    tasks = (
+        ["calibrate and fit", "choose", "test"] if len(rows.sources) == 3 else ["calibrate", "fit", "choose", "test"]
+    )
     said = ", ".join(f"{count} to {task}" for count, task in zip(counts, tasks, strict=False))
     how = "by their content" if options.group is None else f"by '{options.group}'"
     return f"{sum(counts)} rows are divided {how}: {said}"

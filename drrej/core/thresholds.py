@@ -311,7 +311,7 @@ def capped(cutoff: float | None, ratio: DensityRatio) -> float | None:
     return flat
 
 
-Verdict = Literal["met", "not shown", "missed"]
+Verdict = Literal["met", "inconclusive", "missed"]
 
 
 class Judgement(Struct, frozen=True):
@@ -330,12 +330,12 @@ def judge_share(hits: int, rows: int, wanted: float, or_more: bool = True, claim
     It is one of so many claims that are judged together.
 
     >>> judge_share(961, 1000, 0.98).verdict, judge_share(19, 1000, 0.02, or_more=False).verdict
-    ('missed', 'not shown')
+    ('missed', 'inconclusive')
     >>> round(judge_share(961, 1000, 0.98).p_value, 6)
     9e-05
     """
     if not rows:
-        return Judgement(None, None, None, None, "not shown")
+        return Judgement(None, None, None, None, "inconclusive")
     tail = (1.0 - CONFIDENCE) / 2 / claims
     lower, upper = lower_bound(hits, rows, tail), upper_bound(hits, rows, tail)
     p_value = float((at_most if or_more else at_least)(hits, rows, wanted))
@@ -345,14 +345,30 @@ def judge_share(hits: int, rows: int, wanted: float, or_more: bool = True, claim
 def verdict_on(lower: float, upper: float, wanted: float, or_more: bool = True) -> Verdict:
     """What an interval says about a figure that is to be `wanted` or more, or `wanted` at most."""
     right, wrong = (lower >= wanted, upper < wanted) if or_more else (upper <= wanted, lower > wanted)
-    return "met" if right else "missed" if wrong else "not shown"
+    return "met" if right else "missed" if wrong else "inconclusive"
+
+
+def rows_to_settle(found: Judgement, wanted: float, rows: int) -> int | None:
+    """About how many rows more would give a verdict, if the share stayed what it is; None where no number would.
+
+    The distance to the end of the interval shrinks with the square root of the rows.
+
+    >>> rows_to_settle(judge_share(985, 1000, 0.98), 0.98, 1000)
+    3038
+    """
+    if found.verdict != "inconclusive" or found.value is None or found.lower is None or found.upper is None:
+        return None
+    gap, end = abs(found.value - wanted), found.lower if found.value >= wanted else found.upper
+    if not (gap and found.lower < wanted <= found.upper):  # a tie is not settled by more rows
+        return None
+    return max(1, math.ceil(rows * ((found.value - end) / gap) ** 2) - rows)
 
 
 def together(verdicts: Iterable[Verdict]) -> Verdict:
     """Missed if one is missed, met if each is met.
 
-    >>> together(["met", "not shown"]), together(["met", "missed"]), together([])
-    ('not shown', 'missed', 'not shown')
+    >>> together(["met", "inconclusive"]), together(["met", "missed"]), together([])
+    ('inconclusive', 'missed', 'inconclusive')
     """
     found = set(verdicts)
-    return "missed" if "missed" in found else "met" if found == {"met"} else "not shown"
+    return "missed" if "missed" in found else "met" if found == {"met"} else "inconclusive"

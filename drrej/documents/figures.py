@@ -23,6 +23,7 @@ from drrej.core.thresholds import (
     as_share,
     judge_share,
     risk_of,
+    rows_to_settle,
     together,
     verdict_on,
 )
@@ -253,6 +254,8 @@ class Promise(Stored, frozen=True, kw_only=True):
     ]
     verdict: Verdict
     clip: Annotated[float | None, about("what the error of a row counts at most")] = None
+    more_rows: Count | None = None
+    """About how many labelled rows more would give a verdict, where there is none."""
 
     def __post_init__(self) -> None:
         check_interval(self.lower, self.upper)
@@ -270,7 +273,7 @@ class Target(Stored, frozen=True, kw_only=True):
 
     @property
     def deciding(self) -> Promise:
-        """The promise that the verdict is about: the first that is missed, else not shown, else met."""
+        """The promise that the verdict is about: the first that is missed, else inconclusive, else met."""
         return next(promise for promise in self.promises if promise.verdict == self.verdict)
 
 
@@ -305,11 +308,17 @@ def judge(
         for what, limit in wanted
         if len(counts) == 1 or count.accepted or what == "coverage"  # a group without accepted rows has no error rate
     ] or [(what, limit, Counts(0, 0, 0)) for what, limit in wanted]
-    promises = tuple(
-        Promise(what=what, wanted=limit, group=count.group, **asdict(_judged(what, limit, count, len(open_ones))))
-        for what, limit, count in open_ones
-    )
+    promises = tuple(_promise(what, limit, count, len(open_ones)) for what, limit, count in open_ones)
     return Target(verdict=together(row.verdict for row in promises), confidence=confidence, promises=promises)
+
+
+def _promise(what: str, limit: float, counts: Counts, claims: int) -> Promise:
+    """One promise among so many, held against the counts."""
+    found, among = _judged(what, limit, counts, claims), counts.rows if what == "coverage" else counts.accepted
+    more = rows_to_settle(found, limit, among)
+    if more is not None:  # of a risk, rows that are rejected have to be labelled as well
+        more = math.ceil(more * counts.rows / among)
+    return Promise(what=what, wanted=limit, group=counts.group, more_rows=more, **asdict(found))
 
 
 def _judged(what: str, limit: float, counts: Counts, claims: int) -> Judgement:
@@ -319,17 +328,17 @@ def _judged(what: str, limit: float, counts: Counts, claims: int) -> Judgement:
         if counts.certain and found.value == 1:
             found = Judgement(1.0, 1.0, 1.0, 1.0, "met")
         if counts.tied and limit < 1 and found.verdict == "met":  # it was not the cutoff that met it
-            found = replace(found, verdict="not shown")
+            found = replace(found, verdict="inconclusive")
         return found
     if counts.errors is None:
-        return Judgement(None, None, None, None, "not shown")
+        return Judgement(None, None, None, None, "inconclusive")
     hits = counts.errors if what == "risk" else counts.accepted - counts.errors
     return judge_share(hits, counts.accepted, limit, what != "risk", claims)
 
 
 def judge_mean(rule: Rule, mean: float | None, ends: tuple[float, float] | None, confidence: float | None) -> Target:
     """Whether the mean of what accepted rows lose is at most a limit; `ends` of its 95 % interval, if it has one."""
-    verdict: Verdict = "not shown" if ends is None else verdict_on(*ends, rule.target, or_more=False)
+    verdict: Verdict = "inconclusive" if ends is None else verdict_on(*ends, rule.target, or_more=False)
     lower, upper = ends or (None, None)
     found = Judgement(mean, lower, upper, None, verdict)
     promise = Promise(what=rule.kind, wanted=rule.target, clip=rule.clip, **asdict(found))
@@ -341,7 +350,7 @@ def judge_cost(cost: TotalCost | None, review_cost: float) -> Target:
 
     Without labels it cannot be told; then the limit is that of reviewing every row.
     """
-    wanted, found = PER * review_cost, Judgement(None, None, None, None, "not shown")
+    wanted, found = PER * review_cost, Judgement(None, None, None, None, "inconclusive")
     if cost is not None:
         wanted = min(cost.accepting_all, cost.rejecting_all)
         found = Judgement(cost.value, cost.lower, cost.upper, None, cost.verdict)

@@ -443,8 +443,12 @@ class Report(Judged, frozen=True, kw_only=True, tag="drrej-report/1"):  # 1: the
 
     @staticmethod
     def mend(tree: dict[str, Any]) -> None:
-        """Reports of 0.1.0 told how often rows were drawn for intervals, and E-AURC above an ideal of their own."""
+        """Reports of 0.1.0 had other words, the draws of their intervals, and E-AURC above an ideal of their own."""
         tree.pop("bootstrap", None)
+        target = tree.get("target")
+        for each in [target, *target.get("promises", ())] if isinstance(target, dict) else ():
+            if isinstance(each, dict) and each.get("verdict") == "not shown":
+                each["verdict"] = "inconclusive"
         if "standard_e_aurc" in tree:
             tree["e_aurc"] = tree.pop("standard_e_aurc")
         elif isinstance(tree.get("e_aurc"), dict) and tree["e_aurc"].get("convention") == _EARLIER_E_AURC:

@@ -20,7 +20,7 @@ def describe_sections(rejector: Rejector) -> list[str]:
     if rejector.ratio is not None:
         lines += _ratio_lines(rejector.ratio)
         if rejector.threshold is not None:
-            lines += _threshold_lines(rejector.threshold, rejector.ratio)
+            lines += threshold_lines(rejector.threshold, rejector.ratio)
     return lines
 
 
@@ -122,7 +122,8 @@ MEANS = {"mean-cost": "mean cost", "mse": "mean squared error", "mae": "mean abs
 """What a rule limits the mean of."""
 
 
-def _threshold_lines(threshold: Threshold, ratio: Ratio) -> list[str]:
+def threshold_lines(threshold: Threshold, ratio: Ratio) -> list[str]:
+    """The decision, how it was chosen, and what is guaranteed."""
     rule = f"`{threshold.rule.kind.replace('mean-', 'mean_')}={threshold.rule.target:g}`"
     rule += "" if threshold.rule.coverage is None else f" and `coverage={threshold.rule.coverage:g}`"
     if threshold.rule.kind == "cost":

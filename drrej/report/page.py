@@ -20,6 +20,7 @@ from drrej.report.words import (
     against,
     counted,
     figure,
+    gate_state,
     gate_value,
     money,
     percent,
@@ -103,7 +104,7 @@ def template(name: str) -> Template:
     page.filters |= {"money": money, "thousands": "{:,}".format}
     page.filters["typeset"] = lambda cell: cell.replace(" - ", " to ").replace("+-", "\N{PLUS-MINUS SIGN}")
     style, text = (files("drrej.report").joinpath(file).read_text(encoding="utf-8") for file in ("page.css", name))
-    page.globals |= {"style": style, "against": against, "gate_value": gate_value}
+    page.globals |= {"style": style, "against": against, "gate_value": gate_value, "gate_state": gate_state}
     return page.from_string(text)
 
 
@@ -134,7 +135,7 @@ def verdict(report: Report) -> str:
 
 _MARKS = {
     "met": ("passed", "✓ Target met"),
-    "not shown": ("open", "? Target not shown"),
+    "inconclusive": ("open", "? Target inconclusive"),
     "missed": ("failed", "✗ Target missed"),
 }
 
@@ -194,9 +195,7 @@ _SHOWN = {"proportions", "groups", "scores", "masks", "difference", "cost", "err
 
 def render_notebook(report: Judged) -> str:
     """The decision, the gates, the tables."""
-    rows = [
-        ["passed" if gate.passed else "failed", gate.gate, against(gate.value, gate.limit)] for gate in report.gates
-    ]
+    rows = [[gate_state(report, gate), gate.gate, against(gate.value, gate.limit)] for gate in report.gates]
     gates = [_table(Table("gates", "Gates", ["", "gate", "value"], rows))] if rows else []
     pieces = [f"<p>{escape(heading(report))}</p>", *gates, *(_section(table) for table in tables(report))]
     return "<div>" + "\n".join(pieces) + "</div>"

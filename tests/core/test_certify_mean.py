@@ -331,7 +331,7 @@ def test_the_mean_cost_is_limited(world: dict[str, Any], method: str | None) -> 
     assert report.target is not None
     (promised,) = report.target.promises
     assert (promised.what, promised.value) == ("mean-cost", report.cost.value)
-    assert promised.verdict == ("met" if upper <= 0.3 else "missed" if lower > 0.3 else "not shown")
+    assert promised.verdict == ("met" if upper <= 0.3 else "missed" if lower > 0.3 else "inconclusive")
 
 
 def test_run_promises_the_mean_cost_and_judges_it(world: dict[str, Any], tmp_path: Path) -> None:
@@ -412,7 +412,7 @@ def test_the_error_of_a_regression_is_limited(
     inside = values[losses < expected]
     assert promise["value"] == pytest.approx(inside.mean())
     if clip is None:
-        assert (promise["lower"], promise["upper"], promise["verdict"]) == (None, None, "not shown")
+        assert (promise["lower"], promise["upper"], promise["verdict"]) == (None, None, "inconclusive")
         return
     assert promise["upper"] == pytest.approx(mean_upper_bound(inside, clip, 0.025))
     assert clip - promise["lower"] == pytest.approx(mean_upper_bound(clip - inside, clip, 0.025))

@@ -142,7 +142,7 @@ def test_the_threshold_and_every_figure(world: dict[str, Any], kind: str, rule: 
 def test_the_verdict_on_a_cost() -> None:
     costs = dict.fromkeys(("value", "lower", "upper", "accepting_all", "rejecting_all", "oracle", "best_cutoff"), 1.0)
     accepting = Spread(value=2.0, lower=1.0, upper=3.0)
-    for lower, upper, verdict in ((0.0, 2.0, "met"), (-1.0, 2.0, "not shown"), (-3.0, -1.0, "missed")):
+    for lower, upper, verdict in ((0.0, 2.0, "met"), (-1.0, 2.0, "inconclusive"), (-3.0, -1.0, "missed")):
         rejecting = Spread(value=lower, lower=lower, upper=upper)
         cost = TotalCost(**costs, saved_over_accepting=accepting, saved_over_rejecting=rejecting, curve=())
         assert cost.verdict == verdict
@@ -172,7 +172,7 @@ def test_without_labels_a_cost_cannot_be_told(world: dict[str, Any]) -> None:
     rejector = drrej.threshold(source(world["val"]), world["fitted"], Rule("cost", 2.0, error_cost=50.0))
     report = drrej.evaluate(source(world["test"]), rejector, (), drrej.EvaluateOptions(labels=False))
     assert report.target is not None
-    assert report.target.verdict == "not shown"
+    assert report.target.verdict == "inconclusive"
     assert drrej.Report.from_json(report.to_json()) == report
 
 

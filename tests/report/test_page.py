@@ -127,7 +127,7 @@ def test_the_page_opens_with_the_verdict_and_has_every_part(page: Page) -> None:
         text.index(part)
         for part in (
             TITLE,
-            "? Target not shown",
+            "? Target inconclusive",
             "Wanted coverage ≥ 70 %: 70.0 %",
             "Accepts",
             "✓ passed",
