@@ -143,7 +143,7 @@ BASES = {
     "calibrate": "val.parquet",
     "fit": "val.parquet -r cal.json",
     "threshold": "val.parquet -r fit.json --coverage 0.8",
-    "evaluate": "val.parquet -r r.json",
+    "evaluate": "val.parquet -r r.json --verbose",
     "reject": "val.parquet -r r.json -o out.parquet",
     "run": "--val val.parquet --test test.parquet --coverage 0.8 -o out",
     "plan": "--risk 0.3",
@@ -154,6 +154,8 @@ BASES = {
     "metrics": "",
     "schema": "rejector",
     "config": "",
+    "compare": "before.json second=before.json",
+    "demo": "",
 }
 
 
@@ -297,8 +299,9 @@ CASES: dict[str, dict[str, Case]] = {
         "dumps": Acts("test.parquet"),
         "--rejector": Acts("-r half.json", "val.parquet"),
         "--output": Acts("-o new.json"),
-        "--force": Acts("--force", "val.parquet -r r.json -o there.json"),
+        "--force": Acts("--force", "val.parquet -r r.json --verbose -o there.json"),
         "--format": Acts("--format markdown"),
+        "--verbose": Acts("--verbose", "val.parquet -r r.json"),
         "--on-unseen-group": Acts("--on-unseen-group reject", "unseen.parquet -r regions.json"),
         "--gate": Acts("--gate 'coverage > 0.99'", code=1),
         "--metric": Acts("--metric accuracy@coverage=0.31"),
@@ -311,23 +314,23 @@ CASES: dict[str, dict[str, Case]] = {
         "--model": Refused("--model resnet", "--model is for a page"),
         "--compare": Acts("--compare"),
         "--score": Acts("--score trust"),
-        "--score-order": Acts("--score-order low", "val.parquet -r r.json --score trust"),
+        "--score-order": Acts("--score-order low", "val.parquet -r r.json --verbose --score trust"),
         "--ood": Acts("--ood refused"),
-        "--ood-cost": Acts("--ood-cost 3", "val.parquet -r r.json --ood refused"),
+        "--ood-cost": Acts("--ood-cost 3", "val.parquet -r r.json --verbose --ood refused"),
         "--rejected": Acts("--rejected refused"),
         "--baseline": Acts("--baseline before.json"),
-        "--baseline-dump": Acts("--baseline-dump val.parquet", "val.parquet -r r.json --join-on key"),
+        "--baseline-dump": Acts("--baseline-dump val.parquet", "val.parquet -r r.json --verbose --join-on key"),
         "--baseline-rejector": Acts(
-            "--baseline-rejector half.json", "val.parquet -r r.json --baseline-dump val.parquet --join-on key"
+            "--baseline-rejector half.json", "val.parquet -r r.json --verbose --baseline-dump val.parquet --join-on key"
         ),
         "--task": Refused("--task regression", "--task regression: the rejector is for a classification"),
         "--prediction": Acts("--prediction far", "forecasts.parquet -r rr.json"),
         "--target": Acts("--target far", "forecasts.parquet -r rr.json"),
         **reading(
-            "val.parquet -r r.json",
+            "val.parquet -r r.json --verbose",
             "zeros.parquet -r r.json --input probs",
             Refused("--binary --logits score", OTHER_CLASSES),
-            "val.parquet -r r.json --label name",
+            "val.parquet -r r.json --verbose --label name",
         ),
     },
     "reject": {
@@ -368,6 +371,7 @@ CASES: dict[str, dict[str, Case]] = {
         "--calibrator": Acts("--calibrator vector"),
         "--force": Acts("--force", f"{RUN} --coverage 0.8 --table there.csv"),
         "--format": Acts("--format json"),
+        "--verbose": Acts("--verbose"),
         "--table": Acts("--table new.csv"),
         "--keep": Acts("--keep key"),
         "--on-bad-row": Acts("--on-bad-row reject", "--val val.parquet --test broken.parquet --coverage 0.8 -o out"),
@@ -521,6 +525,12 @@ CASES: dict[str, dict[str, Case]] = {
         "--format": Acts("--format json"),
     },
     "schema": {"document": Acts("report", "")},
+    "compare": {
+        "reports": Acts("third=before.json"),
+        "--output": Acts("-o new.md"),
+        "--force": Acts("--force", "before.json second=before.json -o there.csv"),
+    },
+    "demo": {"--output": Acts("-o new"), "--force": Acts("--force", "-o full")},
     "config": {},
 }
 
