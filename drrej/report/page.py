@@ -200,7 +200,7 @@ def _plot_texts(report: Report) -> dict[str, tuple[str, str, str]]:
     if ece is not None:
         before, after = percent(ece.uncalibrated), percent(ece.all)
         texts["reliability"] = (
-            "Calibration",
+            "Accuracy against confidence",
             "Reliability diagram: accuracy against confidence. The expected calibration error is "
             f"{before} before and {after} after calibration.",
             f"On the diagonal, the confidence equals the accuracy. The calibration error (ECE) is {before} before "

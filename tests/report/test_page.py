@@ -143,7 +143,7 @@ def test_the_page_opens_with_the_verdict_and_has_every_part(page: Page) -> None:
             "✓ passed",
             "Accuracy against coverage",
             "Expected losses",
-            "Can the confidence be trusted?",
+            "Accuracy against confidence",
             "Difference to the baseline",
             "Scores",
             "Masks",
@@ -181,7 +181,7 @@ def test_the_report_with_pictures_follows_the_schema(path: Path) -> None:
 def test_a_report_without_labels_is_a_page_too(tmp_path: Path, rejector_file: str, test: str) -> None:
     succeed("evaluate", test, "-r", rejector_file, "--no-labels", "-o", tmp_path / "r.html", "-o", tmp_path / "r.json")
     page = Page((tmp_path / "r.html").read_text(encoding="utf-8"))
-    assert "the probabilities promise" in page.text
+    assert "their expected accuracy is" in page.text
     assert sum(tag == "svg" for tag, _ in page.tags) == 1
     jsonschema.validate(load_json(tmp_path / "r.json"), schema_of(drrej.Report))
     for name in ("curve.png", "curve.csv"):
