@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import to_builtins
 
-from drrej.documents.figures import TotalCost
+from drrej.documents.figures import CurvePoint, TotalCost
 from drrej.documents.report import Report
 from drrej.documents.summaries import Plan
 from drrej.report.tables import heading
