@@ -16,6 +16,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from drrej.core.inputs import ScoreLook
 from drrej.core.types import AnyFloats, Floats, InputKind
 from drrej.data.columns import LABEL, LogitColumns, column_of, field_of, root_of, storage_type
 from drrej.data.files import AS_WRITTEN, DumpFile, Request, damaged
@@ -105,9 +106,7 @@ class Block(Struct):
     normalize: bool = False
     problems: list[Problem] = field(default_factory=list)
     zeros: int = 0
-    inside: int = 0
-    summing: int = 0
-    scaled: int = 0
+    look: ScoreLook = ScoreLook()
     left_out: int = 0
     kept: NDArray[np.intp] | None = None  # rows of the batch, where some were left out
     rows_before: int = 0
@@ -130,7 +129,7 @@ class Block(Struct):
     def notes(self) -> Notes:
         """What is odd about the rows."""
         bad = int(np.count_nonzero(self.bad))
-        return Notes(self.rows, self.zeros, bad, self.left_out, self.inside, self.summing, self.scaled)
+        return Notes(self.rows, self.zeros, bad, self.left_out, self.look)
 
     def report(
         self,

@@ -9,6 +9,7 @@ from operator import add
 from msgspec import Struct
 from msgspec.structs import asdict, astuple, replace
 
+from drrej.core.inputs import ScoreLook
 from drrej.errors import BadRowsError, DumpError
 
 _CREDENTIALS = re.compile(r"((?:s3|gs|gcs)://)[^/@\s]*:[^@\s]*@|(\w+://)[^/@\s]*@", re.ASCII)
@@ -122,20 +123,18 @@ def one_line(error: BaseException) -> str:
 class Notes(Struct):
     """Counts of rows and of what is odd about them. They add: `Notes()` is neutral, and the order does not matter.
 
-    `zeros` are probabilities of 0, `left_out` rows without a label; of rows of scores that are to be taken as logits,
-    `inside` counts those that lie in [0, 1], `summing` those of them that sum to 1, `scaled` percentages and counts.
+    `zeros` are probabilities of 0, `left_out` rows without a label, `look` what scores that are taken as logits look
+    like.
 
-    >>> Notes(rows=3, zeros=1) + Notes(rows=2, bad_rows=1)
-    Notes(rows=5, zeros=1, bad_rows=1, left_out=0, inside=0, summing=0, scaled=0)
+    >>> Notes(rows=3, zeros=1) + Notes(rows=2, bad_rows=1) == Notes(rows=5, zeros=1, bad_rows=1)
+    True
     """
 
     rows: int = 0
     zeros: int = 0
     bad_rows: int = 0
     left_out: int = 0
-    inside: int = 0
-    summing: int = 0
-    scaled: int = 0
+    look: ScoreLook = ScoreLook()
 
     def __add__(self, other: Notes) -> Notes:
         return Notes(*map(add, astuple(self), astuple(other)))
