@@ -494,6 +494,29 @@ def test_an_archive_of_many_arrays(tmp_path: Path) -> None:
     assert np.array_equal(found, logits)
 
 
+def test_arrays_by_the_thousand_and_documents_of_another_kind_are_refused_at_once(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "d.npz", "w") as archive:
+        np.save(tmp_path / "a.npy", np.zeros(3))
+        for number in range(5000):
+            archive.write(tmp_path / "a.npy", f"a{number}.npy")
+    assert "5000 arrays have 3 values each" in fail("inspect", tmp_path / "d.npz")
+    (tmp_path / "d.json").write_text(json.dumps({"rows": [{"logits": [1.0, 2.0], "label": 0}] * 1000}))
+    assert "not a table" in fail("calibrate", tmp_path / "d.json", "-o", "-")
+    (tmp_path / "nan.json").write_text('{"columns": ["logits", "label"], "data": [[[NaN, 1.0], 0], [[0.5, 1.0], 1]]}')
+    assert "NaN among the scores" in fail("calibrate", tmp_path / "nan.json", "-o", "-")
+
+
+@pytest.mark.parametrize(("epoch", "code"), [("abc", 2), ("-1", 2), ("", 0), ("0", 0)])
+def test_a_date_that_is_none_is_one_line(
+    tmp_path: Path, epoch: str, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Libraries fail on it while they are loaded."""
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", epoch)
+    done = drrej("calibrate", _write(tmp_path, "parquet", _table(TRUTH.tolist())), "-o", tmp_path / "r.json")
+    assert done.code == code
+    assert ("SOURCE_DATE_EPOCH=" in done.err) == (code == 2)
+
+
 def test_a_cell_that_is_no_number_is_told_by_its_column(tmp_path: Path) -> None:
     dump = _write(tmp_path, "csv", _table(TRUTH.tolist()))
     lines = dump.read_text().splitlines()
@@ -525,7 +548,12 @@ def test_the_name_of_a_column_of_cutoffs_is_one_line(tmp_path: Path, format: str
     dump = _write(tmp_path, "parquet", _table(TRUTH.tolist(), {name: ["a"] * ROWS}))
     done = drrej("run", dump, "--coverage", "0.8", "--cutoff-by", name, "-o", tmp_path / "o", "--format", format)
     assert done.code == 0, done.err
-    texts = [done.out.decode(), (tmp_path / "o" / "report.txt").read_text()]
+    texts = [
+        done.out.decode(),
+        (tmp_path / "o" / "report.txt").read_text(),
+        (tmp_path / "o" / "report.html").read_text(),
+    ]
+    texts[2] = texts[2].replace("\n::error::y", "")  # a page is not read line by line
     assert not any(line.startswith("::error::y") or "\x1b" in line for text in texts for line in text.splitlines())
 
 
