@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Container, Iterator, Sequence
+from operator import add
 from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
 import pyarrow as pa
 from msgspec import Struct, field
-from msgspec.structs import replace
+from msgspec.structs import asdict, astuple, replace
 from numpy.typing import NDArray
 
 from drrej.core.inputs import ScoreLook
@@ -22,7 +23,7 @@ from drrej.data.columns import LABEL, LogitColumns, column_of, field_of, root_of
 from drrej.data.files import AS_WRITTEN, DumpFile, Request, damaged
 from drrej.data.formats import format_of
 from drrej.data.labels import UNKNOWN, LabelKind, LabelsElsewhere, is_text
-from drrej.data.problems import Notes, Problem
+from drrej.data.problems import Problem
 from drrej.data.scores import read_scores
 from drrej.errors import BadFileError, DumpError, OptionError
 
@@ -86,6 +87,31 @@ class RowGroup(Struct, frozen=True):
         return replace(
             self, first_row=self.first_row + start, rows=stop - start, skipped=self.skipped + start, whole=ends
         )
+
+
+class Notes(Struct):
+    """Counts of rows and of what is odd about them. They add: `Notes()` is neutral, and the order does not matter.
+
+    `zeros` are probabilities of 0, `left_out` rows without a label, `look` what scores that are taken as logits look
+    like.
+
+    >>> Notes(rows=3, zeros=1) + Notes(rows=2, bad_rows=1) == Notes(rows=5, zeros=1, bad_rows=1)
+    True
+    """
+
+    rows: int = 0
+    zeros: int = 0
+    bad_rows: int = 0
+    left_out: int = 0
+    look: ScoreLook = ScoreLook()
+
+    def __add__(self, other: Notes) -> Notes:
+        return Notes(*map(add, astuple(self), astuple(other)))
+
+    def see(self, other: Notes) -> None:
+        """Keep what another pass over the same rows noticed: the same things, if it looked for them."""
+        for name, value in asdict(other).items():
+            setattr(self, name, max(getattr(self, name), value))
 
 
 class Block(Struct):

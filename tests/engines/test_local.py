@@ -16,8 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drrej.core.inputs import ScoreLook
-from drrej.data.dump import Block, Dump
-from drrej.data.problems import Notes
+from drrej.data.dump import Block, Dump, Notes
 from drrej.engines import local
 from drrej.engines.local import LocalEngine, held_bytes
 from drrej.engines.protocol import Engine, Pass, map_blocks

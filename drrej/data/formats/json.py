@@ -35,11 +35,7 @@ _FORMS = 'a table is {"columns": [...], "data": [[...], ...]} or an array of obj
 
 
 class _WiderError(Exception):
-    """The rows need other types than those so far."""
-
-    def __init__(self, schema: pa.Schema) -> None:
-        super().__init__(schema)
-        self.schema = schema
+    """The rows need other types than those so far: a schema."""
 
 
 def write_lines(file: DumpFile, path: str) -> None:
@@ -53,7 +49,7 @@ def write_lines(file: DumpFile, path: str) -> None:
             stored = [field.with_type(pa.string()) if field.type == pa.null() else field for field in schema]
             return write_batches(path, pa.schema(stored), _batches(file, schema, pa.schema(stored)))
         except _WiderError as wider:
-            schema = wider.schema
+            (schema,) = wider.args
 
 
 LINES = spooled("JSON lines", with_compressions(".jsonl", ".ndjson"), write_lines)
