@@ -42,7 +42,6 @@ from drrej.core.softmax import NOTHING, Needs
 from drrej.core.types import AnyFloats, Booleans, Floats, Integers, Precision
 from drrej.data.columns import PROBABILITY_NAMES
 from drrej.data.dump import Block, Dump
-from drrej.data.problems import Notes
 from drrej.documents.rejector import Calibration, Ratio, Rejector, Threshold
 from drrej.engines.protocol import PassSummary
 from drrej.errors import DumpError, OptionError
@@ -248,9 +247,9 @@ def checked_scores(
     """
     calibrated, before = calibrator.scores(logits, needs, precision, raw)
     if look and block.input == "logits":
-        scores = block.scores
-        found = ScoreLook.of_binary(scores[:, 0]) if block.binary else ScoreLook.of(scores, before.largest)
-        block.inside, block.summing, block.scaled = found.inside, found.summing, found.scaled
+        good: Any = ~block.bad if block.bad.any() else slice(None)
+        scores = block.scores[good]
+        block.look = ScoreLook.of_binary(scores[:, 0]) if block.binary else ScoreLook.of(scores, before.largest[good])
     if block.check_largest(before.largest):
         return calibrated, before
     return calibrator.scores(without_rows(logits, block.bad), needs, precision, raw)
@@ -288,28 +287,25 @@ def check_kind(dump: Dump, summary: PassSummary, calibrating: bool = False) -> N
     """
     if dump.input != "logits" or dump.options.input is not None:
         return
-
-    def kind_of(notes: Notes) -> Kind:
-        return ScoreLook(notes.rows - notes.bad_rows, notes.inside, notes.summing, notes.scaled).kind(dump.binary)
-
-    kind = kind_of(summary.notes)
+    kind = summary.notes.look.kind(dump.binary)
     if kind == "logits" and dump.columns.names[0].lower() in PROBABILITY_NAMES:
         raise DumpError(
             f"{dump.parts[0].name}: column '{dump.columns.pattern}' is called as probabilities are, but its rows are "
             "none; say `input=logits` if they are logits, or `input=probs` with `normalize=True`"
         )
-    if kind == "logits" or (kind == "scaled" and dump.binary and not calibrating):
+    harmless = kind == "logits" or (kind == "scaled" and dump.binary and not calibrating)
+    if harmless or kind == "mixed":
         for file, notes in summary.files.items() if len(summary.files) > 1 else ():
-            kind = kind_of(notes)
-            sums = kind == "probabilities" and not dump.binary
-            if sums or (kind not in ("logits", "scaled") and notes.rows >= _ENOUGH_IN_A_FILE):
-                reason = (BINARY_REASONS if dump.binary else REASONS)[kind]
+            found = notes.look.kind(dump.binary)
+            sums = found == "probabilities" and not dump.binary
+            if sums or (found not in ("logits", "scaled") and notes.rows >= _ENOUGH_IN_A_FILE):
+                reason = (BINARY_REASONS if dump.binary else REASONS)[found]
                 raise DumpError(
                     f"{file}: column '{dump.columns.pattern}': {reason}, unlike those of the other files; store all "
                     "files in one kind, or say `input=logits` if they are logits all the same"
                 )
-        return
-    raise DumpError(f"{dump.parts[0].name}: column '{dump.columns.pattern}': {doubt_about(dump, kind)}")
+    if not harmless:
+        raise DumpError(f"{dump.parts[0].name}: column '{dump.columns.pattern}': {doubt_about(dump, kind)}")
 
 
 def doubt_about(dump: Dump, kind: Kind) -> str:

@@ -26,9 +26,9 @@ from numpy.typing import NDArray
 
 from drrej.core.reuse import Keys, content_keys, mixed
 from drrej.core.types import Integers
-from drrej.data.dump import Block
+from drrej.data.dump import Block, Notes
 from drrej.data.labels import sortable_keys
-from drrej.data.problems import Notes, Problems
+from drrej.data.problems import Problems
 from drrej.engines.protocol import Pass
 from drrej.errors import DumpError, OptionError
 from drrej.pipeline.collect import collect

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from drrej.documents.document import Judged
 from drrej.documents.report import Report
+from drrej.errors import printable
 from drrej.report.plots import page_plots
 from drrej.report.tables import PERCENT, Table, heading, tables
 from drrej.report.words import (
@@ -109,9 +110,8 @@ def template(name: str) -> Template:
 
 def _printable(value: Any) -> Any:
     """Text of the user's without signs that no page can show."""
-    if hasattr(value, "__html__"):
-        return value
-    return "".join(sign if sign.isprintable() or sign == "\n" else "\N{REPLACEMENT CHARACTER}" for sign in str(value))
+    text = "".join(sign if sign.isprintable() or sign in "\n\t" else "\N{REPLACEMENT CHARACTER}" for sign in str(value))
+    return type(value)(text) if hasattr(value, "__html__") else text  # which was escaped before
 
 
 # The verdict
@@ -198,15 +198,15 @@ def render_notebook(report: Judged) -> str:
         ["passed" if gate.passed else "failed", gate.gate, against(gate.value, gate.limit)] for gate in report.gates
     ]
     gates = [_table(Table("gates", "Gates", ["", "gate", "value"], rows))] if rows else []
-    pieces = [f"<p>{escape(heading(report))}</p>", *gates, *(_section(table) for table in tables(report))]
+    pieces = [f"<p>{_text(heading(report))}</p>", *gates, *(_section(table) for table in tables(report))]
     return "<div>" + "\n".join(pieces) + "</div>"
 
 
 def _section(table: Table) -> str:
-    body = _table(table) + (f"<p>({escape(table.remark)})</p>" if table.remark else "")
+    body = _table(table) + (f"<p>({_text(table.remark)})</p>" if table.remark else "")
     if table.id in _SHOWN:
         return body
-    return f"<details><summary>{escape(table.title)}</summary>{body}</details>"
+    return f"<details><summary>{_text(table.title)}</summary>{body}</details>"
 
 
 def _table(table: Table) -> str:
@@ -215,4 +215,8 @@ def _table(table: Table) -> str:
 
 
 def _row(cells: Sequence[str], tag: str) -> str:
-    return "<tr>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells) + "</tr>"
+    return "<tr>" + "".join(f"<{tag}>{_text(cell)}</{tag}>" for cell in cells) + "</tr>"
+
+
+def _text(text: str) -> str:
+    return escape(printable(text))
