@@ -208,7 +208,7 @@ def write_table(file: DumpFile, path: str) -> None:
     with open_text(file) as stream:
         text = b"".join(iter(lambda: stream.read(1 << 20), b""))
     try:
-        document = json.loads(text, object_pairs_hook=no_doubled) if may_be_table(text) else None
+        document: Any = json.loads(text, object_pairs_hook=no_doubled) if may_be_table(text) else None
     except RecursionError:
         raise ValueError("nested too deeply") from None
     if not is_table(document):
