@@ -29,7 +29,7 @@ from drrej.api.arrays import (
 )
 from drrej.core.calibrators import CalibratorName
 from drrej.core.losses import Loss
-from drrej.core.reuse import content_keys, mixed, repeats
+from drrej.core.reuse import MOST_REPEATS, content_keys, mixed, near_keys, repeats
 from drrej.core.thresholds import Rule, one_rule
 from drrej.core.types import Booleans, Floats, InputKind
 from drrej.data.columns import LABEL
@@ -46,7 +46,7 @@ from drrej.pipeline.collect import collect
 from drrej.pipeline.evaluate import EvaluateOptions, evaluate
 from drrej.pipeline.fit import RatioOptions, fit
 from drrej.pipeline.score import Scored, Scorer
-from drrej.pipeline.threshold import MOST_REPEATS, ThresholdOptions, choose_threshold
+from drrej.pipeline.threshold import ThresholdOptions, choose_threshold
 from drrej.report import need_libraries
 from drrej.report.page import render_notebook
 from drrej.report.plots import curve_figure
@@ -322,7 +322,7 @@ def fit_rejector(
     first, second = (scores, labels), fresh
     if rule.confidence is not None and fresh is None:
         rows, marks = as_scores(matched(scores, options.classes)), as_labels(labels)
-        half = _second_half(rows, marks, groups)
+        half = _second_half(rows, marks, groups, input == "probs")
         first, second = ((rows[part], marks.filter(pa.array(part))) for part in (~half, half))
         groups = None if groups is None else groups.filter(pa.array(half))
     with array_source(*first, options) as source:
@@ -338,14 +338,14 @@ def fit_rejector(
     return Rejector.of(found.rejector)
 
 
-def _second_half(rows: Array, labels: pa.Array, groups: pa.Array | None) -> Booleans:
+def _second_half(rows: Array, labels: pa.Array, groups: pa.Array | None, probabilities: bool) -> Booleans:
     """Half of the rows, chosen by their groups or by what they hold, so that copies of a row are in one half."""
     check_length(rows, labels, LABEL)
     if len(rows) < 2:
         raise OptionError("`confidence` needs more rows: one half fits, the other chooses the threshold")
     if groups is None:
         keys = content_keys(rows.reshape(len(rows), -1))
-        again = int(np.count_nonzero(repeats(keys)))
+        again = int(np.count_nonzero(repeats(np.column_stack([keys, near_keys(rows, probabilities)]))))
         if again > MOST_REPEATS * len(rows):
             raise OptionError(
                 f"{again} of {len(rows)} rows have the same scores as another row, so the half that chooses the "

@@ -132,7 +132,7 @@ Recipe = Annotated[
 RunReport = Annotated[
     ReportOptions,
     changed(
-        *("no_labels", "examples", "ood", "ood_cost", "on_unseen_group"),
+        *("no_labels", "examples", "ood", "ood_cost", "on_unseen_group", "group"),
         report_by=option(
             "Also report by a column, 'prediction' or 'label'.", "COL", REPORT, show_default="--cutoff-by"
         ),
@@ -183,6 +183,7 @@ def run(
         on_bad_row=input.on_bad_row,
         pictures=_can_draw(report),
         known_fresh=bool(dumps),
+        group=files.group,
     )
     if not report.baseline_dump:
         check_gates(gates, wanted)

@@ -143,6 +143,13 @@ def warnings_of(report: Document) -> list[str]:
             f"{report.tied_rows} of {report.rows} rows have the same loss and can only be accepted or rejected "
             "together; scores with more digits, or logits in place of probabilities, tell them apart"
         )
+    if isinstance(report, Report) and report.repeated_rows is not None:
+        lines.append(
+            f"about {report.repeated_rows} of {report.rows} rows have the same scores as another row and count once in "
+            "the intervals of coverage and accuracy and in the verdict on the target; other intervals and p-values do "
+            "not hold; drop the copies, or if they are different examples name a column that tells them apart with "
+            "`group`"
+        )
     if isinstance(report, Report) and report.below_chance is not None:
         lines.append(report.below_chance)
     return lines
