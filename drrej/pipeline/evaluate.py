@@ -170,6 +170,8 @@ def evaluate(
     }
     drawn: dict[str, Any] = {}
     if options.labels:
+        if sections["unsure_order"] is not None and options.ood is None:  # what the plain order makes of these rows
+            columns["score max_probability"] = columns["drift"]
         labelled, drawn = _with_labels(source, columns, curve, rejector, options)
         sections |= labelled
     else:
