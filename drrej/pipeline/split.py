@@ -34,26 +34,43 @@ from drrej.pipeline.score import check_columns, copy_keys, example_keys
 from drrej.pipeline.source import Source, without_bad_files
 
 DEFAULT_SHARES = (40.0, 30.0, 30.0)
-"""To calibrate and fit, to choose, to test."""
+"""To calibrate and fit, to choose, to test, where nothing can be certified."""
+
+TEST_SHARE = 0.3
+
+LEAST_FITTED = 50
+"""Rows that calibrate and fit have, if that is no more than half."""
+
+
+def fit_share(rows: int) -> float:
+    """Of the rows that fit and certify, the share that fits: a fifth, and more of few rows; see docs/statistics.md.
+
+    >>> [fit_share(rows) for rows in (60, 200, 10_000)]
+    [0.5, 0.25, 0.2]
+    """
+    return max(0.2, min(0.5, LEAST_FITTED / rows))
 
 
 class SplitOptions(Struct, frozen=True):
     """How rows are divided: shares in any unit, a seed, and a column whose values stay together.
 
+    Without shares 30 % of the rows test, and of the others as many fit as `fit_share` says.
+
     Each row goes by its content. The part number `plain` is a simple random sample; the others are stratified by label,
     unless there are groups.
     """
 
-    shares: Sequence[float] = DEFAULT_SHARES
+    shares: Sequence[float] | None = DEFAULT_SHARES
     plain: int = 1
     seed: int = 0
     group: str | None = None
 
     def __post_init__(self) -> None:
-        given = ",".join(f"{share:g}" for share in self.shares)
-        if len(self.shares) < 2 or not all(math.isfinite(share) and share > 0 for share in self.shares):
+        shares = DEFAULT_SHARES if self.shares is None else self.shares
+        given = ",".join(f"{share:g}" for share in shares)
+        if len(shares) < 2 or not all(math.isfinite(share) and share > 0 for share in shares):
             raise OptionError(f"`split={given}`: give the share of each part, numbers above 0")
-        if not 0 <= self.plain < len(self.shares):
+        if not 0 <= self.plain < len(shares):
             raise OptionError(f"`plain={self.plain}`: it must be the number of a part")
         if not 0 <= self.seed < 1 << 63:
             raise OptionError(f"`seed={self.seed}`: it must be a whole number from 0 up")
@@ -140,11 +157,15 @@ def split(source: Source, options: SplitOptions | None = None) -> list[Source]:
     found = collect(source, dump, of_block, run)
     keys, strata = found["key"], found["label"] if options.group is None else None
     copies = repeated_rows(found["copies"], keys.size) if options.group is None else 0
+    shares = options.shares
+    if shares is None:
+        fitted = fit_share(round((1.0 - TEST_SHARE) * keys.size)) * (1.0 - TEST_SHARE)
+        shares = (fitted, 1.0 - TEST_SHARE - fitted, TEST_SHARE)
     try:
-        limits = find_limits(keys, strata, options.shares, options.plain, options.seed)
+        limits = find_limits(keys, strata, shares, options.plain, options.seed)
     except OptionError as error:
         raise DumpError(f"{dump.parts[0].name}: {error}") from None
-    counts = np.bincount(limits.part_of(keys, strata), minlength=len(options.shares))
+    counts = np.bincount(limits.part_of(keys, strata), minlength=len(shares))
     if not counts.all():
         raise DumpError(f"{dump.parts[0].name}: {keys.size} rows are too few to divide into {counts.size} parts")
     whole = replace(limits, seed=options.seed, group=options.group, copies=copies)
