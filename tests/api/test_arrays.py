@@ -215,11 +215,11 @@ def test_equal_scores_need_groups_for_a_promise() -> None:
         drrej.fit_rejector(p, labels, **kept)
     ids = np.arange(4000)
     rejector = drrej.fit_rejector(p, labels, groups=ids, **kept)
-    assert rejector.need_threshold().rows == 2000
+    assert rejector.need_threshold().rows == 3200
     order = rng.permutation(4000)
     assert drrej.fit_rejector(p[order], labels[order], groups=ids[order], **kept) == rejector
     names = [f"patient {number}" for number in ids]
-    assert drrej.fit_rejector(p, labels, groups=names, **kept).need_threshold().rows == 2000
+    assert drrej.fit_rejector(p, labels, groups=names, **kept).need_threshold().rows == 3200
     with pytest.raises(drrej.DrrejError, match="one whole number or text per row"):
         drrej.fit_rejector(p, labels, groups=p, **kept)
     with pytest.raises(drrej.DrrejError, match="there are 4000 rows of scores but 3999 groups"):
