@@ -29,7 +29,7 @@ from drrej.api.arrays import (
 )
 from drrej.core.calibrators import CalibratorName
 from drrej.core.losses import Loss
-from drrej.core.reuse import content_keys, mixed, repeats
+from drrej.core.reuse import MOST_REPEATS, content_keys, mixed, near_keys, repeats
 from drrej.core.thresholds import Rule, one_rule
 from drrej.core.types import Booleans, Floats, InputKind
 from drrej.data.columns import LABEL
@@ -46,7 +46,8 @@ from drrej.pipeline.collect import collect
 from drrej.pipeline.evaluate import EvaluateOptions, evaluate
 from drrej.pipeline.fit import RatioOptions, fit
 from drrej.pipeline.score import Scored, Scorer
-from drrej.pipeline.threshold import MOST_REPEATS, ThresholdOptions, choose_threshold
+from drrej.pipeline.split import fit_share
+from drrej.pipeline.threshold import ThresholdOptions, choose_threshold
 from drrej.report import need_libraries
 from drrej.report.page import render_notebook
 from drrej.report.plots import curve_figure
@@ -298,10 +299,12 @@ def fit_rejector(
 
     With `confidence` the accuracy, risk or coverage is guaranteed for new rows like these, and `Infeasible` is raised
     where that cannot be certified. The threshold is then chosen on rows that nothing else has seen: on `fresh`, a pair
-    (scores, labels), or without it on half of the rows. Which half is settled by what the rows hold: any order of the
-    rows gives the same rejector, and there is no seed to be lucky with. Rows with the same scores count once, since
-    they may be copies. Where a model gives many examples the same scores, as kNN does, pass `groups`: a value for each
-    row that tells examples apart (those of `fresh` if that is given). Rows of a group stay in one half.
+    (scores, labels), or without it on four fifths of the rows: few rows are enough to calibrate and fit on (at least
+    50, unless that is more than half). Which rows do what is settled by what they hold: any order of the rows gives the
+    same rejector, and there is no seed to be lucky with. `calibration.rows` and `threshold.rows` say how many. Rows
+    with the same scores count once, since they may be copies. Where a model gives many examples the same scores, as kNN
+    does, pass `groups`: a value for each row that tells examples apart (those of `fresh` if that is given). Rows of a
+    group stay together.
 
     >>> logits = np.array([[4.0, 0.0], [0.1, 0.0], [0.0, 3.0], [0.0, 0.2]] * 5)
     >>> rejector = fit_rejector(logits, [0, 1, 1, 0] * 5, accuracy=0.98)
@@ -322,9 +325,9 @@ def fit_rejector(
     first, second = (scores, labels), fresh
     if rule.confidence is not None and fresh is None:
         rows, marks = as_scores(matched(scores, options.classes)), as_labels(labels)
-        half = _second_half(rows, marks, groups)
-        first, second = ((rows[part], marks.filter(pa.array(part))) for part in (~half, half))
-        groups = None if groups is None else groups.filter(pa.array(half))
+        chosen = _certifying(rows, marks, groups, input == "probs")
+        first, second = ((rows[part], marks.filter(pa.array(part))) for part in (~chosen, chosen))
+        groups = None if groups is None else groups.filter(pa.array(chosen))
     with array_source(*first, options) as source:
         start = calibrate(source, CalibrateOptions(floor=floor, calibrator=calibrator))
         fitted, cautions = fit(source, start, RatioOptions(alpha, lam, loss, effective_sample)), source.cautions
@@ -338,25 +341,25 @@ def fit_rejector(
     return Rejector.of(found.rejector)
 
 
-def _second_half(rows: Array, labels: pa.Array, groups: pa.Array | None) -> Booleans:
-    """Half of the rows, chosen by their groups or by what they hold, so that copies of a row are in one half."""
+def _certifying(rows: Array, labels: pa.Array, groups: pa.Array | None, probabilities: bool) -> Booleans:
+    """The rows that do not fit, chosen by their groups or by what they hold, so that copies of a row stay together."""
     check_length(rows, labels, LABEL)
     if len(rows) < 2:
-        raise OptionError("`confidence` needs more rows: one half fits, the other chooses the threshold")
+        raise OptionError("`confidence` needs more rows: some fit, the others choose the threshold")
     if groups is None:
         keys = content_keys(rows.reshape(len(rows), -1))
-        again = int(np.count_nonzero(repeats(keys)))
+        again = int(np.count_nonzero(repeats(np.column_stack([keys, near_keys(rows, probabilities)]))))
         if again > MOST_REPEATS * len(rows):
             raise OptionError(
-                f"{again} of {len(rows)} rows have the same scores as another row, so the half that chooses the "
+                f"{again} of {len(rows)} rows have the same scores as another row, so those that choose the "
                 "threshold would not be like new rows; drop the repeats, or if they are different examples pass "
                 "`groups`, a value for each row that tells them apart"
             )
     else:
         check_length(rows, groups, GROUP)
         keys = mixed(pc.rank(groups, tiebreaker="dense").to_numpy())
-    half: Booleans = keys > np.sort(keys)[(keys.size - 1) // 2]
-    return half
+    chosen: Booleans = keys > np.sort(keys)[max(1, round(fit_share(keys.size) * keys.size)) - 1]
+    return chosen
 
 
 def _check_numbers(**given: Any) -> None:

@@ -253,7 +253,7 @@ def planned_starts(blocks: ErrorBlocks, rows: int, risk: float, delta: float) ->
     base = reach(usual)
     single = [((rank, delta),) for rank in _steps(first_ranks(rows, risk, delta))]
     pairs = itertools.combinations([(rank, delta / 2) for rank in _steps(first_ranks(rows, risk, delta / 2))], 2)
-    needed = 0.5 * max(1.0, 10.0 / (fitted * risk))
+    needed = 0.5 * max(1.0, 5.0 / (fitted * risk))
     best, most = usual, 0.0
     for starts in (*single, *pairs):
         gain = reach(starts) - base

@@ -324,10 +324,12 @@ class Judgement(Struct, frozen=True):
     verdict: Verdict
 
 
-def judge_share(hits: int, rows: int, wanted: float, or_more: bool = True, claims: int = 1) -> Judgement:
+def judge_share(
+    hits: int, rows: int, wanted: float, or_more: bool = True, claims: int = 1, independent: float = 1.0
+) -> Judgement:
     """What `hits` of `rows` rows say about a share that is to be `wanted` or more, or `wanted` at most.
 
-    It is one of so many claims that are judged together.
+    It is one of so many claims that are judged together; only a share of the rows may be `independent`.
 
     >>> judge_share(961, 1000, 0.98).verdict, judge_share(19, 1000, 0.02, or_more=False).verdict
     ('missed', 'not shown')
@@ -337,8 +339,9 @@ def judge_share(hits: int, rows: int, wanted: float, or_more: bool = True, claim
     if not rows:
         return Judgement(None, None, None, None, "not shown")
     tail = (1.0 - CONFIDENCE) / 2 / claims
-    lower, upper = lower_bound(hits, rows, tail), upper_bound(hits, rows, tail)
-    p_value = float((at_most if or_more else at_least)(hits, rows, wanted))
+    counts = hits * independent, rows * independent
+    lower, upper = lower_bound(*counts, tail), upper_bound(*counts, tail)
+    p_value = float((at_most if or_more else at_least)(*counts, wanted))
     return Judgement(hits / rows, lower, upper, p_value, verdict_on(lower, upper, wanted, or_more))
 
 

@@ -285,6 +285,8 @@ class Counts(Struct, frozen=True):
     """Whether every row is accepted, those to come too."""
     tied: bool = False
     """Whether the rows at the cutoff, which are accepted or rejected together, are more than half of all."""
+    independent: float = 1.0
+    """The share of the rows that are no copies of others."""
 
 
 def wanted_of(rule: Rule) -> list[tuple[str, float]]:
@@ -315,7 +317,7 @@ def judge(
 def _judged(what: str, limit: float, counts: Counts, claims: int) -> Judgement:
     """What the counts say about one promise among so many."""
     if what == "coverage":
-        found = judge_share(counts.accepted, counts.rows, limit, claims=claims)
+        found = judge_share(counts.accepted, counts.rows, limit, claims=claims, independent=counts.independent)
         if counts.certain and found.value == 1:
             found = Judgement(1.0, 1.0, 1.0, 1.0, "met")
         if counts.tied and limit < 1 and found.verdict == "met":  # it was not the cutoff that met it
@@ -324,7 +326,7 @@ def _judged(what: str, limit: float, counts: Counts, claims: int) -> Judgement:
     if counts.errors is None:
         return Judgement(None, None, None, None, "not shown")
     hits = counts.errors if what == "risk" else counts.accepted - counts.errors
-    return judge_share(hits, counts.accepted, limit, what != "risk", claims)
+    return judge_share(hits, counts.accepted, limit, what != "risk", claims, counts.independent)
 
 
 def judge_mean(rule: Rule, mean: float | None, ends: tuple[float, float] | None, confidence: float | None) -> Target:

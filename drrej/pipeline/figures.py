@@ -60,22 +60,22 @@ AREAS = ("aurc", "e_aurc", "augrc")
 """Those of every score."""
 
 
-def coverage_figure(accepted: int, rows: int) -> Coverage:
-    """Coverage with its interval and count.
+def coverage_figure(accepted: int, rows: int, independent: float = 1.0) -> Coverage:
+    """Coverage with its interval and count; see `proportion`.
 
     >>> coverage_figure(8, 10).value
     0.8
     """
-    return Coverage(**proportion(accepted, rows), accepted=accepted)
+    return Coverage(**proportion(accepted, rows, independent), accepted=accepted)
 
 
-def accuracy_figure(errors: int, rows: int) -> Accuracy:
-    """Accuracy with its interval and count; undefined without rows.
+def accuracy_figure(errors: int, rows: int, independent: float = 1.0) -> Accuracy:
+    """Accuracy with its interval and count, see `proportion`; undefined without rows.
 
     >>> accuracy_figure(1, 4).value, accuracy_figure(0, 0).value
     (0.75, None)
     """
-    return Accuracy(**proportion(rows - errors, rows), errors=errors)
+    return Accuracy(**proportion(rows - errors, rows, independent), errors=errors)
 
 
 # Points, curves and areas
@@ -458,17 +458,19 @@ def target_of(report: Report | RegressionReport, threshold: Threshold, mean: Mea
 
 
 def _counts(report: Report | RegressionReport, threshold: Threshold) -> list[Counts]:
-    tied = isinstance(report, Report) and report.tied_rows is not None
+    how: dict[str, Any] = {}
+    if isinstance(report, Report):
+        how = {"tied": report.tied_rows is not None, "independent": 1.0 - (report.repeated_rows or 0) / report.rows}
     if isinstance(report, Report) and report.per_group is not None and report.by == threshold.by:
         cutoffs = {group.group: group.cutoff for group in threshold.groups or ()}
         known = [row for row in report.per_group if row.group in cutoffs]
         if known:
             return [
                 Counts(
-                    row.rows, row.coverage.accepted, row.accuracy.errors, row.group, cutoffs[row.group] is None, tied
+                    row.rows, row.coverage.accepted, row.accuracy.errors, row.group, cutoffs[row.group] is None, **how
                 )
                 for row in known
             ]
     errors = report.accuracy.errors if isinstance(report, Report) and report.accuracy is not None else None
     nothing_rejected = threshold.by is None and threshold.cutoff is None
-    return [Counts(report.rows, report.coverage.accepted, errors, certain=nothing_rejected, tied=tied)]
+    return [Counts(report.rows, report.coverage.accepted, errors, certain=nothing_rejected, **how)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, Literal
@@ -42,6 +43,7 @@ from drrej.core.softmax import NOTHING, Needs
 from drrej.core.types import AnyFloats, Booleans, Floats, Integers, Precision
 from drrej.data.columns import PROBABILITY_NAMES
 from drrej.data.dump import Block, Dump
+from drrej.data.labels import sortable_keys
 from drrej.documents.rejector import Calibration, Ratio, Rejector, Threshold
 from drrej.engines.protocol import PassSummary
 from drrej.errors import DumpError, OptionError
@@ -56,6 +58,8 @@ LABEL = "label"
 """The name that stands for the true class, where rows are reported on."""
 
 OnUnseen = Literal["error", "reject"]
+
+ALL = slice(None)
 
 
 class Scored(Struct, frozen=True, dict=True):
@@ -114,11 +118,6 @@ class Scored(Struct, frozen=True, dict=True):
     def coarse(self) -> Keys:
         """The same, whatever the type, the rounding and the shift of the scores."""
         return coarse_row_keys(self.block, self.raw)
-
-    @property
-    def all_keys(self) -> Keys:
-        """Keys (rows x some) of which a copy of a row has at least one, also if it was stored in another way."""
-        return np.column_stack([self.keys, near_keys(self.block.scores, self.block.input == "probs")])
 
     @property
     def sketch(self) -> Sketch:
@@ -260,6 +259,25 @@ def row_keys(block: Block, raw: Scores) -> Keys:
     if block.input == "logits":
         return logit_keys(raw.values, raw.largest, raw.prediction)
     return content_keys(block.scores)
+
+
+def copy_keys(block: Block, group: str | None = None, rows: Booleans | slice = ALL) -> Keys:
+    """Keys (rows x some) of which a copy of a row has at least one, also if it was stored in another way.
+
+    Rows that differ in the column `group` are no copies.
+    """
+    scores = block.scores[rows]
+    keys = np.column_stack([content_keys(scores), near_keys(scores, block.input == "probs")])
+    return keys if group is None else keys ^ example_keys(block, group)[rows, None]
+
+
+def example_keys(block: Block, group: str) -> Keys:
+    """A number for each row by its value of a column; reports rows without one."""
+    values, missing = sortable_keys(block.columns.column(group), f"{block.part.name}: column '{group}'")
+    block.report(missing, "no group (null)", "fill it in", column=group)
+    distinct, places = np.unique(np.array([str(value) for value in values], object), return_inverse=True)
+    hashes = [int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little") for name in distinct]
+    return np.array(hashes, np.uint64)[places]
 
 
 def coarse_row_keys(block: Block, raw: Scores) -> Keys:

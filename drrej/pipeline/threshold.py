@@ -24,7 +24,7 @@ from drrej.core.certify import (
 )
 from drrej.core.curves import Curve, MeanCurve
 from drrej.core.intervals import CONFIDENCE, exact_decimal
-from drrej.core.reuse import Fingerprint, repeats
+from drrej.core.reuse import MOST_REPEATS, Fingerprint, repeats
 from drrej.core.thresholds import (
     REJECT_ALL,
     Rule,
@@ -47,16 +47,14 @@ from drrej.pipeline.score import (
     Scorer,
     check_columns,
     check_fresh,
+    copy_keys,
     numbered,
     residual_columns,
     residual_of,
     seen_rows,
 )
 from drrej.pipeline.source import Source, without_bad_files
-from drrej.pipeline.split import example_keys
 
-MOST_REPEATS = 0.01
-"""The share of repeated rows from which on they are mentioned."""
 UNNOTICEABLE = (
     "these rows repeat so much that it cannot be told whether 'calibrate' or 'fit' has seen them; the guarantee holds "
     "only if they have not"
@@ -192,8 +190,7 @@ def _collect(
         if rule.uses_rows:
             columns["sketch"] = scored.sketch
         if rule.confidence is not None:
-            keys = scored.all_keys
-            columns["key"] = keys if example is None else keys ^ example_keys(scored.block, example)[:, None]
+            columns["key"] = copy_keys(scored.block, example)
         return columns | scored.look_up(seen)
 
     keep = (*(() if grouping is None else grouping.columns), *residual, *examples)

@@ -137,11 +137,18 @@ def warnings_of(report: Document) -> list[str]:
     if isinstance(report, Report | RegressionReport) and report.seen_by is not None:
         lines.append(f"{seen_by(report)}, and intervals and p-values do not hold; report on rows that no step has seen")
     if isinstance(report, Report) and report.unsure_order is not None:
-        lines.append(f"{unsure_order(report)}; see `compare` on rows with labels, or fit again on rows like these")
+        lines.append(f"{unsure_order(report)}; {_plain_order(report)}fit again on rows like these, or with `loss=log`")
     if isinstance(report, Report) and report.tied_rows is not None:
         lines.append(
             f"{report.tied_rows} of {report.rows} rows have the same loss and can only be accepted or rejected "
             "together; scores with more digits, or logits in place of probabilities, tell them apart"
+        )
+    if isinstance(report, Report) and report.repeated_rows is not None:
+        lines.append(
+            f"about {report.repeated_rows} of {report.rows} rows have the same scores as another row and count once in "
+            "the intervals of coverage and accuracy and in the verdict on the target; other intervals and p-values do "
+            "not hold; drop the copies, or if they are different examples name a column that tells them apart with "
+            "`group`"
         )
     if isinstance(report, Report) and report.below_chance is not None:
         lines.append(report.below_chance)
@@ -166,6 +173,14 @@ def unsure_order(report: Report) -> str:
         "these rows are unlike those that the loss was learned from: it may no longer rank them better than the plain "
         f"loss '{report.unsure_order}'"
     )
+
+
+def _plain_order(report: Report) -> str:
+    """How the plain order compares on rows with labels."""
+    plain = next((row for row in report.scores or () if row.score == "max_probability"), None)
+    if plain is None or report.augrc is None:
+        return ""
+    return f"here its AUGRC is {figure(report.augrc.value)} and that of max probability {figure(plain.augrc.value)}; "
 
 
 Signs = tuple[str, str, str]
