@@ -129,13 +129,13 @@ def check_table(path: str | None) -> None:
 def threshold(
     dumps: Dumps, files: ThresholdFiles, rule: RuleOptions, input: JudgedInput, engine: EngineOptions
 ) -> None:
-    """Add the threshold by exactly one rule: --accuracy, --coverage, --risk, a cost, an error, --tau or --max-loss.
+    """Add the threshold by one rule (an accuracy, a coverage, a cost, a tau ...) or by several promises together.
 
     DUMP: parquet files, directories, globs or URIs; - is standard input.
 
     Examples:
     drrej threshold fresh.parquet -r fitted.json --accuracy 0.98 --confidence 0.95
-    drrej threshold val.parquet -r fitted.json --risk 0.02 --cutoff-by prediction
+    drrej threshold fresh.parquet -r fitted.json --accuracy 0.998 --accuracy fraud=0.9 --confidence 0.95
     drrej threshold val.parquet -r fitted.json --error-cost 50 --review-cost 2
 
     """

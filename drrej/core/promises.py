@@ -64,6 +64,12 @@ class PromiseRows(Struct, frozen=True):
         return counted
 
 
+def by_class(numbers: Integers, classes: int) -> list[Integers]:
+    """The places of the rows of each class."""
+    ends = np.cumsum(np.bincount(numbers, minlength=classes))
+    return np.split(np.argsort(numbers, kind="stable"), ends[:-1])
+
+
 class Path(Struct, frozen=True):
     """The weight of each predicted class: the larger, the later its rows are accepted (0: first, infinite: last)."""
 
@@ -181,6 +187,8 @@ def choose_cutoffs(
     if len(rejected) == len(names):
         raise Infeasible("; ".join(f"class '{name}': {reason}" for name, reason in rejected.items()))
     cutoffs = np.minimum(cutoffs, rows.flat)
+    if not (rows.loss < cutoffs[rows.prediction]).any():
+        raise Infeasible(f"{why} allows no row to be accepted")
     if lower:
         floor = np.minimum(path.cutoffs(float(np.nextafter(first, np.inf))), rows.flat)
         if (cutoffs < floor).any() or (math.isinf(first) and math.isfinite(rows.flat)):
@@ -287,16 +295,17 @@ def _by_class(risks: Mapping[int, float], rows: PromiseRows, delta: float | None
     Shares of delta are equal among the classes that have rows enough. The sequence of tests goes on from class to
     class, from that of most rows on: one whose last rank passes hands its level on.
     """
-    inside = (rows.loss < rows.flat) & rows.counted
-    counts = np.bincount(rows.prediction[inside], minlength=max(risks, default=0) + 1).tolist()
+    kept = np.flatnonzero((rows.loss < rows.flat) & rows.counted)
+    places = by_class(rows.prediction[kept], max(*risks, int(rows.prediction.max())) + 1 if risks else 1)
+    counts = [each.size for each in places]
     order = sorted(risks, key=lambda number: (-counts[number], number))
     able = list(order)
     while delta and able and at_most(0, max(counts[able[-1]], 1), risks[able[-1]]) > delta / len(able):
         able.pop()
-    left = 0.0
+    left, bad = 0.0, rows.wrong
     for number in order:
-        mine, risk = inside & (rows.prediction == number), risks[number]
-        losses, wrong, level = rows.loss[mine], rows.wrong[mine], None
+        mine, risk, level = kept[places[number]], risks[number], None
+        losses, wrong = rows.loss[mine], bad[mine]
         if delta is not None:
             level = left + (delta / len(able) if number in able else 0.0)
         starts = None if level is None else _starts(losses.size, risk, level) if level else ()

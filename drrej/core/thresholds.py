@@ -73,7 +73,7 @@ class Goal(Stored, frozen=True):
     def asked(self) -> str:
         """As a user gave it, for messages."""
         name = {"missed": "max_missed", "overall-risk": "overall_risk"}.get(self.what, self.what)
-        whose = "=" if self.group is None else f" {self.group}="
+        whose = "=" if self.group is None else f"={self.group}="
         return f"`{name}{whose}{self.limit:g}`" + ("" if self.per is None else f" `per={self.per}`")
 
     @property
@@ -97,19 +97,27 @@ class Goal(Stored, frozen=True):
         return risk_of(self.what, self.limit) if self.limits_errors else self.limit
 
 
-def class_risks(goals: Sequence[Goal], names: Sequence[str]) -> dict[int, float]:
-    """The largest error rate of each predicted class, by number; empty where none is named.
+def goals_by_class(goals: Sequence[Goal], names: Sequence[str]) -> list[Goal]:
+    """The promises, each for one class or for all rows.
 
-    Where classes are named, a target without a name is that of every other class.
+    Where an accuracy or a risk names a class, one without a name is that of every other class.
 
-    >>> class_risks([Goal("accuracy", 0.99), Goal("accuracy", 0.9, "b")], "abc")
-    {0: 0.01, 1: 0.1, 2: 0.01}
+    >>> [goal.asked for goal in goals_by_class([Goal("accuracy", 0.99), Goal("risk", 0.1, "b")], "abc")]
+    ['`accuracy=a=0.99`', '`accuracy=c=0.99`', '`risk=b=0.1`']
     """
-    named = {goal.group: goal.risk for goal in goals if goal.limits_errors}
-    if set(named) <= {None}:
-        return {}
-    wanted = {number: named.get(name, named.get(None)) for number, name in enumerate(names)}
-    return {number: risk for number, risk in wanted.items() if risk is not None}
+    named = {goal.group for goal in goals if goal.limits_errors} - {None}
+    found: list[Goal] = []
+    for goal in goals:
+        every = goal.limits_errors and goal.group is None and named
+        found += [Goal(goal.what, goal.limit, name) for name in names if name not in named] if every else [goal]
+    return found
+
+
+def class_risks(goals: Sequence[Goal], names: Sequence[str]) -> dict[int, float]:
+    """The largest error rate of each predicted class, by number; empty where none is named."""
+    known = [goal for goal in goals_by_class(goals, names) if goal.limits_errors and goal.group is not None]
+    number = {name: place for place, name in enumerate(names)}
+    return {number[goal.group or ""]: goal.risk for goal in known}
 
 
 def with_reviewers(goals: Sequence[Goal]) -> list[Goal]:
@@ -341,7 +349,7 @@ def _promises(given: Mapping[str, Mapping[str, float]], fields: Mapping[str, Any
             if group and what in ("overall-risk", "coverage", "reviews"):
                 raise OptionError(f"`{name}` is for all rows; leave out the name '{group}'")
             if not group and what == "missed":
-                raise OptionError("`max_missed` is for a class: write its name too, as in `max_missed fraud=0.05`")
+                raise OptionError("`max_missed` is for a class: write its name too, as in `max_missed=fraud=0.05`")
             goals.append(Goal(what, limit, group or None, **({own: fields[own]} if own else {})))
     twice = [goal.group for goal in goals if goal.limits_errors]
     if len(set(twice)) < len(twice):
