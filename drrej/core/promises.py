@@ -162,7 +162,7 @@ def choose_cutoffs(
     risks, scores, wrong = class_risks(goals, names), path.scores(rows), rows.wrong
     every = next((goal for goal in goals if goal.limits_errors and not risks), None)
     upper, lower = [goal for goal in goals if goal.is_upper], [goal for goal in goals if goal.is_lower]
-    share = _shares(delta, precise=bool(risks or every), upper=bool(upper), lower=bool(lower))
+    share = shares_of_delta(goals, delta)
     least = max((_least_rows(goal, scores.size, share["lower"], len(lower)) for goal in lower), default=0)
     first = -math.inf if not least else float(np.sort(scores)[least - 1]) if least <= scores.size else math.inf
     points = {goal.asked: _last_point(goal, names, rows, scores, share["upper"]) for goal in upper}
@@ -196,10 +196,11 @@ def choose_cutoffs(
     return Chosen(cutoffs, rejected)
 
 
-def _shares(delta: float | None, **kinds: bool) -> dict[str, float | None]:
-    """The part of delta that each kind of promise gets."""
-    total = sum(SHARES[kind] for kind, present in kinds.items() if present)
-    return {kind: delta * SHARES[kind] / total if delta and present else None for kind, present in kinds.items()}
+def shares_of_delta(goals: Sequence[Goal], delta: float | None) -> dict[str, float | None]:
+    """The part of delta that each kind of promise gets; None where there is none."""
+    made = {"lower" if goal.is_lower else "upper" if goal.is_upper else "precise" for goal in goals}
+    total = sum(SHARES[kind] for kind in made)
+    return {kind: delta * part / total if delta and kind in made else None for kind, part in SHARES.items()}
 
 
 # Promises that are kept up to a point of the path

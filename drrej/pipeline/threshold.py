@@ -11,6 +11,7 @@ import pyarrow as pa
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
+from drrej._version import __version__
 from drrej.core.certify import (
     Candidates,
     Certificate,
@@ -39,6 +40,7 @@ from drrej.data.dump import Dump
 from drrej.data.problems import shown
 from drrej.documents.gates import near
 from drrej.documents.rejector import Bound, GroupThreshold, Ratio, Rejector, Threshold
+from drrej.documents.summaries import CertifiedNow, Plan
 from drrej.errors import Infeasible, OptionError
 from drrej.pipeline.collect import collect_scored, curve_of
 from drrej.pipeline.figures import below_chance
@@ -273,6 +275,25 @@ def _decisions(
     if len(infeasible) == len(names):
         raise Infeasible(f"{by} = {infeasible[0]}; and so for each of {len(names)} groups")
     return tuple(groups), tables
+
+
+def plan_promises_from(source: Source, rejector: Rejector, rule: Rule) -> tuple[Plan, str | None]:
+    """What labelled rows at hand certify of several promises, and what to be cautious about."""
+    certified, why_not, caution = None, None, None
+    try:
+        chosen = choose_threshold(source, rejector, rule, ThresholdOptions(allow_reuse=True))
+        caution, found = chosen.caution, chosen.rejector.need_threshold()
+        errors = found.accepted - round(found.accepted * (found.accuracy or 0.0)) if rule.needs_labels else 0
+        certified = CertifiedNow(coverage=found.coverage, accepted=found.accepted, errors=errors)
+        if found.rule.reused:
+            caution = "'calibrate' or 'fit' has seen some of these rows, so fresh ones will look worse"
+    except Infeasible as verdict:
+        why_not = str(verdict)
+    assert rule.confidence is not None
+    made = Plan(
+        drrej_version=__version__, confidence=rule.confidence, certified=certified, why_not=why_not, promises=()
+    )
+    return made, caution
 
 
 def _class_names(rejector: Rejector) -> list[str]:

@@ -207,7 +207,7 @@ def target_lines(report: Document, signs: Signs = ASCII) -> list[str]:
 
 def sentence(report: Document, target: Target, promise: Promise, signs: Signs = ASCII) -> str:
     """What was wanted, what came out, and what that says."""
-    by = "the label" if promise.what == "missed" else getattr(report, "cutoff_by", None)
+    by = "the label" if promise.what == "missed" else getattr(report, "cutoff_by", None) or report.get("by")
     whose = "" if promise.group is None else f" where {by} is '{promise.group}'"
     return f"{_wish(target, promise, signs)}{whose}: {_outcome(report, target, promise, signs)}"
 
