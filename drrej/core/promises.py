@@ -28,7 +28,7 @@ from drrej.core.certify import (
 )
 from drrej.core.curves import Curve
 from drrej.core.intervals import at_most, exact_decimal, lower_bound, rate_at_most, upper_bound, upper_bounds
-from drrej.core.thresholds import REJECT_ALL, Goal, class_risks, with_reviewers
+from drrej.core.thresholds import REJECT_ALL, Goal, class_risks, goals_by_class, with_reviewers
 from drrej.core.types import Booleans, Floats, Integers
 from drrej.errors import Infeasible
 
@@ -114,7 +114,7 @@ def path_of(goals: Sequence[Goal], names: Sequence[str], confusion: Integers | N
     right = np.diag(table)
     shares, predicted = (table.sum(axis=axis) / table.sum() for axis in (0, 1))
     weights = np.zeros(classes)
-    for goal in goals:
+    for goal in goals_by_class(goals, names):
         if goal.what == "missed":
             which = list(names).index(goal.group or "")
             among = (table[:, which] + 1 / (classes - 1)) / (table.sum(axis=1) - right + 1)
@@ -187,12 +187,15 @@ def choose_cutoffs(
     if len(rejected) == len(names):
         raise Infeasible("; ".join(f"class '{name}': {reason}" for name, reason in rejected.items()))
     cutoffs = np.minimum(cutoffs, rows.flat)
-    if not (rows.loss < cutoffs[rows.prediction]).any():
+    accepted = int(np.count_nonzero(rows.loss < cutoffs[rows.prediction]))
+    if not accepted:
         raise Infeasible(f"{why} allows no row to be accepted")
-    if lower:
+    short = accepted < min(least, scores.size)
+    if lower and delta is not None:  # accepting these very rows is not enough
         floor = np.minimum(path.cutoffs(float(np.nextafter(first, np.inf))), rows.flat)
-        if (cutoffs < floor).any() or (math.isinf(first) and math.isfinite(rows.flat)):
-            raise Infeasible(_no_coverage(lower, why, rows, cutoffs, share["lower"]))
+        short |= bool((cutoffs < floor).any()) or (least > accepted and math.isfinite(rows.flat))
+    if short:
+        raise Infeasible(_no_coverage(lower, why or "a ratio of 0", accepted, scores.size, share["lower"]))
     return Chosen(cutoffs, rejected)
 
 
@@ -311,7 +314,7 @@ def _by_class(risks: Mapping[int, float], rows: PromiseRows, delta: float | None
             level = left + (delta / len(able) if number in able else 0.0)
         starts = None if level is None else _starts(losses.size, risk, level) if level else ()
         held, left = _allowed(losses, wrong, risk, starts)
-        yield number, held, "" if held.size else _no_class(losses, wrong, risk, level or delta)
+        yield number, held, "" if held.size else _no_class(losses, wrong, risk, level or (delta and delta / len(risks)))
 
 
 # What to say where a promise cannot be kept
@@ -331,9 +334,8 @@ def _no_class(losses: Floats, wrong: Booleans, risk: float, delta: float | None)
     return f"{words}; at least {needed} are needed" if losses.size < needed else words
 
 
-def _no_coverage(lower: Sequence[Goal], why: str, rows: PromiseRows, cutoffs: Floats, delta: float | None) -> str:
+def _no_coverage(lower: Sequence[Goal], why: str, accepted: int, total: int, delta: float | None) -> str:
     """Which coverage or budget fails, and what would be possible beside the other promises."""
-    accepted, total = int(np.count_nonzero(rows.loss < cutoffs[rows.prediction])), rows.loss.size
     possible = accepted / total if delta is None else lower_bound(accepted, total, delta)
     wish = " and ".join(goal.asked for goal in lower)
     known = "" if delta is None else f", which is known to be at least {possible:.4g} of new rows,"
