@@ -98,7 +98,8 @@ class Path(Struct, frozen=True):
                 cutoffs = np.where(low, np.nextafter(cutoffs, np.inf), cutoffs)
             while (high := (weights * np.nextafter(cutoffs, -np.inf) >= point)).any():
                 cutoffs = np.where(high, np.nextafter(cutoffs, -np.inf), cutoffs)
-            cutoffs = np.where(finite, cutoffs, np.where(self.weights == 0, np.inf, REJECT_ALL))
+            first = np.inf if point > BEFORE_ALL else REJECT_ALL
+            cutoffs = np.where(finite, cutoffs, np.where(self.weights == 0, first, REJECT_ALL))
             cutoffs = np.where(cutoffs <= 0, REJECT_ALL, cutoffs)
         return cutoffs
 
@@ -327,9 +328,11 @@ def _no_class(losses: Floats, wrong: Booleans, risk: float, delta: float | None)
     curve = Curve.of(losses[~wrong], losses[wrong])
     if delta is None:
         return f"the lowest error rate of accepted rows is {float((curve.errors / curve.accepted).min()):.4g}"
-    bounds = upper_bounds(curve.errors, curve.accepted, np.full(curve.errors.size, delta))
+    ends = np.flatnonzero(np.diff(curve.errors, append=curve.total_errors + 1))  # right before an error it is lowest
+    errors, accepted = curve.errors[ends], curve.accepted[ends]
+    bounds = upper_bounds(errors, accepted, np.full(ends.size, delta))
     best = int(np.argmin(bounds))
-    words = f"the best upper bound of its error rate is {bounds[best]:.4g}, on {curve.accepted[best]} rows"
+    words = f"the best upper bound of its error rate is {bounds[best]:.4g}, on {accepted[best]} rows"
     needed = math.ceil(math.log(delta) / math.log1p(-risk)) if 0 < risk < 1 else 0
     return f"{words}; at least {needed} are needed" if losses.size < needed else words
 

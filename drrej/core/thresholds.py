@@ -325,7 +325,7 @@ def one_rule(targets: Mapping[str, Target], **more: Any) -> Rule:
         found = " and ".join(f"`{name}`" for name in plain) or "none"
         raise OptionError(
             f"give exactly one rule: {', '.join(names)} or {last} (found: {found}); only `coverage` may stand beside "
-            "`accuracy` or `risk`"
+            "`accuracy` or `risk`, and with them `max_missed`, `overall_risk` and `reviews`"
         )
     ((name, target),) = plain.items()
     return Rule(name.removeprefix("review_").replace("_", "-"), target, coverage=coverage, **more)

@@ -108,6 +108,8 @@ def choose_threshold(
     """
     options = options or ThresholdOptions()
     _check(rule, rejector, options)
+    if table and rule.promises:
+        raise OptionError(f"`table` lists the cutoffs of a single target; it cannot be combined with {rule.asked}")
     dump = source.open(rejector, rule.needs_labels)
     if options.by is not None and options.by == dump.label:
         raise OptionError(
