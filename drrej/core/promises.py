@@ -333,6 +333,8 @@ def _no_class(losses: Floats, wrong: Booleans, risk: float, delta: float | None)
     bounds = upper_bounds(errors, accepted, np.full(ends.size, delta))
     best = int(np.argmin(bounds))
     words = f"the best upper bound of its error rate is {bounds[best]:.4g}, on {accepted[best]} rows"
+    if bounds[best] <= risk:
+        return f"{words}, but the tests start at more rows and fail there"
     needed = math.ceil(math.log(delta) / math.log1p(-risk)) if 0 < risk < 1 else 0
     return f"{words}; at least {needed} are needed" if losses.size < needed else words
 
