@@ -159,7 +159,7 @@ def choose_cutoffs(
     >>> found.cutoffs.tolist()
     [0.7, inf]
     """
-    goals = with_reviewers(goals)
+    asked, goals = goals, with_reviewers(goals)
     risks, scores, wrong = class_risks(goals, names), path.scores(rows), rows.wrong
     every = next((goal for goal in goals if goal.limits_errors and not risks), None)
     upper, lower = [goal for goal in goals if goal.is_upper], [goal for goal in goals if goal.is_lower]
@@ -196,7 +196,8 @@ def choose_cutoffs(
         floor = np.minimum(path.cutoffs(float(np.nextafter(first, np.inf))), rows.flat)
         short |= bool((cutoffs < floor).any()) or (least > accepted and math.isfinite(rows.flat))
     if short:
-        raise Infeasible(_no_coverage(lower, why or "a ratio of 0", accepted, scores.size, share["lower"]))
+        takes = "" if len(asked) == len(goals) else "; that coverage is what the reviewers' mistakes take"
+        raise Infeasible(_no_coverage(lower, why or "a ratio of 0", accepted, scores.size, share["lower"]) + takes)
     return Chosen(cutoffs, rejected)
 
 

@@ -337,7 +337,8 @@ def _promised(
             accuracy=(accepted - errors) / accepted if accepted and rule.needs_labels else None,
         )
 
-    if (found.cutoffs == found.cutoffs[0]).all():
+    named = any(goal.limits_errors and goal.group is not None for goal in rule.promises)
+    if not named and (found.cutoffs == found.cutoffs[0]).all():
         return (group("", float(found.cutoffs[0]), slice(None)),), None, None
     groups = map(group, names, found.cutoffs.tolist(), by_class(rows.prediction, len(names)))
     return tuple(groups), PREDICTION, whole or None
