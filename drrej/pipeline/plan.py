@@ -81,7 +81,7 @@ def plan_promises(
     >>> from drrej.core.thresholds import one_rule
     >>> found = plan_promises(one_rule({"max_missed": {"fraud": 0.05}}), {"fraud": 0.02})
     >>> found.promises[0].least, [row.fixed_cutoff for row in found.promises[0].needed]
-    (59, [3421, 5366, 9936, 32306])
+    (59, [3264, 8236, 21151, 90711])
     """
     limiting = [goal for goal in rule.promises if not goal.is_lower]
     levels = shares_of_delta(rule.promises, _delta(confidence))

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from conftest import fail, read_columns, run_here, succeed
+from scipy import stats
 
 import drrej
 from drrej.core.thresholds import one_rule
@@ -198,6 +199,8 @@ def test_run_and_plan(world: dict[str, str], tmp_path: Path) -> None:
     assert {promise["what"] for promise in report["target"]["promises"]} == {"accuracy", "missed"}
     plan = succeed("plan", "--max-missed", "fraud=0.05", "--class-share", "fraud=0.02", "--format", "json")
     assert json.loads(plan)["promises"][0]["least"] == 59  # ln 0.05 / ln 0.95
+    rows = json.loads(plan)["promises"][0]["needed"][0]["fixed_cutoff"]  # the fewest that hold 59 frauds in 80 of 100
+    assert stats.binom.sf(58, rows, 0.02) >= 0.8 > stats.binom.sf(58, rows - 1, 0.02)
     assert "how many rows are of class 'fraud'" in fail("plan", "--max-missed", "fraud=0.05")
     said = succeed("plan", world["fresh"], "-r", world["fitted"], "--overall-risk", "0.02").decode()
     assert "these rows certify all of it at a coverage of" in said
