@@ -135,7 +135,7 @@ def threshold(
 
     Examples:
     drrej threshold fresh.parquet -r fitted.json --accuracy 0.98 --confidence 0.95
-    drrej threshold fresh.parquet -r fitted.json --accuracy 0.998 --accuracy fraud=0.9 --confidence 0.95
+    drrej threshold val.parquet -r fitted.json --risk 0.02 --cutoff-by prediction
     drrej threshold val.parquet -r fitted.json --error-cost 50 --review-cost 2
 
     """

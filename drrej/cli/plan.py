@@ -63,7 +63,6 @@ def plan(options: PlanOptions, input: InputOptions, engine: EngineOptions, dumps
     Examples:
     drrej plan --accuracy 0.98 --coverage 0.8
     drrej plan --risk 0.02 --confidence 0.9 --error 0.01 --power 0.9 -o plan.png
-    drrej plan --max-missed fraud=0.05 --class-share fraud=0.02
     drrej plan fresh.parquet -r fitted.json --risk 0.02 -o plan.svg
 
     """

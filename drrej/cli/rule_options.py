@@ -152,15 +152,15 @@ class RuleOptions(Options):
     max_missed: list[str] | None = option(
         "Of the rows of a true class accept at most this share as another class. Repeatable.", "CLASS=S", RULE
     )
-    overall_risk: float | None = option("Errors left after review at most this share of all rows.", "R", RULE)
-    reviews: int | None = option("With --per N: reject at most B rows of a batch of N.", "B", RULE)
+    overall_risk: float | None = rare("Errors left after review at most this share of all rows.", "R", RULE)
+    reviews: int | None = rare("With --per N: reject at most B rows of a batch of N.", "B", RULE)
     review_cost: float | None = rare("Least total cost, where a rejected row costs C.", "C", RULE)
-    mean_cost: float | None = rare("Mean cost of accepted rows at most M, with --loss cost.", "M", RULE)
+    mean_cost: float | None = rare("With --loss cost: mean cost of accepted rows at most M.", "M", RULE)
     tau: float | None = rare("Reject where the ratio is at most T.", "T", RULE)
     max_loss: float | None = rare("Reject where the expected loss is L or more.", "L", RULE)
     mse: float | None = rare("Mean squared error at most M, of a regression.", "M", RULE)
     mae: float | None = rare("Mean absolute error at most M, of a regression.", "M", RULE)
-    per: int | None = option("With --reviews: the rows of a batch.", "N", GUARANTEE)
+    per: int | None = rare("With --reviews: the rows of a batch.", "N", GUARANTEE)
     reviewer_accuracy: float | None = rare(
         "With --overall-risk: reviewers are right in this share of the rejected rows.", "A", GUARANTEE, show_default="1"
     )
@@ -169,7 +169,7 @@ class RuleOptions(Options):
     )
     cutoff_by: str | None = option("A cutoff for each value of a column, or of 'prediction'.", "COL", GUARANTEE)
     error_cost: float | None = rare(
-        "With --review-cost: an accepted error costs E (or use --loss cost).", "E", GUARANTEE
+        "With --review-cost: what an accepted error costs (unless the loss is cost).", "E", GUARANTEE
     )
     allow_reuse: bool = rare_flag(
         "Allow rows that calibrate or fit have seen; then the guarantee does not hold.", panel=GUARANTEE
