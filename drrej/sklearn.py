@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, proces
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from drrej.api.rejector import ScoredArrays, fit_rejector
+from drrej.api.rejector import ClassTarget, ScoredArrays, fit_rejector
 from drrej.core.calibrators import CalibratorName
 from drrej.core.reuse import content_keys
 from drrej.core.thresholds import one_rule
@@ -59,7 +59,10 @@ class RejectingClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     estimator : classifier with `predict_proba` or `decision_function`
     accuracy, risk, coverage, max_loss : float
         Exactly one: what the accepted rows must fulfil on the rows that the threshold is chosen on, see
-        `drrej.fit_rejector`.
+        `drrej.fit_rejector`. An accuracy or a risk may be a dictionary from classes to targets.
+    promises : dict, optional
+        More of what `drrej.fit_rejector` keeps together: `max_missed`, `overall_risk`, `reviewer_accuracy`, `reviews`
+        and `per`, such as `{"max_missed": {"fraud": 0.05}}`.
     confidence : float, optional
         Makes accuracy, risk or coverage a guarantee for new rows like these. It is for the fitted model itself, so it
         needs rows that this model has not seen: a prefit model, or a split into training and held-out rows.
@@ -104,9 +107,10 @@ class RejectingClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         self,
         estimator: Any,
         *,
-        accuracy: float | None = None,
-        risk: float | None = None,
+        accuracy: ClassTarget = None,
+        risk: ClassTarget = None,
         coverage: float | None = None,
+        promises: Mapping[str, Any] | None = None,
         max_loss: float | None = None,
         confidence: float | None = None,
         loss: str = "auto",
@@ -119,6 +123,7 @@ class RejectingClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         self.accuracy = accuracy
         self.risk = risk
         self.coverage = coverage
+        self.promises = promises
         self.max_loss = max_loss
         self.confidence = confidence
         self.loss = loss
@@ -137,6 +142,7 @@ class RejectingClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         if get_config()["enable_metadata_routing"]:
             params = process_routing(self, "fit", **params).estimator.fit
         rules = {name: getattr(self, name) for name in ("accuracy", "risk", "coverage", "max_loss")}
+        rules |= self.promises or {}
         one_rule(rules, confidence=self.confidence)  # raises before any work
         self.estimator_, self.classes_, held_out = self._held_out(X, y, params)
         self.reject_label_ = self._label_of_rejected()
@@ -149,7 +155,7 @@ class RejectingClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             self.rejector_ = fit_rejector(
                 np.concatenate(scores),
                 self._class_numbers(np.concatenate(labels)),
-                **rules,
+                **{name: self._by_name(target, text) for name, target in rules.items()},
                 confidence=self.confidence,
                 loss=self.loss,
                 calibrator=self.calibrator,
@@ -159,6 +165,13 @@ class RejectingClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             )
         self.coverage_ = self.rejector_.need_threshold().coverage
         return self
+
+    def _by_name(self, target: Any, text: bool) -> Any:
+        """A target by classes, with these as the rejector calls them: by their numbers unless they are texts."""
+        if not isinstance(target, Mapping) or text:
+            return target
+        known = {name: str(number) for number, name in enumerate(self.classes_.tolist())} | {"": ""}
+        return {known.get(name, str(name)): each for name, each in target.items()}
 
     def _class_numbers(self, labels: Any) -> Any:
         numbers = np.searchsorted(self.classes_, labels).clip(max=self.classes_.size - 1)

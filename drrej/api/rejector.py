@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 
@@ -253,11 +253,23 @@ def as_document(rejector: AnyRejector) -> Document:
     return rejector if isinstance(rejector, Document) else Rejector.load(rejector)
 
 
-class Target(TypedDict, total=False):
-    """What `fit_rejector` is to keep: one rule, and with what confidence; `groups` says which rows are one example."""
+ClassTarget = float | Mapping[str, float] | None
+"""A target, or one for each class that is named (by its number where classes have no names); "" is every other one."""
 
-    accuracy: float | None
-    risk: float | None
+
+class Target(TypedDict, total=False):
+    """What `fit_rejector` is to keep: one rule or several promises, and with what confidence.
+
+    `groups` says which rows are one example.
+    """
+
+    accuracy: ClassTarget
+    risk: ClassTarget
+    max_missed: Mapping[str, float] | None
+    overall_risk: float | None
+    reviewer_accuracy: float | None
+    reviews: int | None
+    per: int | None
     coverage: float | None
     tau: float | None
     max_loss: float | None
@@ -292,7 +304,12 @@ def fit_rejector(
 
     Exactly one rule: `accuracy` or `risk` of the accepted rows, `coverage`, `tau`, `max_loss`, or the least total cost,
     where a rejected row costs `review_cost` and an accepted error `error_cost`. `coverage` may also stand beside
-    `accuracy` or `risk`, to be kept together with it. `loss`, `alpha`, `lam` and
+    `accuracy` or `risk`, to be kept together with it.
+
+    Several promises together: `accuracy={"fraud": 0.9, "": 0.998}` of the accepted rows that are predicted as a class
+    ("": every other class), `max_missed={"fraud": 0.05}` of the rows of a true class that are accepted as another one,
+    `overall_risk` (with `reviewer_accuracy`) of all rows, `reviews=200` of `per=10000` rows, `coverage`, and an
+    `accuracy` or `risk` of all accepted rows. Each predicted class has its own cutoff then. `loss`, `alpha`, `lam` and
     `effective_sample` are those of the command line, as are `normalize` and `floor` for probabilities, and
     `calibrator`: one "temperature", or a weight and a bias per class ("vector", or "beta" of two
     classes), or what cross-validation says ("auto").
@@ -372,8 +389,13 @@ def _rule(target: Target) -> Rule:
     for name in target:
         if name not in Target.__annotations__:
             raise TypeError(f"fit_rejector() got an unexpected keyword argument '{name}'")
-    _check_numbers(**{name: value for name, value in target.items() if name != "groups"})
-    kinds = ("accuracy", "risk", "coverage", "review_cost", "tau", "max_loss")
-    more = {name: target.get(name) for name in ("confidence", "error_cost")}
-    targets: dict[str, Any] = {kind: target.get(kind) for kind in kinds}
-    return one_rule(targets, **more)
+    more = {name: target.get(name) for name in ("confidence", "error_cost", "per", "reviewer_accuracy")}
+    targets: dict[str, Any] = {name: value for name, value in target.items() if name not in (*more, "groups")}
+    for name, value in targets.items():
+        by_class = isinstance(value, Mapping) and name in ("accuracy", "risk", "max_missed")
+        _check_numbers(**({f"{name}={group}": each for group, each in value.items()} if by_class else {name: value}))
+        if by_class:
+            targets[name] = {str(group): each for group, each in value.items()}
+    _check_numbers(**more)
+    rules = ("accuracy", "risk", "coverage", "review_cost", "tau", "max_loss")
+    return one_rule({**dict.fromkeys(rules), **targets}, **more)

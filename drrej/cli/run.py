@@ -252,9 +252,9 @@ def _warn(rows: RunRows, found: ChosenThreshold, divided: SplitOptions | None, q
             f"the guarantee takes rows as independent, but those of one '{divided.group}' may be alike; then it holds "
             "less often than it says"
         )
-    elif not rows.fresh and rule.kind in ("accuracy", "risk", "mean-cost"):
+    elif not rows.fresh and rule.kind in ("accuracy", "risk", "mean-cost", "promises"):
         no_promise = (
-            f"`{rule.parameter}={rule.target:g}` describes the rows it was chosen on, which the fit has seen; for a "
+            f"{rule.asked} describes the rows it was chosen on, which the fit has seen; for a "
             "guarantee on new rows give --split 60,40, or fresh rows with --choose"
         )
     if divided is not None:

@@ -183,6 +183,9 @@ def evaluate(
         drawn = drawn or {"losses": pictures.loss_histogram(curve, labelled=False)}
         sections["pictures"] = drawn | {"made": pictures.made_by(rejector, options, dump)}
     report = Report(**sections)
+    if threshold.rule.promises:
+        by_class = figures.class_counts(columns, rejector.classes) if options.labels else None
+        return judged(report, figures.promises_of(report, rejector, by_class), gates)
     return judged(report, figures.target_of(report, threshold), gates)
 
 

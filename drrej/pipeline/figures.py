@@ -21,6 +21,7 @@ from drrej.documents.document import entries
 from drrej.documents.figures import (
     Accuracy,
     Change,
+    ClassCounts,
     CostPoint,
     Counts,
     Coverage,
@@ -32,6 +33,7 @@ from drrej.documents.figures import (
     TotalCost,
     judge,
     judge_cost,
+    judge_goals,
     judge_mean,
     wanted_of,
 )
@@ -435,6 +437,22 @@ def limited_mean(columns: Mapping[str, Any], rule: Rule) -> MeanError:
 Ends = tuple[float, float]
 MeanError = tuple[float | None, Ends | None]
 """A mean, and the ends of its interval where it has one."""
+
+
+def class_counts(columns: Mapping[str, Any], classes: int) -> ClassCounts:
+    """What promises about classes are judged by."""
+    labels, predictions, accepted = columns["label"], columns["prediction"], columns["accepted"]
+    missed = accepted & columns["wrong"]
+    chosen = (labels, labels[missed], predictions[accepted], predictions[missed])
+    return ClassCounts(*(np.bincount(each, minlength=classes).tolist() for each in chosen))
+
+
+def promises_of(report: Report, rejector: Rejector, by_class: ClassCounts | None) -> Target:
+    """What became of several promises, see `target_of`."""
+    threshold = rejector.need_threshold()
+    rule, names = threshold.rule, rejector.class_names or tuple(map(str, range(rejector.classes)))
+    (seen,) = _counts(replace(report, per_group=None), threshold)
+    return judge_goals(rule.promises, names, seen, by_class, None if rule.reused else rule.confidence)
 
 
 def target_of(report: Report | RegressionReport, threshold: Threshold, mean: MeanError = (None, None)) -> Target | None:

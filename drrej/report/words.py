@@ -207,16 +207,23 @@ def target_lines(report: Document, signs: Signs = ASCII) -> list[str]:
     sentences = [sentence(report, target, promise, signs) for promise in target.promises]
     if len(sentences) <= _MOST_PROMISES:
         return sentences
-    numbers = Counter(promise.verdict for promise in target.promises)
-    summary = ", ".join(f"{verdict} in {numbers[verdict]}" for verdict in ("met", "not shown", "missed"))
-    missed = [line for line, row in zip(sentences, target.promises, strict=True) if row.verdict == "missed"]
-    wish = f"{_wish(target, target.promises[0], signs)} in each of {counted(len(sentences), 'group')}"
-    return [f"{wish}: {summary}", *missed[:_MOST_PROMISES]]
+    lines: list[str] = []
+    for wish in dict.fromkeys(_wish(target, promise, signs) for promise in target.promises):
+        mine = [(row, line) for row, line in zip(target.promises, sentences, strict=True) if line.startswith(wish)]
+        if len(mine) == 1:
+            lines.append(mine[0][1])
+            continue
+        numbers = Counter(row.verdict for row, _ in mine)
+        summary = ", ".join(f"{verdict} in {numbers[verdict]}" for verdict in ("met", "not shown", "missed"))
+        lines.append(f"{wish} in each of {counted(len(mine), 'group')}: {summary}")
+        lines += [line for row, line in mine if row.verdict == "missed"][:_MOST_PROMISES]
+    return lines
 
 
 def sentence(report: Document, target: Target, promise: Promise, signs: Signs = ASCII) -> str:
     """What was wanted, what came out, and what that says."""
-    whose = "" if promise.group is None else f" where {report['by']} is '{promise.group}'"
+    by = "the label" if promise.what == "missed" else getattr(report, "cutoff_by", None) or report.get("by")
+    whose = "" if promise.group is None else f" where {by} is '{promise.group}'"
     return f"{_wish(target, promise, signs)}{whose}: {_outcome(report, target, promise, signs)}"
 
 
@@ -224,8 +231,9 @@ def _wish(target: Target, promise: Promise, signs: Signs) -> str:
     if promise.what == "cost":
         return "wanted the least cost"
     at_least, at_most, _ = signs
-    sign = at_most if promise.what in ("risk", *MEANS) else at_least
-    limit = f"{promise.what} {sign} {exact_percent(promise.wanted)}"
+    sign = at_least if promise.what in ("accuracy", "coverage") else at_most
+    what = {"missed": "missed cases", "overall-risk": "errors among all rows"}.get(promise.what, promise.what)
+    limit = f"{what} {sign} {exact_percent(promise.wanted)}"
     if promise.what in MEANS:
         clipped = "" if promise.clip is None else f" (of at most {promise.clip:g} a row)"
         limit = f"{MEANS[promise.what]}{clipped} {sign} {promise.wanted:g}"
@@ -248,7 +256,7 @@ def _outcome(report: Document, target: Target, promise: Promise, signs: Signs) -
     came_out = f"{texts[0]}{unit} ({texts[1]}{to}{texts[2]}{unit})"
     if promise.verdict == "missed" and target.confidence is not None:
         chance = promise.p_value or 0.0
-        p_value = "" if is_mean else f" (p {'below 1e-300' if chance < 1e-300 else f'= {chance:.1g}'})"
+        p_value = "" if promise.p_value is None else f" (p {'below 1e-300' if chance < 1e-300 else f'= {chance:.1g}'})"
         return f"{came_out}: these rows contradict it{p_value}; are they like the rows it was chosen on?"
     if promise.verdict == "not shown" and promise.what == "coverage" and promise.lower >= promise.wanted:
         return f"{came_out}: not shown, most rows have the same loss and are accepted together"
@@ -272,7 +280,7 @@ def _unknown(report: Document, promise: Promise) -> str:
         return f"{figure(promise.value)}: not shown, there is no interval for errors of any size"
     if promise.what in MEANS:
         return "not shown, no row is accepted or it takes labels"
-    labelled = promise.what == "coverage" or "accuracy" in report
+    labelled = promise.what in ("coverage", "reviews") or "accuracy" in report
     return f"not shown, {'no row is accepted' if labelled else 'it takes labels'}"
 
 
