@@ -57,12 +57,12 @@ class RejectingClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     Parameters
     ----------
     estimator : classifier with `predict_proba` or `decision_function`
-    accuracy, risk, coverage, max_loss : float
+    accuracy, risk, coverage : float
         Exactly one: what the accepted rows must fulfil on the rows that the threshold is chosen on, see
         `drrej.fit_rejector`. An accuracy or a risk may be a dictionary from classes to targets.
     promises : dict, optional
-        More of what `drrej.fit_rejector` keeps together: `max_missed`, `overall_risk`, `reviewer_accuracy`, `reviews`
-        and `per`, such as `{"max_missed": {"fraud": 0.05}}`.
+        Other targets of `drrej.fit_rejector`: `max_missed`, `overall_risk`, `reviewer_accuracy`, `reviews` and `per`,
+        which hold together, such as `{"max_missed": {"fraud": 0.05}}`; or `max_loss` alone.
     confidence : float, optional
         Makes accuracy, risk or coverage a guarantee for new rows like these. It is for the fitted model itself, so it
         needs rows that this model has not seen: a prefit model, or a split into training and held-out rows.
@@ -111,7 +111,6 @@ class RejectingClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         risk: ClassTarget = None,
         coverage: float | None = None,
         promises: Mapping[str, Any] | None = None,
-        max_loss: float | None = None,
         confidence: float | None = None,
         loss: str = "auto",
         calibrator: CalibratorName = "temperature",
@@ -124,7 +123,6 @@ class RejectingClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         self.risk = risk
         self.coverage = coverage
         self.promises = promises
-        self.max_loss = max_loss
         self.confidence = confidence
         self.loss = loss
         self.calibrator = calibrator
@@ -141,7 +139,7 @@ class RejectingClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         check_classification_targets(y)
         if get_config()["enable_metadata_routing"]:
             params = process_routing(self, "fit", **params).estimator.fit
-        rules = {name: getattr(self, name) for name in ("accuracy", "risk", "coverage", "max_loss")}
+        rules = {name: getattr(self, name) for name in ("accuracy", "risk", "coverage")}
         rules |= self.promises or {}
         one_rule(rules, confidence=self.confidence)  # raises before any work
         self.estimator_, self.classes_, held_out = self._held_out(X, y, params)

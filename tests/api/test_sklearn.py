@@ -203,7 +203,7 @@ def test_the_score_is_the_accuracy_of_the_accepted(fitted: RejectingClassifier) 
     weight = np.arange(len(Y_TEST))
     assert fitted.score(X_TEST, Y_TEST, weight) == np.average(right[accepted], weights=weight[accepted])
     assert coverage_score(fitted, X_TEST) == pytest.approx(accepted.mean(), abs=1e-12)
-    none = RejectingClassifier(GaussianNB(), max_loss=1e-300).fit(X_TRAIN[:200], Y_TRAIN[:200])
+    none = RejectingClassifier(GaussianNB(), promises={"max_loss": 1e-300}).fit(X_TRAIN[:200], Y_TRAIN[:200])
     doubtful = np.argsort(none.predict_proba(X_TEST).max(axis=1))[:3]
     assert np.isnan(none.score(X_TEST[doubtful], Y_TEST[doubtful]))
 
@@ -231,7 +231,7 @@ class Pairs(ClassifierMixin, BaseEstimator):
     ("model", "error", "said"),
     [
         (RejectingClassifier(GaussianNB()), drrej.DrrejError, "exactly one rule"),
-        (RejectingClassifier(GaussianNB(), max_loss=0.9, coverage=0.9), drrej.DrrejError, "exactly one rule"),
+        (RejectingClassifier(GaussianNB(), promises={"max_loss": 0.9}, coverage=0.9), drrej.DrrejError, "exactly one rule"),
         (RejectingClassifier(GaussianNB(), coverage=0.9, reject_label=3), ValueError, "is one of the classes"),
         (RejectingClassifier(GaussianNB(), coverage=0.9, response_method="x"), ValueError, "response_method='x'"),
         (RejectingClassifier(GaussianNB(), coverage=0.9, cv="prefit"), ValueError, "not fitted"),
