@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 
@@ -29,7 +29,7 @@ from drrej.api.arrays import (
 )
 from drrej.core.calibrators import CalibratorName
 from drrej.core.losses import Loss
-from drrej.core.reuse import content_keys, mixed, repeats
+from drrej.core.reuse import MOST_REPEATS, content_keys, mixed, near_keys, repeats
 from drrej.core.thresholds import Rule, one_rule
 from drrej.core.types import Booleans, Floats, InputKind
 from drrej.data.columns import LABEL
@@ -46,7 +46,8 @@ from drrej.pipeline.collect import collect
 from drrej.pipeline.evaluate import EvaluateOptions, evaluate
 from drrej.pipeline.fit import RatioOptions, fit
 from drrej.pipeline.score import Scored, Scorer
-from drrej.pipeline.threshold import MOST_REPEATS, ThresholdOptions, choose_threshold
+from drrej.pipeline.split import fit_share
+from drrej.pipeline.threshold import ThresholdOptions, choose_threshold
 from drrej.report import need_libraries
 from drrej.report.page import render_notebook
 from drrej.report.plots import curve_figure
@@ -252,11 +253,23 @@ def as_document(rejector: AnyRejector) -> Document:
     return rejector if isinstance(rejector, Document) else Rejector.load(rejector)
 
 
-class Target(TypedDict, total=False):
-    """What `fit_rejector` is to keep: one rule, and with what confidence; `groups` says which rows are one example."""
+ClassTarget = float | Mapping[str, float] | None
+"""A target, or one for each class that is named (by its number where classes have no names); "" is every other one."""
 
-    accuracy: float | None
-    risk: float | None
+
+class Target(TypedDict, total=False):
+    """What `fit_rejector` is to keep: one rule or several promises, and with what confidence.
+
+    `groups` says which rows are one example.
+    """
+
+    accuracy: ClassTarget
+    risk: ClassTarget
+    max_missed: Mapping[str, float] | None
+    overall_risk: float | None
+    reviewer_accuracy: float | None
+    reviews: int | None
+    per: int | None
     coverage: float | None
     tau: float | None
     max_loss: float | None
@@ -291,17 +304,24 @@ def fit_rejector(
 
     Exactly one rule: `accuracy` or `risk` of the accepted rows, `coverage`, `tau`, `max_loss`, or the least total cost,
     where a rejected row costs `review_cost` and an accepted error `error_cost`. `coverage` may also stand beside
-    `accuracy` or `risk`, to be kept together with it. `loss`, `alpha`, `lam` and
+    `accuracy` or `risk`, to be kept together with it.
+
+    Several promises together: `accuracy={"fraud": 0.9, "": 0.998}` of the accepted rows that are predicted as a class
+    ("": every other class), `max_missed={"fraud": 0.05}` of the rows of a true class that are accepted as another one,
+    `overall_risk` (with `reviewer_accuracy`) of all rows, `reviews=200` of `per=10000` rows, `coverage`, and an
+    `accuracy` or `risk` of all accepted rows. Each predicted class has its own cutoff then. `loss`, `alpha`, `lam` and
     `effective_sample` are those of the command line, as are `normalize` and `floor` for probabilities, and
     `calibrator`: one "temperature", or a weight and a bias per class ("vector", or "beta" of two
     classes), or what cross-validation says ("auto").
 
     With `confidence` the accuracy, risk or coverage is guaranteed for new rows like these, and `Infeasible` is raised
     where that cannot be certified. The threshold is then chosen on rows that nothing else has seen: on `fresh`, a pair
-    (scores, labels), or without it on half of the rows. Which half is settled by what the rows hold: any order of the
-    rows gives the same rejector, and there is no seed to be lucky with. Rows with the same scores count once, since
-    they may be copies. Where a model gives many examples the same scores, as kNN does, pass `groups`: a value for each
-    row that tells examples apart (those of `fresh` if that is given). Rows of a group stay in one half.
+    (scores, labels), or without it on four fifths of the rows: few rows are enough to calibrate and fit on (at least
+    50, unless that is more than half). Which rows do what is settled by what they hold: any order of the rows gives the
+    same rejector, and there is no seed to be lucky with. `calibration.rows` and `threshold.rows` say how many. Rows
+    with the same scores count once, since they may be copies. Where a model gives many examples the same scores, as kNN
+    does, pass `groups`: a value for each row that tells examples apart (those of `fresh` if that is given). Rows of a
+    group stay together.
 
     >>> logits = np.array([[4.0, 0.0], [0.1, 0.0], [0.0, 3.0], [0.0, 0.2]] * 5)
     >>> rejector = fit_rejector(logits, [0, 1, 1, 0] * 5, accuracy=0.98)
@@ -322,9 +342,9 @@ def fit_rejector(
     first, second = (scores, labels), fresh
     if rule.confidence is not None and fresh is None:
         rows, marks = as_scores(matched(scores, options.classes)), as_labels(labels)
-        half = _second_half(rows, marks, groups)
-        first, second = ((rows[part], marks.filter(pa.array(part))) for part in (~half, half))
-        groups = None if groups is None else groups.filter(pa.array(half))
+        chosen = _certifying(rows, marks, groups, input == "probs")
+        first, second = ((rows[part], marks.filter(pa.array(part))) for part in (~chosen, chosen))
+        groups = None if groups is None else groups.filter(pa.array(chosen))
     with array_source(*first, options) as source:
         start = calibrate(source, CalibrateOptions(floor=floor, calibrator=calibrator))
         fitted, cautions = fit(source, start, RatioOptions(alpha, lam, loss, effective_sample)), source.cautions
@@ -338,25 +358,25 @@ def fit_rejector(
     return Rejector.of(found.rejector)
 
 
-def _second_half(rows: Array, labels: pa.Array, groups: pa.Array | None) -> Booleans:
-    """Half of the rows, chosen by their groups or by what they hold, so that copies of a row are in one half."""
+def _certifying(rows: Array, labels: pa.Array, groups: pa.Array | None, probabilities: bool) -> Booleans:
+    """The rows that do not fit, chosen by their groups or by what they hold, so that copies of a row stay together."""
     check_length(rows, labels, LABEL)
     if len(rows) < 2:
-        raise OptionError("`confidence` needs more rows: one half fits, the other chooses the threshold")
+        raise OptionError("`confidence` needs more rows: some fit, the others choose the threshold")
     if groups is None:
         keys = content_keys(rows.reshape(len(rows), -1))
-        again = int(np.count_nonzero(repeats(keys)))
+        again = int(np.count_nonzero(repeats(np.column_stack([keys, near_keys(rows, probabilities)]))))
         if again > MOST_REPEATS * len(rows):
             raise OptionError(
-                f"{again} of {len(rows)} rows have the same scores as another row, so the half that chooses the "
+                f"{again} of {len(rows)} rows have the same scores as another row, so those that choose the "
                 "threshold would not be like new rows; drop the repeats, or if they are different examples pass "
                 "`groups`, a value for each row that tells them apart"
             )
     else:
         check_length(rows, groups, GROUP)
         keys = mixed(pc.rank(groups, tiebreaker="dense").to_numpy())
-    half: Booleans = keys > np.sort(keys)[(keys.size - 1) // 2]
-    return half
+    chosen: Booleans = keys > np.sort(keys)[max(1, round(fit_share(keys.size) * keys.size)) - 1]
+    return chosen
 
 
 def _check_numbers(**given: Any) -> None:
@@ -369,8 +389,13 @@ def _rule(target: Target) -> Rule:
     for name in target:
         if name not in Target.__annotations__:
             raise TypeError(f"fit_rejector() got an unexpected keyword argument '{name}'")
-    _check_numbers(**{name: value for name, value in target.items() if name != "groups"})
-    kinds = ("accuracy", "risk", "coverage", "review_cost", "tau", "max_loss")
-    more = {name: target.get(name) for name in ("confidence", "error_cost")}
-    targets: dict[str, Any] = {kind: target.get(kind) for kind in kinds}
-    return one_rule(targets, **more)
+    more = {name: target.get(name) for name in ("confidence", "error_cost", "per", "reviewer_accuracy")}
+    targets: dict[str, Any] = {name: value for name, value in target.items() if name not in (*more, "groups")}
+    for name, value in targets.items():
+        by_class = isinstance(value, Mapping) and name in ("accuracy", "risk", "max_missed")
+        _check_numbers(**({f"{name}={group}": each for group, each in value.items()} if by_class else {name: value}))
+        if by_class:
+            targets[name] = {str(group): each for group, each in value.items()}
+    _check_numbers(**more)
+    rules = ("accuracy", "risk", "coverage", "review_cost", "tau", "max_loss")
+    return one_rule({**dict.fromkeys(rules), **targets}, **more)

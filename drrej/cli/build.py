@@ -132,7 +132,7 @@ def check_table(path: str | None) -> None:
 def threshold(
     dumps: Dumps, files: ThresholdFiles, rule: RuleOptions, input: JudgedInput, engine: EngineOptions
 ) -> None:
-    """Add the threshold by exactly one rule: --accuracy, --coverage, --risk, a cost, an error, --tau or --max-loss.
+    """Add the threshold by one rule (an accuracy, a coverage, a cost, a tau ...) or by several promises together.
 
     DUMP: parquet files, directories, globs or URIs; - is standard input.
 

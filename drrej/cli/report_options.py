@@ -67,6 +67,9 @@ class ReportOptions(Options):
         "What accepting a row of no class costs, as a multiple of an error.", "X", REPORT, show_default="1"
     )
     on_unseen_group: OnUnseen = MaskInput.on_unseen_group
+    group: str | None = rare(
+        "Tells rows with the same scores apart, as an id does; else they count once.", "COL", REPORT
+    )
 
     def options(self, rejector: str, kinds: Collection[str], join_on: str | None) -> EvaluateOptions:
         """As the library takes them; raises when one option lacks another.
@@ -103,6 +106,7 @@ class ReportOptions(Options):
             baseline=None if self.baseline is None else read_baseline(self.baseline),
             pictures=any(kind in DRAWN for kind in kinds),
             examples=examples,
+            group=self.group,
             title=self.title,
             model=self.model or (None if rejector == STREAM else rejector.rsplit("/", 1)[-1]),
         )

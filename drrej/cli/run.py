@@ -62,13 +62,16 @@ class RunFiles(Options):
         "Shares of DUMP to fit, choose and test; of four the first is to calibrate. With --val: A,B of it.",
         "A,B,C",
         ROWS,
-        show_default="40,30,30",
+        show_default="14,56,30, with at least 50 rows to fit; 40,30,30 for --tau and costs",
     )
     seed: int | None = rare("Another seed, another split.", "N", ROWS, show_default="0")
     group: str | None = rare("Rows with the same value, such as a patient, stay together.", "COL", ROWS)
 
-    def division(self, dumps: list[str] | None) -> SplitOptions | None:
-        """How rows are divided, if they are; raises when options do not go together."""
+    def division(self, dumps: list[str] | None, certified: bool = False) -> SplitOptions | None:
+        """How rows are divided, if they are; raises when options do not go together.
+
+        Where a rule can be certified, the number of rows decides how many of them fit.
+        """
         from drrej.pipeline.split import DEFAULT_SHARES, SplitOptions
 
         if dumps and (self.val or self.test or self.choose):
@@ -82,6 +85,8 @@ class RunFiles(Options):
                 option = "--seed" if self.group is None else "--group"
                 raise OptionError(f"{option} says how one dump is divided; give one DUMP, or --split A,B for --val")
             return None
+        if self.split is None and certified:
+            return SplitOptions(None, 1, self.seed or 0, self.group)
         try:
             shares = DEFAULT_SHARES if self.split is None else [float(part) for part in self.split.split(",")]
         except ValueError:
@@ -142,7 +147,7 @@ Recipe = Annotated[
 RunReport = Annotated[
     ReportOptions,
     changed(
-        *("no_labels", "examples", "ood", "ood_cost", "on_unseen_group"),
+        *("no_labels", "examples", "ood", "ood_cost", "on_unseen_group", "group"),
         report_by=option(
             "Also report by a column, 'prediction' or 'label'.", "COL", REPORT, show_default="--cutoff-by"
         ),
@@ -173,8 +178,8 @@ def run(
     from drrej.pipeline.evaluate import check_gates, evaluate
     from drrej.pipeline.reject import MaskOptions, reject
 
-    divided = files.division(dumps)
     rule = recipe.replaced(confidence=recipe.confidence or None).rule("mse", "mae")
+    divided = files.division(dumps, certified=rule.can_be_certified)
     if recipe.temperature is not None and recipe.memory is not None:
         raise OptionError("--memory is for fitting the temperature; it does not go with --temperature T")
     if recipe.temperature is not None and recipe.calibrator is not None:
@@ -192,6 +197,7 @@ def run(
         on_bad_row=input.on_bad_row,
         pictures=_can_draw(report),
         known_fresh=bool(dumps),
+        group=files.group,
     )
     if not report.baseline_dump:
         check_gates(gates, wanted)
@@ -269,9 +275,9 @@ def _warn(rows: RunRows, found: ChosenThreshold, divided: SplitOptions | None, q
             f"the guarantee takes rows as independent, but those of one '{divided.group}' may be alike; then it holds "
             "less often than it says"
         )
-    elif not rows.fresh and rule.kind in ("accuracy", "risk", "mean-cost"):
+    elif not rows.fresh and rule.kind in ("accuracy", "risk", "mean-cost", "promises"):
         no_promise = (
-            f"`{rule.parameter}={rule.target:g}` describes the rows it was chosen on, which the fit has seen; for a "
+            f"{rule.asked} describes the rows it was chosen on, which the fit has seen; for a "
             "guarantee on new rows give --split 60,40, or fresh rows with --choose"
         )
     if divided is not None:

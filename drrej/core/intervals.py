@@ -15,15 +15,18 @@ CONFIDENCE = 0.95
 """Of every two-sided interval that a report states."""
 
 
-def proportion(hits: int, rows: int) -> dict[str, Any]:
-    """A proportion with its exact two-sided 95 % (Clopper-Pearson) interval; None without rows."""
+def proportion(hits: int, rows: int, independent: float = 1.0) -> dict[str, Any]:
+    """A proportion with its exact two-sided 95 % (Clopper-Pearson) interval; None without rows.
+
+    Where only a share of the rows is `independent`, the others being copies, the interval is that of fewer rows.
+    """
     if rows == 0:
         return {"value": None, "lower": None, "upper": None}
     tail = (1.0 - CONFIDENCE) / 2
     return {
         "value": hits / rows,
-        "lower": lower_bound(hits, rows, tail),
-        "upper": upper_bound(hits, rows, tail),
+        "lower": lower_bound(hits * independent, rows * independent, tail),
+        "upper": upper_bound(hits * independent, rows * independent, tail),
     }
 
 
@@ -43,14 +46,14 @@ def at_least(hits: Any, rows: Any, rate: float) -> Any:
     return np.where(np.less_equal(hits, 0), 1.0, np.where(np.less_equal(hits, rows), inside, 0.0))
 
 
-def lower_bound(hits: int, rows: int, delta: float) -> float:
+def lower_bound(hits: float, rows: float, delta: float) -> float:
     """Exact Clopper-Pearson lower bound on a rate at confidence 1 - delta."""
     from drrej.core.special import betaincinv
 
     return float(betaincinv(hits, rows - hits + 1, delta)) if hits > 0 else 0.0
 
 
-def upper_bound(errors: int, rows: int, delta: float) -> float:
+def upper_bound(errors: float, rows: float, delta: float) -> float:
     """Exact Clopper-Pearson upper bound on a rate at confidence 1 - delta."""
     return float(upper_bounds(np.array([errors]), np.array([rows]), np.array([delta]))[0])
 

@@ -8,20 +8,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Container, Iterator, Sequence
+from operator import add
 from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
 import pyarrow as pa
 from msgspec import Struct, field
-from msgspec.structs import replace
+from msgspec.structs import asdict, astuple, replace
 from numpy.typing import NDArray
 
+from drrej.core.inputs import ScoreLook
 from drrej.core.types import AnyFloats, Floats, InputKind
 from drrej.data.columns import LABEL, LogitColumns, column_of, field_of, root_of, storage_type
 from drrej.data.files import AS_WRITTEN, DumpFile, Request, damaged
 from drrej.data.formats import format_of
 from drrej.data.labels import UNKNOWN, LabelKind, LabelsElsewhere, is_text
-from drrej.data.problems import Notes, Problem
+from drrej.data.problems import Problem
 from drrej.data.scores import read_scores
 from drrej.errors import BadFileError, DumpError, OptionError
 
@@ -87,6 +89,31 @@ class RowGroup(Struct, frozen=True):
         )
 
 
+class Notes(Struct):
+    """Counts of rows and of what is odd about them. They add: `Notes()` is neutral, and the order does not matter.
+
+    `zeros` are probabilities of 0, `left_out` rows without a label, `look` what scores that are taken as logits look
+    like.
+
+    >>> Notes(rows=3, zeros=1) + Notes(rows=2, bad_rows=1) == Notes(rows=5, zeros=1, bad_rows=1)
+    True
+    """
+
+    rows: int = 0
+    zeros: int = 0
+    bad_rows: int = 0
+    left_out: int = 0
+    look: ScoreLook = ScoreLook()
+
+    def __add__(self, other: Notes) -> Notes:
+        return Notes(*map(add, astuple(self), astuple(other)))
+
+    def see(self, other: Notes) -> None:
+        """Keep what another pass over the same rows noticed: the same things, if it looked for them."""
+        for name, value in asdict(other).items():
+            setattr(self, name, max(getattr(self, name), value))
+
+
 class Block(Struct):
     """Some rows of a dump. `bad` marks rows that were reported; their scores and labels are placeholders.
 
@@ -105,9 +132,7 @@ class Block(Struct):
     normalize: bool = False
     problems: list[Problem] = field(default_factory=list)
     zeros: int = 0
-    inside: int = 0
-    summing: int = 0
-    scaled: int = 0
+    look: ScoreLook = ScoreLook()
     left_out: int = 0
     kept: NDArray[np.intp] | None = None  # rows of the batch, where some were left out
     rows_before: int = 0
@@ -130,7 +155,7 @@ class Block(Struct):
     def notes(self) -> Notes:
         """What is odd about the rows."""
         bad = int(np.count_nonzero(self.bad))
-        return Notes(self.rows, self.zeros, bad, self.left_out, self.inside, self.summing, self.scaled)
+        return Notes(self.rows, self.zeros, bad, self.left_out, self.look)
 
     def report(
         self,

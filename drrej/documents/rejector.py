@@ -96,7 +96,8 @@ class Ratio(Stored, frozen=True, kw_only=True, dict=True):
     of the plain loss by which drift is looked for, where the loss itself was fitted to these rows. `third` is the third
     central moment of the ratio on these rows, `effective_sample` the share of the sample that lambda is to keep.
     `error_blocks` are rows and errors of stretches of the fitted rows in the order of their losses, where they had
-    labels: certified thresholds are planned by them.
+    labels: certified thresholds are planned by them. `confusions` are the rows of each predicted and true class there,
+    unless these pairs are many.
     """
 
     alpha: float
@@ -118,6 +119,7 @@ class Ratio(Stored, frozen=True, kw_only=True, dict=True):
     third: float | None = None
     effective_sample: float | None = None
     error_blocks: tuple[tuple[int, int], ...] | None = None
+    confusions: tuple[tuple[int, int, int], ...] | None = None
     bounds: tuple[RatioBound, ...] | None = None
 
     @cached_property
@@ -359,6 +361,10 @@ def _of_ratio(found: Ratio, classes: int) -> Iterator[Finding]:
     if blocks is not None:
         counted = sum(count for count, _ in blocks) == rows and all(0 <= wrong <= count for count, wrong in blocks)
         yield "ratio.error_blocks", counted, f"{RANGE}: rows and errors of all 'ratio.rows' are needed"
+    pairs = found.confusions
+    if pairs is not None:
+        inside = all(0 <= guess < classes and 0 <= truth < classes and count > 0 for guess, truth, count in pairs)
+        yield "ratio.confusions", inside, f"{RANGE}: (predicted, true, rows) of the classes are needed"
     if found.drift_quantiles is not None:
         yield from _quantiles("ratio.drift_quantiles", found.drift_quantiles, rows)
     yield from _fingerprint("ratio.fingerprint", found.fingerprint, rows)
@@ -379,6 +385,8 @@ def _of_threshold(found: Threshold, ratio: Ratio) -> Iterator[Finding]:
     yield "threshold.rule.confidence", certified == (rule.method is not None), "goes with 'threshold.rule.method'"
     yield from _fingerprint("threshold.fingerprint", found.fingerprint, found.rows)
     yield "threshold.groups", (found.by is None) == (groups is None), "goes with 'threshold.by'"
+    by_class = groups is None or not rule.promises or found.by == "prediction"
+    yield "threshold.by", by_class, "contradicts 'threshold.rule': promises have cutoffs by prediction"
     names = [group.group for group in groups or ()]
     yield "threshold.groups", groups is None or len(set(names)) == len(names) > 0, "names no group or one twice"
     apart = groups is None or (found.tau is None and found.cutoff is None)
@@ -387,9 +395,9 @@ def _of_threshold(found: Threshold, ratio: Ratio) -> Iterator[Finding]:
     if groups is not None:
         decisions = [(f"threshold.groups[{number}]", group) for number, group in enumerate(groups)]
     for key, decision in decisions:
-        yield f"{key}.rows", decision.rows >= 1, RANGE
+        yield f"{key}.rows", decision.rows >= 1 or bool(groups and rule.promises), RANGE
         yield f"{key}.accepted", 0 <= decision.accepted <= decision.rows, f"{RANGE}: from 0 to '{key}.rows'"
-        if groups is not None and decision.cutoff == REJECT_ALL and rule.limits_errors:
+        if groups is not None and decision.cutoff == REJECT_ALL and (rule.limits_errors or rule.promises):
             continue  # nothing was certified
         right = _belong(ratio.density, decision.tau, decision.cutoff)
         yield f"{key}.tau", right, f"does not belong to '{key}.cutoff' with this ratio"

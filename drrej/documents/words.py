@@ -6,6 +6,7 @@ import numpy as np
 
 from drrej.core.calibration import rises, warning
 from drrej.core.ratio import FITTED_ROWS, RatioBound
+from drrej.core.thresholds import Rule
 from drrej.documents.rejector import Calibration, GroupThreshold, Ratio, Rejector, Threshold
 
 _MOST_GROUPS = 20
@@ -126,6 +127,8 @@ def threshold_lines(threshold: Threshold, ratio: Ratio) -> list[str]:
     """The decision, how it was chosen, and what is guaranteed."""
     rule = f"`{threshold.rule.kind.replace('mean-', 'mean_')}={threshold.rule.target:g}`"
     rule += "" if threshold.rule.coverage is None else f" and `coverage={threshold.rule.coverage:g}`"
+    if threshold.rule.promises:
+        rule = " and ".join(goal.asked for goal in threshold.rule.promises)
     if threshold.rule.kind == "cost":
         rule = f"`review_cost={threshold.rule.target:g}`"
         rule += "" if threshold.rule.error_cost is None else f" `error_cost={threshold.rule.error_cost:g}`"
@@ -143,8 +146,31 @@ def threshold_lines(threshold: Threshold, ratio: Ratio) -> list[str]:
         lines.append(f"accuracy there: {_g(threshold.accuracy)}")
     if threshold.mean is not None:
         lines.append(f"{MEANS[threshold.rule.kind]} there: {_g(threshold.mean)}")
-    if threshold.rule.confidence is not None:
+    if threshold.rule.promises and threshold.rule.confidence is not None:
+        lines += _promise_lines(threshold.rule)
+    elif threshold.rule.confidence is not None:
         lines.append(_guarantee_line(threshold))
+    return lines
+
+
+def _promise_lines(rule: Rule) -> list[str]:
+    """What several promises guarantee together."""
+    void = "; void: rows that the fit has seen were allowed" if rule.reused else ""
+    lines = [f"guarantee: on new rows like these all of this holds with confidence {rule.confidence:g}{void}"]
+    some = any(goal.limits_errors and goal.group is not None for goal in rule.promises)
+    for goal in rule.promises:
+        whose = f" predicted '{goal.group}'" if goal.group else " of each other predicted class" if some else ""
+        lines.append(
+            {
+                "accuracy": f"  the accuracy of accepted rows{whose} is at least {goal.limit:g}",
+                "risk": f"  the error rate of accepted rows{whose} is at most {goal.limit:g}",
+                "missed": f"  of the rows of class '{goal.group}' at most {goal.limit:g} are accepted as another class",
+                "overall-risk": f"  errors that are left after review are at most {goal.limit:g} of all rows",
+                "coverage": f"  the share of accepted rows is at least {goal.limit:g}",
+                "reviews": f"  at most {goal.limit:g} rows of a batch of {goal.per} are rejected",
+            }[goal.what]
+            + ("" if goal.reviewer_accuracy is None else f"; reviewers are right in {goal.reviewer_accuracy:g} of them")
+        )
     return lines
 
 

@@ -28,6 +28,7 @@ from drrej.monitor.report import MonitorReport, monitor_report
 from drrej.monitor.state import KEPT_BATCHES, Batch, MonitorState, Parts, Reset, Settings, folded_away
 from drrej.pipeline.collect import collect
 from drrej.pipeline.drift import Tally
+from drrej.pipeline.figures import swapped
 from drrej.pipeline.score import Grouping, OnUnseen, Scorer, numbered
 from drrej.pipeline.source import Source, without_bad_files
 
@@ -344,6 +345,11 @@ def count_batch(
     columns = collect(source, dump, of_block, run)
     accepted = columns["accepted"]
     known = np.flatnonzero(accepted & (columns["label"] != -1)) if labelled else np.empty(0, int)
+    if labelled:
+        truth = columns["label"] >= 0
+        names = rejector.class_names or tuple(map(str, range(rejector.classes)))
+        doubt = swapped(columns["label"][truth], columns["prediction"][truth], names)
+        source.cautions[:] = [] if doubt is None else [doubt]
     batch = Batch(
         rows=accepted.size,
         accepted=int(np.count_nonzero(accepted)),

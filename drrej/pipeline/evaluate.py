@@ -16,6 +16,7 @@ from drrej.core.curves import Curve
 from drrej.core.drift import RatioSums
 from drrej.core.intervals import proportion
 from drrej.core.losses import PLAIN
+from drrej.core.reuse import LOOKED_AT, MOST_REPEATS, key_limit, repeated_rows
 from drrej.core.softmax import NOTHING
 from drrej.data.dump import Dump
 from drrej.documents.document import When
@@ -33,6 +34,7 @@ from drrej.pipeline.score import (
     Scored,
     Scorer,
     check_columns,
+    copy_keys,
     judge_rows,
     numbered,
     residual_columns,
@@ -73,6 +75,8 @@ class EvaluateOptions(Struct, frozen=True):
     model: str | None = None
     words: Sequence[str] = ()
     commands: Sequence[str] = ()
+    group: str | None = None
+    """A column that tells rows with the same scores apart; else they count as copies."""
     known_fresh: bool = False
     """The caller has set these rows apart from those that made the rejector, so it need not be looked for."""
 
@@ -166,6 +170,8 @@ def evaluate(
     }
     drawn: dict[str, Any] = {}
     if options.labels:
+        if sections["unsure_order"] is not None and options.ood is None:  # what the plain order makes of these rows
+            columns["score max_probability"] = columns["drift"]
         labelled, drawn = _with_labels(source, columns, curve, rejector, options)
         sections |= labelled
     else:
@@ -177,6 +183,9 @@ def evaluate(
         drawn = drawn or {"losses": pictures.loss_histogram(curve, labelled=False)}
         sections["pictures"] = drawn | {"made": pictures.made_by(rejector, options, dump)}
     report = Report(**sections)
+    if threshold.rule.promises:
+        by_class = figures.class_counts(columns, rejector.classes) if options.labels else None
+        return judged(report, figures.promises_of(report, rejector, by_class), gates)
     return judged(report, figures.target_of(report, threshold), gates)
 
 
@@ -272,16 +281,19 @@ def _columns(
     rivals.check(dump)
     check_columns(dump, [key] if key else [], "`join_on`")
     check_columns(dump, examples or (), "`examples`")
+    check_columns(dump, [options.group] if options.group else [], "`group`")
     squares = frozenset({"squares"})
     needs, raw = (squares | rivals.needs, squares) if options.labels else (NOTHING, None)
     scorer = Scorer(rejector, dump, on_unseen=options.on_unseen_group, needs=needs, raw=raw)
     seen = {} if options.known_fresh else seen_rows(rejector)
+    limit = key_limit(LOOKED_AT / dump.rows)
 
     def of_rows(scored: Scored) -> dict[str, Any]:
         block = scored.block
         columns: dict[str, Any] = {"loss": scored.loss, "accepted": scored.accepted, **scored.look_up(seen)}
         if residual:
             return columns | {"residual": residual_of(block, residual)}
+        columns["copies"] = [copy_keys(block, options.group, (scored.coarse <= limit) & ~block.bad)]
         columns["ratio"] = RatioSums.of(rejector.need_ratio().density.log_ratio(scored.loss))
         if scored.drift is not scored.loss:
             columns["drift"] = scored.drift
@@ -297,18 +309,24 @@ def _columns(
             columns |= pictures.block_examples(scored, examples, names)
         return columns
 
-    others = [*rivals.columns, *([key] if key else []), *(examples or ()), *residual]
+    others = [*rivals.columns, *(name for name in (key, options.group) if name), *(examples or ()), *residual]
     keep = (*(() if grouping is None else grouping.columns), *others)
     columns = collect_scored(source, dump, scorer, of_rows, "evaluating", options.labels, keep)
     accepted, threshold = columns["accepted"], rejector.need_threshold()
+    repeated = 0 if residual else repeated_rows(columns.pop("copies"), accepted.size)
+    found = {"repeated_rows": repeated} if repeated > MOST_REPEATS * accepted.size else {}
+    columns["independent"] = 1.0 - repeated / accepted.size if found else 1.0
     return columns, {
+        **found,
         "drrej_version": __version__,
         "tau": threshold.tau,
         "cutoff": threshold.cutoff,
         "cutoff_by": threshold.by,
         "seen_by": tuple(step for step, reuse in judge_rows(seen, columns).items() if reuse.reused) or None,
         "rows": int(accepted.size),
-        "coverage": figures.coverage_figure(int(np.count_nonzero(accepted)), int(accepted.size)),
+        "coverage": figures.coverage_figure(
+            int(np.count_nonzero(accepted)), int(accepted.size), columns["independent"]
+        ),
         "gates": (),
     }
 
@@ -349,6 +367,7 @@ def _with_labels(
     titles = names or tuple(map(str, range(classes)))
     cells = figures.count_cells(labels, classes + 1, wrong, accepted)
     _, _, errors, right = cells.sum(axis=0).tolist()
+    independent = columns["independent"]
     cells = cells[:-1]  # the last are labels that name none of the classes
     accepted_errors = np.flatnonzero(accepted & wrong & (labels < classes))
     confused = labels[accepted_errors].astype(np.int64) * classes + columns["prediction"][accepted_errors]
@@ -356,10 +375,10 @@ def _with_labels(
     curves |= {name: curve_of(values, wrong) for name, values in compare.other_scores(columns).items()}
     sections: dict[str, Any] = {
         "below_chance": figures.swapped(labels, columns["prediction"], titles),
-        "accuracy": figures.accuracy_figure(errors, errors + right),
-        "risk": Proportion(**proportion(errors, errors + right)),
+        "accuracy": figures.accuracy_figure(errors, errors + right, independent),
+        "risk": Proportion(**proportion(errors, errors + right, independent)),
         "errors": errors,
-        "base_accuracy": figures.accuracy_figure(curve.total_errors, curve.rows),
+        "base_accuracy": figures.accuracy_figure(curve.total_errors, curve.rows, independent),
         **figures.calibration_sections(columns),
         **figures.order_sections(curve, options.intervals),
         "points": {point.name: point.row(curve, options.intervals) for point in options.points},
@@ -388,7 +407,7 @@ def _with_labels(
         sections["examples"] = pictures.examples(columns, options.examples)
     baseline: dict[str, Any] = {}
     if options.baseline is not None:
-        now = {"coverage": figures.coverage_figure(errors + right, curve.rows), **sections}
+        now = {"coverage": figures.coverage_figure(errors + right, curve.rows, independent), **sections}
         sections["difference"], baseline = compare.report_differences(now, options.baseline)
     elif options.baseline_dump is not None:
         other, unseen = options.baseline_dump, options.on_unseen_group

@@ -33,7 +33,7 @@ from drrej.core.ratio import (
     without_promise,
 )
 from drrej.core.reuse import key_limit
-from drrej.core.types import Floats, Precision, Total
+from drrej.core.types import Floats, Integers, Precision, Total
 from drrej.documents.rejector import LOSS_PARTS, Calibration, Columns, Ratio, Rejector, is_temperature
 from drrej.errors import DumpError, OptionError
 from drrej.pipeline.collect import collect_scored, curve_of, pieces
@@ -43,6 +43,9 @@ from drrej.pipeline.source import Source, without_bad_files
 MOST_ROWS = 1 << 16
 MOST_VALUES = 1 << 24
 """Rows, and their logits, that a loss is learned from; of more some are drawn by content, whatever their order."""
+
+MOST_PAIRS = 4096
+"""Pairs of predicted and true class that are counted."""
 
 DIVERGENCES = {"kl": 1.0, "chi2": 3.0}
 
@@ -150,7 +153,9 @@ def fit(source: Source, rejector: Rejector, options: RatioOptions | None = None)
 
     def of_rows(scored: Scored) -> dict[str, Any]:
         drift = {} if loss.drift_loss is None else {"drift": scored.drift}
-        wrong = {"wrong": scored.wrong} if labelled else {}
+        wrong = {}
+        if labelled and scored.block.labels is not None:
+            wrong = {"wrong": scored.wrong, "pair": scored.prediction * rejector.classes + scored.block.labels}
         return {"loss": scored.loss, "sketch": scored.sketch, **drift, **wrong}
 
     columns = collect_scored(source, dump, scorer, of_rows, "fitting", labelled=labelled)
@@ -198,8 +203,16 @@ def ratio_of(loss: Loss, columns: Mapping[str, Any], options: RatioOptions, clas
         loss_quantiles=loss_quantiles(ordered),
         drift_quantiles=None if drift is None else loss_quantiles(np.sort(drift)),
         error_blocks=blocks,
+        confusions=None if "pair" not in columns else _confusions(columns["pair"], classes),
         bounds=_bounds(ordered, density, loss, options, classes),
     )
+
+
+def _confusions(pairs: Integers, classes: int) -> tuple[tuple[int, int, int], ...] | None:
+    """The rows of each predicted and true class; None where these pairs are many."""
+    known, counts = np.unique(pairs, return_counts=True)
+    listed = np.column_stack([known // classes, known % classes, counts]).tolist()
+    return tuple((guess, truth, count) for guess, truth, count in listed) if known.size <= MOST_PAIRS else None
 
 
 def _bounds(

@@ -18,7 +18,7 @@ from drrej.core.types import InputKind
 from drrej.data.columns import LABEL, LOGITS, column_of, field_of, storage_type, suggested_logits
 from drrej.data.dump import Block, Dump, DumpOptions
 from drrej.data.formats import format_of
-from drrej.data.formats.json import is_table
+from drrej.data.formats.json import is_table, may_be_table
 from drrej.data.labels import is_text, value_type
 from drrej.data.listing import HEAD, STDIN, ending_of, find_parts
 from drrej.data.problems import Problem, shown
@@ -91,7 +91,8 @@ def _is_dump(path: str, head: bytes) -> bool:
         return True
     try:
         with open(path, "rb") as stream:
-            return is_table(json.loads(stream.read()))
+            text = stream.read()
+        return may_be_table(text) and is_table(json.loads(text))
     except (ValueError, RecursionError):
         return False
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, Literal
@@ -42,7 +43,7 @@ from drrej.core.softmax import NOTHING, Needs
 from drrej.core.types import AnyFloats, Booleans, Floats, Integers, Precision
 from drrej.data.columns import PROBABILITY_NAMES
 from drrej.data.dump import Block, Dump
-from drrej.data.problems import Notes
+from drrej.data.labels import sortable_keys
 from drrej.documents.rejector import Calibration, Ratio, Rejector, Threshold
 from drrej.engines.protocol import PassSummary
 from drrej.errors import DumpError, OptionError
@@ -57,6 +58,8 @@ LABEL = "label"
 """The name that stands for the true class, where rows are reported on."""
 
 OnUnseen = Literal["error", "reject"]
+
+ALL = slice(None)
 
 
 class Scored(Struct, frozen=True, dict=True):
@@ -115,11 +118,6 @@ class Scored(Struct, frozen=True, dict=True):
     def coarse(self) -> Keys:
         """The same, whatever the type, the rounding and the shift of the scores."""
         return coarse_row_keys(self.block, self.raw)
-
-    @property
-    def all_keys(self) -> Keys:
-        """Keys (rows x some) of which a copy of a row has at least one, also if it was stored in another way."""
-        return np.column_stack([self.keys, near_keys(self.block.scores, self.block.input == "probs")])
 
     @property
     def sketch(self) -> Sketch:
@@ -248,9 +246,9 @@ def checked_scores(
     """
     calibrated, before = calibrator.scores(logits, needs, precision, raw)
     if look and block.input == "logits":
-        scores = block.scores
-        found = ScoreLook.of_binary(scores[:, 0]) if block.binary else ScoreLook.of(scores, before.largest)
-        block.inside, block.summing, block.scaled = found.inside, found.summing, found.scaled
+        good: Any = ~block.bad if block.bad.any() else slice(None)
+        scores = block.scores[good]
+        block.look = ScoreLook.of_binary(scores[:, 0]) if block.binary else ScoreLook.of(scores, before.largest[good])
     if block.check_largest(before.largest):
         return calibrated, before
     return calibrator.scores(without_rows(logits, block.bad), needs, precision, raw)
@@ -261,6 +259,25 @@ def row_keys(block: Block, raw: Scores) -> Keys:
     if block.input == "logits":
         return logit_keys(raw.values, raw.largest, raw.prediction)
     return content_keys(block.scores)
+
+
+def copy_keys(block: Block, group: str | None = None, rows: Booleans | slice = ALL) -> Keys:
+    """Keys (rows x some) of which a copy of a row has at least one, also if it was stored in another way.
+
+    Rows that differ in the column `group` are no copies.
+    """
+    scores = block.scores[rows]
+    keys = np.column_stack([content_keys(scores), near_keys(scores, block.input == "probs")])
+    return keys if group is None else keys ^ example_keys(block, group)[rows, None]
+
+
+def example_keys(block: Block, group: str) -> Keys:
+    """A number for each row by its value of a column; reports rows without one."""
+    values, missing = sortable_keys(block.columns.column(group), f"{block.part.name}: column '{group}'")
+    block.report(missing, "no group (null)", "fill it in", column=group)
+    distinct, places = np.unique(np.array([str(value) for value in values], object), return_inverse=True)
+    hashes = [int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little") for name in distinct]
+    return np.array(hashes, np.uint64)[places]
 
 
 def coarse_row_keys(block: Block, raw: Scores) -> Keys:
@@ -288,28 +305,25 @@ def check_kind(dump: Dump, summary: PassSummary, calibrating: bool = False) -> N
     """
     if dump.input != "logits" or dump.options.input is not None:
         return
-
-    def kind_of(notes: Notes) -> Kind:
-        return ScoreLook(notes.rows - notes.bad_rows, notes.inside, notes.summing, notes.scaled).kind(dump.binary)
-
-    kind = kind_of(summary.notes)
+    kind = summary.notes.look.kind(dump.binary)
     if kind == "logits" and dump.columns.names[0].lower() in PROBABILITY_NAMES:
         raise DumpError(
             f"{dump.parts[0].name}: column '{dump.columns.pattern}' is called as probabilities are, but its rows are "
             "none; say `input=logits` if they are logits, or `input=probs` with `normalize=True`"
         )
-    if kind == "logits" or (kind == "scaled" and dump.binary and not calibrating):
+    harmless = kind == "logits" or (kind == "scaled" and dump.binary and not calibrating)
+    if harmless or kind == "mixed":
         for file, notes in summary.files.items() if len(summary.files) > 1 else ():
-            kind = kind_of(notes)
-            sums = kind == "probabilities" and not dump.binary
-            if sums or (kind not in ("logits", "scaled") and notes.rows >= _ENOUGH_IN_A_FILE):
-                reason = (BINARY_REASONS if dump.binary else REASONS)[kind]
+            found = notes.look.kind(dump.binary)
+            sums = found == "probabilities" and not dump.binary
+            if sums or (found not in ("logits", "scaled") and notes.rows >= _ENOUGH_IN_A_FILE):
+                reason = (BINARY_REASONS if dump.binary else REASONS)[found]
                 raise DumpError(
                     f"{file}: column '{dump.columns.pattern}': {reason}, unlike those of the other files; store all "
                     "files in one kind, or say `input=logits` if they are logits all the same"
                 )
-        return
-    raise DumpError(f"{dump.parts[0].name}: column '{dump.columns.pattern}': {doubt_about(dump, kind)}")
+    if not harmless:
+        raise DumpError(f"{dump.parts[0].name}: column '{dump.columns.pattern}': {doubt_about(dump, kind)}")
 
 
 def doubt_about(dump: Dump, kind: Kind) -> str:

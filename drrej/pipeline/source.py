@@ -11,11 +11,11 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from drrej.core.types import Precision
-from drrej.data.dump import Dump, DumpOptions
+from drrej.data.dump import Dump, DumpOptions, Notes
 from drrej.data.files import DumpFile
 from drrej.data.listing import Spools
 from drrej.data.open import open_dump
-from drrej.data.problems import Notes, Problems, check_bad_rows
+from drrej.data.problems import Problems, check_bad_rows
 from drrej.documents.rejector import Columns, Rejector
 from drrej.documents.summaries import BadFile, BadRows, LeftOut
 from drrej.engines.local import LocalEngine

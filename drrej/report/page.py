@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from drrej.documents.document import Judged
 from drrej.documents.report import Report
+from drrej.errors import printable
 from drrej.report.plots import page_plots
 from drrej.report.tables import PERCENT, Table, heading, tables
 from drrej.report.words import (
@@ -114,9 +115,8 @@ def template(name: str) -> Template:
 
 def _printable(value: Any) -> Any:
     """Text of the user's without signs that no page can show."""
-    if hasattr(value, "__html__"):
-        return value
-    return "".join(sign if sign.isprintable() or sign == "\n" else "\N{REPLACEMENT CHARACTER}" for sign in str(value))
+    text = "".join(sign if sign.isprintable() or sign in "\n\t" else "\N{REPLACEMENT CHARACTER}" for sign in str(value))
+    return type(value)(text) if hasattr(value, "__html__") else text  # which was escaped before
 
 
 def _slider(report: Report) -> dict[str, Any] | None:
@@ -219,15 +219,15 @@ def render_notebook(report: Judged) -> str:
     """The decision, the gates, the tables."""
     rows = [[gate_state(report, gate), gate.gate, against(gate.value, gate.limit)] for gate in report.gates]
     gates = [_table(Table("gates", "Gates", ["", "gate", "value"], rows))] if rows else []
-    pieces = [f"<p>{escape(heading(report))}</p>", *gates, *(_section(table) for table in tables(report))]
+    pieces = [f"<p>{_text(heading(report))}</p>", *gates, *(_section(table) for table in tables(report))]
     return "<div>" + "\n".join(pieces) + "</div>"
 
 
 def _section(table: Table) -> str:
-    body = _table(table) + (f"<p>({escape(table.remark)})</p>" if table.remark else "")
+    body = _table(table) + (f"<p>({_text(table.remark)})</p>" if table.remark else "")
     if table.id in _SHOWN:
         return body
-    return f"<details><summary>{escape(table.title)}</summary>{body}</details>"
+    return f"<details><summary>{_text(table.title)}</summary>{body}</details>"
 
 
 def _table(table: Table) -> str:
@@ -236,4 +236,8 @@ def _table(table: Table) -> str:
 
 
 def _row(cells: Sequence[str], tag: str) -> str:
-    return "<tr>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells) + "</tr>"
+    return "<tr>" + "".join(f"<{tag}>{_text(cell)}</{tag}>" for cell in cells) + "</tr>"
+
+
+def _text(text: str) -> str:
+    return escape(printable(text))

@@ -17,6 +17,7 @@ from msgspec import to_builtins
 from drrej.documents.figures import CurvePoint, TotalCost
 from drrej.documents.report import Report
 from drrej.documents.summaries import Plan
+from drrej.errors import OptionError
 from drrej.report.tables import heading
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ _DASHES = ((0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)), (0, (3, 1.5)), (0, (8,
 def render_curve(report: Report | Plan, kind: str) -> bytes:
     """The accuracy-coverage curve alone, or the picture of a plan, as png, svg or pdf."""
     with drawing():
+        if isinstance(report, Plan) and report.promises is not None:
+            raise OptionError("a plan of several promises has no picture; write .txt, .json or .md")
         if not isinstance(report, Plan):
             return saved(curve_figure(report), kind)
         plot = figure_of(620, 440)

@@ -1,7 +1,8 @@
-"""Mutations of files of every format that is read: `python -m tests.campaigns fuzz_readers CASES [ENDING...]`.
+"""Mutations of files of every format that is read: `python -m tests.campaigns fuzz_readers CASES FIRST [ENDING...]`.
 
 A mutated file may still be valid, so what is checked is the contract: exit 0 with a document, or exit 2 with exactly
-one line and nothing written; exit 1 is for verdicts, which `calibrate` has none of. A case is known by its number.
+one line and nothing written; exit 1 is for verdicts, which `calibrate` has none of. A case is known by its
+number; the cases are those from FIRST on.
 """
 
 from __future__ import annotations
@@ -130,7 +131,7 @@ def campaign(ending: str, cases: int, folder: Path, first: int = 0) -> Counter[s
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as name:
-        for chosen in sys.argv[2:] or ENDINGS:
-            found = dict(campaign(chosen, int(sys.argv[1]), Path(name)))
+        for chosen in sys.argv[3:] or ENDINGS:
+            found = dict(campaign(chosen, int(sys.argv[1]), Path(name), int(sys.argv[2])))
             sys.stdout.write(f"{chosen}: {found}\n")
             sys.stdout.flush()

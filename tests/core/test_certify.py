@@ -104,3 +104,11 @@ def test_the_fit_keeps_what_a_plan_needs(tmp_path: Path) -> None:
     assert rates == sorted(rates)
     rejector = drrej.fit(dump, start, drrej.RatioOptions(loss="auto"))
     assert drrej.Rejector.from_json(rejector.to_json()) == rejector
+
+
+def test_starts_are_planned_on_two_hundred_rows_too() -> None:
+    """Where half of the rows are too risky for the limit, a start at fewer certifies what the usual one cannot."""
+    blocks = ((80, 0), (60, 4), (60, 30))
+    for rows in (800, 1000, 1500):
+        ((usual, _),), ((planned, _),) = risk_starts(rows, 0.02, 0.1), planned_starts(blocks, rows, 0.02, 0.1)
+        assert planned < usual

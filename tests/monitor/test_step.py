@@ -170,6 +170,17 @@ def test_the_state_does_not_depend_on_blocks_threads_files_or_the_order_of_rows(
     assert state("blocks", 2, 2, order, 900) == one
 
 
+def test_labels_that_are_swapped_are_said(world: Path, tmp_path: Path) -> None:
+    """A batch below chance is counted, with a warning that says why that may be."""
+    logits, labels = batch_rows(77)
+    swapped = np.array([1, 2, 0, *range(3, logits.shape[1])])[labels]
+    dump = write_dump(tmp_path / "batch.parquet", logits, swapped)
+    words = (dump, "-r", world / "r.json", "--max-risk", "0.2")
+    said = "labels or class order may be swapped"
+    assert said in drrej("monitor", tmp_path / "a.json", *words).err
+    assert said not in drrej("monitor", tmp_path / "b.json", *words, "-q").err
+
+
 def test_the_order_of_batches_does_not_change_the_totals(world: Path) -> None:
     forward, _ = run_batches(world, 4)
     backward = None

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -34,11 +35,7 @@ _FORMS = 'a table is {"columns": [...], "data": [[...], ...]} or an array of obj
 
 
 class _WiderError(Exception):
-    """The rows need other types than those so far."""
-
-    def __init__(self, schema: pa.Schema) -> None:
-        super().__init__(schema)
-        self.schema = schema
+    """The rows need other types than those so far: a schema."""
 
 
 def write_lines(file: DumpFile, path: str) -> None:
@@ -52,7 +49,7 @@ def write_lines(file: DumpFile, path: str) -> None:
             stored = [field.with_type(pa.string()) if field.type == pa.null() else field for field in schema]
             return write_batches(path, pa.schema(stored), _batches(file, schema, pa.schema(stored)))
         except _WiderError as wider:
-            schema = wider.schema
+            (schema,) = wider.args
 
 
 LINES = spooled("JSON lines", with_compressions(".jsonl", ".ndjson"), write_lines)
@@ -211,7 +208,7 @@ def write_table(file: DumpFile, path: str) -> None:
     with open_text(file) as stream:
         text = b"".join(iter(lambda: stream.read(1 << 20), b""))
     try:
-        document = json.loads(text, object_pairs_hook=no_doubled)
+        document: Any = json.loads(text, object_pairs_hook=no_doubled) if may_be_table(text) else None
     except RecursionError:
         raise ValueError("nested too deeply") from None
     if not is_table(document):
@@ -234,6 +231,19 @@ def write_table(file: DumpFile, path: str) -> None:
 
 
 TABLE = spooled("JSON table", with_compressions(".json"), write_table)
+
+
+def may_be_table(text: bytes) -> bool:
+    """Whether a JSON document has the outer form of a table, or cannot be looked at as quickly as this.
+
+    >>> may_be_table(b'{"columns": ["a"], "data": [[1]]}'), may_be_table(b'{"format": [1, 2]}'), may_be_table(b"[1")
+    (True, False, True)
+    """
+    try:
+        keys = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+    except (msgspec.MsgspecError, ValueError, RecursionError):  # an array, or numbers such as NaN
+        return True
+    return {"columns", "data"} <= keys.keys()
 
 
 def is_table(document: Any) -> bool:
