@@ -67,7 +67,7 @@ class StartOptions(Options):
                 "--floor is remembered in the rejector; give it to 'drrej calibrate', or with --temperature"
             )
         if loss_column is not None and self.rejector is None and self.temperature is None:
-            return without_logits(loss_column, precision, regression.prediction, regression.target)
+            return without_logits(loss_column, precision, source.options.prediction, regression.target)
         regression.refuse()
         if self.rejector is not None and self.temperature is None:
             if self.precision is not None:

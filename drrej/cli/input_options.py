@@ -38,6 +38,12 @@ class InputOptions(Options):
     normalize: bool = rare_flag("Divide each row of --input probs by its sum, whatever that is.", panel=READING)
     binary: bool = rare_flag("One score per row: that of class 1.", panel=READING)
     classes: str | None = rare("Class names in logit order: a file or a comma list.", "NAMES", READING)
+    score: str | None = option(
+        "In place of logits, a score of any kind: a column or path, a list of them, 'logprobs:mean'.", "COL", READING
+    )
+    correct: str | None = option("With --score: whether each row was right (true, 1, correct, ...).", "COL", READING)
+    prediction: str | None = rare("With --score: is right if it is the label. Or that of a regression.", "COL", READING)
+    lower_is_better: bool = rare_flag("With --score: low ones are good, as of an entropy or a distance.", panel=READING)
     labels_from: str | None = rare("Labels kept in another file, of any format.", "FILE", READING)
     on_missing_label: OnBad | None = rare(
         "What becomes of rows without a label (null, or not in --labels-from).", panel=READING, show_default="error"

@@ -84,7 +84,7 @@ class EvaluateOptions(Struct, frozen=True):
             "`classwise=True`": self.classwise,
             "`examples`": self.examples is not None,
             "`compare`": self.rivals.usual,
-            "`score`": bool(self.rivals.scores),
+            "`rival`": bool(self.rivals.scores),
             "`rejected`": bool(self.rivals.masks),
             "`metric`": bool(self.points),
             "`ood`": self.ood is not None,
@@ -141,6 +141,9 @@ def evaluate(
         options = replace(options, by=threshold.by)
     if not rejector.has_classes:
         raise OptionError("the rejector was made for rows without logits; use evaluate_regression")
+    if rejector.is_scored and (options.classwise or options.rivals.usual):
+        name = "classwise=True" if options.classwise else "compare"
+        raise OptionError(f"`{name}` needs the scores of all classes; these rows bring a score of their own")
     check_gates(gates, options, rejector, source.options.classes)
     if options.baseline is not None:
         compare.check_same_classes(options.baseline, rejector)
@@ -159,6 +162,7 @@ def evaluate(
         "unsure_order": drift.unsure_order(moved, ratio),
         "tied_rows": figures.tied_rows(columns["loss"], columns["accepted"]),
         "classes": rejector.classes,
+        "score": rejector.columns.logits if rejector.is_scored else None,
         "ratio": drift.ratio_figure(columns["ratio"], curve.rows, ratio),
         "drift": moved,
         "by": options.by,
@@ -246,6 +250,8 @@ def check_gates(
         kind, member = gate.member or ("", "")
         if rejector is not None and kind == "class":
             known = list(rejector.class_names or names or map(str, range(rejector.classes)))
+            if rejector.is_scored:
+                raise GateError(f"gate '{gate.text}': there are no classes: the rows bring a score of their own")
             if member not in known:
                 raise GateError(f"gate '{gate.text}': there is no class '{member}'{near(member, known)}")
 
@@ -294,7 +300,7 @@ def _columns(
         if key is not None:
             columns["key"] = compare.block_keys(block, key)
         if examples is not None:
-            columns |= pictures.block_examples(scored, examples, names)
+            columns |= pictures.block_examples(scored, examples, ("right", "wrong") if rejector.is_scored else names)
         return columns
 
     others = [*rivals.columns, *([key] if key else []), *(examples or ()), *residual]
@@ -369,6 +375,8 @@ def _with_labels(
         "confusion": figures.confusion_matrix(cells, confused, titles),
         **figures.cost_sections(columns, rejector),
     }
+    if rejector.is_scored:
+        sections |= dict.fromkeys(("below_chance", "per_class", "confusion"))  # right and wrong are no classes
     if rejector.need_ratio().loss.is_error_probability:
         sections["expected_accuracy"] = drift.expected_accuracy(columns["loss"], accepted)
     by_group: list[tuple[str, Any]] | None = None
@@ -397,4 +405,6 @@ def _with_labels(
         return sections, {}
     by_class = [(titles[k], counts) for k, counts in enumerate(cells) if counts.any()]
     drawn = pictures.drawn_of(columns, curve, confused, titles, by_class, by_group)
+    if rejector.is_scored:
+        drawn = {name: value for name, value in drawn.items() if name not in ("classes", "confusions")}
     return sections, drawn | ({"baseline": baseline} if baseline else {})

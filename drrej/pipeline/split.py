@@ -153,7 +153,12 @@ def split(source: Source, options: SplitOptions | None = None) -> list[Source]:
 
 
 def _keys(block: Block, seed: int, group: str | None) -> Keys:
-    """A number for each row: of its scores, or of its group."""
+    """A number for each row: of its scores, or of its group.
+
+    Scores of any kind tie by nature, so a row that brings one goes by its place.
+    """
+    if group is None and block.input == "scores":
+        return seeded(mixed((block.rows_before + block.row_numbers()).astype(np.uint64)), seed)
     if group is None:
         return seeded(content_keys(block.scores), seed)
     return seeded(example_keys(block, group), seed)
