@@ -22,9 +22,10 @@ from drrej.errors import DumpError
 if TYPE_CHECKING:
     from drrej.data.dump import DumpOptions
 
-Layout = Literal["list", "wide", "score", "vector", "labelled", "choices", "scores"]
+Layout = Literal["list", "wide", "score", "vector", "labelled", "choices", "tokens", "scores"]
 """A list per row, a column per class, one score, Spark's vectors, a list of (label, probability) in any order, a
-list whose length differs from row to row (the scores of the choices that a question has), or scores of any kind."""
+list whose length differs from row to row (the scores of the choices that a question has), a list of tokens with their
+log-probabilities, or scores of any kind."""
 
 LOGITS = "logits"
 LABEL = "label"
@@ -138,7 +139,8 @@ def _find_logits(schema: pa.Schema, wanted: DumpOptions, where: str, typed: bool
             f"`logits='{suggested}'`"
         )
     one = any(pa.types.is_floating(field.type) for field in schema)
-    hint = " (add `binary=True` if it is one score per row, that of class 1)" if one else ""
+    hint = " (add `binary=True` if one is the score of class 1; is one a confidence? say `score=COL` `correct=COL`)"
+    hint = hint if one else ""
     raise DumpError(
         f"{where}: no logit columns found (no 'logits', no list of floats, no columns like logit_0, logit_1, ...); "
         f"choose with `logits` among: {shown(schema.names)}{hint}"
@@ -200,6 +202,13 @@ def _asked_for(schema: pa.Schema, name: str, wanted: DumpOptions, where: str, ty
             f"{where}: column '{name}' holds one score per row; add `binary=True` if it is the score of class 1, "
             "or name the columns of all classes with `logits='PREFIX*'`"
         )
+    if is_list(field.type) and _inside(field.type, "token") and _inside(field.type, "logprob"):
+        if wanted.classes is None:
+            raise DumpError(
+                f"{where}: column '{name}' holds tokens with their log-probabilities; name those that are the classes "
+                "with `classes`"
+            )
+        return LogitColumns((name,), "tokens", name, wanted.classes)
     if pa.types.is_struct(field.type):
         inside = [f"{name}.{part.name}" for part in field.type]
         raise DumpError(f"{where}: column '{name}' is a struct; choose with `logits` among: {shown(inside)}")

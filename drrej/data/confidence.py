@@ -177,6 +177,30 @@ def find_scores(schema: pa.Schema, asked: str, where: str) -> LogitColumns:
     return LogitColumns(tuple(names), "scores", asked, reductions=tuple(reductions))
 
 
+_LIKELY = (
+    *("confidence", "conf", "certainty", "score", "probability", "logprob", "mean_logprob", "avg_logprob"),
+    *("choices.0.logprobs.token_logprobs:mean", "choices.0.logprobs.content.logprob:mean"),
+    "output.choices.0.logprobs.content.logprob:mean",
+)
+"""Columns and paths that scores are found in, the likeliest first."""
+_ANSWERS = ("prediction", "predicted", "answer", "pred")
+
+
+def likely_scores(schema: pa.Schema) -> dict[str, str] | None:
+    """The options by which rows of a table may be read that bring a score and whether they were right; None if none."""
+    score = next((text for text in _LIKELY if field_of(schema, text.partition(":")[0]) is not None), None)
+    if score is None:
+        return None
+    scorers = field_of(schema, "scores")
+    judged = [] if scorers is None or not pa.types.is_struct(scorers.type) else [part.name for part in scorers.type]
+    verdicts = [*CORRECT_NAMES, *(f"scores.{name}.value" for name in judged)]
+    found = [name for name in verdicts if field_of(schema, name) is not None]
+    if found:
+        return {"score": score, "correct": found[0]}
+    answer, label = next((name for name in _ANSWERS if name in schema.names), None), likely_label(schema)
+    return None if answer is None or label is None else {"score": score, "prediction": answer, "label": label}
+
+
 # Whether rows were right
 
 

@@ -290,7 +290,7 @@ def _class_count(look: _Look, columns: LogitColumns) -> int:
         return 2
     if columns.layout == "wide":
         return len(columns.names)
-    if columns.layout == "labelled":
+    if columns.layout in ("labelled", "tokens"):
         return len(columns.classes or ())
     if columns.layout == "choices":
         known = (field.metadata or {}).get(CHOICES)
