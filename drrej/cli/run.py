@@ -296,4 +296,5 @@ def _division_words(rows: RunRows, options: SplitOptions) -> str:
     tasks = ["calibrate and fit", "choose", "test"] if len(sources) == 3 else ["calibrate", "fit", "choose", "test"]
     said = ", ".join(f"{count} to {task}" for count, task in zip(counts, tasks, strict=False))
     how = "by their content" if options.group is None else f"by '{options.group}'"
+    how = "by their place" if options.group is None and sources[0].options.score is not None else how
     return f"{sum(counts)} rows are divided {how}: {said}"

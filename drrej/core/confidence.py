@@ -15,9 +15,10 @@ import numpy as np
 from msgspec.structs import replace
 
 from drrej.core.calibrators import FOLDS, CalibratorTrial, Scores, choose_calibrator
+from drrej.core.curves import Curve
 from drrej.core.losses import error_probability
 from drrej.core.softmax import GapSums
-from drrej.core.types import AnyFloats, Booleans, Floats, Integers, Stored
+from drrej.core.types import AnyFloats, Booleans, Floats, Stored
 
 Form = Literal["plain", "share"]
 
@@ -230,31 +231,18 @@ def _with_steps(line: ScoreMap, scores: AnyFloats, wrong: Booleans) -> ScoreMap:
 
     A knot is at the mean of a block. The lines make the map rise strictly: rows that differ do not become ties.
     """
-    places, inverse = np.unique(line.log_odds(scores), return_inverse=True)
-    at, rates, counts = pooled(places, np.bincount(inverse), np.bincount(inverse[wrong], minlength=places.size))
+    from drrej.core.certify import error_blocks
+
+    odds = line.log_odds(scores)
+    counts, errors = np.array(error_blocks(Curve.of(odds[~wrong], odds[wrong])), np.float64).T
+    starts = np.append(0, np.cumsum(counts)[:-1]).astype(np.int64)
+    at, rates = np.add.reduceat(np.sort(odds), starts) / counts, errors / counts
     least, most = 0.5 / (counts[0] + 1.0), 1.0 - 0.5 / (counts[-1] + 1.0)
     if rates[0] == 0.0:  # a block without errors tells so much by its size
         rates[0] = min(least, rates[1] / 2.0) if rates.size > 1 else least
     if rates[-1] == 1.0:
         rates[-1] = max(most, (1.0 + rates[-2]) / 2.0) if rates.size > 1 else most
     return replace(line, knots=tuple(zip(at.tolist(), np.log(rates / (1.0 - rates)).tolist(), strict=True)))
-
-
-def pooled(places: Floats, rows: Integers, errors: Integers) -> tuple[Floats, Floats, Floats]:
-    """Isotonic regression by pooling: mean place, error rate and rows of each block; rates rise strictly.
-
-    >>> pooled(np.arange(4.0), np.ones(4, int), np.array([0, 1, 0, 1]))
-    (array([0. , 1.5, 3. ]), array([0. , 0.5, 1. ]), array([1., 2., 1.]))
-    """
-    blocks: list[tuple[float, float, float]] = []  # rows, errors, sum of places
-    for count, wrong, place in zip(rows.tolist(), errors.tolist(), (places * rows).tolist(), strict=True):
-        block = (count, wrong, place)
-        while blocks and blocks[-1][1] * block[0] >= block[1] * blocks[-1][0]:
-            last = blocks.pop()
-            block = (last[0] + block[0], last[1] + block[1], last[2] + block[2])
-        blocks.append(block)
-    found = np.array(blocks)
-    return found[:, 2] / found[:, 0], found[:, 1] / found[:, 0], found[:, 0]
 
 
 def choose_score_map(

@@ -259,6 +259,8 @@ SCORE_NAMES = ("logits", "probs", "probabilities", "proba", "predictions", "scor
 PROBABILITY_NAMES = ("probs", "probabilities", "proba", "probability")
 CORRECT_NAMES = ("correct", "is_correct", "hit", "is_right", "exact_match")
 """What columns are called that tell whether an answer was right."""
+ID_NAMES = ("id", "doc_id", "sample_id", "example_id", "question_id", "custom_id", "request_id", "row_id", "uuid")
+"""What columns are called that tell rows apart; scores of any kind tie too often to do so."""
 REDUCTIONS = ("mean", "min", "max", "sum", "first", "last", "count")
 """What may be taken of a list of numbers."""
 LABEL_NAMES = ("label", "labels", "y", "y_true", "target", "targets", "ground_truth")

@@ -183,7 +183,7 @@ _LIKELY = (
     "output.choices.0.logprobs.content.logprob:mean",
 )
 """Columns and paths that scores are found in, the likeliest first."""
-_ANSWERS = ("prediction", "predicted", "answer", "pred")
+_ANSWERS, _TRUTHS = ("prediction", "predicted", "answer", "pred"), ("truth", "gold", "expected", "reference")
 
 
 def likely_scores(schema: pa.Schema) -> dict[str, str] | None:
@@ -197,7 +197,8 @@ def likely_scores(schema: pa.Schema) -> dict[str, str] | None:
     found = [name for name in verdicts if field_of(schema, name) is not None]
     if found:
         return {"score": score, "correct": found[0]}
-    answer, label = next((name for name in _ANSWERS if name in schema.names), None), likely_label(schema)
+    answer = next((name for name in _ANSWERS if name in schema.names), None)
+    label = likely_label(schema) or next((name for name in _TRUTHS if name in schema.names), None)
     return None if answer is None or label is None else {"score": score, "prediction": answer, "label": label}
 
 

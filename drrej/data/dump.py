@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from drrej.core.inputs import ScoreLook
 from drrej.core.types import AnyFloats, Floats, InputKind
-from drrej.data.columns import LABEL, LogitColumns, column_of, field_of, root_of, storage_type
+from drrej.data.columns import ID_NAMES, LABEL, LogitColumns, column_of, field_of, root_of, storage_type
 from drrej.data.confidence import agreement, read_confidences
 from drrej.data.files import AS_WRITTEN, DumpFile, Request, damaged
 from drrej.data.formats import format_of
@@ -146,6 +146,8 @@ class Block(Struct):
     kept: NDArray[np.intp] | None = None  # rows of the batch, where some were left out
     rows_before: int = 0
     """Rows of the dump before the part."""
+    id_name: str | None = None
+    """The column that tells rows apart where scores do not."""
 
     def __sizeof__(self) -> int:
         return int(self.scores.nbytes)  # so that Dask knows what it costs to move the block
@@ -255,6 +257,12 @@ class Dump(Struct, frozen=True):
         return self.columns.layout == "score"
 
     @property
+    def id_name(self) -> str | None:
+        """The column that tells rows apart that bring scores of any kind."""
+        known = (name for name in ID_NAMES if name in self.schema.names) if self.input == "scores" else ()
+        return next((name for name in known if not pa.types.is_nested(self.schema.field(name).type)), None)
+
+    @property
     def labels_file(self) -> str | None:
         """The other file that holds the labels, if one does."""
         return None if self.elsewhere is None else self.elsewhere.file
@@ -293,7 +301,7 @@ class Dump(Struct, frozen=True):
         wanted = [*self.columns.names, self.columns.texts, *keep, *(() if split is None else split.columns)]
         label = (self.label or LABEL) if self.elsewhere is None else self.elsewhere.on
         wanted += [None if row_filter is None else row_filter.column, label if labelled else None]
-        wanted += [self.options.prediction if labelled and self.elsewhere is None else None]
+        wanted += [self.options.prediction if labelled and self.elsewhere is None else None, self.id_name]
         columns = list(dict.fromkeys(root_of(self.schema, name) for name in wanted if name is not None))
         row, end = group.first_row, group.first_row + group.rows
         for batch in self._batches(group, columns, labelled):
@@ -372,6 +380,7 @@ class Dump(Struct, frozen=True):
             input=self.input,
             normalize=bool(self.options.normalize),
             rows_before=rows_before,
+            id_name=self.id_name,
         )
         if self.options.row_filter is not None:
             _leave_out(block, self.options.row_filter.places(batch, first_row, part.name))

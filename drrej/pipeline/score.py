@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, Literal
@@ -267,7 +268,16 @@ def row_keys(block: Block, raw: Scores | None = None) -> Keys:
     """A number for each row by its content, from the scores as they are stored."""
     if block.input == "logits" and raw is not None:
         return logit_keys(raw.values, raw.largest, raw.prediction)
-    return content_keys(block.scores)
+    return content_keys(block.scores) ^ _id_keys(block)
+
+
+def _id_keys(block: Block) -> Keys:
+    """A number for each row by the column that tells rows apart; 0 where there is none."""
+    if block.id_name is None:
+        return np.zeros(block.rows, np.uint64)
+    ids = block.columns.column(block.id_name).cast(pa.string()).fill_null("").to_pylist()
+    hashes = [hashlib.blake2b(name.encode(), digest_size=8).digest() for name in ids]
+    return np.frombuffer(b"".join(hashes), "<u8")
 
 
 def coarse_row_keys(block: Block, raw: Scores | None = None) -> Keys:
@@ -275,7 +285,7 @@ def coarse_row_keys(block: Block, raw: Scores | None = None) -> Keys:
     scores, probabilities = block.scores, block.input == "probs"
     if block.input == "scores" or raw is None:
         mantissa, exponent = np.frexp(scores)
-        return content_keys(np.ldexp(np.rint(mantissa * 2.0**12), exponent))
+        return content_keys(np.ldexp(np.rint(mantissa * 2.0**12), exponent)) ^ _id_keys(block)
     if block.binary and block.input == "logits":
         scores = raw.values
     elif block.binary:
