@@ -72,14 +72,21 @@ def _first_schema(file: DumpFile) -> pa.Schema:
 
 
 def _text_type(kind: pa.DataType) -> pa.DataType:
-    """A type in which text stays text: Arrow takes times from it, and their zones away."""
+    """A type in which text stays text: Arrow takes times from it, and their zones away.
+
+    Nor does it hold nulls in lists and structs without a type, which Arrow fails to read.
+    """
     if pa.types.is_timestamp(kind):
         return pa.string()
     if pa.types.is_list(kind):
-        return pa.list_(_text_type(kind.value_type))
+        return pa.list_(_inner_type(kind.value_type))
     if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(_text_type(field.type)) for field in kind])
+        return pa.struct([field.with_type(_inner_type(field.type)) for field in kind])
     return kind
+
+
+def _inner_type(kind: pa.DataType) -> pa.DataType:
+    return pa.string() if pa.types.is_null(kind) else _text_type(kind)
 
 
 def _inexact(table: pa.Table, text: bytes) -> list[str]:
