@@ -58,7 +58,11 @@ def completion(i: int) -> dict[str, Any]:
 def sample(i: int) -> dict[str, Any]:
     """A sample of inspect_ai."""
     return {
-        "id": i, "epoch": 1, "input": "x" if i % 2 else [{"role": "user"}], "target": "42", "messages": [{"a": i}],
+        "id": i,
+        "epoch": 1,
+        "input": "x" if i % 2 else [{"role": "user"}],
+        "target": "42",
+        "messages": [{"a": i}],
         "output": {"choices": [{"logprobs": {"content": [{"token": "a", "logprob": x} for x in LOGPROBS[i]]}}]},
         "scores": {"match": {"value": "C" if RIGHT[i] else "I", "answer": "42"}},
     }
