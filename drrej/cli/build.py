@@ -57,7 +57,9 @@ class StartOptions(Options):
     floor: float | None = CalibrationOptions.floor
     precision: Precision | None = CalibrationOptions.precision
 
-    def rejector_for(self, source: Source, loss_column: str | None, regression: RegressionOptions) -> Rejector:
+    def rejector_for(
+        self, source: Source, loss_column: str | None, regression: RegressionOptions, prediction: str | None
+    ) -> Rejector:
         """A calibrated rejector."""
         from drrej.pipeline.fit import uncalibrated, without_logits
 
@@ -67,7 +69,7 @@ class StartOptions(Options):
                 "--floor is remembered in the rejector; give it to 'drrej calibrate', or with --temperature"
             )
         if loss_column is not None and self.rejector is None and self.temperature is None:
-            return without_logits(loss_column, precision, source.options.prediction, regression.target)
+            return without_logits(loss_column, precision, prediction, regression.target)
         regression.refuse()
         if self.rejector is not None and self.temperature is None:
             if self.precision is not None:
@@ -103,7 +105,7 @@ def fit(
     with OutputFile(output.output, output.force, updates=start.rejector) as file:
         source = input.source(dumps, engine.start())
         check_spared(objective.cost_matrix)
-        rejector = start.rejector_for(source, objective.loss_column, regression)
+        rejector = start.rejector_for(source, objective.loss_column, regression, input.prediction)
         fitted = step(source, rejector, objective.ratio_options(rejector.class_names))
         say_notes(source, engine.quiet, rejector.floor)
         file.write_text(fitted.to_json())

@@ -146,7 +146,8 @@ def _check_options(options: DumpOptions) -> None:
     else:
         for name in ("correct", "prediction", "lower_is_better"):
             if getattr(options, name):
-                raise OptionError(f"`{name}` requires `score=COL`: it is about rows that bring a score and no logits")
+                which = f"`{name}`: it is for a regression, or" if name == "prediction" else f"`{name}`"
+                raise OptionError(f"{which} requires `score=COL`: it is about rows that bring a score and no logits")
         if options.input == "scores":
             raise OptionError("`input=scores` requires `score=COL`")
     if options.binary and options.label in CORRECT_NAMES and options.classes is None:

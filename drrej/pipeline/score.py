@@ -275,8 +275,8 @@ def _id_keys(block: Block) -> Keys:
     """A number for each row by the column that tells rows apart; 0 where there is none."""
     if block.id_name is None:
         return np.zeros(block.rows, np.uint64)
-    ids = block.columns.column(block.id_name).cast(pa.string()).fill_null("").to_pylist()
-    hashes = [hashlib.blake2b(name.encode(), digest_size=8).digest() for name in ids]
+    ids = block.columns.column(block.id_name).cast(pa.string()).cast(pa.binary()).fill_null(b"").to_pylist()
+    hashes = [hashlib.blake2b(name, digest_size=8).digest() for name in ids]
     return np.frombuffer(b"".join(hashes), "<u8")
 
 

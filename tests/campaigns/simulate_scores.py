@@ -1,4 +1,4 @@
-"""Certified thresholds on scores of any kind, simulated with known truth: `... simulate_scores [TRIALS]`.
+"""Certified thresholds on scores of any kind, simulated with known truth: `... simulate_scores [TRIALS [LEVELS...]]`.
 
 One of the three calibrators is fitted to some rows. Then each of 20 trials draws fresh rows, certifies a risk with
 confidence 0.9 on them, and asks whether the true risk of the accepted rows is above it. Scores are continuous or have
@@ -75,7 +75,7 @@ def simulate(levels: int, shape: int, trials: int, seed: int = 0) -> tuple[int, 
 
 if __name__ == "__main__":
     trials = int(sys.argv[1]) if len(sys.argv) > 1 else 2000
-    for levels in LEVELS:
+    for levels in map(int, sys.argv[2:] or LEVELS):
         for shape in range(3):
             broken, coverage = simulate(levels, shape, trials)
             kind = f"{levels} levels" if levels else "continuous"

@@ -186,9 +186,16 @@ def reading(base: str, zeros: str, binary: Case, named: str) -> dict[str, Case]:
         "--binary": binary,
         "--classes": Acts("--classes a,b,c", named),
         "--quiet": Acts("--quiet", zeros),
+        **scored(base),
+    }
+
+
+def scored(base: str) -> dict[str, Case]:
+    """The options about scores of any kind, with logits."""
+    return {
         "--score": Refused("--score nowhere", "--score", base),
         "--correct": Refused("--correct bit", "--correct requires --score COL", base),
-        "--prediction": Refused("--prediction bit", "--prediction requires --score COL", base),
+        "--prediction": Refused("--prediction bit", "requires --score COL", base),
         "--lower-is-better": Refused("--lower-is-better", "--lower-is-better requires --score COL", base),
     }
 
@@ -335,6 +342,7 @@ CASES: dict[str, dict[str, Case]] = {
         ),
     },
     "reject": {
+        **scored(BASES["reject"]),
         **bad(BASES["reject"]),
         "--update": Acts("--update", "val.parquet -r r.json -o masks/"),
         "--log": Acts("--log json"),
@@ -468,6 +476,7 @@ CASES: dict[str, dict[str, Case]] = {
         ),
     },
     "cascade": {
+        **scored(BASES["cascade"]),
         "--stage": Acts("--stage m=val.parquet:4"),
         "--accuracy": Refused("--accuracy 1.5", "--accuracy 1.5: it must be above 0 and at most 1"),
         "--join-on": Refused("--join-on nothing", "there is no column 'nothing'"),

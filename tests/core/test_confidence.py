@@ -152,3 +152,12 @@ def test_the_loss_is_the_probability_of_being_wrong() -> None:
         assert powers[:, 0] / powers.sum(axis=1) == pytest.approx(right)
     assert loss.max() > 0.5  # a prediction of logits is never that unlikely
     assert forms_of(p[:, None]) == ("share",)
+
+
+@pytest.mark.parametrize("levels", [0, 5])
+def test_guarantees_hold(levels: int) -> None:
+    from simulate_scores import simulate
+
+    broken, coverage = simulate(levels, 0, 200)
+    assert broken <= 34  # 20 are allowed on average; more than 34 have a chance of 1 in 1000
+    assert coverage > 0.2
