@@ -275,8 +275,9 @@ def _id_keys(block: Block) -> Keys:
     """A number for each row by the column that tells rows apart; 0 where there is none."""
     if block.id_name is None:
         return np.zeros(block.rows, np.uint64)
-    ids = block.columns.column(block.id_name).cast(pa.string()).cast(pa.binary()).fill_null(b"").to_pylist()
-    hashes = [hashlib.blake2b(name, digest_size=8).digest() for name in ids]
+    stored = block.columns.column(block.id_name)
+    texts = stored if pa.types.is_binary(stored.type) else stored.cast(pa.string()).cast(pa.binary())
+    hashes = [hashlib.blake2b(name, digest_size=8).digest() for name in texts.fill_null(b"").to_pylist()]
     return np.frombuffer(b"".join(hashes), "<u8")
 
 
