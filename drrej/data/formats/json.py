@@ -221,8 +221,10 @@ def write_table(file: DumpFile, path: str) -> None:
     """Convert a table in one JSON document."""
     with open_text(file) as stream:
         text = b"".join(iter(lambda: stream.read(1 << 20), b""))
+    document: Any = None
     try:
-        document = json.loads(text, object_pairs_hook=no_doubled) if may_be_table(text) else None
+        if may_be_table(text):
+            document = json.loads(text, object_pairs_hook=no_doubled)
     except RecursionError:
         raise ValueError("nested too deeply") from None
     if (samples := samples_of(document)) is not None:
@@ -259,7 +261,7 @@ def may_be_table(text: bytes) -> bool:
         keys = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
     except (msgspec.MsgspecError, ValueError, RecursionError):  # an array, or numbers such as NaN
         return True
-    return {"columns", "data"} <= keys.keys()
+    return {"columns", "data"} <= keys.keys() or {"eval", "samples"} <= keys.keys()
 
 
 def is_table(document: Any) -> bool:
