@@ -12,12 +12,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from drrej.api.arrays import (
+    CORRECT,
     GROUP,
+    SCORE,
     Array,
     array_source,
+    as_columns,
     as_groups,
     as_labels,
     as_names,
@@ -138,8 +141,10 @@ class Rejector(Document, frozen=True):
 
     def __repr__(self) -> str:
         """A line; `to_json` has all of it, also the fingerprints of the rows it was made on, which fill pages."""
-        told = [f"{self.classes} classes from {self.input}" if self.has_classes else "regression"]
-        if self.calibration is not None and self.has_classes:
+        told = [f"{self.classes} classes from {self.input}" if self.has_predictions else self.task]
+        if self.is_scored and self.calibration is not None:
+            told = [f"score '{self.columns.logits}' by {self.calibration.method}"]
+        if self.calibration is not None and self.has_predictions:
             told.append(f"temperature {self.calibration.temperature:.4g}")
         if self.ratio is not None:
             told.append(f"{self.ratio.loss.name} loss, alpha {self.ratio.alpha:g}, lambda {self.ratio.lam:g}")
@@ -202,6 +207,8 @@ class Rejector(Document, frozen=True):
         if has_no_rows(scores):  # as a batch may be: what a row would give, without the row
             row = np.zeros(self.classes) if self.input == "logits" else np.full(self.classes, 1 / self.classes)
             row = np.log(row) if self.input == "log-probs" else row
+            if self.is_scored:
+                row = np.full(len(self.columns.logits.split(",")), 0.5)
             one = self._columns(row[:1] if self.binary else row[None], of_rows)
             return {name: column[:0] for name, column in one.items()}
         with array_source(scores, None, options_of(self)) as source:
@@ -218,6 +225,7 @@ class Rejector(Document, frozen=True):
     ) -> Report:
         """The coverage report. Without labels: what can be said without them.
 
+        Where the rejector was made of scores of any kind, `labels` tell whether each row was right.
         `gates` are texts like "accuracy >= 0.97"; `report.failed_gates` are those that did not pass.
         """
         if options is None:
@@ -260,9 +268,11 @@ ClassTarget = float | Mapping[str, float] | None
 class Target(TypedDict, total=False):
     """What `fit_rejector` is to keep: one rule or several promises, and with what confidence.
 
-    `groups` says which rows are one example.
+    `groups` says which rows are one example; `correct` and `lower_is_better` are about scores of any kind.
     """
 
+    correct: Any
+    lower_is_better: bool
     accuracy: ClassTarget
     risk: ClassTarget
     max_missed: Mapping[str, float] | None
@@ -281,7 +291,7 @@ class Target(TypedDict, total=False):
 
 def fit_rejector(
     scores: Any,
-    labels: Any,
+    labels: Any = None,
     *,
     fresh: tuple[Any, Any] | None = None,
     loss: str | Loss = "auto",
@@ -292,7 +302,7 @@ def fit_rejector(
     classes: Sequence[str] | None = None,
     normalize: bool = False,
     floor: float | None = None,
-    calibrator: CalibratorName = "temperature",
+    calibrator: CalibratorName | None = None,
     **target: Unpack[Target],
 ) -> Rejector:
     """Calibrate, fit and choose a threshold on labelled rows.
@@ -301,6 +311,10 @@ def fit_rejector(
     classifier's class 1. numpy arrays, lists, torch CPU tensors, data frames and whatever has `__array__` or DLPack
     will do. `labels` (rows,) are class numbers from 0, or names with `classes`, which has them in the order of the
     scores.
+
+    Rows that have no scores of classes bring any confidence in their place, one number per row or a few, and `correct`
+    (rows,) tells which of them were right; with `lower_is_better` low ones are good. Then `predict` answers 0 always,
+    `evaluate` takes the same in place of labels, and `calibrator` is "logistic", "beta", "isotonic" or "auto".
 
     Exactly one rule: `accuracy` or `risk` of the accepted rows, `coverage`, `tau`, `max_loss`, or the least total cost,
     where a rejected row costs `review_cost` and an accepted error `error_cost`. `coverage` may also stand beside
@@ -329,20 +343,31 @@ def fit_rejector(
     0.5
     >>> rejector.evaluate(logits, [0, 1, 1, 0] * 5).accuracy.value
     1.0
+    >>> fit_rejector(scores=[0.9, 0.8, 0.6, 0.3] * 5, correct=[1, 1, 0, 0] * 5, accuracy=0.98).reject([0.85, 0.5])
+    array([False,  True])
     """
-    rule = _rule(target)
+    rule, correct, lower_is_better = _rule(target), target.get("correct"), target.get("lower_is_better", False)
+    if (labels is None) == (correct is None):
+        raise OptionError("give either `labels` or, for scores of any kind, `correct`")
+    if correct is None and lower_is_better:
+        raise OptionError("`lower_is_better` requires `correct`: it is about scores of any kind")
     _check_numbers(alpha=alpha, lam=lam, effective_sample=effective_sample, floor=floor)
     if fresh is not None and rule.confidence is None:
         raise OptionError("`fresh` goes with `confidence`: a guarantee needs rows that nothing else has seen")
     options = DumpOptions(input=input, classes=as_names(classes), normalize=normalize)
+    if correct is not None:
+        names = [SCORE] if (count := as_columns(scores).shape[1]) == 1 else [f"{SCORE}_{i}" for i in range(count)]
+        options = replace(options, score=",".join(names), correct=CORRECT, lower_is_better=lower_is_better)
+        labels = correct
     groups = None if target.get("groups") is None else as_groups(target["groups"])
     if groups is not None and rule.confidence is None:
         raise OptionError("`groups` requires `confidence`: it tells rows with the same scores apart")
     example = None if groups is None else GROUP
     first, second = (scores, labels), fresh
     if rule.confidence is not None and fresh is None:
-        rows, marks = as_scores(matched(scores, options.classes)), as_labels(labels)
-        chosen = _certifying(rows, marks, groups, input == "probs")
+        rows = as_scores(matched(scores, options.classes)) if correct is None else as_columns(scores)
+        marks = as_labels(labels)
+        chosen = _certifying(rows, marks, groups, input == "probs", by_place=correct is not None)
         first, second = ((rows[part], marks.filter(pa.array(part))) for part in (~chosen, chosen))
         groups = None if groups is None else groups.filter(pa.array(chosen))
     with array_source(*first, options) as source:
@@ -358,12 +383,19 @@ def fit_rejector(
     return Rejector.of(found.rejector)
 
 
-def _certifying(rows: Array, labels: pa.Array, groups: pa.Array | None, probabilities: bool) -> Booleans:
-    """The rows that do not fit, chosen by their groups or by what they hold, so that copies of a row stay together."""
+def _certifying(
+    rows: Array, labels: pa.Array, groups: pa.Array | None, probabilities: bool, by_place: bool
+) -> Booleans:
+    """The rows that do not fit, chosen by their groups or by what they hold, so that copies of a row stay together.
+
+    Scores of any kind tie by nature: such rows go by their place.
+    """
     check_length(rows, labels, LABEL)
     if len(rows) < 2:
         raise OptionError("`confidence` needs more rows: some fit, the others choose the threshold")
-    if groups is None:
+    if groups is None and by_place:
+        keys = mixed(np.arange(len(rows), dtype=np.uint64))
+    elif groups is None:
         keys = content_keys(rows.reshape(len(rows), -1))
         again = int(np.count_nonzero(repeats(np.column_stack([keys, near_keys(rows, probabilities)]))))
         if again > MOST_REPEATS * len(rows):
@@ -385,12 +417,15 @@ def _check_numbers(**given: Any) -> None:
             raise OptionError(f"`{name}={value!r}`: it must be a number")
 
 
+_NO_TARGETS = ("groups", "correct", "lower_is_better")
+
+
 def _rule(target: Target) -> Rule:
     for name in target:
         if name not in Target.__annotations__:
             raise TypeError(f"fit_rejector() got an unexpected keyword argument '{name}'")
     more = {name: target.get(name) for name in ("confidence", "error_cost", "per", "reviewer_accuracy")}
-    targets: dict[str, Any] = {name: value for name, value in target.items() if name not in (*more, "groups")}
+    targets: dict[str, Any] = {name: value for name, value in target.items() if name not in (*more, *_NO_TARGETS)}
     for name, value in targets.items():
         by_class = isinstance(value, Mapping) and name in ("accuracy", "risk", "max_missed")
         _check_numbers(**({f"{name}={group}": each for group, each in value.items()} if by_class else {name: value}))

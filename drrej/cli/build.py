@@ -60,7 +60,9 @@ class StartOptions(Options):
     floor: float | None = CalibrationOptions.floor
     precision: Precision | None = CalibrationOptions.precision
 
-    def rejector_for(self, source: Source, loss_column: str | None, regression: RegressionOptions) -> Rejector:
+    def rejector_for(
+        self, source: Source, loss_column: str | None, regression: RegressionOptions, prediction: str | None
+    ) -> Rejector:
         """A calibrated rejector."""
         from drrej.pipeline.fit import uncalibrated, without_logits
 
@@ -70,7 +72,7 @@ class StartOptions(Options):
                 "--floor is remembered in the rejector; give it to 'drrej calibrate', or with --temperature"
             )
         if loss_column is not None and self.rejector is None and self.temperature is None:
-            return without_logits(loss_column, precision, regression.prediction, regression.target)
+            return without_logits(loss_column, precision, prediction, regression.target)
         regression.refuse()
         if self.rejector is not None and self.temperature is None:
             if self.precision is not None:
@@ -106,7 +108,7 @@ def fit(
     with OutputFile(output.output, output.force, updates=start.rejector) as file:
         source = input.source(dumps, engine.start())
         check_spared(objective.cost_matrix)
-        rejector = start.rejector_for(source, objective.loss_column, regression)
+        rejector = start.rejector_for(source, objective.loss_column, regression, input.prediction)
         fitted = step(source, rejector, objective.ratio_options(rejector.class_names))
         say_notes(source, engine.quiet, rejector.floor)
         file.write_text(fitted.to_json())
@@ -182,7 +184,9 @@ def _summary(rejector: Rejector, files: ThresholdFiles) -> str:
     share = f"{100 * found.coverage:.1f} % of {found.rows:,} rows"
     right = "" if found.accuracy is None else f"; {100 * found.accuracy:.1f} % of the accepted rows are right"
     lines = [f"Accepts {share}{right}.", ""]
-    lines += [in_flags(line) for line in threshold_lines(found, rejector.need_ratio())]
+    lines += [
+        in_flags(line) for line in threshold_lines(found, rejector.need_ratio(), rejector.need_calibration().score)
+    ]
     paths = [files.output, *(path for path in (files.mask, files.table) if path is not None)]
     lines += ["", *(f"{label:6}  {text}" for label, text in written(paths, None))]
     lines.append(f"{'Next':6}  drrej evaluate TEST.parquet -r {shlex.quote(redacted(files.output))}")

@@ -106,7 +106,7 @@ def evaluate(
             for kind in [kind for kind in (files.format, *kinds) if kind in DRAWN]:
                 raise OptionError(f"a regression has no pictures; it is not reported as {kind}")
             made = evaluate_regression(
-                source, rejector, regression.prediction, regression.target, gates, report.on_unseen_group
+                source, rejector, input.prediction, regression.target, gates, report.on_unseen_group
             )
         write_files(places, (render(made, kind) for kind in kinds))
     say_notes(source, engine.quiet, rejector.floor)

@@ -50,9 +50,9 @@ class ReportOptions(Options):
     title: str | None = rare("Heads the page.", "TEXT", REPORT)
     model: str | None = rare("What was judged, for the page.", "NAME", REPORT)
     compare: bool = rare_flag("Also judge the usual scores: max probability, entropy, margin, ...", panel=COMPARISONS)
-    score: list[str] | None = rare("Also judge a column as score. Repeatable.", "COL", COMPARISONS)
-    score_order: list[str] | None = rare(
-        "Which end of --score is accepted first; once, or once for each.", "high|low", COMPARISONS, show_default="high"
+    rival: list[str] | None = rare("Also judge a column as score. Repeatable.", "COL", COMPARISONS)
+    rival_order: list[str] | None = rare(
+        "Which end of --rival is accepted first; once, or once for each.", "high|low", COMPARISONS, show_default="high"
     )
     rejected: list[str] | None = rare("Also judge another rejector's mask. Repeatable.", "COL", COMPARISONS)
     baseline: str | None = rare("Also report differences to an earlier report (JSON).", "FILE", COMPARISONS)
@@ -115,13 +115,13 @@ class ReportOptions(Options):
         """The other scores and masks to judge."""
         from drrej.pipeline.compare import Rivals
 
-        scores, orders = self.score or [], self.score_order or ["high"]
+        scores, orders = self.rival or [], self.rival_order or ["high"]
         if not set(orders) <= {"high", "low"}:
-            raise OptionError("--score-order: it must be high or low")
-        if self.score_order and not scores:
-            raise OptionError("--score-order goes with --score COL")
+            raise OptionError("--rival-order: it must be high or low")
+        if self.rival_order and not scores:
+            raise OptionError("--rival-order goes with --rival COL")
         if len(orders) not in (1, len(scores)):
-            raise OptionError(f"--score-order: give it once, or once for each of the {len(scores)} --score columns")
+            raise OptionError(f"--rival-order: give it once, or once for each of the {len(scores)} --rival columns")
         pairs = zip(scores, orders * len(scores) if len(orders) == 1 else orders, strict=True)
         chosen: dict[str, Order] = {name: "low" if order == "low" else "high" for name, order in pairs}
         return Rivals(self.compare, chosen, tuple(self.rejected or ()))

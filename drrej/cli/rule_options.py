@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 RULE, GUARANTEE = "Rule: one, or several promises", "Guarantee and groups"
 OBJECTIVE, REGRESSION = "Loss and divergence", "Regression"
 
-Calibrator = Literal["temperature", "vector", "beta", "auto"]
+Calibrator = Literal["temperature", "vector", "beta", "logistic", "isotonic", "auto"]
 Precision = Literal["auto", "float64"]
 
 
@@ -36,7 +36,9 @@ class CalibrationOptions(Options):
     """How the calibrator is fitted."""
 
     calibrator: Calibrator | None = option(
-        "temperature, vector (numbers per class), beta (for two classes), or auto.", "NAME", show_default="temperature"
+        "temperature, vector (numbers per class), beta (for two classes), auto; of a --score logistic, beta, isotonic.",
+        "NAME",
+        show_default="temperature; auto for a --score",
     )
     floor: float | None = rare("What a probability of 0 counts as.", "P", READING, show_default="chosen by likelihood")
     precision: Precision | None = rare(
@@ -54,7 +56,7 @@ class CalibrationOptions(Options):
             precision=self.precision or "auto",
             memory=bytes_of(self.memory),
             floor=self.floor,
-            calibrator=self.calibrator or "temperature",
+            calibrator=self.calibrator,
         )
 
 
@@ -112,7 +114,6 @@ class RegressionOptions(Options):
     The task is the rejector's; `task` only says what it is expected to be.
     """
 
-    prediction: str | None = rare("The predicted value.", "COL", REGRESSION)
     target: str | None = rare("The true value.", "COL", REGRESSION)
     task: Literal["classification", "regression"] | None = rare(
         "classification or regression: check that the rejector is for it.", "TASK", REGRESSION

@@ -331,4 +331,5 @@ def _division_words(rows: RunRows, options: SplitOptions) -> str:
     )
     said = ", ".join(f"{count} to {task}" for count, task in zip(counts, tasks, strict=False))
     how = "by their content" if options.group is None else f"by '{options.group}'"
+    how = "by their place" if options.group is None and rows.sources[0].options.score is not None else how
     return f"{sum(counts)} rows are divided {how}: {said}"

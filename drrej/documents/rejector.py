@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 
 from drrej._version import __version__
 from drrej.core.calibrators import Calibrator, CalibratorTrial, Temperature, Vector
+from drrej.core.confidence import ScoreMap
 from drrej.core.drift import STEPS
-from drrej.core.losses import KINDS, ErrorModel, Loss
+from drrej.core.losses import KINDS, ErrorModel, Loss, PlainLoss
 from drrej.core.ratio import MAX_ALPHA, DensityRatio, RatioBound
 from drrej.core.reuse import read_fingerprint
 from drrej.core.thresholds import REJECT_ALL, Rule
@@ -42,15 +43,20 @@ class BeforeAfter(Stored, frozen=True):
 
 
 class Columns(Stored, frozen=True):
-    """The columns that later commands need not be told again; `prediction` and `target` are those of a regression."""
+    """The columns that later commands need not be told again; `logits` may be scores of any kind.
+
+    `prediction` and `target` are those of a regression; beside a score, `prediction` is compared with the label, or
+    `correct` tells which rows are right.
+    """
 
     logits: str
     label: str | None = None
     prediction: str | None = None
     target: str | None = None
+    correct: str | None = None
 
 
-FITTED_METHODS = ("temperature", "vector", "beta")
+FITTED_METHODS = ("temperature", "vector", "beta", "logistic", "isotonic")
 """How a calibration may have been fitted to rows."""
 
 
@@ -71,6 +77,8 @@ class Calibration(Stored, frozen=True):
     brier: BeforeAfter | None = None
     floor: float | None = None
     vector: Vector | None = None
+    score: ScoreMap | None = None
+    """What turns scores of any kind into the probability of being wrong, in place of a temperature."""
     choice: tuple[CalibratorTrial, ...] | None = None
 
     @property
@@ -79,9 +87,9 @@ class Calibration(Stored, frozen=True):
         return self.method in FITTED_METHODS
 
     @property
-    def calibrator(self) -> Calibrator:
+    def calibrator(self) -> Calibrator | ScoreMap:
         """What turns logits into calibrated scores."""
-        return Temperature(self.temperature) if self.vector is None else self.vector
+        return self.score or self.vector or Temperature(self.temperature)
 
 
 LOSS_PARTS = {"learned": "learned", "costs": "cost", "loss_column": "column"}
@@ -126,7 +134,8 @@ class Ratio(Stored, frozen=True, kw_only=True, dict=True):
     def loss(self) -> Loss:
         """The loss itself."""
         parts = {name: value for name in LOSS_PARTS if (value := getattr(self, name)) is not None}
-        return KINDS[self.loss_name](**parts or {"name": self.loss_name})
+        kind = KINDS[self.loss_name]
+        return kind(**parts or ({"name": self.loss_name} if kind is PlainLoss else {}))
 
     @property
     def density(self) -> DensityRatio:
@@ -227,7 +236,7 @@ class Rejector(Document, frozen=True, tag="drrej-rejector/1"):  # 1: the first f
         return replace(self, drrej_version=__version__, threshold=threshold)
 
     @property
-    def calibrator(self) -> Calibrator:
+    def calibrator(self) -> Calibrator | ScoreMap:
         """What turns logits into calibrated scores."""
         return self.need_calibration().calibrator
 
@@ -246,6 +255,16 @@ class Rejector(Document, frozen=True, tag="drrej-rejector/1"):  # 1: the first f
     def has_classes(self) -> bool:
         """Whether rows have logits; those of a regression only bring a loss of their own."""
         return self.task == "classification"
+
+    @property
+    def is_scored(self) -> bool:
+        """Whether rows bring scores of any kind and are right or wrong: there are no classes to tell apart."""
+        return self.input == "scores"
+
+    @property
+    def has_predictions(self) -> bool:
+        """Whether a mask tells the class of each row."""
+        return self.has_classes and not self.is_scored
 
     def need_ratio(self) -> Ratio:
         """The ratio, or an error that names the command to run."""
@@ -318,13 +337,20 @@ def _of_calibration(found: Calibration, input: InputKind, classes: int) -> Itera
     known = found.is_fitted or found.method in ("given", "none")
     yield f"{key}.method", known, "is not known, or gone as 'dirichlet' is; run 'drrej calibrate' again"
     yield f"{key}.temperature", is_temperature(found.temperature), f"{RANGE}: it must be above 0"
-    has_vector = found.method in FITTED_METHODS[1:]
+    yield f"{key}.score", (found.score is not None) == (input == "scores"), "contradicts 'input'"
+    has_vector = found.method in ("vector", "beta") and input != "scores"
     yield f"{key}.vector", (vector is not None) == has_vector, "contradicts 'calibration.method'"
     if vector is not None:
         lengths = {len(vector.weights), len(vector.biases)}
         yield f"{key}.vector", lengths == {classes}, f"{RANGE}: one weight for each of 'classes' is needed"
         yield f"{key}.vector.weights", min(vector.weights) >= 0, f"{RANGE}: none may be below 0"
-    yield f"{key}.floor", floor is None or input != "logits", "contradicts 'input': logits have no floor"
+    if found.score is not None:
+        inputs = 2 if found.score.forms == ("share",) else len(found.score.forms)
+        whole = len(found.score.terms) == inputs > 0 and len(found.score.floors) == len(found.score.forms)
+        yield f"{key}.score", whole, f"{RANGE}: each score needs its terms"
+        places = [place for place, _ in found.score.knots]
+        yield f"{key}.score.knots", places == sorted(places), "is not in ascending order"
+    yield f"{key}.floor", floor is None or input in ("probs", "log-probs"), "contradicts 'input': logits have no floor"
     allowed = floor is None or 0 < floor <= 0.5 / classes
     yield f"{key}.floor", allowed, f"{RANGE}: above 0 and at most 1 / (2 x {classes} classes)"
     yield from _fingerprint(f"{key}.fingerprint", found.fingerprint, found.rows)

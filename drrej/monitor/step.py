@@ -166,7 +166,7 @@ def _with_batch(
     _check_new(batch, state, before, columns.get("sighting"))
     accepted = columns["accepted"]
     by_prediction = by_group = None
-    if rejector.classes <= MOST_PARTS:
+    if rejector.classes <= MOST_PARTS and not rejector.is_scored:
         classes = rejector.class_names or tuple(map(str, range(rejector.classes)))
         by_prediction = _next_parts(old_predictions, columns["prediction"], classes, accepted)
     if settings.by is not None:
@@ -364,7 +364,7 @@ def count_batch(
 
 def _open(source: Source, rejector: Rejector) -> tuple[Dump, bool]:
     """The dump, and whether it has labels. Those that were asked for must be there."""
-    asked = source.options.labels_from is not None or source.options.label is not None
+    asked = any((source.options.labels_from, source.options.label, source.options.correct))
     options = replace(source.options, keep_unlabelled=True)  # such rows count for all but the risk
     source = replace(source, options=options)
     dump = source.open(rejector, labelled=asked)

@@ -64,7 +64,7 @@ class Rivals(Struct, frozen=True):
     def check(self, dump: Dump) -> None:
         """Raise unless the columns are there and hold what is needed."""
         for option, names, is_kind, wanted in (
-            ("score", [*self.scores], pa.types.is_floating, ", not numbers"),
+            ("rival", [*self.scores], pa.types.is_floating, ", not numbers"),
             ("rejected", self.masks, pa.types.is_boolean, "; it must be boolean (or 0 and 1)"),
         ):
             check_columns(dump, names, f"`{option}`")
@@ -328,7 +328,8 @@ def answers(
     scorer = Scorer(rejector, dump, decide=on_unseen is not None, on_unseen=on_unseen or "error")
 
     def of_rows(scored: Scored) -> dict[str, Any]:
-        columns = {"loss": scored.loss, "prediction": scored.prediction, "label": scored.block.labels}
+        label = scored.prediction if rejector.is_scored else scored.block.labels  # right or wrong is the model's own
+        columns = {"loss": scored.loss, "prediction": scored.prediction, "label": label}
         decided = {"wrong": scored.wrong, "accepted": scored.accepted}
         return {"key": block_keys(scored.block, key), **columns, **decided}
 

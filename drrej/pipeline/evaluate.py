@@ -88,7 +88,7 @@ class EvaluateOptions(Struct, frozen=True):
             "`classwise=True`": self.classwise,
             "`examples`": self.examples is not None,
             "`compare`": self.rivals.usual,
-            "`score`": bool(self.rivals.scores),
+            "`rival`": bool(self.rivals.scores),
             "`rejected`": bool(self.rivals.masks),
             "`metric`": bool(self.points),
             "`ood`": self.ood is not None,
@@ -145,6 +145,9 @@ def evaluate(
         options = replace(options, by=threshold.by)
     if not rejector.has_classes:
         raise OptionError("the rejector was made for rows without logits; use evaluate_regression")
+    if rejector.is_scored and (options.classwise or options.rivals.usual):
+        name = "classwise=True" if options.classwise else "compare"
+        raise OptionError(f"`{name}` needs the scores of all classes; these rows bring a score of their own")
     check_gates(gates, options, rejector, source.options.classes)
     if options.baseline is not None:
         compare.check_same_classes(options.baseline, rejector)
@@ -163,6 +166,7 @@ def evaluate(
         "unsure_order": drift.unsure_order(moved, ratio),
         "tied_rows": figures.tied_rows(columns["loss"], columns["accepted"]),
         "classes": rejector.classes,
+        "score": rejector.columns.logits if rejector.is_scored else None,
         "ratio": drift.ratio_figure(columns["ratio"], curve.rows, ratio),
         "drift": moved,
         "by": options.by,
@@ -255,6 +259,8 @@ def check_gates(
         kind, member = gate.member or ("", "")
         if rejector is not None and kind == "class":
             known = list(rejector.class_names or names or map(str, range(rejector.classes)))
+            if rejector.is_scored:
+                raise GateError(f"gate '{gate.text}': there are no classes: the rows bring a score of their own")
             if member not in known:
                 raise GateError(f"gate '{gate.text}': there is no class '{member}'{near(member, known)}")
 
@@ -293,7 +299,8 @@ def _columns(
         columns: dict[str, Any] = {"loss": scored.loss, "accepted": scored.accepted, **scored.look_up(seen)}
         if residual:
             return columns | {"residual": residual_of(block, residual)}
-        columns["copies"] = [copy_keys(block, options.group, (scored.coarse <= limit) & ~block.bad)]
+        if options.group is not None or not rejector.is_scored:  # scores of any kind tie by nature
+            columns["copies"] = [copy_keys(block, options.group, (scored.coarse <= limit) & ~block.bad)]
         columns["ratio"] = RatioSums.of(rejector.need_ratio().density.log_ratio(scored.loss))
         if scored.drift is not scored.loss:
             columns["drift"] = scored.drift
@@ -306,14 +313,14 @@ def _columns(
         if key is not None:
             columns["key"] = compare.block_keys(block, key)
         if examples is not None:
-            columns |= pictures.block_examples(scored, examples, names)
+            columns |= pictures.block_examples(scored, examples, ("right", "wrong") if rejector.is_scored else names)
         return columns
 
     others = [*rivals.columns, *(name for name in (key, options.group) if name), *(examples or ()), *residual]
     keep = (*(() if grouping is None else grouping.columns), *others)
     columns = collect_scored(source, dump, scorer, of_rows, "evaluating", options.labels, keep)
     accepted, threshold = columns["accepted"], rejector.need_threshold()
-    repeated = 0 if residual else repeated_rows(columns.pop("copies"), accepted.size)
+    repeated = repeated_rows(columns.pop("copies"), accepted.size) if "copies" in columns else 0
     found = {"repeated_rows": repeated} if repeated > MOST_REPEATS * accepted.size else {}
     columns["independent"] = 1.0 - repeated / accepted.size if found else 1.0
     return columns, {
@@ -388,6 +395,8 @@ def _with_labels(
         "confusion": figures.confusion_matrix(cells, confused, titles),
         **figures.cost_sections(columns, rejector),
     }
+    if rejector.is_scored:
+        sections |= dict.fromkeys(("below_chance", "per_class", "confusion"))  # right and wrong are no classes
     if rejector.need_ratio().loss.is_error_probability:
         sections["expected_accuracy"] = drift.expected_accuracy(columns["loss"], accepted)
     by_group: list[tuple[str, Any]] | None = None
@@ -416,4 +425,6 @@ def _with_labels(
         return sections, {}
     by_class = [(titles[k], counts) for k, counts in enumerate(cells) if counts.any()]
     drawn = pictures.drawn_of(columns, curve, confused, titles, by_class, by_group)
+    if rejector.is_scored:
+        drawn = {name: value for name, value in drawn.items() if name not in ("classes", "confusions")}
     return sections, drawn | ({"baseline": baseline} if baseline else {})

@@ -15,7 +15,7 @@ from drrej.core.drift import RatioSums, loss_quantiles
 from drrej.core.inputs import FACE_VALUE
 from drrej.core.intervals import json_number
 from drrej.core.learned_loss import learn
-from drrej.core.losses import FEATURE_NEEDS, PLAIN, Loss, PlainLoss
+from drrej.core.losses import FEATURE_NEEDS, PLAIN, ErrorLoss, Loss, PlainLoss
 from drrej.core.ratio import (
     DELTA,
     FITTED_ROWS,
@@ -83,6 +83,8 @@ class RatioOptions(Struct, frozen=True):
 
 def _learned(source: Source, rejector: Rejector, name: str) -> Loss:
     """A loss learned from labelled rows, in an order of their own, so that it does not depend on the dump's."""
+    if rejector.is_scored:
+        return ErrorLoss()
     if not rejector.has_classes:
         raise OptionError(f"`loss={name}` needs logits, but this rejector only has a loss column")
     dump = source.open(rejector, labelled=True)
@@ -110,6 +112,8 @@ def uncalibrated(
     if not is_temperature(temperature):
         raise OptionError(f"`temperature={temperature:g}`: it must be a finite number above 0")
     dump = source.open(None, labelled=False)
+    if dump.input == "scores":
+        raise OptionError("`temperature` is for logits; a score is calibrated with 'drrej calibrate' on labelled rows")
     check_floor(floor, dump)
     if dump.input != "logits" and floor is None:
         floor = FACE_VALUE
@@ -144,7 +148,11 @@ def fit(source: Source, rejector: Rejector, options: RatioOptions | None = None)
     if loss is None:
         elsewhere, inside = source.options.labels_from, source.open(rejector, labelled=False).label_kind
         loss = "auto" if rejector.has_classes and (elsewhere or inside) else "log"
+        loss = ErrorLoss() if rejector.is_scored and loss == "log" else loss
     labelled = loss in SEARCHED
+    if rejector.is_scored and not (labelled or isinstance(loss, ErrorLoss)):
+        named = loss if isinstance(loss, str) else loss.name
+        raise OptionError(f"`loss={named}` needs logits; the loss of a score is the probability of being wrong")
     if isinstance(loss, str):
         loss = _learned(source, rejector, loss) if labelled else PlainLoss(loss)
     loss.check(rejector.classes)

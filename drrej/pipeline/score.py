@@ -12,6 +12,7 @@ import pyarrow as pa
 from msgspec import Struct
 
 from drrej.core.calibrators import IDENTITY, Calibrator, Scores
+from drrej.core.confidence import ScoreMap
 from drrej.core.inputs import (
     BINARY_REASONS,
     BINARY_REMEDIES,
@@ -200,10 +201,12 @@ class Scorer:
 
 
 def logits_of(block: Block, floor: float | None = None) -> AnyFloats:
-    """Logits (rows x classes) of a block; reports rows that are no probabilities.
+    """Logits (rows x classes) of a block, or its scores of any kind; reports rows that are no probabilities.
 
     `floor` is what a probability of 0 counts as; without it nothing but 0 itself is moved.
     """
+    if block.input == "scores":
+        return block.scores
     if block.input != "logits":
         return floored_logits(probabilities_of(block), FACE_VALUE if floor is None else floor)
     if not block.binary:
@@ -234,7 +237,7 @@ def probabilities_of(block: Block) -> Floats:
 def checked_scores(
     block: Block,
     logits: AnyFloats,
-    calibrator: Calibrator = IDENTITY,
+    calibrator: Calibrator | ScoreMap = IDENTITY,
     needs: Needs = NOTHING,
     precision: Precision = "auto",
     raw: Needs | None = None,
@@ -244,6 +247,11 @@ def checked_scores(
 
     With `look` it is noted what scores look like that are taken as logits.
     """
+    if isinstance(calibrator, ScoreMap):
+        odd = np.flatnonzero(calibrator.outside(logits) & ~block.bad)
+        example = f"{logits[odd[0]].tolist()}" if odd.size else ""
+        remedy = "the rejector was made for such scores: is it 85 in place of 0.85?"
+        block.report(odd, "a score outside [0, 1]", remedy, example)
     calibrated, before = calibrator.scores(logits, needs, precision, raw)
     if look and block.input == "logits":
         good: Any = ~block.bad if block.bad.any() else slice(None)
@@ -254,11 +262,11 @@ def checked_scores(
     return calibrator.scores(without_rows(logits, block.bad), needs, precision, raw)
 
 
-def row_keys(block: Block, raw: Scores) -> Keys:
+def row_keys(block: Block, raw: Scores | None = None) -> Keys:
     """A number for each row by its content, from the scores as they are stored."""
-    if block.input == "logits":
+    if block.input == "logits" and raw is not None:
         return logit_keys(raw.values, raw.largest, raw.prediction)
-    return content_keys(block.scores)
+    return content_keys(block.scores) ^ _id_keys(block)
 
 
 def copy_keys(block: Block, group: str | None = None, rows: Booleans | slice = ALL) -> Keys:
@@ -280,9 +288,22 @@ def example_keys(block: Block, group: str) -> Keys:
     return np.array(hashes, np.uint64)[places]
 
 
-def coarse_row_keys(block: Block, raw: Scores) -> Keys:
+def _id_keys(block: Block) -> Keys:
+    """A number for each row by the column that tells rows apart; 0 where there is none."""
+    if block.id_name is None:
+        return np.zeros(block.rows, np.uint64)
+    stored = block.columns.column(block.id_name)
+    texts = stored if pa.types.is_binary(stored.type) else stored.cast(pa.string()).cast(pa.binary())
+    hashes = [hashlib.blake2b(name, digest_size=8).digest() for name in texts.fill_null(b"").to_pylist()]
+    return np.frombuffer(b"".join(hashes), "<u8")
+
+
+def coarse_row_keys(block: Block, raw: Scores | None = None) -> Keys:
     """The coarse keys of the rows, from the scores as they are stored: a floor has no say."""
     scores, probabilities = block.scores, block.input == "probs"
+    if block.input == "scores" or raw is None:
+        mantissa, exponent = np.frexp(scores)
+        return content_keys(np.ldexp(np.rint(mantissa * 2.0**12), exponent)) ^ _id_keys(block)
     if block.binary and block.input == "logits":
         scores = raw.values
     elif block.binary:
@@ -336,7 +357,7 @@ def check_floor(floor: float | None, dump: Dump) -> None:
     """Raise when a floor is given for logits, or is out of range."""
     if floor is None:
         return
-    if dump.input == "logits":
+    if dump.input in ("logits", "scores"):
         raise OptionError("`floor` goes with probabilities: it is what a probability of 0 counts as")
     if not 0 < floor <= 0.5 / dump.classes:
         raise OptionError(f"`floor={floor:g}`: it must be above 0 and at most 1 / (2 x {dump.classes} classes)")
@@ -398,6 +419,11 @@ class Grouping:
     def __init__(
         self, by: str, rejector: Rejector, dump: Dump, asked_by: str = "`by`", files: bool = False, truth: bool = False
     ) -> None:
+        if rejector.is_scored and by == PREDICTION:
+            by = rejector.columns.prediction or by
+            if by not in dump.schema.names:
+                raise OptionError(f"{asked_by} 'prediction': rows that bring a score have none; name a column")
+        truth = truth and not rejector.is_scored
         self.by = by
         self._is_file = files and by == FILE and FILE not in dump.schema.names
         self.truth = truth and by == LABEL
@@ -407,7 +433,8 @@ class Grouping:
                 "`by=label` may be the true class or the column of that name, which holds something else here; rename "
                 "the column"
             )
-        self.columns = () if by == PREDICTION or self._is_file or self.truth else (by,)
+        self._predicted = by == PREDICTION and not rejector.is_scored
+        self.columns = () if self._predicted or self._is_file or self.truth else (by,)
         check_columns(dump, self.columns, asked_by)
         for name in self.columns:
             if pa.types.is_nested(dump.schema.field(name).type):
@@ -419,7 +446,7 @@ class Grouping:
 
     def of(self, block: Block, prediction: Integers) -> tuple[Integers, list[str]]:
         """The group number of each row and the groups' names; rows without a group are reported."""
-        if self.by == PREDICTION:
+        if self._predicted:
             return prediction, self._classes
         if self._is_file:
             return np.zeros(block.rows, np.int64), [block.part.name]

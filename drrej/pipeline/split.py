@@ -148,7 +148,7 @@ def split(source: Source, options: SplitOptions | None = None) -> list[Source]:
 
     def of_block(block: Block) -> dict[str, Any]:
         keys = _keys(block, options.seed, options.group)
-        if options.group is not None:
+        if options.group is not None or block.input == "scores":
             return {"key": keys, "label": block.labels}
         scores = block.scores
         told = coarse_keys(scores, scores.argmax(axis=1), block.input == "probs") if not block.binary else keys
@@ -156,7 +156,7 @@ def split(source: Source, options: SplitOptions | None = None) -> list[Source]:
 
     found = collect(source, dump, of_block, run)
     keys, strata = found["key"], found["label"] if options.group is None else None
-    copies = repeated_rows(found["copies"], keys.size) if options.group is None else 0
+    copies = repeated_rows(found["copies"], keys.size) if "copies" in found else 0
     shares = options.shares
     if shares is None:
         fitted = fit_share(round((1.0 - TEST_SHARE) * keys.size)) * (1.0 - TEST_SHARE)
@@ -175,7 +175,12 @@ def split(source: Source, options: SplitOptions | None = None) -> list[Source]:
 
 
 def _keys(block: Block, seed: int, group: str | None) -> Keys:
-    """A number for each row: of its scores, or of its group."""
+    """A number for each row: of its scores, or of its group.
+
+    Scores of any kind tie by nature, so a row that brings one goes by its place.
+    """
+    if group is None and block.input == "scores":
+        return seeded(mixed((block.rows_before + block.row_numbers()).astype(np.uint64)), seed)
     if group is None:
         return seeded(content_keys(block.scores), seed)
     return seeded(example_keys(block, group), seed)

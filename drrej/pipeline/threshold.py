@@ -118,7 +118,8 @@ def choose_threshold(
     columns = _collect(source, dump, rejector, rule, labelled, options, seen)
     reused, noticeable = check_fresh(seen, columns, options.allow_reuse)
     repeated, doubt = _repeated(rule, columns, options.group), None
-    if (rule.limits_errors or rule.promises) and "wrong" in columns and not source.cautions:
+    countable = "wrong" in columns and not rejector.is_scored
+    if (rule.limits_errors or rule.promises) and countable and not source.cautions:
         right, rows = int(np.count_nonzero(~columns["wrong"])), len(columns["wrong"])
         doubt = below_chance(right, rows, rejector.classes)
     remark, by, tables, whole = doubt or repeated, options.by, list[pa.Table](), None
@@ -209,7 +210,7 @@ def _collect(
             columns["group"] = grouping.column(scored.block, scored.prediction)
         if rule.uses_rows:
             columns["sketch"] = scored.sketch
-        if rule.confidence is not None:
+        if rule.confidence is not None and not (rejector.is_scored and example is None):  # scores tie by nature
             columns["key"] = copy_keys(scored.block, example)
         return columns | scored.look_up(seen)
 
@@ -219,7 +220,7 @@ def _collect(
 
 def _repeated(rule: Rule, columns: Mapping[str, Any], example: str | None) -> str | None:
     """What to say of rows that repeat, where they are many; raises for a guarantee that cannot allow for them."""
-    again = int(np.count_nonzero(repeats(columns["key"]))) if rule.confidence is not None else 0
+    again = int(np.count_nonzero(repeats(columns["key"]))) if "key" in columns else 0
     rows = len(columns["loss"])
     if again <= MOST_REPEATS * rows:
         return None

@@ -18,7 +18,7 @@ from drrej.documents.document import Judged
 from drrej.documents.report import Report
 from drrej.errors import printable
 from drrej.report.plots import page_plots
-from drrej.report.tables import PERCENT, Table, heading, tables
+from drrej.report.tables import PERCENT, Table, heading, size_words, tables
 from drrej.report.words import (
     TYPESET,
     against,
@@ -72,7 +72,7 @@ def render_page(report: Report) -> str:
     made = (report.pictures or {}).get("made", {})
     accuracy = None if report.accuracy is None else report.accuracy.value
     about = [(key.capitalize(), made.get(key)) for key in ("date", "data", "model")]
-    about.append(("Size", f"{counted(report.rows, 'row')}, {report.classes:,} classes"))
+    about.append(("Size", f"{counted(report.rows, 'row')}, {size_words(report)}"))
     target = target_of(report)
     return template("page.html.jinja").render(
         report=report,

@@ -59,7 +59,7 @@ def tables(report: Document, style: Style = DECIMALS) -> list[Table]:
 
 @heading.register
 def _(report: Report | RegressionReport) -> str:
-    what = f"{report.classes} classes" if isinstance(report, Report) else "regression"
+    what = size_words(report) if isinstance(report, Report) else "regression"
     decision = "rejects nothing"
     if report.cutoff_by is not None:
         decision = f"each group by {printable(report.cutoff_by)} has a cutoff of its own"
@@ -334,6 +334,11 @@ def _curve(report: Report, _: Style) -> Iterator[Table]:
             for point in report.curve[_CURVE_EVERY - 1 :: _CURVE_EVERY]
         ]
         yield Table("curve", "Curve", ["tau", "coverage", "accuracy"], rows)
+
+
+def size_words(report: Report) -> str:
+    """The classes that rows have, or the score in their place."""
+    return f"{report.classes} classes" if report.score is None else f"score '{report.score}', no classes"
 
 
 def _classes(report: Report, _: Style) -> Iterator[Table]:

@@ -188,6 +188,17 @@ def reading(base: str, zeros: str, binary: Case, named: str) -> dict[str, Case]:
         "--binary": binary,
         "--classes": Acts("--classes a,b,c", named),
         "--quiet": Acts("--quiet", zeros),
+        **scored(base),
+    }
+
+
+def scored(base: str) -> dict[str, Case]:
+    """The options about scores of any kind, with logits."""
+    return {
+        "--score": Refused("--score nowhere", "--score", base),
+        "--correct": Refused("--correct bit", "--correct requires --score COL", base),
+        "--prediction": Refused("--prediction bit", "requires --score COL", base),
+        "--lower-is-better": Refused("--lower-is-better", "--lower-is-better requires --score COL", base),
     }
 
 
@@ -313,8 +324,8 @@ CASES: dict[str, dict[str, Case]] = {
         "--title": Refused("--title Weekly", "--title is for a page"),
         "--model": Refused("--model resnet", "--model is for a page"),
         "--compare": Acts("--compare"),
-        "--score": Acts("--score trust"),
-        "--score-order": Acts("--score-order low", "val.parquet -r r.json --verbose --score trust"),
+        "--rival": Acts("--rival trust"),
+        "--rival-order": Acts("--rival-order low", "val.parquet -r r.json --verbose --rival trust"),
         "--ood": Acts("--ood refused"),
         "--ood-cost": Acts("--ood-cost 3", "val.parquet -r r.json --verbose --ood refused"),
         "--rejected": Acts("--rejected refused"),
@@ -334,6 +345,7 @@ CASES: dict[str, dict[str, Case]] = {
         ),
     },
     "reject": {
+        **scored(BASES["reject"]),
         **bad(BASES["reject"]),
         "--update": Acts("--update", "val.parquet -r r.json -o masks/"),
         "--log": Acts("--log json"),
@@ -400,8 +412,8 @@ CASES: dict[str, dict[str, Case]] = {
         "--model": Acts("--model net7"),
         "--report-by": Acts("--report-by region"),
         "--compare": Acts("--compare"),
-        "--score": Acts("--score trust"),
-        "--score-order": Acts("--score-order low", f"{RUN} --coverage 0.8 --score trust"),
+        "--rival": Acts("--rival trust"),
+        "--rival-order": Acts("--rival-order low", f"{RUN} --coverage 0.8 --rival trust"),
         "--rejected": Acts("--rejected refused"),
         "--baseline": Acts("--baseline before.json"),
         "--baseline-dump": Acts("--baseline-dump test.parquet", f"{RUN} --coverage 0.8 --join-on key"),
@@ -468,6 +480,7 @@ CASES: dict[str, dict[str, Case]] = {
         ),
     },
     "cascade": {
+        **scored(BASES["cascade"]),
         "--stage": Acts("--stage m=val.parquet:4"),
         "--accuracy": Refused("--accuracy 1.5", "--accuracy 1.5: it must be above 0 and at most 1"),
         "--join-on": Refused("--join-on nothing", "there is no column 'nothing'"),
@@ -654,7 +667,7 @@ REGRESSION = "forecasts.parquet -r rr.json"
     "given",
     [
         *("--metric accuracy@coverage=0.5", "--intervals", "--report-by region", "--no-labels"),
-        *("--compare", "--score variance", "--rejected variance", "--baseline before.json"),
+        *("--compare", "--rival variance", "--rejected variance", "--baseline before.json"),
         *("--baseline-dump forecasts.parquet --join-on mean", "--label value", "--logits mean", "--binary"),
         *("--labels-from some.parquet --join-on mean", "--input probs", "--classes a,b", "--normalize"),
     ],
@@ -699,7 +712,7 @@ def test_a_classification_refuses_the_columns_of_a_regression(option: str, base:
         ("calibrate val.parquet --floor 0.1", "--floor goes with probabilities"),
         ("calibrate val.parquet --cluster local:1", "drrej starts no workers of its own any more; --jobs uses"),
         ("calibrate val.parquet --tls-ca x", "--tls-ca: it is gone: certificates come from Dask's own configuration"),
-        ("evaluate val.parquet -r r.json --score-order low", "--score-order goes with --score COL"),
+        ("evaluate val.parquet -r r.json --rival-order low", "--rival-order goes with --rival COL"),
         ("evaluate val.parquet -r r.json --baseline-rejector r.json", "--baseline-rejector goes with --baseline-dump"),
         ("evaluate val.parquet -r r.json --baseline-dump val.parquet", "--baseline-dump needs --join-on COL"),
         ("run --val val.parquet --test test.parquet --tau 1 -o out --temperature 1 --memory 1G", "--memory is for"),

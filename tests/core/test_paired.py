@@ -414,11 +414,11 @@ def test_the_report_says_which_score_orders_better(tmp_path: Path) -> None:
         path,
         "-r",
         tmp_path / "r.json",
-        "--score",
+        "--rival",
         "knows",
-        "--score",
+        "--rival",
         "noise",
-        "--score-order",
+        "--rival-order",
         "low",
     ]
     text = succeed(*words).decode()
@@ -433,7 +433,7 @@ def test_the_report_says_which_score_orders_better(tmp_path: Path) -> None:
     assert difference.value == pytest.approx(
         (by_name["noise"].augrc.value or 0) - (by_name["loss"].augrc.value or 0), rel=1e-9
     )
-    same = succeed("evaluate", path, "-r", tmp_path / "r.json", "--score", "noise").decode()
+    same = succeed("evaluate", path, "-r", tmp_path / "r.json", "--rival", "noise").decode()
     assert "beyond noise" not in same
 
 
