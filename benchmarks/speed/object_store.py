@@ -1,26 +1,15 @@
-"""Object storage with latency against local files: `python -m benchmarks.object_store FOLDER [ROWS]`; prints times.
-
-A server on loopback answers like S3, each request after 50 ms. Commands run as processes of their own, in turns; the
-median of three counts, start-up included. The reports and masks must be the same.
-"""
+"""Object storage with latency: a server on loopback that answers like S3, each request after 50 ms."""
 
 from __future__ import annotations
 
 import http.server
-import os
-import statistics
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from benchmarks.data import Shape
-
 LATENCY = 0.05
-ROUNDS = 3
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -98,39 +87,3 @@ def settings(port: int) -> dict[str, str]:
         "AWS_DEFAULT_REGION": "us-east-1",
         "AWS_EC2_METADATA_DISABLED": "true",
     }
-
-
-def main(folder: Path, rows: int = 2_000_000) -> None:
-    """Measure and print."""
-    path = Shape(rows, 10, "list", 100_000).make(folder)
-    server = serve(folder)
-    env = os.environ | settings(server.server_address[1])
-    rejector = folder / "object-store.json"
-    fitted = _run(env, "fit", str(path), "--temperature", "1.5", "--loss", "log")
-    rejector.write_bytes(_run(env, "threshold", str(path), "-r", "-", "--coverage", "0.8", stdin=fitted))
-    places = {"local": str(path), "object storage": f"s3://bucket/{path.name}"}
-    for step in ("reject", "evaluate"):
-        times: dict[str, list[float]] = {place: [] for place in places}
-        made = set()
-        for _ in range(ROUNDS):
-            for place, dump in places.items():
-                started = time.monotonic()
-                options = ["-o", str(folder / "mask.parquet"), "-f"] if step == "reject" else ["--format", "json"]
-                report = _run(env, step, dump, "-r", str(rejector), *options)
-                times[place].append(time.monotonic() - started)
-                made.add((folder / "mask.parquet").read_bytes() if step == "reject" else report)
-        local, remote = (statistics.median(found) for found in times.values())
-        same = "the same bytes" if len(made) == 1 else "DIFFERENT BYTES"
-        sys.stdout.write(
-            f"{step}: local {local:.2f} s, object storage {remote:.2f} s: {remote / local:.2f} x; {same}\n"
-        )
-    sys.stdout.write(f"{server.RequestHandlerClass.requests} requests\n")  # type: ignore[attr-defined]
-
-
-def _run(env: dict[str, str], *arguments: str, stdin: bytes = b"") -> bytes:
-    command = [sys.executable, "-m", "drrej", *arguments, "--quiet"]
-    return subprocess.run(command, env=env, input=stdin, stdout=subprocess.PIPE, check=True).stdout
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), *map(int, sys.argv[2:]))

@@ -72,8 +72,8 @@ def drrej(*arguments: str) -> list[str]:
 
 
 def peer(name: str, *arguments: str, python: str = sys.executable) -> list[str]:
-    """A peer of `benchmarks.peers`, by an interpreter that has its library."""
-    return [python, "-m", "benchmarks.peers", name, *arguments]
+    """A peer of `benchmarks.speed.peers`, by an interpreter that has its library."""
+    return [python, "-m", "benchmarks.speed.peers", name, *arguments]
 
 
 def has_module(name: str, python: str = sys.executable) -> bool:

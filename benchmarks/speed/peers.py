@@ -1,4 +1,4 @@
-"""What people use today, each as a process of its own: `python -m benchmarks.peers NAME FILE ...`.
+"""What people use today, each as a process of its own: `python -m benchmarks.speed.peers NAME FILE ...`.
 
 Each prints the wall and processor time of its work as JSON, imports not counted.
 """
@@ -64,15 +64,6 @@ def _stream(path: str, names: list[str], threads: int, use: Callable[[pa.RecordB
         worker.join()
 
 
-def plain_read(path: str) -> dict[str, float]:
-    """The other limit: the bytes of the file, read and thrown away."""
-    with open(path, "rb", buffering=0) as file:
-        room = bytearray(8 << 20)
-        while file.readinto(room):
-            pass
-    return {}
-
-
 TEMPERATURE, CUTOFF = 1.7, 0.5
 """What the masks of peers are made with: the same work whatever the numbers."""
 
@@ -136,17 +127,6 @@ def load(path: str) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     return values.reshape(table.num_rows, -1), table.column("label").to_numpy()
 
 
-def mean_nll(logits: np.ndarray[Any, Any], labels: np.ndarray[Any, Any], temperature: float) -> float:
-    """In float64, in pieces."""
-    total = 0.0
-    for start in range(0, len(labels), 4096):
-        z = logits[start : start + 4096].astype(np.float64) / temperature
-        z -= z.max(axis=1, keepdims=True)
-        y = labels[start : start + 4096]
-        total += float((np.log(np.exp(z).sum(axis=1)) - z[np.arange(len(y)), y]).sum())
-    return total / len(labels)
-
-
 def torch_entropy(path: str) -> dict[str, float]:
     """Load everything, softmax, entropy, in memory."""
     import torch
@@ -181,7 +161,7 @@ def authors(path: str) -> dict[str, float]:
         optimizer.step(closure)
         return {"temperature": float(temperature.abs())}
 
-    return with_nll(timed(work), logits, labels)
+    return timed(work)
 
 
 def sklearn_temperature(path: str) -> dict[str, float]:
@@ -194,7 +174,7 @@ def sklearn_temperature(path: str) -> dict[str, float]:
         model = _TemperatureScaling().fit(logits, labels)
         return {"temperature": float(1.0 / model.beta_)}
 
-    return with_nll(timed(work), logits, labels)
+    return timed(work)
 
 
 def probmetrics_temperature(path: str) -> dict[str, float]:
@@ -214,7 +194,7 @@ def probmetrics_temperature(path: str) -> dict[str, float]:
     def work() -> dict[str, float]:
         return {"temperature": float(1.0 / fit(len(labels)).invtemp_)}
 
-    return with_nll(timed(work), logits, labels)
+    return timed(work)
 
 
 def mapie_threshold(path: str) -> dict[str, float]:
@@ -243,37 +223,6 @@ def mapie_threshold(path: str) -> dict[str, float]:
         return timed(work)
 
 
-def fd_shifts_aurc(path: str) -> dict[str, float]:
-    """AURC the way fd-shifts does it: losses in memory, argsort, cumulative errors; loading not counted."""
-    logits, labels = load(path)
-    p = np.exp(logits - logits.max(axis=1, keepdims=True))
-    confidence = p.max(axis=1) / p.sum(axis=1)
-    wrong = logits.argmax(axis=1) != labels
-
-    def work() -> dict[str, float]:
-        order = np.argsort(-confidence)
-        errors = np.cumsum(wrong[order])
-        risks = errors / np.arange(1, len(errors) + 1)
-        return {"aurc": float(np.trapezoid(risks) / len(risks))}
-
-    return timed(work)
-
-
-def our_aurc(path: str) -> dict[str, float]:
-    """The same figure with tie blocks kept whole, by drrej."""
-    from drrej.core.curves import Curve
-    from drrej.core.losses import expected_losses
-
-    logits, labels = load(path)
-    losses = expected_losses(logits, "zero-one")
-    wrong = logits.argmax(axis=1) != labels
-
-    def work() -> dict[str, float]:
-        return {"aurc": Curve.of(losses[~wrong], losses[wrong]).aurc()}
-
-    return timed(work)
-
-
 def timed(work: Callable[[], dict[str, float]]) -> dict[str, float]:
     """The figures of `work` with its wall and processor time."""
     wall, cpu = time.perf_counter(), time.process_time()
@@ -281,33 +230,17 @@ def timed(work: Callable[[], dict[str, float]]) -> dict[str, float]:
     return {"wall": time.perf_counter() - wall, "cpu": time.process_time() - cpu, **figures}
 
 
-def nll(path: str, temperature: str) -> dict[str, float]:
-    """The NLL of a given temperature."""
-    logits, labels = load(path)
-    return timed(lambda: {"nll": mean_nll(logits, labels, float(temperature))})
-
-
-def with_nll(figures: dict[str, float], logits: np.ndarray[Any, Any], labels: np.ndarray[Any, Any]) -> dict[str, float]:
-    """Add the NLL that a temperature reaches."""
-    return {**figures, "nll": mean_nll(logits, labels, figures["temperature"])}
-
-
 PEERS: dict[str, Callable[..., dict[str, float]]] = {
     "decode": decode,
     "numpy": plain_numpy,
-    "read": plain_read,
     "polars": polars_mask,
     "duckdb": duckdb_mask,
-    "torch-entropy": torch_entropy,
+    "torch": torch_entropy,
     "authors": authors,
     "sklearn": sklearn_temperature,
     "probmetrics": probmetrics_temperature,
     "mapie": mapie_threshold,
-    "fd-shifts-aurc": fd_shifts_aurc,
-    "our-aurc": our_aurc,
-    "nll": nll,
 }
 
 if __name__ == "__main__":
-    result = PEERS[sys.argv[1]](*sys.argv[2:])
-    sys.stdout.write(json.dumps(result))
+    sys.stdout.write(json.dumps(PEERS[sys.argv[1]](*sys.argv[2:])))
