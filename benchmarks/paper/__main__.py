@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.paper.data import FOLDS, READERS, SMALL, DataMissingError, load
 from benchmarks.paper.judge import METHODS
-from benchmarks.paper.tables import HERE, draw, judged, markdown, write
+from benchmarks.paper.tables import HERE, draw, judged, markdown, show, summary, write
 
 if TYPE_CHECKING:
     from benchmarks.paper.networks import Settings
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 PARTS = ("val", "test", "train")
 DATASETS = (*READERS, f"har{SMALL}", f"gas_drift{SMALL}")
-FIGURE = HERE.parents[1] / "docs" / "figures" / "paper.svg"
+DOCS = HERE.parents[1] / "docs"
 
 
 def one(args: argparse.Namespace) -> None:
@@ -29,7 +29,7 @@ def one(args: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory() as folder:
         args.work, args.noise, args.folds, args.parts = Path(folder), [0.0], [1], PARTS[:2]
         train(args)
-        print(markdown(judged(args.work, None, args.work / "none.json")), end="")
+        print(markdown(judged(args.work, None, args.work / "none.json")))
     print(f"\n{time.process_time() - start:.0f} seconds of processor time")
 
 
@@ -60,8 +60,12 @@ def baselines(args: argparse.Namespace) -> None:
 def table(args: argparse.Namespace) -> None:
     """Judge every trained fold, and MedMNIST's outputs in DATA; write tables and figure, ours beside the paper's."""
     rows = judged(args.work, args.data, args.out / "results.json")
-    write(rows, args.out, HERE / "README.md" if args.out == HERE / "results" else None)
-    draw(rows, FIGURE if args.out == HERE / "results" else args.out / FIGURE.name)
+    write(rows, args.out)
+    ours = args.out == HERE / "results"
+    draw(rows, DOCS / "figures" / "paper.svg" if ours else args.out / "paper.svg")
+    if ours:
+        show(HERE / "README.md", markdown(rows))
+        show(DOCS / "paper.md", summary(rows))
 
 
 def cascade(args: argparse.Namespace) -> None:

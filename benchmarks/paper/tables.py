@@ -1,4 +1,4 @@
-"""The tables and the figure from `results/results.json`, and the marks of README.md between which the tables stand."""
+"""The tables and the figure of `results/results.json`, and the marks in pages between which tables stand."""
 
 import json
 import time
@@ -42,16 +42,32 @@ def _key(row: Figures) -> tuple[Any, ...]:
     return row["dataset"], row["noise"], row["network"]
 
 
-def write(rows: Sequence[Figures], out: Path, readme: Path | None) -> None:
-    """`results.json`, one line for each experiment, `tables.md`, and the tables of a README."""
+def write(rows: Sequence[Figures], out: Path) -> None:
+    """`results.json`, one line for each experiment, and `tables.md`."""
     out.mkdir(parents=True, exist_ok=True)
     lines = ",\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
     (out / "results.json").write_text(f"[\n{lines}\n]\n")
-    text = markdown(rows)
-    (out / "tables.md").write_text(text)
-    if readme is not None:
-        before, _, rest = readme.read_text().partition(START)
-        readme.write_text(f"{before}{START}\n\n{text}\n{END}{rest.partition(END)[2]}")
+    (out / "tables.md").write_text(markdown(rows))
+
+
+def show(page: Path, text: str) -> None:
+    """Put tables between the marks of a page."""
+    before, _, rest = page.read_text().partition(START)
+    page.write_text(f"{before}{START}\n\n{text}\n\n{END}{rest.partition(END)[2]}")
+
+
+def summary(rows: Sequence[Figures]) -> str:
+    """A line for each experiment of the paper's table: the paper's accuracy and ours at the paper's coverage."""
+    paper = [row for row in rows if any(cell["paper"] for cell in row["cells"])]
+    named = [f"{METHODS[method]}, {target} %" for target in (80, 90) for method in ("kl", "alpha3")]
+    lines = []
+    for row in paper:
+        pairs = [(row["paper base"], sum(row["base"]) / len(row["base"]))]
+        pairs += [(cell["paper"]["accuracy"], cell["log, test"][0]) for cell in row["cells"]]
+        coverages = ["", *(f" [{cell['paper']['coverage']:.1f}]" for cell in row["cells"])]
+        cells = [f"{theirs:.2f} → {ours:.2f}{at}" for (theirs, ours), at in zip(pairs, coverages, strict=True)]
+        lines.append([title(row), str(row["folds"]), *cells])
+    return table(["", "folds", "base", *named], lines)
 
 
 def markdown(rows: Sequence[Figures]) -> str:
@@ -68,7 +84,7 @@ def markdown(rows: Sequence[Figures]) -> str:
     swept = [line for row in rows for line in map(_swept, row["sweeps"])]
     if swept:
         parts += ["### α and λ: what a τ means (HAR, clean)", table(SWEEP_HEAD, swept)]
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join(parts)
 
 
 def title(row: Figures) -> str:
