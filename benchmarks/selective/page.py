@@ -22,6 +22,8 @@ ORDER = {"augrc": ("AUGRC", 1), "aurc": ("AURC", 1), "accuracy at 80 %": ("accur
 ORDER |= {"accuracy at 90 %": ("accuracy at 90 %", -1)}
 """Figures of an order: title, and whether low (1) or high (-1) is good."""
 MAPIE = "MAPIE, split fixed sequence: auto"
+FEWEST = 5
+"""Experiments that a ranking of scores that need logits needs to be printed."""
 NEAR = 0.01
 """Certified coverages that differ by no more count as equal."""
 LEARNED = ("auto", "pNorm")
@@ -93,7 +95,7 @@ def rankings(results: Results, figure: str) -> dict[str, Ranking]:
     return {
         title: ranking(names, sign * np.round([[mean_order(b, name, figure) for name in names] for b in some], 7))
         for title, (some, names) in chosen.items()
-        if some
+        if len(some) >= FEWEST or (some and names is common)
     }
 
 

@@ -145,11 +145,16 @@ def test_every_score_is_judged_and_put_on_the_page() -> None:
         shares = [found["certified"]["log"][f"{100 * risk:g} %"][0] for risk in RISKS]
         assert shares == sorted(shares)
     assert {name: len(folds) for name, folds in experiments(results).items()} == {"folds": 2, "probabilities": 1}
-    ranked = rankings(results, "augrc")
-    assert (ranked["All experiments"].blocks, ranked["Experiments with logits"].blocks) == (2, 1)
+    assert {title: own.blocks for title, own in rankings(results, "augrc").items()} == {"All experiments": 2}
+    several = {
+        f"{name} {number}": {**own, "experiment": f"{name} {number}"}
+        for name, own in results.items()
+        for number in range(3)
+    }
+    assert rankings(several, "augrc")["Experiments with logits"].blocks == 6
     text = page(results)
     assert "learned" not in SCORES
-    for name in (*SCORES, *RIVALS):
+    for name in (*found["order"], *RIVALS):
         assert name in text
     assert "4 predictions files of 3 experiments" in text
     assert "| folds (2) |" in text
