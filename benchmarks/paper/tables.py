@@ -191,7 +191,8 @@ def draw(rows: Sequence[Figures], path: Path) -> None:
             axis.set_xlabel("coverage, %")
             axis.set_ylabel("accuracy, %")
             axis.set_facecolor("none")
-            axis.legend(fontsize=6, frameon=False, labelcolor=grey)
+            if own:
+                axis.legend(fontsize=6, frameon=False, labelcolor=grey)
             for side in ("top", "right"):
                 axis.spines[side].set_visible(False)
         figure.tight_layout()
