@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom, hypergeom
 
-from benchmarks.reuse.chances import detection_probability
+from benchmarks.selective.reuse import detection_probability
 from drrej.core import reuse as module
 from drrej.core.reuse import (
     KEPT,
