@@ -1,0 +1,153 @@
+"""The steps of a decision as an ONNX graph of its own, or at the end of a model's."""
+
+from __future__ import annotations
+
+import ast
+import json
+from typing import Any
+
+import numpy as np
+
+from drrej.errors import OptionError
+from drrej.export.steps import Decision
+
+_OPERATORS: dict[type, str] = {
+    **{ast.Add: "Add", ast.Sub: "Sub", ast.Mult: "Mul", ast.Div: "Div", ast.And: "And", ast.Or: "Or"},
+    **{ast.Lt: "Less", ast.LtE: "LessOrEqual", ast.Gt: "Greater", ast.GtE: "GreaterOrEqual", ast.Eq: "Equal"},
+}
+_OLDEST = 13
+"""Of the operators, the first version in which all that is used here has its form of today."""
+
+
+class _Graph:
+    """Nodes that are written one by one; values for each class are rows x classes, others rows x 1."""
+
+    def __init__(self, decision: Decision) -> None:
+        self.nodes: list[Any] = []
+        self.constants: list[Any] = []
+        self.names: dict[str, str] = {}
+        self.decision = decision
+        self.number = np.float64
+
+    def node(self, kind: str, *inputs: str, **attributes: Any) -> str:
+        """Add a node; its output."""
+        from onnx import helper
+
+        name = f"drrej_{len(self.nodes)}"
+        self.nodes.append(helper.make_node(kind, list(inputs), [name], **attributes))
+        return name
+
+    def constant(self, values: Any) -> str:
+        """Add a constant."""
+        from onnx import numpy_helper
+
+        name = f"drrej_constant_{len(self.constants)}"
+        self.constants.append(numpy_helper.from_array(np.asarray(values), name))
+        return name
+
+    def write(self, node: ast.expr) -> str:
+        """An expression; the name of its values."""
+        match node:
+            case ast.Constant(value=value):
+                return self.constant(np.int64(value) if isinstance(value, int) else self.number(value))
+            case ast.Name(id="inf"):
+                return self.constant(self.number(np.inf))
+            case ast.Name(id="j"):
+                return self.constant(np.arange(self.decision.classes)[None])
+            case ast.Name(id=name):
+                if name in self.decision.lists:
+                    return self.constant(np.array(self.decision.lists[name], self.number))
+                return self.names[name]
+            case ast.UnaryOp(op=op, operand=operand):
+                return self.node("Neg" if isinstance(op, ast.USub) else "Not", self.write(operand))
+            case ast.BinOp(left=left, op=op, right=right) | ast.Compare(left=left, ops=[op], comparators=[right]):
+                return self.node(_OPERATORS[type(op)], self.write(left), self.write(right))
+            case ast.BoolOp(op=op, values=[left, right]):
+                return self.node(_OPERATORS[type(op)], self.write(left), self.write(right))
+            case ast.IfExp(test=test, body=body, orelse=other):
+                return self.node("Where", self.write(test), self.write(body), self.write(other))
+            case ast.Call(func=ast.Name(id=name), args=arguments):
+                return self.call(name, [self.write(argument) for argument in arguments])
+        raise AssertionError(ast.dump(node))
+
+    def call(self, name: str, given: list[str]) -> str:
+        """A function."""
+        match name:
+            case "abs" | "exp" | "log":
+                return self.node(name.capitalize(), *given)
+            case "log1p":  # x ln(w) / (w - 1), w = 1 + x as it is rounded: what rounding takes, both have lost
+                one = self.constant(self.number(1))
+                above = self.node("Add", given[0], one)
+                lost = self.node("Sub", above, one)
+                exact = self.node("Div", self.node("Mul", given[0], self.node("Log", above)), lost)
+                none = self.node("Equal", lost, self.constant(self.number(0)))
+                return self.node("Where", none, given[0], exact)
+            case "sum":
+                return self.node("ReduceSum", given[0], self.constant(np.array([1])), keepdims=1)
+            case "first":
+                return self.node("ArgMax", given[0], axis=1, keepdims=1)
+            case "max":
+                return self.node("GatherElements", given[0], self.call("first", given), axis=1)
+            case "min":
+                return self.node("Neg", self.call("max", [self.node("Neg", given[0])]))
+            case "pick":
+                return self.node("Gather", *given)
+        return self.node("MatMul", *given)  # dot
+
+
+def onnx_of(decision: Decision, golden: list[dict[str, Any]], about: str, model: Any = None, output: str | None = None) -> Any:
+    """The graph as a model: scores in; prediction, loss, ratio and rejected out. With a model, it follows an output."""
+    from onnx import TensorProto, checker, helper
+
+    if decision.by is not None:
+        raise OptionError(f"`to=onnx`: cutoffs by the column '{decision.by}' are texts, which graphs do not take")
+    graph, binary, opset = _Graph(decision), decision.rejector.binary, 17
+    shape = ["rows"] if binary else ["rows", decision.classes]
+    source = "scores"
+    if model is not None:
+        opset = max((each.version for each in model.opset_import if each.domain in ("", "ai.onnx")), default=0)
+        outputs = [each.name for each in model.graph.output]
+        source = output or outputs[0]
+        if source not in outputs or opset < _OLDEST:
+            raise OptionError(
+                f"`append_to`: the model has opset {opset} and the outputs {', '.join(outputs)}; `output_name` names one "
+                f"of them, and opset {_OLDEST} or later is needed"
+            )
+    wide = graph.node("Cast", source, to=TensorProto.DOUBLE)
+    row = graph.constant(np.array([-1, 1 if binary else decision.classes]))
+    graph.names["score" if binary else "s"] = graph.node("Reshape", wide, row)
+    for step in decision.steps:
+        graph.names[step.name] = graph.write(step.value)
+    names, cutoffs = graph.names, decision.cutoffs
+    cutoff = graph.constant(np.array(cutoffs, np.float64))
+    if isinstance(cutoffs, list):
+        cutoff = graph.node("Gather", cutoff, names["prediction"])
+    good = graph.node("Not", names["bad"])
+    nan = graph.constant(np.float64(np.nan))
+    results = {
+        "prediction": (names["prediction"], TensorProto.INT64),
+        "loss": (graph.node("Where", good, names["loss"], nan), TensorProto.DOUBLE),
+        "ratio": (graph.node("Where", good, names["ratio"], nan), TensorProto.DOUBLE),
+        "rejected": (
+            graph.node("Not", graph.node("And", good, graph.node("Less", names["loss"], cutoff))),
+            TensorProto.BOOL,
+        ),
+    }
+    flat, told = graph.constant(np.array([-1])), []
+    for name, (value, kind) in results.items():
+        graph.nodes.append(helper.make_node("Reshape", [value, flat], [name]))
+        told.append(helper.make_tensor_value_info(name, kind, ["rows"]))
+    if model is None:
+        scores = helper.make_tensor_value_info("scores", TensorProto.DOUBLE, shape)
+        made = helper.make_graph(graph.nodes, "drrej", [scores], told, graph.constants)
+        model = helper.make_model(made, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+    else:
+        if {each.name for each in model.graph.output} & results.keys():
+            raise OptionError("`append_to`: the model has an output called prediction, loss, ratio or rejected; rename it")
+        model.graph.node.extend(graph.nodes)
+        model.graph.initializer.extend(graph.constants)
+        model.graph.output.extend(told)
+    names_of = json.dumps(decision.rejector.class_names)
+    helper.set_model_props(model, {"drrej": about, "drrej.golden": json.dumps(golden), "drrej.classes": names_of})
+    checker.check_model(model)
+    return model

@@ -1,0 +1,247 @@
+"""The steps of a decision in Python, numpy, JavaScript and SQL: one writer of expressions, with a table for each."""
+
+from __future__ import annotations
+
+import ast
+import json
+import math
+from typing import Any
+
+from drrej.export.steps import Decision
+
+_OPERATORS: dict[type, str] = {
+    **{ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"},
+    **{ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "=="},
+}
+
+
+class Language:
+    """Writes expressions as Python has them, a value for each class as `name[j]`."""
+
+    infinity, minus_infinity = "inf", "-inf"
+    words = {"and": "and", "or": "or", "not": "not ", "==": "=="}
+    choice = "({1} if {0} else {2})"
+    functions = {
+        **{name: f"{name}({{0}})" for name in ("abs", "exp", "log", "log1p", "sum", "max", "min", "first")},
+        "pick": "{0}[{1}]",
+        "dot": "sum(a * costs[j] for a, costs in zip({0}, {1}))",
+    }
+    j = "j"
+
+    def __init__(self, decision: Decision) -> None:
+        self.each = {step.name for step in decision.steps if step.each} | decision.lists.keys() | {"s"}
+        self.classes = decision.classes
+
+    def of_class(self, name: str) -> str:
+        """The value of a name for the class j."""
+        return f"{name}[j]"
+
+    def number(self, value: float) -> str:
+        """A number."""
+        return self.infinity if value == math.inf else repr(value)
+
+    def write(self, node: ast.expr) -> str:
+        """An expression."""
+        match node:
+            case ast.Constant(value=value):
+                return self.number(value)
+            case ast.UnaryOp(op=ast.USub(), operand=ast.Name(id="inf")):
+                return self.minus_infinity
+            case ast.Name(id="inf"):
+                return self.infinity
+            case ast.Name(id="j"):
+                return self.j
+            case ast.Name(id=name):
+                return self.of_class(name) if name in self.each else name
+            case ast.UnaryOp(op=op, operand=operand):
+                return f"({'-' if isinstance(op, ast.USub) else self.words['not']}{self.write(operand)})"
+            case ast.BinOp(left=left, op=op, right=right):
+                return f"({self.write(left)} {_OPERATORS[type(op)]} {self.write(right)})"
+            case ast.Compare(left=left, ops=[op], comparators=[right]):
+                sign = _OPERATORS[type(op)]
+                return f"({self.write(left)} {self.words.get(sign, sign)} {self.write(right)})"
+            case ast.BoolOp(op=op, values=values):
+                joint = self.words["and" if isinstance(op, ast.And) else "or"]
+                return f"({f' {joint} '.join(map(self.write, values))})"
+            case ast.IfExp(test=test, body=body, orelse=other):
+                return self.choice.format(self.write(test), self.write(body), self.write(other))
+            case ast.Call(func=ast.Name(id=name), args=arguments):
+                whole = name in ("sum", "max", "min", "first", "pick", "dot")  # of all classes
+                texts = [a.id if whole and isinstance(a, ast.Name) else self.write(a) for a in arguments]
+                return self.functions[name].format(*texts)
+        raise AssertionError(ast.dump(node))
+
+
+class _Numpy(Language):
+    """For rows at once: values for each class are rows x classes, others rows x 1."""
+
+    words = {"and": "&", "or": "|", "not": "~"}
+    choice = "np.where({0}, {1}, {2})"
+    functions = {
+        **{name: f"np.{name}({{0}})" for name in ("abs", "exp", "log", "log1p")},
+        **{name: f"{{0}}.{name}(axis=1, keepdims=True)" for name in ("sum", "max", "min")},
+        "first": "{0}.argmax(axis=1)[:, None]",
+        "pick": "np.array({0})[{1}]",
+        "dot": "({0} @ np.array({1}))",
+    }
+    j = "np.arange(CLASSES)"
+
+    def of_class(self, name: str) -> str:
+        return f"np.array({name})" if name.isupper() else name
+
+
+class _JavaScript(Language):
+    infinity, minus_infinity = "Infinity", "-Infinity"
+    words = {"and": "&&", "or": "||", "not": "!", "==": "==="}
+    choice = "({0} ? {1} : {2})"
+    functions = {
+        **{name: f"Math.{name}({{0}})" for name in ("abs", "exp", "log", "log1p")},
+        **{name: f"{name}({{0}})" for name in ("sum", "max", "min", "first")},
+        "pick": "{0}[{1}]",
+        "dot": "sum({0}.map((a, y) => a * {1}[y][j]))",
+    }
+
+
+_LOG1P = "(case when 1.0 + {0} = 1.0 then {0} else {0} * ln(1.0 + {0}) / ((1.0 + {0}) - 1.0) end)"
+_EXP = "(case when {0} < -700.0 then 0.0 when {0} > 709.0 then " + "{inf} else exp({0}) end)"
+
+
+class _DuckDb(Language):
+    infinity, minus_infinity = "'infinity'::double", "'-infinity'::double"
+    words = {"and": "and", "or": "or", "not": "not ", "==": "="}
+    choice = "(case when {0} then {1} else {2} end)"
+    functions = {
+        "abs": "abs({0})",
+        "exp": _EXP.replace("{inf}", infinity),
+        "log": "ln({0})",
+        "log1p": _LOG1P,
+        **{name: f"list_{name}({{0}})" for name in ("sum", "max", "min")},
+        "first": "(list_position({0}, list_max({0})) - 1)",
+        "pick": "({0})[{1} + 1]",
+        "dot": "list_sum([{0}[y] * ({1})[y][j] for y in range(1, CLASSES + 1)])",
+    }
+    j = "(j - 1)"
+    list_of, of_all = "[{0}]", "[{0} for j in range(1, {1} + 1)]"
+
+    def __init__(self, decision: Decision) -> None:
+        super().__init__(decision)
+        self.lists = {name: self.nested(values) for name, values in decision.lists.items()}
+
+    def nested(self, values: Any) -> str:
+        if isinstance(values, list):
+            return self.list_of.format(", ".join(map(self.nested, values)))
+        return self.number(values)
+
+    def number(self, value: float) -> str:
+        if value == math.inf:
+            return self.infinity
+        return repr(value) if "e" in repr(value) else f"{value!r}e0"  # else DuckDB would read a decimal
+
+    def of_class(self, name: str) -> str:
+        return f"({self.lists[name]})[j]" if name in self.lists else f"{name}[j]"
+
+    def write(self, node: ast.expr) -> str:
+        text = super().write(node)
+        for name, values in self.lists.items():
+            text = text.replace(f"({name})", f"({values})")
+        return text.replace("CLASSES", str(self.classes))
+
+
+class _Postgres(_DuckDb):
+    infinity, minus_infinity = "'infinity'::float8", "'-infinity'::float8"
+    functions = _DuckDb.functions | {
+        "exp": _EXP.replace("{inf}", infinity),
+        **{name: f"(select {name}(a) from unnest({{0}}) a)" for name in ("sum", "max", "min")},
+        "first": "(array_position({0}, (select max(a) from unnest({0}) a)) - 1)",
+        "dot": "(select sum(a * ({1})[y][j]) from unnest({0}) with ordinality as t(a, y))",
+    }
+    list_of, of_all = "array[{0}]", "array(select {0} from generate_series(1, {1}) j order by j)"
+
+    def number(self, value: float) -> str:
+        return self.infinity if value == math.inf else f"{value!r}::float8"
+
+
+def _constants(decision: Decision, assign: str, end: str = "") -> str:
+    """What the code of a programming language knows of the rejector."""
+    names = decision.rejector.class_names
+    known = {"CLASSES": decision.classes, "NAMES": None if names is None else list(names), "CUTOFFS": decision.cutoffs}
+    text = "\n".join(f"{assign}{name} = {json.dumps(value)}{end}" for name, value in (known | decision.lists).items())
+    return text
+
+
+def python_of(decision: Decision, template: str) -> str:
+    """A module for Python's standard library, and numpy where it is there."""
+    plain, quick, one, many = Language(decision), _Numpy(decision), [], []
+    for step in decision.steps:
+        text = plain.write(step.value)
+        one.append(f"    {step.name} = {f'[{text} for j in range(CLASSES)]' if step.each else text}")
+        many.append(f"    {step.name} = {quick.write(step.value)}")
+        if step.name == "bad":
+            one.append("    if bad:\n        raise ValueError(BAD)")
+            many.append("    if bad.any():\n        raise ValueError(f'row {int(bad.argmax())}: {BAD}')")
+    constants = _constants(decision, "").replace("null", "None").replace("Infinity", "math.inf")
+    return _filled(template, CONSTANTS=constants, ONE="\n".join(one), MANY="\n".join(many))
+
+
+def javascript_of(decision: Decision, template: str) -> str:
+    """An ES module; types are in its comments."""
+    script, lines = _JavaScript(decision), []
+    for step in decision.steps:
+        text = script.write(step.value)
+        value = f"Array.from({{ length: CLASSES }}, (_, j) => {text})" if step.each else text
+        lines.append(f"  const {step.name} = {value};")
+        if step.name == "bad":
+            lines.append("  if (bad) throw new RangeError(BAD);")
+    return _filled(template, CONSTANTS=_constants(decision, "const ", ";"), ONE="\n".join(lines))
+
+
+def _filled(template: str, **parts: str) -> str:
+    for name, text in parts.items():
+        template = template.replace(f"@{name}@", text)
+    return template
+
+
+def sql_of(decision: Decision, dialect: str, template: str) -> str:
+    """A table macro for DuckDB, or a function for PostgreSQL."""
+    sql = (_Postgres if dialect == "postgres" else _DuckDb)(decision)
+    binary, levels = decision.rejector.binary, []
+    for step in decision.steps:
+        text = sql.write(step.value)
+        levels.append((step.name, sql.of_all.format(text, decision.classes) if step.each else text))
+    width = "false" if binary else f"coalesce({'cardinality' if dialect == 'postgres' else 'len'}(s), 0) <> {decision.classes}"
+    levels = [(name, f"({text} or {width})" if name == "bad" else text) for name, text in levels]
+    if isinstance(decision.cutoffs, dict):
+        cases = " ".join(f"when {quoted(name)} then {sql.number(value)}" for name, value in decision.cutoffs.items())
+        cutoff = f"case grouped {cases} end"
+    elif isinstance(decision.cutoffs, list):
+        cutoff = f"({sql.nested(decision.cutoffs)})[prediction + 1]"
+    else:
+        cutoff = sql.number(decision.cutoffs)
+    names = decision.rejector.class_names
+    named = "prediction" if names is None else f"({sql.list_of.format(', '.join(map(quoted, names)))})[prediction + 1]"
+    # each level is a query of its own: a name is computed once
+    chain = ["step_0 as (select * from input)"]
+    chain += [f"step_{n} as (select *, {text} as {name} from step_{n - 1})" for n, (name, text) in enumerate(levels, 1)]
+    return _filled(
+        template,
+        STEPS=",\n  ".join(chain),
+        LAST=f"step_{len(levels)}",
+        NAMED=named,
+        CUTOFF=cutoff,
+        INTERNAL=", ".join(["s", "score", "grouped", *(name for name, _ in levels)]),
+        GROUP=identifier(decision.by) if decision.by else "null",
+        PREDICTION="text" if names else "bigint",
+        LIST="float8" if binary else "float8[]",
+        INPUT="score" if binary else "s",
+        OTHER="null as s" if binary else "null as score",
+    )
+
+
+def quoted(text: str) -> str:
+    """Text for SQL."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def identifier(text: str) -> str:
+    """A name for SQL."""
+    return '"' + text.replace('"', '""') + '"'
