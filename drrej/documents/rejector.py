@@ -208,8 +208,6 @@ class Rejector(Document, frozen=True, tag="drrej-rejector/1"):  # 1: the first f
     precision: Precision = written("auto")
     normalize: bool = False
     task: Task = "classification"
-    model: str | None = None
-    """The model whose scores these are, NAME@VERSION."""
     calibration: Calibration | None = None
     ratio: Ratio | None = None
     threshold: Threshold | None = None

@@ -57,7 +57,9 @@ def golden_rows(decision: Decision, rows: int) -> list[dict[str, Any]]:
     prediction, loss, ratio = decided(rejector, scores)
     rejected = _rejected(decision, prediction, loss, of_row)
     limit = decision.cutoffs if isinstance(decision.cutoffs, float) else None
-    order = np.argsort(np.abs(np.log(loss + 1e-300) - np.log(limit))) if limit and 0 < limit < np.inf else np.arange(_TRIES)
+    order = (
+        np.argsort(np.abs(np.log(loss + 1e-300) - np.log(limit))) if limit and 0 < limit < np.inf else np.arange(_TRIES)
+    )
     near = [place for place in order if place >= rows // 2][: rows - rows // 2]
     names = rejector.class_names
     found = []

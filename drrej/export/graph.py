@@ -12,8 +12,17 @@ from drrej.errors import OptionError
 from drrej.export.steps import Decision
 
 _OPERATORS: dict[type, str] = {
-    **{ast.Add: "Add", ast.Sub: "Sub", ast.Mult: "Mul", ast.Div: "Div", ast.And: "And", ast.Or: "Or"},
-    **{ast.Lt: "Less", ast.LtE: "LessOrEqual", ast.Gt: "Greater", ast.GtE: "GreaterOrEqual", ast.Eq: "Equal"},
+    ast.Add: "Add",
+    ast.Sub: "Sub",
+    ast.Mult: "Mul",
+    ast.Div: "Div",
+    ast.And: "And",
+    ast.Or: "Or",
+    ast.Lt: "Less",
+    ast.LtE: "LessOrEqual",
+    ast.Gt: "Greater",
+    ast.GtE: "GreaterOrEqual",
+    ast.Eq: "Equal",
 }
 _OLDEST = 13
 """Of the operators, the first version in which all that is used here has its form of today."""
@@ -88,14 +97,12 @@ class _Graph:
                 return self.node("ArgMax", given[0], axis=1, keepdims=1)
             case "max":
                 return self.node("GatherElements", given[0], self.call("first", given), axis=1)
-            case "min":
-                return self.node("Neg", self.call("max", [self.node("Neg", given[0])]))
-            case "pick":
-                return self.node("Gather", *given)
-        return self.node("MatMul", *given)  # dot
+        return self.node("Gather", *given)  # pick
 
 
-def onnx_of(decision: Decision, golden: list[dict[str, Any]], about: str, model: Any = None, output: str | None = None) -> Any:
+def onnx_of(
+    decision: Decision, golden: list[dict[str, Any]], about: str, model: Any = None, output: str | None = None
+) -> Any:
     """The graph as a model: scores in; prediction, loss, ratio and rejected out. With a model, it follows an output."""
     from onnx import TensorProto, checker, helper
 
@@ -143,7 +150,9 @@ def onnx_of(decision: Decision, golden: list[dict[str, Any]], about: str, model:
         model = helper.make_model(made, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
     else:
         if {each.name for each in model.graph.output} & results.keys():
-            raise OptionError("`append_to`: the model has an output called prediction, loss, ratio or rejected; rename it")
+            raise OptionError(
+                "`append_to`: the model has an output called prediction, loss, ratio or rejected; rename it"
+            )
         model.graph.node.extend(graph.nodes)
         model.graph.initializer.extend(graph.constants)
         model.graph.output.extend(told)

@@ -10,8 +10,15 @@ from typing import Any
 from drrej.export.steps import Decision
 
 _OPERATORS: dict[type, str] = {
-    **{ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"},
-    **{ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "=="},
+    ast.Add: "+",
+    ast.Sub: "-",
+    ast.Mult: "*",
+    ast.Div: "/",
+    ast.Lt: "<",
+    ast.LtE: "<=",
+    ast.Gt: ">",
+    ast.GtE: ">=",
+    ast.Eq: "==",
 }
 
 
@@ -22,15 +29,13 @@ class Language:
     words = {"and": "and", "or": "or", "not": "not ", "==": "=="}
     choice = "({1} if {0} else {2})"
     functions = {
-        **{name: f"{name}({{0}})" for name in ("abs", "exp", "log", "log1p", "sum", "max", "min", "first")},
+        **{name: f"{name}({{0}})" for name in ("abs", "exp", "log", "log1p", "sum", "max", "first")},
         "pick": "{0}[{1}]",
-        "dot": "sum(a * costs[j] for a, costs in zip({0}, {1}))",
     }
     j = "j"
 
     def __init__(self, decision: Decision) -> None:
         self.each = {step.name for step in decision.steps if step.each} | decision.lists.keys() | {"s"}
-        self.classes = decision.classes
 
     def of_class(self, name: str) -> str:
         """The value of a name for the class j."""
@@ -66,7 +71,7 @@ class Language:
             case ast.IfExp(test=test, body=body, orelse=other):
                 return self.choice.format(self.write(test), self.write(body), self.write(other))
             case ast.Call(func=ast.Name(id=name), args=arguments):
-                whole = name in ("sum", "max", "min", "first", "pick", "dot")  # of all classes
+                whole = name in ("sum", "max", "first", "pick")  # of all classes
                 texts = [a.id if whole and isinstance(a, ast.Name) else self.write(a) for a in arguments]
                 return self.functions[name].format(*texts)
         raise AssertionError(ast.dump(node))
@@ -79,10 +84,9 @@ class _Numpy(Language):
     choice = "np.where({0}, {1}, {2})"
     functions = {
         **{name: f"np.{name}({{0}})" for name in ("abs", "exp", "log", "log1p")},
-        **{name: f"{{0}}.{name}(axis=1, keepdims=True)" for name in ("sum", "max", "min")},
+        **{name: f"{{0}}.{name}(axis=1, keepdims=True)" for name in ("sum", "max")},
         "first": "{0}.argmax(axis=1)[:, None]",
         "pick": "np.array({0})[{1}]",
-        "dot": "({0} @ np.array({1}))",
     }
     j = "np.arange(CLASSES)"
 
@@ -96,9 +100,8 @@ class _JavaScript(Language):
     choice = "({0} ? {1} : {2})"
     functions = {
         **{name: f"Math.{name}({{0}})" for name in ("abs", "exp", "log", "log1p")},
-        **{name: f"{name}({{0}})" for name in ("sum", "max", "min", "first")},
+        **{name: f"{name}({{0}})" for name in ("sum", "max", "first")},
         "pick": "{0}[{1}]",
-        "dot": "sum({0}.map((a, y) => a * {1}[y][j]))",
     }
 
 
@@ -115,10 +118,9 @@ class _DuckDb(Language):
         "exp": _EXP.replace("{inf}", infinity),
         "log": "ln({0})",
         "log1p": _LOG1P,
-        **{name: f"list_{name}({{0}})" for name in ("sum", "max", "min")},
+        **{name: f"list_{name}({{0}})" for name in ("sum", "max")},
         "first": "(list_position({0}, list_max({0})) - 1)",
         "pick": "({0})[{1} + 1]",
-        "dot": "list_sum([{0}[y] * ({1})[y][j] for y in range(1, CLASSES + 1)])",
     }
     j = "(j - 1)"
     list_of, of_all = "[{0}]", "[{0} for j in range(1, {1} + 1)]"
@@ -144,16 +146,15 @@ class _DuckDb(Language):
         text = super().write(node)
         for name, values in self.lists.items():
             text = text.replace(f"({name})", f"({values})")
-        return text.replace("CLASSES", str(self.classes))
+        return text
 
 
 class _Postgres(_DuckDb):
     infinity, minus_infinity = "'infinity'::float8", "'-infinity'::float8"
     functions = _DuckDb.functions | {
         "exp": _EXP.replace("{inf}", infinity),
-        **{name: f"(select {name}(a) from unnest({{0}}) a)" for name in ("sum", "max", "min")},
+        **{name: f"(select {name}(a) from unnest({{0}}) a)" for name in ("sum", "max")},
         "first": "(array_position({0}, (select max(a) from unnest({0}) a)) - 1)",
-        "dot": "(select sum(a * ({1})[y][j]) from unnest({0}) with ordinality as t(a, y))",
     }
     list_of, of_all = "array[{0}]", "array(select {0} from generate_series(1, {1}) j order by j)"
 
@@ -208,7 +209,11 @@ def sql_of(decision: Decision, dialect: str, template: str) -> str:
     for step in decision.steps:
         text = sql.write(step.value)
         levels.append((step.name, sql.of_all.format(text, decision.classes) if step.each else text))
-    width = "false" if binary else f"coalesce({'cardinality' if dialect == 'postgres' else 'len'}(s), 0) <> {decision.classes}"
+    width = (
+        "false"
+        if binary
+        else f"coalesce({'cardinality' if dialect == 'postgres' else 'len'}(s), 0) <> {decision.classes}"
+    )
     levels = [(name, f"({text} or {width})" if name == "bad" else text) for name, text in levels]
     if isinstance(decision.cutoffs, dict):
         cases = " ".join(f"when {quoted(name)} then {sql.number(value)}" for name, value in decision.cutoffs.items())
@@ -221,7 +226,10 @@ def sql_of(decision: Decision, dialect: str, template: str) -> str:
     named = "prediction" if names is None else f"({sql.list_of.format(', '.join(map(quoted, names)))})[prediction + 1]"
     # each level is a query of its own: a name is computed once
     chain = ["step_0 as (select * from input)"]
-    chain += [f"step_{n} as (select *, {text} as {name} from step_{n - 1})" for n, (name, text) in enumerate(levels, 1)]
+    kept = "as materialized" if dialect == "postgres" else "as"  # PostgreSQL would write each into the next
+    chain += [
+        f"step_{n} {kept} (select *, {text} as {name} from step_{n - 1})" for n, (name, text) in enumerate(levels, 1)
+    ]
     return _filled(
         template,
         STEPS=",\n  ".join(chain),

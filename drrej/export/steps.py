@@ -1,8 +1,8 @@
 """The decision of a rejector as a list of steps, which the exports write in their languages.
 
 A step is a name and an expression in Python's grammar. `u[] = (z - top) * 2.0` has a value for each class, all others
-one for each row. `j` is the number of the class. Functions are abs, exp, log, log1p; of all classes: sum, max, min,
-first (the first class of the largest value), last places being `pick(LIST, class)` and `dot(values, MATRIX)`.
+one for each row. `j` is the number of the class. Functions are abs, exp, log, log1p, of all classes sum, max and first
+(the first class of the largest value), and `pick(LIST, class)`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from msgspec import Struct
 
 from drrej.core.inputs import FACE_VALUE, LOG_TOLERANCE
-from drrej.core.losses import MOST_CORRECTION, CostLoss, ErrorModel, LearnedLoss
+from drrej.core.losses import MOST_CORRECTION, ErrorModel, LearnedLoss
 from drrej.core.ratio import DensityRatio, expm1
 from drrej.documents.rejector import Rejector
 from drrej.errors import OptionError
@@ -66,16 +66,17 @@ def decision_of(rejector: Rejector) -> Decision:
     threshold, ratio = rejector.need_threshold(), rejector.need_ratio()
     loss = ratio.loss
     if loss.columns:
-        raise OptionError(f"the loss is read from the column '{loss.columns[0]}', so there is nothing to export but tau")
+        raise OptionError(
+            f"the loss is read from the column '{loss.columns[0]}': an export has the scores of a row alone"
+        )
+    if loss.is_cost:
+        raise OptionError(
+            "a cost matrix cannot be exported exactly: which of two equal costs is less is up to rounding"
+        )
     lists: dict[str, Any] = {}
     lines = [*_logits(rejector), *_calibrated(rejector, lists)]
-    if isinstance(loss, CostLoss):
-        lists["COSTS"] = [list(row) for row in loss.costs]
-        lines += ["power[] = exp(u)", "cost[] = dot(power, COSTS)", "worth[] = -cost", "prediction = first(worth)"]
-        lines += ["loss = min(cost) / sum(power)"]
-    else:
-        lines += ["prediction = first(y)", "e[] = 0.0 if j == prediction else exp(u)", "odds = sum(e)"]
-        lines += _learned(loss.learned, rejector, lists) if isinstance(loss, LearnedLoss) else _PLAIN[loss.name]
+    lines += ["prediction = first(y)", "e[] = 0.0 if j == prediction else exp(u)", "odds = sum(e)"]
+    lines += _learned(loss.learned, rejector, lists) if isinstance(loss, LearnedLoss) else _PLAIN[loss.name]
     lines += _ratio(ratio.density)
     own = {group.group: _lowered(group.cutoff) for group in threshold.groups or ()}
     cutoffs: Any = _lowered(threshold.cutoff) if threshold.by is None else own
@@ -100,7 +101,10 @@ def _logits(rejector: Rejector) -> list[str]:
     raised = ["raised[] = q * 0.5 + FLOOR".replace("FLOOR", repr(floor))]
     raised += ["z[] = log(q if q > raised else raised)", "top = max(z)"]
     if rejector.binary:
-        lines = ["score1 = exp(score)" if logs else "score1 = score", "bad = not (score1 >= 0.0 and score1 <= 1.000001)"]
+        lines = [
+            "score1 = exp(score)" if logs else "score1 = score",
+            "bad = not (score1 >= 0.0 and score1 <= 1.000001)",
+        ]
         lines += ["share = 1.0 if bad or score1 > 1.0 else score1", "q[] = share if j == 1 else 1.0 - share"]
         return [*lines, *raised]
     shift = ["best = max(s)"] if logs and rejector.normalize else []

@@ -58,10 +58,9 @@ def export(
 
 def about_of(rejector: Rejector) -> str:
     """What an export says of itself, in one line."""
-    model = f" of {rejector.model}" if rejector.model else ""
     digest = rejector.tree["digest"][:12]
     return (
-        f"The decision of a drrej rejector{model} (digest {digest}), written by drrej {__version__}. Losses are those of "
+        f"The decision of a drrej rejector (digest {digest}), written by drrej {__version__}. Losses are those of "
         f"drrej in float64 within {BAND:g}; so are the cutoffs: from {BAND:g} below a cutoff on, rows are rejected."
     )
 
@@ -75,7 +74,9 @@ def _columns(scores: str, rejector: Rejector, dialect: Dialect) -> tuple[str, li
     return (f"[{listed}]" if dialect == "duckdb" else f"array[{listed}]"), names
 
 
-def _with_golden(text: str, decision: Decision, dialect: Dialect, rows: list[dict[str, Any]], columns: list[str]) -> str:
+def _with_golden(
+    text: str, decision: Decision, dialect: Dialect, rows: list[dict[str, Any]], columns: list[str]
+) -> str:
     """The SQL with its golden rows as a view."""
     kind = "double" if dialect == "duckdb" else "float8"
 
