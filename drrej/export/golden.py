@@ -12,7 +12,6 @@ from drrej.documents.rejector import Rejector
 from drrej.export.steps import Decision
 
 _TRIES = 4000
-_HALVINGS = 60
 
 
 def decided(rejector: Rejector, scores: Floats) -> tuple[Integers, Floats, Floats]:
@@ -45,7 +44,7 @@ def random_scores(rejector: Rejector, rows: int, seed: int) -> Floats:
     powers = np.exp(logits - logits.max(axis=1, keepdims=True))
     shares = powers / powers.sum(axis=1, keepdims=True)
     with np.errstate(divide="ignore"):
-        found = np.log(shares) if rejector.input == "log-probs" else shares
+        found: Floats = np.log(shares) if rejector.input == "log-probs" else shares
     return found[:, 1] if rejector.binary else found
 
 
@@ -65,7 +64,7 @@ def golden_rows(decision: Decision, rows: int) -> list[dict[str, Any]]:
     found = []
     for place in [*range(rows // 2), *near]:
         values = [scores[place]] if rejector.binary else scores[place].tolist()
-        row = {"scores": [v if np.isfinite(v) else str(v) for v in map(float, values)]}
+        row: dict[str, Any] = {"scores": [v if np.isfinite(v) else str(v) for v in map(float, values)]}
         row |= {"group": of_row[place]} if decision.by else {}
         label = int(prediction[place]) if names is None else names[prediction[place]]
         row |= {"prediction": label, "loss": float(loss[place]), "ratio": float(ratio[place])}
@@ -80,4 +79,5 @@ def _rejected(decision: Decision, prediction: Integers, loss: Floats, groups: li
         cutoffs = np.array([cutoffs[group] for group in groups])
     elif isinstance(cutoffs, list):
         cutoffs = np.array(cutoffs)[prediction]
-    return ~(loss < cutoffs)
+    rejected: Booleans = ~(loss < cutoffs)
+    return rejected

@@ -57,7 +57,7 @@ class _Graph:
     def write(self, node: ast.expr) -> str:
         """An expression; the name of its values."""
         match node:
-            case ast.Constant(value=value):
+            case ast.Constant(value=int() | float() as value):
                 return self.constant(np.int64(value) if isinstance(value, int) else self.number(value))
             case ast.Name(id="inf"):
                 return self.constant(self.number(np.inf))
@@ -109,7 +109,7 @@ def onnx_of(
     if decision.by is not None:
         raise OptionError(f"`to=onnx`: cutoffs by the column '{decision.by}' are texts, which graphs do not take")
     graph, binary, opset = _Graph(decision), decision.rejector.binary, 17
-    shape = ["rows"] if binary else ["rows", decision.classes]
+    shape: Any = ["rows"] if binary else ["rows", decision.classes]
     source = "scores"
     if model is not None:
         opset = max((each.version for each in model.opset_import if each.domain in ("", "ai.onnx")), default=0)
@@ -117,8 +117,8 @@ def onnx_of(
         source = output or outputs[0]
         if source not in outputs or opset < _OLDEST:
             raise OptionError(
-                f"`append_to`: the model has opset {opset} and the outputs {', '.join(outputs)}; `output_name` names one "
-                f"of them, and opset {_OLDEST} or later is needed"
+                f"`append_to`: the model has opset {opset} and the outputs {', '.join(outputs)}; `output_name` names "
+                f"one of them, and opset {_OLDEST} or later is needed"
             )
     wide = graph.node("Cast", source, to=TensorProto.DOUBLE)
     row = graph.constant(np.array([-1, 1 if binary else decision.classes]))
@@ -150,9 +150,7 @@ def onnx_of(
         model = helper.make_model(made, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
     else:
         if {each.name for each in model.graph.output} & results.keys():
-            raise OptionError(
-                "`append_to`: the model has an output called prediction, loss, ratio or rejected; rename it"
-            )
+            raise OptionError("`append_to`: the model has an output called prediction, loss, ratio or rejected")
         model.graph.node.extend(graph.nodes)
         model.graph.initializer.extend(graph.constants)
         model.graph.output.extend(told)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 import json
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 from drrej.export.steps import Decision
 
@@ -26,9 +27,9 @@ class Language:
     """Writes expressions as Python has them, a value for each class as `name[j]`."""
 
     infinity, minus_infinity = "inf", "-inf"
-    words = {"and": "and", "or": "or", "not": "not ", "==": "=="}
+    words: ClassVar[dict[str, str]] = {"and": "and", "or": "or", "not": "not ", "==": "=="}
     choice = "({1} if {0} else {2})"
-    functions = {
+    functions: ClassVar[dict[str, str]] = {
         **{name: f"{name}({{0}})" for name in ("abs", "exp", "log", "log1p", "sum", "max", "first")},
         "pick": "{0}[{1}]",
     }
@@ -48,7 +49,7 @@ class Language:
     def write(self, node: ast.expr) -> str:
         """An expression."""
         match node:
-            case ast.Constant(value=value):
+            case ast.Constant(value=int() | float() as value):
                 return self.number(value)
             case ast.UnaryOp(op=ast.USub(), operand=ast.Name(id="inf")):
                 return self.minus_infinity
@@ -80,9 +81,9 @@ class Language:
 class _Numpy(Language):
     """For rows at once: values for each class are rows x classes, others rows x 1."""
 
-    words = {"and": "&", "or": "|", "not": "~"}
+    words: ClassVar[dict[str, str]] = {"and": "&", "or": "|", "not": "~"}
     choice = "np.where({0}, {1}, {2})"
-    functions = {
+    functions: ClassVar[dict[str, str]] = {
         **{name: f"np.{name}({{0}})" for name in ("abs", "exp", "log", "log1p")},
         **{name: f"{{0}}.{name}(axis=1, keepdims=True)" for name in ("sum", "max")},
         "first": "{0}.argmax(axis=1)[:, None]",
@@ -96,9 +97,9 @@ class _Numpy(Language):
 
 class _JavaScript(Language):
     infinity, minus_infinity = "Infinity", "-Infinity"
-    words = {"and": "&&", "or": "||", "not": "!", "==": "==="}
+    words: ClassVar[dict[str, str]] = {"and": "&&", "or": "||", "not": "!", "==": "==="}
     choice = "({0} ? {1} : {2})"
-    functions = {
+    functions: ClassVar[dict[str, str]] = {
         **{name: f"Math.{name}({{0}})" for name in ("abs", "exp", "log", "log1p")},
         **{name: f"{name}({{0}})" for name in ("sum", "max", "first")},
         "pick": "{0}[{1}]",
@@ -111,9 +112,9 @@ _EXP = "(case when {0} < -700.0 then 0.0 when {0} > 709.0 then " + "{inf} else e
 
 class _DuckDb(Language):
     infinity, minus_infinity = "'infinity'::double", "'-infinity'::double"
-    words = {"and": "and", "or": "or", "not": "not ", "==": "="}
+    words: ClassVar[dict[str, str]] = {"and": "and", "or": "or", "not": "not ", "==": "="}
     choice = "(case when {0} then {1} else {2} end)"
-    functions = {
+    functions: ClassVar[dict[str, str]] = {
         "abs": "abs({0})",
         "exp": _EXP.replace("{inf}", infinity),
         "log": "ln({0})",
@@ -151,9 +152,9 @@ class _DuckDb(Language):
 
 class _Postgres(_DuckDb):
     infinity, minus_infinity = "'infinity'::float8", "'-infinity'::float8"
-    functions = _DuckDb.functions | {
+    functions: ClassVar[dict[str, str]] = _DuckDb.functions | {
         "exp": _EXP.replace("{inf}", infinity),
-        **{name: f"(select {name}(a) from unnest({{0}}) a)" for name in ("sum", "max")},
+        **{name: f"(select {name}(a) from unnest({{0}}) a)" for name in ("sum", "max")},  # noqa: S608 - ours
         "first": "(array_position({0}, (select max(a) from unnest({0}) a)) - 1)",
     }
     list_of, of_all = "array[{0}]", "array(select {0} from generate_series(1, {1}) j order by j)"
@@ -162,12 +163,11 @@ class _Postgres(_DuckDb):
         return self.infinity if value == math.inf else f"{value!r}::float8"
 
 
-def _constants(decision: Decision, assign: str, end: str = "") -> str:
+def _constants(decision: Decision, line: str, write: Callable[[Any], str]) -> str:
     """What the code of a programming language knows of the rejector."""
     names = decision.rejector.class_names
     known = {"CLASSES": decision.classes, "NAMES": None if names is None else list(names), "CUTOFFS": decision.cutoffs}
-    text = "\n".join(f"{assign}{name} = {json.dumps(value)}{end}" for name, value in (known | decision.lists).items())
-    return text
+    return "\n".join(line.format(name, write(value)) for name, value in (known | decision.lists).items())
 
 
 def python_of(decision: Decision, template: str) -> str:
@@ -180,8 +180,7 @@ def python_of(decision: Decision, template: str) -> str:
         if step.name == "bad":
             one.append("    if bad:\n        raise ValueError(BAD)")
             many.append("    if bad.any():\n        raise ValueError(f'row {int(bad.argmax())}: {BAD}')")
-    constants = _constants(decision, "").replace("null", "None").replace("Infinity", "math.inf")
-    return _filled(template, CONSTANTS=constants, ONE="\n".join(one), MANY="\n".join(many))
+    return _filled(template, CONSTANTS=_constants(decision, "{} = {}", repr), ONE="\n".join(one), MANY="\n".join(many))
 
 
 def javascript_of(decision: Decision, template: str) -> str:
@@ -193,7 +192,7 @@ def javascript_of(decision: Decision, template: str) -> str:
         lines.append(f"  const {step.name} = {value};")
         if step.name == "bad":
             lines.append("  if (bad) throw new RangeError(BAD);")
-    return _filled(template, CONSTANTS=_constants(decision, "const ", ";"), ONE="\n".join(lines))
+    return _filled(template, CONSTANTS=_constants(decision, "const {} = {};", json.dumps), ONE="\n".join(lines))
 
 
 def _filled(template: str, **parts: str) -> str:
@@ -227,9 +226,8 @@ def sql_of(decision: Decision, dialect: str, template: str) -> str:
     # each level is a query of its own: a name is computed once
     chain = ["step_0 as (select * from input)"]
     kept = "as materialized" if dialect == "postgres" else "as"  # PostgreSQL would write each into the next
-    chain += [
-        f"step_{n} {kept} (select *, {text} as {name} from step_{n - 1})" for n, (name, text) in enumerate(levels, 1)
-    ]
+    for number, (name, text) in enumerate(levels, 1):
+        chain.append(f"step_{number} {kept} (select *, {text} as {name} from step_{number - 1})")  # noqa: S608 - ours
     return _filled(
         template,
         STEPS=",\n  ".join(chain),

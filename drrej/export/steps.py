@@ -70,11 +70,9 @@ def decision_of(rejector: Rejector) -> Decision:
             f"the loss is read from the column '{loss.columns[0]}': an export has the scores of a row alone"
         )
     if loss.is_cost:
-        raise OptionError(
-            "a cost matrix cannot be exported exactly: which of two equal costs is less is up to rounding"
-        )
+        raise OptionError("a cost matrix cannot be exported exactly: rounding decides between equal costs")
     lists: dict[str, Any] = {}
-    lines = [*_logits(rejector), *_calibrated(rejector, lists)]
+    lines = [*_logits(rejector, lists), *_calibrated(rejector, lists)]
     lines += ["prediction = first(y)", "e[] = 0.0 if j == prediction else exp(u)", "odds = sum(e)"]
     lines += _learned(loss.learned, rejector, lists) if isinstance(loss, LearnedLoss) else _PLAIN[loss.name]
     lines += _ratio(ratio.density)
@@ -91,14 +89,15 @@ def _lowered(cutoff: float | None) -> float:
     return math.inf if cutoff is None else cutoff * (1 - BAND) if cutoff > 0 else cutoff - 5e-324
 
 
-def _logits(rejector: Rejector) -> list[str]:
+def _logits(rejector: Rejector, lists: dict[str, Any]) -> list[str]:
     """From the scores s to the logits z; their largest is `top`."""
     if rejector.input == "logits":
         pair = "score if j == 1 else 0.0" if rejector.binary else "s"
         lines = [f"given[] = {pair}", "odd[] = 0.0 if given < inf else 1.0"]
         return [*lines, "bad = sum(odd) > 0.0 or max(given) == -inf", "z[] = 0.0 if bad else given", "top = max(z)"]
     floor, logs = FACE_VALUE if rejector.floor is None else rejector.floor, rejector.input == "log-probs"
-    raised = ["raised[] = q * 0.5 + FLOOR".replace("FLOOR", repr(floor))]
+    lists["FLOORS"] = [floor] * rejector.classes  # onnxruntime drops the addition of one number below float32's least
+    raised = ["raised[] = q * 0.5 + FLOORS"]
     raised += ["z[] = log(q if q > raised else raised)", "top = max(z)"]
     if rejector.binary:
         lines = [
