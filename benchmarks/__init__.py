@@ -1,1 +1,1 @@
-"""Benchmarks: drrej and its peers in the same run, on the same generated data. `python -m benchmarks --help`."""
+"""Evidence in three parts, each with one command: `python -m benchmarks.paper`, `.selective` and `.speed`."""

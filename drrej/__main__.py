@@ -23,7 +23,9 @@ def main() -> None:
     os.environ["MPLBACKEND"] = "agg"  # pictures go to files; a backend that matplotlib does not know would stop it
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # the work is split by block, not inside a dot product
     from drrej.cli.app import main as run
+    from drrej.core import special
 
+    special.alone = True
     run()
 
 

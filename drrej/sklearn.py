@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, proces
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from drrej.api.fitting import fit_rejector
+from drrej.api.fitting import ClassTarget, fit_rejector
 from drrej.api.rejector import ScoredArrays
 from drrej.core.calibrators import CalibratorName
 from drrej.core.reuse import content_keys
@@ -34,15 +34,36 @@ HELD_OUT = 0.4
 """Share of the rows that a guarantee takes from the model."""
 
 
+def _like_training(scores: Any, y: Any, classes: Any, probabilities: bool) -> str:
+    """What a model does on its training rows as a rule, and on others hardly ever, if it does so on these.
+
+    Most models that are fitted by likelihood, and trees, give each class there the probability that it has, on average:
+    on others one model in 200 comes as near to it by chance.
+    """
+    if len(y) < _MANY:
+        return ""
+    if (classes[scores.argmax(axis=1)] == y).all():
+        return f"is right in all {len(y)} rows"
+    if not probabilities:
+        return ""
+    off = np.abs(scores.mean(axis=0) - (y[:, None] == classes).mean(axis=0))
+    error = np.sqrt((scores * (1 - scores)).mean(axis=0) / len(y))
+    near = min(0.25, 1.25 * 0.005 ** (1 / (classes.size - 1)))
+    return "expects as many rows of each class as there are" if (off <= near * error).all() else ""
+
+
 class RejectingClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     """A classifier with a reject option: the model, calibrated, with a threshold on its expected loss.
 
     Parameters
     ----------
     estimator : classifier with `predict_proba` or `decision_function`
-    accuracy, risk, coverage, max_loss : float
+    accuracy, risk, coverage : float
         Exactly one: what the accepted rows must fulfil on the rows that the threshold is chosen on, see
-        `drrej.fit_rejector`.
+        `drrej.fit_rejector`. An accuracy or a risk may be a dictionary from classes to targets.
+    promises : dict, optional
+        Other targets of `drrej.fit_rejector`: `max_missed`, `overall_risk`, `reviewer_accuracy`, `reviews` and `per`,
+        which hold together, such as `{"max_missed": {"fraud": 0.05}}`; or `max_loss` alone.
     confidence : float, optional
         Makes accuracy, risk or coverage a guarantee for new rows like these. It is for the fitted model itself, so it
         needs rows that this model has not seen: a prefit model, or a split into training and held-out rows.
@@ -87,10 +108,10 @@ class RejectingClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         self,
         estimator: Any,
         *,
-        accuracy: float | None = None,
-        risk: float | None = None,
+        accuracy: ClassTarget = None,
+        risk: ClassTarget = None,
         coverage: float | None = None,
-        max_loss: float | None = None,
+        promises: Mapping[str, Any] | None = None,
         confidence: float | None = None,
         loss: str = "auto",
         calibrator: CalibratorName = "temperature",
@@ -102,7 +123,7 @@ class RejectingClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         self.accuracy = accuracy
         self.risk = risk
         self.coverage = coverage
-        self.max_loss = max_loss
+        self.promises = promises
         self.confidence = confidence
         self.loss = loss
         self.calibrator = calibrator
@@ -119,7 +140,8 @@ class RejectingClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         check_classification_targets(y)
         if get_config()["enable_metadata_routing"]:
             params = process_routing(self, "fit", **params).estimator.fit
-        rules = {name: getattr(self, name) for name in ("accuracy", "risk", "coverage", "max_loss")}
+        rules = {name: getattr(self, name) for name in ("accuracy", "risk", "coverage")}
+        rules |= self.promises or {}
         one_rule(rules, confidence=self.confidence)  # raises before any work
         self.estimator_, self.classes_, held_out = self._held_out(X, y, params)
         self.reject_label_ = self._label_of_rejected()
@@ -132,7 +154,7 @@ class RejectingClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             self.rejector_ = fit_rejector(
                 np.concatenate(scores),
                 self._class_numbers(np.concatenate(labels)),
-                **rules,
+                **{name: self._by_name(target, text) for name, target in rules.items()},
                 confidence=self.confidence,
                 loss=self.loss,
                 calibrator=self.calibrator,
@@ -142,6 +164,13 @@ class RejectingClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             )
         self.coverage_ = self.rejector_.need_threshold().coverage
         return self
+
+    def _by_name(self, target: Any, text: bool) -> Any:
+        """A target by classes, with these as the rejector calls them: by their numbers unless they are texts."""
+        if not isinstance(target, Mapping) or text:
+            return target
+        known = {name: str(number) for number, name in enumerate(self.classes_.tolist())} | {"": ""}
+        return {known.get(name, str(name)): each for name, each in target.items()}
 
     def _class_numbers(self, labels: Any) -> Any:
         numbers = np.searchsorted(self.classes_, labels).clip(max=self.classes_.size - 1)
@@ -156,13 +185,10 @@ class RejectingClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             check_is_fitted(self.estimator)
             classes = np.asarray(self.estimator.classes_)
             scores = self._response(self.estimator, X, classes)
-            if len(y) >= _MANY and (classes[scores.argmax(axis=1)] == y).all():
-                warnings.warn(
-                    f"the prefit model is right in all {len(y)} rows; are these the rows that it was trained "
-                    "on? It needs others to be calibrated",
-                    DrrejWarning,
-                    stacklevel=3,
-                )
+            reason = _like_training(scores, y, classes, self._method(self.estimator) == "predict_proba")
+            if reason:
+                words = "are these the rows that it was trained on? It needs others to be calibrated"
+                warnings.warn(f"the prefit model {reason}; {words}", DrrejWarning, stacklevel=3)
             return self.estimator, classes, [(scores, y, X)]
         classes = np.unique(y)
         if classes.size < 2:

@@ -11,8 +11,7 @@ import argparse
 from pathlib import Path
 
 from benchmarks.paper.data import load
-from benchmarks.paper.train import Task, fit_base
-from benchmarks.paper.training import accuracy, be_reproducible, outputs_of, write_dump
+from benchmarks.paper.training import Task, accuracy, be_reproducible, fit_base, outputs_of, write_dump
 
 
 def main() -> None:
@@ -24,7 +23,7 @@ def main() -> None:
     be_reproducible()
     dataset = load("har", args.har)
     here = Path(__file__).resolve().parent
-    for noise, folder in (("clean", here), ("noisy", here / "noisy")):
+    for noise, folder in ((0.0, here), (0.25, here / "noisy")):
         task = Task(dataset, noise, fold=1)
         inputs, rows = task.inputs(), task.rows()
         model = fit_base(task, task.experiment.settings, inputs).model

@@ -39,6 +39,9 @@ LOG = drrej.RatioOptions(loss="log")
 """The loss of the paper, whose figures can be worked out by hand."""
 
 
+Many = Callable[[int], int]
+
+
 def thorough(*values: Any) -> Any:
     """A case that is not tested in every run."""
     return pytest.param(*values, marks=pytest.mark.thorough)
@@ -66,6 +69,12 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("thorough" if _asks_for_thorough(config) else "drrej")
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Where tests of the system are not asked for they are not imported: each worker would, and some are slow."""
+    left_out = "not system" in config.getoption("markexpr") and collection_path == ROOT / "tests" / "system"
+    return True if left_out else None  # None: as pytest thinks
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
     """`-n auto`: one more than cores, since some tests wait for processes."""
@@ -75,6 +84,12 @@ def pytest_xdist_auto_num_workers() -> int:
 def examples(share: float) -> settings:
     """Examples of a property that is slower, or quicker, than others: a share of the usual number."""
     return settings(max_examples=max(1, round(share * settings.default.max_examples)))
+
+
+@pytest.fixture
+def many(request: pytest.FixtureRequest) -> Many:
+    """How many trials a simulation has: a third of the number; all of them with `-m thorough`, which includes it."""
+    return (lambda trials: trials) if _asks_for_thorough(request.config) else (lambda trials: trials // 3)
 
 
 def make_model(
@@ -192,10 +207,12 @@ def rejector_file(documents: Path) -> str:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """What lies in tests/system is of the mark `system`; a property is thorough where that is asked for."""
+    """What lies in tests/system has the mark `system`; properties and simulations are thorough if that is asked for."""
     if item.path.parent.name == "system":
         item.add_marker(pytest.mark.system)
-    elif _asks_for_thorough(item.config) and hasattr(getattr(item, "function", None), "hypothesis"):
+    elif _asks_for_thorough(item.config) and (
+        hasattr(getattr(item, "function", None), "hypothesis") or "many" in getattr(item, "fixturenames", ())
+    ):
         item.add_marker(pytest.mark.thorough)
 
 

@@ -30,7 +30,7 @@ def make_page(folder: Path) -> Path:
     ):
         succeed(command, dump, *source, *options, "-o", folder / "r.json")
     succeed("evaluate", dump, "-r", folder / "r.json", "-o", folder / "old.json")
-    asked = ["--report-by", "group <i>", "--compare", "--score", "_score", "--rejected", "by hand"]
+    asked = ["--report-by", "group <i>", "--compare", "--rival", "_score", "--rejected", "by hand"]
     asked += ["--baseline", folder / "old.json", "--gate", "coverage >= 0.5", "--gate", "accuracy < 1"]
     asked += ["--title", TITLE, "--examples", "group <i>,id"]
     succeed("evaluate", dump, "-r", folder / "r.json", *asked, "-o", folder / "page.html", "-o", folder / "page.json")

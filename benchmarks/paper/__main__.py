@@ -1,38 +1,51 @@
-"""The command line: `python -m benchmarks.paper train har --data DIR --work DIR`."""
+"""The paper's experiments: `python -m benchmarks.paper one har --data DATA` repeats a fold of HAR in about a minute."""
 
 import argparse
 import dataclasses
+import os
 import sys
+import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.paper.data import FOLDS, READERS, DataMissingError, load
+from benchmarks.paper.data import FOLDS, READERS, SMALL, DataMissingError, load
+from benchmarks.paper.judge import METHODS
+from benchmarks.paper.tables import HERE, draw, judged, markdown, show, summary, write
 
 if TYPE_CHECKING:
     from benchmarks.paper.networks import Settings
-    from benchmarks.paper.train import Task
+    from benchmarks.paper.training import Task
 
-METHODS = ("predrej", "css", "defer", "gce")
 PARTS = ("val", "test", "train")
-VARIANTS = ("kl", "alpha3", "zero_one", "auto")
-RESULTS = Path(__file__).parent / "results"
+DATASETS = (*READERS, f"har{SMALL}", f"gas_drift{SMALL}")
+DOCS = HERE.parents[1] / "docs"
+
+
+def one(args: argparse.Namespace) -> None:
+    """Train one fold without noise, judge it, and print it beside the paper's figures."""
+    start = time.process_time()
+    with tempfile.TemporaryDirectory() as folder:
+        args.work, args.noise, args.folds, args.parts = Path(folder), [0.0], [1], PARTS[:2]
+        train(args)
+        print(markdown(judged(args.work, None, args.work / "none.json")))
+    print(f"\n{time.process_time() - start:.0f} seconds of processor time")
 
 
 def train(args: argparse.Namespace) -> None:
     """Train base networks and write their dumps."""
-    from benchmarks.paper.train import train_base
+    from benchmarks.paper.training import train_base
 
     for task, settings in _work_of(args):
         record = train_base(task, settings, args.work, args.parts)
         shown = ", ".join(f"{name} {value:.4f}" for name, value in record["accuracy"].items())
-        print(f"{task.folder(args.work)}: accuracy {shown}; {record['seconds']} s", flush=True)
+        print(f"{task.folder(Path())}: accuracy {shown}; {record['seconds']} s", flush=True)
 
 
 def baselines(args: argparse.Namespace) -> None:
     """Train the baselines, one network per cost, and write their dumps; costs that have dumps are left alone."""
-    from benchmarks.paper.baselines import costs
-    from benchmarks.paper.refine import Rival
+    from benchmarks.paper.baselines import Rival, costs
 
     work, start = _work_of(args), costs(args.costs)
     for noise in args.noise:
@@ -40,54 +53,33 @@ def baselines(args: argparse.Namespace) -> None:
         for name in args.methods:
             rival = Rival(name, folds, work[0][1], args.work)
             for record in rival.refine(start) if args.refine else rival.train(start):
-                where = f"{args.dataset} {noise} fold {record['fold']}, {name} at cost {record['cost']:.2f}"
+                where = f"{args.dataset} noise {noise:g} fold {record['fold']}, {name} at cost {record['cost']:.2f}"
                 print(f"{where}: coverage {record['coverage']:.4f}; {record['seconds']} s", flush=True)
 
 
 def table(args: argparse.Namespace) -> None:
-    """Judge every trained fold with drrej and write the paper's tables, ours beside the paper's."""
-    from benchmarks.paper import results
-
-    results.write_tables(args.work, args.variants, args.out)
-
-
-def equal(args: argparse.Namespace) -> None:
-    """Compare with the paper at the paper's own coverages: threshold on test, on validation, and `auto`."""
-    from benchmarks.paper import results
-
-    results.write_equal(args.work, args.out)
-
-
-def figures(args: argparse.Namespace) -> None:
-    """Draw accuracy against coverage from the table's figures, and the sweeps over alpha and lambda."""
-    from benchmarks.paper import results
-
-    results.write_figures(args.work, args.out)
+    """Judge every trained fold, and MedMNIST's outputs in DATA; write tables and figure, ours beside the paper's."""
+    rows = judged(args.work, args.data, args.out / "results.json")
+    write(rows, args.out)
+    ours = args.out == HERE / "results"
+    draw(rows, DOCS / "figures" / "paper.svg" if ours else args.out / "paper.svg")
+    if ours:
+        show(HERE / "README.md", markdown(rows))
+        show(DOCS / "paper.md", summary(rows))
 
 
 def cascade(args: argparse.Namespace) -> None:
     """Train a small network to stand before the fold's own, and print what the two save together."""
-    from benchmarks.paper.cascade import savings, table
+    from benchmarks.paper.cascade import savings
+    from benchmarks.paper.cascade import table as saved
 
     for task, _ in _work_of(args):
-        print(table(savings(task, args.work)), flush=True)
-
-
-def recompress(args: argparse.Namespace) -> None:
-    """Write CIFAR-10 as it is after one more JPEG, to be trained on: what the first has cost."""
-    import numpy as np
-
-    from benchmarks.paper.data import recompressed
-
-    images = load("cifar10", args.data)
-    args.out.mkdir(parents=True, exist_ok=True)
-    np.savez(args.out / "cifar10.npz", X=recompressed(images.features), y=images.labels)
+        print(saved(savings(task, args.work)), flush=True)
 
 
 def _work_of(args: argparse.Namespace) -> "list[tuple[Task, Settings]]":
     from benchmarks.paper.networks import EXPERIMENTS
-    from benchmarks.paper.train import tasks
-    from benchmarks.paper.training import be_reproducible
+    from benchmarks.paper.training import Task, be_reproducible
 
     be_reproducible()
     dataset = load(args.dataset, args.data)
@@ -97,70 +89,39 @@ def _work_of(args: argparse.Namespace) -> "list[tuple[Task, Settings]]":
         settings = dataclasses.replace(settings, epochs=args.epochs, small=small)
     if args.learning_rate is not None:
         settings = dataclasses.replace(settings, learning_rate=args.learning_rate)
-    return [(task, settings) for task in tasks(dataset, args.noise, args.folds, args.rows)]
+    return [(Task(dataset, noise, fold, args.rows), settings) for fold in args.folds for noise in args.noise]
 
 
 def parser() -> argparse.ArgumentParser:
     """All commands and their options."""
     main = argparse.ArgumentParser(prog="python -m benchmarks.paper", description=__doc__)
     commands = main.add_subparsers(required=True)
-
-    training = commands.add_parser("train", help=train.__doc__)
-    training.set_defaults(command=train)
-    training.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="dumps to write [all]")
-    _add_training(training)
-
-    rivals = commands.add_parser("baselines", help=baselines.__doc__)
-    rivals.set_defaults(command=baselines)
-    rivals.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
-    rivals.add_argument(
-        "--costs", type=int, default=5, metavar="N", help="so many costs, equidistant; the paper has 49"
-    )
-    rivals.add_argument("--refine", action="store_true", help="then more, until each target of coverage is met")
-    _add_training(rivals)
-
-    tables = commands.add_parser("table", help=table.__doc__)
-    tables.set_defaults(command=table)
-    tables.add_argument("--variants", nargs="+", choices=VARIANTS, default=list(VARIANTS))
-    _add_judging(tables)
-
-    same = commands.add_parser("equal", help=equal.__doc__)
-    same.set_defaults(command=equal)
-    _add_judging(same)
-
-    both = commands.add_parser("cascade", help=cascade.__doc__)
-    both.set_defaults(command=cascade)
-    _add_training(both)
-
-    again = commands.add_parser("recompress", help=recompress.__doc__)
-    again.set_defaults(command=recompress)
-    again.add_argument("--data", type=Path, required=True, help="directory with cifar10_jpeg.parquet")
-    again.add_argument("--out", type=Path, required=True, help="directory for cifar10.npz")
-
-    pictures = commands.add_parser("figures", help=figures.__doc__)
-    pictures.set_defaults(command=figures)
-    _add_judging(pictures)
+    for command in (one, train, baselines, cascade, table):
+        own = commands.add_parser(command.__name__, help=command.__doc__)
+        own.set_defaults(command=command)
+        home = os.environ.get("DRREJ_DATA")
+        where = "directory with DATASET.npz or the publisher's files [$DRREJ_DATA]"
+        needed = home is None and command is not table
+        own.add_argument("--data", type=Path, required=needed, default=home and Path(home), help=where)
+        if command is not one:
+            own.add_argument("--work", type=Path, required=True, help="directory for dumps, outside the repository")
+        if command is table:
+            own.add_argument("--out", type=Path, default=HERE / "results", help="where results go [the repository's]")
+            continue
+        own.add_argument("dataset", choices=DATASETS)
+        own.add_argument("--epochs", type=int, help="instead of those of the experiment")
+        own.add_argument("--learning-rate", type=float)
+        own.add_argument("--rows", type=int, help="only the first rows, for a quick look")
+        if command is not one:
+            own.add_argument("--noise", nargs="+", type=float, default=[0.0, 0.25], help="shares of flipped labels")
+            own.add_argument("--folds", nargs="+", type=int, default=list(range(1, FOLDS + 1)), metavar="N")
+        if command is train:
+            own.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="dumps to write [all]")
+        if command is baselines:
+            own.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
+            own.add_argument("--costs", type=int, default=5, metavar="N", help="equidistant; the paper has 49")
+            own.add_argument("--refine", action="store_true", help="then more, until each target of coverage is met")
     return main
-
-
-def _add_judging(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--work", type=Path, required=True, help="directory that the training commands filled")
-    command.add_argument("--out", type=Path, default=RESULTS, help="where results go [beside this script]")
-
-
-def _add_training(command: argparse.ArgumentParser) -> None:
-    command.add_argument("dataset", choices=READERS)
-    command.add_argument("--data", type=Path, required=True, help="directory with DATASET.npz or the original files")
-    command.add_argument("--epochs", type=int, help="instead of those of the experiment")
-    command.add_argument("--learning-rate", type=float)
-    _add_selection(command)
-
-
-def _add_selection(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--work", type=Path, required=True, help="directory for dumps, outside the repository")
-    command.add_argument("--noise", nargs="+", choices=("clean", "noisy"), default=["clean", "noisy"])
-    command.add_argument("--folds", nargs="+", type=int, default=list(range(1, FOLDS + 1)), metavar="N")
-    command.add_argument("--rows", type=int, help="only the first rows, for a quick look")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -6,6 +6,8 @@ trained here on the same rows. What a row costs is the multiplications of a netw
 
 import dataclasses
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +15,7 @@ import torch
 from torch import nn
 
 from benchmarks.paper.networks import Small
-from benchmarks.paper.pipeline import CommandError, Shell
-from benchmarks.paper.train import Task, fit_base
-from benchmarks.paper.training import TRAINING_SEED, outputs_of, train, write_dump
+from benchmarks.paper.training import TRAINING_SEED, Task, fit_base, outputs_of, train, write_dump
 
 EPOCHS = 8
 BELOW = (0.005, 0.01, 0.02, 0.04)
@@ -42,7 +42,7 @@ def multiplications(network: nn.Module, image: torch.Tensor) -> int:
 
 def savings(task: Task, work: Path) -> list[dict[str, Any]]:
     """What `drrej cascade` finds at several accuracies, without and with a promise."""
-    shell, inputs, rows = Shell(work), task.inputs(), task.rows()
+    inputs, rows = task.inputs(), task.rows()
     folder = work / "cascade" / task.dataset.name
     model = train(
         lambda: _prepared(task, inputs),
@@ -58,27 +58,35 @@ def savings(task: Task, work: Path) -> list[dict[str, Any]]:
     for name, network in networks.items():  # one view of each row: what others add is not counted either
         write_dump(dumps[name], rows.test, outputs_of(network, inputs[rows.test]), task.dataset.labels[rows.test])
     costs = {name: multiplications(network, inputs[0]) for name, network in networks.items()}
-    stages = [f"--stage={name}={shell.path(dumps[name])}:{costs[name]}" for name in dumps]
+    stages = [f"--stage={name}={dumps[name]}:{costs[name]}" for name in dumps]
 
-    def found(target: str, *more: str) -> dict[str, Any]:
-        out = folder / "out"
-        shell.drrej(
-            "cascade", *stages, "--join-on", "id", "--accuracy", target, *more, "-o", shell.path(out), "-f", "-q"
-        )
-        answer: dict[str, Any] = json.loads((out / "cascade.json").read_text())
-        return answer
+    def found(target: str, *more: str) -> dict[str, Any] | None:
+        words = [
+            "cascade",
+            *stages,
+            "--join-on",
+            "id",
+            "--accuracy",
+            target,
+            *more,
+            "-o",
+            str(folder / "out"),
+            "-f",
+            "-q",
+        ]
+        code = subprocess.run([sys.executable, "-m", "drrej", *words], check=False).returncode
+        if code > 1:
+            raise RuntimeError(f"drrej {' '.join(words)}: exit {code}")
+        return None if code else json.loads((folder / "out" / "cascade.json").read_text())
 
-    best = found("0.01")["alone"][1]["accuracy"]
+    alone = found("0.01")
+    assert alone is not None
     lines = []
     for below in BELOW:
         for more in ((), ("--confidence", CONFIDENCE)):
-            target = f"{best - below:.4f}"
-            try:
-                lines.append(found(target, *more) | {"asked": target})
-            except CommandError as error:
-                if error.code != 1:
-                    raise
-                lines.append({"asked": target, "confidence": float(CONFIDENCE) if more else None, "chosen": None})
+            target = f"{alone['alone'][1]['accuracy'] - below:.4f}"
+            nothing = {"confidence": float(CONFIDENCE) if more else None, "chosen": None}
+            lines.append((found(target, *more) or nothing) | {"asked": target})
     return lines
 
 

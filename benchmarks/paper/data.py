@@ -18,7 +18,7 @@ Ints = npt.NDArray[np.int64]
 
 FOLDS = 5
 VALIDATION_SHARE = 0.2
-NOISE_RATE = 0.25
+SMALL = "_small"
 SPLIT_SEED, NOISE_SEED = 0, 1
 
 
@@ -59,7 +59,7 @@ def split(rows: int, fold: int, validation: float = VALIDATION_SHARE) -> Fold:
     return Fold(np.sort(rest[val_rows:]), np.sort(rest[:val_rows]), np.sort(test))
 
 
-def flip(labels: Ints, classes: int, fold: int = 1, rate: float = NOISE_RATE) -> Ints:
+def flip(labels: Ints, classes: int, rate: float, fold: int = 1) -> Ints:
     """Replace a share of the labels, `rate`, by another class, each other class as likely."""
     rng = np.random.default_rng(fold_seed(NOISE_SEED, fold))
     flipped = rng.choice(len(labels), size=round(rate * len(labels)), replace=False)
@@ -81,9 +81,13 @@ def standardised(features: npt.NDArray[np.generic], train: Ints) -> Floats:
 
 
 def load(name: str, data: Path) -> Dataset:
-    """Read a dataset from the directory `data`: `NAME.npz`, else the publisher's files in `data` or `data/NAME`."""
-    read, classes = READERS[name]
-    features, labels = _arrays(data, name, read)
+    """Read a dataset from the directory `data`: `NAME.npz`, else the publisher's files in `data` or `data/NAME`.
+
+    `har_small` has the rows of `har`, for the study of smaller networks.
+    """
+    file = name.removesuffix(SMALL)
+    read, classes = READERS[file]
+    features, labels = _arrays(data, file, read)
     names, codes = np.unique(labels, return_inverse=True)  # UCI counts classes from 1
     if len(names) != classes:
         raise DataMissingError(f"{data}: {name} has labels of {len(names)} classes, expected {classes}")
@@ -97,23 +101,13 @@ def _arrays(data: Path, name: str, read: Callable[[Path], Arrays]) -> Arrays:
     packed = data if data.is_file() else data / f"{name}.npz"
     if packed.is_file():
         with np.load(packed) as arrays:
-            if "X" in arrays:
-                return arrays["X"], arrays["y"]
-            return _medmnist(dict(arrays))
+            return arrays["X"], arrays["y"]
     for folder in (data / name, data):
         try:
             return read(folder)
         except FileNotFoundError:
             continue
     raise DataMissingError(f"data not available: no {name}.npz and no {name} files in {data}")
-
-
-def _medmnist(arrays: dict[str, npt.NDArray[np.generic]]) -> Arrays:
-    """MedMNIST packs three parts into one file; the folds here are drawn from all rows, as the paper draws its own."""
-    parts = ("train", "val", "test")
-    images = np.concatenate([arrays[f"{part}_images"] for part in parts])
-    labels = np.concatenate([arrays[f"{part}_labels"] for part in parts])
-    return images, labels.reshape(-1)
 
 
 def _read_har(folder: Path) -> Arrays:
@@ -157,36 +151,9 @@ def _read_cifar10(folder: Path) -> Arrays:
     return np.stack(images), table["label"].to_numpy()
 
 
-QUALITY = 75
-"""Of the JPEG that `cifar10_jpeg.parquet` holds, with half of the resolution in colour."""
-_GRID = 4
-"""Pixels by which an image is moved, so that it is not cut into the same blocks again, which would lose nothing."""
-
-
-def recompressed(images: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-    """Images of (row, height, width, colour) after one more JPEG like the one that they have been through."""
-    from PIL import Image
-
-    side = images.shape[1]
-    padded = np.pad(images, ((0, 0), (_GRID, _GRID), (_GRID, _GRID), (0, 0)), mode="reflect")
-    made = np.empty_like(images)
-    for number, image in enumerate(padded):
-        stream = io.BytesIO()
-        Image.fromarray(image).save(stream, "JPEG", quality=QUALITY, subsampling="4:2:0")
-        made[number] = np.asarray(Image.open(stream))[_GRID:][:side, _GRID:][:, :side]
-    return made
-
-
-def _read_nothing(folder: Path) -> Arrays:
-    """MedMNIST publishes npz files only."""
-    raise FileNotFoundError(folder)
-
-
 READERS: dict[str, tuple[Callable[[Path], Arrays], int]] = {
     "har": (_read_har, 6),
     "gas_drift": (_read_gas_drift, 6),
     "mnist": (_read_mnist, 10),
     "cifar10": (_read_cifar10, 10),
-    "organsmnist": (_read_nothing, 11),
-    "octmnist": (_read_nothing, 4),
 }

@@ -1,1 +1,1 @@
-"""Which score orders rows best, and which certifies most: every score on every dump at hand."""
+"""Which score orders rows best, and which rule certifies most: every score on every dump at hand."""

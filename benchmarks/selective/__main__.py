@@ -1,62 +1,44 @@
-"""The command line: `python -m benchmarks.selective judge --data DATA --work WORK`, then `write`.
+"""Which score orders rows best, and which rule certifies most: `python -m benchmarks.selective COMMAND --help`.
 
-`train` makes perceptrons in WORK/networks (extra `paper`); `judge` makes results/results.json of them, of
-scikit-learn's models, of the dumps in DATA and of those that `python -m benchmarks.paper` has left in PAPER; `write`
-makes the page and the figure of it.
+`judge` needs DATA (`har.npz`, `cifar10_densenet40` and so on: what is missing is left out) and keeps what models said
+in WORK; `write` makes docs/selective.md and its figure of results/results.json alone.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
-from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from benchmarks.selective.dumps import Dump
-
-KINDS = ("shared", "networks", "sklearn", "paper")
 HERE = Path(__file__).parent
 DOCS = HERE.parents[1] / "docs"
 
 
 def train(args: argparse.Namespace) -> None:
-    """Train the perceptrons."""
-    from benchmarks.selective.train import train as train_all
+    """Train the perceptrons, with plain and with smoothed labels (extra `paper`)."""
+    from benchmarks.selective.dumps import train_perceptrons
 
-    train_all(args.data, args.work / "networks")
+    train_perceptrons(args.data, args.work / "networks", lambda name: sys.stderr.write(f"{name}\n"))
 
 
 def judge(args: argparse.Namespace) -> None:
-    """Judge every dump that the results do not have yet; with --again, those that are there."""
+    """Judge every dump that the results do not have yet; with --again, those that are there as well."""
+    from benchmarks.selective.dumps import all_dumps
     from benchmarks.selective.judge import judge as figures_of
 
     results: dict[str, Any] = json.loads(args.results.read_text()) if args.results.exists() else {}
     known = set() if args.again else {*results}
-    for dump in _dumps(args):
-        if dump.name in known:
+    for dump in all_dumps(args.data, args.work, args.paper):
+        if dump.name in known or args.only not in dump.name:
             continue
         sys.stderr.write(f"{dump.name}\n")
-        results[dump.name] = {"group": dump.group, **_rounded(figures_of(dump, compared=args.compared))}
+        results[dump.name] = {"experiment": dump.experiment, **_rounded(figures_of(dump, args.compared))}
         args.results.parent.mkdir(parents=True, exist_ok=True)
         lines = [f"{json.dumps(name)}: {json.dumps(figures)}" for name, figures in sorted(results.items())]
         args.results.write_text("{\n" + ",\n".join(lines) + "\n}\n")
-
-
-def _dumps(args: argparse.Namespace) -> Iterator[Dump]:
-    from benchmarks.selective import dumps
-
-    kinds: dict[str, Callable[[], Iterator[Dump]]] = {
-        "shared": partial(dumps.shared, args.data),
-        "networks": partial(dumps.networks, args.work / "networks"),
-        "sklearn": partial(dumps.sklearn_models, args.data, args.work / "sklearn"),
-        "paper": partial(dumps.paper, args.paper) if args.paper else lambda: iter(()),
-    }
-    for kind in args.only:
-        yield from kinds[kind]()
 
 
 def _rounded(value: Any) -> Any:
@@ -77,21 +59,60 @@ def write(args: argparse.Namespace) -> None:
     draw(results, args.docs / "figures" / "selective.svg")
 
 
+def few(args: argparse.Namespace) -> None:
+    """`auto` fitted on few rows, with wrong labels, and after a shift: results/few.md."""
+    from benchmarks.selective.few import write_few
+
+    write_few(args.data, args.work, args.trials, HERE / "results" / "few.md")
+
+
+def certified(args: argparse.Namespace) -> None:
+    """Rules of others on worlds with a known truth, broken promises counted: results/certified.md."""
+    from benchmarks.selective.worlds import write_worlds
+
+    write_worlds(args.trials, HERE / "results" / "certified.md")
+
+
+def splits(args: argparse.Namespace) -> None:
+    """How often test rows contradict `run --accuracy 0.98` on ten splits of each dump: prints a table."""
+    from benchmarks.selective.splits import table
+
+    sys.stdout.write(table(args.data, args.work))
+
+
+def reuse(args: argparse.Namespace) -> None:
+    """How likely rows that are used again are noticed, and fresh rows refused: results/reuse.md."""
+    from benchmarks.selective.reuse import write_reuse
+
+    write_reuse(args.data, args.work, args.trials, HERE / "results" / "reuse.md")
+
+
+def storages(args: argparse.Namespace) -> None:
+    """`drrej calibrate` on every model in every storage, from float64 to three decimals: results/storages.md."""
+    from benchmarks.selective.storages import write_storages
+
+    write_storages(args.data, args.work, HERE / "results" / "storages.md")
+
+
 def main() -> None:
     """Read the command line and run."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.selective", description=__doc__)
     commands = parser.add_subparsers(required=True)
-    for command in (train, judge, write):
+    data = Path(os.environ.get("DRREJ_DATA", "data"))
+    for command in (train, judge, write, few, certified, splits, reuse, storages):
         own = commands.add_parser(command.__name__, help=command.__doc__)
         own.set_defaults(command=command)
-        own.add_argument("--results", type=Path, default=HERE / "results" / "results.json")
-        own.add_argument("--docs", type=Path, default=DOCS, help="where the page goes")
-        own.add_argument("--data", type=Path, default=Path("data"), help="directory with har.npz and so on")
+        own.add_argument("--data", type=Path, default=data, help="directory of the data sets [$DRREJ_DATA or data]")
         own.add_argument("--work", type=Path, default=Path("out/selective"), help="models' outputs are kept here")
-        own.add_argument("--paper", type=Path, help="the --work of benchmarks.paper")
-        own.add_argument("--only", nargs="+", choices=KINDS, default=KINDS, help="dumps to judge [all]")
-        own.add_argument("--again", action="store_true", help="judge dumps again that were judged before")
-        own.add_argument("--compared", type=int, default=800, help="differences judged together: 11 scores, 70 dumps")
+        if command in (few, certified, reuse):
+            own.add_argument("--trials", type=int, default=10 if command is few else 200)
+        if command in (judge, write):
+            own.add_argument("--results", type=Path, default=HERE / "results" / "results.json")
+            own.add_argument("--docs", type=Path, default=DOCS, help="where the page goes")
+            own.add_argument("--paper", type=Path, help="the --work of benchmarks.paper, for the folds it has left")
+            own.add_argument("--only", default="", help="dumps whose name has this in it")
+            own.add_argument("--again", action="store_true", help="judge dumps again that were judged before")
+            own.add_argument("--compared", type=int, default=800, help="differences that share one level of 5 %%")
     args = parser.parse_args()
     args.command(args)
 

@@ -2,33 +2,26 @@
 
 from __future__ import annotations
 
+import time
+from importlib.metadata import version
 from typing import Any
 
 import numpy as np
 
-from benchmarks.certified.methods import Method, binary_search, every_rank, mapie
-from benchmarks.selective.dumps import Dump
-from benchmarks.selective.scores import SCORES, Array, Part, scores_of
-from drrej.core.curves import Curve
+from benchmarks.selective.dumps import Array, Dump
+from benchmarks.selective.rules import RULES, Fitted, Rule, curve_of
+from benchmarks.selective.scores import SCORES, scores_of
 from drrej.core.paired import Results, order_difference, paired_differences
 
 COVERAGES = (0.8, 0.9)
 RISKS = (0.01, 0.02, 0.05)
 DELTA = 0.1
-RIVALS: dict[str, tuple[str, Method]] = {
-    "SGR, max probability": ("max probability", binary_search),
-    "SGR, auto": ("auto", binary_search),
-    "MAPIE, max probability": ("max probability", mapie),
-    "MAPIE, auto": ("auto", mapie),
+RIVALS = {
+    f"{rule}: {score}": (score, rule) for rule in RULES if rule != "drrej" for score in ("max probability", "auto")
 }
-"""Other ways to certify: the score and the method."""
+"""Other ways to certify: the score and the rule."""
 
 Figures = dict[str, Any]
-
-
-def curve_of(losses: Array, wrong: Array) -> Curve:
-    """The risk-coverage curve."""
-    return Curve.of(losses[~wrong], losses[wrong])
 
 
 def accuracy_at(losses: Array, wrong: Array, coverage: float) -> float:
@@ -54,16 +47,18 @@ def judge(dump: Dump, compared: int) -> Figures:
     halves = np.array_split(np.random.default_rng(0).permutation(len(dump.fit.labels)), 2)
     fit, fresh = (dump.fit.take(np.sort(half)) for half in halves)
     figures = {name: ordering(order[name], wrong) for name in names}
-    promises: Figures = {}
     parts = {name: SCORES[name](fit, [fit, fresh, dump.test]) for name in names}
-    for name in names:
-        promises[name] = _certified(parts[name], fresh, wrong, every_rank)
-    for title, (name, method) in RIVALS.items():
-        promises[title] = _certified(parts[name], fresh, wrong, method)
+    chosen = {name: (name, "drrej") for name in names} | RIVALS
+    promises = {
+        title: _certified(parts[name], (fit.wrong, fresh.wrong, wrong), RULES[rule])
+        for title, (name, rule) in chosen.items()
+    }
     return {
+        "made": f"drrej {version('drrej')} and MAPIE {version('mapie')}, {time.strftime('%Y-%m-%d')}",
         "rows": [len(dump.fit.labels), len(wrong)],
         "classes": dump.test.outputs.shape[1],
         "probabilities": dump.test.probs,
+        "shifted": dump.shifted,
         "base accuracy": float(1 - wrong.mean()),
         "validation accuracy": float(1 - dump.fit.wrong.mean()),
         "order": figures,
@@ -72,14 +67,13 @@ def judge(dump: Dump, compared: int) -> Figures:
     }
 
 
-def _certified(losses: list[Array], fresh: Part, wrong: Array, method: Method) -> Figures:
+def _certified(losses: list[Array], wrong: tuple[Array, Array, Array], rule: Rule) -> Figures:
     """Coverage and risk on the test rows of what was certified on fresh ones, for each risk."""
-    fitted, own, test = losses
-    points = curve_of(own, fresh.wrong)
+    points, fitted = curve_of(losses[1], wrong[1]), Fitted(losses[0], wrong[0])
     found: Figures = {}
     for risk in RISKS:
-        accepted = test < method(points, fitted, risk, DELTA)
-        share = float(wrong[accepted].mean()) if accepted.any() else 0.0
+        accepted = losses[2] < rule(points, fitted, risk, DELTA)
+        share = float(wrong[2][accepted].mean()) if accepted.any() else 0.0
         found[f"{100 * risk:g} %"] = [float(accepted.mean()), share]
     return found
 

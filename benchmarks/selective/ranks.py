@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
+from benchmarks.selective.dumps import Array
 
-Array = np.ndarray[Any, Any]
 LEVEL = 0.05
 
 
@@ -21,12 +19,6 @@ class Ranking:
     blocks: int
     p_value: float
     critical_difference: float
-
-    def not_worse(self, name: str) -> list[str]:
-        """Scores that the critical difference does not tell from one, itself included, the best first."""
-        own = self.mean[self.names.index(name)]
-        near = [(mean, other) for other, mean in self.pairs() if abs(mean - own) < self.critical_difference]
-        return [other for _, other in sorted(near)]
 
     def pairs(self) -> list[tuple[str, float]]:
         """(score, mean rank)."""

@@ -7,39 +7,12 @@ to 0 where the model is sure: rows that float32 would tie stay apart, which is t
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 import drrej
+from benchmarks.selective.dumps import Array, Part
 from drrej.core.paired import augrc_influence
-
-Array = np.ndarray[Any, Any]
-
-
-@dataclass(frozen=True)
-class Part:
-    """Outputs of a model (rows x classes), logits or probabilities, and labels (rows,)."""
-
-    outputs: Array
-    labels: Array
-    probs: bool
-
-    @property
-    def wrong(self) -> Array:
-        """Which rows are classified wrongly; the first of equal outputs is the prediction."""
-        return np.asarray(self.outputs.argmax(axis=1) != self.labels)
-
-    @property
-    def sorted(self) -> Array:
-        """Each row's outputs as float64, the largest first."""
-        return -np.sort(-self.outputs.astype(np.float64), axis=1)
-
-    def take(self, rows: Array) -> Part:
-        """Some of the rows."""
-        return Part(self.outputs[rows], self.labels[rows], self.probs)
-
 
 Score = Callable[[Part, list[Part]], list[Array]]
 """From the rows to fit on and some parts to the score of each row of each part."""
@@ -133,7 +106,7 @@ def p_norm(fit: Part, parts: list[Part]) -> list[Array]:
     return [scored(part, best) for part in parts]
 
 
-OURS = ("log", "zero-one", "brier", "learned", "auto")
+OURS = ("auto", "log", "zero-one")
 SCORES: dict[str, Score] = {
     **{name: _drrej(name) for name in OURS},
     "max probability": _plain(max_probability),

@@ -22,8 +22,8 @@ if TYPE_CHECKING:  # a service that scores arrays needs none of these
     from drrej.pipeline.source import Source
 
 Array = np.ndarray[Any, Any]
-GROUP = "group"
-"""The column of groups."""
+GROUP, SCORE, CORRECT = "group", "score", "correct"
+"""The columns of groups, of scores of any kind (the name is followed by a number), and of whether a row was right."""
 
 
 @contextlib.contextmanager
@@ -38,6 +38,11 @@ def array_source(scores: Any, labels: Any, options: DumpOptions, groups: pa.Arra
     from drrej.data.formats.arrow import held
     from drrej.pipeline.source import Source
 
+    if options.score is not None:
+        table = _scored_table(scores, labels, options.score, groups)
+        with held(table, "arrays") as part:
+            yield Source(part.path, options, spools={part.path: part})
+        return
     rows = as_scores(matched(scores, options.classes))
     binary = rows.ndim == 1
     if options.binary not in (None, binary):
@@ -63,6 +68,30 @@ def warn_of_probabilities(rows: Array, largest: Floats | None, levels: int) -> N
         warnings.warn(words, DrrejWarning, stacklevel=levels)
 
 
+def _scored_table(scores: Any, correct: Any, names: str, groups: pa.Array | None) -> pa.Table:
+    """Scores of any kind, each a column of its own, with whether rows were right."""
+    import pyarrow as pa
+
+    rows, columns = as_columns(scores), names.split(",")
+    if rows.shape[1] != len(columns):
+        raise DumpError(f"there are {rows.shape[1]} scores per row, but the rejector was made for {len(columns)}")
+    table = dict(zip(columns, map(pa.array, np.ascontiguousarray(rows.T)), strict=True))
+    for name, column in ((CORRECT, None if correct is None else as_labels(correct)), (GROUP, groups)):
+        if column is not None:
+            check_length(rows, column, name)
+            table[name] = column
+    return pa.table(table)
+
+
+def as_columns(scores: Any) -> Array:
+    """Scores of any kind as a floating-point array: rows x scores."""
+    array = _as_array(scores, "scores")
+    array = array[:, None] if array.ndim == 1 else array
+    if array.ndim != 2 or array.dtype.kind not in "fiu" or array.dtype.itemsize > 8 or not array.shape[1]:
+        raise DumpError(f"scores are {array.dtype} of the shape {array.shape}; one number per row is needed, or a few")
+    return array.astype(np.float64)
+
+
 def check_length(rows: Array, column: pa.Array, name: str) -> None:
     """Raise unless there is a value for each row."""
     if len(column) != len(rows):
@@ -74,6 +103,8 @@ def options_of(document: Document) -> DumpOptions:
     from drrej.data.dump import DumpOptions
 
     names = None if document.class_names is None else tuple(document.class_names)
+    if document.is_scored:
+        return DumpOptions(score=document.columns.logits, correct=CORRECT)
     return DumpOptions(input=document.input, classes=names, normalize=document.normalize, binary=document.binary)
 
 

@@ -65,8 +65,10 @@ class Rejector(Document, frozen=True):
 
     def __repr__(self) -> str:
         """A line; `to_json` has all of it, also the fingerprints of the rows it was made on, which fill pages."""
-        told = [f"{self.classes} classes from {self.input}" if self.has_classes else "regression"]
-        if self.calibration is not None and self.has_classes:
+        told = [f"{self.classes} classes from {self.input}" if self.has_predictions else self.task]
+        if self.is_scored and self.calibration is not None:
+            told = [f"score '{self.columns.logits}' by {self.calibration.method}"]
+        if self.calibration is not None and self.has_predictions:
             told.append(f"temperature {self.calibration.temperature:.4g}")
         if self.ratio is not None:
             told.append(f"{self.ratio.loss.name} loss, alpha {self.ratio.alpha:g}, lambda {self.ratio.lam:g}")
@@ -106,9 +108,9 @@ class Rejector(Document, frozen=True):
     @cached_property
     def _cutoffs(self) -> Floats | None:
         """The cutoff of each predicted class; None where others decide than the scores: a column of groups."""
-        threshold, classes = self.need_threshold(), self.class_names or map(str, range(self.classes))
+        threshold, classes = self.need_threshold(), self.class_names or tuple(map(str, range(self.classes)))
         own = {group.group: group.cutoff for group in threshold.groups or ()}
-        if threshold.by not in (None, "prediction") or (own and not own.keys() >= set(classes)):
+        if self.is_scored or threshold.by not in (None, "prediction") or (own and not own.keys() >= set(classes)):
             return None
         found = [own[name] for name in classes] if own else [threshold.cutoff] * self.classes
         return np.array([np.inf if cutoff is None else cutoff for cutoff in found])
@@ -194,6 +196,8 @@ class Rejector(Document, frozen=True):
         if has_no_rows(scores):  # as a batch may be: what a row would give, without the row
             row = np.zeros(self.classes) if self.input == "logits" else np.full(self.classes, 1 / self.classes)
             row = np.log(row) if self.input == "log-probs" else row
+            if self.is_scored:
+                row = np.full(len(self.columns.logits.split(",")), 0.5)
             one = self._columns(row[:1] if self.binary else row[None], of_rows)
             return {name: column[:0] for name, column in one.items()}
         with array_source(scores, None, options_of(self)) as source:
@@ -210,6 +214,7 @@ class Rejector(Document, frozen=True):
     ) -> Report:
         """The coverage report. Without labels: what can be said without them.
 
+        Where the rejector was made of scores of any kind, `labels` tell whether each row was right.
         `gates` are texts like "accuracy >= 0.97"; `report.failed_gates` are those that did not pass.
         """
         from drrej.api.report import Report, as_gates, tell

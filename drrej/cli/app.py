@@ -36,11 +36,11 @@ _NO_MEMORY = re.compile("failed to map segment|[Cc]annot allocate memory|can't s
 """How libraries that are loaded, and threads that are started, tell that memory is short."""
 
 PANELS = {
-    "Get started": ("inspect", "run"),
+    "Get started": ("demo", "inspect", "run"),
     "Build": ("calibrate", "fit", "threshold"),
     "Use": ("evaluate", "reject", "monitor", "export"),
     "Plan": ("plan",),
-    "Tools": ("cascade", "convert", "metrics", "config", "schema"),
+    "Tools": ("cascade", "compare", "convert", "metrics", "config", "schema"),
 }
 _MODULES = {
     **dict.fromkeys(("calibrate", "fit", "threshold"), "build"),
@@ -51,7 +51,7 @@ COMMANDS = {name: panel for panel, names in PANELS.items() for name in names}
 """The commands with their panels, in the order of `drrej --help`."""
 
 GONE = {
-    "sweep": "alpha and lambda do not change the order of rows; see 'Compare settings' in docs/pipeline.md",
+    "sweep": "alpha and lambda do not change the order of rows; see 'Compare settings' in docs/concept-order.md",
     "weights": "the weights are functions of drrej.core.ratio; see 'Worst-case weights' in docs/theory.md",
     "ensemble": "average the models' probabilities; see docs/guide-cascades.md",
     "help": "use 'drrej --help' or 'drrej COMMAND --help'",
@@ -234,6 +234,7 @@ def execute(arguments: Sequence[str] | None = None) -> int:
 
 def _run(arguments: list[str]) -> int:
     try:
+        _check_date()
         result = application()(arguments, standalone_mode=False, prog_name="drrej")
         return result if isinstance(result, int) else 0
     except typer.Exit as exit_:
@@ -251,6 +252,15 @@ def _run(arguments: list[str]) -> int:
         if os.environ.get("DRREJ_DEBUG"):
             raise
         return _explain(error, arguments)
+
+
+def _check_date() -> None:
+    """Raise about a date that libraries fail on when they are loaded; one that is empty is none."""
+    epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
+    if not epoch:
+        os.environ.pop("SOURCE_DATE_EPOCH", None)
+    elif not epoch.isdecimal():
+        raise OptionError(f"SOURCE_DATE_EPOCH={epoch}: it must be seconds since 1970, as a whole number")
 
 
 def _explain(error: Exception, arguments: list[str]) -> int:

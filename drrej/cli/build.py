@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import shlex
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Annotated
 
-from drrej.cli.console import say_notes, warn
+from drrej.cli.console import in_flags, say_notes, show, warn
 from drrej.cli.input_options import Dumps, JudgedInput, StepInput, check_spared, read_rejector, rejector_option
-from drrej.cli.options import REQUIRED, EngineOptions, Options, OutputOptions, changed, open_files, rare
+from drrej.cli.options import REQUIRED, STREAM, EngineOptions, Options, OutputOptions, changed, open_files, rare
+from drrej.cli.report_options import written
 from drrej.cli.rule_options import CalibrationOptions, ObjectiveOptions, Precision, RegressionOptions, RuleOptions
-from drrej.errors import OptionError
+from drrej.data.problems import redacted
+from drrej.errors import OptionError, printable
 
 if TYPE_CHECKING:
     from drrej.documents.rejector import Calibration, Rejector
@@ -57,7 +60,9 @@ class StartOptions(Options):
     floor: float | None = CalibrationOptions.floor
     precision: Precision | None = CalibrationOptions.precision
 
-    def rejector_for(self, source: Source, loss_column: str | None, regression: RegressionOptions) -> Rejector:
+    def rejector_for(
+        self, source: Source, loss_column: str | None, regression: RegressionOptions, prediction: str | None
+    ) -> Rejector:
         """A calibrated rejector."""
         from drrej.pipeline.fit import uncalibrated, without_logits
 
@@ -67,7 +72,7 @@ class StartOptions(Options):
                 "--floor is remembered in the rejector; give it to 'drrej calibrate', or with --temperature"
             )
         if loss_column is not None and self.rejector is None and self.temperature is None:
-            return without_logits(loss_column, precision, regression.prediction, regression.target)
+            return without_logits(loss_column, precision, prediction, regression.target)
         regression.refuse()
         if self.rejector is not None and self.temperature is None:
             if self.precision is not None:
@@ -103,7 +108,7 @@ def fit(
     with OutputFile(output.output, output.force, updates=start.rejector) as file:
         source = input.source(dumps, engine.start())
         check_spared(objective.cost_matrix)
-        rejector = start.rejector_for(source, objective.loss_column, regression)
+        rejector = start.rejector_for(source, objective.loss_column, regression, input.prediction)
         fitted = step(source, rejector, objective.ratio_options(rejector.class_names))
         say_notes(source, engine.quiet, rejector.floor)
         file.write_text(fitted.to_json())
@@ -129,7 +134,7 @@ def check_table(path: str | None) -> None:
 def threshold(
     dumps: Dumps, files: ThresholdFiles, rule: RuleOptions, input: JudgedInput, engine: EngineOptions
 ) -> None:
-    """Add the threshold by exactly one rule: --accuracy, --coverage, --risk, a cost, an error, --tau or --max-loss.
+    """Add the threshold by one rule (an accuracy, a coverage, a cost, a tau ...) or by several promises together.
 
     DUMP: parquet files, directories, globs or URIs; - is standard input.
 
@@ -167,3 +172,22 @@ def threshold(
             write_table(found.candidates, table.path, table.target)
         for file in (*masks, *tables, document):
             file.commit()
+    if files.output != STREAM and not engine.quiet:
+        show(_summary(found.rejector, files))
+
+
+def _summary(rejector: Rejector, files: ThresholdFiles) -> str:
+    """What was chosen, the files that were written and the next command; the answer first."""
+    from drrej.documents.words import threshold_lines
+
+    found = rejector.need_threshold()
+    share = f"{100 * found.coverage:.1f} % of {found.rows:,} rows"
+    right = "" if found.accuracy is None else f"; {100 * found.accuracy:.1f} % of the accepted rows are right"
+    lines = [f"Accepts {share}{right}.", ""]
+    lines += [
+        in_flags(line) for line in threshold_lines(found, rejector.need_ratio(), rejector.need_calibration().score)
+    ]
+    paths = [files.output, *(path for path in (files.mask, files.table) if path is not None)]
+    lines += ["", *(f"{label:6}  {text}" for label, text in written(paths, None))]
+    lines.append(f"{'Next':6}  drrej evaluate TEST.parquet -r {shlex.quote(redacted(files.output))}")
+    return "\n".join(printable(line) for line in lines) + "\n"

@@ -59,7 +59,7 @@ def cascade(stages: StageOptions, input: Annotated[InputOptions, changed("join_o
         confidence=stages.confidence,
         review_cost=stages.review_cost,
         loss=stages.loss,
-        calibrator=stages.calibrator or "temperature",
+        calibrator=stages.calibrator,
         seed=stages.seed,
     )
     workers, folder = engine.start(), stages.output

@@ -25,7 +25,7 @@ from drrej.errors import OptionError
 
 FILE, PYPROJECT = "drrej.toml", "pyproject.toml"
 PREFIX = "DRREJ_"
-_OTHER_VARIABLES = {"DRREJ_ACCEPT_EDITED", "DRREJ_DEBUG", "DRREJ_ARROW_ONLY"}
+_OTHER_VARIABLES = {"DRREJ_ACCEPT_EDITED", "DRREJ_DEBUG", "DRREJ_ARROW_ONLY", "DRREJ_WHOLE_SCIPY"}
 _SAID_EACH_TIME = {"allow_reuse", "task"}
 _ALSO = {"keep", "format", "on_bad_row", "on_unseen_group", "quiet"}
 """Options outside of the panels that describe data, rules or work, but no single run."""
@@ -33,6 +33,8 @@ _RULE = "Rule"
 """How the title of the panel of rules begins: one of them counts."""
 _NAMED = {"cluster", "val", "test", "choose", "labels_from", "baseline", "baseline_dump", "baseline_rejector"}
 """Options that name a cluster, which runs code, or an input: a file that is only found cannot set them."""
+_BY_CLASS = {"accuracy", "risk"}
+"""Repeatable options whose value may also be one number: a target for all classes."""
 _PATHS = {"classes", "cost_matrix", "labels_from"}
 """Options that may name a file: in a configuration file it is relative to that file."""
 RENAMED = {
@@ -220,11 +222,16 @@ _KINDS: dict[str, tuple[Any, str]] = {
 """The types of JSON Schema that options have, as types of Python and in words."""
 
 
+_NUMBER_OR_TEXTS = (float | list[str], "a number or a list of texts")
+
+
 def _schema(option: Any) -> dict[str, Any]:
     """The JSON Schema of an option's value."""
     kind: Any = getattr(option, "type_descriptor", None) or option.type  # of typer 0.29, and before
     if option.is_flag:
         return {"type": "boolean"}
+    if option.multiple and option.name in _BY_CLASS:
+        return {"type": ["number", "array"], "items": {"type": "string"}}
     if option.multiple:
         return {"type": "array", "items": {"type": "string"}}
     if getattr(kind, "choices", None):
@@ -239,7 +246,7 @@ def what_it_must_be(option: Any, value: Any) -> str:
     schema = _schema(option)
     if "enum" in schema:
         return "" if value in schema["enum"] else " or ".join(schema["enum"])
-    kind, words = _KINDS[schema["type"]]
+    kind, words = _KINDS[schema["type"]] if isinstance(schema["type"], str) else _NUMBER_OR_TEXTS
     try:
         convert(value, kind)
     except ValidationError:
@@ -249,7 +256,7 @@ def what_it_must_be(option: Any, value: Any) -> str:
 
 def _from_text(option: Any, text: str) -> Any:
     """A variable's text as the option takes it; the text itself where that cannot be."""
-    kind, _ = _KINDS[_schema(option).get("type", "string")]
+    kind, _ = _KINDS["array" if option.multiple else _schema(option).get("type", "string")]
     if kind is bool:
         return {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}.get(text.lower(), text)
     if kind == list[str]:

@@ -7,8 +7,27 @@ from typing import TYPE_CHECKING
 
 from drrej.cli.console import long_flag, say_notes
 from drrej.cli.input_options import Dumps, JudgedInput, check_spared, read_rejector, rejector_option
-from drrej.cli.options import REQUIRED, STREAM, EngineOptions, Options, OutputOptions, open_files, option, write_files
-from drrej.cli.report_options import ReportOptions, finish, format_of, gates_of, reports_errors
+from drrej.cli.options import (
+    REQUIRED,
+    STREAM,
+    EngineOptions,
+    Options,
+    OutputOptions,
+    flag,
+    open_files,
+    option,
+    write_files,
+)
+from drrej.cli.report_options import (
+    ReportOptions,
+    finish,
+    format_of,
+    gates_of,
+    reports_errors,
+    rows_words,
+    shown,
+    written,
+)
 from drrej.cli.rule_options import RegressionOptions
 from drrej.errors import OptionError
 from drrej.report import TextFormat
@@ -31,6 +50,7 @@ class ReportFiles(Options):
     format: TextFormat = option(
         "On standard output: text, json, markdown, github, junit or prometheus.", "FORMAT", default="text"
     )
+    verbose: bool = flag("Print the whole report, not only the summary.")
 
 
 @reports_errors
@@ -86,8 +106,12 @@ def evaluate(
             for kind in [kind for kind in (files.format, *kinds) if kind in DRAWN]:
                 raise OptionError(f"a regression has no pictures; it is not reported as {kind}")
             made = evaluate_regression(
-                source, rejector, regression.prediction, regression.target, gates, report.on_unseen_group
+                source, rejector, input.prediction, regression.target, gates, report.on_unseen_group
             )
         write_files(places, (render(made, kind) for kind in kinds))
     say_notes(source, engine.quiet, rejector.floor)
-    finish(made, None if STREAM in paths else render(made, files.format).decode(), engine.quiet)
+    if STREAM in paths:
+        return finish(made, None, engine.quiet)
+    last = written(paths, None if files.rejector == STREAM else files.rejector)
+    heading = f"drrej evaluate \N{MIDDLE DOT} {rows_words(dumps, made.rows)}"
+    return finish(made, shown(made, files.format, files.verbose, heading, last), engine.quiet)

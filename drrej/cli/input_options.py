@@ -38,6 +38,12 @@ class InputOptions(Options):
     normalize: bool = rare_flag("Divide each row of --input probs by its sum, whatever that is.", panel=READING)
     binary: bool = rare_flag("One score per row: that of class 1.", panel=READING)
     classes: str | None = rare("Class names in logit order: a file or a comma list.", "NAMES", READING)
+    score: str | None = option(
+        "In place of logits, a score of any kind, with --correct COL: a column, a path, or a list.", "COL", READING
+    )
+    correct: str | None = rare("With --score: whether each row was right (true, 1, correct, ...).", "COL", READING)
+    prediction: str | None = rare("With --score: is right if it is the label. Or that of a regression.", "COL", READING)
+    lower_is_better: bool = rare_flag("With --score: low ones are good, as of an entropy or a distance.", panel=READING)
     labels_from: str | None = rare("Labels kept in another file, of any format.", "FILE", READING)
     on_missing_label: OnBad | None = rare(
         "What becomes of rows without a label (null, or not in --labels-from).", panel=READING, show_default="error"
@@ -59,6 +65,9 @@ class InputOptions(Options):
             raise OptionError(
                 "--max-bad goes with --on-bad-row or --on-bad-file: without them the first bad row or file is an error"
             )
+        if self.score is None:  # what is configured for such scores, or for regressions, has no meaning here
+            for name in {"correct", "prediction", "lower_is_better"} - {*self.given()}:
+                given.pop(name, None)
         if given.get("on_bad_row") == "reject":  # by the mask: nothing is left out
             del given["on_bad_row"]
         if paired and self.labels_from is None:

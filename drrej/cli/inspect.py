@@ -110,7 +110,8 @@ def _about_dump(path: str, facts: DumpFacts) -> list[str]:
     hive = [dump.schema.field(name) for name, _ in dump.parts[0].hive if name in dump.schema.names]
     lines += [f"  {field.name}  {field.type} (from the directory names)" for field in hive]
     named = ("logits", "label", "labels_from", "join_on", "filter", "input", "classes", "per_length", "normalize")
-    read_as = {name: getattr(facts.options, name) for name in (*named, "binary")}
+    scored = ("score", "correct", "prediction", "lower_is_better")
+    read_as = {name: getattr(facts.options, name) for name in (*named, "binary", *scored)}
     skip = facts.options.on_missing_label == "skip"
     flags = as_flags(**read_as, on_missing_label="skip" if skip else None)
     if facts.found:
@@ -118,7 +119,8 @@ def _about_dump(path: str, facts: DumpFacts) -> list[str]:
     if facts.labels_need_names:
         flags += ["--classes", "NAMES"]
     names = f": {shown(list(dump.names))}" if dump.columns.classes and dump.names else ""
-    lines.append(f"{dump.input}:  {_layout(dump)}, {dump.classes} classes{names}")
+    classes = "no classes: a row is right or wrong" if dump.input == "scores" else f"{dump.classes} classes{names}"
+    lines.append(f"{dump.input}:  {_layout(dump)}, {classes}")
     lines += [f"bad rows: {problem.message()}" for problem in facts.problems] or ["bad rows: none"]
     if facts.doubt:
         lines.append(f"caution: {facts.doubt}")
@@ -159,6 +161,7 @@ def _layout(dump: Dump) -> str:
         "vector": ", vectors of Spark",
         "labelled": ", probabilities with their labels in any order",
         "choices": ", as many as a question has choices",
+        "tokens": ", tokens with their log-probabilities",
     }
     return f"column '{scores.pattern}' ({kind}){words.get(scores.layout, '')}"
 
@@ -184,9 +187,9 @@ def _about_rejector(path: str, rejector: Rejector) -> list[str]:
     from drrej.documents.words import describe_sections
 
     columns = f"{rejector.input} in '{rejector.columns.logits}'"
-    if rejector.columns.label:
-        columns += f", labels in '{rejector.columns.label}'"
-    kind = f"for {rejector.classes} classes ({columns})"
+    if label := rejector.columns.correct or rejector.columns.label:
+        columns += f", labels in '{label}'"
+    kind = f"for {'right and wrong rows' if rejector.is_scored else f'{rejector.classes} classes'} ({columns})"
     if not rejector.has_classes:
         kind = f"for rows without logits (a loss in '{rejector.columns.logits}')"
     head = f"{path}: a rejector {kind}, made by drrej {rejector.drrej_version}"

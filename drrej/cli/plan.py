@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from drrej.cli.console import in_flags, say_notes, show, warn
 from drrej.cli.input_options import InputOptions, OptionalDumps, read_rejector, rejector_option
 from drrej.cli.options import STREAM, EngineOptions, Options, OutputOptions, open_files, option, write_files
 from drrej.cli.report_options import format_of
+from drrej.cli.rule_options import RuleOptions, by_class
 from drrej.errors import OptionError
 
 if TYPE_CHECKING:
+    from drrej.core.thresholds import Rule
     from drrej.documents.summaries import Plan
 
 ENDINGS = (".txt", ".json", ".md", ".png", ".svg", ".pdf")
@@ -21,8 +23,13 @@ ENDINGS = (".txt", ".json", ".md", ".png", ".svg", ".pdf")
 class PlanOptions(Options):
     """What is to be promised and what is expected, the rejector whose rows are planned with, where the plan goes."""
 
-    accuracy: float | None = option("The accuracy of accepted rows to promise.", "A")
-    risk: float | None = option("The same as an error rate: 1 - A.", "R")
+    accuracy: list[str] | None = option("The accuracy of accepted rows to promise; CLASS=A. Repeatable.", "A")
+    risk: list[str] | None = option("The same as an error rate: 1 - A, or CLASS=R. Repeatable.", "R")
+    max_missed: list[str] | None = RuleOptions.max_missed
+    overall_risk: float | None = RuleOptions.overall_risk
+    class_share: list[str] | None = option(
+        "Without a dump: the share of rows of a class that is named. Repeatable.", "CLASS=P"
+    )
     confidence: float = option("The probability that the promise is kept.", "P", default=0.95)
     coverage: float | None = option("The coverage to reach.", "C", show_default="0.8; with a dump, all")
     error: list[float] | None = option(
@@ -33,6 +40,19 @@ class PlanOptions(Options):
     output: list[str] | None = option("Also write .txt .json .md .png .svg .pdf. Repeatable.", "FILE")
     force: bool = OutputOptions.force
     format: Literal["text", "json", "markdown"] = option("What goes to standard output.", default="text")
+
+    def rule(self) -> Rule | None:
+        """What is to be promised."""
+        from drrej.core.thresholds import one_rule
+
+        targets: dict[str, Any] = {
+            name: by_class(name, getattr(self, name)) for name in ("accuracy", "risk", "max_missed")
+        }
+        targets |= {"overall_risk": self.overall_risk}
+        if not any(targets.values()):
+            return None
+        alone = one_rule(targets, confidence=self.confidence)
+        return one_rule({**targets, "coverage": self.coverage}, confidence=self.confidence) if alone.promises else alone
 
 
 def plan(options: PlanOptions, input: InputOptions, engine: EngineOptions, dumps: OptionalDumps = None) -> None:
@@ -46,13 +66,14 @@ def plan(options: PlanOptions, input: InputOptions, engine: EngineOptions, dumps
     drrej plan fresh.parquet -r fitted.json --risk 0.02 -o plan.svg
 
     """
-    from drrej.core.thresholds import Rule
-    from drrej.pipeline.plan import COVERAGE, POWER, plan_from
+    from drrej.pipeline.plan import COVERAGE, POWER, plan_from, plan_promises
     from drrej.pipeline.plan import plan as step
+    from drrej.pipeline.threshold import plan_promises_from
 
     power = POWER if options.power is None else options.power
     _check(bool(dumps), options, [*input.given(), *engine.given()])
-    risk = options.risk if options.accuracy is None else Rule("accuracy", options.accuracy).risk
+    rule = options.rule()
+    risk = None if rule is None or rule.promises else rule.risk
     paths = options.output or []
     kinds = [format_of(path, options.format, ENDINGS) for path in paths]
     with ExitStack() as stack:
@@ -60,9 +81,14 @@ def plan(options: PlanOptions, input: InputOptions, engine: EngineOptions, dumps
         if dumps and options.rejector is not None:
             source = input.source(dumps, engine.start())
             start = read_rejector(options.rejector, source, "ratio")
-            found, caution = plan_from(source, start, risk, options.confidence, options.coverage, power)
+            if rule is not None and rule.promises:
+                found, caution = plan_promises_from(source, start, rule)
+            else:
+                found, caution = plan_from(source, start, risk, options.confidence, options.coverage, power)
             say_notes(source, engine.quiet)
             warn(caution, engine.quiet)
+        elif rule is not None and rule.promises:
+            found = plan_promises(rule, by_class("class_share", options.class_share) or {}, options.confidence, power)
         else:
             coverage = COVERAGE if options.coverage is None else options.coverage
             found = step(risk, options.confidence, coverage, power, options.error or None)
@@ -73,13 +99,13 @@ def plan(options: PlanOptions, input: InputOptions, engine: EngineOptions, dumps
 
 def _check(dumps: bool, options: PlanOptions, reading: Sequence[str]) -> None:
     """Raise when options do not go together."""
-    if options.accuracy is not None and options.risk is not None:
+    if options.accuracy and options.risk:
         raise OptionError("--accuracy and --risk are the same promise; give one of them")
     if dumps and options.rejector is None:
         raise OptionError("a dump needs -r REJECTOR (from 'drrej fit'), whose losses order its rows")
     if dumps and options.error:
         raise OptionError("--error is for a plan without a dump: here the rows say it")
-    if dumps and options.risk is options.accuracy is None and options.power is not None:
+    if dumps and not options.risk and not options.accuracy and options.power is not None:
         raise OptionError("--power goes with --risk R: the chance to certify it")
     if not dumps and (options.rejector is not None or set(reading) - {"quiet", "cluster"}):
         raise OptionError("-r, --jobs and the options on how to read go with a DUMP; name one, or leave them out")

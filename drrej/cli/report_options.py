@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 from msgspec.structs import replace
 
-from drrej.cli.console import complain, in_flags, show, warn
+from drrej.cli.console import complain, in_flags, is_terminal, show, warn
 from drrej.cli.input_options import InputOptions, MaskInput, OnUnseen, names_of, read_rejector
 from drrej.cli.options import STREAM, Options, flag, option, rare, rare_flag
 from drrej.data.problems import redacted
@@ -50,9 +50,9 @@ class ReportOptions(Options):
     title: str | None = rare("Heads the page.", "TEXT", REPORT)
     model: str | None = rare("What was judged, for the page.", "NAME", REPORT)
     compare: bool = rare_flag("Also judge the usual scores: max probability, entropy, margin, ...", panel=COMPARISONS)
-    score: list[str] | None = rare("Also judge a column as score. Repeatable.", "COL", COMPARISONS)
-    score_order: list[str] | None = rare(
-        "Which end of --score is accepted first; once, or once for each.", "high|low", COMPARISONS, show_default="high"
+    rival: list[str] | None = rare("Also judge a column as score. Repeatable.", "COL", COMPARISONS)
+    rival_order: list[str] | None = rare(
+        "Which end of --rival is accepted first; once, or once for each.", "high|low", COMPARISONS, show_default="high"
     )
     rejected: list[str] | None = rare("Also judge another rejector's mask. Repeatable.", "COL", COMPARISONS)
     baseline: str | None = rare("Also report differences to an earlier report (JSON).", "FILE", COMPARISONS)
@@ -67,6 +67,9 @@ class ReportOptions(Options):
         "What accepting a row of no class costs, as a multiple of an error.", "X", REPORT, show_default="1"
     )
     on_unseen_group: OnUnseen = MaskInput.on_unseen_group
+    group: str | None = rare(
+        "Tells rows with the same scores apart, as an id does; else they count once.", "COL", REPORT
+    )
 
     def options(self, rejector: str, kinds: Collection[str], join_on: str | None) -> EvaluateOptions:
         """As the library takes them; raises when one option lacks another.
@@ -103,6 +106,7 @@ class ReportOptions(Options):
             baseline=None if self.baseline is None else read_baseline(self.baseline),
             pictures=any(kind in DRAWN for kind in kinds),
             examples=examples,
+            group=self.group,
             title=self.title,
             model=self.model or (None if rejector == STREAM else rejector.rsplit("/", 1)[-1]),
         )
@@ -111,13 +115,13 @@ class ReportOptions(Options):
         """The other scores and masks to judge."""
         from drrej.pipeline.compare import Rivals
 
-        scores, orders = self.score or [], self.score_order or ["high"]
+        scores, orders = self.rival or [], self.rival_order or ["high"]
         if not set(orders) <= {"high", "low"}:
-            raise OptionError("--score-order: it must be high or low")
-        if self.score_order and not scores:
-            raise OptionError("--score-order goes with --score COL")
+            raise OptionError("--rival-order: it must be high or low")
+        if self.rival_order and not scores:
+            raise OptionError("--rival-order goes with --rival COL")
         if len(orders) not in (1, len(scores)):
-            raise OptionError(f"--score-order: give it once, or once for each of the {len(scores)} --score columns")
+            raise OptionError(f"--rival-order: give it once, or once for each of the {len(scores)} --rival columns")
         pairs = zip(scores, orders * len(scores) if len(orders) == 1 else orders, strict=True)
         chosen: dict[str, Order] = {name: "low" if order == "low" else "high" for name, order in pairs}
         return Rivals(self.compare, chosen, tuple(self.rejected or ()))
@@ -185,6 +189,32 @@ def report_error(message: str, format: str | None, outputs: Sequence[str], force
             with OutputFile(path, force) as file:
                 file.write_text(junit_error(message))
                 file.commit()
+
+
+def shown(report: Judged, format: str, verbose: bool, heading: str, last: Sequence[tuple[str, str]]) -> str:
+    """What goes to standard output: as text the summary, unless the whole report is wanted."""
+    from drrej.documents.report import Report
+    from drrej.report import render
+    from drrej.report.brief import render_brief
+
+    if format != "text" or verbose or not isinstance(report, Report):
+        return render(report, format).decode()
+    colour = is_terminal(sys.stdout) and "NO_COLOR" not in os.environ
+    return render_brief(report, f"{heading}, {report.classes} classes", last, colour)
+
+
+def rows_words(dumps: Sequence[str], rows: int) -> str:
+    """A predictions file, or how many, and its rows."""
+    name = redacted(dumps[0]) if len(dumps) == 1 else f"{len(dumps)} inputs"
+    return f"{'standard input' if name == STREAM else name}: {rows:,} {'row' if rows == 1 else 'rows'}"
+
+
+def written(paths: Sequence[str], rejector: str | None) -> list[tuple[str, str]]:
+    """The lines that name the files that were written and the next command."""
+    lines = [("Wrote", redacted("  ".join(paths)))] if paths else []
+    if rejector is not None:
+        lines.append(("Next", redacted(f"drrej reject NEW.parquet -r {shlex.quote(rejector)} -o mask.parquet")))
+    return lines
 
 
 def finish(report: Judged, text: str | None, quiet: bool, and_target: bool = False) -> None:

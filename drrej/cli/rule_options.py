@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
+from drrej.cli.console import long_flag
 from drrej.cli.options import ENGINE, READING, Options, option, rare, rare_flag
 from drrej.errors import OptionError
 
@@ -14,10 +15,10 @@ if TYPE_CHECKING:
     from drrej.pipeline.calibrate import CalibrateOptions
     from drrej.pipeline.fit import RatioOptions
 
-RULE, GUARANTEE = "Rule: exactly one", "Guarantee and groups"
+RULE, GUARANTEE = "Rule: one, or several promises", "Guarantee and groups"
 OBJECTIVE, REGRESSION = "Loss and divergence", "Regression"
 
-Calibrator = Literal["temperature", "vector", "beta", "auto"]
+Calibrator = Literal["temperature", "vector", "beta", "logistic", "isotonic", "auto"]
 Precision = Literal["auto", "float64"]
 
 
@@ -35,7 +36,9 @@ class CalibrationOptions(Options):
     """How the calibrator is fitted."""
 
     calibrator: Calibrator | None = option(
-        "temperature, vector (numbers per class), beta (for two classes), or auto.", "NAME", show_default="temperature"
+        "temperature, vector (numbers per class), beta (for two classes), auto; of a --score logistic, beta, isotonic.",
+        "NAME",
+        show_default="temperature; auto for a --score",
     )
     floor: float | None = rare("What a probability of 0 counts as.", "P", READING, show_default="chosen by likelihood")
     precision: Precision | None = rare(
@@ -53,7 +56,7 @@ class CalibrationOptions(Options):
             precision=self.precision or "auto",
             memory=bytes_of(self.memory),
             floor=self.floor,
-            calibrator=self.calibrator or "temperature",
+            calibrator=self.calibrator,
         )
 
 
@@ -111,7 +114,6 @@ class RegressionOptions(Options):
     The task is the rejector's; `task` only says what it is expected to be.
     """
 
-    prediction: str | None = rare("The predicted value.", "COL", REGRESSION)
     target: str | None = rare("The true value.", "COL", REGRESSION)
     task: Literal["classification", "regression"] | None = rare(
         "classification or regression: check that the rejector is for it.", "TASK", REGRESSION
@@ -123,24 +125,52 @@ class RegressionOptions(Options):
             raise OptionError(f"--{name}: it is for a regression (rows with a loss of their own and no logits)")
 
 
+def by_class(name: str, texts: Sequence[str] | float | None) -> dict[str, float] | None:
+    """The targets of classes from texts such as 0.99 and fraud=0.9; the one without a name is under ""."""
+    found: dict[str, float] = {}
+    for text in [str(texts)] if isinstance(texts, float | int) else texts or ():
+        group, _, number = text.rpartition("=")
+        try:
+            value = float(number)
+        except ValueError:
+            raise OptionError(f"{long_flag(name)} {text}: write a number, or CLASS=NUMBER for a class") from None
+        if group in found:
+            raise OptionError(f"{long_flag(name)} {text}: it was given twice")
+        found[group] = value
+    return found or None
+
+
 class RuleOptions(Options):
     """How the cutoff is chosen: one rule, which `confidence` makes a guarantee."""
 
-    accuracy: float | None = option("Accept as many rows as keep their accuracy at or above A.", "A", RULE)
+    accuracy: list[str] | None = option(
+        "Accept as many rows as keep their accuracy at or above A; CLASS=A: of a predicted class. Repeatable.",
+        "A",
+        RULE,
+    )
     coverage: float | None = option("Accept at least this share of the rows.", "C", RULE)
-    risk: float | None = option("Accept as many rows as keep their error rate at or below R.", "R", RULE)
+    risk: list[str] | None = option("The same by the error rate: at or below R, or CLASS=R. Repeatable.", "R", RULE)
+    max_missed: list[str] | None = option(
+        "Of the rows of a true class accept at most this share as another class. Repeatable.", "CLASS=S", RULE
+    )
+    overall_risk: float | None = rare("Errors left after review at most this share of all rows.", "R", RULE)
+    reviews: int | None = rare("With --per N: reject at most B rows of a batch of N.", "B", RULE)
     review_cost: float | None = rare("Least total cost, where a rejected row costs C.", "C", RULE)
-    mean_cost: float | None = rare("Mean cost of accepted rows at most M, with --loss cost.", "M", RULE)
+    mean_cost: float | None = rare("With --loss cost: mean cost of accepted rows at most M.", "M", RULE)
     tau: float | None = rare("Reject where the ratio is at most T.", "T", RULE)
     max_loss: float | None = rare("Reject where the expected loss is L or more.", "L", RULE)
     mse: float | None = rare("Mean squared error at most M, of a regression.", "M", RULE)
     mae: float | None = rare("Mean absolute error at most M, of a regression.", "M", RULE)
+    per: int | None = rare("With --reviews: the rows of a batch.", "N", GUARANTEE)
+    reviewer_accuracy: float | None = rare(
+        "With --overall-risk: reviewers are right in this share of the rejected rows.", "A", GUARANTEE, show_default="1"
+    )
     confidence: float | None = option(
         "Make the accuracy, risk, coverage or mean hold on new rows with probability P.", "P", GUARANTEE
     )
     cutoff_by: str | None = option("A cutoff for each value of a column, or of 'prediction'.", "COL", GUARANTEE)
     error_cost: float | None = rare(
-        "With --review-cost: an accepted error costs E (or use --loss cost).", "E", GUARANTEE
+        "With --review-cost: what an accepted error costs (unless the loss is cost).", "E", GUARANTEE
     )
     allow_reuse: bool = rare_flag(
         "Allow rows that calibrate or fit have seen; then the guarantee does not hold.", panel=GUARANTEE
@@ -158,4 +188,7 @@ class RuleOptions(Options):
             raise OptionError("--error-cost needs --review-cost C: what it costs to have a rejected row looked at")
         rules = [name for name, each in RuleOptions.declared().items() if each.rich_help_panel == RULE]
         targets = {name: getattr(self, name) for name in rules if name not in without}
-        return one_rule(targets, confidence=self.confidence, error_cost=self.error_cost, clip=self.clip)
+        for name in ("accuracy", "risk", "max_missed"):
+            targets[name] = by_class(name, targets[name])
+        more = ("confidence", "error_cost", "clip", "per", "reviewer_accuracy")
+        return one_rule(targets, **{name: getattr(self, name) for name in more})

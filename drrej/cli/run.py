@@ -15,7 +15,16 @@ from drrej.cli.evaluate import ReportFiles
 from drrej.cli.input_options import MaskInput, OptionalDumps, check_one_stdin, check_spared, names_of
 from drrej.cli.options import REQUIRED, EngineOptions, Options, OutputOptions, changed, open_files, option, rare
 from drrej.cli.reject import warn_bad_rows
-from drrej.cli.report_options import REPORT, ReportOptions, finish, gates_of, reports_errors
+from drrej.cli.report_options import (
+    REPORT,
+    ReportOptions,
+    finish,
+    gates_of,
+    reports_errors,
+    rows_words,
+    shown,
+    written,
+)
 from drrej.cli.rule_options import GUARANTEE, CalibrationOptions, ObjectiveOptions, RuleOptions
 from drrej.errors import OptionError
 from drrej.report import TextFormat
@@ -42,6 +51,7 @@ class RunFiles(Options):
     output: str = option("Directory for the results.", "DIR", default=REQUIRED)
     force: bool = OutputOptions.force
     format: TextFormat = ReportFiles.format
+    verbose: bool = ReportFiles.verbose
     table: str | None = ThresholdFiles.table
     val: list[str] | None = option("Rows to calibrate, fit and choose on. Repeatable.", "DUMP", ROWS)
     test: list[str] | None = option("Rows to report on and to mask. Repeatable.", "DUMP", ROWS)
@@ -52,13 +62,16 @@ class RunFiles(Options):
         "Shares of DUMP to fit, choose and test; of four the first is to calibrate. With --val: A,B of it.",
         "A,B,C",
         ROWS,
-        show_default="40,30,30",
+        show_default="14,56,30, with at least 50 rows to fit; 40,30,30 for --tau and costs",
     )
     seed: int | None = rare("Another seed, another split.", "N", ROWS, show_default="0")
     group: str | None = rare("Rows with the same value, such as a patient, stay together.", "COL", ROWS)
 
-    def division(self, dumps: list[str] | None) -> SplitOptions | None:
-        """How rows are divided, if they are; raises when options do not go together."""
+    def division(self, dumps: list[str] | None, certified: bool = False) -> SplitOptions | None:
+        """How rows are divided, if they are; raises when options do not go together.
+
+        Where a rule can be certified, the number of rows decides how many of them fit.
+        """
         from drrej.pipeline.split import DEFAULT_SHARES, SplitOptions
 
         if dumps and (self.val or self.test or self.choose):
@@ -72,6 +85,8 @@ class RunFiles(Options):
                 option = "--seed" if self.group is None else "--group"
                 raise OptionError(f"{option} says how one dump is divided; give one DUMP, or --split A,B for --val")
             return None
+        if self.split is None and certified:
+            return SplitOptions(None, 1, self.seed or 0, self.group)
         try:
             shares = DEFAULT_SHARES if self.split is None else [float(part) for part in self.split.split(",")]
         except ValueError:
@@ -132,7 +147,7 @@ Recipe = Annotated[
 RunReport = Annotated[
     ReportOptions,
     changed(
-        *("no_labels", "examples", "ood", "ood_cost", "on_unseen_group"),
+        *("no_labels", "examples", "ood", "ood_cost", "on_unseen_group", "group"),
         report_by=option(
             "Also report by a column, 'prediction' or 'label'.", "COL", REPORT, show_default="--cutoff-by"
         ),
@@ -162,10 +177,9 @@ def run(
     from drrej.outputs.destinations import prepare_directory
     from drrej.pipeline.evaluate import check_gates, evaluate
     from drrej.pipeline.reject import MaskOptions, reject
-    from drrej.report import render
 
-    divided = files.division(dumps)
     rule = recipe.replaced(confidence=recipe.confidence or None).rule("mse", "mae")
+    divided = files.division(dumps, certified=rule.can_be_certified)
     if recipe.temperature is not None and recipe.memory is not None:
         raise OptionError("--memory is for fitting the temperature; it does not go with --temperature T")
     if recipe.temperature is not None and recipe.calibrator is not None:
@@ -183,6 +197,7 @@ def run(
         on_bad_row=input.on_bad_row,
         pictures=_can_draw(report),
         known_fresh=bool(dumps),
+        group=files.group,
     )
     if not report.baseline_dump:
         check_gates(gates, wanted)
@@ -205,7 +220,21 @@ def run(
         _write(places, found, made)
     _warn(used, found, divided, engine.quiet)
     warn_bad_rows(counts, engine.quiet, input.on_bad_row, "; the report leaves them out")
-    finish(made, render(made, files.format).decode(), engine.quiet, and_target=True)
+    last = written([path for path in paths if path is not None], paths[1])
+    if not wanted.pictures:
+        page = os.path.join(files.output, FILES[-1])
+        last.insert(1, ("Page", f"pip install 'drrej[plot]' to write {page} too"))
+    heading = f"drrej run \N{MIDDLE DOT} {_rows_words(files, dumps, used, found.rejector.need_ratio().rows, made.rows)}"
+    finish(made, shown(made, files.format, files.verbose, heading, last), engine.quiet, and_target=True)
+
+
+def _rows_words(files: RunFiles, dumps: list[str] | None, rows: RunRows, fitted: int, tested: int) -> str:
+    """Which rows the rejector was made on, and which it was tested on."""
+    divided = sum(rows.shares)
+    if dumps:
+        return rows_words(dumps, divided)
+    made = rows_words(files.val or [], divided or fitted)
+    return f"{made} \N{RIGHTWARDS ARROW} {rows_words(files.test or [], tested)}"
 
 
 def _can_draw(report: ReportOptions) -> bool:
@@ -246,9 +275,9 @@ def _warn(rows: RunRows, found: ChosenThreshold, divided: SplitOptions | None, q
             f"the guarantee takes rows as independent, but those of one '{divided.group}' may be alike; then it holds "
             "less often than it says"
         )
-    elif not rows.fresh and rule.kind in ("accuracy", "risk", "mean-cost"):
+    elif not rows.fresh and rule.kind in ("accuracy", "risk", "mean-cost", "promises"):
         no_promise = (
-            f"`{rule.parameter}={rule.target:g}` describes the rows it was chosen on, which the fit has seen; for a "
+            f"{rule.asked} describes the rows it was chosen on, which the fit has seen; for a "
             "guarantee on new rows give --split 60,40, or fresh rows with --choose"
         )
     if divided is not None:
@@ -278,6 +307,11 @@ class RunRows(NamedTuple):
         """All of them, each once."""
         return list({id(source): source for source in self}.values())
 
+    @property
+    def shares(self) -> list[int]:
+        """The rows of each part of what was divided."""
+        return [source.options.split.rows for source in self.sources if source.options.split is not None]
+
 
 def run_rows(sources: Sequence[Source], options: SplitOptions | None) -> RunRows:
     """Which rows do what; divides the first of the dumps (one pass) where that is wanted."""
@@ -291,9 +325,11 @@ def run_rows(sources: Sequence[Source], options: SplitOptions | None) -> RunRows
 
 
 def _division_words(rows: RunRows, options: SplitOptions) -> str:
-    sources = rows.sources
-    counts = [source.options.split.rows for source in sources if source.options.split is not None]
-    tasks = ["calibrate and fit", "choose", "test"] if len(sources) == 3 else ["calibrate", "fit", "choose", "test"]
+    counts = rows.shares
+    tasks = (
+        ["calibrate and fit", "choose", "test"] if len(rows.sources) == 3 else ["calibrate", "fit", "choose", "test"]
+    )
     said = ", ".join(f"{count} to {task}" for count, task in zip(counts, tasks, strict=False))
     how = "by their content" if options.group is None else f"by '{options.group}'"
+    how = "by their place" if options.group is None and rows.sources[0].options.score is not None else how
     return f"{sum(counts)} rows are divided {how}: {said}"

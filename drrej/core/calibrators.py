@@ -19,7 +19,7 @@ from drrej.core.reuse import content_keys, key_limit
 from drrej.core.softmax import NOTHING, ROW_MAJOR, GapSums, Needs, block_sums, label_gaps
 from drrej.core.types import AnyFloats, Booleans, Floats, Integers, Precision, Stored, Sums, Total
 
-CalibratorName = Literal["temperature", "vector", "beta", "auto"]
+CalibratorName = Literal["temperature", "vector", "beta", "logistic", "isotonic", "auto"]
 """What may be asked for."""
 
 

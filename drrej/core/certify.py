@@ -253,7 +253,7 @@ def planned_starts(blocks: ErrorBlocks, rows: int, risk: float, delta: float) ->
     base = reach(usual)
     single = [((rank, delta),) for rank in _steps(first_ranks(rows, risk, delta))]
     pairs = itertools.combinations([(rank, delta / 2) for rank in _steps(first_ranks(rows, risk, delta / 2))], 2)
-    needed = 0.5 * max(1.0, 10.0 / (fitted * risk))
+    needed = 0.5 * max(1.0, 5.0 / (fitted * risk))
     best, most = usual, 0.0
     for starts in (*single, *pairs):
         gain = reach(starts) - base
@@ -327,7 +327,7 @@ def _tested(curve: Curve, ratio: DensityRatio, risk: float, starts: Starts, delt
     accepted, errors = curve.accepted[:inside], curve.errors[:inside]
     if not rows:
         return Candidates(np.zeros(0), accepted, errors, np.zeros(0), np.zeros(0, bool), delta)
-    levels, certified = walk(starts, accepted, _first_failure(error_ranks(accepted, errors), risk))
+    levels, certified = walk(starts, accepted, first_failure(error_ranks(accepted, errors), risk))
     certified &= accepted >= least
     listed = _listed(levels, certified)
     last = np.inf if ratio.flat_start is None else ratio.flat_start
@@ -335,10 +335,10 @@ def _tested(curve: Curve, ratio: DensityRatio, risk: float, starts: Starts, delt
     return Candidates(cutoffs, accepted[listed], errors[listed], levels[listed], certified[listed], delta)
 
 
-def _first_failure(at: Ranks, risk: float) -> FirstFailure:
+def first_failure(at: Ranks, risk: float) -> FirstFailure:
     """For errors at these ranks: between two the p-value only falls, so the start and the errors are all to test."""
 
-    def first_failure(first: int, last: int, level: float) -> int | None:
+    def tested(first: int, last: int, level: float) -> int | None:
         begin, end = np.searchsorted(at, [first, last], side="right")
         if at_most(begin, first, risk) > level:
             return first
@@ -349,7 +349,7 @@ def _first_failure(at: Ranks, risk: float) -> FirstFailure:
                 return int(ranks[failed[0]])
         return None
 
-    return first_failure
+    return tested
 
 
 def _listed(levels: Floats, certified: Booleans) -> Ranks:

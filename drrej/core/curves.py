@@ -6,8 +6,10 @@ Rows are ordered by loss, and rows that tie stay together, so every figure is th
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from fractions import Fraction
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 from msgspec import Struct
@@ -100,8 +102,14 @@ class Curve(Struct, frozen=True, dict=True):
         Points that accept more than `most` rows do not count.
         """
         most = self.rows if most is None else most
-        held = np.flatnonzero(rate_at_most(self.errors, self.accepted, limit) & (self.accepted <= most))
-        return (int(self.accepted[held[-1]]), int(self.errors[held[-1]])) if held.size else (0, 0)
+        for start, stop in reversed(self._stretches):
+            wrong = 0 if start == 0 else self.reaching(start)[1]
+            if start < most and Fraction(wrong, stop) <= limit:  # else the rate of each of its points is higher
+                accepted, errors = self._stretch(start, stop)
+                held = np.flatnonzero(rate_at_most(errors, accepted, limit) & (accepted <= most))
+                if held.size:
+                    return int(accepted[held[-1]]), int(errors[held[-1]])
+        return 0, 0
 
     def aurc(self) -> float:
         """Area under risk against coverage."""
@@ -154,30 +162,35 @@ class Curve(Struct, frozen=True, dict=True):
         errors, right = self.total_errors, self.rows - self.total_errors
         if not errors or not right:
             return None
-        point = np.searchsorted(self.accepted - self.errors, -(-95 * right // 100))
-        return int(self.errors[point]) / errors
+        wanted = -(-95 * right // 100)
+        rows = bisect_left(range(self.rows), wanted, key=lambda row: -int(np.diff(self.reaching(row + 1))[0]))
+        return self.reaching(rows + 1)[1] / errors
 
     @cached_property
     def _areas(self) -> tuple[float, int]:
         """AURC, and AUGRC times 2 rows^2 (an integer), in one look at the curve, in stretches of whole tie blocks."""
-        under_risk, twice = [], 0
-        losses = np.unique(np.append(self.ordered[STRETCH - 1 :: STRETCH], self.ordered[-1]))
-        ends = np.searchsorted(self.ordered, losses, side="right").tolist()
-        before, wrong_before = 0, 0
-        for end in ends:
+        under_risk, twice, wrong_before = [], 0, 0
+        for before, end in self._stretches:
             accepted, errors = self._stretch(before, end)
             risk = errors / accepted
             first_risk = wrong_before / before if before else risk[0]
             twice_risk = risk + np.concatenate([[first_risk], risk[:-1]])
             both = errors + np.concatenate([[wrong_before], errors[:-1]])
             width = np.diff(accepted, prepend=before)
-            before, wrong_before = end, int(errors[-1])
+            wrong_before = int(errors[-1])
             under_risk.append(float(np.sum(width * twice_risk)))
             if int(width.sum()) * int(both[-1]) < 1 << 62:
                 twice += int(width @ both)
             else:
                 twice += sum(int(w) * int(e) for w, e in zip(width, both, strict=True))
         return math.fsum(under_risk) / (2 * self.rows), twice
+
+    @cached_property
+    def _stretches(self) -> list[tuple[int, int]]:
+        """Rows (start, stop) that are looked at together: tie blocks stay whole."""
+        losses = np.unique(np.append(self.ordered[STRETCH - 1 :: STRETCH], self.ordered[-1]))
+        ends = np.searchsorted(self.ordered, losses, side="right").tolist()
+        return list(pairwise([0, *ends]))
 
     def _stretch(self, start: int, stop: int) -> tuple[Integers, Integers]:
         """Rows accepted and errors at each point between two ends of tie blocks."""

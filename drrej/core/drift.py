@@ -40,7 +40,7 @@ def loss_shift(points: Curve, quantiles: Sequence[float], fit_rows: int) -> dict
     Quantile number i is the fitted loss of rank k_i, so at least k_i + 1 fitted rows are at or below it and at most
     k_i are below it: both hold with ties too.
     """
-    from scipy.special import kolmogorov
+    from drrej.core.special import kolmogorov
 
     known = np.asarray(quantiles, np.float64)
     rank = ranks(known.size, fit_rows)
@@ -121,7 +121,7 @@ def ratio_shift(new: RatioMoments | None, fit: RatioMoments | None) -> dict[str,
 
 def _two_sided(t: float, degrees: int, skewness: float) -> float:
     """The p-value of a statistic that would be Student's t if the rows were not skewed."""
-    from scipy.special import ndtri_exp, stdtr
+    from drrej.core.special import ndtri_exp, stdtr
 
     tail = float(stdtr(degrees, -abs(t)))
     z = -float(ndtri_exp(math.log(tail))) if tail > 0.0 else abs(t)

@@ -233,7 +233,7 @@ def _tolerance(columns: Floats) -> Floats:
     return tolerance
 
 
-Kind = Literal["probabilities", "unit interval", "scaled", "logits"]
+Kind = Literal["probabilities", "mixed", "unit interval", "scaled", "logits"]
 
 _KIND_SLACK = 1e-6
 _STRAYS = 100
@@ -254,7 +254,11 @@ _ROUNDED = 0.1
 _PERCENT = 2.0
 """Percentages without decimals sum to 100 within this, as a rule."""
 
+_EXACT = 1e-3
+"""Rows of logits hardly ever sum to 1 within this: where one in 50 does, these are of another kind than the others."""
+
 REASONS: dict[Kind, str] = {
+    "mixed": "some rows lie in [0, 1] and sum to 1, as probabilities do, and others do not",
     "probabilities": "rows lie in [0, 1] and sum to 1, so these are probabilities, not logits",
     "unit interval": "scores lie in [0, 1], as probabilities do, but rows do not sum to 1",
     "scaled": "rows are not negative and sum to 100 or are whole numbers: percentages or counts, not logits",
@@ -264,6 +268,7 @@ BINARY_REASONS: dict[Kind, str] = {
     "scaled": "no score is negative, so every row would be of class 1: percentages or counts, not logits",
 }
 REMEDIES: dict[Kind, str] = {
+    "mixed": "store all rows in one kind, or say `input=logits` if they are logits all the same",
     "probabilities": "say `input=probs`, or `input=logits` if they are logits all the same",
     "unit interval": (
         "say `input=logits` if they are logits, or `input=probs` with `normalize=True` if each is a probability "
@@ -277,9 +282,10 @@ BINARY_REMEDIES: dict[Kind, str] = {
 }
 
 
-class ScoreLook(Sums, frozen=True):
+class ScoreLook(Sums, frozen=True, order=True):
     """Counts of rows: all, those with every score in [0, 1], of these the ones that sum to 1, and scaled ones; adds up.
 
+    `summing` allows for decimals that were cut, `exact` for those of floating-point numbers only.
     Scaled rows are not negative, and they sum to 100 or are whole numbers (of one score per row: any above 1). Rows
     with NaN or +inf are bad anyway and do not count.
     """
@@ -288,13 +294,14 @@ class ScoreLook(Sums, frozen=True):
     inside: int = 0
     summing: int = 0
     scaled: int = 0
+    exact: int = 0
 
     @classmethod
     def of(cls, scores: AnyFloats, largest: Floats | None = None) -> ScoreLook:
         """Look at rows of scores (rows x classes); `largest` is the largest of each row, if that is known already.
 
         >>> ScoreLook.of(np.array([[0.2, 0.8], [0.5, 0.9], [-1.0, 2.0], [30.0, 70.0]]))
-        ScoreLook(rows=4, inside=2, summing=1, scaled=1)
+        ScoreLook(rows=4, inside=2, summing=1, scaled=1, exact=1)
         """
         if largest is None:
             largest = scores.max(axis=1).astype(np.float64)
@@ -305,12 +312,13 @@ class ScoreLook(Sums, frozen=True):
             found = scores[likely]
             positive = found.min(axis=1) >= 0 if found.size else np.zeros(likely.size, bool)
             found, small = found[positive], largest[likely[positive]] <= 1.0 + _KIND_SLACK
-        summing = np.abs(row_sums(found[small].astype(np.float64)) - 1.0) <= _ROUNDED
+        off = np.abs(row_sums(found[small].astype(np.float64)) - 1.0)
         return cls(
             rows=int(np.count_nonzero(finite)),
             inside=int(np.count_nonzero(small)),
-            summing=int(np.count_nonzero(summing)),
+            summing=int(np.count_nonzero(off <= _ROUNDED)),
             scaled=_scaled_rows(found[~small]),
+            exact=int(np.count_nonzero(off <= _EXACT)),
         )
 
     @classmethod
@@ -335,6 +343,8 @@ class ScoreLook(Sums, frozen=True):
             return "probabilities"
         if rows < _ENOUGH:
             return "logits"
+        if 50 * self.exact >= rows:
+            return "mixed"
         if nearly_all_positive and (binary or 2 * self.scaled > rows):
             return "scaled"  # a negative score here and there is no percentage and no count
         return "unit interval" if nearly_all_inside and not binary else "logits"

@@ -15,21 +15,24 @@ CONFIDENCE = 0.95
 """Of every two-sided interval that a report states."""
 
 
-def proportion(hits: int, rows: int) -> dict[str, Any]:
-    """A proportion with its exact two-sided 95 % (Clopper-Pearson) interval; None without rows."""
+def proportion(hits: int, rows: int, independent: float = 1.0) -> dict[str, Any]:
+    """A proportion with its exact two-sided 95 % (Clopper-Pearson) interval; None without rows.
+
+    Where only a share of the rows is `independent`, the others being copies, the interval is that of fewer rows.
+    """
     if rows == 0:
         return {"value": None, "lower": None, "upper": None}
     tail = (1.0 - CONFIDENCE) / 2
     return {
         "value": hits / rows,
-        "lower": lower_bound(hits, rows, tail),
-        "upper": upper_bound(hits, rows, tail),
+        "lower": lower_bound(hits * independent, rows * independent, tail),
+        "upper": upper_bound(hits * independent, rows * independent, tail),
     }
 
 
 def at_most(errors: Any, rows: Any, rate: float) -> Any:
     """P(Bin(rows, rate) <= errors), of numbers or arrays."""
-    from scipy.special import betainc
+    from drrej.core.special import betainc
 
     inside = betainc(np.maximum(np.subtract(rows, errors), 1), np.maximum(errors, 0) + 1, 1.0 - rate)
     return np.where(np.less(errors, 0), 0.0, np.where(np.less(errors, rows), inside, 1.0))
@@ -37,27 +40,27 @@ def at_most(errors: Any, rows: Any, rate: float) -> Any:
 
 def at_least(hits: Any, rows: Any, rate: float) -> Any:
     """P(Bin(rows, rate) >= hits), of numbers or arrays."""
-    from scipy.special import betainc
+    from drrej.core.special import betainc
 
     inside = betainc(np.maximum(hits, 1), np.maximum(np.subtract(rows, hits), 0) + 1, rate)
     return np.where(np.less_equal(hits, 0), 1.0, np.where(np.less_equal(hits, rows), inside, 0.0))
 
 
-def lower_bound(hits: int, rows: int, delta: float) -> float:
+def lower_bound(hits: float, rows: float, delta: float) -> float:
     """Exact Clopper-Pearson lower bound on a rate at confidence 1 - delta."""
-    from scipy.special import betaincinv
+    from drrej.core.special import betaincinv
 
     return float(betaincinv(hits, rows - hits + 1, delta)) if hits > 0 else 0.0
 
 
-def upper_bound(errors: int, rows: int, delta: float) -> float:
+def upper_bound(errors: float, rows: float, delta: float) -> float:
     """Exact Clopper-Pearson upper bound on a rate at confidence 1 - delta."""
     return float(upper_bounds(np.array([errors]), np.array([rows]), np.array([delta]))[0])
 
 
 def upper_bounds(errors: NDArray[np.int64], rows: NDArray[np.int64], deltas: Floats) -> Floats:
     """The bounds of many counts, each at its own delta; 1 where delta is 0."""
-    from scipy.special import betaincinv
+    from drrej.core.special import betaincinv
 
     inside = (errors < rows) & (deltas > 0)
     bounds = np.ones(errors.size)
@@ -149,7 +152,7 @@ def skewed_quantile(skewness: float, q: float) -> float:
     >>> round(1.0 + skewed_quantile(2.0, 0.975), 4)  # a standard exponential: -ln 0.025
     3.6889
     """
-    from scipy.special import gammaincinv, ndtri
+    from drrej.core.special import gammaincinv, ndtri
 
     if abs(skewness) < _NORMAL_BELOW:
         return float(ndtri(q))
@@ -161,7 +164,7 @@ def skewed_quantile(skewness: float, q: float) -> float:
 
 def skewed_tails(skewness: float, z: float) -> tuple[float, float]:
     """The chances of a value of at most z and of at least z, of the same distribution."""
-    from scipy.special import gammainc, gammaincc, ndtr
+    from drrej.core.special import gammainc, gammaincc, ndtr
 
     if abs(skewness) < _NORMAL_BELOW:
         return float(ndtr(z)), float(ndtr(-z))

@@ -373,8 +373,25 @@ class LearnedLoss(Loss, frozen=True):
             raise OptionError("`loss=learned`: the model contradicts itself")
 
 
+class ErrorLoss(Loss, frozen=True):
+    """The probability that a row is wrong, of rows that bring a score and whether they were right."""
+
+    name: ClassVar[str] = "error"
+    words: ClassVar[str] = "the calibrated probability of being wrong"
+    is_error_probability: ClassVar[bool] = True
+
+    def of(self, scores: Scores, columns: Mapping[str, Floats]) -> tuple[Integers, Floats]:
+        """The answer is what it is, and wrong with this probability."""
+        return scores.prediction, error_probability(scores.values[:, 1].astype(np.float64, copy=False))
+
+    def bound(self, classes: int) -> float:
+        """A probability is at most 1."""
+        return 1.0
+
+
 KINDS: dict[str, type[Loss]] = {
     **dict.fromkeys(PLAIN, PlainLoss),
+    ErrorLoss.name: ErrorLoss,
     LearnedLoss.name: LearnedLoss,
     CostLoss.name: CostLoss,
     ColumnLoss.name: ColumnLoss,

@@ -155,7 +155,7 @@ def _rule_out(differences: dict[str, Difference], new: Results, old: Results) ->
     The intervals allow for errors that were not seen. Which sign a difference has takes less, and a cut takes the true
     value away only where that is claimed wrongly.
     """
-    from scipy.special import stdtrit
+    from drrej.core.special import stdtrit
 
     errors = min(np.count_nonzero(new.wrong), np.count_nonzero(old.wrong))
     if errors < LEAST_ERRORS:
@@ -330,7 +330,7 @@ def order_difference(losses: Floats, scores: Floats, right: int, compared: int =
     >>> ideal.upper < 0
     True
     """
-    from scipy.special import ndtri
+    from drrej.core.special import ndtri
 
     wrong = np.arange(losses.size) >= right
     order = np.lexsort((scores, losses, wrong))  # sums have the same bits for any order of the rows

@@ -360,7 +360,7 @@ def share_of_delta(lam: float) -> float:
 
 
 # How far the fitted ratio can be from that of the whole distribution, by the fitted rows, for every alpha: the
-# derivation is in docs/theory-bound.md, that of the paper's bounds in docs/proofs.md
+# derivation is in docs/theory.md, that of the paper's bounds in docs/proofs.md
 
 _BOUND_PIECE = 1 << 16
 _NEAR = 0.02

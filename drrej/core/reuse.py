@@ -39,6 +39,12 @@ LONGEST_TEXT = 11_200
 FALSE_ALARM = 0.02
 """Chance at most that fresh rows count as used, by each of the two sketches."""
 
+MOST_REPEATS = 0.01
+"""The share of repeated rows up to which rows count as independent."""
+
+LOOKED_AT = 1 << 16
+"""Rows, of more, among which repeated ones are looked for."""
+
 _LARGEST = (1 << 64) - 1
 _STEPS = 1 << 24
 _COARSE = 8
@@ -365,6 +371,12 @@ def repeats(keys: Keys) -> Booleans:
     for column in keys.reshape(len(keys), -1).T:
         again |= np.bincount(np.unique(column, return_index=True)[1], minlength=len(keys)) == 0
     return again
+
+
+def repeated_rows(keys: list[Keys], rows: int) -> int:
+    """How many of so many rows have a key of an earlier one, judged by the keys of all or of some of them."""
+    joined = np.concatenate(keys)
+    return round(rows * float(repeats(joined).mean())) if len(joined) else 0
 
 
 def key_limit(share: float) -> np.uint64:

@@ -235,19 +235,6 @@ def _first_zero(gaps: AnyFloats, scratch: AnyFloats) -> NDArray[np.uint8]:
     return first
 
 
-def _dots(a: AnyFloats, b: AnyFloats | None, out: AnyFloats, ones: AnyFloats) -> None:
-    """Sum a * b (b None: a) along each row."""
-    other = ones if b is None else b
-    classes = a.shape[1]
-    if classes <= _PIECE:
-        np.vecdot(a, other, out=out)
-        return
-    out[:] = 0
-    for start in range(0, classes, _PIECE):
-        piece = slice(start, start + _PIECE)
-        out += np.vecdot(a[:, piece], other[:, piece])
-
-
 def _total(a: AnyFloats, b: AnyFloats | None, out: AnyFloats, products: AnyFloats, axis: int) -> None:
     """Sum a * b (b None: a), all of one sign, over the classes, whose order has no say."""
     terms = a if b is None else np.multiply(a, b, out=products)

@@ -6,7 +6,8 @@ Accepted means L' < cutoff; rows that tie at the cutoff stay together.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
 from typing import Any, Literal
 
 import numpy as np
@@ -18,7 +19,8 @@ from drrej.core.ratio import DensityRatio
 from drrej.core.types import Floats, Stored
 from drrej.errors import Infeasible, OptionError
 
-RULES = ("tau", "coverage", "accuracy", "risk", "max-loss", "cost", "mean-cost", "mse", "mae")
+PROMISES = "promises"
+RULES = ("tau", "coverage", "accuracy", "risk", "max-loss", "cost", "mean-cost", "mse", "mae", PROMISES)
 ERROR_RULES = ("accuracy", "risk")
 """Those that limit the error rate of the accepted rows."""
 MEAN_RULES = ("mean-cost", "mse", "mae")
@@ -27,7 +29,7 @@ FIXED = ("tau", "max-loss")
 """Those whose cutoff is known before any row is seen."""
 
 RISK_METHOD, COVERAGE_METHOD, JOINT_METHOD, MEAN_METHOD = "fixed-sequence", "order-statistic", "joint", "betting"
-"""How a risk, a coverage, both together, and a mean are certified."""
+"""How a risk, a coverage, both together (and any promises), and a mean are certified."""
 
 GONE = {
     "sgr": "it needs a risk that grows with the coverage; the default certifies without that",
@@ -39,6 +41,109 @@ REJECT_ALL = -1.0
 """A cutoff below every loss."""
 
 
+class Goal(Stored, frozen=True):
+    """One of several promises, see `core.promises`.
+
+    "accuracy" and "risk" are of the accepted rows, with `group` of those that are predicted as that class; "missed" is
+    the share of the rows of that true class that are accepted as another one, "overall-risk" that of accepted errors
+    among all rows. The limit of "reviews" is the largest number of rejected rows `per` so many. Reviewers are right in
+    all rejected rows, or in the share `reviewer_accuracy`.
+    """
+
+    what: Literal["accuracy", "risk", "missed", "overall-risk", "coverage", "reviews"]
+    limit: float
+    group: str | None = None
+    per: int | None = None
+    reviewer_accuracy: float | None = None
+
+    def __post_init__(self) -> None:
+        inside, allowed = 0 <= self.limit < 1, "at least 0 and below 1"
+        if self.what == "reviews":
+            if self.per is None or self.per < 1:
+                raise OptionError("`reviews=B` requires `per=N`: at most B reviews in a batch of N rows")
+            inside, allowed = 0 <= self.limit <= self.per and self.limit == int(self.limit), "a number up to `per`"
+        elif self.what in ("coverage", "accuracy"):
+            inside, allowed = 0 < self.limit <= 1, "above 0 and at most 1"
+        if not inside:
+            raise OptionError(f"{self.asked}: it must be {allowed}{as_share(self.limit) if self.per is None else ''}")
+        if self.reviewer_accuracy is not None and not 0 < self.reviewer_accuracy <= 1:
+            raise OptionError(f"`reviewer_accuracy={self.reviewer_accuracy:g}`: it must be above 0 and at most 1")
+
+    @property
+    def asked(self) -> str:
+        """As a user gave it, for messages."""
+        name = {"missed": "max_missed", "overall-risk": "overall_risk"}.get(self.what, self.what)
+        whose = "=" if self.group is None else f"={self.group}="
+        return f"`{name}{whose}{self.limit:g}`" + ("" if self.per is None else f" `per={self.per}`")
+
+    @property
+    def limits_errors(self) -> bool:
+        """Whether it limits the error rate of accepted rows: not monotone in the cutoff."""
+        return self.what in ERROR_RULES
+
+    @property
+    def is_upper(self) -> bool:
+        """Whether it holds up to a cutoff."""
+        return self.what in ("missed", "overall-risk")
+
+    @property
+    def is_lower(self) -> bool:
+        """Whether it holds from a cutoff on."""
+        return self.what in ("coverage", "reviews")
+
+    @property
+    def risk(self) -> float:
+        """The largest error rate that it allows."""
+        return risk_of(self.what, self.limit) if self.limits_errors else self.limit
+
+
+def goals_by_class(goals: Sequence[Goal], names: Sequence[str]) -> list[Goal]:
+    """The promises, each for one class or for all rows.
+
+    Where an accuracy or a risk names a class, one without a name is that of every other class.
+
+    >>> [goal.asked for goal in goals_by_class([Goal("accuracy", 0.99), Goal("risk", 0.1, "b")], "abc")]
+    ['`accuracy=a=0.99`', '`accuracy=c=0.99`', '`risk=b=0.1`']
+    """
+    named = {goal.group for goal in goals if goal.limits_errors} - {None}
+    found: list[Goal] = []
+    for goal in goals:
+        every = goal.limits_errors and goal.group is None and named
+        found += [Goal(goal.what, goal.limit, name) for name in names if name not in named] if every else [goal]
+    return found
+
+
+def class_risks(goals: Sequence[Goal], names: Sequence[str]) -> dict[int, float]:
+    """The largest error rate of each predicted class, by number; empty where none is named."""
+    known = [goal for goal in goals_by_class(goals, names) if goal.limits_errors and goal.group is not None]
+    number = {name: place for place, name in enumerate(names)}
+    return {number[goal.group or ""]: goal.risk for goal in known}
+
+
+def with_reviewers(goals: Sequence[Goal]) -> list[Goal]:
+    """The promises with an overall error in which reviewers' mistakes are allowed for.
+
+    They get what they need if every row were reviewed, up to half of the limit; then as many rows have to be accepted
+    that they do not need more. Where a coverage is promised, they need it for the other rows only.
+
+    >>> [goal.asked for goal in with_reviewers([Goal("overall-risk", 0.01, reviewer_accuracy=0.96)])]
+    ['`overall_risk=0.005`', '`coverage=0.875`']
+    """
+    found = list(goals)
+    for goal in goals:
+        wrong = 1 - exact_decimal(1.0 if goal.reviewer_accuracy is None else goal.reviewer_accuracy)
+        if goal.what != "overall-risk" or not wrong:
+            continue
+        limit, promised = exact_decimal(goal.limit), [each.limit for each in goals if each.what == "coverage"]
+        reviewed = 1 - exact_decimal(promised[0]) if promised else min(Fraction(1), limit / 2 / wrong)
+        if wrong * reviewed >= limit:
+            raise OptionError(f"{goal.asked}: reviewers alone make more errors; promise a larger `coverage`")
+        found[found.index(goal)] = Goal(goal.what, float(limit - wrong * reviewed))
+        if reviewed < 1 and not promised:
+            found.append(Goal("coverage", float(1 - reviewed)))
+    return found
+
+
 class Rule(Stored, frozen=True):
     """How the cutoff is chosen: one of `RULES` and its target.
 
@@ -48,8 +153,9 @@ class Rule(Stored, frozen=True):
     `coverage`, beside a risk or an accuracy, is to be reached as well; a confidence is then that of both together, see
     `core.certify`. The rules "mean-cost", "mse" and "mae" limit a mean, see `core.certify`; an error above `clip`
     counts as that, and with a confidence it is needed: nothing can be promised about the mean of errors without a
-    limit. `reused` is what `threshold` finds: true where rows that calibrate or fit have seen were used all the same;
-    then nothing is guaranteed.
+    limit. The rule "promises" has no target of its own but some `promises`, which hold together. `reused` is what
+    `threshold` finds: true where rows that calibrate or fit have seen were used all the same; then nothing is
+    guaranteed.
 
     >>> Rule("accuracy", 0.98).risk
     0.02
@@ -63,6 +169,7 @@ class Rule(Stored, frozen=True):
     error_cost: float | None = None
     coverage: float | None = None
     clip: float | None = None
+    promises: tuple[Goal, ...] = ()
 
     def __post_init__(self) -> None:
         if self.kind not in RULES:
@@ -75,6 +182,7 @@ class Rule(Stored, frozen=True):
             "max-loss": (self.target > 0, "above 0"),
             "cost": (self.target > 0, "above 0"),
             **dict.fromkeys(MEAN_RULES, (self.target >= 0, "0 or more")),
+            PROMISES: (self.target == 0, "0: its targets are in `promises`"),
         }[self.kind]
         if not (inside and math.isfinite(self.target)):
             hint = "" if self.kind in ("tau", "max-loss", "cost", *MEAN_RULES) else as_share(self.target)
@@ -91,6 +199,8 @@ class Rule(Stored, frozen=True):
             raise OptionError(f"`method={self.method}` is gone: {GONE[self.method]}; leave out `method`")
         if self.method is not None and self.method != self.certified_by:
             raise OptionError(f"`method={self.method}`: there is no choice; leave out `method`")
+        if (self.kind == PROMISES) != bool(self.promises):
+            raise OptionError(f"`promises` requires the rule '{PROMISES}'")
         self._check_clip()
         self._check_prices()
         if self.coverage is not None:
@@ -137,6 +247,8 @@ class Rule(Stored, frozen=True):
     @property
     def asked(self) -> str:
         """The target as a user gave it, for messages."""
+        if self.promises:
+            return " ".join(goal.asked for goal in self.promises)
         both = "" if self.coverage is None else f" `coverage={self.coverage:g}`"
         return f"`{self.parameter}={self.target:g}`{both}"
 
@@ -148,7 +260,8 @@ class Rule(Stored, frozen=True):
     @property
     def needs_labels(self) -> bool:
         """Whether the rule looks at errors."""
-        return self.limits_errors or self.kind in ("cost", "mean-cost")
+        unlabelled = all(goal.is_lower for goal in self.promises)
+        return self.limits_errors or self.kind in ("cost", "mean-cost") or not unlabelled
 
     @property
     def limits_a_mean(self) -> bool:
@@ -158,7 +271,7 @@ class Rule(Stored, frozen=True):
     @property
     def can_be_certified(self) -> bool:
         """Whether a confidence goes with it."""
-        return self.limits_errors or self.limits_a_mean or self.kind == "coverage"
+        return self.limits_errors or self.limits_a_mean or self.kind in ("coverage", PROMISES)
 
     @property
     def certified_by(self) -> str | None:
@@ -167,7 +280,8 @@ class Rule(Stored, frozen=True):
             return None
         if self.kind == "coverage":
             return COVERAGE_METHOD
-        return MEAN_METHOD if self.limits_a_mean else RISK_METHOD if self.coverage is None else JOINT_METHOD
+        joint = self.coverage is not None or self.kind == PROMISES
+        return MEAN_METHOD if self.limits_a_mean else JOINT_METHOD if joint else RISK_METHOD
 
     @property
     def limits_errors(self) -> bool:
@@ -180,24 +294,67 @@ class Rule(Stored, frozen=True):
         return risk_of(self.kind, self.target)
 
 
-def one_rule(targets: Mapping[str, float | None], **more: Any) -> Rule:
+Target = float | Mapping[str, float] | None
+"""A target, or one for each class that is named; the name "" stands for all others."""
+
+
+def one_rule(targets: Mapping[str, Target], **more: Any) -> Rule:
     """The one rule that has a target, by the names of parameters; a coverage may stand beside an accuracy or a risk.
+
+    Targets of classes, missed cases, the overall error and a review budget may stand beside each other, and beside a
+    coverage and an accuracy or a risk.
 
     >>> one_rule({"accuracy": None, "risk": 0.02, "coverage": 0.8}).asked
     '`risk=0.02` `coverage=0.8`'
+    >>> one_rule({"accuracy": {"": 0.99, "fraud": 0.9}, "max_missed": {"fraud": 0.1}}).asked
+    '`accuracy=0.99` `accuracy=fraud=0.9` `max_missed=fraud=0.1`'
     """
-    given = {name: target for name, target in targets.items() if target is not None}
-    both = "coverage" in given and (given.keys() - {"coverage"}) in ({"accuracy"}, {"risk"})
-    coverage = given.pop("coverage") if both else None
-    if len(given) != 1:
+    given = {name: target for name, target in targets.items() if target is not None and target != {}}
+    fields = {"per": more.pop("per", None), "reviewer_accuracy": more.pop("reviewer_accuracy", None)}
+    for name, other in {"per": "reviews", "reviewer_accuracy": "overall_risk"}.items():
+        if fields[name] is not None and other not in given:
+            raise OptionError(f"`{name}` requires `{other}`")
+    by_class = {name: each if isinstance(each, Mapping) else {"": each} for name, each in given.items()}
+    if any(name in _SEVERAL or set(each) != {""} for name, each in by_class.items()):
+        return _promises(by_class, fields, more)
+    plain = {name: each[""] for name, each in by_class.items()}
+    both = "coverage" in plain and (plain.keys() - {"coverage"}) in ({"accuracy"}, {"risk"})
+    coverage = plain.pop("coverage") if both else None
+    if len(plain) != 1:
         *names, last = (f"`{name}`" for name in targets)
-        found = " and ".join(f"`{name}`" for name in given) or "none"
+        found = " and ".join(f"`{name}`" for name in plain) or "none"
         raise OptionError(
             f"give exactly one rule: {', '.join(names)} or {last} (found: {found}); only `coverage` may stand beside "
-            "`accuracy` or `risk`"
+            "`accuracy` or `risk`, and with them `max_missed`, `overall_risk` and `reviews`"
         )
-    ((name, target),) = given.items()
+    ((name, target),) = plain.items()
     return Rule(name.removeprefix("review_").replace("_", "-"), target, coverage=coverage, **more)
+
+
+_SEVERAL = {"max_missed": "missed", "overall_risk": "overall-risk", "reviews": "reviews"}
+"""Parameters that may stand beside others, and what they promise."""
+
+
+def _promises(given: Mapping[str, Mapping[str, float]], fields: Mapping[str, Any], more: Mapping[str, Any]) -> Rule:
+    """Several promises as one rule."""
+    others = sorted(given.keys() - _SEVERAL.keys() - {*ERROR_RULES, "coverage"})
+    if others:
+        beside = ", ".join(f"`{name}`" for name in given if name != others[0])
+        raise OptionError(f"`{others[0]}` cannot be combined with {beside}")
+    goals: list[Goal] = []
+    for name, limits in given.items():
+        what: Any = _SEVERAL.get(name, name)
+        own = {"reviews": "per", "overall-risk": "reviewer_accuracy"}.get(what)
+        for group, limit in limits.items():
+            if group and what in ("overall-risk", "coverage", "reviews"):
+                raise OptionError(f"`{name}` is for all rows; leave out the name '{group}'")
+            if not group and what == "missed":
+                raise OptionError("`max_missed` is for a class: write its name too, as in `max_missed=fraud=0.05`")
+            goals.append(Goal(what, limit, group or None, **({own: fields[own]} if own else {})))
+    twice = [goal.group for goal in goals if goal.limits_errors]
+    if len(set(twice)) < len(twice):
+        raise OptionError("`accuracy` and `risk` are the same promise in other words; give one of them for each class")
+    return Rule(PROMISES, 0.0, promises=tuple(goals), **more)
 
 
 def risk_of(kind: str, target: float) -> float:
@@ -311,7 +468,7 @@ def capped(cutoff: float | None, ratio: DensityRatio) -> float | None:
     return flat
 
 
-Verdict = Literal["met", "not shown", "missed"]
+Verdict = Literal["met", "inconclusive", "missed"]
 
 
 class Judgement(Struct, frozen=True):
@@ -324,35 +481,54 @@ class Judgement(Struct, frozen=True):
     verdict: Verdict
 
 
-def judge_share(hits: int, rows: int, wanted: float, or_more: bool = True, claims: int = 1) -> Judgement:
+def judge_share(
+    hits: int, rows: int, wanted: float, or_more: bool = True, claims: int = 1, independent: float = 1.0
+) -> Judgement:
     """What `hits` of `rows` rows say about a share that is to be `wanted` or more, or `wanted` at most.
 
-    It is one of so many claims that are judged together.
+    It is one of so many claims that are judged together; only a share of the rows may be `independent`.
 
     >>> judge_share(961, 1000, 0.98).verdict, judge_share(19, 1000, 0.02, or_more=False).verdict
-    ('missed', 'not shown')
+    ('missed', 'inconclusive')
     >>> round(judge_share(961, 1000, 0.98).p_value, 6)
     9e-05
     """
     if not rows:
-        return Judgement(None, None, None, None, "not shown")
+        return Judgement(None, None, None, None, "inconclusive")
     tail = (1.0 - CONFIDENCE) / 2 / claims
-    lower, upper = lower_bound(hits, rows, tail), upper_bound(hits, rows, tail)
-    p_value = float((at_most if or_more else at_least)(hits, rows, wanted))
+    counts = hits * independent, rows * independent
+    lower, upper = lower_bound(*counts, tail), upper_bound(*counts, tail)
+    p_value = float((at_most if or_more else at_least)(*counts, wanted))
     return Judgement(hits / rows, lower, upper, p_value, verdict_on(lower, upper, wanted, or_more))
 
 
 def verdict_on(lower: float, upper: float, wanted: float, or_more: bool = True) -> Verdict:
     """What an interval says about a figure that is to be `wanted` or more, or `wanted` at most."""
     right, wrong = (lower >= wanted, upper < wanted) if or_more else (upper <= wanted, lower > wanted)
-    return "met" if right else "missed" if wrong else "not shown"
+    return "met" if right else "missed" if wrong else "inconclusive"
+
+
+def rows_to_settle(found: Judgement, wanted: float, rows: int) -> int | None:
+    """About how many rows more would give a verdict, if the share stayed what it is; None where no number would.
+
+    The distance to the end of the interval shrinks with the square root of the rows.
+
+    >>> rows_to_settle(judge_share(985, 1000, 0.98), 0.98, 1000)
+    3038
+    """
+    if found.verdict != "inconclusive" or found.value is None or found.lower is None or found.upper is None:
+        return None
+    gap, end = abs(found.value - wanted), found.lower if found.value >= wanted else found.upper
+    if not (gap and found.lower < wanted <= found.upper):  # a tie is not settled by more rows
+        return None
+    return max(1, math.ceil(rows * ((found.value - end) / gap) ** 2) - rows)
 
 
 def together(verdicts: Iterable[Verdict]) -> Verdict:
     """Missed if one is missed, met if each is met.
 
-    >>> together(["met", "not shown"]), together(["met", "missed"]), together([])
-    ('not shown', 'missed', 'not shown')
+    >>> together(["met", "inconclusive"]), together(["met", "missed"]), together([])
+    ('inconclusive', 'missed', 'inconclusive')
     """
     found = set(verdicts)
-    return "missed" if "missed" in found else "met" if found == {"met"} else "not shown"
+    return "missed" if "missed" in found else "met" if found == {"met"} else "inconclusive"

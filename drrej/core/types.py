@@ -18,7 +18,7 @@ AnyFloats = NDArray[np.floating[Any]]
 Integers = NDArray[np.int64]
 Booleans = NDArray[np.bool_]
 Precision = Literal["auto", "float64"]
-InputKind = Literal["logits", "probs", "log-probs"]
+InputKind = Literal["logits", "probs", "log-probs", "scores"]
 
 
 class Stored(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):

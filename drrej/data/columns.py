@@ -9,9 +9,11 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
 import pyarrow as pa
 from msgspec import Struct
 from msgspec.structs import replace
+from numpy.typing import NDArray
 
 from drrej.core.types import InputKind
 from drrej.data.problems import shown
@@ -20,9 +22,10 @@ from drrej.errors import DumpError
 if TYPE_CHECKING:
     from drrej.data.dump import DumpOptions
 
-Layout = Literal["list", "wide", "score", "vector", "labelled", "choices"]
-"""A list per row, a column per class, one score, Spark's vectors, a list of (label, probability) in any order, or a
-list whose length differs from row to row: the scores of the choices that a question has."""
+Layout = Literal["list", "wide", "score", "vector", "labelled", "choices", "tokens", "scores"]
+"""A list per row, a column per class, one score, Spark's vectors, a list of (label, probability) in any order, a
+list whose length differs from row to row (the scores of the choices that a question has), a list of tokens with their
+log-probabilities, or scores of any kind."""
 
 LOGITS = "logits"
 LABEL = "label"
@@ -41,6 +44,8 @@ class LogitColumns(Struct, frozen=True):
     classes: tuple[str, ...] | None = None
     texts: str | None = None
     """The column of the choices' texts, if scores are to be divided by their lengths."""
+    reductions: tuple[str, ...] = ()
+    """What is taken of each score of any kind where it is a list; empty where it is not."""
 
 
 def storage_type(data_type: pa.DataType) -> pa.DataType:
@@ -94,10 +99,15 @@ def find_logits(schema: pa.Schema, wanted: DumpOptions, where: str, typed: bool 
     return found
 
 
-def _find_logits(schema: pa.Schema, wanted: DumpOptions, where: str, typed: bool) -> LogitColumns:
+def check_repeated(schema: pa.Schema, where: str) -> None:
+    """Raise where two columns have one name."""
     repeated = sorted(name for name, count in Counter(schema.names).items() if count > 1)
     if repeated:
         raise DumpError(f"{where}: column '{repeated[0]}' occurs twice; rename one of them")
+
+
+def _find_logits(schema: pa.Schema, wanted: DumpOptions, where: str, typed: bool) -> LogitColumns:
+    check_repeated(schema, where)
     if wanted.logits is not None:
         return _asked_for(schema, wanted.logits, wanted, where, typed)
     if wanted.binary:
@@ -129,7 +139,8 @@ def _find_logits(schema: pa.Schema, wanted: DumpOptions, where: str, typed: bool
             f"`logits='{suggested}'`"
         )
     one = any(pa.types.is_floating(field.type) for field in schema)
-    hint = " (add `binary=True` if it is one score per row, that of class 1)" if one else ""
+    hint = " (add `binary=True` if one is the score of class 1; is one a confidence? say `score=COL` `correct=COL`)"
+    hint = hint if one else ""
     raise DumpError(
         f"{where}: no logit columns found (no 'logits', no list of floats, no columns like logit_0, logit_1, ...); "
         f"choose with `logits` among: {shown(schema.names)}{hint}"
@@ -191,6 +202,13 @@ def _asked_for(schema: pa.Schema, name: str, wanted: DumpOptions, where: str, ty
             f"{where}: column '{name}' holds one score per row; add `binary=True` if it is the score of class 1, "
             "or name the columns of all classes with `logits='PREFIX*'`"
         )
+    if is_list(field.type) and _inside(field.type, "token") and _inside(field.type, "logprob"):
+        if wanted.classes is None:
+            raise DumpError(
+                f"{where}: column '{name}' holds tokens with their log-probabilities; name those that are the classes "
+                "with `classes`"
+            )
+        return LogitColumns((name,), "tokens", name, wanted.classes)
     if pa.types.is_struct(field.type):
         inside = [f"{name}.{part.name}" for part in field.type]
         raise DumpError(f"{where}: column '{name}' is a struct; choose with `logits` among: {shown(inside)}")
@@ -239,6 +257,12 @@ def likely_label(schema: pa.Schema) -> str | None:
 
 SCORE_NAMES = ("logits", "probs", "probabilities", "proba", "predictions", "scores")
 PROBABILITY_NAMES = ("probs", "probabilities", "proba", "probability")
+CORRECT_NAMES = ("correct", "is_correct", "hit", "is_right", "exact_match")
+"""What columns are called that tell whether an answer was right."""
+ID_NAMES = ("id", "doc_id", "sample_id", "example_id", "question_id", "custom_id", "request_id", "row_id", "uuid")
+"""What columns are called that tell rows apart; scores of any kind tie too often to do so."""
+REDUCTIONS = ("mean", "min", "max", "sum", "first", "last", "count")
+"""What may be taken of a list of numbers."""
 LABEL_NAMES = ("label", "labels", "y", "y_true", "target", "targets", "ground_truth")
 
 LIGHTEVAL_SCORES, LIGHTEVAL_LABEL, LIGHTEVAL_CHOICES = "model_response.logprobs", "doc.gold_index", "doc.choices"
@@ -266,7 +290,9 @@ def field_of(schema: pa.Schema, name: str) -> pa.Field | None:
         return None
     found = schema.field(path[0])
     for piece in path[1:]:
-        found = found.type.field(piece)
+        found = (
+            found.type.field(piece) if pa.types.is_struct(found.type) else pa.field(piece, _inside(found.type, piece))
+        )
     return found
 
 
@@ -282,11 +308,36 @@ def column_of(batch: pa.RecordBatch, name: str) -> pa.Array:
     if path is None:
         raise KeyError(name)
     values = batch.column(path[0])
-    if len(path) > 1:
-        import pyarrow.compute as pc
-
-        values = pc.struct_field(values, list(path[1:]))
+    for piece in path[1:]:
+        values = _step(values, piece)
     return values
+
+
+def _step(array: pa.Array, piece: str) -> pa.Array:
+    """What is one step further on a path: a field, the item of a number in a list, or a field of all items."""
+    import pyarrow.compute as pc
+
+    if pa.types.is_struct(array.type):
+        return pc.struct_field(array, [piece])
+    starts, lengths, values = list_bounds(array)
+    missing = np.asarray(array.is_null())
+    if piece.isdecimal():
+        number = min(int(piece), 1 << 40)
+        return values.take(pa.array(starts + number, mask=missing | (lengths <= number)))
+    ends = np.cumsum(np.append(0, np.where(missing, 0, lengths)))
+    return pa.ListArray.from_arrays(
+        pa.array(ends, pa.int32(), mask=np.append(missing, False)), _step(array.flatten(), piece)
+    )
+
+
+def list_bounds(array: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.int64], pa.Array]:
+    """Where each list of a column starts among all values, how long it is, and these values; a null may have any."""
+    if pa.types.is_fixed_size_list(array.type):
+        width = array.type.list_size
+        starts = (np.arange(len(array), dtype=np.int64) + array.offset) * width
+        return starts, np.full(len(array), width, np.int64), array.values
+    offsets = array.offsets.to_numpy(zero_copy_only=False).astype(np.int64)
+    return offsets[:-1], np.diff(offsets), array.values
 
 
 def _path(schema: pa.Schema, name: str) -> tuple[str, ...] | None:
@@ -297,11 +348,22 @@ def _path(schema: pa.Schema, name: str) -> tuple[str, ...] | None:
         root, rest = ".".join(pieces[:length]), pieces[length:]
         kind: Any = schema.field(root).type if root in schema.names else None
         for piece in rest:
-            inside = kind is not None and pa.types.is_struct(kind) and kind.get_field_index(piece) >= 0
-            kind = kind.field(piece).type if inside else None
+            kind = None if kind is None else _inside(kind, piece)
         if kind is not None:
             return (root, *rest)
     return None
+
+
+def _inside(kind: pa.DataType, piece: str) -> pa.DataType | None:
+    """The type of what is one step further on a path; None where there is nothing. See `_step`."""
+    if pa.types.is_struct(kind):
+        return kind.field(piece).type if kind.get_field_index(piece) >= 0 else None
+    if not is_list(kind) or isinstance(kind, pa.BaseExtensionType):
+        return None
+    if piece.isdecimal():
+        return kind.value_type
+    inside = _inside(kind.value_type, piece)
+    return None if inside is None else pa.list_(inside)
 
 
 Matched = tuple[tuple[str, ...], tuple[str, ...] | None]

@@ -8,20 +8,24 @@ from __future__ import annotations
 
 import os
 from collections.abc import Container, Iterator, Sequence
+from functools import partial
+from operator import add
 from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
 import pyarrow as pa
 from msgspec import Struct, field
-from msgspec.structs import replace
+from msgspec.structs import asdict, astuple, replace
 from numpy.typing import NDArray
 
+from drrej.core.inputs import ScoreLook
 from drrej.core.types import AnyFloats, Floats, InputKind
-from drrej.data.columns import LABEL, LogitColumns, column_of, field_of, root_of, storage_type
+from drrej.data.columns import ID_NAMES, LABEL, LogitColumns, column_of, field_of, root_of, storage_type
+from drrej.data.confidence import agreement, read_confidences
 from drrej.data.files import AS_WRITTEN, DumpFile, Request, damaged
 from drrej.data.formats import format_of
 from drrej.data.labels import UNKNOWN, LabelKind, LabelsElsewhere, is_text
-from drrej.data.problems import Notes, Problem
+from drrej.data.problems import Problem
 from drrej.data.scores import read_scores
 from drrej.errors import BadFileError, DumpError, OptionError
 
@@ -38,6 +42,13 @@ class DumpOptions(Struct, frozen=True):
     normalize: bool | None = None
     binary: bool | None = None
     classes: tuple[str, ...] | None = None
+    score: str | None = None
+    """Scores of any kind, in place of logits: columns or paths, separated by commas."""
+    correct: str | None = None
+    """The column that tells whether a row with such a score was right."""
+    prediction: str | None = None
+    """In its place, the column that is compared with the label."""
+    lower_is_better: bool | None = None
     labels_from: str | None = None
     join_on: str | None = None
     on_missing_label: Literal["error", "skip"] = "error"
@@ -87,6 +98,31 @@ class RowGroup(Struct, frozen=True):
         )
 
 
+class Notes(Struct):
+    """Counts of rows and of what is odd about them. They add: `Notes()` is neutral, and the order does not matter.
+
+    `zeros` are probabilities of 0, `left_out` rows without a label, `look` what scores that are taken as logits look
+    like.
+
+    >>> Notes(rows=3, zeros=1) + Notes(rows=2, bad_rows=1) == Notes(rows=5, zeros=1, bad_rows=1)
+    True
+    """
+
+    rows: int = 0
+    zeros: int = 0
+    bad_rows: int = 0
+    left_out: int = 0
+    look: ScoreLook = ScoreLook()
+
+    def __add__(self, other: Notes) -> Notes:
+        return Notes(*map(add, astuple(self), astuple(other)))
+
+    def see(self, other: Notes) -> None:
+        """Keep what another pass over the same rows noticed: the same things, if it looked for them."""
+        for name, value in asdict(other).items():
+            setattr(self, name, max(getattr(self, name), value))
+
+
 class Block(Struct):
     """Some rows of a dump. `bad` marks rows that were reported; their scores and labels are placeholders.
 
@@ -105,13 +141,13 @@ class Block(Struct):
     normalize: bool = False
     problems: list[Problem] = field(default_factory=list)
     zeros: int = 0
-    inside: int = 0
-    summing: int = 0
-    scaled: int = 0
+    look: ScoreLook = ScoreLook()
     left_out: int = 0
     kept: NDArray[np.intp] | None = None  # rows of the batch, where some were left out
     rows_before: int = 0
     """Rows of the dump before the part."""
+    id_name: str | None = None
+    """The column that tells rows apart where scores do not."""
 
     def __sizeof__(self) -> int:
         return int(self.scores.nbytes)  # so that Dask knows what it costs to move the block
@@ -130,7 +166,7 @@ class Block(Struct):
     def notes(self) -> Notes:
         """What is odd about the rows."""
         bad = int(np.count_nonzero(self.bad))
-        return Notes(self.rows, self.zeros, bad, self.left_out, self.inside, self.summing, self.scaled)
+        return Notes(self.rows, self.zeros, bad, self.left_out, self.look)
 
     def report(
         self,
@@ -213,12 +249,18 @@ class Dump(Struct, frozen=True):
     @property
     def input(self) -> InputKind:
         """What the scores are: logits, where nobody says anything."""
-        return self.options.input or "logits"
+        return "scores" if self.columns.layout == "scores" else self.options.input or "logits"
 
     @property
     def binary(self) -> bool:
         """Whether a row holds one score, that of class 1."""
         return self.columns.layout == "score"
+
+    @property
+    def id_name(self) -> str | None:
+        """The column that tells rows apart that bring scores of any kind."""
+        known = (name for name in ID_NAMES if name in self.schema.names) if self.input == "scores" else ()
+        return next((name for name in known if not pa.types.is_nested(self.schema.field(name).type)), None)
 
     @property
     def labels_file(self) -> str | None:
@@ -227,13 +269,20 @@ class Dump(Struct, frozen=True):
 
     @property
     def other_columns(self) -> list[str]:
-        """Every column that is not a logit column or a struct around it, in the file's order, hive columns last."""
+        """Every column that is not a logit column or a struct around it, in the file's order, hive columns last.
+
+        A score of any kind that is a plain column is one of them.
+        """
         scores = {root_of(self.schema, name) for name in self.columns.names}
+        if self.input == "scores":
+            scores = {name for name in scores if pa.types.is_nested(self.schema.field(name).type)}
         return [name for name in self.schema.names if name not in scores]
 
     @property
     def score_bytes(self) -> int:
         """Bytes of a score."""
+        if self.input == "scores":
+            return 8
         field_ = field_of(self.schema, self.columns.names[0])
         assert field_ is not None
         first = storage_type(field_.type)
@@ -252,6 +301,7 @@ class Dump(Struct, frozen=True):
         wanted = [*self.columns.names, self.columns.texts, *keep, *(() if split is None else split.columns)]
         label = (self.label or LABEL) if self.elsewhere is None else self.elsewhere.on
         wanted += [None if row_filter is None else row_filter.column, label if labelled else None]
+        wanted += [self.options.prediction if labelled and self.elsewhere is None else None, self.id_name]
         columns = list(dict.fromkeys(root_of(self.schema, name) for name in wanted if name is not None))
         row, end = group.first_row, group.first_row + group.rows
         for batch in self._batches(group, columns, labelled):
@@ -330,13 +380,17 @@ class Dump(Struct, frozen=True):
             input=self.input,
             normalize=bool(self.options.normalize),
             rows_before=rows_before,
+            id_name=self.id_name,
         )
         if self.options.row_filter is not None:
             _leave_out(block, self.options.row_filter.places(batch, first_row, part.name))
             block.left_out = 0
         if labelled:
             self._add_labels(block)
-        block.scores = read_scores(block.columns, self.columns, self.classes, block.report)
+        if self.input == "scores":
+            block.scores = read_confidences(block.columns, self.columns, block.report)
+        else:
+            block.scores = read_scores(block.columns, self.columns, self.classes, block.report)
         return block
 
     def _add_labels(self, block: Block) -> None:
@@ -363,7 +417,10 @@ class Dump(Struct, frozen=True):
         """The label of each row, and whether it has one; rows without are reported unless they are skipped."""
         assert self.label is not None
         assert self.label_kind is not None
-        name, stored = self.label, column_of(block.columns, self.label)
+        name, stored, compared = self.label, column_of(block.columns, self.label), self.options.prediction
+        if compared is not None:
+            said = column_of(block.columns, compared)
+            stored = agreement(said, stored, compared, block.part.name, partial(block.report, column=name))
         known = np.asarray(stored.is_valid()) if skip_missing and stored.null_count else np.ones(block.bad.size, bool)
         there = np.flatnonzero(known)
 

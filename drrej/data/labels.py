@@ -31,7 +31,7 @@ _NEW = (
     "`on_unknown_label=wrong`, or leave them out with `on_unknown_label=skip`"
 )
 _NAME_THEM = "name the classes in the order of the logits with `classes=A,B,...`"
-_LATE = "drop or fix these rows, or leave them out with `on_missing_label=skip`"
+LATE = "drop or fix these rows, or leave them out with `on_missing_label=skip`"
 
 
 class LabelKind(Struct, frozen=True):
@@ -51,7 +51,7 @@ class LabelKind(Struct, frozen=True):
         if pa.types.is_list(array.type) or pa.types.is_large_list(array.type):
             array = _only_values(array, report)
         if array.null_count:
-            report(np.flatnonzero(np.asarray(array.is_null())), "no label (null)", _LATE)
+            report(np.flatnonzero(np.asarray(array.is_null())), "no label (null)", LATE)
         if is_text(array.type) and self.names is None:
             array = _whole_numbers(array, report)
         if is_text(array.type) or (self.spelled and pa.types.is_integer(array.type)):

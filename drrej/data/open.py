@@ -16,16 +16,17 @@ from msgspec.structs import replace
 
 from drrej.data.columns import (
     CHOICES,
+    CORRECT_NAMES,
     LogitColumns,
     column_of,
     field_of,
     find_label,
-    find_logits,
     is_list,
     likely_label,
     root_of,
     storage_type,
 )
+from drrej.data.confidence import check_correct, correct_kind, find_columns, find_correct
 from drrej.data.dump import Dump, DumpOptions, RowGroup
 from drrej.data.files import DumpFile, FileInfo, Request
 from drrej.data.formats import format_of, has_no_keys, read_table
@@ -104,7 +105,11 @@ def open_dump(
     if columns.layout == "labelled" and spelled == tuple(str(i) for i in range(count)):
         spelled = None  # class numbers
     names, in_values = options.classes or spelled, columns.layout == "labelled" and spelled is not None
-    kind_of = partial(label_kind, classes=count, names=names, spelled=in_values, listed=columns.layout == "choices")
+    kind_of: KindOf = partial(
+        label_kind, classes=count, names=names, spelled=in_values, listed=columns.layout == "choices"
+    )
+    if columns.layout == "scores":
+        kind_of = partial(correct_kind, compared=options.prediction is not None)
     label, kind, elsewhere = _find_labels(labelled, looks, schema, count, kind_of, options, spools)
     rows = sum(look.rows for look in looks)
     return Dump(
@@ -127,6 +132,30 @@ def open_dump(
 
 def _check_options(options: DumpOptions) -> None:
     """Raise about options that contradict one another."""
+    if options.score is not None:
+        others = ("logits", "input", "normalize", "binary", "classes", "filter", "per_length")
+        given = [name for name in others if getattr(options, name)]
+        if given:
+            raise OptionError(f"`{given[0]}` cannot be combined with `score`: a score has no classes")
+        if options.correct is not None and (options.prediction is not None or options.label is not None):
+            raise OptionError("`correct` says which rows are right; leave out `prediction` and `label`")
+        if options.label is not None and options.prediction is None:
+            raise OptionError("`label` requires `prediction=COL` where there is a `score`: both are compared")
+        if options.prediction is not None and options.labels_from is not None:
+            raise OptionError("`prediction` cannot be compared with labels of another file; bring `correct` from there")
+    else:
+        for name in ("correct", "prediction", "lower_is_better"):
+            if getattr(options, name):
+                which = f"`{name}`: it is for a regression, or" if name == "prediction" else f"`{name}`"
+                raise OptionError(f"{which} requires `score=COL`: it is about rows that bring a score and no logits")
+        if options.input == "scores":
+            raise OptionError("`input=scores` requires `score=COL`")
+    if options.binary and options.label in CORRECT_NAMES and options.classes is None:
+        raise OptionError(
+            f"`binary=True` `label={options.label}`: does '{options.label}' tell whether an answer was right? then use "
+            f"`score` and `correct={options.label}` in place of `binary`; if it is the true class, name both classes "
+            "with `classes`"
+        )
     if options.normalize and options.input in (None, "logits"):
         raise OptionError("`normalize` goes with `input=probs`: logits have no sum to divide by")
     if options.normalize and options.binary:
@@ -193,7 +222,7 @@ def _look(file: DumpFile, options: DumpOptions, first: _Look | None) -> _Look:
     file = replace(file, identity=info.identity, index=range_of(info.pandas, rows))
     if not rows:
         return _Look(file, info)
-    columns = find_logits(info.schema, options, file.name, info.typed)
+    columns = find_columns(info.schema, options, file.name, info.typed)
     same = first is not None and first.columns == columns and columns.layout == "list"
     if same and first is not None and info.list_sizes.get(columns.names[0]) == first.classes:
         return _Look(file, info, columns, first.classes)  # the footer says so; rows of other lengths are found later
@@ -258,11 +287,11 @@ def _class_count(look: _Look, columns: LogitColumns) -> int:
     name = columns.names[0]
     field = field_of(look.info.schema, name)
     assert field is not None
-    if columns.layout == "score":
+    if columns.layout in ("score", "scores"):
         return 2
     if columns.layout == "wide":
         return len(columns.names)
-    if columns.layout == "labelled":
+    if columns.layout in ("labelled", "tokens"):
         return len(columns.classes or ())
     if columns.layout == "choices":
         known = (field.metadata or {}).get(CHOICES)
@@ -300,6 +329,7 @@ def _with_hive(schema: pa.Schema, looks: Sequence[_Look]) -> pa.Schema:
 
 # Labels
 
+KindOf = Callable[[pa.DataType, str, bool], LabelKind]
 Found = tuple[str | None, LabelKind | None, LabelsElsewhere | None]
 """The column of the labels, how they are stored, and those of another file."""
 
@@ -309,7 +339,7 @@ def _find_labels(
     looks: Sequence[_Look],
     schema: pa.Schema,
     classes: int,
-    kind_of: Callable[[pa.DataType, str, bool], LabelKind],
+    kind_of: KindOf,
     options: DumpOptions,
     spools: Spools | None,
 ) -> Found:
@@ -324,15 +354,19 @@ def _find_labels(
         return kind_of(found.type, f"{look.file.name}: column '{label}'", look.info.typed)
 
     if labelled and options.labels_from is None:
-        label = find_label(schema, options.label, first)
+        scored = options.score is not None
+        label = check_correct(schema, options, first) if scored else find_label(schema, options.label, first)
         kinds = [kind_in(look, label) for look in filled]
         return label, kinds[0], None
     known = likely_label(schema) if options.label is None else options.label
+    if options.score is not None:
+        known = find_correct(schema, options, first)
     known = known if known is not None and field_of(schema, known) is not None else None
     if labelled and options.labels_from is not None:
         keys = _row_keys(options.labels_from, looks, options.join_on, spools)
         rows = sum(look.rows for look in looks)
-        elsewhere = labels_elsewhere(options.labels_from, options, classes, kind_of, keys, rows, spools)
+        there = options if options.correct is None else replace(options, label=options.correct)
+        elsewhere = labels_elsewhere(options.labels_from, there, classes, kind_of, keys, rows, spools)
         return known, elsewhere.kind, elsewhere
     try:
         return known, None if known is None else kind_in(filled[0], known), None

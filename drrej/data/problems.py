@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from operator import add
 
 from msgspec import Struct
-from msgspec.structs import asdict, astuple, replace
+from msgspec.structs import replace
 
 from drrej.errors import BadRowsError, DumpError
 
@@ -117,30 +116,3 @@ def redacted(text: str) -> str:
 def one_line(error: BaseException) -> str:
     """The message of someone else's exception on one line."""
     return redacted(" ".join(str(error).split()))[:300] or type(error).__name__
-
-
-class Notes(Struct):
-    """Counts of rows and of what is odd about them. They add: `Notes()` is neutral, and the order does not matter.
-
-    `zeros` are probabilities of 0, `left_out` rows without a label; of rows of scores that are to be taken as logits,
-    `inside` counts those that lie in [0, 1], `summing` those of them that sum to 1, `scaled` percentages and counts.
-
-    >>> Notes(rows=3, zeros=1) + Notes(rows=2, bad_rows=1)
-    Notes(rows=5, zeros=1, bad_rows=1, left_out=0, inside=0, summing=0, scaled=0)
-    """
-
-    rows: int = 0
-    zeros: int = 0
-    bad_rows: int = 0
-    left_out: int = 0
-    inside: int = 0
-    summing: int = 0
-    scaled: int = 0
-
-    def __add__(self, other: Notes) -> Notes:
-        return Notes(*map(add, astuple(self), astuple(other)))
-
-    def see(self, other: Notes) -> None:
-        """Keep what another pass over the same rows noticed: the same things, if it looked for them."""
-        for name, value in asdict(other).items():
-            setattr(self, name, max(getattr(self, name), value))

@@ -39,6 +39,8 @@ def read_scores(batch: pa.RecordBatch, columns: LogitColumns, classes: int, repo
         return scores_from_vector(first, classes, report)
     if columns.layout == "labelled":
         return scores_from_labelled(first, columns.classes or tuple(str(i) for i in range(classes)), report)
+    if columns.layout == "tokens":
+        return scores_from_tokens(first, columns.classes or (), report)
     texts = None if columns.texts is None else column_of(batch, columns.texts)
     return scores_from_choices(first, classes, report, texts)
 
@@ -265,6 +267,32 @@ def scores_from_labelled(array: pa.Array, classes: Sequence[str], report: Report
     holes[owners[np.asarray(probabilities.is_null())]] = True
     report(np.flatnonzero(holes & ~bad), "a null among the scores", _DROP)
     scores[bad | holes] = 0.0
+    return scores
+
+
+def scores_from_tokens(array: pa.Array, classes: Sequence[str], report: Report) -> AnyFloats:
+    """(rows x classes) of lists of (token, log-probability): the alternatives to the token of an answer.
+
+    Spaces around a token do not count; of equal ones the likeliest does. A class that is not among the alternatives is
+    as likely as the last of them.
+    """
+    scores = np.zeros((len(array), len(classes)))
+    missing, none = [], []
+    for row, items in enumerate(array.to_pylist()):
+        found: dict[str, float] = {}
+        for item in items or ():
+            if item is not None and item["token"] is not None and item["logprob"] is not None:
+                token = item["token"].strip()
+                found[token] = max(found.get(token, -np.inf), float(item["logprob"]))
+        if items is None:
+            missing.append(row)
+        elif not found.keys() & set(classes):
+            none.append(row)
+        else:
+            least = min(found.values())
+            scores[row] = [found.get(name, least) for name in classes]
+    report(np.array(missing, np.intp), "no value (null)", _DROP)
+    report(np.array(none, np.intp), "none of the classes among its tokens", "name the tokens of the classes: `classes`")
     return scores
 
 

@@ -10,19 +10,23 @@ import re
 from collections.abc import Sequence
 from typing import Annotated
 
+import numpy as np
 from msgspec import Meta, Struct
 from msgspec.structs import asdict, replace
 
 from drrej.core.curves import PER, Curve, coverage_at_risk
-from drrej.core.intervals import exact_decimal, proportion
+from drrej.core.intervals import CONFIDENCE, exact_decimal, mean_interval, proportion
 from drrej.core.thresholds import (
     ERROR_RULES,
+    Goal,
     Judgement,
     Rule,
     Verdict,
     as_share,
+    goals_by_class,
     judge_share,
     risk_of,
+    rows_to_settle,
     together,
     verdict_on,
 )
@@ -242,7 +246,7 @@ class Promise(Stored, frozen=True, kw_only=True):
     The interval is that of the verdict: 95 %, or what is left of it where several promises are judged together.
     """
 
-    what: Annotated[str, Meta(pattern="^(accuracy|risk|coverage|cost|mean-cost|mse|mae)$")]
+    what: Annotated[str, Meta(pattern="^(accuracy|risk|coverage|cost|mean-cost|mse|mae|missed|overall-risk|reviews)$")]
     wanted: Annotated[float, about("the limit: costs, errors and risks are to be at most that, other figures at least")]
     group: str | None = None
     value: float | None
@@ -253,6 +257,8 @@ class Promise(Stored, frozen=True, kw_only=True):
     ]
     verdict: Verdict
     clip: Annotated[float | None, about("what the error of a row counts at most")] = None
+    more_rows: Count | None = None
+    """About how many labelled rows more would give a verdict, where there is none."""
 
     def __post_init__(self) -> None:
         check_interval(self.lower, self.upper)
@@ -270,7 +276,7 @@ class Target(Stored, frozen=True, kw_only=True):
 
     @property
     def deciding(self) -> Promise:
-        """The promise that the verdict is about: the first that is missed, else not shown, else met."""
+        """The promise that the verdict is about: the first that is missed, else inconclusive, else met."""
         return next(promise for promise in self.promises if promise.verdict == self.verdict)
 
 
@@ -285,6 +291,8 @@ class Counts(Struct, frozen=True):
     """Whether every row is accepted, those to come too."""
     tied: bool = False
     """Whether the rows at the cutoff, which are accepted or rejected together, are more than half of all."""
+    independent: float = 1.0
+    """The share of the rows that are no copies of others."""
 
 
 def wanted_of(rule: Rule) -> list[tuple[str, float]]:
@@ -305,31 +313,92 @@ def judge(
         for what, limit in wanted
         if len(counts) == 1 or count.accepted or what == "coverage"  # a group without accepted rows has no error rate
     ] or [(what, limit, Counts(0, 0, 0)) for what, limit in wanted]
-    promises = tuple(
-        Promise(what=what, wanted=limit, group=count.group, **asdict(_judged(what, limit, count, len(open_ones))))
-        for what, limit, count in open_ones
-    )
+    promises = tuple(_promise(what, limit, count, len(open_ones)) for what, limit, count in open_ones)
     return Target(verdict=together(row.verdict for row in promises), confidence=confidence, promises=promises)
+
+
+def _promise(what: str, limit: float, counts: Counts, claims: int) -> Promise:
+    """One promise among so many, held against the counts."""
+    found, among = _judged(what, limit, counts, claims), counts.rows if what == "coverage" else counts.accepted
+    more = rows_to_settle(found, limit, among)
+    if more is not None:  # of a risk, rows that are rejected have to be labelled as well
+        more = math.ceil(more * counts.rows / among)
+    return Promise(what=what, wanted=limit, group=counts.group, more_rows=more, **asdict(found))
+
+
+class ClassCounts(Struct, frozen=True):
+    """Of each true class its rows and those accepted as another one; of each predicted one those accepted and wrong."""
+
+    rows: Sequence[int]
+    missed: Sequence[int]
+    accepted: Sequence[int]
+    wrong: Sequence[int]
+
+
+def judge_goals(
+    goals: Sequence[Goal], names: Sequence[str], seen: Counts, by_class: ClassCounts | None, confidence: float | None
+) -> Target:
+    """Hold several promises against the counts of all rows and, with labels, of classes.
+
+    Predicted classes without accepted rows have no error rate.
+    """
+    found = list[tuple[Goal, int, int]]()  # what counts, among how many
+    for goal in goals_by_class(goals, names):
+        number = None if goal.group is None else names.index(goal.group)
+        if goal.is_lower:
+            found.append((goal, seen.rows - seen.accepted, seen.rows))
+        elif goal.what == "overall-risk":
+            found.append((goal, seen.errors or 0, 0 if seen.errors is None else seen.rows))
+        elif number is None:
+            found.append((goal, seen.errors or 0, 0 if seen.errors is None else seen.accepted))
+        elif goal.what == "missed":
+            found.append((goal, by_class.missed[number], by_class.rows[number]) if by_class else (goal, 0, 0))
+        elif by_class is None or by_class.accepted[number]:
+            found.append((goal, by_class.wrong[number], by_class.accepted[number]) if by_class else (goal, 0, 0))
+    promises = []
+    for goal, hits, rows in found:
+        wanted = goal.limit / (goal.per or 1)
+        if goal.what == "coverage":
+            judged = _judged("coverage", wanted, seen, len(found))
+        elif goal.reviewer_accuracy is not None and rows:
+            judged = _judge_overall(goal, hits, seen, len(found))
+        elif goal.what == "accuracy":
+            judged = judge_share(rows - hits, rows, wanted, claims=len(found))
+        else:
+            judged = judge_share(hits, rows, wanted, or_more=False, claims=len(found))
+        more = rows_to_settle(judged, wanted, rows) if rows else None
+        more = None if more is None else math.ceil(more * seen.rows / rows)
+        promises.append(Promise(what=goal.what, wanted=wanted, group=goal.group, more_rows=more, **asdict(judged)))
+    return Target(verdict=together(row.verdict for row in promises), confidence=confidence, promises=tuple(promises))
+
+
+def _judge_overall(goal: Goal, errors: int, seen: Counts, claims: int) -> Judgement:
+    """Errors among all rows, where reviewers are wrong in a share of the rejected ones."""
+    wrong, rejected = 1.0 - (goal.reviewer_accuracy or 1.0), seen.rows - seen.accepted
+    counts = np.array([seen.accepted - errors, rejected, errors])
+    lower, upper = mean_interval(np.array([0.0, wrong, 1.0]), counts, (1.0 - CONFIDENCE) / 2 / claims)
+    value = (errors + wrong * rejected) / seen.rows
+    return Judgement(value, lower, upper, None, verdict_on(lower, upper, goal.limit, or_more=False))
 
 
 def _judged(what: str, limit: float, counts: Counts, claims: int) -> Judgement:
     """What the counts say about one promise among so many."""
     if what == "coverage":
-        found = judge_share(counts.accepted, counts.rows, limit, claims=claims)
+        found = judge_share(counts.accepted, counts.rows, limit, claims=claims, independent=counts.independent)
         if counts.certain and found.value == 1:
             found = Judgement(1.0, 1.0, 1.0, 1.0, "met")
         if counts.tied and limit < 1 and found.verdict == "met":  # it was not the cutoff that met it
-            found = replace(found, verdict="not shown")
+            found = replace(found, verdict="inconclusive")
         return found
     if counts.errors is None:
-        return Judgement(None, None, None, None, "not shown")
+        return Judgement(None, None, None, None, "inconclusive")
     hits = counts.errors if what == "risk" else counts.accepted - counts.errors
-    return judge_share(hits, counts.accepted, limit, what != "risk", claims)
+    return judge_share(hits, counts.accepted, limit, what != "risk", claims, counts.independent)
 
 
 def judge_mean(rule: Rule, mean: float | None, ends: tuple[float, float] | None, confidence: float | None) -> Target:
     """Whether the mean of what accepted rows lose is at most a limit; `ends` of its 95 % interval, if it has one."""
-    verdict: Verdict = "not shown" if ends is None else verdict_on(*ends, rule.target, or_more=False)
+    verdict: Verdict = "inconclusive" if ends is None else verdict_on(*ends, rule.target, or_more=False)
     lower, upper = ends or (None, None)
     found = Judgement(mean, lower, upper, None, verdict)
     promise = Promise(what=rule.kind, wanted=rule.target, clip=rule.clip, **asdict(found))
@@ -341,7 +410,7 @@ def judge_cost(cost: TotalCost | None, review_cost: float) -> Target:
 
     Without labels it cannot be told; then the limit is that of reviewing every row.
     """
-    wanted, found = PER * review_cost, Judgement(None, None, None, None, "not shown")
+    wanted, found = PER * review_cost, Judgement(None, None, None, None, "inconclusive")
     if cost is not None:
         wanted = min(cost.accepting_all, cost.rejecting_all)
         found = Judgement(cost.value, cost.lower, cost.upper, None, cost.verdict)

@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 
 from drrej._version import __version__
 from drrej.core.calibrators import Calibrator, CalibratorTrial, Temperature, Vector
+from drrej.core.confidence import ScoreMap
 from drrej.core.drift import STEPS
-from drrej.core.losses import KINDS, ErrorModel, Loss
+from drrej.core.losses import KINDS, ErrorModel, Loss, PlainLoss
 from drrej.core.ratio import MAX_ALPHA, DensityRatio, RatioBound
 from drrej.core.reuse import read_fingerprint
 from drrej.core.thresholds import REJECT_ALL, Rule
@@ -42,15 +43,20 @@ class BeforeAfter(Stored, frozen=True):
 
 
 class Columns(Stored, frozen=True):
-    """The columns that later commands need not be told again; `prediction` and `target` are those of a regression."""
+    """The columns that later commands need not be told again; `logits` may be scores of any kind.
+
+    `prediction` and `target` are those of a regression; beside a score, `prediction` is compared with the label, or
+    `correct` tells which rows are right.
+    """
 
     logits: str
     label: str | None = None
     prediction: str | None = None
     target: str | None = None
+    correct: str | None = None
 
 
-FITTED_METHODS = ("temperature", "vector", "beta")
+FITTED_METHODS = ("temperature", "vector", "beta", "logistic", "isotonic")
 """How a calibration may have been fitted to rows."""
 
 
@@ -71,6 +77,8 @@ class Calibration(Stored, frozen=True):
     brier: BeforeAfter | None = None
     floor: float | None = None
     vector: Vector | None = None
+    score: ScoreMap | None = None
+    """What turns scores of any kind into the probability of being wrong, in place of a temperature."""
     choice: tuple[CalibratorTrial, ...] | None = None
 
     @property
@@ -79,9 +87,9 @@ class Calibration(Stored, frozen=True):
         return self.method in FITTED_METHODS
 
     @property
-    def calibrator(self) -> Calibrator:
+    def calibrator(self) -> Calibrator | ScoreMap:
         """What turns logits into calibrated scores."""
-        return Temperature(self.temperature) if self.vector is None else self.vector
+        return self.score or self.vector or Temperature(self.temperature)
 
 
 LOSS_PARTS = {"learned": "learned", "costs": "cost", "loss_column": "column"}
@@ -96,7 +104,8 @@ class Ratio(Stored, frozen=True, kw_only=True, dict=True):
     of the plain loss by which drift is looked for, where the loss itself was fitted to these rows. `third` is the third
     central moment of the ratio on these rows, `effective_sample` the share of the sample that lambda is to keep.
     `error_blocks` are rows and errors of stretches of the fitted rows in the order of their losses, where they had
-    labels: certified thresholds are planned by them.
+    labels: certified thresholds are planned by them. `confusions` are the rows of each predicted and true class there,
+    unless these pairs are many.
     """
 
     alpha: float
@@ -118,13 +127,15 @@ class Ratio(Stored, frozen=True, kw_only=True, dict=True):
     third: float | None = None
     effective_sample: float | None = None
     error_blocks: tuple[tuple[int, int], ...] | None = None
+    confusions: tuple[tuple[int, int, int], ...] | None = None
     bounds: tuple[RatioBound, ...] | None = None
 
     @cached_property
     def loss(self) -> Loss:
         """The loss itself."""
         parts = {name: value for name in LOSS_PARTS if (value := getattr(self, name)) is not None}
-        return KINDS[self.loss_name](**parts or {"name": self.loss_name})
+        kind = KINDS[self.loss_name]
+        return kind(**parts or ({"name": self.loss_name} if kind is PlainLoss else {}))
 
     @property
     def density(self) -> DensityRatio:
@@ -225,7 +236,7 @@ class Rejector(Document, frozen=True, tag="drrej-rejector/1"):  # 1: the first f
         return replace(self, drrej_version=__version__, threshold=threshold)
 
     @property
-    def calibrator(self) -> Calibrator:
+    def calibrator(self) -> Calibrator | ScoreMap:
         """What turns logits into calibrated scores."""
         return self.need_calibration().calibrator
 
@@ -244,6 +255,16 @@ class Rejector(Document, frozen=True, tag="drrej-rejector/1"):  # 1: the first f
     def has_classes(self) -> bool:
         """Whether rows have logits; those of a regression only bring a loss of their own."""
         return self.task == "classification"
+
+    @property
+    def is_scored(self) -> bool:
+        """Whether rows bring scores of any kind and are right or wrong: there are no classes to tell apart."""
+        return self.input == "scores"
+
+    @property
+    def has_predictions(self) -> bool:
+        """Whether a mask tells the class of each row."""
+        return self.has_classes and not self.is_scored
 
     def need_ratio(self) -> Ratio:
         """The ratio, or an error that names the command to run."""
@@ -316,13 +337,20 @@ def _of_calibration(found: Calibration, input: InputKind, classes: int) -> Itera
     known = found.is_fitted or found.method in ("given", "none")
     yield f"{key}.method", known, "is not known, or gone as 'dirichlet' is; run 'drrej calibrate' again"
     yield f"{key}.temperature", is_temperature(found.temperature), f"{RANGE}: it must be above 0"
-    has_vector = found.method in FITTED_METHODS[1:]
+    yield f"{key}.score", (found.score is not None) == (input == "scores"), "contradicts 'input'"
+    has_vector = found.method in ("vector", "beta") and input != "scores"
     yield f"{key}.vector", (vector is not None) == has_vector, "contradicts 'calibration.method'"
     if vector is not None:
         lengths = {len(vector.weights), len(vector.biases)}
         yield f"{key}.vector", lengths == {classes}, f"{RANGE}: one weight for each of 'classes' is needed"
         yield f"{key}.vector.weights", min(vector.weights) >= 0, f"{RANGE}: none may be below 0"
-    yield f"{key}.floor", floor is None or input != "logits", "contradicts 'input': logits have no floor"
+    if found.score is not None:
+        inputs = 2 if found.score.forms == ("share",) else len(found.score.forms)
+        whole = len(found.score.terms) == inputs > 0 and len(found.score.floors) == len(found.score.forms)
+        yield f"{key}.score", whole, f"{RANGE}: each score needs its terms"
+        places = [place for place, _ in found.score.knots]
+        yield f"{key}.score.knots", places == sorted(places), "is not in ascending order"
+    yield f"{key}.floor", floor is None or input in ("probs", "log-probs"), "contradicts 'input': logits have no floor"
     allowed = floor is None or 0 < floor <= 0.5 / classes
     yield f"{key}.floor", allowed, f"{RANGE}: above 0 and at most 1 / (2 x {classes} classes)"
     yield from _fingerprint(f"{key}.fingerprint", found.fingerprint, found.rows)
@@ -359,6 +387,10 @@ def _of_ratio(found: Ratio, classes: int) -> Iterator[Finding]:
     if blocks is not None:
         counted = sum(count for count, _ in blocks) == rows and all(0 <= wrong <= count for count, wrong in blocks)
         yield "ratio.error_blocks", counted, f"{RANGE}: rows and errors of all 'ratio.rows' are needed"
+    pairs = found.confusions
+    if pairs is not None:
+        inside = all(0 <= guess < classes and 0 <= truth < classes and count > 0 for guess, truth, count in pairs)
+        yield "ratio.confusions", inside, f"{RANGE}: (predicted, true, rows) of the classes are needed"
     if found.drift_quantiles is not None:
         yield from _quantiles("ratio.drift_quantiles", found.drift_quantiles, rows)
     yield from _fingerprint("ratio.fingerprint", found.fingerprint, rows)
@@ -379,6 +411,8 @@ def _of_threshold(found: Threshold, ratio: Ratio) -> Iterator[Finding]:
     yield "threshold.rule.confidence", certified == (rule.method is not None), "goes with 'threshold.rule.method'"
     yield from _fingerprint("threshold.fingerprint", found.fingerprint, found.rows)
     yield "threshold.groups", (found.by is None) == (groups is None), "goes with 'threshold.by'"
+    by_class = groups is None or not rule.promises or found.by == "prediction"
+    yield "threshold.by", by_class, "contradicts 'threshold.rule': promises have cutoffs by prediction"
     names = [group.group for group in groups or ()]
     yield "threshold.groups", groups is None or len(set(names)) == len(names) > 0, "names no group or one twice"
     apart = groups is None or (found.tau is None and found.cutoff is None)
@@ -387,9 +421,9 @@ def _of_threshold(found: Threshold, ratio: Ratio) -> Iterator[Finding]:
     if groups is not None:
         decisions = [(f"threshold.groups[{number}]", group) for number, group in enumerate(groups)]
     for key, decision in decisions:
-        yield f"{key}.rows", decision.rows >= 1, RANGE
+        yield f"{key}.rows", decision.rows >= 1 or bool(groups and rule.promises), RANGE
         yield f"{key}.accepted", 0 <= decision.accepted <= decision.rows, f"{RANGE}: from 0 to '{key}.rows'"
-        if groups is not None and decision.cutoff == REJECT_ALL and rule.limits_errors:
+        if groups is not None and decision.cutoff == REJECT_ALL and (rule.limits_errors or rule.promises):
             continue  # nothing was certified
         right = _belong(ratio.density, decision.tau, decision.cutoff)
         yield f"{key}.tau", right, f"does not belong to '{key}.cutoff' with this ratio"

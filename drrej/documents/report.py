@@ -118,107 +118,6 @@ class Where(Stored, frozen=True, kw_only=True):
     parts: tuple[MovedPart, ...]
 
 
-class IdealPoint(Stored, frozen=True, kw_only=True):
-    """Accuracy at one coverage if every right row came before every wrong one."""
-
-    coverage: Share
-    accuracy: Share
-
-
-class Bin(Stored, frozen=True, kw_only=True):
-    """Rows whose confidence lies in (lower, upper], with its mean and their accuracy."""
-
-    lower: Share
-    upper: Share
-    rows: Count
-    share: Share
-    confidence: Share
-    accuracy: Share
-
-
-class LossHistogram(Stored, frozen=True, kw_only=True):
-    """Rows by expected loss: right and wrong ones apart or, without labels, all of them."""
-
-    scale: Literal["linear", "log"]
-    edges: tuple[float, ...]
-    right: tuple[Count, ...] | None = None
-    wrong: tuple[Count, ...] | None = None
-    rows: tuple[Count, ...] | None = None
-
-
-class Member(Stored, frozen=True, kw_only=True):
-    """A class or a group, or so many `members` together; `of_highest` is its error rate relative to the highest."""
-
-    name: str
-    rows: Count
-    accepted: Count
-    errors: Count
-    coverage: Share
-    accuracy: Share | None
-    error_rate: Share | None
-    base_accuracy: Share
-    members: Count | None = None
-    of_highest: Share
-
-
-class Members(Stored, frozen=True, kw_only=True):
-    """Classes or groups, the lowest accuracy first."""
-
-    shown: tuple[Member, ...]
-    rest: Member | None
-
-
-class Confusion(Stored, frozen=True, kw_only=True):
-    """A true class that was taken for another one."""
-
-    label: str
-    prediction: str
-    rows: Count
-    share: Share
-
-
-class Confusions(Stored, frozen=True, kw_only=True):
-    """The commonest errors among the accepted rows, and how many there are besides."""
-
-    errors: Count
-    top: tuple[Confusion, ...]
-    other_pairs: Count
-    other_rows: Count
-
-
-class BaselineCurve(Stored, frozen=True, kw_only=True):
-    """The curve and the decision that the report is compared with."""
-
-    coverage_curve: tuple[CurvePoint, ...]
-    coverage: Coverage
-    accuracy: Accuracy
-
-
-class Made(Stored, frozen=True, kw_only=True):
-    """The report's title, day (of UTC), data and model; how the rejector came to be, in words and as commands."""
-
-    title: str | None = None
-    date: str | None = None
-    data: str | None = None
-    model: str | None = None
-    words: tuple[str, ...]
-    commands: tuple[str, ...]
-
-
-class Pictures(Stored, frozen=True, kw_only=True):
-    """What is drawn; most of it needs labels."""
-
-    ideal: tuple[IdealPoint, ...] | None = None
-    reliability: dict[str, tuple[Bin, ...]] | None = None
-    """The bins of the ECE: `uncalibrated`, before calibration, and `calibrated`."""
-    losses: LossHistogram
-    classes: Members | None = None
-    confusions: Confusions | None = None
-    groups: Members | None = None
-    baseline: BaselineCurve | None = None
-    made: Made
-
-
 _EARLIER_E_AURC = "aurc minus that of all right rows before all wrong ones in two tie blocks"
 _LABELLED = ("accuracy", "nll", "ece", "brier", "aurc", "e_aurc", "augrc", "points", "curve", "coverage_curve")
 """Sections that every report with labels has, and none without them."""
@@ -446,6 +345,10 @@ class Report(Judged, frozen=True, kw_only=True, tag="drrej-report/1"):  # 1: the
     """The plain loss beneath a learned one, where drift says that the learned order may not hold on these rows."""
     tied_rows: Annotated[Count | None, about(gate=False)] = None
     """How many rows have the largest loss that is accepted, where these are more than half: no cutoff divides them."""
+    repeated_rows: Annotated[Count | None, about(gate=False)] = None
+    """About how many rows have the same scores as another row, where these are more than 1 %: they count once."""
+    score: str | None = None
+    """The score that the rows bring, where they have no classes but are right or wrong."""
     below_chance: str | None = None
     """What may be wrong with the labels or the order of the classes, where fewer rows are right than by chance."""
     target: Annotated[Target | None, about(gate=False)] = None
@@ -527,7 +430,8 @@ class Report(Judged, frozen=True, kw_only=True, tag="drrej-report/1"):  # 1: the
     worst_group: Annotated[WorstGroup | None, about(better="higher", interval=EXACT, when=When.GROUPS)] = None
     scores: tuple[ScoreRow, ...] | None = None
     masks: tuple[MaskRow, ...] | None = None
-    pictures: Annotated[Pictures | None, about(gate=False)] = None
+    pictures: Annotated[dict[str, Any] | None, about(gate=False)] = None
+    """What a page draws, as `pipeline.pictures` makes it; only the page reads it."""
     difference: Annotated[Difference | None, about(when=When.BASELINE, unit="difference")] = None
     left_out: Annotated[LeftOut | None, about(gate=False)] = None
     gates: tuple[GateRow, ...]
@@ -543,8 +447,12 @@ class Report(Judged, frozen=True, kw_only=True, tag="drrej-report/1"):  # 1: the
 
     @staticmethod
     def mend(tree: dict[str, Any]) -> None:
-        """Reports of 0.1.0 told how often rows were drawn for intervals, and E-AURC above an ideal of their own."""
+        """Reports of 0.1.0 had other words, the draws of their intervals, and E-AURC above an ideal of their own."""
         tree.pop("bootstrap", None)
+        target = tree.get("target")
+        for each in [target, *target.get("promises", ())] if isinstance(target, dict) else ():
+            if isinstance(each, dict) and each.get("verdict") == "not shown":
+                each["verdict"] = "inconclusive"
         if "standard_e_aurc" in tree:
             tree["e_aurc"] = tree.pop("standard_e_aurc")
         elif isinstance(tree.get("e_aurc"), dict) and tree["e_aurc"].get("convention") == _EARLIER_E_AURC:

@@ -95,6 +95,18 @@ class Question(Stored, frozen=True, kw_only=True):
     """Fewer accepted rows cannot do, even without an error."""
 
 
+class PromiseNeeds(Stored, frozen=True, kw_only=True):
+    """How many fresh rows one of several promises takes; `share` of the rows count for it.
+
+    `least` are the rows that count without any error among them; `needed` are fresh rows of all kinds.
+    """
+
+    promise: str
+    share: Share
+    least: Count
+    needed: tuple[Needed, ...]
+
+
 class CertifiedNow(Stored, frozen=True, kw_only=True):
     """The largest cutoff that these rows certify for the risk that was asked about."""
 
@@ -132,6 +144,7 @@ class Plan(Document, frozen=True, kw_only=True, tag="drrej-plan/1"):  # 1: the f
     certified: CertifiedNow | None = None
     why_not: str | None = None
     """Why these rows certify nothing for the risk that was asked about."""
+    promises: tuple[PromiseNeeds, ...] | None = None
 
 
 class CascadeStage(Stored, frozen=True, kw_only=True):

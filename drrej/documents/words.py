@@ -5,11 +5,18 @@ from __future__ import annotations
 import numpy as np
 
 from drrej.core.calibration import rises, warning
+from drrej.core.confidence import ScoreMap
 from drrej.core.ratio import FITTED_ROWS, RatioBound
+from drrej.core.thresholds import Rule
 from drrej.documents.rejector import Calibration, GroupThreshold, Ratio, Rejector, Threshold
 
 _MOST_GROUPS = 20
-_NAMES = {"vector": "vector scaling", "beta": "beta calibration"}
+_NAMES = {
+    "vector": "vector scaling",
+    "beta": "beta calibration",
+    "logistic": "logistic regression",
+    "isotonic": "isotonic regression",
+}
 
 
 def describe_sections(rejector: Rejector) -> list[str]:
@@ -20,7 +27,7 @@ def describe_sections(rejector: Rejector) -> list[str]:
     if rejector.ratio is not None:
         lines += _ratio_lines(rejector.ratio)
         if rejector.threshold is not None:
-            lines += _threshold_lines(rejector.threshold, rejector.ratio)
+            lines += threshold_lines(rejector.threshold, rejector.ratio, rejector.need_calibration().score)
     return lines
 
 
@@ -36,6 +43,10 @@ def _calibration_lines(calibration: Calibration) -> list[str]:
             f"{_g(max(vector.weights))}, biases from {_g(min(vector.biases))} to {_g(max(vector.biases))}"
         )
         edge = "; the search did not converge"
+    if calibration.score is not None:
+        count = len(calibration.score.forms)
+        line = f"calibrator: {_NAMES[calibration.method]} of {'the score' if count == 1 else f'{count} scores'}"
+        line += ", of which low ones are good" if calibration.score.lower else ""
     if calibration.method == "given":
         return [line + "; given, not fitted"]
     line += f"; fitted on {calibration.rows} labelled rows"
@@ -75,7 +86,7 @@ def worse_figures(calibration: Calibration) -> str | None:
     ece, brier, rows = calibration.ece, calibration.brier, calibration.rows
     if ece is None or brier is None or rows is None:
         return None
-    what = "one temperature" if calibration.vector is None else f"the calibrator '{calibration.method}'"
+    what = "one temperature" if calibration.method == "temperature" else f"the calibrator '{calibration.method}'"
     return warning(rises((ece.before, ece.after), (brier.before, brier.after), rows), calibration.floor, what)
 
 
@@ -122,19 +133,22 @@ MEANS = {"mean-cost": "mean cost", "mse": "mean squared error", "mae": "mean abs
 """What a rule limits the mean of."""
 
 
-def _threshold_lines(threshold: Threshold, ratio: Ratio) -> list[str]:
+def threshold_lines(threshold: Threshold, ratio: Ratio, score: ScoreMap | None) -> list[str]:
+    """The decision, how it was chosen, and what is guaranteed."""
     rule = f"`{threshold.rule.kind.replace('mean-', 'mean_')}={threshold.rule.target:g}`"
     rule += "" if threshold.rule.coverage is None else f" and `coverage={threshold.rule.coverage:g}`"
+    if threshold.rule.promises:
+        rule = " and ".join(goal.asked for goal in threshold.rule.promises)
     if threshold.rule.kind == "cost":
         rule = f"`review_cost={threshold.rule.target:g}`"
         rule += "" if threshold.rule.error_cost is None else f" `error_cost={threshold.rule.error_cost:g}`"
     share = f"{threshold.accepted} of {threshold.rows} rows ({100 * threshold.coverage:.2f} %)"
     if threshold.groups is None:
-        lines = [f"decision: {_decision(threshold, ratio)}"]
+        lines = [f"decision: {_decision(threshold, ratio, score)}"]
     else:
         by = "the prediction" if threshold.by == "prediction" else f"column '{threshold.by}'"
         lines = [f"decision: by {by}, {len(threshold.groups)} groups with a cutoff of their own"]
-        lines += [f"  {group.group}: {_decision(group, ratio)}" for group in threshold.groups[:_MOST_GROUPS]]
+        lines += [f"  {group.group}: {_decision(group, ratio, score)}" for group in threshold.groups[:_MOST_GROUPS]]
         lines += ["  ..."] if len(threshold.groups) > _MOST_GROUPS else []
     expectation = "" if threshold.rule.confidence is not None else "; expect the same of rows like them"
     lines.append(f"chosen by {rule}: accepts {share} of those it was chosen on{expectation}")
@@ -142,18 +156,43 @@ def _threshold_lines(threshold: Threshold, ratio: Ratio) -> list[str]:
         lines.append(f"accuracy there: {_g(threshold.accuracy)}")
     if threshold.mean is not None:
         lines.append(f"{MEANS[threshold.rule.kind]} there: {_g(threshold.mean)}")
-    if threshold.rule.confidence is not None:
+    if threshold.rule.promises and threshold.rule.confidence is not None:
+        lines += _promise_lines(threshold.rule)
+    elif threshold.rule.confidence is not None:
         lines.append(_guarantee_line(threshold))
     return lines
 
 
-def _decision(threshold: Threshold | GroupThreshold, ratio: Ratio) -> str:
+def _promise_lines(rule: Rule) -> list[str]:
+    """What several promises guarantee together."""
+    void = "; void: rows that the fit has seen were allowed" if rule.reused else ""
+    lines = [f"guarantee: on new rows like these all of this holds with confidence {rule.confidence:g}{void}"]
+    some = any(goal.limits_errors and goal.group is not None for goal in rule.promises)
+    for goal in rule.promises:
+        whose = f" predicted '{goal.group}'" if goal.group else " of each other predicted class" if some else ""
+        lines.append(
+            {
+                "accuracy": f"  the accuracy of accepted rows{whose} is at least {goal.limit:g}",
+                "risk": f"  the error rate of accepted rows{whose} is at most {goal.limit:g}",
+                "missed": f"  of the rows of class '{goal.group}' at most {goal.limit:g} are accepted as another class",
+                "overall-risk": f"  errors that are left after review are at most {goal.limit:g} of all rows",
+                "coverage": f"  the share of accepted rows is at least {goal.limit:g}",
+                "reviews": f"  at most {goal.limit:g} rows of a batch of {goal.per} are rejected",
+            }[goal.what]
+            + ("" if goal.reviewer_accuracy is None else f"; reviewers are right in {goal.reviewer_accuracy:g} of them")
+        )
+    return lines
+
+
+def _decision(threshold: Threshold | GroupThreshold, ratio: Ratio, score: ScoreMap | None) -> str:
     if threshold.cutoff is None:
         return "rejects nothing"
     if threshold.cutoff < 0:
         return "rejects every row"
     decision = f"rejects a row when its expected loss is {_g(threshold.cutoff)} or more"
     familiar = ratio.loss.cutoff_words(threshold.cutoff)
+    if score is not None and (at := score.score_at(threshold.cutoff)) is not None:
+        familiar = f"its score {at:.6g} or {'more' if score.lower else 'less'}"
     decision += f" ({familiar})" if familiar else ""
     if threshold.tau is not None:
         decision += f", that is when its ratio is {_g(threshold.tau)} or less (tau)"

@@ -14,9 +14,9 @@ from typing import Generic, Protocol, TypeVar
 import numpy as np
 from msgspec import Struct, field
 
-from drrej.data.dump import Block, Dump
+from drrej.data.dump import Block, Dump, Notes
 from drrej.data.files import DumpFile
-from drrej.data.problems import Notes, Problem, Problems
+from drrej.data.problems import Problem, Problems
 from drrej.engines import Progress
 
 T = TypeVar("T")

@@ -251,7 +251,7 @@ def drift_factors(tails: Floats, scale: float) -> Floats:
     `tails` are p_left and p_right of each split, shape (..., B - 1, 2); the result has shape (..., B, 2, shifts). The
     `scale` is sqrt(n N / (n + N)) for whole batches.
     """
-    from scipy.special import ndtri
+    from drrej.core.special import ndtri
 
     scores = np.clip(-ndtri(tails), _LOWEST, _HIGHEST)
     bins = tails.shape[-2] + 1
@@ -317,7 +317,7 @@ def log_weights(bins: int) -> Floats:
 
 def _log_mean(lambdas: Floats) -> Floats:
     """ψ(λ) = ln E[exp(λ Z)] for a standard normal Z, cut at both ends."""
-    from scipy.special import ndtr
+    from drrej.core.special import ndtr
 
     inside = ndtr(_HIGHEST - lambdas) - ndtr(_LOWEST - lambdas)
     ends = np.exp(_LOWEST * lambdas) * ndtr(_LOWEST) + np.exp(_HIGHEST * lambdas) * ndtr(-_HIGHEST)

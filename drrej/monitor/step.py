@@ -28,6 +28,7 @@ from drrej.monitor.report import MonitorReport, monitor_report
 from drrej.monitor.state import KEPT_BATCHES, Batch, MonitorState, Parts, Reset, Settings, folded_away
 from drrej.pipeline.collect import collect
 from drrej.pipeline.drift import Tally
+from drrej.pipeline.figures import swapped
 from drrej.pipeline.score import Grouping, OnUnseen, Scorer, numbered
 from drrej.pipeline.source import Source, without_bad_files
 
@@ -165,7 +166,7 @@ def _with_batch(
     _check_new(batch, state, before, columns.get("sighting"))
     accepted = columns["accepted"]
     by_prediction = by_group = None
-    if rejector.classes <= MOST_PARTS:
+    if rejector.classes <= MOST_PARTS and not rejector.is_scored:
         classes = rejector.class_names or tuple(map(str, range(rejector.classes)))
         by_prediction = _next_parts(old_predictions, columns["prediction"], classes, accepted)
     if settings.by is not None:
@@ -344,6 +345,11 @@ def count_batch(
     columns = collect(source, dump, of_block, run)
     accepted = columns["accepted"]
     known = np.flatnonzero(accepted & (columns["label"] != -1)) if labelled else np.empty(0, int)
+    if labelled:
+        truth = columns["label"] >= 0
+        names = rejector.class_names or tuple(map(str, range(rejector.classes)))
+        doubt = swapped(columns["label"][truth], columns["prediction"][truth], names)
+        source.cautions[:] = [] if doubt is None else [doubt]
     batch = Batch(
         rows=accepted.size,
         accepted=int(np.count_nonzero(accepted)),
@@ -358,7 +364,7 @@ def count_batch(
 
 def _open(source: Source, rejector: Rejector) -> tuple[Dump, bool]:
     """The dump, and whether it has labels. Those that were asked for must be there."""
-    asked = source.options.labels_from is not None or source.options.label is not None
+    asked = any((source.options.labels_from, source.options.label, source.options.correct))
     options = replace(source.options, keep_unlabelled=True)  # such rows count for all but the risk
     source = replace(source, options=options)
     dump = source.open(rejector, labelled=asked)

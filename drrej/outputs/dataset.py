@@ -24,8 +24,9 @@ import pyarrow.parquet as pq
 from msgspec import Struct, ValidationError, convert, field, to_builtins
 from msgspec.structs import replace
 
+from drrej.data.dump import Notes
 from drrej.data.files import DumpFile, is_uri
-from drrej.data.problems import Notes, Problem, one_line, redacted
+from drrej.data.problems import Problem, one_line, redacted
 from drrej.errors import ClusterError, DrrejError, OutputError
 from drrej.outputs.atomic import HiddenFile, check_folder, locked, put_folder, recover_folder, remove_if_empty, writing
 from drrej.outputs.destinations import Place, appeared, claimed, open_uri, upload

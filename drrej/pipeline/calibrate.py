@@ -23,15 +23,16 @@ from drrej.core.calibrators import (
     fit_vector,
     held_out_nll,
 )
+from drrej.core.confidence import SCORE_CALIBRATORS, choose_score_map, doubts_about
 from drrej.core.inputs import Positives, are_log_probabilities, choose_floor, floored_logits
 from drrej.core.reuse import Sketch, key_limit
 from drrej.core.softmax import Needs
 from drrej.core.types import AnyFloats, Integers, Precision
-from drrej.data.dump import Block
+from drrej.data.dump import Block, Dump
 from drrej.documents.rejector import BeforeAfter, Calibration, Rejector
 from drrej.engines import protocol
 from drrej.engines.protocol import Pass
-from drrej.errors import OptionError
+from drrej.errors import DumpError, OptionError
 from drrej.pipeline.collect import collect
 from drrej.pipeline.figures import swapped
 from drrej.pipeline.score import (
@@ -62,8 +63,9 @@ _FIGURES: Needs = frozenset({"squares"})
 class CalibrateOptions(Struct, frozen=True):
     """How the calibrator is fitted, and which: one temperature, or a weight and a bias for each class (`vector`).
 
-    `beta` is the name that `vector` has for two classes. `auto` takes the simplest whose NLL on rows that it was not
-    fitted to is within one standard error of the best.
+    `beta` is the name that `vector` has for two classes. Scores of any kind have `logistic`, `beta` and `isotonic`, see
+    `drrej.core.confidence`; by default `auto`, where logits have one temperature. `auto` takes the simplest whose NLL
+    on rows that it was not fitted to is within one standard error of the best.
 
     `floor` is what a probability of 0 counts as (None: chosen with the temperature). Blocks are kept between passes
     while they fit in `memory` bytes (default: a quarter of what there is; on a cluster, of each worker's).
@@ -72,10 +74,10 @@ class CalibrateOptions(Struct, frozen=True):
     precision: Precision = "auto"
     memory: int | None = None
     floor: float | None = None
-    calibrator: CalibratorName = "temperature"
+    calibrator: CalibratorName | None = None
 
     def __post_init__(self) -> None:
-        if self.calibrator not in get_args(CalibratorName):
+        if self.calibrator not in (None, *get_args(CalibratorName)):
             names = ", ".join(get_args(CalibratorName))
             raise OptionError(f"`calibrator={self.calibrator}`: it must be one of {names}")
 
@@ -94,6 +96,10 @@ def calibrate(source: Source, options: CalibrateOptions | None = None) -> Reject
     precision = options.precision
     dump = source.open(None, labelled=True)
     check_floor(options.floor, dump)
+    if dump.input == "scores":
+        return _calibrate_scores(source, dump, options)
+    if options.calibrator in ("logistic", "isotonic"):
+        raise OptionError(f"`calibrator={options.calibrator}` is for scores of any kind, `score=COL`, not for logits")
     if options.calibrator == "beta" and dump.classes != 2:
         raise OptionError(f"`calibrator=beta` is for two classes, here are {dump.classes}; use `calibrator=vector`")
     if options.calibrator == "vector" and dump.classes > MOST_CLASSES:
@@ -130,7 +136,7 @@ def calibrate(source: Source, options: CalibrateOptions | None = None) -> Reject
     whole = (lambda function: reduce(add, each(function))) if share < 1 else None
     fit = fit_temperature(of_sample, whole, precision)
     vector, converged, choice = None, fit.converged, None
-    name: str = options.calibrator
+    name: str = options.calibrator or "temperature"
     if name == "auto":  # with the table that it is chosen from
         nll = held_out_nll(scores, labels, precision)
         name, choice = choose_calibrator(nll) if nll else ("temperature", None)
@@ -150,6 +156,44 @@ def calibrate(source: Source, options: CalibrateOptions | None = None) -> Reject
             brier=BeforeAfter(before.mean_brier, after.mean_brier),
             floor=floor,
             vector=vector,
+            choice=choice,
+        )
+    )
+
+
+def _calibrate_scores(source: Source, dump: Dump, options: CalibrateOptions) -> Rejector:
+    """The map from scores of any kind to the probability of being wrong."""
+    name: str = options.calibrator or "auto"
+    lower = bool(dump.options.lower_is_better)
+    if name not in ("auto", *SCORE_CALIBRATORS):
+        names = ", ".join(SCORE_CALIBRATORS)
+        raise OptionError(f"`calibrator={name}` is for logits; a score has one of {names}, or auto")
+
+    def of_block(block: Block) -> dict[str, Any]:
+        keys = Sketch.of(row_keys(block), coarse_row_keys(block))
+        return {"score": block.scores, "wrong": block.labels != 0, "sketch": keys}
+
+    rows = collect(source, dump, of_block, Pass("calibrating", labelled=True), calibrating=True)
+    scores, wrong = rows["score"], rows["wrong"]
+    doubt, cautions = doubts_about(scores, wrong, lower, dump.columns.names)
+    source.cautions[:] = cautions
+    if doubt is not None:
+        raise DumpError(f"{dump.parts[0].name}: {doubt}")
+    name, fitted, choice = choose_score_map(scores, wrong, lower, name)
+    (after, before), labels = fitted.scores(scores), wrong.astype(np.int64)
+    (was,), (now,) = before.tallies(labels, None), after.tallies(labels, None)
+    told = fitted.forms == ("share",)  # other scores are no probabilities before calibration
+    return source.new_rejector(dump, options.precision).with_calibration(
+        Calibration(
+            method=name,
+            temperature=1.0,
+            converged=True,
+            rows=now.rows,
+            fingerprint=rows["sketch"].fingerprint().text(),
+            nll=BeforeAfter(was.mean_nll if told else None, now.mean_nll),
+            ece=BeforeAfter(was.ece if told else None, now.ece),
+            brier=BeforeAfter(was.mean_brier if told else None, now.mean_brier),
+            score=fitted,
             choice=choice,
         )
     )

@@ -59,7 +59,7 @@ class CascadeOptions(Struct, frozen=True):
     confidence: float | None = None
     review_cost: float | None = None
     loss: str = "zero-one"
-    calibrator: CalibratorName = "temperature"
+    calibrator: CalibratorName | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -95,7 +95,8 @@ def cascade(stages: Sequence[Stage], options: CascadeOptions) -> CascadeResult:
     else:
         halves = SplitOptions((1.0, 1.0), plain=1, seed=options.seed, group=options.key)
         designed, chosen_on = map(list, zip(*(split(stage.source, halves) for stage in stages), strict=True))
-    how, ratio = CalibrateOptions(calibrator=options.calibrator), RatioOptions(loss=options.loss)
+    loss = None if stages[0].source.options.score and options.loss == "zero-one" else options.loss
+    how, ratio = CalibrateOptions(calibrator=options.calibrator), RatioOptions(loss=loss)
     fitted = [fit(source, calibrate(source, how), ratio) for source in designed]
     costs = {stage.name: stage.cost for stage in stages}
     if options.review_cost is not None:
@@ -114,6 +115,8 @@ def cascade(stages: Sequence[Stage], options: CascadeOptions) -> CascadeResult:
     }
     report = _report(costs, design[0]["label"].size, rows, chosen, frontier, options)
     routing = _routing(fresh, costs, chosen, options.key, fitted[0].class_names)
+    if fitted[0].is_scored:
+        routing = routing.drop_columns(["prediction", "label"])
     return CascadeResult(report, rejectors, routing)
 
 

@@ -23,7 +23,7 @@ from drrej.pipeline.source import Source
 
 MOST_IN_MEMORY = 1 << 26
 """Rows whose columns are kept in memory, where there is enough of it."""
-_PIECE = 1 << 20
+_PIECE = 1 << 17
 _ROW_BYTES = 32
 """What a row may take of a quarter of the memory."""
 

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-from msgspec import Struct, field
+from msgspec import Struct, field, to_builtins
 from msgspec.structs import asdict, replace
 from numpy.typing import NDArray
 
@@ -31,7 +30,7 @@ from drrej.data.labels import sortable_keys
 from drrej.documents.document import entries
 from drrej.documents.figures import Change, Point, Proportion
 from drrej.documents.rejector import Rejector
-from drrej.documents.report import BaselineCurve, Difference, MaskRow, Outside, OutsideScore, Report, ScoreRow
+from drrej.documents.report import Difference, MaskRow, Outside, OutsideScore, Report, ScoreRow
 from drrej.errors import DumpError, OptionError
 from drrej.pipeline.collect import collect_scored, curve_of
 from drrej.pipeline.figures import accuracy_figure, accuracy_near, areas_of, coverage_curve, coverage_figure
@@ -65,7 +64,7 @@ class Rivals(Struct, frozen=True):
     def check(self, dump: Dump) -> None:
         """Raise unless the columns are there and hold what is needed."""
         for option, names, is_kind, wanted in (
-            ("score", [*self.scores], pa.types.is_floating, ", not numbers"),
+            ("rival", [*self.scores], pa.types.is_floating, ", not numbers"),
             ("rejected", self.masks, pa.types.is_boolean, "; it must be boolean (or 0 and 1)"),
         ):
             check_columns(dump, names, f"`{option}`")
@@ -162,9 +161,9 @@ class BaselineDump(Struct, frozen=True):
     key: str
 
 
-def read_baseline(path: str) -> Report:
-    """An earlier report with labels."""
-    where = f"`baseline={path}`"
+def read_baseline(path: str, where: str | None = None) -> Report:
+    """A report with labels; `where` says in messages who asked for it."""
+    where = f"`baseline={path}`" if where is None else f"{where} {path}"
     try:
         with open(path, encoding="utf-8") as stream:
             report = Report.from_json(stream.read(), where)
@@ -188,7 +187,7 @@ def check_same_classes(then: Report, rejector: Rejector) -> None:
         raise OptionError(f"`baseline`: a report on other classes; the rejector has no class '{strange[0]}'")
 
 
-def report_differences(now: Mapping[str, Any], then: Report) -> tuple[Difference, BaselineCurve | None]:
+def report_differences(now: Mapping[str, Any], then: Report) -> tuple[Difference, dict[str, Any]]:
     """Differences of the sections of a report to another one, on independent rows, and that one's curve and decision.
 
     The interval joins the two reports' own: the lower end of a - b lies sqrt((a - lower a)^2 + (upper b - b)^2) below
@@ -196,10 +195,21 @@ def report_differences(now: Mapping[str, Any], then: Report) -> tuple[Difference
     """
     figures = [entry.name for entry in entries(Difference) if entry.section is Change]
     changes: dict[str, Any] = {name: _square_and_add(now[name], getattr(then, name)) for name in figures}
-    curve = None
-    if then.coverage_curve is not None and then.accuracy is not None:
-        curve = BaselineCurve(coverage_curve=then.coverage_curve, coverage=then.coverage, accuracy=then.accuracy)
-    return Difference(kind="reports", **changes), curve
+    drawn = {name: to_builtins(getattr(then, name)) for name in ("coverage_curve", "coverage", "accuracy")}
+    return Difference(kind="reports", **changes), {} if then.accuracy is None else drawn
+
+
+def difference_from(report: Report, first: Report) -> Difference:
+    """The differences of a report from another: its own paired ones if they are to that one, else as of other rows."""
+    apart, _ = report_differences({name: getattr(report, name) for name in report.__struct_fields__}, first)
+    paired = report.difference
+    if paired is None or paired.kind != "paired":
+        return apart
+    pairs = [
+        (getattr(apart, name).value, getattr(paired, name).value) for name in ("coverage", "base_accuracy", "augrc")
+    ]
+    same = all(None not in pair and math.isclose(*pair, rel_tol=1e-9, abs_tol=1e-12) for pair in pairs)
+    return paired if same else apart
 
 
 def _square_and_add(a: Proportion | Change | None, b: Proportion | Change | None) -> Change:
@@ -217,7 +227,7 @@ def _square_and_add(a: Proportion | Change | None, b: Proportion | Change | None
 
 def paired_differences(
     columns: Mapping[str, Any], baseline: BaselineDump, on_unseen: OnUnseen, names: Sequence[str]
-) -> tuple[Difference, BaselineCurve]:
+) -> tuple[Difference, dict[str, Any]]:
     """Differences on the same rows, paired by key, and the curve and the decision of the other model.
 
     Raises unless both have the same keys and the same labels; `names` are those of the classes.
@@ -234,12 +244,12 @@ def paired_differences(
         name: Change(**asdict(difference)) for name, difference in paired.paired_differences(new, old).items()
     }
     accepted = int(np.count_nonzero(then["accepted"]))
-    curve = BaselineCurve(
-        coverage_curve=coverage_curve(curve_of(then["loss"], then["wrong"])),
-        coverage=coverage_figure(accepted, then["loss"].size),
-        accuracy=accuracy_figure(int(np.count_nonzero(then["accepted"] & then["wrong"])), accepted),
-    )
-    return Difference(kind="paired", rows=int(columns["loss"].size), **changes), curve
+    drawn = {
+        "coverage_curve": coverage_curve(curve_of(then["loss"], then["wrong"])),
+        "coverage": coverage_figure(accepted, then["loss"].size),
+        "accuracy": accuracy_figure(int(np.count_nonzero(then["accepted"] & then["wrong"])), accepted),
+    }
+    return Difference(kind="paired", rows=int(columns["loss"].size), **changes), to_builtins(drawn)
 
 
 # Rows that belong to no class
@@ -318,7 +328,8 @@ def answers(
     scorer = Scorer(rejector, dump, decide=on_unseen is not None, on_unseen=on_unseen or "error")
 
     def of_rows(scored: Scored) -> dict[str, Any]:
-        columns = {"loss": scored.loss, "prediction": scored.prediction, "label": scored.block.labels}
+        label = scored.prediction if rejector.is_scored else scored.block.labels  # right or wrong is the model's own
+        columns = {"loss": scored.loss, "prediction": scored.prediction, "label": label}
         decided = {"wrong": scored.wrong, "accepted": scored.accepted}
         return {"key": block_keys(scored.block, key), **columns, **decided}
 
@@ -342,6 +353,8 @@ def matched(first: Mapping[str, Any], other: Mapping[str, Any], column: str, who
 
     Raises unless both have the same rows (leaving out hard ones makes no better model) with the same labels.
     """
+    import pyarrow.compute as pc  # a tenth of a second that other reports need not pay
+
     wanted, keys = first["key"], other["key"]
     if wanted.dtype.kind != keys.dtype.kind:
         raise DumpError(f"{who}: column '{column}' holds keys of another kind than in the first dump")

@@ -16,13 +16,14 @@ from drrej.core.curves import Curve
 from drrej.core.drift import RatioSums
 from drrej.core.intervals import proportion
 from drrej.core.losses import PLAIN
+from drrej.core.reuse import LOOKED_AT, MOST_REPEATS, key_limit, repeated_rows
 from drrej.core.softmax import NOTHING
 from drrej.data.dump import Dump
 from drrej.documents.document import When
 from drrej.documents.figures import DEFAULT_POINTS, Point, Proportion, Target
 from drrej.documents.gates import Gate, check_gate, near
 from drrej.documents.rejector import Rejector
-from drrej.documents.report import Pictures, RegressionReport, Report
+from drrej.documents.report import RegressionReport, Report
 from drrej.errors import GateError, OptionError
 from drrej.pipeline import compare, drift, figures, pictures
 from drrej.pipeline.collect import collect_scored, curve_of
@@ -33,6 +34,7 @@ from drrej.pipeline.score import (
     Scored,
     Scorer,
     check_columns,
+    copy_keys,
     judge_rows,
     numbered,
     residual_columns,
@@ -73,6 +75,8 @@ class EvaluateOptions(Struct, frozen=True):
     model: str | None = None
     words: Sequence[str] = ()
     commands: Sequence[str] = ()
+    group: str | None = None
+    """A column that tells rows with the same scores apart; else they count as copies."""
     known_fresh: bool = False
     """The caller has set these rows apart from those that made the rejector, so it need not be looked for."""
 
@@ -84,7 +88,7 @@ class EvaluateOptions(Struct, frozen=True):
             "`classwise=True`": self.classwise,
             "`examples`": self.examples is not None,
             "`compare`": self.rivals.usual,
-            "`score`": bool(self.rivals.scores),
+            "`rival`": bool(self.rivals.scores),
             "`rejected`": bool(self.rivals.masks),
             "`metric`": bool(self.points),
             "`ood`": self.ood is not None,
@@ -141,6 +145,9 @@ def evaluate(
         options = replace(options, by=threshold.by)
     if not rejector.has_classes:
         raise OptionError("the rejector was made for rows without logits; use evaluate_regression")
+    if rejector.is_scored and (options.classwise or options.rivals.usual):
+        name = "classwise=True" if options.classwise else "compare"
+        raise OptionError(f"`{name}` needs the scores of all classes; these rows bring a score of their own")
     check_gates(gates, options, rejector, source.options.classes)
     if options.baseline is not None:
         compare.check_same_classes(options.baseline, rejector)
@@ -159,6 +166,7 @@ def evaluate(
         "unsure_order": drift.unsure_order(moved, ratio),
         "tied_rows": figures.tied_rows(columns["loss"], columns["accepted"]),
         "classes": rejector.classes,
+        "score": rejector.columns.logits if rejector.is_scored else None,
         "ratio": drift.ratio_figure(columns["ratio"], curve.rows, ratio),
         "drift": moved,
         "by": options.by,
@@ -166,6 +174,8 @@ def evaluate(
     }
     drawn: dict[str, Any] = {}
     if options.labels:
+        if sections["unsure_order"] is not None and options.ood is None:  # what the plain order makes of these rows
+            columns["score max_probability"] = columns["drift"]
         labelled, drawn = _with_labels(source, columns, curve, rejector, options)
         sections |= labelled
     else:
@@ -174,9 +184,12 @@ def evaluate(
         sections["expected_accuracy"] = drift.expected_accuracy(doubt, columns["accepted"])
         sections |= {"looks": looks, "where": drift.where_moved(losses, ratio, options.by, looks or ())}
     if options.pictures:
-        losses, made = pictures.loss_histogram(curve, options.labels), pictures.made_by(rejector, options, dump)
-        sections["pictures"] = Pictures(losses=losses, made=made, **drawn)
+        drawn = drawn or {"losses": pictures.loss_histogram(curve, labelled=False)}
+        sections["pictures"] = drawn | {"made": pictures.made_by(rejector, options, dump)}
     report = Report(**sections)
+    if threshold.rule.promises:
+        by_class = figures.class_counts(columns, rejector.classes) if options.labels else None
+        return judged(report, figures.promises_of(report, rejector, by_class), gates)
     return judged(report, figures.target_of(report, threshold), gates)
 
 
@@ -246,6 +259,8 @@ def check_gates(
         kind, member = gate.member or ("", "")
         if rejector is not None and kind == "class":
             known = list(rejector.class_names or names or map(str, range(rejector.classes)))
+            if rejector.is_scored:
+                raise GateError(f"gate '{gate.text}': there are no classes: the rows bring a score of their own")
             if member not in known:
                 raise GateError(f"gate '{gate.text}': there is no class '{member}'{near(member, known)}")
 
@@ -272,16 +287,20 @@ def _columns(
     rivals.check(dump)
     check_columns(dump, [key] if key else [], "`join_on`")
     check_columns(dump, examples or (), "`examples`")
+    check_columns(dump, [options.group] if options.group else [], "`group`")
     squares = frozenset({"squares"})
     needs, raw = (squares | rivals.needs, squares) if options.labels else (NOTHING, None)
     scorer = Scorer(rejector, dump, on_unseen=options.on_unseen_group, needs=needs, raw=raw)
     seen = {} if options.known_fresh else seen_rows(rejector)
+    limit = key_limit(LOOKED_AT / dump.rows)
 
     def of_rows(scored: Scored) -> dict[str, Any]:
         block = scored.block
         columns: dict[str, Any] = {"loss": scored.loss, "accepted": scored.accepted, **scored.look_up(seen)}
         if residual:
             return columns | {"residual": residual_of(block, residual)}
+        if options.group is not None or not rejector.is_scored:  # scores of any kind tie by nature
+            columns["copies"] = [copy_keys(block, options.group, (scored.coarse <= limit) & ~block.bad)]
         columns["ratio"] = RatioSums.of(rejector.need_ratio().density.log_ratio(scored.loss))
         if scored.drift is not scored.loss:
             columns["drift"] = scored.drift
@@ -294,21 +313,27 @@ def _columns(
         if key is not None:
             columns["key"] = compare.block_keys(block, key)
         if examples is not None:
-            columns |= pictures.block_examples(scored, examples, names)
+            columns |= pictures.block_examples(scored, examples, ("right", "wrong") if rejector.is_scored else names)
         return columns
 
-    others = [*rivals.columns, *([key] if key else []), *(examples or ()), *residual]
+    others = [*rivals.columns, *(name for name in (key, options.group) if name), *(examples or ()), *residual]
     keep = (*(() if grouping is None else grouping.columns), *others)
     columns = collect_scored(source, dump, scorer, of_rows, "evaluating", options.labels, keep)
     accepted, threshold = columns["accepted"], rejector.need_threshold()
+    repeated = repeated_rows(columns.pop("copies"), accepted.size) if "copies" in columns else 0
+    found = {"repeated_rows": repeated} if repeated > MOST_REPEATS * accepted.size else {}
+    columns["independent"] = 1.0 - repeated / accepted.size if found else 1.0
     return columns, {
+        **found,
         "drrej_version": __version__,
         "tau": threshold.tau,
         "cutoff": threshold.cutoff,
         "cutoff_by": threshold.by,
         "seen_by": tuple(step for step, reuse in judge_rows(seen, columns).items() if reuse.reused) or None,
         "rows": int(accepted.size),
-        "coverage": figures.coverage_figure(int(np.count_nonzero(accepted)), int(accepted.size)),
+        "coverage": figures.coverage_figure(
+            int(np.count_nonzero(accepted)), int(accepted.size), columns["independent"]
+        ),
         "gates": (),
     }
 
@@ -349,6 +374,7 @@ def _with_labels(
     titles = names or tuple(map(str, range(classes)))
     cells = figures.count_cells(labels, classes + 1, wrong, accepted)
     _, _, errors, right = cells.sum(axis=0).tolist()
+    independent = columns["independent"]
     cells = cells[:-1]  # the last are labels that name none of the classes
     accepted_errors = np.flatnonzero(accepted & wrong & (labels < classes))
     confused = labels[accepted_errors].astype(np.int64) * classes + columns["prediction"][accepted_errors]
@@ -356,10 +382,10 @@ def _with_labels(
     curves |= {name: curve_of(values, wrong) for name, values in compare.other_scores(columns).items()}
     sections: dict[str, Any] = {
         "below_chance": figures.swapped(labels, columns["prediction"], titles),
-        "accuracy": figures.accuracy_figure(errors, errors + right),
-        "risk": Proportion(**proportion(errors, errors + right)),
+        "accuracy": figures.accuracy_figure(errors, errors + right, independent),
+        "risk": Proportion(**proportion(errors, errors + right, independent)),
         "errors": errors,
-        "base_accuracy": figures.accuracy_figure(curve.total_errors, curve.rows),
+        "base_accuracy": figures.accuracy_figure(curve.total_errors, curve.rows, independent),
         **figures.calibration_sections(columns),
         **figures.order_sections(curve, options.intervals),
         "points": {point.name: point.row(curve, options.intervals) for point in options.points},
@@ -369,6 +395,8 @@ def _with_labels(
         "confusion": figures.confusion_matrix(cells, confused, titles),
         **figures.cost_sections(columns, rejector),
     }
+    if rejector.is_scored:
+        sections |= dict.fromkeys(("below_chance", "per_class", "confusion"))  # right and wrong are no classes
     if rejector.need_ratio().loss.is_error_probability:
         sections["expected_accuracy"] = drift.expected_accuracy(columns["loss"], accepted)
     by_group: list[tuple[str, Any]] | None = None
@@ -386,9 +414,9 @@ def _with_labels(
         sections["masks"] = tuple(compare.mask_row(name, columns[f"mask {name}"], wrong, curve) for name in masks)
     if options.examples is not None:
         sections["examples"] = pictures.examples(columns, options.examples)
-    baseline = None
+    baseline: dict[str, Any] = {}
     if options.baseline is not None:
-        now = {"coverage": figures.coverage_figure(errors + right, curve.rows), **sections}
+        now = {"coverage": figures.coverage_figure(errors + right, curve.rows, independent), **sections}
         sections["difference"], baseline = compare.report_differences(now, options.baseline)
     elif options.baseline_dump is not None:
         other, unseen = options.baseline_dump, options.on_unseen_group
@@ -396,14 +424,7 @@ def _with_labels(
     if not options.pictures:
         return sections, {}
     by_class = [(titles[k], counts) for k, counts in enumerate(cells) if counts.any()]
-    return sections, {
-        "ideal": pictures.ideal_curve(curve.total_errors, curve.rows),
-        "reliability": {
-            "uncalibrated": pictures.reliability(columns["uncalibrated"]),
-            "calibrated": pictures.reliability(columns["all"]),
-        },
-        "classes": pictures.worst_rows(by_class),
-        "confusions": pictures.confusions(confused, titles),
-        "groups": None if by_group is None else pictures.worst_rows(by_group),
-        "baseline": baseline,
-    }
+    drawn = pictures.drawn_of(columns, curve, confused, titles, by_class, by_group)
+    if rejector.is_scored:
+        drawn = {name: value for name, value in drawn.items() if name not in ("classes", "confusions")}
+    return sections, drawn | ({"baseline": baseline} if baseline else {})

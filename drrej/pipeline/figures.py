@@ -21,6 +21,7 @@ from drrej.documents.document import entries
 from drrej.documents.figures import (
     Accuracy,
     Change,
+    ClassCounts,
     CostPoint,
     Counts,
     Coverage,
@@ -32,6 +33,7 @@ from drrej.documents.figures import (
     TotalCost,
     judge,
     judge_cost,
+    judge_goals,
     judge_mean,
     wanted_of,
 )
@@ -60,22 +62,22 @@ AREAS = ("aurc", "e_aurc", "augrc")
 """Those of every score."""
 
 
-def coverage_figure(accepted: int, rows: int) -> Coverage:
-    """Coverage with its interval and count.
+def coverage_figure(accepted: int, rows: int, independent: float = 1.0) -> Coverage:
+    """Coverage with its interval and count; see `proportion`.
 
     >>> coverage_figure(8, 10).value
     0.8
     """
-    return Coverage(**proportion(accepted, rows), accepted=accepted)
+    return Coverage(**proportion(accepted, rows, independent), accepted=accepted)
 
 
-def accuracy_figure(errors: int, rows: int) -> Accuracy:
-    """Accuracy with its interval and count; undefined without rows.
+def accuracy_figure(errors: int, rows: int, independent: float = 1.0) -> Accuracy:
+    """Accuracy with its interval and count, see `proportion`; undefined without rows.
 
     >>> accuracy_figure(1, 4).value, accuracy_figure(0, 0).value
     (0.75, None)
     """
-    return Accuracy(**proportion(rows - errors, rows), errors=errors)
+    return Accuracy(**proportion(rows - errors, rows, independent), errors=errors)
 
 
 # Points, curves and areas
@@ -178,9 +180,10 @@ def swapped(labels: Integers, predictions: Integers, names: Sequence[str]) -> st
     right, rows, classes = int(np.count_nonzero(labels == predictions)), labels.size, len(names)
     if classes > _MOST_SWAPPED or rows < 10 * classes:
         return below_chance(right, rows, classes)
-    known = labels < classes
-    pairs = labels[known].astype(np.int64) * classes + predictions[known]
-    matrix = np.bincount(pairs, minlength=classes * classes).reshape(classes, classes)
+    counts = np.zeros((classes + 1) * classes, np.int64)  # the last label names none of the classes
+    for part in pieces(rows):
+        counts += np.bincount(labels[part].astype(np.int64) * classes + predictions[part], minlength=counts.size)
+    matrix = counts.reshape(-1, classes)[:-1]
     truth = np.flatnonzero(matrix.any(axis=1))
     guess = matrix[truth].argmax(axis=1)
     found = int(matrix[truth, guess].sum())
@@ -436,6 +439,22 @@ MeanError = tuple[float | None, Ends | None]
 """A mean, and the ends of its interval where it has one."""
 
 
+def class_counts(columns: Mapping[str, Any], classes: int) -> ClassCounts:
+    """What promises about classes are judged by."""
+    labels, predictions, accepted = columns["label"], columns["prediction"], columns["accepted"]
+    missed = accepted & columns["wrong"]
+    chosen = (labels, labels[missed], predictions[accepted], predictions[missed])
+    return ClassCounts(*(np.bincount(each, minlength=classes).tolist() for each in chosen))
+
+
+def promises_of(report: Report, rejector: Rejector, by_class: ClassCounts | None) -> Target:
+    """What became of several promises, see `target_of`."""
+    threshold = rejector.need_threshold()
+    rule, names = threshold.rule, rejector.class_names or tuple(map(str, range(rejector.classes)))
+    (seen,) = _counts(replace(report, per_group=None), threshold)
+    return judge_goals(rule.promises, names, seen, by_class, None if rule.reused else rule.confidence)
+
+
 def target_of(report: Report | RegressionReport, threshold: Threshold, mean: MeanError = (None, None)) -> Target | None:
     """What the threshold was chosen for, and whether these rows show it; None where nothing was promised.
 
@@ -457,17 +476,19 @@ def target_of(report: Report | RegressionReport, threshold: Threshold, mean: Mea
 
 
 def _counts(report: Report | RegressionReport, threshold: Threshold) -> list[Counts]:
-    tied = isinstance(report, Report) and report.tied_rows is not None
+    how: dict[str, Any] = {}
+    if isinstance(report, Report):
+        how = {"tied": report.tied_rows is not None, "independent": 1.0 - (report.repeated_rows or 0) / report.rows}
     if isinstance(report, Report) and report.per_group is not None and report.by == threshold.by:
         cutoffs = {group.group: group.cutoff for group in threshold.groups or ()}
         known = [row for row in report.per_group if row.group in cutoffs]
         if known:
             return [
                 Counts(
-                    row.rows, row.coverage.accepted, row.accuracy.errors, row.group, cutoffs[row.group] is None, tied
+                    row.rows, row.coverage.accepted, row.accuracy.errors, row.group, cutoffs[row.group] is None, **how
                 )
                 for row in known
             ]
     errors = report.accuracy.errors if isinstance(report, Report) and report.accuracy is not None else None
     nothing_rejected = threshold.by is None and threshold.cutoff is None
-    return [Counts(report.rows, report.coverage.accepted, errors, certain=nothing_rejected, tied=tied)]
+    return [Counts(report.rows, report.coverage.accepted, errors, certain=nothing_rejected, **how)]

@@ -15,7 +15,7 @@ from drrej.core.drift import RatioSums, loss_quantiles
 from drrej.core.inputs import FACE_VALUE
 from drrej.core.intervals import json_number
 from drrej.core.learned_loss import learn
-from drrej.core.losses import FEATURE_NEEDS, PLAIN, Loss, PlainLoss
+from drrej.core.losses import FEATURE_NEEDS, PLAIN, ErrorLoss, Loss, PlainLoss
 from drrej.core.ratio import (
     DELTA,
     FITTED_ROWS,
@@ -33,7 +33,7 @@ from drrej.core.ratio import (
     without_promise,
 )
 from drrej.core.reuse import key_limit
-from drrej.core.types import Floats, Precision, Total
+from drrej.core.types import Floats, Integers, Precision, Total
 from drrej.documents.rejector import LOSS_PARTS, Calibration, Columns, Ratio, Rejector, is_temperature
 from drrej.errors import DumpError, OptionError
 from drrej.pipeline.collect import collect_scored, curve_of, pieces
@@ -43,6 +43,9 @@ from drrej.pipeline.source import Source, without_bad_files
 MOST_ROWS = 1 << 16
 MOST_VALUES = 1 << 24
 """Rows, and their logits, that a loss is learned from; of more some are drawn by content, whatever their order."""
+
+MOST_PAIRS = 4096
+"""Pairs of predicted and true class that are counted."""
 
 DIVERGENCES = {"kl": 1.0, "chi2": 3.0}
 
@@ -80,6 +83,8 @@ class RatioOptions(Struct, frozen=True):
 
 def _learned(source: Source, rejector: Rejector, name: str) -> Loss:
     """A loss learned from labelled rows, in an order of their own, so that it does not depend on the dump's."""
+    if rejector.is_scored:
+        return ErrorLoss()
     if not rejector.has_classes:
         raise OptionError(f"`loss={name}` needs logits, but this rejector only has a loss column")
     dump = source.open(rejector, labelled=True)
@@ -107,6 +112,8 @@ def uncalibrated(
     if not is_temperature(temperature):
         raise OptionError(f"`temperature={temperature:g}`: it must be a finite number above 0")
     dump = source.open(None, labelled=False)
+    if dump.input == "scores":
+        raise OptionError("`temperature` is for logits; a score is calibrated with 'drrej calibrate' on labelled rows")
     check_floor(floor, dump)
     if dump.input != "logits" and floor is None:
         floor = FACE_VALUE
@@ -141,7 +148,11 @@ def fit(source: Source, rejector: Rejector, options: RatioOptions | None = None)
     if loss is None:
         elsewhere, inside = source.options.labels_from, source.open(rejector, labelled=False).label_kind
         loss = "auto" if rejector.has_classes and (elsewhere or inside) else "log"
+        loss = ErrorLoss() if rejector.is_scored and loss == "log" else loss
     labelled = loss in SEARCHED
+    if rejector.is_scored and not (labelled or isinstance(loss, ErrorLoss)):
+        named = loss if isinstance(loss, str) else loss.name
+        raise OptionError(f"`loss={named}` needs logits; the loss of a score is the probability of being wrong")
     if isinstance(loss, str):
         loss = _learned(source, rejector, loss) if labelled else PlainLoss(loss)
     loss.check(rejector.classes)
@@ -150,7 +161,9 @@ def fit(source: Source, rejector: Rejector, options: RatioOptions | None = None)
 
     def of_rows(scored: Scored) -> dict[str, Any]:
         drift = {} if loss.drift_loss is None else {"drift": scored.drift}
-        wrong = {"wrong": scored.wrong} if labelled else {}
+        wrong = {}
+        if labelled and scored.block.labels is not None:
+            wrong = {"wrong": scored.wrong, "pair": scored.prediction * rejector.classes + scored.block.labels}
         return {"loss": scored.loss, "sketch": scored.sketch, **drift, **wrong}
 
     columns = collect_scored(source, dump, scorer, of_rows, "fitting", labelled=labelled)
@@ -198,8 +211,16 @@ def ratio_of(loss: Loss, columns: Mapping[str, Any], options: RatioOptions, clas
         loss_quantiles=loss_quantiles(ordered),
         drift_quantiles=None if drift is None else loss_quantiles(np.sort(drift)),
         error_blocks=blocks,
+        confusions=None if "pair" not in columns else _confusions(columns["pair"], classes),
         bounds=_bounds(ordered, density, loss, options, classes),
     )
+
+
+def _confusions(pairs: Integers, classes: int) -> tuple[tuple[int, int, int], ...] | None:
+    """The rows of each predicted and true class; None where these pairs are many."""
+    known, counts = np.unique(pairs, return_counts=True)
+    listed = np.column_stack([known // classes, known % classes, counts]).tolist()
+    return tuple((guess, truth, count) for guess, truth, count in listed) if known.size <= MOST_PAIRS else None
 
 
 def _bounds(

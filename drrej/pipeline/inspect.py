@@ -16,9 +16,10 @@ from msgspec.structs import replace
 from drrej.core.inputs import ScoreLook, are_log_probabilities
 from drrej.core.types import InputKind
 from drrej.data.columns import LABEL, LOGITS, column_of, field_of, storage_type, suggested_logits
+from drrej.data.confidence import RIGHT, likely_scores
 from drrej.data.dump import Block, Dump, DumpOptions
 from drrej.data.formats import format_of
-from drrej.data.formats.json import is_table
+from drrej.data.formats.json import is_table, may_be_table
 from drrej.data.labels import is_text, value_type
 from drrej.data.listing import HEAD, STDIN, ending_of, find_parts
 from drrej.data.problems import Problem, shown
@@ -91,7 +92,8 @@ def _is_dump(path: str, head: bytes) -> bool:
         return True
     try:
         with open(path, "rb") as stream:
-            return is_table(json.loads(stream.read()))
+            text = stream.read()
+        return may_be_table(text) and is_table(json.loads(text))
     except (ValueError, RecursionError):
         return False
 
@@ -111,16 +113,20 @@ def inspect_dump(source: Source) -> DumpFacts:
         dump = source.open(None, labelled=False)
     except DumpError as error:
         guess = not source.options.logits and not source.options.binary
+        guess = guess and not source.options.score
         pattern = suggested_logits(first.schema, source.options.label, first.typed) if guess else None
-        if pattern is None:
+        known = likely_scores(first.schema) if guess and source.options.label is None else None
+        if pattern is None and known is None:
             return replace(facts, doubt=str(error))
-        source = replace(source, options=replace(source.options, logits=pattern))
+        how = replace(source.options, logits=pattern) if known is None else replace(source.options, **known)
+        source = replace(source, options=how)
         facts = replace(facts, options=source.options)
         try:
             dump = source.open(None, labelled=False)
         except DumpError as other:
             return replace(facts, doubt=str(other))
-    found, doubt = _looked_at(dump, source) if source.options.input is None else ("", "")
+    looked = source.options.input is None and dump.input != "scores"
+    found, doubt = _looked_at(dump, source) if looked else ("", "")
     if found:
         kind: InputKind = "log-probs" if found == "log-probs" else "probs"
         normalize = True if found == "scaled" else source.options.normalize
@@ -142,6 +148,8 @@ def inspect_dump(source: Source) -> DumpFacts:
 
     def counts(block: Block) -> tuple[int, int]:
         """Rows whose prediction is class 0, and those whose prediction is the label."""
+        if dump.input == "scores":
+            return 0, int(np.count_nonzero(block.labels[~block.bad] == RIGHT)) if block.labels is not None else 0
         rows, _ = checked_scores(block, logits_of(block))
         predictions = np.where(block.bad, -1, rows.prediction)
         right = 0 if block.labels is None else np.count_nonzero(predictions == block.labels)
@@ -174,7 +182,8 @@ def _label_words(dump: Dump) -> str:
     assert dump.label is not None
     field = field_of(dump.schema, dump.label)
     assert field is not None
-    return f"column '{dump.label}' ({field.type})"
+    compared = dump.options.prediction
+    return f"column '{dump.label}' ({field.type})" + (f", compared with '{compared}'" if compared else "")
 
 
 def _looked_at(dump: Dump, source: Source) -> tuple[Found, str]:
@@ -207,7 +216,7 @@ def _distinct(dump: Dump, column: str) -> list[str]:
 
 # The same dump as one parquet file
 
-_NAMES: dict[InputKind, str] = {"logits": LOGITS, "probs": "probs", "log-probs": "log_probs"}
+_NAMES: dict[InputKind, str] = {"logits": LOGITS, "probs": "probs", "log-probs": "log_probs", "scores": "scores"}
 
 
 def convert(source: Source, output: OutputFile) -> DumpOptions:
@@ -216,6 +225,8 @@ def convert(source: Source, output: OutputFile) -> DumpOptions:
     A list of scores per row comes first, then the label and all other columns, row for row. Scores keep their type and
     bits. Labels are those that a command would read: from another file too.
     """
+    if source.options.score is not None:
+        raise OptionError("`score`: 'drrej convert' writes logits; a file with scores of any kind is read as it is")
     dump = source.open(None, labelled=False)
     labels = None
     moved = dump.label is not None and dump.label not in dump.schema.names

@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from drrej.core.calibration import ECE_BINS, CalibrationTally
@@ -17,18 +16,7 @@ from drrej.core.types import Integers
 from drrej.data.dump import Dump
 from drrej.data.problems import redacted
 from drrej.documents.rejector import Rejector
-from drrej.documents.report import (
-    Bin,
-    Confusion,
-    Confusions,
-    Example,
-    Examples,
-    IdealPoint,
-    LossHistogram,
-    Made,
-    Member,
-    Members,
-)
+from drrej.documents.report import Example, Examples
 from drrej.documents.words import describe_sections
 from drrej.pipeline.score import Scored
 
@@ -47,27 +35,48 @@ _LINEAR_RANGE = 100.0
 """Losses that spread less than this are shown on a linear scale."""
 
 
-def ideal_curve(errors: int, rows: int) -> tuple[IdealPoint, ...]:
+def drawn_of(
+    columns: Mapping[str, Any],
+    curve: Curve,
+    confused: Integers,
+    titles: Sequence[str],
+    by_class: Sequence[tuple[str, Any]],
+    by_group: Sequence[tuple[str, Any]] | None,
+) -> dict[str, Any]:
+    """What labels add to a page: the ideal order, reliability, classes and groups, and the commonest errors."""
+    drawn: dict[str, Any] = {
+        "ideal": ideal_curve(curve.total_errors, curve.rows),
+        "reliability": {
+            "uncalibrated": reliability(columns["uncalibrated"]),
+            "calibrated": reliability(columns["all"]),
+        },
+        "losses": loss_histogram(curve),
+        "classes": worst_rows(by_class),
+        "confusions": confusions(confused, titles),
+    }
+    return drawn if by_group is None else drawn | {"groups": worst_rows(by_group)}
+
+
+def ideal_curve(errors: int, rows: int) -> list[dict[str, float]]:
     """Accuracy against coverage if every right row came before every wrong one."""
     right = rows - errors
     steps = sorted({right, *(rows * step // ECE_BINS for step in range(1, ECE_BINS + 1))} - {0})
-    kept = [step for step in steps if step >= right]
-    return tuple(IdealPoint(coverage=step / rows, accuracy=min(right / step, 1.0)) for step in kept)
+    return [{"coverage": step / rows, "accuracy": min(right / step, 1.0)} for step in steps if step >= right]
 
 
-def reliability(tally: CalibrationTally) -> tuple[Bin, ...]:
-    """Accuracy against mean confidence in the bins of the ECE that have rows."""
+def reliability(tally: CalibrationTally) -> list[dict[str, float]]:
+    """Accuracy against mean confidence in the bins (lower, upper] of the ECE that have rows."""
     bins = []
     for number in np.flatnonzero(tally.bin_rows).tolist():
         confidence, accuracy = tally.bin(number)
-        rows, lower, upper = int(tally.bin_rows[number]), number / ECE_BINS, (number + 1) / ECE_BINS
+        rows, ends = int(tally.bin_rows[number]), {"lower": number / ECE_BINS, "upper": (number + 1) / ECE_BINS}
         share = rows / tally.rows
-        bins.append(Bin(lower=lower, upper=upper, rows=rows, share=share, confidence=confidence, accuracy=accuracy))
-    return tuple(bins)
+        bins.append(ends | {"rows": rows, "share": share, "confidence": confidence, "accuracy": accuracy})
+    return bins
 
 
-def loss_histogram(points: Curve, labelled: bool = True) -> LossHistogram:
-    """Rows by expected loss, right and wrong ones apart; the last bin holds its upper edge."""
+def loss_histogram(points: Curve, labelled: bool = True) -> dict[str, Any]:
+    """Rows by expected loss, right and wrong ones apart if there are labels; the last bin holds its upper edge."""
     smallest, largest = float(points.ordered[0]), float(points.ordered[-1])
     linear = smallest < 0 or largest <= _LINEAR_RANGE * smallest or largest == 0
     if linear:
@@ -78,44 +87,41 @@ def loss_histogram(points: Curve, labelled: bool = True) -> LossHistogram:
         edges[-1] = largest
     counts = np.array([points.below(float(edge)) for edge in edges[1:-1]] + [(points.rows, points.total_errors)])
     rows, wrong = np.diff(counts, axis=0, prepend=0).T
-    empty = LossHistogram(scale="linear" if linear else "log", edges=tuple(edges.tolist()))
-    if not labelled:
-        return replace(empty, rows=tuple(rows.tolist()))
-    return replace(empty, right=tuple((rows - wrong).tolist()), wrong=tuple(wrong.tolist()))
+    kinds = {"right": (rows - wrong).tolist(), "wrong": wrong.tolist()} if labelled else {"rows": rows.tolist()}
+    return {"scale": "linear" if linear else "log", "edges": edges.tolist(), **kinds}
 
 
-def confusions(codes: NDArray[np.int64], names: Sequence[str]) -> Confusions:
-    """The commonest errors among the accepted rows, each coded as label * classes + prediction."""
+def confusions(codes: NDArray[np.int64], names: Sequence[str]) -> dict[str, Any]:
+    """The commonest errors among the accepted rows, each coded as label * classes + prediction, and the others."""
     pairs, rows = np.unique(codes, return_counts=True)
     order = np.argsort(-rows, kind="stable")[:MOST_CONFUSIONS]
     labels, predictions = np.divmod(pairs[order], len(names))
-    top = tuple(
-        Confusion(label=names[label], prediction=names[prediction], rows=count, share=count / codes.size)
+    top = [
+        {"label": names[label], "prediction": names[prediction], "rows": count, "share": count / codes.size}
         for label, prediction, count in zip(labels, predictions, rows[order].tolist(), strict=True)
-    )
-    rest = codes.size - sum(row.rows for row in top)
-    return Confusions(errors=codes.size, top=top, other_pairs=pairs.size - len(top), other_rows=rest)
+    ]
+    rest = codes.size - int(rows[order].sum())
+    return {"errors": codes.size, "top": top, "other_pairs": pairs.size - len(top), "other_rows": rest}
 
 
-def worst_rows(cells: Sequence[tuple[str, Sequence[int]]]) -> Members:
+def worst_rows(cells: Sequence[tuple[str, Sequence[int]]]) -> dict[str, Any]:
     """Rows of a table by class or group, the lowest accuracy first; beyond `MOST_ROWS` the rest is summed up.
 
-    Each item is a name with its counts (wrong rejected, right rejected, wrong accepted, right accepted).
+    Each item is a name with its counts (wrong rejected, right rejected, wrong accepted, right accepted). `of_highest`
+    is an error rate relative to the highest.
     """
     made = [(_counted(name, counts), counts) for name, counts in cells]
     made.sort(key=lambda pair: (pair[0]["accuracy"] is not None, pair[0]["accuracy"], pair[0]["coverage"]))
+    shown, others = [row for row, _ in made[:MOST_ROWS]], [counts for _, counts in made[MOST_ROWS:]]
+    rest = _counted("", np.sum(others, axis=0).tolist()) | {"members": len(others)} if others else None
     highest = max((row["error_rate"] or 0.0 for row, _ in made), default=0.0) or 1.0
-    shown = tuple(Member(**row, of_highest=(row["error_rate"] or 0.0) / highest) for row, _ in made[:MOST_ROWS])
-    others = [counts for _, counts in made[MOST_ROWS:]]
-    if not others:
-        return Members(shown=shown, rest=None)
-    together = _counted("", np.sum(others, axis=0).tolist())
-    relative = (together["error_rate"] or 0.0) / highest
-    return Members(shown=shown, rest=Member(**together, members=len(others), of_highest=relative))
+    for row in (*shown, *([rest] if rest else [])):
+        row["of_highest"] = (row["error_rate"] or 0.0) / highest
+    return {"shown": shown, "rest": rest}
 
 
 def _counted(name: str, counts: Sequence[int]) -> dict[str, Any]:
-    """What every `Member` has."""
+    """What every row has."""
     wrong_rejected, right_rejected, wrong, right = map(int, counts)
     accepted, rows = wrong + right, wrong_rejected + right_rejected + wrong + right
     return {
@@ -130,7 +136,7 @@ def _counted(name: str, counts: Sequence[int]) -> dict[str, Any]:
     }
 
 
-def made_by(rejector: Rejector, options: EvaluateOptions, dump: Dump) -> Made:
+def made_by(rejector: Rejector, options: EvaluateOptions, dump: Dump) -> dict[str, Any]:
     """What heads the page, and how the rejector came to be: in words, the document's own unless others are given.
 
     The day is that in UTC, or of SOURCE_DATE_EPOCH, as for other reproducible documents.
@@ -140,14 +146,11 @@ def made_by(rejector: Rejector, options: EvaluateOptions, dump: Dump) -> Made:
     first = redacted(dump.parts[0].name).partition("?")[0].replace("\\", "/").rsplit("/", 1)[-1]
     more = len(dump.parts) - 1
     others = f" and {more} more file{'s' if more > 1 else ''}" if more else ""
-    return Made(
-        title=options.title,
-        date=moment.date().isoformat(),
-        data=first + others,
-        model=options.model,
-        words=tuple(options.words) or tuple(describe_sections(rejector)),
-        commands=tuple(options.commands),
-    )
+    made = {"title": options.title, "date": moment.date().isoformat(), "data": first + others, "model": options.model}
+    return {key: text for key, text in made.items() if text is not None} | {
+        "words": list(options.words) or describe_sections(rejector),
+        "commands": list(options.commands),
+    }
 
 
 # Single rows

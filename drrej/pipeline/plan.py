@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,9 +14,11 @@ from drrej.core.certify import any_cutoff_bound, certify_risk, risk_candidates
 from drrej.core.curves import Curve
 from drrej.core.intervals import exact_decimal, upper_bound
 from drrej.core.planning import Question, cutoff_power, rows_for_both, rows_for_cutoff
+from drrej.core.promises import shares_of_delta
+from drrej.core.thresholds import Rule
 from drrej.documents import summaries as document
 from drrej.documents.rejector import Rejector
-from drrej.documents.summaries import AtHand, CertifiedNow, Needed, Plan, PowerPoint
+from drrej.documents.summaries import AtHand, CertifiedNow, Needed, Plan, PowerPoint, PromiseNeeds
 from drrej.errors import Infeasible, OptionError
 from drrej.pipeline.collect import collect_scored, curve_of
 from drrej.pipeline.score import Scored, Scorer, check_fresh, seen_rows
@@ -67,6 +69,43 @@ def plan(
         rows_for_cutoff(replace(question, error=min(errors)))  # raises, and says why
     asked = _asked(question, confidence)
     return Plan(drrej_version=__version__, confidence=confidence, question=asked, needed=tuple(needed))
+
+
+def plan_promises(
+    rule: Rule, shares: Mapping[str, float], confidence: float = CONFIDENCE, power: float = POWER
+) -> Plan:
+    """How many fresh labelled rows several promises take, each as if it were tested in a single look.
+
+    `shares` are those of the rows of each class that is named. Expected error rates are parts of the limit.
+
+    >>> from drrej.core.thresholds import one_rule
+    >>> found = plan_promises(one_rule({"max_missed": {"fraud": 0.05}}), {"fraud": 0.02})
+    >>> found.promises[0].least, [row.fixed_cutoff for row in found.promises[0].needed]
+    (59, [3264, 8236, 21151, 90711])
+    """
+    limiting = [goal for goal in rule.promises if not goal.is_lower]
+    levels = shares_of_delta(rule.promises, _delta(confidence))
+    unknown = [goal.group for goal in limiting if goal.group is not None and goal.group not in shares]
+    if unknown:
+        raise OptionError(f"how many rows are of class '{unknown[0]}'? Say `class_share={unknown[0]}=P`")
+    found = []
+    for goal in limiting:
+        share, level = (
+            1.0 if goal.group is None else shares[goal.group],
+            levels["upper" if goal.is_upper else "precise"],
+        )
+        assert level is not None
+        level /= sum(goal.limits_errors for goal in limiting) if goal.limits_errors else 1
+        question = Question(goal.risk, level, 0.0, share, power)
+        errors = [float(exact_decimal(goal.risk) * exact_decimal(part)) for part in PARTS]
+        rows = [_rows(rows_for_cutoff, replace(question, error=error)) for error in errors]
+        needed = tuple(
+            Needed(error=error, fixed_cutoff=count, risk_and_coverage=None, powers=())
+            for error, count in zip(errors, rows, strict=True)
+        )
+        least = math.ceil(math.log(level) / math.log1p(-goal.risk))
+        found.append(PromiseNeeds(promise=goal.asked, share=share, least=least, needed=needed))
+    return Plan(drrej_version=__version__, confidence=confidence, promises=tuple(found))
 
 
 def _delta(confidence: float) -> float:

@@ -18,7 +18,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from drrej._version import __version__
-from drrej.data.columns import LABEL, find_logits
+from drrej.data.columns import LABEL
+from drrej.data.confidence import find_columns
 from drrej.data.dump import Block, Dump, DumpOptions
 from drrej.data.files import AS_WRITTEN, DumpFile
 from drrej.data.formats.parquet import with_index, with_range
@@ -54,7 +55,7 @@ class Masking:
         self.scorer = Scorer(rejector, dump, on_unseen=on_unseen)
         self.keep = tuple(name + AS_WRITTEN if name in dump.altered else name for name in keep)
         self.columns = (*keep, *self.keep, *self.scorer.columns)
-        self.kind = dump.label_kind or LabelKind(pa.int64()) if rejector.has_classes else None
+        self.kind = dump.label_kind or LabelKind(pa.int64()) if rejector.has_predictions else None
         if self.kind is not None and dump.names is not None and not is_text(self.kind.type):
             self.kind = LabelKind(pa.string(), dump.names)  # class names, if the label's own type does not hold them
         prediction = [] if self.kind is None else [pa.field("prediction", self.kind.type)]
@@ -254,7 +255,7 @@ def _recipe(dump: Dump, masking: Masking, options: MaskOptions) -> str:
 def kept_columns(rejector: Rejector, dump: Dump, options: MaskOptions, in_paths: bool = False) -> Sequence[str]:
     """The columns of the dump that go into the mask; hive columns stay in the paths where the output has these too."""
     left_out = {key for key, _ in dump.parts[0].hive} if in_paths else set()
-    own = MASK_COLUMNS if rejector.has_classes else MASK_COLUMNS[1:]
+    own = MASK_COLUMNS if rejector.has_predictions else MASK_COLUMNS[1:]
     left_out |= {"loss"} & set(rejector.need_ratio().loss.columns)  # the mask has it under the same name
     keep = [n for n in dump.other_columns if n not in left_out] if options.keep is None else options.keep
     check_names(keep, dump.schema.names, dump.parts[0].name, own)
@@ -311,8 +312,9 @@ def score_batch(batch: pa.RecordBatch, rejector: Rejector, options: MaskOptions 
 def _dump(batch: pa.RecordBatch, rejector: Rejector) -> Dump:
     """The batch seen as a dump that is not in a file."""
     schema = batch.schema.remove_metadata()
-    options = replace(remembered(DumpOptions(), rejector), input=rejector.input)
-    columns = find_logits(schema, options, _WHERE)
+    options = remembered(DumpOptions(), rejector)
+    options = options if rejector.is_scored else replace(options, input=rejector.input)
+    columns = find_columns(schema, options, _WHERE)
     if columns.layout == "labelled":
         columns = replace(columns, classes=rejector.class_names)
     if columns.layout == "wide":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, Literal
@@ -11,6 +12,7 @@ import pyarrow as pa
 from msgspec import Struct
 
 from drrej.core.calibrators import IDENTITY, Calibrator, Scores
+from drrej.core.confidence import ScoreMap
 from drrej.core.inputs import (
     BINARY_REASONS,
     BINARY_REMEDIES,
@@ -41,7 +43,7 @@ from drrej.core.softmax import NOTHING, Needs
 from drrej.core.types import AnyFloats, Booleans, Floats, Integers, Precision
 from drrej.data.columns import PROBABILITY_NAMES
 from drrej.data.dump import Block, Dump
-from drrej.data.problems import Notes
+from drrej.data.labels import sortable_keys
 from drrej.documents.rejector import Calibration, Ratio, Rejector, Threshold
 from drrej.engines.protocol import PassSummary
 from drrej.errors import DumpError, OptionError
@@ -56,6 +58,8 @@ LABEL = "label"
 """The name that stands for the true class, where rows are reported on."""
 
 OnUnseen = Literal["error", "reject"]
+
+ALL = slice(None)
 
 
 class Scored(Struct, frozen=True, dict=True):
@@ -114,11 +118,6 @@ class Scored(Struct, frozen=True, dict=True):
     def coarse(self) -> Keys:
         """The same, whatever the type, the rounding and the shift of the scores."""
         return coarse_row_keys(self.block, self.raw)
-
-    @property
-    def all_keys(self) -> Keys:
-        """Keys (rows x some) of which a copy of a row has at least one, also if it was stored in another way."""
-        return np.column_stack([self.keys, near_keys(self.block.scores, self.block.input == "probs")])
 
     @property
     def sketch(self) -> Sketch:
@@ -201,10 +200,12 @@ class Scorer:
 
 
 def logits_of(block: Block, floor: float | None = None) -> AnyFloats:
-    """Logits (rows x classes) of a block; reports rows that are no probabilities.
+    """Logits (rows x classes) of a block, or its scores of any kind; reports rows that are no probabilities.
 
     `floor` is what a probability of 0 counts as; without it nothing but 0 itself is moved.
     """
+    if block.input == "scores":
+        return block.scores
     if block.input != "logits":
         return floored_logits(probabilities_of(block), FACE_VALUE if floor is None else floor)
     return binary_logits(block.scores[:, 0]) if block.binary else block.scores
@@ -223,7 +224,7 @@ def probabilities_of(block: Block) -> Floats:
 def checked_scores(
     block: Block,
     logits: AnyFloats,
-    calibrator: Calibrator = IDENTITY,
+    calibrator: Calibrator | ScoreMap = IDENTITY,
     needs: Needs = NOTHING,
     precision: Precision = "auto",
     raw: Needs | None = None,
@@ -233,26 +234,63 @@ def checked_scores(
 
     With `look` it is noted what scores look like that are taken as logits.
     """
+    if isinstance(calibrator, ScoreMap):
+        odd = np.flatnonzero(calibrator.outside(logits) & ~block.bad)
+        example = f"{logits[odd[0]].tolist()}" if odd.size else ""
+        remedy = "the rejector was made for such scores: is it 85 in place of 0.85?"
+        block.report(odd, "a score outside [0, 1]", remedy, example)
     calibrated, before = calibrator.scores(logits, needs, precision, raw)
     if look and block.input == "logits":
-        scores = block.scores
-        found = ScoreLook.of_binary(scores[:, 0]) if block.binary else ScoreLook.of(scores, before.largest)
-        block.inside, block.summing, block.scaled = found.inside, found.summing, found.scaled
+        good: Any = ~block.bad if block.bad.any() else slice(None)
+        scores = block.scores[good]
+        block.look = ScoreLook.of_binary(scores[:, 0]) if block.binary else ScoreLook.of(scores, before.largest[good])
     if block.check_largest(before.largest):
         return calibrated, before
     return calibrator.scores(without_rows(logits, block.bad), needs, precision, raw)
 
 
-def row_keys(block: Block, raw: Scores) -> Keys:
+def row_keys(block: Block, raw: Scores | None = None) -> Keys:
     """A number for each row by its content, from the scores as they are stored."""
-    if block.input == "logits":
+    if block.input == "logits" and raw is not None:
         return logit_keys(raw.values, raw.largest, raw.prediction)
-    return content_keys(block.scores)
+    return content_keys(block.scores) ^ _id_keys(block)
 
 
-def coarse_row_keys(block: Block, raw: Scores) -> Keys:
+def copy_keys(block: Block, group: str | None = None, rows: Booleans | slice = ALL) -> Keys:
+    """Keys (rows x some) of which a copy of a row has at least one, also if it was stored in another way.
+
+    Rows that differ in the column `group` are no copies.
+    """
+    scores = block.scores[rows]
+    keys = np.column_stack([content_keys(scores), near_keys(scores, block.input == "probs")])
+    return keys if group is None else keys ^ example_keys(block, group)[rows, None]
+
+
+def example_keys(block: Block, group: str) -> Keys:
+    """A number for each row by its value of a column; reports rows without one."""
+    values, missing = sortable_keys(block.columns.column(group), f"{block.part.name}: column '{group}'")
+    block.report(missing, "no group (null)", "fill it in", column=group)
+    distinct, places = np.unique(np.array([str(value) for value in values], object), return_inverse=True)
+    hashes = [int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little") for name in distinct]
+    return np.array(hashes, np.uint64)[places]
+
+
+def _id_keys(block: Block) -> Keys:
+    """A number for each row by the column that tells rows apart; 0 where there is none."""
+    if block.id_name is None:
+        return np.zeros(block.rows, np.uint64)
+    stored = block.columns.column(block.id_name)
+    texts = stored if pa.types.is_binary(stored.type) else stored.cast(pa.string()).cast(pa.binary())
+    hashes = [hashlib.blake2b(name, digest_size=8).digest() for name in texts.fill_null(b"").to_pylist()]
+    return np.frombuffer(b"".join(hashes), "<u8")
+
+
+def coarse_row_keys(block: Block, raw: Scores | None = None) -> Keys:
     """The coarse keys of the rows, from the scores as they are stored: a floor has no say."""
     scores, probabilities = block.scores, block.input == "probs"
+    if block.input == "scores" or raw is None:
+        mantissa, exponent = np.frexp(scores)
+        return content_keys(np.ldexp(np.rint(mantissa * 2.0**12), exponent)) ^ _id_keys(block)
     if block.binary and block.input == "logits":
         scores = raw.values
     elif block.binary:
@@ -275,28 +313,25 @@ def check_kind(dump: Dump, summary: PassSummary, calibrating: bool = False) -> N
     """
     if dump.input != "logits" or dump.options.input is not None:
         return
-
-    def kind_of(notes: Notes) -> Kind:
-        return ScoreLook(notes.rows - notes.bad_rows, notes.inside, notes.summing, notes.scaled).kind(dump.binary)
-
-    kind = kind_of(summary.notes)
+    kind = summary.notes.look.kind(dump.binary)
     if kind == "logits" and dump.columns.names[0].lower() in PROBABILITY_NAMES:
         raise DumpError(
             f"{dump.parts[0].name}: column '{dump.columns.pattern}' is called as probabilities are, but its rows are "
             "none; say `input=logits` if they are logits, or `input=probs` with `normalize=True`"
         )
-    if kind == "logits" or (kind == "scaled" and dump.binary and not calibrating):
+    harmless = kind == "logits" or (kind == "scaled" and dump.binary and not calibrating)
+    if harmless or kind == "mixed":
         for file, notes in summary.files.items() if len(summary.files) > 1 else ():
-            kind = kind_of(notes)
-            sums = kind == "probabilities" and not dump.binary
-            if sums or (kind not in ("logits", "scaled") and notes.rows >= _ENOUGH_IN_A_FILE):
-                reason = (BINARY_REASONS if dump.binary else REASONS)[kind]
+            found = notes.look.kind(dump.binary)
+            sums = found == "probabilities" and not dump.binary
+            if sums or (found not in ("logits", "scaled") and notes.rows >= _ENOUGH_IN_A_FILE):
+                reason = (BINARY_REASONS if dump.binary else REASONS)[found]
                 raise DumpError(
                     f"{file}: column '{dump.columns.pattern}': {reason}, unlike those of the other files; store all "
                     "files in one kind, or say `input=logits` if they are logits all the same"
                 )
-        return
-    raise DumpError(f"{dump.parts[0].name}: column '{dump.columns.pattern}': {doubt_about(dump, kind)}")
+    if not harmless:
+        raise DumpError(f"{dump.parts[0].name}: column '{dump.columns.pattern}': {doubt_about(dump, kind)}")
 
 
 def doubt_about(dump: Dump, kind: Kind) -> str:
@@ -309,7 +344,7 @@ def check_floor(floor: float | None, dump: Dump) -> None:
     """Raise when a floor is given for logits, or is out of range."""
     if floor is None:
         return
-    if dump.input == "logits":
+    if dump.input in ("logits", "scores"):
         raise OptionError("`floor` goes with probabilities: it is what a probability of 0 counts as")
     if not 0 < floor <= 0.5 / dump.classes:
         raise OptionError(f"`floor={floor:g}`: it must be above 0 and at most 1 / (2 x {dump.classes} classes)")
@@ -371,6 +406,11 @@ class Grouping:
     def __init__(
         self, by: str, rejector: Rejector, dump: Dump, asked_by: str = "`by`", files: bool = False, truth: bool = False
     ) -> None:
+        if rejector.is_scored and by == PREDICTION:
+            by = rejector.columns.prediction or by
+            if by not in dump.schema.names:
+                raise OptionError(f"{asked_by} 'prediction': rows that bring a score have none; name a column")
+        truth = truth and not rejector.is_scored
         self.by = by
         self._is_file = files and by == FILE and FILE not in dump.schema.names
         self.truth = truth and by == LABEL
@@ -380,7 +420,8 @@ class Grouping:
                 "`by=label` may be the true class or the column of that name, which holds something else here; rename "
                 "the column"
             )
-        self.columns = () if by == PREDICTION or self._is_file or self.truth else (by,)
+        self._predicted = by == PREDICTION and not rejector.is_scored
+        self.columns = () if self._predicted or self._is_file or self.truth else (by,)
         check_columns(dump, self.columns, asked_by)
         for name in self.columns:
             if pa.types.is_nested(dump.schema.field(name).type):
@@ -392,7 +433,7 @@ class Grouping:
 
     def of(self, block: Block, prediction: Integers) -> tuple[Integers, list[str]]:
         """The group number of each row and the groups' names; rows without a group are reported."""
-        if self.by == PREDICTION:
+        if self._predicted:
             return prediction, self._classes
         if self._is_file:
             return np.zeros(block.rows, np.int64), [block.part.name]

@@ -11,11 +11,11 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from drrej.core.types import Precision
-from drrej.data.dump import Dump, DumpOptions
+from drrej.data.dump import Dump, DumpOptions, Notes
 from drrej.data.files import DumpFile
 from drrej.data.listing import Spools
 from drrej.data.open import open_dump
-from drrej.data.problems import Notes, Problems, check_bad_rows
+from drrej.data.problems import Problems, check_bad_rows
 from drrej.documents.rejector import Columns, Rejector
 from drrej.documents.summaries import BadFile, BadRows, LeftOut
 from drrej.engines.local import LocalEngine
@@ -87,10 +87,17 @@ class Source(Struct, frozen=True):
 
     def new_rejector(self, dump: Dump, precision: Precision) -> Rejector:
         """A rejector that has nothing yet but remembers how this dump is read."""
+        columns = Columns(dump.columns.pattern, self.options.label or dump.label)
+        if dump.input == "scores":
+            label, prediction = (
+                (None, None) if self.options.prediction is None else (dump.label, self.options.prediction)
+            )
+            correct = (self.options.correct or dump.label) if prediction is None else None
+            columns = Columns(dump.columns.pattern, label, prediction, correct=correct)
         return Rejector(
             classes=dump.classes,
             input=dump.input,
-            columns=Columns(dump.columns.pattern, self.options.label or dump.label),
+            columns=columns,
             class_names=dump.names,
             binary=dump.binary,
             precision=precision,
@@ -121,6 +128,12 @@ def remembered(options: DumpOptions, rejector: Rejector) -> DumpOptions:
 
     Raises when class names are given that contradict those that the rejector remembers.
     """
+    if rejector.is_scored:
+        return _scores_remembered(options, rejector)
+    if options.score is not None:
+        raise OptionError("`score`: the rejector was made for rows with logits; leave it out")
+    if options.prediction is not None and not rejector.has_classes:
+        options = replace(options, prediction=None)  # of a regression
     given, known = options.classes, rejector.class_names
     if given is not None and known is not None and len(given) != len(known):
         raise OptionError(
@@ -143,6 +156,18 @@ def remembered(options: DumpOptions, rejector: Rejector) -> DumpOptions:
         binary=rejector.binary if options.binary is None else options.binary,
         classes=options.classes or rejector.class_names,
     )
+
+
+def _scores_remembered(options: DumpOptions, rejector: Rejector) -> DumpOptions:
+    known, fitted = rejector.columns, rejector.need_calibration().score
+    if options.lower_is_better and fitted is not None and not fitted.lower:
+        raise OptionError("`lower_is_better`: the rejector was made without it; make it again, with 'drrej calibrate'")
+    options = replace(options, score=options.score or known.logits)
+    if options.correct is not None:
+        return options
+    if options.prediction is None and options.label is None and known.correct is not None:
+        return replace(options, correct=known.correct)
+    return replace(options, prediction=options.prediction or known.prediction, label=options.label or known.label)
 
 
 def check_classes(where: str, column: str, classes: int, rejector: Rejector) -> None:

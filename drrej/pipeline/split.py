@@ -14,7 +14,6 @@ label and of all of them.
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -24,41 +23,54 @@ from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from drrej.core.reuse import Keys, content_keys, mixed
+from drrej.core.reuse import LOOKED_AT, MOST_REPEATS, Keys, coarse_keys, content_keys, key_limit, mixed, repeated_rows
 from drrej.core.types import Integers
-from drrej.data.dump import Block
-from drrej.data.labels import sortable_keys
-from drrej.data.problems import Notes, Problems
+from drrej.data.dump import Block, Notes
+from drrej.data.problems import Problems
 from drrej.engines.protocol import Pass
 from drrej.errors import DumpError, OptionError
 from drrej.pipeline.collect import collect
-from drrej.pipeline.score import check_columns
+from drrej.pipeline.score import check_columns, copy_keys, example_keys
 from drrej.pipeline.source import Source, without_bad_files
 
 DEFAULT_SHARES = (40.0, 30.0, 30.0)
-"""To calibrate and fit, to choose, to test."""
+"""To calibrate and fit, to choose, to test, where nothing can be certified."""
 
-MOST_COPIES = 0.01
-"""The share of repeated rows up to which parts count as random samples."""
+TEST_SHARE = 0.3
+
+LEAST_FITTED = 50
+"""Rows that calibrate and fit have, if that is no more than half."""
+
+
+def fit_share(rows: int) -> float:
+    """Of the rows that fit and certify, the share that fits: a fifth, and more of few rows; see docs/statistics.md.
+
+    >>> [fit_share(rows) for rows in (60, 200, 10_000)]
+    [0.5, 0.25, 0.2]
+    """
+    return max(0.2, min(0.5, LEAST_FITTED / rows))
 
 
 class SplitOptions(Struct, frozen=True):
     """How rows are divided: shares in any unit, a seed, and a column whose values stay together.
 
+    Without shares 30 % of the rows test, and of the others as many fit as `fit_share` says.
+
     Each row goes by its content. The part number `plain` is a simple random sample; the others are stratified by label,
     unless there are groups.
     """
 
-    shares: Sequence[float] = DEFAULT_SHARES
+    shares: Sequence[float] | None = DEFAULT_SHARES
     plain: int = 1
     seed: int = 0
     group: str | None = None
 
     def __post_init__(self) -> None:
-        given = ",".join(f"{share:g}" for share in self.shares)
-        if len(self.shares) < 2 or not all(math.isfinite(share) and share > 0 for share in self.shares):
+        shares = DEFAULT_SHARES if self.shares is None else self.shares
+        given = ",".join(f"{share:g}" for share in shares)
+        if len(shares) < 2 or not all(math.isfinite(share) and share > 0 for share in shares):
             raise OptionError(f"`split={given}`: give the share of each part, numbers above 0")
-        if not 0 <= self.plain < len(self.shares):
+        if not 0 <= self.plain < len(shares):
             raise OptionError(f"`plain={self.plain}`: it must be the number of a part")
         if not 0 <= self.seed < 1 << 63:
             raise OptionError(f"`seed={self.seed}`: it must be a whole number from 0 up")
@@ -78,7 +90,7 @@ class SplitPart(Struct, frozen=True, eq=False):
     seed: int = 0
     group: str | None = None
     copies: int = 0
-    """Rows of the whole dump that have the same scores as another one."""
+    """Rows of the whole dump that have the same scores as another one, as far as near copies are found."""
 
     @property
     def columns(self) -> Sequence[str]:
@@ -108,7 +120,7 @@ def why_no_sample(parts: Sequence[Source]) -> str | None:
     """Why parts of a dump are no random samples of its rows, if they are not: then no guarantee would hold."""
     portions = [part.options.split for part in parts if isinstance(part.options.split, SplitPart)]
     rows = sum(portion.rows for portion in portions)
-    if not portions or portions[0].copies <= MOST_COPIES * rows:
+    if not portions or portions[0].copies <= MOST_REPEATS * rows:
         return None
     return (
         f"{portions[0].copies} of {rows} rows have the same scores as another row; they stay together, so the parts "
@@ -132,18 +144,28 @@ def split(source: Source, options: SplitOptions | None = None) -> list[Source]:
     dump = source.open(None, labelled=True)
     check_columns(dump, () if options.group is None else (options.group,), "`group`")
     run = Pass("dividing", labelled=True, keep=() if options.group is None else (options.group,))
+    limit = key_limit(LOOKED_AT / dump.rows)
 
     def of_block(block: Block) -> dict[str, Any]:
-        return {"key": _keys(block, options.seed, options.group), "label": block.labels}
+        keys = _keys(block, options.seed, options.group)
+        if options.group is not None or block.input == "scores":
+            return {"key": keys, "label": block.labels}
+        scores = block.scores
+        told = coarse_keys(scores, scores.argmax(axis=1), block.input == "probs") if not block.binary else keys
+        return {"key": keys, "label": block.labels, "copies": [copy_keys(block, rows=told <= limit)]}
 
     found = collect(source, dump, of_block, run)
     keys, strata = found["key"], found["label"] if options.group is None else None
-    copies = int(keys.size - np.unique(keys).size) if options.group is None else 0
+    copies = repeated_rows(found["copies"], keys.size) if "copies" in found else 0
+    shares = options.shares
+    if shares is None:
+        fitted = fit_share(round((1.0 - TEST_SHARE) * keys.size)) * (1.0 - TEST_SHARE)
+        shares = (fitted, 1.0 - TEST_SHARE - fitted, TEST_SHARE)
     try:
-        limits = find_limits(keys, strata, options.shares, options.plain, options.seed)
+        limits = find_limits(keys, strata, shares, options.plain, options.seed)
     except OptionError as error:
         raise DumpError(f"{dump.parts[0].name}: {error}") from None
-    counts = np.bincount(limits.part_of(keys, strata), minlength=len(options.shares))
+    counts = np.bincount(limits.part_of(keys, strata), minlength=len(shares))
     if not counts.all():
         raise DumpError(f"{dump.parts[0].name}: {keys.size} rows are too few to divide into {counts.size} parts")
     whole = replace(limits, seed=options.seed, group=options.group, copies=copies)
@@ -153,19 +175,15 @@ def split(source: Source, options: SplitOptions | None = None) -> list[Source]:
 
 
 def _keys(block: Block, seed: int, group: str | None) -> Keys:
-    """A number for each row: of its scores, or of its group."""
+    """A number for each row: of its scores, or of its group.
+
+    Scores of any kind tie by nature, so a row that brings one goes by its place.
+    """
+    if group is None and block.input == "scores":
+        return seeded(mixed((block.rows_before + block.row_numbers()).astype(np.uint64)), seed)
     if group is None:
         return seeded(content_keys(block.scores), seed)
     return seeded(example_keys(block, group), seed)
-
-
-def example_keys(block: Block, group: str) -> Keys:
-    """A number for each row by its value of a column; reports rows without one."""
-    values, missing = sortable_keys(block.columns.column(group), f"{block.part.name}: column '{group}'")
-    block.report(missing, "no group (null)", "fill it in", column=group)
-    distinct, places = np.unique(np.array([str(value) for value in values], object), return_inverse=True)
-    hashes = [int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little") for name in distinct]
-    return np.array(hashes, np.uint64)[places]
 
 
 def seeded(keys: Keys, seed: int) -> Keys:

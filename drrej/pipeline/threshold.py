@@ -11,6 +11,7 @@ import pyarrow as pa
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
+from drrej._version import __version__
 from drrej.core.certify import (
     Candidates,
     Certificate,
@@ -24,7 +25,8 @@ from drrej.core.certify import (
 )
 from drrej.core.curves import Curve, MeanCurve
 from drrej.core.intervals import CONFIDENCE, exact_decimal
-from drrej.core.reuse import Fingerprint, repeats
+from drrej.core.promises import PromiseRows, by_class, choose_cutoffs, path_of
+from drrej.core.reuse import MOST_REPEATS, Fingerprint, repeats
 from drrej.core.thresholds import (
     REJECT_ALL,
     Rule,
@@ -36,27 +38,28 @@ from drrej.core.thresholds import (
 )
 from drrej.data.dump import Dump
 from drrej.data.problems import shown
+from drrej.documents.gates import near
 from drrej.documents.rejector import Bound, GroupThreshold, Ratio, Rejector, Threshold
+from drrej.documents.summaries import CertifiedNow, Plan
 from drrej.errors import Infeasible, OptionError
 from drrej.pipeline.collect import collect_scored, curve_of
 from drrej.pipeline.figures import below_chance
 from drrej.pipeline.plan import plan_from
 from drrej.pipeline.score import (
+    PREDICTION,
     Grouping,
     Scored,
     Scorer,
     check_columns,
     check_fresh,
+    copy_keys,
     numbered,
     residual_columns,
     residual_of,
     seen_rows,
 )
 from drrej.pipeline.source import Source, without_bad_files
-from drrej.pipeline.split import example_keys
 
-MOST_REPEATS = 0.01
-"""The share of repeated rows from which on they are mentioned."""
 UNNOTICEABLE = (
     "these rows repeat so much that it cannot be told whether 'calibrate' or 'fit' has seen them; the guarantee holds "
     "only if they have not"
@@ -103,6 +106,8 @@ def choose_threshold(
     """
     options = options or ThresholdOptions()
     _check(rule, rejector, options)
+    if table and rule.promises:
+        raise OptionError(f"`table` lists the cutoffs of a single target; it cannot be combined with {rule.asked}")
     dump = source.open(rejector, rule.needs_labels)
     if options.by is not None and options.by == dump.label:
         raise OptionError(
@@ -113,27 +118,32 @@ def choose_threshold(
     columns = _collect(source, dump, rejector, rule, labelled, options, seen)
     reused, noticeable = check_fresh(seen, columns, options.allow_reuse)
     repeated, doubt = _repeated(rule, columns, options.group), None
-    if rule.limits_errors and not source.cautions:
+    countable = "wrong" in columns and not rejector.is_scored
+    if (rule.limits_errors or rule.promises) and countable and not source.cautions:
         right, rows = int(np.count_nonzero(~columns["wrong"])), len(columns["wrong"])
         doubt = below_chance(right, rows, rejector.classes)
-    remark = doubt or repeated
+    remark, by, tables, whole = doubt or repeated, options.by, list[pa.Table](), None
     try:
-        groups, tables = _decisions(rule, rejector.need_ratio(), columns, options.by, table)
+        if rule.promises:
+            groups, by, whole = _promised(rule, rejector, columns)
+        else:
+            groups, tables = _decisions(rule, rejector.need_ratio(), columns, by, table)
     except Infeasible as verdict:
         raise Infeasible(f"{verdict}; {remark}" if remark else str(verdict)) from None
-    decision = asdict(groups[0] if options.by is None else _together(groups))
+    decision = asdict(groups[0] if by is None else _together(groups))
     del decision["group"]
     finished = rejector.with_threshold(
         Threshold(
             **decision,
             rule=replace(rule, method=rule.certified_by, reused=None if rule.confidence is None else reused),
             fingerprint=columns["sketch"].fingerprint().text() if rule.uses_rows else None,
-            by=options.by,
-            groups=None if options.by is None else groups,
+            by=by,
+            groups=None if by is None else groups,
         )
     )
     listed = pa.concat_tables(tables) if tables else pa.table({})
-    return ChosenThreshold(finished, listed, doubt or (repeated if noticeable else UNNOTICEABLE))
+    cautions = [doubt or (repeated if noticeable else UNNOTICEABLE), whole]
+    return ChosenThreshold(finished, listed, "; ".join(filter(None, cautions)) or None)
 
 
 def _check(rule: Rule, rejector: Rejector, options: ThresholdOptions) -> None:
@@ -141,6 +151,12 @@ def _check(rule: Rule, rejector: Rejector, options: ThresholdOptions) -> None:
     loss = rejector.need_ratio().loss
     if rule.needs_labels and not rejector.has_classes:
         raise OptionError(f"`{rule.parameter}` counts wrong predictions, but this rejector is for rows without logits")
+    names = _class_names(rejector)
+    for goal in rule.promises:
+        if goal.group is not None and goal.group not in names:
+            raise OptionError(f"{goal.asked}: there is no class '{goal.group}'{near(goal.group, names)}")
+    if options.by is not None and rule.promises:
+        raise OptionError(f"cutoffs by '{options.by}' cannot be combined with {rule.asked}, which are by prediction")
     if options.by is not None and not (rule.limits_errors or rule.kind == "coverage"):
         raise OptionError(
             "a cutoff for each group goes with `accuracy`, `risk` or `coverage`: "
@@ -181,6 +197,9 @@ def _collect(
         columns: dict[str, Any] = {"loss": scored.loss}
         if scored.block.labels is not None:
             columns["wrong"] = scored.wrong
+        if rule.promises:
+            columns["prediction"] = scored.prediction
+            columns["label"] = scored.prediction if scored.block.labels is None else scored.block.labels
         if residual:
             columns["value"] = regression_errors(residual_of(scored.block, residual), rule.kind, rule.clip)
         elif rule.error_cost is not None:
@@ -191,9 +210,8 @@ def _collect(
             columns["group"] = grouping.column(scored.block, scored.prediction)
         if rule.uses_rows:
             columns["sketch"] = scored.sketch
-        if rule.confidence is not None:
-            keys = scored.all_keys
-            columns["key"] = keys if example is None else keys ^ example_keys(scored.block, example)[:, None]
+        if rule.confidence is not None and not (rejector.is_scored and example is None):  # scores tie by nature
+            columns["key"] = copy_keys(scored.block, example)
         return columns | scored.look_up(seen)
 
     keep = (*(() if grouping is None else grouping.columns), *residual, *examples)
@@ -202,7 +220,7 @@ def _collect(
 
 def _repeated(rule: Rule, columns: Mapping[str, Any], example: str | None) -> str | None:
     """What to say of rows that repeat, where they are many; raises for a guarantee that cannot allow for them."""
-    again = int(np.count_nonzero(repeats(columns["key"]))) if rule.confidence is not None else 0
+    again = int(np.count_nonzero(repeats(columns["key"]))) if "key" in columns else 0
     rows = len(columns["loss"])
     if again <= MOST_REPEATS * rows:
         return None
@@ -210,14 +228,16 @@ def _repeated(rule: Rule, columns: Mapping[str, Any], example: str | None) -> st
         return f"{again} of {rows} rows have the same scores and the same '{example}' as another row and count once"
     words = f"{again} of {rows} rows have the same scores as another row"
     remedy = "if they are different examples, name a column that tells them apart with `group`"
-    if rule.kind != "coverage" and (not rule.limits_errors or rule.coverage is not None):
+    only_errors = (rule.limits_errors or rule.promises) and rule.coverage is None
+    if rule.kind != "coverage" and not (only_errors and not any(goal.is_lower for goal in rule.promises)):
         raise OptionError(f"{words}, so this guarantee would not hold; drop the repeats, or {remedy}")
     return f"{words} and count once; {remedy}"
 
 
 def uncertified_words(rejector: Rejector) -> str | None:
     """A warning of groups that are rejected as a whole, because no cutoff could be certified."""
-    groups = [group.group for group in rejector.need_threshold().groups or () if group.cutoff == REJECT_ALL]
+    found = rejector.need_threshold()
+    groups = [group.group for group in found.groups or () if group.cutoff == REJECT_ALL and not found.rule.promises]
     words = f"no cutoff meets the risk in {len(groups)} groups ({shown(groups, 5)}); all their rows are rejected"
     return words if groups else None
 
@@ -255,6 +275,71 @@ def _decisions(
     if len(infeasible) == len(names):
         raise Infeasible(f"{by} = {infeasible[0]}; and so for each of {len(names)} groups")
     return tuple(groups), tables
+
+
+def plan_promises_from(source: Source, rejector: Rejector, rule: Rule) -> tuple[Plan, str | None]:
+    """What labelled rows at hand certify of several promises, and what to be cautious about."""
+    certified, why_not, caution = None, None, None
+    try:
+        chosen = choose_threshold(source, rejector, rule, ThresholdOptions(allow_reuse=True))
+        caution, found = chosen.caution, chosen.rejector.need_threshold()
+        errors = found.accepted - round(found.accepted * (found.accuracy or 0.0)) if rule.needs_labels else 0
+        certified = CertifiedNow(coverage=found.coverage, accepted=found.accepted, errors=errors)
+        if found.rule.reused:
+            caution = "'calibrate' or 'fit' has seen some of these rows, so fresh ones will look worse"
+    except Infeasible as verdict:
+        why_not = str(verdict)
+    assert rule.confidence is not None
+    made = Plan(
+        drrej_version=__version__, confidence=rule.confidence, certified=certified, why_not=why_not, promises=()
+    )
+    return made, caution
+
+
+def _class_names(rejector: Rejector) -> list[str]:
+    return list(rejector.class_names or map(str, range(rejector.classes)))
+
+
+def _promised(
+    rule: Rule, rejector: Rejector, columns: Mapping[str, Any]
+) -> tuple[tuple[GroupThreshold, ...], str | None, str | None]:
+    """The decision for each predicted class, or the one for all rows; by what; and which classes are rejected."""
+    ratio, names, losses = rejector.need_ratio(), _class_names(rejector), columns["loss"]
+    flat, wrong = ratio.density.flat_start, columns.get("wrong", np.zeros(losses.size, bool))
+    once = ~repeats(columns["key"]) if "key" in columns else np.ones(losses.size, bool)
+    rows = PromiseRows(losses, columns["prediction"], columns["label"], once, math.inf if flat is None else flat)
+    confusions = None
+    if ratio.confusions is not None:
+        confusions = np.zeros((len(names), len(names)), np.int64)
+        guess, truth, count = np.array(ratio.confusions).T
+        confusions[guess, truth] = count
+    delta = None if rule.confidence is None else float(1 - exact_decimal(rule.confidence))
+    path = path_of(rule.promises, names, confusions, losses.size, delta or 1.0 - CONFIDENCE)
+    try:
+        found = choose_cutoffs(rule.promises, names, rows, path, delta, ratio.error_blocks)
+    except Infeasible as verdict:
+        sure = "" if rule.confidence is None else f" `confidence={rule.confidence:g}`"
+        raise Infeasible(f"{rule.asked}{sure}: {verdict}") from None
+    whole = "; ".join(f"all rows predicted '{name}' are rejected: {why}" for name, why in found.rejected.items())
+
+    def group(name: str, cutoff: float, chosen: Any) -> GroupThreshold:
+        inside = losses[chosen] < cutoff
+        accepted, count, errors = int(inside.sum()), inside.size, int(np.count_nonzero(inside & wrong[chosen]))
+        return GroupThreshold(
+            group=name,
+            tau=None if cutoff == REJECT_ALL else ratio.density.tau(None if math.isinf(cutoff) else cutoff),
+            cutoff=None if math.isinf(cutoff) else cutoff,
+            rows=count,
+            accepted=accepted,
+            coverage=accepted / count if count else 0.0,
+            accuracy=(accepted - errors) / accepted if accepted and rule.needs_labels else None,
+        )
+
+    named = any(goal.limits_errors and goal.group is not None for goal in rule.promises)
+    if not named and (found.cutoffs == found.cutoffs[0]).all():
+        return (group("", float(found.cutoffs[0]), slice(None)),), None, None
+    groups = map(group, names, found.cutoffs.tolist(), by_class(rows.prediction, len(names)))
+    return tuple(groups), PREDICTION, whole or None
 
 
 def decide(

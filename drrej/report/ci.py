@@ -9,22 +9,20 @@ from drrej.documents.document import Judged
 from drrej.documents.gates import TARGET
 from drrej.errors import printable
 from drrej.report.text import confusion_lines
-from drrej.report.words import TYPESET, figure, gate_words, target_lines, target_of, warnings_of
+from drrej.report.words import TYPESET, figure, gate_state, gate_words, target_lines, target_of, warnings_of
+
+_KINDS = {"passed": "notice", "failed": "error", "inconclusive": "warning"}
 
 
 def render_github(report: Judged) -> str:
-    """`::error` for a failed gate, `::notice` for one that passed; without gates a notice with the coverage.
+    """`::error` for a failed gate, `::notice` for one that passed, `::warning` for an inconclusive target.
 
-    Then the target: a warning where these rows contradict it. Whether that is an error, the gate `target` says. Then
-    the confusion matrix, a notice of several lines.
+    Without gates a notice has the coverage. Then comes the target, as a warning if these rows contradict it (it is an
+    error only for the gate `target`), and the confusion matrix as a notice of several lines.
     """
     said = [
-        command(
-            "notice" if gate.passed else "error",
-            f"drrej gate {'passed' if gate.passed else 'failed'}",
-            gate_words(report, gate, TYPESET),
-        )
-        for gate in report.gates
+        command(_KINDS[state], f"drrej gate {state}", gate_words(report, gate, TYPESET))
+        for gate, state in ((gate, gate_state(report, gate)) for gate in report.gates)
     ]
     if not report.gates:
         accuracy = report.get("accuracy", {}).get("value")
@@ -58,7 +56,8 @@ def render_junit(report: Judged) -> str:
 
     The confusion matrix is its output, as text.
     """
-    root, suite = _suite(len(report.gates) or 1, len(report.failed_gates), 0)
+    skipped = sum(gate_state(report, gate) == "inconclusive" for gate in report.gates)
+    root, suite = _suite(len(report.gates) or 1, len(report.failed_gates), 0, skipped)
     said = [("target", line) for line in target_lines(report)]
     said += [("warning", line) for line in warnings_of(report)]
     if said:  # properties, because only a gate can fail
@@ -69,6 +68,8 @@ def render_junit(report: Judged) -> str:
         case = ElementTree.SubElement(suite, "testcase", classname="drrej.gates", name=_text(gate.gate))
         if not gate.passed:
             ElementTree.SubElement(case, "failure", type="gate", message=_text(gate_words(report, gate)))
+        elif gate_state(report, gate) == "inconclusive":
+            ElementTree.SubElement(case, "skipped", message=_text(gate_words(report, gate)))
     if not report.gates:
         ElementTree.SubElement(suite, "testcase", classname="drrej", name="report")
     ElementTree.indent(root)
@@ -89,11 +90,11 @@ def junit_error(message: str) -> str:
     return _xml(root)
 
 
-def _suite(tests: int, failures: int, errors: int) -> tuple[ElementTree.Element, ElementTree.Element]:
+def _suite(tests: int, failures: int, errors: int, skipped: int = 0) -> tuple[ElementTree.Element, ElementTree.Element]:
     """The root of a document and its one suite."""
     counts = {"tests": str(tests), "failures": str(failures), "errors": str(errors)}
     root = ElementTree.Element("testsuites", counts)
-    return root, ElementTree.SubElement(root, "testsuite", {"name": "drrej", **counts, "skipped": "0"})
+    return root, ElementTree.SubElement(root, "testsuite", {"name": "drrej", **counts, "skipped": str(skipped)})
 
 
 def _xml(root: ElementTree.Element) -> str:

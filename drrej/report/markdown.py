@@ -8,9 +8,10 @@ from drrej.documents.document import Document
 from drrej.documents.summaries import Cascade, Plan
 from drrej.errors import printable
 from drrej.report.tables import Table, heading, tables
-from drrej.report.words import TYPESET, gate_value, target_lines, target_of
+from drrej.report.words import TYPESET, gate_state, gate_value, target_lines, target_of
 
 _FOLDED = {"points", "calibration", "areas", "drift", "curve", "classes", "confusion"}
+_MARKS = {"passed": "✅", "failed": "❌", "inconclusive": "❔"}
 _TITLES: dict[type, str] = {Plan: "plan", Cascade: "cascade"}
 
 
@@ -23,15 +24,18 @@ def render_markdown(report: Document) -> str:
         sections.append("\n".join([f"**Target {target.verdict}:** {first}", *(f"- {line}" for line in others)]))
     if gates:
         failed = sum(not gate.passed for gate in gates)
-        sections.append(f"**{failed} of {len(gates)} gates failed**" if failed else "**all gates passed**")
+        unclear = sum(gate_state(report, gate) == "inconclusive" for gate in gates)
+        passed = "**no gate failed, 1 is inconclusive**" if unclear else "**all gates passed**"
+        sections.append(f"**{failed} of {len(gates)} gates failed**" if failed else passed)
         rows = [
-            ["✅" if gate.passed else "❌", f"`{printable(gate.gate)}`", gate_value(report, gate)] for gate in gates
+            [_MARKS[gate_state(report, gate)], f"`{printable(gate.gate)}`", gate_value(report, gate)] for gate in gates
         ]
         sections.append(_table([["", "gate", "value"], *rows]))
-    return "\n\n".join([*sections, *(_section(table) for table in tables(report))]) + "\n"
+    return "\n\n".join([*sections, *(markdown_section(table) for table in tables(report))]) + "\n"
 
 
-def _section(table: Table) -> str:
+def markdown_section(table: Table) -> str:
+    """A table under its title, folded if it is long."""
     cells = [[_escaped(cell) for cell in row] for row in [table.header, *table.rows]]
     body = _table(cells) if table.header else "\n".join(cell for row in cells for cell in row)
     if table.remark:

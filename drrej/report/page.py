@@ -1,25 +1,30 @@
-"""The report as one self-contained page: no network, no scripts; light, dark, print, phone.
+"""The report as one self-contained page: no network, one small script; light, dark, print, phone.
 
 What is on the page is in `page.html.jinja`, where every text is escaped; here are its words and numbers.
 """
 
 from __future__ import annotations
 
+import json
+from base64 import b64encode
 from collections.abc import Sequence
 from functools import cache
+from hashlib import sha256
 from html import escape
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from drrej.documents.document import Judged
 from drrej.documents.report import Report
+from drrej.errors import printable
 from drrej.report.plots import page_plots
-from drrej.report.tables import PERCENT, Table, heading, tables
+from drrej.report.tables import PERCENT, Table, heading, size_words, tables
 from drrej.report.words import (
     TYPESET,
     against,
     counted,
     figure,
+    gate_state,
     gate_value,
     money,
     percent,
@@ -39,18 +44,18 @@ _NARROW = ("areas", "calibration", "cost", "drift")
 
 _EXAMPLES = ("rejected", "wrong")
 _SENTENCES = {
-    "total-cost": "What errors among the accepted rows and reviews of the rejected ones cost together.",
-    "calibration": "How far the stated probabilities are from what happens; lower is better.",
-    "areas": "How well the order by expected loss puts errors last, over all cutoffs at once.",
-    "cost": "What the predictions cost by the cost matrix.",
-    "drift": "Whether these rows are like those of the fit: a p-value near 0 says they are not.",
-    "difference": "What has changed since the baseline.",
-    "scores": "How other ways to order the rows do on the same rows.",
-    "masks": "How other rejectors do on the same rows.",
-    "points": "What other cutoffs would give: accuracy at a coverage, coverage at an error rate.",
-    "confusion": "Which classes are taken for which, and how many rows of each class are rejected.",
-    "rejected": "Rows that the rejector would not answer.",
-    "wrong": "Rows that it answered, and wrongly.",
+    "total-cost": "Total cost of errors among the accepted rows and reviews of the rejected ones.",
+    "calibration": "How far the stated probabilities are from the observed frequencies. Lower is better.",
+    "areas": "How well the expected loss separates right from wrong predictions, over all cutoffs.",
+    "cost": "Cost of the predictions according to the cost matrix.",
+    "drift": "Whether these rows resemble those of the fit. A p-value near 0 means that they do not.",
+    "difference": "Changes since the baseline.",
+    "scores": "Other scores, evaluated on the same rows.",
+    "masks": "Other rejectors, evaluated on the same rows.",
+    "points": "Results at other cutoffs: accuracy at a coverage, coverage at an error rate.",
+    "confusion": "Accepted rows by true and predicted class, and rejected rows of each class.",
+    "rejected": "Rejected rows with the largest expected losses.",
+    "wrong": "Accepted rows whose prediction is wrong.",
 }
 """What each table shows, in one plain sentence."""
 
@@ -64,15 +69,15 @@ def render_page(report: Report) -> str:
     plain = {table.id: table for table in tables(report, PERCENT)}
     texts = _plot_texts(report)
     plots = page_plots(report, {name: text for name, (_, text, _) in texts.items()})
-    made = None if report.pictures is None else report.pictures.made
+    made = (report.pictures or {}).get("made", {})
     accuracy = None if report.accuracy is None else report.accuracy.value
-    about = [] if made is None else [("Date", made.date), ("Data", made.data), ("Model", made.model)]
-    about.append(("Size", f"{counted(report.rows, 'row')}, {report.classes:,} classes"))
+    about = [(key.capitalize(), made.get(key)) for key in ("date", "data", "model")]
+    about.append(("Size", f"{counted(report.rows, 'row')}, {size_words(report)}"))
     target = target_of(report)
     return template("page.html.jinja").render(
         report=report,
         short=f"coverage {percent(report.coverage.value)}, accuracy {percent(accuracy)}",
-        title="Classification with rejection" if made is None or made.title is None else made.title,
+        title=made.get("title", "Classification with rejection"),
         about=[(name, text) for name, text in about if text],
         verdict=verdict(report),
         mark=None if target is None else _MARKS[target.verdict],
@@ -86,6 +91,7 @@ def render_page(report: Report) -> str:
         narrow=[plain[id] for id in _NARROW if id in plain],
         points=plain.get("points"),
         confusion=plain.get("confusion"),
+        slider=_slider(report),
         tau_every=_TAU_EVERY,
         longest=_LONGEST,
     )
@@ -103,15 +109,32 @@ def template(name: str) -> Template:
     page.filters |= {"money": money, "thousands": "{:,}".format}
     page.filters["typeset"] = lambda cell: cell.replace(" - ", " to ").replace("+-", "\N{PLUS-MINUS SIGN}")
     style, text = (files("drrej.report").joinpath(file).read_text(encoding="utf-8") for file in ("page.css", name))
-    page.globals |= {"style": style, "against": against, "gate_value": gate_value}
+    page.globals |= {"style": style, "against": against, "gate_value": gate_value, "gate_state": gate_state}
     return page.from_string(text)
 
 
 def _printable(value: Any) -> Any:
     """Text of the user's without signs that no page can show."""
-    if hasattr(value, "__html__"):
-        return value
-    return "".join(sign if sign.isprintable() or sign == "\n" else "\N{REPLACEMENT CHARACTER}" for sign in str(value))
+    text = "".join(sign if sign.isprintable() or sign in "\n\t" else "\N{REPLACEMENT CHARACTER}" for sign in str(value))
+    return type(value)(text) if hasattr(value, "__html__") else text  # which was escaped before
+
+
+def _slider(report: Report) -> dict[str, Any] | None:
+    """What moving along the curve takes: its points, the script, and the hash by which the page allows that alone."""
+    curve = report.coverage_curve
+    if curve is None:
+        return None
+    costs = {} if report.total_cost is None else {point.coverage: point.cost for point in report.total_cost.curve}
+    points = [[p.coverage, p.accuracy, p.lower, p.upper, costs.get(p.coverage)] for p in curve]
+    script = files("drrej.report").joinpath("slider.js").read_text(encoding="utf-8")
+    nearest = min(range(len(curve)), key=lambda place: abs(curve[place].coverage - (report.coverage.value or 0.0)))
+    return {
+        "data": json.dumps({"rows": report.rows, "points": points}),
+        "script": script,
+        "hash": f"sha256-{b64encode(sha256(script.encode()).digest()).decode()}",
+        "chosen": nearest,
+        "last": len(curve) - 1,
+    }
 
 
 # The verdict
@@ -122,7 +145,7 @@ def verdict(report: Report) -> str:
     coverage, accuracy = percent(report.coverage.value), report.accuracy
     if accuracy is None or report.base_accuracy is None:
         expected = percent(report.expected_accuracy.value)
-        return f"Accepts {coverage} of {report.rows:,} rows; the probabilities promise {expected} accuracy there."
+        return f"Accepts {coverage} of {report.rows:,} rows; their expected accuracy is {expected}."
     base = f"without rejection {percent(report.base_accuracy.value)}"
     if accuracy.value is None:
         return f"Accepts none of {report.rows:,} rows; {base}."
@@ -134,7 +157,7 @@ def verdict(report: Report) -> str:
 
 _MARKS = {
     "met": ("passed", "✓ Target met"),
-    "not shown": ("open", "? Target not shown"),
+    "inconclusive": ("open", "? Target inconclusive"),
     "missed": ("failed", "✗ Target missed"),
 }
 
@@ -157,31 +180,31 @@ def _plot_texts(report: Report) -> dict[str, tuple[str, str, str]]:
         texts["curve"] = (
             "Accuracy against coverage",
             f"Line plot of accuracy against coverage: {steps}. {verdict(report)}",
-            "How accurate the answers are if only so many rows are answered. The dot is this rejector. Upwards is "
-            "better; the ideal order would accept every right row before any wrong one.",
+            "Accuracy of the accepted rows at each coverage. The dot is this rejector. Higher is better; an ideal "
+            "order would accept every right row before any wrong one.",
         )
     if report.total_cost is not None:
         texts["cost"] = (
             "Cost against coverage",
             "Line plot of the cost per 1000 rows against coverage.",
-            "What errors and reviews cost together, per 1000 rows, if so many rows are accepted. The dot is this "
-            "rejector; the left end reviews every row, the right end accepts every row.",
+            "Total cost of errors and reviews per 1,000 rows at each coverage. The dot is this rejector. The left end "
+            "reviews every row; the right end accepts every row.",
         )
     right_and_wrong = "Histograms of the expected losses of right and of wrong predictions, with the cutoff."
-    shaded = "" if report.cutoff is None else " Rows in the shaded part are rejected."
+    shaded = "" if report.cutoff is None else " Rows in the shaded area are rejected."
     texts["losses"] = (
         "Expected losses",
         right_and_wrong if curve else "Histogram of the expected losses of the rows, with the cutoff.",
-        f"How much each prediction is expected to be off, by its own probabilities.{shaded}",
+        f"The loss that the rejector expects on each row.{shaded}",
     )
     if ece is not None:
         before, after = percent(ece.uncalibrated), percent(ece.all)
         texts["reliability"] = (
-            "Can the confidence be trusted?",
+            "Accuracy against confidence",
             "Reliability diagram: accuracy against confidence. The expected calibration error is "
             f"{before} before and {after} after calibration.",
-            f"On the diagonal, confidence is what it says. Calibration error (ECE) {before} before calibration, "
-            f"{after} after. Below: where the rows are.",
+            f"On the diagonal, the confidence equals the accuracy. The calibration error (ECE) is {before} before "
+            f"calibration and {after} after it. The lower plot shows how many rows have each confidence.",
         )
     return texts
 
@@ -194,19 +217,17 @@ _SHOWN = {"proportions", "groups", "scores", "masks", "difference", "cost", "err
 
 def render_notebook(report: Judged) -> str:
     """The decision, the gates, the tables."""
-    rows = [
-        ["passed" if gate.passed else "failed", gate.gate, against(gate.value, gate.limit)] for gate in report.gates
-    ]
+    rows = [[gate_state(report, gate), gate.gate, against(gate.value, gate.limit)] for gate in report.gates]
     gates = [_table(Table("gates", "Gates", ["", "gate", "value"], rows))] if rows else []
-    pieces = [f"<p>{escape(heading(report))}</p>", *gates, *(_section(table) for table in tables(report))]
+    pieces = [f"<p>{_text(heading(report))}</p>", *gates, *(_section(table) for table in tables(report))]
     return "<div>" + "\n".join(pieces) + "</div>"
 
 
 def _section(table: Table) -> str:
-    body = _table(table) + (f"<p>({escape(table.remark)})</p>" if table.remark else "")
+    body = _table(table) + (f"<p>({_text(table.remark)})</p>" if table.remark else "")
     if table.id in _SHOWN:
         return body
-    return f"<details><summary>{escape(table.title)}</summary>{body}</details>"
+    return f"<details><summary>{_text(table.title)}</summary>{body}</details>"
 
 
 def _table(table: Table) -> str:
@@ -215,4 +236,8 @@ def _table(table: Table) -> str:
 
 
 def _row(cells: Sequence[str], tag: str) -> str:
-    return "<tr>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells) + "</tr>"
+    return "<tr>" + "".join(f"<{tag}>{_text(cell)}</{tag}>" for cell in cells) + "</tr>"
+
+
+def _text(text: str) -> str:
+    return escape(printable(text))

@@ -12,9 +12,12 @@ from contextlib import contextmanager
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from msgspec import to_builtins
+
 from drrej.documents.figures import CurvePoint, TotalCost
-from drrej.documents.report import Bin, IdealPoint, LossHistogram, Report
+from drrej.documents.report import Report
 from drrej.documents.summaries import Plan
+from drrej.errors import OptionError
 from drrej.report.tables import heading
 
 if TYPE_CHECKING:
@@ -28,6 +31,8 @@ _DASHES = ((0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)), (0, (3, 1.5)), (0, (8,
 def render_curve(report: Report | Plan, kind: str) -> bytes:
     """The accuracy-coverage curve alone, or the picture of a plan, as png, svg or pdf."""
     with drawing():
+        if isinstance(report, Plan) and report.promises is not None:
+            raise OptionError("a plan of several promises has no picture; write .txt, .json or .md")
         if not isinstance(report, Plan):
             return saved(curve_figure(report), kind)
         plot = figure_of(620, 440)
@@ -58,9 +63,9 @@ def page_plots(report: Report, texts: dict[str, str]) -> dict[str, str]:
             drawn["curve"] = _curve(report, figure_of())
         if report.total_cost is not None:
             drawn["cost"] = _cost(report.coverage.value, report.total_cost)
-        drawn["losses"] = _losses(report.cutoff, report.pictures.losses)
-        if report.pictures.reliability is not None:
-            drawn["reliability"] = _reliability(report.pictures.reliability)
+        drawn["losses"] = _losses(report.cutoff, report.pictures["losses"])
+        if "reliability" in report.pictures:
+            drawn["reliability"] = _reliability(report.pictures["reliability"])
         return {name: svg_of(plot, name, texts[name]) for name, plot in drawn.items()}
 
 
@@ -75,11 +80,10 @@ def _curve(report: Report, plot: Figure) -> Figure:
     ends: Any = [[point.lower for point in curve], [point.upper for point in curve]]
     axes.fill_between([p.coverage for p in curve], *ends, color=MAIN, alpha=0.16, lw=0, label="95 % interval")
     axes.axhline(base, color=MUTED, lw=1.2, ls=(0, (4, 3)), label="no rejection")
-    drawn = [curve, *_others(axes, report)]
-    _line(axes, curve, MAIN, "this rejector", zorder=4)
+    drawn = [*_others(axes, report), _line(axes, to_builtins(curve), MAIN, "this rejector", zorder=4)]
     assert report.accuracy is not None
     _mark(axes, report.coverage.value, report.accuracy.value, MAIN, "chosen", "o")
-    lowest = min(base, *(p.accuracy for points in drawn for p in points if p.accuracy is not None))
+    lowest = min(base, *(accuracy for accuracies in drawn for accuracy in accuracies))
     room = max(1.0 - lowest, 1e-3)
     axes.set(xlim=(0, 1), ylim=(max(lowest - 0.25 * room, 0.0), 1 + 0.04 * room))
     axes.set(xlabel="coverage: share of the rows that are accepted", ylabel="accuracy of the accepted rows")
@@ -90,29 +94,47 @@ def _curve(report: Report, plot: Figure) -> Figure:
     return plot
 
 
-def _others(axes: Axes, report: Report) -> list[Sequence[CurvePoint]]:
-    """Draw what the curve is compared with: the ideal order, other scores, the baseline. The curves of the last two."""
-    pictures = report.pictures
-    drawn: list[Sequence[CurvePoint]] = []
-    if pictures is not None and pictures.ideal is not None:
-        ideal = [IdealPoint(coverage=0.0, accuracy=1.0), *pictures.ideal]
+def curves_figure(curves: Mapping[str, Sequence[CurvePoint]]) -> Figure:
+    """The accuracy-coverage curves of several reports."""
+    plot = figure_of(620, 440)
+    axes = plot.subplots()
+    styles = zip(curves.items(), itertools.cycle((MAIN, *RIVALS)), itertools.cycle(("-", *_DASHES)))
+    drawn = [
+        _line(axes, to_builtins(curve), color, f" {name}" if name.startswith("_") else name, ls=dashes)
+        for (name, curve), color, dashes in styles
+    ]
+    lowest = min((accuracy for accuracies in drawn for accuracy in accuracies), default=0.0)
+    room = max(1.0 - lowest, 1e-3)
+    axes.set(xlim=(0, 1), ylim=(max(lowest - 0.1 * room, 0.0), 1 + 0.04 * room))
+    axes.set(xlabel="coverage: share of the rows that are accepted", ylabel="accuracy of the accepted rows")
+    percent_axes(axes, "xy")
+    plot.legend(loc="outside lower center", ncols=3, columnspacing=1.2, handlelength=2.2)
+    return plot
+
+
+def _others(axes: Axes, report: Report) -> list[list[float]]:
+    """Draw what the curve is compared with: the ideal order, other scores, the baseline. Accuracies of the last two."""
+    pictures, drawn = report.pictures or {}, []
+    if "ideal" in pictures:
+        ideal = [{"coverage": 0.0, "accuracy": 1.0}, *pictures["ideal"]]
         _line(axes, ideal, MUTED, "ideal order", ls=":", lw=1.4)
     rivals = [row for row in report.scores or () if row.score != "loss"]
     for row, color, dashes in zip(rivals, itertools.cycle(RIVALS), itertools.cycle(_DASHES)):
         label = f" {row.score}" if row.score.startswith("_") else row.score  # else matplotlib hides it
-        _line(axes, row.coverage_curve, color, label, ls=dashes, lw=1.4)
-        drawn.append(row.coverage_curve)
-    if pictures is not None and pictures.baseline is not None:
-        _line(axes, pictures.baseline.coverage_curve, OLD, "baseline", ls=(0, (6, 2)), lw=1.6)
-        old = pictures.baseline
-        _mark(axes, old.coverage.value, old.accuracy.value, OLD, "baseline's choice", "s")
-        drawn.append(old.coverage_curve)
+        drawn.append(_line(axes, to_builtins(row.coverage_curve), color, label, ls=dashes, lw=1.4))
+    if "baseline" in pictures:
+        old = pictures["baseline"]
+        drawn.append(_line(axes, old["coverage_curve"], OLD, "baseline", ls=(0, (6, 2)), lw=1.6))
+        _mark(axes, old["coverage"]["value"], old["accuracy"]["value"], OLD, "baseline's choice", "s")
     return drawn
 
 
-def _line(axes: Axes, curve: Sequence[CurvePoint | IdealPoint], color: str, label: str, **style: Any) -> None:
-    defined = [(point.coverage, point.accuracy) for point in curve if point.accuracy is not None]
-    axes.plot([x for x, _ in defined], [y for _, y in defined], color=color, label=label, **style)
+def _line(axes: Axes, curve: Sequence[dict[str, Any]], color: str, label: str, **style: Any) -> list[float]:
+    """Draw accuracy against coverage, where it is defined; the accuracies."""
+    defined = [(point["coverage"], point["accuracy"]) for point in curve if point["accuracy"] is not None]
+    accuracies = [accuracy for _, accuracy in defined]
+    axes.plot([coverage for coverage, _ in defined], accuracies, color=color, label=label, **style)
+    return accuracies
 
 
 def _mark(axes: Axes, coverage: float | None, value: float | None, color: str, label: str, shape: str) -> None:
@@ -151,22 +173,22 @@ def _power(value: float) -> str:
     return f"{value:.0f}" if 0 <= exponent <= 1 else "10" + str(exponent).translate(_RAISED)
 
 
-def _losses(cutoff: float | None, histogram: LossHistogram) -> Figure:
+def _losses(cutoff: float | None, histogram: dict[str, Any]) -> Figure:
     from matplotlib.ticker import FuncFormatter
 
     plot = figure_of()
     kinds = {
-        ("right predictions", MAIN): histogram.right,
-        ("wrong predictions", WRONG): histogram.wrong,
-        ("all rows", MAIN): histogram.rows,
+        ("right predictions", MAIN): "right",
+        ("wrong predictions", WRONG): "wrong",
+        ("all rows", MAIN): "rows",
     }
-    drawn = {title: counts for title, counts in kinds.items() if counts is not None}
+    drawn = {title: histogram[kind] for title, kind in kinds.items() if kind in histogram}
     panels = plot.subplots(len(drawn), sharex=True, squeeze=False)[:, 0]
-    edges = histogram.edges
+    edges, scale = histogram["edges"], histogram["scale"]
     for axes, ((title, color), counts) in zip(panels, drawn.items(), strict=True):
         axes.stairs(counts, edges, fill=True, color=color)
-        axes.set_xscale(histogram.scale)
-        if histogram.scale == "log":
+        axes.set_xscale(scale)
+        if scale == "log":
             axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _power(value)))
         axes.set(xlim=(edges[0], edges[-1]), ylabel="rows")
         axes.set_title(title, loc="left", color=color)
@@ -177,14 +199,14 @@ def _losses(cutoff: float | None, histogram: LossHistogram) -> Figure:
             axes.axvline(max(cutoff, edges[0]), color=INK, lw=1.2)
     if cutoff is not None and cutoff < edges[-1]:
         panels[0].set_title("rejected", loc="right", color=MUTED)
-    panels[-1].set_xlabel("expected loss L'" + (", logarithmic" if histogram.scale == "log" else ""))
+    panels[-1].set_xlabel("expected loss L'" + (", logarithmic" if scale == "log" else ""))
     return plot
 
 
 # Reliability
 
 
-def _reliability(bins: Mapping[str, Sequence[Bin]]) -> Figure:
+def _reliability(bins: Mapping[str, Sequence[dict[str, float]]]) -> Figure:
     plot = figure_of()
     upper, lower = plot.subplots(2, sharex=True, gridspec_kw={"height_ratios": [3.2, 1]})
     upper.plot([0, 1], [0, 1], color=MUTED, lw=1.2, ls=(0, (4, 3)), label="perfectly calibrated")
@@ -193,10 +215,10 @@ def _reliability(bins: Mapping[str, Sequence[Bin]]) -> Figure:
         (bins.get("uncalibrated", ()), WRONG, "s", "before calibration", hollow),
         (bins.get("calibrated", ()), MAIN, "o", "after calibration", filled),
     ):
-        x, y = [row.confidence for row in rows], [row.accuracy for row in rows]
+        x, y = [row["confidence"] for row in rows], [row["accuracy"] for row in rows]
         upper.plot(x, y, shape + "-", color=color, lw=1.4, ms=4.5, label=label)
-        width = [row.upper - row.lower for row in rows]
-        lower.bar([row.lower for row in rows], [row.share for row in rows], width, align="edge", **style)
+        width = [row["upper"] - row["lower"] for row in rows]
+        lower.bar([row["lower"] for row in rows], [row["share"] for row in rows], width, align="edge", **style)
     upper.set(xlim=(0, 1), ylim=(0, 1.02), ylabel="accuracy")
     lower.set(xlabel="confidence: the largest probability", ylabel="rows")
     percent_axes(upper, "xy")

@@ -59,7 +59,7 @@ def tables(report: Document, style: Style = DECIMALS) -> list[Table]:
 
 @heading.register
 def _(report: Report | RegressionReport) -> str:
-    what = f"{report.classes} classes" if isinstance(report, Report) else "regression"
+    what = size_words(report) if isinstance(report, Report) else "regression"
     decision = "rejects nothing"
     if report.cutoff_by is not None:
         decision = f"each group by {printable(report.cutoff_by)} has a cutoff of its own"
@@ -336,6 +336,11 @@ def _curve(report: Report, _: Style) -> Iterator[Table]:
         yield Table("curve", "Curve", ["tau", "coverage", "accuracy"], rows)
 
 
+def size_words(report: Report) -> str:
+    """The classes that rows have, or the score in their place."""
+    return f"{report.classes} classes" if report.score is None else f"score '{report.score}', no classes"
+
+
 def _classes(report: Report, _: Style) -> Iterator[Table]:
     """By true class, and which class is taken for which."""
     if report.per_class:
@@ -385,6 +390,8 @@ def _rows(report: Report, _: Style) -> Iterator[Table]:
 
 @heading.register
 def _(plan: Plan) -> str:
+    if plan.promises is not None:
+        return f"Fresh labelled rows for all promises together with confidence {plan.confidence:g}:"
     if plan.at_hand is not None or plan.question is None:
         return f"{plan.rows} labelled rows, {plan.errors} of them wrong; bounds with confidence {plan.confidence:g}"
     question = plan.question
@@ -396,6 +403,19 @@ def _(plan: Plan) -> str:
 
 @tables.register
 def _(plan: Plan, _: Style = DECIMALS) -> list[Table]:
+    if plan.certified is not None and plan.promises is not None:
+        accepted = f"{percent(plan.certified.coverage)} ({plan.certified.accepted} rows)"
+        return [Table("certified", "", [], [[f"these rows certify all of it at a coverage of {accepted}"]])]
+    if plan.promises is not None and plan.why_not is not None:
+        return [Table("certified", "", [], [[f"these rows do not certify it: {plan.why_not}"]])]
+    if plan.promises is not None:
+        parts = ["none", "1/4 of it", "1/2 of it", "3/4 of it"]
+        rows = [
+            [row.promise, f"{row.share:g}", str(row.least), *(_count(each.fixed_cutoff) for each in row.needed)]
+            for row in plan.promises
+        ]
+        remark = "fresh rows of all kinds, by how much of the limit is expected to be used up"
+        return [Table("needed", "Rows that are needed", ["promise", "share of rows", "at least", *parts], rows, remark)]
     if plan.at_hand is not None:
         return _at_hand(plan)
     assert plan.needed is not None

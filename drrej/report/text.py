@@ -6,13 +6,15 @@ from drrej.documents.document import Document
 from drrej.documents.gates import FRESH, TARGET
 from drrej.errors import printable
 from drrej.report.tables import Table, heading, tables
-from drrej.report.words import gate_value, target_lines
+from drrej.report.words import gate_state, gate_value, target_lines
+
+_MARKS = {"passed": "PASS", "failed": "FAIL", "inconclusive": "OPEN"}
 
 
 def render_text(report: Document) -> str:
     """Sections separated by empty lines; no line is wider than about 80 columns."""
     gates = [
-        f"{'PASS' if gate.passed else 'FAIL'}  {gate.gate}  "
+        f"{_MARKS[gate_state(report, gate)]}  {gate.gate}  "
         f"({'' if gate.gate in (TARGET, FRESH) else 'value '}{gate_value(report, gate)})"
         for gate in getattr(report, "gates", ())
     ]

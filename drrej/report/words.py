@@ -137,11 +137,18 @@ def warnings_of(report: Document) -> list[str]:
     if isinstance(report, Report | RegressionReport) and report.seen_by is not None:
         lines.append(f"{seen_by(report)}, and intervals and p-values do not hold; report on rows that no step has seen")
     if isinstance(report, Report) and report.unsure_order is not None:
-        lines.append(f"{unsure_order(report)}; see `compare` on rows with labels, or fit again on rows like these")
+        lines.append(f"{unsure_order(report)}; {_plain_order(report)}fit again on rows like these, or with `loss=log`")
     if isinstance(report, Report) and report.tied_rows is not None:
         lines.append(
             f"{report.tied_rows} of {report.rows} rows have the same loss and can only be accepted or rejected "
             "together; scores with more digits, or logits in place of probabilities, tell them apart"
+        )
+    if isinstance(report, Report) and report.repeated_rows is not None:
+        lines.append(
+            f"about {report.repeated_rows} of {report.rows} rows have the same scores as another row and count once in "
+            "the intervals of coverage and accuracy and in the verdict on the target; other intervals and p-values do "
+            "not hold; drop the copies, or if they are different examples name a column that tells them apart with "
+            "`group`"
         )
     if isinstance(report, Report) and report.below_chance is not None:
         lines.append(report.below_chance)
@@ -168,6 +175,14 @@ def unsure_order(report: Report) -> str:
     )
 
 
+def _plain_order(report: Report) -> str:
+    """How the plain order compares on rows with labels."""
+    plain = next((row for row in report.scores or () if row.score == "max_probability"), None)
+    if plain is None or report.augrc is None:
+        return ""
+    return f"here its AUGRC is {figure(report.augrc.value)} and that of max probability {figure(plain.augrc.value)}; "
+
+
 Signs = tuple[str, str, str]
 """How at least, at most, and an interval are written."""
 
@@ -192,31 +207,56 @@ def target_lines(report: Document, signs: Signs = ASCII) -> list[str]:
     sentences = [sentence(report, target, promise, signs) for promise in target.promises]
     if len(sentences) <= _MOST_PROMISES:
         return sentences
-    numbers = Counter(promise.verdict for promise in target.promises)
-    summary = ", ".join(f"{verdict} in {numbers[verdict]}" for verdict in ("met", "not shown", "missed"))
-    missed = [line for line, row in zip(sentences, target.promises, strict=True) if row.verdict == "missed"]
-    wish = f"{_wish(target, target.promises[0], signs)} in each of {counted(len(sentences), 'group')}"
-    return [f"{wish}: {summary}", *missed[:_MOST_PROMISES]]
+    lines: list[str] = []
+    for wish in dict.fromkeys(wish_words(target, promise, signs) for promise in target.promises):
+        mine = [(row, line) for row, line in zip(target.promises, sentences, strict=True) if line.startswith(wish)]
+        if len(mine) == 1:
+            lines.append(mine[0][1])
+            continue
+        numbers = Counter(row.verdict for row, _ in mine)
+        summary = ", ".join(f"{verdict} in {numbers[verdict]}" for verdict in ("met", "inconclusive", "missed"))
+        lines.append(f"{wish} in each of {counted(len(mine), 'group')}: {summary}")
+        lines += [line for row, line in mine if row.verdict == "missed"][:_MOST_PROMISES]
+    return lines
 
 
 def sentence(report: Document, target: Target, promise: Promise, signs: Signs = ASCII) -> str:
     """What was wanted, what came out, and what that says."""
-    whose = "" if promise.group is None else f" where {report['by']} is '{promise.group}'"
-    return f"{_wish(target, promise, signs)}{whose}: {_outcome(report, target, promise, signs)}"
+    by = "the label" if promise.what == "missed" else getattr(report, "cutoff_by", None) or report.get("by")
+    whose = "" if promise.group is None else f" where {by} is '{promise.group}'"
+    return f"{wish_words(target, promise, signs)}{whose}: {_outcome(report, target, promise, signs)}"
 
 
-def _wish(target: Target, promise: Promise, signs: Signs) -> str:
-    if promise.what == "cost":
-        return "wanted the least cost"
-    at_least, at_most, _ = signs
-    sign = at_most if promise.what in ("risk", *MEANS) else at_least
-    limit = f"{promise.what} {sign} {exact_percent(promise.wanted)}"
-    if promise.what in MEANS:
-        clipped = "" if promise.clip is None else f" (of at most {promise.clip:g} a row)"
-        limit = f"{MEANS[promise.what]}{clipped} {sign} {promise.wanted:g}"
+def wish_words(target: Target, promise: Promise, signs: Signs) -> str:
+    """What was asked for, in a few words."""
+    limit = limit_words(promise, signs)
     if target.confidence is None:
         return f"wanted {limit}"
     return f"certified {limit} with confidence {exact_percent(target.confidence)}"
+
+
+def limit_words(promise: Promise, signs: Signs) -> str:
+    """A figure and its limit."""
+    if promise.what == "cost":
+        return "the least cost"
+    at_least, at_most, _ = signs
+    sign = at_least if promise.what in ("accuracy", "coverage") else at_most
+    what = {"missed": "missed cases", "overall-risk": "errors among all rows"}.get(promise.what, promise.what)
+    limit = f"{what} {sign} {exact_percent(promise.wanted)}"
+    if promise.what in MEANS:
+        clipped = "" if promise.clip is None else f" (of at most {promise.clip:g} a row)"
+        limit = f"{MEANS[promise.what]}{clipped} {sign} {promise.wanted:g}"
+    return limit
+
+
+def found_words(promise: Promise, signs: Signs) -> str:
+    """What came out, with its interval; nothing where that is not known."""
+    if promise.value is None or promise.lower is None or promise.upper is None:
+        return ""
+    numbers, is_mean = [promise.value, promise.lower, promise.upper], promise.what in (*MEANS, "cost")
+    texts = [figure(number) for number in numbers] if is_mean else percents_against(numbers, promise.wanted)
+    unit = "" if is_mean else " %"
+    return f"{texts[0]}{unit} ({texts[1]}{signs[2]}{texts[2]}{unit})"
 
 
 def _outcome(report: Document, target: Target, promise: Promise, signs: Signs) -> str:
@@ -227,19 +267,27 @@ def _outcome(report: Document, target: Target, promise: Promise, signs: Signs) -
         return f"{money(cost.value)} per 1000 rows {interval}, against {others}: {promise.verdict}"
     if promise.value is None or promise.lower is None or promise.upper is None:
         return _unknown(report, promise)
-    numbers = [promise.value, promise.lower, promise.upper]
-    texts = [figure(number) for number in numbers] if is_mean else percents_against(numbers, promise.wanted)
-    limit, unit = (f"{promise.wanted:g}", "") if is_mean else (exact_percent(promise.wanted), " %")
-    came_out = f"{texts[0]}{unit} ({texts[1]}{to}{texts[2]}{unit})"
+    limit = f"{promise.wanted:g}" if is_mean else exact_percent(promise.wanted)
+    came_out = found_words(promise, signs)
     if promise.verdict == "missed" and target.confidence is not None:
         chance = promise.p_value or 0.0
-        p_value = "" if is_mean else f" (p {'below 1e-300' if chance < 1e-300 else f'= {chance:.1g}'})"
+        p_value = "" if promise.p_value is None else f" (p {'below 1e-300' if chance < 1e-300 else f'= {chance:.1g}'})"
         return f"{came_out}: these rows contradict it{p_value}; are they like the rows it was chosen on?"
-    if promise.verdict == "not shown" and promise.what == "coverage" and promise.lower >= promise.wanted:
-        return f"{came_out}: not shown, most rows have the same loss and are accepted together"
-    if promise.verdict == "not shown":
-        return f"{came_out}: not shown, the interval contains {limit}"
+    if promise.verdict == "inconclusive" and promise.what == "coverage" and promise.lower >= promise.wanted:
+        return f"{came_out}: inconclusive, most rows have the same loss and are accepted together"
+    if promise.verdict == "inconclusive":
+        settled = "" if (more := settling_words(promise)) is None else f"; {more}"
+        return f"{came_out}: inconclusive, the interval contains {limit}{settled}"
     return f"{came_out}: {promise.verdict}{_met_by_all(report, promise)}"
+
+
+def settling_words(promise: Promise) -> str | None:
+    """What would give a verdict."""
+    if promise.more_rows is None:
+        return None
+    rows = float(f"{promise.more_rows:.1g}" if promise.more_rows < 100 else f"{promise.more_rows:.2g}")
+    kind = "more row" if promise.what == "coverage" else "more labelled row"
+    return f"about {counted(int(rows), kind)} would settle it"
 
 
 def _met_by_all(report: Document, promise: Promise) -> str:
@@ -254,11 +302,19 @@ def _met_by_all(report: Document, promise: Promise) -> str:
 def _unknown(report: Document, promise: Promise) -> str:
     """Why there is no value, or no interval."""
     if promise.what in MEANS and promise.value is not None:
-        return f"{figure(promise.value)}: not shown, there is no interval for errors of any size"
+        return f"{figure(promise.value)}: inconclusive, there is no interval for errors of any size"
     if promise.what in MEANS:
-        return "not shown, no row is accepted or it takes labels"
-    labelled = promise.what == "coverage" or "accuracy" in report
-    return f"not shown, {'no row is accepted' if labelled else 'it takes labels'}"
+        return "inconclusive, no row is accepted or there are no labels"
+    labelled = promise.what in ("coverage", "reviews") or "accuracy" in report
+    return f"inconclusive, {'no row is accepted' if labelled else 'there are no labels'}"
+
+
+def gate_state(report: Document, gate: GateRow) -> str:
+    """`passed`, `failed`, or `inconclusive` for a target that these rows neither show nor contradict."""
+    target = target_of(report)
+    if gate.gate == TARGET and target is not None and target.verdict == "inconclusive":
+        return "inconclusive"
+    return "passed" if gate.passed else "failed"
 
 
 def gate_value(report: Document, gate: GateRow) -> str:

@@ -25,7 +25,7 @@ HEAVY = {"numpy", "scipy", "pyarrow", "pandas", "rich"}
 ROOMS: dict[str, set[str]] = {
     "core": set(),
     "documents": {"core"},
-    "data": {"core.types"},
+    "data": {"core.types", "core.inputs"},
     "outputs": {"data"},
     "engines": {"data", "outputs"},
     "pipeline": {"core", "documents", "data", "outputs", "engines"},

@@ -193,11 +193,12 @@ def test_rejectors_that_are_not_finished_say_so() -> None:
         start.reject(LOGITS)
 
 
-def test_a_promise_uses_half_of_the_rows_to_choose() -> None:
+def test_a_promise_uses_four_fifths_of_the_rows_to_choose() -> None:
     order = np.random.default_rng(0).permutation(len(LABELS))
     rejector = drrej.fit_rejector(LOGITS, LABELS, accuracy=0.9, confidence=0.9)
     chosen = rejector.need_threshold()
-    assert chosen.rows == len(LABELS) // 2
+    assert chosen.rows == len(LABELS) * 4 // 5
+    assert rejector.need_calibration().rows == len(LABELS) // 5
     assert chosen.rule.confidence == 0.9
     assert chosen.rule.reused is False
     assert drrej.fit_rejector(LOGITS[order], LABELS[order], accuracy=0.9, confidence=0.9) == rejector
@@ -214,11 +215,11 @@ def test_equal_scores_need_groups_for_a_promise() -> None:
         drrej.fit_rejector(p, labels, **kept)
     ids = np.arange(4000)
     rejector = drrej.fit_rejector(p, labels, groups=ids, **kept)
-    assert rejector.need_threshold().rows == 2000
+    assert rejector.need_threshold().rows == 3200
     order = rng.permutation(4000)
     assert drrej.fit_rejector(p[order], labels[order], groups=ids[order], **kept) == rejector
     names = [f"patient {number}" for number in ids]
-    assert drrej.fit_rejector(p, labels, groups=names, **kept).need_threshold().rows == 2000
+    assert drrej.fit_rejector(p, labels, groups=names, **kept).need_threshold().rows == 3200
     with pytest.raises(drrej.DrrejError, match="one whole number or text per row"):
         drrej.fit_rejector(p, labels, groups=p, **kept)
     with pytest.raises(drrej.DrrejError, match="there are 4000 rows of scores but 3999 groups"):

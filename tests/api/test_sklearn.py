@@ -33,6 +33,7 @@ from sklearn.naive_bayes import GaussianNB  # noqa: E402
 from sklearn.neighbors import KNeighborsClassifier  # noqa: E402
 from sklearn.pipeline import make_pipeline  # noqa: E402
 from sklearn.preprocessing import StandardScaler  # noqa: E402
+from sklearn.tree import DecisionTreeClassifier  # noqa: E402
 from sklearn.utils.estimator_checks import check_estimator  # noqa: E402
 
 from drrej.errors import DrrejWarning, DumpError  # noqa: E402
@@ -202,7 +203,7 @@ def test_the_score_is_the_accuracy_of_the_accepted(fitted: RejectingClassifier) 
     weight = np.arange(len(Y_TEST))
     assert fitted.score(X_TEST, Y_TEST, weight) == np.average(right[accepted], weights=weight[accepted])
     assert coverage_score(fitted, X_TEST) == pytest.approx(accepted.mean(), abs=1e-12)
-    none = RejectingClassifier(GaussianNB(), max_loss=1e-300).fit(X_TRAIN[:200], Y_TRAIN[:200])
+    none = RejectingClassifier(GaussianNB(), promises={"max_loss": 1e-300}).fit(X_TRAIN[:200], Y_TRAIN[:200])
     doubtful = np.argsort(none.predict_proba(X_TEST).max(axis=1))[:3]
     assert np.isnan(none.score(X_TEST[doubtful], Y_TEST[doubtful]))
 
@@ -230,7 +231,11 @@ class Pairs(ClassifierMixin, BaseEstimator):
     ("model", "error", "said"),
     [
         (RejectingClassifier(GaussianNB()), drrej.DrrejError, "exactly one rule"),
-        (RejectingClassifier(GaussianNB(), max_loss=0.9, coverage=0.9), drrej.DrrejError, "exactly one rule"),
+        (
+            RejectingClassifier(GaussianNB(), promises={"max_loss": 0.9}, coverage=0.9),
+            drrej.DrrejError,
+            "exactly one rule",
+        ),
         (RejectingClassifier(GaussianNB(), coverage=0.9, reject_label=3), ValueError, "is one of the classes"),
         (RejectingClassifier(GaussianNB(), coverage=0.9, response_method="x"), ValueError, "response_method='x'"),
         (RejectingClassifier(GaussianNB(), coverage=0.9, cv="prefit"), ValueError, "not fitted"),
@@ -287,6 +292,20 @@ def test_a_prefit_model_that_is_always_right_is_asked_about() -> None:
     model = DecisionTreeClassifier(random_state=0).fit(X_TRAIN, Y_TRAIN)
     with pytest.warns(DrrejWarning, match="are these the rows that it was trained on"):
         RejectingClassifier(model, coverage=0.9, cv="prefit").fit(X_TRAIN, Y_TRAIN)
+
+
+@pytest.mark.parametrize("model", [LogisticRegression(max_iter=500), DecisionTreeClassifier(max_depth=3)])
+def test_training_rows_of_a_prefit_model_are_asked_about(model: Any) -> None:
+    """The classes are as frequent as the model expects, to many digits; on rows that are new to it they are not."""
+    rng = np.random.default_rng(5)
+    labels = rng.integers(0, 2, 900)
+    rows = rng.normal(size=(900, 3)) + labels[:, None]
+    model.fit(rows[:400], labels[:400])
+    with pytest.warns(DrrejWarning, match="expects as many rows of each class as there are"):
+        RejectingClassifier(model, coverage=0.8, cv="prefit").fit(rows[:400], labels[:400])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        RejectingClassifier(model, coverage=0.8, cv="prefit").fit(rows[400:], labels[400:])
 
 
 def test_advice_names_parameters_that_it_has() -> None:

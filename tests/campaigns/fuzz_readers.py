@@ -1,7 +1,8 @@
-"""Mutations of files of every format that is read: `python -m tests.campaigns fuzz_readers CASES [ENDING...]`.
+"""Mutations of files of every format that is read: `python -m tests.campaigns fuzz_readers CASES FIRST [ENDING...]`.
 
 A mutated file may still be valid, so what is checked is the contract: exit 0 with a document, or exit 2 with exactly
-one line and nothing written; exit 1 is for verdicts, which `calibrate` has none of. A case is known by its number.
+one line and nothing written; exit 1 is for verdicts, which `calibrate` has none of. A case is known by its
+number; the cases are those from FIRST on.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import json
 import random
 import sys
 import tempfile
+import zipfile
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +21,17 @@ from formats_zoo import WRITERS
 from running import drrej
 
 ROWS = make_rows(4, rows=60, seed=4)
-ENDINGS = [ending for ending in WRITERS if ending != "parquet"] + ["npy", "json", "samples.jsonl"]
+SCORED = {
+    "chat.jsonl": ("choices.0.logprobs.content.logprob:mean", "correct"),
+    "completions.jsonl": ("choices.0.logprobs.token_logprobs:min", "correct"),
+    "judge.jsonl": ("confidence", "correct"),
+    "judge.csv": ("confidence", "correct"),
+    "log.json": ("output.choices.0.logprobs.content.logprob:mean", "scores.match.value"),
+    "eval": ("output.choices.0.logprobs.content.logprob:mean", "scores.match.value"),
+    "generated.jsonl": ("answer", "exact_match"),
+}
+"""Rows that bring a score of any kind: where it is, and whether they were right."""
+ENDINGS = [ending for ending in WRITERS if ending != "parquet"] + ["npy", "json", "samples.jsonl", *SCORED]
 WORDS = [b"nan", b"inf", b"-1e999", b'"', b"\n", b",", b"null", b"[]", b"{}", b"\0", b"\xff\xfe", b"1e5", b"true", b" "]
 LOG = Path(__file__).parents[2] / "sample_data" / "llm" / "samples_arithmetic_val.jsonl"
 
@@ -36,9 +48,44 @@ def original(ending: str, folder: Path) -> bytes:
         path.write_text(json.dumps({"columns": ["logits", "label"], "data": data}))
     elif ending == "samples.jsonl":
         path.write_bytes(b"".join(LOG.read_bytes().splitlines(keepends=True)[:40]))
+    elif ending in SCORED:
+        _write_scored(path, ending)
     else:
         WRITERS[ending](path, ROWS)
     return path.read_bytes()
+
+
+def _write_scored(path: Path, ending: str) -> None:
+    """Rows of one of the kinds of `SCORED`."""
+    from test_confidence_shapes import chat, completion, sample
+
+    count = 12
+    judge = LOG.parents[1] / "scores" / "judge_val.jsonl"
+    rows = [json.loads(line) for line in judge.read_text().splitlines()[:40]]
+    if ending == "judge.csv":
+        lines = ["id,confidence,correct", *(f"{row['id']},{row['confidence']},{row['correct']}" for row in rows)]
+        path.write_text("\n".join(lines) + "\n")
+    elif ending == "log.json":
+        path.write_text(json.dumps({"version": 2, "eval": {}, "samples": [*map(sample, range(count))]}))
+    elif ending == "eval":
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+            for number in range(count):
+                archive.writestr(f"samples/{number}_epoch_1.json", json.dumps(sample(number)))
+    else:
+        made = {"chat.jsonl": chat, "completions.jsonl": completion}.get(ending)
+        if made is not None:
+            rows = [made(number) for number in range(count)]
+        elif ending == "generated.jsonl":
+            rows = [
+                {
+                    "doc_id": row["id"],
+                    "filter": "none",
+                    "filtered_resps": [row["confidence"]],
+                    "exact_match": row["correct"],
+                }
+                for row in rows
+            ]
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
 def _flip(text: bytearray, draw: random.Random) -> None:
@@ -103,7 +150,9 @@ def check(ending: str, text: bytes, folder: Path) -> str:
     path.write_bytes(text)
     out.unlink(missing_ok=True)
     labels = ["--labels-from", folder / "labels.csv"] if ending == "npy" else []
-    done = drrej("calibrate", path, *labels, "-o", out, "-q")
+    score, correct = SCORED.get(ending, (None, None))
+    how = [] if score is None else ["--score", score, "--correct", correct]
+    done = drrej("calibrate", path, *labels, *how, "-o", out, "-q")
     assert done.code in (0, 2), done
     assert "Traceback" not in done.err, done.err
     assert "error: unexpected" not in done.err, done.err
@@ -130,7 +179,7 @@ def campaign(ending: str, cases: int, folder: Path, first: int = 0) -> Counter[s
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as name:
-        for chosen in sys.argv[2:] or ENDINGS:
-            found = dict(campaign(chosen, int(sys.argv[1]), Path(name)))
+        for chosen in sys.argv[3:] or ENDINGS:
+            found = dict(campaign(chosen, int(sys.argv[1]), Path(name), int(sys.argv[2])))
             sys.stdout.write(f"{chosen}: {found}\n")
             sys.stdout.flush()

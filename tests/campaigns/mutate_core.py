@@ -1,38 +1,35 @@
 """Mutation testing of `core/`: is a change of the mathematics noticed by a test?
 
-    python -m pytest -n auto -vv --durations=0 --cov=drrej/core --cov-context=test > suite.log
-    python -m tests.campaigns mutate_core .coverage suite.log 500 --seed 1 [--only thresholds,ratio]
+    python -m tests.campaigns mutate_core 200 --seed 1 [--part 2/5] [--only thresholds,ratio] [--near]
 
 Each case changes one operator, comparison, number, condition or name of a module of `core/`, chosen at random, and runs
-the tests that cover that line, in a process of their own: first those of files that import the module, the quickest
-first, for at most `SECONDS` of their usual time. A line that runs on import (a constant) is covered by no test: there
-the tests that cover any line of the module run. A mutant lives if all of them pass.
+the tests of the module in a process of their own, up to the first that fails: those of `tests/core/test_MODULE*.py`, or
+of files that import it where none has its name. With `--near` what lives is tried on the files of other folders that
+import the module too. A mutant lives if all of them pass. `--part` runs one of several shares of the same sample;
+the first looks whether the tests of its modules pass without a change.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
-import contextlib
 import copy
 import importlib.abc
 import importlib.util
 import os
 import random
 import re
+import resource
 import signal
 import sys
-import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib.machinery import ModuleSpec
-from itertools import chain
 from pathlib import Path
 from types import ModuleType
 
-import coverage
 import numpy as np  # noqa: F401 - so that no case has to import it
 import pyarrow.parquet  # noqa: F401
 import pytest
@@ -42,8 +39,8 @@ import scipy.stats  # noqa: F401
 
 ROOT = Path(__file__).resolve().parents[2]
 CORE = ROOT / "drrej" / "core"
-SECONDS = 25.0
-LIMIT = 120
+LIMIT = 90
+"""Seconds of processor time that the tests of a mutant may take: several times what they take without it."""
 
 OPERATORS: dict[type[ast.AST], tuple[type[ast.AST], ...]] = {
     ast.Add: (ast.Sub,),
@@ -174,111 +171,87 @@ class Mutated(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         exec(compile(self.mutant.tree, self.mutant.path, "exec"), module.__dict__)
 
 
-class Tests:
-    """Which tests cover a line, the likeliest to notice first."""
+@cache
+def importing(module: str) -> list[str]:
+    """The files of tests that import a module of `core/` by its name."""
+    name = module.rsplit(".", 1)[1]
+    told = re.compile(rf"core[.\w]* import [^\n]*\b{name}\b|core[.\w]*\.{name}\b")
+    files = sorted(ROOT.glob("tests/*/test_*.py"))
+    return [str(file.relative_to(ROOT)) for file in files if told.search(file.read_text(encoding="utf-8"))]
 
-    def __init__(self, data: Path, log: Path) -> None:
-        self.data = coverage.CoverageData(str(data))
-        self.data.read()
-        lines = re.findall(r"([\d.]+)s (?:call|setup) +(\S+::\S.*)$", log.read_text(), re.MULTILINE)
-        self.seconds: Counter[str] = Counter()
-        for seconds, test in lines:
-            self.seconds[test.strip()] += float(seconds)  # type: ignore[assignment]
 
-    @cache  # noqa: B019 - there is one
-    def _covering(self, path: Path) -> dict[int, list[str]]:
-        return self.data.contexts_by_lineno(str(path))
-
-    @cache  # noqa: B019
-    def _near(self, module: str) -> set[str]:
-        name = module.rsplit(".", 1)[1]
-        told = re.compile(rf"core[.\w]* import [^\n]*\b{name}\b|core[.\w]*\.{name}\b")
-        return {str(file.relative_to(ROOT)) for file in ROOT.glob("tests/*/test_*.py") if told.search(file.read_text())}
-
-    @staticmethod
-    def _named(contexts: Iterable[str]) -> set[str]:
-        return {context.rsplit("|", 1)[0] for context in contexts if context}
-
-    def of(self, mutant: Mutant) -> list[str]:
-        """The tests of a mutant's line within the time allowed."""
-        covering = self._covering(mutant.path)
-        names = self._named(covering.get(mutant.line, [])) or self._named(chain(*covering.values()))
-        near = self._near(mutant.module)
-        chosen, spent = [], 0.0
-        for name in sorted(names, key=lambda name: (name.split("::")[0] not in near, self.seconds[name], name)):
-            if spent + self.seconds[name] <= SECONDS:
-                spent += self.seconds[name]
-                chosen.append(name)
-        return chosen
+def tests_of(module: str) -> list[str]:
+    """The files of tests that have the name of a module, or those in `tests/core` that import it."""
+    name = module.rsplit(".", 1)[1]
+    named = sorted(ROOT.glob(f"tests/core/test_{name}.py")) + sorted(ROOT.glob(f"tests/core/test_{name}_*.py"))
+    found = [str(file.relative_to(ROOT)) for file in named]
+    return found or [file for file in importing(module) if file.startswith("tests/core/")]
 
 
 def run(mutant: Mutant, tests: list[str]) -> str:
-    """What becomes of a mutant: killed, timeout, lived, or no test covers it."""
-    if not tests:
-        return "not covered"
+    """What becomes of a mutant: killed, timeout or lived."""
     child = os.fork()
     if not child:
-        os.setpgid(0, 0)
+        resource.setrlimit(resource.RLIMIT_CPU, (LIMIT, LIMIT))
         with open(os.devnull, "w") as nowhere:
             os.dup2(nowhere.fileno(), 1)
             os.dup2(nowhere.fileno(), 2)
         sys.meta_path.insert(0, Mutated(mutant))
         code = 99
         try:
-            code = int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", "-p", "no:randomly", *tests[:400]]))
+            code = int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", "-p", "no:randomly", *tests]))
         finally:
             os._exit(code)
-    began = time.monotonic()
-    while True:
-        ended, status = os.waitpid(child, os.WNOHANG)
-        if ended:
-            code = os.waitstatus_to_exitcode(status)
-            if (
-                code > 2
-            ):  # 1: a test failed; 2: a test file cannot be imported; 4: nor can conftest, or there is no such test
-                check_unchanged(mutant, tests)
-            return "lived" if code == 0 else "killed"
-        if time.monotonic() - began > LIMIT:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(child, signal.SIGKILL)
-            os.waitpid(child, 0)
-            return "timeout"
-        time.sleep(0.02)
+    _, status = os.waitpid(child, 0)
+    code = os.waitstatus_to_exitcode(status)
+    if code in (-signal.SIGXCPU, -signal.SIGKILL):
+        return "timeout"
+    return "lived" if code == 0 else "killed"
 
 
-def check_unchanged(mutant: Mutant, tests: list[str]) -> None:
-    """Raise unless the tests of a mutant pass without the change: else they can tell nothing."""
-    tree = ast.parse(mutant.path.read_text(encoding="utf-8"))
-    if mutant.what == "unchanged" or run(replace(mutant, what="unchanged", tree=tree), tests) != "lived":
-        raise SystemExit(f"{mutant}: its tests fail without the change too")
+@cache
+def check_unchanged(path: Path) -> None:
+    """Raise unless the tests of a module pass without a change: else they can tell nothing."""
+    mutant = Mutant(path, 0, "unchanged", ast.parse(path.read_text(encoding="utf-8")))
+    if run(mutant, tests_of(mutant.module)) != "lived":
+        raise SystemExit(f"{mutant}: its tests fail without a change too")
+
+
+def outcome_of(mutant: Mutant, near: bool) -> str:
+    """What becomes of a mutant, by its own tests and then, if asked for, by others that import its module."""
+    own = tests_of(mutant.module)
+    found = run(mutant, own)
+    if found == "lived" and near:
+        others = [file for file in importing(mutant.module) if file not in own]
+        found = run(mutant, others) if others else found
+    return found
 
 
 def main() -> None:
     """Print what lived, and the score."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("coverage", type=Path)
-    parser.add_argument("log", type=Path)
     parser.add_argument("cases", type=int)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--only", default="")
+    parser.add_argument("--only", default="", help="modules, with commas between")
+    parser.add_argument("--part", default="1/1", help="which share of the sample: 2/5")
+    parser.add_argument("--near", action="store_true", help="tests of other folders too")
     words = parser.parse_args()
     os.chdir(ROOT)
     sys.path.insert(0, str(ROOT))
-    tests = Tests(words.coverage, words.log)
     only = set(filter(None, words.only.split(",")))
     paths = [path for path in sorted(CORE.rglob("*.py")) if not only or path.stem in only]
     sites = [(path, *site) for path in paths for site in mutants_of(path)]
     random.Random(words.seed).shuffle(sites)
-    first = make(*sites[0])
-    check_unchanged(first, tests.of(first))
+    part, parts = map(int, words.part.split("/"))
     counts: Counter[str] = Counter()
-    for site in sites[: words.cases]:
+    for site in sites[: words.cases][part - 1 :: parts]:
         mutant = make(*site)
-        outcome = run(mutant, tests.of(mutant))
+        if part == 1:
+            check_unchanged(mutant.path)
+        outcome = outcome_of(mutant, words.near)
         counts[outcome] += 1
-        if outcome in ("lived", "not covered"):
-            sys.stdout.write(f"{outcome}: {mutant}\n")
-            sys.stdout.flush()
+        sys.stdout.write(f"{outcome}: {mutant}\n" if outcome == "lived" else "")
+        sys.stdout.flush()
     dead = counts["killed"] + counts["timeout"]
     sys.stdout.write(f"{dict(counts)}: {dead} of {counts.total()} noticed, of {len(sites)} mutants in all\n")
 

@@ -178,7 +178,7 @@ def drift_p_values(seed: int, fit_rows: int, rows: int, shrink: float = 1.0) -> 
 
 
 def main(trials: int = 2000, delta: float = 0.1) -> None:
-    """Print the shares of broken promises and of the oracle's coverage; other methods: `benchmarks.certified`."""
+    """Print the shares of broken promises and of the oracle's coverage; other methods: `benchmarks.selective`."""
     allowed = delta + 3 * math.sqrt(delta * (1 - delta) / trials)
     print(f"{trials} trials each, delta {delta}; within three standard errors: {allowed:.4f}")
     for rows in (100, 200, 500, 1000, 3000, 10000):

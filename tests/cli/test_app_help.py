@@ -171,14 +171,30 @@ def test_the_examples_work(folder: Path, tmp_path: Path, command: str) -> None:
         shutil.copytree(folder, here)
         for output in re.findall(r"-o (\S+)", example):
             (here / output).unlink(missing_ok=True)
-        if set(example) & set("|>"):
-            script = f'set -o pipefail; drrej() {{ "{sys.executable}" -m drrej "$@"; }}; {example}'
-            done = subprocess.run(["bash", "-c", script], cwd=here, env=environment(), capture_output=True, timeout=120)
-            assert (done.returncode, done.stderr) == (0, b""), example
-        else:
-            outcome = drrej(*shlex.split(example)[1:], cwd=here)
+        written = b""
+        for words in piped(example):
+            if words[0] == "cat":
+                written = (here / words[1]).read_bytes()
+                continue
+            assert words[0] == "drrej"
+            outcome = drrej(*words[1:], cwd=here, stdin=written)
             assert outcome.code == 0, outcome.err
             assert all(line.startswith("drrej: note: ") for line in LOG_LINE.sub("", outcome.err).splitlines()), (
                 outcome.err
             )
+            written = outcome.out
         shutil.rmtree(here)
+
+
+def piped(line: str) -> list[list[str]]:
+    """The commands of a line, as a shell divides it at `|`; what it writes into a file with `>` is left out."""
+    lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
+    lexer.whitespace_split = True
+    stages: list[list[str]] = [[]]
+    for word in lexer:
+        stages += [[]] if word == "|" else []
+        stages[-1] += [word] if word != "|" else []
+    if ">" in stages[-1]:
+        assert len(stages[-1]) == stages[-1].index(">") + 2
+        del stages[-1][-2:]
+    return stages

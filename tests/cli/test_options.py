@@ -143,7 +143,7 @@ BASES = {
     "calibrate": "val.parquet",
     "fit": "val.parquet -r cal.json",
     "threshold": "val.parquet -r fit.json --coverage 0.8",
-    "evaluate": "val.parquet -r r.json",
+    "evaluate": "val.parquet -r r.json --verbose",
     "reject": "val.parquet -r r.json -o out.parquet",
     "run": "--val val.parquet --test test.parquet --coverage 0.8 -o out",
     "plan": "--risk 0.3",
@@ -154,6 +154,8 @@ BASES = {
     "metrics": "",
     "schema": "rejector",
     "config": "",
+    "compare": "before.json second=before.json",
+    "demo": "",
 }
 
 
@@ -186,6 +188,17 @@ def reading(base: str, zeros: str, binary: Case, named: str) -> dict[str, Case]:
         "--binary": binary,
         "--classes": Acts("--classes a,b,c", named),
         "--quiet": Acts("--quiet", zeros),
+        **scored(base),
+    }
+
+
+def scored(base: str) -> dict[str, Case]:
+    """The options about scores of any kind, with logits."""
+    return {
+        "--score": Refused("--score nowhere", "--score", base),
+        "--correct": Refused("--correct bit", "--correct requires --score COL", base),
+        "--prediction": Refused("--prediction bit", "requires --score COL", base),
+        "--lower-is-better": Refused("--lower-is-better", "--lower-is-better requires --score COL", base),
     }
 
 
@@ -297,8 +310,9 @@ CASES: dict[str, dict[str, Case]] = {
         "dumps": Acts("test.parquet"),
         "--rejector": Acts("-r half.json", "val.parquet"),
         "--output": Acts("-o new.json"),
-        "--force": Acts("--force", "val.parquet -r r.json -o there.json"),
+        "--force": Acts("--force", "val.parquet -r r.json --verbose -o there.json"),
         "--format": Acts("--format markdown"),
+        "--verbose": Acts("--verbose", "val.parquet -r r.json"),
         "--on-unseen-group": Acts("--on-unseen-group reject", "unseen.parquet -r regions.json"),
         "--gate": Acts("--gate 'coverage > 0.99'", code=1),
         "--metric": Acts("--metric accuracy@coverage=0.31"),
@@ -310,27 +324,28 @@ CASES: dict[str, dict[str, Case]] = {
         "--title": Refused("--title Weekly", "--title is for a page"),
         "--model": Refused("--model resnet", "--model is for a page"),
         "--compare": Acts("--compare"),
-        "--score": Acts("--score trust"),
-        "--score-order": Acts("--score-order low", "val.parquet -r r.json --score trust"),
+        "--rival": Acts("--rival trust"),
+        "--rival-order": Acts("--rival-order low", "val.parquet -r r.json --verbose --rival trust"),
         "--ood": Acts("--ood refused"),
-        "--ood-cost": Acts("--ood-cost 3", "val.parquet -r r.json --ood refused"),
+        "--ood-cost": Acts("--ood-cost 3", "val.parquet -r r.json --verbose --ood refused"),
         "--rejected": Acts("--rejected refused"),
         "--baseline": Acts("--baseline before.json"),
-        "--baseline-dump": Acts("--baseline-dump val.parquet", "val.parquet -r r.json --join-on key"),
+        "--baseline-dump": Acts("--baseline-dump val.parquet", "val.parquet -r r.json --verbose --join-on key"),
         "--baseline-rejector": Acts(
-            "--baseline-rejector half.json", "val.parquet -r r.json --baseline-dump val.parquet --join-on key"
+            "--baseline-rejector half.json", "val.parquet -r r.json --verbose --baseline-dump val.parquet --join-on key"
         ),
         "--task": Refused("--task regression", "--task regression: the rejector is for a classification"),
         "--prediction": Acts("--prediction far", "forecasts.parquet -r rr.json"),
         "--target": Acts("--target far", "forecasts.parquet -r rr.json"),
         **reading(
-            "val.parquet -r r.json",
+            "val.parquet -r r.json --verbose",
             "zeros.parquet -r r.json --input probs",
             Refused("--binary --logits score", OTHER_CLASSES),
-            "val.parquet -r r.json --label name",
+            "val.parquet -r r.json --verbose --label name",
         ),
     },
     "reject": {
+        **scored(BASES["reject"]),
         **bad(BASES["reject"]),
         "--update": Acts("--update", "val.parquet -r r.json -o masks/"),
         "--log": Acts("--log json"),
@@ -368,6 +383,7 @@ CASES: dict[str, dict[str, Case]] = {
         "--calibrator": Acts("--calibrator vector"),
         "--force": Acts("--force", f"{RUN} --coverage 0.8 --table there.csv"),
         "--format": Acts("--format json"),
+        "--verbose": Acts("--verbose"),
         "--table": Acts("--table new.csv"),
         "--keep": Acts("--keep key"),
         "--on-bad-row": Acts("--on-bad-row reject", "--val val.parquet --test broken.parquet --coverage 0.8 -o out"),
@@ -396,8 +412,8 @@ CASES: dict[str, dict[str, Case]] = {
         "--model": Acts("--model net7"),
         "--report-by": Acts("--report-by region"),
         "--compare": Acts("--compare"),
-        "--score": Acts("--score trust"),
-        "--score-order": Acts("--score-order low", f"{RUN} --coverage 0.8 --score trust"),
+        "--rival": Acts("--rival trust"),
+        "--rival-order": Acts("--rival-order low", f"{RUN} --coverage 0.8 --rival trust"),
         "--rejected": Acts("--rejected refused"),
         "--baseline": Acts("--baseline before.json"),
         "--baseline-dump": Acts("--baseline-dump test.parquet", f"{RUN} --coverage 0.8 --join-on key"),
@@ -464,6 +480,7 @@ CASES: dict[str, dict[str, Case]] = {
         ),
     },
     "cascade": {
+        **scored(BASES["cascade"]),
         "--stage": Acts("--stage m=val.parquet:4"),
         "--accuracy": Refused("--accuracy 1.5", "--accuracy 1.5: it must be above 0 and at most 1"),
         "--join-on": Refused("--join-on nothing", "there is no column 'nothing'"),
@@ -521,6 +538,12 @@ CASES: dict[str, dict[str, Case]] = {
         "--format": Acts("--format json"),
     },
     "schema": {"document": Acts("report", "")},
+    "compare": {
+        "reports": Acts("third=before.json"),
+        "--output": Acts("-o new.md"),
+        "--force": Acts("--force", "before.json second=before.json -o there.csv"),
+    },
+    "demo": {"--output": Acts("-o new"), "--force": Acts("--force", "-o full")},
     "config": {},
 }
 
@@ -606,14 +629,11 @@ def test_an_option_means_the_same_in_every_command() -> None:
 
 
 def cases() -> list[Any]:
-    """Each option with one command that has it, another command for the next option; the others in a thorough run.
-
-    What a command does not share, or shares with one other alone, is tried in every run.
-    """
+    """Each option with one command that has it, another command for the next option; the others in a thorough run."""
     having: dict[str, list[str]] = {}
     for command, name in ALL:
         having.setdefault(name, []).append(command)
-    shared = [name for name, users in having.items() if len(users) > 2 and name not in OF_ITS_OWN]
+    shared = [name for name, users in having.items() if len(users) > 1 and name not in OF_ITS_OWN]
     chosen = {name: having[name][number % len(having[name])] for number, name in enumerate(shared)}
     return [
         (command, name) if chosen.get(name, command) == command else thorough(command, name) for command, name in ALL
@@ -647,7 +667,7 @@ REGRESSION = "forecasts.parquet -r rr.json"
     "given",
     [
         *("--metric accuracy@coverage=0.5", "--intervals", "--report-by region", "--no-labels"),
-        *("--compare", "--score variance", "--rejected variance", "--baseline before.json"),
+        *("--compare", "--rival variance", "--rejected variance", "--baseline before.json"),
         *("--baseline-dump forecasts.parquet --join-on mean", "--label value", "--logits mean", "--binary"),
         *("--labels-from some.parquet --join-on mean", "--input probs", "--classes a,b", "--normalize"),
     ],
@@ -692,7 +712,7 @@ def test_a_classification_refuses_the_columns_of_a_regression(option: str, base:
         ("calibrate val.parquet --floor 0.1", "--floor goes with probabilities"),
         ("calibrate val.parquet --cluster local:1", "drrej starts no workers of its own any more; --jobs uses"),
         ("calibrate val.parquet --tls-ca x", "--tls-ca: it is gone: certificates come from Dask's own configuration"),
-        ("evaluate val.parquet -r r.json --score-order low", "--score-order goes with --score COL"),
+        ("evaluate val.parquet -r r.json --rival-order low", "--rival-order goes with --rival COL"),
         ("evaluate val.parquet -r r.json --baseline-rejector r.json", "--baseline-rejector goes with --baseline-dump"),
         ("evaluate val.parquet -r r.json --baseline-dump val.parquet", "--baseline-dump needs --join-on COL"),
         ("run --val val.parquet --test test.parquet --tau 1 -o out --temperature 1 --memory 1G", "--memory is for"),

@@ -23,7 +23,7 @@ def dump(tmp_path_factory: pytest.TempPathFactory) -> str:
     return write_dump(tmp_path_factory.mktemp("divided") / "d.parquet", *DUMP, extra={"who": who})
 
 
-@pytest.mark.parametrize(("words", "shares"), [("", (40, 30, 30)), ("--split 40,20,20,20 --seed 3", (40, 20, 20, 20))])
+@pytest.mark.parametrize(("words", "shares"), [("", (14, 56, 30)), ("--split 40,20,20,20 --seed 3", (40, 20, 20, 20))])
 def test_it_is_the_steps_on_the_parts(tmp_path: Path, dump: str, words: str, shares: tuple[float, ...]) -> None:
     out = tmp_path / "out"
     text = succeed("run", dump, "--accuracy", "0.85", *words.split(), "-o", out, "--quiet").decode()
@@ -49,7 +49,7 @@ def test_it_is_the_steps_on_the_parts(tmp_path: Path, dump: str, words: str, sha
 def test_the_split_is_said(tmp_path: Path, dump: str) -> None:
     outcome = run("run", dump, "--coverage", "0.7", "-o", str(tmp_path / "out"))
     assert outcome.code == 0
-    expected = "1500 rows are divided by their content: 600 to calibrate and fit, 450 to choose, 450 to test"
+    expected = "1500 rows are divided by their content: 210 to calibrate and fit, 840 to choose, 450 to test"
     assert f"drrej: note: {expected}" in outcome.lines
     assert load_json(tmp_path / "out" / "rejector.json")["threshold"]["rule"]["confidence"] == 0.95
     outcome = run("run", dump, "--coverage", "0.7", "-o", str(tmp_path / "quiet"), "--quiet")
@@ -59,7 +59,7 @@ def test_the_split_is_said(tmp_path: Path, dump: str) -> None:
 def test_rows_of_a_group_stay_together(tmp_path: Path, dump: str) -> None:
     outcome = run("run", dump, "--accuracy", "0.85", "--group", "who", "-o", str(tmp_path / "out"))
     assert outcome.code == 0
-    assert "rows are divided by 'who': 600 to calibrate and fit, 450 to choose, 450 to test" in outcome.err
+    assert "rows are divided by 'who': 210 to calibrate and fit, 840 to choose, 450 to test" in outcome.err
     assert "takes rows as independent, but those of one 'who' may be alike" in outcome.err
     _, counts = np.unique(read_columns(tmp_path / "out" / "mask.parquet")["who"], return_counts=True)
     assert set(counts.tolist()) == {5}
@@ -106,21 +106,21 @@ def test_too_few_rows_for_a_guarantee(tmp_path: Path) -> None:
     few = write_dump(tmp_path / "few.parquet", *make_model(300, 4, seed=3))
     outcome = run("run", few, "--accuracy", "0.97", "-o", str(tmp_path / "out"))
     (warning,) = [line for line in outcome.lines if "guarantee" in line]
-    assert warning.startswith("drrej: warning: --accuracy 0.97 --confidence 0.95 cannot be certified on 90 rows: ")
+    assert warning.startswith("drrej: warning: --accuracy 0.97 --confidence 0.95 cannot be certified on 160 rows: ")
     assert "it was chosen without a guarantee. About " in warning
-    assert warning.endswith("there are 90")
+    assert warning.endswith("there are 160")
     plain = run("run", few, "--accuracy", "0.97", "--confidence", "0", "-o", str(tmp_path / "plain"))
     assert not any("guarantee" in line for line in plain.lines)
     assert (tmp_path / "out" / "rejector.json").read_text() == (tmp_path / "plain" / "rejector.json").read_text()
     assert load_json(tmp_path / "out" / "rejector.json")["threshold"]["rule"] == {"kind": "accuracy", "target": 0.97}
     words = ["run", few, "--accuracy", "0.97", "--confidence", "0.95", "-o", tmp_path / "no"]
-    assert "cannot be certified on 90 rows" in fail(*words, code=1)
+    assert "cannot be certified on 160 rows" in fail(*words, code=1)
 
 
 def test_too_few_rows_for_a_coverage(tmp_path: Path) -> None:
     few = write_dump(tmp_path / "few.parquet", *make_model(60, 3, seed=3))
     outcome = run("run", few, "--coverage", "0.9", "-o", str(tmp_path / "out"))
-    said = "--coverage 0.9 --confidence 0.95 takes at least 29 rows to choose on, and there are 18; it was chosen"
+    said = "--coverage 0.9 --confidence 0.95 takes at least 29 rows to choose on, and there are 21; it was chosen"
     assert f"drrej: warning: {said} without a guarantee" in outcome.lines
     assert load_json(tmp_path / "out" / "rejector.json")["threshold"]["rule"] == {"kind": "coverage", "target": 0.9}
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import make_model, source, write_dump
+from conftest import Many, make_model, source, write_dump
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
@@ -76,10 +76,10 @@ def test_a_plan_finds_the_safe_third_where_the_usual_start_is_at_half_of_the_row
 
 
 @pytest.mark.parametrize("fitted", ["alike", "easy", "hard", "reversed"])
-def test_a_plan_keeps_the_promise_whatever_the_rows_of_the_fit_were_like(fitted: str) -> None:
+def test_a_plan_keeps_the_promise_whatever_the_rows_of_the_fit_were_like(fitted: str, many: Many) -> None:
     """The risk is at the limit everywhere, so that every certified cutoff is one too many."""
     rng = np.random.default_rng(3)
-    risk, broken, trials = 0.05, 0, 600
+    risk, broken, trials = 0.05, 0, many(600)
     rate = {"alike": lambda u: u * 0 + risk, "easy": lambda u: u * 0.01, "hard": lambda u: u * 0 + 0.3,
             "reversed": lambda u: 0.1 * (1 - u)}[fitted]  # fmt: skip
     for trial in range(trials):
@@ -104,3 +104,11 @@ def test_the_fit_keeps_what_a_plan_needs(tmp_path: Path) -> None:
     assert rates == sorted(rates)
     rejector = drrej.fit(dump, start, drrej.RatioOptions(loss="auto"))
     assert drrej.Rejector.from_json(rejector.to_json()) == rejector
+
+
+def test_starts_are_planned_on_two_hundred_rows_too() -> None:
+    """Where half of the rows are too risky for the limit, a start at fewer certifies what the usual one cannot."""
+    blocks = ((80, 0), (60, 4), (60, 30))
+    for rows in (800, 1000, 1500):
+        ((usual, _),), ((planned, _),) = risk_starts(rows, 0.02, 0.1), planned_starts(blocks, rows, 0.02, 0.1)
+        assert planned < usual

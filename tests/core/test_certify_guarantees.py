@@ -26,7 +26,6 @@ from drrej.errors import DumpError, OptionError
 from drrej.pipeline.threshold import choose_threshold
 
 VAL, TEST = str(SAMPLE / "val.parquet"), str(SAMPLE / "test.parquet")
-TRIALS = 120
 
 
 @pytest.fixture(scope="module")
@@ -44,23 +43,25 @@ def certified(rejector, path=TEST, **options) -> Rejector:
 
 @pytest.mark.parametrize("name", WORLDS)
 @pytest.mark.parametrize("rows", [thorough(50), 500])
-def test_certified_risk_holds(name, rows):
-    trials = [risk_trial(WORLDS[name], rows, 0.05, 0.2, seed) for seed in range(TRIALS)]
+def test_certified_risk_holds(name, rows, many):
+    trials = [risk_trial(WORLDS[name], rows, 0.05, 0.2, seed) for seed in range(many(120))]
     broken = sum(trial.risk > 0.05 for trial in trials)
-    assert broken <= stats.binom.ppf(0.999, TRIALS, 0.2)
+    assert broken <= stats.binom.ppf(0.999, len(trials), 0.2)
 
 
 @pytest.mark.parametrize("name", ["steep", "ties", "few ties"])
 @pytest.mark.parametrize("target", [0.5, 0.9])
-def test_certified_coverage_holds(name, target):
-    short = sum(coverage_trial(WORLDS[name], 80, target, 0.2, seed) < target for seed in range(TRIALS))
-    assert short <= stats.binom.ppf(0.999, TRIALS, 0.2)
+def test_certified_coverage_holds(name, target, many):
+    trials = many(120)
+    short = sum(coverage_trial(WORLDS[name], 80, target, 0.2, seed) < target for seed in range(trials))
+    assert short <= stats.binom.ppf(0.999, trials, 0.2)
 
 
-def test_groups_hold_together():
+def test_groups_hold_together(many):
+    trials = many(120)
     worlds = [WORLDS["just too risky"]] * 3 + [WORLDS["waves"]]
-    broken = sum(group_trial(worlds, 300, 0.05, 0.2, seed) for seed in range(TRIALS))
-    assert broken <= stats.binom.ppf(0.999, TRIALS, 0.2)
+    broken = sum(group_trial(worlds, 300, 0.05, 0.2, seed) for seed in range(trials))
+    assert broken <= stats.binom.ppf(0.999, trials, 0.2)
 
 
 def test_pointwise_bounds_would_fail_here():

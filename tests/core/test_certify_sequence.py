@@ -6,7 +6,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from conftest import thorough
+from conftest import Many, thorough
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
@@ -248,9 +248,9 @@ def test_any_cutoff_bound_is_exact_at_a_share_of_delta() -> None:
     assert stats.binom.cdf(4, 800, any_cutoff_bound(800, 4, 1000, 0.05)) == pytest.approx(0.05 / 1000)
 
 
-def test_any_cutoff_bound_holds_for_the_luckiest_cutoff_where_a_pointwise_one_does_not() -> None:
+def test_any_cutoff_bound_holds_for_the_luckiest_cutoff_where_a_pointwise_one_does_not(many: Many) -> None:
     rng = np.random.default_rng(8)
-    trials, rows, delta = 300, 120, 0.2
+    trials, rows, delta = many(300), 120, 0.2
     broken = {"any": 0, "pointwise": 0}
     for _ in range(trials):
         errors = np.cumsum(rng.random(rows) < 0.1)  # the risk of every cutoff is 0.1

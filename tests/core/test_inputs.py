@@ -286,7 +286,8 @@ def test_a_look_is_the_same_for_any_blocks(seed: int, cuts: list[int], known: bo
     inside = [row for row in finite if min(row) >= 0 and max(row) <= 1]
     summing = [row for row in inside if abs(math.fsum(row) - 1) <= 0.1]
     hundreds = [row for row in finite if min(row) >= 0 and max(row) > 1 and abs(math.fsum(row) - 100) <= 2]
-    assert whole == ScoreLook(len(finite), len(inside), len(summing), len(hundreds))
+    exact = [row for row in summing if abs(math.fsum(row) - 1) <= 1e-3]
+    assert whole == ScoreLook(len(finite), len(inside), len(summing), len(hundreds), len(exact))
 
 
 @pytest.mark.parametrize("decimals", [2, 3, 6, 17])
@@ -305,7 +306,7 @@ def test_other_scores() -> None:
     assert ScoreLook.of(rng.random((300, 5))).kind() == "unit interval"
     assert ScoreLook.of(rng.random((19, 5)) * 0.1).kind() == "logits"  # too few rows to say
     assert ScoreLook().kind() == "logits"
-    assert {"probabilities", "unit interval", "scaled"} == set(module.REASONS) == set(module.REMEDIES)
+    assert {"probabilities", "unit interval", "scaled", "mixed"} == set(module.REASONS) == set(module.REMEDIES)
 
 
 def test_one_score_per_row() -> None:

@@ -361,6 +361,9 @@ def test_a_learned_order_is_in_doubt_where_rows_are_unlike_those_of_the_fit(tmp_
             assert ("unlike those that the loss was learned from" in moved.err) == warned
             report = drrej.Report.from_json((tmp_path / "r.json").read_text())
             assert report.unsure_order == (base.name if warned and base is not None else None)
+            beside = [row.score for row in report.scores or ()]
+            assert beside == (["loss", "max_probability"] if warned and not more else [])
+            assert ("that of max probability" in moved.err) == bool(beside)
             assert "unlike" not in command("evaluate", unlike, "-r", place, *more, "--quiet").err
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import simulate_intervals as simulate
-from conftest import fail, make_model, source, succeed, thorough, write_dump
+from conftest import Many, fail, make_model, source, succeed, thorough, write_dump
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
@@ -199,7 +199,7 @@ def test_only_errors_leave_the_ideal_order_open() -> None:
 
 
 @pytest.mark.parametrize("name", ["better", "weaker order", "other rows", "nearly the same", "ties"])
-@pytest.mark.parametrize(("error", "trials"), [(0.01, 80), thorough(0.01, 200), thorough(0.1, 200)])
+@pytest.mark.parametrize(("error", "trials"), [(0.01, 40), thorough(0.01, 200), thorough(0.1, 200)])
 def test_intervals_cover_the_truth(name: str, error: float, trials: int) -> None:
     """200 rows, each end within three standard errors of 2.5 %: plain resampling covers 71 to 86 % here."""
     for misses in simulate.paired_misses(simulate.pairs(error)[name], 200, trials).values():
@@ -351,7 +351,7 @@ def test_a_confident_row_joins_the_first_tie_block() -> None:
 
 
 @pytest.mark.parametrize("name", ["informative", "weak", "flat", "confidently wrong", "ties"])
-@pytest.mark.parametrize(("error", "trials"), [(0.01, 80), (0.2, 80), thorough(0.01, 250), thorough(0.2, 250)])
+@pytest.mark.parametrize(("error", "trials"), [(0.01, 40), (0.2, 40), thorough(0.01, 250), thorough(0.2, 250)])
 def test_intervals_of_areas_cover_the_truth(name: str, error: float, trials: int) -> None:
     """100 rows, each end within three standard errors of 2.5 %: plain resampling misses 43 % at 1 % errors."""
     for misses in simulate.area_misses(simulate.worlds(error)[name], 100, trials).values():
@@ -393,8 +393,8 @@ def test_the_interval_is_as_wide_as_resampled_rows_say() -> None:
     assert (found.upper - found.lower) / (2 * 1.96) == pytest.approx(np.std(values), rel=0.15)
 
 
-def test_scores_that_are_as_good_seldom_look_better() -> None:
-    trials = 400
+def test_scores_that_are_as_good_seldom_look_better(many: Many) -> None:
+    trials = many(400)
     found = [order_difference(*draw(300, seed, 1.0)) for seed in range(trials)]
     better = sum(difference.upper < 0 for difference in found)
     assert better <= stats.binom.ppf(0.9995, trials, 0.03)
@@ -414,11 +414,11 @@ def test_the_report_says_which_score_orders_better(tmp_path: Path) -> None:
         path,
         "-r",
         tmp_path / "r.json",
-        "--score",
+        "--rival",
         "knows",
-        "--score",
+        "--rival",
         "noise",
-        "--score-order",
+        "--rival-order",
         "low",
     ]
     text = succeed(*words).decode()
@@ -433,7 +433,7 @@ def test_the_report_says_which_score_orders_better(tmp_path: Path) -> None:
     assert difference.value == pytest.approx(
         (by_name["noise"].augrc.value or 0) - (by_name["loss"].augrc.value or 0), rel=1e-9
     )
-    same = succeed("evaluate", path, "-r", tmp_path / "r.json", "--score", "noise").decode()
+    same = succeed("evaluate", path, "-r", tmp_path / "r.json", "--rival", "noise").decode()
     assert "beyond noise" not in same
 
 

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from conftest import thorough
+from conftest import Many, thorough
 from scipy import stats
 
 from drrej.core.ratio import DensityRatio, _Interval, bounds, fit_ratio, fitted_bound
@@ -45,8 +45,8 @@ def normaliser(alpha: float, lam: float, losses: np.ndarray) -> float:
 @pytest.mark.parametrize("alpha", ALPHAS)
 @pytest.mark.parametrize("kind", ["sure", "spread"])
 @pytest.mark.parametrize("rows", [150, thorough(1000)])
-def test_it_holds_at_every_loss_and_says_something(alpha: float, kind: str, rows: int) -> None:
-    everything, delta, trials = population(kind), 0.2, 60
+def test_it_holds_at_every_loss_and_says_something(alpha: float, kind: str, rows: int, many: Many) -> None:
+    everything, delta, trials = population(kind), 0.2, many(60)
     truth = normaliser(alpha, 1.0, everything)
     grid = np.linspace(0.0, math.log(10), 400)
     rng = np.random.default_rng([rows, int(alpha * 2) + 50])
@@ -71,7 +71,7 @@ def test_it_holds_at_every_loss_and_says_something(alpha: float, kind: str, rows
         assert not values
     elif alpha >= 0 or rows == 1000:
         assert len(values) == trials
-        assert np.median(values) < 5.5 * np.quantile(errors, 1 - delta)
+        assert np.median(values) < (5.5 if trials == 60 else 8) * np.quantile(errors, 1 - delta)
 
 
 def test_the_interval_holds_as_often_as_promised_where_the_tests_are_sharpest() -> None:

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import thorough
+from conftest import Many, thorough
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom, hypergeom
 
-from benchmarks.reuse.chances import detection_probability
+from benchmarks.selective.reuse import detection_probability
 from drrej.core import reuse as module
 from drrej.core.reuse import (
     KEPT,
@@ -246,13 +246,13 @@ def test_fingerprints_of_the_first_format_tell_nothing() -> None:
 @pytest.mark.parametrize(
     ("fitted", "new", "shared"), [(500, 200, 5), (5000, 200, 8), thorough(5000, 3000, 60), thorough(9000, 90, 20)]
 )
-def test_the_chance_of_detection_is_hypergeometric(fitted: int, new: int, shared: int) -> None:
+def test_the_chance_of_detection_is_hypergeometric(fitted: int, new: int, shared: int, many: Many) -> None:
     chance = new / (new + fitted / 2)
     needed = next(hits for hits in range(1, 3000) if chance**hits <= 0.01)
     formula = float(hypergeom.sf(needed - 1, fitted, shared, min(KEPT, fitted)))
     assert detection_probability(fitted, new, shared) == pytest.approx(formula, abs=1e-9)
     rng = np.random.default_rng(fitted + new)
-    trials = 150
+    trials = many(150)
     noticed = 0
     for _ in range(trials):
         keys = fresh(fitted, rng)
@@ -309,10 +309,12 @@ def with_pool(share: float, size: int, count: int, pool: np.ndarray, rng: np.ran
     ("share", "size"), [(0.0, 1), (0.05, 1), (0.01, 1000), (0.1, 10_000), (0.5, 5000), (1.0, 100_000), (1.0, 30)]
 )
 @pytest.mark.parametrize(("fitted", "new"), [(5000, 200), (3000, 3000), thorough(2000, 20000)])
-def test_fresh_rows_that_are_equal_by_nature_are_no_alarm(share: float, size: int, fitted: int, new: int) -> None:
+def test_fresh_rows_that_are_equal_by_nature_are_no_alarm(
+    share: float, size: int, fitted: int, new: int, many: Many
+) -> None:
     rng = np.random.default_rng(size)
     pool = fresh(size, rng)
-    trials = 40
+    trials = many(40)
     alarms = sum(
         judge(with_pool(share, size, fitted, pool, rng), with_pool(share, size, new, pool, rng)).reused
         for _ in range(trials)
@@ -393,11 +395,11 @@ def test_rows_in_another_form_are_noticed(form: str, classes: int) -> None:
     assert not known.judge(known.look_up(content_keys(fresh), _coarse(form, fresh))).reused
 
 
-def test_fresh_rows_that_look_alike_are_no_alarm() -> None:
+def test_fresh_rows_that_look_alike_are_no_alarm(many: Many) -> None:
     """Coarse keys repeat a lot where a model is sure; then it takes more to call rows used."""
     rng, alarms, trials = np.random.default_rng(0), 0, 0
     for classes, scale in ((2, 1.0), (3, 2.0), (4, 8.0), (10, 6.0)):
-        for _ in range(25):
+        for _ in range(many(50)):
             fitted, fresh = (scale * rng.standard_normal((500, classes)) for _ in range(2))
             keys = [coarse_keys(rows, rows.argmax(axis=1)) for rows in (fitted, fresh)]
             known = Sketch.of(content_keys(fitted), keys[0]).fingerprint()

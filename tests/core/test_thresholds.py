@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drrej import Infeasible, Rule
-from drrej.core.curves import Curve
+from drrej.core.curves import Curve, MeanCurve
 from drrej.core.ratio import DensityRatio, fit_ratio
-from drrej.core.thresholds import choose_cutoff
+from drrej.core.thresholds import as_share, choose_cutoff, mean_cutoff, risk_of
 from drrej.errors import OptionError
 
 graded = st.lists(st.tuples(st.integers(0, 8), st.booleans()), min_size=1, max_size=40)
@@ -160,3 +160,36 @@ def test_a_cutoff_that_no_row_is_below_accepts_nothing() -> None:
     points = Curve.of(losses, losses[:0])
     cutoff = choose_cutoff(Rule("tau", 5.0), ratio, points)
     assert points.below(cutoff) == (0, 0)
+
+
+def test_percentages_are_told_from_shares() -> None:
+    """1 is a share, the whole; above 100 nothing can be meant."""
+    assert [as_share(number) for number in (0.98, 1.0, -5.0, 100.5)] == [""] * 4
+    assert as_share(1.5) == "; for 1.5 % write 0.015"
+    assert as_share(100.0) == "; for 100 % write 1"
+
+
+def test_an_accuracy_allows_the_rest_in_decimals() -> None:
+    assert [risk_of("accuracy", target) for target in (0.9, 0.98, 0.995, 1.0)] == [0.1, 0.02, 0.005, 0.0]
+    assert risk_of("risk", 0.07) == 0.07
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 8), st.integers(0, 8)), min_size=1, max_size=30),
+    st.sampled_from([0.125, 0.3, 0.5, 0.75]),
+    st.none() | st.sampled_from([0.0, 2.5, 4.0, 8.0, 20.0]),
+)
+def test_a_mean_is_the_largest_coverage_within_the_target(
+    pairs: list[tuple[int, int]], target: float, last: float | None
+) -> None:
+    losses, values = (np.array(column, float) for column in zip(*pairs, strict=True))
+    values /= 8
+    ends = [loss for loss in np.unique(losses) if last is None or loss < last]
+    held = [loss for loss in ends if values[losses <= loss].mean() <= target]
+    curve = MeanCurve.of(losses, values)
+    if not held:
+        with pytest.raises(Infeasible, match="the lowest mean of accepted rows" if ends else "0 on every row"):
+            mean_cutoff(Rule("mae", target), curve, last)
+        return
+    cutoff = mean_cutoff(Rule("mae", target), curve, last)
+    np.testing.assert_array_equal(accepts(cutoff, losses), losses <= max(held))

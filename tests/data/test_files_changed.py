@@ -185,16 +185,17 @@ def test_the_command_line_exits_with_2(tmp_path: Path, rejector_file: str) -> No
     ]
     dump, mask = tmp_path / "d.parquet", tmp_path / "mask.parquet"
     shutil.copy(versions[0], dump)
+    shutil.copy(versions[1], tmp_path / "next.parquet")  # at hand, so that it is in place before the dump is read
     command = [sys.executable, "-m", "drrej", "reject", str(dump), "-r", rejector_file, "-o", str(mask), "-q"]
     process = subprocess.Popen(command, env=environment(), stderr=subprocess.PIPE)
     stop = threading.Event()
 
     def replace() -> None:
-        while not any(path.name.startswith(".mask") for path in tmp_path.iterdir()):
+        while not any(path.name.startswith(".mask") for path in tmp_path.iterdir()) and process.poll() is None:
             time.sleep(0.005)
         while not stop.is_set():
-            shutil.copy(versions[1], tmp_path / "next.parquet")
             os.replace(tmp_path / "next.parquet", dump)
+            shutil.copy(versions[1], tmp_path / "next.parquet")
 
     thread = threading.Thread(target=replace)
     thread.start()

@@ -135,7 +135,7 @@ def test_targets_by_text_and_by_whether_the_answer_is_right(tmp_path: Path, expe
 def test_what_is_no_multiple_choice(tmp_path: Path) -> None:
     generated = [sample | {"filtered_resps": ["42"]} for sample in SAMPLES]
     message = fail("calibrate", write_log(tmp_path / "g.jsonl", generated))
-    assert "row 0, counted from 0: its answers are no log-likelihoods of choices" in message
+    assert "no logit columns found" in message
     single = [sample | {"filtered_resps": sample["filtered_resps"][:1]} for sample in SAMPLES[:3]]
     message = fail("calibrate", write_log(tmp_path / "s.jsonl", [*SAMPLES, *single]))
     assert "3 rows have fewer than 2 choices; the first is row 240" in message

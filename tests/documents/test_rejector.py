@@ -112,7 +112,7 @@ def change(tree: dict[str, Any], path: str, value: Any) -> str:
         ("classes", 1, "the value of 'classes' is out of range"),
         ("classes", 3.0, "the value of 'classes' should be a whole number, not 3.0"),
         ("classes", True, "the value of 'classes' should be a whole number, not true"),
-        ("input", "scores", "the value of 'input' should be"),
+        ("input", "marks", "the value of 'input' should be"),
         ("columns", [], "'columns.' should be an object|'columns' should be an object"),
         ("columns.logits", 3, "the value of 'columns.logits' should be text, not 3"),
         ("calibration.temperature", 0, "the value of 'calibration.temperature' is out of range"),

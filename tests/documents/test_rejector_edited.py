@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import ROOT, examples, source, write_dump
+from conftest import ROOT, Many, examples, source, write_dump
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -25,7 +25,6 @@ from drrej.pipeline.fit import ratio_of, without_logits
 from drrej.pipeline.threshold import decide
 
 OLD = ROOT / "tests" / "files" / "old"
-CASES = 150
 
 
 @pytest.fixture(scope="module")
@@ -38,25 +37,26 @@ def kinds(folder: Path) -> list[Original]:
     return originals(folder)
 
 
-def test_what_drrej_writes_is_read_back_and_used(kinds: list[Original], folder: Path) -> None:
-    """Every fourth kind through the commands; all of them by the library."""
+def test_what_drrej_writes_is_read_back_and_used(kinds: list[Original], folder: Path, many: Many) -> None:
+    """All kinds by the library; every ninth through the commands, or every third."""
+    every = 9 // many(3)
     for number, original in enumerate(kinds):
         kind = drrej.Report if original.is_report else drrej.Rejector
         assert kind.from_json(original.text).to_json() == original.text
-        if number % 4 == 0:
+        if number % every == 0:
             (folder / "own.json").write_text(original.text, encoding="utf-8")
             assert used(original, folder / "own.json", folder) == "used"
 
 
-def test_mutated_documents_are_refused(kinds: list[Original], folder: Path) -> None:
-    ends = [case(number, 0, kinds, folder)[1] for number in range(CASES)]
+def test_mutated_documents_are_refused(kinds: list[Original], folder: Path, many: Many) -> None:
+    ends = [case(number, 0, kinds, folder)[1] for number in range(many(150))]
     assert set(ends) <= {"refused", "unchanged"}
 
 
-def test_mutated_documents_that_are_accepted_on_purpose(kinds: list[Original], folder: Path) -> None:
+def test_mutated_documents_that_are_accepted_on_purpose(kinds: list[Original], folder: Path, many: Many) -> None:
     """They end in figures, a verdict or one line, and the mask agrees with the report."""
-    ends = [case(number, 0, kinds, folder, accept_edited=True)[1] for number in range(CASES)]
-    assert ends.count("refused") > CASES / 4
+    ends = [case(number, 0, kinds, folder, accept_edited=True)[1] for number in range(many(150))]
+    assert ends.count("refused") > len(ends) / 4
     assert ends.count("used") > 0
 
 

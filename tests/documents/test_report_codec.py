@@ -93,8 +93,7 @@ def test_a_report_is_its_tree(report: drrej.Report) -> None:
         ("coverage", 1.0, "'coverage' should be an object"),
         ("gates/0/passed", 1, r"the value of 'gates\[0\].passed' should be true or false, not 1"),
         ("drift/p_value", 1.5, "the value of 'drift.p_value' is out of range"),
-        ("pictures/losses/scale", "cubic", "the value of 'pictures.losses.scale' should be"),
-        ("pictures/losses/edges", [1, "2"], r"the value of 'pictures.losses.edges\[1\]' should be a number"),
+        ("pictures/losses/scale", "cubic", "it was edited since drrej wrote it"),
     ],
 )
 def test_damage_is_named_by_its_key(report: drrej.Report, path: str, value: Any, message: str) -> None:

@@ -15,8 +15,8 @@ from conftest import LAYOUTS, make_model, source, write_dump
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drrej.data.dump import Block, Dump
-from drrej.data.problems import Notes
+from drrej.core.inputs import ScoreLook
+from drrej.data.dump import Block, Dump, Notes
 from drrej.engines import local
 from drrej.engines.local import LocalEngine, held_bytes
 from drrej.engines.protocol import Engine, Pass, map_blocks
@@ -113,7 +113,8 @@ def test_who_marks_a_row_marks_it_in_this_pass_only(tmp_path: Path) -> None:
         assert sum(map_blocks(dump, marking, run, engine)) == 0
 
 
-counts = st.builds(Notes, *(st.integers(0, 1 << 40) for _ in range(6)))
+numbers = [st.integers(0, 1 << 40)] * 5
+counts = st.builds(Notes, *numbers[:4], st.builds(ScoreLook, *numbers))
 
 
 @given(st.lists(counts, min_size=3, max_size=3))

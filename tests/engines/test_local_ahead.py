@@ -13,7 +13,7 @@ import pytest
 from conftest import make_model, source, write_dump
 
 import drrej
-from benchmarks.object_store import serve, settings
+from benchmarks.speed.object_store import serve, settings
 from drrej.data import pages
 from drrej.engines import local
 

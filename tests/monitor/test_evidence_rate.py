@@ -100,7 +100,7 @@ def test_a_pointwise_test_would_fail_here():
 cached_sequence = functools.cache(confidence_sequence)
 
 
-@pytest.mark.parametrize("chances", [[0.3] * 60, [0.05, 0.55] * 30, [0.6] * 15 + [0.2] * 45, [0.0] * 20 + [0.4] * 40])
+@pytest.mark.parametrize("chances", [[0.3] * 40, [0.05, 0.55] * 20, [0.6] * 10 + [0.2] * 30, [0.0] * 13 + [0.4] * 27])
 def test_confidence_sequence_holds_the_average_so_far(chances):
     """The rate may differ from row to row; what is covered is the average of the true rates so far."""
     average = np.cumsum(chances) / np.arange(1, len(chances) + 1)

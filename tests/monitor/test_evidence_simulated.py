@@ -96,8 +96,8 @@ def test_confidence_sequences_for_a_year():
 
 
 @pytest.mark.parametrize("kind", ["fresh", "fit", "tied"])
-def test_no_drift_for_a_quarter(kind):
-    paths = Stream(kind, batches=90).paths(100, np.random.default_rng(7))
+def test_no_drift_for_a_quarter(kind, many):
+    paths = Stream(kind, batches=90).paths(many(120), np.random.default_rng(7))
     for batch in paths.alarms(alpha=0.2).values():
         assert at_most(batch < NEVER, 0.2)
 

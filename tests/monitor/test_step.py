@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from conftest import environment, load_json, make_model, make_rejector, source, thorough, write_dump, write_mask
+from conftest import Many, environment, load_json, make_model, make_rejector, source, thorough, write_dump, write_mask
 from running import drrej, fail, run_drrej, succeed
 
 from drrej.core.drift import bin_counts
@@ -168,6 +168,17 @@ def test_the_state_does_not_depend_on_blocks_threads_files_or_the_order_of_rows(
     assert state("threads", 4, 3, order, 170) == one
     monkeypatch.setattr(dump_module, "MAX_BLOCK_ROWS", 37)
     assert state("blocks", 2, 2, order, 900) == one
+
+
+def test_labels_that_are_swapped_are_said(world: Path, tmp_path: Path) -> None:
+    """A batch below chance is counted, with a warning that says why that may be."""
+    logits, labels = batch_rows(77)
+    swapped = np.array([1, 2, 0, *range(3, logits.shape[1])])[labels]
+    dump = write_dump(tmp_path / "batch.parquet", logits, swapped)
+    words = (dump, "-r", world / "r.json", "--max-risk", "0.2")
+    said = "labels or class order may be swapped"
+    assert said in drrej("monitor", tmp_path / "a.json", *words).err
+    assert said not in drrej("monitor", tmp_path / "b.json", *words, "-q").err
 
 
 def test_the_order_of_batches_does_not_change_the_totals(world: Path) -> None:
@@ -365,22 +376,25 @@ def test_an_alarm_stays_until_it_is_reset(world: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("harder", "alarms"), [(1.0, set()), (0.6, {"drift", "coverage"})])
-def test_sixty_batches(world: Path, tmp_path: Path, harder: float, alarms: set[str]) -> None:
-    """Through the command: quiet for 60 batches, or changed from batch 41 on and seen within a few batches."""
-    state = tmp_path / "s.json"
+def test_sixty_batches(world: Path, tmp_path: Path, harder: float, alarms: set[str], many: Many) -> None:
+    """Through the command: quiet for all batches (20, or 60), or changed after two thirds and seen within a few."""
+    state, batches = tmp_path / "s.json", many(60)
+    changed = 2 * batches // 3
     seen: dict[str, int] = {}
     limits = ("--max-risk", RISK, "--min-coverage", 0.75)
-    for batch in range(60):
-        path = write_dump(tmp_path / "batch.parquet", *batch_rows(1000 + batch, harder=harder if batch >= 40 else 1.0))
+    for batch in range(batches):
+        path = write_dump(
+            tmp_path / "batch.parquet", *batch_rows(1000 + batch, harder=harder if batch >= changed else 1.0)
+        )
         outcome = drrej("monitor", state, path, "-r", world / "r.json", *limits, "--format", "json", "--batch", batch)
         report = json.loads(outcome.out)
         assert outcome.code == (1 if report["alarms"] else 0)
         seen |= {name: batch for name in report["alarms"] if name not in seen}
     assert seen.keys() == alarms
-    assert all(40 <= batch <= 50 for batch in seen.values()), seen
+    assert all(changed <= batch <= changed + 10 for batch in seen.values()), seen
     low, high = report["risk"]["lower"], report["risk"]["upper"]
     assert low < report["risk"]["value"] < high < RISK
-    assert MonitorState.from_json(state.read_text()).looks == 60
+    assert MonitorState.from_json(state.read_text()).looks == batches
 
 
 def test_gates_on_its_figures(world: Path, tmp_path: Path) -> None:
@@ -571,8 +585,8 @@ def test_documents_follow_their_schemas(world: Path) -> None:
 def test_a_reset_needs_no_batch(world: Path, tmp_path: Path) -> None:
     state = tmp_path / "s.json"
     batch = ("monitor", state, world / "n0.parquet", "-r", world / "r.json")
-    assert run_drrej(*batch, "--max-risk", "0.0001").returncode == 1
-    assert run_drrej("monitor", state).returncode == 1
+    assert drrej(*batch, "--max-risk", "0.0001").code == 1
+    assert drrej("monitor", state).code == 1
     assert succeed("monitor", state, "--reset", "relabelled").decode().startswith("reset: relabelled (after batch 'n0'")
     tree = load_json(state)
     assert (tree["alarms"], tree["ended"]) == ([], "relabelled")

@@ -95,7 +95,7 @@ def test_a_coverage_is_not_met_by_rows_that_all_tie(tmp_path: Path, sure: float)
     succeed("threshold", dump, "-r", tmp_path / "f.json", "--coverage", "0.8", "-o", tmp_path / "r.json")
     done = run_here("evaluate", dump, "-r", tmp_path / "r.json", "-o", tmp_path / "report.json")
     report = load_json(tmp_path / "report.json")
-    assert report["target"]["verdict"] == "not shown"  # of few ties, because the interval contains 80 %
+    assert report["target"]["verdict"] == "inconclusive"  # of few ties, because the interval contains 80 %
     assert report.get("tied_rows") == (1000 * sure if sure > 0.5 else None)
     assert ("rows have the same loss" in done.stderr.decode()) == (sure > 0.5)
     assert ("most rows have the same loss" in done.stdout.decode()) == (sure > 0.5)

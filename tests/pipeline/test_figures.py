@@ -296,13 +296,13 @@ def test_quantiles_of_many_losses_see_nearly_the_whole_distance():
     assert expected - 0.01 <= shift["distance"] <= expected
 
 
-def test_drift_alarms_rarely_without_drift_and_surely_with_it():
+def test_drift_alarms_rarely_without_drift_and_surely_with_it(many):
     from simulate_guarantees import drift_p_values
 
-    trials = [drift_p_values(seed, fit_rows=300, rows=300) for seed in range(400)]
+    trials = [drift_p_values(seed, fit_rows=300, rows=300) for seed in range(many(400))]
     for name in ("ratio", "drift"):
         alarms = sum(p[name] < 0.05 for p in trials)
-        assert alarms <= stats.binom.ppf(0.999, 400, 0.05 * 1.5), (name, alarms)
+        assert alarms <= stats.binom.ppf(0.999, len(trials), 0.05 * 1.5), (name, alarms)
     drifted = [drift_p_values(seed, fit_rows=300, rows=300, shrink=0.3) for seed in range(20)]
     assert all(p["drift"] < 0.01 and p["ratio"] < 0.01 for p in drifted)
 

@@ -12,7 +12,6 @@ from conftest import make_model, read_columns, succeed, write_dump
 
 import drrej
 from drrej.core.curves import Curve
-from drrej.documents.report import IdealPoint
 from drrej.engines.local import LocalEngine
 from drrej.pipeline.evaluate import EvaluateOptions
 from drrej.pipeline.pictures import MOST_CONFUSIONS, MOST_ROWS, ideal_curve, loss_histogram, worst_rows
@@ -40,10 +39,10 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 def test_the_ideal_order_accepts_right_rows_first() -> None:
     wrong = np.array([0] * 7 + [1] * 3)
     for point in ideal_curve(3, 10):
-        kept = round(point.coverage * 10)
-        assert point.accuracy == pytest.approx(1 - wrong[:kept].mean())
-    assert ideal_curve(3, 10)[0] == IdealPoint(coverage=0.7, accuracy=1.0)
-    assert ideal_curve(10, 10)[-1] == IdealPoint(coverage=1.0, accuracy=0.0)
+        kept = round(point["coverage"] * 10)
+        assert point["accuracy"] == pytest.approx(1 - wrong[:kept].mean())
+    assert ideal_curve(3, 10)[0] == {"coverage": 0.7, "accuracy": 1.0}
+    assert ideal_curve(10, 10)[-1] == {"coverage": 1.0, "accuracy": 0.0}
 
 
 def test_reliability_is_accuracy_and_confidence_in_each_bin(world: dict[str, Any]) -> None:
@@ -80,10 +79,9 @@ def test_the_histogram_counts_every_row_once(world: dict[str, Any]) -> None:
 )
 def test_losses_of_any_range_have_a_scale(losses: list[float], scale: str) -> None:
     drawn = loss_histogram(Curve.of(np.array(losses), np.empty(0)), labelled=False)
-    assert drawn.scale == scale
-    assert drawn.rows is not None
-    assert sum(drawn.rows) == len(losses)
-    assert np.all(np.diff(drawn.edges) > 0)
+    assert drawn["scale"] == scale
+    assert sum(drawn["rows"]) == len(losses)
+    assert np.all(np.diff(drawn["edges"]) > 0)
 
 
 def test_confusions_are_the_commonest_accepted_errors(world: dict[str, Any]) -> None:
@@ -126,10 +124,10 @@ def test_groups_get_a_table_too(world: dict[str, Any]) -> None:
 
 def test_a_class_that_is_never_accepted_comes_first() -> None:
     table = worst_rows([("fine", [0, 0, 1, 9]), ("never", [2, 3, 0, 0]), ("worse", [0, 0, 5, 5])])
-    assert [row.name for row in table.shown] == ["never", "worse", "fine"]
-    assert [row.accuracy for row in table.shown] == [None, 0.5, 0.9]
-    assert [row.of_highest for row in table.shown] == [0.0, 1.0, 0.2]
-    assert table.rest is None
+    assert [row["name"] for row in table["shown"]] == ["never", "worse", "fine"]
+    assert [row["accuracy"] for row in table["shown"]] == [None, 0.5, 0.9]
+    assert [row["of_highest"] for row in table["shown"]] == [0.0, 1.0, 0.2]
+    assert table["rest"] is None
 
 
 def test_pictures_do_not_depend_on_threads(world: dict[str, Any]) -> None:

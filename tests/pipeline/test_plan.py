@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import LOG, fail, load_json, make_model, source, succeed, write_dump
+from conftest import LOG, Many, fail, load_json, make_model, source, succeed, write_dump
 from running import drrej as run
 from scipy import stats
 from simulate_promises import ORDERS, joint_trial, mean_trial, planned, split_trial
@@ -130,8 +130,8 @@ def test_a_risk_that_the_error_rate_exceeds_is_a_verdict(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ORDERS)
-def test_promises_are_kept_as_often_as_they_say(name: str) -> None:
-    order, delta, trials = ORDERS[name], 0.1, 50
+def test_promises_are_kept_as_often_as_they_say(name: str, many: Many) -> None:
+    order, delta, trials = ORDERS[name], 0.1, many(90)
     most = stats.binom.ppf(0.9995, trials, delta)
     coverage = round(0.9 * order.best(0.05), 2) or 0.5
     assert sum(joint_trial(order, 400, coverage, delta, seed)[1] for seed in range(trials)) <= most
@@ -142,8 +142,8 @@ def test_promises_are_kept_as_often_as_they_say(name: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["cutoff", "both"])
-def test_a_plan_has_the_power_that_it_says(kind: str) -> None:
-    trials = 300
+def test_a_plan_has_the_power_that_it_says(kind: str, many: Many) -> None:
+    trials = many(300)
     _, found = planned(Question(0.05, 0.1, 0.02, 0.8, 0.8), kind, trials)
     assert found > 0.8 - 4 * math.sqrt(0.16 / trials) - 0.03
     assert found < 0.95

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -78,7 +79,30 @@ def show(browser: Any, page: Path, width: int = 1280, scheme: str = "light", med
     browser.get(page.as_uri())
 
 
-def test_no_complaints_no_requests_no_scripts(browser: Any, page: Path) -> None:
+def test_the_slider_shows_what_another_cutoff_gives(browser: Any, page: Path) -> None:
+    """The figures are those of the embedded curve, which a reader of the page gets by dragging."""
+    show(browser, page)
+    data = json.loads(browser.execute_script("return document.getElementById('curve-data').textContent"))
+
+    def shown(name: str) -> str:
+        return browser.execute_script(f"return document.querySelector('#slider [data-show={name}]').textContent")
+
+    for place in (4, 30, len(data["points"]) - 1):
+        browser.execute_script(
+            "const range = document.querySelector('#slider input'); range.value = arguments[0];"
+            "range.dispatchEvent(new Event('input'))",
+            place,
+        )
+        coverage, accuracy, *_ = data["points"][place]
+        accepted = round(coverage * data["rows"])
+        assert shown("coverage") == f"{100 * coverage:.1f} %"
+        assert shown("accuracy") == f"{100 * accuracy:.1f} %"
+        assert shown("errors") == f"{round((1 - accuracy) * accepted):,}"
+        assert shown("reviews") == f"{data['rows'] - accepted:,}"
+        assert f"--coverage {coverage:.3f}" in shown("command")
+
+
+def test_no_complaints_no_requests_and_only_the_slider_for_a_script(browser: Any, page: Path) -> None:
     browser.get_log("performance")
     show(browser, page)
     assert [entry for entry in browser.get_log("browser") if entry["level"] != "INFO"] == []
@@ -86,7 +110,10 @@ def test_no_complaints_no_requests_no_scripts(browser: Any, page: Path) -> None:
         entry["message"] for entry in browser.get_log("performance") if "Network.requestWillBeSent" in entry["message"]
     ]
     assert not [message for message in sent if '"url":"http' in message]
-    assert browser.execute_script("return document.scripts.length") == 0
+    assert browser.execute_script("return Array.from(document.scripts, (each) => each.type)") == [
+        "application/json",
+        "module",
+    ]
     assert SCRIPT in browser.execute_script("return document.body.innerText")
 
 

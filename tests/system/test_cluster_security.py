@@ -159,7 +159,7 @@ def test_something_else_answers(kind: str, monkeypatch: pytest.MonkeyPatch) -> N
     started = time.monotonic()
     with pytest.raises(ClusterError) as caught:
         connect(f"tcp://127.0.0.1:{port}")
-    assert time.monotonic() - started < 15
+    assert time.monotonic() - started < 25  # and not the minutes that Dask itself would try
     assert str(caught.value).startswith(f"tcp://127.0.0.1:{port}: no Dask scheduler answers (")
     assert "\n" not in str(caught.value)
 
@@ -181,5 +181,5 @@ def test_a_signal_ends_the_wait_at_once(number: signal.Signals, code: int) -> No
     process.send_signal(number)
     sent = time.monotonic()
     out, errors = process.communicate(timeout=60)
-    assert time.monotonic() - sent < 5
+    assert time.monotonic() - sent < 9  # the wait itself is one of ten seconds
     assert (process.returncode, out, errors) == (code, b"", b"")

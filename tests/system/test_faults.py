@@ -70,9 +70,12 @@ def test_a_killed_run_leaves_nothing_partial(job: Path, tmp_path: Path, dump: st
     longest = how_long(job, dump, f"{tmp_path}/first-{name}")
     moments = random.Random(7)
     left_behind = 0
-    for _ in range(KILLS):
+    for number in range(KILLS):
         child = subprocess.Popen(command(job, dump, f"{tmp_path}/{name}"))
-        time.sleep(moments.uniform(0.1, 1.0) * longest)
+        if number:
+            time.sleep(moments.uniform(0.1, 1.0) * longest)
+        while not number and not hidden(tmp_path) and child.poll() is None:  # once, surely while it writes
+            time.sleep(0.005)
         child.kill()
         child.wait()
         left_behind += len(hidden(tmp_path))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -13,14 +12,14 @@ from scipy import stats
 from scipy.special import log_softmax, logsumexp, softmax
 
 from benchmarks.selective import __main__ as command
-from benchmarks.selective.dumps import PAPER, Dump, paper, shared
-from benchmarks.selective.judge import RISKS, accuracy_at, against_the_best, judge, ordering
-from benchmarks.selective.page import ahead, easier, errors_to_learn_from, groups, kinds, page, rankings, worse
+from benchmarks.selective.dumps import Dump, Part, all_dumps, paper_folds, published
+from benchmarks.selective.judge import RISKS, RIVALS, accuracy_at, against_the_best, judge, ordering
+from benchmarks.selective.page import contradicted, experiments, page, rankings
 from benchmarks.selective.ranks import critical_difference, ranking
+from benchmarks.selective.rules import RULES, Fitted, curve_of
 from benchmarks.selective.scores import (
     LOGITS_ONLY,
     SCORES,
-    Part,
     energy,
     entropy,
     logit_margin,
@@ -111,104 +110,106 @@ def test_the_verdict_can_be_no() -> None:
     assert found["augrc"]["difference"] == pytest.approx(curves[0].augrc() - curves[1].augrc())
     assert found["aurc"]["difference"] == pytest.approx(curves[0].aurc() - curves[1].aurc())
     assert found["augrc"]["interval of all"][0] > 0
-    assert all(names == ["made"] for names in worse({"made": {"auto": found}}).values())
 
 
-def test_dumps_are_named_where_auto_is_ahead_and_where_validation_rows_are_easier() -> None:
-    order = {name: {"augrc": area} for name, area in (("log", 0.3), ("auto", 0.2), ("learned", 0.2))}
-    behind = order | {"entropy": {"augrc": 0.2}}
-    assert ahead({"a": {"order": order}, "b": {"order": behind}}) == ["a"]
-    rows, base = [5000, 10000], 0.9242
-    both = {
-        name: {"validation accuracy": v, "base accuracy": base, "rows": rows}
-        for name, v in (("a", 0.9382), ("b", 0.93))
-    }
-    assert easier(both) == ["a"]  # 3.2 and 1.4 standard errors
-    assert [errors_to_learn_from(both[name]) for name in "ab"] == [309, 350]
+def test_a_promise_is_contradicted_by_a_binomial_test() -> None:
+    own = {"rows": [100, 1000], "certified": {"auto": {"2 %": [0.5, 0.032]}}}  # 16 errors of 500, 10 expected
+    assert contradicted(own, "auto", 0.02) == (stats.binom.sf(15, 500, 0.02) < 0.05)
+    own["certified"]["auto"]["2 %"] = [0.5, 0.04]
+    assert contradicted(own, "auto", 0.02)
+    assert not contradicted({**own, "certified": {"auto": {"2 %": [0.0, 0.0]}}}, "auto", 0.02)
+
+
+def test_every_rule_certifies_what_is_safe_and_nothing_of_what_is_not() -> None:
+    pytest.importorskip("mapie", reason="the benchmark compares with it")
+    rng = np.random.default_rng(0)
+    losses, fitted = rng.random(2000), rng.random(2000)
+    for chance, expected in ((lambda u: np.where(u < 0.8, 0.0, 0.5), (0.7, 0.9)), (lambda u: 0.5 + 0 * u, (0.0, 0.0))):
+        wrong, fit = rng.random(2000) < chance(losses), Fitted(fitted, rng.random(2000) < chance(fitted))
+        for name, rule in RULES.items():
+            coverage = float(np.mean(losses < rule(curve_of(losses, wrong), fit, 0.02, 0.1)))
+            assert expected[0] <= coverage <= expected[1], name
 
 
 def test_every_score_is_judged_and_put_on_the_page() -> None:
+    """Folds of one experiment count once; an experiment that is known to have shifted is told apart."""
     pytest.importorskip("mapie", reason="the benchmark compares with it")
     results = {}
-    for number, probs in enumerate((False, True, False)):
+    for number, probs in enumerate((False, True, False, True)):
         made = dump(probs, 2 * number, name=f"made {number}")
         found = judge(made, compared=30)
-        results[made.name] = {"group": "folds" if not probs else "probabilities", **found}
-        names = [name for name in SCORES if not (probs and name in LOGITS_ONLY)]
-        assert list(found["order"]) == names
-        accepted = found["certified"]["auto"]["5 %"]
-        assert 0 <= accepted[0] <= 1
+        name = {0: "folds", 1: "probabilities", 2: "folds", 3: "other, official test rows"}[number]
+        results[made.name] = {"experiment": name, **found, "shifted": number == 3}
+        assert list(found["order"]) == [name for name in SCORES if not (probs and name in LOGITS_ONLY)]
+        assert list(found["certified"]) == [*found["order"], *RIVALS]
         shares = [found["certified"]["log"][f"{100 * risk:g} %"][0] for risk in RISKS]
         assert shares == sorted(shares)
-    assert {name: len(folds) for name, folds in groups(results).items()} == {"folds": 2, "probabilities": 1}
-    ranked = rankings(results, "augrc")
-    assert (ranked["all dumps"].blocks, ranked["dumps with logits"].blocks) == (2, 1)
+    assert {name: len(folds) for name, folds in experiments(results).items()} == {"folds": 2, "probabilities": 1}
+    assert {title: own.blocks for title, own in rankings(results, "augrc").items()} == {"All experiments": 2}
+    several = {
+        f"{name} {number}": {**own, "experiment": f"{name} {number}"}
+        for name, own in results.items()
+        for number in range(3)
+    }
+    assert rankings(several, "augrc")["Experiments with logits"].blocks == 6
     text = page(results)
-    for name in SCORES:
-        assert f"{name}" in text
-    assert "3 dumps of 2 experiments" in text
-    assert "3 of scikit-learn's models" in text
-    assert "none yet of perceptrons" in text
+    assert "learned" not in SCORES
+    for name in (*found["order"], *RIVALS):
+        assert name in text
+    assert "4 predictions files of 3 experiments" in text
+    assert "| folds (2) |" in text
+    mean = np.mean([results[f"made {number}"]["certified"]["auto"]["5 %"][0] for number in (0, 2)])
+    whole = (mean + results["made 1"]["certified"]["auto"]["5 %"][0]) / 2
+    line = next(line for line in text.splitlines() if line.startswith("| drrej: `auto` |"))
+    assert f" {100 * whole:.1f} (" in line.split("|")[4]
 
 
-def test_results_are_kept_and_the_page_is_written(tmp_path, monkeypatch) -> None:
-    """`judge` adds what is missing, `write` needs the results alone."""
-    pytest.importorskip("mapie", reason="the benchmark compares with it")
-    pytest.importorskip("matplotlib", reason="the benchmark draws a figure: pip install 'drrej[plot]'")
+def test_dumps_of_others_and_of_the_paper_are_found(tmp_path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    folder = tmp_path / "paper" / "har" / "noisy" / "fold2"
-    folder.mkdir(parents=True)
-    for number, part in enumerate(("val", "test")):
-        logits, labels = outputs(seed=number)
-        pq.write_table(pa.table({"logits": list(logits), "label": labels}), folder / f"{part}.parquet")
-    (found,) = paper(tmp_path / "paper")
-    assert found.name == "HAR, paper's network, noisy, fold 2"
-    names = dict.fromkeys([found.name, *(f"{name}, clean" for name in PAPER.values()), "HAR, MLP, plain"])
-    assert kinds(names) == (
-        "0 of scikit-learn's models on real data, none yet of networks of others, 1 of perceptrons, "
-        "7 of networks of the paper's table"
-    )
+    folder = tmp_path / "paper" / "har" / "noise25" / "fold2"
+    others = tmp_path / "medmnist_resnet" / "octmnist_resnet18"
+    for place, column in ((folder, "logits"), (others, "probs")):
+        place.mkdir(parents=True)
+        for number, part in enumerate(("val", "test")):
+            logits, labels = outputs(seed=number)
+            values = softmax(logits, axis=1) if column == "probs" else logits
+            pq.write_table(pa.table({column: list(values), "label": labels}), place / f"{part}.parquet")
+    (found,) = paper_folds(tmp_path / "paper")
+    assert found.name == "HAR, paper's network, 25 % flipped, fold2"
     np.testing.assert_array_equal(found.fit.outputs, outputs(seed=0)[0])
-    assert not list(shared(tmp_path))
-    monkeypatch.setattr("benchmarks.selective.dumps.sklearn_models", lambda data, work: iter(()))
-    options = [
-        "--results",
-        str(tmp_path / "r.json"),
-        "--docs",
-        str(tmp_path / "docs"),
-        "--paper",
-        str(tmp_path / "paper"),
-    ]
+    official, *halves = published(tmp_path)
+    assert official.shifted
+    assert official.test.probs
+    assert [len(half.fit.labels) for half in halves] == [200] * 5
+    assert {half.experiment for half in halves} == {"OctMNIST, ResNet-18, halves of validation"}
+    rows = np.concatenate([halves[0].fit.outputs, halves[0].test.outputs])
+    np.testing.assert_array_equal(np.unique(rows, axis=0), np.unique(official.fit.outputs, axis=0))
+
+
+def test_results_are_kept_and_the_page_is_written(tmp_path, monkeypatch) -> None:
+    """`judge` adds what is missing, or judges again what is named; `write` needs the results alone."""
+    pytest.importorskip("mapie", reason="the benchmark compares with it")
+    pytest.importorskip("matplotlib", reason="the benchmark draws a figure: pip install 'drrej[plot]'")
+    made = [dump(probs=False, seed=0, name="a"), dump(probs=True, seed=2, name="b")]
+    monkeypatch.setattr("benchmarks.selective.dumps.all_dumps", lambda *_: iter(made))
     (tmp_path / "docs").mkdir()
-    for name in ("judge", "write"):
-        monkeypatch.setattr(
-            sys, "argv", ["selective", name, *options, "--data", str(tmp_path), "--work", str(tmp_path)]
-        )
+    options = ["--results", str(tmp_path / "r.json"), "--docs", str(tmp_path / "docs")]
+    for words in (["judge", "--only", "a"], ["judge"], ["write"]):
+        monkeypatch.setattr(sys, "argv", ["selective", *words, *options])
         command.main()
-    results = json.loads((tmp_path / "r.json").read_text())
-    assert results[found.name]["rows"] == [400, 400]
+    assert list(json.loads((tmp_path / "r.json").read_text())) == ["a", "b"]
     assert "<svg" in (tmp_path / "docs" / "figures" / "selective.svg").read_text()
-    assert "1 dumps of 1 experiments" in (tmp_path / "docs" / "selective.md").read_text()
-
-
-def test_only_dumps_that_are_named_are_judged_again(tmp_path, monkeypatch) -> None:
-    def dumps(*_: object) -> Iterator[Dump]:
-        part = Part(*outputs(seed=0), probs=False)
-        for name in ("a", "b"):
-            yield Dump(name, name, part, part)
-
-    monkeypatch.setattr("benchmarks.selective.dumps.paper", dumps)
-    monkeypatch.setattr("benchmarks.selective.dumps.sklearn_models", lambda *_: pytest.fail("not asked for"))
-    monkeypatch.setattr("benchmarks.selective.judge.judge", lambda dump, compared: {"new": dump.name})
-    path = tmp_path / "r.json"
-    path.write_text(json.dumps({"a": {"old": 1}, "other": {"old": 2}}))
-    words = ["selective", "judge", "--results", str(path), "--paper", str(tmp_path), "--only", "paper"]
-    monkeypatch.setattr(sys, "argv", words)
+    assert "2 predictions files of 2 experiments" in (tmp_path / "docs" / "selective.md").read_text()
+    monkeypatch.setattr("benchmarks.selective.judge.judge", lambda dump, _: {"new": dump.name})
+    monkeypatch.setattr(sys, "argv", ["selective", "judge", *options, "--only", "b", "--again"])
     command.main()
-    expected = {"a": {"old": 1}, "b": {"group": "b", "new": "b"}, "other": {"old": 2}}
-    assert json.loads(path.read_text()) == expected
-    monkeypatch.setattr(sys, "argv", [*words, "--again"])
-    command.main()
-    assert json.loads(path.read_text()) == expected | {"a": {"group": "a", "new": "a"}}
+    results = json.loads((tmp_path / "r.json").read_text())
+    assert results["b"] == {"experiment": "b", "new": "b"}
+    assert results["a"]["rows"] == [400, 400]
+
+
+def test_nothing_is_judged_where_nothing_is_there(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("benchmarks.selective.dumps.SIZES", {"HAR": (1, 1, 1)})
+    assert not list(all_dumps(tmp_path, tmp_path / "work", tmp_path / "paper"))

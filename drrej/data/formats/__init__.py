@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from drrej.data.files import DumpFile, FileInfo, Format, Request
-from drrej.data.formats import arrays, arrow, csv, json, parquet
+from drrej.data.formats import arrays, arrow, csv, json, logs, parquet
 
 FORMATS: tuple[Format, ...] = (
-    *(parquet.PARQUET, arrow.MEMORY, csv.CSV, json.LINES, json.TABLE, arrow.ARROW, arrays.NPY, arrays.NPZ),
+    *(parquet.PARQUET, arrow.MEMORY, csv.CSV, json.LINES, json.TABLE, arrow.ARROW, arrays.NPY, arrays.NPZ, logs.EVAL),
 )
 """The first is for files whose name says nothing."""
 

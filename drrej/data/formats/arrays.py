@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import io
 import math
 import os
 import shutil
@@ -27,6 +29,8 @@ from drrej.errors import DumpError
 _GROUP_BYTES = 16 << 20
 _SMALL = 1 << 16
 """Bytes of an array of an archive that is not copied to a file of its own."""
+_MOST_COLUMNS = 4096
+"""Arrays that may be columns: each is opened anew for each block."""
 _HEADER_ERRORS = (SyntaxError, tokenize.TokenError, IndexError, KeyError, AttributeError, RecursionError)
 _ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, KeyError)
 _KINDS = "an array of floating-point numbers, whole numbers, true and false, or text"
@@ -159,13 +163,9 @@ def _small(stream: Any, name: str, file: DumpFile) -> NDArray[Any]:
 def _header(stream: Any, name: str, file: DumpFile) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     """The shape of an array that can be a column, whether it is stored by columns, and its type."""
     where = f"{file.name}: array '{name}'"
-    try:
-        with warnings.catch_warnings():  # of headers that Python 2 wrote
-            warnings.simplefilter("ignore")
-            read = npy.read_array_header_1_0 if npy.read_magic(stream) == (1, 0) else npy.read_array_header_2_0
-            shape, fortran, dtype = read(stream)
-    except _HEADER_ERRORS as error:
-        raise ValueError(f"its header is damaged: {error}") from None
+    version = npy.read_magic(stream)
+    size = stream.read(2 if version == (1, 0) else 4)
+    shape, fortran, dtype = _parsed(version, size, stream.read(int.from_bytes(size, "little")))
     if dtype.hasobject:
         raise DumpError(
             f"{where} holds Python objects, which means a pickle, and pickles are never loaded; save it as {_KINDS}"
@@ -175,6 +175,19 @@ def _header(stream: Any, name: str, file: DumpFile) -> tuple[tuple[int, ...], bo
     if dtype.itemsize == 0 or len(shape) > 2 or any(length < 0 for length in shape):
         raise DumpError(f"{where} has the shape {shape}; one vector, or one number, per row is needed")
     return shape, fortran, dtype
+
+
+@functools.lru_cache(maxsize=64)
+def _parsed(version: tuple[int, int], size: bytes, text: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """What a header tells; arrays of one shape have the same, and to read it is slow."""
+    read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+    try:
+        with warnings.catch_warnings():  # of headers that Python 2 wrote
+            warnings.simplefilter("ignore")
+            shape, fortran, dtype = read(io.BytesIO(size + text))
+            return shape, fortran, dtype
+    except _HEADER_ERRORS as error:
+        raise ValueError(f"its header is damaged: {error}") from None
 
 
 def _column_name(file: DumpFile, dtype: np.dtype[Any]) -> str:
@@ -206,4 +219,10 @@ def _with_rows(arrays: dict[str, NDArray[Any]], file: DumpFile) -> dict[str, NDA
             raise DumpError(
                 f"{file.name}: array '{name}' has {rows[name]} values but '{other}' has {length} rows; they must agree"
             )
-    return {name: arrays[name] for name in rows if rows[name] == length}
+    columns = {name: arrays[name] for name in rows if rows[name] == length}
+    if len(columns) > _MOST_COLUMNS:
+        raise DumpError(
+            f"{file.name}: {len(columns)} arrays have {length} values each; save the scores as one array (rows x "
+            "classes)"
+        )
+    return columns

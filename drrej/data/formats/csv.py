@@ -6,8 +6,8 @@ scores are, stays so: there a cell that is none is an error with its place. Cell
 an empty cell is null.
 
 Whole numbers and times are such only if they would be written back to the letter: 007, +49 and 0x10 stay text, as do
-times with a zone. So do numbers too long for any type; up to 2^64 they are whole numbers. What else would not come back
-(1.50, 1E5, True, N/A) is stored as written too, for whoever only copies the column.
+times with a zone. So do numbers too long for any type; up to 2^64 they are whole numbers. What else may not come back
+(1.50, 1E5, True, N/A, blanks around a cell) is stored as written too, for whoever only copies the column.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import csv
 import io
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -212,43 +212,45 @@ def _converted(
     if first is None:
         return pa.schema([(name, pa.string()) for name in header.names]), iter(())
     cells = dict(zip(header.names, first.columns, strict=True))
-    types = {name: types.get(name) or _type_of(cells[name], _TYPES, name not in header.numbered) for name in cells}
+    types = {name: types.get(name) or _type_of(cells[name], _TYPES) for name in cells}
     stored = {name: pa.string() if kind == pa.null() else kind for name, kind in types.items()}
     texts = {name: _first_text(cells[name]) for name in header.numbered if types[name] == pa.string()}
-    copies = [n for n in header.names if n not in header.numbered and types[n] not in (pa.string(), pa.binary(), LISTS)]
+    copies = [name for name in header.names if types[name] not in (pa.string(), pa.binary(), LISTS)]
     fields = [pa.field(name, kind, metadata=texts.get(name)) for name, kind in stored.items()]
     schema = pa.schema([*fields, *(pa.field(name + AS_WRITTEN, pa.string()) for name in copies)])
+
+    altered.update(name for name in copies if types[name] == pa.float64())  # 5.0 and 1.50, whatever the rows hold
 
     def batches() -> Iterator[pa.RecordBatch]:
         row = 0
         for batch in itertools.chain([first], reader):
             columns = {
-                name: _column(column, name, types[name], row, header, file).cast(stored[name])
+                name: _column(column, name, types[name], row, file).cast(stored[name])
                 for name, column in zip(header.names, batch.columns, strict=True)
             }
-            written = {name: _cleaned(batch.column(name), [""]) for name in copies}
-            altered.update(n for n in copies if n not in altered and not _comes_back(columns[n], written[n]))
+            written = {name: _as_written(batch.column(name)) for name in copies}
+            unknown = [name for name in copies if name not in altered]
+            altered.update(name for name in unknown if not columns[name].cast(pa.string()).equals(written[name]))
             yield pa.RecordBatch.from_arrays([*columns.values(), *written.values()], schema=schema)
             row += batch.num_rows
 
     return schema, batches()
 
 
-def _type_of(cells: pa.Array, types: Iterable[pa.DataType], exact: bool) -> pa.DataType:
+def _type_of(cells: pa.Array, types: Iterable[pa.DataType]) -> pa.DataType:
     """The first of some types that holds all cells; lists are told by the first cell that is not empty."""
     few = cells.slice(0, 100)  # nearly all that do not fit can be told by these
     for kind in types:
-        if _is_list(few) if kind == LISTS else all(_values(some, kind, exact) is not None for some in (few, cells)):
+        if _is_list(few) if kind == LISTS else all(_values(some, kind) is not None for some in (few, cells)):
             return kind
     return pa.binary()
 
 
-def _column(cells: pa.Array, name: str, kind: pa.DataType, first_row: int, header: _Header, file: DumpFile) -> pa.Array:
+def _column(cells: pa.Array, name: str, kind: pa.DataType, first_row: int, file: DumpFile) -> pa.Array:
     """The values of the cells of a column; raises `_OtherTypeError` where they need another type."""
-    exact = name not in header.numbered
     if kind == LISTS:
         return _lists(cells, name, first_row, file)
-    values = _values(cells, kind, exact)
+    values = _values(cells, kind)
     if values is not None:
         return values
     if kind == pa.float64():
@@ -259,21 +261,21 @@ def _column(cells: pa.Array, name: str, kind: pa.DataType, first_row: int, heade
                     "a number as in the rows before; fix the cell"
                 )
     wider = _TYPES if kind == pa.null() else (pa.uint64(), pa.float64()) if kind == pa.int64() else ()
-    raise _OtherTypeError(name, _type_of(cells, (*wider, pa.string()), exact))
+    raise _OtherTypeError(name, _type_of(cells, (*wider, pa.string())))
 
 
-def _cleaned(cells: pa.Array, nulls: Sequence[str] = _NULLS) -> pa.Array:
+def _cleaned(cells: pa.Array) -> pa.Array:
     """Cells as text, without the blanks around them, null where they say so."""
     import pyarrow.compute as pc
 
     trimmed = pc.utf8_trim_whitespace(cells.cast(pa.string()))
-    return pc.if_else(pc.is_in(trimmed, value_set=pa.array(nulls)), pa.scalar(None, pa.string()), trimmed)
+    return pc.if_else(pc.is_in(trimmed, value_set=pa.array(_NULLS)), pa.scalar(None, pa.string()), trimmed)
 
 
-def _values(cells: pa.Array, kind: pa.DataType, exact: bool) -> pa.Array | None:
+def _values(cells: pa.Array, kind: pa.DataType) -> pa.Array | None:
     """The values of cells in a type; None where they are no such values, or would not be written back to the letter.
 
-    Fractions need not come back, nor, unless the column is to be `exact`, whole numbers among them.
+    Fractions need not come back, nor whole numbers among them: what is copied is there as written too.
     """
     import pyarrow.compute as pc
 
@@ -289,23 +291,22 @@ def _values(cells: pa.Array, kind: pa.DataType, exact: bool) -> pa.Array | None:
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         return None
     if kind == pa.float64():
-        exact = exact or pc.all(pc.equal(values, pc.floor(values))).as_py()
-        return None if exact and pc.any(pc.match_substring_regex(cleaned, _UNFAITHFUL)).as_py() else values
+        whole = pc.all(pc.equal(values, pc.floor(values))).as_py()
+        return None if whole and pc.any(pc.match_substring_regex(cleaned, _UNFAITHFUL)).as_py() else values
     return values if kind == pa.bool_() or values.cast(pa.string()).equals(cleaned) else None
 
 
-def _comes_back(values: pa.Array, texts: pa.Array) -> bool:
-    """Whether values are written as their texts are: as Arrow does it, or, numbers, as Python does."""
+def _as_written(cells: pa.Array) -> pa.Array:
+    """Cells as text; an empty one is null."""
     import pyarrow.compute as pc
 
-    other = pc.not_equal(values.cast(pa.string()), texts)
-    numbers = values.filter(other).to_pylist() if values.type == pa.float64() else ()
-    return bool(values.null_count == texts.null_count and list(map(repr, numbers)) == texts.filter(other).to_pylist())
+    text = cells.cast(pa.string())
+    return pc.if_else(pc.equal(pc.binary_length(text), 0), pa.scalar(None, pa.string()), text)
 
 
 def _is_list(cells: pa.Array) -> bool:
     """Whether the first cell of text begins as a list of numbers does."""
-    text = _values(cells, pa.string(), exact=False)
+    text = _values(cells, pa.string())
     return text is not None and bool(_LIST.match(next(filter(None, text.to_pylist()), "")))
 
 

@@ -2,7 +2,8 @@
 
 The first piece of JSON lines tells the columns; where a later one has fractions among whole numbers, or values where
 there were none, all is read again in types that hold both. Any other change of type is an error with its place. A table
-is parsed as a whole: {"columns": [...], "data": [[...], ...]} of MLflow and W&B, or an array of objects.
+is parsed as a whole: {"columns": [...], "data": [[...], ...]} of MLflow and W&B, an array of objects, or the samples
+of an inspect_ai log.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -19,6 +21,7 @@ from drrej.data import files
 from drrej.data.files import DumpFile, line_chunks, open_text, with_compressions
 from drrej.data.formats.arrow import spooled, write_batches
 from drrej.data.formats.lm_eval import is_log, write_log
+from drrej.data.formats.logs import ALTERNATIVES, samples_of, without_alternatives, write_rows
 from drrej.data.problems import one_line
 from drrej.errors import DumpError
 from drrej.strict_json import no_doubled
@@ -34,11 +37,7 @@ _FORMS = 'a table is {"columns": [...], "data": [[...], ...]} or an array of obj
 
 
 class _WiderError(Exception):
-    """The rows need other types than those so far."""
-
-    def __init__(self, schema: pa.Schema) -> None:
-        super().__init__(schema)
-        self.schema = schema
+    """The rows need other types than those so far: a schema."""
 
 
 def write_lines(file: DumpFile, path: str) -> None:
@@ -52,14 +51,19 @@ def write_lines(file: DumpFile, path: str) -> None:
             stored = [field.with_type(pa.string()) if field.type == pa.null() else field for field in schema]
             return write_batches(path, pa.schema(stored), _batches(file, schema, pa.schema(stored)))
         except _WiderError as wider:
-            schema = wider.schema
+            (schema,) = wider.args
 
 
 LINES = spooled("JSON lines", with_compressions(".jsonl", ".ndjson"), write_lines)
 
 
+def _chunks(file: DumpFile) -> Iterator[bytes]:
+    """The text in pieces of whole lines, without what would make a column of every token."""
+    return (without_alternatives(text) if ALTERNATIVES in text else text for text in line_chunks(file))
+
+
 def _first_schema(file: DumpFile) -> pa.Schema:
-    for text in filter(bytes.strip, line_chunks(file)):
+    for text in filter(bytes.strip, _chunks(file)):
         table = _parse(text, None, file, 0)
         longer = [name for name in _inexact(table, text) if all(map(_is_long, _values(text, name)))]
         types = {field.name: _text_type(field.type) for field in table.schema}
@@ -68,14 +72,21 @@ def _first_schema(file: DumpFile) -> pa.Schema:
 
 
 def _text_type(kind: pa.DataType) -> pa.DataType:
-    """A type in which text stays text: Arrow takes times from it, and their zones away."""
+    """A type in which text stays text: Arrow takes times from it, and their zones away.
+
+    Nor does it hold nulls in lists and structs without a type, which Arrow fails to read.
+    """
     if pa.types.is_timestamp(kind):
         return pa.string()
     if pa.types.is_list(kind):
-        return pa.list_(_text_type(kind.value_type))
+        return pa.list_(_inner_type(kind.value_type))
     if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(_text_type(field.type)) for field in kind])
+        return pa.struct([field.with_type(_inner_type(field.type)) for field in kind])
     return kind
+
+
+def _inner_type(kind: pa.DataType) -> pa.DataType:
+    return pa.string() if pa.types.is_null(kind) else _text_type(kind)
 
 
 def _inexact(table: pa.Table, text: bytes) -> list[str]:
@@ -100,7 +111,7 @@ def _is_long(value: Any) -> bool:
 
 def _batches(file: DumpFile, schema: pa.Schema, stored: pa.Schema) -> Iterator[pa.RecordBatch]:
     row = 0
-    for text in line_chunks(file):
+    for text in _chunks(file):
         table = _parse(text, schema, file, row)
         if wrong := _inexact(table, text):
             raise DumpError(
@@ -210,10 +221,14 @@ def write_table(file: DumpFile, path: str) -> None:
     """Convert a table in one JSON document."""
     with open_text(file) as stream:
         text = b"".join(iter(lambda: stream.read(1 << 20), b""))
+    document: Any = None
     try:
-        document = json.loads(text, object_pairs_hook=no_doubled)
+        if may_be_table(text):
+            document = json.loads(text, object_pairs_hook=no_doubled)
     except RecursionError:
         raise ValueError("nested too deeply") from None
+    if (samples := samples_of(document)) is not None:
+        return write_rows(samples, path)
     if not is_table(document):
         raise DumpError(f"{file.name}: not a table: {_FORMS}; an object per line is JSON lines: end its name in .jsonl")
     if isinstance(document, list):
@@ -230,10 +245,23 @@ def write_table(file: DumpFile, path: str) -> None:
             raise DumpError(f"{file.name}: column '{max(names, key=names.count)}' occurs twice; rename one of them")
         cells = {name: [row[i] for row in document["data"]] for i, name in enumerate(names)}
     table = pa.table({name: _column(name, values, file) for name, values in cells.items()})
-    write_batches(path, table.schema, table.to_batches())
+    return write_batches(path, table.schema, table.to_batches())
 
 
 TABLE = spooled("JSON table", with_compressions(".json"), write_table)
+
+
+def may_be_table(text: bytes) -> bool:
+    """Whether a JSON document has the outer form of a table, or cannot be looked at as quickly as this.
+
+    >>> may_be_table(b'{"columns": ["a"], "data": [[1]]}'), may_be_table(b'{"format": [1, 2]}'), may_be_table(b"[1")
+    (True, False, True)
+    """
+    try:
+        keys = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+    except (msgspec.MsgspecError, ValueError, RecursionError):  # an array, or numbers such as NaN
+        return True
+    return {"columns", "data"} <= keys.keys() or {"eval", "samples"} <= keys.keys()
 
 
 def is_table(document: Any) -> bool:
@@ -243,7 +271,8 @@ def is_table(document: Any) -> bool:
     (True, False)
     """
     if isinstance(document, dict):
-        return isinstance(document.get("columns"), list) and isinstance(document.get("data"), list)
+        listed = isinstance(document.get("columns"), list) and isinstance(document.get("data"), list)
+        return listed or samples_of(document) is not None
     return isinstance(document, list) and all(isinstance(row, dict) for row in document)
 
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 from drrej.data.columns import CHOICES
 from drrej.data.files import DumpFile, line_chunks
 from drrej.data.formats.arrow import write_batches
+from drrej.data.formats.logs import write_rows
 from drrej.data.problems import shown
 from drrej.errors import DumpError
 from drrej.strict_json import no_doubled
@@ -36,6 +37,8 @@ def write_log(file: DumpFile, path: str) -> None:
     """Convert the questions of a log, answered by one filter."""
     by_filter: dict[str, list[dict[str, Any]]] = {}
     for number, sample in enumerate(_samples(file)):
+        if not number and all(isinstance(answer, str) for answer in sample["filtered_resps"]):
+            return _write_answers(file, path)
         by_filter.setdefault(str(sample.get("filter", "none")), []).append(_columns(sample, file, number))
     rows = by_filter.get(_chosen([*by_filter], file), [])
     longest = max((len(row["logits"]) for samples in by_filter.values() for row in samples), default=0)
@@ -52,7 +55,26 @@ def write_log(file: DumpFile, path: str) -> None:
             ("label", pa.int64()),
         ]
     )
-    write_batches(path, schema, pa.Table.from_pylist(rows, schema).to_batches())
+    return write_batches(path, schema, pa.Table.from_pylist(rows, schema).to_batches())
+
+
+def _write_answers(file: DumpFile, path: str) -> None:
+    """Convert a log of a task that generates text: the answers, and what else is text or a number, as metrics are."""
+    samples = list(_samples(file))
+    rows = [sample for sample in samples if str(sample.get("filter", "none")) == _chosen(_filters(samples), file)]
+    plain = (str, int, float, bool)
+    write_rows(
+        [
+            {"answer": next(iter(row["filtered_resps"]), None)}
+            | {name: value for name, value in row.items() if isinstance(value, plain) and not name.endswith("_hash")}
+            for row in rows
+        ],
+        path,
+    )
+
+
+def _filters(samples: list[dict[str, Any]]) -> list[str]:
+    return list(dict.fromkeys(str(sample.get("filter", "none")) for sample in samples))
 
 
 def _chosen(filters: list[str], file: DumpFile) -> str:

@@ -1,1 +1,0 @@
-"""How much of the possible coverage a certified risk keeps, by several methods."""

@@ -1,1 +1,0 @@
-"""How quickly each format is read, and in how much memory."""

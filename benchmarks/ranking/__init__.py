@@ -1,1 +1,0 @@
-"""How well losses rank rows: AUGRC of `auto` against every single score on real dumps."""

@@ -1,0 +1,1 @@
+"""Speed: drrej and its peers in the same run, on the same generated data."""

@@ -1,0 +1,295 @@
+"""Rows that bring a score and whether they were right: numbers, lists, texts such as "85%"; true, 1 or "correct"."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from drrej.core.types import Floats
+from drrej.data.columns import (
+    CORRECT_NAMES,
+    REDUCTIONS,
+    LogitColumns,
+    check_repeated,
+    column_of,
+    field_of,
+    find_label,
+    find_logits,
+    is_list,
+    likely_label,
+    list_bounds,
+    storage_type,
+)
+from drrej.data.labels import LATE, UNKNOWN, LabelKind, is_text, value_type
+from drrej.data.problems import shown
+from drrej.data.scores import Report
+from drrej.errors import DumpError, OptionError
+
+if TYPE_CHECKING:
+    from drrej.data.dump import DumpOptions
+
+_LEVELS = {"very low": 0.1, "low": 0.25, "medium": 0.5, "moderate": 0.5, "high": 0.75, "very high": 0.9}
+"""Numbers that words of confidence stand for; only their order counts once they are calibrated."""
+
+_NUMBER = r"([+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)"
+_SAID = re.compile(rf"(?:confidence\s*[:=]\s*)?{_NUMBER}\s*(?:(%)|/\s*{_NUMBER})?", re.IGNORECASE | re.ASCII)
+
+_RIGHT = frozenset(("true", "yes", "y", "t", "1", "1.0", "correct", "right", "c", "pass", "passed", "hit"))
+_WRONG = frozenset(("false", "no", "n", "f", "0", "0.0", "incorrect", "wrong", "i", "fail", "failed", "miss"))
+
+_DROP = "drop or fix these rows"
+RIGHT, WRONG = 0, 1
+"""The classes of such a row; the prediction is always the first."""
+
+
+# Scores
+
+
+def read_confidences(batch: pa.RecordBatch, columns: LogitColumns, report: Report) -> Floats:
+    """The scores of each row (rows x scores) in float64; rows without a finite one are reported and have 0."""
+    scores = np.zeros((batch.num_rows, len(columns.names)))
+    for place, (name, how) in enumerate(zip(columns.names, columns.reductions, strict=True)):
+        stored = column_of(batch, name)
+        stored = stored.dictionary_decode() if isinstance(stored, pa.DictionaryArray) else stored
+        while isinstance(stored, pa.ExtensionArray):
+            stored = stored.storage
+        missing = np.asarray(stored.is_null())
+        report(np.flatnonzero(missing), "no value (null)", _DROP)
+        if is_text(stored.type):
+            values = _said(stored, report)
+        elif how:
+            values = _reduced(stored, how, missing, report)
+        else:
+            values = stored.cast(pa.float64(), safe=False).fill_null(0.0).to_numpy(zero_copy_only=False)
+        odd = np.flatnonzero(~np.isfinite(values))
+        report(odd, "a score that is not finite", _DROP, f"{values[odd[0]]}" if odd.size else "")
+        scores[:, place] = np.where(np.isfinite(values), values, 0.0)
+    return scores
+
+
+def _reduced(array: pa.Array, how: str, missing: NDArray[np.bool_], report: Report) -> Floats:
+    """One number of each list: nulls in it do not count, as of a first token that has no log-probability."""
+    starts, lengths, values = list_bounds(array)
+    lengths = np.where(missing, 0, lengths)
+    owners = np.repeat(np.arange(len(array)), lengths)
+    places = np.arange(owners.size) - np.repeat(np.cumsum(lengths) - lengths, lengths) + np.repeat(starts, lengths)
+    flat = values.take(pa.array(places)).cast(pa.float64(), safe=False)
+    there = np.asarray(flat.is_valid())
+    owners, numbers = owners[there], flat.drop_null().to_numpy(zero_copy_only=False)
+    counts = np.bincount(owners, minlength=len(array))
+    empty = counts == 0
+    report(np.flatnonzero(empty & ~missing), "a list without numbers", "every row needs one at least")
+    first = np.minimum(np.cumsum(counts) - counts, max(numbers.size - 1, 0))
+    if how == "count" or not numbers.size:
+        return counts.astype(np.float64)
+    found: Floats
+    match how:
+        case "first":
+            found = numbers[first]
+        case "last":
+            found = numbers[np.maximum(np.cumsum(counts) - 1, 0)]
+        case "min" | "max":
+            found = np.full(len(array), np.inf if how == "min" else -np.inf)
+            (np.minimum if how == "min" else np.maximum).at(found, owners, numbers)
+        case _:
+            with np.errstate(invalid="ignore"):
+                found = np.bincount(owners, numbers, len(array)) / (np.maximum(counts, 1) if how == "mean" else 1)
+    return np.where(empty, 0.0, found)
+
+
+def _said(array: pa.Array, report: Report) -> Floats:
+    """Numbers from texts: 0.85, 85%, 17/20, Confidence: 0.85, and words from "very low" to "very high"."""
+    coded = array.dictionary_encode()
+    numbers = [said_number(text) for text in coded.dictionary.to_pylist()]
+    values = np.array([np.nan if number is None else number for number in (*numbers, 0.0)])
+    found = values[coded.indices.fill_null(len(numbers)).to_numpy(zero_copy_only=False)]
+    odd = np.flatnonzero(np.isnan(found))
+    example = f"'{array[int(odd[0])].as_py()[:40]}'" if odd.size else ""
+    remedy = "write 0.85, 85%, 17/20, or one of very low, low, medium, high, very high; or store the column as numbers"
+    report(odd, "a text that is not a confidence", remedy, example)
+    return np.where(np.isnan(found), 0.0, found)
+
+
+def said_number(text: str) -> float | None:
+    """The number that a text of confidence says; None where that cannot be told, as of 85 without a sign.
+
+    >>> [said_number(text) for text in ("85%", "0.85", "Confidence: 17/20", " High", "85", "sure")]
+    [0.85, 0.85, 0.85, 0.75, None, None]
+    """
+    plain = " ".join(re.split(r"[\s_-]+", text.strip().lower()))
+    if plain in _LEVELS:
+        return _LEVELS[plain]
+    match = _SAID.fullmatch(text.strip())
+    if match is None:
+        return None
+    number = float(match[1])
+    if match[2] is not None:
+        return number / 100.0
+    if match[3] is not None:
+        return number / float(match[3]) if float(match[3]) else None
+    return None if number > 1.0 else number
+
+
+def find_columns(schema: pa.Schema, wanted: DumpOptions, where: str, typed: bool = True) -> LogitColumns:
+    """The columns of the scores of a schema: scores of any kind where they are asked for, else those of all classes."""
+    if wanted.score is None:
+        return find_logits(schema, wanted, where, typed)
+    check_repeated(schema, where)
+    return find_scores(schema, wanted.score, where)
+
+
+def find_scores(schema: pa.Schema, asked: str, where: str) -> LogitColumns:
+    """The columns of a comma list of columns or paths, those of lists with what to take of them: `logprobs:mean`."""
+    names, reductions = [], []
+    for text in [asked] if field_of(schema, asked) is not None else [part.strip() for part in asked.split(",")]:
+        path, how = text, ""
+        if field_of(schema, text) is None and ":" in text:
+            path, _, how = text.rpartition(":")
+        found = field_of(schema, path)
+        if found is None:
+            raise DumpError(f"{where}: there is no column '{path}'; choose with `score` among: {shown(schema.names)}")
+        kind = value_type(storage_type(found.type))
+        listed = is_list(kind)
+        kind = kind.value_type if listed else kind
+        if how and (not listed or how not in REDUCTIONS):
+            of = "is not a list" if not listed else f"must be followed by one of {', '.join(REDUCTIONS)}"
+            raise DumpError(f"{where}: `score={text}`: '{path}' {of}")
+        if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)) and (
+            listed or not is_text(kind)
+        ):
+            inside = f"; choose inside of it: {shown([f'{path}.{part.name}' for part in kind])}" if (
+                pa.types.is_struct(kind)
+            ) else ""  # fmt: skip
+            raise DumpError(f"{where}: column '{path}' is {found.type}; a score is a number or a text{inside}")
+        if listed and not how:
+            raise DumpError(
+                f"{where}: column '{path}' holds a list per row; say which number of it is the score: "
+                f"`score={path}:mean` (or {', '.join(REDUCTIONS[1:])})"
+            )
+        names.append(path)
+        reductions.append(how)
+    if len(set(zip(names, reductions, strict=True))) < len(names):
+        raise OptionError(f"`score={asked}`: name each score once")
+    return LogitColumns(tuple(names), "scores", asked, reductions=tuple(reductions))
+
+
+_LIKELY = (
+    *("confidence", "conf", "certainty", "score", "probability", "logprob", "mean_logprob", "avg_logprob"),
+    *("choices.0.logprobs.token_logprobs:mean", "choices.0.logprobs.content.logprob:mean"),
+    "output.choices.0.logprobs.content.logprob:mean",
+)
+"""Columns and paths that scores are found in, the likeliest first."""
+_ANSWERS, _TRUTHS = ("prediction", "predicted", "answer", "pred"), ("truth", "gold", "expected", "reference")
+
+
+def likely_scores(schema: pa.Schema) -> dict[str, str] | None:
+    """The options by which rows of a table may be read that bring a score and whether they were right; None if none."""
+    score = next((text for text in _LIKELY if field_of(schema, text.partition(":")[0]) is not None), None)
+    if score is None:
+        return None
+    scorers = field_of(schema, "scores")
+    judged = [] if scorers is None or not pa.types.is_struct(scorers.type) else [part.name for part in scorers.type]
+    verdicts = [*CORRECT_NAMES, *(f"scores.{name}.value" for name in judged)]
+    found = [name for name in verdicts if field_of(schema, name) is not None]
+    if found:
+        return {"score": score, "correct": found[0]}
+    answer = next((name for name in _ANSWERS if name in schema.names), None)
+    label = likely_label(schema) or next((name for name in _TRUTHS if name in schema.names), None)
+    return None if answer is None or label is None else {"score": score, "prediction": answer, "label": label}
+
+
+# Whether rows were right
+
+
+def find_correct(schema: pa.Schema, options: DumpOptions, where: str) -> str | None:
+    """The column that tells whether rows were right, or, where predictions are compared with them, of the labels.
+
+    None where nothing says so.
+    """
+    if options.prediction is not None:
+        if field_of(schema, options.prediction) is None:
+            names = shown(schema.names)
+            raise DumpError(f"{where}: there is no column '{options.prediction}' (`prediction`); columns: {names}")
+        return find_label(schema, options.label, where) if options.label is not None else likely_label(schema)
+    if options.correct is not None:
+        return options.correct if field_of(schema, options.correct) is not None else None
+    found = [name for name in CORRECT_NAMES if name in schema.names]
+    return found[0] if len(found) == 1 else None
+
+
+def check_correct(schema: pa.Schema, options: DumpOptions, where: str) -> str:
+    """The same; raises where nothing says whether rows were right."""
+    if (found := find_correct(schema, options, where)) is not None:
+        return found
+    if options.correct is not None:
+        raise DumpError(f"{where}: there is no column '{options.correct}' (`correct`); columns: {shown(schema.names)}")
+    raise DumpError(
+        f"{where}: which column says whether a row was right? name it with `correct=COL`, or compare `prediction=COL` "
+        f"with `label=COL` (columns: {shown(schema.names)})"
+    )
+
+
+class CorrectKind(LabelKind, frozen=True):
+    """How it is stored whether rows were right: true and false, 1 and 0, or words."""
+
+    def encode(
+        self,
+        array: pa.Array,
+        classes: int,  # noqa: ARG002 - as of other labels
+        report: Report,
+        keep_unknown: bool = False,
+    ) -> NDArray[np.int64]:
+        """`RIGHT` or `WRONG` for each row; others are reported, unless they are kept as `UNKNOWN`."""
+        if isinstance(array, pa.DictionaryArray):
+            array = array.dictionary_decode()
+        missing = np.asarray(array.is_null())
+        report(np.flatnonzero(missing), "no value (null)", LATE)
+        if is_text(array.type):
+            coded = array.dictionary_encode()
+            words = [text.strip().lower() for text in coded.dictionary.to_pylist()]
+            known = np.array([RIGHT if w in _RIGHT else WRONG if w in _WRONG else UNKNOWN for w in (*words, "no")])
+            found = known[coded.indices.fill_null(len(words)).to_numpy(zero_copy_only=False)]
+        else:
+            values = array.cast(pa.float64(), safe=False).fill_null(0.0).to_numpy(zero_copy_only=False)
+            found = np.where(values == 1.0, RIGHT, np.where(values == 0.0, WRONG, UNKNOWN))
+        odd = np.flatnonzero((found == UNKNOWN) & ~missing)
+        if odd.size and not keep_unknown:
+            report(odd, "neither right nor wrong", self.known_classes(0), f"'{array[int(odd[0])].as_py()}'")
+            found = np.maximum(found, RIGHT)
+        numbers: NDArray[np.int64] = np.where(missing, RIGHT, found).astype(np.int64)
+        return numbers
+
+    def known_classes(self, classes: int, label: Any = None) -> str:  # noqa: ARG002 - as of other labels
+        """What to do about a row that is neither."""
+        return "it must be true or false, 1 or 0, or a pair of words such as correct and incorrect"
+
+
+def correct_kind(data_type: pa.DataType, where: str, _typed: bool = True, *, compared: bool = False) -> CorrectKind:
+    """Check that a column can tell whether rows were right; with `compared` it holds labels of any kind."""
+    kind = value_type(data_type)
+    plain = pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind) or is_text(kind)
+    if not plain:
+        what = "null in every row" if pa.types.is_null(kind) else str(kind)
+        needed = "labels are text or numbers" if compared else "it must be true or false, 1 or 0, or words"
+        raise DumpError(f"{where} is {what}; {needed}")
+    return CorrectKind(pa.bool_() if compared else kind)
+
+
+def agreement(prediction: pa.Array, label: pa.Array, name: str, where: str, report: Report) -> pa.Array:
+    """Whether each prediction is the label: numbers by value, all else as text; null where there is no label."""
+    import pyarrow.compute as pc
+
+    arrays = [a.dictionary_decode() if isinstance(a, pa.DictionaryArray) else a for a in (prediction, label)]
+    numbers = [pa.types.is_integer(array.type) or pa.types.is_floating(array.type) for array in arrays]
+    if not all(numbers):
+        if any(pa.types.is_floating(array.type) for array in arrays):
+            kinds = " and ".join(str(array.type) for array in arrays)
+            raise DumpError(f"{where}: `prediction={name}` and the labels are {kinds}; store both as text, or numbers")
+        arrays = [array.cast(pa.large_string()) for array in arrays]
+    absent = np.asarray(arrays[0].is_null()) & np.asarray(arrays[1].is_valid())
+    report(np.flatnonzero(absent), f"no prediction in '{name}' (null)", "drop these rows, or fill it in")
+    return pc.if_else(pa.array(absent), False, pc.equal(*arrays))

@@ -1,0 +1,142 @@
+"""Promises about rare classes, alone and together: how often they are broken, simulated with known truth.
+
+As a script it runs many trials and prints the tables of docs/statistics.md; tests run a few. A world is a large set of
+rows with the chance of each class; samples are drawn from it with replacement, so the truth about any cutoffs is known.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from drrej.core.promises import PromiseRows, choose_cutoffs, path_of
+from drrej.core.thresholds import Goal
+from drrej.errors import Infeasible
+
+GRID = 60_000
+FIT = 2000
+HIDDEN = 0.01
+NAMES = ("legit", "fraud")
+SEED = 32
+NEAR = 1e-12
+
+
+@dataclass(frozen=True, eq=False)
+class World:
+    """Rows with a loss, a prediction and the chance of the class "fraud"."""
+
+    loss: np.ndarray
+    prediction: np.ndarray
+    chance: np.ndarray
+
+    @classmethod
+    def rare(cls, share: float, strength: float = 3.0, waves: float = 0.0) -> World:
+        """A rare class whose rows lie apart, except for a few; with waves the loss is not in the order of the risk."""
+        rng = np.random.default_rng(SEED)
+        rare = rng.random(GRID) < share
+        shown = rare & (rng.random(GRID) >= HIDDEN)
+        x = rng.normal(size=GRID) + strength * shown
+        odds = share / (1 - share) * ((1 - HIDDEN) * np.exp(strength * x - strength**2 / 2) + HIDDEN)
+        chance = odds / (1 + odds)
+        prediction = (chance > 0.5).astype(np.int64)
+        loss = np.minimum(chance, 1 - chance)
+        if waves:
+            loss = np.abs(loss * (1 + waves * np.sin(40 * x)))
+        return cls(loss, prediction, chance)
+
+    def draw(self, rows: int, rng: np.random.Generator) -> PromiseRows:
+        chosen = rng.integers(GRID, size=rows)
+        label = (rng.random(rows) < self.chance[chosen]).astype(np.int64)
+        return PromiseRows(self.loss[chosen], self.prediction[chosen], label, np.ones(rows, bool))
+
+    @functools.cached_property
+    def sums(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Of each predicted class the sorted losses, and the sums of the chance of fraud up to each."""
+        found = []
+        for number in range(2):
+            mine = np.flatnonzero(self.prediction == number)
+            order = mine[np.argsort(self.loss[mine], kind="stable")]
+            found.append((self.loss[order], np.concatenate([[0.0], np.cumsum(self.chance[order])])))
+        return found
+
+    def truth(self, cutoffs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Of each predicted class the share of all rows that is accepted, and of all rows that is accepted wrongly."""
+        below = [int(np.searchsorted(losses, cutoff)) for (losses, _), cutoff in zip(self.sums, cutoffs, strict=True)]
+        fraud = [sums[count] for (_, sums), count in zip(self.sums, below, strict=True)]
+        return np.array(below) / GRID, np.array([fraud[0], below[1] - fraud[1]]) / GRID
+
+    def broken(self, goal: Goal, cutoffs: np.ndarray, rng: np.random.Generator) -> bool:
+        """Whether cutoffs break a promise; of a review budget, whether one batch does."""
+        accepted, wrong = self.truth(cutoffs)
+        coverage = float(accepted.sum())
+        if goal.what == "coverage":
+            return coverage < goal.limit - NEAR
+        if goal.what == "reviews":
+            return bool(rng.binomial(goal.per, max(0.0, 1 - coverage)) > goal.limit)
+        if goal.what == "overall-risk":
+            reviewed = (1 - (goal.reviewer_accuracy or 1.0)) * (1 - coverage)
+            return bool(wrong.sum() + reviewed > goal.limit + NEAR)
+        if goal.what == "missed":
+            return bool(wrong[0] > goal.limit * self.chance.mean() + NEAR)
+        if goal.group is None:
+            return bool(wrong.sum() > goal.risk * coverage + NEAR)
+        number = NAMES.index(goal.group)
+        return bool(wrong[number] > goal.risk * accepted[number] + NEAR)
+
+
+VALUES = (Goal("accuracy", 0.998, "legit"), Goal("accuracy", 0.9, "fraud"))
+MISSED, OVERALL = Goal("missed", 0.2, "fraud"), Goal("overall-risk", 0.002)
+REVIEWERS = Goal("overall-risk", 0.01, reviewer_accuracy=0.97)
+PROMISES: dict[str, Sequence[Goal]] = {
+    "values": VALUES,
+    "missed": [MISSED],
+    "overall": [OVERALL],
+    "reviewers": [REVIEWERS],
+    "reviews": [Goal("reviews", 200, per=2000)],
+    "values, missed": [*VALUES, MISSED],
+    "risk, missed, coverage": [Goal("risk", 0.002), MISSED, Goal("coverage", 0.7)],
+    "missed, overall, reviews": [MISSED, OVERALL, Goal("reviews", 300, per=2000)],
+    "values, coverage": [*VALUES, Goal("coverage", 0.8)],
+}
+
+
+def confusion_of(rows: PromiseRows) -> np.ndarray:
+    return np.bincount(2 * rows.prediction + rows.label, minlength=4).reshape(2, 2)
+
+
+def simulate(
+    world: World, goals: Sequence[Goal], rows: int, trials: int, delta: float, seed: int = 0
+) -> tuple[float, ...]:
+    """(share of trials that break a promise, mean coverage, share that are infeasible)."""
+    rng = np.random.default_rng([SEED, rows, seed])
+    path = path_of(goals, NAMES, confusion_of(world.draw(FIT, rng)), rows, delta)
+    broken, coverage, infeasible = 0, 0.0, 0
+    for _ in range(trials):
+        try:
+            found = choose_cutoffs(goals, NAMES, world.draw(rows, rng), path, delta)
+        except Infeasible:
+            infeasible += 1
+            continue
+        broken += any(world.broken(goal, found.cutoffs, rng) for goal in goals)
+        coverage += float(world.truth(found.cutoffs)[0].sum())
+    return broken / trials, coverage / trials, infeasible / trials
+
+
+CELLS = [(share, rows) for share in (0.005, 0.02, 0.1) for rows in (500, 2000)] + [(0.02, 20_000)]
+
+
+def main(trials: int = 2000, names: Sequence[str] = ()) -> None:
+    print("| promises | rare class | rows | broken | coverage | infeasible |")
+    print("|---|---:|---:|---:|---:|---:|")
+    for name in names or PROMISES:
+        for share, rows in CELLS:
+            broken, coverage, infeasible = simulate(World.rare(share), PROMISES[name], rows, trials, 0.1)
+            print(f"| {name} | {share:g} | {rows} | {broken:.4f} | {coverage:.3f} | {infeasible:.3f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 2000, sys.argv[2:])

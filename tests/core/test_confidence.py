@@ -1,0 +1,163 @@
+"""Scores of any kind: the maps against scikit-learn, their order and ties, and what is said of odd scores."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from drrej.core.confidence import (
+    SCORE_CALIBRATORS,
+    ScoreMap,
+    auroc,
+    choose_score_map,
+    doubts_about,
+    fit_scores,
+    forms_of,
+)
+from drrej.core.losses import ErrorLoss, error_probability
+
+
+def rows(count: int, seed: int, scale: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+    """Shares that are too sure by `scale`, and which rows are wrong."""
+    rng = np.random.default_rng(seed)
+    sure = rng.normal(1.8, 1.5, count)
+    return 1 / (1 + np.exp(-scale * sure)), rng.random(count) > 1 / (1 + np.exp(-sure))
+
+
+def nll(odds: np.ndarray, wrong: np.ndarray) -> float:
+    return float(np.logaddexp(0.0, np.where(wrong, -odds, odds)).mean())
+
+
+@pytest.mark.parametrize("lower", [False, True])
+@pytest.mark.parametrize("name", ["logistic", "beta"])
+def test_lines_are_those_of_scikit_learn(name: str, lower: bool) -> None:
+    linear_model = pytest.importorskip("sklearn.linear_model")
+    p, wrong = rows(5000, 1, scale=1.7)
+    inputs = p[:, None] if name == "logistic" else np.stack([np.log(p), -np.log1p(-p)], axis=1)
+    theirs = linear_model.LogisticRegression(C=np.inf, tol=1e-10, max_iter=10_000).fit(inputs, wrong)
+    score = (1.0 - p if name == "beta" else -p) if lower else p
+    ours = fit_scores(score[:, None], wrong, lower, name)
+    expected = theirs.decision_function(inputs)
+    assert np.abs(ours.log_odds(score[:, None]) - expected).max() < 0.05  # the ridge is as one row
+    assert nll(ours.log_odds(score[:, None]), wrong) == pytest.approx(nll(expected, wrong), abs=1e-5)
+
+
+def test_steps_are_those_of_scikit_learn() -> None:
+    isotonic = pytest.importorskip("sklearn.isotonic")
+    p, wrong = rows(3000, 2, scale=2.0)
+    p = np.round(p, 2)
+    ours = fit_scores(p[:, None], wrong, False, "isotonic")
+    line = ScoreMap(ours.forms, ours.floors, ours.lower, ours.intercept, ours.terms)
+    odds = line.log_odds(p[:, None])
+    theirs = isotonic.IsotonicRegression().fit(odds, wrong)
+    told = 1 / (1 + np.exp(-np.array([value for _, value in ours.knots])))
+    blocks = np.unique(theirs.predict(odds))
+    assert told.size == blocks.size
+    inside = (blocks > 0) & (blocks < 1)
+    assert told[inside] == pytest.approx(blocks[inside], abs=1e-12)
+
+
+@pytest.mark.parametrize("name", SCORE_CALIBRATORS)
+@pytest.mark.parametrize("lower", [False, True])
+@given(st.integers(0, 10_000), st.sampled_from([0, 3, 20]), st.booleans())
+def test_order_and_ties_are_those_of_the_score(name: str, lower: bool, seed: int, levels: int, shares: bool) -> None:
+    p, wrong = rows(200, seed)
+    p = np.round(p * levels) / levels if levels else p
+    score = (-p if lower else p) if not shares else (1.0 - p if lower else p)
+    fitted = fit_scores(score[:, None], wrong, lower, name)
+    loss = error_probability(fitted.log_odds(score[:, None]))
+    order = np.argsort(score if lower else -score, kind="stable")
+    steps, losses = np.diff(score[order]), np.diff(loss[order])
+    assert ((steps == 0) == (losses == 0)).all()
+    assert (losses >= 0).all()
+
+
+@pytest.mark.parametrize("name", SCORE_CALIBRATORS)
+@pytest.mark.parametrize("share", [0.0, 1.0])
+def test_rows_that_are_all_right_or_all_wrong(name: str, share: float) -> None:
+    p, _ = rows(300, 3)
+    fitted = fit_scores(p[:, None], np.full(300, share == 1.0), False, name)
+    loss = error_probability(fitted.log_odds(p[:, None]))
+    assert np.isfinite(loss).all()
+    assert ((loss > 0.9) if share else (loss < 0.1)).mean() > 0.9
+
+
+def test_auto_takes_what_fits() -> None:
+    p, wrong = rows(4000, 4, scale=2.0)
+    name, _, table = choose_score_map(p[:, None], wrong, False, "auto")
+    assert name == "beta"
+    assert table is not None
+    assert [trial.calibrator for trial in table] == ["logistic", "beta", "isotonic"]
+    rng = np.random.default_rng(5)
+    place = rng.random(6000)
+    bad = rng.random(6000) < np.where(place < 0.5, 0.5, 0.02)
+    assert choose_score_map(100 * place[:, None], bad, False, "auto")[0] == "isotonic"
+
+
+def test_several_scores_are_better_than_each() -> None:
+    rng = np.random.default_rng(6)
+    parts = rng.normal(size=(2, 4000))
+    wrong = rng.random(4000) > 1 / (1 + np.exp(-1.0 - parts[0] + parts[1]))
+    both = np.stack([parts[0], 30 * parts[1] + 5], axis=1)
+    fitted = fit_scores(both, wrong, False, "auto")
+    assert [round(term.weight, 1) for term in fitted.terms] == [1.0, -0.0]
+    area = auroc(-fitted.log_odds(both), wrong)[0]
+    assert area > max(auroc(parts[0], wrong)[0], auroc(-parts[1], wrong)[0]) + 0.03
+
+
+def test_auroc_counts_pairs() -> None:
+    rng = np.random.default_rng(7)
+    score, wrong = rng.integers(0, 5, 60).astype(float), rng.random(60) < 0.4
+    pairs = score[~wrong][:, None] - score[wrong][None, :]
+    assert auroc(score, wrong)[0] == pytest.approx(((pairs > 0) + 0.5 * (pairs == 0)).mean())
+    shuffled = [auroc(score, rng.permutation(wrong))[0] for _ in range(4000)]
+    assert auroc(score, wrong)[1] == pytest.approx(np.std(shuffled), rel=0.05)
+
+
+def test_what_is_said_of_odd_scores() -> None:
+    p, wrong = rows(2000, 8)
+    assert doubts_about(p[:, None], wrong, False, ["c"]) == (None, [])
+    doubt, _ = doubts_about(p[:, None], wrong, True, ["c"])
+    assert "the wrong way round; leave out `lower_is_better`" in str(doubt)
+    doubt, _ = doubts_about(-p[:, None], wrong, False, ["c"])
+    assert "say `lower_is_better=True`" in str(doubt)
+    noise = np.random.default_rng(9).random((2000, 1))
+    assert "carries no information" in doubts_about(noise, wrong, False, ["c"])[1][0]
+    assert "every row is right" in doubts_about(p[:, None], np.zeros(2000, bool), False, ["c"])[1][0]
+    three = np.round(p * 2)[:, None] / 2
+    assert "'c' has 3 distinct values (0, 0.5, 1)" in doubts_about(three, wrong, False, ["c"])[1][0]
+
+
+def test_a_score_is_found_for_a_loss() -> None:
+    p, wrong = rows(3000, 10)
+    for name in SCORE_CALIBRATORS:
+        for score, lower in ((p, False), (1.0 - p, True), (100 * p, False), (-5 * p, True)):
+            fitted = fit_scores(score[:, None], wrong, lower, name)
+            wanted = float(np.quantile(error_probability(fitted.log_odds(score[:, None])), 0.3))
+            at = fitted.score_at(wanted)
+            assert at is not None
+            assert error_probability(fitted.log_odds(np.array([[at]])))[0] == pytest.approx(wanted, rel=1e-6)
+
+
+def test_the_loss_is_the_probability_of_being_wrong() -> None:
+    p, wrong = rows(500, 11)
+    fitted = fit_scores(p[:, None], wrong, False, "beta")
+    after, before = fitted.scores(p[:, None])
+    prediction, loss = ErrorLoss().of(after, {})
+    assert not prediction.any()
+    for scores, right in ((after, 1 - loss), (before, p)):
+        powers = scores.powers(slice(None))
+        assert powers[:, 0] / powers.sum(axis=1) == pytest.approx(right)
+    assert loss.max() > 0.5  # a prediction of logits is never that unlikely
+    assert forms_of(p[:, None]) == ("share",)
+
+
+@pytest.mark.parametrize("levels", [0, 5])
+def test_guarantees_hold(levels: int) -> None:
+    from simulate_scores import simulate
+
+    broken, coverage = simulate(levels, 0, 200)
+    assert broken <= 34  # 20 are allowed on average; more than 34 have a chance of 1 in 1000
+    assert coverage > 0.2
