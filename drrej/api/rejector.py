@@ -16,9 +16,9 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from drrej.api.arrays import Array, array_source, as_scores, has_no_rows, matched, options_of, warn_of_probabilities
-from drrej.core.inputs import FACE_VALUE, binary_logits, floored_logits, read_rows
+from drrej.core.inputs import row_logits
 from drrej.core.one_row import MOST_CLASSES, Unusual, row_scores
-from drrej.core.types import AnyFloats, Booleans, Floats, Integers
+from drrej.core.types import Booleans, Floats, Integers
 from drrej.documents.rejector import Rejector as Document
 from drrej.errors import RejectorError
 
@@ -133,7 +133,7 @@ class Rejector(Document, frozen=True):
         rows = as_scores(matched(scores, self.class_names))
         if rows.ndim != 2 - self.binary or (not self.binary and rows.shape[1] != self.classes):
             return None
-        logits = self._logits(rows)
+        logits = row_logits(rows, self.input, self.normalize, self.floor)
         if logits is None:
             return None
         look = self.input == "logits" and not self.binary
@@ -151,23 +151,10 @@ class Rejector(Document, frozen=True):
         calibrated, before = self.calibrator.scores(logits, ratio.loss.needs, self.precision)
         if not np.isfinite(before.largest).all():
             return None
-        if (
-            self.input == "logits"
-            and not self.binary
-            and 2 * np.count_nonzero(before.largest <= 1.0 + 1e-6) > len(rows)
-        ):
+        if look and 2 * np.count_nonzero(before.largest <= 1.0 + 1e-6) > len(rows):
             warn_of_probabilities(rows, before.largest, levels=5)
         prediction, loss = ratio.loss.of(calibrated, {})
         return prediction, loss, ~(loss < cutoffs[prediction])
-
-    def _logits(self, rows: AnyFloats) -> AnyFloats | None:
-        """Logits of rows of scores; None where some are no probabilities."""
-        if self.input == "logits":
-            return binary_logits(rows) if self.binary else rows
-        read = read_rows(rows, self.input, self.normalize)
-        if read.verdicts.any():
-            return None
-        return floored_logits(read.values, FACE_VALUE if self.floor is None else self.floor)
 
     def probabilities(self, scores: Any) -> Floats:
         """Calibrated probabilities (rows x classes); each row sums to 1.

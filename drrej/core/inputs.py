@@ -160,6 +160,14 @@ def binary_logits(score: AnyFloats) -> AnyFloats:
     return pairs.T
 
 
+def row_logits(scores: AnyFloats, input: InputKind, normalize: bool, floor: float | None) -> AnyFloats | None:
+    """Logits (rows x classes) of scores (rows x classes, or rows,); None where some are no probabilities."""
+    if input == "logits":
+        return binary_logits(scores) if scores.ndim == 1 else scores
+    read = read_rows(scores, input, normalize)
+    return None if read.verdicts.any() else floored_logits(read.values, FACE_VALUE if floor is None else floor)
+
+
 def row_sums(values: Floats) -> Floats:
     """Sums of the rows (rows x classes), the same for any order of the classes.
 

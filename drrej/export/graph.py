@@ -1,4 +1,4 @@
-"""The steps of a decision as an ONNX graph of its own, or at the end of a model's."""
+"""The steps of a decision as an ONNX graph."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 import numpy as np
+from onnx import TensorProto, checker, helper, numpy_helper
 
 from drrej.errors import OptionError
 from drrej.export.steps import Decision
@@ -24,8 +25,6 @@ _OPERATORS: dict[type, str] = {
     ast.GtE: "GreaterOrEqual",
     ast.Eq: "Equal",
 }
-_OLDEST = 13
-"""Of the operators, the first version in which all that is used here has its form of today."""
 
 
 class _Graph:
@@ -40,16 +39,12 @@ class _Graph:
 
     def node(self, kind: str, *inputs: str, **attributes: Any) -> str:
         """Add a node; its output."""
-        from onnx import helper
-
         name = f"drrej_{len(self.nodes)}"
         self.nodes.append(helper.make_node(kind, list(inputs), [name], **attributes))
         return name
 
     def constant(self, values: Any) -> str:
         """Add a constant."""
-        from onnx import numpy_helper
-
         name = f"drrej_constant_{len(self.constants)}"
         self.constants.append(numpy_helper.from_array(np.asarray(values), name))
         return name
@@ -100,29 +95,13 @@ class _Graph:
         return self.node("Gather", *given)  # pick
 
 
-def onnx_of(
-    decision: Decision, golden: list[dict[str, Any]], about: str, model: Any = None, output: str | None = None
-) -> Any:
-    """The graph as a model: scores in; prediction, loss, ratio and rejected out. With a model, it follows an output."""
-    from onnx import TensorProto, checker, helper
-
+def onnx_of(decision: Decision, golden: list[dict[str, Any]], about: str) -> bytes:
+    """The graph as a model: scores in; prediction, loss, ratio and rejected out."""
     if decision.by is not None:
         raise OptionError(f"`to=onnx`: cutoffs by the column '{decision.by}' are texts, which graphs do not take")
-    graph, binary, opset = _Graph(decision), decision.rejector.binary, 17
-    shape: Any = ["rows"] if binary else ["rows", decision.classes]
-    source = "scores"
-    if model is not None:
-        opset = max((each.version for each in model.opset_import if each.domain in ("", "ai.onnx")), default=0)
-        outputs = [each.name for each in model.graph.output]
-        source = output or outputs[0]
-        if source not in outputs or opset < _OLDEST:
-            raise OptionError(
-                f"`append_to`: the model has opset {opset} and the outputs {', '.join(outputs)}; `output_name` names "
-                f"one of them, and opset {_OLDEST} or later is needed"
-            )
-    wide = graph.node("Cast", source, to=TensorProto.DOUBLE)
+    graph, binary = _Graph(decision), decision.rejector.binary
     row = graph.constant(np.array([-1, 1 if binary else decision.classes]))
-    graph.names["score" if binary else "s"] = graph.node("Reshape", wide, row)
+    graph.names["score" if binary else "s"] = graph.node("Reshape", "scores", row)
     for step in decision.steps:
         graph.names[step.name] = graph.write(step.value)
     names, cutoffs = graph.names, decision.cutoffs
@@ -131,30 +110,23 @@ def onnx_of(
         cutoff = graph.node("Gather", cutoff, names["prediction"])
     good = graph.node("Not", names["bad"])
     nan = graph.constant(np.float64(np.nan))
+    accepted = graph.node("And", good, graph.node("Less", names["loss"], cutoff))
     results = {
         "prediction": (names["prediction"], TensorProto.INT64),
         "loss": (graph.node("Where", good, names["loss"], nan), TensorProto.DOUBLE),
         "ratio": (graph.node("Where", good, names["ratio"], nan), TensorProto.DOUBLE),
-        "rejected": (
-            graph.node("Not", graph.node("And", good, graph.node("Less", names["loss"], cutoff))),
-            TensorProto.BOOL,
-        ),
+        "rejected": (graph.node("Not", accepted), TensorProto.BOOL),
     }
     flat, told = graph.constant(np.array([-1])), []
     for name, (value, kind) in results.items():
         graph.nodes.append(helper.make_node("Reshape", [value, flat], [name]))
         told.append(helper.make_tensor_value_info(name, kind, ["rows"]))
-    if model is None:
-        scores = helper.make_tensor_value_info("scores", TensorProto.DOUBLE, shape)
-        made = helper.make_graph(graph.nodes, "drrej", [scores], told, graph.constants)
-        model = helper.make_model(made, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
-    else:
-        if {each.name for each in model.graph.output} & results.keys():
-            raise OptionError("`append_to`: the model has an output called prediction, loss, ratio or rejected")
-        model.graph.node.extend(graph.nodes)
-        model.graph.initializer.extend(graph.constants)
-        model.graph.output.extend(told)
+    shape = ["rows"] if binary else ["rows", decision.classes]
+    scores = helper.make_tensor_value_info("scores", TensorProto.DOUBLE, shape)
+    made = helper.make_graph(graph.nodes, "drrej", [scores], told, graph.constants)
+    model = helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     names_of = json.dumps(decision.rejector.class_names)
     helper.set_model_props(model, {"drrej": about, "drrej.golden": json.dumps(golden), "drrej.classes": names_of})
     checker.check_model(model)
-    return model
+    content: bytes = model.SerializeToString()
+    return content

@@ -1,4 +1,4 @@
-"""The steps of a decision in Python, numpy, JavaScript and SQL: one writer of expressions, with a table for each."""
+"""The steps of a decision in Python, numpy, JavaScript and the SQL of DuckDB: one writer of expressions, with a table for each."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from drrej.export.steps import Decision
+
+Golden = list[dict[str, Any]]
+"""Rows with their decisions."""
 
 _OPERATORS: dict[type, str] = {
     ast.Add: "+",
@@ -107,7 +110,6 @@ class _JavaScript(Language):
 
 
 _LOG1P = "(case when 1.0 + {0} = 1.0 then {0} else {0} * ln(1.0 + {0}) / ((1.0 + {0}) - 1.0) end)"
-_EXP = "(case when {0} < -700.0 then 0.0 when {0} > 709.0 then " + "{inf} else exp({0}) end)"
 
 
 class _DuckDb(Language):
@@ -116,7 +118,7 @@ class _DuckDb(Language):
     choice = "(case when {0} then {1} else {2} end)"
     functions: ClassVar[dict[str, str]] = {
         "abs": "abs({0})",
-        "exp": _EXP.replace("{inf}", infinity),
+        "exp": f"(case when {{0}} < -700.0 then 0.0 when {{0}} > 709.0 then {infinity} else exp({{0}}) end)",
         "log": "ln({0})",
         "log1p": _LOG1P,
         **{name: f"list_{name}({{0}})" for name in ("sum", "max")},
@@ -124,7 +126,6 @@ class _DuckDb(Language):
         "pick": "({0})[{1} + 1]",
     }
     j = "(j - 1)"
-    list_of, of_all = "[{0}]", "[{0} for j in range(1, {1} + 1)]"
 
     def __init__(self, decision: Decision) -> None:
         super().__init__(decision)
@@ -132,7 +133,7 @@ class _DuckDb(Language):
 
     def nested(self, values: Any) -> str:
         if isinstance(values, list):
-            return self.list_of.format(", ".join(map(self.nested, values)))
+            return f"[{', '.join(map(self.nested, values))}]"
         return self.number(values)
 
     def number(self, value: float) -> str:
@@ -150,27 +151,15 @@ class _DuckDb(Language):
         return text
 
 
-class _Postgres(_DuckDb):
-    infinity, minus_infinity = "'infinity'::float8", "'-infinity'::float8"
-    functions: ClassVar[dict[str, str]] = _DuckDb.functions | {
-        "exp": _EXP.replace("{inf}", infinity),
-        **{name: f"(select {name}(a) from unnest({{0}}) a)" for name in ("sum", "max")},  # noqa: S608 - ours
-        "first": "(array_position({0}, (select max(a) from unnest({0}) a)) - 1)",
-    }
-    list_of, of_all = "array[{0}]", "array(select {0} from generate_series(1, {1}) j order by j)"
-
-    def number(self, value: float) -> str:
-        return self.infinity if value == math.inf else f"{value!r}::float8"
-
-
 def _constants(decision: Decision, line: str, write: Callable[[Any], str]) -> str:
     """What the code of a programming language knows of the rejector."""
-    names = decision.rejector.class_names
+    rejector, names = decision.rejector, decision.rejector.class_names
     known = {"CLASSES": decision.classes, "NAMES": None if names is None else list(names), "CUTOFFS": decision.cutoffs}
-    return "\n".join(line.format(name, write(value)) for name, value in (known | decision.lists).items())
+    known |= {"BINARY": rejector.binary, "BY": decision.by} | decision.lists
+    return "\n".join(line.format(name, write(value)) for name, value in known.items())
 
 
-def python_of(decision: Decision, template: str) -> str:
+def python_of(decision: Decision, template: str, golden: Golden) -> str:
     """A module for Python's standard library, and numpy where it is there."""
     plain, quick, one, many = Language(decision), _Numpy(decision), [], []
     for step in decision.steps:
@@ -180,10 +169,11 @@ def python_of(decision: Decision, template: str) -> str:
         if step.name == "bad":
             one.append("    if bad:\n        raise ValueError(BAD)")
             many.append("    if bad.any():\n        raise ValueError(f'row {int(bad.argmax())}: {BAD}')")
-    return _filled(template, CONSTANTS=_constants(decision, "{} = {}", repr), ONE="\n".join(one), MANY="\n".join(many))
+    parts = {"CONSTANTS": _constants(decision, "{} = {}", repr), "ONE": "\n".join(one), "MANY": "\n".join(many)}
+    return _filled(template, GOLDEN=repr(golden), **parts)
 
 
-def javascript_of(decision: Decision, template: str) -> str:
+def javascript_of(decision: Decision, template: str, golden: Golden) -> str:
     """An ES module; types are in its comments."""
     script, lines = _JavaScript(decision), []
     for step in decision.steps:
@@ -192,7 +182,8 @@ def javascript_of(decision: Decision, template: str) -> str:
         lines.append(f"  const {step.name} = {value};")
         if step.name == "bad":
             lines.append("  if (bad) throw new RangeError(BAD);")
-    return _filled(template, CONSTANTS=_constants(decision, "const {} = {};", json.dumps), ONE="\n".join(lines))
+    constants = _constants(decision, "const {} = {};", json.dumps)
+    return _filled(template, CONSTANTS=constants, ONE="\n".join(lines), GOLDEN=json.dumps(golden))
 
 
 def _filled(template: str, **parts: str) -> str:
@@ -201,53 +192,49 @@ def _filled(template: str, **parts: str) -> str:
     return template
 
 
-def sql_of(decision: Decision, dialect: str, template: str) -> str:
-    """A table macro for DuckDB, or a function for PostgreSQL."""
-    sql = (_Postgres if dialect == "postgres" else _DuckDb)(decision)
-    binary, levels = decision.rejector.binary, []
-    for step in decision.steps:
+def sql_of(decision: Decision, template: str, golden: Golden, scores: str) -> str:
+    """A table macro for DuckDB; `scores` is the column of lists, or of one score per row."""
+    sql, binary, by = _DuckDb(decision), decision.rejector.binary, decision.by
+    # each level is a query of its own: a name is computed once
+    chain = ["step_0 as (select * from input)"]
+    for number, step in enumerate(decision.steps, 1):
         text = sql.write(step.value)
-        levels.append((step.name, sql.of_all.format(text, decision.classes) if step.each else text))
-    width = (
-        "false"
-        if binary
-        else f"coalesce({'cardinality' if dialect == 'postgres' else 'len'}(s), 0) <> {decision.classes}"
-    )
-    levels = [(name, f"({text} or {width})" if name == "bad" else text) for name, text in levels]
+        text = f"[{text} for j in range(1, {decision.classes} + 1)]" if step.each else text
+        if step.name == "bad" and not binary:
+            text = f"({text} or coalesce(len(s), 0) <> {decision.classes})"
+        chain.append(f"step_{number} as (select *, {text} as {step.name} from step_{number - 1})")  # noqa: S608 - ours
     if isinstance(decision.cutoffs, dict):
-        cases = " ".join(f"when {quoted(name)} then {sql.number(value)}" for name, value in decision.cutoffs.items())
+        cases = " ".join(f"when {_quoted(name)} then {sql.number(value)}" for name, value in decision.cutoffs.items())
         cutoff = f"case grouped {cases} end"
     elif isinstance(decision.cutoffs, list):
         cutoff = f"({sql.nested(decision.cutoffs)})[prediction + 1]"
     else:
         cutoff = sql.number(decision.cutoffs)
-    names = decision.rejector.class_names
-    named = "prediction" if names is None else f"({sql.list_of.format(', '.join(map(quoted, names)))})[prediction + 1]"
-    # each level is a query of its own: a name is computed once
-    chain = ["step_0 as (select * from input)"]
-    kept = "as materialized" if dialect == "postgres" else "as"  # PostgreSQL would write each into the next
-    for number, (name, text) in enumerate(levels, 1):
-        chain.append(f"step_{number} {kept} (select *, {text} as {name} from step_{number - 1})")  # noqa: S608 - ours
+    names, rows = decision.rejector.class_names, []
+    for row in golden:
+        given = ", ".join(f"'{value}'::double" for value in row["scores"])
+        values = [given if binary else f"[{given}]", *([_quoted(row["group"])] if by else [])]
+        values += [_quoted(str(row["prediction"])), f"'{row['loss']}'::double", str(row["rejected"]).lower()]
+        rows.append(f"({', '.join(values)})")
     return _filled(
         template,
         STEPS=",\n  ".join(chain),
-        LAST=f"step_{len(levels)}",
-        NAMED=named,
+        LAST=f"step_{len(decision.steps)}",
+        NAMED="prediction" if names is None else f"([{', '.join(map(_quoted, names))}])[prediction + 1]",
         CUTOFF=cutoff,
-        INTERNAL=", ".join(["s", "score", "grouped", *(name for name, _ in levels)]),
-        GROUP=identifier(decision.by) if decision.by else "null",
-        PREDICTION="text" if names else "bigint",
-        LIST="float8" if binary else "float8[]",
+        INTERNAL=", ".join(["s", "score", "grouped", *(step.name for step in decision.steps)]),
+        GROUP="null" if by is None else _identifier(by),
         INPUT="score" if binary else "s",
         OTHER="null as s" if binary else "null as score",
+        COLUMN=_identifier(scores),
+        GOLDEN=",\n  ".join(rows),
+        HEAD=", ".join(map(_identifier, [scores] if by is None else [scores, by])),
     )
 
 
-def quoted(text: str) -> str:
-    """Text for SQL."""
+def _quoted(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def identifier(text: str) -> str:
-    """A name for SQL."""
+def _identifier(text: str) -> str:
     return '"' + text.replace('"', '""') + '"'

@@ -65,6 +65,8 @@ def decision_of(rejector: Rejector) -> Decision:
     rejector = Rejector.read(rejector.to_json(), "rejector")  # with Python's numbers, whoever made it
     threshold, ratio = rejector.need_threshold(), rejector.need_ratio()
     loss = ratio.loss
+    if rejector.is_scored:
+        raise OptionError(f"the rejector was made of the score '{rejector.columns.logits}': an export needs classes")
     if loss.columns:
         raise OptionError(
             f"the loss is read from the column '{loss.columns[0]}': an export has the scores of a row alone"

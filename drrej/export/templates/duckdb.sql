@@ -13,7 +13,7 @@ from @LAST@;
 
 create or replace view drrej_golden as select * from (values
   @GOLDEN@
-) t(@HEAD@);
+) t(@HEAD@, golden_prediction, golden_loss, golden_rejected);
 create or replace view drrej_check as select count(*) as golden_rows, count(*) filter (where not (
   coalesce(prediction::text = golden_prediction, false) and rejected = golden_rejected
   and abs(loss - golden_loss) <= 1e-12 * golden_loss)) as different
