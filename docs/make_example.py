@@ -13,11 +13,8 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE, PICTURE = Path("docs/example-report.html"), Path("docs/example-report.png")
 CLASSES = "WALKING,WALKING_UPSTAIRS,WALKING_DOWNSTAIRS,SITTING,STANDING,LAYING"
 COMMANDS = (
-    f"drrej calibrate sample_data/val.parquet --classes {CLASSES} -o rejector.json",
-    "drrej fit sample_data/val.parquet -r rejector.json -o rejector.json",
-    "drrej threshold sample_data/val.parquet -r rejector.json --accuracy 0.99 -o rejector.json",
-    "drrej evaluate sample_data/test.parquet -r rejector.json --compare --title 'Activity recognition' --gate target "
-    "--gate 'coverage >= 0.9' -o report.html",
+    "drrej run --val sample_data/val.parquet --test sample_data/test.parquet --split 60,40 --accuracy 0.98 "
+    f"--classes {CLASSES} --compare --title 'Activity recognition' --gate 'coverage >= 0.9' -o out",
 )
 
 
@@ -28,7 +25,7 @@ def make_page() -> str:
         for command in COMMANDS:
             words = shlex.split(command)
             subprocess.run([sys.executable, "-m", *words], cwd=folder, check=True, stdout=subprocess.DEVNULL)  # noqa: S603
-        return Path(folder, "report.html").read_text(encoding="utf-8")
+        return Path(folder, "out", "report.html").read_text(encoding="utf-8")
 
 
 def take_picture() -> None:

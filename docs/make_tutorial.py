@@ -32,9 +32,7 @@ def outputs(page: str) -> list[tuple[str, str, str]]:
             text = out.getvalue()
         else:
             environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "NO_COLOR": "1"}
-            done = subprocess.run(
-                ["bash", "-c", code], capture_output=True, text=True, env=environment, check=False
-            )
+            done = subprocess.run(["bash", "-c", code], capture_output=True, text=True, env=environment, check=False)
             if done.returncode:
                 raise SystemExit(f"{code}: exit {done.returncode}: {done.stderr}")
             text = done.stdout
@@ -46,7 +44,7 @@ def filled(page: str, found: list[tuple[str, str, str]]) -> str:
     """The page with these outputs."""
     left = iter(found)
 
-    def block(match: re.Match[str]) -> str:
+    def block(_: re.Match[str]) -> str:
         kind, code, text = next(left)
         shown = f"\n```text\n{text.rstrip()}\n```\n" if text.strip() else ""
         return f"```{kind}\n{code}```\n{shown}"

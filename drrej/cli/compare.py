@@ -24,19 +24,18 @@ class CompareOptions(Options):
 
 
 def compare(
-    reports: Annotated[
-        list[str], typer.Argument(metavar="REPORT...", help="Reports of 'drrej evaluate' as JSON; NAME=FILE names one.")
-    ],
-    options: CompareOptions,
+    reports: Annotated[list[str], typer.Argument(metavar="REPORT...", hidden=True)], options: CompareOptions
 ) -> None:
     """Compare several reports: models, figures and intervals in one table, and one plot.
+
+    REPORT: reports of 'drrej evaluate' as JSON; NAME=FILE gives one a name.
 
     Differences are those from the first report. They are paired if a report was made with --baseline-dump on the rows
     of the first one.
 
     Examples:
-    drrej compare small.json large.json
-    drrej compare small=a/report.json large=b/report.json -o table.tex -o curves.pdf
+    drrej compare before.json report.json
+    drrej compare old=before.json new=report.json -o table.md
 
     """
     from drrej.pipeline.compare import difference_from

@@ -16,8 +16,8 @@ from drrej.errors import OptionError
 STEPS = (
     ("What is in the file, and how to go on", "inspect val.parquet"),
     (
-        "Everything in one command: accept as many rows as possible with 99 % of them right",
-        "run --val val.parquet --test test.parquet --accuracy 0.99 -o out --force",
+        "Everything in one command: accept as many rows as possible, with at least 98 % of them right",
+        "run --val val.parquet --test test.parquet --split 60,40 --accuracy 0.98 -o out --force",
     ),
     ("What the rejector does", "inspect out/rejector.json"),
     ("Score new rows, which need no labels", "reject test.parquet -r out/rejector.json -o mask.csv --force"),
@@ -39,7 +39,7 @@ def demo(options: DemoOptions) -> None:
 
     Examples:
     drrej demo
-    drrej demo -o /tmp/demo
+    drrej demo -o somewhere
 
     """
     from drrej.cli.app import execute

@@ -50,7 +50,7 @@ class RunFiles(Options):
 
     output: str = option("Directory for the results.", "DIR", default=REQUIRED)
     force: bool = OutputOptions.force
-    format: TextFormat = ReportFiles.format
+    format: TextFormat = rare("What goes to standard output, as in evaluate.", "FORMAT", default="text")
     verbose: bool = ReportFiles.verbose
     table: str | None = ThresholdFiles.table
     val: list[str] | None = option("Rows to calibrate, fit and choose on. Repeatable.", "DUMP", ROWS)
@@ -134,6 +134,7 @@ Recipe = Annotated[
     RecipeOptions,
     changed(
         *("mse", "mae", "group", "clip"),
+        calibrator=rare("How scores are calibrated, as in calibrate.", "NAME", show_default="temperature"),
         confidence=option(
             "Make the rule hold on new rows with probability P; 0 for no guarantee.",
             "P",

@@ -319,14 +319,15 @@ class ScoreLook(Sums, frozen=True, order=True):
             likely = _without_negative(scores, likely)
             found = scores[likely]
             positive = found.min(axis=1) >= 0 if found.size else np.zeros(likely.size, bool)
-            found, small = found[positive], largest[likely[positive]] <= 1.0 + _KIND_SLACK
+            tops = largest[likely[positive]]
+            found, small = found[positive], tops <= 1.0 + _KIND_SLACK
         off = np.abs(row_sums(found[small].astype(np.float64)) - 1.0)
         return cls(
             rows=int(np.count_nonzero(finite)),
             inside=int(np.count_nonzero(small)),
             summing=int(np.count_nonzero(off <= _ROUNDED)),
             scaled=_scaled_rows(found[~small]),
-            exact=int(np.count_nonzero(off <= _EXACT)),
+            exact=int(np.count_nonzero((off <= _EXACT) & (tops[small] < 1.0))),  # logits may be 0 and 1
         )
 
     @classmethod

@@ -514,7 +514,7 @@ def rows_to_settle(found: Judgement, wanted: float, rows: int) -> int | None:
     The distance to the end of the interval shrinks with the square root of the rows.
 
     >>> rows_to_settle(judge_share(985, 1000, 0.98), 0.98, 1000)
-    3038
+    2702
     """
     if found.verdict != "inconclusive" or found.value is None or found.lower is None or found.upper is None:
         return None

@@ -1,4 +1,4 @@
-"""What `run` and `evaluate` print first: the answer, the verdicts, and what to do next. `--verbose` prints the rest."""
+"""What `run` and `evaluate` print: the answer, the verdicts, and what to do next; the whole report is in `text`."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from drrej.report.words import (
     percents,
     settling_words,
     target_of,
+    tie_words,
 )
 
 _COLOURS = {"met": 32, "pass": 32, "missed": 31, "fail": 31, "inconclusive": 33, "detected": 33}
@@ -92,11 +93,11 @@ def _verdicts(report: Report) -> Iterator[tuple[str, str, str, str]]:
         for promise in promises[:_MOST_PROMISES]:
             whose = "" if promise.group is None else f"{report.cutoff_by} {promise.group}: "
             sure = "" if target.confidence is None else ", certified"
-            more = settling_words(promise)
+            more = settling_words(promise) or tie_words(promise)
             found = found_words(promise, TYPESET) + (f"; {more}" if more else "")
             yield "Target", printable(f"{whose}{limit_words(promise, TYPESET)}{sure}"), promise.verdict, found
         if len(promises) > _MOST_PROMISES:
-            yield "", f"{len(promises) - _MOST_PROMISES} more", "", "see --verbose"
+            yield "", f"and {len(promises) - _MOST_PROMISES} more", "", ""
     for gate in report.gates:
         if gate.gate != TARGET:
             yield "Gate", printable(gate.gate), "pass" if gate.passed else "fail", printable(gate_value(report, gate))

@@ -273,12 +273,18 @@ def _outcome(report: Document, target: Target, promise: Promise, signs: Signs) -
         chance = promise.p_value or 0.0
         p_value = "" if promise.p_value is None else f" (p {'below 1e-300' if chance < 1e-300 else f'= {chance:.1g}'})"
         return f"{came_out}: these rows contradict it{p_value}; are they like the rows it was chosen on?"
-    if promise.verdict == "inconclusive" and promise.what == "coverage" and promise.lower >= promise.wanted:
-        return f"{came_out}: inconclusive, most rows have the same loss and are accepted together"
+    if tied := tie_words(promise):
+        return f"{came_out}: inconclusive, {tied}"
     if promise.verdict == "inconclusive":
-        settled = "" if (more := settling_words(promise)) is None else f"; {more}"
-        return f"{came_out}: inconclusive, the interval contains {limit}{settled}"
+        more = settling_words(promise)
+        return f"{came_out}: inconclusive{f'; {more}' if more else f', the interval contains {limit}'}"
     return f"{came_out}: {promise.verdict}{_met_by_all(report, promise)}"
+
+
+def tie_words(promise: Promise) -> str:
+    """Why a coverage that is reached is not met."""
+    tied = promise.verdict == "inconclusive" and promise.what == "coverage" and (promise.lower or 0.0) >= promise.wanted
+    return "most rows have the same loss and are accepted together" if tied else ""
 
 
 def settling_words(promise: Promise) -> str | None:

@@ -76,7 +76,7 @@ def test_the_pipeline_in_a_shell(tmp_path: Path, val: str, test: str, rejector_f
         f"""
         drrej calibrate {val} | drrej fit {val} -r - --loss log |
         drrej threshold {val} -r - --coverage 0.8 -o rejector.json &&
-        drrej evaluate {test} -r rejector.json --gate 'accuracy >= 0.97' -o report.json &&
+        drrej evaluate {test} -r rejector.json --gate 'accuracy >= 0.97' --verbose -o report.json &&
         cat {test} | drrej reject - -r rejector.json -o - > mask.parquet
         """,
         tmp_path,

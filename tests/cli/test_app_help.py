@@ -20,8 +20,8 @@ from registry import commands, flag, options
 from running import LOG_LINE, drrej
 
 COMMANDS = [
-    *("inspect", "run", "calibrate", "fit", "threshold", "evaluate", "reject", "monitor", "plan"),
-    *("cascade", "convert", "metrics", "config", "schema"),
+    *("demo", "inspect", "run", "calibrate", "fit", "threshold", "evaluate", "reject", "monitor", "plan"),
+    *("cascade", "compare", "convert", "metrics", "config", "schema"),
 ]
 
 
@@ -160,6 +160,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     succeed("calibrate", "val.parquet", "-o", "calibrated.json", cwd=folder)
     succeed("fit", "val.parquet", "-r", "calibrated.json", "-o", "fitted.json", cwd=folder)
     succeed("threshold", "val.parquet", "-r", "fitted.json", "--coverage", "0.8", "-o", "rejector.json", cwd=folder)
+    succeed("evaluate", "test.parquet", "-r", "rejector.json", "-o", "before.json", "-o", "report.json", cwd=folder)
     succeed("monitor", "state.json", "val.parquet", "-r", "rejector.json", "--max-risk", "0.1", cwd=folder)
     return folder
 

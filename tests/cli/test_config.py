@@ -161,7 +161,7 @@ def test_gates_by_variable_are_one_a_line(folder: Path, monkeypatch: pytest.Monk
     document = rejector("--coverage", "0.8")
     Path("r.json").write_text(json.dumps(document))
     monkeypatch.setenv("DRREJ_GATE", "coverage >= 0.5\naccuracy >= 0.999999\n")
-    outcome = drrej("evaluate", "val.parquet", "-r", "r.json", "-q")
+    outcome = drrej("evaluate", "val.parquet", "-r", "r.json", "-q", "--verbose")
     assert outcome.code == 1
     assert b"PASS  coverage >= 0.5" in outcome.out
     assert b"FAIL  accuracy >= 0.999999" in outcome.out

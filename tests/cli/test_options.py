@@ -286,6 +286,11 @@ CASES: dict[str, dict[str, Case]] = {
         "--coverage": Acts("--coverage 0.7", "val.parquet -r fit.json"),
         "--accuracy": Acts("--accuracy 0.7", "val.parquet -r fit.json"),
         "--risk": Acts("--risk 0.3", "val.parquet -r fit.json"),
+        "--max-missed": Acts("--max-missed 1=0.9", "val.parquet -r fit.json"),
+        "--overall-risk": Acts("--overall-risk 0.4", "val.parquet -r fit.json"),
+        "--reviewer-accuracy": Acts("--reviewer-accuracy 0.9", "val.parquet -r fit.json --overall-risk 0.4"),
+        "--reviews": Acts("--reviews 50 --per 100", "val.parquet -r fit.json"),
+        "--per": Acts("--per 200", "val.parquet -r fit.json --reviews 50"),
         "--review-cost": Acts("--review-cost 1", "val.parquet -r fit.json --error-cost 5"),
         "--error-cost": Acts("--error-cost 5", "val.parquet -r fit.json --review-cost 1"),
         "--mean-cost": Acts("--mean-cost 0.5", "val.parquet -r cost.json"),
@@ -313,6 +318,7 @@ CASES: dict[str, dict[str, Case]] = {
         "--force": Acts("--force", "val.parquet -r r.json --verbose -o there.json"),
         "--format": Acts("--format markdown"),
         "--verbose": Acts("--verbose", "val.parquet -r r.json"),
+        "--group": Refused("--group nowhere", "there is no column 'nowhere'"),
         "--on-unseen-group": Acts("--on-unseen-group reject", "unseen.parquet -r regions.json"),
         "--gate": Acts("--gate 'coverage > 0.99'", code=1),
         "--metric": Acts("--metric accuracy@coverage=0.31"),
@@ -395,6 +401,11 @@ CASES: dict[str, dict[str, Case]] = {
         "--coverage": Acts("--coverage 0.7", RUN),
         "--accuracy": Acts("--accuracy 0.7", RUN),
         "--risk": Acts("--risk 0.3", RUN),
+        "--max-missed": Acts("--max-missed 1=0.9", RUN),
+        "--overall-risk": Acts("--overall-risk 0.4", RUN),
+        "--reviewer-accuracy": Acts("--reviewer-accuracy 0.9", f"{RUN} --overall-risk 0.4"),
+        "--reviews": Acts("--reviews 50 --per 100", RUN),
+        "--per": Acts("--per 200", f"{RUN} --reviews 50"),
         "--review-cost": Acts("--review-cost 1", f"{RUN} --error-cost 5"),
         "--error-cost": Acts("--error-cost 5", f"{RUN} --review-cost 1"),
         "--mean-cost": Acts("--mean-cost 0.5", f"{RUN} --loss cost --cost-matrix costs.csv"),
@@ -436,6 +447,9 @@ CASES: dict[str, dict[str, Case]] = {
         "--accuracy": Acts("--accuracy 0.9", "--coverage 0.9"),
         "--risk": Acts("--risk 0.1", "--coverage 0.9"),
         "--confidence": Acts("--confidence 0.9"),
+        "--max-missed": Acts("--max-missed a=0.1 --class-share a=0.2", ""),
+        "--overall-risk": Acts("--overall-risk 0.1", ""),
+        "--class-share": Acts("--class-share a=0.3", "--max-missed a=0.1"),
         "--coverage": Acts("--coverage 0.9"),
         "--error": Acts("--error 0.1"),
         "--power": Acts("--power 0.9"),
@@ -617,7 +631,7 @@ def declared(option: Any) -> tuple[object, ...]:
     return (str(option.type_descriptor.annotation), option.metavar, option.multiple, option.nargs, *option.opts)
 
 
-OF_ITS_OWN = {"--output", "--format", "--loss", "--on-bad-row", "--review-cost"}
+OF_ITS_OWN = {"--accuracy", "--output", "--format", "--loss", "--on-bad-row", "--review-cost"}
 """What each command takes in its own kinds."""
 
 

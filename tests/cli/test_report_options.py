@@ -69,11 +69,11 @@ def test_warnings_are_in_every_format_also_when_quiet(tmp_path: Path, val: str, 
 
 
 def test_the_gate_fresh(tmp_path: Path, val: str, test: str, rejector: str) -> None:
-    seen = evaluate(val, "-r", rejector, "--gate", "fresh", cwd=tmp_path)
+    seen = evaluate(val, "-r", rejector, "--verbose", "--gate", "fresh", cwd=tmp_path)
     assert seen.code == 1
     assert "FAIL  fresh  (used by calibrate, fit and threshold)" in seen.out.decode()
     assert "drrej: gate failed: fresh: some of these rows were used by calibrate, fit and threshold" in seen.err
-    fresh = evaluate(test, "-r", rejector, "--gate", "fresh", cwd=tmp_path)
+    fresh = evaluate(test, "-r", rejector, "--verbose", "--gate", "fresh", cwd=tmp_path)
     assert (fresh.code, fresh.err) == (0, "")
     assert "PASS  fresh  (no step has used these rows)" in fresh.out.decode()
     refused = drrej("monitor", "s.json", test, "-r", rejector, "--max-risk", "0.1", "--gate", "fresh", cwd=tmp_path)

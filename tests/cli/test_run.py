@@ -17,7 +17,7 @@ FILES = ["mask.parquet", "rejector.json", "report.html", "report.json", "report.
 
 def test_run_is_the_steps_one_after_the_other(tmp_path: Path, val: str, test: str, rejector_file: str) -> None:
     out = tmp_path / "out"
-    words = ["run", "--val", val, "--test", test, "--coverage", "0.8", "--loss", "log", "-o", out]
+    words = ["run", "--val", val, "--test", test, "--coverage", "0.8", "--loss", "log", "--verbose", "-o", out]
     text = succeed(*words).decode()
     assert sorted(os.listdir(out)) == FILES
     assert (out / "rejector.json").read_bytes() == Path(rejector_file).read_bytes()

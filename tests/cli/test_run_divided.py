@@ -26,7 +26,7 @@ def dump(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.mark.parametrize(("words", "shares"), [("", (14, 56, 30)), ("--split 40,20,20,20 --seed 3", (40, 20, 20, 20))])
 def test_it_is_the_steps_on_the_parts(tmp_path: Path, dump: str, words: str, shares: tuple[float, ...]) -> None:
     out = tmp_path / "out"
-    text = succeed("run", dump, "--accuracy", "0.85", *words.split(), "-o", out, "--quiet").decode()
+    text = succeed("run", dump, "--accuracy", "0.85", *words.split(), "-o", out, "--quiet", "--verbose").decode()
     assert sorted(os.listdir(out)) == ["mask.parquet", "rejector.json", "report.html", "report.json", "report.txt"]
     parts = split(source(dump), SplitOptions(shares, len(shares) - 2, seed=3 if words else 0))
     rejector = drrej.fit(parts[-3], drrej.calibrate(parts[0]), drrej.RatioOptions(loss="auto"))

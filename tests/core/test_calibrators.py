@@ -219,7 +219,7 @@ def test_arrays_and_files_agree(tmp_path: Path, rows: tuple[np.ndarray, np.ndarr
     dump = write_dump(tmp_path / "val.parquet", logits, labels)
     arrays = drrej.fit_rejector(logits, labels, coverage=0.8, calibrator="vector")
     assert arrays.calibration.vector == calibration(source(dump)).vector
-    with pytest.raises(OptionError, match="it must be one of temperature, vector, beta, auto"):
+    with pytest.raises(OptionError, match="it must be one of temperature, vector, beta, logistic, isotonic, auto"):
         drrej.fit_rejector(logits, labels, coverage=0.8, calibrator="dirichlet")
 
 

@@ -336,7 +336,7 @@ def test_the_mean_cost_is_limited(world: dict[str, Any], method: str | None) -> 
 
 def test_run_promises_the_mean_cost_and_judges_it(world: dict[str, Any], tmp_path: Path) -> None:
     words = ("run", world["folder"] / "new.parquet", "--loss", "cost", "--cost-matrix", world["folder"] / "costs.csv")
-    outcome = run(*map(str, words), "--mean-cost", "0.4", "-o", str(tmp_path / "out"))
+    outcome = run(*map(str, words), "--mean-cost", "0.4", "--verbose", "-o", str(tmp_path / "out"))
     assert outcome.code == 0
     assert "certified mean cost <= 0.4 with confidence 95 %: 0." in outcome.out.decode()
     document = load_json(tmp_path / "out" / "rejector.json")["threshold"]

@@ -420,6 +420,7 @@ def test_the_report_says_which_score_orders_better(tmp_path: Path) -> None:
         "noise",
         "--rival-order",
         "low",
+        "--verbose",
     ]
     text = succeed(*words).decode()
     assert "'knows' orders these rows better than the loss, beyond noise: its AUGRC is lower by 0.0" in text

@@ -183,7 +183,7 @@ def test_reports_of_older_versions_are_read(world: dict[str, Any]) -> None:
 
 
 def test_every_format_says_it(world: dict[str, Any]) -> None:
-    told = ("evaluate", world["bad"], "-r", world["folder"] / "r.json", "--format")
+    told = ("evaluate", world["bad"], "-r", world["folder"] / "r.json", "--verbose", "--format")
     assert b"\n\nwanted accuracy >= 90 %: 6" in succeed(*told, "text")
     assert b" %): missed" in succeed(*told, "text")
     assert "**Target missed:** wanted accuracy ≥ 90 %: ".encode() in succeed(*told, "markdown")
@@ -194,8 +194,8 @@ def test_every_format_says_it(world: dict[str, Any]) -> None:
 
 
 def test_the_target_as_a_gate(world: dict[str, Any]) -> None:
-    rejector = ("-r", world["folder"] / "r.json", "--gate", "target")
-    assert b"PASS  target  (" in succeed("evaluate", world["good"], *rejector)
+    rejector = ("-r", world["folder"] / "r.json", "--verbose", "--gate", "target")
+    assert b"OPEN  target  (inconclusive)" in succeed("evaluate", world["good"], *rejector)
     failed = command("evaluate", world["bad"], *rejector)
     assert failed.code == 1
     assert b"FAIL  target  (missed)" in failed.out
@@ -264,7 +264,7 @@ def test_coverage_needs_no_labels_and_errors_do(world: dict[str, Any]) -> None:
     assert report.target.verdict == "inconclusive"
     assert target_lines(report)[0].startswith("wanted coverage >= 70 %: 70.0 % (")
     report = drrej.evaluate(source(world["good"]), world["rejector"], (), without)
-    assert target_lines(report) == ["wanted accuracy >= 90 %: inconclusive, it takes labels"]
+    assert target_lines(report) == ["wanted accuracy >= 90 %: inconclusive, there are no labels"]
     with pytest.raises(GateError, match="undefined on these rows"):
         drrej.Gate.parse("target").judge(report)
 

@@ -76,7 +76,7 @@ def test_the_catalogue_has_what_slices_can_name(world: dict[str, Any]) -> None:
 
 
 def test_gates_on_slices_end_to_end(world: dict[str, Any]) -> None:
-    asked = ("evaluate", world["path"], "-r", world["rejector"], "--report-by", "site")
+    asked = ("evaluate", world["path"], "-r", world["rejector"], "--verbose", "--report-by", "site")
     out = succeed(*asked, "--gate", "accuracy[class=cat] >= 0.1", "--gate", "risk[group=eu].upper<0.9")
     assert b"PASS  accuracy[class=cat] >= 0.1" in out
     report = drrej.evaluate(

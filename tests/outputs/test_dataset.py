@@ -478,7 +478,9 @@ def test_groups_without_labels(nights: Path) -> None:
     moved = report["where"]["parts"]
     assert {part["part"] for part in moved} >= {"1", "2"}
     assert [abs(part["at_least"]) for part in moved] == sorted((abs(p["at_least"]) for p in moved), reverse=True)
-    shown = succeed("evaluate", "nights", "-r", "r.json", "--no-labels", "--report-by", "dt", cwd=nights).decode()
+    shown = succeed(
+        "evaluate", "nights", "-r", "r.json", "--no-labels", "--report-by", "dt", "--verbose", cwd=nights
+    ).decode()
     assert "coverage by dt, against the rest: 2" in shown
     assert drrej.Report.from_json(json.dumps(report)) == report
 

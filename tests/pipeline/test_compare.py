@@ -118,7 +118,7 @@ def test_blocks_and_layouts_do_not_matter(world: World, tmp_path: Path) -> None:
 
 def test_the_page_and_the_text_show_it(world: World, tmp_path: Path) -> None:
     place = world.path.parent / "r.json"
-    text = succeed("evaluate", world.path, "-r", place, "--ood", "strange").decode()
+    text = succeed("evaluate", world.path, "-r", place, "--ood", "strange", "--verbose").decode()
     assert "Rows of no class" in text or "FPR at 95 % TPR" in text
     page = succeed(
         "evaluate", world.path, "-r", place, "--ood", "strange", "--compare", "--format", "markdown"

@@ -15,7 +15,7 @@ from drrej.report import RENDERERS
 
 def test_text_on_standard_output_and_files_by_their_ending(tmp_path: Path, test: str, rejector_file: str) -> None:
     as_json, as_text = tmp_path / "report.json", tmp_path / "report.txt"
-    text = succeed("evaluate", test, "-r", rejector_file, "-o", as_json, "-o", as_text)
+    text = succeed("evaluate", test, "-r", rejector_file, "--verbose", "-o", as_json, "-o", as_text)
     report = drrej.Report.from_json(as_json.read_text())
     assert text.decode() == as_text.read_text() == RENDERERS["text"](report)
     assert as_json.read_text() == RENDERERS["json"](report)
@@ -32,7 +32,7 @@ def test_a_dash_is_standard_output_in_the_chosen_format(test: str, rejector_file
 def test_failed_gates_exit_1_and_still_write(tmp_path: Path, test: str, rejector_file: str) -> None:
     target = tmp_path / "report.json"
     gates = ["--gate", "coverage >= 0.99", "--gate", "base_accuracy > 0.9", "--gate", "rows<10"]
-    done = run_here("evaluate", test, "-r", rejector_file, *gates, "-o", target)
+    done = run_here("evaluate", test, "-r", rejector_file, *gates, "--verbose", "-o", target)
     assert done.returncode == 1
     report = drrej.Report.from_json(target.read_text())
     assert [gate["passed"] for gate in report["gates"]] == [False, True, False]

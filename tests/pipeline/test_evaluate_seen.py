@@ -47,7 +47,7 @@ def rejector(dumps: dict[str, str], tmp_path_factory: pytest.TempPathFactory) ->
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("labels", [True, False])
 def test_rows_of_each_step_are_known(dumps: dict[str, str], rejector: Path, step: str, labels: bool) -> None:
-    done = run("evaluate", dumps[step], "-r", rejector, *([] if labels else ["--no-labels"]))
+    done = run("evaluate", dumps[step], "-r", rejector, "--verbose", *([] if labels else ["--no-labels"]))
     assert done.code == 0
     assert done.err.startswith(f"{WARNING}{step}: new rows may do worse")
     assert f"(some of these rows were used by {step}: new rows may do worse)" in done.out.decode()

@@ -137,7 +137,7 @@ def test_the_pipeline_with_costs(tmp_path: Path) -> None:
     assert figures["cost"]["expected"] == pytest.approx(columns["loss"][kept].mean(), rel=1e-12)
     assert figures["cost"]["all"]["value"] == pytest.approx(realised.mean(), rel=1e-12)
     assert figures["accuracy"]["value"] == pytest.approx(np.mean((columns["prediction"] == labels)[kept]))
-    done = run_here("evaluate", dump, "-r", rejector, "--gate", "cost < 0.01")
+    done = run_here("evaluate", dump, "-r", rejector, "--verbose", "--gate", "cost < 0.01")
     assert done.returncode == 1
     assert b"\nrealised" in done.stdout
 

@@ -84,7 +84,7 @@ def test_a_page_has_a_day_that_can_be_fixed(world: dict[str, Any], tmp_path: Pat
     pytest.importorskip("matplotlib")
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "86400")
     asked = ("evaluate", world["path"], "-r", world["folder"] / "r.json", "--model", "resnet", "--title", "Weekly")
-    succeed(*asked, "-o", tmp_path / "r.html")
+    succeed(*asked, "-q", "-o", tmp_path / "r.html")
     text = (tmp_path / "r.html").read_text()
     for part in ("<h1>Weekly</h1>", "<dd>1970-01-02</dd>", "<dd>d.parquet</dd>", "<dd>resnet</dd>", "600 rows"):
         assert part in text

@@ -102,7 +102,7 @@ def test_the_command_writes_tables_and_pictures(folder: Path, tmp_path: Path) ->
     ("words", "said"),
     [
         ("", "--risk R or --accuracy A is needed"),
-        ("--risk 1.5", "--risk 1.5: it must be above 0 and below 1"),
+        ("--risk 1.5", "--risk 1.5: it must be at least 0 and below 1"),
         ("--risk 0.1 --power 1", "--power 1: it must be above 0 and below 1"),
         ("--risk 0.1 --confidence 95", "--confidence 95: it must be above 0 and below 1"),
         ("--risk 0.1 --coverage 0", "--coverage 0: it must be above 0"),

@@ -254,12 +254,11 @@ def test_without_a_page_matplotlib_is_not_loaded(rejector_file: str, test: str) 
     assert subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True).returncode == 0
 
 
-def test_the_example_is_what_the_code_makes(tmp_path: Path, documents: Path, val: str, test: str) -> None:
+def test_the_example_is_what_the_code_makes(tmp_path: Path, val: str, test: str) -> None:
     """Its verdict and pictures; docs/make_example.py makes it again."""
     example = (ROOT / "docs" / "example-report.html").read_text(encoding="utf-8")
-    succeed("threshold", val, "-r", documents / "fitted.json", "--accuracy", "0.99", "-o", tmp_path / "r.json")
-    succeed("evaluate", test, "-r", tmp_path / "r.json", "-o", tmp_path / "r.json.json")
-    report = drrej.Report.from_json((tmp_path / "r.json.json").read_text(encoding="utf-8"))
+    succeed("run", "--val", val, "--test", test, "--split", "60,40", "--accuracy", "0.98", "-q", "-o", tmp_path / "o")
+    report = drrej.Report.from_json((tmp_path / "o" / "report.json").read_text(encoding="utf-8"))
     assert verdict(report) in Page(example).text.replace("\N{NO-BREAK SPACE}", " ")
     assert len(example) < 200_000
     assert (ROOT / "docs" / "example-report.png").stat().st_size < 300_000

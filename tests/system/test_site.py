@@ -23,7 +23,15 @@ import yaml
 from conftest import ROOT, SAMPLE, environment
 
 DOCS = ROOT / "docs"
-ELSEWHERE = {"monitoring.md", "frameworks.md", "scale.md", "llm.md", "nightly.md"}  # these have tests of their own
+ELSEWHERE = {"tutorial.md", "monitoring.md", "frameworks.md", "scale.md", "llm.md", "nightly.md"}
+"""Pages with tests of their own."""
+    "tutorial.md",
+    "monitoring.md",
+    "frameworks.md",
+    "scale.md",
+    "llm.md",
+    "nightly.md",
+}  # these have tests of their own
 KINDS = {"bash", "python", "text", "toml", "yaml", "bibtex", "json"}
 
 
@@ -53,6 +61,16 @@ RUN = [
     for page in [*PAGES, README]
     if page not in ELSEWHERE and page != "commands.md" and any(kind in ("bash", "python") for kind, _ in _blocks(page))
 ]
+
+
+def test_the_tutorial_shows_what_its_commands_print(tmp_path: Path) -> None:
+    """The page and the notebook are made by running every block."""
+    pytest.importorskip("sklearn")
+    pytest.importorskip("matplotlib")
+    done = subprocess.run([sys.executable, DOCS / "make_tutorial.py", tmp_path], capture_output=True, env=environment())
+    assert done.returncode == 0, done.stderr.decode()
+    for name in ("tutorial.md", "tutorial.ipynb"):
+        assert (tmp_path / name).read_text() == (DOCS / name).read_text(), "run docs/make_tutorial.py"
 
 
 def test_every_page_is_in_the_navigation() -> None:
