@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from drrej.core.calibrators import Calibrator, Scores, Temperature
+from drrej.core.calibrators import Scores, Temperature
 from drrej.core.softmax import NOTHING, GapSums, Needs
 from drrej.core.types import Precision
 
@@ -45,7 +45,7 @@ class RowScores(Scores, frozen=True):
         return beta * (largest - self.largest) + weight, weight - at.moment / (1.0 + at.odds)
 
 
-def row_scores(calibrator: Calibrator, logits: Any, needs: Needs, precision: Precision) -> RowScores:
+def row_scores(calibrator: Any, logits: Any, needs: Needs, precision: Precision) -> RowScores:
     """`Calibrator.scores` of one row of logits (classes,) after calibration; raises `Unusual` where a block is needed.
 
     >>> row_scores(Temperature(2.0), np.array([2.0, 0.0]), NOTHING, "auto").sums.odds  # e^-1

@@ -5,7 +5,6 @@ Each file carries golden rows: scores with the decisions that drrej makes of the
 
 from __future__ import annotations
 
-import json
 from importlib.resources import files
 from typing import Any, Literal
 

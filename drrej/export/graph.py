@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 from typing import Any
 
@@ -10,21 +9,11 @@ import numpy as np
 from onnx import TensorProto, checker, helper, numpy_helper
 
 from drrej.errors import OptionError
-from drrej.export.steps import Decision
+from drrej.export.steps import Decision, Expression
 
-_OPERATORS: dict[type, str] = {
-    ast.Add: "Add",
-    ast.Sub: "Sub",
-    ast.Mult: "Mul",
-    ast.Div: "Div",
-    ast.And: "And",
-    ast.Or: "Or",
-    ast.Lt: "Less",
-    ast.LtE: "LessOrEqual",
-    ast.Gt: "Greater",
-    ast.GtE: "GreaterOrEqual",
-    ast.Eq: "Equal",
-}
+_KINDS = {"Mult": "Mul", "Lt": "Less", "LtE": "LessOrEqual", "Gt": "Greater", "GtE": "GreaterOrEqual", "Eq": "Equal"}
+_KINDS |= {"USub": "Neg", "IfExp": "Where", "abs": "Abs", "exp": "Exp", "log": "Log", "pick": "Gather"}
+"""Functions that ONNX calls otherwise."""
 
 
 class _Graph:
@@ -35,7 +24,6 @@ class _Graph:
         self.constants: list[Any] = []
         self.names: dict[str, str] = {}
         self.decision = decision
-        self.number = np.float64
 
     def node(self, kind: str, *inputs: str, **attributes: Any) -> str:
         """Add a node; its output."""
@@ -49,50 +37,37 @@ class _Graph:
         self.constants.append(numpy_helper.from_array(np.asarray(values), name))
         return name
 
-    def write(self, node: ast.expr) -> str:
+    def write(self, value: Expression) -> str:
         """An expression; the name of its values."""
-        match node:
-            case ast.Constant(value=int() | float() as value):
-                return self.constant(np.int64(value) if isinstance(value, int) else self.number(value))
-            case ast.Name(id="inf"):
-                return self.constant(self.number(np.inf))
-            case ast.Name(id="j"):
+        match value:
+            case "j":
                 return self.constant(np.arange(self.decision.classes)[None])
-            case ast.Name(id=name):
-                if name in self.decision.lists:
-                    return self.constant(np.array(self.decision.lists[name], self.number))
-                return self.names[name]
-            case ast.UnaryOp(op=op, operand=operand):
-                return self.node("Neg" if isinstance(op, ast.USub) else "Not", self.write(operand))
-            case ast.BinOp(left=left, op=op, right=right) | ast.Compare(left=left, ops=[op], comparators=[right]):
-                return self.node(_OPERATORS[type(op)], self.write(left), self.write(right))
-            case ast.BoolOp(op=op, values=[left, right]):
-                return self.node(_OPERATORS[type(op)], self.write(left), self.write(right))
-            case ast.IfExp(test=test, body=body, orelse=other):
-                return self.node("Where", self.write(test), self.write(body), self.write(other))
-            case ast.Call(func=ast.Name(id=name), args=arguments):
-                return self.call(name, [self.write(argument) for argument in arguments])
-        raise AssertionError(ast.dump(node))
+            case "inf":
+                return self.constant(np.inf)
+            case str(name):
+                lists = self.decision.lists
+                return self.constant(np.array(lists[name], np.float64)) if name in lists else self.names[name]
+            case (name, *parts):
+                return self.call(name, *map(self.write, parts))
+        return self.constant(value)
 
-    def call(self, name: str, given: list[str]) -> str:
+    def call(self, name: str, *given: str) -> str:
         """A function."""
         match name:
-            case "abs" | "exp" | "log":
-                return self.node(name.capitalize(), *given)
             case "log1p":  # x ln(w) / (w - 1), w = 1 + x as it is rounded: what rounding takes, both have lost
-                one = self.constant(self.number(1))
+                one = self.constant(1.0)
                 above = self.node("Add", given[0], one)
                 lost = self.node("Sub", above, one)
                 exact = self.node("Div", self.node("Mul", given[0], self.node("Log", above)), lost)
-                none = self.node("Equal", lost, self.constant(self.number(0)))
+                none = self.node("Equal", lost, self.constant(0.0))
                 return self.node("Where", none, given[0], exact)
             case "sum":
                 return self.node("ReduceSum", given[0], self.constant(np.array([1])), keepdims=1)
             case "first":
                 return self.node("ArgMax", given[0], axis=1, keepdims=1)
             case "max":
-                return self.node("GatherElements", given[0], self.call("first", given), axis=1)
-        return self.node("Gather", *given)  # pick
+                return self.node("GatherElements", given[0], self.call("first", *given), axis=1)
+        return self.node(_KINDS.get(name, name), *given)
 
 
 def onnx_of(decision: Decision, golden: list[dict[str, Any]], about: str) -> bytes:
@@ -121,7 +96,7 @@ def onnx_of(decision: Decision, golden: list[dict[str, Any]], about: str) -> byt
     for name, (value, kind) in results.items():
         graph.nodes.append(helper.make_node("Reshape", [value, flat], [name]))
         told.append(helper.make_tensor_value_info(name, kind, ["rows"]))
-    shape = ["rows"] if binary else ["rows", decision.classes]
+    shape: list[Any] = ["rows"] if binary else ["rows", decision.classes]
     scores = helper.make_tensor_value_info("scores", TensorProto.DOUBLE, shape)
     made = helper.make_graph(graph.nodes, "drrej", [scores], told, graph.constants)
     model = helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)

@@ -1,154 +1,123 @@
-"""The steps of a decision in Python, numpy, JavaScript and the SQL of DuckDB: one writer of expressions, with a table for each."""
+"""The steps of a decision in Python, numpy, JavaScript and DuckDB: one writer of expressions, with a table for each."""
 
 from __future__ import annotations
 
-import ast
 import json
 import math
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from drrej.export.steps import Decision
+from drrej.export.steps import Decision, Expression
 
 Golden = list[dict[str, Any]]
 """Rows with their decisions."""
 
-_OPERATORS: dict[type, str] = {
-    ast.Add: "+",
-    ast.Sub: "-",
-    ast.Mult: "*",
-    ast.Div: "/",
-    ast.Lt: "<",
-    ast.LtE: "<=",
-    ast.Gt: ">",
-    ast.GtE: ">=",
-    ast.Eq: "==",
-}
+_PAIRS = {"Add": "+", "Sub": "-", "Mult": "*", "Div": "/", "Lt": "<", "LtE": "<=", "Gt": ">", "GtE": ">=", "Eq": "=="}
+_OF_ALL = ("sum", "max", "first", "pick")
+"""Functions of the values of all classes."""
+
+
+def _pairs(**more: str) -> dict[str, str]:
+    return {name: f"({{0}} {sign} {{1}})" for name, sign in (_PAIRS | more).items()}
 
 
 class Language:
     """Writes expressions as Python has them, a value for each class as `name[j]`."""
 
-    infinity, minus_infinity = "inf", "-inf"
-    words: ClassVar[dict[str, str]] = {"and": "and", "or": "or", "not": "not ", "==": "=="}
-    choice = "({1} if {0} else {2})"
-    functions: ClassVar[dict[str, str]] = {
+    infinity, j = "inf", "j"
+    table: ClassVar[dict[str, str]] = _pairs(And="and", Or="or") | {
+        "USub": "(-{0})",
+        "Not": "(not {0})",
+        "IfExp": "({1} if {0} else {2})",
         **{name: f"{name}({{0}})" for name in ("abs", "exp", "log", "log1p", "sum", "max", "first")},
         "pick": "{0}[{1}]",
     }
-    j = "j"
 
     def __init__(self, decision: Decision) -> None:
         self.each = {step.name for step in decision.steps if step.each} | decision.lists.keys() | {"s"}
 
+    def of_all(self, name: str) -> str:
+        """The values of a name for all classes."""
+        return name
+
     def of_class(self, name: str) -> str:
         """The value of a name for the class j."""
-        return f"{name}[j]"
+        return f"{self.of_all(name)}[j]"
 
     def number(self, value: float) -> str:
         """A number."""
         return self.infinity if value == math.inf else repr(value)
 
-    def write(self, node: ast.expr) -> str:
+    def write(self, value: Expression) -> str:
         """An expression."""
-        match node:
-            case ast.Constant(value=int() | float() as value):
+        match value:
+            case float() | int():
                 return self.number(value)
-            case ast.UnaryOp(op=ast.USub(), operand=ast.Name(id="inf")):
-                return self.minus_infinity
-            case ast.Name(id="inf"):
-                return self.infinity
-            case ast.Name(id="j"):
+            case "j":
                 return self.j
-            case ast.Name(id=name):
+            case "inf":
+                return self.infinity
+            case str(name):
                 return self.of_class(name) if name in self.each else name
-            case ast.UnaryOp(op=op, operand=operand):
-                return f"({'-' if isinstance(op, ast.USub) else self.words['not']}{self.write(operand)})"
-            case ast.BinOp(left=left, op=op, right=right):
-                return f"({self.write(left)} {_OPERATORS[type(op)]} {self.write(right)})"
-            case ast.Compare(left=left, ops=[op], comparators=[right]):
-                sign = _OPERATORS[type(op)]
-                return f"({self.write(left)} {self.words.get(sign, sign)} {self.write(right)})"
-            case ast.BoolOp(op=op, values=values):
-                joint = self.words["and" if isinstance(op, ast.And) else "or"]
-                return f"({f' {joint} '.join(map(self.write, values))})"
-            case ast.IfExp(test=test, body=body, orelse=other):
-                return self.choice.format(self.write(test), self.write(body), self.write(other))
-            case ast.Call(func=ast.Name(id=name), args=arguments):
-                whole = name in ("sum", "max", "first", "pick")  # of all classes
-                texts = [a.id if whole and isinstance(a, ast.Name) else self.write(a) for a in arguments]
-                return self.functions[name].format(*texts)
-        raise AssertionError(ast.dump(node))
+        name, *parts = value
+        return self.table[name].format(*map(self.of_all if name in _OF_ALL else self.write, parts))
 
 
 class _Numpy(Language):
     """For rows at once: values for each class are rows x classes, others rows x 1."""
 
-    words: ClassVar[dict[str, str]] = {"and": "&", "or": "|", "not": "~"}
-    choice = "np.where({0}, {1}, {2})"
-    functions: ClassVar[dict[str, str]] = {
+    j = "np.arange(CLASSES)"
+    table: ClassVar[dict[str, str]] = Language.table | {
+        **_pairs(And="&", Or="|"),
+        "Not": "(~{0})",
+        "IfExp": "np.where({0}, {1}, {2})",
         **{name: f"np.{name}({{0}})" for name in ("abs", "exp", "log", "log1p")},
         **{name: f"{{0}}.{name}(axis=1, keepdims=True)" for name in ("sum", "max")},
         "first": "{0}.argmax(axis=1)[:, None]",
-        "pick": "np.array({0})[{1}]",
     }
-    j = "np.arange(CLASSES)"
 
-    def of_class(self, name: str) -> str:
+    def of_all(self, name: str) -> str:
         return f"np.array({name})" if name.isupper() else name
+
+    of_class = of_all
 
 
 class _JavaScript(Language):
-    infinity, minus_infinity = "Infinity", "-Infinity"
-    words: ClassVar[dict[str, str]] = {"and": "&&", "or": "||", "not": "!", "==": "==="}
-    choice = "({0} ? {1} : {2})"
-    functions: ClassVar[dict[str, str]] = {
+    infinity = "Infinity"
+    table: ClassVar[dict[str, str]] = Language.table | {
+        **_pairs(And="&&", Or="||", Eq="==="),
+        "Not": "(!{0})",
+        "IfExp": "({0} ? {1} : {2})",
         **{name: f"Math.{name}({{0}})" for name in ("abs", "exp", "log", "log1p")},
-        **{name: f"{name}({{0}})" for name in ("sum", "max", "first")},
-        "pick": "{0}[{1}]",
     }
-
-
-_LOG1P = "(case when 1.0 + {0} = 1.0 then {0} else {0} * ln(1.0 + {0}) / ((1.0 + {0}) - 1.0) end)"
 
 
 class _DuckDb(Language):
-    infinity, minus_infinity = "'infinity'::double", "'-infinity'::double"
-    words: ClassVar[dict[str, str]] = {"and": "and", "or": "or", "not": "not ", "==": "="}
-    choice = "(case when {0} then {1} else {2} end)"
-    functions: ClassVar[dict[str, str]] = {
-        "abs": "abs({0})",
+    infinity, j = "'infinity'::double", "(j - 1)"
+    table: ClassVar[dict[str, str]] = Language.table | {
+        "Eq": "({0} = {1})",
+        "IfExp": "(case when {0} then {1} else {2} end)",
         "exp": f"(case when {{0}} < -700.0 then 0.0 when {{0}} > 709.0 then {infinity} else exp({{0}}) end)",
         "log": "ln({0})",
-        "log1p": _LOG1P,
+        "log1p": "(case when 1.0 + {0} = 1.0 then {0} else {0} * ln(1.0 + {0}) / ((1.0 + {0}) - 1.0) end)",
         **{name: f"list_{name}({{0}})" for name in ("sum", "max")},
         "first": "(list_position({0}, list_max({0})) - 1)",
-        "pick": "({0})[{1} + 1]",
+        "pick": "{0}[{1} + 1]",
     }
-    j = "(j - 1)"
 
     def __init__(self, decision: Decision) -> None:
         super().__init__(decision)
-        self.lists = {name: self.nested(values) for name, values in decision.lists.items()}
+        self.lists = {name: self.listed(values) for name, values in decision.lists.items()}
 
-    def nested(self, values: Any) -> str:
-        if isinstance(values, list):
-            return f"[{', '.join(map(self.nested, values))}]"
-        return self.number(values)
+    def listed(self, values: list[float]) -> str:
+        return f"([{', '.join(map(self.number, values))}])"
 
     def number(self, value: float) -> str:
-        if value == math.inf:
-            return self.infinity
-        return repr(value) if "e" in repr(value) else f"{value!r}e0"  # else DuckDB would read a decimal
+        text = super().number(value)
+        return text if "e" in text or value == math.inf else f"{text}e0"  # else DuckDB would read a decimal
 
-    def of_class(self, name: str) -> str:
-        return f"({self.lists[name]})[j]" if name in self.lists else f"{name}[j]"
-
-    def write(self, node: ast.expr) -> str:
-        text = super().write(node)
-        for name, values in self.lists.items():
-            text = text.replace(f"({name})", f"({values})")
-        return text
+    def of_all(self, name: str) -> str:
+        return self.lists.get(name, name)
 
 
 def _constants(decision: Decision, line: str, write: Callable[[Any], str]) -> str:
@@ -207,7 +176,7 @@ def sql_of(decision: Decision, template: str, golden: Golden, scores: str) -> st
         cases = " ".join(f"when {_quoted(name)} then {sql.number(value)}" for name, value in decision.cutoffs.items())
         cutoff = f"case grouped {cases} end"
     elif isinstance(decision.cutoffs, list):
-        cutoff = f"({sql.nested(decision.cutoffs)})[prediction + 1]"
+        cutoff = f"{sql.listed(decision.cutoffs)}[prediction + 1]"
     else:
         cutoff = sql.number(decision.cutoffs)
     names, rows = decision.rejector.class_names, []

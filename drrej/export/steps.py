@@ -26,18 +26,43 @@ SUM_TOLERANCE = 8e-3
 """What a row of probabilities may leave of the sum 1: that of the narrowest type, since other engines hide the type."""
 
 
+Expression = float | str | tuple[Any, ...]
+"""A number, a name, or a function with its arguments; operators are called as `ast` has them."""
+
+
 class Step(Struct, frozen=True):
     """A step: its name, whether it has a value for each class, and the expression."""
 
     name: str
     each: bool
-    value: ast.expr
+    value: Expression
 
     @classmethod
     def of(cls, text: str) -> Step:
         """Read a line."""
         name, _, value = text.partition(" = ")
-        return cls(name.removesuffix("[]"), name.endswith("[]"), ast.parse(value, mode="eval").body)
+        return cls(name.removesuffix("[]"), name.endswith("[]"), _read(ast.parse(value, mode="eval").body))
+
+
+def _read(node: ast.expr) -> Expression:
+    match node:
+        case ast.Constant(value=int() | float() as value):
+            return value
+        case ast.Name(id=name):
+            return name
+        case ast.UnaryOp(op=op, operand=operand):
+            return type(op).__name__, _read(operand)
+        case (
+            ast.BinOp(left=left, op=op, right=right)
+            | ast.BoolOp(op=op, values=[left, right])
+            | ast.Compare(left=left, ops=[op], comparators=[right])
+        ):
+            return type(op).__name__, _read(left), _read(right)
+        case ast.IfExp(test=test, body=body, orelse=other):
+            return "IfExp", _read(test), _read(body), _read(other)
+        case ast.Call(func=ast.Name(id=name), args=arguments):
+            return name, *map(_read, arguments)
+    raise AssertionError(ast.dump(node))
 
 
 class Decision(Struct, frozen=True):

@@ -50,6 +50,7 @@ def assert_same(rejector: drrej.Rejector, scores: np.ndarray, found: dict[str, A
     own = replace(rejector, precision="float64").score(scores)
     assert np.asarray(found["prediction"]).tolist() == own.prediction.tolist()
     np.testing.assert_allclose(np.asarray(found["loss"], float), own.loss, rtol=1e-12)
+    np.testing.assert_allclose(np.asarray(found["ratio"], float), own.ratio, rtol=1e-9)
     cutoff = rejector.need_threshold().cutoff
     outside = np.abs(own.loss - cutoff) > 1e-12 * cutoff if cutoff else np.ones(len(own.loss), bool)
     assert (np.asarray(found["rejected"]) == own.rejected)[outside].all()
@@ -83,7 +84,9 @@ def test_duckdb(kind: str, calibrator: str, loss: str) -> None:
     connection.execute(export(rejector, "sql", scores="s").decode())
     assert connection.execute("from drrej_check").fetchall() == [(12, 0)]
     connection.register("dump", pa.table({"row": np.arange(ROWS), "s": pa.array(list(scores))}))
-    found = connection.execute("select prediction, loss, rejected from drrej_decide('dump') order by row").fetchnumpy()
+    found = connection.execute(
+        "select prediction, loss, ratio, rejected from drrej_decide('dump') order by row"
+    ).fetchnumpy()
     assert_same(rejector, scores, found)
 
 

@@ -25,13 +25,6 @@ from conftest import ROOT, SAMPLE, environment
 DOCS = ROOT / "docs"
 ELSEWHERE = {"tutorial.md", "monitoring.md", "frameworks.md", "scale.md", "llm.md", "nightly.md"}
 """Pages with tests of their own."""
-    "tutorial.md",
-    "monitoring.md",
-    "frameworks.md",
-    "scale.md",
-    "llm.md",
-    "nightly.md",
-}  # these have tests of their own
 KINDS = {"bash", "python", "text", "toml", "yaml", "bibtex", "json"}
 
 
