@@ -48,7 +48,7 @@ class RowScores(Scores, frozen=True):
 def row_scores(calibrator: Any, logits: Any, needs: Needs, precision: Precision) -> RowScores:
     """`Calibrator.scores` of one row of logits (classes,) after calibration; raises `Unusual` where a block is needed.
 
-    >>> row_scores(Temperature(2.0), np.array([2.0, 0.0]), NOTHING, "auto").sums.odds  # e^-1
+    >>> row_scores(Temperature(2.0), np.array([2.0, 0.0]), NOTHING, "float64").sums.odds  # e^-1
     0.36787944117144233
     """
     beta = 1.0

@@ -192,3 +192,26 @@ def test_a_service_imports_numpy_and_msgspec_alone(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment(), timeout=60)
     assert done.returncode == 0, done.stderr
     assert not set(done.stdout.split()) & {"pyarrow", "typer", "rich", "scipy", "pandas", "pydantic", "click"}
+
+
+def test_promises_are_decided_as_in_files() -> None:
+    """Cutoffs by prediction, with classes of which nothing is rejected or nothing accepted."""
+    rejector = drrej.fit_rejector(LOGITS, LABELS, max_missed={"1": 0.2}, accuracy={"0": 0.75, "2": 0.999})
+    cutoffs = {group.cutoff for group in rejector.need_threshold().groups or ()}
+    assert None in cutoffs
+    for rows in (LOGITS[:400], LOGITS[:400].astype(float) * 1.1):
+        expected = by_files(rejector, rows)
+        np.testing.assert_array_equal(rejector.reject(rows), expected["rejected"])
+        alone = [rejector.reject(rows[number : number + 1])[0] for number in range(0, 400, 9)]
+        assert alone == expected["rejected"][::9].tolist()
+
+
+def test_scores_of_any_kind_go_the_way_of_files() -> None:
+    trust = np.linspace(0.01, 0.99, 200)
+    rejector = drrej.fit_rejector(scores=trust, correct=np.random.default_rng(3).random(200) < trust, coverage=0.5)
+    expected = by_files(rejector, trust)
+    found = rejector.score(trust)
+    for name, values in expected.items():
+        np.testing.assert_array_equal(getattr(found, name), values)
+    assert [bool(rejector.reject(trust[n : n + 1])[0]) for n in (0, 199)] == [True, False]
+    assert rejector.reject([]).size == 0
