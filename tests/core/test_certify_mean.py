@@ -348,7 +348,7 @@ def test_run_promises_the_mean_cost_and_judges_it(world: dict[str, Any], tmp_pat
     # rows of another world: labels turned round contradict the promise
     logits, labels = make_model(3000, 3, seed=3)
     other = write_dump(tmp_path / "other.parquet", logits, (labels + 1) % 3)
-    told = run("evaluate", other, "-r", str(tmp_path / "out" / "rejector.json"), "--gate", "target")
+    told = run("evaluate", other, "-r", str(tmp_path / "out" / "rejector.json"), "--gate", "target", "--verbose")
     assert told.code == 1
     assert "these rows contradict it; are they like the rows it was chosen on?" in told.out.decode()
     few = run(*map(str, words), "--mean-cost", "0.005", "-o", str(tmp_path / "few"))
