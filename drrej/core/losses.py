@@ -321,10 +321,8 @@ class ErrorModel(Stored, frozen=True):
         for name, feature in self.features.items():
             correction = correction + feature.of(features[name])
         if self.class_terms:
-            correction = (
-                correction
-                + (self.class_terms if isinstance(prediction, int) else np.array(self.class_terms))[prediction]
-            )
+            terms: Any = self.class_terms if isinstance(prediction, int) else np.array(self.class_terms)
+            correction = correction + terms[prediction]
         order: Floats = log_odds + _within(correction, -MOST_CORRECTION, MOST_CORRECTION)
         return order
 

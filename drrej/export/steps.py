@@ -44,25 +44,14 @@ class Step(Struct, frozen=True):
         return cls(name.removesuffix("[]"), name.endswith("[]"), _read(ast.parse(value, mode="eval").body))
 
 
-def _read(node: ast.expr) -> Expression:
-    match node:
-        case ast.Constant(value=int() | float() as value):
-            return value
-        case ast.Name(id=name):
-            return name
-        case ast.UnaryOp(op=op, operand=operand):
-            return type(op).__name__, _read(operand)
-        case (
-            ast.BinOp(left=left, op=op, right=right)
-            | ast.BoolOp(op=op, values=[left, right])
-            | ast.Compare(left=left, ops=[op], comparators=[right])
-        ):
-            return type(op).__name__, _read(left), _read(right)
-        case ast.IfExp(test=test, body=body, orelse=other):
-            return "IfExp", _read(test), _read(body), _read(other)
-        case ast.Call(func=ast.Name(id=name), args=arguments):
-            return name, *map(_read, arguments)
-    raise AssertionError(ast.dump(node))
+def _read(node: Any) -> Expression:
+    if isinstance(node, ast.Constant | ast.Name):
+        return node.id if isinstance(node, ast.Name) else node.value  # type: ignore[return-value]
+    parts = tuple(_read(child) for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr))
+    if isinstance(node, ast.Call):
+        return parts  # its name is the first
+    operator = getattr(node, "op", None) or getattr(node, "ops", [node])[0]  # a choice is an operator of its own
+    return type(operator).__name__, *parts
 
 
 class Decision(Struct, frozen=True):
