@@ -29,7 +29,9 @@ TYPE_CHECKING = False  # typing's own would be the first and longest import of e
 if TYPE_CHECKING:
     from typing import Any
 
-    from drrej.api.rejector import Rejector, Report, ScoredArrays, fit_rejector
+    from drrej.api.fitting import fit_rejector
+    from drrej.api.rejector import Rejector, ScoredArrays
+    from drrej.api.report import Report
     from drrej.api.steps import calibrate, evaluate, fit, reject, threshold
     from drrej.core.thresholds import Rule
     from drrej.data.dump import DumpOptions
@@ -68,7 +70,9 @@ __all__ = [
 ]
 
 _HOMES = {
-    "drrej.api.rejector": ["Rejector", "Report", "ScoredArrays", "fit_rejector"],
+    "drrej.api.fitting": ["fit_rejector"],
+    "drrej.api.rejector": ["Rejector", "ScoredArrays"],
+    "drrej.api.report": ["Report"],
     "drrej.api.steps": ["calibrate", "evaluate", "fit", "reject", "threshold"],
     "drrej.core.thresholds": ["Rule"],
     "drrej.data.dump": ["DumpOptions"],

@@ -18,7 +18,8 @@ from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, proces
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from drrej.api.rejector import ClassTarget, ScoredArrays, fit_rejector
+from drrej.api.fitting import ClassTarget, fit_rejector
+from drrej.api.rejector import ScoredArrays
 from drrej.core.calibrators import CalibratorName
 from drrej.core.reuse import content_keys
 from drrej.core.thresholds import one_rule

@@ -5,20 +5,21 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 from msgspec.structs import replace
 
 from drrej.core.inputs import ScoreLook
-from drrej.data.columns import LABEL, LOGITS, numbered
-from drrej.data.dump import DumpOptions
-from drrej.data.formats.arrow import held
+from drrej.core.types import Floats
 from drrej.documents.rejector import Rejector as Document
 from drrej.errors import DrrejWarning, DumpError
-from drrej.pipeline.source import Source
+
+if TYPE_CHECKING:  # a service that scores arrays needs none of these
+    import pyarrow as pa
+
+    from drrej.data.dump import DumpOptions
+    from drrej.pipeline.source import Source
 
 Array = np.ndarray[Any, Any]
 GROUP, SCORE, CORRECT = "group", "score", "correct"
@@ -31,6 +32,12 @@ def array_source(scores: Any, labels: Any, options: DumpOptions, groups: pa.Arra
 
     `options` say what the scores are and what the classes are called; whether they are `binary` may be left open.
     """
+    import pyarrow as pa
+
+    from drrej.data.columns import LABEL, LOGITS
+    from drrej.data.formats.arrow import held
+    from drrej.pipeline.source import Source
+
     if options.score is not None:
         table = _scored_table(scores, labels, options.score, groups)
         with held(table, "arrays") as part:
@@ -41,9 +48,8 @@ def array_source(scores: Any, labels: Any, options: DumpOptions, groups: pa.Arra
     if options.binary not in (None, binary):
         wanted = "one score per row" if options.binary else "a row of scores, one for each class"
         raise DumpError(f"scores have the shape {rows.shape}, but the rejector was made for {wanted}")
-    if options.binary is False and options.input == "logits" and ScoreLook.of(rows).kind() == "probabilities":
-        words = "rows of scores lie in [0, 1] and sum to 1, as probabilities do, but the rejector was made for logits"
-        warnings.warn(words, DrrejWarning, stacklevel=4)
+    if options.binary is False and options.input == "logits":
+        warn_of_probabilities(rows, None, levels=5)
     values = pa.array(np.ascontiguousarray(rows).reshape(-1))
     columns = {LOGITS: values if binary else pa.FixedSizeListArray.from_arrays(values, rows.shape[1])}
     for name, column in ((LABEL, None if labels is None else as_labels(labels)), (GROUP, groups)):
@@ -55,8 +61,17 @@ def array_source(scores: Any, labels: Any, options: DumpOptions, groups: pa.Arra
         yield Source(part.path, reading, spools={part.path: part})
 
 
+def warn_of_probabilities(rows: Array, largest: Floats | None, levels: int) -> None:
+    """Warn the caller so many levels up when rows that are taken for logits look like probabilities."""
+    if ScoreLook.of(rows, largest).kind() == "probabilities":
+        words = "rows of scores lie in [0, 1] and sum to 1, as probabilities do, but the rejector was made for logits"
+        warnings.warn(words, DrrejWarning, stacklevel=levels)
+
+
 def _scored_table(scores: Any, correct: Any, names: str, groups: pa.Array | None) -> pa.Table:
     """Scores of any kind, each a column of its own, with whether rows were right."""
+    import pyarrow as pa
+
     rows, columns = as_columns(scores), names.split(",")
     if rows.shape[1] != len(columns):
         raise DumpError(f"there are {rows.shape[1]} scores per row, but the rejector was made for {len(columns)}")
@@ -85,6 +100,8 @@ def check_length(rows: Array, column: pa.Array, name: str) -> None:
 
 def options_of(document: Document) -> DumpOptions:
     """How scores are read that a rejector is applied to."""
+    from drrej.data.dump import DumpOptions
+
     names = None if document.class_names is None else tuple(document.class_names)
     if document.is_scored:
         return DumpOptions(score=document.columns.logits, correct=CORRECT)
@@ -112,6 +129,8 @@ def matched(scores: Any, classes: Sequence[str] | None) -> Any:
     columns = getattr(scores, "column_names", None) or getattr(scores, "columns", None)  # of Arrow, and of pandas
     if columns is None:
         return scores
+    from drrej.data.columns import numbered
+
     own = {str(column): column for column in columns}
     names = [str(name) for name in classes or next(iter(numbered(own).values()), ())]
     if own.keys() == set(names):
@@ -141,6 +160,8 @@ def as_scores(scores: Any) -> Array:
 
 def as_groups(groups: Any) -> pa.Array:
     """Groups as a column: whole numbers, or names."""
+    import pyarrow as pa
+
     array = _as_array(groups, "groups")
     if array.ndim != 1 or array.dtype.kind not in "iuOU":
         raise DumpError(
@@ -156,6 +177,9 @@ def has_no_rows(scores: Any) -> bool:
 
 def as_labels(labels: Any) -> pa.Array:
     """Labels as a column: class numbers, or names."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
     array = _as_array(labels, "labels")
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]

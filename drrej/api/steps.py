@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from drrej.api.rejector import AnyRejector, Gates, Rejector, Report, as_document, as_gates, tell
+from drrej.api.fitting import AnyRejector, as_document
+from drrej.api.rejector import Rejector
+from drrej.api.report import Gates, Report, as_gates, tell
 from drrej.core.thresholds import Rule
 from drrej.documents.summaries import MaskSummary
 from drrej.documents.words import calibration_warnings

@@ -38,7 +38,7 @@ _NO_MEMORY = re.compile("failed to map segment|[Cc]annot allocate memory|can't s
 PANELS = {
     "Get started": ("demo", "inspect", "run"),
     "Build": ("calibrate", "fit", "threshold"),
-    "Use": ("evaluate", "reject", "monitor"),
+    "Use": ("evaluate", "reject", "monitor", "export"),
     "Plan": ("plan",),
     "Tools": ("cascade", "compare", "convert", "metrics", "config", "schema"),
 }

@@ -19,7 +19,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from drrej.core.types import AnyFloats, Floats, Sums
+from drrej.core.types import AnyFloats, Floats, InputKind, Sums
 
 LOG_TOLERANCE = 1e-2
 """Logarithms with two decimals, or in float16, sum to 1 within this."""
@@ -143,6 +143,29 @@ def read_binary_probabilities(scores: AnyFloats) -> ProbabilityRows:
     values = np.stack([1.0 - second, second], axis=1)
     values[verdicts != Verdict.GOOD] = 0.5
     return ProbabilityRows(values, verdicts, stored)
+
+
+def read_rows(scores: AnyFloats, input: InputKind, normalize: bool = False) -> ProbabilityRows:
+    """Read probabilities or their logarithms: rows x classes, or one per row (rows,)."""
+    if scores.ndim == 1:
+        with np.errstate(under="ignore", over="ignore"):
+            return read_binary_probabilities(np.exp(scores) if input == "log-probs" else scores)
+    return (read_log_probabilities if input == "log-probs" else read_probabilities)(scores, normalize)
+
+
+def binary_logits(score: AnyFloats) -> AnyFloats:
+    """Logits (rows x 2) of one score per row, that of class 1."""
+    pairs = np.zeros((2, score.size), score.dtype)
+    pairs[1] = score
+    return pairs.T
+
+
+def row_logits(scores: AnyFloats, input: InputKind, normalize: bool, floor: float | None) -> AnyFloats | None:
+    """Logits (rows x classes) of scores (rows x classes, or rows,); None where some are no probabilities."""
+    if input == "logits":
+        return binary_logits(scores) if scores.ndim == 1 else scores
+    read = read_rows(scores, input, normalize)
+    return None if read.verdicts.any() else floored_logits(read.values, FACE_VALUE if floor is None else floor)
 
 
 def row_sums(values: Floats) -> Floats:

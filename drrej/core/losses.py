@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from msgspec import Struct
@@ -59,6 +59,9 @@ class Loss(Struct, frozen=True, dict=True):
     def check(self, classes: int) -> None:
         """Raise OptionError unless it can be used for so many classes."""
 
+    of_one_row: ClassVar[bool] = False
+    """Whether `of` also takes the scores of one row alone (`drrej.core.one_row`), numbers in place of arrays."""
+
     is_error_probability: ClassVar[bool] = False
     """Whether it was fitted to be the probability of an error."""
 
@@ -100,6 +103,8 @@ _PLAIN: dict[str, tuple[Needs, str]] = {
 
 class PlainLoss(Loss, frozen=True):
     """A plain loss by its name."""
+
+    of_one_row: ClassVar[bool] = True
 
     name: str
 
@@ -266,6 +271,9 @@ def feature_values(scores: Scores, scale: float) -> tuple[Floats, dict[str, Floa
 
 def error_probability(log_odds: Floats) -> Floats:
     """1 / (1 + e^-x); keeps its relative precision however small it is."""
+    if isinstance(log_odds, float):  # of one row
+        odds = np.exp(-abs(log_odds))
+        return (odds if log_odds < 0 else 1.0) / (1.0 + odds)
     with np.errstate(over="ignore", under="ignore"):
         odds = np.exp(-np.abs(log_odds))
         probability: Floats = np.where(log_odds < 0, odds, 1.0) / (1.0 + odds)
@@ -274,6 +282,10 @@ def error_probability(log_odds: Floats) -> Floats:
 
 MOST_CORRECTION = 0.7
 """How far a learned loss may move the log-odds of an error: odds that differ by a factor of 4.1 keep their order."""
+
+
+def _within(values: Floats, low: float, high: float) -> Floats:
+    return min(max(values, low), high) if isinstance(values, float) else np.clip(values, low, high)
 
 
 class Feature(Stored, frozen=True):
@@ -286,7 +298,7 @@ class Feature(Stored, frozen=True):
 
     def of(self, values: Floats) -> Floats:
         """What it adds to the log-odds of an error."""
-        added: Floats = (np.clip(values, self.low, self.high) - self.center) * self.weight
+        added: Floats = (_within(values, self.low, self.high) - self.center) * self.weight
         return added
 
 
@@ -305,12 +317,13 @@ class ErrorModel(Stored, frozen=True):
 
     def order(self, log_odds: Floats, features: Mapping[str, Floats], prediction: Integers) -> Floats:
         """What rows are ordered by, from the log-odds at the temperature to rank by."""
-        correction = np.zeros(log_odds.size)
+        correction: Any = 0.0
         for name, feature in self.features.items():
-            correction += feature.of(features[name])
+            correction = correction + feature.of(features[name])
         if self.class_terms:
-            correction += np.array(self.class_terms)[prediction]
-        order: Floats = log_odds + np.clip(correction, -MOST_CORRECTION, MOST_CORRECTION)
+            terms: Any = self.class_terms if isinstance(prediction, int) else np.array(self.class_terms)
+            correction = correction + terms[prediction]
+        order: Floats = log_odds + _within(correction, -MOST_CORRECTION, MOST_CORRECTION)
         return order
 
 
@@ -320,6 +333,7 @@ class LearnedLoss(Loss, frozen=True):
     name: ClassVar[str] = "learned"
     words: ClassVar[str] = "the probability of an error, learned from labelled rows"
     needs: ClassVar[Needs] = FEATURE_NEEDS
+    of_one_row: ClassVar[bool] = True
     is_error_probability: ClassVar[bool] = True
     drift_loss: ClassVar[Loss | None] = PLAIN["zero-one"]
 

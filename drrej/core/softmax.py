@@ -183,6 +183,7 @@ def _sum_up(sums: _Columns, beta: float, work: Sequence[AnyFloats], place: Integ
     scaled = gaps if beta == 1.0 else np.multiply(gaps, gaps.dtype.type(beta), out=spare)
     if "gap_total" in sums:
         total(scaled, None, sums["gap_total"])
+        np.copyto(sums["gap_total"], -np.inf, where=np.isnan(sums["gap_total"]))  # of a logit of -inf, in float64
     if "norm_1" in sums:
         _norm_1(sums, scaled, powers, axis, total)
     np.exp(scaled, out=powers)

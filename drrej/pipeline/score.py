@@ -22,10 +22,9 @@ from drrej.core.inputs import (
     Kind,
     Positives,
     ScoreLook,
+    binary_logits,
     floored_logits,
-    read_binary_probabilities,
-    read_log_probabilities,
-    read_probabilities,
+    read_rows,
 )
 from drrej.core.losses import Loss
 from drrej.core.reuse import (
@@ -209,24 +208,12 @@ def logits_of(block: Block, floor: float | None = None) -> AnyFloats:
         return block.scores
     if block.input != "logits":
         return floored_logits(probabilities_of(block), FACE_VALUE if floor is None else floor)
-    if not block.binary:
-        return block.scores
-    score = block.scores[:, 0]
-    pairs = np.zeros((2, score.size), score.dtype)
-    pairs[1] = score
-    return pairs.T
+    return binary_logits(block.scores[:, 0]) if block.binary else block.scores
 
 
 def probabilities_of(block: Block) -> Floats:
     """Probabilities (rows x classes) of a block that sum to 1; reports rows that are none."""
-    if block.binary:
-        stored = block.scores[:, 0]
-        with np.errstate(under="ignore", over="ignore"):
-            read = read_binary_probabilities(np.exp(stored) if block.input == "log-probs" else stored)
-    elif block.input == "log-probs":
-        read = read_log_probabilities(block.scores, block.normalize)
-    else:
-        read = read_probabilities(block.scores, block.normalize)
+    read = read_rows(block.scores[:, 0] if block.binary else block.scores, block.input, block.normalize)
     for rows, what, remedy, example in read.bad_rows():
         fresh = rows[~block.bad[rows]]
         block.report(fresh, what, remedy, example if fresh.size == rows.size else "")

@@ -29,11 +29,12 @@ ROOMS: dict[str, set[str]] = {
     "outputs": {"data"},
     "engines": {"data", "outputs"},
     "pipeline": {"core", "documents", "data", "outputs", "engines"},
+    "export": {"core", "documents"},
     "report": {"documents"},
     "monitor": {"core", "documents", "data", "outputs", "engines", "pipeline", "report"},
     "api": {"core", "documents", "data", "outputs", "engines", "pipeline", "report", "monitor"},
     "sklearn": {"api", "core", "documents"},
-    "cli": {"core", "documents", "data", "outputs", "engines", "pipeline", "report", "monitor"},
+    "cli": {"core", "documents", "data", "outputs", "engines", "pipeline", "report", "monitor", "export"},
 }
 OUTSIDE = {"__main__", "errors", "_version", "strict_json"}
 

@@ -156,6 +156,7 @@ BASES = {
     "config": "",
     "compare": "before.json second=before.json",
     "demo": "",
+    "export": "r.json --to python",
 }
 
 
@@ -559,6 +560,14 @@ CASES: dict[str, dict[str, Case]] = {
     },
     "demo": {"--output": Acts("-o new"), "--force": Acts("--force", "-o full")},
     "config": {},
+    "export": {
+        "rejector": Acts("r.json", "--to python"),
+        "--to": Acts("--to js"),
+        "--output": Acts("-o new.py"),
+        "--force": Acts("--force", "r.json --to python -o there.json"),
+        "--golden": Acts("--golden 3"),
+        "--scores": Acts("--scores other", "r.json --to sql"),
+    },
 }
 
 

@@ -40,6 +40,7 @@ from drrej.core.losses import (
     feature_values,
 )
 from drrej.core.ratio import fit_ratio
+from drrej.core.softmax import block_sums
 
 
 def biased_model(rows: int, classes: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -364,3 +365,12 @@ def test_a_learned_order_is_in_doubt_where_rows_are_unlike_those_of_the_fit(tmp_
             assert beside == (["loss", "max_probability"] if warned and not more else [])
             assert ("that of max probability" in moved.err) == bool(beside)
             assert "unlike" not in command("evaluate", unlike, "-r", place, *more, "--quiet").err
+
+
+def test_an_impossible_class_leaves_a_loss_in_every_type() -> None:
+    """In float64 the sum of the gaps was NaN, and so was the loss."""
+    wide = np.array([[2.0, 0.3, -np.inf, 0.1]]) * 1.1
+    needs = frozenset({"gap_total", "norm_1"})
+    for rows in (wide, wide.astype(np.float32)):
+        _, _, (sums,) = block_sums(rows, [1.0], [needs])
+        assert sums.gap_total.tolist() == [-np.inf]

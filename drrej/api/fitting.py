@@ -1,0 +1,227 @@
+"""Rejectors made of arrays."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from numbers import Real
+from typing import Any, TypedDict, Unpack
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from msgspec.structs import replace
+
+from drrej.api.arrays import (
+    CORRECT,
+    GROUP,
+    SCORE,
+    Array,
+    array_source,
+    as_columns,
+    as_groups,
+    as_labels,
+    as_names,
+    as_scores,
+    check_length,
+    matched,
+)
+from drrej.api.rejector import Rejector
+from drrej.api.report import tell
+from drrej.core.calibrators import CalibratorName
+from drrej.core.losses import Loss
+from drrej.core.reuse import MOST_REPEATS, content_keys, mixed, near_keys, repeats
+from drrej.core.thresholds import Rule, one_rule
+from drrej.core.types import Booleans, InputKind
+from drrej.data.columns import LABEL
+from drrej.data.dump import DumpOptions
+from drrej.documents.rejector import Rejector as Document
+from drrej.documents.words import calibration_warnings
+from drrej.errors import OptionError
+from drrej.pipeline.calibrate import CalibrateOptions, calibrate
+from drrej.pipeline.fit import RatioOptions, fit
+from drrej.pipeline.split import fit_share
+from drrej.pipeline.threshold import ThresholdOptions, choose_threshold
+
+AnyRejector = Document | str | os.PathLike[str]
+"""A rejector, or the path of one."""
+
+
+def as_document(rejector: AnyRejector) -> Document:
+    """A rejector that may be named by its path."""
+    return rejector if isinstance(rejector, Document) else Rejector.load(rejector)
+
+
+ClassTarget = float | Mapping[str, float] | None
+"""A target, or one for each class that is named (by its number where classes have no names); "" is every other one."""
+
+
+class Target(TypedDict, total=False):
+    """What `fit_rejector` is to keep: one rule or several promises, and with what confidence.
+
+    `groups` says which rows are one example; `correct` and `lower_is_better` are about scores of any kind.
+    """
+
+    correct: Any
+    lower_is_better: bool
+    accuracy: ClassTarget
+    risk: ClassTarget
+    max_missed: Mapping[str, float] | None
+    overall_risk: float | None
+    reviewer_accuracy: float | None
+    reviews: int | None
+    per: int | None
+    coverage: float | None
+    tau: float | None
+    max_loss: float | None
+    review_cost: float | None
+    error_cost: float | None
+    confidence: float | None
+    groups: Any
+
+
+def fit_rejector(
+    scores: Any,
+    labels: Any = None,
+    *,
+    fresh: tuple[Any, Any] | None = None,
+    loss: str | Loss = "auto",
+    alpha: float = 1.0,
+    lam: float = 1.0,
+    effective_sample: float | None = None,
+    input: InputKind | None = None,
+    classes: Sequence[str] | None = None,
+    normalize: bool = False,
+    floor: float | None = None,
+    calibrator: CalibratorName | None = None,
+    **target: Unpack[Target],
+) -> Rejector:
+    """Calibrate, fit and choose a threshold on labelled rows.
+
+    `scores` are logits (rows x classes), or with `input="probs"` probabilities; one score per row means a binary
+    classifier's class 1. numpy arrays, lists, torch CPU tensors, data frames and whatever has `__array__` or DLPack
+    will do. `labels` (rows,) are class numbers from 0, or names with `classes`, which has them in the order of the
+    scores.
+
+    Rows that have no scores of classes bring any confidence in their place, one number per row or a few, and `correct`
+    (rows,) tells which of them were right; with `lower_is_better` low ones are good. Then `predict` answers 0 always,
+    `evaluate` takes the same in place of labels, and `calibrator` is "logistic", "beta", "isotonic" or "auto".
+
+    Exactly one rule: `accuracy` or `risk` of the accepted rows, `coverage`, `tau`, `max_loss`, or the least total cost,
+    where a rejected row costs `review_cost` and an accepted error `error_cost`. `coverage` may also stand beside
+    `accuracy` or `risk`, to be kept together with it.
+
+    Several promises together: `accuracy={"fraud": 0.9, "": 0.998}` of the accepted rows that are predicted as a class
+    ("": every other class), `max_missed={"fraud": 0.05}` of the rows of a true class that are accepted as another one,
+    `overall_risk` (with `reviewer_accuracy`) of all rows, `reviews=200` of `per=10000` rows, `coverage`, and an
+    `accuracy` or `risk` of all accepted rows. Each predicted class has its own cutoff then. `loss`, `alpha`, `lam` and
+    `effective_sample` are those of the command line, as are `normalize` and `floor` for probabilities, and
+    `calibrator`: one "temperature", or a weight and a bias per class ("vector", or "beta" of two
+    classes), or what cross-validation says ("auto").
+
+    With `confidence` the accuracy, risk or coverage is guaranteed for new rows like these, and `Infeasible` is raised
+    where that cannot be certified. The threshold is then chosen on rows that nothing else has seen: on `fresh`, a pair
+    (scores, labels), or without it on four fifths of the rows: few rows are enough to calibrate and fit on (at least
+    50, unless that is more than half). Which rows do what is settled by what they hold: any order of the rows gives the
+    same rejector, and there is no seed to be lucky with. `calibration.rows` and `threshold.rows` say how many. Rows
+    with the same scores count once, since they may be copies. Where a model gives many examples the same scores, as kNN
+    does, pass `groups`: a value for each row that tells examples apart (those of `fresh` if that is given). Rows of a
+    group stay together.
+
+    >>> logits = np.array([[4.0, 0.0], [0.1, 0.0], [0.0, 3.0], [0.0, 0.2]] * 5)
+    >>> rejector = fit_rejector(logits, [0, 1, 1, 0] * 5, accuracy=0.98)
+    >>> rejector.threshold.coverage
+    0.5
+    >>> rejector.evaluate(logits, [0, 1, 1, 0] * 5).accuracy.value
+    1.0
+    >>> fit_rejector(scores=[0.9, 0.8, 0.6, 0.3] * 5, correct=[1, 1, 0, 0] * 5, accuracy=0.98).reject([0.85, 0.5])
+    array([False,  True])
+    """
+    rule, correct, lower_is_better = _rule(target), target.get("correct"), target.get("lower_is_better", False)
+    if (labels is None) == (correct is None):
+        raise OptionError("give either `labels` or, for scores of any kind, `correct`")
+    if correct is None and lower_is_better:
+        raise OptionError("`lower_is_better` requires `correct`: it is about scores of any kind")
+    _check_numbers(alpha=alpha, lam=lam, effective_sample=effective_sample, floor=floor)
+    if fresh is not None and rule.confidence is None:
+        raise OptionError("`fresh` goes with `confidence`: a guarantee needs rows that nothing else has seen")
+    options = DumpOptions(input=input, classes=as_names(classes), normalize=normalize)
+    if correct is not None:
+        names = [SCORE] if (count := as_columns(scores).shape[1]) == 1 else [f"{SCORE}_{i}" for i in range(count)]
+        options = replace(options, score=",".join(names), correct=CORRECT, lower_is_better=lower_is_better)
+        labels = correct
+    groups = None if target.get("groups") is None else as_groups(target["groups"])
+    if groups is not None and rule.confidence is None:
+        raise OptionError("`groups` requires `confidence`: it tells rows with the same scores apart")
+    example = None if groups is None else GROUP
+    first, second = (scores, labels), fresh
+    if rule.confidence is not None and fresh is None:
+        rows = as_scores(matched(scores, options.classes)) if correct is None else as_columns(scores)
+        marks = as_labels(labels)
+        chosen = _certifying(rows, marks, groups, input == "probs", by_place=correct is not None)
+        first, second = ((rows[part], marks.filter(pa.array(part))) for part in (~chosen, chosen))
+        groups = None if groups is None else groups.filter(pa.array(chosen))
+    with array_source(*first, options) as source:
+        start = calibrate(source, CalibrateOptions(floor=floor, calibrator=calibrator))
+        fitted, cautions = fit(source, start, RatioOptions(alpha, lam, loss, effective_sample)), source.cautions
+        if second is None:
+            found = choose_threshold(source, fitted, rule)
+    if second is not None:
+        with array_source(*second, options, groups) as source:
+            chosen_on = ThresholdOptions(known_fresh=fresh is None, group=example)
+            found = choose_threshold(source, fitted, rule, chosen_on)
+    tell([*cautions, *calibration_warnings(start.need_calibration()), found.caution])
+    return Rejector.of(found.rejector)
+
+
+def _certifying(
+    rows: Array, labels: pa.Array, groups: pa.Array | None, probabilities: bool, by_place: bool
+) -> Booleans:
+    """The rows that do not fit, chosen by their groups or by what they hold, so that copies of a row stay together.
+
+    Scores of any kind tie by nature: such rows go by their place.
+    """
+    check_length(rows, labels, LABEL)
+    if len(rows) < 2:
+        raise OptionError("`confidence` needs more rows: some fit, the others choose the threshold")
+    if groups is None and by_place:
+        keys = mixed(np.arange(len(rows), dtype=np.uint64))
+    elif groups is None:
+        keys = content_keys(rows.reshape(len(rows), -1))
+        again = int(np.count_nonzero(repeats(np.column_stack([keys, near_keys(rows, probabilities)]))))
+        if again > MOST_REPEATS * len(rows):
+            raise OptionError(
+                f"{again} of {len(rows)} rows have the same scores as another row, so those that choose the "
+                "threshold would not be like new rows; drop the repeats, or if they are different examples pass "
+                "`groups`, a value for each row that tells them apart"
+            )
+    else:
+        check_length(rows, groups, GROUP)
+        keys = mixed(pc.rank(groups, tiebreaker="dense").to_numpy())
+    chosen: Booleans = keys > np.sort(keys)[max(1, round(fit_share(keys.size) * keys.size)) - 1]
+    return chosen
+
+
+def _check_numbers(**given: Any) -> None:
+    for name, value in given.items():
+        if value is not None and (isinstance(value, bool | np.bool_) or not isinstance(value, Real)):
+            raise OptionError(f"`{name}={value!r}`: it must be a number")
+
+
+_NO_TARGETS = ("groups", "correct", "lower_is_better")
+
+
+def _rule(target: Target) -> Rule:
+    for name in target:
+        if name not in Target.__annotations__:
+            raise TypeError(f"fit_rejector() got an unexpected keyword argument '{name}'")
+    more = {name: target.get(name) for name in ("confidence", "error_cost", "per", "reviewer_accuracy")}
+    targets: dict[str, Any] = {name: value for name, value in target.items() if name not in (*more, *_NO_TARGETS)}
+    for name, value in targets.items():
+        by_class = isinstance(value, Mapping) and name in ("accuracy", "risk", "max_missed")
+        _check_numbers(**({f"{name}={group}": each for group, each in value.items()} if by_class else {name: value}))
+        if by_class:
+            targets[name] = {str(group): each for group, each in value.items()}
+    _check_numbers(**more)
+    rules = ("accuracy", "risk", "coverage", "review_cost", "tau", "max_loss")
+    return one_rule({**dict.fromkeys(rules), **targets}, **more)

@@ -1,0 +1,209 @@
+"""The steps of a decision in Python, numpy, JavaScript and DuckDB: one writer of expressions, with a table for each."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from drrej.export.steps import Decision, Expression
+
+Golden = list[dict[str, Any]]
+"""Rows with their decisions."""
+
+_PAIRS = {"Add": "+", "Sub": "-", "Mult": "*", "Div": "/", "Lt": "<", "LtE": "<=", "Gt": ">", "GtE": ">=", "Eq": "=="}
+_OF_ALL = ("sum", "max", "first", "pick")
+"""Functions of the values of all classes."""
+
+
+def _pairs(**more: str) -> dict[str, str]:
+    return {name: f"({{0}} {sign} {{1}})" for name, sign in (_PAIRS | more).items()}
+
+
+class Language:
+    """Writes expressions as Python has them, a value for each class as `name[j]`."""
+
+    infinity, j = "inf", "j"
+    table: ClassVar[dict[str, str]] = _pairs(And="and", Or="or") | {
+        "USub": "(-{0})",
+        "Not": "(not {0})",
+        "IfExp": "({1} if {0} else {2})",
+        **{name: f"{name}({{0}})" for name in ("abs", "exp", "log", "log1p", "sum", "max", "first")},
+        "pick": "{0}[{1}]",
+    }
+
+    def __init__(self, decision: Decision) -> None:
+        self.each = {step.name for step in decision.steps if step.each} | decision.lists.keys() | {"s"}
+
+    def of_all(self, name: str) -> str:
+        """The values of a name for all classes."""
+        return name
+
+    def of_class(self, name: str) -> str:
+        """The value of a name for the class j."""
+        return f"{self.of_all(name)}[j]"
+
+    def number(self, value: float) -> str:
+        """A number."""
+        return self.infinity if value == math.inf else repr(value)
+
+    def write(self, value: Expression) -> str:
+        """An expression."""
+        match value:
+            case float() | int():
+                return self.number(value)
+            case "j":
+                return self.j
+            case "inf":
+                return self.infinity
+            case str(name):
+                return self.of_class(name) if name in self.each else name
+        name, *parts = value
+        return self.table[name].format(*map(self.of_all if name in _OF_ALL else self.write, parts))
+
+
+class _Numpy(Language):
+    """For rows at once: values for each class are rows x classes, others rows x 1."""
+
+    j = "np.arange(CLASSES)"
+    table: ClassVar[dict[str, str]] = Language.table | {
+        **_pairs(And="&", Or="|"),
+        "Not": "(~{0})",
+        "IfExp": "np.where({0}, {1}, {2})",
+        **{name: f"np.{name}({{0}})" for name in ("abs", "exp", "log", "log1p")},
+        **{name: f"{{0}}.{name}(axis=1, keepdims=True)" for name in ("sum", "max")},
+        "first": "{0}.argmax(axis=1)[:, None]",
+    }
+
+    def of_all(self, name: str) -> str:
+        return f"np.array({name})" if name.isupper() else name
+
+    of_class = of_all
+
+
+class _JavaScript(Language):
+    infinity = "Infinity"
+    table: ClassVar[dict[str, str]] = Language.table | {
+        **_pairs(And="&&", Or="||", Eq="==="),
+        "Not": "(!{0})",
+        "IfExp": "({0} ? {1} : {2})",
+        **{name: f"Math.{name}({{0}})" for name in ("abs", "exp", "log", "log1p")},
+    }
+
+
+class _DuckDb(Language):
+    infinity, j = "'infinity'::double", "(j - 1)"
+    table: ClassVar[dict[str, str]] = Language.table | {
+        "Eq": "({0} = {1})",
+        "IfExp": "(case when {0} then {1} else {2} end)",
+        "exp": f"(case when {{0}} < -700.0 then 0.0 when {{0}} > 709.0 then {infinity} else exp({{0}}) end)",
+        "log": "ln({0})",
+        "log1p": "(case when 1.0 + {0} = 1.0 then {0} else {0} * ln(1.0 + {0}) / ((1.0 + {0}) - 1.0) end)",
+        **{name: f"list_{name}({{0}})" for name in ("sum", "max")},
+        "first": "(list_position({0}, list_max({0})) - 1)",
+        "pick": "{0}[{1} + 1]",
+    }
+
+    def __init__(self, decision: Decision) -> None:
+        super().__init__(decision)
+        self.lists = {name: self.listed(values) for name, values in decision.lists.items()}
+
+    def listed(self, values: list[float]) -> str:
+        return f"([{', '.join(map(self.number, values))}])"
+
+    def number(self, value: float) -> str:
+        text = super().number(value)
+        return text if "e" in text or value == math.inf else f"{text}e0"  # else DuckDB would read a decimal
+
+    def of_all(self, name: str) -> str:
+        return self.lists.get(name, name)
+
+
+def _constants(decision: Decision, line: str, write: Callable[[Any], str]) -> str:
+    """What the code of a programming language knows of the rejector."""
+    rejector, names = decision.rejector, decision.rejector.class_names
+    known = {"CLASSES": decision.classes, "NAMES": None if names is None else list(names), "CUTOFFS": decision.cutoffs}
+    known |= {"BINARY": rejector.binary, "BY": decision.by} | decision.lists
+    return "\n".join(line.format(name, write(value)) for name, value in known.items())
+
+
+def python_of(decision: Decision, template: str, golden: Golden) -> str:
+    """A module for Python's standard library, and numpy where it is there."""
+    plain, quick, one, many = Language(decision), _Numpy(decision), [], []
+    for step in decision.steps:
+        text = plain.write(step.value)
+        one.append(f"    {step.name} = {f'[{text} for j in range(CLASSES)]' if step.each else text}")
+        many.append(f"    {step.name} = {quick.write(step.value)}")
+        if step.name == "bad":
+            one.append("    if bad:\n        raise ValueError(BAD)")
+            many.append("    if bad.any():\n        raise ValueError(f'row {int(bad.argmax())}: {BAD}')")
+    parts = {"CONSTANTS": _constants(decision, "{} = {}", repr), "ONE": "\n".join(one), "MANY": "\n".join(many)}
+    return _filled(template, GOLDEN=repr(golden), **parts)
+
+
+def javascript_of(decision: Decision, template: str, golden: Golden) -> str:
+    """An ES module; types are in its comments."""
+    script, lines = _JavaScript(decision), []
+    for step in decision.steps:
+        text = script.write(step.value)
+        value = f"Array.from({{ length: CLASSES }}, (_, j) => {text})" if step.each else text
+        lines.append(f"  const {step.name} = {value};")
+        if step.name == "bad":
+            lines.append("  if (bad) throw new RangeError(BAD);")
+    constants = _constants(decision, "const {} = {};", json.dumps)
+    return _filled(template, CONSTANTS=constants, ONE="\n".join(lines), GOLDEN=json.dumps(golden))
+
+
+def _filled(template: str, **parts: str) -> str:
+    for name, text in parts.items():
+        template = template.replace(f"@{name}@", text)
+    return template
+
+
+def sql_of(decision: Decision, template: str, golden: Golden, scores: str) -> str:
+    """A table macro for DuckDB; `scores` is the column of lists, or of one score per row."""
+    sql, binary, by = _DuckDb(decision), decision.rejector.binary, decision.by
+    # each level is a query of its own: a name is computed once
+    chain = ["step_0 as (select * from input)"]
+    for number, step in enumerate(decision.steps, 1):
+        text = sql.write(step.value)
+        text = f"[{text} for j in range(1, {decision.classes} + 1)]" if step.each else text
+        if step.name == "bad" and not binary:
+            text = f"({text} or coalesce(len(s), 0) <> {decision.classes})"
+        chain.append(f"step_{number} as (select *, {text} as {step.name} from step_{number - 1})")  # noqa: S608 - ours
+    if isinstance(decision.cutoffs, dict):
+        cases = " ".join(f"when {_quoted(name)} then {sql.number(value)}" for name, value in decision.cutoffs.items())
+        cutoff = f"case grouped {cases} end"
+    elif isinstance(decision.cutoffs, list):
+        cutoff = f"{sql.listed(decision.cutoffs)}[prediction + 1]"
+    else:
+        cutoff = sql.number(decision.cutoffs)
+    names, rows = decision.rejector.class_names, []
+    for row in golden:
+        given = ", ".join(f"'{value}'::double" for value in row["scores"])
+        values = [given if binary else f"[{given}]", *([_quoted(row["group"])] if by else [])]
+        values += [_quoted(str(row["prediction"])), f"'{row['loss']}'::double", str(row["rejected"]).lower()]
+        rows.append(f"({', '.join(values)})")
+    return _filled(
+        template,
+        STEPS=",\n  ".join(chain),
+        LAST=f"step_{len(decision.steps)}",
+        NAMED="prediction" if names is None else f"([{', '.join(map(_quoted, names))}])[prediction + 1]",
+        CUTOFF=cutoff,
+        INTERNAL=", ".join(["s", "score", "grouped", *(step.name for step in decision.steps)]),
+        GROUP="null" if by is None else _identifier(by),
+        INPUT="score" if binary else "s",
+        OTHER="null as s" if binary else "null as score",
+        COLUMN=_identifier(scores),
+        GOLDEN=",\n  ".join(rows),
+        HEAD=", ".join(map(_identifier, [scores] if by is None else [scores, by])),
+    )
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _identifier(text: str) -> str:
+    return '"' + text.replace('"', '""') + '"'

@@ -1,0 +1,225 @@
+"""The decision of a rejector as a list of steps, which the exports write in their languages.
+
+A step is a name and an expression in Python's grammar. `u[] = (z - top) * 2.0` has a value for each class, all others
+one for each row. `j` is the number of the class. Functions are abs, exp, log, log1p, of all classes sum, max and first
+(the first class of the largest value), and `pick(LIST, class)`.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+from typing import Any
+
+from msgspec import Struct
+
+from drrej.core.inputs import FACE_VALUE, LOG_TOLERANCE
+from drrej.core.losses import MOST_CORRECTION, ErrorModel, LearnedLoss
+from drrej.core.ratio import DensityRatio, expm1
+from drrej.documents.rejector import Rejector
+from drrej.errors import OptionError
+
+BAND = 1e-12
+"""Cutoffs are lowered by this share: a row that lies on the cutoff is rejected however an engine rounds its loss."""
+
+SUM_TOLERANCE = 8e-3
+"""What a row of probabilities may leave of the sum 1: that of the narrowest type, since other engines hide the type."""
+
+
+Expression = float | str | tuple[Any, ...]
+"""A number, a name, or a function with its arguments; operators are called as `ast` has them."""
+
+
+class Step(Struct, frozen=True):
+    """A step: its name, whether it has a value for each class, and the expression."""
+
+    name: str
+    each: bool
+    value: Expression
+
+    @classmethod
+    def of(cls, text: str) -> Step:
+        """Read a line."""
+        name, _, value = text.partition(" = ")
+        return cls(name.removesuffix("[]"), name.endswith("[]"), _read(ast.parse(value, mode="eval").body))
+
+
+def _read(node: Any) -> Expression:
+    if isinstance(node, ast.Constant | ast.Name):
+        return node.id if isinstance(node, ast.Name) else node.value  # type: ignore[return-value]
+    parts = tuple(_read(child) for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr))
+    if isinstance(node, ast.Call):
+        return parts  # its name is the first
+    operator = getattr(node, "op", None) or getattr(node, "ops", [node])[0]  # a choice is an operator of its own
+    return type(operator).__name__, *parts
+
+
+class Decision(Struct, frozen=True):
+    """All that an export needs: the steps in their order, the lists they use, and the cutoffs.
+
+    The step `bad` tells rows that nothing can be said of. `cutoffs` is a number, or has one for each predicted class
+    or for each group of the column `by`.
+    """
+
+    rejector: Rejector
+    steps: tuple[Step, ...]
+    lists: dict[str, Any]
+    cutoffs: float | list[float] | dict[str, float]
+    by: str | None
+
+    @property
+    def classes(self) -> int:
+        """Number of classes."""
+        return self.rejector.classes
+
+
+def decision_of(rejector: Rejector) -> Decision:
+    """The decision of a rejector; raises for one that needs more than the scores of a row."""
+    rejector.need_threshold()
+    rejector = Rejector.read(rejector.to_json(), "rejector")  # with Python's numbers, whoever made it
+    threshold, ratio = rejector.need_threshold(), rejector.need_ratio()
+    loss = ratio.loss
+    if rejector.is_scored:
+        raise OptionError(f"the rejector was made of the score '{rejector.columns.logits}': an export needs classes")
+    if loss.columns:
+        raise OptionError(
+            f"the loss is read from the column '{loss.columns[0]}': an export has the scores of a row alone"
+        )
+    if loss.is_cost:
+        raise OptionError("a cost matrix cannot be exported exactly: rounding decides between equal costs")
+    lists: dict[str, Any] = {}
+    lines = [*_logits(rejector, lists), *_calibrated(rejector, lists)]
+    lines += ["prediction = first(y)", "e[] = 0.0 if j == prediction else exp(u)", "odds = sum(e)"]
+    lines += _learned(loss.learned, rejector, lists) if isinstance(loss, LearnedLoss) else _PLAIN[loss.name]
+    lines += _ratio(ratio.density)
+    own = {group.group: _lowered(group.cutoff) for group in threshold.groups or ()}
+    cutoffs: Any = _lowered(threshold.cutoff) if threshold.by is None else own
+    if threshold.by == "prediction":
+        names = rejector.class_names or tuple(map(str, range(rejector.classes)))
+        cutoffs = [own.get(name, -1.0) for name in names]  # as for groups that were not seen: nothing is accepted
+    by = None if threshold.by in (None, "prediction") else threshold.by
+    return Decision(rejector, tuple(map(Step.of, lines)), lists, cutoffs, by)
+
+
+def _lowered(cutoff: float | None) -> float:
+    return math.inf if cutoff is None else cutoff * (1 - BAND) if cutoff > 0 else cutoff - 5e-324
+
+
+def _logits(rejector: Rejector, lists: dict[str, Any]) -> list[str]:
+    """From the scores s to the logits z; their largest is `top`."""
+    if rejector.input == "logits":
+        pair = "score if j == 1 else 0.0" if rejector.binary else "s"
+        lines = [f"given[] = {pair}", "odd[] = 0.0 if given < inf else 1.0"]
+        return [*lines, "bad = sum(odd) > 0.0 or max(given) == -inf", "z[] = 0.0 if bad else given", "top = max(z)"]
+    floor, logs = FACE_VALUE if rejector.floor is None else rejector.floor, rejector.input == "log-probs"
+    lists["FLOORS"] = [floor] * rejector.classes  # onnxruntime drops the addition of one number below float32's least
+    raised = ["raised[] = q * 0.5 + FLOORS"]
+    raised += ["z[] = log(q if q > raised else raised)", "top = max(z)"]
+    if rejector.binary:
+        lines = [
+            "score1 = exp(score)" if logs else "score1 = score",
+            "bad = not (score1 >= 0.0 and score1 <= 1.000001)",
+        ]
+        lines += ["share = 1.0 if bad or score1 > 1.0 else score1", "q[] = share if j == 1 else 1.0 - share"]
+        return [*lines, *raised]
+    shift = ["best = max(s)"] if logs and rejector.normalize else []
+    lines = ["p[] = " + ("s" if not logs else "exp(s - best)" if shift else "exp(s)")]
+    lines += ["odd[] = 0.0 if p >= 0.0 and p < inf else 1.0", "total = sum(p)"]
+    tolerance = LOG_TOLERANCE if logs else SUM_TOLERANCE
+    off = "not total > 0.0" if rejector.normalize else f"not abs(total - 1.0) <= {tolerance!r}"
+    return [*shift, *lines, f"bad = sum(odd) > 0.0 or {off}", "q[] = 1.0 if bad else p / total", *raised]
+
+
+def _calibrated(rejector: Rejector, lists: dict[str, Any]) -> list[str]:
+    """From the logits to the calibrated scores y and their gaps u to the largest, as shares of T."""
+    vector = rejector.need_calibration().vector
+    if vector is None:
+        return ["y[] = z", f"u[] = (z - top) * {1.0 / rejector.need_calibration().temperature!r}"]
+    lists |= {"WEIGHTS": list(vector.weights), "BIASES": list(vector.biases)}
+    return [
+        "likeliest = first(z)",
+        "rest[] = 0.0 if j == likeliest else exp(z - top)",
+        "others = sum(rest)",
+        "weight = log1p(others)",
+        "y[] = -inf if z == -inf else ((z - top) - weight) * WEIGHTS + BIASES",
+        "highest = max(y)",
+        "u[] = y - highest",
+    ]
+
+
+_MOMENT = "ue[] = e * u if e > 0.0 else 0.0"
+_PLAIN = {
+    "log": [_MOMENT, "loss = log1p(odds) - sum(ue) / (1.0 + odds)"],
+    "zero-one": ["loss = odds / (1.0 + odds)"],
+    "brier": [
+        "squares[] = 0.0 if j == prediction else exp(2.0 * u)",
+        "loss = (odds * (2.0 + odds) - sum(squares)) / ((1.0 + odds) * (1.0 + odds))",
+    ],
+    "margin": ["loss = (odds + max(e)) / (1.0 + odds)"],
+    "logit-margin": ["loss = max(e)"],
+}
+"""From the odds of an error to the loss, as `drrej.core.losses` has them."""
+
+
+def _learned(model: ErrorModel, rejector: Rejector, lists: dict[str, Any]) -> list[str]:
+    """The learned loss, see `drrej.core.losses.feature_values`: rivals are the other classes."""
+    others, used = rejector.classes - 1, model.features
+    lines = [
+        "gap[] = -inf if j == prediction else u",
+        "nearest = max(gap)",
+        "second = first(gap)",
+        f"v[] = -inf if gap == -inf else (gap - nearest) * {model.scale!r}",
+        "r[] = 0.0 if j == second else exp(v)",
+        "crowded = sum(r)",
+        "spread = log1p(crowded)",
+        f"base = -inf if nearest == -inf else nearest * {model.scale!r} + spread",
+    ]
+    if "rivals" in used:
+        lines += ["vr[] = r * v if r > 0.0 else 0.0", "rivals = spread - sum(vr) / (1.0 + crowded)"]
+    if used.keys() & {"distance", "log_distance"}:
+        lines += [f"distance = sum(u) * {-1.0 / others!r}", "log_distance = log(distance + 1e-06)"]
+    if "crowd" in used:
+        lines += [
+            "here[] = 1.0 if u > -inf else 0.0",
+            "kept[] = u if u > -inf else 0.0",
+            "mean = 1.0 if sum(here) == 1.0 else -sum(kept) / sum(here)",
+            "above[] = kept + mean if u > -inf and kept + mean > 0.0 else 0.0",
+            "twice = 0.0 if mean == 0.0 else 2.0 * ((sum(above) - mean) / (1.0 if mean == 0.0 else mean))",
+            "crowd = inf if mean == 0.0 else log1p(twice)",
+        ]
+    parts = []
+    for name, feature in used.items():
+        low, high = repr(feature.low), repr(feature.high)
+        parts.append(f"({name}_held - {feature.center!r}) * {feature.weight!r}")
+        lines.append(f"{name}_held = {low} if {name} < {low} else {high} if {name} > {high} else {name}")
+    if model.class_terms:
+        lists["TERMS"] = list(model.class_terms)
+        parts.append("pick(TERMS, prediction)")
+    most = repr(MOST_CORRECTION)
+    return [
+        *lines,
+        f"moved = {' + '.join(parts) or '0.0'}",
+        f"held = -{most} if moved < -{most} else {most} if moved > {most} else moved",
+        f"x = (base + held) * {model.slope!r} + {model.intercept!r}",
+        "far = -abs(x)",
+        "tail = exp(far)",
+        "loss = (tail if x < 0.0 else 1.0) / (1.0 + tail)",
+    ]
+
+
+def _ratio(ratio: DensityRatio) -> list[str]:
+    """The density ratio of the loss, see `drrej.core.ratio`."""
+    c, g = ratio.c, ratio.log_max_ratio
+    lines = [f"rise = (loss - {ratio.min_loss!r}) / {ratio.lam!r}"]
+    if c == 0:
+        return [*lines, f"power_of = {g!r} - rise", "ratio = exp(power_of)"]
+    end = "0.0" if c > 0 else "inf"
+    if c * g < 0 and c < 0 and math.exp(c * g) < 0.5:
+        top = math.exp(c * g)
+        lines.append(f"inner = {top!r} - {c!r} * rise")
+        lines += [f"power_of = {g!r} if rise == 0.0 else log(1.0 if inner <= 0.0 else inner) / {c!r}"]
+        return [*lines, f"ratio = {end} if inner <= 0.0 and rise > 0.0 else exp(power_of)"]
+    if math.isinf(start := expm1(c * g)):
+        raise OptionError(f"alpha = {ratio.alpha:g}: the density ratio is beyond what other engines can compute")
+    lines += [f"inner = {start!r} - {c!r} * rise", "held_inner = 0.0 if inner <= -1.0 else inner"]
+    return [*lines, f"power_of = log1p(held_inner) / {c!r}", f"ratio = {end} if inner <= -1.0 else exp(power_of)"]
