@@ -529,6 +529,7 @@ CASES: dict[str, dict[str, Case]] = {
         "--on-missing-label": Acts(
             "--on-missing-label skip", "val.parquet --labels-from some.parquet --join-on key --logits logits"
         ),
+        "--score": Acts("--score trust --correct refused"),
         "--normalize": Acts("--normalize", "doubled.parquet --input probs"),
         "--filter": Acts("--filter none", "twice.jsonl"),
         "--per-length": Acts("--per-length", "log.jsonl"),

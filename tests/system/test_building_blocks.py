@@ -110,7 +110,7 @@ def test_the_component_judges(workspace: Path) -> None:
         cwd=workspace, env=_environment(workspace) | variables, capture_output=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert b"PASS  coverage >= 0.5" in done.stdout
+    assert re.search(rb"Gate +coverage >= 0.5 +PASS", done.stdout)
     assert (workspace / job["artifacts"]["reports"]["junit"]).exists()
 
 

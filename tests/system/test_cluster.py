@@ -287,7 +287,7 @@ def test_a_large_table_is_sent_once(tmp_path: Path, engine: DaskEngine, monkeypa
 
 
 def test_the_command_line(dask: DaskProcesses, dataset: Path, tmp_path: Path) -> None:
-    arguments = ["run", "--val", dataset, "--test", dataset, "--coverage", "0.8", "-q", "-o"]
+    arguments = ["run", "--val", dataset, "--test", dataset, "--coverage", "0.8", "-q", "--verbose", "-o"]
     report = succeed(*arguments, tmp_path / "here")
     done = run_drrej(*arguments, tmp_path / "there", "--cluster", dask.address)
     assert (done.returncode, done.stdout, done.stderr) == (0, report, b"")
