@@ -140,13 +140,13 @@ def command(name: str) -> Any:
 app = typer.Typer(
     name="drrej",
     cls=Group,
-    help="Let a classifier say 'I don't know': rejection by density ratios on saved logits.",
+    help="Decide which predictions of a classifier to trust, from saved logits, probabilities or scores.",
     epilog="""
-calibrate | fit | threshold make a rejector; evaluate and reject apply it; run does all of it.
+drrej demo
 
-drrej inspect val.parquet
+drrej inspect predictions.parquet
 
-drrej run --val val.parquet --test test.parquet --coverage 0.8 -o out
+drrej run predictions.parquet --accuracy 0.98 -o out
 """,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,

@@ -92,7 +92,7 @@ def fit(
     input: StepInput,
     engine: EngineOptions,
 ) -> None:
-    """Add the density ratio (labels are used where there are any, and needed for --loss learned and auto only).
+    """Add the loss and the density ratio; with labels, the loss is learned from them (--loss auto).
 
     DUMP: parquet files, directories, globs or URIs; - is standard input.
 

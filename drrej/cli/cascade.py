@@ -38,7 +38,7 @@ class StageOptions(Options):
 
 
 def cascade(stages: StageOptions, input: Annotated[InputOptions, changed("join_on")], engine: EngineOptions) -> None:
-    """Let a cheap model answer what it is sure of and a dearer one the rest, at least cost for an accuracy.
+    """Combine a cheap and an expensive model at the lowest cost that keeps an accuracy.
 
     Stages are asked in the order given, with labelled dumps of the same rows.
 

@@ -26,7 +26,7 @@ _MOST_COLUMNS = 12
 def inspect(
     files: Annotated[list[str], typer.Argument(metavar="FILE", hidden=True)], input: LayoutInput, engine: EngineOptions
 ) -> None:
-    """Tell what a dump holds and how to go on, or what a rejector does.
+    """Show what a predictions file contains and the command to run next, or what a rejector does.
 
     FILE: dumps (parquet files, directories, globs or URIs) or rejectors; - is standard input.
 

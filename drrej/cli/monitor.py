@@ -57,7 +57,7 @@ def monitor(
     engine: EngineOptions,
     dumps: OptionalDumps = None,
 ) -> None:
-    """Watch risk, coverage and drift batch by batch; looking every day is allowed.
+    """Watch risk, coverage and drift batch by batch; alarms stay valid under repeated looks.
 
     STATE: the monitor's file, which each batch replaces; without DUMP it is shown.
 

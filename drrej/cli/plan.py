@@ -56,7 +56,7 @@ class PlanOptions(Options):
 
 
 def plan(options: PlanOptions, input: InputOptions, engine: EngineOptions, dumps: OptionalDumps = None) -> None:
-    """Say how many labelled rows a promise takes, or what the rows of a dump can promise.
+    """Show how many labelled rows a guarantee takes, or what the rows of a file can guarantee.
 
     DUMP: none, or labelled parquet files, directories, globs or URIs; - is standard input.
 

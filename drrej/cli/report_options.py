@@ -200,7 +200,8 @@ def shown(report: Judged, format: str, verbose: bool, heading: str, last: Sequen
     if format != "text" or verbose or not isinstance(report, Report):
         return render(report, format).decode()
     colour = is_terminal(sys.stdout) and "NO_COLOR" not in os.environ
-    return render_brief(report, f"{heading}, {report.classes} classes", last, colour)
+    kind = f"{report.classes} classes" if report.score is None else f"score '{report.score}'"
+    return render_brief(report, f"{heading}, {kind}", last, colour)
 
 
 def rows_words(dumps: Sequence[str], rows: int) -> str:

@@ -165,7 +165,7 @@ def run(
     engine: EngineOptions,
     dumps: OptionalDumps = None,
 ) -> None:
-    """Do all of it: calibrate, fit, choose the threshold, evaluate and reject.
+    """Run all steps: calibrate, fit, choose the cutoff, evaluate and reject.
 
     DUMP: parquet files, directories, globs or URIs, divided by --split; or give --val and --test. - is standard input.
 

@@ -91,7 +91,8 @@ def _verdicts(report: Report) -> Iterator[tuple[str, str, str, str]]:
     if target is not None:
         promises = sorted(target.promises, key=lambda each: each.verdict != target.verdict)
         for promise in promises[:_MOST_PROMISES]:
-            whose = "" if promise.group is None else f"{report.cutoff_by} {promise.group}: "
+            by = "class" if promise.what == "missed" else report.cutoff_by
+            whose = "" if promise.group is None else f"{by} {promise.group}: "
             sure = "" if target.confidence is None else ", certified"
             more = settling_words(promise) or tie_words(promise)
             found = found_words(promise, TYPESET) + (f"; {more}" if more else "")
