@@ -20,7 +20,7 @@ from registry import commands, flag, options
 from running import LOG_LINE, drrej
 
 COMMANDS = [
-    *("demo", "inspect", "run", "calibrate", "fit", "threshold", "evaluate", "reject", "monitor", "plan"),
+    *("demo", "inspect", "run", "calibrate", "fit", "threshold", "evaluate", "reject", "monitor", "export", "plan"),
     *("cascade", "compare", "convert", "metrics", "config", "schema"),
 ]
 
