@@ -22,8 +22,10 @@ class ExportOptions(Options):
     scores: str | None = rare("SQL: the column of the scores, a list per row; as in the rejector unless told.", "COL")
 
 
-def export(rejector: Annotated[str, typer.Argument(metavar="REJECTOR")], options: ExportOptions) -> None:
+def export(rejector: Annotated[str, typer.Argument(metavar="REJECTOR", hidden=True)], options: ExportOptions) -> None:
     """Write the decision of a rejector as a file that needs no drrej: Python, SQL, JavaScript or ONNX.
+
+    REJECTOR: a finished rejector, as JSON.
 
     The file checks itself against golden rows, which drrej has decided. SQL is that of DuckDB.
 
@@ -37,7 +39,7 @@ def export(rejector: Annotated[str, typer.Argument(metavar="REJECTOR")], options
     from drrej.pipeline.source import Source
 
     if options.scores is not None and options.to != "sql":
-        raise OptionError("`scores` goes with `to=sql`")
+        raise OptionError("`scores` requires `to=sql`")
     with ExitStack() as stack:
         (file,) = open_files(stack, [options.output], options.force)
         made = read_rejector(rejector, Source([]), "threshold")
