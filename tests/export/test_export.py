@@ -198,4 +198,4 @@ def test_the_command_writes_a_file_that_needs_no_numpy(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-S", "-I", str(out)], capture_output=True, text=True, timeout=60)
     assert done.stdout == "40 golden rows, 0 different\n", done.stderr
     refused = command("export", str(tmp_path / "r.json"), "--to", "js", "--scores", "s")
-    assert (refused.code, "--scores goes with --to sql" in refused.err) == (2, True)
+    assert (refused.code, "--scores requires --to sql" in refused.err) == (2, True)
