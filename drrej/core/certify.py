@@ -372,7 +372,9 @@ def certify_risk(candidates: Candidates, rows: int, risk: float, asked: str) -> 
         raise Infeasible(start + "nothing could be bounded; more rows are needed")
     near = int(np.argmin(bounds))
     coverage = candidates.accepted[near] / rows
+    start += "among the cutoffs that were tested, "
     start += f"the best upper bound of the error rate is {bounds[near]:.6g}, at coverage {coverage:.6g}"
+    start += ", but tests on the way to it failed" if bounds[near] <= risk else ""
     if risk == 0:
         raise Infeasible(f"{start}; no number of rows suffices for a risk of 0")
     needed = math.ceil(math.log(candidates.delta) / math.log1p(-risk))
