@@ -2,40 +2,57 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
-from drrej.documents.gates import catalogue, group_metrics
+from drrej.cli.console import in_flags
+from drrej.documents.gates import Metric, catalogue, group_metrics
 from drrej.documents.report import RegressionReport, Report
 
 INTRODUCTION = """# Metrics
 
-Every number of a report that `--gate` may name, made from what the report declares by `docs/make_metrics.py`. A name
-without an ending stands for its `.value`. "Better" says which direction is. Intervals are 95 %, two-sided.
+Every figure of a report that `--gate` can test. `drrej metrics` prints the same list in the terminal. A script
+(`docs/make_metrics.py`) makes this page from the declarations in the code.
 
-Points of the curve have names without end: `accuracy@coverage=0.9` and `coverage@risk=0.02` are two; any share will
-do. `accuracy[class=NAME]` and, with `--report-by`, `accuracy[group=NAME]` are the figures of one class or group, see
-the end.
+Some metrics have endings, listed in the second column:
+
+| ending | the gate tests |
+|---|---|
+| none, or `.value` | the figure itself |
+| `.lower`, `.upper` | the lower or upper end of its two-sided 95 % interval |
+| `.accepted`, `.errors` | the number of accepted rows or of errors behind it |
+| `.all` | the same figure for all rows, including rejected ones |
+
+You can name any point on the curve: `accuracy@coverage=0.9` is the accuracy at a coverage of 90 %, and `coverage@risk=0.02` the coverage at a risk of
+2 %. The points listed below are examples. `accuracy[class=NAME]` and, with `--report-by`, `accuracy[group=NAME]` are the figures of one class or
+group; see [the end of this page](#one-class-or-group).
 """
+ENDINGS = ("value", "lower", "upper", "accepted", "errors", "all")
+
+
+def rows(metrics: Iterable[Metric]) -> list[str]:
+    """One row for each metric, with its endings."""
+    found: dict[str, tuple[Metric, list[str]]] = {}
+    for metric in metrics:
+        name, _, ending = metric.name.rpartition(".")
+        if ending in ENDINGS and name in found:
+            found[name][1].append(f"`.{ending}`")
+        else:
+            found[metric.name] = (metric, [])
+    table = ["| metric | endings | meaning | unit | better | interval | needs |", "|---|---|---|---|---|---|---|"]
+    for name, (metric, endings) in found.items():
+        cells = (" ".join(endings), metric.meaning, metric.unit, metric.better, metric.interval, in_flags(metric.needs))
+        table.append(" | ".join([f"| `{name}`", *(cell.replace("|", "\\|") for cell in cells)]) + " |")
+    return [*table, ""]
 
 
 def page() -> str:
     """The text of the page."""
     lines = [INTRODUCTION]
-    for title, kind in (("Classification", Report), ("Regression", RegressionReport)):
-        lines += [
-            f"## {title}",
-            "",
-            "| metric | meaning | unit | better | interval | needs |",
-            "|---|---|---|---|---|---|",
-        ]
-        for metric in catalogue(of=kind):
-            cells = (metric.meaning, metric.unit, metric.better, metric.interval, metric.needs)
-            lines.append(" | ".join([f"| `{metric.name}`", *(cell.replace("|", "\\|") for cell in cells)]) + " |")
-        lines.append("")
-    lines += ["## One class or group", "", "| metric | meaning | unit | better | needs |", "|---|---|---|---|---|"]
-    for metric in [*group_metrics("class"), *group_metrics("group")]:
-        lines.append(f"| `{metric.name}` | {metric.meaning} | {metric.unit} | {metric.better} | {metric.needs} |")
-    return "\n".join([*lines, ""])
+    lines += ["## Classification", "", *rows(catalogue(of=Report))]
+    lines += ["## Regression", "", *rows(catalogue(of=RegressionReport))]
+    lines += ["## One class or group", "", *rows([*group_metrics("class"), *group_metrics("group")])]
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":
