@@ -23,9 +23,10 @@ Some metrics have endings, listed in the second column:
 | `.accepted`, `.errors` | the number of accepted rows or of errors behind it |
 | `.all` | the same figure for all rows, including rejected ones |
 
-You can name any point on the curve: `accuracy@coverage=0.9` is the accuracy at a coverage of 90 %, and `coverage@risk=0.02` the coverage at a risk of
-2 %. The points listed below are examples. `accuracy[class=NAME]` and, with `--report-by`, `accuracy[group=NAME]` are the figures of one class or
-group; see [the end of this page](#one-class-or-group).
+You can name any point on the curve: `accuracy@coverage=0.9` is the accuracy at a coverage of 90 %, and
+`coverage@risk=0.02` the coverage at a risk of 2 %. The points listed below are examples. `accuracy[class=NAME]` and,
+with `--report-by`, `accuracy[group=NAME]` are the figures of one class or group; see
+[the end of this page](#one-class-or-group).
 """
 ENDINGS = ("value", "lower", "upper", "accepted", "errors", "all")
 
