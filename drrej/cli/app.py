@@ -235,8 +235,8 @@ def execute(arguments: Sequence[str] | None = None) -> int:
 def _run(arguments: list[str]) -> int:
     try:
         _check_date()
-        result = application()(arguments, standalone_mode=False, prog_name="drrej")
-        return result if isinstance(result, int) else 0
+        result = application()(arguments or ["--help"], standalone_mode=False, prog_name="drrej")
+        return (result if isinstance(result, int) else 0) if arguments else 2
     except typer.Exit as exit_:
         return int(exit_.exit_code)
     except (KeyboardInterrupt, typer.Abort):

@@ -28,7 +28,6 @@ def test_the_console_script_is_the_same_program() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "Missing command. (see 'drrej --help')"),
         (["frobnicate"], "No such command 'frobnicate'. (see 'drrej --help')"),
         (["calibrat"], "No such command 'calibrat'. Did you mean 'calibrate'? (see 'drrej --help')"),
         (["sweep", "val.parquet"], "'drrej sweep' is gone: "),
@@ -55,6 +54,13 @@ def test_the_console_script_is_the_same_program() -> None:
 )
 def test_what_is_wrong_on_the_command_line_is_one_line_and_exit_2(arguments: list[str], message: str) -> None:
     assert message in fail(*arguments)
+
+
+def test_without_a_command_the_help_is_shown() -> None:
+    done, asked = run_drrej(), run_drrej("--help")
+    assert (done.returncode, asked.returncode) == (2, 0)
+    assert done.stdout == asked.stdout
+    assert done.stderr == b""
 
 
 def test_a_failed_gate_is_exit_1_of_the_process(test: str, rejector_file: str) -> None:
