@@ -76,7 +76,8 @@ class TrackedCoverage(Tracked, frozen=True, kw_only=True):
 class MonitorReport(Judged, frozen=True, kw_only=True, tag=FORMAT):
     """What a monitor says; by attribute or by key.
 
-    `moved` are the parts that surely moved, among `looked_at` shares; `recent` and `folded` are the batches so far.
+    `moved` are the parts that surely moved, among `looked_at` shares; `recent` are the last batches, `earlier` those
+    before them as one.
     """
 
     NOUN, ERROR = "report of a monitor", ReportError
@@ -94,7 +95,7 @@ class MonitorReport(Judged, frozen=True, kw_only=True, tag=FORMAT):
     looked_at: Annotated[Count, about(gate=False)]
     alarms: tuple[MonitorName, ...]
     recent: tuple[Batch, ...]
-    folded: tuple[Batch, ...]
+    earlier: Annotated[Batch | None, about(gate=False)] = None
     resets: tuple[Reset, ...]
     ended: str | None = None
     """Why the monitor was reset, if the next batch starts a new one."""
@@ -136,7 +137,7 @@ def monitor_report(state: MonitorState, gates: Sequence[Gate] = ()) -> MonitorRe
         looked_at=looked_at,
         alarms=tuple(alarm.monitor for alarm in state.alarms),
         recent=state.batches,
-        folded=state.folded,
+        earlier=state.earlier,
         resets=state.resets,
         ended=state.ended,
         gates=(),

@@ -1,13 +1,12 @@
 """The state of a monitor: a small document that each batch's run replaces.
 
-It holds what the monitors need to go on, the last batches one by one, older batches folded together, and a fingerprint
+It holds what the monitors need to go on, the last batches one by one, all older ones as one, and a fingerprint
 of every batch, so that none counts twice.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
@@ -21,10 +20,7 @@ from drrej.monitor.evidence import LOG_ODDS, LossDrift, RateMonitor
 from drrej.pipeline.drift import Tally
 
 KEPT_BATCHES = 60
-"""Batches that are kept one by one."""
-
-SMALLEST_FOLD, MOST_FOLDS = 7, 104
-"""Older batches are folded by seven at first; when there are too many folds, neighbours are joined."""
+"""Batches that are kept one by one; those before them are added up."""
 
 MonitorName = Literal["risk", "coverage", "drift"]
 
@@ -73,7 +69,7 @@ class Settings(Stored, frozen=True, kw_only=True):
 
 
 class Batch(Stored, frozen=True, kw_only=True):
-    """One batch, or `batches` in a row from `first` on that are folded together, under the name of the last.
+    """One batch, or `batches` in a row from `first` on that are added up, under the name of the last.
 
     Rows, those accepted, those of them whose label is known, and errors among these. `log_e` are the logarithms of the
     e-values after it. `labels_after` names the newest batch at the time when its labels came late.
@@ -145,7 +141,7 @@ class MonitorState(Document, frozen=True, kw_only=True, tag="drrej-monitor/2"): 
     drift: LossDrift | None = None
     alarms: tuple[Alarm, ...]
     batches: tuple[Batch, ...]
-    folded: tuple[Batch, ...]
+    earlier: Batch | None = None
     resets: tuple[Reset, ...]
     by_prediction: Parts | None = None
     by_group: Parts | None = None
@@ -158,8 +154,13 @@ class MonitorState(Document, frozen=True, kw_only=True, tag="drrej-monitor/2"): 
         """Batches since the monitor started."""
         return self._total("batches")
 
+    @property
+    def spans(self) -> tuple[Batch, ...]:
+        """All batches since the monitor started, the earlier ones as one."""
+        return self.batches if self.earlier is None else (self.earlier, *self.batches)
+
     def _total(self, name: str) -> int:
-        return sum(getattr(span, name) for span in (*self.folded, *self.batches))
+        return sum(getattr(span, name) for span in self.spans)
 
     @property
     def accepted(self) -> Tally:
@@ -212,13 +213,3 @@ class MonitorState(Document, frozen=True, kw_only=True, tag="drrej-monitor/2"): 
         for monitor in (self.risk, self.coverage):
             if monitor is not None and len(monitor.restarts.log_values) != LOG_ODDS.size * (monitor.restarts.looks > 0):
                 raise ValueError("the evidence of a monitor is not whole")
-
-
-def folded_away(folded: Sequence[Batch], batch: Batch) -> tuple[Batch, ...]:
-    """The folds with one more batch; their number stays bounded, and the older ones grow."""
-    size = max([SMALLEST_FOLD, *(fold.batches for fold in folded)])
-    if folded and folded[-1].batches < size:
-        return (*folded[:-1], folded[-1] + batch)
-    if len(folded) == MOST_FOLDS:
-        folded = [folded[i] + folded[i + 1] for i in range(0, MOST_FOLDS, 2)]
-    return (*folded, replace(batch, fingerprint="", labels_after=None))

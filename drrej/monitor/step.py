@@ -25,7 +25,7 @@ from drrej.engines.protocol import Pass
 from drrej.errors import MonitorError, OptionError
 from drrej.monitor.evidence import LossDrift, RateMonitor
 from drrej.monitor.report import MonitorReport, monitor_report
-from drrej.monitor.state import KEPT_BATCHES, Batch, MonitorState, Parts, Reset, Settings, folded_away
+from drrej.monitor.state import KEPT_BATCHES, Batch, MonitorState, Parts, Reset, Settings
 from drrej.pipeline.collect import collect
 from drrej.pipeline.drift import Tally
 from drrej.pipeline.figures import swapped
@@ -153,14 +153,15 @@ def _with_batch(
     if started is not None:
         risk, coverage, drift, alarms = started.risk, started.coverage, started.drift, started.alarms
         old_predictions, old_groups = started.by_prediction, started.by_group
-        batches, folded = started.batches, started.folded
+        batches, earlier = started.batches, started.earlier
         if len(batches) == KEPT_BATCHES:
-            batches, folded = batches[1:], folded_away(folded, batches[0])
+            earlier = batches[0] if earlier is None else earlier + batches[0]
+            batches = batches[1:]
     else:
         risk = None if settings.max_risk is None else RateMonitor(settings.max_risk)
         coverage = None if settings.min_coverage is None else RateMonitor(1.0 - settings.min_coverage)
         drift = _start_drift(rejector) if settings.drift else None
-        alarms, old_predictions, old_groups, batches, folded = (), None, None, (), ()
+        alarms, old_predictions, old_groups, batches, earlier = (), None, None, (), None
     batch, columns = count_batch(source, rejector, options.on_unseen_group, drift is not None, settings.by, before)
     batch = replace(batch, name=_name(source, state, options.batch))
     _check_new(batch, state, before, columns.get("sighting"))
@@ -180,7 +181,7 @@ def _with_batch(
         drift=None if drift is None else drift.update(bin_counts(columns["drift"], drift.edges)),
         alarms=alarms,
         batches=(*batches, batch),
-        folded=folded,
+        earlier=earlier,
         resets=_resets(state, options.reset),
         by_prediction=by_prediction,
         by_group=by_group,
@@ -200,7 +201,7 @@ def _start_drift(rejector: Rejector) -> LossDrift:
 def _resets(state: MonitorState | None, why: str | None) -> tuple[Reset, ...]:
     if state is None or why is None or state.ended is not None:
         return () if state is None else state.resets
-    oldest = (*state.folded, *state.batches)[0]
+    oldest = state.spans[0]
     ended = Reset(
         why=why,
         batches=state.looks,

@@ -182,7 +182,7 @@ def _page(report: MonitorReport) -> str:
 
 def _plots(report: MonitorReport) -> list[tuple[str, str, str]]:
     """Title, picture and caption of each plot."""
-    spans = [*report.folded, *report.recent]
+    spans = [*([] if report.earlier is None else [report.earlier]), *report.recent]
     ends = list(accumulate(span.batches for span in spans))  # the number of batches so far
     batches = f"from {spans[0].first or spans[0].name} to {report.batch.name}"
     alarms = "An e-value that reaches the line is an alarm, which stays; the plot ends soon above it."

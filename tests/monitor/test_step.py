@@ -30,7 +30,6 @@ from drrej.documents.document import schema_of
 from drrej.documents.gates import Gate, catalogue
 from drrej.documents.rejector import Rejector
 from drrej.errors import MonitorError, OptionError
-from drrej.monitor import state as documents
 from drrej.monitor import step
 from drrej.monitor.evidence import LOG_ODDS, LOG_WEIGHTS, LossDrift, start_share, unspent
 from drrej.monitor.report import MonitorReport
@@ -703,7 +702,7 @@ def fake_batch(rng: np.random.Generator, rows: int = 5000, classes: int = 100) -
 
 @pytest.mark.parametrize("number_of_batches", [300, thorough(1000)])
 def test_many_batches_stay_small(world: Path, monkeypatch: pytest.MonkeyPatch, number_of_batches: int) -> None:
-    """And nothing is lost by folding: the totals, and the monitors, know every row."""
+    """And nothing is lost by adding up old ones: the totals, and the monitors, know every row."""
     from msgspec.structs import replace
 
     rng, counted = np.random.default_rng(0), []
@@ -723,13 +722,14 @@ def test_many_batches_stay_small(world: Path, monkeypatch: pytest.MonkeyPatch, n
     assert len(state.to_json()) < 200_000
     assert MonitorState.from_json(state.to_json()) == state
     assert len(state.batches) == KEPT_BATCHES
-    assert len(state.folded) <= documents.MOST_FOLDS
+    assert state.earlier is not None
     assert state.looks == len(state.seen) == number_of_batches
     assert state.errors.events == sum(batch.errors for batch, _ in counted)
     assert state.accepted.rows == 5000 * number_of_batches
     last = number_of_batches - KEPT_BATCHES - 1
-    assert (state.folded[0].first, state.folded[-1].name) == ("batch of number 0", f"batch of number {last}")
-    assert [fold.batches for fold in state.folded[:-1]] == [state.folded[0].batches] * (len(state.folded) - 1)
+    assert (state.earlier.first, state.earlier.name) == ("batch of number 0", f"batch of number {last}")
+    assert state.earlier.batches == last + 1
+    assert state.earlier.rows == 5000 * (last + 1)
     monkeypatch.setattr(step, "count_batch", lambda *_: counted[0])
     with pytest.raises(MonitorError, match="as an older batch"):
         monitor(source("x"), rejector, state)
@@ -845,19 +845,3 @@ def test_settings_share_the_chance_of_a_false_alarm() -> None:
     assert (one.watched, three.watched) == (("drift",), ("risk", "coverage", "drift"))
     assert one.level == pytest.approx(0.05)
     assert math.exp(three.bar) == pytest.approx(60)
-
-
-def test_folds_add_up_and_stay_few() -> None:
-    folded: tuple[Batch, ...] = ()
-    for number in range(5000):
-        batch = Batch(
-            rows=10, accepted=number % 10, labels=0, errors=0, name=str(number), fingerprint="", log_e={"risk": number}
-        )
-        folded = documents.folded_away(folded, batch)
-        assert len(folded) <= documents.MOST_FOLDS
-        assert sum(fold.batches for fold in folded) == number + 1
-    assert sum(fold.accepted for fold in folded) == sum(number % 10 for number in range(5000))
-    starts = [int(fold.first or fold.name) for fold in folded]
-    assert starts == sorted(starts)
-    assert [int(fold.name) + 1 for fold in folded[:-1]] == starts[1:]
-    assert folded[-1].log_e == {"risk": 4999}
