@@ -43,7 +43,7 @@ from drrej.documents.figures import (
     TotalCost,
 )
 from drrej.documents.summaries import LeftOut
-from drrej.errors import ReportError
+from drrej.errors import OptionError, ReportError
 
 # Sections that are there when they are asked for
 
@@ -118,7 +118,6 @@ class Where(Stored, frozen=True, kw_only=True):
     parts: tuple[MovedPart, ...]
 
 
-_EARLIER_E_AURC = "aurc minus that of all right rows before all wrong ones in two tie blocks"
 _LABELLED = ("accuracy", "nll", "ece", "brier", "aurc", "e_aurc", "augrc", "points", "curve", "coverage_curve")
 """Sections that every report with labels has, and none without them."""
 
@@ -447,16 +446,9 @@ class Report(Judged, frozen=True, kw_only=True, tag="drrej-report/1"):  # 1: the
 
     @staticmethod
     def mend(tree: dict[str, Any]) -> None:
-        """Reports of 0.1.0 had other words, the draws of their intervals, and E-AURC above an ideal of their own."""
-        tree.pop("bootstrap", None)
-        target = tree.get("target")
-        for each in [target, *target.get("promises", ())] if isinstance(target, dict) else ():
-            if isinstance(each, dict) and each.get("verdict") == "not shown":
-                each["verdict"] = "inconclusive"
-        if "standard_e_aurc" in tree:
-            tree["e_aurc"] = tree.pop("standard_e_aurc")
-        elif isinstance(tree.get("e_aurc"), dict) and tree["e_aurc"].get("convention") == _EARLIER_E_AURC:
-            tree["e_aurc"] |= {"value": None, "lower": None, "upper": None}
+        """Refuse reports of 0.1.0: their E-AURC was another figure."""
+        if tree.get("drrej_version") == "0.1.0":
+            raise OptionError("a report of drrej 0.1.0; make it anew with 'drrej evaluate'")
 
 
 class ErrorFigures(Stored, frozen=True, kw_only=True):
