@@ -12,7 +12,7 @@ from drrej.documents.gates import Gate
 from drrej.documents.report import Report as ReportDocument
 from drrej.errors import DrrejWarning, ReportError
 from drrej.report import need_libraries
-from drrej.report.page import render_notebook
+from drrej.report.markdown import render_markdown
 from drrej.report.plots import curve_figure
 
 if TYPE_CHECKING:
@@ -55,9 +55,9 @@ class Report(ReportDocument, frozen=True):
             told.append(f"target {self.target.verdict}")
         return f"<drrej.Report: {', '.join(told)}>"
 
-    def _repr_html_(self) -> str:
+    def _repr_markdown_(self) -> str:
         """For notebooks; needs nothing besides drrej."""
-        return render_notebook(self)
+        return render_markdown(self)
 
     def plot(self) -> Figure:
         """Accuracy against coverage, as a matplotlib figure (extra `plot`); a notebook shows it."""

@@ -399,11 +399,10 @@ def _with_labels(
         sections |= dict.fromkeys(("below_chance", "per_class", "confusion"))  # right and wrong are no classes
     if rejector.need_ratio().loss.is_error_probability:
         sections["expected_accuracy"] = drift.expected_accuracy(columns["loss"], accepted)
-    by_group: list[tuple[str, Any]] | None = None
     if options.by is not None:
         numbers, groups = numbered(columns["group"])
-        by_group = list(zip(groups, figures.count_cells(numbers, len(groups), wrong, accepted), strict=True))
-        sections["per_group"] = figures.per_group(by_group)
+        counts = figures.count_cells(numbers, len(groups), wrong, accepted)
+        sections["per_group"] = figures.per_group(groups, counts)
         sections["worst_group"] = figures.worst_group(sections["per_group"])
     if len(curves) > 1:
         sections["scores"] = compare.score_rows(columns, curves, options.points, options.intervals)
@@ -423,8 +422,5 @@ def _with_labels(
         sections["difference"], baseline = compare.paired_differences(columns, other, unseen, titles)
     if not options.pictures:
         return sections, {}
-    by_class = [(titles[k], counts) for k, counts in enumerate(cells) if counts.any()]
-    drawn = pictures.drawn_of(columns, curve, confused, titles, by_class, by_group)
-    if rejector.is_scored:
-        drawn = {name: value for name, value in drawn.items() if name not in ("classes", "confusions")}
+    drawn = pictures.drawn_of(columns, curve)
     return sections, drawn | ({"baseline": baseline} if baseline else {})

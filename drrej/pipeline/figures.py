@@ -227,7 +227,7 @@ def per_class(counts: Cells, names: Sequence[str] | None) -> tuple[ClassRow, ...
     )
 
 
-def per_group(by_group: Sequence[tuple[str, Cells]]) -> tuple[GroupRow, ...]:
+def per_group(names: Sequence[str], counts: Cells) -> tuple[GroupRow, ...]:
     """From the counts of each group, in the order given."""
     return tuple(
         GroupRow(
@@ -237,7 +237,7 @@ def per_group(by_group: Sequence[tuple[str, Cells]]) -> tuple[GroupRow, ...]:
             accuracy=accuracy_figure(cells[2], sum(cells[2:])),
             base_accuracy=accuracy_figure(cells[0] + cells[2], sum(cells)),
         )
-        for name, cells in ((name, counts.tolist()) for name, counts in by_group)
+        for name, cells in zip(names, counts.tolist(), strict=True)
     )
 
 

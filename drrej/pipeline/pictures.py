@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from drrej.core.calibration import ECE_BINS, CalibrationTally
 from drrej.core.curves import Curve
@@ -23,10 +22,6 @@ from drrej.pipeline.score import Scored
 if TYPE_CHECKING:
     from drrej.pipeline.evaluate import EvaluateOptions
 
-MOST_ROWS = 30
-"""Classes or groups that get a row of their own; the others share one."""
-
-MOST_CONFUSIONS = 15
 LOSS_BINS = 48
 _DECADES = 6.0
 """A logarithmic histogram reaches so far below the largest loss; smaller losses are in its first bin."""
@@ -35,26 +30,16 @@ _LINEAR_RANGE = 100.0
 """Losses that spread less than this are shown on a linear scale."""
 
 
-def drawn_of(
-    columns: Mapping[str, Any],
-    curve: Curve,
-    confused: Integers,
-    titles: Sequence[str],
-    by_class: Sequence[tuple[str, Any]],
-    by_group: Sequence[tuple[str, Any]] | None,
-) -> dict[str, Any]:
-    """What labels add to a page: the ideal order, reliability, classes and groups, and the commonest errors."""
-    drawn: dict[str, Any] = {
+def drawn_of(columns: Mapping[str, Any], curve: Curve) -> dict[str, Any]:
+    """What labels add to a page: the ideal order, reliability and the losses of right and wrong rows."""
+    return {
         "ideal": ideal_curve(curve.total_errors, curve.rows),
         "reliability": {
             "uncalibrated": reliability(columns["uncalibrated"]),
             "calibrated": reliability(columns["all"]),
         },
         "losses": loss_histogram(curve),
-        "classes": worst_rows(by_class),
-        "confusions": confusions(confused, titles),
     }
-    return drawn if by_group is None else drawn | {"groups": worst_rows(by_group)}
 
 
 def ideal_curve(errors: int, rows: int) -> list[dict[str, float]]:
@@ -89,51 +74,6 @@ def loss_histogram(points: Curve, labelled: bool = True) -> dict[str, Any]:
     rows, wrong = np.diff(counts, axis=0, prepend=0).T
     kinds = {"right": (rows - wrong).tolist(), "wrong": wrong.tolist()} if labelled else {"rows": rows.tolist()}
     return {"scale": "linear" if linear else "log", "edges": edges.tolist(), **kinds}
-
-
-def confusions(codes: NDArray[np.int64], names: Sequence[str]) -> dict[str, Any]:
-    """The commonest errors among the accepted rows, each coded as label * classes + prediction, and the others."""
-    pairs, rows = np.unique(codes, return_counts=True)
-    order = np.argsort(-rows, kind="stable")[:MOST_CONFUSIONS]
-    labels, predictions = np.divmod(pairs[order], len(names))
-    top = [
-        {"label": names[label], "prediction": names[prediction], "rows": count, "share": count / codes.size}
-        for label, prediction, count in zip(labels, predictions, rows[order].tolist(), strict=True)
-    ]
-    rest = codes.size - int(rows[order].sum())
-    return {"errors": codes.size, "top": top, "other_pairs": pairs.size - len(top), "other_rows": rest}
-
-
-def worst_rows(cells: Sequence[tuple[str, Sequence[int]]]) -> dict[str, Any]:
-    """Rows of a table by class or group, the lowest accuracy first; beyond `MOST_ROWS` the rest is summed up.
-
-    Each item is a name with its counts (wrong rejected, right rejected, wrong accepted, right accepted). `of_highest`
-    is an error rate relative to the highest.
-    """
-    made = [(_counted(name, counts), counts) for name, counts in cells]
-    made.sort(key=lambda pair: (pair[0]["accuracy"] is not None, pair[0]["accuracy"], pair[0]["coverage"]))
-    shown, others = [row for row, _ in made[:MOST_ROWS]], [counts for _, counts in made[MOST_ROWS:]]
-    rest = _counted("", np.sum(others, axis=0).tolist()) | {"members": len(others)} if others else None
-    highest = max((row["error_rate"] or 0.0 for row, _ in made), default=0.0) or 1.0
-    for row in (*shown, *([rest] if rest else [])):
-        row["of_highest"] = (row["error_rate"] or 0.0) / highest
-    return {"shown": shown, "rest": rest}
-
-
-def _counted(name: str, counts: Sequence[int]) -> dict[str, Any]:
-    """What every row has."""
-    wrong_rejected, right_rejected, wrong, right = map(int, counts)
-    accepted, rows = wrong + right, wrong_rejected + right_rejected + wrong + right
-    return {
-        "name": name,
-        "rows": rows,
-        "accepted": accepted,
-        "errors": wrong,
-        "coverage": accepted / rows,
-        "accuracy": right / accepted if accepted else None,
-        "error_rate": wrong / accepted if accepted else None,
-        "base_accuracy": (right_rejected + right) / rows,
-    }
 
 
 def made_by(rejector: Rejector, options: EvaluateOptions, dump: Dump) -> dict[str, Any]:

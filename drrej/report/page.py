@@ -7,18 +7,14 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
-from collections.abc import Sequence
 from functools import cache
 from hashlib import sha256
-from html import escape
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from drrej.documents.document import Judged
 from drrej.documents.report import Report
-from drrej.errors import printable
 from drrej.report.plots import page_plots
-from drrej.report.tables import PERCENT, Table, heading, size_words, tables
+from drrej.report.tables import PERCENT, size_words, tables
 from drrej.report.words import (
     TYPESET,
     against,
@@ -38,11 +34,13 @@ if TYPE_CHECKING:
     from jinja2 import Template
 
 
-_WIDE = ("total-cost", "difference", "scores", "masks")
 _NARROW = ("areas", "calibration", "cost", "drift")
-"""Tables of the text report that are shown as they are: across the page, and beside each other."""
+"""Tables that stand beside each other."""
 
 _EXAMPLES = ("rejected", "wrong")
+_ELSEWHERE = (*_NARROW, *_EXAMPLES, "proportions", "curve", "points")
+"""Tables that have a place of their own, or are shown in another way; the others go across the page."""
+
 _SENTENCES = {
     "total-cost": "Total cost of errors among the accepted rows and reviews of the rejected ones.",
     "calibration": "How far the stated probabilities are from the observed frequencies. Lower is better.",
@@ -52,6 +50,8 @@ _SENTENCES = {
     "difference": "Changes since the baseline.",
     "scores": "Other scores, evaluated on the same rows.",
     "masks": "Other rejectors, evaluated on the same rows.",
+    "groups": "Coverage and accuracy for each group.",
+    "classes": "Coverage and accuracy for each class.",
     "points": "Results at other cutoffs: accuracy at a coverage, coverage at an error rate.",
     "confusion": "Accepted rows by true and predicted class, and rejected rows of each class.",
     "rejected": "Rejected rows with the largest expected losses.",
@@ -87,10 +87,9 @@ def render_page(report: Report) -> str:
         examples=[plain[id] for id in _EXAMPLES if id in plain],
         seen_by=seen_by(report),
         plots=[(texts[name][0], svg, texts[name][2]) for name, svg in plots.items()],
-        wide=[plain[id] for id in _WIDE if id in plain],
+        wide=[table for id, table in plain.items() if id not in _ELSEWHERE],
         narrow=[plain[id] for id in _NARROW if id in plain],
         points=plain.get("points"),
-        confusion=plain.get("confusion"),
         slider=_slider(report),
         tau_every=_TAU_EVERY,
         longest=_LONGEST,
@@ -207,37 +206,3 @@ def _plot_texts(report: Report) -> dict[str, tuple[str, str, str]]:
             f"calibration and {after} after it. The lower plot shows how many rows have each confidence.",
         )
     return texts
-
-
-# Notebooks
-
-_SHOWN = {"proportions", "groups", "scores", "masks", "difference", "cost", "errors"}
-"""Tables that stand open; the others are folded."""
-
-
-def render_notebook(report: Judged) -> str:
-    """The decision, the gates, the tables."""
-    rows = [[gate_state(report, gate), gate.gate, against(gate.value, gate.limit)] for gate in report.gates]
-    gates = [_table(Table("gates", "Gates", ["", "gate", "value"], rows))] if rows else []
-    pieces = [f"<p>{_text(heading(report))}</p>", *gates, *(_section(table) for table in tables(report))]
-    return "<div>" + "\n".join(pieces) + "</div>"
-
-
-def _section(table: Table) -> str:
-    body = _table(table) + (f"<p>({_text(table.remark)})</p>" if table.remark else "")
-    if table.id in _SHOWN:
-        return body
-    return f"<details><summary>{_text(table.title)}</summary>{body}</details>"
-
-
-def _table(table: Table) -> str:
-    rows = [_row(table.header, "th")] if table.header else []
-    return "<table>" + "".join([*rows, *(_row(row, "td") for row in table.rows)]) + "</table>"
-
-
-def _row(cells: Sequence[str], tag: str) -> str:
-    return "<tr>" + "".join(f"<{tag}>{_text(cell)}</{tag}>" for cell in cells) + "</tr>"
-
-
-def _text(text: str) -> str:
-    return escape(printable(text))

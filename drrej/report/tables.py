@@ -341,14 +341,14 @@ def size_words(report: Report) -> str:
     return f"{report.classes} classes" if report.score is None else f"score '{report.score}', no classes"
 
 
-def _classes(report: Report, _: Style) -> Iterator[Table]:
+def _classes(report: Report, style: Style) -> Iterator[Table]:
     """By true class, and which class is taken for which."""
     if report.per_class:
         shown, remark = report.per_class, ""
         if len(shown) > MOST_CLASSES:
             remark = f"the {MOST_CLASSES} of {len(shown)} classes with the lowest accuracy"
             shown = tuple(sorted(shown, key=lambda row: (row.accuracy is not None, row.accuracy))[:MOST_CLASSES])
-        rows = [[str(row.class_), str(row.rows), figure(row.coverage), figure(row.accuracy)] for row in shown]
+        rows = [[str(row.class_), str(row.rows), *map(style.share, (row.coverage, row.accuracy))] for row in shown]
         yield Table("classes", "By class", ["class", "rows", "coverage", "accuracy"], rows, remark)
     if report.confusion is not None:
         names = columns = [row.class_ for row in report.confusion.rows]

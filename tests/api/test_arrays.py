@@ -151,10 +151,10 @@ def test_probabilities_are_the_softmax_of_the_scaled_logits() -> None:
 def test_reports_show_themselves() -> None:
     rejector = drrej.fit_rejector(LOGITS, LABELS, coverage=0.7)
     report = rejector.evaluate(NEW, TRUE, gates="accuracy >= 0.999")
-    page = report._repr_html_()
-    assert page.count("<table>") == page.count("</table>") > 3
-    assert f"<td>{report.coverage.value:.4f}</td>" in page
-    assert "<td>failed</td><td>accuracy &gt;= 0.999</td>" in page
+    page = report._repr_markdown_()
+    assert page.count("| --- |") > 3
+    assert f"| coverage | {report.coverage.value:.4f} |" in page
+    assert "`accuracy >= 0.999`" in page
     assert [gate.gate for gate in report.failed_gates] == ["accuracy >= 0.999"]
     assert drrej.Report.from_json(report.to_json()) == report
     without = rejector.evaluate(NEW)
@@ -184,7 +184,7 @@ def test_steps_on_files_take_paths(tmp_path: Path) -> None:
     drrej.reject(val, rejector, tmp_path / "mask.parquet", force=True)
     report = drrej.evaluate(val, tmp_path / "r.json", ["accuracy >= 0.5"])
     assert report == rejector.evaluate(LOGITS, LABELS, ["accuracy >= 0.5"])
-    assert "<table>" in report._repr_html_()
+    assert "| --- |" in report._repr_markdown_()
 
 
 def test_rejectors_that_are_not_finished_say_so() -> None:

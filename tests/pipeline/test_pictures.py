@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ import drrej
 from drrej.core.curves import Curve
 from drrej.engines.local import LocalEngine
 from drrej.pipeline.evaluate import EvaluateOptions
-from drrej.pipeline.pictures import MOST_CONFUSIONS, MOST_ROWS, ideal_curve, loss_histogram, worst_rows
+from drrej.pipeline.pictures import ideal_curve, loss_histogram
 
 CLASSES = 40
 
@@ -82,52 +81,6 @@ def test_losses_of_any_range_have_a_scale(losses: list[float], scale: str) -> No
     assert drawn["scale"] == scale
     assert sum(drawn["rows"]) == len(losses)
     assert np.all(np.diff(drawn["edges"]) > 0)
-
-
-def test_confusions_are_the_commonest_accepted_errors(world: dict[str, Any]) -> None:
-    mask, found = world["mask"], world["report"]["pictures"]["confusions"]
-    wrong = (mask["prediction"] != mask["label"]) & ~mask["rejected"].astype(bool)
-    pairs = zip(mask["label"][wrong].tolist(), mask["prediction"][wrong].tolist(), strict=True)
-    counts = Counter((str(label), str(prediction)) for label, prediction in pairs)
-    assert len(found["top"]) == MOST_CONFUSIONS
-    assert [row["rows"] for row in found["top"]] == [n for _, n in counts.most_common(MOST_CONFUSIONS)]
-    assert all(counts[row["label"], row["prediction"]] == row["rows"] for row in found["top"])
-    assert found["errors"] == wrong.sum()
-    assert found["other_pairs"] == len(counts) - MOST_CONFUSIONS
-    assert found["other_rows"] == wrong.sum() - sum(row["rows"] for row in found["top"])
-
-
-def test_classes_beyond_thirty_share_a_row_and_the_worst_come_first(world: dict[str, Any]) -> None:
-    mask, classes = world["mask"], world["report"]["pictures"]["classes"]
-    accepted = ~mask["rejected"].astype(bool)
-    accuracy = [row["accuracy"] for row in classes["shown"]]
-    assert len(accuracy) == MOST_ROWS
-    assert accuracy == sorted(accuracy)
-    for row in classes["shown"]:
-        rows = mask["label"] == int(row["name"])
-        right = (mask["prediction"] == mask["label"])[rows & accepted]
-        assert (row["rows"], row["accepted"]) == (rows.sum(), (rows & accepted).sum())
-        assert row["accuracy"] == right.mean()
-    shown = [int(row["name"]) for row in classes["shown"]]
-    others = ~np.isin(mask["label"], shown)
-    rest = classes["rest"]
-    assert (rest["members"], rest["rows"]) == (CLASSES - MOST_ROWS, others.sum())
-    assert rest["accepted"] == (others & accepted).sum()
-    assert rest["accuracy"] >= accuracy[0]
-
-
-def test_groups_get_a_table_too(world: dict[str, Any]) -> None:
-    groups = world["report"]["pictures"]["groups"]["shown"]
-    assert sorted(row["name"] for row in groups) == ["site 0", "site 1", "site 2"]
-    assert {row["rows"] for row in groups} == {1000}
-
-
-def test_a_class_that_is_never_accepted_comes_first() -> None:
-    table = worst_rows([("fine", [0, 0, 1, 9]), ("never", [2, 3, 0, 0]), ("worse", [0, 0, 5, 5])])
-    assert [row["name"] for row in table["shown"]] == ["never", "worse", "fine"]
-    assert [row["accuracy"] for row in table["shown"]] == [None, 0.5, 0.9]
-    assert [row["of_highest"] for row in table["shown"]] == [0.0, 1.0, 0.2]
-    assert table["rest"] is None
 
 
 def test_pictures_do_not_depend_on_threads(world: dict[str, Any]) -> None:
