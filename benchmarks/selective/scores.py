@@ -12,7 +12,7 @@ import numpy as np
 
 import drrej
 from benchmarks.selective.dumps import Array, Part
-from drrej.core.paired import augrc_influence
+from drrej.core.curves import Curve
 
 Score = Callable[[Part, list[Part]], list[Array]]
 """From the rows to fit on and some parts to the score of each row of each part."""
@@ -100,9 +100,12 @@ def p_norm(fit: Part, parts: list[Part]) -> list[Array]:
         norm = np.linalg.norm(centred, ord=power, axis=1)
         return np.asarray(-np.divide(centred[:, 0], norm, out=np.zeros(len(norm)), where=norm > 0))
 
-    wrong = fit.wrong
+    def augrc(power: int | None) -> float:
+        scores = scored(fit, power)
+        return Curve.of(scores[~fit.wrong], scores[fit.wrong]).augrc()
+
     powers: list[int | None] = [None, *range(1, 11)]
-    best = min(powers, key=lambda power: augrc_influence(scored(fit, power), wrong)[0])
+    best = min(powers, key=augrc)
     return [scored(part, best) for part in parts]
 
 

@@ -108,7 +108,7 @@ class Rejector(Document, frozen=True):
     @cached_property
     def _cutoffs(self) -> Floats | None:
         """The cutoff of each predicted class; None where others decide than the scores: a column of groups."""
-        threshold, classes = self.need_threshold(), self.class_names or tuple(map(str, range(self.classes)))
+        threshold, classes = self.need_threshold(), self.class_titles
         own = {group.group: group.cutoff for group in threshold.groups or ()}
         if self.is_scored or threshold.by not in (None, "prediction") or (own and not own.keys() >= set(classes)):
             return None

@@ -159,25 +159,3 @@ def rises(ece: BeforeAfter, brier: BeforeAfter, rows: int) -> Rises:
         for name, (before, after, limit) in limits.items()
         if before is not None and after is not None and after - before > limit
     }
-
-
-def warning(found: Rises, floor: float | None = None, what: str = "one temperature") -> str | None:
-    """One line for people about such rises, with what to do; None when there are none.
-
-    `floor` is that of probabilities, None for logits; `what` names the calibrator.
-
-    >>> warning({"ECE": (0.037, 0.103)})
-    'calibration made the ECE worse on its own rows (0.037 -> 0.103): one temperature does not fit these scores; are \
-they logits, in class order, and the labels right? `temperature=1` keeps the probabilities as they are'
-    """
-    if not found:
-        return None
-    names = " and the ".join(found)
-    figures = ", ".join(f"{before:.3g} -> {after:.3g}" for before, after in found.values())
-    ask = "are they logits, in class order, and the labels right?"
-    if floor is not None:
-        ask = f"are they in class order, and the labels right? another `floor` than {floor:.3g} may help;"
-    return (
-        f"calibration made the {names} worse on its own rows ({figures}): {what} does not fit these scores; "
-        f"{ask} `temperature=1` keeps the probabilities as they are"
-    )

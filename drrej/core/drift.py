@@ -153,21 +153,21 @@ BINS = 16
 
 
 def stored_bins(
-    quantiles: Sequence[float], ranks: NDArray[np.int64], rows: int, bins: int = BINS
+    quantiles: Sequence[float], rows: int, bins: int = BINS
 ) -> tuple[tuple[float, ...], tuple[int, ...] | None]:
-    """Edges among stored order statistics, and the bin counts of the rows they come from.
+    """Edges among the `loss_quantiles` of so many rows, and how many of these are in each bin.
 
-    Quantile i is the loss that has ranks[i] of the `rows` losses before it. The counts are None where stored quantiles
-    tie: how many rows are below an edge is not known then, and the first batch has to be other rows.
+    The counts are None where quantiles tie: how many rows are below an edge is not known then, and the first batch has
+    to be other rows.
 
-    >>> stored_bins((0.0, 1.0, 2.0, 3.0, 4.0), np.array([0, 25, 50, 75, 99]), 100, 4)
-    ((1.0, 2.0, 3.0), (25, 25, 25, 25))
+    >>> stored_bins((0.0, 1.0, 2.0, 3.0, 4.0), 101, 4)
+    ((1.0, 2.0, 3.0), (25, 25, 25, 26))
     """
     known = np.asarray(quantiles, np.float64)
     at = np.unique(np.arange(1, bins) * max(known.size - 1, 0) // bins)
     at = at[at > 0]
     if (np.diff(known) > 0).all():
-        counts = np.diff(np.concatenate([[0], np.asarray(ranks, np.int64)[at], [rows]]))
+        counts = np.diff(np.concatenate([[0], ranks(known.size, rows)[at], [rows]]))
         return tuple(known[at].tolist()), tuple(counts.tolist())
     edges = np.unique(known[at])
     return tuple(edges[edges > known[0]].tolist()), None

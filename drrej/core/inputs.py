@@ -403,7 +403,7 @@ _SLACK = 1.1
 _COARSE = 4
 _LAST = 1074
 
-_HALF_PRECISION = 2.0**-24
+HALF_PRECISION = 2.0**-24
 """The smallest positive float16."""
 
 FACE_VALUE = 2.0**-_LAST
@@ -427,11 +427,6 @@ class Positives(Struct, frozen=True):
         if not zeros:
             return cls(0, float(probabilities.min(initial=math.inf)))
         return cls(zeros, float(np.min(probabilities, initial=math.inf, where=probabilities > 0)))
-
-    @property
-    def may_vanish(self) -> bool:
-        """Whether some are 0, or would be in float16: then all types must come to the same floor."""
-        return self.zeros > 0 or self.smallest < _HALF_PRECISION
 
     def __add__(self, other: Positives) -> Positives:
         return Positives(self.zeros + other.zeros, min(self.smallest, other.smallest))

@@ -307,18 +307,6 @@ class Spread(Struct, frozen=True):
         return self.mean + deviation * skewed_quantile(self.third / self.variance / deviation, q)
 
 
-def augrc_influence(losses: Floats, wrong: Booleans) -> tuple[float, Floats]:
-    """AUGRC, and the influence of each row on it: a mean of 0, and the variance of AUGRC times the rows."""
-    rows = losses.size
-    ordered, errors = np.sort(losses), np.sort(losses[wrong])
-    before, up_to = np.searchsorted(ordered, losses, "left"), np.searchsorted(ordered, losses, "right")
-    above = (rows - 0.5 * (before + up_to)) / rows
-    errors_below = 0.5 * (np.searchsorted(errors, losses, "left") + np.searchsorted(errors, losses, "right")) / rows
-    own = wrong * above
-    augrc = float(own.sum()) / rows
-    return augrc, own + errors_below - 2.0 * augrc
-
-
 def order_difference(losses: Floats, scores: Floats, right: int, compared: int = 1) -> Difference:
     """The AUGRC of a score minus that of the loss; below 0 the score, low where a row is accepted first, orders better.
 
@@ -335,8 +323,10 @@ def order_difference(losses: Floats, scores: Floats, right: int, compared: int =
     wrong = np.arange(losses.size) >= right
     order = np.lexsort((scores, losses, wrong))  # sums have the same bits for any order of the rows
     losses, scores = losses[order], scores[order]
-    (ours, mine), (theirs, yours) = augrc_influence(losses, wrong), augrc_influence(scores, wrong)
-    error = float(np.std(yours - mine)) / math.sqrt(losses.size)
+    (mine, ours), (yours, theirs) = (
+        _row_influences(Results(values, wrong, ~wrong), None) for values in (losses, scores)
+    )
+    error = float(np.std(yours["augrc"] - mine["augrc"])) / math.sqrt(losses.size)
     reach = float(ndtri(1.0 - (1.0 - CONFIDENCE) / 2 / compared)) * error
-    value = theirs - ours
+    value = theirs["augrc"] - ours["augrc"]
     return Difference(value, value - reach, value + reach)

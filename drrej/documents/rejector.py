@@ -138,6 +138,11 @@ class Ratio(Stored, frozen=True, kw_only=True, dict=True):
         return kind(**parts or ({"name": self.loss_name} if kind is PlainLoss else {}))
 
     @property
+    def drift_reference(self) -> tuple[float, ...]:
+        """Quantiles of the loss by which drift is looked for."""
+        return self.loss_quantiles if self.drift_quantiles is None else self.drift_quantiles
+
+    @property
     def density(self) -> DensityRatio:
         """The ratio as a function of losses."""
         return DensityRatio(self.alpha, self.lam, self.log_max_ratio, self.min_loss)
@@ -250,6 +255,11 @@ class Rejector(Document, frozen=True, tag="drrej-rejector/1"):  # 1: the first f
         if self.calibration is None:
             raise RejectorError("the rejector has no calibration yet; run 'drrej calibrate' first")
         return self.calibration
+
+    @property
+    def class_titles(self) -> tuple[str, ...]:
+        """The names of the classes, or else their numbers as text."""
+        return self.class_names or tuple(map(str, range(self.classes)))
 
     @property
     def has_classes(self) -> bool:
@@ -391,6 +401,8 @@ def _of_ratio(found: Ratio, classes: int) -> Iterator[Finding]:
     if pairs is not None:
         inside = all(0 <= guess < classes and 0 <= truth < classes and count > 0 for guess, truth, count in pairs)
         yield "ratio.confusions", inside, f"{RANGE}: (predicted, true, rows) of the classes are needed"
+    apart = (found.drift_quantiles is None) == (found.loss.drift_loss is None)
+    yield "ratio.drift_quantiles", apart, "contradicts 'ratio.loss': a learned loss has them"
     if found.drift_quantiles is not None:
         yield from _quantiles("ratio.drift_quantiles", found.drift_quantiles, rows)
     yield from _fingerprint("ratio.fingerprint", found.fingerprint, rows)

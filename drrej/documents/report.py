@@ -48,16 +48,6 @@ from drrej.errors import OptionError, ReportError
 # Sections that are there when they are asked for
 
 
-class OutsideScore(Stored, frozen=True, kw_only=True):
-    """How a score sees rows of no class, and the areas over all rows; None where there is nothing to tell apart."""
-
-    score: str
-    auroc: float | None
-    fpr_at_95_tpr: float | None
-    aurc: float
-    augrc: float
-
-
 class Outside(Stored, frozen=True, kw_only=True):
     """Rows of no class (column `column` is true). To accept one costs `cost_ratio` times an error.
 
@@ -93,7 +83,8 @@ class Outside(Stored, frozen=True, kw_only=True):
     ]
     aurc: Annotated[float, about("AURC of the joint risk, over both kinds of rows", "lower", NONE, unit="cost")]
     augrc: Annotated[float, about("AUGRC of the joint risk, over both kinds of rows", "lower", NONE, unit="cost")]
-    scores: tuple[OutsideScore, ...] | None = None
+    scores: dict[str, dict[str, float | None]] | None = None
+    """The same figures of each score that is compared."""
 
 
 class MovedPart(Stored, frozen=True, kw_only=True):

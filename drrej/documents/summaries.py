@@ -64,13 +64,6 @@ class LeftOut(Stored, frozen=True, kw_only=True):
     files: tuple[BadFile, ...]
 
 
-class PowerPoint(Stored, frozen=True, kw_only=True):
-    """The chance that so many rows certify the risk of a cutoff fixed beforehand."""
-
-    rows: Count
-    power: Share
-
-
 class Needed(Stored, frozen=True, kw_only=True):
     """Fresh labelled rows that certify a risk with the wanted power, if the accepted rows have this error rate.
 
@@ -81,7 +74,8 @@ class Needed(Stored, frozen=True, kw_only=True):
     error: Share
     fixed_cutoff: int | None
     risk_and_coverage: int | None
-    powers: tuple[PowerPoint, ...]
+    powers: tuple[tuple[Count, Share], ...]
+    """Numbers of rows, and the chance that so many certify the risk of a cutoff fixed beforehand."""
 
 
 class Question(Stored, frozen=True, kw_only=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from drrej.core.calibration import rises, warning
+from drrej.core.calibration import rises
 from drrej.core.confidence import ScoreMap
 from drrej.core.ratio import FITTED_ROWS, RatioBound
 from drrej.core.thresholds import Rule
@@ -86,8 +86,18 @@ def worse_figures(calibration: Calibration) -> str | None:
     ece, brier, rows = calibration.ece, calibration.brier, calibration.rows
     if ece is None or brier is None or rows is None:
         return None
+    found = rises((ece.before, ece.after), (brier.before, brier.after), rows)
+    if not found:
+        return None
     what = "one temperature" if calibration.method == "temperature" else f"the calibrator '{calibration.method}'"
-    return warning(rises((ece.before, ece.after), (brier.before, brier.after), rows), calibration.floor, what)
+    figures = ", ".join(f"{before:.3g} -> {after:.3g}" for before, after in found.values())
+    ask = "are they logits, in class order, and the labels right?"
+    if calibration.floor is not None:
+        ask = f"are they in class order, and the labels right? another `floor` than {calibration.floor:.3g} may help;"
+    return (
+        f"calibration made the {' and the '.join(found)} worse on its own rows ({figures}): {what} does not fit these "
+        f"scores; {ask} `temperature=1` keeps the probabilities as they are"
+    )
 
 
 def _ratio_lines(ratio: Ratio) -> list[str]:

@@ -95,7 +95,7 @@ def decision_of(rejector: Rejector) -> Decision:
     own = {group.group: _lowered(group.cutoff) for group in threshold.groups or ()}
     cutoffs: Any = _lowered(threshold.cutoff) if threshold.by is None else own
     if threshold.by == "prediction":
-        names = rejector.class_names or tuple(map(str, range(rejector.classes)))
+        names = rejector.class_titles
         cutoffs = [own.get(name, -1.0) for name in names]  # as for groups that were not seen: nothing is accepted
     by = None if threshold.by in (None, "prediction") else threshold.by
     return Decision(rejector, tuple(map(Step.of, lines)), lists, cutoffs, by)

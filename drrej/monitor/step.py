@@ -14,13 +14,13 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from drrej._version import __version__
-from drrej.core.drift import bin_counts, ranks, stored_bins
+from drrej.core.drift import bin_counts, stored_bins
 from drrej.core.reuse import Fingerprint, Sighting, Sketch
 from drrej.core.types import Booleans, Integers
 from drrej.data.columns import field_of
 from drrej.data.dump import Block, Dump
 from drrej.documents.gates import Gate, check_gate
-from drrej.documents.rejector import Rejector
+from drrej.documents.rejector import Ratio, Rejector
 from drrej.engines.protocol import Pass
 from drrej.errors import MonitorError, OptionError
 from drrej.monitor.evidence import LossDrift, RateMonitor
@@ -160,7 +160,7 @@ def _with_batch(
     else:
         risk = None if settings.max_risk is None else RateMonitor(settings.max_risk)
         coverage = None if settings.min_coverage is None else RateMonitor(1.0 - settings.min_coverage)
-        drift = _start_drift(rejector) if settings.drift else None
+        drift = _start_drift(rejector.need_ratio()) if settings.drift else None
         alarms, old_predictions, old_groups, batches, earlier = (), None, None, (), None
     batch, columns = count_batch(source, rejector, options.on_unseen_group, drift is not None, settings.by, before)
     batch = replace(batch, name=_name(source, state, options.batch))
@@ -168,8 +168,7 @@ def _with_batch(
     accepted = columns["accepted"]
     by_prediction = by_group = None
     if rejector.classes <= MOST_PARTS and not rejector.is_scored:
-        classes = rejector.class_names or tuple(map(str, range(rejector.classes)))
-        by_prediction = _next_parts(old_predictions, columns["prediction"], classes, accepted)
+        by_prediction = _next_parts(old_predictions, columns["prediction"], rejector.class_titles, accepted)
     if settings.by is not None:
         by_group = _next_parts(old_groups, *numbered(columns["group"]), accepted, settings.by)
     return MonitorState(
@@ -190,11 +189,9 @@ def _with_batch(
     ).judged()
 
 
-def _start_drift(rejector: Rejector) -> LossDrift:
+def _start_drift(ratio: Ratio) -> LossDrift:
     """The bins of the losses of the fit, and their counts where these are known."""
-    ratio = rejector.need_ratio()
-    quantiles = ratio.loss_quantiles if ratio.drift_quantiles is None else ratio.drift_quantiles
-    edges, counts = stored_bins(quantiles, ranks(len(quantiles), ratio.rows), ratio.rows)
+    edges, counts = stored_bins(ratio.drift_reference, ratio.rows)
     return LossDrift.start(edges, [0] * (len(edges) + 1) if counts is None else counts)
 
 
@@ -348,8 +345,7 @@ def count_batch(
     known = np.flatnonzero(accepted & (columns["label"] != -1)) if labelled else np.empty(0, int)
     if labelled:
         truth = columns["label"] >= 0
-        names = rejector.class_names or tuple(map(str, range(rejector.classes)))
-        doubt = swapped(columns["label"][truth], columns["prediction"][truth], names)
+        doubt = swapped(columns["label"][truth], columns["prediction"][truth], rejector.class_titles)
         source.cautions[:] = [] if doubt is None else [doubt]
     batch = Batch(
         rows=accepted.size,

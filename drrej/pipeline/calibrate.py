@@ -24,7 +24,7 @@ from drrej.core.calibrators import (
     held_out_nll,
 )
 from drrej.core.confidence import SCORE_CALIBRATORS, choose_score_map, doubts_about
-from drrej.core.inputs import Positives, are_log_probabilities, choose_floor, floored_logits
+from drrej.core.inputs import HALF_PRECISION, Positives, are_log_probabilities, choose_floor, floored_logits
 from drrej.core.reuse import Sketch, key_limit
 from drrej.core.softmax import Needs
 from drrej.core.types import AnyFloats, Integers, Precision
@@ -226,14 +226,14 @@ def _first_look(block: Block, precision: Precision, limit: np.uint64) -> dict[st
 def _chosen_floor(probabilities: AnyFloats, labels: Integers, positives: Positives) -> float:
     """What a probability of 0 counts as, chosen on some rows of the sample.
 
-    Where every type would hold all of the probabilities there is nothing to choose: they stay as they are.
+    Where every type, float16 too, would hold all of them there is nothing to choose: they stay as they are.
     """
     classes = probabilities.shape[1]
     part = slice(max(1, FLOOR_VALUES // classes))
     probabilities, labels = probabilities[part], labels[part]
 
     def nll(floor: float) -> float:
-        if not positives.may_vanish:
+        if not positives.zeros and positives.smallest >= HALF_PRECISION:
             return 0.0
         logits = floored_logits(probabilities, floor)
         fit = fit_temperature(lambda function: function(logits, labels), None, "float64")

@@ -17,7 +17,6 @@ from msgspec.structs import asdict, replace
 from numpy.typing import NDArray
 
 from drrej.core import paired
-from drrej.core.calibrators import Scores
 from drrej.core.curves import Curve
 from drrej.core.drift import outside_areas
 from drrej.core.intervals import proportion
@@ -30,7 +29,7 @@ from drrej.data.labels import sortable_keys
 from drrej.documents.document import entries
 from drrej.documents.figures import Change, Point, Proportion
 from drrej.documents.rejector import Rejector
-from drrej.documents.report import Difference, MaskRow, Outside, OutsideScore, Report, ScoreRow
+from drrej.documents.report import Difference, MaskRow, Outside, Report, ScoreRow
 from drrej.errors import DumpError, OptionError
 from drrej.pipeline.collect import collect_scored, curve_of
 from drrej.pipeline.figures import accuracy_figure, accuracy_near, areas_of, coverage_curve, coverage_figure
@@ -74,13 +73,17 @@ class Rivals(Struct, frozen=True):
                     raise DumpError(f"{dump.parts[0].name}: `{option}={name}`: the column is {kind}{wanted}")
 
     def columns_of(self, scored: Scored) -> dict[str, Any]:
-        """Each score of a block, low values first, and which rows each mask accepts.
+        """Each score of a block (see `_LOSSES`, energy, max logit), low values first; which rows each mask accepts.
 
         Of probabilities the energy is the same for every row.
         """
-        scores = usual_scores(scored.calibrated) if self.usual else {}
-        if scored.block.input != "logits":
-            scores.pop("energy", None)
+        scores: dict[str, Floats] = {}
+        if self.usual:
+            rows = scored.calibrated
+            with np.errstate(invalid="ignore", over="ignore", under="ignore"):
+                scores = {name: PLAIN[loss].expected(rows.sums) for name, loss in _LOSSES.items()}
+                scores |= {"energy": rows.energy()} if scored.block.input == "logits" else {}
+                scores["max_logit"] = -rows.largest
         for name, order in self.scores.items():
             values = _numbers(scored.block, name)
             scores[name] = -values if order == "high" else values
@@ -90,13 +93,6 @@ class Rivals(Struct, frozen=True):
 
 _LOSSES = {"max_probability": "zero-one", "entropy": "log", "margin": "margin", "logit_margin": "logit-margin"}
 """The usual scores that are losses."""
-
-
-def usual_scores(rows: Scores) -> dict[str, Floats]:
-    """Max probability, entropy, margins, energy and max logit, low values first."""
-    with np.errstate(invalid="ignore", over="ignore", under="ignore"):
-        losses = {name: PLAIN[loss].expected(rows.sums) for name, loss in _LOSSES.items()}
-        return {**losses, "energy": rows.energy(), "max_logit": -rows.largest}
 
 
 def _numbers(block: Block, name: str) -> Floats:
@@ -291,7 +287,6 @@ def ood_figures(
     ranked = {"loss": columns["loss"], **other_scores(columns)}
     areas = {name: outside_areas(curves[name], values, cost_ratio) for name, values in ranked.items()}
     rows, strangers = int(columns["loss"].size), int(np.count_nonzero(columns["accepted"]))
-    scores = tuple(OutsideScore(score=name, **each) for name, each in areas.items())
     return Outside(
         column=column,
         cost_ratio=cost_ratio,
@@ -300,7 +295,7 @@ def ood_figures(
         joint_risk=(errors + cost_ratio * strangers) / (accepted + strangers) if accepted + strangers else None,
         joint_risk_all=(curves["loss"].total_errors + cost_ratio * rows) / (curves["loss"].rows + rows),
         **areas["loss"],
-        scores=scores if len(scores) > 1 else None,
+        scores=areas if len(areas) > 1 else None,
     )
 
 
@@ -335,7 +330,7 @@ def answers(
 
     found = collect_scored(source, dump, scorer, of_rows, what, labelled=True, keep=[key])
     check_unique(found["key"], key, who)
-    return found, rejector.class_names or dump.names or tuple(map(str, range(rejector.classes)))
+    return found, rejector.class_names or dump.names or rejector.class_titles
 
 
 def check_unique(keys: Keys, column: str, who: str) -> None:

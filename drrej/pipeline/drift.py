@@ -10,7 +10,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from drrej.core.curves import Curve
-from drrej.core.drift import RatioMoments, RatioSums, bin_counts, loss_shift, ranks, ratio_shift, stored_bins
+from drrej.core.drift import RatioMoments, RatioSums, bin_counts, loss_shift, ratio_shift, stored_bins
 from drrej.core.intervals import CONFIDENCE, lower_bound
 from drrej.core.ratio import FITTED_ROWS
 from drrej.core.types import Booleans, Floats, Stored, Total
@@ -54,11 +54,8 @@ def unsure_order(drift: Drift, ratio: Ratio) -> str | None:
 
 
 def drift_figure(curve: Curve, ratio: Ratio) -> Drift:
-    """How far losses have moved since the fit; rejectors of an older version do not keep what a fitted loss needs."""
-    quantiles = ratio.loss_quantiles if ratio.loss.drift_loss is None else ratio.drift_quantiles
-    if quantiles is None:
-        return Drift(distance=None, p_value=None)
-    return Drift(**loss_shift(curve, quantiles, ratio.rows))
+    """How far losses have moved since the fit."""
+    return Drift(**loss_shift(curve, ratio.drift_reference, ratio.rows))
 
 
 def group_looks(columns: Mapping[str, Any], doubt: Floats, drift: Floats, ratio: Ratio) -> tuple[GroupLook, ...]:
@@ -177,10 +174,7 @@ def since_fit(losses: Floats, ratio: Ratio) -> list[Compared]:
     Regions are single bins, pairs, fours and so on, up to halves: a shift that each bin shows a little of is seen in
     the larger ones.
     """
-    quantiles = ratio.drift_quantiles if ratio.loss.drift_loss is not None else ratio.loss_quantiles
-    if quantiles is None:
-        return []
-    edges, counts = stored_bins(quantiles, ranks(len(quantiles), ratio.rows), ratio.rows)
+    edges, counts = stored_bins(ratio.drift_reference, ratio.rows)
     if counts is None or len(counts) < 2:
         return []
     found, bins = bin_counts(losses, edges), len(counts)

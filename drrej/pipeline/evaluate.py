@@ -258,7 +258,7 @@ def check_gates(
         check_gate(gate, options.conditions(rejector))
         kind, member = gate.member or ("", "")
         if rejector is not None and kind == "class":
-            known = list(rejector.class_names or names or map(str, range(rejector.classes)))
+            known = list(rejector.class_names or names or rejector.class_titles)
             if rejector.is_scored:
                 raise GateError(f"gate '{gate.text}': there are no classes: the rows bring a score of their own")
             if member not in known:
@@ -371,7 +371,7 @@ def _with_labels(
     """What labels add to a report, and to its pictures if these are wanted."""
     wrong, accepted, labels, classes = columns["wrong"], columns["accepted"], columns["label"], rejector.classes
     names = rejector.class_names or source.options.classes
-    titles = names or tuple(map(str, range(classes)))
+    titles = names or rejector.class_titles
     cells = figures.count_cells(labels, classes + 1, wrong, accepted)
     _, _, errors, right = cells.sum(axis=0).tolist()
     independent = columns["independent"]

@@ -450,7 +450,7 @@ def class_counts(columns: Mapping[str, Any], classes: int) -> ClassCounts:
 def promises_of(report: Report, rejector: Rejector, by_class: ClassCounts | None) -> Target:
     """What became of several promises, see `target_of`."""
     threshold = rejector.need_threshold()
-    rule, names = threshold.rule, rejector.class_names or tuple(map(str, range(rejector.classes)))
+    rule, names = threshold.rule, rejector.class_titles
     (seen,) = _counts(replace(report, per_group=None), threshold)
     return judge_goals(rule.promises, names, seen, by_class, None if rule.reused else rule.confidence)
 

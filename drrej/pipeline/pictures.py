@@ -107,7 +107,7 @@ def block_examples(scored: Scored, columns: Sequence[str], names: Sequence[str] 
     labels = block.labels
     assert labels is not None
     wrong, rejected = np.flatnonzero(scored.accepted & scored.wrong), np.flatnonzero(~scored.accepted)
-    titles = [*(names or map(str, range(scored.rejector.classes))), "none of the classes"]  # the last, -1
+    titles = [*(names or scored.rejector.class_titles), "none of the classes"]  # the last, -1
 
     def examples(rows: Integers) -> list[Example]:
         values = [map(_short, block.columns.column(column).take(rows).to_pylist()) for column in columns]

@@ -18,7 +18,7 @@ from drrej.core.promises import shares_of_delta
 from drrej.core.thresholds import Rule
 from drrej.documents import summaries as document
 from drrej.documents.rejector import Rejector
-from drrej.documents.summaries import AtHand, CertifiedNow, Needed, Plan, PowerPoint, PromiseNeeds
+from drrej.documents.summaries import AtHand, CertifiedNow, Needed, Plan, PromiseNeeds
 from drrej.errors import Infeasible, OptionError
 from drrej.pipeline.collect import collect_scored, curve_of
 from drrej.pipeline.score import Scored, Scorer, check_fresh, seen_rows
@@ -59,11 +59,11 @@ def plan(
     needed = []
     for error in errors:
         expected = replace(question, error=error)
-        fixed, both, powers = _rows(rows_for_cutoff, expected), None, tuple[PowerPoint, ...]()
+        fixed, both, powers = _rows(rows_for_cutoff, expected), None, tuple[tuple[int, float], ...]()
         if fixed is not None:
             both = _rows(rows_for_both, expected)
             drawn = np.unique(np.geomspace(max(1, fixed // 8), 2 * fixed, _DRAWN).astype(int)).tolist()
-            powers = tuple(PowerPoint(rows=rows, power=cutoff_power(expected, rows)) for rows in drawn)
+            powers = tuple((rows, cutoff_power(expected, rows)) for rows in drawn)
         needed.append(Needed(error=error, fixed_cutoff=fixed, risk_and_coverage=both, powers=powers))
     if all(row.fixed_cutoff is None for row in needed):
         rows_for_cutoff(replace(question, error=min(errors)))  # raises, and says why

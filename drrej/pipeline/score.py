@@ -429,7 +429,7 @@ class Grouping:
                     f"{dump.parts[0].name}: {asked_by}: column '{name}' is {dump.schema.field(name).type}; groups are "
                     "text, numbers or dates"
                 )
-        self._classes = list(rejector.class_names or map(str, range(rejector.classes)))
+        self._classes = list(rejector.class_titles)
 
     def of(self, block: Block, prediction: Integers) -> tuple[Integers, list[str]]:
         """The group number of each row and the groups' names; rows without a group are reported."""

@@ -151,7 +151,7 @@ def _check(rule: Rule, rejector: Rejector, options: ThresholdOptions) -> None:
     loss = rejector.need_ratio().loss
     if rule.needs_labels and not rejector.has_classes:
         raise OptionError(f"`{rule.parameter}` counts wrong predictions, but this rejector is for rows without logits")
-    names = _class_names(rejector)
+    names = rejector.class_titles
     for goal in rule.promises:
         if goal.group is not None and goal.group not in names:
             raise OptionError(f"{goal.asked}: there is no class '{goal.group}'{near(goal.group, names)}")
@@ -296,15 +296,11 @@ def plan_promises_from(source: Source, rejector: Rejector, rule: Rule) -> tuple[
     return made, caution
 
 
-def _class_names(rejector: Rejector) -> list[str]:
-    return list(rejector.class_names or map(str, range(rejector.classes)))
-
-
 def _promised(
     rule: Rule, rejector: Rejector, columns: Mapping[str, Any]
 ) -> tuple[tuple[GroupThreshold, ...], str | None, str | None]:
     """The decision for each predicted class, or the one for all rows; by what; and which classes are rejected."""
-    ratio, names, losses = rejector.need_ratio(), _class_names(rejector), columns["loss"]
+    ratio, names, losses = rejector.need_ratio(), rejector.class_titles, columns["loss"]
     flat, wrong = ratio.density.flat_start, columns.get("wrong", np.zeros(losses.size, bool))
     once = ~repeats(columns["key"]) if "key" in columns else np.ones(losses.size, bool)
     rows = PromiseRows(losses, columns["prediction"], columns["label"], once, math.inf if flat is None else flat)

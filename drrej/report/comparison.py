@@ -49,12 +49,9 @@ def render_comparison(reports: Mapping[str, Report], differences: Mapping[str, D
         svg = svg_of(plot, "curves", f"Accuracy against coverage of {', '.join(reports)}.")
     from drrej.report.page import template
 
+    version = ", ".join(sorted({report.drrej_version for report in reports.values()}))
     page = template("comparison.html.jinja")
-    return page.render(names=list(reports), plot=svg, shown=found, version=_version(reports)).encode()
-
-
-def _version(reports: Mapping[str, Report]) -> str:
-    return ", ".join(sorted({report.drrej_version for report in reports.values()}))
+    return page.render(names=list(reports), plot=svg, shown=found, version=version).encode()
 
 
 def comparison_tables(reports: Mapping[str, Report], differences: Mapping[str, Difference]) -> list[Table]:
@@ -73,7 +70,7 @@ def comparison_tables(reports: Mapping[str, Report], differences: Mapping[str, D
         rows.append(cells)
     found = [Table("models", "Models", header, rows, "95 % intervals in brackets")]
     if differences:
-        keys = _changes()
+        keys = [entry.name for entry in entries(Difference) if entry.section is Change and entry.name in _FIGURES]
         rows = [
             [
                 name,
@@ -86,11 +83,6 @@ def comparison_tables(reports: Mapping[str, Report], differences: Mapping[str, D
         remark = "the difference is significant if its 95 % interval does not contain 0; shares in percentage points"
         found.append(Table("differences", f"Difference from {next(iter(reports))}", header, rows, remark))
     return found
-
-
-def _changes() -> list[str]:
-    """The figures whose differences are known."""
-    return [entry.name for entry in entries(Difference) if entry.section is Change and entry.name in _FIGURES]
 
 
 def _cell(key: str, spread: Spread | None) -> str:

@@ -237,7 +237,7 @@ def _powers(plan: Plan, axes: Axes) -> None:
     assert plan.question is not None
     for row, color in zip(plan.needed, itertools.cycle((MAIN, *RIVALS))):
         label = f"error rate {row.error:g}"
-        axes.plot([p.rows for p in row.powers], [p.power for p in row.powers], color=color, label=label)
+        axes.plot([rows for rows, _ in row.powers], [power for _, power in row.powers], color=color, label=label)
     axes.axhline(plan.question.power, color=MUTED, lw=1.2, ls=(0, (4, 3)), label="wanted")
     axes.set(xlabel="fresh labelled rows, logarithmic", ylabel="chance to certify (fixed cutoff)", ylim=(0, 1.02))
     axes.set_xscale("log")

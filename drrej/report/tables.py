@@ -202,12 +202,9 @@ def _comparisons(report: Report, style: Style) -> Iterator[Table]:
             "about rows that have a class"
         )
         yield Table("ood", "Rows of no class", ["", "value", ""], rows, remark)
-        rows = [
-            [row.score, *map(style.fine, (row.auroc, row.fpr_at_95_tpr, row.aurc, row.augrc))]
-            for row in ood.scores or ()
-        ]
-        header = ["score", "AUROC", "FPR at 95 % TPR", "AURC", "AUGRC"]
-        if rows:
+        if ood.scores is not None:
+            rows = [[name, *map(style.fine, areas.values())] for name, areas in ood.scores.items()]
+            header = ["score", "AUROC", "FPR at 95 % TPR", "AURC", "AUGRC"]
             yield Table("ood_scores", "Scores and rows of no class", header, rows, "areas: of the joint risk")
     if report.masks:
         rows = [

@@ -10,13 +10,15 @@ import pytest
 import reference
 
 from drrej.core import calibration as module
-from drrej.core.calibration import Rises, rises, warning
+from drrej.core.calibration import Rises, rises
+from drrej.documents.rejector import BeforeAfter, Calibration
+from drrej.documents.words import worse_figures
 
 
 def test_doctests() -> None:
     results = doctest.testmod(module)
     assert results.failed == 0
-    assert results.attempted >= 3
+    assert results.attempted >= 2
 
 
 def risen(logits: np.ndarray, labels: np.ndarray, temperature: float) -> Rises:
@@ -48,7 +50,8 @@ def test_zeros_at_labels_with_a_tiny_floor_give_one() -> None:
     logits = np.log(p)
     found = risen(logits, labels, reference.temperature(logits, labels))
     assert list(found) == ["ECE", "Brier score"]
-    text = warning(found, floor=1e-45)
+    ece, brier = (BeforeAfter(*found[name]) for name in found)
+    text = worse_figures(Calibration("temperature", 3.0, rows=2000, ece=ece, brier=brier, floor=1e-45))
     assert text is not None
     assert "`temperature=1`" in text
     assert "`floor` than 1e-45" in text
@@ -68,5 +71,4 @@ def test_limits() -> None:
 def test_undefined_figures_say_nothing() -> None:
     assert rises((None, 1.0), (None, 2.0), 10) == rises((0.0, None), (0.0, None), 10) == {}
     assert rises((None, None), (None, None), 0) == {}
-    assert warning({}) is None
     assert math.isfinite(module.ECE_LIMIT)

@@ -42,7 +42,7 @@ def test_a_plan_without_rows_is_that_of_each_question() -> None:
     assert (hopeless.fixed_cutoff, hopeless.risk_and_coverage) == (None, None)
     assert found.question is not None
     assert 0.96**found.question.least_accepted <= 0.1 < 0.96 ** (found.question.least_accepted - 1)
-    crossing = [point.rows for point in first.powers if point.power >= 0.9]
+    crossing = [rows for rows, power in first.powers if power >= 0.9]
     assert min(crossing) >= rows_for_cutoff(question) * 0.999
     assert Plan.from_json(found.to_json()) == found
 
