@@ -102,6 +102,8 @@ def ratio_shift(new: RatioMoments | None, fit: RatioMoments | None) -> dict[str,
     carried over to a gamma distribution of this skewness, and at least the smallest that a permutation of the rows
     could give, 1 / binomial(M + N, M). Without finite moments there is none.
     """
+    from drrej.core.special import ndtri_exp, stdtr
+
     if new is None or fit is None:
         return {"mean": None if new is None else new.mean, "std_error": None, "p_value": None}
     rows, degrees = new.rows + fit.rows, new.rows + fit.rows - 2
@@ -115,17 +117,11 @@ def ratio_shift(new: RatioMoments | None, fit: RatioMoments | None) -> dict[str,
         known = [(part.rows, part.third) for part in (new, fit) if part.third is not None]
         third = sum(count * value for count, value in known) / max(sum(count for count, _ in known), 1)
         unequal = (1.0 / new.rows**2 - 1.0 / fit.rows**2) / share**1.5
-        p_value = _two_sided((new.mean - 1.0) / error, degrees, third / pooled / math.sqrt(pooled) * unequal)
+        t, skewness = (new.mean - 1.0) / error, third / pooled / math.sqrt(pooled) * unequal
+        tail = float(stdtr(degrees, -abs(t)))  # if the rows were not skewed
+        z = -float(ndtri_exp(math.log(tail))) if tail > 0.0 else abs(t)
+        p_value = 2.0 * min(skewed_tails(skewness, math.copysign(z, t)))
     return {"mean": new.mean, "std_error": error, "p_value": min(max(p_value, least), 1.0)}
-
-
-def _two_sided(t: float, degrees: int, skewness: float) -> float:
-    """The p-value of a statistic that would be Student's t if the rows were not skewed."""
-    from drrej.core.special import ndtri_exp, stdtr
-
-    tail = float(stdtr(degrees, -abs(t)))
-    z = -float(ndtri_exp(math.log(tail))) if tail > 0.0 else abs(t)
-    return 2.0 * min(skewed_tails(skewness, math.copysign(z, t)))
 
 
 def outside_areas(inside: Curve, outside: Floats, ratio: float) -> dict[str, Any]:

@@ -519,7 +519,8 @@ def bounds(
         ratio = _ratio_bound(alpha, scaled, rows, rows, DELTA)
         trivial = expm1(2.0 * scaled) * math.exp(-scaled) if alpha == 1.0 else scaled
         if max_ratio is not None:
-            variation = _variation_bound(alpha, scaled, rows, rows, max_ratio)
+            mass = max_ratio * math.sqrt(math.log(4.0 * rows / DELTA) / (2.0 * rows))
+            variation = 0.5 * rows * (_ratio_bound(alpha, scaled, rows, rows, DELTA / 2.0) + mass)
     return [
         _bound(f"theorem {theorem}", ratio, rows, condition, holds, trivial),
         _bound("total variation", variation, rows, f"{condition}, and a finite set of inputs", holds, 1.0),
@@ -548,9 +549,3 @@ def _ratio_bound(alpha: float, scaled: float, rows: int, points: int, delta: flo
         return scaled * rate
     # e^{3x} sinh x = (e^{4x} - e^{2x}) / 2
     return 0.5 * math.exp(min(2.0 * scaled, 700.0)) * expm1(2.0 * scaled) * rate
-
-
-def _variation_bound(alpha: float, scaled: float, rows: int, points: int, max_ratio: float) -> float:
-    ratio = _ratio_bound(alpha, scaled, rows, points, DELTA / 2.0)
-    mass = max_ratio * math.sqrt(math.log(4.0 * points / DELTA) / (2.0 * rows))
-    return 0.5 * points * (ratio + mass)

@@ -97,18 +97,18 @@ def _steps(keys: Keys, limit: int) -> Integers:
     return steps
 
 
-class Sighting(Struct, frozen=True, eq=False):
+class LookUp(Struct, frozen=True, eq=False):
     """Which kept rows of a fingerprint occur among some new rows; adds up over blocks."""
 
     rows: int
     total: int
     found: Booleans
-    coarse: Sighting | None = None
+    coarse: LookUp | None = None
 
-    def __add__(self, other: Sighting) -> Sighting:
+    def __add__(self, other: LookUp) -> LookUp:
         coarse = self.coarse + other.coarse if self.coarse and other.coarse else None
         total = (self.total + other.total) & _LARGEST
-        return Sighting(self.rows + other.rows, total, self.found | other.found, coarse)
+        return LookUp(self.rows + other.rows, total, self.found | other.found, coarse)
 
 
 class Reuse(Struct, frozen=True):
@@ -181,42 +181,42 @@ class Fingerprint(Struct, frozen=True, eq=False, dict=True):
         table[self.steps >> _COARSE] = True
         return table
 
-    def look_up(self, keys: Keys, coarse: Keys | None = None) -> Sighting:
+    def look_up(self, keys: Keys, coarse: Keys | None = None) -> LookUp:
         """Look for new rows, given by their keys and coarse keys."""
         candidates = _steps(keys[keys <= np.uint64(self.limit)], self.limit)
         candidates = candidates[self._coarse[candidates >> _COARSE]]  # nearly all others go before the sort
         found = np.isin(self.steps, candidates)
         second = None if coarse is None or self.coarse is None else self.coarse.look_up(coarse)
-        return Sighting(int(keys.size), int(keys.sum(dtype=np.uint64)), found, second)
+        return LookUp(int(keys.size), int(keys.sum(dtype=np.uint64)), found, second)
 
-    def compare(self, rows: Sketch) -> Sighting:
+    def compare(self, rows: Sketch) -> LookUp:
         """Look for new rows as far as a sketch of them tells."""
         second = None if rows.coarse is None or self.coarse is None else self.coarse.compare(rows.coarse)
-        return Sighting(rows.rows, rows.total, self.look_up(rows.keys).found, second)
+        return LookUp(rows.rows, rows.total, self.look_up(rows.keys).found, second)
 
-    def judge(self, sighting: Sighting) -> Reuse:
-        """Whether the new rows of a sighting were used before, with a false alarm in at most 2 `FALSE_ALARM` of cases.
+    def judge(self, looked_up: LookUp) -> Reuse:
+        """Whether rows that were looked up were used before, with a false alarm in at most 2 `FALSE_ALARM` of cases.
 
         The same rows in any order are always noticed.
         """
-        if sighting.rows == self.rows and sighting.total == self.total:
+        if looked_up.rows == self.rows and looked_up.total == self.total:
             return Reuse(True, 1.0, True)
-        exact = self._judge(sighting)
-        if exact.reused or self.coarse is None or sighting.coarse is None:
+        exact = self._judge(looked_up)
+        if exact.reused or self.coarse is None or looked_up.coarse is None:
             return exact
-        coarse = self.coarse._judge(sighting.coarse)
+        coarse = self.coarse._judge(looked_up.coarse)
         return coarse if coarse.reused else Reuse(False, exact.share, exact.noticeable or coarse.noticeable)
 
-    def _judge(self, sighting: Sighting) -> Reuse:
-        share = float(sighting.found.mean()) if sighting.found.size else 0.0
+    def _judge(self, looked_up: LookUp) -> Reuse:
+        share = float(looked_up.found.mean()) if looked_up.found.size else 0.0
         found, open_groups = False, False
         for number, (low, high) in enumerate(_GROUPS):
             members = (self.counts >= low) & (self.counts <= high)
             repeats = int(np.count_nonzero((self.counts > low) & (self.counts <= high + 1)))
-            needed = needed_hits(repeats, self.rows, sighting.rows, high, number)
-            found = found or int(np.count_nonzero(sighting.found & members)) >= needed
+            needed = needed_hits(repeats, self.rows, looked_up.rows, high, number)
+            found = found or int(np.count_nonzero(looked_up.found & members)) >= needed
             # Rows drawn from the fitted ones would find each of these with the chance 1 - (1 - r / n)^n'.
-            chances = -np.expm1(sighting.rows * np.log1p(-np.minimum(self.counts[members] / self.rows, 0.5)))
+            chances = -np.expm1(looked_up.rows * np.log1p(-np.minimum(self.counts[members] / self.rows, 0.5)))
             open_groups = open_groups or float(chances.sum()) >= needed
         return Reuse(found, share, open_groups)
 

@@ -253,7 +253,12 @@ class Document(
             raise cls.ERROR(f"{where}: not a JSON document ({reason}); is it a {cls.NOUN}?") from None
         if not isinstance(tree, dict):
             raise cls.ERROR(f"{where}: not a {cls.NOUN}: a JSON object is expected")
-        cls._check_format(tree.get("format"), where)
+        found, expected = tree.get("format"), str(cls.__struct_config__.tag)
+        if isinstance(found, str) and found != expected and found.startswith(expected.split("/")[0] + "/"):
+            raise cls.ERROR(f"{where}: format '{shown(found)}' is not known to drrej {__version__}; update drrej")
+        if found != expected:
+            other = f", not '{shown(found)[:40]}'" if isinstance(found, str) and found.startswith("drrej-") else ""
+            raise cls.ERROR(f"{where}: not a {cls.NOUN}: its 'format' should be '{expected}'{other}")
         for place, wrong in _unreadable(tree):
             raise cls.ERROR(f"{where}: the value of '{place}' {wrong}")
         tree.pop("digest", None)
@@ -264,16 +269,6 @@ class Document(
             raise cls.ERROR(f"{where}: {error}") from None
         except msgspec.ValidationError as error:
             raise cls.ERROR(f"{where}: {_explained(cls, tree, str(error))}") from None
-
-    @classmethod
-    def _check_format(cls, found: Any, where: str) -> None:
-        expected = str(cls.__struct_config__.tag)
-        if found == expected:
-            return
-        if isinstance(found, str) and found.startswith(expected.split("/")[0] + "/"):
-            raise cls.ERROR(f"{where}: format '{shown(found)}' is not known to drrej {__version__}; update drrej")
-        other = f", not '{shown(found)[:40]}'" if isinstance(found, str) and found.startswith("drrej-") else ""
-        raise cls.ERROR(f"{where}: not a {cls.NOUN}: its 'format' should be '{expected}'{other}")
 
     @staticmethod
     def mend(tree: dict[str, Any]) -> None:

@@ -138,15 +138,10 @@ class Ranking(Stored, frozen=True, kw_only=True):
     convention: str
 
 
-class RatioMean(Stored, frozen=True, kw_only=True):
-    """The density ratio on these rows."""
-
-    mean: Annotated[NotNegative | None, about("mean ratio of the rows, 1 in expectation without drift", unit="ratio")]
-
-
-class MeanRatio(RatioMean, frozen=True, kw_only=True):
+class MeanRatio(Stored, frozen=True, kw_only=True):
     """The density ratio on these rows; without drift its mean is 1 in expectation."""
 
+    mean: Annotated[NotNegative | None, about("mean ratio of the rows, 1 in expectation without drift", unit="ratio")]
     std_error: Annotated[
         NotNegative | None,
         about("standard error of the mean ratio, that of the fit included", "lower", unit="ratio"),
@@ -481,6 +476,6 @@ class RegressionReport(Judged, frozen=True, kw_only=True, tag="drrej-regression-
     mae: Annotated[
         ErrorFigures, about("mean absolute error of the prediction", "lower", NONE, None, "MAE", "unit of the target")
     ]
-    ratio: Annotated[RatioMean, about(better="neither", interval=NONE)]
+    ratio: Annotated[MeanRatio, about(better="neither", interval=NONE)]
     curve: tuple[ErrorPoint, ...]
     gates: tuple[GateRow, ...]

@@ -19,9 +19,6 @@ from drrej.monitor.evidence import confidence_sequence, start_share
 from drrej.monitor.state import Batch, MonitorName, MonitorState, Parts, Reset, Settings
 from drrej.pipeline.drift import Compared, Tally, moved_parts, region_names
 
-FORMAT = "drrej-monitor-report/2"
-"""2: batches in place of nights."""
-
 SEQUENCE = "confidence sequence: it holds at all looks together"
 
 
@@ -73,7 +70,7 @@ class TrackedCoverage(Tracked, frozen=True, kw_only=True):
     watch: LimitWatch | None = None
 
 
-class MonitorReport(Judged, frozen=True, kw_only=True, tag=FORMAT):
+class MonitorReport(Judged, frozen=True, kw_only=True, tag="drrej-monitor-report/2"):  # 2: batches
     """What a monitor says; by attribute or by key.
 
     `moved` are the parts that surely moved, among `looked_at` shares; `recent` are the last batches, `earlier` those

@@ -15,12 +15,12 @@ from msgspec.structs import asdict, replace
 
 from drrej._version import __version__
 from drrej.core.drift import bin_counts, stored_bins
-from drrej.core.reuse import Fingerprint, Sighting, Sketch
+from drrej.core.reuse import Fingerprint, LookUp, Sketch
 from drrej.core.types import Booleans, Integers
 from drrej.data.columns import field_of
 from drrej.data.dump import Block, Dump
 from drrej.documents.gates import Gate, check_gate
-from drrej.documents.rejector import Ratio, Rejector
+from drrej.documents.rejector import Rejector
 from drrej.engines.protocol import Pass
 from drrej.errors import MonitorError, OptionError
 from drrej.monitor.evidence import LossDrift, RateMonitor
@@ -160,11 +160,14 @@ def _with_batch(
     else:
         risk = None if settings.max_risk is None else RateMonitor(settings.max_risk)
         coverage = None if settings.min_coverage is None else RateMonitor(1.0 - settings.min_coverage)
-        drift = _start_drift(rejector.need_ratio()) if settings.drift else None
+        drift = None
+        if settings.drift:  # the bins of the losses of the fit, and their counts where these are known
+            edges, counts = stored_bins(rejector.need_ratio().drift_reference, rejector.need_ratio().rows)
+            drift = LossDrift.start(edges, [0] * (len(edges) + 1) if counts is None else counts)
         alarms, old_predictions, old_groups, batches, earlier = (), None, None, (), None
     batch, columns = count_batch(source, rejector, options.on_unseen_group, drift is not None, settings.by, before)
     batch = replace(batch, name=_name(source, state, options.batch))
-    _check_new(batch, state, before, columns.get("sighting"))
+    _check_new(batch, state, before, columns.get("looked up"))
     accepted = columns["accepted"]
     by_prediction = by_group = None
     if rejector.classes <= MOST_PARTS and not rejector.is_scored:
@@ -187,12 +190,6 @@ def _with_batch(
         seen=(*(() if state is None else state.seen), batch.fingerprint),
         last=columns["sketch"].fingerprint().text(),
     ).judged()
-
-
-def _start_drift(ratio: Ratio) -> LossDrift:
-    """The bins of the losses of the fit, and their counts where these are known."""
-    edges, counts = stored_bins(ratio.drift_reference, ratio.rows)
-    return LossDrift.start(edges, [0] * (len(edges) + 1) if counts is None else counts)
 
 
 def _resets(state: MonitorState | None, why: str | None) -> tuple[Reset, ...]:
@@ -232,7 +229,7 @@ def _name(source: Source, state: MonitorState | None, given: str | None) -> str:
     return found
 
 
-def _check_new(batch: Batch, state: MonitorState | None, before: Fingerprint | None, sighting: Sighting | None) -> None:
+def _check_new(batch: Batch, state: MonitorState | None, before: Fingerprint | None, looked_up: LookUp | None) -> None:
     """Raise when rows would count twice."""
     if state is None:
         return
@@ -242,8 +239,8 @@ def _check_new(batch: Batch, state: MonitorState | None, before: Fingerprint | N
         raise MonitorError(
             f"these rows were counted already, as {said}; a batch counts once (labels that come later: `late=BATCH`)"
         )
-    if before is not None and sighting is not None:
-        reuse = before.judge(sighting)
+    if before is not None and looked_up is not None:
+        reuse = before.judge(looked_up)
         if reuse.reused and reuse.share > 0.5:
             raise MonitorError(
                 f"'{batch.name}' holds about {reuse.share:.0%} of the rows of the batch before, "
@@ -336,7 +333,7 @@ def count_batch(
         found |= {} if not drift else {"drift": scored.drift}
         found |= {} if block.labels is None else {"label": block.labels}
         found |= {} if grouping is None else {"group": grouping.column(block, scored.prediction)}
-        return found | ({} if before is None else {"sighting": before.look_up(scored.keys)})
+        return found | ({} if before is None else {"looked up": before.look_up(scored.keys)})
 
     keep = (*scorer.columns, *(() if grouping is None else grouping.columns))
     run = Pass("counting", labelled, tuple(dict.fromkeys(keep)), scores=scorer.columns)

@@ -167,7 +167,6 @@ def evaluate(
         "tied_rows": figures.tied_rows(columns["loss"], columns["accepted"]),
         "classes": rejector.classes,
         "score": rejector.columns.logits if rejector.is_scored else None,
-        "ratio": drift.ratio_figure(columns["ratio"], curve.rows, ratio),
         "drift": moved,
         "by": options.by,
         "left_out": left_out(source),
@@ -297,11 +296,11 @@ def _columns(
     def of_rows(scored: Scored) -> dict[str, Any]:
         block = scored.block
         columns: dict[str, Any] = {"loss": scored.loss, "accepted": scored.accepted, **scored.look_up(seen)}
+        columns["ratio"] = RatioSums.of(rejector.need_ratio().density.log_ratio(scored.loss))
         if residual:
             return columns | {"residual": residual_of(block, residual)}
         if options.group is not None or not rejector.is_scored:  # scores of any kind tie by nature
             columns["copies"] = [copy_keys(block, options.group, (scored.coarse <= limit) & ~block.bad)]
-        columns["ratio"] = RatioSums.of(rejector.need_ratio().density.log_ratio(scored.loss))
         if scored.drift is not scored.loss:
             columns["drift"] = scored.drift
         if grouping is not None:
@@ -325,6 +324,7 @@ def _columns(
     columns["independent"] = 1.0 - repeated / accepted.size if found else 1.0
     return columns, {
         **found,
+        "ratio": drift.ratio_figure(columns["ratio"], int(accepted.size), rejector.need_ratio()),
         "drrej_version": __version__,
         "tau": threshold.tau,
         "cutoff": threshold.cutoff,

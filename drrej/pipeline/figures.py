@@ -50,7 +50,6 @@ from drrej.documents.report import (
     ExpectedAccuracy,
     GroupRow,
     Ranking,
-    RatioMean,
     RegressionReport,
     Report,
     WorstGroup,
@@ -391,18 +390,16 @@ AUGRC_OF_ERRORS = "trapezoid of (sum of accepted errors) / rows over distinct lo
 
 
 def error_sections(columns: Mapping[str, Any], density: DensityRatio) -> dict[str, Any]:
-    """Squared and absolute errors with their areas, the mean ratio, and the curve over tau, by each row's residual."""
+    """Squared and absolute errors with their areas, and the curve over tau, by each row's residual."""
     losses, residual = columns["loss"], columns["residual"]
     curves = {kind: MeanCurve.of(losses, regression_errors(residual, kind)) for kind in ("mse", "mae")}
     mse, mae = curves.values()
-    with np.errstate(over="ignore", invalid="ignore"):
-        ratio = float(np.sum(np.diff(mse.accepted, prepend=0) * density.ratio(mse.losses)) / mse.rows)
     points = []
     for tau in TAUS:
         accepted, squared = mse.below(density.cutoff(tau))
         absolute = mae.below(density.cutoff(tau))[1]
         points.append(ErrorPoint(tau=tau, coverage=accepted / mse.rows, mse=squared, mae=absolute))
-    sections: dict[str, Any] = {"ratio": RatioMean(mean=json_number(ratio)), "curve": tuple(points)}
+    sections: dict[str, Any] = {"curve": tuple(points)}
     for kind, curve in curves.items():
         sections[kind] = ErrorFigures(
             value=_mean_accepted(columns, kind),

@@ -30,8 +30,8 @@ from drrej.core.losses import Loss
 from drrej.core.reuse import (
     Fingerprint,
     Keys,
+    LookUp,
     Reuse,
-    Sighting,
     Sketch,
     coarse_keys,
     content_keys,
@@ -124,7 +124,7 @@ class Scored(Struct, frozen=True, dict=True):
         """What a document keeps of the rows, to notice them again."""
         return Sketch.of(self.keys, self.coarse)
 
-    def look_up(self, seen: Mapping[str, Fingerprint | None]) -> dict[str, Sighting]:
+    def look_up(self, seen: Mapping[str, Fingerprint | None]) -> dict[str, LookUp]:
         """Which of the rows that each step has seen are among these; see `check_fresh`."""
         known = {step: rows for step, rows in seen.items() if rows is not None}
         keys = [keys[~self.block.bad] for keys in (self.keys, self.coarse)] if known else []

@@ -54,7 +54,14 @@ class Source(Struct, frozen=True):
         classes = None if rejector is None else rejector.classes
         dump = open_dump(self.arguments, options, labelled, self.spools, self.bad_files, classes)
         check_inputs([*dump.parts, *([] if dump.labels_file is None else [dump.labels_file])])
-        self._check_unchanged(dump)
+        if not self.found:
+            self.found.extend(dump.parts)
+        if self.found != list(dump.parts):
+            names = [part.name for part in sorted({*self.found} ^ {*dump.parts}, key=lambda part: part.name)]
+            raise DumpError(
+                f"{names[0]}: the file was changed, added or removed since the dump was first opened; "
+                "wait until the dump is complete, then start again"
+            )
         if rejector is not None and dump.columns.layout == "choices" and dump.classes < rejector.classes:
             dump = replace(dump, classes=rejector.classes)  # none of these questions has as many choices
         if rejector is not None:
@@ -66,24 +73,6 @@ class Source(Struct, frozen=True):
         self.notes.see(summary.notes)
         self.passed.see(summary.passed)
         check_bad_rows(summary.notes.bad_rows, summary.notes.rows, self.options.max_bad, summary.passed)
-
-    def leave_out(self, error: BadFileError) -> None:
-        """Leave out a file that turned out to be damaged while it was read; raises unless the options say so."""
-        known = not error.file or error.file in self.bad_files
-        if self.options.on_bad_file == "error" or known or self.options.split is not None:
-            raise error  # also of a part of a dump: it was divided with the rows of that file
-        self.bad_files[error.file] = str(error)
-        self.found.clear()
-
-    def _check_unchanged(self, dump: Dump) -> None:
-        if not self.found:
-            self.found.extend(dump.parts)
-        if self.found != list(dump.parts):
-            names = [part.name for part in sorted({*self.found} ^ {*dump.parts}, key=lambda part: part.name)]
-            raise DumpError(
-                f"{names[0]}: the file was changed, added or removed since the dump was first opened; "
-                "wait until the dump is complete, then start again"
-            )
 
     def new_rejector(self, dump: Dump, precision: Precision) -> Rejector:
         """A rejector that has nothing yet but remembers how this dump is read."""
@@ -117,7 +106,11 @@ def without_bad_files(step: Callable[Concatenate[Source, P], T]) -> Callable[Con
             try:
                 return step(source, *args, **options)
             except BadFileError as error:
-                source.leave_out(error)
+                known = not error.file or error.file in source.bad_files
+                if source.options.on_bad_file == "error" or known or source.options.split is not None:
+                    raise  # also of a part of a dump: it was divided with the rows of that file
+                source.bad_files[error.file] = str(error)
+                source.found.clear()
 
     functools.update_wrapper(again, step)
     return again

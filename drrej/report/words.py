@@ -137,7 +137,12 @@ def warnings_of(report: Document) -> list[str]:
     if isinstance(report, Report | RegressionReport) and report.seen_by is not None:
         lines.append(f"{seen_by(report)}, and intervals and p-values do not hold; report on rows that no step has seen")
     if isinstance(report, Report) and report.unsure_order is not None:
-        lines.append(f"{unsure_order(report)}; {_plain_order(report)}fit again on rows like these, or with `loss=log`")
+        plain = next((row for row in report.scores or () if row.score == "max_probability"), None)
+        compared = ""
+        if plain is not None and report.augrc is not None:
+            areas = figure(report.augrc.value), figure(plain.augrc.value)
+            compared = f"here its AUGRC is {areas[0]} and that of max probability {areas[1]}; "
+        lines.append(f"{unsure_order(report)}; {compared}fit again on rows like these, or with `loss=log`")
     if isinstance(report, Report) and report.tied_rows is not None:
         lines.append(
             f"{report.tied_rows} of {report.rows} rows have the same loss and can only be accepted or rejected "
@@ -173,14 +178,6 @@ def unsure_order(report: Report) -> str:
         "these rows are unlike those that the loss was learned from: it may no longer rank them better than the plain "
         f"loss '{report.unsure_order}'"
     )
-
-
-def _plain_order(report: Report) -> str:
-    """How the plain order compares on rows with labels."""
-    plain = next((row for row in report.scores or () if row.score == "max_probability"), None)
-    if plain is None or report.augrc is None:
-        return ""
-    return f"here its AUGRC is {figure(report.augrc.value)} and that of max probability {figure(plain.augrc.value)}; "
 
 
 Signs = tuple[str, str, str]
