@@ -12,7 +12,6 @@ from collections.abc import Sequence
 
 import numpy as np
 from msgspec import Struct
-from numpy.typing import NDArray
 
 from drrej.core.intervals import upper_bound
 from drrej.core.types import Booleans, Floats, Integers
@@ -130,7 +129,9 @@ def _plans(rows: StageRows, costs: Sequence[float], chain: tuple[int, ...]) -> l
         total += costs[stage] * _passed(np.ones(rows.rows), place, shape, number, answered=False)
     inside = tuple(slice(0, grid.size) for grid in grids)
     errors, total = errors[inside].reshape(-1), total[inside].reshape(-1)
-    best = _undominated(total, errors)
+    order = np.lexsort((errors, total))  # those that none of lower or equal cost beats in errors
+    fewest = np.minimum.accumulate(errors[order])
+    best = order[np.append(True, fewest[1:] < fewest[:-1])]
     cutoffs = np.array(np.unravel_index(best, tuple(grid.size for grid in grids))).T if deciding else [()] * best.size
     plans = []
     for number, places in zip(best, cutoffs, strict=True):
@@ -165,15 +166,6 @@ def _grid(losses: Floats, size: int) -> Floats:
     grid: Floats = np.unique(np.quantile(losses, np.linspace(0.0, 1.0, size + 2)[1:-1], method="higher"))
     above: Floats = grid[grid > losses.min()]
     return above
-
-
-def _undominated(cost: Floats, errors: Floats) -> NDArray[np.intp]:
-    """Those that none of lower or equal cost beats in errors."""
-    order = np.lexsort((errors, cost))
-    before = np.minimum.accumulate(errors[order])
-    first = np.append(True, before[1:] < before[:-1])
-    kept: NDArray[np.intp] = order[first]
-    return kept
 
 
 def cheapest(design: StageRows, costs: Sequence[float], risk: float) -> tuple[Outcome, list[Outcome]]:

@@ -86,11 +86,6 @@ class Calibration(Stored, frozen=True):
         """Whether it was fitted to rows."""
         return self.method in FITTED_METHODS
 
-    @property
-    def calibrator(self) -> Calibrator | ScoreMap:
-        """What turns logits into calibrated scores."""
-        return self.score or self.vector or Temperature(self.temperature)
-
 
 LOSS_PARTS = {"learned": "learned", "costs": "cost", "loss_column": "column"}
 """Fields of a ratio that belong to one loss, and its name."""
@@ -243,7 +238,8 @@ class Rejector(Document, frozen=True, tag="drrej-rejector/1"):  # 1: the first f
     @property
     def calibrator(self) -> Calibrator | ScoreMap:
         """What turns logits into calibrated scores."""
-        return self.need_calibration().calibrator
+        found = self.need_calibration()
+        return found.score or found.vector or Temperature(found.temperature)
 
     @property
     def floor(self) -> float | None:

@@ -9,7 +9,6 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from drrej.core.certify import mean_upper_bound
 from drrej.core.curves import CONVENTIONS, PER, Curve, MeanCurve
 from drrej.core.intervals import CONFIDENCE, json_number, mean_interval, proportion
 from drrej.core.paired import area_intervals
@@ -419,6 +418,8 @@ def _mean_accepted(columns: Mapping[str, Any], kind: str, clip: float | None = N
 
 def limited_mean(columns: Mapping[str, Any], rule: Rule) -> MeanError:
     """The mean error of the accepted rows as the rule has it, with its 95 % interval where errors have a limit."""
+    from drrej.core.certify import mean_upper_bound
+
     if rule.kind not in ("mse", "mae"):
         return None, None
     mean, clip = _mean_accepted(columns, rule.kind, rule.clip), rule.clip

@@ -285,9 +285,7 @@ def test_documents_of_before_read_on(val: str) -> None:
     """A temperature is written as ever: without a key that older versions do not know."""
     text = make_rejector(source(val)).to_json()
     assert "vector" not in json.loads(text)["calibration"]
-    assert drrej.Rejector.from_json(text).need_calibration().calibrator == Temperature(
-        json.loads(text)["calibration"]["temperature"]
-    )
+    assert drrej.Rejector.from_json(text).calibrator == Temperature(json.loads(text)["calibration"]["temperature"])
 
 
 # The choice

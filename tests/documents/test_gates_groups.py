@@ -29,7 +29,7 @@ NAMES = ("cat", "a dog", "b]ird")
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """A dump with named classes and sites, a rejector, its mask and its report."""
-    folder = tmp_path_factory.mktemp("slices")
+    folder = tmp_path_factory.mktemp("groups")
     logits, labels = make_model(ROWS, 3, 8)
     site = np.array(["eu", "us"])[np.arange(ROWS) % 2]
     extra = {"site": pa.array(site)}
@@ -67,7 +67,7 @@ def test_figures_of_a_slice_are_those_of_its_rows(world: dict[str, Any], kind: s
         assert quoted.judge(world["report"]).value == gate.judge(world["report"]).value
 
 
-def test_the_catalogue_has_what_slices_can_name(world: dict[str, Any]) -> None:
+def test_the_catalogue_has_what_classes_and_groups_can_name(world: dict[str, Any]) -> None:
     for kind, member, when in (("class", "cat", When.LABELS), ("group", "us", When.GROUPS)):
         for metric in group_metrics(kind, member):
             gate = drrej.Gate.parse(f"{metric.name} > -0")
@@ -75,7 +75,7 @@ def test_the_catalogue_has_what_slices_can_name(world: dict[str, Any]) -> None:
             assert gate.judge(world["report"]).limit == 0
 
 
-def test_gates_on_slices_end_to_end(world: dict[str, Any]) -> None:
+def test_gates_on_classes_and_groups_end_to_end(world: dict[str, Any]) -> None:
     asked = ("evaluate", world["path"], "-r", world["rejector"], "--verbose", "--report-by", "site")
     out = succeed(*asked, "--gate", "accuracy[class=cat] >= 0.1", "--gate", "risk[group=eu].upper<0.9")
     assert b"PASS  accuracy[class=cat] >= 0.1" in out
