@@ -44,7 +44,7 @@ PANELS = {
 }
 _MODULES = {
     **dict.fromkeys(("calibrate", "fit", "threshold"), "build"),
-    **dict.fromkeys(("metrics", "schema"), "tools"),
+    **dict.fromkeys(("demo", "compare", "metrics", "schema"), "tools"),
     "convert": "inspect",
 }
 COMMANDS = {name: panel for panel, names in PANELS.items() for name in names}

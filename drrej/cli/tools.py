@@ -1,21 +1,156 @@
-"""drrej metrics and schema: what documents can hold."""
+"""drrej demo, compare, metrics and schema: the whole job shown, reports side by side, what documents can hold."""
 
 from __future__ import annotations
 
 import json
+import os
+import shlex
+import shutil
 from collections.abc import Sequence
+from contextlib import ExitStack
+from importlib.resources import files
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from drrej.cli.config import config_schema
 from drrej.cli.console import in_flags, show
-from drrej.cli.options import Options, flag, option
+from drrej.cli.options import Options, OutputOptions, flag, open_files, option, write_files
 from drrej.errors import OptionError
 
 if TYPE_CHECKING:
     from drrej.documents.gates import Metric
+    from drrej.documents.report import Report
 
+STEPS = (
+    ("What is in the file, and how to go on", "inspect val.parquet"),
+    (
+        "Everything in one command: accept as many rows as possible, with at least 98 % of them right",
+        "run --val val.parquet --test test.parquet --split 60,40 --accuracy 0.98 -o out --force",
+    ),
+    ("What the rejector does", "inspect out/rejector.json"),
+    ("Score new rows, which need no labels", "reject test.parquet -r out/rejector.json -o mask.csv --force"),
+)
+"""What is shown, and the command that shows it."""
+
+
+class DemoOptions(Options):
+    """Where the demonstration is made."""
+
+    output: str = option("Directory for the sample data and the results.", "DIR", default="drrej-demo")
+    force: bool = flag("Use a directory that exists.")
+
+
+def demo(options: DemoOptions) -> None:
+    """Show the whole job on sample data: the commands and what they print.
+
+    The data are 3,708 predictions of a small network on the UCI HAR data set (six activities), with true labels.
+
+    Examples:
+    drrej demo
+    drrej demo -o somewhere
+
+    """
+    from drrej.cli.app import execute
+
+    folder = options.output
+    if os.path.exists(folder) and not options.force:
+        raise OptionError(f"-o {folder}: it exists already; choose another directory, or use --force")
+    os.makedirs(folder, exist_ok=True)
+    for name in ("val.parquet", "test.parquet"):
+        shutil.copyfile(os.path.join(_sample_data(), name), os.path.join(folder, name))
+    show(f"Sample data and results are in {folder}/\n\n$ cd {shlex.quote(folder)}\n")
+    here = os.getcwd()
+    os.chdir(folder)
+    try:
+        for title, command in STEPS:
+            show(f"\n# {title}\n$ drrej {command}\n")
+            code = execute(shlex.split(command))
+            if code:
+                raise typer.Exit(code)
+    finally:
+        os.chdir(here)
+    page = os.path.join(folder, "out", "report.html")
+    show(f"\nThe page of the report is {page}\n" if os.path.exists(page) else "")
+
+
+def _sample_data() -> str:
+    """The folder of the sample data: in the package or, in a checkout, beside it."""
+    package = str(files("drrej"))
+    inside = os.path.join(package, "sample_data")
+    return inside if os.path.isdir(inside) else os.path.join(os.path.dirname(package), "sample_data")
+
+
+# Reports side by side
+
+
+class CompareOptions(Options):
+    """Where the comparison goes."""
+
+    output: list[str] | None = option("Also write .md .tex .csv .html .txt .png .svg .pdf. Repeatable.", "FILE")
+    force: bool = OutputOptions.force
+
+
+def compare(
+    reports: Annotated[list[str], typer.Argument(metavar="REPORT...", hidden=True)], options: CompareOptions
+) -> None:
+    """Compare several reports: models, figures and intervals in one table, and one plot.
+
+    REPORT: reports of 'drrej evaluate' as JSON; NAME=FILE gives one a name.
+
+    Differences are those from the first report. They are paired if a report was made with --baseline-dump on the rows
+    of the first one.
+
+    Examples:
+    drrej compare before.json report.json
+    drrej compare old=before.json new=report.json -o table.md
+
+    """
+    from drrej.pipeline.compare import difference_from
+    from drrej.report import need_libraries
+    from drrej.report.comparison import ENDINGS, render_comparison
+
+    paths = options.output or []
+    for path in paths:
+        ending = os.path.splitext(path)[1].lower()
+        if ending not in ENDINGS:
+            raise OptionError(f"-o {path}: the ending must be one of {', '.join(ENDINGS)}")
+        need_libraries(ending[1:] if ending in (".html", ".png", ".svg", ".pdf") else "text", f"-o {path}")
+    read = _read(reports)
+    first, *others = read
+    differences = {name: difference_from(read[name], read[first]) for name in others}
+    with ExitStack() as stack:
+        places = open_files(stack, paths, options.force)
+        kinds = [os.path.splitext(path)[1].lower()[1:] for path in paths]
+        write_files(places, (render_comparison(read, differences, kind) for kind in kinds))
+    show(render_comparison(read, differences, "txt").decode())
+
+
+def _read(reports: list[str]) -> dict[str, Report]:
+    """The reports by name: the one given, or the shortest end of the path that tells it from the others."""
+    from drrej.pipeline.compare import read_baseline
+
+    given = [("", text) if os.path.exists(text) else text.rpartition("=")[::2] for text in reports]
+    paths = [path for _, path in given]
+    names = [name or _short(path, paths) for name, path in given]
+    if len(names) < 2:
+        raise OptionError("name at least two reports")
+    if len(set(names)) < len(names):
+        raise OptionError(f"two reports are called '{max(names, key=names.count)}'; write NAME=FILE to name them")
+    return {name: read_baseline(path, "`report`") for name, path in zip(names, paths, strict=True)}
+
+
+def _short(path: str, paths: list[str]) -> str:
+    """The stem of a file, with the folders that tell it from others; of `a/report.json` the folder alone."""
+    ways = [
+        os.path.splitext(os.path.normpath(other))[0].removesuffix(f"{os.sep}report").split(os.sep) for other in paths
+    ]
+    way = ways[paths.index(path)]
+    length = next((n for n in range(1, len(way)) if [other[-n:] for other in ways].count(way[-n:]) == 1), len(way))
+    return "/".join(way[-length:])
+
+
+# What documents can hold
 
 _MORE = """
 Points of the curve take any number: accuracy@coverage=0.9, risk@coverage=0.9, coverage@risk=0.01,

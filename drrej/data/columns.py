@@ -336,8 +336,24 @@ def list_bounds(array: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.int64], 
         width = array.type.list_size
         starts = (np.arange(len(array), dtype=np.int64) + array.offset) * width
         return starts, np.full(len(array), width, np.int64), array.values
-    offsets = array.offsets.to_numpy(zero_copy_only=False).astype(np.int64)
+    offsets = as_numpy(array.offsets).astype(np.int64)
     return offsets[:-1], np.diff(offsets), array.values
+
+
+def as_numpy(array: pa.Array) -> NDArray[Any]:
+    """An Arrow array as a numpy array; numbers without nulls are not copied, and do not load pandas first."""
+    is_number = pa.types.is_integer(array.type) or pa.types.is_floating(array.type)
+    if not is_number or array.null_count or not len(array):
+        values: NDArray[Any] = array.to_numpy(zero_copy_only=False)
+        return values
+    kind = numpy_type(array.type)
+    return np.frombuffer(array.buffers()[1], kind, len(array), array.offset * kind.itemsize)
+
+
+def numpy_type(data_type: pa.DataType) -> np.dtype[Any]:
+    """The numpy type of an Arrow type of numbers (`to_pandas_dtype` needs pandas in older versions)."""
+    letter = "f" if pa.types.is_floating(data_type) else "u" if pa.types.is_unsigned_integer(data_type) else "i"
+    return np.dtype(f"{letter}{data_type.bit_width // 8}")
 
 
 def _path(schema: pa.Schema, name: str) -> tuple[str, ...] | None:

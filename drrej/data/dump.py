@@ -383,18 +383,20 @@ class Dump(Struct, frozen=True):
             id_name=self.id_name,
         )
         if self.options.row_filter is not None:
-            _leave_out(block, self.options.row_filter.places(batch, first_row, part.name))
-            block.left_out = 0
+            block = block.take(self.options.row_filter.places(batch, first_row, part.name))
         if labelled:
-            self._add_labels(block)
+            block = self._labelled(block)
         if self.input == "scores":
             block.scores = read_confidences(block.columns, self.columns, block.report)
         else:
             block.scores = read_scores(block.columns, self.columns, self.classes, block.report)
         return block
 
-    def _add_labels(self, block: Block) -> None:
-        """Rows without a label, or with one of no class, are left out for good where the options say so."""
+    def _labelled(self, block: Block) -> Block:
+        """The same rows with their labels.
+
+        Those without one, or with one of no class, are left out for good where the options say so.
+        """
         options = self.options
         skip, keep_unknown = options.on_missing_label == "skip", options.on_unknown_label != "error"
         if self.elsewhere is not None:
@@ -405,11 +407,9 @@ class Dump(Struct, frozen=True):
         if options.on_unknown_label == "skip":
             out |= labels == UNKNOWN
         if options.keep_unlabelled:
-            labels = np.where(out, -1, labels)
-        elif out.any():
-            _leave_out(block, np.flatnonzero(~out))
-            labels = labels[~out]
-        block.labels = labels
+            return replace(block, labels=np.where(out, -1, labels))
+        block = replace(block, labels=labels, left_out=int(np.count_nonzero(out)))
+        return block.take(np.flatnonzero(~out)) if out.any() else block
 
     def _stored_labels(
         self, block: Block, skip_missing: bool, keep_unknown: bool
@@ -432,14 +432,6 @@ class Dump(Struct, frozen=True):
         labels = np.zeros(known.size, np.int64)
         labels[there] = self.label_kind.encode(stored, self.classes, report, keep_unknown)
         return labels, known
-
-
-def _leave_out(block: Block, kept: NDArray[np.intp]) -> None:
-    """Leave out all but some rows of a block that was just read."""
-    block.left_out = block.bad.size - kept.size
-    block.kept = kept if block.kept is None else block.kept[kept]
-    block.columns = block.columns.take(pa.array(kept))
-    block.bad = block.bad[kept]
 
 
 class RowFilter(Struct, frozen=True):

@@ -12,11 +12,11 @@ import pyarrow as pa
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from drrej.data.columns import LABEL, likely_label
+from drrej.data.columns import LABEL, as_numpy, likely_label, list_bounds, numpy_type
 from drrej.data.formats import format_of, read_table
 from drrej.data.listing import Spools, find_parts
 from drrej.data.problems import Problem, Problems, one_line, shown
-from drrej.data.scores import Report, as_numpy, boolean_array, numpy_type, plain_array
+from drrej.data.scores import Report, boolean_array, plain_array
 from drrej.errors import DumpError
 
 if TYPE_CHECKING:
@@ -197,11 +197,10 @@ def is_text(data_type: pa.DataType) -> bool:
 def _only_values(array: pa.Array, report: Report) -> pa.Array:
     """The value of each list of one; others are no labels."""
     missing = np.asarray(array.is_null())
-    lengths = np.where(missing, 1, np.diff(array.offsets.to_numpy(zero_copy_only=False)))
-    report(np.flatnonzero(lengths > 1), "several right answers", "leave these rows out: a row has one label")
-    starts = array.offsets.to_numpy(zero_copy_only=False)[:-1]
-    places = pa.array(starts, pa.int64(), mask=missing | (lengths == 0))
-    return array.values.take(places)
+    starts, lengths, values = list_bounds(array)
+    several = np.flatnonzero((lengths > 1) & ~missing)
+    report(several, "several right answers", "leave these rows out: a row has one label")
+    return values.take(pa.array(starts, pa.int64(), mask=missing | (lengths == 0)))
 
 
 # Labels in another file

@@ -23,6 +23,7 @@ from drrej.data.columns import (
     find_label,
     is_list,
     likely_label,
+    list_bounds,
     root_of,
     storage_type,
 )
@@ -34,7 +35,7 @@ from drrej.data.formats.parquet import range_of
 from drrej.data.labels import LabelKind, LabelsElsewhere, label_kind, labels_elsewhere
 from drrej.data.listing import Spools, find_parts
 from drrej.data.problems import check_bad_files, shown
-from drrej.data.scores import as_numpy, labels_in, vector_sizes
+from drrej.data.scores import labels_in, vector_sizes
 from drrej.errors import BadFileError, DumpError, OptionError
 
 T = TypeVar("T")
@@ -277,10 +278,9 @@ def _in_first_rows(look: _Look, column: str, found_in: Callable[[pa.Array], list
 
 
 def _lengths(array: pa.Array) -> list[int]:
-    if type(array) in (pa.ListArray, pa.LargeListArray) and not array.null_count:
-        lengths: list[int] = np.diff(as_numpy(array.offsets)).tolist()
-        return lengths
-    return [len(row) for row in array if row.is_valid]
+    lengths = list_bounds(array)[1]
+    found: list[int] = (lengths[np.asarray(array.is_valid())] if array.null_count else lengths).tolist()
+    return found
 
 
 def _class_count(look: _Look, columns: LogitColumns) -> int:

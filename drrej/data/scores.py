@@ -7,23 +7,18 @@ without an error, so the plain path is taken only when every row is there and ha
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from drrej.core.types import AnyFloats, Floats
-from drrej.data.columns import LogitColumns, column_of
+from drrej.data.columns import LogitColumns, as_numpy, column_of, list_bounds
 
-
-class Report(Protocol):
-    """Called with bad rows of a block, what they have, the remedy, and what the first of them holds."""
-
-    def __call__(self, rows: NDArray[np.intp], what: str, remedy: str, example: str = "") -> None:
-        """Note bad rows; nothing happens when there are none."""
-
+Report = Callable[..., None]
+"""Called with bad rows of a block, if any, what they have, the remedy, and what the first of them holds."""
 
 _DROP = "drop or fix these rows"
 
@@ -49,16 +44,7 @@ def scores_from_list(array: pa.Array, classes: int, report: Report) -> AnyFloats
     """(rows x classes) of a list, large_list, fixed_size_list or fixed_shape_tensor column."""
     while isinstance(array, pa.ExtensionArray):
         array = array.storage
-    rows = len(array)
-    if pa.types.is_fixed_size_list(array.type):
-        width = array.type.list_size
-        starts = (np.arange(rows, dtype=np.int64) + array.offset) * width
-        lengths = np.full(rows, width, dtype=np.int64)
-        values = array.values
-    else:
-        offsets = as_numpy(array.offsets)
-        starts, lengths = offsets[:-1].astype(np.int64), np.diff(offsets)
-        values = array.values
+    rows, (starts, lengths, values) = len(array), list_bounds(array)
     missing = np.flatnonzero(np.asarray(array.is_null())) if array.null_count else np.empty(0, np.intp)
     report(missing, "no value (null)", _DROP)
     whole = lengths == classes
@@ -66,20 +52,20 @@ def scores_from_list(array: pa.Array, classes: int, report: Report) -> AnyFloats
     if whole.all() and rows:
         span = values.slice(int(starts[0]), rows * classes)
         if not span.null_count:
-            return _to_numpy(span).reshape(rows, classes)
+            return _floats(span).reshape(rows, classes)
     ragged = np.flatnonzero(~whole)
     ragged = ragged[~np.isin(ragged, missing)]
     if ragged.size:
         example = f"it has {int(lengths[ragged[0]])}"
         report(ragged, f"not {classes} scores", "every row needs one score per class", example)
-    scores = np.zeros((rows, classes), _numpy_type(values.type))
+    scores = np.zeros((rows, classes), _floats(values[:0]).dtype)
     good = np.flatnonzero(whole)
     if good.size:
         index = starts[good][:, None] + np.arange(classes)
         taken = values.take(pa.array(index.ravel()))
         nulls = np.asarray(taken.is_null()).reshape(index.shape).any(axis=1)
         report(good[nulls], "a null among the scores", _DROP)
-        scores[good] = _to_numpy(taken).reshape(index.shape)
+        scores[good] = _floats(taken).reshape(index.shape)
         scores[good[nulls]] = 0
     return scores
 
@@ -89,33 +75,17 @@ def scores_from_columns(arrays: Sequence[pa.Array], report: Report) -> AnyFloats
 
     Stored classes-first, so the result is a transposed view.
     """
-    widest = max((array.type for array in arrays), key=lambda kind: kind.bit_width)
-    scores = np.empty((len(arrays), len(arrays[0])), _numpy_type(widest))
+    widest = max(arrays, key=lambda array: array.type.bit_width)
+    scores = np.empty((len(arrays), len(arrays[0])), _floats(widest[:0]).dtype)
     missing = np.zeros(len(arrays[0]), bool)
     for row, array in zip(scores, arrays, strict=True):
         if array.null_count:
             missing |= np.asarray(array.is_null())
-        row[:] = _to_numpy(array)
+        row[:] = _floats(array)
     bad = np.flatnonzero(missing)
     report(bad, "a null among the scores" if len(arrays) > 1 else "no value (null)", _DROP)
     scores[:, bad] = 0
     return scores.T
-
-
-def as_numpy(array: pa.Array) -> NDArray[Any]:
-    """An Arrow array as a numpy array; numbers without nulls are not copied, and do not load pandas first."""
-    is_number = pa.types.is_integer(array.type) or pa.types.is_floating(array.type)
-    if not is_number or array.null_count or not len(array):
-        values: NDArray[Any] = array.to_numpy(zero_copy_only=False)
-        return values
-    kind = numpy_type(array.type)
-    return np.frombuffer(array.buffers()[1], kind, len(array), array.offset * kind.itemsize)
-
-
-def numpy_type(data_type: pa.DataType) -> np.dtype[Any]:
-    """The numpy type of an Arrow type of numbers (`to_pandas_dtype` needs pandas in older versions)."""
-    letter = "f" if pa.types.is_floating(data_type) else "u" if pa.types.is_unsigned_integer(data_type) else "i"
-    return np.dtype(f"{letter}{data_type.bit_width // 8}")
 
 
 def plain_array(values: NDArray[Any]) -> pa.Array:
@@ -130,16 +100,9 @@ def boolean_array(values: NDArray[np.bool_]) -> pa.Array:
     return pa.Array.from_buffers(pa.bool_(), values.size, [None, pa.py_buffer(packed)])
 
 
-def _numpy_type(data_type: pa.DataType) -> np.dtype[np.floating[Any]]:
-    if pa.types.is_integer(data_type):  # of numbers that are written as text
-        return np.dtype(np.float64)
-    return numpy_type(data_type)
-
-
-def _to_numpy(array: pa.Array) -> AnyFloats:
-    if pa.types.is_integer(array.type):
-        array = array.cast(pa.float64())
-    values: AnyFloats = as_numpy(array)
+def _floats(array: pa.Array) -> AnyFloats:
+    """Floating-point numbers, also where those that are written as text look whole."""
+    values: AnyFloats = as_numpy(array.cast(pa.float64()) if pa.types.is_integer(array.type) else array)
     return values
 
 
@@ -150,8 +113,8 @@ def scores_from_choices(array: pa.Array, classes: int, report: Report, texts: pa
     """
     missing = np.asarray(array.is_null())
     report(np.flatnonzero(missing), "no value (null)", _DROP)
-    offsets = array.offsets.to_numpy(zero_copy_only=False).astype(np.int64)
-    lengths = np.where(missing, 0, np.diff(offsets))
+    starts, lengths, stored = list_bounds(array)
+    lengths = np.where(missing, 0, lengths)
     few = np.flatnonzero(~missing & (lengths < 2))
     report(
         few, "fewer than 2 choices", "a question needs at least two", f"it has {lengths[few[0]]}" if few.size else ""
@@ -161,7 +124,7 @@ def scores_from_choices(array: pa.Array, classes: int, report: Report, texts: pa
     lengths = np.minimum(lengths, classes)
     owners = np.repeat(np.arange(len(array)), lengths)
     places = np.arange(owners.size) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    flat = array.values.take(pa.array(np.repeat(offsets[:-1], lengths) + places))
+    flat = stored.take(pa.array(np.repeat(starts, lengths) + places))
     nulls = np.asarray(flat.is_null())
     report(np.unique(owners[nulls]), "a null among the scores", _DROP)
     values = flat.fill_null(0.0).to_numpy(zero_copy_only=False)
@@ -246,8 +209,7 @@ def scores_from_labelled(array: pa.Array, classes: Sequence[str], report: Report
     nulls = np.asarray(array.is_null())
     report(np.flatnonzero(nulls), "no value (null)", _DROP)
     items = array.flatten()
-    offsets = array.offsets.to_numpy(zero_copy_only=False)
-    lengths = np.where(nulls, 0, np.diff(offsets))
+    lengths = np.where(nulls, 0, list_bounds(array)[1])
     owners = np.repeat(np.arange(len(array)), lengths)
     found = pc.index_in(_field(items, "label").cast(pa.string()), value_set=pa.array(classes, pa.string()))
     places = found.fill_null(-1).to_numpy(zero_copy_only=False)

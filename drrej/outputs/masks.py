@@ -6,6 +6,7 @@ Text formats have the numbers in as few digits as read back to the same float.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Literal
@@ -219,12 +220,9 @@ def mask_name(part: DumpFile) -> str:
 
 def check_distinct(parts: Sequence[DumpFile], target: str) -> None:
     """Raise when two parts would have their masks in one place."""
-    seen: set[str] = set()
-    for part in parts:
-        name = mask_name(part)
-        if name in seen:
-            raise DumpError(f"{target}: two input files would both be written to {name}; give them one by one")
-        seen.add(name)
+    name, times = Counter(map(mask_name, parts)).most_common(1)[0]
+    if times > 1:
+        raise DumpError(f"{target}: two input files would both be written to {name}; give them one by one")
 
 
 # Rows as JSON: numbers that are not finite are null, and what JSON has no word for is text

@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow.csv as pc
 from running import drrej as run_main
 
-from drrej.cli.demo import STEPS
+from drrej.cli.tools import STEPS
 
 
 def test_the_demo_shows_each_command_and_leaves_its_results(tmp_path: Path) -> None:

@@ -35,14 +35,19 @@ def is_log(head: bytes) -> bool:
 
 def write_log(file: DumpFile, path: str) -> None:
     """Convert the questions of a log, answered by one filter."""
-    by_filter: dict[str, list[dict[str, Any]]] = {}
+    found: list[tuple[str, dict[str, Any]]] = []
+    generated = False
     for number, sample in enumerate(_samples(file)):
-        if not number and all(isinstance(answer, str) for answer in sample["filtered_resps"]):
-            return _write_answers(file, path)
-        by_filter.setdefault(str(sample.get("filter", "none")), []).append(_columns(sample, file, number))
-    rows = by_filter.get(_chosen([*by_filter], file), [])
-    longest = max((len(row["logits"]) for samples in by_filter.values() for row in samples), default=0)
-    whole = all(isinstance(row["doc_id"], int) for samples in by_filter.values() for row in samples)
+        if not number:
+            generated = all(isinstance(answer, str) for answer in sample["filtered_resps"])
+        row = _answer(sample) if generated else _columns(sample, file, number)
+        found.append((str(sample.get("filter", "none")), row))
+    chosen = _chosen(list(dict.fromkeys(name for name, _ in found)), file)
+    rows = [row for name, row in found if name == chosen]
+    if generated:
+        return write_rows(rows, path)
+    longest = max((len(row["logits"]) for _, row in found), default=0)
+    whole = all(isinstance(row["doc_id"], int) for _, row in found)
     if not whole:
         rows = [row | {"doc_id": None if row["doc_id"] is None else str(row["doc_id"])} for row in rows]
     schema = pa.schema(
@@ -58,23 +63,11 @@ def write_log(file: DumpFile, path: str) -> None:
     return write_batches(path, schema, pa.Table.from_pylist(rows, schema).to_batches())
 
 
-def _write_answers(file: DumpFile, path: str) -> None:
-    """Convert a log of a task that generates text: the answers, and what else is text or a number, as metrics are."""
-    samples = list(_samples(file))
-    rows = [sample for sample in samples if str(sample.get("filter", "none")) == _chosen(_filters(samples), file)]
-    plain = (str, int, float, bool)
-    write_rows(
-        [
-            {"answer": next(iter(row["filtered_resps"]), None)}
-            | {name: value for name, value in row.items() if isinstance(value, plain) and not name.endswith("_hash")}
-            for row in rows
-        ],
-        path,
-    )
-
-
-def _filters(samples: list[dict[str, Any]]) -> list[str]:
-    return list(dict.fromkeys(str(sample.get("filter", "none")) for sample in samples))
+def _answer(sample: dict[str, Any]) -> dict[str, Any]:
+    """The answer of a task that generates text, and what else is text or a number, as metrics are."""
+    plain = {name: value for name, value in sample.items() if isinstance(value, str | int | float | bool)}
+    own = {name: value for name, value in plain.items() if not name.endswith("_hash")}
+    return {"answer": next(iter(sample["filtered_resps"]), None)} | own
 
 
 def _chosen(filters: list[str], file: DumpFile) -> str:
