@@ -70,7 +70,8 @@ def _find(argument: str, spools: Spools, named: bool = True) -> list[DumpFile]:
     if is_uri(argument):
         return _find_uri(argument)
     if os.path.isdir(argument):
-        return _find_in_directory(argument)
+        paths = [os.path.join(folder, file) for folder, files in _folders(argument) for file in files]
+        return _of_one_format(argument, [(os.path.relpath(path, argument), _from_root(path), path) for path in paths])
     if not os.path.lexists(argument):
         return [_below(argument, part) for match in _matches(argument) for part in _find(match, spools, named=False)]
     try:
@@ -115,11 +116,6 @@ def _globbed(pattern: str) -> list[str]:
     tops = glob.glob(before) if before else [os.curdir]
     folders = [folder for top in tops for folder, _ in _folders(top)]
     return [match for folder in folders for match in _globbed(os.path.join(glob.escape(folder), after or "*"))]
-
-
-def _find_in_directory(directory: str) -> list[DumpFile]:
-    paths = [os.path.join(folder, file) for folder, files in _folders(directory) for file in files]
-    return _of_one_format(directory, [(os.path.relpath(path, directory), _from_root(path), path) for path in paths])
 
 
 def _folders(directory: str) -> Iterator[tuple[str, list[str]]]:

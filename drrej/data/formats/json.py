@@ -71,22 +71,18 @@ def _first_schema(file: DumpFile) -> pa.Schema:
     return pa.schema([])
 
 
-def _text_type(kind: pa.DataType) -> pa.DataType:
+def _text_type(kind: pa.DataType, inside: bool = False) -> pa.DataType:
     """A type in which text stays text: Arrow takes times from it, and their zones away.
 
-    Nor does it hold nulls in lists and structs without a type, which Arrow fails to read.
+    Nor does it hold nulls `inside` of lists and structs without a type, which Arrow fails to read.
     """
-    if pa.types.is_timestamp(kind):
+    if pa.types.is_timestamp(kind) or (inside and pa.types.is_null(kind)):
         return pa.string()
     if pa.types.is_list(kind):
-        return pa.list_(_inner_type(kind.value_type))
+        return pa.list_(_text_type(kind.value_type, inside=True))
     if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(_inner_type(field.type)) for field in kind])
+        return pa.struct([field.with_type(_text_type(field.type, inside=True)) for field in kind])
     return kind
-
-
-def _inner_type(kind: pa.DataType) -> pa.DataType:
-    return pa.string() if pa.types.is_null(kind) else _text_type(kind)
 
 
 def _inexact(table: pa.Table, text: bytes) -> list[str]:
