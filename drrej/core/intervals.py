@@ -15,14 +15,15 @@ CONFIDENCE = 0.95
 """Of every two-sided interval that a report states."""
 
 
-def proportion(hits: int, rows: int, independent: float = 1.0) -> dict[str, Any]:
+def proportion(hits: int, rows: int, independent: float = 1.0, claims: int = 1) -> dict[str, Any]:
     """A proportion with its exact two-sided 95 % (Clopper-Pearson) interval; None without rows.
 
-    Where only a share of the rows is `independent`, the others being copies, the interval is that of fewer rows.
+    Where only a share of the rows is `independent`, the others being copies, the interval is that of fewer rows. Those
+    of so many `claims` hold together.
     """
     if rows == 0:
         return {"value": None, "lower": None, "upper": None}
-    tail = (1.0 - CONFIDENCE) / 2
+    tail = (1.0 - CONFIDENCE) / 2 / claims
     return {
         "value": hits / rows,
         "lower": lower_bound(hits * independent, rows * independent, tail),

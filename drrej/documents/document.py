@@ -78,6 +78,7 @@ WEIGHTED = "random weights of the rows"
 CERTIFIED = "exact tests of every cutoff"
 JOINED = "the two intervals joined, or random weights of paired rows"
 PRICED = "exact bounds of what can happen to a row, or betting"
+TOGETHER = "exact, for all classes together"
 NONE = "none"
 """How the 95 % interval of a figure is made."""
 

@@ -16,6 +16,7 @@ from drrej.documents.document import (
     JOINED,
     NONE,
     PRICED,
+    TOGETHER,
     WEIGHTED,
     Better,
     Count,
@@ -201,12 +202,32 @@ class Cost(Stored, frozen=True, kw_only=True):
 
 
 class ClassRow(Stored, frozen=True, kw_only=True):
-    """The rows of one true class."""
+    """The rows of one true class, and those that are predicted as it.
+
+    The intervals hold for all these figures of all classes together, at 95 %. Earlier reports have only the shares.
+    """
 
     class_: int | str = field(name="class")
     rows: Count
-    coverage: Share
+    coverage: Share | None
     accuracy: Share | None
+    precision: Annotated[
+        Proportion | None,
+        about("share of the accepted rows predicted as it that are right (predictive value, PPV)", "higher", TOGETHER),
+    ] = None
+    recall: Annotated[
+        Proportion | None,
+        about("share of its accepted rows that are predicted as it (sensitivity)", "higher", TOGETHER),
+    ] = None
+    npv: Annotated[
+        Proportion | None,
+        about("share of the accepted rows predicted as another class that are not of it", "higher", TOGETHER),
+    ] = None
+    f1: Annotated[Share | None, about("harmonic mean of precision and recall", "higher", NONE)] = None
+    missed: Annotated[
+        Proportion | None, about("share of all its rows that are accepted as another class", "lower", TOGETHER)
+    ] = None
+    reviewed: Annotated[Proportion | None, about("share of all its rows that are rejected", "lower", TOGETHER)] = None
 
 
 class ConfusionRow(Stored, frozen=True, kw_only=True):
@@ -270,6 +291,15 @@ class WorstGroup(Stored, frozen=True, kw_only=True):
     coverage: Annotated[Coverage, about("lowest coverage of a group")]
     accuracy: Annotated[Accuracy, about("lowest accuracy of the accepted rows of a group")]
     base_accuracy: Annotated[Accuracy, about("lowest accuracy of all rows of a group")]
+
+
+class WorstClass(Stored, frozen=True, kw_only=True):
+    """The worst of each figure of the classes, and whose it is."""
+
+    precision: Annotated[Proportion, about("lowest predictive value of a class", "higher")]
+    recall: Annotated[Proportion, about("lowest share of the accepted rows of a class that are right", "higher")]
+    missed: Annotated[Proportion, about("highest share of the rows of a class accepted as another one", "lower")]
+    reviewed: Annotated[Proportion, about("highest share of the rows of a class that are rejected", "lower")]
 
 
 class ScoreRow(Stored, frozen=True, kw_only=True):
@@ -415,6 +445,7 @@ class Report(Judged, frozen=True, kw_only=True, tag="drrej-report/1"):  # 1: the
     curve: tuple[CurvePoint, ...] | None = None
     coverage_curve: tuple[CurvePoint, ...] | None = None
     per_class: tuple[ClassRow, ...] | None = None
+    worst_class: Annotated[WorstClass | None, about(interval=TOGETHER, when=When.LABELS)] = None
     confusion: Annotated[ConfusionMatrix | None, about(gate=False)] = None
     examples: Annotated[Examples | None, about(gate=False)] = None
     cost: Annotated[Cost | None, about(better="lower", interval=NONE, when=When.COSTS, unit="cost")] = None

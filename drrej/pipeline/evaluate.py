@@ -23,7 +23,7 @@ from drrej.documents.document import When
 from drrej.documents.figures import DEFAULT_POINTS, Point, Proportion, Target
 from drrej.documents.gates import Gate, check_gate, near
 from drrej.documents.rejector import Rejector
-from drrej.documents.report import RegressionReport, Report
+from drrej.documents.report import RegressionReport, Report, WorstClass, WorstGroup
 from drrej.errors import GateError, OptionError
 from drrej.pipeline import compare, drift, figures, pictures
 from drrej.pipeline.collect import collect_scored, curve_of
@@ -188,8 +188,7 @@ def evaluate(
         sections["pictures"] = drawn | {"made": pictures.made_by(rejector, options, dump)}
     report = Report(**sections)
     if threshold.rule.promises:
-        by_class = figures.class_counts(columns, rejector.classes) if options.labels else None
-        return judged(report, figures.promises_of(report, rejector, by_class), gates)
+        return judged(report, figures.promises_of(report, rejector, columns.get("classes")), gates)
     return judged(report, figures.target_of(report, threshold), gates)
 
 
@@ -366,7 +365,7 @@ def _labelled_columns(scored: Scored, rivals: Rivals, classwise: bool) -> dict[s
 
 
 def _with_labels(
-    source: Source, columns: Columns, curve: Curve, rejector: Rejector, options: EvaluateOptions
+    source: Source, columns: dict[str, Any], curve: Curve, rejector: Rejector, options: EvaluateOptions
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """What labels add to a report, and to its pictures if these are wanted."""
     wrong, accepted, labels, classes = columns["wrong"], columns["accepted"], columns["label"], rejector.classes
@@ -376,7 +375,9 @@ def _with_labels(
     _, _, errors, right = cells.sum(axis=0).tolist()
     independent = columns["independent"]
     cells = cells[:-1]  # the last are labels that name none of the classes
-    accepted_errors = np.flatnonzero(accepted & wrong & (labels < classes))
+    accepted_errors = np.flatnonzero(accepted & wrong)
+    columns["classes"] = seen = figures.class_counts(cells, columns["prediction"][accepted_errors])
+    accepted_errors = accepted_errors[labels[accepted_errors] < classes]
     confused = labels[accepted_errors].astype(np.int64) * classes + columns["prediction"][accepted_errors]
     curves = {"loss": curve}
     curves |= {name: curve_of(values, wrong) for name, values in compare.other_scores(columns).items()}
@@ -391,12 +392,15 @@ def _with_labels(
         "points": {point.name: point.row(curve, options.intervals) for point in options.points},
         "curve": figures.tau_curve(rejector.need_ratio().density, curve),
         "coverage_curve": figures.coverage_curve(curve),
-        "per_class": figures.per_class(cells, names),
+        "per_class": figures.per_class(cells, seen, names, independent),
         "confusion": figures.confusion_matrix(cells, confused, titles),
         **figures.cost_sections(columns, rejector),
     }
     if rejector.is_scored:
         sections |= dict.fromkeys(("below_chance", "per_class", "confusion"))  # right and wrong are no classes
+    elif sections["per_class"]:
+        by_name = [(str(row.class_), row) for row in sections["per_class"]]
+        sections["worst_class"] = figures.worst_of(WorstClass, by_name)
     if rejector.need_ratio().loss.is_error_probability:
         sections["expected_accuracy"] = drift.expected_accuracy(columns["loss"], accepted)
     by_group: list[tuple[str, Any]] | None = None
@@ -404,7 +408,7 @@ def _with_labels(
         numbers, groups = numbered(columns["group"])
         by_group = list(zip(groups, figures.count_cells(numbers, len(groups), wrong, accepted), strict=True))
         sections["per_group"] = figures.per_group(by_group)
-        sections["worst_group"] = figures.worst_group(sections["per_group"])
+        sections["worst_group"] = figures.worst_of(WorstGroup, [(row.group, row) for row in sections["per_group"]])
     if len(curves) > 1:
         sections["scores"] = compare.score_rows(columns, curves, options.points, options.intervals)
     if options.ood is not None:

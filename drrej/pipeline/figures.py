@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from msgspec.structs import replace
@@ -53,6 +53,7 @@ from drrej.documents.report import (
     RatioMean,
     RegressionReport,
     Report,
+    WorstClass,
     WorstGroup,
 )
 from drrej.pipeline.collect import pieces
@@ -213,18 +214,46 @@ def count_cells(numbers: Integers, kinds: int, wrong: Booleans, accepted: Boolea
     return counts.reshape(-1, 4)
 
 
-def per_class(counts: Cells, names: Sequence[str] | None) -> tuple[ClassRow, ...]:
-    """By true label; classes without rows are left out."""
-    return tuple(
-        ClassRow(
-            class_=number if names is None else names[number],
-            rows=sum(cells),
-            coverage=sum(cells[2:]) / sum(cells),
-            accuracy=cells[3] / sum(cells[2:]) if sum(cells[2:]) else None,
+def class_counts(counts: Cells, wrong: Integers) -> ClassCounts:
+    """What figures of classes are made of, from the counts by true class and the predictions of accepted errors."""
+    taken = np.bincount(wrong, minlength=len(counts))
+    return ClassCounts(*(each.tolist() for each in (counts.sum(1), counts[:, 2], counts[:, 3] + taken, taken)))
+
+
+def per_class(
+    counts: Cells, seen: ClassCounts, names: Sequence[str] | None, independent: float
+) -> tuple[ClassRow, ...]:
+    """The classes that rows are of, or are accepted as; see `count_cells` and `class_counts`."""
+    found = [number for number, rows in enumerate(seen.rows) if rows or seen.accepted[number]]
+    everything, claims = sum(seen.accepted), _INTERVALS * max(len(found), 1)
+
+    def share(hits: int, rows: int) -> Proportion:
+        return Proportion(**proportion(hits, rows, independent, claims))
+
+    made = []
+    for number in found:
+        _, _, missed, right = counts[number].tolist()
+        rows, accepted, others = seen.rows[number], missed + right, everything - seen.accepted[number]
+        weight = accepted + seen.accepted[number]
+        made.append(
+            ClassRow(
+                class_=number if names is None else names[number],
+                rows=rows,
+                coverage=accepted / rows if rows else None,
+                accuracy=right / accepted if accepted else None,
+                precision=share(right, seen.accepted[number]),
+                recall=share(right, accepted),
+                npv=share(others - missed, others),
+                f1=2 * right / weight if weight else None,
+                missed=share(missed, rows),
+                reviewed=share(rows - accepted, rows),
+            )
         )
-        for number, cells in enumerate(counts.tolist())
-        if sum(cells)
-    )
+    return tuple(made)
+
+
+_INTERVALS = 5
+"""Figures of a class that have an interval."""
 
 
 def per_group(by_group: Sequence[tuple[str, Cells]]) -> tuple[GroupRow, ...]:
@@ -241,16 +270,19 @@ def per_group(by_group: Sequence[tuple[str, Cells]]) -> tuple[GroupRow, ...]:
     )
 
 
-def worst_group(groups: Sequence[GroupRow]) -> WorstGroup:
-    """Of each figure of the groups the lowest that is defined, for gates."""
+Worst = TypeVar("Worst", WorstGroup, WorstClass)
+
+
+def worst_of(kind: type[Worst], rows: Sequence[tuple[str, GroupRow | ClassRow]]) -> Worst:
+    """Of each figure of groups or classes the worst that is defined, for gates."""
     worst: dict[str, Any] = {}
-    for entry in entries(WorstGroup):
-        shares = [(row.group, getattr(row, entry.name)) for row in groups]
-        defined = [(group, share) for group, share in shares if share.value is not None]
-        group, lowest = min(defined, key=lambda pair: pair[1].value, default=(None, None))
-        nothing = Accuracy(**proportion(0, 0), errors=0)  # every group has a coverage
-        worst[entry.name] = replace(lowest or nothing, group=group)
-    return WorstGroup(**worst)
+    for entry in entries(kind):
+        shares = [(name, getattr(row, entry.name)) for name, row in rows]
+        defined = [(name, share) for name, share in shares if share.value is not None]
+        choose = max if entry.about.better == "lower" else min
+        name, found = choose(defined, key=lambda pair: pair[1].value, default=(None, shares[0][1]))
+        worst[entry.name] = replace(found, group=name)
+    return kind(**worst)
 
 
 MOST_CLASSES = 12
@@ -437,14 +469,6 @@ def limited_mean(columns: Mapping[str, Any], rule: Rule) -> MeanError:
 Ends = tuple[float, float]
 MeanError = tuple[float | None, Ends | None]
 """A mean, and the ends of its interval where it has one."""
-
-
-def class_counts(columns: Mapping[str, Any], classes: int) -> ClassCounts:
-    """What promises about classes are judged by."""
-    labels, predictions, accepted = columns["label"], columns["prediction"], columns["accepted"]
-    missed = accepted & columns["wrong"]
-    chosen = (labels, labels[missed], predictions[accepted], predictions[missed])
-    return ClassCounts(*(np.bincount(each, minlength=classes).tolist() for each in chosen))
 
 
 def promises_of(report: Report, rejector: Rejector, by_class: ClassCounts | None) -> Target:

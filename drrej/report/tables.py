@@ -341,15 +341,22 @@ def size_words(report: Report) -> str:
     return f"{report.classes} classes" if report.score is None else f"score '{report.score}', no classes"
 
 
-def _classes(report: Report, _: Style) -> Iterator[Table]:
+def _classes(report: Report, style: Style) -> Iterator[Table]:
     """By true class, and which class is taken for which."""
     if report.per_class:
         shown, remark = report.per_class, ""
         if len(shown) > MOST_CLASSES:
-            remark = f"the {MOST_CLASSES} of {len(shown)} classes with the lowest accuracy"
+            remark = f"the {MOST_CLASSES} of {len(shown)} classes with the lowest accuracy; "
             shown = tuple(sorted(shown, key=lambda row: (row.accuracy is not None, row.accuracy))[:MOST_CLASSES])
-        rows = [[str(row.class_), str(row.rows), figure(row.coverage), figure(row.accuracy)] for row in shown]
-        yield Table("classes", "By class", ["class", "rows", "coverage", "accuracy"], rows, remark)
+        header, rows = ["class", "rows", "coverage", "accuracy"], list[list[str]]()
+        for row in shown:
+            shares = [share for share in (row.missed, row.precision) if share is not None]
+            ends = [text for share in shares for text in _spread(share, style)]
+            rows.append([str(row.class_), str(row.rows), style.share(row.coverage), style.share(row.accuracy), *ends])
+        if shown[0].precision is not None:
+            header += ["missed", "95 % interval", "precision", "95 % interval"]
+            remark += "missed: accepted as another class; precision: of rows accepted as it; intervals hold together"
+        yield Table("classes", "By class", header, rows, remark.removesuffix("; "))
     if report.confusion is not None:
         names = columns = [row.class_ for row in report.confusion.rows]
         if max(map(len, names)) > _SHORT:

@@ -13,7 +13,10 @@ from running import drrej as run
 import drrej
 from drrej.errors import DrrejWarning, DumpError
 from drrej.pipeline.compare import BaselineDump
+from drrej.pipeline.evaluate import evaluate
 from drrej.report import RENDERERS
+from drrej.report.brief import render_brief
+from drrej.report.words import warnings_of
 
 CLASSES, ROWS = 4, 600
 
@@ -100,6 +103,26 @@ def test_a_target_that_all_rows_meet_is_said(world: dict[str, Any], tmp_path: Pa
         rejector = drrej.threshold(dump, world["rejector"], drrej.Rule("accuracy", target))
         text = RENDERERS["text"](drrej.evaluate(dump, rejector))
         assert ("so do all rows without rejection" in text) == vacuous
+
+
+def test_what_an_accuracy_hides_of_a_rare_class_is_said(tmp_path: Path) -> None:
+    """2 % of the rows are of class 1, and half of them look like the others."""
+    rng = np.random.default_rng(3)
+    labels = (np.arange(6000) % 50 == 0).astype(np.int64)
+    seen = np.where(rng.random(6000) < 0.5, labels, 0)
+    logits = np.stack([np.zeros(6000), np.where(seen, 6.0, -4.0) + rng.normal(size=6000)], axis=1)
+    dump = write_dump(tmp_path / "d.parquet", logits, labels)
+    fitted = make_rejector(source(dump), ("accuracy", 0.98))
+    report = evaluate(source(dump), fitted)
+    missed = report.per_class[1].missed.value
+    assert missed == int(((labels == 1) & (logits[:, 1] < 0)).sum()) / 120  # nothing is rejected
+    vacuous, hidden = warnings_of(report)[-2:]
+    assert vacuous.startswith("accuracy >= 98 %: all rows meet it without rejection; 99.10 % of them")
+    assert hidden.startswith(f"accuracy >= 98 % hides that {100 * missed:.1f} % of the rows of class '1' are accepted")
+    assert "`max_missed=1=S`" in hidden
+    assert f"Worst    class 1: {100 * missed:.1f} % of its rows are accepted as another class" in render_brief(
+        report, ""
+    )
 
 
 # Pairs
