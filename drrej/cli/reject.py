@@ -32,6 +32,10 @@ class MaskOutput(Options):
         "Also write the rejected rows, most doubtful first: .json (tasks of Label Studio) or .jsonl.", "FILE"
     )
     review_limit: int | None = rare("No more than N rows in --review.", "N")
+    audit: float | None = option(
+        "Also draw accepted rows at random for --review: a share such as 0.01, or a number.", "SHARE|N"
+    )
+    seed: int = rare("Random seed of --audit.", "N", default=0)
     safe_csv: bool = flag("In CSV, put a ' before texts that spreadsheets take for formulas.", hidden=True)
     summary: str | None = rare("Also write what was done, as JSON.", "FILE")
     log: LogKind | None = rare(
@@ -83,7 +87,9 @@ def reject(dumps: Dumps, output: MaskOutput, input: LabelsLeftOut, engine: Engin
         queues = open_files(stack, [output.review], output.force)
         source = input.source(dumps, workers)
         document = read_rejector(output.rejector, source, "threshold")
-        options = MaskOptions(names_of(input.keep), input.on_bad_row, input.on_unseen_group, output.safe_csv)
+        options = MaskOptions(
+            names_of(input.keep), input.on_bad_row, input.on_unseen_group, output.safe_csv, output.audit, output.seed
+        )
         done = step(source, document, place, options, queues[0] if queues else None, output.review_limit)
         for record in records:
             record.write_text(done.to_json())

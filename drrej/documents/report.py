@@ -16,6 +16,7 @@ from drrej.documents.document import (
     JOINED,
     NONE,
     PRICED,
+    SAMPLED,
     TOGETHER,
     WEIGHTED,
     Better,
@@ -228,6 +229,27 @@ class ClassRow(Stored, frozen=True, kw_only=True):
         Proportion | None, about("share of all its rows that are accepted as another class", "lower", TOGETHER)
     ] = None
     reviewed: Annotated[Proportion | None, about("share of all its rows that are rejected", "lower", TOGETHER)] = None
+
+
+class AuditRow(Stored, frozen=True, kw_only=True):
+    """The accepted rows predicted as one class: how many, how many were drawn and labelled, and those that are right.
+
+    The intervals hold for all classes together, at 95 %.
+    """
+
+    class_: str = field(name="class")
+    accepted: Count
+    labels: Count
+    precision: Proportion
+
+
+class Audited(Stored, frozen=True, kw_only=True):
+    """What a random sample of the accepted rows, drawn by predicted class, says of all of them."""
+
+    labels: Annotated[Count, about("how many of them have a label", "higher", NONE)]
+    accuracy: Annotated[Proportion, about("share of them whose prediction is right", "higher", SAMPLED)]
+    risk: Annotated[Proportion, about("share of them whose prediction is wrong", "lower", SAMPLED)]
+    per_class: tuple[AuditRow, ...]
 
 
 class ConfusionRow(Stored, frozen=True, kw_only=True):
@@ -453,6 +475,7 @@ class Report(Judged, frozen=True, kw_only=True, tag="drrej-report/1"):  # 1: the
         TotalCost | None,
         about("cost of errors and reviews per 1000 rows", "lower", PRICED, When.PRICES, "cost per 1000 rows", "cost"),
     ] = None
+    audit: Annotated[Audited | None, about("accepted rows, by a random sample of them", when=When.AUDIT)] = None
     ood: Annotated[Outside | None, about("rows of no class", when=When.OUTSIDE)] = None
     by: str | None = None
     per_group: tuple[GroupRow, ...] | None = None

@@ -61,6 +61,8 @@ class EvaluateOptions(Struct, frozen=True):
     by: str | None = None
     rivals: Rivals = field(default_factory=Rivals)
     labels: bool = True
+    audit: bool = False
+    """Labels are those of a random sample of the accepted rows by predicted class, and maybe of rejected rows."""
     ood: str | None = None
     """A column that is true for rows that belong to no class: these have a section of their own and no label."""
     ood_cost: float = 1.0
@@ -81,6 +83,8 @@ class EvaluateOptions(Struct, frozen=True):
     """The caller has set these rows apart from those that made the rejector, so it need not be looked for."""
 
     def __post_init__(self) -> None:
+        if self.audit and self.labels:
+            raise OptionError("`audit=True` requires `labels=False`: figures that need every label are left out")
         if self.baseline is not None and self.baseline_dump is not None:
             raise OptionError("give either `baseline` or `baseline_dump`")
         needs_labels = {
@@ -113,6 +117,7 @@ class EvaluateOptions(Struct, frozen=True):
             When.COSTS: self.labels and (rejector is None or rejector.need_ratio().loss.is_cost),
             When.PRICES: self.labels and (rejector is None or rejector.need_threshold().rule.kind == "cost"),
             When.OUTSIDE: self.ood is not None,
+            When.AUDIT: self.audit,
             When.GROUPS: self.by is not None and self.labels,
             When.INTERVALS: self.intervals,
             When.CLASSWISE: self.classwise,
@@ -158,7 +163,11 @@ def evaluate(
         named += [*options.points, *(gate.point for gate in gates if gate.point is not None)]
         options = replace(options, points=list(dict.fromkeys(named)))
     of_classes = source if options.ood is None else compare.rows_where(source, options.ood, ood=False)
-    dump = of_classes.open(rejector, labelled=options.labels)
+    if options.audit:
+        of_classes = replace(
+            of_classes, options=replace(of_classes.options, keep_unlabelled=True, on_missing_label="skip")
+        )
+    dump = of_classes.open(rejector, labelled=options.labels or options.audit)
     columns, sections = _columns(of_classes, dump, rejector, options)
     ratio, curve = rejector.need_ratio(), curve_of(columns["loss"], columns.get("wrong"))
     moved = drift.drift_figure(curve_of(columns["drift"]) if "drift" in columns else curve, ratio)
@@ -187,6 +196,9 @@ def evaluate(
         drawn = drawn or {"losses": pictures.loss_histogram(curve, labelled=False)}
         sections["pictures"] = drawn | {"made": pictures.made_by(rejector, options, dump)}
     report = Report(**sections)
+    if options.audit:
+        audit, target = figures.audited(columns, report, rejector)
+        return judged(replace(report, audit=audit), target, gates)
     if threshold.rule.promises:
         return judged(report, figures.promises_of(report, rejector, columns.get("classes")), gates)
     return judged(report, figures.target_of(report, threshold), gates)
@@ -305,9 +317,11 @@ def _columns(
             columns["drift"] = scored.drift
         if grouping is not None:
             columns["group"] = grouping.column(block, scored.prediction)
-        if block.labels is not None:
+        if options.audit:
+            columns |= {"label": block.labels, "prediction": scored.prediction}
+        elif block.labels is not None:
             columns |= _labelled_columns(scored, rivals, classwise)
-        elif not scored.loss_function.is_error_probability:
+        if not options.labels and not scored.loss_function.is_error_probability:
             columns["doubt"] = PLAIN["zero-one"].expected(scored.calibrated.sums)
         if key is not None:
             columns["key"] = compare.block_keys(block, key)
@@ -317,7 +331,7 @@ def _columns(
 
     others = [*rivals.columns, *(name for name in (key, options.group) if name), *(examples or ()), *residual]
     keep = (*(() if grouping is None else grouping.columns), *others)
-    columns = collect_scored(source, dump, scorer, of_rows, "evaluating", options.labels, keep)
+    columns = collect_scored(source, dump, scorer, of_rows, "evaluating", options.labels or options.audit, keep)
     accepted, threshold = columns["accepted"], rejector.need_threshold()
     repeated = repeated_rows(columns.pop("copies"), accepted.size) if "copies" in columns else 0
     found = {"repeated_rows": repeated} if repeated > MOST_REPEATS * accepted.size else {}

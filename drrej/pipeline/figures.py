@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -11,10 +12,10 @@ from numpy.typing import NDArray
 
 from drrej.core.certify import mean_upper_bound
 from drrej.core.curves import CONVENTIONS, PER, Curve, MeanCurve
-from drrej.core.intervals import CONFIDENCE, json_number, mean_interval, proportion
+from drrej.core.intervals import CONFIDENCE, json_number, mean_interval, proportion, sampled_share
 from drrej.core.paired import area_intervals
 from drrej.core.ratio import DensityRatio
-from drrej.core.thresholds import Rule, regression_errors
+from drrej.core.thresholds import Goal, Rule, regression_errors
 from drrej.core.types import Booleans, Floats, Integers, Total
 from drrej.data.problems import shown
 from drrej.documents.document import entries
@@ -39,6 +40,8 @@ from drrej.documents.figures import (
 )
 from drrej.documents.rejector import Rejector, Threshold
 from drrej.documents.report import (
+    Audited,
+    AuditRow,
     Calibration,
     ClassRow,
     ConfusionMatrix,
@@ -57,6 +60,7 @@ from drrej.documents.report import (
     WorstGroup,
 )
 from drrej.pipeline.collect import pieces
+from drrej.pipeline.score import PREDICTION
 
 RANKINGS = ("naurc", "failure_auroc", "fpr_at_95_tpr")
 AREAS = ("aurc", "e_aurc", "augrc")
@@ -477,6 +481,73 @@ def promises_of(report: Report, rejector: Rejector, by_class: ClassCounts | None
     rule, names = threshold.rule, rejector.class_names or tuple(map(str, range(rejector.classes)))
     (seen,) = _counts(replace(report, per_group=None), threshold)
     return judge_goals(rule.promises, names, seen, by_class, None if rule.reused else rule.confidence)
+
+
+def audited(columns: Mapping[str, Any], report: Report, rejector: Rejector) -> tuple[Audited, Target | None]:
+    """What a random sample of the accepted rows says of all of them, and of the target.
+
+    Rows without a label have -1 in its place. Without the labels of all rejected rows nothing is known of cases that
+    were missed.
+    """
+    names, threshold = rejector.class_names or tuple(map(str, range(rejector.classes))), rejector.need_threshold()
+    predictions, labels, accepted = columns["prediction"], columns["label"], columns["accepted"]
+    known = accepted & (labels != -1)
+    count = partial(np.bincount, minlength=len(names))
+    rows, drawn = count(predictions[accepted]), count(predictions[known])
+    wrong = count(predictions[known & (labels != predictions)])
+    share = report.coverage.accepted / report.rows
+
+    def sampled(goal: Goal, level: float) -> tuple[float | None, float, float]:
+        number = slice(None) if goal.group is None else [names.index(goal.group)]
+        if goal.what == "missed":
+            return missed_share(number, level)
+        value, low, high = sampled_share(rows[number], drawn[number], wrong[number], level)
+        if goal.what == "overall-risk":
+            reviewed = (1.0 - (goal.reviewer_accuracy or 1.0)) * (1.0 - share)
+            return None if value is None else value * share + reviewed, low * share + reviewed, high * share + reviewed
+        return (value, low, high) if goal.what == "risk" or value is None else (1.0 - value, 1.0 - high, 1.0 - low)
+
+    def missed_share(number: Any, level: float) -> tuple[float | None, float, float]:
+        mine, others = labels == number[0], rows.copy()
+        others[number] = 0
+        hits = count(predictions[known & mine])
+        missed, low, high = sampled_share(others, drawn, hits, level / 2)
+        caught, least, most = sampled_share(rows[number], drawn[number], hits[number], level / 2)
+        if missed is None or not (accepted | (labels != -1)).all():
+            return None, 0.0, 1.0
+        reviewed, size, same = int(np.count_nonzero(mine & ~accepted)), int(others.sum()), int(rows[number].sum())
+        pairs = ((missed, caught or 0.0), (low, most), (high, least))
+        ends = [(size * a, size * a + same * b + reviewed) for a, b in pairs]
+        value, lower, upper = (part / whole if whole else 0.0 for part, whole in ends)
+        return value, lower, upper
+
+    rule, tail = threshold.rule, (1.0 - CONFIDENCE) / 2
+    every = [number for number, size in enumerate(rows.tolist()) if size]
+    per = [(number, sampled(Goal("accuracy", 1.0, names[number]), tail / len(every))) for number in every]
+    made = Audited(
+        labels=int(known.sum()),
+        accuracy=_share(sampled(Goal("accuracy", 1.0), tail)),
+        risk=_share(sampled(Goal("risk", 0.0), tail)),
+        per_class=tuple(
+            AuditRow(class_=names[n], accepted=int(rows[n]), labels=int(drawn[n]), precision=_share(found))
+            for n, found in per
+        ),
+    )
+    goals = rule.promises
+    if rule.limits_errors and threshold.by in (None, PREDICTION):
+        groups = [None] if threshold.by is None else [names[number] for number in every]
+        goals = tuple(Goal("risk", rule.risk, group) for group in groups)
+        goals += () if rule.coverage is None else (Goal("coverage", rule.coverage),)
+    if not goals:
+        return made, target_of(report, threshold)
+    counted = ClassCounts(rows.tolist(), wrong.tolist(), rows.tolist(), wrong.tolist())
+    confidence = None if rule.reused else rule.confidence
+    return made, judge_goals(goals, names, _counts(report, threshold)[0], counted, confidence, sampled)
+
+
+def _share(found: tuple[float | None, float, float]) -> Proportion:
+    value, low, high = found
+    return Proportion(value=value, lower=None if value is None else low, upper=None if value is None else high)
 
 
 def target_of(report: Report | RegressionReport, threshold: Threshold, mean: MeanError = (None, None)) -> Target | None:

@@ -357,6 +357,12 @@ def _classes(report: Report, style: Style) -> Iterator[Table]:
             header += ["missed", "95 % interval", "precision", "95 % interval"]
             remark += "missed: accepted as another class; precision: of rows accepted as it; intervals hold together"
         yield Table("classes", "By class", header, rows, remark.removesuffix("; "))
+    if report.audit is not None:
+        drawn = [("all", report.coverage.accepted, report.audit.labels, report.audit.accuracy)]
+        drawn += [(row.class_, row.accepted, row.labels, row.precision) for row in report.audit.per_class]
+        rows = [[name, str(kept), str(labels), *_spread(share, style)] for name, kept, labels, share in drawn]
+        remark = "accepted rows by predicted class; the intervals of the classes hold for all of them together"
+        yield Table("audit", "Audit", ["predicted", "accepted", "labelled", "right", "95 % interval"], rows, remark)
     if report.confusion is not None:
         names = columns = [row.class_ for row in report.confusion.rows]
         if max(map(len, names)) > _SHORT:
