@@ -30,7 +30,7 @@ class WatchOptions(Options):
     report_by: str | None = rare("Also say which groups of a column moved.", "COL", WATCHED)
     batch: str | None = option("What to call the batch.", "NAME", BATCH, show_default="the file's name")
     late: str | None = option("Count the labels of an earlier batch; DUMP is its dump again.", "NAME", BATCH)
-    audit: bool = rare_flag("Labels are those of 'drrej reject --audit'.", panel=BATCH)
+    audited: bool = rare_flag("Labels are those of 'drrej reject --audit'.", panel=BATCH)
     reset: str | None = option("End the monitor, record why, and start anew with this batch or the next.", "WHY", BATCH)
     on_unseen_group: OnUnseen = MaskInput.on_unseen_group
 
@@ -96,7 +96,7 @@ def monitor(
         late=watch.late,
         reset=watch.reset,
         on_unseen_group=watch.on_unseen_group,
-        audit=watch.audit,
+        audited=watch.audited,
     )
     with ExitStack() as stack:
         places = open_files(stack, paths, files.force)

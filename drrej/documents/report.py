@@ -231,6 +231,14 @@ class ClassRow(Stored, frozen=True, kw_only=True):
     reviewed: Annotated[Proportion | None, about("share of all its rows that are rejected", "lower", TOGETHER)] = None
 
 
+class Reviews(Stored, frozen=True, kw_only=True):
+    """The rows that are rejected, and what reviewing them takes."""
+
+    value: Annotated[Count, about("as a number")]
+    per_1000: Annotated[NotNegative, about("per 1,000 rows", unit="count")]
+    hours: Annotated[NotNegative | None, about("hours that reviewing takes", when=When.MINUTES, unit="number")] = None
+
+
 class AuditRow(Stored, frozen=True, kw_only=True):
     """The accepted rows predicted as one class: how many, how many were drawn and labelled, and those that are right.
 
@@ -466,6 +474,7 @@ class Report(Judged, frozen=True, kw_only=True, tag="drrej-report/1"):  # 1: the
     drift: Annotated[Drift, about(interval=NONE)]
     curve: tuple[CurvePoint, ...] | None = None
     coverage_curve: tuple[CurvePoint, ...] | None = None
+    reviews: Annotated[Reviews | None, about("rejected rows", "lower", NONE)] = None
     per_class: tuple[ClassRow, ...] | None = None
     worst_class: Annotated[WorstClass | None, about(interval=TOGETHER, when=When.LABELS)] = None
     confusion: Annotated[ConfusionMatrix | None, about(gate=False)] = None

@@ -52,7 +52,7 @@ class MonitorOptions(Struct, frozen=True):
     late: str | None = None
     reset: str | None = None
     on_unseen_group: OnUnseen = "error"
-    audit: bool = False
+    audited: bool = False
     """Labels are those of a random sample of the accepted rows by predicted class."""
 
     def __post_init__(self) -> None:
@@ -164,7 +164,7 @@ def _with_batch(
         drift = _start_drift(rejector) if settings.drift else None
         alarms, old_predictions, old_groups, batches, folded = (), None, None, (), ()
     batch, columns = count_batch(
-        source, rejector, options.on_unseen_group, drift is not None, settings.by, before, options.audit
+        source, rejector, options.on_unseen_group, drift is not None, settings.by, before, options.audited
     )
     batch = replace(batch, name=_name(source, state, options.batch))
     _check_new(batch, state, before, columns.get("sighting"))
@@ -298,7 +298,7 @@ def _with_late_labels(
             f"`late={late}`: {batch.labels} labels of this batch were counted already; the labels of a batch count in "
             "one go"
         )
-    counts, _ = count_batch(source, rejector, options.on_unseen_group, audit=options.audit)
+    counts, _ = count_batch(source, rejector, options.on_unseen_group, audit=options.audited)
     if counts.fingerprint != batch.fingerprint:
         raise MonitorError(f"`late={late}`: these are not the rows of that batch ({counts.rows} rows, not the same)")
     if not counts.labels:
@@ -380,7 +380,7 @@ def self_weighting(accepted: Integers, drawn: Integers, names: Sequence[str]) ->
     """
     rows, labels = (np.bincount(numbers, minlength=len(names)) for numbers in (accepted, drawn))
     if (missing := np.flatnonzero((rows > 0) & (labels == 0))).size:
-        raise MonitorError(f"`audit=True`: no row accepted as '{names[missing[0]]}' has a label; an audit needs one")
+        raise MonitorError(f"`audited=True`: no row accepted as '{names[missing[0]]}' has a label; an audit needs one")
     random = np.random.default_rng([accepted.size, drawn.size])
     counts = np.min(labels[rows > 0] / rows[rows > 0], initial=1.0) * rows
     wanted = np.minimum(np.floor(counts) + (random.random(counts.size) < counts % 1.0), labels)

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from drrej._version import __version__
 from drrej.core.calibration import ClasswiseTally
-from drrej.core.curves import Curve
+from drrej.core.curves import PER, Curve
 from drrej.core.drift import RatioSums
 from drrej.core.intervals import proportion
 from drrej.core.losses import PLAIN
@@ -23,7 +23,7 @@ from drrej.documents.document import When
 from drrej.documents.figures import DEFAULT_POINTS, Point, Proportion, Target
 from drrej.documents.gates import Gate, check_gate, near
 from drrej.documents.rejector import Rejector
-from drrej.documents.report import RegressionReport, Report, WorstClass, WorstGroup
+from drrej.documents.report import RegressionReport, Report, Reviews, WorstClass, WorstGroup
 from drrej.errors import GateError, OptionError
 from drrej.pipeline import compare, drift, figures, pictures
 from drrej.pipeline.collect import collect_scored, curve_of
@@ -61,8 +61,10 @@ class EvaluateOptions(Struct, frozen=True):
     by: str | None = None
     rivals: Rivals = field(default_factory=Rivals)
     labels: bool = True
-    audit: bool = False
+    audited: bool = False
     """Labels are those of a random sample of the accepted rows by predicted class, and maybe of rejected rows."""
+    minutes: float | None = None
+    """What the review of a row takes."""
     ood: str | None = None
     """A column that is true for rows that belong to no class: these have a section of their own and no label."""
     ood_cost: float = 1.0
@@ -83,8 +85,10 @@ class EvaluateOptions(Struct, frozen=True):
     """The caller has set these rows apart from those that made the rejector, so it need not be looked for."""
 
     def __post_init__(self) -> None:
-        if self.audit and self.labels:
-            raise OptionError("`audit=True` requires `labels=False`: figures that need every label are left out")
+        if self.audited and self.labels:
+            raise OptionError("`audited=True` requires `labels=False`: figures that need every label are left out")
+        if self.minutes is not None and not (math.isfinite(self.minutes) and self.minutes > 0):
+            raise OptionError(f"`minutes={self.minutes:g}`: it must be above 0")
         if self.baseline is not None and self.baseline_dump is not None:
             raise OptionError("give either `baseline` or `baseline_dump`")
         needs_labels = {
@@ -117,7 +121,8 @@ class EvaluateOptions(Struct, frozen=True):
             When.COSTS: self.labels and (rejector is None or rejector.need_ratio().loss.is_cost),
             When.PRICES: self.labels and (rejector is None or rejector.need_threshold().rule.kind == "cost"),
             When.OUTSIDE: self.ood is not None,
-            When.AUDIT: self.audit,
+            When.AUDIT: self.audited,
+            When.MINUTES: self.minutes is not None,
             When.GROUPS: self.by is not None and self.labels,
             When.INTERVALS: self.intervals,
             When.CLASSWISE: self.classwise,
@@ -163,11 +168,11 @@ def evaluate(
         named += [*options.points, *(gate.point for gate in gates if gate.point is not None)]
         options = replace(options, points=list(dict.fromkeys(named)))
     of_classes = source if options.ood is None else compare.rows_where(source, options.ood, ood=False)
-    if options.audit:
+    if options.audited:
         of_classes = replace(
             of_classes, options=replace(of_classes.options, keep_unlabelled=True, on_missing_label="skip")
         )
-    dump = of_classes.open(rejector, labelled=options.labels or options.audit)
+    dump = of_classes.open(rejector, labelled=options.labels or options.audited)
     columns, sections = _columns(of_classes, dump, rejector, options)
     ratio, curve = rejector.need_ratio(), curve_of(columns["loss"], columns.get("wrong"))
     moved = drift.drift_figure(curve_of(columns["drift"]) if "drift" in columns else curve, ratio)
@@ -181,6 +186,12 @@ def evaluate(
         "by": options.by,
         "left_out": left_out(source),
     }
+    rejected = sections["rows"] - sections["coverage"].accepted
+    sections["reviews"] = Reviews(
+        value=rejected,
+        per_1000=PER * rejected / sections["rows"],
+        hours=None if options.minutes is None else rejected * options.minutes / 60,
+    )
     drawn: dict[str, Any] = {}
     if options.labels:
         if sections["unsure_order"] is not None and options.ood is None:  # what the plain order makes of these rows
@@ -196,7 +207,7 @@ def evaluate(
         drawn = drawn or {"losses": pictures.loss_histogram(curve, labelled=False)}
         sections["pictures"] = drawn | {"made": pictures.made_by(rejector, options, dump)}
     report = Report(**sections)
-    if options.audit:
+    if options.audited:
         audit, target = figures.audited(columns, report, rejector)
         return judged(replace(report, audit=audit), target, gates)
     if threshold.rule.promises:
@@ -317,7 +328,7 @@ def _columns(
             columns["drift"] = scored.drift
         if grouping is not None:
             columns["group"] = grouping.column(block, scored.prediction)
-        if options.audit:
+        if options.audited:
             columns |= {"label": block.labels, "prediction": scored.prediction}
         elif block.labels is not None:
             columns |= _labelled_columns(scored, rivals, classwise)
@@ -331,7 +342,7 @@ def _columns(
 
     others = [*rivals.columns, *(name for name in (key, options.group) if name), *(examples or ()), *residual]
     keep = (*(() if grouping is None else grouping.columns), *others)
-    columns = collect_scored(source, dump, scorer, of_rows, "evaluating", options.labels or options.audit, keep)
+    columns = collect_scored(source, dump, scorer, of_rows, "evaluating", options.labels or options.audited, keep)
     accepted, threshold = columns["accepted"], rejector.need_threshold()
     repeated = repeated_rows(columns.pop("copies"), accepted.size) if "copies" in columns else 0
     found = {"repeated_rows": repeated} if repeated > MOST_REPEATS * accepted.size else {}

@@ -120,7 +120,7 @@ def reject(
     if isinstance(output, OutputFile):
         format_of(output)
     if review_limit is not None and review_limit < 1:
-        raise OptionError(f"`review_limit={review_limit}`: it must be 1 or more")
+        raise OptionError(f"`reviews={review_limit}`: it must be 1 or more")
     if review is not None:
         task_format(review)
     elif options.audit is not None:

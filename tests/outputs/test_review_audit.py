@@ -89,7 +89,7 @@ def test_an_audit_judges_the_target_without_most_labels(world: dict[str, Any]) -
     labels, mask = world["labels"], world["mask"]
     pq.write_table(pa.table({"id": drawn, "label": labels[drawn]}), folder / "answers.parquet")
     asked = ("evaluate", folder / "bare.parquet", "-r", folder / "r.json", "--labels-from", folder / "answers.parquet")
-    out = succeed(*asked, "--join-on", "id", "--audit", "--format", "json", "--gate", "audit.accuracy.lower >= 0.5")
+    out = succeed(*asked, "--join-on", "id", "--audited", "--format", "json", "--gate", "audit.accuracy.lower >= 0.5")
     report = drrej.Report.from_json(out.decode())
     assert report.accuracy is None
     assert report.audit is not None
@@ -119,7 +119,7 @@ def test_missed_cases_are_known_from_an_audit_and_all_reviews(world: dict[str, A
         column = pa.array(np.where(known, labels, 0), mask=~known)
         path = world["folder"] / "part.parquet"
         pq.write_table(table.set_column(table.schema.names.index("label"), "label", column), path)
-        report = evaluate(source(path), rejector, (), EvaluateOptions(labels=False, audit=True))
+        report = evaluate(source(path), rejector, (), EvaluateOptions(labels=False, audited=True))
         (promise,) = report.target.promises
         assert (promise.value is not None) == told
         if told:
@@ -177,7 +177,7 @@ def test_late_labels_of_an_audit_in_a_monitor(world: dict[str, Any], tmp_path: P
     pq.write_table(pa.table({"id": drawn, "label": world["labels"][drawn]}), tmp_path / "late.parquet")
     asked = ("monitor", tmp_path / "s.json", folder / "bare.parquet", "-r", folder / "r.json")
     succeed(*asked, "--max-risk", "0.3", "--no-drift", "--batch", "one")
-    told = ("--late", "one", "--labels-from", tmp_path / "late.parquet", "--join-on", "id", "--audit")
+    told = ("--late", "one", "--labels-from", tmp_path / "late.parquet", "--join-on", "id", "--audited")
     succeed(*asked, *told)
     (batch,) = json.loads((tmp_path / "s.json").read_text())["batches"]
     assert 300 <= batch["labels"] <= len(drawn)

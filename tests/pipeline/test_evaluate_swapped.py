@@ -11,7 +11,7 @@ from conftest import make_model, make_rejector, source, write_dump
 from running import drrej as run
 
 import drrej
-from drrej.errors import DrrejWarning, DumpError
+from drrej.errors import DrrejWarning, DumpError, OptionError
 from drrej.pipeline.compare import BaselineDump
 from drrej.pipeline.evaluate import evaluate
 from drrej.report import RENDERERS
@@ -123,6 +123,19 @@ def test_what_an_accuracy_hides_of_a_rare_class_is_said(tmp_path: Path) -> None:
     assert f"Worst    class 1: {100 * missed:.1f} % of its rows are accepted as another class" in render_brief(
         report, ""
     )
+
+
+def test_a_report_says_what_its_reviews_take(world: dict[str, Any], tmp_path: Path) -> None:
+    report = report_on(world, tmp_path / "d.parquet", world["labels"], minutes=3.0)
+    rejected = report.rows - report.coverage.accepted
+    assert (report.reviews.value, report.reviews.per_1000) == (rejected, 1000 * rejected / ROWS)
+    assert report.reviews.hours == pytest.approx(rejected / 20)
+    assert drrej.Gate.parse("reviews.hours <= 1e6").judge(report).value == report.reviews.hours
+    assert f"{rejected} rows ({1000 * rejected / ROWS:.3g} per 1,000; {rejected / 20:.1f} hours)" in render_brief(
+        report, ""
+    )
+    with pytest.raises(OptionError, match="must be above 0"):
+        drrej.EvaluateOptions(minutes=0.0)
 
 
 # Pairs
