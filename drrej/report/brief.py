@@ -123,5 +123,5 @@ def _worst(report: Report) -> Iterator[tuple[str, str]]:
             if share.value not in (None, best):
                 yield "Worst", f"class {share.group}: {percent(share.value)} {words}"
     group = None if report.worst_group is None else report.worst_group.accuracy
-    if group is not None and group.group is not None:
+    if group is not None and group.group is not None and report.by != "prediction":  # whose precision is there
         yield "Worst", f"{report.by} {group.group}: {percent(group.value)} of its accepted rows are right"

@@ -165,7 +165,7 @@ CELLS = [(share, rows) for share in (0.005, 0.02, 0.1) for rows in (500, 2000)] 
 
 
 def main(trials: int = 2000, names: Sequence[str] = ()) -> None:
-    """Print the table of promises with these names; "4" before a name is the world with four classes, "days" budgets."""
+    """Print the table of these promises; "4" before a name: with four classes; "days": a budget day after day."""
     if list(names) == ["days"]:
         for share, rows in CELLS:
             found = budget_kept(World.rare(share), Goal("reviews", 200, per=2000), rows, trials, 0.1)
