@@ -10,7 +10,7 @@ import typer
 
 from drrej.cli.console import long_flag, say_notes, show, warn
 from drrej.cli.input_options import BatchInput, MaskInput, OnUnseen, OptionalDumps, read_rejector
-from drrej.cli.options import STREAM, EngineOptions, Options, OutputOptions, flag, open_files, option, rare
+from drrej.cli.options import STREAM, EngineOptions, Options, OutputOptions, flag, open_files, option, rare, rare_flag
 from drrej.cli.report_options import ReportOptions, finish, format_of, gates_of, reports_errors
 from drrej.errors import MonitorError, OptionError
 
@@ -30,6 +30,7 @@ class WatchOptions(Options):
     report_by: str | None = rare("Also say which groups of a column moved.", "COL", WATCHED)
     batch: str | None = option("What to call the batch.", "NAME", BATCH, show_default="the file's name")
     late: str | None = option("Count the labels of an earlier batch; DUMP is its dump again.", "NAME", BATCH)
+    audited: bool = rare_flag("Labels are those of 'drrej reject --audit'.", panel=BATCH)
     reset: str | None = option("End the monitor, record why, and start anew with this batch or the next.", "WHY", BATCH)
     on_unseen_group: OnUnseen = MaskInput.on_unseen_group
 
@@ -95,6 +96,7 @@ def monitor(
         late=watch.late,
         reset=watch.reset,
         on_unseen_group=watch.on_unseen_group,
+        audited=watch.audited,
     )
     with ExitStack() as stack:
         places = open_files(stack, paths, files.force)

@@ -31,7 +31,12 @@ class MaskOutput(Options):
     review: str | None = option(
         "Also write the rejected rows, most doubtful first: .json (tasks of Label Studio) or .jsonl.", "FILE"
     )
-    review_limit: int | None = rare("No more than N rows in --review.", "N")
+    reviews: int | None = option("Reviews in the budget: only the N most doubtful rows go to --review.", "B")
+    review_limit: int | None = rare("An older name of --reviews.", "N")
+    audit: float | None = option(
+        "Also draw accepted rows at random for --review: a share such as 0.01, or a number.", "SHARE|N"
+    )
+    seed: int = rare("Random seed of --audit.", "N", default=0)
     safe_csv: bool = flag("In CSV, put a ' before texts that spreadsheets take for formulas.", hidden=True)
     summary: str | None = rare("Also write what was done, as JSON.", "FILE")
     log: LogKind | None = rare(
@@ -63,8 +68,11 @@ def reject(dumps: Dumps, output: MaskOutput, input: LabelsLeftOut, engine: Engin
         raise OptionError("--log goes without -q")
     shown = directory and not engine.quiet and not is_terminal(sys.stderr)  # where there is no progress bar
     lines = FileLog(output.log or "text") if output.log or shown else None
-    if output.review_limit is not None and output.review is None:
-        raise OptionError("--review-limit goes with --review FILE")
+    if output.review_limit is not None and output.reviews is not None:
+        raise OptionError("--review-limit is an older name of --reviews: give one of them")
+    budget = output.review_limit if output.reviews is None else output.reviews
+    if budget is not None and output.review is None:
+        raise OptionError("--reviews goes with --review FILE")
     if output.review is not None and output.update:
         raise OptionError("--review does not go with --update: masks that stay as they are would be missing in it")
     if output.force and output.update:
@@ -83,8 +91,10 @@ def reject(dumps: Dumps, output: MaskOutput, input: LabelsLeftOut, engine: Engin
         queues = open_files(stack, [output.review], output.force)
         source = input.source(dumps, workers)
         document = read_rejector(output.rejector, source, "threshold")
-        options = MaskOptions(names_of(input.keep), input.on_bad_row, input.on_unseen_group, output.safe_csv)
-        done = step(source, document, place, options, queues[0] if queues else None, output.review_limit)
+        options = MaskOptions(
+            names_of(input.keep), input.on_bad_row, input.on_unseen_group, output.safe_csv, output.audit, output.seed
+        )
+        done = step(source, document, place, options, queues[0] if queues else None, budget)
         for record in records:
             record.write_text(done.to_json())
         place.commit()
@@ -98,10 +108,11 @@ def reject(dumps: Dumps, output: MaskOutput, input: LabelsLeftOut, engine: Engin
         for file in done.masks:
             if not file.rows and not file.bad_rows:
                 warn(f"{file.file}: zero rows, so its mask is empty", engine.quiet)
-    if output.review_limit is not None and done.rejected > output.review_limit:
-        left, limit = done.rejected - output.review_limit, output.review_limit
+    if budget is not None and done.rejected > budget:
+        over = done.rejected - budget
         warn(
-            f"--review has {limit} of {done.rejected} rejected rows; --review-limit {limit} leaves out {left}",
+            f"{over} of {done.rejected} rejected rows are over the budget of {budget} reviews: the least doubtful, "
+            "which --review leaves out and the mask still rejects",
             engine.quiet,
         )
     if lines is not None:

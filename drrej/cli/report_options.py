@@ -61,6 +61,10 @@ class ReportOptions(Options):
     )
     baseline_rejector: str | None = rare("Rejector of --baseline-dump.", "FILE", COMPARISONS, show_default="the same")
     no_labels: bool = flag("Only what needs no labels: coverage, expected accuracy, drift.", panel=REPORT)
+    audited: bool = rare_flag(
+        "Labels are those of 'drrej reject --audit': a random sample of the accepted rows.", panel=REPORT
+    )
+    minutes: float | None = rare("Minutes that the review of a row takes: also report hours.", "M", REPORT)
     examples: str | None = rare("Also show these columns of some rejected rows and accepted errors.", "COLS", REPORT)
     ood: str | None = rare("Rows where this column is true belong to no class: judge them apart.", "COL", REPORT)
     ood_cost: float | None = rare(
@@ -99,7 +103,9 @@ class ReportOptions(Options):
             classwise=self.classwise,
             by=self.report_by,
             rivals=self.rivals(),
-            labels=not self.no_labels,
+            labels=not (self.no_labels or self.audited),
+            audited=self.audited,
+            minutes=self.minutes,
             ood=self.ood,
             ood_cost=1.0 if self.ood_cost is None else self.ood_cost,
             on_unseen_group=self.on_unseen_group,

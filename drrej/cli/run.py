@@ -148,7 +148,7 @@ Recipe = Annotated[
 RunReport = Annotated[
     ReportOptions,
     changed(
-        *("no_labels", "examples", "ood", "ood_cost", "on_unseen_group", "group"),
+        *("no_labels", "audited", "examples", "ood", "ood_cost", "on_unseen_group", "group"),
         report_by=option(
             "Also report by a column, 'prediction' or 'label'.", "COL", REPORT, show_default="--cutoff-by"
         ),

@@ -182,7 +182,7 @@ def metrics(
     """
     from msgspec.structs import asdict
 
-    from drrej.documents.gates import Metric, catalogue, group_metrics
+    from drrej.documents.gates import Metric, catalogue, group_metrics, named
     from drrej.documents.report import RegressionReport, Report
 
     found = catalogue(of=RegressionReport if options.regression else Report)
@@ -190,7 +190,7 @@ def metrics(
         found += [*group_metrics("class"), *group_metrics("group")]
     found.append(Metric("target", _TARGET, "verdict", "neither", "none", "a threshold that was chosen for something"))
     found.append(Metric("fresh", _FRESH, "verdict", "neither", "none", ""))
-    wanted = [metric for metric in found if not words or any(word in metric.name for word in words)]
+    wanted = [metric for metric in found if not words or any(named(word) in metric.name for word in words)]
     if not wanted:
         raise OptionError(f"no metric has {' or '.join(words or [])} in its name; 'drrej metrics' lists them all")
     if options.format == "json":

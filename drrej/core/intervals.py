@@ -15,14 +15,15 @@ CONFIDENCE = 0.95
 """Of every two-sided interval that a report states."""
 
 
-def proportion(hits: int, rows: int, independent: float = 1.0) -> dict[str, Any]:
+def proportion(hits: int, rows: int, independent: float = 1.0, claims: int = 1) -> dict[str, Any]:
     """A proportion with its exact two-sided 95 % (Clopper-Pearson) interval; None without rows.
 
-    Where only a share of the rows is `independent`, the others being copies, the interval is that of fewer rows.
+    Where only a share of the rows is `independent`, the others being copies, the interval is that of fewer rows. Those
+    of so many `claims` hold together.
     """
     if rows == 0:
         return {"value": None, "lower": None, "upper": None}
-    tail = (1.0 - CONFIDENCE) / 2
+    tail = (1.0 - CONFIDENCE) / 2 / claims
     return {
         "value": hits / rows,
         "lower": lower_bound(hits * independent, rows * independent, tail),
@@ -138,6 +139,45 @@ def _lower(values: Floats, counts: NDArray[np.int64], level: float) -> float:
             break
         low, high = (middle, high) if is_ruled_out(middle) else (low, middle)
     return low
+
+
+def sampled_share(
+    rows: NDArray[np.int64], drawn: NDArray[np.int64], hits: NDArray[np.int64], level: float
+) -> tuple[float | None, float, float]:
+    """The share of hits among rows of several kinds, of each of which some were drawn at random; with its bounds.
+
+    Each bound is wrong with a chance of at most `level`: exact for one kind, else by Hoeffding's bound on the moment
+    generating function of a weighted sum, see docs/proofs.md. Kinds of which none was drawn may hold any share.
+
+    >>> share, low, high = sampled_share(np.array([9000, 1000]), np.array([200, 100]), np.array([2, 10]), 0.025)
+    >>> round(share, 4), round(low, 4), round(high, 4)
+    (0.019, 0.0067, 0.0416)
+    """
+    weights, seen = rows / max(int(rows.sum()), 1), drawn > 0
+    unseen = float(weights[~seen].sum())
+    weights, drawn, hits = weights[seen], drawn[seen], hits[seen]
+    if not weights.size:
+        return None, 0.0, 1.0
+    most, total = float(weights.sum()), int(drawn.sum())
+    share = float(np.sum(weights * hits / drawn))
+    if weights.size == 1:
+        low, high = (most * bound(int(hits[0]), total, level) for bound in (lower_bound, upper_bound))
+    else:
+        unit = total * float((weights / drawn).max())  # the sum of the weighted rows is at most that
+        low, high = unit * _chernoff(share / unit, total, level, 0.0), unit * _chernoff(share / unit, total, level, 1.0)
+    return share / most, low, min(high, most) + unseen
+
+
+def _chernoff(mean: float, rows: int, level: float, end: float) -> float:
+    """The rate towards an end from which a mean of so many rows departs so far with a chance of at most `level`."""
+    from drrej.core.special import xlogy
+
+    inside, outside = mean, end
+    for _ in range(_STEPS):
+        middle = 0.5 * (inside + outside)
+        likely = xlogy(mean, mean / middle) + xlogy(1.0 - mean, (1.0 - mean) / (1.0 - middle))
+        inside, outside = (middle, outside) if rows * likely <= -math.log(level) else (inside, middle)
+    return outside
 
 
 _NORMAL_BELOW = 1e-5

@@ -340,7 +340,10 @@ def _promises(given: Mapping[str, Mapping[str, float]], fields: Mapping[str, Any
     others = sorted(given.keys() - _SEVERAL.keys() - {*ERROR_RULES, "coverage"})
     if others:
         beside = ", ".join(f"`{name}`" for name in given if name != others[0])
-        raise OptionError(f"`{others[0]}` cannot be combined with {beside}")
+        why = "the least cost is one cutoff, which leaves nothing to choose; promise, and gate on the cost"
+        raise OptionError(
+            f"`{others[0]}` cannot be combined with {beside}" + (f": {why}" if "cost" in others[0] else "")
+        )
     goals: list[Goal] = []
     for name, limits in given.items():
         what: Any = _SEVERAL.get(name, name)

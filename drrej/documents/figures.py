@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated
 
 import numpy as np
@@ -336,11 +336,17 @@ class ClassCounts(Struct, frozen=True):
 
 
 def judge_goals(
-    goals: Sequence[Goal], names: Sequence[str], seen: Counts, by_class: ClassCounts | None, confidence: float | None
+    goals: Sequence[Goal],
+    names: Sequence[str],
+    seen: Counts,
+    by_class: ClassCounts | None,
+    confidence: float | None,
+    sampled: Callable[[Goal, float], tuple[float | None, float, float]] | None = None,
 ) -> Target:
     """Hold several promises against the counts of all rows and, with labels, of classes.
 
-    Predicted classes without accepted rows have no error rate.
+    Predicted classes without accepted rows have no error rate. Where labels are those of a sample, `sampled` has the
+    figure of a promise and its bounds, each wrong with the chance that it is given.
     """
     found = list[tuple[Goal, int, int]]()  # what counts, among how many
     for goal in goals_by_class(goals, names):
@@ -360,13 +366,19 @@ def judge_goals(
         wanted = goal.limit / (goal.per or 1)
         if goal.what == "coverage":
             judged = _judged("coverage", wanted, seen, len(found))
+        elif sampled is not None and goal.what != "reviews":
+            value, lower, upper = sampled(goal, (1.0 - CONFIDENCE) / 2 / len(found))
+            judged = Judgement(None, None, None, None, "inconclusive")
+            if value is not None:
+                verdict = verdict_on(lower, upper, wanted, goal.what == "accuracy")
+                judged = Judgement(value, lower, upper, None, verdict)
         elif goal.reviewer_accuracy is not None and rows:
             judged = _judge_overall(goal, hits, seen, len(found))
         elif goal.what == "accuracy":
             judged = judge_share(rows - hits, rows, wanted, claims=len(found))
         else:
             judged = judge_share(hits, rows, wanted, or_more=False, claims=len(found))
-        more = rows_to_settle(judged, wanted, rows) if rows else None
+        more = rows_to_settle(judged, wanted, rows) if rows and sampled is None else None
         more = None if more is None else math.ceil(more * seen.rows / rows)
         promises.append(Promise(what=goal.what, wanted=wanted, group=goal.group, more_rows=more, **asdict(judged)))
     return Target(verdict=together(row.verdict for row in promises), confidence=confidence, promises=tuple(promises))

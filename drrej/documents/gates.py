@@ -23,7 +23,7 @@ from drrej.core.intervals import proportion
 from drrej.core.thresholds import as_share
 from drrej.documents.document import NONE, About, Document, Entry, GateRow, When, entries
 from drrej.documents.figures import DEFAULT_POINTS, Point, PointFigure
-from drrej.documents.report import Report
+from drrej.documents.report import ClassRow, Report
 from drrej.errors import GateError
 
 TARGET = "target"
@@ -130,7 +130,7 @@ def lookup(report: Mapping[str, Any], metric: str) -> float | None:
     (0.97, None)
     """
     node: Any = report
-    keys = metric.split(".")
+    keys = named(metric).split(".")
     if (found := _of_member(metric)) is not None:
         path, kind, member = found
         node, keys = _member_figures(report, kind, member), path.split(".")
@@ -161,7 +161,33 @@ def _of_member(metric: str) -> tuple[str, str, str] | None:
     name, kind, member, part = match.groups()
     if len(member) > 1 and member[0] == member[-1] and member[0] in "\"'":
         member = member[1:-1]
-    return name + part, kind, member
+    return named(name + part), kind, member
+
+
+OF_ONE_CLASS = tuple(entry.name for entry in entries(ClassRow) if entry.about.better is not None)
+"""Figures that a class has, and a whole report has not."""
+
+SYNONYMS = {
+    "ppv": "precision",
+    "positive_predictive_value": "precision",
+    "predictive_value": "precision",
+    "negative_predictive_value": "npv",
+    "sensitivity": "recall",
+    "true_positive_rate": "recall",
+    "tpr": "recall",
+    "f1_score": "f1",
+    "miss_rate": "missed",
+}
+"""Other words for figures of a class."""
+
+
+def named(metric: str) -> str:
+    """A metric by the name that reports have for it.
+
+    >>> named("worst_class.ppv.lower")
+    'worst_class.precision.lower'
+    """
+    return ".".join(SYNONYMS.get(part, part) for part in metric.split("."))
 
 
 def _member_figures(report: Mapping[str, Any], kind: str, member: str) -> dict[str, Any]:
@@ -174,7 +200,7 @@ def _member_figures(report: Mapping[str, Any], kind: str, member: str) -> dict[s
     if kind == "group":
         accepted, errors = coverage["accepted"], accuracy["errors"]
     else:
-        accepted = round(coverage * rows)
+        accepted = round((coverage or 0.0) * rows)
         errors = accepted - round((accuracy or 0.0) * accepted)
     return {
         "rows": rows,
@@ -182,7 +208,7 @@ def _member_figures(report: Mapping[str, Any], kind: str, member: str) -> dict[s
         "accuracy": {**proportion(accepted - errors, accepted), "errors": errors},
         "risk": proportion(errors, accepted),
         "errors": errors,
-        "base_accuracy": row.get("base_accuracy"),
+        **{name: row.get(name) for name in ("base_accuracy", *OF_ONE_CLASS)},
     }
 
 
@@ -248,6 +274,7 @@ def group_metrics(kind: str, name: str = "NAME") -> list[Metric]:
     """
     keys = (*_OF_CLASS, "base_accuracy") if kind == "group" else _OF_CLASS
     figures = [entry for entry in entries(Report) if entry.key in keys]
+    figures += [entry for entry in entries(ClassRow) if entry.name in OF_ONE_CLASS and kind == "class"]
     found = []
     for metric in _walk(figures, "", About(f"for one {kind}"), [When.LABELS], ()):
         head, dot, part = metric.name.partition(".")
@@ -311,7 +338,7 @@ def check_gate(gate: Gate, conditions: Collection[When], of: type[Document] = Re
             raise GateError(f"{said} in this report; it needs {when.value}")
         known = {metric.name.replace(f"[{kind}=]", ""): metric for metric in group_metrics(kind, "")}
     else:
-        points = _USUAL
+        points, name = _USUAL, name if "@" in name else named(name)
         if "@" in name:  # points of the curve are spelled in one way
             point, part = Point.parse(name)
             name, points = point.name if part is None else f"{point.name}.{part}", [*_USUAL, point]
@@ -319,6 +346,11 @@ def check_gate(gate: Gate, conditions: Collection[When], of: type[Document] = Re
         needs = {metric.name: metric.needs for metric in catalogue(of=of, points=points)}
     if name in known:
         _check_limit(gate, known[name].unit)
+    elif name.split(".")[0] in OF_ONE_CLASS and of is Report:
+        figure, _, part = name.partition(".")
+        raise GateError(
+            f"{said} of all rows; write {figure}[class=NAME]{part and '.'}{part} for one class, or worst_class.{name}"
+        )
     elif name in needs:
         raise GateError(f"{said} in this report; it needs {needs[name]}")
     else:

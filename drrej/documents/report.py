@@ -16,6 +16,8 @@ from drrej.documents.document import (
     JOINED,
     NONE,
     PRICED,
+    SAMPLED,
+    TOGETHER,
     WEIGHTED,
     Better,
     Count,
@@ -186,12 +188,61 @@ class Cost(Stored, frozen=True, kw_only=True):
 
 
 class ClassRow(Stored, frozen=True, kw_only=True):
-    """The rows of one true class."""
+    """The rows of one true class, and those that are predicted as it.
+
+    The intervals hold for all these figures of all classes together, at 95 %. Earlier reports have only the shares.
+    """
 
     class_: int | str = field(name="class")
     rows: Count
-    coverage: Share
+    coverage: Share | None
     accuracy: Share | None
+    precision: Annotated[
+        Proportion | None,
+        about("share of the accepted rows predicted as it that are right (predictive value, PPV)", "higher", TOGETHER),
+    ] = None
+    recall: Annotated[
+        Proportion | None,
+        about("share of its accepted rows that are predicted as it (sensitivity)", "higher", TOGETHER),
+    ] = None
+    npv: Annotated[
+        Proportion | None,
+        about("share of the accepted rows predicted as another class that are not of it", "higher", TOGETHER),
+    ] = None
+    f1: Annotated[Share | None, about("harmonic mean of precision and recall", "higher", NONE)] = None
+    missed: Annotated[
+        Proportion | None, about("share of all its rows that are accepted as another class", "lower", TOGETHER)
+    ] = None
+    reviewed: Annotated[Proportion | None, about("share of all its rows that are rejected", "lower", TOGETHER)] = None
+
+
+class Reviews(Stored, frozen=True, kw_only=True):
+    """The rows that are rejected, and what reviewing them takes."""
+
+    value: Annotated[Count, about("as a number")]
+    per_1000: Annotated[NotNegative, about("per 1,000 rows", unit="count")]
+    hours: Annotated[NotNegative | None, about("hours that reviewing takes", when=When.MINUTES, unit="number")] = None
+
+
+class AuditRow(Stored, frozen=True, kw_only=True):
+    """The accepted rows predicted as one class: how many, how many were drawn and labelled, and those that are right.
+
+    The intervals hold for all classes together, at 95 %.
+    """
+
+    class_: str = field(name="class")
+    accepted: Count
+    labels: Count
+    precision: Proportion
+
+
+class Audited(Stored, frozen=True, kw_only=True):
+    """What a random sample of the accepted rows, drawn by predicted class, says of all of them."""
+
+    labels: Annotated[Count, about("how many of them have a label", "higher", NONE)]
+    accuracy: Annotated[Proportion, about("share of them whose prediction is right", "higher", SAMPLED)]
+    risk: Annotated[Proportion, about("share of them whose prediction is wrong", "lower", SAMPLED)]
+    per_class: tuple[AuditRow, ...]
 
 
 class ConfusionRow(Stored, frozen=True, kw_only=True):
@@ -255,6 +306,15 @@ class WorstGroup(Stored, frozen=True, kw_only=True):
     coverage: Annotated[Coverage, about("lowest coverage of a group")]
     accuracy: Annotated[Accuracy, about("lowest accuracy of the accepted rows of a group")]
     base_accuracy: Annotated[Accuracy, about("lowest accuracy of all rows of a group")]
+
+
+class WorstClass(Stored, frozen=True, kw_only=True):
+    """The worst of each figure of the classes, and whose it is."""
+
+    precision: Annotated[Proportion, about("lowest predictive value of a class", "higher")]
+    recall: Annotated[Proportion, about("lowest share of the accepted rows of a class that are right", "higher")]
+    missed: Annotated[Proportion, about("highest share of the rows of a class accepted as another one", "lower")]
+    reviewed: Annotated[Proportion, about("highest share of the rows of a class that are rejected", "lower")]
 
 
 class ScoreRow(Stored, frozen=True, kw_only=True):
@@ -399,7 +459,9 @@ class Report(Judged, frozen=True, kw_only=True, tag="drrej-report/1"):  # 1: the
     drift: Annotated[Drift, about(interval=NONE)]
     curve: tuple[CurvePoint, ...] | None = None
     coverage_curve: tuple[CurvePoint, ...] | None = None
+    reviews: Annotated[Reviews | None, about("rejected rows", "lower", NONE)] = None
     per_class: tuple[ClassRow, ...] | None = None
+    worst_class: Annotated[WorstClass | None, about(interval=TOGETHER, when=When.LABELS)] = None
     confusion: Annotated[ConfusionMatrix | None, about(gate=False)] = None
     examples: Annotated[Examples | None, about(gate=False)] = None
     cost: Annotated[Cost | None, about(better="lower", interval=NONE, when=When.COSTS, unit="cost")] = None
@@ -407,6 +469,7 @@ class Report(Judged, frozen=True, kw_only=True, tag="drrej-report/1"):  # 1: the
         TotalCost | None,
         about("cost of errors and reviews per 1000 rows", "lower", PRICED, When.PRICES, "cost per 1000 rows", "cost"),
     ] = None
+    audit: Annotated[Audited | None, about("accepted rows, by a random sample of them", when=When.AUDIT)] = None
     ood: Annotated[Outside | None, about("rows of no class", when=When.OUTSIDE)] = None
     by: str | None = None
     per_group: tuple[GroupRow, ...] | None = None

@@ -52,6 +52,8 @@ class MonitorOptions(Struct, frozen=True):
     late: str | None = None
     reset: str | None = None
     on_unseen_group: OnUnseen = "error"
+    audited: bool = False
+    """Labels are those of a random sample of the accepted rows by predicted class."""
 
     def __post_init__(self) -> None:
         if self.late is not None and (self.batch is not None or self.reset is not None):
@@ -165,7 +167,9 @@ def _with_batch(
             edges, counts = stored_bins(rejector.need_ratio().drift_reference, rejector.need_ratio().rows)
             drift = LossDrift.start(edges, [0] * (len(edges) + 1) if counts is None else counts)
         alarms, old_predictions, old_groups, batches, earlier = (), None, None, (), None
-    batch, columns = count_batch(source, rejector, options.on_unseen_group, drift is not None, settings.by, before)
+    batch, columns = count_batch(
+        source, rejector, options.on_unseen_group, drift is not None, settings.by, before, options.audited
+    )
     batch = replace(batch, name=_name(source, state, options.batch))
     _check_new(batch, state, before, columns.get("looked up"))
     accepted = columns["accepted"]
@@ -289,7 +293,7 @@ def _with_late_labels(
             f"`late={late}`: {batch.labels} labels of this batch were counted already; the labels of a batch count in "
             "one go"
         )
-    counts, _ = count_batch(source, rejector, options.on_unseen_group)
+    counts, _ = count_batch(source, rejector, options.on_unseen_group, audit=options.audited)
     if counts.fingerprint != batch.fingerprint:
         raise MonitorError(f"`late={late}`: these are not the rows of that batch ({counts.rows} rows, not the same)")
     if not counts.labels:
@@ -316,13 +320,17 @@ def count_batch(
     drift: bool = False,
     by: str | None = None,
     before: Fingerprint | None = None,
+    audit: bool = False,
 ) -> tuple[Batch, dict[str, Any]]:
     """A batch that has no name yet, and its columns: losses if `drift` is looked for, groups `by` a column.
 
-    Labels count where the dump or the file of labels has them. `before` looks for rows of the batch before.
+    Labels count where the dump or the file of labels has them; those of an `audit` so that each predicted class has
+    its share of the accepted rows. `before` looks for rows of the batch before.
     """
     if not rejector.has_classes:
         raise OptionError("a monitor watches predictions of classes; the rejector is for a regression")
+    if audit:
+        source = replace(source, options=replace(source.options, on_missing_label="skip"))
     dump, labelled = _open(source, rejector)
     scorer = Scorer(rejector, dump, on_unseen=on_unseen_group)
     grouping = None if by is None else Grouping(by, rejector, dump)
@@ -344,6 +352,9 @@ def count_batch(
         truth = columns["label"] >= 0
         doubt = swapped(columns["label"][truth], columns["prediction"][truth], rejector.class_titles)
         source.cautions[:] = [] if doubt is None else [doubt]
+    if audit:
+        seen = columns["prediction"]
+        known = known[self_weighting(seen[accepted], seen[known], rejector.class_titles)]
     batch = Batch(
         rows=accepted.size,
         accepted=int(np.count_nonzero(accepted)),
@@ -354,6 +365,24 @@ def count_batch(
         log_e={},
     )
     return batch, columns
+
+
+def self_weighting(accepted: Integers, drawn: Integers, names: Sequence[str]) -> Booleans:
+    """Which of the rows drawn for an audit count, so that each predicted class has its share of the accepted rows.
+
+    Given these classes. The rest of a row is settled by chance, so that evidence holds exactly, see docs/proofs.md.
+    """
+    rows, labels = (np.bincount(numbers, minlength=len(names)) for numbers in (accepted, drawn))
+    if (missing := np.flatnonzero((rows > 0) & (labels == 0))).size:
+        raise MonitorError(f"`audited=True`: no row accepted as '{names[missing[0]]}' has a label; an audit needs one")
+    random = np.random.default_rng([accepted.size, drawn.size])
+    counts = np.min(labels[rows > 0] / rows[rows > 0], initial=1.0) * rows
+    wanted = np.minimum(np.floor(counts) + (random.random(counts.size) < counts % 1.0), labels)
+    order = np.lexsort((random.random(drawn.size), drawn))
+    place = np.empty(drawn.size, np.int64)
+    place[order] = np.arange(drawn.size) - np.repeat(np.cumsum(labels) - labels, labels)
+    chosen: Booleans = place < wanted[drawn]
+    return chosen
 
 
 def _open(source: Source, rejector: Rejector) -> tuple[Dump, bool]:

@@ -1,14 +1,16 @@
-"""The review queue: rejected rows for people to look at, most doubtful first."""
+"""The review queue: rejected rows for people to look at, most doubtful first, then a sample of the accepted ones."""
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct
 
 from drrej._version import __version__
 from drrej.errors import DumpError, OptionError
@@ -19,15 +21,55 @@ from drrej.outputs.masks import json_of
 ROW, FILE = "mask_row", "mask_file"
 """Where a task's row stands in the mask (counted from 0) and, in a dataset, in which file of it."""
 
+INCLUSION = "inclusion"
+"""The chance with which an accepted row was drawn for an audit; null for rejected rows."""
+
 _AT_A_TIME = 8192
 """Rows that are Python's at a time."""
+_LEAST, _HELD = 30, 256
+"""Rows of each predicted class that an audit draws if it is large enough, and that are held until it is drawn."""
+
+
+class Audit(Struct, frozen=True):
+    """A random sample of the accepted rows, by predicted class: a share of them, below 1, or a number of rows."""
+
+    size: float
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not (0 < self.size < 1 or (self.size >= 1 and self.size == int(self.size))):
+            raise OptionError(f"`audit={self.size:g}`: it must be a share between 0 and 1, or a number of rows")
+
+    def allotted(self, accepted: Sequence[int]) -> list[int]:
+        """How many rows are drawn of so many accepted ones of each predicted class.
+
+        Up to half of the sample is spread evenly, so that each class has some; the rest goes by size.
+
+        >>> Audit(100).allotted([9000, 900, 5])
+        [62, 20, 5]
+        """
+        rows, classes = sum(accepted), len(accepted)
+        wanted = int(self.size) if self.size >= 1 else max(math.ceil(self.size * rows), classes)
+        if wanted < classes:
+            raise OptionError(f"`audit={wanted}`: it takes at least one row of each of {classes} predicted classes")
+        least = max(1, min(_LEAST, wanted // (2 * classes))) if classes else 0
+        return [min(each, least + (wanted - classes * least) * each // rows) for each in accepted]
 
 
 class ReviewQueue:
-    """Takes the batches of a mask; gives its rejected rows by falling loss, rows without a loss last."""
+    """Takes the batches of a mask; gives its rejected rows by falling loss, rows without a loss last.
 
-    def __init__(self, schema: pa.Schema) -> None:
-        for name in (ROW, FILE):
+    The rows that an audit draws of the accepted ones follow, each with the chance that it had.
+    """
+
+    def __init__(self, schema: pa.Schema, audit: Audit | None = None) -> None:
+        if audit is not None and "prediction" not in schema.names:
+            raise OptionError("`audit` draws rows by predicted class, and these rows have none")
+        self._audit = audit
+        self._accepted: dict[Any, int] = {}
+        self._held: dict[Any, pa.Table] = {}
+        self._random: dict[str | None, np.random.Generator] = {}
+        for name in (ROW, FILE, *([] if audit is None else [INCLUSION])):
             if name in schema.names:
                 raise DumpError(
                     f"the dump has a column '{name}', which the review uses itself; leave it out with `keep`"
@@ -39,23 +81,48 @@ class ReviewQueue:
         """Take rows of a mask, in order; `file` is that of a dataset."""
         start = self._rows.get(file, 0)
         self._rows[file] = start + batch.num_rows
-        rejected = np.flatnonzero(batch.column("rejected").to_numpy(zero_copy_only=False))
-        taken = batch.drop_columns("rejected").take(pa.array(rejected))
-        taken = taken.append_column(ROW, pa.array(rejected + start))
+        rejected = batch.column("rejected").to_numpy(zero_copy_only=False)
+        batch = batch.drop_columns("rejected").append_column(ROW, pa.array(np.arange(start, start + rejected.size)))
         if file is not None:
-            taken = taken.append_column(FILE, pa.repeat(file, rejected.size))
-        self._rejected.append(taken)
+            batch = batch.append_column(FILE, pa.repeat(file, rejected.size))
+        self._rejected.append(batch.filter(pa.array(rejected)))
+        if self._audit is not None:
+            seeds = [self._audit.seed, zlib.crc32((file or "").encode())]
+            keys = self._random.setdefault(file, np.random.default_rng(seeds)).random(rejected.size)
+            accepted = batch.append_column(INCLUSION, pa.array(keys)).filter(pa.array(~rejected))
+            self._hold(pa.Table.from_batches([accepted]), self._audit)
+
+    def _hold(self, accepted: pa.Table, audit: Audit) -> None:
+        """Hold the rows of each predicted class with the smallest random numbers: no fewer than will be drawn."""
+        least, below = (_HELD, 2 * audit.size) if audit.size < 1 else (int(audit.size), 0.0)
+        predicted = accepted.column("prediction").combine_chunks().dictionary_encode()
+        for number, name in enumerate(predicted.dictionary.to_pylist()):
+            mine = accepted.filter(pa.array(predicted.indices.to_numpy() == number))
+            self._accepted[name] = self._accepted.get(name, 0) + mine.num_rows
+            mine = pa.concat_tables([self._held[name], mine]) if name in self._held else mine
+            keys = mine.column(INCLUSION).to_numpy()
+            most = max(least, int(np.count_nonzero(keys < below)))
+            self._held[name] = mine.take(pa.array(np.argsort(keys)[:most])).combine_chunks()
+
+    def _drawn(self, audit: Audit) -> Iterator[dict[str, Any]]:
+        """The rows of an audit, by predicted class."""
+        for name, drawn in zip(self._accepted, audit.allotted(list(self._accepted.values())), strict=True):
+            rows = self._held[name][:drawn].drop_columns(INCLUSION).to_pylist()
+            yield from ({**row, INCLUSION: len(rows) / self._accepted[name]} for row in rows)
 
     def rows(self, limit: int | None = None) -> Iterator[dict[str, Any]]:
-        """The rows of all batches, most doubtful first; equal losses in the order of the mask."""
+        """The rows of all batches, most doubtful first, at most `limit`; then those of the audit."""
         import pyarrow.compute as pc  # a tenth of a second that other commands need not pay
 
         if not self._rejected:
             return
         table = pa.Table.from_batches(self._rejected).combine_chunks()
         order = pc.sort_indices(table, [("loss", "descending")])[:limit]
+        null = {} if self._audit is None else {INCLUSION: None}
         for start in range(0, len(order), _AT_A_TIME):
-            yield from table.take(order[start : start + _AT_A_TIME]).to_pylist()
+            yield from (row | null for row in table.take(order[start : start + _AT_A_TIME]).to_pylist())
+        if self._audit is not None:
+            yield from self._drawn(self._audit)
 
 
 def task_format(file: OutputFile) -> str:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from drrej._version import __version__
 from drrej.core.calibration import ClasswiseTally
-from drrej.core.curves import Curve
+from drrej.core.curves import PER, Curve
 from drrej.core.drift import RatioSums
 from drrej.core.intervals import proportion
 from drrej.core.losses import PLAIN
@@ -23,7 +23,7 @@ from drrej.documents.document import When
 from drrej.documents.figures import DEFAULT_POINTS, Point, Proportion, Target
 from drrej.documents.gates import Gate, check_gate, near
 from drrej.documents.rejector import Rejector
-from drrej.documents.report import RegressionReport, Report
+from drrej.documents.report import RegressionReport, Report, Reviews, WorstClass, WorstGroup
 from drrej.errors import GateError, OptionError
 from drrej.pipeline import compare, drift, figures, pictures
 from drrej.pipeline.collect import collect_scored, curve_of
@@ -61,6 +61,10 @@ class EvaluateOptions(Struct, frozen=True):
     by: str | None = None
     rivals: Rivals = field(default_factory=Rivals)
     labels: bool = True
+    audited: bool = False
+    """Labels are those of a random sample of the accepted rows by predicted class, and maybe of rejected rows."""
+    minutes: float | None = None
+    """What the review of a row takes."""
     ood: str | None = None
     """A column that is true for rows that belong to no class: these have a section of their own and no label."""
     ood_cost: float = 1.0
@@ -81,6 +85,10 @@ class EvaluateOptions(Struct, frozen=True):
     """The caller has set these rows apart from those that made the rejector, so it need not be looked for."""
 
     def __post_init__(self) -> None:
+        if self.audited and self.labels:
+            raise OptionError("`audited=True` requires `labels=False`: figures that need every label are left out")
+        if self.minutes is not None and not (math.isfinite(self.minutes) and self.minutes > 0):
+            raise OptionError(f"`minutes={self.minutes:g}`: it must be above 0")
         if self.baseline is not None and self.baseline_dump is not None:
             raise OptionError("give either `baseline` or `baseline_dump`")
         needs_labels = {
@@ -113,6 +121,8 @@ class EvaluateOptions(Struct, frozen=True):
             When.COSTS: self.labels and (rejector is None or rejector.need_ratio().loss.is_cost),
             When.PRICES: self.labels and (rejector is None or rejector.need_threshold().rule.kind == "cost"),
             When.OUTSIDE: self.ood is not None,
+            When.AUDIT: self.audited,
+            When.MINUTES: self.minutes is not None,
             When.GROUPS: self.by is not None and self.labels,
             When.INTERVALS: self.intervals,
             When.CLASSWISE: self.classwise,
@@ -158,7 +168,11 @@ def evaluate(
         named += [*options.points, *(gate.point for gate in gates if gate.point is not None)]
         options = replace(options, points=list(dict.fromkeys(named)))
     of_classes = source if options.ood is None else compare.rows_where(source, options.ood, ood=False)
-    dump = of_classes.open(rejector, labelled=options.labels)
+    if options.audited:
+        of_classes = replace(
+            of_classes, options=replace(of_classes.options, keep_unlabelled=True, on_missing_label="skip")
+        )
+    dump = of_classes.open(rejector, labelled=options.labels or options.audited)
     columns, sections = _columns(of_classes, dump, rejector, options)
     ratio, curve = rejector.need_ratio(), curve_of(columns["loss"], columns.get("wrong"))
     moved = drift.drift_figure(curve_of(columns["drift"]) if "drift" in columns else curve, ratio)
@@ -171,6 +185,12 @@ def evaluate(
         "by": options.by,
         "left_out": left_out(source),
     }
+    rejected = sections["rows"] - sections["coverage"].accepted
+    sections["reviews"] = Reviews(
+        value=rejected,
+        per_1000=PER * rejected / sections["rows"],
+        hours=None if options.minutes is None else rejected * options.minutes / 60,
+    )
     drawn: dict[str, Any] = {}
     if options.labels:
         if sections["unsure_order"] is not None and options.ood is None:  # what the plain order makes of these rows
@@ -186,9 +206,11 @@ def evaluate(
         drawn = drawn or {"losses": pictures.loss_histogram(curve, labelled=False)}
         sections["pictures"] = drawn | {"made": pictures.made_by(rejector, options, dump)}
     report = Report(**sections)
+    if options.audited:
+        audit, target = figures.audited(columns, report, rejector)
+        return judged(replace(report, audit=audit), target, gates)
     if threshold.rule.promises:
-        by_class = figures.class_counts(columns, rejector.classes) if options.labels else None
-        return judged(report, figures.promises_of(report, rejector, by_class), gates)
+        return judged(report, figures.promises_of(report, rejector, columns.get("classes")), gates)
     return judged(report, figures.target_of(report, threshold), gates)
 
 
@@ -305,9 +327,11 @@ def _columns(
             columns["drift"] = scored.drift
         if grouping is not None:
             columns["group"] = grouping.column(block, scored.prediction)
-        if block.labels is not None:
+        if options.audited:
+            columns |= {"label": block.labels, "prediction": scored.prediction}
+        elif block.labels is not None:
             columns |= _labelled_columns(scored, rivals, classwise)
-        elif not scored.loss_function.is_error_probability:
+        if not options.labels and not scored.loss_function.is_error_probability:
             columns["doubt"] = PLAIN["zero-one"].expected(scored.calibrated.sums)
         if key is not None:
             columns["key"] = compare.block_keys(block, key)
@@ -317,7 +341,7 @@ def _columns(
 
     others = [*rivals.columns, *(name for name in (key, options.group) if name), *(examples or ()), *residual]
     keep = (*(() if grouping is None else grouping.columns), *others)
-    columns = collect_scored(source, dump, scorer, of_rows, "evaluating", options.labels, keep)
+    columns = collect_scored(source, dump, scorer, of_rows, "evaluating", options.labels or options.audited, keep)
     accepted, threshold = columns["accepted"], rejector.need_threshold()
     repeated = repeated_rows(columns.pop("copies"), accepted.size) if "copies" in columns else 0
     found = {"repeated_rows": repeated} if repeated > MOST_REPEATS * accepted.size else {}
@@ -366,7 +390,7 @@ def _labelled_columns(scored: Scored, rivals: Rivals, classwise: bool) -> dict[s
 
 
 def _with_labels(
-    source: Source, columns: Columns, curve: Curve, rejector: Rejector, options: EvaluateOptions
+    source: Source, columns: dict[str, Any], curve: Curve, rejector: Rejector, options: EvaluateOptions
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """What labels add to a report, and to its pictures if these are wanted."""
     wrong, accepted, labels, classes = columns["wrong"], columns["accepted"], columns["label"], rejector.classes
@@ -376,7 +400,9 @@ def _with_labels(
     _, _, errors, right = cells.sum(axis=0).tolist()
     independent = columns["independent"]
     cells = cells[:-1]  # the last are labels that name none of the classes
-    accepted_errors = np.flatnonzero(accepted & wrong & (labels < classes))
+    accepted_errors = np.flatnonzero(accepted & wrong)
+    columns["classes"] = seen = figures.class_counts(cells, columns["prediction"][accepted_errors])
+    accepted_errors = accepted_errors[labels[accepted_errors] < classes]
     confused = labels[accepted_errors].astype(np.int64) * classes + columns["prediction"][accepted_errors]
     curves = {"loss": curve}
     curves |= {name: curve_of(values, wrong) for name, values in compare.other_scores(columns).items()}
@@ -391,19 +417,22 @@ def _with_labels(
         "points": {point.name: point.row(curve, options.intervals) for point in options.points},
         "curve": figures.tau_curve(rejector.need_ratio().density, curve),
         "coverage_curve": figures.coverage_curve(curve),
-        "per_class": figures.per_class(cells, names),
+        "per_class": figures.per_class(cells, seen, names, independent),
         "confusion": figures.confusion_matrix(cells, confused, titles),
         **figures.cost_sections(columns, rejector),
     }
     if rejector.is_scored:
         sections |= dict.fromkeys(("below_chance", "per_class", "confusion"))  # right and wrong are no classes
+    elif sections["per_class"]:
+        by_name = [(str(row.class_), row) for row in sections["per_class"]]
+        sections["worst_class"] = figures.worst_of(WorstClass, by_name)
     if rejector.need_ratio().loss.is_error_probability:
         sections["expected_accuracy"] = drift.expected_accuracy(columns["loss"], accepted)
     if options.by is not None:
         numbers, groups = numbered(columns["group"])
         counts = figures.count_cells(numbers, len(groups), wrong, accepted)
         sections["per_group"] = figures.per_group(groups, counts)
-        sections["worst_group"] = figures.worst_group(sections["per_group"])
+        sections["worst_group"] = figures.worst_of(WorstGroup, [(row.group, row) for row in sections["per_group"]])
     if len(curves) > 1:
         sections["scores"] = compare.score_rows(columns, curves, options.points, options.intervals)
     if options.ood is not None:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from drrej.core.curves import CONVENTIONS, PER, Curve, MeanCurve
-from drrej.core.intervals import CONFIDENCE, json_number, mean_interval, proportion
+from drrej.core.intervals import CONFIDENCE, json_number, mean_interval, proportion, sampled_share
 from drrej.core.paired import area_intervals
 from drrej.core.ratio import DensityRatio
-from drrej.core.thresholds import Rule, regression_errors
+from drrej.core.thresholds import Goal, Rule, regression_errors
 from drrej.core.types import Booleans, Floats, Integers, Total
 from drrej.data.problems import shown
 from drrej.documents.document import entries
@@ -38,6 +39,8 @@ from drrej.documents.figures import (
 )
 from drrej.documents.rejector import Rejector, Threshold
 from drrej.documents.report import (
+    Audited,
+    AuditRow,
     Calibration,
     ClassRow,
     ConfusionMatrix,
@@ -51,9 +54,11 @@ from drrej.documents.report import (
     Ranking,
     RegressionReport,
     Report,
+    WorstClass,
     WorstGroup,
 )
 from drrej.pipeline.collect import pieces
+from drrej.pipeline.score import PREDICTION
 
 RANKINGS = ("naurc", "failure_auroc", "fpr_at_95_tpr")
 AREAS = ("aurc", "e_aurc", "augrc")
@@ -211,18 +216,46 @@ def count_cells(numbers: Integers, kinds: int, wrong: Booleans, accepted: Boolea
     return counts.reshape(-1, 4)
 
 
-def per_class(counts: Cells, names: Sequence[str] | None) -> tuple[ClassRow, ...]:
-    """By true label; classes without rows are left out."""
-    return tuple(
-        ClassRow(
-            class_=number if names is None else names[number],
-            rows=sum(cells),
-            coverage=sum(cells[2:]) / sum(cells),
-            accuracy=cells[3] / sum(cells[2:]) if sum(cells[2:]) else None,
+def class_counts(counts: Cells, wrong: Integers) -> ClassCounts:
+    """What figures of classes are made of, from the counts by true class and the predictions of accepted errors."""
+    taken = np.bincount(wrong, minlength=len(counts))
+    return ClassCounts(*(each.tolist() for each in (counts.sum(1), counts[:, 2], counts[:, 3] + taken, taken)))
+
+
+def per_class(
+    counts: Cells, seen: ClassCounts, names: Sequence[str] | None, independent: float
+) -> tuple[ClassRow, ...]:
+    """The classes that rows are of, or are accepted as; see `count_cells` and `class_counts`."""
+    found = [number for number, rows in enumerate(seen.rows) if rows or seen.accepted[number]]
+    everything, claims = sum(seen.accepted), _INTERVALS * max(len(found), 1)
+
+    def share(hits: int, rows: int) -> Proportion:
+        return Proportion(**proportion(hits, rows, independent, claims))
+
+    made = []
+    for number in found:
+        _, _, missed, right = counts[number].tolist()
+        rows, accepted, others = seen.rows[number], missed + right, everything - seen.accepted[number]
+        weight = accepted + seen.accepted[number]
+        made.append(
+            ClassRow(
+                class_=number if names is None else names[number],
+                rows=rows,
+                coverage=accepted / rows if rows else None,
+                accuracy=right / accepted if accepted else None,
+                precision=share(right, seen.accepted[number]),
+                recall=share(right, accepted),
+                npv=share(others - missed, others),
+                f1=2 * right / weight if weight else None,
+                missed=share(missed, rows),
+                reviewed=share(rows - accepted, rows),
+            )
         )
-        for number, cells in enumerate(counts.tolist())
-        if sum(cells)
-    )
+    return tuple(made)
+
+
+_INTERVALS = 5
+"""Figures of a class that have an interval."""
 
 
 def per_group(names: Sequence[str], counts: Cells) -> tuple[GroupRow, ...]:
@@ -239,16 +272,19 @@ def per_group(names: Sequence[str], counts: Cells) -> tuple[GroupRow, ...]:
     )
 
 
-def worst_group(groups: Sequence[GroupRow]) -> WorstGroup:
-    """Of each figure of the groups the lowest that is defined, for gates."""
+Worst = TypeVar("Worst", WorstGroup, WorstClass)
+
+
+def worst_of(kind: type[Worst], rows: Sequence[tuple[str, GroupRow | ClassRow]]) -> Worst:
+    """Of each figure of groups or classes the worst that is defined, for gates."""
     worst: dict[str, Any] = {}
-    for entry in entries(WorstGroup):
-        shares = [(row.group, getattr(row, entry.name)) for row in groups]
-        defined = [(group, share) for group, share in shares if share.value is not None]
-        group, lowest = min(defined, key=lambda pair: pair[1].value, default=(None, None))
-        nothing = Accuracy(**proportion(0, 0), errors=0)  # every group has a coverage
-        worst[entry.name] = replace(lowest or nothing, group=group)
-    return WorstGroup(**worst)
+    for entry in entries(kind):
+        shares = [(name, getattr(row, entry.name)) for name, row in rows]
+        defined = [(name, share) for name, share in shares if share.value is not None]
+        choose = max if entry.about.better == "lower" else min
+        name, found = choose(defined, key=lambda pair: pair[1].value, default=(None, shares[0][1]))
+        worst[entry.name] = replace(found, group=name)
+    return kind(**worst)
 
 
 MOST_CLASSES = 12
@@ -437,20 +473,79 @@ MeanError = tuple[float | None, Ends | None]
 """A mean, and the ends of its interval where it has one."""
 
 
-def class_counts(columns: Mapping[str, Any], classes: int) -> ClassCounts:
-    """What promises about classes are judged by."""
-    labels, predictions, accepted = columns["label"], columns["prediction"], columns["accepted"]
-    missed = accepted & columns["wrong"]
-    chosen = (labels, labels[missed], predictions[accepted], predictions[missed])
-    return ClassCounts(*(np.bincount(each, minlength=classes).tolist() for each in chosen))
-
-
 def promises_of(report: Report, rejector: Rejector, by_class: ClassCounts | None) -> Target:
     """What became of several promises, see `target_of`."""
     threshold = rejector.need_threshold()
     rule, names = threshold.rule, rejector.class_titles
     (seen,) = _counts(replace(report, per_group=None), threshold)
     return judge_goals(rule.promises, names, seen, by_class, None if rule.reused else rule.confidence)
+
+
+def audited(columns: Mapping[str, Any], report: Report, rejector: Rejector) -> tuple[Audited, Target | None]:
+    """What a random sample of the accepted rows says of all of them, and of the target.
+
+    Rows without a label have -1 in its place. Without the labels of all rejected rows nothing is known of cases that
+    were missed.
+    """
+    names, threshold = rejector.class_names or tuple(map(str, range(rejector.classes))), rejector.need_threshold()
+    predictions, labels, accepted = columns["prediction"], columns["label"], columns["accepted"]
+    known = accepted & (labels != -1)
+    count = partial(np.bincount, minlength=len(names))
+    rows, drawn = count(predictions[accepted]), count(predictions[known])
+    wrong = count(predictions[known & (labels != predictions)])
+    share = report.coverage.accepted / report.rows
+
+    def sampled(goal: Goal, level: float) -> tuple[float | None, float, float]:
+        number = slice(None) if goal.group is None else [names.index(goal.group)]
+        if goal.what == "missed":
+            return missed_share(number, level)
+        value, low, high = sampled_share(rows[number], drawn[number], wrong[number], level)
+        if goal.what == "overall-risk":
+            reviewed = (1.0 - (goal.reviewer_accuracy or 1.0)) * (1.0 - share)
+            return None if value is None else value * share + reviewed, low * share + reviewed, high * share + reviewed
+        return (value, low, high) if goal.what == "risk" or value is None else (1.0 - value, 1.0 - high, 1.0 - low)
+
+    def missed_share(number: Any, level: float) -> tuple[float | None, float, float]:
+        mine, others = labels == number[0], rows.copy()
+        others[number] = 0
+        hits = count(predictions[known & mine])
+        missed, low, high = sampled_share(others, drawn, hits, level / 2)
+        caught, least, most = sampled_share(rows[number], drawn[number], hits[number], level / 2)
+        if missed is None or not (accepted | (labels != -1)).all():
+            return None, 0.0, 1.0
+        reviewed, size, same = int(np.count_nonzero(mine & ~accepted)), int(others.sum()), int(rows[number].sum())
+        pairs = ((missed, caught or 0.0), (low, most), (high, least))
+        ends = [(size * a, size * a + same * b + reviewed) for a, b in pairs]
+        value, lower, upper = (part / whole if whole else 0.0 for part, whole in ends)
+        return value, lower, upper
+
+    rule, tail = threshold.rule, (1.0 - CONFIDENCE) / 2
+    every = [number for number, size in enumerate(rows.tolist()) if size]
+    per = [(number, sampled(Goal("accuracy", 1.0, names[number]), tail / len(every))) for number in every]
+    made = Audited(
+        labels=int(known.sum()),
+        accuracy=_share(sampled(Goal("accuracy", 1.0), tail)),
+        risk=_share(sampled(Goal("risk", 0.0), tail)),
+        per_class=tuple(
+            AuditRow(class_=names[n], accepted=int(rows[n]), labels=int(drawn[n]), precision=_share(found))
+            for n, found in per
+        ),
+    )
+    goals = rule.promises
+    if rule.limits_errors and threshold.by in (None, PREDICTION):
+        groups = [None] if threshold.by is None else [names[number] for number in every]
+        goals = tuple(Goal("risk", rule.risk, group) for group in groups)
+        goals += () if rule.coverage is None else (Goal("coverage", rule.coverage),)
+    if not goals:
+        return made, target_of(report, threshold)
+    counted = ClassCounts(rows.tolist(), wrong.tolist(), rows.tolist(), wrong.tolist())
+    confidence = None if rule.reused else rule.confidence
+    return made, judge_goals(goals, names, _counts(report, threshold)[0], counted, confidence, sampled)
+
+
+def _share(found: tuple[float | None, float, float]) -> Proportion:
+    value, low, high = found
+    return Proportion(value=value, lower=None if value is None else low, upper=None if value is None else high)
 
 
 def target_of(report: Report | RegressionReport, threshold: Threshold, mean: MeanError = (None, None)) -> Target | None:

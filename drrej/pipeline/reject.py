@@ -34,18 +34,23 @@ from drrej.errors import DumpError, OptionError
 from drrej.outputs.dataset import Dataset, MaskRecord
 from drrej.outputs.destinations import OutputFile, check_outside
 from drrej.outputs.masks import MASK_COLUMNS, MaskFile, check_distinct, check_names, format_of, mask_name
-from drrej.outputs.review import ReviewQueue, task_format, write_tasks
+from drrej.outputs.review import Audit, ReviewQueue, task_format, write_tasks
 from drrej.pipeline.score import OnUnseen, Scorer, check_kind
 from drrej.pipeline.source import Source, check_classes, left_out, remembered, without_bad_files
 
 
 class MaskOptions(Struct, frozen=True):
-    """Columns that the mask keeps (None: all but the logits); what becomes of bad rows, unknown groups, formulas."""
+    """Columns that the mask keeps (None: all but the logits); what becomes of bad rows, unknown groups, formulas.
+
+    `audit` is the share, or the number, of accepted rows that are drawn for the review queue, by a `seed`.
+    """
 
     keep: Sequence[str] | None = None
     on_bad_row: Literal["error", "reject", "skip"] = "error"
     on_unseen_group: OnUnseen = "error"
     safe_csv: bool = False
+    audit: float | None = None
+    seed: int = 0
 
 
 class Masking:
@@ -115,9 +120,11 @@ def reject(
     if isinstance(output, OutputFile):
         format_of(output)
     if review_limit is not None and review_limit < 1:
-        raise OptionError(f"`review_limit={review_limit}`: it must be 1 or more")
+        raise OptionError(f"`reviews={review_limit}`: it must be 1 or more")
     if review is not None:
         task_format(review)
+    elif options.audit is not None:
+        raise OptionError("`audit` requires `review`: a file that the rows are written to")
     check_outside(source.arguments, output.target, output.name)
     files = _written(source, rejector, output, options, review, review_limit)
     rows, rejected = sum(file.rows for file in files), sum(file.rejected for file in files)
@@ -149,7 +156,8 @@ def _written(
     masking = Masking(rejector, dump, keep, options.on_unseen_group)
     allowed = options.on_bad_row == "reject"
     run = Pass("scoring", False, masking.columns, bad_rows_allowed=allowed, scores=masking.scorer.columns)
-    queue = None if review is None else ReviewQueue(masking.schema)
+    audit = None if options.audit is None else Audit(options.audit, options.seed)
+    queue = None if review is None else ReviewQueue(masking.schema, audit)
     summary = PassSummary()
     read = partial(run_pass, function=masking, run=run, engine=source.engine, summary=summary)
     if isinstance(output, OutputFile):
@@ -248,6 +256,7 @@ def _recipe(dump: Dump, masking: Masking, options: MaskOptions) -> str:
     """All that a mask depends on besides its input file and the columns of the scores."""
     read_as = (dump.label_kind, dump.input, bool(dump.options.normalize), dump.names, dump.parts[0].filter)
     rows = None if dump.options.split is None else pickle.dumps(dump.options.split)
+    options = replace(options, audit=None, seed=0)  # which do not change the mask
     how = (masking.scorer.rejector.to_json(), masking.keep, options, read_as, rows, __version__)
     return hashlib.sha256(repr((repr(how), masking.schema.to_string())).encode()).hexdigest()
 

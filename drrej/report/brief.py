@@ -46,7 +46,7 @@ def render_brief(report: Report, heading: str, last: Sequence[tuple[str, str]] =
     for label, what, verdict, found in verdicts:
         mark = painted(f"{verdict.upper():12}", _COLOURS.get(verdict, _DIM))
         lines.append(f"  {label:7}  {what:{width}}  {mark}  {found}".rstrip())
-    rows = [*_lowest(report), *last]
+    rows = [*_worst(report), *last]
     if rows:
         lines.append("")
     for (label, text), (before, _) in zip(rows, [("", ""), *rows], strict=False):
@@ -78,8 +78,11 @@ def _shares(report: Report) -> Table:
             ["accuracy", percent(base.value), f"{percent(accuracy.value)}{interval}"],
             ["errors", f"{base.errors:,}", f"{accuracy.errors:,}"],
         ]
-    rejected = report.rows - report.coverage.accepted
-    rows.append(["sent to review", "-", counted(rejected, "row")])
+    reviews, rejected = report.reviews, counted(report.rows - report.coverage.accepted, "row")
+    if reviews is not None:
+        hours = "" if reviews.hours is None else f"; {reviews.hours:,.1f} hours"
+        rejected += f" ({reviews.per_1000:.3g} per 1,000{hours})" if reviews.value else ""
+    rows.append(["sent to review", "-", rejected])
     if report.total_cost is not None:
         rows.append(["cost per 1,000 rows", money(report.total_cost.accepting_all), money(report.total_cost.value)])
     return Table("brief", "", ["", "without rejection", "with rejection"], rows, remark)
@@ -108,17 +111,17 @@ def _verdicts(report: Report) -> Iterator[tuple[str, str, str, str]]:
         yield "Drift", "since the fit", "detected" if detected else "not detected", f"p = {p_value:.2g}"
 
 
-def _lowest(report: Report) -> Iterator[tuple[str, str]]:
+def _worst(report: Report) -> Iterator[tuple[str, str]]:
     """The class and the group that do worst."""
-    rows = [row for row in report.per_class or () if row.rows]
-    right = [row for row in rows if row.accuracy is not None]
-    if right:
-        worst = min(right, key=lambda row: (row.accuracy, row.coverage))
-        if worst.accuracy != 1:
-            yield "Lowest", f"class {worst.class_}: {percent(worst.accuracy)} of its accepted rows are right"
-        least = min(rows, key=lambda row: row.coverage)
-        if least.coverage != 1:
-            yield "Lowest", f"class {least.class_}: {percent(least.coverage)} of its rows are accepted"
+    if (worst := report.worst_class) is not None:
+        lines = [
+            (worst.missed, 0, "of its rows are accepted as another class (missed)"),
+            (worst.precision, 1, "of the rows accepted as it are right (precision)"),
+            (worst.reviewed, 0, "of its rows are rejected"),
+        ]
+        for share, best, words in lines:
+            if share.value not in (None, best):
+                yield "Worst", f"class {share.group}: {percent(share.value)} {words}"
     group = None if report.worst_group is None else report.worst_group.accuracy
-    if group is not None and group.group is not None:
-        yield "Lowest", f"{report.by} {group.group}: {percent(group.value)} of its accepted rows are right"
+    if group is not None and group.group is not None and report.by != "prediction":  # whose precision is there
+        yield "Worst", f"{report.by} {group.group}: {percent(group.value)} of its accepted rows are right"

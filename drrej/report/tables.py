@@ -343,10 +343,23 @@ def _classes(report: Report, style: Style) -> Iterator[Table]:
     if report.per_class:
         shown, remark = report.per_class, ""
         if len(shown) > MOST_CLASSES:
-            remark = f"the {MOST_CLASSES} of {len(shown)} classes with the lowest accuracy"
+            remark = f"the {MOST_CLASSES} of {len(shown)} classes with the lowest accuracy; "
             shown = tuple(sorted(shown, key=lambda row: (row.accuracy is not None, row.accuracy))[:MOST_CLASSES])
-        rows = [[str(row.class_), str(row.rows), *map(style.share, (row.coverage, row.accuracy))] for row in shown]
-        yield Table("classes", "By class", ["class", "rows", "coverage", "accuracy"], rows, remark)
+        header, rows = ["class", "rows", "coverage", "accuracy"], list[list[str]]()
+        for row in shown:
+            shares = [share for share in (row.missed, row.precision) if share is not None]
+            ends = [text for share in shares for text in _spread(share, style)]
+            rows.append([str(row.class_), str(row.rows), style.share(row.coverage), style.share(row.accuracy), *ends])
+        if shown[0].precision is not None:
+            header += ["missed", "95 % interval", "precision", "95 % interval"]
+            remark += "missed: accepted as another class; precision: of rows accepted as it; intervals hold together"
+        yield Table("classes", "By class", header, rows, remark.removesuffix("; "))
+    if report.audit is not None:
+        drawn = [("all", report.coverage.accepted, report.audit.labels, report.audit.accuracy)]
+        drawn += [(row.class_, row.accepted, row.labels, row.precision) for row in report.audit.per_class]
+        rows = [[name, str(kept), str(labels), *_spread(share, style)] for name, kept, labels, share in drawn]
+        remark = "accepted rows by predicted class; the intervals of the classes hold for all of them together"
+        yield Table("audit", "Audit", ["predicted", "accepted", "labelled", "right", "95 % interval"], rows, remark)
     if report.confusion is not None:
         names = columns = [row.class_ for row in report.confusion.rows]
         if max(map(len, names)) > _SHORT:

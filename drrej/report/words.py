@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -99,7 +99,7 @@ def percents(spread: Spread) -> str:
 
 def counted(number: int, what: str) -> str:
     """`1 error`, `2 errors`, `2 batches`."""
-    ending = "es" if what.endswith("ch") else "s"
+    ending = "es" if what.endswith(("ch", "ss")) else "s"
     return f"{number:,} {what}{'' if number == 1 else ending}"
 
 
@@ -157,7 +157,36 @@ def warnings_of(report: Document) -> list[str]:
         )
     if isinstance(report, Report) and report.below_chance is not None:
         lines.append(report.below_chance)
+    if isinstance(report, Report) and report.target is not None:
+        lines += [line for promise in report.target.promises for line in _hidden(report, promise)]
     return lines
+
+
+def _hidden(report: Report, promise: Promise) -> Iterator[str]:
+    """Warnings where an error rate of all accepted rows asks for nothing, or hides a class that does far worse."""
+    if promise.what not in ("accuracy", "risk") or promise.group is not None or report.base_accuracy is None:
+        return
+    if _met_by_all(report, promise):
+        right = percent(report.base_accuracy.value, 2)
+        yield f"{limit_words(promise, ASCII)}: all rows meet it without rejection; {right} of them are right"
+    risk = 1.0 - promise.wanted if promise.what == "accuracy" else promise.wanted
+    far = [
+        (row.missed.value or 0.0, row.class_)
+        for row in report.per_class or ()
+        if row.missed is not None and row.recall is not None and (row.recall.upper or 0.0) < 1 - _FAR * risk
+    ]
+    if far and promise.verdict != "missed":
+        missed, name = max(far, key=lambda pair: pair[0])
+        others = f", and so on for {counted(len(far) - 1, 'more class')}" if len(far) > 1 else ""
+        yield (
+            f"{limit_words(promise, ASCII)} hides that {percent(missed)} of the rows of class '{name}' are accepted as "
+            f"another class{others}; limit that with `max_missed={name}=S`, or the errors among the rows predicted as "
+            "a class with `accuracy=CLASS=A`"
+        )
+
+
+_FAR = 3.0
+"""A class is far below a target if its error rate surely is more than so many times the limit."""
 
 
 def _steps(report: Report | RegressionReport) -> str:

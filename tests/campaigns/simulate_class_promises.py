@@ -27,11 +27,26 @@ NEAR = 1e-12
 
 @dataclass(frozen=True, eq=False)
 class World:
-    """Rows with a loss, a prediction and the chance of the class "fraud"."""
+    """Rows with a loss, a prediction and the chance of each class."""
 
     loss: np.ndarray
     prediction: np.ndarray
     chance: np.ndarray
+    names: Sequence[str] = NAMES
+
+    @classmethod
+    def several(cls, share: float, strength: float = 3.0) -> World:
+        """Four classes, of which the last is rare and half of the others are of the first; 1 % look like the first."""
+        rng = np.random.default_rng(SEED)
+        shares = np.append(np.array([0.5, 0.3, 0.2]) * (1 - share), share)
+        truth = rng.choice(4, GRID, p=shares)
+        shown = np.where(rng.random(GRID) < HIDDEN, 0, truth)
+        x = rng.normal(size=(GRID, 4)) + strength * np.eye(4)[shown]
+        likely = np.exp(strength * x)
+        likely[:, 1:] = (1 - HIDDEN) * likely[:, 1:] + HIDDEN * likely[:, :1]
+        chance = shares * likely
+        chance /= chance.sum(axis=1, keepdims=True)
+        return cls(1 - chance.max(axis=1), chance.argmax(axis=1), chance, ("legit", "b", "c", "fraud"))
 
     @classmethod
     def rare(cls, share: float, strength: float = 3.0, waves: float = 0.0) -> World:
@@ -46,32 +61,33 @@ class World:
         loss = np.minimum(chance, 1 - chance)
         if waves:
             loss = np.abs(loss * (1 + waves * np.sin(40 * x)))
-        return cls(loss, prediction, chance)
+        return cls(loss, prediction, np.stack([1 - chance, chance], axis=1))
 
     def draw(self, rows: int, rng: np.random.Generator) -> PromiseRows:
         chosen = rng.integers(GRID, size=rows)
-        label = (rng.random(rows) < self.chance[chosen]).astype(np.int64)
+        label = (rng.random((rows, 1)) > np.cumsum(self.chance[chosen], axis=1)[:, :-1]).sum(axis=1)
         return PromiseRows(self.loss[chosen], self.prediction[chosen], label, np.ones(rows, bool))
 
     @functools.cached_property
     def sums(self) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Of each predicted class the sorted losses, and the sums of the chance of fraud up to each."""
+        """Of each predicted class the sorted losses, and the sums of the chances of all classes up to each."""
         found = []
-        for number in range(2):
+        for number in range(len(self.names)):
             mine = np.flatnonzero(self.prediction == number)
             order = mine[np.argsort(self.loss[mine], kind="stable")]
-            found.append((self.loss[order], np.concatenate([[0.0], np.cumsum(self.chance[order])])))
+            found.append((self.loss[order], np.vstack([np.zeros(len(self.names)), np.cumsum(self.chance[order], 0)])))
         return found
 
     def truth(self, cutoffs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Of each predicted class the share of all rows that is accepted, and of all rows that is accepted wrongly."""
+        """Of each predicted class the share of all rows that is accepted, and as which class (predicted x true)."""
         below = [int(np.searchsorted(losses, cutoff)) for (losses, _), cutoff in zip(self.sums, cutoffs, strict=True)]
-        fraud = [sums[count] for (_, sums), count in zip(self.sums, below, strict=True)]
-        return np.array(below) / GRID, np.array([fraud[0], below[1] - fraud[1]]) / GRID
+        classes = [sums[count] for (_, sums), count in zip(self.sums, below, strict=True)]
+        return np.array(below) / GRID, np.array(classes) / GRID
 
     def broken(self, goal: Goal, cutoffs: np.ndarray, rng: np.random.Generator) -> bool:
         """Whether cutoffs break a promise; of a review budget, whether one batch does."""
-        accepted, wrong = self.truth(cutoffs)
+        accepted, classes = self.truth(cutoffs)
+        wrong = accepted - np.diag(classes)
         coverage = float(accepted.sum())
         if goal.what == "coverage":
             return coverage < goal.limit - NEAR
@@ -81,10 +97,12 @@ class World:
             reviewed = (1 - (goal.reviewer_accuracy or 1.0)) * (1 - coverage)
             return bool(wrong.sum() + reviewed > goal.limit + NEAR)
         if goal.what == "missed":
-            return bool(wrong[0] > goal.limit * self.chance.mean() + NEAR)
+            number = self.names.index(goal.group or "")
+            missed = classes[:, number].sum() - classes[number, number]
+            return bool(missed > goal.limit * self.chance[:, number].mean() + NEAR)
         if goal.group is None:
             return bool(wrong.sum() > goal.risk * coverage + NEAR)
-        number = NAMES.index(goal.group)
+        number = self.names.index(goal.group)
         return bool(wrong[number] > goal.risk * accepted[number] + NEAR)
 
 
@@ -104,8 +122,9 @@ PROMISES: dict[str, Sequence[Goal]] = {
 }
 
 
-def confusion_of(rows: PromiseRows) -> np.ndarray:
-    return np.bincount(2 * rows.prediction + rows.label, minlength=4).reshape(2, 2)
+def confusion_of(rows: PromiseRows, classes: int) -> np.ndarray:
+    counts = np.bincount(classes * rows.prediction + rows.label, minlength=classes * classes)
+    return counts.reshape(classes, classes)
 
 
 def simulate(
@@ -113,11 +132,12 @@ def simulate(
 ) -> tuple[float, ...]:
     """(share of trials that break a promise, mean coverage, share that are infeasible)."""
     rng = np.random.default_rng([SEED, rows, seed])
-    path = path_of(goals, NAMES, confusion_of(world.draw(FIT, rng)), rows, delta)
+    names = world.names
+    path = path_of(goals, names, confusion_of(world.draw(FIT, rng), len(names)), rows, delta)
     broken, coverage, infeasible = 0, 0.0, 0
     for _ in range(trials):
         try:
-            found = choose_cutoffs(goals, NAMES, world.draw(rows, rng), path, delta)
+            found = choose_cutoffs(goals, names, world.draw(rows, rng), path, delta)
         except Infeasible:
             infeasible += 1
             continue
@@ -126,15 +146,38 @@ def simulate(
     return broken / trials, coverage / trials, infeasible / trials
 
 
+DAYS = 250
+
+
+def budget_kept(world: World, goal: Goal, rows: int, trials: int, delta: float) -> tuple[float, float, float]:
+    """(share of first days over a review budget, share of all days, largest share of one threshold's days)."""
+    rng = np.random.default_rng([SEED, rows, 1])
+    over = np.zeros((trials, DAYS), bool)
+    path = path_of([goal], world.names, confusion_of(world.draw(FIT, rng), len(world.names)), rows, delta)
+    for trial in range(trials):
+        found = choose_cutoffs([goal], world.names, world.draw(rows, rng), path, delta)
+        coverage = float(world.truth(found.cutoffs)[0].sum())
+        over[trial] = rng.binomial(goal.per or 1, 1 - min(1.0, coverage), DAYS) > goal.limit
+    return float(over[:, 0].mean()), float(over.mean()), float(over.mean(axis=1).max())
+
+
 CELLS = [(share, rows) for share in (0.005, 0.02, 0.1) for rows in (500, 2000)] + [(0.02, 20_000)]
 
 
 def main(trials: int = 2000, names: Sequence[str] = ()) -> None:
+    """Print the table of these promises; "4" before a name: with four classes; "days": a budget day after day."""
+    if list(names) == ["days"]:
+        for share, rows in CELLS:
+            found = budget_kept(World.rare(share), Goal("reviews", 200, per=2000), rows, trials, 0.1)
+            print(f"| {share:g} | {rows} | " + " | ".join(f"{each:.4f}" for each in found) + " |", flush=True)
+        return
     print("| promises | rare class | rows | broken | coverage | infeasible |")
     print("|---|---:|---:|---:|---:|---:|")
     for name in names or PROMISES:
         for share, rows in CELLS:
-            broken, coverage, infeasible = simulate(World.rare(share), PROMISES[name], rows, trials, 0.1)
+            world = World.several(share) if name.startswith("4 ") else World.rare(share)
+            found = simulate(world, PROMISES[name.removeprefix("4 ")], rows, trials, 0.1)
+            broken, coverage, infeasible = found
             print(f"| {name} | {share:g} | {rows} | {broken:.4f} | {coverage:.3f} | {infeasible:.3f} |", flush=True)
 
 

@@ -32,6 +32,8 @@ def test_a_review_limit_says_how_many_rows_it_leaves_out(folder: Path) -> None:
     outcome = drrej(*words, "--review-limit", "7", cwd=folder)
     assert len(json.loads((folder / "t.json").read_text())) == 7
     assert outcome.err == (
-        f"drrej: warning: --review has 7 of {rejected} rejected rows; --review-limit 7 leaves out {rejected - 7}\n"
+        f"drrej: warning: {rejected - 7} of {rejected} rejected rows are over the budget of 7 reviews: "
+        "the least doubtful, which --review leaves out and the mask still rejects\n"
     )
-    assert drrej(*words, "--review-limit", "500", cwd=folder).err == ""
+    assert drrej(*words, "--reviews", "500", cwd=folder).err == ""
+    assert "give one of them" in drrej(*words, "--reviews", "5", "--review-limit", "5", cwd=folder).err

@@ -67,6 +67,40 @@ def test_figures_of_a_slice_are_those_of_its_rows(world: dict[str, Any], kind: s
         assert quoted.judge(world["report"]).value == gate.judge(world["report"]).value
 
 
+@pytest.mark.parametrize("number", range(3))
+def test_figures_of_a_class_are_those_of_scikit_learn(world: dict[str, Any], number: int) -> None:
+    """On the accepted rows; intervals by scipy, at a share of the level for 5 figures of 3 classes."""
+    from sklearn.metrics import precision_recall_fscore_support
+
+    member, kept = NAMES[number], world["accepted"]
+    truth, guess = world["label"] == member, world["prediction"] == member
+    found = precision_recall_fscore_support(truth[kept], guess[kept], average="binary")
+    missed = int((truth & kept & ~guess).sum())
+    others = int((kept & ~guess).sum())
+    known = {
+        "precision": found[0], "ppv": found[0], "recall": found[1], "sensitivity": found[1], "f1": found[2],
+        "npv": 1 - missed / others, "missed": missed / truth.sum(), "reviewed": (truth & ~kept).sum() / truth.sum(),
+        "miss_rate.upper": stats.beta.ppf(1 - 0.025 / 15, missed + 1, truth.sum() - missed),
+    }  # fmt: skip
+    for path, value in known.items():
+        head, dot, part = path.partition(".")
+        gate = drrej.Gate.parse(f"{head}[class={member}]{dot}{part} >= 0")
+        check_gate(gate, [When.LABELS])
+        assert gate.judge(world["report"]).value == pytest.approx(value, rel=1e-9), path
+
+
+def test_the_worst_class_is_a_gate_too(world: dict[str, Any]) -> None:
+    report = world["report"]
+    for name, choose in (("precision", min), ("recall", min), ("missed", max), ("reviewed", max)):
+        worst = choose(report.per_class, key=lambda row: getattr(row, name).value)
+        assert report["worst_class"][name]["group"] == worst.class_
+        assert drrej.Gate.parse(f"worst_class.{name} >= 0").judge(report).value == getattr(worst, name).value
+    assert drrej.Gate.parse("worst_class.ppv.lower > 0").judge(report).value == report.worst_class.precision.lower
+    listed = succeed("metrics", "ppv").decode()
+    assert "precision[class=NAME]" in listed
+    assert "worst_class.precision" in listed
+
+
 def test_the_catalogue_has_what_classes_and_groups_can_name(world: dict[str, Any]) -> None:
     for kind, member, when in (("class", "cat", When.LABELS), ("group", "us", When.GROUPS)):
         for metric in group_metrics(kind, member):
@@ -105,6 +139,9 @@ def test_gates_on_classes_and_groups_end_to_end(world: dict[str, Any]) -> None:
         ("drift.p_value >= 5", "is a p-value from 0 to 1; for 5 % write 0.05"),
         ("acuracy >= 0.9", "did you mean accuracy"),
         ("coverage@precision=0.9 > 0", "not a point of the curve"),
+        ("ppv > 0", "of all rows; write precision[class=NAME] for one class, or worst_class.precision"),
+        ("recall.lower > 0", "write recall[class=NAME].lower for one class, or worst_class.recall.lower"),
+        ("recall[group=eu] > 0", "it needs --report-by COL"),
     ],
 )
 def test_gates_that_are_refused(world: dict[str, Any], gate: str, said: str) -> None:

@@ -277,7 +277,7 @@ def test_plain_rows_and_a_limit(at: Path) -> None:
     assert done.returncode == 0
     mask = pq.read_table(at / "m.parquet")
     rejected = mask["rejected"].to_pylist().count(True)
-    told = f"--review has 5 of {rejected} rejected rows; --review-limit 5 leaves out {rejected - 5}"
+    told = f"{rejected - 5} of {rejected} rejected rows are over the budget of 5 reviews: the least doubtful"
     assert told in done.stderr.decode()
     rows = [json.loads(line) for line in (at / "q.jsonl").read_text(encoding="utf-8").splitlines()]
     assert [row["mask_row"] for row in rows] == by_hand(mask)[:5]
@@ -320,8 +320,8 @@ def test_the_review_of_a_dataset_names_the_files(at: Path) -> None:
     [
         (["--review", "tasks.csv"], "--review tasks.csv: the ending says the format; use .json"),
         (["--review", "-"], "--review standard output: the ending says"),
-        (["--review-limit", "5"], "--review-limit goes with --review"),
-        (["--review", "t.json", "--review-limit", "0"], "--review-limit 0: it must be 1 or more"),
+        (["--reviews", "5"], "--reviews goes with --review"),
+        (["--review", "t.json", "--reviews", "0"], "--reviews 0: it must be 1 or more"),
         (["--review", "there.json"], "it exists already"),
         (["--review", "r.json", "--force"], "r.json"),
     ],

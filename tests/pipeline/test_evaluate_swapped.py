@@ -11,9 +11,12 @@ from conftest import make_model, make_rejector, source, write_dump
 from running import drrej as run
 
 import drrej
-from drrej.errors import DrrejWarning, DumpError
+from drrej.errors import DrrejWarning, DumpError, OptionError
 from drrej.pipeline.compare import BaselineDump
+from drrej.pipeline.evaluate import evaluate
 from drrej.report import RENDERERS
+from drrej.report.brief import render_brief
+from drrej.report.words import warnings_of
 
 CLASSES, ROWS = 4, 600
 
@@ -100,6 +103,39 @@ def test_a_target_that_all_rows_meet_is_said(world: dict[str, Any], tmp_path: Pa
         rejector = drrej.threshold(dump, world["rejector"], drrej.Rule("accuracy", target))
         text = RENDERERS["text"](drrej.evaluate(dump, rejector))
         assert ("so do all rows without rejection" in text) == vacuous
+
+
+def test_what_an_accuracy_hides_of_a_rare_class_is_said(tmp_path: Path) -> None:
+    """2 % of the rows are of class 1, and half of them look like the others."""
+    rng = np.random.default_rng(3)
+    labels = (np.arange(6000) % 50 == 0).astype(np.int64)
+    seen = np.where(rng.random(6000) < 0.5, labels, 0)
+    logits = np.stack([np.zeros(6000), np.where(seen, 6.0, -4.0) + rng.normal(size=6000)], axis=1)
+    dump = write_dump(tmp_path / "d.parquet", logits, labels)
+    fitted = make_rejector(source(dump), ("accuracy", 0.98))
+    report = evaluate(source(dump), fitted)
+    missed = report.per_class[1].missed.value
+    assert missed == int(((labels == 1) & (logits[:, 1] < 0)).sum()) / 120  # nothing is rejected
+    vacuous, hidden = warnings_of(report)[-2:]
+    assert vacuous.startswith("accuracy >= 98 %: all rows meet it without rejection; 99.10 % of them")
+    assert hidden.startswith(f"accuracy >= 98 % hides that {100 * missed:.1f} % of the rows of class '1' are accepted")
+    assert "`max_missed=1=S`" in hidden
+    assert f"Worst    class 1: {100 * missed:.1f} % of its rows are accepted as another class" in render_brief(
+        report, ""
+    )
+
+
+def test_a_report_says_what_its_reviews_take(world: dict[str, Any], tmp_path: Path) -> None:
+    report = report_on(world, tmp_path / "d.parquet", world["labels"], minutes=3.0)
+    rejected = report.rows - report.coverage.accepted
+    assert (report.reviews.value, report.reviews.per_1000) == (rejected, 1000 * rejected / ROWS)
+    assert report.reviews.hours == pytest.approx(rejected / 20)
+    assert drrej.Gate.parse("reviews.hours <= 1e6").judge(report).value == report.reviews.hours
+    assert f"{rejected} rows ({1000 * rejected / ROWS:.3g} per 1,000; {rejected / 20:.1f} hours)" in render_brief(
+        report, ""
+    )
+    with pytest.raises(OptionError, match="must be above 0"):
+        drrej.EvaluateOptions(minutes=0.0)
 
 
 # Pairs

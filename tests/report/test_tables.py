@@ -57,7 +57,7 @@ def test_the_keys_of_the_contract(report: drrej.Report) -> None:
         assert {"value", "convention"} <= set(report[name])
     assert {"mean", "std_error"} <= set(report["ratio"])
     assert [point["tau"] for point in report["curve"]] == [step / 50 for step in range(1, 51)]
-    assert set(report["per_class"][0]) == {"class", "rows", "coverage", "accuracy"}
+    assert {"class", "rows", "coverage", "accuracy"} <= set(report["per_class"][0])
     assert report["gates"] == [
         {"gate": "accuracy >= 0.9", "value": report["accuracy"]["value"], "limit": 0.9, "passed": True},
         {"gate": "rows < 9", "value": 2060.0, "limit": 9.0, "passed": False},

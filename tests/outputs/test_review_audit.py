@@ -1,0 +1,194 @@
+"""Audits: a random sample of the accepted rows, and what `evaluate` and `monitor` make of its labels."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from conftest import fail, make_model, make_rejector, source, succeed, write_dump, write_mask
+
+import drrej
+from drrej.core.intervals import lower_bound, sampled_share, upper_bound
+from drrej.errors import MonitorError, OptionError
+from drrej.monitor.step import self_weighting
+from drrej.outputs.review import Audit, ReviewQueue
+from drrej.pipeline.evaluate import EvaluateOptions, evaluate
+
+ROWS, CLASSES = 4000, 3
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("audits")
+    logits, labels = make_model(ROWS, CLASSES, 5)
+    ids = {"id": pa.array(np.arange(ROWS))}
+    dump = write_dump(folder / "d.parquet", logits, labels, extra=ids)
+    bare = pq.read_table(dump).drop_columns("label")
+    pq.write_table(bare, folder / "bare.parquet")
+    rejector = make_rejector(source(dump), ("accuracy", 0.9))
+    rejector.save(folder / "r.json")
+    mask = write_mask(source(dump), rejector, folder / "m.parquet")
+    return {"folder": folder, "dump": dump, "rejector": rejector, "labels": labels, "mask": mask}
+
+
+def draw(world: dict[str, Any], *more: object) -> list[dict[str, Any]]:
+    folder = world["folder"]
+    asked = ("reject", folder / "bare.parquet", "-r", folder / "r.json", "-o", folder / "m.parquet", "-f")
+    succeed(*asked, "--review", folder / "q.jsonl", *more)
+    return [json.loads(line) for line in (folder / "q.jsonl").read_text().splitlines()]
+
+
+def test_the_sample_is_of_accepted_rows_and_says_how_likely_each_was(world: dict[str, Any]) -> None:
+    rows = draw(world, "--audit", "0.1")
+    drawn = [row for row in rows if row["inclusion"] is not None]
+    rejected, predicted = world["mask"]["rejected"], world["mask"]["prediction"]
+    assert len(rows) - len(drawn) == rejected.sum()
+    assert not any(rejected[row["id"]] for row in drawn)
+    assert len({row["id"] for row in drawn}) == len(drawn)
+    for number in range(CLASSES):
+        mine = [row for row in drawn if row["prediction"] == number]
+        size = int((~rejected & (predicted == number)).sum())
+        assert {row["inclusion"] for row in mine} == {len(mine) / size}
+        assert len(mine) >= 30
+    assert draw(world, "--audit", "0.1") == rows  # the seed settles it
+    assert draw(world, "--audit", "0.1", "--jobs", "2") == rows
+    others = draw(world, "--audit", "0.1", "--seed", "1")
+    assert {row["id"] for row in others} != {row["id"] for row in rows}
+    assert sum(row["inclusion"] is not None for row in draw(world, "--audit", "100")) <= 100
+
+
+def test_every_accepted_row_is_drawn_with_the_chance_that_is_said() -> None:
+    """Over many seeds, and however the rows are cut into batches."""
+    predicted = np.repeat([0, 1], [280, 20])
+    batch = pa.record_batch(
+        {"prediction": predicted, "loss": np.zeros(300), "rejected": np.arange(300) % 3 == 0},
+    )  # fmt: skip
+    seen = np.zeros(300)
+    for seed in range(600):
+        queue = ReviewQueue(batch.schema, Audit(40, seed))
+        cut = 1 + seed % 299
+        queue.add(batch.slice(0, cut))
+        queue.add(batch.slice(cut))
+        drawn = [row for row in queue.rows() if row["inclusion"] is not None]
+        seen[[row["mask_row"] for row in drawn]] += 1 / np.array([row["inclusion"] for row in drawn])
+    accepted = np.arange(300) % 3 != 0
+    assert not seen[~accepted].any()
+    error = np.sqrt(200 / 30 * 600)  # of a row that is drawn with a chance of 0.15 or more
+    assert np.abs(seen[accepted] - 600).max() < 4.5 * error
+    assert abs(seen[accepted].mean() - 600) < 1
+
+
+def test_an_audit_judges_the_target_without_most_labels(world: dict[str, Any]) -> None:
+    rows, folder = draw(world, "--audit", "900"), world["folder"]
+    drawn = [row["id"] for row in rows if row["inclusion"] is not None]
+    labels, mask = world["labels"], world["mask"]
+    pq.write_table(pa.table({"id": drawn, "label": labels[drawn]}), folder / "answers.parquet")
+    asked = ("evaluate", folder / "bare.parquet", "-r", folder / "r.json", "--labels-from", folder / "answers.parquet")
+    out = succeed(*asked, "--join-on", "id", "--audited", "--format", "json", "--gate", "audit.accuracy.lower >= 0.5")
+    report = drrej.Report.from_json(out.decode())
+    assert report.accuracy is None
+    assert report.audit is not None
+    assert report.audit.labels == len(drawn)
+    parts = [mask["prediction"][drawn] == number for number in range(CLASSES)]
+    sizes = [int((~mask["rejected"] & (mask["prediction"] == number)).sum()) for number in range(CLASSES)]
+    right = [np.mean(labels[drawn][part] == mask["prediction"][drawn][part]) for part in parts]
+    assert report.audit.accuracy.value == pytest.approx(np.average(right, weights=sizes), rel=1e-12)
+    for row, part, share in zip(report.audit.per_class, parts, right, strict=True):
+        hits, size = round(share * part.sum()), int(part.sum())
+        assert row.precision.lower == pytest.approx(lower_bound(hits, size, 0.025 / CLASSES), rel=1e-9)
+    (promise,) = report.target.promises
+    assert promise.what == "risk"
+    assert promise.value == pytest.approx(1 - report.audit.accuracy.value)
+    truth = np.mean(labels[~mask["rejected"]] != mask["prediction"][~mask["rejected"]])
+    assert promise.lower <= truth <= promise.upper
+    assert fail(*asked, "--join-on", "id", "--gate", "audit.accuracy > 0", code=2)
+
+
+def test_missed_cases_are_known_from_an_audit_and_all_reviews(world: dict[str, Any]) -> None:
+    goals = drrej.Rule("promises", 0.0, promises=(drrej.core.thresholds.Goal("missed", 0.2, "1"),))
+    rejector = drrej.threshold(source(world["dump"]), world["rejector"], goals)
+    mask = write_mask(source(world["dump"]), rejector, world["folder"] / "n.parquet")
+    table, labels = pq.read_table(world["dump"]), world["labels"]
+    random = np.random.default_rng(1).random(ROWS) < 0.3
+    for known, told in ((random | mask["rejected"], True), (random, False)):
+        column = pa.array(np.where(known, labels, 0), mask=~known)
+        path = world["folder"] / "part.parquet"
+        pq.write_table(table.set_column(table.schema.names.index("label"), "label", column), path)
+        report = evaluate(source(path), rejector, (), EvaluateOptions(labels=False, audited=True))
+        (promise,) = report.target.promises
+        assert (promise.value is not None) == told
+        if told:
+            mine = labels == 1
+            truth = np.mean((~mask["rejected"] & (mask["prediction"] != 1))[mine])
+            assert promise.lower <= truth <= promise.upper
+            assert promise.value == pytest.approx(truth, abs=0.05)
+
+
+# Levels
+
+
+def test_the_bounds_of_a_sampled_share_hold_at_their_level() -> None:
+    """Kinds of very different sizes and rates, of which the small ones are drawn more often."""
+    random, level, trials = np.random.default_rng(32), 0.1, 4000
+    for rows, rates, size in (
+        ([9000, 900, 100], [0.01, 0.1, 0.5], 150),
+        ([5000, 5000], [0.3, 0.02], 80),
+        ([800, 100, 50, 50], [0.002, 0.0, 1.0, 0.3], 200),
+        ([1000], [0.05], 100),
+    ):
+        sizes, chances = np.array(rows), np.array(rates)
+        drawn = np.array(Audit(size).allotted(rows))
+        truth, broken = float(sizes @ chances / sizes.sum()), np.zeros(2)
+        for hits in random.binomial(drawn, chances, (trials, len(rows))):
+            _, low, high = sampled_share(sizes, drawn, hits, level)
+            broken += [low > truth, high < truth]
+        assert (broken / trials).max() <= level + 3 * np.sqrt(level / trials)
+
+
+def test_a_single_kind_has_the_exact_interval() -> None:
+    found = sampled_share(np.array([500]), np.array([60]), np.array([4]), 0.025)
+    assert found == (4 / 60, lower_bound(4, 60, 0.025), upper_bound(4, 60, 0.025))
+    assert sampled_share(np.array([500]), np.array([0]), np.array([0]), 0.025) == (None, 0.0, 1.0)
+    share, low, high = sampled_share(np.array([500, 500]), np.array([60, 0]), np.array([0, 0]), 0.025)
+    assert (share, low) == (0.0, 0.0)
+    assert high == pytest.approx(0.5 * upper_bound(0, 60, 0.025) + 0.5)
+
+
+def test_rows_that_count_in_a_monitor_have_the_shares_of_all() -> None:
+    accepted, drawn = np.repeat([0, 1, 2], [900, 90, 10]), np.repeat([0, 1, 2], [60, 30, 9])
+    chosen = self_weighting(accepted, drawn, "abc")
+    counts = np.bincount(drawn[chosen], minlength=3)
+    assert counts[0] == 60
+    assert counts[1] == 6
+    assert counts[2] in (0, 1)
+    assert self_weighting(accepted, accepted, "abc").all()
+    with pytest.raises(MonitorError, match="no row accepted as 'c' has a label"):
+        self_weighting(accepted, drawn[:90], "abc")
+
+
+def test_late_labels_of_an_audit_in_a_monitor(world: dict[str, Any], tmp_path: Path) -> None:
+    rows, folder = draw(world, "--audit", "600"), world["folder"]
+    drawn = [row["id"] for row in rows if row["inclusion"] is not None]
+    pq.write_table(pa.table({"id": drawn, "label": world["labels"][drawn]}), tmp_path / "late.parquet")
+    asked = ("monitor", tmp_path / "s.json", folder / "bare.parquet", "-r", folder / "r.json")
+    succeed(*asked, "--max-risk", "0.3", "--no-drift", "--batch", "one")
+    told = ("--late", "one", "--labels-from", tmp_path / "late.parquet", "--join-on", "id", "--audited")
+    succeed(*asked, *told)
+    (batch,) = json.loads((tmp_path / "s.json").read_text())["batches"]
+    assert 300 <= batch["labels"] <= len(drawn)
+    accepted = ~world["mask"]["rejected"]
+    wrong = np.mean(world["labels"][accepted] != world["mask"]["prediction"][accepted])
+    assert abs(batch["errors"] / batch["labels"] - wrong) < 4 * np.sqrt(wrong / batch["labels"])
+
+
+@pytest.mark.parametrize("size", [0, -1, 1.5, float("nan")])
+def test_sizes_that_are_neither_a_share_nor_a_number(size: float) -> None:
+    with pytest.raises(OptionError, match="must be a share between 0 and 1, or a number of rows"):
+        Audit(size)
+    with pytest.raises(OptionError, match="at least one row of each of 3 predicted classes"):
+        Audit(2).allotted([5, 5, 5])
