@@ -9,7 +9,18 @@ from typing import TYPE_CHECKING, Annotated
 
 from drrej.cli.console import FileLog, LogKind, is_terminal, say_notes, warn
 from drrej.cli.input_options import Dumps, MaskInput, names_of, read_rejector, rejector_option
-from drrej.cli.options import REQUIRED, EngineOptions, Options, OutputOptions, changed, flag, open_files, option, rare
+from drrej.cli.options import (
+    REQUIRED,
+    STREAM,
+    EngineOptions,
+    Options,
+    OutputOptions,
+    changed,
+    flag,
+    open_files,
+    option,
+    rare,
+)
 from drrej.errors import OptionError
 
 if TYPE_CHECKING:
@@ -90,6 +101,8 @@ def reject(dumps: Dumps, output: MaskOutput, input: LabelsLeftOut, engine: Engin
         place.commit()
         for written in (*queues, *records):
             written.commit()
+    if lines is None and output.output != STREAM:
+        warn(f"{done.rejected:,} of {done.rows:,} rows are rejected", engine.quiet, "note")
     if lines is None or lines.kind != "json":  # which says the same in its last line
         say_notes(source, engine.quiet, document.floor)
         if done.reused and not output.update:

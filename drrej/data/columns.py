@@ -45,7 +45,7 @@ class LogitColumns(Struct, frozen=True):
     texts: str | None = None
     """The column of the choices' texts, if scores are to be divided by their lengths."""
     reductions: tuple[str, ...] = ()
-    """What is taken of each score of any kind where it is a list; empty where it is not."""
+    """What is taken of each score of any kind where it is a list, or that it is a word; else empty."""
 
 
 def storage_type(data_type: pa.DataType) -> pa.DataType:

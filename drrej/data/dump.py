@@ -24,7 +24,7 @@ from drrej.data.columns import ID_NAMES, LABEL, LogitColumns, column_of, field_o
 from drrej.data.confidence import agreement, read_confidences
 from drrej.data.files import AS_WRITTEN, DumpFile, Request, damaged
 from drrej.data.formats import format_of
-from drrej.data.labels import UNKNOWN, LabelKind, LabelsElsewhere, is_text
+from drrej.data.labels import UNKNOWN, LabelKind, LabelsElsewhere, is_text, without_blanks
 from drrej.data.problems import Problem
 from drrej.data.scores import read_scores
 from drrej.errors import BadFileError, DumpError, OptionError
@@ -417,7 +417,11 @@ class Dump(Struct, frozen=True):
         """The label of each row, and whether it has one; rows without are reported unless they are skipped."""
         assert self.label is not None
         assert self.label_kind is not None
-        name, stored, compared = self.label, column_of(block.columns, self.label), self.options.prediction
+        name, stored, compared = (
+            self.label,
+            without_blanks(column_of(block.columns, self.label)),
+            self.options.prediction,
+        )
         if compared is not None:
             said = column_of(block.columns, compared)
             stored = agreement(said, stored, compared, block.part.name, partial(block.report, column=name))

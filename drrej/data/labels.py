@@ -194,6 +194,17 @@ def is_text(data_type: pa.DataType) -> bool:
     )
 
 
+def without_blanks(array: pa.Array) -> pa.Array:
+    """Labels with null in place of empty texts, as text files have them where a label has not come."""
+    import pyarrow.compute as pc
+
+    array = array.dictionary_decode() if isinstance(array, pa.DictionaryArray) else array
+    if not is_text(array.type):
+        return array
+    array = array.cast(pa.large_string())
+    return pc.if_else(pc.equal(pc.binary_length(array), 0), pa.scalar(None, array.type), array)
+
+
 def _only_values(array: pa.Array, report: Report) -> pa.Array:
     """The value of each list of one; others are no labels."""
     missing = np.asarray(array.is_null())

@@ -27,7 +27,7 @@ from drrej.data.columns import (
     root_of,
     storage_type,
 )
-from drrej.data.confidence import check_correct, correct_kind, find_columns, find_correct
+from drrej.data.confidence import check_correct, correct_kind, find_columns, find_correct, in_words
 from drrej.data.dump import Dump, DumpOptions, RowGroup
 from drrej.data.files import DumpFile, FileInfo, Request
 from drrej.data.formats import format_of, has_no_keys, read_table
@@ -228,6 +228,8 @@ def _look(file: DumpFile, options: DumpOptions, first: _Look | None) -> _Look:
     if same and first is not None and info.list_sizes.get(columns.names[0]) == first.classes:
         return _Look(file, info, columns, first.classes)  # the footer says so; rows of other lengths are found later
     look = _Look(file, info)
+    if columns.layout == "scores":
+        columns = in_words(columns, info.schema, lambda name: next(filter(None, _in_rows(look, name, _texts)), []))
     if columns.layout == "labelled":
         labels = options.classes or tuple(_in_first_rows(look, columns.names[0], labels_in))
         columns = replace(columns, classes=labels)
@@ -275,6 +277,12 @@ def _in_first_rows(look: _Look, column: str, found_in: Callable[[pa.Array], list
             f"{look.file.name}: column '{column}' is null in every row; is it the right column? (see `logits`)"
         )
     return found
+
+
+def _texts(array: pa.Array) -> list[str]:
+    array = array.dictionary_decode() if isinstance(array, pa.DictionaryArray) else array
+    texts: list[str] = array.drop_null()[:1].to_pylist()
+    return texts
 
 
 def _lengths(array: pa.Array) -> list[int]:

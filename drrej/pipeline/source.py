@@ -10,6 +10,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from drrej.core.inputs import WORDS
 from drrej.core.types import Precision
 from drrej.data.dump import Dump, DumpOptions, Notes
 from drrej.data.files import DumpFile
@@ -64,6 +65,8 @@ class Source(Struct, frozen=True):
             )
         if rejector is not None and dump.columns.layout == "choices" and dump.classes < rejector.classes:
             dump = replace(dump, classes=rejector.classes)  # none of these questions has as many choices
+        if rejector is not None and rejector.is_scored:
+            _check_scores(dump, rejector.columns.logits)
         if rejector is not None:
             check_classes(dump.parts[0].name, dump.columns.pattern, dump.classes, rejector)
         return dump
@@ -161,6 +164,19 @@ def _scores_remembered(options: DumpOptions, rejector: Rejector) -> DumpOptions:
     if options.prediction is None and options.label is None and known.correct is not None:
         return replace(options, correct=known.correct)
     return replace(options, prediction=options.prediction or known.prediction, label=options.label or known.label)
+
+
+def _check_scores(dump: Dump, known: str) -> None:
+    """Raise when rows bring other scores than the rejector was made for: more, fewer, or words in place of numbers."""
+    own, fitted = ([part.endswith(WORDS) for part in p.split(",")] for p in (dump.columns.pattern, known))
+    if len(own) != len(fitted):
+        scores = "1 score" if len(fitted) == 1 else f"{len(fitted)} scores"
+        raise OptionError(f"`score={dump.columns.pattern}`: the rejector was made for {scores}, '{known}'")
+    if own != fitted:
+        kinds = ("numbers", "words") if any(own) < any(fitted) else ("words", "numbers")
+        raise DumpError(
+            f"{dump.parts[0].name}: '{dump.columns.names[0]}' is {kinds[0]}, but the rejector was made for {kinds[1]}"
+        )
 
 
 def check_classes(where: str, column: str, classes: int, rejector: Rejector) -> None:

@@ -14,7 +14,7 @@ import pytest
 from running import fail, succeed
 
 from drrej import Source
-from drrej.data.confidence import said_number
+from drrej.data.confidence import said_level, said_number
 from drrej.data.dump import DumpOptions
 from drrej.errors import DrrejError, DumpError
 
@@ -133,12 +133,56 @@ def test_answers_that_were_generated(tmp_path: Path) -> None:
         (["85%", " 7.5 %", "100%"], [0.85, 0.075, 1.0]),
         (["0.85", "1", ".5", "1e-2", "-0.3"], [0.85, 1.0, 0.5, 0.01, -0.3]),
         (["8/10", "Confidence: 0.9", "confidence = 90%"], [0.8, 0.9, 0.9]),
-        (["low", "Medium", "HIGH", "very_high", "very low"], [0.25, 0.5, 0.75, 0.9, 0.1]),
         (["85", "8/0", "sure", "", "0.8 or so", "nan", "1,5"], [None] * 7),
     ],
 )
 def test_confidences_in_text(texts: list[str], numbers: list[float | None]) -> None:
     assert [said_number(text) for text in texts] == pytest.approx(numbers)
+
+
+def test_confidences_in_words(tmp_path: Path) -> None:
+    texts, numbers = ["low", "Medium", "HIGH", "very_high", "very low"], [0.25, 0.5, 0.75, 0.9, 0.1]
+    assert [said_level(text) for text in [*texts, "85%", "sure"]] == [*numbers, None, None]
+    for name, values in (
+        ("words", texts),
+        ("coded", pa.array(texts).dictionary_encode()),
+        ("mixed", [*texts[:4], "85%"]),
+    ):
+        pq.write_table(pa.table({"s": values, "correct": [1, 0, 1, 1, 0]}), tmp_path / f"{name}.parquet")
+    for name in ("words", "coded"):
+        scores, _ = read(tmp_path / f"{name}.parquet", score="s")
+        assert scores[:, 0].tolist() == numbers
+    with pytest.raises(DrrejError, match=r"not a confidence in words; row 4, counted from 0 \('85%'\)"):
+        read(tmp_path / "mixed.parquet", score="s")
+
+
+def test_words_and_numbers_do_not_share_a_rejector(tmp_path: Path) -> None:
+    right = [True] * 30 + [False] * 10
+    for name, values in (("words", ["high"] * 30 + ["low"] * 10), ("numbers", [0.75] * 30 + [0.25] * 10)):
+        pq.write_table(pa.table({"s": values, "correct": right}), tmp_path / f"{name}.parquet")
+        succeed("calibrate", tmp_path / f"{name}.parquet", "--score", "s", "-o", tmp_path / f"{name}.json")
+    how = ("fit", tmp_path / "numbers.parquet", "-r", tmp_path / "words.json")
+    assert "'s' is double, not words" in fail(*how)
+    assert "'s' is words, but the rejector was made for numbers" in fail(
+        "fit", tmp_path / "words.parquet", "-r", tmp_path / "numbers.json"
+    )
+    pq.write_table(
+        pa.table({"t": [f"{x:.0%}" for x in np.linspace(0.1, 0.9, 40)], "correct": right}), tmp_path / "t.parquet"
+    )
+    assert "'t' is numbers, but the rejector was made for words" in fail(
+        "fit", tmp_path / "t.parquet", "-r", tmp_path / "words.json", "--score", "t"
+    )
+    assert "the rejector was made for 1 score, 's'" in fail(
+        "fit", tmp_path / "numbers.parquet", "-r", tmp_path / "numbers.json", "--score", "s,correct"
+    )
+
+
+def test_an_empty_cell_is_no_label(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("s,correct\n0.9,yes\n0.8,\n0.2,no\n")
+    with pytest.raises(DrrejError, match="no value \\(null\\); row 1"):
+        read(tmp_path / "a.csv", score="s")
+    scores, labels = read(tmp_path / "a.csv", score="s", on_missing_label="skip")
+    assert (scores[:, 0].tolist(), labels is not None and labels.tolist()) == ([0.9, 0.2], [0, 1])
 
 
 @pytest.mark.parametrize(
@@ -179,7 +223,7 @@ def test_predictions_are_compared_with_labels(tmp_path: Path, said: Any, truth: 
         ({"s": [0.1, None]}, {}, "no value \\(null\\)"),
         ({"s": [0.1, np.nan]}, {}, "a score that is not finite"),
         ({"s": [0.1, -np.inf]}, {}, "a score that is not finite"),
-        ({"s": ["85%", "85"]}, {}, "a text that is not a confidence; row 1, counted from 0 \\('85'\\)"),
+        ({"s": ["85%", "85"]}, {}, "a text that is not a confidence in numbers; row 1, counted from 0 \\('85'\\)"),
         ({"s": [[0.1], []]}, {"score": "s:mean"}, "a list without numbers"),
         ({"s": [[0.1], [0.2]]}, {}, "say which number of it is the score: `score=s:mean`"),
         ({"s": [0.1, 0.2]}, {"score": "s:mean"}, "'s' is not a list"),
